@@ -23,7 +23,7 @@ use crate::actors::language::StartContext;
 use crate::actors::process::{Backend, Process};
 use crate::messages::opener::StartError;
 use crate::messages::process::{ExitReport, Fault, ProcessRef, Prompt, PromptError, commands};
-use crate::query_server::prompt::kind_of;
+use crate::query_server::prompt::Command;
 
 /// A query server as a type: gets one command, gives one answer.
 pub trait NativeServer: Send {
@@ -107,7 +107,7 @@ impl Backend for NativeBackend {
 
     /// It is sent nothing but commands: it could not tell what else there is from one.
     fn refusal(&self, prompt: &Prompt, _: &StartContext) -> Option<PromptError> {
-        let is_none = prompt.verbatim && kind_of(&prompt.lines).is_none();
+        let is_none = prompt.verbatim && Command::of(&prompt.lines).is_none();
         let is_no_text = std::str::from_utf8(&prompt.lines).is_err();
         (is_none || is_no_text).then_some(PromptError::BadPrompt)
     }

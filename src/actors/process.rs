@@ -36,7 +36,7 @@ use crate::metrics::KillReason;
 use crate::otp::pid::{Down, ExitReason, PidGuard, Watch};
 use crate::query_server::line::{Line, classify};
 use crate::query_server::proc_shared::{MANAGER_TOKEN, ProcFlag};
-use crate::query_server::prompt::{PromptClass, PromptKind, kind_and_class_of};
+use crate::query_server::prompt::Command;
 use crate::query_server::prompt_error::TOLD_TO_STOP;
 
 /// How many prompts may be unanswered at a time.
@@ -165,13 +165,13 @@ impl<B: Backend> Process<B> {
             // An answer that came in time may not have been read yet, where we are slow ourselves.
             B::catch_up(self, ctx);
         }
-        let Some((timeout, work)) = self.unanswered.overdue() else {
+        let Some((timeout, command)) = self.unanswered.overdue() else {
             return self.watch_deadline(ctx);
         };
         warn!(self.context.log, "query server did not answer in time and is killed";
               "timeout_ms" => u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX));
         self.context.metrics.pool.prompt_timed_out();
-        let error = PromptError::Timeout { timeout, work };
+        let error = PromptError::Timeout { timeout, command };
         self.end_for(error, KillReason::Timeout, ctx);
     }
 
@@ -315,17 +315,13 @@ impl<B: Backend> Actor for Process<B> {
 }
 
 /// Returns what the commands of a message do; `None` if one of them is not a command.
-fn commands_of(prompt: &Prompt) -> Option<Vec<(PromptKind, PromptClass)>> {
+fn commands_of(prompt: &Prompt) -> Option<Vec<Command>> {
     if let AnswerTo::Several(_) = prompt.answer_to {
-        return prompt
-            .commands()
-            .map(|line| kind_and_class_of(&line))
-            .collect();
+        return prompt.commands().map(|line| Command::of(&line)).collect();
     }
     // A verbatim prompt may be any single line.
     let free = prompt.verbatim && memchr::memchr(b'\n', &prompt.lines).is_none();
-    let other = (PromptKind::Plain, PromptClass::Other);
-    let known = kind_and_class_of(&prompt.lines).or(free.then_some(other));
+    let known = Command::of(&prompt.lines).or(free.then_some(Command::Other));
     known.map(|known| vec![known])
 }
 
@@ -346,8 +342,7 @@ impl<B: Backend> Handler<Prompt> for Process<B> {
         if commands.is_empty() {
             return;
         }
-        let teaches = commands.iter().any(|(kind, _)| *kind == PromptKind::Teach);
-        if teaches && prompt.token != MANAGER_TOKEN {
+        if commands.contains(&Command::Teach) && prompt.token != MANAGER_TOKEN {
             self.shared.set(ProcFlag::TaughtByClient, true);
         }
         if matches!(prompt.answer_to, AnswerTo::Several(_)) && prompt.lines.ends_with(b"\n") {

@@ -194,8 +194,8 @@ impl ReplicationScheduler {
         let entry = entry.expect("SCH-1: a job that is started is registered");
         let mut replication = Arc::clone(&entry.replication);
         if eased {
-            let options = &mut Arc::make_mut(&mut replication).options;
-            for lowered in options.lower_for_rate_limit() {
+            let tuning = &mut Arc::make_mut(&mut replication).options.tuning;
+            for lowered in tuning.lower_for_rate_limit() {
                 warn!(self.log, "option lowered, because a server limits the rate of requests";
                       "replication" => &*id, "option" => lowered.name,
                       "from" => lowered.from, "to" => lowered.to);

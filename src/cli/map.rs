@@ -25,7 +25,7 @@ use crate::client::Client;
 use crate::config::{Config, LanguageCommand};
 use crate::functions::view::{
     self, Batches, Counts, Grouping, InputError, MapSink, Mapped, Members, Module, Order,
-    ProcessError, Processes, ReducePlan, Reducer, Rows, Run, View, ViewError,
+    ProcessError, ProcessErrorKind, Processes, ReducePlan, Reducer, Rows, Run, View, ViewError,
 };
 use crate::query_server::ddoc::DEFAULT_LANGUAGE;
 use couchjs::{members, syntax};
@@ -334,7 +334,7 @@ impl Job {
     /// What of a document can matter to the map function.
     fn members_read(&self) -> Members {
         match members::members_read(&self.map_source()) {
-            Some(names) => Members::RegisteredName(names.into_iter().collect()),
+            Some(names) => Members::Named(names.into_iter().collect()),
             None => Members::All,
         }
     }
@@ -387,17 +387,17 @@ impl Job {
 
 fn no_process(error: &ProcessError, language: &str) -> CliError {
     let message = format!("no process for '{language}': {error}");
-    match error {
-        ProcessError::Unavailable(_) => {
+    match error.kind {
+        ProcessErrorKind::Unavailable => {
             CliError::new(Exit::Unavailable, message, "start it again, and then this")
         }
-        ProcessError::NoProcess { retry: false, .. } => CliError::new(
+        ProcessErrorKind::NoProcess { retry: false } => CliError::new(
             Exit::Config,
             message,
             "correct its command in [query_servers]; `settee check-config` shows it",
         ),
         // A fresh process that cannot be reset is more often a wrong command than bad luck.
-        ProcessError::Died { .. } | ProcessError::Timeout { .. } => CliError::new(
+        ProcessErrorKind::Died | ProcessErrorKind::Timeout => CliError::new(
             Exit::TryAgain,
             message,
             "try again; if it stays like this, correct its command in [query_servers]",

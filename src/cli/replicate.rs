@@ -38,7 +38,6 @@ use replication::crash::Crash;
 use replication::endpoint::{Cause, Http, HttpSettings};
 use replication::filter::{FilterAt, FilterErrorKind, FilterPool, fetch_code};
 use replication::id::replication_id;
-use replication::open::OpenError;
 use replication::spec::{Replication, UserCtx};
 use replication::stats::Stats;
 
@@ -333,7 +332,7 @@ fn settings_to_correct(cause: &Cause) -> Option<(Exit, &'static str)> {
 fn explain(crash: &Crash) -> CliError {
     let (code, hint) = match crash {
         crash if crash.is_refusal() => (Exit::NoPermission, GIVE_PASSWORD),
-        Crash::Open(OpenError::NotFound(_)) => (
+        Crash::DbNotFound(_) => (
             Exit::Data,
             "correct the URL; --create-target makes a target that is not there",
         ),

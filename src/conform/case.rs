@@ -1,11 +1,10 @@
 //! One case: from its line to typed steps.
 //!
-//! SUMMARY   [`Case::parse`] reads a case for one language; all that stands for something else
-//!           (`$repeat`, `$source`) is replaced by then.
+//! SUMMARY   [`Case::parse`] reads a case for one language, with `$repeat` and `$source` replaced.
 
 use serde_json::{Map, Value};
 
-/// The longest text that `$repeat` may make, in bytes: a case is no attack on the host.
+/// The longest text that `$repeat` may make, in bytes: a case must not exhaust the host.
 const REPEATED_BYTES_MAX: u64 = 64 << 20;
 
 /// A case, ready to be played.

@@ -2,8 +2,8 @@
 //!
 //! SUMMARY   [`suite`] holds the cases, [`play`] plays one against a command, [`run`] many, and
 //!           [`report`] adds up what came out, by ability.
-//! PROMISES  Whatever the command does - it is missing, silent, floods, hangs, dies - a case ends
-//!           within its deadline with a verdict, and leaves no child.
+//! PROMISES  Whatever the command does (it is missing, silent, floods, hangs, dies), a case ends within
+//!           its deadline with a verdict, and leaves no child.
 //! CALLED    By `settee conform` and by tests. Needs an actor system on its thread.
 //! SOURCE    The JavaScript cases were recorded from CouchDB's own server or follow from its
 //!           documentation; those of the ability `policy` go beyond it.

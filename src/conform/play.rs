@@ -1,7 +1,7 @@
 //! Plays one case against a command.
 //!
-//! PROMISES  Ends within the deadline, whatever the command does; the child is gone by then, with
-//!           its group. A failure says which step, what was expected and what came.
+//! PROMISES  Ends within the deadline, whatever the command does; the child and its group are gone by
+//!           then. A failure names the step, what was expected and what came.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -13,9 +13,9 @@ use tokio::time::{Instant, timeout_at};
 
 use super::case::{Case, Step};
 use super::compare::{difference, quote};
-use crate::query_server::child::{CommandSpec, Exit, Spawner};
-use crate::query_server::dialogue::Dialogue;
+use crate::query_server::child::{CommandSpec, Spawner};
 use crate::query_server::line::{Line, classify};
+use crate::query_server::unpooled_child::UnpooledChild;
 
 /// The longest line that a command may answer, in bytes.
 pub(super) const LINE_BYTES_MAX: usize = 64 << 20;
@@ -25,6 +25,7 @@ pub(super) const LINE_BYTES_MAX: usize = 64 << 20;
 #[error("{problem}")]
 pub struct Failure {
     /// The step that failed, from 1; none when it was the start or the end.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub step: Option<usize>,
     /// What was expected of it, as JSON text or in words.
     pub expected: String,
@@ -57,8 +58,7 @@ pub enum Kind {
 /// Plays a case. The command is started once, for this case alone.
 ///
 /// # Errors
-/// The first thing that was not as the case has it. The command's fault, or the host's when it
-/// cannot be started.
+/// The first difference from the case. The command's fault, or the host's if it cannot be started.
 pub async fn play(
     case: &Case,
     command: &CommandSpec,
@@ -66,8 +66,8 @@ pub async fn play(
     time: Duration,
 ) -> Result<(), Failure> {
     let deadline = Instant::now() + time;
-    let start = Dialogue::start(spawner, command.clone(), LINE_BYTES_MAX);
-    let mut dialogue = start.await.map_err(|error| Failure {
+    let start = UnpooledChild::start(spawner, command.clone(), LINE_BYTES_MAX);
+    let mut child = start.await.map_err(|error| Failure {
         step: None,
         expected: "a query server".into(),
         got: error.to_string(),
@@ -75,61 +75,80 @@ pub async fn play(
         kind: Kind::Start,
     })?;
     let at = Cell::new(0);
-    let played = timeout_at(deadline, steps(case, &mut dialogue, &at)).await;
+    let played = timeout_at(deadline, steps(case, &mut child, &at)).await;
     let failure = match played {
         Ok(Ok(())) => return Ok(()),
         Ok(Err(failure)) => failure,
-        Err(_) => Failed {
-            expected: case
-                .steps
-                .get(at.get())
-                .map_or_else(|| "its end after that of its input".into(), expectation),
-            got: Got::Nothing(time),
-        },
+        Err(_) => {
+            let expected = case.steps.get(at.get()).map(expectation);
+            let expected = expected.unwrap_or_else(|| "its end after that of its input".into());
+            let got = format!("nothing within {} s", time.as_secs_f64());
+            Failure::new(&expected, got, Kind::Silence)
+        }
     };
-    Err(failure
-        .told(at.get(), case.steps.len(), &mut dialogue)
-        .await)
+    Err(failure.at(at.get(), case.steps.len()))
 }
 
-/// What went wrong, before the child was asked for its last words.
-struct Failed {
-    expected: String,
-    got: Got,
-}
+impl Failure {
+    fn new(expected: &str, got: String, kind: Kind) -> Self {
+        let expected = quote(expected);
+        let problem = format!("expected {expected}, got {got}");
+        Self {
+            step: None,
+            expected,
+            got,
+            problem,
+            kind,
+        }
+    }
 
-enum Got {
     /// A line that does not fit, and the first difference.
-    Line { line: String, difference: String },
-    /// The end of the output.
-    End,
-    /// Nothing, for this long.
-    Nothing(Duration),
-    /// Another end than expected.
-    Exit(Exit),
+    fn line(step: &Step, line: &str, difference: String) -> Self {
+        let kind = match classify(Bytes::copy_from_slice(line.as_bytes())) {
+            Line::Error(_) | Line::Fatal(_) => Kind::Error,
+            _ => Kind::Line,
+        };
+        Self {
+            problem: difference,
+            ..Self::new(&expectation(step), quote(line), kind)
+        }
+    }
+
+    /// Names the step, of so many.
+    fn at(mut self, at: usize, steps: usize) -> Self {
+        self.step = (at < steps).then_some(at + 1);
+        let place = self
+            .step
+            .map_or_else(|| "at the end".into(), |step| format!("step {step}"));
+        self.problem = format!("{place}: {}", self.problem);
+        self
+    }
 }
 
-async fn steps(case: &Case, dialogue: &mut Dialogue, at: &Cell<usize>) -> Result<(), Failed> {
+async fn steps(case: &Case, child: &mut UnpooledChild, at: &Cell<usize>) -> Result<(), Failure> {
     for (index, step) in case.steps.iter().enumerate() {
         at.set(index);
         match step {
             Step::Send { bytes, closes } => {
-                dialogue.send(bytes);
+                child.send(bytes);
                 if *closes {
-                    dialogue.close();
+                    child.close();
                 }
             }
             Step::Out(_) | Step::OutRaw(_) => {
-                let line = line(case, step, dialogue).await?;
-                check(case, step, line)?;
+                let Some(line) = line(case, step, child).await? else {
+                    let got = format!("no more output; it {}", child.exit_report().await);
+                    return Err(Failure::new(&expectation(step), got, Kind::End));
+                };
+                check(case, step, &line)?;
             }
             Step::Closed { may_say } => {
-                let mut end = line(case, step, dialogue).await?;
+                let mut end = line(case, step, child).await?;
                 if let (Some(words), Some(said)) = (may_say, &end) {
                     let fits = serde_json::from_str(said)
                         .is_ok_and(|got: Value| difference(words, &got, case.ordered).is_none());
                     if fits {
-                        end = line(case, step, dialogue).await?;
+                        end = line(case, step, child).await?;
                     }
                 }
                 none(end, step)?;
@@ -137,30 +156,27 @@ async fn steps(case: &Case, dialogue: &mut Dialogue, at: &Cell<usize>) -> Result
         }
     }
     at.set(case.steps.len());
-    dialogue.close();
+    child.close();
     let after = Step::Closed { may_say: None };
-    none(line(case, &after, dialogue).await?, &after)?;
-    let exit = dialogue.end().await;
+    none(line(case, &after, child).await?, &after)?;
+    let exit = child.end().await;
     if case.exit.is_empty() || case.exit.contains(&exit.status()) {
         return Ok(());
     }
     let wanted: Vec<String> = case.exit.iter().map(i32::to_string).collect();
-    Err(Failed {
-        expected: format!("exit status {}", wanted.join(" or ")),
-        got: Got::Exit(exit),
-    })
+    let expected = format!("exit status {}", wanted.join(" or "));
+    Err(Failure::new(&expected, format!("it {exit}"), Kind::Exit))
 }
 
 /// Reads a line, past log lines where the case says so.
-async fn line(case: &Case, step: &Step, dialogue: &mut Dialogue) -> Result<Option<String>, Failed> {
+async fn line(
+    case: &Case,
+    step: &Step,
+    child: &mut UnpooledChild,
+) -> Result<Option<String>, Failure> {
     loop {
-        let line = dialogue.line().await.map_err(|error| Failed {
-            expected: expectation(step),
-            got: Got::Line {
-                line: String::new(),
-                difference: error.to_string(),
-            },
-        })?;
+        let line = child.line().await;
+        let line = line.map_err(|error| Failure::line(step, "", error.to_string()))?;
         let line = line.map(|line| String::from_utf8_lossy(&line).into_owned());
         let log = |line: &String| line.starts_with("[\"log\"");
         if !case.skip_logs || !line.as_ref().is_some_and(log) {
@@ -169,40 +185,32 @@ async fn line(case: &Case, step: &Step, dialogue: &mut Dialogue) -> Result<Optio
     }
 }
 
-fn check(case: &Case, step: &Step, line: Option<String>) -> Result<(), Failed> {
-    let failed = |got| Failed {
-        expected: expectation(step),
-        got,
-    };
-    let line = line.ok_or_else(|| failed(Got::End))?;
+fn check(case: &Case, step: &Step, line: &str) -> Result<(), Failure> {
     let difference = match step {
-        Step::Out(expected) => match serde_json::from_str::<Value>(&line) {
+        Step::Out(expected) => match serde_json::from_str::<Value>(line) {
             Ok(got) => difference(expected, &got, case.ordered),
-            Err(_) => Some(format!("not JSON: {}", quote(&line))),
+            Err(_) => Some(format!("not JSON: {}", quote(line))),
         },
         Step::OutRaw(expected) if *expected != line => Some(format!(
             "expected exactly {}, got {}",
             quote(expected),
-            quote(&line)
+            quote(line)
         )),
         _ => None,
     };
     match difference {
         None => Ok(()),
-        Some(difference) => Err(failed(Got::Line { line, difference })),
+        Some(difference) => Err(Failure::line(step, line, difference)),
     }
 }
 
 /// Requires the end of the output.
-fn none(line: Option<String>, step: &Step) -> Result<(), Failed> {
+fn none(line: Option<String>, step: &Step) -> Result<(), Failure> {
     let Some(line) = line else {
         return Ok(());
     };
     let difference = format!("expected the end of the output, got {}", quote(&line));
-    Err(Failed {
-        expected: expectation(step),
-        got: Got::Line { line, difference },
-    })
+    Err(Failure::line(step, &line, difference))
 }
 
 fn expectation(step: &Step) -> String {
@@ -211,44 +219,5 @@ fn expectation(step: &Step) -> String {
         Step::Out(expected) => expected.to_string(),
         Step::OutRaw(expected) => expected.clone(),
         Step::Closed { .. } => "the end of the output".into(),
-    }
-}
-
-impl Failed {
-    /// Tells the failure in full, with how the child ended if it did.
-    async fn told(self, at: usize, steps: usize, dialogue: &mut Dialogue) -> Failure {
-        let step = (at < steps).then_some(at + 1);
-        let (got, problem, kind) = match self.got {
-            Got::Line { line, difference } => {
-                let kind = match classify(Bytes::from(line.clone())) {
-                    Line::Error(_) | Line::Fatal(_) => Kind::Error,
-                    _ => Kind::Line,
-                };
-                (quote(&line), difference, kind)
-            }
-            Got::End => {
-                let got = format!("no more output; it {}", dialogue.exit_report().await);
-                let problem = format!("expected {}, got {got}", quote(&self.expected));
-                (got, problem, Kind::End)
-            }
-            Got::Exit(exit) => {
-                let got = format!("it {exit}");
-                let problem = format!("expected {}, got {got}", self.expected);
-                (got, problem, Kind::Exit)
-            }
-            Got::Nothing(time) => {
-                let got = format!("nothing within {} s", time.as_secs_f64());
-                let problem = format!("expected {}, got {got}", quote(&self.expected));
-                (got, problem, Kind::Silence)
-            }
-        };
-        let place = step.map_or_else(|| "at the end".into(), |step| format!("step {step}"));
-        Failure {
-            step,
-            expected: quote(&self.expected),
-            got,
-            problem: format!("{place}: {problem}"),
-            kind,
-        }
     }
 }

@@ -3,10 +3,8 @@
 use serde::Serialize;
 
 use super::case::Case;
+use super::play::Failure;
 use super::run::{Verdict, is_unsupported};
-
-/// The result of a case, and the verdict on an ability, that the command does without.
-const NOT_SUPPORTED: &str = "not_supported";
 
 /// How many cases came out how.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -67,20 +65,22 @@ pub(crate) struct CaseReport {
     pub ability: String,
     /// What it is about.
     pub why: String,
-    /// `pass`, `fail`, `not_supported` or `not_run`.
-    pub result: &'static str,
-    /// The step that failed, from 1.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub step: Option<usize>,
-    /// What was expected.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub expected: Option<String>,
-    /// What came.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub got: Option<String>,
-    /// Both in a sentence.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub problem: Option<String>,
+    /// How it came out.
+    pub result: CaseResult,
+    /// What was not as expected.
+    #[serde(flatten)]
+    pub failure: Option<Failure>,
+}
+
+/// How a case came out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum CaseResult {
+    Pass,
+    Fail,
+    /// The command does without the ability, as it may.
+    NotSupported,
+    NotRun,
 }
 
 impl Report {
@@ -101,36 +101,36 @@ impl Report {
 
     /// Adds what came out of a case.
     pub fn add(&mut self, case: &Case, verdict: Verdict) {
-        let at = self.ability(&case.ability);
-        let ability = &mut self.abilities[at];
-        for counts in [&mut self.counts, &mut ability.counts] {
-            match verdict {
-                Verdict::Pass => counts.passed += 1,
-                Verdict::Fail(ref failure) if is_unsupported(case, failure) => {
-                    counts.not_supported += 1;
-                }
-                Verdict::Fail(_) => counts.failed += 1,
-                Verdict::NotRun => counts.not_run += 1,
-            }
-        }
-        ability.verdict = ability.counts.verdict();
         self.cases.push(CaseReport::of(case, verdict));
     }
 
-    /// Settles what could not be told case by case: who can do a part of an ability has it.
+    /// Adds the cases up. A command that can do a part of an ability has it: what it refused of that
+    /// has failed.
     pub fn settle(&mut self) {
-        for ability in &mut self.abilities {
-            if ability.counts.passed > 0 {
-                let moved = std::mem::take(&mut ability.counts.not_supported);
-                ability.counts.failed += moved;
-                self.counts.not_supported -= moved;
-                self.counts.failed += moved;
-                let cases = self.cases.iter_mut();
-                let refused = cases
-                    .filter(|case| case.ability == ability.name && case.result == NOT_SUPPORTED);
-                refused.for_each(|case| case.result = "fail");
+        self.counts = Counts::default();
+        self.abilities.clear();
+        for at in 0..self.cases.len() {
+            let name = self.cases[at].ability.clone();
+            if self.abilities.iter().any(|known| known.name == name) {
+                continue;
             }
-            ability.verdict = ability.counts.verdict();
+            let of_ability = |case: &&mut CaseReport| case.ability == name;
+            let passes = |case: &mut CaseReport| case.result == CaseResult::Pass;
+            let is_able = self.cases.iter_mut().filter(of_ability).any(passes);
+            let mut counts = Counts::default();
+            for case in self.cases.iter_mut().filter(of_ability) {
+                if is_able && case.result == CaseResult::NotSupported {
+                    case.result = CaseResult::Fail;
+                }
+                counts.add(case.result);
+                self.counts.add(case.result);
+            }
+            let verdict = counts.verdict();
+            self.abilities.push(Ability {
+                name,
+                counts,
+                verdict,
+            });
         }
     }
 
@@ -144,21 +144,19 @@ impl Report {
         } = self.counts;
         passed > 0 && failed + not_run == 0
     }
-
-    fn ability(&mut self, name: &str) -> usize {
-        let known = self.abilities.iter().position(|known| known.name == name);
-        known.unwrap_or_else(|| {
-            self.abilities.push(Ability {
-                name: name.to_owned(),
-                counts: Counts::default(),
-                verdict: Counts::default().verdict(),
-            });
-            self.abilities.len() - 1
-        })
-    }
 }
 
 impl Counts {
+    fn add(&mut self, result: CaseResult) {
+        let count = match result {
+            CaseResult::Pass => &mut self.passed,
+            CaseResult::Fail => &mut self.failed,
+            CaseResult::NotSupported => &mut self.not_supported,
+            CaseResult::NotRun => &mut self.not_run,
+        };
+        *count += 1;
+    }
+
     const fn verdict(self) -> &'static str {
         match self {
             Self {
@@ -166,7 +164,7 @@ impl Counts {
                 failed: 0,
                 not_run: 0,
                 not_supported: 1..,
-            } => NOT_SUPPORTED,
+            } => "not_supported",
             Self { passed: 0, .. } => "absent",
             Self {
                 failed: 0,
@@ -182,30 +180,19 @@ impl Counts {
 impl CaseReport {
     fn of(case: &Case, verdict: Verdict) -> Self {
         let (result, failure) = match verdict {
-            Verdict::Pass => ("pass", None),
+            Verdict::Pass => (CaseResult::Pass, None),
             Verdict::Fail(failure) if is_unsupported(case, &failure) => {
-                (NOT_SUPPORTED, Some(failure))
+                (CaseResult::NotSupported, Some(failure))
             }
-            Verdict::Fail(failure) => ("fail", Some(failure)),
-            Verdict::NotRun => ("not_run", None),
+            Verdict::Fail(failure) => (CaseResult::Fail, Some(failure)),
+            Verdict::NotRun => (CaseResult::NotRun, None),
         };
-        let step = failure.as_ref().and_then(|failure| failure.step);
-        let (expected, got, problem) = failure.map_or((None, None, None), |failure| {
-            (
-                Some(failure.expected),
-                Some(failure.got),
-                Some(failure.problem),
-            )
-        });
         Self {
             id: case.id.clone(),
             ability: case.ability.clone(),
             why: case.why.clone(),
             result,
-            step,
-            expected,
-            got,
-            problem,
+            failure,
         }
     }
 }
@@ -213,7 +200,7 @@ impl CaseReport {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::conform::play::{Failure, Kind};
+    use crate::conform::play::Kind;
 
     fn case(id: &str, ability: &str) -> Case {
         Case {
@@ -239,6 +226,7 @@ mod tests {
         let mut report = Report::new(vec!["x".into()], "python", true);
         assert!(!report.is_success(), "nothing was tested");
         report.add(&case("a", "map"), Verdict::Pass);
+        report.settle();
         assert!(report.is_success());
         report.add(&case("b", "reduce"), Verdict::Pass);
         report.add(&case("c", "reduce"), Verdict::Fail(failure));
@@ -278,13 +266,13 @@ mod tests {
         assert!(report.is_success());
         let verdict = |report: &Report, at: usize| report.abilities[at].verdict;
         assert_eq!(verdict(&report, 1), "not_supported");
-        assert_eq!(report.cases[2].result, "not_supported");
+        assert_eq!(report.cases[2].result, CaseResult::NotSupported);
         report.add(&case("d", "ddoc"), Verdict::Pass);
         report.settle();
         assert_eq!((report.counts.failed, report.counts.not_supported), (1, 1));
         assert_eq!(
             (verdict(&report, 1), report.cases[1].result),
-            ("partly", "fail")
+            ("partly", CaseResult::Fail)
         );
         // What nobody does without, a wrong answer and silence are failures.
         for (ability, kind) in [

@@ -1,7 +1,7 @@
 //! Plays many cases against a command, several at a time.
 //!
-//! PROMISES  Verdicts come in the order of the cases. A process serves one case. An ability that the
-//!           command keeps silent about costs a bounded number of deadlines.
+//! PROMISES  Verdicts come in the order of the cases. A process serves one case. An ability for which the
+//!           command falls silent costs a bounded number of deadlines.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -14,7 +14,7 @@ use super::case::Case;
 use super::play::{Failure, Kind, LINE_BYTES_MAX, play};
 use super::suite;
 use crate::query_server::child::{CommandSpec, Spawner};
-use crate::query_server::dialogue::Dialogue;
+use crate::query_server::unpooled_child::UnpooledChild;
 
 /// How many cases are played at a time.
 pub(crate) const WIDTH: usize = 4;
@@ -44,7 +44,7 @@ pub enum Verdict {
     NotRun,
 }
 
-/// Abilities that a query server may do without; `ddoc` stands for `ddoc.shows` and the like, too.
+/// Abilities that a query server need not have; `ddoc` includes `ddoc.shows` and the like.
 const OPTIONAL: &[&str] = &[
     "ddoc",
     "index",
@@ -56,8 +56,8 @@ const OPTIONAL: &[&str] = &[
     "rereduce",
 ];
 
-/// Returns whether the command clearly said that it does not have the ability of the case: with an
-/// error, its end, or one result for several functions. Silence is a fault.
+/// Returns whether the command clearly refused the ability of the case: by an error, its end, or one
+/// result for several functions. Silence is a fault.
 pub(crate) fn is_unsupported(case: &Case, failure: &Failure) -> bool {
     let ability = case.ability.as_str();
     let is_optional = OPTIONAL.contains(&ability) || ability.starts_with("ddoc.");
@@ -69,15 +69,15 @@ impl Subject {
     /// Returns whether it answers anything at all to a `reset`.
     ///
     /// # Errors
-    /// It cannot be started, ends, or says nothing, in words: there is nothing to test.
+    /// Why there is nothing to test: it cannot be started, ends, or says nothing.
     pub async fn greets(&self) -> Result<(), String> {
         let greet = async {
-            let start = Dialogue::start(&self.spawner, self.command.clone(), LINE_BYTES_MAX);
-            let mut dialogue = start.await.map_err(|error| error.to_string())?;
-            dialogue.send(b"[\"reset\"]\n");
-            match dialogue.line().await {
+            let start = UnpooledChild::start(&self.spawner, self.command.clone(), LINE_BYTES_MAX);
+            let mut child = start.await.map_err(|error| error.to_string())?;
+            child.send(b"[\"reset\"]\n");
+            match child.line().await {
                 Ok(Some(_)) => Ok(()),
-                Ok(None) => Err(format!("it {}", dialogue.exit_report().await)),
+                Ok(None) => Err(format!("it {}", child.exit_report().await)),
                 Err(error) => Err(error.to_string()),
             }
         };
@@ -88,7 +88,7 @@ impl Subject {
         })
     }
 
-    /// Finds the language of which it runs functions; `None` when it runs none of ours.
+    /// Finds the language of the functions that it runs, if there are cases in it.
     pub async fn language(&self) -> Option<&'static str> {
         for language in suite::LANGUAGES {
             if let Some(case) = suite::first_function(language)

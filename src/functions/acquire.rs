@@ -1,10 +1,10 @@
 //! Getting a process that is ready for a call, and giving it back.
 //!
 //! PROMISES  A process is reset before anything else is asked of it; reset and first prompt are sent
-//!           together. What does not become clean is replaced, a bounded number of times.
+//!           together. A process that cannot be reset is replaced, a bounded number of times.
 //! SOURCE    couch_query_servers: get_os_process/1, get_ddoc_process/2, with_ddoc_proc/2.
-//! DIFFERS   An error answer of a function does not cost the process: it answered, so it is in step.
-//!           A fatal error, a timeout and a broken protocol do.
+//! DIFFERS   An error answer of a function does not end the process. A fatal error, a timeout and a
+//!           broken protocol do.
 
 use std::time::Duration;
 
@@ -24,22 +24,22 @@ use policy::pool::ReturnStatus;
 pub(super) type Answer = Result<Bytes, PromptError>;
 
 impl InDdoc {
-    /// Returns what is asked of the pool for it.
+    /// Returns the request to the pool.
     pub(super) fn want(&self) -> Want {
         Want::ddoc(self.db.clone(), self.ddoc.clone()).from(self.from.clone())
     }
 }
 
 impl InLanguage {
-    /// Returns what is asked of the pool for it.
+    /// Returns the request to the pool.
     pub(super) fn want(&self) -> Want {
         Want::language(self.language.clone()).from(self.from.clone())
     }
 }
 
 impl QueryServers {
-    /// Takes a process, resets it and sends it a first command. Returns it with the answer, which
-    /// may be that of a process that is gone.
+    /// Takes a process, resets it and sends it a first command. Returns the process and the answer. The
+    /// process may be gone by then.
     pub(super) async fn prompt_clean(
         &self,
         want: &Want,
@@ -50,13 +50,13 @@ impl QueryServers {
         let get = async || self.caller.get_proc(want.clone(), timeout).await;
         let reset = async |lease: &Lease| {
             let answer = lease.prompt(line.clone(), timeout);
-            // A query server may hold its answer to `reset` back while it works on what comes next:
-            // one after the other they show which of them fails.
+            // A query server may hold its answer to `reset` back while it works on the next command.
+            // Sent one after the other, they show which of them fails.
             if !std::mem::take(&mut together) {
                 lease.reset().await?;
                 return Ok(answer.await);
             }
-            // Both are on their way before the first is answered: one wake-up of the child.
+            // Sent together, they wake the child once.
             let (reset, answer) = futures_util::future::join(lease.reset(), answer).await;
             reset.map(|()| answer)
         };
@@ -77,8 +77,8 @@ impl QueryServers {
         result
     }
 
-    /// Requires that the query servers of a language can do something, before it is asked of one.
-    /// What design documents need, the pool requires by itself.
+    /// Requires that the query servers of a language have an ability. The pool checks what design
+    /// documents need.
     pub(super) async fn require(
         &self,
         language: &LanguageName,
@@ -89,7 +89,7 @@ impl QueryServers {
     }
 }
 
-/// Gives a process back after what came of its last prompt.
+/// Gives a process back; an error tells whether it can be used again.
 pub(super) async fn give_back<T>(lease: Lease, result: &Result<T, FunctionError>) {
     let status = result
         .as_ref()

@@ -1,7 +1,7 @@
 //! Caller: a client of the pool inside this program.
 //!
-//! SUMMARY   What a connection is for a client outside: it holds processes, and when it is dropped
-//!           they come back.
+//! SUMMARY   [`Caller`] holds processes as a connection does for a client outside this program. Dropping it
+//!           returns them.
 //! SOURCE    couch_query_servers: get_os_process/1.
 //! DIFFERS   A reset that fails is tried again a bounded number of times with a delay (D15).
 
@@ -23,7 +23,7 @@ use crate::query_server::language::LanguageName;
 use crate::query_server::status::Holder;
 use policy::pool::ReturnStatus;
 
-/// How often a compound call takes another process when the one it got is not reset.
+/// How many processes a compound call tries to reset.
 pub(crate) const RESET_TRIES: u32 = 3;
 
 /// The delay before the second try; it doubles.
@@ -34,24 +34,23 @@ const RESET_RETRY_DELAY: Duration = Duration::from_millis(20);
 pub struct Manager(Rc<dyn Fn() -> ManagerAddress>);
 
 impl Manager {
-    /// Asks `address` for the manager in force, at first and whenever one is gone.
+    /// `address` returns the current manager. It is called at first and whenever a manager is gone.
     pub fn new(address: impl Fn() -> ManagerAddress + 'static) -> Self {
         Self(Rc::new(address))
     }
 }
 
-/// A client inside this program. Its drop is its death.
+/// A client of the pool inside this program. Dropping it returns its processes.
 pub struct Caller {
     manager: Manager,
-    /// The manager's address as it was last seen: looking it up costs more than a call.
+    /// The manager's address as last looked up: a lookup costs more than a call.
     address: RefCell<ManagerAddress>,
     client: Pid,
-    /// Which pools it may use, where that is not any.
+    /// Which pools it may use; `None` is any.
     limits: RefCell<Option<CallerLimits>>,
-    /// Who it speaks for, for people.
+    /// Who is shown as the holder of its processes.
     who: RefCell<Option<Arc<Holder>>>,
-    /// None when it speaks in the name of a client that lives elsewhere. It ends without a word: what
-    /// is still lent then was not given back.
+    /// `None` if the client lives elsewhere.
     _pid_guard: Option<PidGuard>,
 }
 
@@ -64,8 +63,8 @@ impl Caller {
         caller
     }
 
-    /// Makes a voice of a client whose life is somebody else's: a connection. What is taken
-    /// through it comes back when that client ends.
+    /// Makes a caller for a client that lives elsewhere, for example a connection. The processes that it
+    /// takes come back when that client ends.
     pub(crate) fn in_the_name_of(client: Pid, manager: impl Into<Manager>) -> Self {
         let manager = manager.into();
         let address = RefCell::new((manager.0)());
@@ -79,17 +78,17 @@ impl Caller {
         }
     }
 
-    /// Holds it to some pools from now on, or to none.
+    /// Limits it to some pools from now on; `None` is any.
     pub(crate) fn hold_to(&self, limits: Option<CallerLimits>) {
         self.limits.replace(limits);
     }
 
-    /// Says who it speaks for, for people.
+    /// Sets who is shown as the holder of its processes.
     pub(crate) fn speak_for(&self, who: Option<Arc<Holder>>) {
         self.who.replace(who);
     }
 
-    /// Returns the client in whose name it asks.
+    /// Returns the client that it asks for.
     pub fn client(&self) -> &Pid {
         &self.client
     }
@@ -126,14 +125,14 @@ impl Caller {
         call.await.map_err(|_| self.manager_is_gone())
     }
 
-    /// A successor, if there is one, serves the next call.
+    /// The next call goes to the manager's successor, if there is one.
     fn manager_is_gone(&self) -> GetProcError {
         self.address.replace((self.manager.0)());
         GetProcError::ShuttingDown
     }
 
-    /// Requires that the query servers of a language can do something, before it is asked of one.
-    /// They are probed if nobody knows yet; a request for a design document brings its own check.
+    /// Requires that the query servers of a language have an ability. They are probed if that is not
+    /// known yet. Requests for design documents include this check.
     ///
     /// # Errors
     /// [`GetProcError::Unable`], or that there is no such language or no manager.
@@ -168,8 +167,8 @@ impl Caller {
     }
 }
 
-/// Takes a process with `get` and resets it with `reset`. One that could not be reset goes back, and
-/// after a delay another one is taken. Returns what `reset` returned, too.
+/// Takes a process with `get` and resets it with `reset`. A process that cannot be reset goes back, and
+/// another one is taken after a delay. Also returns what `reset` returned.
 ///
 /// # Errors
 /// Those of `get`; [`CallError::Reset`] after the last try.
@@ -213,7 +212,7 @@ impl Lease {
     /// Sends several commands, with a line feed after each; their answers go to `answers`, as
     /// [`AnswerTo`] says.
     pub fn prompts(&self, lines: Bytes, timeout: Option<Duration>, answers: AnswerSender) {
-        // One that is lost drops `answers`, which is how the process's end is told.
+        // A lost message drops `answers`, which tells the end of the process.
         self.process.prompts.do_send(Prompt {
             token: self.token,
             lines,
@@ -238,7 +237,8 @@ impl Lease {
         ))
     }
 
-    /// Sets the timeout of prompts that bring none. `false`: the process is not held any more.
+    /// Sets the timeout of prompts without one of their own. Returns false if the process is not held
+    /// any more.
     pub async fn set_timeout(&self, timeout: Duration) -> bool {
         let order = SetTimeout {
             token: self.token,

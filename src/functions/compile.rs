@@ -8,6 +8,7 @@ use super::decode::{broken, text};
 use super::{FunctionError, FunctionErrorKind, QueryServers};
 use crate::messages::client_error::Place;
 use crate::messages::function::TryCompile;
+use crate::messages::proc_manager::CallError;
 use crate::messages::process::PromptError;
 use crate::query_server::prompt;
 
@@ -15,8 +16,8 @@ impl QueryServers {
     /// Finds out whether a function compiles (`try_compile`).
     ///
     /// # Errors
-    /// `compilation_error` in the words of the reference when it does not, also when the query
-    /// server ended over it; see [`FunctionError`] for the rest.
+    /// `compilation_error` with the reference's text if it does not compile or the query server ends
+    /// over it; see [`FunctionError`] for the rest.
     pub async fn try_compile(&self, call: &TryCompile) -> Result<(), FunctionError> {
         let want = call.at.want();
         let line = prompt::line(&("add_fun", &call.fun));
@@ -24,7 +25,7 @@ impl QueryServers {
             .prompt_once(&want, line, call.at.timeout, |answer| accepted(&answer))
             .await;
         compiled.map_err(|mut error| {
-            if let FunctionErrorKind::Prompt(prompt) = &error.kind
+            if let FunctionErrorKind::Call(CallError::Prompt(prompt)) = &error.kind
                 && let Some(reason) = in_words(call, prompt)
             {
                 let error_of_it = prompt.clone();
@@ -49,7 +50,7 @@ pub(super) fn accepted(answer: &Bytes) -> Result<(), FunctionError> {
     Err(broken(answer, "true"))
 }
 
-/// Says what the error of a function that does not compile is. `None`: it is another one.
+/// Returns the reference's text for a function that does not compile; `None` for other errors.
 fn in_words(call: &TryCompile, error: &PromptError) -> Option<String> {
     let TryCompile { kind, name, .. } = call;
     let failed = format!("Compilation of the {kind} function in the '{name}' view failed");

@@ -5,6 +5,7 @@
 use std::borrow::Cow;
 
 use bytes::Bytes;
+use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::scrub::scrub;
@@ -14,14 +15,19 @@ use crate::messages::function::{DdocPrompt, InDdoc};
 use crate::query_server::prompt;
 
 impl InDdoc {
-    /// Names a function of this design document in errors.
-    pub(super) fn place(&self, function: String) -> Place {
+    /// Names the function at a path of this design document in errors.
+    pub(super) fn place(&self, path: &[&str]) -> Place {
         Place {
             db: Some(self.db.clone()),
             ddoc: Some(self.ddoc.key.id.clone()),
-            function: Some(function),
+            function: Some(path.join("/")),
             doc: None,
         }
+    }
+
+    /// Returns the command that calls the function at a path: `["ddoc", ID, PATH, ARGS]`.
+    pub(super) fn command(&self, path: &[&str], args: impl Serialize) -> Bytes {
+        prompt::line(&("ddoc", &*self.ddoc.key.id, path, args))
     }
 }
 
@@ -32,15 +38,27 @@ impl QueryServers {
     /// # Errors
     /// See [`FunctionError`].
     pub async fn ddoc_prompt(&self, call: &DdocPrompt) -> Result<Bytes, FunctionError> {
-        let at = &call.at;
         let path: Vec<String> = serde_json::from_str(call.path.get()).unwrap_or_default();
+        let path: Vec<&str> = path.iter().map(String::as_str).collect();
         let args = match path.first().and_then(|kind| request_among(kind)) {
             Some(index) => scrub_argument(&call.args, index),
             None => Cow::Borrowed(&*call.args),
         };
-        let line = prompt::ddoc(&at.ddoc.key.id, &call.path, &args);
-        let answer = self.prompt_once(&at.want(), line, at.timeout, Ok).await;
-        answer.map_err(|error| error.at(at.place(path.join("/"))))
+        self.call_ddoc(&call.at, &path, &args, Ok).await
+    }
+
+    /// Calls the function at a path of a design document and has its answer read by `read`. An error
+    /// names the function.
+    pub(super) async fn call_ddoc<T>(
+        &self,
+        at: &InDdoc,
+        path: &[&str],
+        args: impl Serialize,
+        read: impl FnOnce(Bytes) -> Result<T, FunctionError>,
+    ) -> Result<T, FunctionError> {
+        let line = at.command(path, args);
+        let called = self.prompt_once(&at.want(), line, at.timeout, read).await;
+        called.map_err(|error| error.at(at.place(path)))
     }
 }
 

@@ -1,27 +1,26 @@
 //! Reading what a query server answered.
 //!
-//! SUMMARY   [`decode`] reads a value, [`answer`] takes an answer apart, [`excerpt`] quotes one.
+//! SUMMARY   [`decode`] reads a value, [`elements`] takes an answer apart, [`excerpt`] quotes one.
 //! SOURCE    couch_query_servers, raw_to_ejson/1.
 //! DIFFERS   What is only passed on is not decoded, and so stays as it came.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
-use super::{FunctionError, FunctionErrorKind};
-use crate::messages::process::Fault;
+use super::FunctionError;
+use crate::messages::client_error::Place;
 use json::string::replace_halves;
-
-/// The name of an error for answers that no such function can have caused.
-pub(super) const PROTOCOL_ERROR: &str = "query_protocol_error";
 
 /// How much of an answer an error quotes, in characters.
 const EXCERPT_CHARACTERS: usize = 200;
 
 /// Reads a JSON text. Halves of surrogate pairs, which are no text, become U+FFFD.
-pub(super) fn decode<T: for<'de> Deserialize<'de>>(json: &str) -> Option<T> {
+pub(super) fn decode<T: DeserializeOwned>(json: &str) -> Option<T> {
     match serde_json::from_str(json) {
         Ok(value) => Some(value),
         Err(_) => match replace_halves(json) {
@@ -47,14 +46,24 @@ pub(super) fn is_word(json: &RawValue, word: &str) -> bool {
     decode::<String>(json.get()).is_some_and(|text| text == word)
 }
 
-/// Returns the id of a document, for errors that have to name it.
-pub(super) fn document_id(doc: &RawValue) -> Option<String> {
+/// Names a document in errors, by its id.
+pub(super) fn document_place(doc: &RawValue) -> Place {
     #[derive(Deserialize)]
     struct Members {
         #[serde(rename = "_id")]
         id: Option<String>,
     }
-    decode::<Members>(doc.get())?.id
+    Place {
+        doc: decode::<Members>(doc.get()).and_then(|members| members.id),
+        ..Place::default()
+    }
+}
+
+/// Returns the member of an object that has exactly one.
+pub(super) fn single_member(json: &str) -> Option<(String, Box<RawValue>)> {
+    let mut members: BTreeMap<String, Box<RawValue>> = decode(json)?;
+    let first = members.pop_first()?;
+    members.is_empty().then_some(first)
 }
 
 /// Quotes an answer.
@@ -67,27 +76,18 @@ pub(super) fn excerpt(json: &str) -> String {
     quoted
 }
 
-/// The error of an answer that breaks the protocol: the query server's doing.
+/// The error of an answer that breaks the protocol.
 pub(super) fn broken(answer: &Bytes, expected: &str) -> FunctionError {
     let came = excerpt(text(answer));
-    FunctionErrorKind::Answer {
-        name: PROTOCOL_ERROR,
-        reason: format!("the query server answered {came} instead of {expected}"),
-        raw_reason: None,
-        fault: Fault::QueryServer,
-    }
-    .into()
+    FunctionError::protocol(format!(
+        "the query server answered {came} instead of {expected}"
+    ))
 }
 
-/// The error of an answer that the function's author is to blame for.
-pub(super) fn refused(name: &'static str, reason: String) -> FunctionError {
-    FunctionErrorKind::Answer {
-        name,
-        reason,
-        raw_reason: None,
-        fault: Fault::Client,
-    }
-    .into()
+/// Reads `[true, VALUES]`, with as many values as are expected.
+pub(super) fn done_with<T: DeserializeOwned>(answer: &Bytes, count: usize) -> Option<Vec<T>> {
+    let (done, values): (bool, Vec<T>) = serde_json::from_slice(answer).ok()?;
+    (done && values.len() == count).then_some(values)
 }
 
 #[cfg(test)]

@@ -4,9 +4,9 @@ use std::fmt;
 
 use serde_json::value::RawValue;
 
+use super::decode::decode;
 use crate::messages::client_error::{ErrorReply, Place};
 use crate::messages::proc_manager::CallError;
-use crate::messages::proc_manager::GetProcError;
 use crate::messages::process::{Fault, PromptError};
 use policy::pool::ReturnStatus;
 
@@ -22,27 +22,21 @@ pub struct FunctionError {
 /// What happened to a call.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FunctionErrorKind {
-    /// The call makes no sense. The caller's fault.
+    /// The call is wrong. The caller's fault.
     #[error("{0}")]
     BadCall(String),
-    /// There was no process for it: none was free, or it could not be started or taught.
+    /// There was no process for it, or none that could be reset, or it gave no answer.
     #[error(transparent)]
-    NoProcess(GetProcError),
-    /// No process that it got could be reset.
-    #[error("the query server could not be reset: {0}")]
-    Reset(PromptError),
-    /// The function said no, or its process did not answer.
-    #[error(transparent)]
-    Prompt(PromptError),
+    Call(CallError),
     /// A function does not compile, or its process ended over it.
     #[error("{reason}")]
     Compilation {
-        /// In the words of the reference.
+        /// The reference's text.
         reason: String,
-        /// What it is made of.
+        /// The error of the prompt.
         error: PromptError,
     },
-    /// There is an answer, and it is none that such a function may give.
+    /// The answer is not one that such a function may give.
     #[error("{reason}")]
     Answer {
         /// The error's name, CouchDB's where CouchDB has one.
@@ -56,25 +50,44 @@ pub enum FunctionErrorKind {
     },
 }
 
-/// Kinds of trouble, for those who count or decide.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Class {
-    /// The call makes no sense.
-    Call,
-    /// The function: it said no, or answered what it may not.
-    Function,
-    /// The query server did not keep to the protocol, or ended.
-    Protocol,
-    /// Something took too long; the error's phase says what.
-    Timeout,
-    /// The machine or the configuration: a process could not be started.
-    Host,
-    /// The service is ending, or was asked for too much.
-    Unavailable,
-}
+/// The name of an error for answers that no such function can have caused.
+const PROTOCOL_ERROR: &str = "query_protocol_error";
 
 impl FunctionError {
-    /// Says what it is about, where that is not known yet.
+    /// The error of an answer that the function's author is to blame for.
+    pub(super) fn refused(name: &'static str, reason: String) -> Self {
+        FunctionErrorKind::Answer {
+            name,
+            reason,
+            raw_reason: None,
+            fault: Fault::Client,
+        }
+        .into()
+    }
+
+    /// The error of a function that threw one, with its own reason: JSON text.
+    pub(super) fn thrown(name: &'static str, raw_reason: &str) -> Self {
+        FunctionErrorKind::Answer {
+            name,
+            reason: decode(raw_reason).unwrap_or_else(|| raw_reason.to_owned()),
+            raw_reason: Some(raw_reason.to_owned()),
+            fault: Fault::Client,
+        }
+        .into()
+    }
+
+    /// The error of an answer that breaks the protocol: the query server's doing.
+    pub(super) fn protocol(reason: String) -> Self {
+        FunctionErrorKind::Answer {
+            name: PROTOCOL_ERROR,
+            reason,
+            raw_reason: None,
+            fault: Fault::QueryServer,
+        }
+        .into()
+    }
+
+    /// Adds what it is about, as far as that is not known yet.
     pub(super) fn at(mut self, place: Place) -> Self {
         let known = *self.place;
         *self.place = Place {
@@ -86,53 +99,18 @@ impl FunctionError {
         self
     }
 
-    /// Tells how a process goes back after this: to its end when it cannot be used any more.
+    /// Returns how the process goes back: as failed if it cannot be used any more.
     pub(super) fn return_status(&self) -> ReturnStatus {
         let is_broken = match &self.kind {
-            FunctionErrorKind::Prompt(error)
-            | FunctionErrorKind::Reset(error)
+            FunctionErrorKind::Call(CallError::Prompt(error) | CallError::Reset(error))
             | FunctionErrorKind::Compilation { error, .. } => error.is_final(),
             FunctionErrorKind::Answer { fault, .. } => *fault == Fault::QueryServer,
-            FunctionErrorKind::BadCall(_) | FunctionErrorKind::NoProcess(_) => false,
+            FunctionErrorKind::BadCall(_) | FunctionErrorKind::Call(CallError::GetProc(_)) => false,
         };
         if is_broken {
             ReturnStatus::Fail
         } else {
             ReturnStatus::Ok
-        }
-    }
-
-    /// Returns what kind of trouble it is.
-    pub fn class(&self) -> Class {
-        match &self.kind {
-            FunctionErrorKind::BadCall(_) => Class::Call,
-            FunctionErrorKind::NoProcess(error) => match error {
-                GetProcError::UnknownQueryLanguage(_)
-                | GetProcError::NoSuchPool(_)
-                | GetProcError::NotForCaller(_) => Class::Call,
-                GetProcError::Timeout { .. } => Class::Timeout,
-                GetProcError::SpawnFailed { .. }
-                | GetProcError::Throttled { .. }
-                | GetProcError::Unable { .. } => Class::Host,
-                GetProcError::TeachFailed { .. } => Class::Protocol,
-                GetProcError::PoolBusy { .. }
-                | GetProcError::PoolRemoved { .. }
-                | GetProcError::ShuttingDown => Class::Unavailable,
-            },
-            FunctionErrorKind::Reset(error) | FunctionErrorKind::Prompt(error) => match error {
-                PromptError::Function { .. } => Class::Function,
-                PromptError::Timeout { .. } => Class::Timeout,
-                PromptError::Exited(_)
-                | PromptError::Protocol { .. }
-                | PromptError::NotRun { .. } => Class::Protocol,
-                PromptError::BadPrompt => Class::Call,
-                PromptError::TooMany { .. } | PromptError::NotHolder => Class::Unavailable,
-            },
-            FunctionErrorKind::Compilation { .. } => Class::Function,
-            FunctionErrorKind::Answer { fault, .. } => match fault {
-                Fault::QueryServer => Class::Protocol,
-                _ => Class::Function,
-            },
         }
     }
 }
@@ -164,18 +142,13 @@ impl From<FunctionErrorKind> for FunctionError {
 
 impl From<PromptError> for FunctionError {
     fn from(error: PromptError) -> Self {
-        FunctionErrorKind::Prompt(error).into()
+        CallError::Prompt(error).into()
     }
 }
 
 impl From<CallError> for FunctionError {
     fn from(error: CallError) -> Self {
-        let kind = match error {
-            CallError::GetProc(error) => FunctionErrorKind::NoProcess(error),
-            CallError::Reset(error) => FunctionErrorKind::Reset(error),
-            CallError::Prompt(error) => FunctionErrorKind::Prompt(error),
-        };
-        kind.into()
+        FunctionErrorKind::Call(error).into()
     }
 }
 
@@ -183,9 +156,7 @@ impl From<FunctionError> for ErrorReply {
     fn from(error: FunctionError) -> Self {
         let reply = match error.kind {
             FunctionErrorKind::BadCall(reason) => Self::bad_request(reason),
-            FunctionErrorKind::NoProcess(error) => error.into(),
-            FunctionErrorKind::Reset(error) => CallError::Reset(error).into(),
-            FunctionErrorKind::Prompt(error) => error.into(),
+            FunctionErrorKind::Call(error) => error.into(),
             FunctionErrorKind::Compilation { reason, error } => {
                 let mut reply = Self::answer("compilation_error", &reason, Fault::Client);
                 reply.exit_report = error.exit_report().cloned().map(Box::new);

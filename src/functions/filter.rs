@@ -4,14 +4,13 @@
 //! DIFFERS   An answer of another length than the documents is an error here.
 
 use bytes::Bytes;
-use serde_json::value::RawValue;
 
-use super::decode::{broken, document_id, elements};
+use super::decode::{broken, document_place, done_with};
 use super::scrub::scrub;
 use super::{FunctionError, FunctionErrorKind, QueryServers};
-use crate::messages::function::{FilterDocs, FilterView, InDdoc, Json};
+use crate::messages::function::{FilterDocs, FilterView, Json};
+use crate::messages::proc_manager::CallError;
 use crate::messages::process::PromptError;
-use crate::query_server::prompt;
 
 /// How a query server ends that has run out of memory.
 const OUT_OF_MEMORY_STATUS: i32 = 1;
@@ -25,27 +24,22 @@ impl QueryServers {
     /// # Errors
     /// See [`FunctionError`].
     pub async fn filter_docs(&self, call: &FilterDocs) -> Result<Vec<bool>, FunctionError> {
-        let at = &call.at;
         let req = scrub(&call.req);
-        let command = |docs: &[Json]| {
-            let path = ["filters", &call.name];
-            prompt::line(&("ddoc", &*at.ddoc.key.id, path, (docs, &*req)))
+        let path = ["filters", &*call.name];
+        let ask = async |docs: &[Json]| {
+            let read = |answer| read_passed(&answer, docs.len());
+            self.call_ddoc(&call.at, &path, (docs, &*req), read).await
         };
-        let place = || at.place(format!("filters/{}", call.name));
-        match self.filter(at, command(&call.docs), call.docs.len()).await {
+        match ask(&call.docs).await {
             Err(error) if is_out_of_memory(&error) && call.docs.len() > 1 => {
                 let mut passed = Vec::with_capacity(call.docs.len());
                 for doc in &call.docs {
-                    let alone = self.filter(at, command(std::slice::from_ref(doc)), 1).await;
-                    passed.extend(alone.map_err(|error| {
-                        let mut place = place();
-                        place.doc = document_id(doc);
-                        error.at(place)
-                    })?);
+                    let alone = ask(std::slice::from_ref(doc)).await;
+                    passed.extend(alone.map_err(|error| error.at(document_place(doc)))?);
                 }
                 Ok(passed)
             }
-            result => result.map_err(|error| error.at(place())),
+            result => result,
         }
     }
 
@@ -54,27 +48,15 @@ impl QueryServers {
     /// # Errors
     /// See [`FunctionError`].
     pub async fn filter_view(&self, call: &FilterView) -> Result<Vec<bool>, FunctionError> {
-        let at = &call.at;
-        let path = ["views", &call.name, "map"];
-        let line = prompt::line(&("ddoc", &*at.ddoc.key.id, path, [&call.docs]));
-        let passed = self.filter(at, line, call.docs.len()).await;
-        passed.map_err(|error| error.at(at.place(format!("views/{}/map", call.name))))
-    }
-
-    async fn filter(
-        &self,
-        at: &InDdoc,
-        line: Bytes,
-        documents: usize,
-    ) -> Result<Vec<bool>, FunctionError> {
-        let read = |answer| read_passed(&answer, documents);
-        self.prompt_once(&at.want(), line, at.timeout, read).await
+        let path = ["views", &*call.name, "map"];
+        let read = |answer| read_passed(&answer, call.docs.len());
+        self.call_ddoc(&call.at, &path, [&call.docs], read).await
     }
 }
 
 fn is_out_of_memory(error: &FunctionError) -> bool {
     match &error.kind {
-        FunctionErrorKind::Prompt(PromptError::Exited(exit_report)) => {
+        FunctionErrorKind::Call(CallError::Prompt(PromptError::Exited(exit_report))) => {
             exit_report.status == Some(OUT_OF_MEMORY_STATUS)
         }
         _ => false,
@@ -83,19 +65,10 @@ fn is_out_of_memory(error: &FunctionError) -> bool {
 
 /// Reads `[true, [BOOL, ..]]`.
 fn read_passed(answer: &Bytes, documents: usize) -> Result<Vec<bool>, FunctionError> {
-    let passed = match elements(answer).as_deref() {
-        Some([done, passed]) if done.get() == "true" => {
-            serde_json::from_str::<Vec<bool>>(RawValue::get(passed)).ok()
-        }
-        _ => None,
-    };
-    passed
-        .filter(|passed| passed.len() == documents)
-        .ok_or_else(|| {
-            let expected =
-                format!("[true, [..]] with true or false for each of {documents} documents");
-            broken(answer, &expected)
-        })
+    done_with(answer, documents).ok_or_else(|| {
+        let expected = format!("[true, [..]] with true or false for each of {documents} documents");
+        broken(answer, &expected)
+    })
 }
 
 #[cfg(test)]

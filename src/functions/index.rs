@@ -5,10 +5,8 @@
 
 use bytes::Bytes;
 
-use super::acquire::give_back;
 use super::compile::accepted;
-use super::decode::{broken, document_id, elements};
-use super::pipeline::pipeline;
+use super::decode::{broken, document_place, elements};
 use super::{FunctionError, QueryServers};
 use crate::messages::client_error::Place;
 use crate::messages::function::{IndexDocs, Json};
@@ -21,12 +19,17 @@ impl QueryServers {
     /// # Errors
     /// See [`FunctionError`].
     pub async fn index_docs(&self, call: &IndexDocs) -> Result<Vec<Json>, FunctionError> {
-        let timeout = call.at.timeout;
-        let place = |doc: Option<&Json>| Place {
-            function: Some("index".to_owned()),
-            doc: doc.and_then(|doc| document_id(doc)),
-            ..Place::default()
-        };
+        let indexed = self.index_with(call).await;
+        indexed.map_err(|error| {
+            error.at(Place {
+                function: Some("index".to_owned()),
+                ..Place::default()
+            })
+        })
+    }
+
+    async fn index_with(&self, call: &IndexDocs) -> Result<Vec<Json>, FunctionError> {
+        self.require(&call.at.language, Ability::IndexDoc).await?;
         let (add_fun, command) = if call.nouveau {
             (
                 prompt::line(&("add_fun", &call.fun, "nouveau")),
@@ -35,27 +38,24 @@ impl QueryServers {
         } else {
             (prompt::line(&("add_fun", &call.fun)), "index_doc")
         };
-        let want = call.at.want();
-        let able = self.require(&call.at.language, Ability::IndexDoc).await;
-        able.map_err(|error| error.at(place(None)))?;
-        let begun = self.prompt_clean(&want, add_fun, timeout).await;
-        let (lease, answer) = begun.map_err(|error| error.at(place(None)))?;
-        let mut result = answer
-            .map_err(FunctionError::from)
-            .and_then(|answer| accepted(&answer))
-            .map_err(|error| error.at(place(None)));
+        let commands = call.docs.iter().map(|doc| prompt::line(&(command, doc)));
+        let commands = std::iter::once(add_fun).chain(commands);
         let mut entries = Vec::with_capacity(call.docs.len());
-        if result.is_ok() {
-            let commands = call.docs.iter().map(|doc| prompt::line(&(command, doc)));
-            let take = |_, answer: Bytes| {
-                entries.push(first_list(&answer)?);
-                Ok(())
-            };
-            let indexed = pipeline(&lease, commands, timeout, take).await;
-            result = indexed.map_err(|(index, error)| error.at(place(call.docs.get(index))));
-        }
-        give_back(lease, &result).await;
-        result.map(|()| entries)
+        let take = |number, answer: Bytes| {
+            if number == 0 {
+                return accepted(&answer);
+            }
+            entries.push(first_list(&answer)?);
+            Ok(())
+        };
+        let place = |number: usize| match number {
+            0 => Place::default(),
+            number => document_place(&call.docs[number - 1]),
+        };
+        let (want, timeout) = (call.at.want(), call.at.timeout);
+        self.prompt_all(&want, commands, timeout, take, place)
+            .await?;
+        Ok(entries)
     }
 }
 

@@ -2,8 +2,8 @@
 //!
 //! SUMMARY   [`QueryServers::list`] takes the rows from one channel and puts what the function made
 //!           of them into another; [`QueryServers::list_all`] does it for rows that are all there.
-//! PROMISES  One row is on its way at a time, since the function may say that it has enough. A list
-//!           that is dropped half way costs its process.
+//! PROMISES  One row is sent at a time, because the function may need no more. A list that is dropped
+//!           half way ends its process.
 //! SOURCE    couch_mrview_show: handle_view_list/6, list_cb/2.
 //! DIFFERS   An error in a row is an error of the call, not a chunk.
 
@@ -57,7 +57,7 @@ impl QueryServers {
         let (parts_out, mut parts) = mpsc::channel(AHEAD);
         let feed = async move {
             for row in call.rows {
-                // The function has enough.
+                // The function needs no more.
                 if rows.send(Ok(row)).await.is_err() {
                     break;
                 }
@@ -80,10 +80,10 @@ impl QueryServers {
         Ok(Listed { response, chunks })
     }
 
-    /// Renders rows as they come. It ends early when nobody takes the parts any more.
+    /// Renders rows as they come. It ends early if `parts` is closed.
     ///
     /// # Errors
-    /// See [`FunctionError`]; the parts before it have been handed on.
+    /// See [`FunctionError`]; the parts before it have been sent.
     pub async fn list(
         &self,
         start: &ListStart,
@@ -91,40 +91,35 @@ impl QueryServers {
         parts: mpsc::Sender<ListPart>,
     ) -> Result<(), FunctionError> {
         let at = &start.at;
-        let place = |error: FunctionError| error.at(at.place(format!("lists/{}", start.name)));
-        let args = (&start.head, &*scrub(&start.req));
-        let line = prompt::line(&("ddoc", &*at.ddoc.key.id, ["lists", &start.name], args));
+        let path = ["lists", &*start.name];
+        let place = |error: FunctionError| error.at(at.place(&path));
+        let line = at.command(&path, (&start.head, &*scrub(&start.req)));
         let begun = self.prompt_clean(&at.want(), line, at.timeout).await;
         let (lease, answer) = begun.map_err(place)?;
         let result = async {
             let (chunks, response) = read_start(&answer.map_err(FunctionError::from)?)?;
             let mut body = Body {
-                head: Head::Waiting(response),
+                response: Some(response),
                 parts,
             };
             body.take(chunks, None).await?;
             body.take_rows(&lease, &mut rows, at.timeout).await
         }
         .await;
-        // More rows are not wanted, also where somebody waits to send one.
+        // Whoever waits to send a row stops.
         drop(rows);
-        match result {
+        let result = match result {
             // Nobody takes the rest: the list is left where it is, and the process is replaced.
-            Err(Stopped::Unwanted) => Ok(()),
-            Err(Stopped::Failed(error)) => {
-                let result: Result<(), _> = Err(error);
-                give_back(lease, &result).await;
-                result.map_err(place)
-            }
-            Ok(()) => {
-                give_back(lease, &Ok::<(), FunctionError>(())).await;
-                Ok(())
-            }
-        }
+            Err(Stopped::Unwanted) => return Ok(()),
+            Err(Stopped::Failed(error)) => Err(error),
+            Ok(()) => Ok(()),
+        };
+        give_back(lease, &result).await;
+        result.map_err(place)
     }
 }
 
-/// Why a list does not go on.
+/// Why a list ends early.
 enum Stopped {
     Failed(FunctionError),
     Unwanted,
@@ -136,22 +131,15 @@ impl From<FunctionError> for Stopped {
     }
 }
 
-/// What was made so far and is handed on.
+/// The response and the chunks on their way to the caller.
 struct Body {
-    head: Head,
+    /// The response until it is sent: a later one may take its place as long as there was no chunk.
+    response: Option<Response>,
     parts: mpsc::Sender<ListPart>,
 }
 
-/// Where the response is.
-enum Head {
-    /// Here: a later one may take its place as long as there was no chunk.
-    Waiting(Response),
-    /// On its way, and not to be changed any more.
-    Sent,
-}
-
 impl Body {
-    /// Prompts with rows until there are no more or the function has enough.
+    /// Prompts with rows until there are no more or the function needs no more.
     async fn take_rows(
         &mut self,
         lease: &Lease,
@@ -169,26 +157,26 @@ impl Body {
             let is_end = step.is_end;
             self.take(step.chunks, step.response).await?;
             if is_end {
-                return self.send_head().await;
+                return self.send_response().await;
             }
         }
     }
 
     async fn take(&mut self, chunks: Vec<Json>, response: Option<Response>) -> Result<(), Stopped> {
-        if let (Head::Waiting(_), Some(response)) = (&self.head, response) {
-            self.head = Head::Waiting(response);
+        if self.response.is_some() && response.is_some() {
+            self.response = response;
         }
         for chunk in chunks {
-            self.send_head().await?;
+            self.send_response().await?;
             self.send(ListPart::Chunk(chunk)).await?;
         }
         Ok(())
     }
 
-    async fn send_head(&mut self) -> Result<(), Stopped> {
-        match std::mem::replace(&mut self.head, Head::Sent) {
-            Head::Waiting(response) => self.send(ListPart::Response(response)).await,
-            Head::Sent => Ok(()),
+    async fn send_response(&mut self) -> Result<(), Stopped> {
+        match self.response.take() {
+            Some(response) => self.send(ListPart::Response(response)).await,
+            None => Ok(()),
         }
     }
 
@@ -213,7 +201,7 @@ fn read_start(answer: &Bytes) -> Result<(Vec<Json>, Response), FunctionError> {
 struct Step {
     is_end: bool,
     chunks: Vec<Json>,
-    /// A response that the function began late.
+    /// A response that the function started late.
     response: Option<Response>,
 }
 
@@ -252,6 +240,8 @@ fn read_chunks(answer: &Bytes, chunks: &RawValue) -> Result<Vec<Json>, FunctionE
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::messages::client_error::ErrorReply;
+    use crate::messages::process::Fault;
 
     fn step(answer: &'static str, to_row: bool) -> Result<Step, FunctionError> {
         Step::read(&Bytes::from_static(answer.as_bytes()), to_row)
@@ -281,7 +271,8 @@ mod tests {
             ("true", true),
         ] {
             let error = step(answer, to_row).err().unwrap();
-            assert_eq!(error.class(), super::super::Class::Protocol, "{answer}");
+            let fault = ErrorReply::from(error).fault;
+            assert_eq!(fault, Fault::QueryServer, "{answer}");
         }
         assert!(read_start(&Bytes::from_static(br#"["resp",[],{}]"#)).is_err());
     }
@@ -289,6 +280,6 @@ mod tests {
     #[test]
     fn a_late_response_is_checked_like_an_early_one() {
         let error = step(r#"["end",[],{"status":1}]"#, true).err().unwrap();
-        assert_eq!(error.class(), super::super::Class::Function);
+        assert_eq!(ErrorReply::from(error).fault, Fault::Client);
     }
 }

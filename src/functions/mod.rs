@@ -35,7 +35,7 @@ use bytes::Bytes;
 use serde::Serialize;
 
 pub(crate) use error::FunctionError;
-pub use error::{Class, FunctionErrorKind};
+pub use error::FunctionErrorKind;
 pub use list::{ListPart, Listed, Rows};
 pub use reduce::finalize;
 pub use response::Response;
@@ -43,21 +43,19 @@ pub(crate) use source_filter::SourceFilter;
 pub use source_filter::filter_pool;
 pub use validate::Verdict;
 
-use decode::PROTOCOL_ERROR;
-
 use crate::functions::caller::Caller;
 use crate::messages::function::FunctionCall;
 use crate::query_server::reduce::OverflowLog;
 
-/// The query servers, as those see them who want functions run.
+/// Runs functions on the query servers of the pool.
 pub struct QueryServers {
     caller: Rc<Caller>,
-    /// Where built-in sums that are too long are told.
+    /// Logs built-in sums that are too long.
     sums: Option<Rc<OverflowLog>>,
 }
 
 impl QueryServers {
-    /// Runs functions in the name of a client of the pool.
+    /// Runs functions for a client of the pool.
     pub fn new(caller: Caller) -> Self {
         Self {
             caller: Rc::new(caller),
@@ -65,24 +63,19 @@ impl QueryServers {
         }
     }
 
-    /// Tells of built-in sums that are too long.
+    /// Logs built-in sums that are too long to `sums`.
     #[must_use]
     pub(crate) fn telling(mut self, sums: Option<Rc<OverflowLog>>) -> Self {
         self.sums = sums;
         self
     }
 
-    /// Returns the client in whose name functions are run.
+    /// Returns the client that functions are run for.
     pub fn caller(&self) -> &Caller {
         &self.caller
     }
 
-    /// Returns that client, for what takes processes by itself.
-    pub(crate) fn into_caller(self) -> Rc<Caller> {
-        self.caller
-    }
-
-    /// Carries out a call and returns its value as JSON text.
+    /// Performs a call and returns its value as JSON text.
     ///
     /// # Errors
     /// See [`FunctionError`].

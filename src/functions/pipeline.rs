@@ -8,8 +8,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::stream::{FuturesOrdered, StreamExt};
 
-use super::FunctionError;
-use crate::messages::proc_manager::Lease;
+use super::acquire::give_back;
+use super::{FunctionError, QueryServers};
+use crate::messages::client_error::Place;
+use crate::messages::proc_manager::Want;
 
 /// How many commands of a call may be unanswered.
 const IN_FLIGHT_MAX: usize = 64;
@@ -17,44 +19,55 @@ const IN_FLIGHT_MAX: usize = 64;
 /// How many bytes of them may be unanswered, if it is more than one command.
 const IN_FLIGHT_BYTES_MAX: usize = 1 << 20;
 
-/// Sends commands and has each answer taken, with its number from 0.
-///
-/// # Errors
-/// The first error, of a prompt or of `take`; the number tells which command it was about. No more
-/// is sent then, and what was sent before is waited for.
-pub(super) async fn pipeline(
-    lease: &Lease,
-    commands: impl IntoIterator<Item = Bytes>,
-    timeout: Option<Duration>,
-    mut take: impl FnMut(usize, Bytes) -> Result<(), FunctionError>,
-) -> Result<(), (usize, FunctionError)> {
-    let mut commands = commands.into_iter();
-    let mut answers = FuturesOrdered::new();
-    let mut bytes_in_flight = 0;
-    let mut failed = None;
-    let mut number = 0;
-    loop {
-        while failed.is_none()
-            && (answers.is_empty()
-                || (answers.len() < IN_FLIGHT_MAX && bytes_in_flight < IN_FLIGHT_BYTES_MAX))
-        {
-            let Some(command) = commands.next() else {
+impl QueryServers {
+    /// Takes a process, sends it commands, has each answer taken, with its number from 0, and gives
+    /// the process back. The others are sent once the first is answered.
+    ///
+    /// # Errors
+    /// The first error, of a prompt or of `take`; `place` tells what the command was about. No more
+    /// is sent then, and what was sent before is waited for.
+    pub(super) async fn prompt_all(
+        &self,
+        want: &Want,
+        commands: impl IntoIterator<Item = Bytes>,
+        timeout: Option<Duration>,
+        mut take: impl FnMut(usize, Bytes) -> Result<(), FunctionError>,
+        place: impl Fn(usize) -> Place,
+    ) -> Result<(), FunctionError> {
+        let mut commands = commands.into_iter();
+        let Some(first) = commands.next() else {
+            return Ok(());
+        };
+        let (lease, mut answer) = self.prompt_clean(want, first, timeout).await?;
+        let mut result = Ok(());
+        let mut answers = FuturesOrdered::new();
+        let mut bytes_in_flight = 0;
+        for number in 0.. {
+            if result.is_ok() {
+                let taken = answer.map_err(FunctionError::from);
+                let taken = taken.and_then(|answer| take(number, answer));
+                result = taken.map_err(|error| error.at(place(number)));
+            }
+            while result.is_ok()
+                && (answers.is_empty()
+                    || (answers.len() < IN_FLIGHT_MAX && bytes_in_flight < IN_FLIGHT_BYTES_MAX))
+            {
+                let Some(command) = commands.next() else {
+                    break;
+                };
+                let length = command.len();
+                bytes_in_flight += length;
+                let answer = lease.prompt(command, timeout);
+                answers.push_back(async move { (length, answer.await) });
+            }
+            let Some((length, next)) = answers.next().await else {
                 break;
             };
-            let length = command.len();
-            bytes_in_flight += length;
-            answers.push_back(async move { (length, lease.prompt(command, timeout).await) });
+            bytes_in_flight -= length;
+            answer = next;
         }
-        let Some((length, answer)) = answers.next().await else {
-            return failed.map_or(Ok(()), Err);
-        };
-        bytes_in_flight -= length;
-        if failed.is_none() {
-            let taken = answer
-                .map_err(FunctionError::from)
-                .and_then(|answer| take(number, answer));
-            failed = taken.err().map(|error| (number, error));
-        }
-        number += 1;
+        drop(answers);
+        give_back(lease, &result).await;
+        result
     }
 }

@@ -1,63 +1,93 @@
 //! Reducing: sources in the query server, built-in reducers here, results in the order of both.
 //!
 //! SOURCE    couch_query_servers: reduce/4, rereduce/4, finalize/2, os_reduce/3, os_rereduce/3.
-//! DIFFERS   Results to reduce again are taken in the order of the rows for every function; the
-//!           reference reverses them for the first, third, .. one. An answer of another length than
-//!           its functions is an error; there it becomes missing results.
+//! DIFFERS   Results are reduced again in the order of the rows for every function; the reference
+//!           reverses them for the first, third, .. one. An answer with another number of results is an
+//!           error; the reference passes it on.
 //! LIMITS    A built-in reducer works on the caller's thread, from beginning to end.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 
-use super::decode::{broken, decode, elements};
+use super::decode::{broken, decode, done_with};
 use super::{FunctionError, FunctionErrorKind, QueryServers};
 use crate::config::ReduceLimit;
 use crate::messages::client_error::Place;
 use crate::messages::function::{Finalize, Json, Reduce, ReduceInput, Reducers, Rereduce};
-use crate::messages::proc_manager::CallError;
-use crate::messages::proc_manager::GetProcError;
-use crate::messages::process::{Fault, PromptError};
+use crate::messages::proc_manager::{CallError, GetProcError};
+use crate::messages::process::PromptError;
 use crate::query_server::abilities::Ability;
 use crate::query_server::prompt;
-use crate::query_server::reduce::{
-    Builtin, InvalidValue, ReduceContext, ReduceRow, SumLimit, UnknownReducer,
-};
+use crate::query_server::reduce::{Builtin, InvalidValue, ReduceContext, ReduceRow, SumLimit};
 
 /// The error of a result that does not shrink enough, and the member that it becomes.
-const OVERFLOW: &str = "reduce_overflow_error";
+pub(super) const OVERFLOW: &str = "reduce_overflow_error";
 
 /// The most that the results of a call have together, in bytes: each function has one, and that may be as
 /// long as all rows.
 const RESULTS_BYTES_MAX: usize = 32 << 20;
 
-/// The results of a call.
-#[derive(Default)]
-struct Results {
+/// The results of a call, in the order of its functions.
+struct Results<'a> {
+    with: &'a Reducers,
     all: Vec<Json>,
     bytes: usize,
 }
 
-impl Results {
-    fn push(&mut self, result: Json, index: usize, funs: &[String]) -> Result<(), FunctionError> {
+impl<'a> Results<'a> {
+    fn of(with: &'a Reducers) -> Self {
+        Self {
+            with,
+            all: Vec::with_capacity(with.funs.len()),
+            bytes: 0,
+        }
+    }
+
+    /// Takes the result of the next function, which is finalized if that is asked for.
+    fn push(
+        &mut self,
+        function: Function<'_>,
+        result: Result<Json, FunctionError>,
+    ) -> Result<(), FunctionError> {
+        let at = |error: FunctionError| error.at(place(self.all.len(), &self.with.funs));
+        let mut result = result.map_err(at)?;
+        if self.with.finalize {
+            result = function.finalize(result).map_err(at)?;
+        }
         self.bytes += result.get().len();
         if self.bytes > RESULTS_BYTES_MAX {
             let reason = format!(
                 "the results have more than {RESULTS_BYTES_MAX} bytes together; reduce with fewer functions at once, \
                  or to less"
             );
-            return Err(answer_error("too_large", reason).at(place(index, funs)));
+            return Err(at(FunctionError::refused("too_large", reason)));
         }
         self.all.push(result);
         Ok(())
     }
 }
 
-/// A reduce function, told apart.
+/// A reduce function.
 #[derive(Clone, Copy)]
 enum Function<'a> {
     Builtin(Builtin),
     Source(&'a str),
+}
+
+impl Function<'_> {
+    fn finalize(self, result: Json) -> Result<Json, FunctionError> {
+        match self {
+            Self::Builtin(builtin) => Ok(builtin.finalize(&result)?),
+            Self::Source(_) => Ok(result),
+        }
+    }
+}
+
+impl From<InvalidValue> for FunctionError {
+    fn from(error: InvalidValue) -> Self {
+        Self::refused("invalid_value", error.0)
+    }
 }
 
 impl QueryServers {
@@ -67,32 +97,28 @@ impl QueryServers {
     /// See [`FunctionError`].
     pub async fn reduce(&self, call: &Reduce) -> Result<Vec<Json>, FunctionError> {
         let functions = functions(&call.with.funs)?;
-        let sources: Vec<&str> = functions.iter().filter_map(Function::source).collect();
-        let mut of_sources = match sources.as_slice() {
-            [] => Vec::new(),
-            sources => self.reduce_sources(&call.with, sources, &call.rows).await?,
-        }
-        .into_iter();
-        let limit = self.sum_limit(&functions).await?;
-        let context = self.context(limit, &call.with);
+        let sources = call.with.funs.iter().map(String::as_str);
+        let sources: Vec<&str> = sources.filter(|fun| !fun.starts_with('_')).collect();
+        let of_sources = self.reduce_sources(&call.with, &sources, &call.rows);
+        let mut of_sources = of_sources.await?.into_iter();
+        let context = self.context(&functions, &call.with).await?;
         let rows = call.rows.iter().map(|row| ReduceRow {
             id: &row.id,
             key: &row.key,
             value: &row.value,
         });
-        let mut results = Results::default();
-        for (index, function) in functions.iter().enumerate() {
+        let mut results = Results::of(&call.with);
+        for function in functions {
             let result = match function {
                 Function::Builtin(builtin) => {
                     let result = builtin.reduce(rows.clone(), &context);
-                    result.map_err(|error| invalid(error, index, &call.with.funs))?
+                    result.map_err(FunctionError::from)
                 }
-                Function::Source(_) => of_sources
+                Function::Source(_) => Ok(of_sources
                     .next()
-                    .expect("CL-2: there is a result for each source"),
+                    .expect("CL-2: there is a result for each source")),
             };
-            let result = finalized(*function, result, index, &call.with)?;
-            results.push(result, index, &call.with.funs)?;
+            results.push(function, result)?;
         }
         Ok(results.all)
     }
@@ -103,30 +129,23 @@ impl QueryServers {
     /// See [`FunctionError`].
     pub async fn rereduce(&self, call: &Rereduce) -> Result<Vec<Json>, FunctionError> {
         let functions = functions(&call.with.funs)?;
-        let limit = self.sum_limit(&functions).await?;
-        let context = self.context(limit, &call.with);
-        let mut results = Results::default();
-        for (index, function) in functions.iter().enumerate() {
-            let values: Option<Vec<&RawValue>> = call
-                .values
-                .iter()
-                .map(|row| row.get(index).map(|value| &**value))
-                .collect();
+        let context = self.context(&functions, &call.with).await?;
+        let mut results = Results::of(&call.with);
+        for (index, function) in functions.into_iter().enumerate() {
+            let values = call.values.iter().map(|row| Some(&**row.get(index)?));
+            let values: Option<Vec<&RawValue>> = values.collect();
             let values = values.ok_or_else(|| {
                 let reason = "'values' must have a value for each function in each row";
-                FunctionError::from(FunctionErrorKind::BadCall(reason.into()))
+                FunctionErrorKind::BadCall(reason.into())
             })?;
             let result = match function {
-                Function::Builtin(builtin) => builtin
-                    .rereduce(values.iter().copied(), &context)
-                    .map_err(|error| invalid(error, index, &call.with.funs))?,
-                Function::Source(source) => {
-                    let result = self.rereduce_source(&call.with, source, &values).await;
-                    result.map_err(|error| error.at(place(index, &call.with.funs)))?
+                Function::Builtin(builtin) => {
+                    let result = builtin.rereduce(values.iter().copied(), &context);
+                    result.map_err(FunctionError::from)
                 }
+                Function::Source(source) => self.rereduce_source(&call.with, source, &values).await,
             };
-            let result = finalized(*function, result, index, &call.with)?;
-            results.push(result, index, &call.with.funs)?;
+            results.push(function, result)?;
         }
         Ok(results.all)
     }
@@ -138,6 +157,9 @@ impl QueryServers {
         sources: &[&str],
         rows: &[ReduceInput],
     ) -> Result<Vec<Json>, FunctionError> {
+        if sources.is_empty() {
+            return Ok(Vec::new());
+        }
         self.require(&with.at.language, Ability::Reduce).await?;
         if sources.len() > 1 {
             let several = Ability::SeveralReducers;
@@ -151,7 +173,7 @@ impl QueryServers {
         let results = self.prompt_reducer(with, line, sources.len()).await;
         results.map_err(|error| match with.funs.as_slice() {
             [_] => error.at(place(0, &with.funs)),
-            // Which of them it was is not told.
+            // The query server does not tell which of them it was.
             _ => error,
         })
     }
@@ -186,7 +208,7 @@ impl QueryServers {
         match able {
             Ok(()) => Ok(prompt::line(&(name, sources, input, &with.context))),
             Err(FunctionError {
-                kind: FunctionErrorKind::NoProcess(GetProcError::Unable { .. }),
+                kind: FunctionErrorKind::Call(CallError::GetProc(GetProcError::Unable { .. })),
                 ..
             }) => Ok(prompt::line(&(name, sources, input))),
             Err(error) => Err(error),
@@ -211,68 +233,43 @@ impl QueryServers {
         }
     }
 
-    fn context<'a>(&'a self, limit: SumLimit, with: &'a Reducers) -> ReduceContext<'a> {
-        ReduceContext {
+    /// Returns what built-in reducers work under: the limit of sums as it is configured now, where it
+    /// matters.
+    async fn context<'a>(
+        &'a self,
+        functions: &[Function<'_>],
+        with: &'a Reducers,
+    ) -> Result<ReduceContext<'a>, FunctionError> {
+        let is_sum = |function: &Function<'_>| matches!(function, Function::Builtin(Builtin::Sum));
+        let limit = if functions.iter().any(is_sum) {
+            let config = self.caller.reset_config().await;
+            sum_limit_of(&config.map_err(CallError::GetProc)?)
+        } else {
+            SumLimit::NONE
+        };
+        Ok(ReduceContext {
             limit,
             name: &with.context,
             log: self.sums.as_deref(),
-        }
-    }
-
-    /// Returns the limit of sums as it is configured now, where it matters.
-    async fn sum_limit(&self, functions: &[Function<'_>]) -> Result<SumLimit, FunctionError> {
-        let matters = functions
-            .iter()
-            .any(|function| matches!(function, Function::Builtin(Builtin::Sum)));
-        if !matters {
-            return Ok(SumLimit::NONE);
-        }
-        let config = self.caller.reset_config().await;
-        let config = config.map_err(CallError::GetProc)?;
-        Ok(sum_limit_of(&config))
+        })
     }
 }
 
-/// Makes of results what a client of the view gets (`finalize`). No process takes part.
+/// Turns results into what a client of the view gets (`finalize`), without a process.
 ///
 /// # Errors
 /// [`FunctionErrorKind::Answer`] for what is no result of its function.
 pub fn finalize(call: &Finalize) -> Result<Vec<Json>, FunctionError> {
-    let functions = functions(&call.funs)?;
-    let pairs = functions.iter().zip(&call.values).enumerate();
-    let results = pairs.map(|(index, (function, value))| match function {
-        Function::Builtin(builtin) => builtin
-            .finalize(value)
-            .map_err(|error| invalid(error, index, &call.funs)),
-        Function::Source(_) => Ok(value.clone()),
+    let functions = functions(&call.funs)?.into_iter();
+    let pairs = functions.zip(&call.values).enumerate();
+    let results = pairs.map(|(index, (function, value))| {
+        let result = function.finalize(value.clone());
+        result.map_err(|error| error.at(place(index, &call.funs)))
     });
     results.collect()
 }
 
-fn finalized(
-    function: Function<'_>,
-    result: Json,
-    index: usize,
-    with: &Reducers,
-) -> Result<Json, FunctionError> {
-    match function {
-        Function::Builtin(builtin) if with.finalize => builtin
-            .finalize(&result)
-            .map_err(|error| invalid(error, index, &with.funs)),
-        _ => Ok(result),
-    }
-}
-
-impl<'a> Function<'a> {
-    fn source(&self) -> Option<&'a str> {
-        match self {
-            Self::Source(source) => Some(source),
-            Self::Builtin(_) => None,
-        }
-    }
-}
-
-/// Tells functions apart: those that begin with `_` are built in.
+/// Finds the functions: names that begin with `_` are built in.
 fn functions(funs: &[String]) -> Result<Vec<Function<'_>>, FunctionError> {
     let function = |(index, fun)| -> Result<Function<'_>, FunctionError> {
         let fun: &String = fun;
@@ -280,8 +277,9 @@ fn functions(funs: &[String]) -> Result<Vec<Function<'_>>, FunctionError> {
             return Ok(Function::Source(fun));
         }
         let found = Builtin::named(fun).map(Function::Builtin);
-        found.map_err(|error: UnknownReducer| {
-            answer_error("compilation_error", error.to_string()).at(place(index, funs))
+        found.map_err(|error| {
+            let error = FunctionError::refused("compilation_error", error.to_string());
+            error.at(place(index, funs))
         })
     };
     funs.iter().enumerate().map(function).collect()
@@ -300,45 +298,25 @@ fn place(index: usize, funs: &[String]) -> Place {
     }
 }
 
-fn invalid(error: InvalidValue, index: usize, funs: &[String]) -> FunctionError {
-    answer_error("invalid_value", error.0).at(place(index, funs))
-}
-
-fn answer_error(name: &'static str, reason: String) -> FunctionError {
-    FunctionErrorKind::Answer {
-        name,
-        reason,
-        raw_reason: None,
-        fault: Fault::Client,
-    }
-    .into()
-}
-
 /// Reads `[true, [RESULT, ..]]`.
 fn read_results(answer: &Bytes, count: usize) -> Result<Vec<Json>, FunctionError> {
-    let results = match elements(answer).as_deref() {
-        Some([done, results]) if done.get() == "true" => {
-            serde_json::from_str::<Vec<Json>>(RawValue::get(results)).ok()
-        }
-        _ => None,
-    };
-    results
-        .filter(|results| results.len() == count)
-        .ok_or_else(|| {
-            let expected = match count {
-                1 => "[true, [RESULT]]".to_owned(),
-                _ => format!("[true, [RESULT, ..]] with a result for each of {count} functions"),
-            };
-            broken(answer, &expected)
-        })
+    done_with(answer, count).ok_or_else(|| {
+        let expected = match count {
+            1 => "[true, [RESULT]]".to_owned(),
+            _ => format!("[true, [RESULT, ..]] with a result for each of {count} functions"),
+        };
+        broken(answer, &expected)
+    })
 }
 
-/// Makes a result of the error of one that does not shrink enough.
+/// Turns the error of a result that does not shrink enough into a result.
 fn overflow_of(error: &FunctionError) -> Option<Json> {
     match &error.kind {
-        FunctionErrorKind::Prompt(PromptError::Function {
-            name, raw_reason, ..
-        }) if name == OVERFLOW => {
+        FunctionErrorKind::Call(CallError::Prompt(PromptError::Function {
+            name,
+            raw_reason,
+            ..
+        })) if name == OVERFLOW => {
             let reason: &RawValue = serde_json::from_str(raw_reason).ok()?;
             to_raw_value(&serde_json::json!({ OVERFLOW: reason })).ok()
         }
@@ -346,7 +324,8 @@ fn overflow_of(error: &FunctionError) -> Option<Json> {
     }
 }
 
-fn is_overflow(value: &RawValue) -> bool {
+/// Returns whether a result stands for one that does not shrink enough.
+pub(super) fn is_overflow(value: &RawValue) -> bool {
     #[derive(Deserialize)]
     struct Overflow {
         #[expect(dead_code, reason = "it only has to be there")]

@@ -1,24 +1,23 @@
 //! Shows and updates: a document and a request become a response.
 //!
 //! SOURCE    couch_mrview_show: handle_doc_show/5, send_doc_update_response/6.
-//! DIFFERS   What is no answer of such a function is an error that quotes it. The document of an
-//!           update is handed to the caller, who has the database.
+//! DIFFERS   An answer of another kind is an error that quotes it. The caller, who has the database, writes
+//!           the document of an update.
 
 use bytes::Bytes;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::decode::{broken, document_id, elements, is_word};
+use super::decode::{broken, document_place, elements, is_word};
 use super::response::Response;
 use super::scrub::scrub;
 use super::{FunctionError, QueryServers};
 use crate::messages::function::Render;
-use crate::query_server::prompt;
 
-/// The status of a response to an update that made or changed a document.
+/// The status of a response to an update with a document to write.
 const CREATED: u16 = 201;
 
-/// The status of a response to an update that did not.
+/// The status of a response to an update without one.
 const OK: u16 = 200;
 
 /// What an update function answers; serialized as `[DOC or null, RESPONSE]`.
@@ -39,7 +38,7 @@ impl QueryServers {
         self.render(call, "shows", read_response).await
     }
 
-    /// Has a document made or changed (`update`). Writing it is the caller's.
+    /// Makes or changes a document (`update`). The caller writes it.
     ///
     /// # Errors
     /// See [`FunctionError`].
@@ -53,14 +52,12 @@ impl QueryServers {
         kind: &str,
         read: impl FnOnce(Bytes) -> Result<T, FunctionError>,
     ) -> Result<T, FunctionError> {
-        let at = &call.at;
         let args = (&call.doc, &*scrub(&call.req));
-        let line = prompt::line(&("ddoc", &*at.ddoc.key.id, [kind, &call.name], args));
-        let rendered = self.prompt_once(&at.want(), line, at.timeout, read).await;
-        rendered.map_err(|error| {
-            let mut place = at.place(format!("{kind}/{}", call.name));
-            place.doc = call.doc.as_deref().and_then(document_id);
-            error.at(place)
+        let path = [kind, &call.name];
+        let rendered = self.call_ddoc(&call.at, &path, args, read).await;
+        rendered.map_err(|error| match &call.doc {
+            Some(doc) => error.at(document_place(doc)),
+            None => error,
         })
     }
 }
@@ -90,6 +87,8 @@ fn read_updated(answer: Bytes) -> Result<Updated, FunctionError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::messages::client_error::ErrorReply;
+    use crate::messages::process::Fault;
 
     fn bytes(text: &'static str) -> Bytes {
         Bytes::from_static(text.as_bytes())
@@ -127,7 +126,7 @@ mod tests {
         ] {
             let answer = Bytes::from(format!("[\"resp\",{response}]"));
             let error = read_response(answer).unwrap_err();
-            let reply = crate::messages::client_error::ErrorReply::from(error);
+            let reply = ErrorReply::from(error);
             assert_eq!(reply.name, "external_response_error");
             assert!(reply.reason.get().contains(named), "{}", reply.reason);
         }
@@ -150,8 +149,8 @@ mod tests {
     fn an_answer_of_another_kind_breaks_the_protocol() {
         for answer in ["true", r#"["up",null,{}]"#, r#"["resp"]"#, r#"{"resp":{}}"#] {
             let error = read_response(bytes(answer)).unwrap_err();
-            assert_eq!(error.class(), super::super::Class::Protocol);
             assert!(error.to_string().contains(answer), "{error}");
+            assert_eq!(ErrorReply::from(error).fault, Fault::QueryServer);
         }
         assert!(read_updated(bytes(r#"["resp",{}]"#)).is_err());
     }

@@ -5,38 +5,29 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::decode::{decode, elements, excerpt, is_word, refused, text};
+use super::decode::{decode, elements, excerpt, is_word, single_member, text};
 use super::scrub::{scrub, without};
-use super::{FunctionError, FunctionErrorKind, QueryServers};
+use super::{FunctionError, QueryServers};
 use crate::messages::function::{Json, Rewrite};
-use crate::messages::process::Fault;
-use crate::query_server::prompt;
 
 /// Members of a request that a rewrite function does not get.
 const NOT_GIVEN: [&str; 4] = ["info", "form", "uuid", "id"];
 
-/// What the function may answer, by its members.
-type Members = BTreeMap<String, Box<RawValue>>;
-
 impl QueryServers {
-    /// Has a request rewritten (`rewrite`). `None`: no rule fits.
+    /// Rewrites a request (`rewrite`). `None`: no rule fits.
     ///
-    /// The result was checked: `method`, `path` and `body` are strings, `headers` and `query`
-    /// objects of strings, `code` is from 200 to 599, as far as they are there.
+    /// The result is checked: `method`, `path` and `body` are strings, `headers` and `query` objects of
+    /// strings, `code` is from 200 to 599. All may be missing.
     ///
     /// # Errors
     /// See [`FunctionError`].
     pub async fn rewrite(&self, call: &Rewrite) -> Result<Option<Json>, FunctionError> {
-        let at = &call.at;
         let scrubbed = scrub(&call.req);
-        let req = without(&scrubbed, &NOT_GIVEN);
-        let line = prompt::line(&("ddoc", &*at.ddoc.key.id, ["rewrites"], [&*req]));
+        let args = [&*without(&scrubbed, &NOT_GIVEN)];
         let read = |answer| read_rewritten(&answer);
-        let rewritten = self.prompt_once(&at.want(), line, at.timeout, read).await;
-        rewritten.map_err(|error| error.at(at.place("rewrites".into())))
+        self.call_ddoc(&call.at, &["rewrites"], args, read).await
     }
 }
 
@@ -49,51 +40,39 @@ fn read_rewritten(answer: &Bytes) -> Result<Option<Json>, FunctionError> {
     }
 }
 
-/// The error of an answer that says no, or nothing that is known.
+/// The error of an answer that refuses, or of an unknown one.
 fn refusal(json: &str) -> FunctionError {
-    let members: Members = decode(json).unwrap_or_default();
-    for name in ["forbidden", "unauthorized"] {
-        if let Some(reason) = members.get(name).filter(|_| members.len() == 1) {
-            let text = decode::<String>(reason.get()).unwrap_or_else(|| reason.get().to_owned());
-            return FunctionErrorKind::Answer {
-                name,
-                reason: text,
-                raw_reason: Some(reason.get().to_owned()),
-                fault: Fault::Client,
-            }
-            .into();
-        }
-    }
-    let reason = format!("the rewrite function answered {}", excerpt(json));
-    refused("unknown_error", reason)
+    let refused = single_member(json).and_then(|(name, reason)| {
+        let mut names = ["forbidden", "unauthorized"].into_iter();
+        let name = names.find(|known| *known == name)?;
+        Some(FunctionError::thrown(name, reason.get()))
+    });
+    refused.unwrap_or_else(|| {
+        let reason = format!("the rewrite function answered {}", excerpt(json));
+        FunctionError::refused("unknown_error", reason)
+    })
 }
 
 fn check(rewritten: &RawValue) -> Result<Json, FunctionError> {
+    let bad = |reason| Err(FunctionError::refused("rewrite_error", reason));
     let json = rewritten.get();
-    let Some(members) = decode::<Members>(json) else {
-        return Err(bad(&format!("bad rewrite: {}", excerpt(json))));
+    let Some(members) = decode::<BTreeMap<String, Box<RawValue>>>(json) else {
+        return bad(format!("bad rewrite: {}", excerpt(json)));
     };
     for (name, value) in &members {
         let json = value.get();
         let is_right = match name.as_str() {
             "method" | "path" | "body" => decode::<String>(json).is_some(),
             "headers" | "query" => decode::<BTreeMap<String, String>>(json).is_some(),
-            "code" => decode::<Value>(json)
-                .as_ref()
-                .and_then(Value::as_u64)
-                .is_some_and(|code| (200..600).contains(&code)),
-            // What the caller does not know it passes over, as the reference does.
+            "code" => decode(json).is_some_and(|code| (200..600_u64).contains(&code)),
+            // The caller passes over what it does not know, as the reference does.
             _ => true,
         };
         if !is_right {
-            return Err(bad(&format!("bad {name}")));
+            return bad(format!("bad {name}"));
         }
     }
     Ok(rewritten.to_owned())
-}
-
-fn bad(reason: &str) -> FunctionError {
-    refused("rewrite_error", reason.to_owned())
 }
 
 #[cfg(test)]

@@ -1,16 +1,16 @@
-//! Taking credentials out of requests before a function sees them.
+//! Removing credentials from requests before a function sees them.
 //!
-//! SUMMARY   [`scrub`] takes headers that carry credentials out of a request object and empties its
-//!           `cookie`; [`without`] takes members out.
-//! PROMISES  What is not taken out stays byte for byte; a request without credentials is not copied.
+//! SUMMARY   [`scrub`] removes headers with credentials from a request object and empties its `cookie`;
+//!           [`without`] removes members.
+//! PROMISES  Everything else stays byte for byte; a request without credentials is not copied.
 //! SOURCE    chttpd_external: json_req_obj/3 with `scrub_json_request`, always on.
 
 use std::borrow::Cow;
 
-use serde::de::{Deserializer, Error, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::decode::decode;
+use json::cursor::Members;
+use json::string::unescape;
 
 /// Headers that carry credentials, in lower case.
 const SECRET_HEADERS: [&str; 3] = ["authorization", "proxy-authorization", "cookie"];
@@ -18,7 +18,7 @@ const SECRET_HEADERS: [&str; 3] = ["authorization", "proxy-authorization", "cook
 /// Headers of proxy authentication begin so.
 const SECRET_PREFIX: &str = "x-auth-couchdb-";
 
-/// Words that stand in every request that has credentials, unless it writes them with escapes.
+/// Every request with credentials contains one of these words, unless it escapes characters.
 const HINTS: [&str; 3] = ["authorization", "cookie", "x-auth-couchdb"];
 
 /// Returns a request without credentials.
@@ -27,10 +27,10 @@ pub(super) fn scrub(req: &RawValue) -> Cow<'_, RawValue> {
         return Cow::Borrowed(req);
     }
     rebuilt(req, |name, value| match name {
-        "headers" => Some(rebuilt(value, |header, value| {
+        "headers" => Some(members_kept(value, |header, value| {
             (!is_secret(header)).then_some(Cow::Borrowed(value))
         })),
-        "cookie" => Some(Cow::Owned(empty_object())),
+        "cookie" => Some(Cow::Owned("{}".to_owned())),
         _ => Some(Cow::Borrowed(value)),
     })
 }
@@ -47,10 +47,10 @@ fn is_secret(header: &str) -> bool {
     SECRET_HEADERS.contains(&header.as_str()) || header.starts_with(SECRET_PREFIX)
 }
 
-/// A quick look: is there anything that [`scrub`] might have to take out?
+/// A quick check: may there be anything for [`scrub`] to remove?
 fn may_have_secrets(json: &str) -> bool {
     let bytes = json.as_bytes();
-    // A name may be spelled in escapes; whoever does that gets the long look.
+    // A name may be written with escapes.
     memchr::memmem::find(bytes, b"\\u").is_some()
         || HINTS
             .iter()
@@ -66,63 +66,40 @@ fn contains_in_any_case(text: &[u8], word: &[u8]) -> bool {
     })
 }
 
-fn empty_object() -> Box<RawValue> {
-    RawValue::from_string("{}".to_owned()).expect("config: this is JSON")
-}
-
-/// Passes the members of an object through `keep`. What is no object stays as it is, and so does
-/// an object of which everything is kept.
 fn rebuilt<'a>(
     object: &'a RawValue,
-    keep: impl Fn(&str, &'a RawValue) -> Option<Cow<'a, RawValue>>,
+    keep: impl Fn(&str, &'a str) -> Option<Cow<'a, str>>,
 ) -> Cow<'a, RawValue> {
-    let Ok(members) = serde_json::Deserializer::from_str(object.get()).deserialize_map(AsTexts)
-    else {
-        return Cow::Borrowed(object);
-    };
-    let mut changed = false;
-    let mut text = String::with_capacity(object.get().len());
-    for (name, value) in members {
-        let kept = match decode::<String>(name.get()) {
-            Some(decoded) => keep(&decoded, value),
-            // A name that is no text at all is none that carries anything.
-            None => Some(Cow::Borrowed(value)),
-        };
-        changed |= !matches!(kept, Some(Cow::Borrowed(_)));
+    match members_kept(object.get(), keep) {
+        Cow::Borrowed(_) => Cow::Borrowed(object),
+        Cow::Owned(text) => Cow::Owned(
+            RawValue::from_string(text).expect("CL-3: it is made of names and values of an object"),
+        ),
+    }
+}
+
+/// Passes the members of an object through `keep`. Anything but an object stays as it is, and so does
+/// an object of which everything is kept.
+fn members_kept<'a>(
+    object: &'a str,
+    keep: impl Fn(&str, &'a str) -> Option<Cow<'a, str>>,
+) -> Cow<'a, str> {
+    let mut is_changed = false;
+    let mut text = String::with_capacity(object.len());
+    for (name, value) in Members::of(object) {
+        let kept = keep(&unescape(name), value);
+        is_changed |= !matches!(kept, Some(Cow::Borrowed(_)));
         let Some(value) = kept else { continue };
         text.push(if text.is_empty() { '{' } else { ',' });
-        text.push_str(name.get());
+        text.push_str(name);
         text.push(':');
-        text.push_str(value.get());
+        text.push_str(&value);
     }
-    if !changed {
+    if !is_changed {
         return Cow::Borrowed(object);
     }
     text.push_str(if text.is_empty() { "{}" } else { "}" });
-    // Made of names and values that are JSON, so it always is.
-    RawValue::from_string(text).map_or_else(|_| Cow::Owned(empty_object()), Cow::Owned)
-}
-
-/// An object's members as the texts that they are, in their order.
-struct AsTexts;
-
-impl<'de> Visitor<'de> for AsTexts {
-    type Value = Vec<(&'de RawValue, &'de RawValue)>;
-
-    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("a JSON object")
-    }
-
-    fn visit_map<M: MapAccess<'de>>(self, mut members: M) -> Result<Self::Value, M::Error> {
-        let mut all = Vec::new();
-        while let Some(name) = members.next_key::<&RawValue>()? {
-            if !name.get().starts_with('"') {
-                return Err(M::Error::custom("a name that is no string"));
-            }
-            all.push((name, members.next_value()?));
-        }
-        Ok(all)
-    }
+    Cow::Owned(text)
 }
 
 #[cfg(test)]

@@ -1,20 +1,22 @@
 //! `validate_doc_update`: may these documents be written?
 //!
 //! SOURCE    couch_query_servers: validate_doc_update/5.
-//! DIFFERS   Many documents in one call, pipelined over one process that was taught once. Answers
-//!           that crash the reference (two members, a number, an array) are errors that name them.
+//! DIFFERS   One call validates many documents, pipelined over one process that is taught once. Answers
+//!           that crash the reference (two members, a number, an array) are errors that quote them.
 
 use bytes::Bytes;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::acquire::give_back;
-use super::decode::{decode, document_id, elements, excerpt, text};
-use super::pipeline::pipeline;
-use super::{FunctionError, FunctionErrorKind, QueryServers};
-use crate::messages::function::{Edit, ValidateDocs};
-use crate::messages::process::Fault;
-use crate::query_server::prompt;
+use super::decode::{decode, document_place, elements, excerpt, single_member, text};
+use super::{FunctionError, QueryServers};
+use crate::messages::function::ValidateDocs;
+
+/// The path of the function.
+const PATH: [&str; 1] = ["validate_doc_update"];
+
+/// The reference's name for what it cannot make sense of.
+const UNKNOWN: &str = "unknown_error";
 
 /// What a validation function says of a document.
 #[derive(Clone, Debug)]
@@ -45,64 +47,37 @@ impl QueryServers {
     /// Asks about documents (`validate_docs`); the verdicts are in their order.
     ///
     /// # Errors
-    /// See [`FunctionError`]; about the first document that the function neither accepts nor
-    /// refuses as it may.
+    /// See [`FunctionError`]; it names the first document whose answer is not a verdict.
     pub async fn validate_docs(&self, call: &ValidateDocs) -> Result<Vec<Verdict>, FunctionError> {
         let at = &call.at;
-        let place = || at.place("validate_doc_update".into());
-        let name = |index: usize, error: FunctionError| {
-            let mut place = place();
-            place.doc = call
-                .docs
-                .get(index)
-                .and_then(|doc| document_id(&doc.new_doc));
-            error.at(place)
-        };
+        let commands = call.docs.iter().map(|edit| {
+            let args = (&edit.new_doc, &edit.old_doc, &call.user_ctx, &call.sec_obj);
+            at.command(&PATH, args)
+        });
         let mut verdicts = Vec::with_capacity(call.docs.len());
-        let Some((first, rest)) = call.docs.split_first() else {
-            return Ok(verdicts);
-        };
-        let begun = self
-            .prompt_clean(&at.want(), command(call, first), at.timeout)
-            .await;
-        let (lease, answer) = begun.map_err(|error| error.at(place()))?;
-        let mut take = |_, answer: Bytes| -> Result<(), FunctionError> {
+        let take = |_, answer: Bytes| {
             verdicts.push(read_verdict(&answer)?);
             Ok(())
         };
-        let first = answer.map_err(FunctionError::from);
-        let first = first.and_then(|answer| take(0, answer));
-        let mut result = first.map_err(|error| name(0, error));
-        if result.is_ok() {
-            let commands = rest.iter().map(|edit| command(call, edit));
-            let rest = pipeline(&lease, commands, at.timeout, take).await;
-            result = rest.map_err(|(index, error)| name(index + 1, error));
-        }
-        give_back(lease, &result).await;
-        result.map(|()| verdicts)
+        let place = |index: usize| document_place(&call.docs[index].new_doc);
+        let want = at.want();
+        let done = self.prompt_all(&want, commands, at.timeout, take, place);
+        done.await.map_err(|error| error.at(at.place(&PATH)))?;
+        Ok(verdicts)
     }
 }
 
-fn command(call: &ValidateDocs, edit: &Edit) -> Bytes {
-    let args = (&edit.new_doc, &edit.old_doc, &call.user_ctx, &call.sec_obj);
-    prompt::line(&("ddoc", &*call.at.ddoc.key.id, ["validate_doc_update"], args))
-}
-
-/// Judges one answer. Rejections are counted by the process that answers.
+/// Reads one answer. The process counts rejections.
 fn read_verdict(answer: &Bytes) -> Result<Verdict, FunctionError> {
     let json = text(answer);
     if json == "true" || decode::<f64>(json) == Some(1.0) {
         return Ok(Verdict::Accepted);
     }
-    let unknown = |raw_reason: String| {
-        let reason = decode::<String>(&raw_reason).unwrap_or_else(|| raw_reason.clone());
-        Err(bad_verdict(reason, Some(raw_reason)))
-    };
     match single_member(json) {
         Some((name, reason)) if name == "forbidden" => Ok(Verdict::Forbidden(reason)),
         Some((name, reason)) if name == "unauthorized" => Ok(Verdict::Unauthorized(reason)),
-        Some((_, reason)) => unknown(reason.get().to_owned()),
-        None if json.starts_with('"') => unknown(json.to_owned()),
+        Some((_, reason)) => Err(FunctionError::thrown(UNKNOWN, reason.get())),
+        None if json.starts_with('"') => Err(FunctionError::thrown(UNKNOWN, json)),
         None => {
             let kind = match json.as_bytes().first() {
                 Some(b'{') => "an object that has not exactly one member",
@@ -116,35 +91,15 @@ fn read_verdict(answer: &Bytes) -> Result<Verdict, FunctionError> {
                  {{\"unauthorized\": TEXT}}",
                 excerpt(json)
             );
-            Err(bad_verdict(reason, None))
+            Err(FunctionError::refused(UNKNOWN, reason))
         }
     }
-}
-
-/// The reference's name for what it cannot make sense of.
-fn bad_verdict(reason: String, raw_reason: Option<String>) -> FunctionError {
-    FunctionErrorKind::Answer {
-        name: "unknown_error",
-        reason,
-        raw_reason,
-        fault: Fault::Client,
-    }
-    .into()
-}
-
-/// Returns the member of an object that has exactly one.
-fn single_member(json: &str) -> Option<(String, Box<RawValue>)> {
-    type Members = std::collections::BTreeMap<String, Box<RawValue>>;
-    let mut members = Some(json)
-        .filter(|json| json.starts_with('{'))
-        .and_then(decode::<Members>)?;
-    let first = members.pop_first()?;
-    members.is_empty().then_some(first)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::functions::FunctionErrorKind;
 
     fn read(answer: &'static str) -> Result<String, (String, String)> {
         let verdict = read_verdict(&Bytes::from_static(answer.as_bytes()));

@@ -24,8 +24,7 @@ use super::tasks::Task;
 use crate::actors::pool_executor::PoolWork;
 use crate::functions::QueryServers;
 use crate::functions::view::{
-    self, BATCHES_AHEAD, Batches, Cause, Counts, Document, DocumentCutter, InputError, MapSink,
-    Mapped, Order, ProcessError, Processes, Run, View, ViewError,
+    BATCHES_AHEAD, Batches, Document, DocumentCutter, InputError, MapSink, Mapped, ViewError,
 };
 use crate::messages::client_error::ErrorReply;
 use crate::messages::function::MapStart;
@@ -109,19 +108,7 @@ impl PoolWork for Map {
 
     async fn run(self, servers: QueryServers) -> Self::Output {
         let (start, sink) = (self.start, self.sink);
-        let view = View {
-            language: start.at.language.to_string(),
-            funs: start.funs,
-            lib: start.lib,
-        };
-        let run = Run {
-            width: PROCESSES,
-            order: Order::AsRead,
-            timeout: start.at.timeout,
-            counts: &Counts::default(),
-        };
-        let processes = Processes::Pool(servers.into_caller(), start.at.from);
-        let result = view::map(&view, &processes, self.input, &sink, run).await;
+        let result = servers.map(&start, self.input, PROCESSES, &sink).await;
         // What was mapped before an error is told first.
         let is_read = sink.ready().await;
         match result {
@@ -162,42 +149,29 @@ impl MapSink for Sink {
 
 fn refusal_of(error: ViewError) -> Refusal {
     let text = error.to_string();
+    let cause = error.cause().cloned().map(ErrorReply::from);
     match error {
         ViewError::Input(InputError::Line { line, problem }) => {
             Refusal::bad_request(problem).with_member("line", line)
         }
-        ViewError::Compile { cause, .. } => {
-            let refusal = cause.map_or_else(
-                || Refusal::bad_request(""),
-                |cause| Refusal::from(reply_of(cause)),
-            );
-            refusal
-                .named(StatusCode::BAD_REQUEST, "compilation_error")
-                .because(text)
-                .with_member("line", 1)
+        ViewError::Compile { .. } => cause
+            .map_or_else(|| Refusal::bad_request(""), Refusal::from)
+            .named(StatusCode::BAD_REQUEST, "compilation_error")
+            .because(text)
+            .with_member("line", 1),
+        ViewError::Document { line, .. } => {
+            refusal_of_process(cause, text).with_member("line", line)
         }
-        ViewError::Document { line, error, .. } => {
-            refusal_of_process(error.map(|error| *error), text).with_member("line", line)
-        }
-        ViewError::Process(error) => refusal_of_process(Some(error), text),
+        ViewError::Process(_) => refusal_of_process(cause, text),
         ViewError::Input(InputError::Read(_)) | ViewError::Reduce { .. } | ViewError::Unwanted => {
             Refusal::bad_request(text)
         }
     }
 }
 
-fn refusal_of_process(error: Option<ProcessError>, text: String) -> Refusal {
-    let cause = error.as_ref().and_then(ProcessError::cause).cloned();
+fn refusal_of_process(cause: Option<ErrorReply>, text: String) -> Refusal {
     match cause {
-        Some(cause) => Refusal::from(reply_of(cause)).because(text),
+        Some(cause) => Refusal::from(cause).because(text),
         None => Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "os_process_error", text),
-    }
-}
-
-fn reply_of(cause: Cause) -> ErrorReply {
-    match cause {
-        Cause::Call(error) => (*error).into(),
-        // Processes of another service are not asked for here.
-        Cause::Service(_) => ErrorReply::internal(),
     }
 }

@@ -1,7 +1,7 @@
 //! A language that is a command: any program that speaks the line protocol.
 //!
-//! SUMMARY   Turns the command text of the configuration into a program and its arguments: twice
-//!           where the text depends on stress.
+//! SUMMARY   Turns the command text of the configuration into a program and its arguments, for pools with
+//!           and without stress.
 //! PROMISES  Under stress a process has `SETTEE_STRESS=yes` in its environment.
 //! SOURCE    couch_os_process: `sh -c "exec COMMAND"`. Postfix: `-o stress=yes`, `${stress?..}`.
 //! DIFFERS   A command without shell syntax is started directly: a missing program is then an error
@@ -9,6 +9,7 @@
 
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
+use strum::VariantArray;
 
 use crate::actors::language::{Language, StartContext};
 use crate::actors::os_process::OsProcess;
@@ -21,77 +22,58 @@ use crate::query_server::child::{CommandSpec, SpawnError};
 /// Characters that mean something to a shell.
 const SHELL_SYNTAX: &str = "|&;<>()$`\\\"'*?[]#~={}!\n\r";
 
+/// Tells a process that its pool is under stress.
+const STRESS_VARIABLE: (&str, &str) = ("SETTEE_STRESS", "yes");
+
 /// A language whose processes are children started by one command.
 pub struct CommandLanguage {
     text: String,
     spec: Stressed<CommandSpec>,
-    knowledge: Knowledge,
-}
-
-/// What is known about the abilities of a command.
-#[derive(Clone, Copy)]
-enum Knowledge {
-    Nothing,
-    ToProbe,
-    Everything,
+    abilities: fn(CommandSpec) -> Abilities,
 }
 
 impl CommandLanguage {
     /// Makes the language from a command as the configuration has it.
     pub fn new(text: &str) -> Self {
-        Self {
-            text: text.to_owned(),
-            spec: with_stress(Stressed {
-                normal: command_spec(&expand(text, false)),
-                stressed: command_spec(&expand(text, true)),
-            }),
-            knowledge: Knowledge::ToProbe,
-        }
+        let normal = command_spec(&expand(text, false));
+        let stressed = command_spec(&expand(text, true));
+        Self::of(text.to_owned(), normal, stressed)
     }
 
     /// Makes the language from a program and its arguments, without any shell syntax.
     pub fn from_spec(spec: CommandSpec) -> Self {
-        let words = spec
-            .arguments
-            .iter()
-            .map(|word| word.to_string_lossy().into_owned());
-        let text = std::iter::once(spec.program.display().to_string())
-            .chain(words)
-            .collect::<Vec<_>>()
-            .join(" ");
+        let mut text = spec.program.display().to_string();
+        for word in &spec.arguments {
+            text.push(' ');
+            text.push_str(&word.to_string_lossy());
+        }
+        Self::of(text, spec.clone(), spec)
+    }
+
+    fn of(text: String, normal: CommandSpec, mut stressed: CommandSpec) -> Self {
+        let (name, value) = STRESS_VARIABLE;
+        let variable = (name.to_owned(), value.to_owned());
+        stressed.environment.push(variable);
         Self {
             text,
-            spec: with_stress(Stressed {
-                normal: spec.clone(),
-                stressed: spec,
-            }),
-            knowledge: Knowledge::ToProbe,
+            spec: Stressed { normal, stressed },
+            abilities: Abilities::to_probe,
         }
     }
 
     /// Declares that it can do everything, so that it is never probed.
     #[must_use]
     pub(crate) fn with_every_ability(mut self) -> Self {
-        self.knowledge = Knowledge::Everything;
+        self.abilities = |_| Abilities::declared(Ability::VARIANTS);
         self
     }
 
-    /// Leaves open what it can do: nothing is probed, and nothing refused.
+    /// Neither probes nor refuses anything.
     #[must_use]
     pub(crate) fn without_probes(mut self) -> Self {
-        self.knowledge = Knowledge::Nothing;
+        self.abilities = |_| Abilities::undeclared();
         self
     }
-}
-
-/// What tells a process that its pool is under stress.
-const STRESS_VARIABLE: (&str, &str) = ("SETTEE_STRESS", "yes");
-
-fn with_stress(mut spec: Stressed<CommandSpec>) -> Stressed<CommandSpec> {
-    let (name, value) = STRESS_VARIABLE;
-    let environment = &mut spec.stressed.environment;
-    environment.push((name.to_owned(), value.to_owned()));
-    spec
 }
 
 fn command_spec(text: &str) -> CommandSpec {
@@ -119,11 +101,7 @@ impl Language for CommandLanguage {
     }
 
     fn abilities(&self) -> Abilities {
-        match self.knowledge {
-            Knowledge::Nothing => Abilities::undeclared(),
-            Knowledge::ToProbe => Abilities::to_probe(self.spec.normal.clone()),
-            Knowledge::Everything => Abilities::declared(&Ability::ALL),
-        }
+        (self.abilities)(self.spec.normal.clone())
     }
 
     fn start(

@@ -5,13 +5,14 @@
 
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
+use strum::VariantArray;
 
 use crate::actors::language::{Language, StartContext};
 use crate::actors::native_process::{NativeProcess, NativeServer};
 use crate::messages::opener::StartError;
 use crate::messages::process::ProcessRef;
 use crate::query_server::abilities::{Abilities, Ability};
-use crate::query_server::prompt::{PromptKind, kind_of};
+use crate::query_server::prompt::Command;
 
 /// The language.
 pub struct Echo;
@@ -23,7 +24,7 @@ impl Language for Echo {
 
     /// It takes everything, and runs nothing.
     fn abilities(&self) -> Abilities {
-        Abilities::declared(&Ability::ALL)
+        Abilities::declared(Ability::VARIANTS)
     }
 
     fn start(
@@ -39,11 +40,7 @@ struct EchoServer;
 impl NativeServer for EchoServer {
     /// Resets and lessons are answered `true`: that much the protocol demands.
     fn prompt(&mut self, command: &str) -> String {
-        let name = serde_json::from_str::<Vec<serde_json::Value>>(command)
-            .ok()
-            .and_then(|elements| elements.first()?.as_str().map(str::to_owned));
-        let teaches = kind_of(command.as_bytes()) == Some(PromptKind::Teach);
-        if teaches || name.as_deref() == Some("reset") {
+        if let Some(Command::Reset | Command::Teach) = Command::of(command.as_bytes()) {
             return "true".into();
         }
         command.to_owned()

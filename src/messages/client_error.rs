@@ -48,7 +48,7 @@ pub struct ErrorReply {
     /// What happened and what to do: text, or any JSON that a query server gave as its reason.
     pub reason: Box<RawValue>,
     /// What was going on: `queue`, `open`, `teach`, `reset`, `prompt` or `exit`, and for what took too
-    /// long what it was ([`Work::phase`](crate::query_server::prompt::Work::phase)).
+    /// long what it was ([`Command::phase`](crate::query_server::prompt::Command::phase)).
     pub phase: &'static str,
     /// Whose doing it is.
     pub fault: Fault,
@@ -254,7 +254,7 @@ impl From<PromptError> for ErrorReply {
     fn from(error: PromptError) -> Self {
         let (name, phase) = match &error {
             PromptError::Function { name, .. } => (name.as_str(), "prompt"),
-            PromptError::Timeout { work, .. } => ("timeout", work.phase()),
+            PromptError::Timeout { command, .. } => ("timeout", command.phase()),
             PromptError::NotRun { .. } => ("not_run", "prompt"),
             PromptError::Exited(_) => ("os_process_error", "exit"),
             PromptError::Protocol { .. } => ("os_process_error", "prompt"),
@@ -304,7 +304,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::query_server::prompt::Work;
+    use crate::query_server::prompt::Command;
     use policy::pool::Phase;
 
     fn wire(error: impl Into<ErrorReply>) -> Value {
@@ -373,7 +373,7 @@ mod tests {
     fn a_failed_reset_of_a_compound_call_is_told_as_one() {
         let timeout = PromptError::Timeout {
             timeout: Duration::from_secs(5),
-            work: Work::Other,
+            command: Command::Other,
         };
         assert_eq!(wire(timeout.clone())["phase"], "prompt");
         assert_eq!(wire(CallError::Reset(timeout))["phase"], "reset");
@@ -381,11 +381,11 @@ mod tests {
 
     #[test]
     fn a_function_that_takes_too_long_is_to_blame_and_not_worth_a_retry() {
-        let timeout = |work| PromptError::Timeout {
+        let timeout = |command| PromptError::Timeout {
             timeout: Duration::from_millis(300),
-            work,
+            command,
         };
-        let looping = wire(timeout(Work::DdocCall));
+        let looping = wire(timeout(Command::DdocCall));
         let members = ["name", "phase", "fault", "retry", "limit_ms"];
         assert_eq!(
             members.map(|name| looping[name].clone()),
@@ -397,9 +397,9 @@ mod tests {
                 json!(300)
             ]
         );
-        assert_eq!(wire(timeout(Work::Reset))["fault"], "query_server");
+        assert_eq!(wire(timeout(Command::Reset))["fault"], "query_server");
         let behind = wire(PromptError::NotRun {
-            because: Box::new(timeout(Work::DdocCall)),
+            because: Box::new(timeout(Command::DdocCall)),
         });
         assert_eq!(
             (&behind["name"], &behind["retry"]),

@@ -1,20 +1,23 @@
-//! What the query servers of a language can do, so that nothing is asked of one that ends over it.
+//! What the query servers of a language can do, so that they are not sent commands they would end over.
 //!
-//! SUMMARY   [`Abilities`] belong to one entry of the registry: declared by the language, or found
-//!           out by probing, each when it is first needed, and kept until the next reload.
-//! PROMISES  A probe runs in a child of its own, outside the pool, with a deadline: whatever that
-//!           does, no process on loan is touched. An ability is absent only where the child clearly
-//!           said no: an error, its end, or one result for two functions. Everything else - silence,
-//!           a strange answer, a command that cannot be started - leaves it open, and is not refused.
+//! SUMMARY   [`Abilities`] belong to one entry of the registry: declared by the language, or probed, each
+//!           when it is first needed, and kept until the next reload.
+//! PROMISES  A probe runs in a child of its own, outside the pool, with a deadline. An ability is absent
+//!           only if the child clearly refused: by an error, its end, or one result for two functions.
+//!           After anything else (silence, another answer, a command that cannot be started) the ability
+//!           is unknown, and nothing is refused.
 //! CALLED    By the ProcManager, on the pool's arbiter.
 //! SOURCE    None in CouchDB, where teaching a server without `ddoc` ends the server, and the whole
 //!           manager with it (D1). couchpy is such a server.
-//! LIMITS    One child at a time for each language lives beside `os_process_limit`, and each probe once.
+//! LIMITS    One child at a time for each language lives beside `os_process_limit`; each ability is probed
+//!           once.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use strum::{EnumCount, IntoStaticStr, VariantArray};
 
 use crate::query_server::child::{CommandSpec, Spawner};
 use crate::query_server::language::LanguageName;
@@ -24,7 +27,8 @@ use crate::query_server::probe::probe;
 pub(crate) const PROBE_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// Something that not every query server can do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, EnumCount, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum Ability {
     /// Design documents: `ddoc new` and their functions.
     Ddoc,
@@ -36,39 +40,20 @@ pub enum Ability {
     ReduceContext,
     /// More than one function in a `reduce`.
     SeveralReducers,
-    /// Prompts that are sent before the earlier ones are answered.
+    /// Prompts that are sent before earlier ones are answered.
     Pipelining,
     /// Functions of search indexes: `index_doc`.
     IndexDoc,
 }
 
 impl Ability {
-    /// All of them.
-    pub const ALL: [Self; 7] = [
-        Self::Ddoc,
-        Self::AddLib,
-        Self::Reduce,
-        Self::ReduceContext,
-        Self::SeveralReducers,
-        Self::Pipelining,
-        Self::IndexDoc,
-    ];
-
     /// Returns its name, as `status` has it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Ddoc => "ddoc",
-            Self::AddLib => "add_lib",
-            Self::Reduce => "reduce",
-            Self::ReduceContext => "reduce_context",
-            Self::SeveralReducers => "several_reducers",
-            Self::Pipelining => "pipelining",
-            Self::IndexDoc => "index_doc",
-        }
+    pub fn name(self) -> &'static str {
+        self.into()
     }
 }
 
-/// As what a server without it cannot do: `the query server .. {}`.
+/// As the end of a sentence about a server without it: `the query server .. {}`.
 impl fmt::Display for Ability {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -88,25 +73,27 @@ impl fmt::Display for Ability {
 pub enum Finding {
     /// It is there.
     Present,
-    /// It is not; the text says how that showed.
+    /// It is not; the text says how that is known.
     Absent(Arc<str>),
-    /// Nobody knows; whoever asks will see.
+    /// Unknown, and not refused.
     Open,
 }
+
+type Found = [Option<Finding>; Ability::COUNT];
 
 /// What the processes of one language can do.
 #[derive(Debug)]
 pub struct Abilities {
-    /// What is known, by the order of [`Ability::ALL`]; none: to be probed.
-    found: Mutex<[Option<Finding>; Ability::ALL.len()]>,
-    /// What is started for a probe; none: there are no probes.
+    /// What is known, in the order of the abilities; `None`: to be probed.
+    found: Mutex<Found>,
+    /// The command to probe; `None`: there are no probes.
     command: Option<CommandSpec>,
-    /// Held by the one probe at a time: who comes next finds the answer there.
+    /// Held by one probe at a time: the next one may find the answer there.
     probing: tokio::sync::Mutex<()>,
 }
 
 impl Abilities {
-    /// Nothing is known, and nothing is found out: everything is asked as it comes.
+    /// Nothing is known, nothing is probed, and nothing is refused.
     pub(crate) fn undeclared() -> Self {
         Self::with(|_| Some(Finding::Open), None)
     }
@@ -120,20 +107,20 @@ impl Abilities {
         Self::with(|ability| Some(finding(ability)), None)
     }
 
-    /// They are to be found out with children of this command.
+    /// Makes abilities that are probed with children of this command.
     pub(crate) fn to_probe(command: CommandSpec) -> Self {
         Self::with(|_| None, Some(command))
     }
 
     fn with(found: impl Fn(Ability) -> Option<Finding>, command: Option<CommandSpec>) -> Self {
         Self {
-            found: Mutex::new(Ability::ALL.map(found)),
+            found: Mutex::new(std::array::from_fn(|index| found(Ability::VARIANTS[index]))),
             command,
             probing: tokio::sync::Mutex::new(()),
         }
     }
 
-    /// Returns what is known now; `None` where a probe would tell.
+    /// Returns what is known now; `None` if a probe would tell.
     pub fn known(&self, ability: Ability) -> Option<Finding> {
         self.found()[ability as usize].clone()
     }
@@ -141,19 +128,20 @@ impl Abilities {
     /// Returns them by name, for `status`: absent is false, open or not probed is null.
     pub fn by_name(&self) -> BTreeMap<String, Option<bool>> {
         let found = self.found();
-        let known = |ability: Ability| match &found[ability as usize] {
+        let known = |finding: &Option<Finding>| match finding {
             Some(Finding::Present) => Some(true),
             Some(Finding::Absent(_)) => Some(false),
             Some(Finding::Open) | None => None,
         };
-        Ability::ALL
+        Ability::VARIANTS
             .iter()
-            .map(|ability| (ability.name().to_owned(), known(*ability)))
+            .zip(found.iter())
+            .map(|(ability, finding)| (ability.name().to_owned(), known(finding)))
             .collect()
     }
 
-    /// Finds out about one ability, unless it is known by then. Takes no longer than `time` and
-    /// [`PROBE_TIME_MAX`], for each of those who probe before. Dropping it ends the probe's child.
+    /// Probes an ability, unless it is known by then. Takes no longer than `time` and
+    /// [`PROBE_TIME_MAX`] for itself and each probe before it. Dropping it ends the probe's child.
     pub async fn probe(
         &self,
         ability: Ability,
@@ -178,7 +166,7 @@ impl Abilities {
         finding
     }
 
-    fn found(&self) -> MutexGuard<'_, [Option<Finding>; Ability::ALL.len()]> {
+    fn found(&self) -> MutexGuard<'_, Found> {
         self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -290,12 +278,5 @@ mod tests {
         ));
         let abilities = Abilities::undeclared();
         assert_eq!(found(&abilities, Ability::Ddoc).await, Finding::Open);
-    }
-
-    #[test]
-    fn abilities_are_kept_in_their_order() {
-        for (index, ability) in Ability::ALL.into_iter().enumerate() {
-            assert_eq!(ability as usize, index);
-        }
     }
 }

@@ -2,10 +2,10 @@
 //! system about processes.
 //!
 //! SUMMARY   [`Spawner`] starts children from one thread; [`Child`] is one of them.
-//! PROMISES  A child leads a session and a process group of its own. It is reaped by whoever holds
-//!           it, after its group was killed; dropping it kills and reaps it. Signals go to a process
-//!           that is not reaped yet, so never to a stranger that inherited its number. When this
-//!           program is killed, every child is too, by the system.
+//! PROMISES  A child leads a process group of its own, and a session unless it is the built-in server.
+//!           It is reaped by whoever holds it, after its group was killed; dropping it kills and reaps
+//!           it. Signals go to a process that is not reaped yet, so never to a stranger that inherited
+//!           its number. When this program is killed, every child is too, by the system.
 //! SOURCE    couch_os_process and its killer process; defect D14 (`kill -9 PID` after the fact, the
 //!           direct child only) is not ported.
 //! LIMITS    A grandchild that starts a session of its own escapes its group. When this program is
@@ -34,7 +34,7 @@ use posix::{Pipes, Unreaped};
 
 pub(crate) use posix::watch;
 
-/// How often a child is looked at where the system has no pidfd (Linux before 5.3).
+/// How often a child is polled if the system has no pidfd (Linux before 5.3).
 const EXIT_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A program and its arguments, ready to be started.
@@ -84,9 +84,9 @@ struct SpawnRequest {
 
 /// Starts children from a thread of its own.
 ///
-/// A start takes the caller's thread 0.1 to 0.4 ms, and more when the program lies on a slow disk,
-/// which no actor can wait for. The thread lives as long as the last clone of its spawner, so a
-/// child's parent-death signal, which is tied to the thread that started it, fires at the right time.
+/// A start blocks its thread for 0.1 to 0.4 ms, and longer if the program lies on a slow disk. The
+/// thread lives as long as the last clone of its spawner, because a child's parent-death signal is tied
+/// to the thread that started it.
 #[derive(Clone, Debug)]
 pub struct Spawner {
     requests: mpsc::Sender<SpawnRequest>,
@@ -104,7 +104,7 @@ impl Spawner {
             .spawn(move || {
                 for request in inbox {
                     let result = spawn(&request.command);
-                    // Nobody waits any more: the child is dropped, which kills and reaps it.
+                    // If nobody waits any more, the child is dropped, which kills and reaps it.
                     drop(request.reply.send(result));
                 }
             })?;
@@ -144,8 +144,7 @@ fn spawn(command: &CommandSpec) -> Result<RawChild, SpawnError> {
     Ok(RawChild { process, pipes })
 }
 
-/// Looks a bare program name up in `PATH`, so that a missing one is told from one that fails, and
-/// because starting by absolute path keeps the system's fast way of creating a process.
+/// Looks a bare program name up in `PATH`, so that a missing program is told from one that fails.
 fn find_program(program: &Path) -> Result<PathBuf, SpawnError> {
     if program.as_os_str().as_bytes().contains(&b'/') {
         return Ok(program.to_owned());
@@ -217,8 +216,8 @@ impl Child {
 
     /// Waits until the child has ended, kills what is left of its group, and reaps it.
     ///
-    /// The group is killed while the child is not reaped, so that its number is still its own.
-    /// Safe to cancel. After it has returned, further calls never return.
+    /// The group is killed before the child is reaped, while its number is still its own. Safe to
+    /// cancel. After it has returned, further calls never return.
     pub async fn reap(&self) -> Exit {
         loop {
             match &self.pidfd {
@@ -246,12 +245,12 @@ impl fmt::Debug for Child {
     }
 }
 
-/// What happened to a child that did not end.
+/// A change of a child that has not ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum StopOrContinue {
     /// The signal of this name stopped it.
     Stopped(String),
-    /// It goes on.
+    /// It was continued.
     Continued,
 }
 

@@ -1,13 +1,14 @@
-//! What a process writes for the log: into the service's log, within bounds.
+//! Lines that a process writes for the log, passed to the service's log within bounds.
 //!
-//! SUMMARY   Lines of `log()` and of standard error, so many a second for each process and so many bytes
-//!           a minute for all processes of a pool. What is left out is counted, and told in one line.
-//! PROMISES  No function fills the disk by what it logs, however many processes run it. Nothing is left
-//!           out without being counted.
+//! SUMMARY   [`ChildLog`] admits lines of `log()` and of standard error: so many a second for each process,
+//!           and so many bytes a minute for all processes of a pool. One line reports how many were left
+//!           out.
+//! PROMISES  No function fills the disk by logging, however many processes run it. Lines that are left out
+//!           are counted.
 //! LIMITS    A line is cut after [`LINE_BYTES_MAX`].
 
 use std::cell::{Cell, RefCell};
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -28,10 +29,10 @@ const LINES_PERIOD: Duration = Duration::from_secs(1);
 /// The time over which the bytes of a pool are counted.
 const BYTES_PERIOD: Duration = Duration::from_secs(60);
 
-/// How often it is told at most how many lines were left out.
+/// The least time between two reports of lines that were left out.
 const REPORT_INTERVAL: Duration = Duration::from_secs(10);
 
-/// What was used of something in a period of time.
+/// What was used in a period of time.
 #[derive(Debug, Default)]
 struct Used {
     since: Option<Timestamp>,
@@ -39,7 +40,7 @@ struct Used {
 }
 
 impl Used {
-    /// Takes so much of what there is in a period; false if there is not so much left.
+    /// Takes `amount` of the `of` that a period has; returns false if there is less left.
     fn take(&mut self, amount: usize, of: usize, period: Duration, now: Timestamp) -> bool {
         if self.since.is_none_or(|since| now.since(since) >= period) {
             *self = Self {
@@ -83,42 +84,40 @@ pub(crate) struct ChildLog {
     clock: Clock,
     terms: LogTerms,
     lines: RefCell<Used>,
-    /// Lines that were left out and not told yet.
+    /// Lines that were left out and not reported yet.
     left_out: Cell<u64>,
     reported: Cell<Option<Timestamp>>,
-    itself: Weak<Self>,
 }
 
 impl ChildLog {
     /// Makes the log of a process.
     pub fn new(log: Logger, clock: Clock, terms: LogTerms) -> Rc<Self> {
-        Rc::new_cyclic(|itself| Self {
+        Rc::new(Self {
             log,
             clock,
             terms,
             lines: RefCell::default(),
             left_out: Cell::new(0),
             reported: Cell::new(None),
-            itself: itself.clone(),
         })
     }
 
     /// Logs a line of `log()`.
-    pub fn said(&self, text: &str) {
+    pub fn said(self: &Rc<Self>, text: &str) {
         if let Some(line) = self.admit(text) {
             info!(self.log, "query server log"; "line" => line);
         }
     }
 
     /// Logs a line of standard error.
-    pub(crate) fn complained(&self, text: &str) {
+    pub(crate) fn complained(self: &Rc<Self>, text: &str) {
         if let Some(line) = self.admit(text) {
             info!(self.log, "query server stderr"; "line" => line);
         }
     }
 
-    /// Returns as much of a line as is logged; none if it is left out.
-    fn admit<'a>(&self, text: &'a str) -> Option<&'a str> {
+    /// Returns as much of a line as is logged; `None` if it is left out.
+    fn admit<'a>(self: &Rc<Self>, text: &'a str) -> Option<&'a str> {
         let line = &text[..text.floor_char_boundary(LINE_BYTES_MAX)];
         let now = self.clock.now();
         let mut lines = self.lines.borrow_mut();
@@ -130,7 +129,7 @@ impl ChildLog {
         admitted.then_some(line)
     }
 
-    fn leave_out(&self, now: Timestamp) {
+    fn leave_out(self: &Rc<Self>, now: Timestamp) {
         let left_out = self.left_out.get();
         self.left_out.set(left_out + 1);
         if left_out > 0 {
@@ -141,7 +140,7 @@ impl ChildLog {
             true => REPORT_INTERVAL,
             false => LINES_PERIOD,
         };
-        let itself = self.itself.clone();
+        let itself = Rc::downgrade(self);
         // Ends after this time.
         actix_rt::spawn(async move {
             actix_rt::time::sleep(wait).await;
@@ -165,14 +164,14 @@ impl ChildLog {
     }
 }
 
-/// The end of the process tells what was not told before.
+/// Reports what was not reported before.
 impl Drop for ChildLog {
     fn drop(&mut self) {
         self.report();
     }
 }
 
-/// Returns what a line takes in the log, where control characters are spelled out.
+/// Returns the bytes of a line in the log, where control characters are escaped.
 fn written(line: &str) -> usize {
     let controls = line.bytes().filter(u8::is_ascii_control).count();
     line.len() + controls * 5 + RECORD_BYTES

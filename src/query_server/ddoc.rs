@@ -1,14 +1,11 @@
 //! A design document as the pool sees it: identity, language, and the text that is taught.
 
-use std::fmt;
 use std::sync::Arc;
 
-use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
-use serde::ser::{Serialize, Serializer};
-use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::query_server::language::LanguageName;
+use json::object::RawObject;
 use policy::pool::{DdocKey, TaughtText};
 
 /// A design document, checked.
@@ -53,105 +50,30 @@ impl Ddoc {
     /// # Source
     /// couch_query_servers, get_ddoc_process/2; couch_proc_manager, get_proc/3.
     pub fn parse(json: &str) -> Result<Self, BadDdoc> {
-        let members: Members = serde_json::from_str(json).map_err(|_| BadDdoc::NotAnObject)?;
-        let id = Arc::from(text(members.id.as_ref(), "_id")?);
-        if members.rev.is_some() {
-            text(members.rev.as_ref(), "_rev")?;
+        let mut object = RawObject::parse(json).map_err(|_| BadDdoc::NotAnObject)?;
+        let string = |name| text(object.get(name), name);
+        let id = Arc::from(string("_id")?);
+        if object.get("_rev").is_some_and(|rev| rev.get() != "null") {
+            string("_rev")?;
         }
-        let language = match &members.language {
-            None => DEFAULT_LANGUAGE,
-            language => text(language.as_ref(), "language")?,
+        let language = match object.get("language") {
+            None => LanguageName::new(DEFAULT_LANGUAGE),
+            Some(_) => LanguageName::new(&string("language")?),
         };
-        let language = LanguageName::new(language);
-        let text = if members.has_untaught() {
-            TaughtText::from(&*taught_text(json).ok_or(BadDdoc::NotAnObject)?)
-        } else {
-            TaughtText::from(json.trim_ascii())
+        let removed = NOT_TAUGHT.iter().filter_map(|name| object.remove(name));
+        let text = match removed.count() {
+            0 => TaughtText::from(json.trim_ascii()),
+            _ => TaughtText::from(object.to_raw().get()),
         };
         let key = DdocKey { id, text };
         Ok(Self { key, language })
     }
 }
 
-/// The members that matter here; the rest is skipped without being built.
-#[derive(serde::Deserialize)]
-struct Members {
-    #[serde(rename = "_id")]
-    id: Option<Value>,
-    #[serde(rename = "_rev")]
-    rev: Option<Value>,
-    #[serde(default, deserialize_with = "present")]
-    language: Option<Value>,
-    #[serde(rename = "_revisions")]
-    revisions: Option<IgnoredAny>,
-    #[serde(rename = "_revs_info")]
-    revs_info: Option<IgnoredAny>,
-    #[serde(rename = "_conflicts")]
-    conflicts: Option<IgnoredAny>,
-    #[serde(rename = "_deleted_conflicts")]
-    deleted_conflicts: Option<IgnoredAny>,
-    #[serde(rename = "_local_seq")]
-    local_seq: Option<IgnoredAny>,
-}
-
-impl Members {
-    /// Whether one of [`NOT_TAUGHT`] is there.
-    fn has_untaught(&self) -> bool {
-        let lists = [&self.revisions, &self.revs_info, &self.conflicts];
-        let others = [&self.deleted_conflicts, &self.local_seq];
-        lists.into_iter().chain(others).any(Option::is_some)
-    }
-}
-
-/// A member that is there, also as `null`.
-fn present<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Value>, D::Error> {
-    Deserialize::deserialize(from).map(Some)
-}
-
-fn text<'a>(value: Option<&'a Value>, name: &'static str) -> Result<&'a str, BadDdoc> {
-    match value {
-        Some(Value::String(text)) if !text.is_empty() => Ok(text.as_str()),
-        _ => Err(BadDdoc::Member(name)),
-    }
-}
-
-/// The document without what is not taught; all other members stay the text they came as.
-fn taught_text(json: &str) -> Option<String> {
-    let TaughtMembers(members) = serde_json::from_str(json).ok()?;
-    serde_json::to_string(&TaughtMembers(members)).ok()
-}
-
-/// The members of an object in their order, without those of [`NOT_TAUGHT`].
-struct TaughtMembers<'a>(Vec<(String, &'a RawValue)>);
-
-impl<'de> Deserialize<'de> for TaughtMembers<'de> {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct InOrder;
-        impl<'de> Visitor<'de> for InOrder {
-            type Value = TaughtMembers<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut members = Vec::new();
-                while let Some((name, value)) = map.next_entry::<String, &RawValue>()? {
-                    if !NOT_TAUGHT.contains(&name.as_str()) {
-                        members.push((name, value));
-                    }
-                }
-                Ok(TaughtMembers(members))
-            }
-        }
-        from.deserialize_map(InOrder)
-    }
-}
-
-impl Serialize for TaughtMembers<'_> {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_map(self.0.iter().map(|(name, value)| (name, value)))
-    }
+fn text(value: Option<&RawValue>, name: &'static str) -> Result<String, BadDdoc> {
+    let text = value.and_then(|value| serde_json::from_str(value.get()).ok());
+    text.filter(|text: &String| !text.is_empty())
+        .ok_or(BadDdoc::Member(name))
 }
 
 #[cfg(test)]

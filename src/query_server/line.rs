@@ -1,4 +1,4 @@
-//! The line protocol as the parent sees it: cutting output into lines, and what a line is.
+//! The lines that a child prints: cutting its output into lines, and classifying them.
 //!
 //! SUMMARY   [`LineBuffer`] cuts a child's output at line feeds; [`classify`] looks at one line.
 //! PROMISES  A line that is not one whole JSON value is never an answer (PM-10).
@@ -23,11 +23,11 @@ pub enum Line {
     Answer(Bytes),
     /// `["log", TEXT]`: something for the log; the answer is still to come.
     Log(String),
-    /// `["error", NAME, REASON]`: an answer that says no. The process lives.
+    /// `["error", NAME, REASON]`: an answer. The process lives.
     Error(ErrorLine),
-    /// `["fatal", NAME, REASON]`: an answer that says no. The process is to end.
+    /// `["fatal", NAME, REASON]`: an answer. The process is to end.
     Fatal(ErrorLine),
-    /// Not the protocol; says why.
+    /// Not a line of the protocol; says why.
     Malformed(&'static str),
 }
 
@@ -42,7 +42,7 @@ pub struct ErrorLine {
     pub raw_reason: String,
 }
 
-/// Tells what a line without its line feed is.
+/// Classifies a line without its line feed.
 pub fn classify(line: Bytes) -> Line {
     let text = line.trim_ascii();
     if text.is_empty() {
@@ -160,7 +160,7 @@ impl LineBuffer {
         Ok(Some(self.partial.split().freeze()))
     }
 
-    /// Takes the bytes after the last line feed: what a stream that ended left unfinished.
+    /// Takes the bytes after the last line feed.
     pub(crate) fn take_rest(&mut self) -> Bytes {
         self.partial.extend_from_slice(&self.chunk);
         self.chunk = Bytes::new();

@@ -1,10 +1,9 @@
-//! The query-server protocol and the languages.
+//! The query-server protocol: lines, prompts, children, and the built-in reducers.
 
 pub mod abilities;
 pub mod child;
 pub mod child_log;
 pub mod ddoc;
-pub mod dialogue;
 pub mod language;
 pub mod line;
 pub mod parent_death;
@@ -17,3 +16,4 @@ pub mod reduce;
 pub mod status;
 pub mod stderr;
 pub(crate) mod taught;
+pub(crate) mod unpooled_child;

@@ -1,7 +1,7 @@
 //! Children that die with the thread that started them.
 //!
-//! The built-in server asks for that itself: a hook between fork and exec costs the parent more than
-//! the whole start of that child. Other programs cannot, so they get the hook.
+//! The built-in server sets this itself, because a hook between fork and exec costs the parent more than
+//! the whole start of that child. Other programs get the hook.
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! The pipes to a child, without blocking and without a copy where it can be avoided.
+//! Non-blocking pipes to a child.
 
 use std::cell::{Cell, RefCell};
 use std::fs::File;
@@ -53,7 +53,7 @@ impl PipeReader {
 
     /// Reads what is there now; `None` when nothing is, an empty chunk at the end.
     ///
-    /// Asks the system itself rather than the event loop, which may not have heard yet.
+    /// Asks the system rather than the event loop, which may not know yet.
     pub(crate) fn read_now(&self) -> Option<Bytes> {
         self.read().ok()
     }
@@ -67,8 +67,8 @@ impl PipeReader {
             let mut guard = ready!(self.pipe.poll_read_ready(cx))?;
             if let Ok(result) = guard.try_io(|_| self.read()) {
                 if result.as_ref().is_ok_and(|chunk| chunk.len() < READ_BYTES) {
-                    // A short read has emptied the pipe; what comes later is announced anew. Saves
-                    // the system call that would only say so.
+                    // A short read has emptied the pipe. This saves a system call that would find
+                    // nothing.
                     guard.clear_ready();
                 }
                 return Poll::Ready(result);
@@ -79,9 +79,9 @@ impl PipeReader {
 
 /// The chunks of a pipe until its end. Any error counts as the end.
 ///
-/// A child that writes as fast as it can is read at the pace of everybody else: after a pipe full
-/// the event loop comes first. Waking the reader at once is not enough, because the loop looks at
-/// timers and other pipes only after a whole round of such tasks.
+/// A child that writes as fast as it can must not hold up others: after each pipe full of output the
+/// event loop runs once. Waking the reader at once is not enough, because the loop looks at timers and
+/// other pipes only after a whole round of such tasks.
 pub struct Chunks {
     pipe: Rc<PipeReader>,
     /// How much was read since others had their turn, in bytes.
@@ -189,8 +189,8 @@ impl PipeWriter {
         parts.iter().for_each(|part| unsent.extend_from_slice(part));
         drop(unsent);
         if !self.0.sending.replace(true) {
-            // Ends by itself: when everything is sent, or when the child has closed its end. Its
-            // hold on the pipe keeps a closed input open until the last line is out.
+            // Ends when everything is sent, or when the child has closed its end. It keeps the pipe
+            // open until then.
             actix_rt::spawn(Rc::clone(&self.0).send_all());
         }
     }
@@ -205,7 +205,7 @@ impl Writer {
             match guard.try_io(|pipe| pipe.get_ref().write(&self.unsent.borrow())) {
                 Ok(Ok(length)) => self.unsent.borrow_mut().advance(length),
                 Ok(Err(error)) if error.kind() == io::ErrorKind::Interrupted => {}
-                // The child does not listen any more. Its exit will tell everybody who waits.
+                // The child has closed its input. Its exit is reported to everybody who waits.
                 Ok(Err(_)) => self.unsent.borrow_mut().clear(),
                 Err(_would_block) => {}
             }

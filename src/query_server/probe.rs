@@ -1,20 +1,20 @@
-//! Asks a query server of its own, in a child beside the pool, whether it can do something.
+//! Probes of abilities, each in a child outside the pool.
 //!
 //! SUMMARY   [`probe`] starts the command, resets it, asks the smallest question that needs the ability, and
 //!           judges the answer.
-//! PROMISES  An ability is absent only where the child clearly said no: an error, its end, or one result for
-//!           two functions. Everything else leaves it open. Dropping a probe ends its child.
-//! CALLED    By [`Abilities`](super::abilities::Abilities), which puts a deadline around it.
-//! LIMITS    What needs a function is asked in JavaScript, Python or Perl: in that which has the language's
-//!           name, or else in that of which the command runs a map function.
+//! PROMISES  An ability is absent only if the child clearly refused: by an error, its end, or one result for
+//!           two functions. Dropping a probe ends its child.
+//! CALLED    By [`Abilities`](super::abilities::Abilities), which sets a deadline.
+//! LIMITS    Questions with a function are asked in JavaScript, Python or Perl: in the one with the language's
+//!           name, or else in the one whose map function the command runs.
 
 use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::abilities::{Ability, Finding};
 use super::child::{CommandSpec, Spawner};
-use super::dialogue::Dialogue;
 use super::line::{Line, classify};
+use super::unpooled_child::UnpooledChild;
 
 /// The longest line that is read, in bytes.
 const LINE_BYTES_MAX: usize = 1 << 20;
@@ -52,7 +52,7 @@ const FUNCTIONS: [Functions; 3] = [
 /// Commands with the answer that is expected of each.
 type Questions = Vec<(Value, Value)>;
 
-/// How the child took the questions.
+/// How the child answered the questions.
 enum Outcome {
     /// It answered each as expected.
     AsExpected,
@@ -62,7 +62,7 @@ enum Outcome {
     Other(String),
     /// It ended; how.
     Ended(String),
-    /// It was no query server in the first place, or cannot be spoken to.
+    /// It does not answer `reset` as a query server does, or cannot be started.
     Unknown,
 }
 
@@ -96,7 +96,7 @@ fn absent(how: &str) -> Finding {
     Finding::Absent(format!("when tried, {how}").into())
 }
 
-/// Returns what is asked where no function is needed.
+/// Returns the questions without functions; `None` if the ability needs one.
 fn questions(ability: Ability) -> Option<Questions> {
     let ddoc = |rev| {
         let ddoc = json!({"_id": "_design/a", "_rev": rev});
@@ -111,7 +111,7 @@ fn questions(ability: Ability) -> Option<Questions> {
     })
 }
 
-/// Returns what is asked of reducers.
+/// Returns the questions with reduce functions.
 fn questions_about(ability: Ability, sum: &str) -> Questions {
     let rows = json!([[["x", "d1"], 1], [["y", "d2"], 2], [["z", "d3"], 3.5]]);
     match ability {
@@ -129,7 +129,7 @@ fn questions_about(ability: Ability, sum: &str) -> Questions {
     }
 }
 
-/// Returns functions that the command runs; none if it runs none of ours.
+/// Returns functions that the command runs, if it runs any of [`FUNCTIONS`].
 async fn functions_of(
     language: &str,
     command: &CommandSpec,
@@ -160,10 +160,11 @@ async fn ask(
     command: &CommandSpec,
     spawner: &Spawner,
 ) -> Outcome {
-    let Ok(mut child) = Dialogue::start(spawner, command.clone(), LINE_BYTES_MAX).await else {
+    let Ok(mut child) = UnpooledChild::start(spawner, command.clone(), LINE_BYTES_MAX).await else {
         return Outcome::Unknown;
     };
-    let send = |child: &Dialogue, command: &Value| child.send(format!("{command}\n").as_bytes());
+    let send =
+        |child: &UnpooledChild, command: &Value| child.send(format!("{command}\n").as_bytes());
     send(&child, &json!(["reset", {}]));
     let Outcome::AsExpected = answer(&mut child, &json!(true)).await else {
         return Outcome::Unknown;
@@ -188,7 +189,7 @@ async fn ask(
 }
 
 /// Reads the next answer, past log lines.
-async fn answer(child: &mut Dialogue, expected: &Value) -> Outcome {
+async fn answer(child: &mut UnpooledChild, expected: &Value) -> Outcome {
     loop {
         let line = match child.line().await {
             Ok(Some(line)) => line,

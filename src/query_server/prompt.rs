@@ -1,68 +1,95 @@
-//! The commands of the query-server protocol: making them, and telling what one does to a process.
+//! The commands of the query-server protocol: writing them, and classifying those of others.
 
 use bytes::Bytes;
 use serde::Serialize;
 use serde_json::value::RawValue;
+use strum::IntoStaticStr;
 
 use crate::query_server::ddoc::{DEFAULT_LANGUAGE, Ddoc};
 use crate::query_server::language::LanguageName;
 use couchjs::TEXT_REASONS;
 
-/// What a command means for the state of the process that gets it.
+/// What a command asks a process to do, as its first elements tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PromptKind {
-    /// `ddoc new`: the process knows another design document afterwards.
-    Teach,
-    /// `ddoc ID ["lists", ..]`: opens a list, which the answer `["end", ..]` or an error closes.
-    OpenList,
-    /// `list_row` or `list_end`: goes on with a list.
-    ListRow,
-    /// `index_doc` or `nouveau_index_doc`: as [`Self::Plain`], and functions are run.
-    Index,
-    /// Anything else: nothing is left half done once it is answered.
-    Plain,
-}
-
-/// What a process does for a command, as errors name it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Work {
+pub enum Command {
     /// `reset`.
     Reset,
-    /// `ddoc new`.
-    Teach,
+    /// `add_lib`.
+    AddLib,
     /// `add_fun`: the source of a function is run to get the function.
-    Compile,
+    AddFun,
     /// `map_doc`.
     Map,
     /// `reduce` or `rereduce`.
     Reduce,
     /// `index_doc` or `nouveau_index_doc`.
     Index,
-    /// A function of a design document, also one that waits for the rows of a list.
+    /// `ddoc new`: the process knows another design document afterwards.
+    Teach,
+    /// `ddoc` with a `validate_doc_update` function.
+    Validate,
+    /// `ddoc` with a function in `filters`.
+    Filter,
+    /// `ddoc` with a function in `lists`: opens a list, which the answer `["end", ..]` or an error
+    /// closes.
+    OpenList,
+    /// `list_row` or `list_end`: goes on with a list.
+    ListRow,
+    /// Any other `ddoc`.
     DdocCall,
     /// Anything else.
     Other,
 }
 
-impl Work {
-    /// Tells what a process does for a command of this kind.
-    pub const fn of(kind: PromptKind, class: PromptClass) -> Self {
-        match (kind, class) {
-            (PromptKind::Teach, _) => Self::Teach,
-            (PromptKind::OpenList | PromptKind::ListRow, _) => Self::DdocCall,
-            (PromptKind::Index, _) => Self::Index,
-            (PromptKind::Plain, class) => match class {
-                PromptClass::Map => Self::Map,
-                PromptClass::Reduce => Self::Reduce,
-                PromptClass::Reset => Self::Reset,
-                PromptClass::AddFun => Self::Compile,
-                PromptClass::DdocNew => Self::Teach,
-                PromptClass::DdocVdu | PromptClass::DdocFilter | PromptClass::DdocOther => {
-                    Self::DdocCall
-                }
-                PromptClass::Other => Self::Other,
-            },
+impl Command {
+    /// Tells what a command asks for. `None`: it is not one JSON array on one line.
+    ///
+    /// Looks at the first elements only, and only as far as needed.
+    pub fn of(line: &[u8]) -> Option<Self> {
+        if memchr::memchr(b'\n', line).is_some() {
+            return None;
         }
+        let inside = line.trim_ascii().strip_prefix(b"[")?;
+        let word = first_word(inside.trim_ascii_start());
+        let is_parsed = word == b"ddoc" || word.starts_with(b"list_") || word.contains(&b'\\');
+        if is_parsed {
+            return Self::parse(line);
+        }
+        Some(Self::named(word))
+    }
+
+    fn named(name: &[u8]) -> Self {
+        match name {
+            b"reset" => Self::Reset,
+            b"add_lib" => Self::AddLib,
+            b"add_fun" => Self::AddFun,
+            b"map_doc" => Self::Map,
+            b"reduce" | b"rereduce" => Self::Reduce,
+            b"index_doc" | b"nouveau_index_doc" => Self::Index,
+            b"list_row" | b"list_end" => Self::ListRow,
+            _ => Self::Other,
+        }
+    }
+
+    /// Reads a command as far as is needed to tell what it asks for.
+    fn parse(line: &[u8]) -> Option<Self> {
+        let elements: Vec<&RawValue> = serde_json::from_slice(line).ok()?;
+        let text = |index| string_at(&elements, index);
+        let name = text(0).unwrap_or_default();
+        if name != "ddoc" {
+            return Some(Self::named(name.as_bytes()));
+        }
+        if text(1).as_deref() == Some("new") {
+            return Some(Self::Teach);
+        }
+        let path = elements.get(2).map_or("", |path| path.get());
+        let path: Vec<serde_json::Value> = serde_json::from_str(path).unwrap_or_default();
+        Some(match path.first().and_then(serde_json::Value::as_str) {
+            Some("lists") => Self::OpenList,
+            Some("validate_doc_update") => Self::Validate,
+            Some("filters") => Self::Filter,
+            _ => Self::DdocCall,
+        })
     }
 
     /// Returns its name as the phase of an error.
@@ -70,18 +97,35 @@ impl Work {
         match self {
             Self::Reset => "reset",
             Self::Teach => "teach",
-            Self::Compile => "compile",
+            Self::AddFun => "compile",
             Self::Map => "map",
             Self::Reduce => "reduce",
             Self::Index => "index",
-            Self::DdocCall => "ddoc call",
-            Self::Other => "prompt",
+            Self::Validate | Self::Filter | Self::OpenList | Self::ListRow | Self::DdocCall => {
+                "ddoc call"
+            }
+            Self::AddLib | Self::Other => "prompt",
         }
     }
 
     /// Returns whether it runs functions of users, which may take for ever.
     pub(crate) const fn runs_functions(self) -> bool {
-        !matches!(self, Self::Reset | Self::Teach | Self::Other)
+        !matches!(self, Self::Reset | Self::Teach | Self::AddLib | Self::Other)
+    }
+
+    /// Returns what it is counted as.
+    pub(crate) const fn class(self) -> PromptClass {
+        match self {
+            Self::Map => PromptClass::Map,
+            Self::Reduce => PromptClass::Reduce,
+            Self::Reset => PromptClass::Reset,
+            Self::AddFun => PromptClass::AddFun,
+            Self::Teach => PromptClass::DdocNew,
+            Self::Validate => PromptClass::DdocVdu,
+            Self::Filter => PromptClass::DdocFilter,
+            Self::OpenList | Self::DdocCall => PromptClass::DdocOther,
+            Self::AddLib | Self::Index | Self::ListRow | Self::Other => PromptClass::Other,
+        }
     }
 }
 
@@ -89,7 +133,8 @@ impl Work {
 ///
 /// # Source
 /// couch_os_process, bump_cmd_time_stat/2.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum PromptClass {
     /// `map_doc`.
     Map,
@@ -126,90 +171,28 @@ impl PromptClass {
     ];
 
     /// Returns its name in metrics.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Map => "map",
-            Self::Reduce => "reduce",
-            Self::Reset => "reset",
-            Self::AddFun => "add_fun",
-            Self::DdocNew => "ddoc_new",
-            Self::DdocVdu => "ddoc_vdu",
-            Self::DdocFilter => "ddoc_filter",
-            Self::DdocOther => "ddoc_other",
-            Self::Other => "other",
-        }
+    pub fn name(self) -> &'static str {
+        self.into()
     }
 }
 
 /// How much of a command is looked at for its first word, in bytes.
 const WORD_BYTES: usize = 48;
 
-/// Tells what a command does. `None`: it is not one JSON array on one line.
-///
-/// Looks at the first elements only, and only as far as needed.
-pub fn kind_of(line: &[u8]) -> Option<PromptKind> {
-    kind_and_class_of(line).map(|(kind, _)| kind)
-}
-
-/// Tells what a command does and what it is counted as, as [`kind_of`].
-pub(crate) fn kind_and_class_of(line: &[u8]) -> Option<(PromptKind, PromptClass)> {
-    if memchr::memchr(b'\n', line).is_some() {
-        return None;
-    }
-    let inside = line.trim_ascii().strip_prefix(b"[")?;
-    let command = inside.trim_ascii_start();
-    let class = match first_word(command) {
-        b"\"map_doc\"" => PromptClass::Map,
-        b"\"reduce\"" | b"\"rereduce\"" => PromptClass::Reduce,
-        b"\"reset\"" => PromptClass::Reset,
-        b"\"add_fun\"" => PromptClass::AddFun,
-        b"\"index_doc\"" | b"\"nouveau_index_doc\"" => {
-            return Some((PromptKind::Index, PromptClass::Other));
-        }
-        b"\"ddoc\"" => return parsed(line),
-        word if word.starts_with(b"\"list_") || word.contains(&b'\\') => return parsed(line),
-        _ => PromptClass::Other,
-    };
-    Some((PromptKind::Plain, class))
-}
-
-/// Returns a command's first element with its quotes, if it is a short string, as it is written;
+/// Returns a command's first element without its quotes, if it is a short string, as it is written;
 /// otherwise its beginning.
 fn first_word(command: &[u8]) -> &[u8] {
     let beginning = &command[..command.len().min(WORD_BYTES)];
-    let end = memchr::memchr(b'"', beginning.get(1..).unwrap_or_default());
-    end.map_or(beginning, |end| &beginning[..end + 2])
+    let Some(word) = beginning.strip_prefix(b"\"") else {
+        return b"";
+    };
+    let end = memchr::memchr(b'"', word);
+    end.map_or(word, |end| &word[..end])
 }
 
-/// Judges a command that has to be read for it.
-fn parsed(line: &[u8]) -> Option<(PromptKind, PromptClass)> {
-    let elements: Vec<&RawValue> = serde_json::from_slice(line).ok()?;
-    let text =
-        |index: usize| -> Option<String> { serde_json::from_str(elements.get(index)?.get()).ok() };
-    let plain = |class| (PromptKind::Plain, class);
-    Some(match text(0).as_deref() {
-        Some("list_row" | "list_end") => (PromptKind::ListRow, PromptClass::Other),
-        Some("ddoc") if text(1).as_deref() == Some("new") => {
-            (PromptKind::Teach, PromptClass::DdocNew)
-        }
-        Some("ddoc") => match path_head(elements.get(2)).as_deref() {
-            Some("lists") => (PromptKind::OpenList, PromptClass::DdocOther),
-            Some("validate_doc_update") => plain(PromptClass::DdocVdu),
-            Some("filters") => plain(PromptClass::DdocFilter),
-            _ => plain(PromptClass::DdocOther),
-        },
-        Some("map_doc") => plain(PromptClass::Map),
-        Some("reduce" | "rereduce") => plain(PromptClass::Reduce),
-        Some("reset") => plain(PromptClass::Reset),
-        Some("add_fun") => plain(PromptClass::AddFun),
-        Some("index_doc" | "nouveau_index_doc") => (PromptKind::Index, PromptClass::Other),
-        _ => plain(PromptClass::Other),
-    })
-}
-
-fn path_head(path: Option<&&RawValue>) -> Option<String> {
-    let path: Vec<serde_json::Value> = serde_json::from_str(path?.get()).ok()?;
-    path.first()?.as_str().map(str::to_owned)
+/// Returns an element of a command, if it is a string.
+pub(super) fn string_at(elements: &[&RawValue], index: usize) -> Option<String> {
+    serde_json::from_str(elements.get(index)?.get()).ok()
 }
 
 /// Returns whether this answer to a list command leaves the list open.
@@ -226,8 +209,7 @@ pub fn reset(config: &str) -> Bytes {
     Bytes::from(format!("[\"reset\",{config}]"))
 }
 
-/// The `reset` before Settee itself calls functions: as [`reset`], and JavaScript is asked for errors
-/// that say what happened.
+/// The `reset` before Settee itself calls functions: as [`reset`], and asks JavaScript for error texts.
 pub(crate) fn reset_for_calls(config: &str, language: &LanguageName) -> Bytes {
     let asks = language.as_str() == DEFAULT_LANGUAGE;
     match config.trim_end().strip_suffix('}').filter(|_| asks) {
@@ -249,7 +231,7 @@ pub fn ddoc(id: &str, path: &RawValue, args: &RawValue) -> Bytes {
     line(&("ddoc", id, path, args))
 }
 
-/// Writes a command as one line. JSON texts in it stay as they are, but for their line feeds.
+/// Writes a command as one line. JSON texts in it stay as they are, except for line feeds.
 pub fn line(command: &impl Serialize) -> Bytes {
     let mut bytes =
         serde_json::to_vec(command).expect("PM-10: strings and JSON texts can be written");
@@ -268,32 +250,30 @@ mod tests {
 
     #[test]
     fn a_command_is_known_by_its_first_elements() {
-        let kind = |text: &str| kind_of(text.as_bytes());
-        assert_eq!(kind(r#"["map_doc",{"a":"ddoc"}]"#), Some(PromptKind::Plain));
-        assert_eq!(
-            kind(r#" [ "ddoc" , "new" ,"_design/a",{}]"#),
-            Some(PromptKind::Teach)
-        );
-        assert_eq!(
-            kind(r#"["ddoc","_design/a",["lists","l"],[]]"#),
-            Some(PromptKind::OpenList)
-        );
-        assert_eq!(
-            kind(r#"["ddoc","_design/a",["shows","l"],[]]"#),
-            Some(PromptKind::Plain)
-        );
-        assert_eq!(
-            kind(r#"["\u0064doc","new","x",{}]"#),
-            Some(PromptKind::Teach)
-        );
-        assert_eq!(kind(r#"["list_row",{}]"#), Some(PromptKind::ListRow));
-        assert_eq!(kind(r#"["index_doc",{}]"#), Some(PromptKind::Index));
-        assert_eq!(kind("[]"), Some(PromptKind::Plain));
+        let command = |text: &str| Command::of(text.as_bytes());
+        for (text, expected) in [
+            (r#"["map_doc",{"a":"ddoc"}]"#, Command::Map),
+            (r#" [ "ddoc" , "new" ,"_design/a",{}]"#, Command::Teach),
+            (
+                r#"["ddoc","_design/a",["lists","l"],[]]"#,
+                Command::OpenList,
+            ),
+            (
+                r#"["ddoc","_design/a",["shows","l"],[]]"#,
+                Command::DdocCall,
+            ),
+            (r#"["\u0064doc","new","x",{}]"#, Command::Teach),
+            (r#"["list_row",{}]"#, Command::ListRow),
+            (r#"["index_doc",{}]"#, Command::Index),
+            ("[]", Command::Other),
+        ] {
+            assert_eq!(command(text), Some(expected), "{text}");
+        }
     }
 
     #[test]
     fn a_command_is_counted_by_its_first_elements() {
-        let class = |text: &str| kind_and_class_of(text.as_bytes()).map(|(_, class)| class);
+        let class = |text: &str| Command::of(text.as_bytes()).map(Command::class);
         for (text, expected) in [
             (r#"["map_doc",{"_id":"a"}]"#, PromptClass::Map),
             (r#"["reduce",["_sum"],[]]"#, PromptClass::Reduce),
@@ -330,37 +310,34 @@ mod tests {
     }
 
     #[test]
-    fn the_work_for_a_command_says_whether_functions_are_run() {
-        let work = |text: &str| {
-            let (kind, class) = kind_and_class_of(text.as_bytes()).unwrap();
-            Work::of(kind, class)
-        };
-        for (text, expected, runs) in [
-            (r#"["reset",{}]"#, Work::Reset, false),
-            (r#"["ddoc","new","x",{}]"#, Work::Teach, false),
-            (r#"["add_lib",{}]"#, Work::Other, false),
-            (r#"["add_fun","f"]"#, Work::Compile, true),
-            (r#"["map_doc",{}]"#, Work::Map, true),
-            (r#"["rereduce",[],[]]"#, Work::Reduce, true),
-            (r#"["nouveau_index_doc",{}]"#, Work::Index, true),
-            (r#"["index\u005fdoc",{}]"#, Work::Index, true),
+    fn the_phase_of_a_command_says_whether_functions_are_run() {
+        for (text, phase, runs) in [
+            (r#"["reset",{}]"#, "reset", false),
+            (r#"["ddoc","new","x",{}]"#, "teach", false),
+            (r#"["add_lib",{}]"#, "prompt", false),
+            (r#"["add_fun","f"]"#, "compile", true),
+            (r#"["map_doc",{}]"#, "map", true),
+            (r#"["rereduce",[],[]]"#, "reduce", true),
+            (r#"["nouveau_index_doc",{}]"#, "index", true),
+            (r#"["index\u005fdoc",{}]"#, "index", true),
             (
                 r#"["ddoc","x",["validate_doc_update"],[]]"#,
-                Work::DdocCall,
+                "ddoc call",
                 true,
             ),
-            (r#"["ddoc","x",["lists","l"],[]]"#, Work::DdocCall, true),
-            (r#"["list_end"]"#, Work::DdocCall, true),
+            (r#"["ddoc","x",["lists","l"],[]]"#, "ddoc call", true),
+            (r#"["list_end"]"#, "ddoc call", true),
         ] {
-            assert_eq!(work(text), expected, "{text}");
-            assert_eq!(expected.runs_functions(), runs, "{text}");
+            let command = Command::of(text.as_bytes()).unwrap();
+            let told = (command.phase(), command.runs_functions());
+            assert_eq!(told, (phase, runs), "{text}");
         }
     }
 
     #[test]
     fn what_is_not_one_array_on_one_line_is_no_command() {
         for text in ["", "7", "{}", "[\"reset\"]\n[\"reset\"]", "\"x\""] {
-            assert_eq!(kind_of(text.as_bytes()), None, "{text}");
+            assert_eq!(Command::of(text.as_bytes()), None, "{text}");
         }
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::query_server::line::ErrorLine;
-use crate::query_server::prompt::Work;
+use crate::query_server::prompt::Command;
 
 /// Whose doing an error is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -76,12 +76,12 @@ pub enum PromptError {
     },
     /// No answer came in time. The process was killed. Where functions are run for the prompt, the
     /// function is to blame; otherwise the query server is, and another one may do better.
-    #[error("{}", timeout_text(*timeout, *work))]
+    #[error("{}", timeout_text(*timeout, *command))]
     Timeout {
         /// The time it had.
         timeout: Duration,
         /// What it was to do.
-        work: Work,
+        command: Command,
     },
     /// The prompt was sent behind another one, over which the process ended. Worth a retry.
     #[error("the prompt was not run, because an earlier one ended the process: {because}")]
@@ -115,13 +115,13 @@ pub enum PromptError {
     NotHolder,
 }
 
-fn timeout_text(timeout: Duration, work: Work) -> String {
+fn timeout_text(timeout: Duration, command: Command) -> String {
     let limit = timeout.as_millis();
-    if work.runs_functions() {
+    if command.runs_functions() {
         format!(
             "the function did not answer within {limit} ms and its process was killed: it is slow, \
              or never ends ({}; the limit is timeout_ms or [couchdb] os_process_timeout)",
-            work.phase()
+            command.phase()
         )
     } else {
         format!("the query server did not answer within {limit} ms and was killed")
@@ -185,7 +185,7 @@ impl PromptError {
     /// Returns whose fault it is.
     pub const fn fault(&self) -> Fault {
         match self {
-            Self::Timeout { work, .. } if work.runs_functions() => Fault::Function,
+            Self::Timeout { command, .. } if command.runs_functions() => Fault::Function,
             Self::NotRun { because } => because.fault(),
             Self::Function { .. } | Self::BadPrompt | Self::TooMany { .. } | Self::NotHolder => {
                 Fault::Client
@@ -197,7 +197,7 @@ impl PromptError {
     /// Returns whether the same call may succeed with another process.
     pub const fn retryable(&self) -> bool {
         match self {
-            Self::Timeout { work, .. } => !work.runs_functions(),
+            Self::Timeout { command, .. } => !command.runs_functions(),
             Self::Exited(_)
             | Self::Protocol { .. }
             | Self::TooMany { .. }

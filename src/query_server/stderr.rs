@@ -1,4 +1,4 @@
-//! A child's standard error: into the log with the child's identity, and the last lines kept.
+//! A child's standard error: it is logged, and its last lines are kept for errors.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -19,7 +19,7 @@ pub(crate) struct StderrLog {
 }
 
 impl StderrLog {
-    /// Starts with nothing said; without a log, lines are only kept.
+    /// Without a log, lines are only kept.
     pub fn new(log: Option<Rc<ChildLog>>) -> Self {
         Self {
             lines: LineBuffer::new(LINE_BYTES_MAX),
@@ -30,7 +30,7 @@ impl StderrLog {
 
     /// Takes what was read.
     pub fn add(&mut self, chunk: &Bytes) {
-        // Piece by piece, so that a line over the bound is cut and costs nobody else anything.
+        // Piece by piece, so that a line over the bound is cut and the next one is still seen.
         for piece in chunk.chunks(LINE_BYTES_MAX / 2) {
             self.lines.add(chunk.slice_ref(piece));
             loop {
@@ -49,10 +49,8 @@ impl StderrLog {
 
     /// Returns the last lines, oldest first, with an unfinished one.
     pub(crate) fn last_words(&mut self) -> Vec<String> {
-        if self.lines.has_partial() {
-            let rest = self.lines.take_rest();
-            self.keep(&rest);
-        }
+        let rest = self.lines.take_rest();
+        self.keep(&rest);
         self.kept.iter().cloned().collect()
     }
 

@@ -1,14 +1,13 @@
 //! What a client has taught a process, so that another process can be taught the same.
 //!
-//! SUMMARY   [`lesson_of`] tells what a command does to the process that gets it; [`Taught`] keeps the
-//!           lines that the process accepted and gives them back in an order that leads to the same
-//!           state: the last `reset`, libraries and functions since then, design documents.
-//! PROMISES  A line that was not accepted is not kept. Whenever the state of the process may be another
-//!           than the lines tell, [`Taught::is_portable`] is false: in a list, after a command that
-//!           nobody here knows, and beyond [`TAUGHT_BYTES_MAX`] or [`TAUGHT_LINES_MAX`].
+//! SUMMARY   [`Taught`] keeps the lines that a process accepted and gives them back in an order that leads
+//!           to the same state: the last `reset`, libraries and functions since then, design documents.
+//! PROMISES  A line that was not accepted is not kept. If the state of the process may differ from what
+//!           the lines lead to, [`Taught::is_portable`] is false: in a list, after an unknown command,
+//!           and beyond [`TAUGHT_BYTES_MAX`] or [`TAUGHT_LINES_MAX`].
 //! SOURCE    CouchDB's query servers: `reset` clears libraries and functions, and keeps design documents.
-//! LIMITS    What functions leave behind in global variables is not carried over; no query server
-//!           promises that it stays.
+//! LIMITS    What functions leave in global variables is not carried over; no query server promises to
+//!           keep it.
 
 use std::time::Duration;
 
@@ -16,46 +15,13 @@ use bytes::{BufMut, Bytes, BytesMut};
 use rustc_hash::FxHashMap;
 use serde_json::value::RawValue;
 
-use super::prompt::{PromptClass, PromptKind, kind_and_class_of, leaves_list_open, reset};
+use super::prompt::{Command, leaves_list_open, reset, string_at};
 
 /// Most bytes of lines that are kept of one client.
 pub(crate) const TAUGHT_BYTES_MAX: usize = 4 << 20;
 
 /// Most lines that are kept of one client.
 pub(crate) const TAUGHT_LINES_MAX: usize = 512;
-
-/// What a command does to the process that gets it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Lesson {
-    /// Nothing.
-    None,
-    /// `reset`.
-    Reset,
-    /// `add_lib` or `add_fun`.
-    View,
-    /// `ddoc new`, with the design document's id.
-    Ddoc(String),
-    /// A command of a list: the answer tells whether it goes on.
-    List,
-    /// Nobody here knows.
-    Unknown,
-}
-
-/// Tells what a command does.
-pub(crate) fn lesson_of(line: &[u8]) -> Lesson {
-    match kind_and_class_of(line) {
-        Some((PromptKind::Teach, _)) => taught_id(line).map_or(Lesson::Unknown, Lesson::Ddoc),
-        Some((PromptKind::OpenList | PromptKind::ListRow, _)) => Lesson::List,
-        Some((_, PromptClass::Reset)) => Lesson::Reset,
-        Some((_, PromptClass::AddFun)) => Lesson::View,
-        Some((_, PromptClass::Other)) | None => match command_of(line).as_deref() {
-            Some("add_lib") => Lesson::View,
-            Some("index_doc" | "nouveau_index_doc") => Lesson::None,
-            _ => Lesson::Unknown,
-        },
-        Some(_) => Lesson::None,
-    }
-}
 
 /// Returns the time that the client gives the process for each line, from its `reset`.
 pub fn timeout_of(reset: &[u8]) -> Option<Duration> {
@@ -68,14 +34,9 @@ pub fn timeout_of(reset: &[u8]) -> Option<Duration> {
     Some(Duration::from_millis(config.timeout))
 }
 
-fn command_of(line: &[u8]) -> Option<String> {
-    let elements: Vec<&RawValue> = serde_json::from_slice(line).ok()?;
-    serde_json::from_str(elements.first()?.get()).ok()
-}
-
 fn taught_id(line: &[u8]) -> Option<String> {
     let elements: Vec<&RawValue> = serde_json::from_slice(line).ok()?;
-    serde_json::from_str(elements.get(2)?.get()).ok()
+    string_at(&elements, 2)
 }
 
 /// What one client has taught.
@@ -115,21 +76,24 @@ impl Taught {
         !self.list_open && !self.views_lost && !self.ddocs_lost
     }
 
-    /// Takes note of a command and the line that answered it.
-    pub fn answered(&mut self, lesson: Lesson, line: &Bytes, answer: &[u8]) {
+    /// Notes a command and the line that answered it. `None`: the line is not a command.
+    pub fn answered(&mut self, command: Option<Command>, line: &Bytes, answer: &[u8]) {
         let accepted = answer.trim_ascii() == b"true";
-        match lesson {
-            Lesson::None => {}
-            Lesson::Reset => self.reset_by(line, accepted),
-            Lesson::View if accepted => match self.keep(line) {
+        match command {
+            Some(Command::Reset) => self.reset_by(line, accepted),
+            Some(Command::AddLib | Command::AddFun) if accepted => match self.keep(line) {
                 Some(line) => self.views.push(line),
                 None => self.views_lost = true,
             },
-            Lesson::Ddoc(id) if accepted => self.learn(id, line),
-            // It said no, and is as it was before.
-            Lesson::View | Lesson::Ddoc(_) => {}
-            Lesson::List => self.list_open = leaves_list_open(answer),
-            Lesson::Unknown => self.views_lost = true,
+            Some(Command::Teach) => match taught_id(line) {
+                Some(id) if accepted => self.learn(id, line),
+                Some(_) => {}
+                None => self.views_lost = true,
+            },
+            Some(Command::OpenList | Command::ListRow) => self.list_open = leaves_list_open(answer),
+            Some(Command::Other) | None => self.views_lost = true,
+            // The process refused, or the command does not change its state.
+            Some(_) => {}
         }
     }
 
@@ -151,7 +115,7 @@ impl Taught {
         }
     }
 
-    /// Copies a line, which may be a small piece of what was read with it, if there is room for it.
+    /// Copies a line if there is room for it: it may be a small part of a larger buffer.
     fn keep(&mut self, line: &Bytes) -> Option<Bytes> {
         let lines = self.views.len() + self.ddocs.len() + 1;
         if self.bytes + line.len() > self.bytes_max || lines > TAUGHT_LINES_MAX {
@@ -161,8 +125,8 @@ impl Taught {
         Some(Bytes::copy_from_slice(line))
     }
 
-    /// Returns the lines that teach a process the same, each with its line feed, and how many they are.
-    /// `config` is what a `reset` carries as long as the client has sent none.
+    /// Returns the lines that teach a process the same, each with its line feed, and their number.
+    /// `config` is for the `reset` if the client has sent none.
     pub fn lines(&self, config: &str) -> (Bytes, usize) {
         let first = self.reset.clone().unwrap_or_else(|| reset(config));
         let count = 1 + self.views.len() + self.ddocs.len();
@@ -182,7 +146,7 @@ mod tests {
 
     fn tell(taught: &mut Taught, line: &str, answer: &str) {
         let line = Bytes::copy_from_slice(line.as_bytes());
-        taught.answered(lesson_of(&line), &line, answer.as_bytes());
+        taught.answered(Command::of(&line), &line, answer.as_bytes());
     }
 
     fn lines(taught: &Taught) -> Vec<String> {
@@ -197,28 +161,23 @@ mod tests {
     }
 
     #[test]
-    fn a_command_is_told_by_what_it_does_to_the_process() {
-        for (line, lesson) in [
-            (r#"["reset"]"#, Lesson::Reset),
-            (r#"["add_lib",{}]"#, Lesson::View),
-            (r#"["add_fun","f"]"#, Lesson::View),
-            (
-                r#"["ddoc","new","_design/a",{}]"#,
-                Lesson::Ddoc("_design/a".into()),
-            ),
-            (r#"["ddoc","new",7,{}]"#, Lesson::Unknown),
-            (r#"["ddoc","a",["lists","l"],[]]"#, Lesson::List),
-            (r#"["list_row",{}]"#, Lesson::List),
-            (r#"["list_end"]"#, Lesson::List),
-            (r#"["ddoc","a",["shows","s"],[]]"#, Lesson::None),
-            (r#"["map_doc",{}]"#, Lesson::None),
-            (r#"["rereduce",[],[]]"#, Lesson::None),
-            (r#"["index_doc",{}]"#, Lesson::None),
-            (r#"["bogus"]"#, Lesson::Unknown),
-            ("no JSON", Lesson::Unknown),
-            ("", Lesson::Unknown),
+    fn a_command_that_leaves_something_unknown_behind_cannot_be_repeated_elsewhere() {
+        for (line, is_portable) in [
+            (r#"["add_lib",{}]"#, true),
+            (r#"["add_fun","f"]"#, true),
+            (r#"["ddoc","new","_design/a",{}]"#, true),
+            (r#"["ddoc","new",7,{}]"#, false),
+            (r#"["ddoc","a",["shows","s"],[]]"#, true),
+            (r#"["map_doc",{}]"#, true),
+            (r#"["rereduce",[],[]]"#, true),
+            (r#"["index_doc",{}]"#, true),
+            (r#"["bogus"]"#, false),
+            ("no JSON", false),
+            ("", false),
         ] {
-            assert_eq!(lesson_of(line.as_bytes()), lesson, "{line}");
+            let mut taught = Taught::new(1000);
+            tell(&mut taught, line, "true");
+            assert_eq!(taught.is_portable(), is_portable, "{line}");
         }
     }
 

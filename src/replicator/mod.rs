@@ -21,7 +21,7 @@ pub(crate) use states::{DocStates, PAUSED, Page, STATES};
 use crate::config::Replicator;
 use crate::config::keys::AUTH_SESSION;
 use replication::endpoint::HttpConfig;
-use replication::spec::Defaults;
+use replication::spec::{Defaults, Tuning};
 
 /// What can be done with a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,14 +41,16 @@ pub fn defaults(config: &Replicator) -> Defaults {
     // The configuration's own bounds are below these.
     let number = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
     Defaults {
-        worker_processes: number(config.worker_processes),
-        worker_batch_size: number(config.worker_batch_size),
-        http_connections: number(config.http_connections),
-        connection_timeout: config.connection_timeout,
-        retries_per_request: number(config.retries_per_request),
-        checkpoint_interval: config.checkpoint_interval,
-        use_checkpoints: config.use_checkpoints,
-        use_bulk_get: config.use_bulk_get,
+        tuning: Tuning {
+            use_checkpoints: config.use_checkpoints,
+            use_bulk_get: config.use_bulk_get,
+            worker_processes: number(config.worker_processes),
+            worker_batch_size: number(config.worker_batch_size),
+            http_connections: number(config.http_connections),
+            connection_timeout: config.connection_timeout,
+            retries_per_request: number(config.retries_per_request),
+            checkpoint_interval: config.checkpoint_interval,
+        },
         valid_endpoint_protocols: config.valid_endpoint_protocols.clone(),
         valid_proxy_protocols: config.valid_proxy_protocols.clone(),
     }

@@ -1,7 +1,6 @@
 //! What is counted of the work of all replications together.
 //!
-//! SUMMARY   [`Counters`] belong to what all replications share ([`super::endpoint::Http`]); whoever does
-//!           something counts it there.
+//! SUMMARY   [`Counters`] belong to what all replications share ([`super::endpoint::Http`]).
 //! SOURCE    couch_replicator's stats: the names below `couch_replicator`, but for those of jobs, which the
 //!           scheduler counts.
 
@@ -9,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use strum::{EnumCount, EnumMessage, IntoStaticStr, VariantArray};
 
-/// What is counted, by CouchDB's name below `couch_replicator`. The comment of each is what metrics say about it.
+/// What is counted, by CouchDB's name below `couch_replicator`. The comment of each is its help text among the metrics.
 #[derive(Clone, Copy, Debug, EnumCount, EnumMessage, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum Counter {

@@ -6,21 +6,33 @@
 
 use super::endpoint::{Cause, Reply, RequestFailed, SentRequest};
 use super::log::{CheckpointError, LogError};
-use super::open::OpenError;
 
 /// See the module's documentation.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, strum::IntoStaticStr, thiserror::Error)]
+#[strum(serialize_all = "snake_case")]
 pub enum Crash {
-    /// A database cannot be opened.
-    #[error("{0}")]
-    Open(#[from] OpenError),
+    /// A database answers 401 when it is opened. Not worth a retry with the same credentials.
+    #[error("unauthorized: unauthorized to access or create database {0}")]
+    Unauthorized(String),
+    /// A database answers 403 when it is opened. Not worth a retry with the same credentials.
+    #[error("forbidden: forbidden to access or create database {0}")]
+    Forbidden(String),
+    /// What answers when a database is opened is no database.
+    #[error("db_not_found: could not open {0}")]
+    DbNotFound(String),
+    /// The name of a database's host is unknown.
+    #[error("nxdomain: could not resolve {0}")]
+    Nxdomain(String),
+    /// A server gives no session to these credentials. Not worth a retry with the same ones.
+    #[error("replication_auth_error: {0}")]
+    ReplicationAuthError(String),
     /// The checkpoints of earlier runs cannot be read.
     #[error("checkpoint_read_failure: {0}")]
-    ReadCheckpoint(#[from] LogError),
+    CheckpointReadFailure(#[from] LogError),
     /// A checkpoint cannot be written.
     #[error("checkpoint_commit_failure: {0}")]
-    Checkpoint(#[from] CheckpointError),
-    /// A server said too often that it gets too many requests.
+    CheckpointCommitFailure(#[from] CheckpointError),
+    /// A server answered 429 too often.
     #[error("max_backoff")]
     MaxBackoff,
     /// The changes feed was refused, or failed too often.
@@ -29,13 +41,13 @@ pub enum Crash {
     /// A filter that is run here failed, or cannot be run.
     #[error("filter_failed: {0}")]
     FilterFailed(String),
-    /// The target did not say what it misses.
+    /// The target did not answer what it misses.
     #[error("revs_diff_failed: {0}")]
     RevsDiffFailed(Answered),
     /// The target took no batch.
     #[error("bulk_docs_failed: {0}")]
     BulkDocsFailed(Answered),
-    /// The target took a document in no way that can be understood.
+    /// The target's answer to a document is neither a success nor a refusal of the document.
     #[error("doc_write_failed: {error}: {reason} ({asked})")]
     DocWriteFailed {
         /// Method and URL of the request.
@@ -47,7 +59,8 @@ pub enum Crash {
         /// Why, in the answer's words, else its body.
         reason: String,
     },
-    /// The source did not deliver a document that it told of, however often it was asked.
+    /// The source did not deliver a document of its feed, after all tries.
+    #[strum(serialize = "worker_died")]
     #[error("worker_died: process_died: open_doc_revs_failed: document '{id}': {why}")]
     OpenDocRevsFailed {
         id: String,
@@ -56,25 +69,27 @@ pub enum Crash {
         /// Why there was no answer, if there was none.
         cause: Option<Cause>,
     },
-    /// The source takes not even short requests.
+    /// The source finds even short URLs too long.
+    #[strum(serialize = "worker_died")]
     #[error("worker_died: request_uri_too_long: document '{id}'")]
     RequestUriTooLong { id: String },
-    /// The source told of a revision that it has not.
+    /// The source does not have a revision of its feed.
+    #[strum(serialize = "worker_died")]
     #[error("worker_died: missing_doc: document '{id}' misses {revs}")]
     MissingDoc { id: String, revs: String },
     /// No answer to a request.
     #[error("http_request_failed: {0}")]
     HttpRequestFailed(RequestFailed),
-    /// The changes reader ended in an unforeseen way.
+    /// The changes reader ended unexpectedly.
     #[error("changes_reader_died: {0}")]
     ChangesReaderDied(String),
-    /// The changes manager did.
+    /// The changes manager ended unexpectedly.
     #[error("changes_manager_died: {0}")]
     ChangesManagerDied(String),
-    /// A worker did.
+    /// A worker ended unexpectedly.
     #[error("worker_died: {0}")]
     WorkerDied(String),
-    /// The job itself did, without a word.
+    /// The job ended unexpectedly, without a report.
     #[error("job_died: {0}")]
     JobDied(String),
 }
@@ -142,7 +157,7 @@ impl From<RequestFailed> for Crash {
     fn from(failed: RequestFailed) -> Self {
         match failed.cause {
             Cause::MaxBackoff => Self::MaxBackoff,
-            Cause::Refused(why) => Self::Open(OpenError::Auth(why)),
+            Cause::Refused(why) => Self::ReplicationAuthError(why),
             _ => Self::HttpRequestFailed(failed),
         }
     }
@@ -151,44 +166,23 @@ impl From<RequestFailed> for Crash {
 impl Crash {
     /// Returns the name of the reason, which never changes.
     pub fn name(&self) -> &'static str {
-        match self {
-            Self::Open(OpenError::Auth(_)) => "replication_auth_error",
-            Self::Open(OpenError::Unauthorized(_)) => "unauthorized",
-            Self::Open(OpenError::Forbidden(_)) => "forbidden",
-            Self::Open(OpenError::NotFound(_)) => "db_not_found",
-            Self::Open(OpenError::UnknownHost(_)) => "nxdomain",
-            Self::Open(OpenError::MaxBackoff) | Self::MaxBackoff => "max_backoff",
-            Self::Open(OpenError::Request(_)) | Self::HttpRequestFailed(_) => "http_request_failed",
-            Self::ReadCheckpoint(_) => "checkpoint_read_failure",
-            Self::Checkpoint(_) => "checkpoint_commit_failure",
-            Self::ChangesReqFailed(_) => "changes_req_failed",
-            Self::FilterFailed(_) => "filter_failed",
-            Self::RevsDiffFailed(_) => "revs_diff_failed",
-            Self::BulkDocsFailed(_) => "bulk_docs_failed",
-            Self::DocWriteFailed { .. } => "doc_write_failed",
-            Self::OpenDocRevsFailed { .. }
-            | Self::RequestUriTooLong { .. }
-            | Self::MissingDoc { .. }
-            | Self::WorkerDied(_) => "worker_died",
-            Self::ChangesReaderDied(_) => "changes_reader_died",
-            Self::ChangesManagerDied(_) => "changes_manager_died",
-            Self::JobDied(_) => "job_died",
-        }
+        self.into()
     }
 
     /// Returns whether a server's rate limit is why: such a job runs more gently the next time.
     pub fn is_max_backoff(&self) -> bool {
-        self.name() == "max_backoff"
+        *self == Self::MaxBackoff
     }
 
     /// Returns whether the databases refuse what is asked of them: trying again with the same
     /// credentials does not help.
     pub fn is_refusal(&self) -> bool {
         match self {
-            Self::Open(error) => error.is_refusal(),
-            Self::ReadCheckpoint(error) => error.is_refusal(),
-            Self::Checkpoint(error) => error.log_error().is_some_and(LogError::is_refusal),
-            Self::HttpRequestFailed(failed) => failed.is_refused(),
+            Self::Unauthorized(_) | Self::Forbidden(_) | Self::ReplicationAuthError(_) => true,
+            Self::CheckpointReadFailure(error) => error.is_refusal(),
+            Self::CheckpointCommitFailure(error) => {
+                error.log_error().is_some_and(LogError::is_refusal)
+            }
             _ => matches!(self.code(), Some(401 | 403)),
         }
     }
@@ -196,11 +190,9 @@ impl Crash {
     /// Returns why the request failed that ended it, if one did.
     pub fn cause(&self) -> Option<&Cause> {
         match self {
-            Self::HttpRequestFailed(failed) | Self::Open(OpenError::Request(failed)) => {
-                Some(&failed.cause)
-            }
-            Self::ReadCheckpoint(error) => error.cause(),
-            Self::Checkpoint(error) => error.log_error()?.cause(),
+            Self::HttpRequestFailed(failed) => Some(&failed.cause),
+            Self::CheckpointReadFailure(error) => error.cause(),
+            Self::CheckpointCommitFailure(error) => error.log_error()?.cause(),
             Self::ChangesReqFailed(answered) => answered.cause.as_ref(),
             Self::OpenDocRevsFailed { cause, .. } => cause.as_ref(),
             _ => None,

@@ -1,13 +1,13 @@
-//! Work that would keep everybody else on this thread waiting.
+//! Work that would block the other tasks of this thread.
 //!
-//! PROMISES  What has at most [`LIGHT_BYTES`] to work on is done here, which takes a few milliseconds; what has more is
-//!           done on a thread that may take its time.
+//! PROMISES  Work on at most [`LIGHT_BYTES`] is done on this thread, which takes a few milliseconds; work on more is
+//!           done on a thread for blocking work.
 
 use std::panic::resume_unwind;
 
 use tokio::task::spawn_blocking;
 
-/// The most bytes that are worked on at a time between others' turns.
+/// The most bytes that are worked on before other tasks have a turn.
 const LIGHT_BYTES: usize = 512 << 10;
 
 /// Does work on so many bytes.
@@ -22,7 +22,7 @@ pub(crate) async fn offload<T: Send + 'static>(
         Ok(done) => done,
         Err(died) => match died.try_into_panic() {
             Ok(panic) => resume_unwind(panic),
-            // The runtime ends, and so does whoever waits for this.
+            // The runtime is shutting down, and drops this task.
             Err(_) => std::future::pending().await,
         },
     }

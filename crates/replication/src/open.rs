@@ -2,125 +2,62 @@
 //!
 //! SOURCE    couch_replicator_api_wrap, db_open, get_db_info, get_pending_count. Texts of errors are
 //!           those of couch_replicator_scheduler_job.
-//! DIFFERS   What a database says when it is opened is what a run begins with: CouchDB asks twice. Changes to come
-//!           are known at the beginning, too, where sequences are no numbers.
+//! DIFFERS   A run begins with what a database answers when it is opened: CouchDB asks twice. The number of changes to
+//!           come is known at the start also where sequences are not numbers.
 
 use serde::Deserialize;
-use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use super::endpoint::{
-    Cause, Endpoint, Reply, Request, RequestFailed, StatusCode, encode, text_of,
-};
+use super::crash::Crash;
+use super::endpoint::{Cause, Endpoint, Reply, Request, StatusCode, encode, text_or_json};
+use super::filter::param_text;
 use super::seq::Seq;
 
-/// How often it is tried again to learn how many changes there are: it is of no great importance.
+/// How often the question for the number of changes to come is tried again: little depends on it.
 const PENDING_RETRIES: u32 = 3;
 
 /// What a database says about itself.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct DbInfo {
     /// Where its changes stand.
     pub(crate) update_seq: Seq,
-    /// Changes with the database's life, as text. `0` says nothing.
+    /// Changes with the database's life. `0` says nothing.
+    #[serde(deserialize_with = "text_or_json")]
     pub(crate) instance_start_time: String,
 }
 
-/// Why a database cannot be opened.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum OpenError {
-    /// 401. Not worth a retry with the same credentials.
-    #[error("unauthorized: unauthorized to access or create database {0}")]
-    Unauthorized(String),
-    /// 403. Not worth a retry with the same credentials.
-    #[error("forbidden: forbidden to access or create database {0}")]
-    Forbidden(String),
-    /// Any other answer than a database's.
-    #[error("db_not_found: could not open {0}")]
-    NotFound(String),
-    /// Its host's name is unknown.
-    #[error("nxdomain: could not resolve {0}")]
-    UnknownHost(String),
-    /// The server gives no session to these credentials. Not worth a retry with the same ones.
-    #[error("replication_auth_error: {0}")]
-    Auth(String),
-    /// The server takes fewer requests.
-    #[error("max_backoff")]
-    MaxBackoff,
-    /// No answer.
-    #[error("{0}")]
-    Request(RequestFailed),
-}
-
-impl From<RequestFailed> for OpenError {
-    fn from(failed: RequestFailed) -> Self {
-        match failed.cause {
-            Cause::MaxBackoff => Self::MaxBackoff,
-            Cause::Refused(why) => Self::Auth(why),
-            _ => Self::Request(failed),
-        }
-    }
-}
-
-impl OpenError {
-    /// Takes an answer that no database gives.
-    fn of_answer(endpoint: &Endpoint, reply: &Reply) -> Self {
-        let url = endpoint.url();
-        match reply.status {
-            StatusCode::NOT_FOUND => Self::NotFound(url.to_owned()),
-            status => Self::NotFound(format!(
-                "{url} ({}: {status}: {})",
-                reply.asked,
-                reply.excerpt()
-            )),
-        }
-    }
-
-    /// Returns whether the database does not let this user in.
-    pub fn is_refusal(&self) -> bool {
-        match self {
-            Self::Unauthorized(_) | Self::Forbidden(_) | Self::Auth(_) => true,
-            Self::Request(failed) => failed.is_refused(),
-            Self::NotFound(_) | Self::UnknownHost(_) | Self::MaxBackoff => false,
-        }
-    }
-}
-
-/// Opens a database: sees that it is there and may be read, and returns what it says about itself. With
-/// `create`, it is made first if it is missing, with these parameters.
+/// Opens a database: checks that it is there and may be read, and returns what it says about itself. With
+/// `create`, it is created first if it is missing, with these parameters.
 ///
 /// # Errors
-/// See [`OpenError`].
+/// The database is not there, or does not let this user in.
 pub async fn open_endpoint(
     endpoint: &Endpoint,
     create: Option<&Map<String, Value>>,
-) -> Result<DbInfo, OpenError> {
+) -> Result<DbInfo, Crash> {
     if let Some(params) = create {
         let request = params
             .iter()
             .fold(Request::put(""), |request, (name, value)| {
-                let text = value
-                    .as_str()
-                    .map_or_else(|| value.to_string(), str::to_owned);
-                request.query(encode(name), text)
+                request.query(encode(name), param_text(value))
             });
-        // Whether it was there already, or what else was wrong, will be seen.
+        // Other answers are ignored: it may be there already.
         ask(endpoint, request).await?;
     }
     db_info(endpoint).await
 }
 
 /// Requires that the database lets this user in.
-async fn ask(endpoint: &Endpoint, request: Request) -> Result<Reply, OpenError> {
+async fn ask(endpoint: &Endpoint, request: Request) -> Result<Reply, Crash> {
     let url = || endpoint.url().to_owned();
     let reply = endpoint.request(request).await;
     let reply = reply.map_err(|failed| match failed.cause {
-        Cause::UnknownHost => OpenError::UnknownHost(url()),
+        Cause::UnknownHost => Crash::Nxdomain(url()),
         _ => failed.into(),
     })?;
     match reply.status {
-        StatusCode::UNAUTHORIZED => Err(OpenError::Unauthorized(url())),
-        StatusCode::FORBIDDEN => Err(OpenError::Forbidden(url())),
+        StatusCode::UNAUTHORIZED => Err(Crash::Unauthorized(url())),
+        StatusCode::FORBIDDEN => Err(Crash::Forbidden(url())),
         _ => Ok(reply),
     }
 }
@@ -128,30 +65,23 @@ async fn ask(endpoint: &Endpoint, request: Request) -> Result<Reply, OpenError> 
 /// Asks a database about itself.
 ///
 /// # Errors
-/// See [`OpenError`].
-pub(crate) async fn db_info(endpoint: &Endpoint) -> Result<DbInfo, OpenError> {
-    #[derive(Deserialize)]
-    struct Info {
-        update_seq: Seq,
-        instance_start_time: Box<RawValue>,
-    }
+/// As [`open_endpoint`].
+pub(crate) async fn db_info(endpoint: &Endpoint) -> Result<DbInfo, Crash> {
     let reply = ask(endpoint, Request::get("")).await?;
-    let info = Some(&reply).filter(|reply| reply.status == StatusCode::OK);
-    match info.and_then(|reply| reply.json::<Info>().ok()) {
-        Some(info) => Ok(DbInfo {
-            update_seq: info.update_seq,
-            instance_start_time: text_of(&info.instance_start_time),
-        }),
-        None => Err(OpenError::of_answer(endpoint, &reply)),
+    let url = endpoint.url();
+    match (reply.status, reply.json()) {
+        (StatusCode::OK, Ok(info)) => Ok(info),
+        (StatusCode::NOT_FOUND, _) => Err(Crash::DbNotFound(url.to_owned())),
+        (status, _) => Err(Crash::DbNotFound(format!(
+            "{url} ({}: {status}: {})",
+            reply.asked,
+            reply.excerpt()
+        ))),
     }
 }
 
 /// Asks how many changes there are after `since`; `None` if the database does not tell.
 pub async fn changes_pending(endpoint: &Endpoint, since: &Seq) -> Option<u64> {
-    #[derive(Deserialize)]
-    struct Sequence {
-        update_seq: Seq,
-    }
     #[derive(Deserialize)]
     struct Pending {
         pending: u64,
@@ -159,7 +89,7 @@ pub async fn changes_pending(endpoint: &Endpoint, since: &Seq) -> Option<u64> {
     if let Some(since) = since.as_number() {
         let request = Request::get("").retries(PENDING_RETRIES);
         let reply = endpoint.request(request).await.ok()?;
-        let info: Sequence = reply.json().ok()?;
+        let info: DbInfo = reply.json().ok()?;
         if let Some(last) = info.update_seq.as_number() {
             return u64::try_from(last.saturating_sub(since)).ok();
         }
@@ -181,7 +111,7 @@ mod tests {
 
     const INFO: &str = r#"{"db_name":"db","update_seq":"7-abc","instance_start_time":"123"}"#;
 
-    async fn opened(status: u16, body: &'static str) -> Result<DbInfo, OpenError> {
+    async fn opened(status: u16, body: &'static str) -> Result<DbInfo, Crash> {
         let server = Server::start(move |_| Answer::new(status, body)).await;
         open_endpoint(&server.endpoint(), None).await
     }
@@ -231,7 +161,7 @@ mod tests {
             assert!(!text.contains("nxdomain"));
         }
         let error = opened(500, INFO).await.unwrap_err();
-        assert!(matches!(error, OpenError::Request(_)), "{error}");
+        assert!(matches!(error, Crash::HttpRequestFailed(_)), "{error}");
     }
 
     #[tokio::test]

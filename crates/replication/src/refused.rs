@@ -1,4 +1,4 @@
-//! Documents that a replication passes over: told to whoever wants to know.
+//! Documents that a replication passes over, reported to a listener.
 //!
 //! SOURCE    CouchDB only counts them (`doc_write_failures`) and writes a line to its log.
 
@@ -13,11 +13,11 @@ pub struct RefusedDoc {
     /// The revision, where it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rev: Option<String>,
-    /// The error's name, `forbidden` say.
+    /// The error's name, for example `forbidden`.
     pub error: String,
-    /// Why, in the words of who refused it.
+    /// Why, in the words of the target.
     pub reason: String,
 }
 
-/// Where refused documents are told. It must not wait.
+/// Where refused documents are reported. It must not block.
 pub type RefusalListener = Rc<dyn Fn(RefusedDoc)>;

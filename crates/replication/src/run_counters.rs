@@ -1,10 +1,10 @@
 //! What the workers of one run count into together.
 //!
 //! SUMMARY   A [`RunCounters`] starts with the numbers of earlier runs and is shared by the parts of a
-//!           run; whoever asks sees the numbers as they are.
+//!           run.
 //! SOURCE    `couch_replicator_stats`: of what the scheduler kept and what the last checkpoint
 //!           recorded, the larger of each number counts.
-//! LIMITS    All who share it live on one thread.
+//! LIMITS    It is for one thread.
 
 use std::cell::Cell;
 

@@ -43,7 +43,8 @@ use crate::messages::proc_manager::{GetProcError, Lease, Want};
 use crate::messages::process::{Answer, PromptError};
 use crate::otp::clock::Clock;
 use crate::otp::pid::Down;
-use crate::query_server::taught::{Lesson, Taught, lesson_of, timeout_of};
+use crate::query_server::prompt::Command;
+use crate::query_server::taught::{Taught, timeout_of};
 use policy::attach::TURN;
 use policy::pool::{Phase, ReturnStatus};
 use policy::time::Timestamp;
@@ -77,7 +78,7 @@ pub(super) struct Terms {
 /// A line of the client's without an answer.
 struct Unanswered {
     line: Bytes,
-    lesson: Lesson,
+    command: Option<Command>,
     came: Instant,
     /// None until a process has it.
     answer: Option<Answer>,
@@ -210,8 +211,8 @@ impl Relay {
     }
 
     fn take_line(&mut self, line: Bytes) -> Option<TunnelEnd> {
-        let lesson = lesson_of(&line);
-        if lesson == Lesson::Reset
+        let command = Command::of(&line);
+        if command == Some(Command::Reset)
             && let Some(patience) = timeout_of(&line)
         {
             self.terms.patience = patience;
@@ -219,7 +220,7 @@ impl Relay {
         self.unanswered_bytes += line.len();
         self.unanswered.push_back(Unanswered {
             line,
-            lesson,
+            command,
             came: Instant::now(),
             answer: None,
         });
@@ -387,13 +388,11 @@ impl Relay {
         self.unanswered_bytes -= head.line.len();
         self.output.push(&answer);
         self.tries_left = RESET_TRIES;
-        if head.lesson != Lesson::None {
-            // Log lines may stand before the answer.
-            let text = answer.strip_suffix(b"\n").unwrap_or(&answer);
-            let start = memchr::memrchr(b'\n', text).map_or(0, |at| at + 1);
-            self.taught
-                .answered(head.lesson, &head.line, &text[start..]);
-        }
+        // Log lines may stand before the answer.
+        let text = answer.strip_suffix(b"\n").unwrap_or(&answer);
+        let start = memchr::memrchr(b'\n', text).map_or(0, |at| at + 1);
+        self.taught
+            .answered(head.command, &head.line, &text[start..]);
         self.quiet_since = self.clock.now();
         let Some(next) = self.unanswered.front_mut() else {
             return self.process_down();

@@ -14,13 +14,13 @@ use bytes::Bytes;
 use crate::messages::process::{AnswerTo, ProcShared, PromptError};
 use crate::metrics::LanguageMetrics;
 use crate::query_server::proc_shared::ProcFlag;
-use crate::query_server::prompt::{PromptClass, PromptKind, Work, leaves_list_open};
+use crate::query_server::prompt::{Command, leaves_list_open};
 
 /// The commands of one message that are not answered yet.
 pub(super) struct Pending {
     pub(super) answer_to: AnswerTo,
     /// What they are, oldest first; never none.
-    pub(super) commands: std::vec::IntoIter<(PromptKind, PromptClass)>,
+    pub(super) commands: std::vec::IntoIter<Command>,
     pub(super) timeout: Duration,
     /// Everything printed for it so far, when it is to be answered verbatim.
     pub(super) transcript: Option<Vec<u8>>,
@@ -73,12 +73,12 @@ impl Unanswered {
         self.head_since.checked_add(self.queue.front()?.timeout)
     }
 
-    /// The timeout of the oldest and what that was to do, when its time is over.
-    pub(super) fn overdue(&self) -> Option<(Duration, Work)> {
+    /// The timeout of the oldest and what that is, when its time is over.
+    pub(super) fn overdue(&self) -> Option<(Duration, Command)> {
         let head = self.queue.front()?;
-        let (kind, class) = *head.commands.as_slice().first()?;
+        let command = *head.commands.as_slice().first()?;
         let is_over = self.head_since.elapsed() >= head.timeout;
-        is_over.then(|| (head.timeout, Work::of(kind, class)))
+        is_over.then_some((head.timeout, command))
     }
 
     /// Keeps a line that was printed for the oldest, if what is printed is its answer.
@@ -95,12 +95,12 @@ impl Unanswered {
         let Some(head) = self.queue.front_mut() else {
             return;
         };
-        let Some((kind, class)) = head.commands.next() else {
+        let Some(command) = head.commands.next() else {
             return;
         };
         self.count -= 1;
         self.shared.prompt_answered();
-        if matches!(kind, PromptKind::OpenList | PromptKind::ListRow) {
+        if matches!(command, Command::OpenList | Command::ListRow) {
             let is_open = result.as_deref().is_ok_and(leaves_list_open);
             self.shared.set(ProcFlag::ListOpen, is_open);
         }
@@ -108,7 +108,7 @@ impl Unanswered {
         self.shared.set(ProcFlag::SaidNo, said_no);
         let took = now - std::mem::replace(&mut self.head_since, now);
         if self.shared.is(ProcFlag::Started) {
-            self.metrics.prompt_done(class, took, &result);
+            self.metrics.prompt_done(command.class(), took, &result);
         }
         let result = match head.transcript.take() {
             // Verbatim: whatever the process printed up to its answer is the answer.

@@ -66,7 +66,7 @@ impl Checkpoints {
             history: opened.history.clone(),
             by_doc_ids: matches!(options.filter, Filter::DocIds(_)),
         };
-        let result = match options.use_checkpoints {
+        let result = match options.tuning.use_checkpoints {
             true => {
                 let log = &opened.source.log.body;
                 log.with_front(&[("no_changes", true.into())])
@@ -80,7 +80,7 @@ impl Checkpoints {
             source: opened.source.endpoint.clone(),
             sides: Some((opened.source.clone(), opened.target.clone())),
             run: Rc::new(run),
-            use_checkpoints: options.use_checkpoints,
+            use_checkpoints: options.tuning.use_checkpoints,
             result: result.to_raw(),
         }
     }
@@ -102,7 +102,7 @@ impl Checkpoints {
 impl ReplicationJob {
     /// Makes a checkpoint in its time.
     pub(super) fn arm_checkpoint(&self, ctx: &mut Context<Self>) {
-        let interval = self.start.replication.options.checkpoint_interval;
+        let interval = self.start.replication.options.tuning.checkpoint_interval;
         ctx.run_later(interval, |job, ctx| {
             if job
                 .running()
@@ -173,7 +173,7 @@ impl ReplicationJob {
                 warn!(self.start.log, "no checkpoint was left"; "error" => %error);
                 self.end(JobEnd::Stopped, ctx);
             }
-            Err(error) => self.crash(Crash::Checkpoint(error), ctx),
+            Err(error) => self.crash(Crash::CheckpointCommitFailure(error), ctx),
         }
     }
 

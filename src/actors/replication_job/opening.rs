@@ -57,8 +57,9 @@ pub(super) async fn open(start: JobStart) -> Result<Opened, Crash> {
     let filter = FilterHere::open(replication, &start.id, identity, &source, &settings.filters);
     let filter = filter.await?.map(Rc::new);
     let ids = LogIds::new(&start.id.base, replication, identity, &source);
-    let source_log = log::find(&source, &ids, options.use_checkpoints).await?;
-    let target_log = log::find(&target, &ids, options.use_checkpoints).await?;
+    let use_checkpoints = options.tuning.use_checkpoints;
+    let source_log = log::find(&source, &ids, use_checkpoints).await?;
+    let target_log = log::find(&target, &ids, use_checkpoints).await?;
     drop(ids);
     let ancestor = log::compare(&source_log.body, &target_log.body);
     let recorded = ancestor.history.first().map(|entry| entry.stats);

@@ -89,7 +89,8 @@ impl Parts {
         ctx: &mut Context<ReplicationJob>,
     ) -> Self {
         let options = &start.replication.options;
-        let (workers, batch) = (options.worker_processes, options.worker_batch_size as usize);
+        let tuning = &options.tuning;
+        let (workers, batch) = (tuning.worker_processes, tuning.worker_batch_size as usize);
         let limits = QueueLimits::of(workers as usize, batch);
         let (producer, consumer) = queue::bounded(limits);
         let log = start.log.clone();
@@ -97,7 +98,7 @@ impl Parts {
             source: opened.source.endpoint.clone(),
             query: FeedQuery::new(options),
             since: opened.start_seq.clone(),
-            retries: options.retries_per_request,
+            retries: tuning.retries_per_request,
             id_max: start
                 .settings
                 .max_document_id_length
@@ -109,9 +110,9 @@ impl Parts {
         let worker = Rc::new(Worker {
             source: opened.source.endpoint.clone(),
             target: opened.target.endpoint.clone(),
-            reads: options.http_connections as usize,
-            retries: options.retries_per_request,
-            use_bulk_get: options.use_bulk_get,
+            reads: tuning.http_connections as usize,
+            retries: tuning.retries_per_request,
+            use_bulk_get: tuning.use_bulk_get,
             filter: opened.filter.clone(),
             missing_doc_retry: start.settings.missing_doc_retry,
             run_counters: Rc::clone(run_counters),

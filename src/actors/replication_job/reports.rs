@@ -174,7 +174,7 @@ impl ReplicationJob {
         if self.reports.pending_is_due || self.reports.is_complete {
             return;
         }
-        let period = self.start.replication.options.connection_timeout;
+        let period = self.start.replication.options.tuning.connection_timeout;
         let since = self.reports.pending_asked.map(|asked| asked.elapsed());
         let wait = since.and_then(|since| period.checked_sub(since));
         self.reports.pending_is_due = true;

@@ -140,7 +140,7 @@ pub fn task(info: &JobInfo) -> Option<Value> {
         "source": replication.source.shown(),
         "target": replication.target.shown(),
         "continuous": replication.options.continuous,
-        "checkpoint_interval": u64::try_from(replication.options.checkpoint_interval.as_millis())
+        "checkpoint_interval": u64::try_from(replication.options.tuning.checkpoint_interval.as_millis())
             .unwrap_or(u64::MAX),
         "started_on": started,
         "updated_on": info.progress_at.map_or(started, seconds).max(started),

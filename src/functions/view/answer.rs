@@ -1,7 +1,7 @@
 //! What a query server answers to `map_doc`: one list a function, each of `[key, value]` pairs.
 //!
-//! SUMMARY   [`MapAnswer`] takes an answer apart in one pass; [`Mapped`] is what a sink gets of it.
-//! PROMISES  An answer of another shape, or for another number of functions, is refused in words.
+//! SUMMARY   [`MapAnswer`] finds the rows of an answer in one pass; [`Mapped`] is what a sink gets of it.
+//! PROMISES  An answer of another shape, or for another number of functions, is an error that quotes it.
 //!           Keys and values stay the text they came as.
 
 use std::ops::Range;
@@ -10,6 +10,7 @@ use bytes::Bytes;
 
 use super::documents::Document;
 use super::rows::Row;
+use crate::functions::decode::{excerpt, text};
 use json::cursor::Cursor;
 
 /// An answer and where its rows are.
@@ -64,13 +65,13 @@ impl<'a> Mapped<'a> {
 }
 
 impl MapAnswer {
-    /// Takes an answer apart in place of the one before.
+    /// Reads an answer in place of the one before.
     ///
     /// # Errors
-    /// What came instead, in words.
-    pub(super) fn read(&mut self, text: Bytes, functions: usize) -> Result<(), String> {
+    /// What came instead.
+    pub(super) fn read(&mut self, answer: Bytes, functions: usize) -> Result<(), String> {
         self.rows.clear();
-        self.text = text;
+        self.text = answer;
         match find_rows(&self.text, &mut self.rows) {
             Some(count) if count == functions => Ok(()),
             Some(count) => Err(format!(
@@ -78,7 +79,7 @@ impl MapAnswer {
             )),
             None => Err(format!(
                 "the query server answered {} instead of rows",
-                excerpt(&self.text)
+                excerpt(text(&self.text))
             )),
         }
     }
@@ -92,17 +93,7 @@ impl MapAnswer {
     }
 }
 
-/// How much of an answer an error quotes, in characters.
-const EXCERPT_CHARACTERS: usize = 100;
-
-fn excerpt(answer: &[u8]) -> String {
-    String::from_utf8_lossy(answer)
-        .chars()
-        .take(EXCERPT_CHARACTERS)
-        .collect()
-}
-
-/// Finds the rows of all functions; returns how many functions there are. None is another shape.
+/// Finds the rows of all functions. Returns the number of functions; `None` if the shape is another.
 fn find_rows(text: &[u8], rows: &mut Vec<RowPlace>) -> Option<usize> {
     let mut scan = Cursor::of(text);
     let mut functions = 0;

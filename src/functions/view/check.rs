@@ -1,7 +1,7 @@
 //! One line of input: whether it is a document, where its id is, and what of it is sent.
 //!
 //! SUMMARY   [`check`] reads the whole line once; [`Members`] says what is sent of it.
-//! PROMISES  What it accepts is one JSON object with a usable `_id`. A member that is not sent is
+//! PROMISES  An accepted line is one JSON object with a usable `_id`. A member that is not sent is
 //!           checked like the others. Of several members of one name all are sent, in their order:
 //!           the last counts, as in JavaScript.
 
@@ -18,9 +18,9 @@ pub enum Members {
     /// All of them.
     #[default]
     All,
-    /// Those with these names, which are few, and `_id`. For functions of which it is known that they
-    /// read no others: a process then has less to parse.
-    RegisteredName(Vec<String>),
+    /// `_id` and the members with these names, which are few. For functions that are known to read no
+    /// others: a process then has less to parse.
+    Named(Vec<String>),
 }
 
 /// A line that is a document.
@@ -29,8 +29,6 @@ pub(super) struct Checked<'a> {
     pub(super) text: &'a str,
     /// Its id, a JSON string: a part of the text.
     pub(super) id: &'a str,
-    /// Whether all of it is sent.
-    pub(super) is_whole: bool,
 }
 
 impl Checked<'_> {
@@ -40,8 +38,8 @@ impl Checked<'_> {
     }
 }
 
-/// Checks a line. `None` is an empty one. Of a document that is not sent whole, `kept` gets the
-/// places of the members that are.
+/// Checks a line. `None`: it is empty. If not all members are sent, `kept` gets the places of those
+/// that are.
 ///
 /// # Errors
 /// What is wrong, and what to do.
@@ -63,16 +61,12 @@ pub(super) fn check<'a>(
     let id = look(text, members, kept).ok_or_else(|| not_a_document(text))?;
     let id = id.ok_or("the document has no '_id'; every document needs one")?;
     check_id(id)?;
-    Ok(Some(Checked {
-        text,
-        id,
-        is_whole: *members == Members::All,
-    }))
+    Ok(Some(Checked { text, id }))
 }
 
-/// Goes over an object and returns its `_id`, if it has one; none at all: it is no object, or not
-/// well formed. `kept` gets the places of members that are sent, each from the quotation mark of
-/// its name to the end of its value.
+/// Reads an object and returns its `_id`, if it has one; the outer `None`: it is not a well formed
+/// object. `kept` gets the places of members that are sent, each from the quotation mark of its name
+/// to the end of its value.
 fn look<'a>(
     text: &'a str,
     members: &Members,
@@ -91,7 +85,7 @@ fn look<'a>(
         if is_id {
             id = Some(&text[value]);
         }
-        if let Members::RegisteredName(names) = members
+        if let Members::Named(names) = members
             && (is_id || names.iter().any(|wanted| *wanted == *name))
         {
             match kept.last_mut() {
@@ -115,7 +109,7 @@ fn check_id(id: &str) -> Result<(), String> {
     }
 }
 
-/// Tells why a text is no document, as the parser has it.
+/// Returns why a text is not a document, in the parser's words.
 fn not_a_document(text: &str) -> String {
     match serde_json::from_str::<IgnoredAny>(text) {
         Err(error) => not_json(&error),

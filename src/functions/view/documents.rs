@@ -2,8 +2,8 @@
 //!
 //! SUMMARY   [`Document`] is one that was checked; [`documents`] makes them of the members of an
 //!           array, [`super::reader`] of lines.
-//! PROMISES  Each document is checked to be one JSON object with a usable `_id`; nothing of it is
-//!           copied but once. What a process cannot need is not sent ([`Members`]).
+//! PROMISES  Each document is checked to be one JSON object with a usable `_id`, and copied once. Members
+//!           that no function reads are not sent ([`Members`]).
 
 use std::io;
 use std::ops::Range;
@@ -33,8 +33,8 @@ impl Document {
         std::str::from_utf8(&self.id).expect("VW-8: a document was checked to be UTF-8")
     }
 
-    /// Returns the document as it came, without white space around it; of one that was read with
-    /// [`Members::RegisteredName`], what is sent.
+    /// Returns the document as it came, without white space around it. If it was read with
+    /// [`Members::Named`], returns what is sent.
     pub fn text(&self) -> &str {
         let end = self.prompt.len() - PROMPT.1.len();
         std::str::from_utf8(&self.prompt[PROMPT.0.len()..end])
@@ -48,7 +48,7 @@ pub enum InputError {
     /// The system could not read it.
     #[error("cannot be read: {0}")]
     Read(#[source] io::Error),
-    /// A line, or a member of an array, is no document.
+    /// A line, or an element of an array, is not a document.
     #[error("line {line}: {problem}")]
     Line {
         /// The line or the place in the array, from 1.
@@ -58,10 +58,10 @@ pub enum InputError {
     },
 }
 
-/// Makes documents of JSON texts, the members of an array, say; they may run over several lines.
+/// Makes documents of JSON texts, for example the elements of an array. They may contain line feeds.
 ///
 /// # Errors
-/// [`InputError::Line`], for the first text that is no document.
+/// [`InputError::Line`], for the first text that is not a document.
 pub fn documents<'a>(
     texts: impl IntoIterator<Item = &'a str>,
 ) -> Result<Vec<Document>, InputError> {
@@ -78,7 +78,7 @@ pub fn documents<'a>(
     Ok(batch.into_documents())
 }
 
-/// Documents on their way into one piece of memory.
+/// Documents in one piece of memory.
 #[derive(Default)]
 pub(super) struct Batch {
     prompts: Vec<u8>,
@@ -126,13 +126,13 @@ impl Batch {
         let start = self.prompts.len();
         self.prompts.extend_from_slice(PROMPT.0);
         let copied = self.prompts.len();
-        let id_start = if checked.is_whole {
+        let id_start = if *members == Members::All {
             self.prompts.extend_from_slice(checked.text.as_bytes());
             copied + checked.id_start()
         } else {
             self.copy_kept(&checked)
         };
-        // In a JSON text it can only be white space; a prompt is one line.
+        // A prompt is one line. In JSON text a line feed can only be white space.
         if memchr::memchr(b'\n', &self.prompts[copied..]).is_some() {
             let copied = self.prompts[copied..].iter_mut();
             copied

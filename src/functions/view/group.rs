@@ -1,12 +1,10 @@
 //! Reducing ordered rows, group by group.
 //!
-//! SUMMARY   Rows whose keys, or whose keys' beginnings, collate as equal are one group, shown under
-//!           the key of its first row; a group is reduced in pieces, and the pieces' results are
-//!           reduced again.
+//! SUMMARY   Rows with equal keys, or with equal first elements of their keys, are one group, shown under
+//!           the key of its first row. A group is reduced in pieces, whose results are reduced again.
 //! SOURCE    couch_mrview_util and fabric_view: grouping; couch_query_servers: reduce/4, rereduce/4.
-//! DIFFERS   CouchDB reduces along its tree's nodes, here pieces have a size. A function whose
-//!           result
-//!           depends on that is wrong there too.
+//! DIFFERS   CouchDB reduces along the nodes of its tree, here pieces have a size. A function whose
+//!           result depends on that is wrong there too.
 
 use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
@@ -15,12 +13,14 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
+use serde_json::json;
 use serde_json::value::{RawValue, to_raw_value};
-use serde_json::{Value, json};
 
 use super::ViewError;
-use super::processes::{Process, ProcessError, Processes};
+use super::processes::{Process, ProcessError, ProcessErrorKind, Processes};
 use super::rows::Rows;
+use crate::functions::decode::{done_with, excerpt, text};
+use crate::functions::reduce::{OVERFLOW, is_overflow};
 use crate::query_server::prompt;
 use crate::query_server::reduce::{Builtin, OverflowLog, ReduceContext, SumLimit};
 use json::collation::{Collation, KeyCache};
@@ -31,7 +31,7 @@ const PIECE_BYTES: usize = 64 * 1024;
 /// How many prompts may be unanswered.
 const IN_FLIGHT_MAX: usize = 16;
 
-/// How many pieces of rows are worth a second process.
+/// With more pieces of rows than this, further processes are borrowed.
 const SPREAD_PIECES: usize = 4;
 
 /// Which rows are one group.
@@ -55,7 +55,7 @@ pub enum Reducer {
         builtin: Builtin,
         /// When a sum is too long.
         limit: SumLimit,
-        /// Where a sum that is too long is told.
+        /// Logs sums that are too long.
         log: Rc<OverflowLog>,
     },
     /// The source of a function in the view's language.
@@ -74,7 +74,7 @@ pub struct ReducePlan<'a> {
 }
 
 /// Reduces ordered rows. `write` gets each result as it is printed, a JSON object and a line feed,
-/// in the order of the keys; `false` from it means that nobody wants more.
+/// in the order of the keys; it returns false if nobody reads more.
 ///
 /// Without rows there are no groups and no results, as in CouchDB.
 ///
@@ -87,8 +87,21 @@ pub async fn reduce(
     plan: ReducePlan<'_>,
     write: impl AsyncFnMut(Vec<u8>) -> bool,
 ) -> Result<(), ViewError> {
-    let Reducer::Source(source) = plan.reducer else {
-        return reduce_groups(rows, plan, None, write).await;
+    let source = match plan.reducer {
+        Reducer::Builtin {
+            builtin,
+            limit,
+            log,
+        } => {
+            let context = ReduceContext {
+                limit: *limit,
+                name: "",
+                log: Some(log),
+            };
+            let value = async |group| builtin_group(*builtin, &context, rows, group);
+            return reduce_groups(rows, plan.grouping, value, write).await;
+        }
+        Reducer::Source(source) => source,
     };
     let function = Function {
         source,
@@ -97,7 +110,7 @@ pub async fn reduce(
     };
     let is_much = rows.bytes() > SPREAD_PIECES * PIECE_BYTES;
     let width = if is_much { plan.width } else { 1 };
-    // Others are borrowed while the first one works. Where none is to be had, it works alone.
+    // Others are borrowed while the first one works. If there are none, it works alone.
     let borrow = async {
         for _ in 1..width {
             let Ok(process) = processes.open(language, None).await else {
@@ -107,8 +120,9 @@ pub async fn reduce(
         }
         std::future::pending::<Infallible>().await
     };
+    let value = async |group| function.reduce_group(rows, group).await;
     let reduced = tokio::select! {
-        reduced = reduce_groups(rows, plan, Some(&function), write) => reduced,
+        reduced = reduce_groups(rows, plan.grouping, value, write) => reduced,
         never = borrow => match never {},
     };
     for process in function.processes.into_inner() {
@@ -120,15 +134,13 @@ pub async fn reduce(
     reduced
 }
 
+/// Reduces group by group with `value`.
 async fn reduce_groups(
     rows: &Rows,
-    plan: ReducePlan<'_>,
-    function: Option<&Function<'_>>,
+    grouping: Grouping,
+    value: impl AsyncFn(Range<usize>) -> Result<Bytes, ReduceFailure>,
     mut write: impl AsyncFnMut(Vec<u8>) -> bool,
 ) -> Result<(), ViewError> {
-    let ReducePlan {
-        reducer, grouping, ..
-    } = plan;
     let groups = Groups {
         rows,
         grouping,
@@ -136,36 +148,17 @@ async fn reduce_groups(
         cache: KeyCache::default(),
         next: 0,
     };
+    let value = &value;
     let results = stream::iter(groups).map(|group| async move {
-        let value = match (reducer, function) {
-            (
-                Reducer::Builtin {
-                    builtin,
-                    limit,
-                    log,
-                },
-                _,
-            ) => {
-                let context = ReduceContext {
-                    limit: *limit,
-                    name: "",
-                    log: Some(log),
-                };
-                builtin_group(*builtin, &context, rows, group.clone())
-            }
-            (_, Some(function)) => function.reduce_group(rows, group.clone()).await,
-            (Reducer::Source(_), None) => Ok(Bytes::from_static(b"null")),
-        };
         let key = group_key(rows.get(group.start).key, grouping);
-        value
-            .map(|value| line(&key, &value))
-            .map_err(|reason| match reason {
-                ReduceFailure::Process(error) => ViewError::Process(error),
-                ReduceFailure::Value(reason) => ViewError::Reduce {
-                    key: (grouping != Grouping::None).then(|| key.get().to_owned()),
-                    reason,
-                },
-            })
+        match value(group).await {
+            Ok(value) => Ok(line(&key, &value)),
+            Err(ReduceFailure::Process(error)) => Err(ViewError::Process(error)),
+            Err(ReduceFailure::Value(reason)) => Err(ViewError::Reduce {
+                key: (grouping != Grouping::None).then(|| key.get().to_owned()),
+                reason,
+            }),
+        }
     });
     let mut results = std::pin::pin!(results.buffered(IN_FLIGHT_MAX));
     while let Some(line) = results.try_next().await? {
@@ -184,9 +177,11 @@ enum ReduceFailure {
 
 impl From<ProcessError> for ReduceFailure {
     fn from(error: ProcessError) -> Self {
-        match error {
-            ProcessError::NoProcess { .. } | ProcessError::Unavailable(_) => Self::Process(error),
-            other => Self::Value(other.to_string()),
+        match error.kind {
+            ProcessErrorKind::NoProcess { .. } | ProcessErrorKind::Unavailable => {
+                Self::Process(error)
+            }
+            _ => Self::Value(error.to_string()),
         }
     }
 }
@@ -310,13 +305,15 @@ struct Function<'a> {
     turn: Cell<usize>,
 }
 
-/// The name of the error, and of the member of the value that takes its place, when a result is
-/// too long.
-const OVERFLOW: &str = "reduce_overflow_error";
-
 impl Function<'_> {
     async fn reduce_group(&self, rows: &Rows, group: Range<usize>) -> Result<Bytes, ReduceFailure> {
-        let pieces = stream::iter(Pieces { rows, rest: group }).map(|piece| {
+        let sizes = group.clone().map(|row| rows.text(row).len());
+        let mut start = group.start;
+        let pieces = part_lengths(sizes, 1).into_iter().map(|length| {
+            let end = start + length;
+            std::mem::replace(&mut start, end)..end
+        });
+        let pieces = stream::iter(pieces).map(|piece| {
             let arguments: Vec<_> = piece
                 .map(|row| {
                     let row = rows.get(row);
@@ -331,7 +328,12 @@ impl Function<'_> {
             if let Some(overflow) = values.iter().find(|value| is_overflow(value)) {
                 return Ok(Bytes::from(overflow.get().to_owned()));
             }
-            let parts: Vec<Vec<Box<RawValue>>> = parts(values);
+            let lengths = part_lengths(values.iter().map(|value| value.get().len()), 2);
+            let mut values_left = values.into_iter();
+            let parts = lengths.into_iter().map(|length| {
+                let part = values_left.by_ref().take(length);
+                part.collect::<Vec<_>>()
+            });
             let again = stream::iter(parts)
                 .map(|part| self.ask(prompt::line(&("rereduce", [self.source], part, ""))));
             values = again.buffered(IN_FLIGHT_MAX).try_collect().await?;
@@ -350,76 +352,41 @@ impl Function<'_> {
     }
 
     async fn ask(&self, line: Bytes) -> Result<Box<RawValue>, ReduceFailure> {
-        let process = self.next_process();
-        let answer = match process.prompt(line, None).await {
+        let answer = match self.next_process().prompt(line, None).await {
             Ok(answer) => answer,
-            Err(ProcessError::Function { name, reason, .. }) if name == OVERFLOW => {
-                let value = to_raw_value(&json!({OVERFLOW: reason}));
+            Err(error) if error.kind == ProcessErrorKind::Function(OVERFLOW.to_owned()) => {
+                let value = to_raw_value(&json!({OVERFLOW: error.reason}));
                 return value.map_err(|error| ReduceFailure::Value(error.to_string()));
             }
             Err(error) => return Err(error.into()),
         };
-        let wrong = || {
-            let text = String::from_utf8_lossy(&answer);
-            let text: String = text.chars().take(100).collect();
+        let result = done_with(&answer, 1).and_then(|mut results| results.pop());
+        result.ok_or_else(|| {
+            let came = excerpt(text(&answer));
             ReduceFailure::Value(format!(
-                "the query server answered {text} instead of one result"
+                "the query server answered {came} instead of one result"
             ))
-        };
-        let (done, mut results): (bool, Vec<Box<RawValue>>) =
-            serde_json::from_slice(&answer).map_err(|_| wrong())?;
-        let result = results.pop().filter(|_| done && results.is_empty());
-        result.ok_or_else(wrong)
+        })
     }
 }
 
-fn is_overflow(value: &RawValue) -> bool {
-    value.get().contains(OVERFLOW)
-        && serde_json::from_str::<Value>(value.get())
-            .is_ok_and(|value| value.get(OVERFLOW).is_some())
-}
-
-/// Cuts a group into pieces of bounded size.
-struct Pieces<'a> {
-    rows: &'a Rows,
-    rest: Range<usize>,
-}
-
-impl Iterator for Pieces<'_> {
-    type Item = Range<usize>;
-
-    fn next(&mut self) -> Option<Range<usize>> {
-        let start = self.rest.start;
-        let mut bytes = 0;
-        let mut end = start;
-        while end < self.rest.end && bytes < PIECE_BYTES {
-            bytes += self.rows.text(end).len();
-            end += 1;
-        }
-        self.rest.start = end;
-        (end > start).then_some(start..end)
-    }
-}
-
-/// Cuts results into parts of bounded size, of two at least.
-fn parts(values: Vec<Box<RawValue>>) -> Vec<Vec<Box<RawValue>>> {
-    let mut parts: Vec<Vec<Box<RawValue>>> = Vec::new();
-    let mut bytes = PIECE_BYTES;
-    for value in values {
-        let length = value.get().len();
-        match parts
-            .last_mut()
-            .filter(|part| part.len() < 2 || bytes < PIECE_BYTES)
-        {
-            Some(part) => {
-                part.push(value);
-                bytes += length;
+/// Divides what has these sizes in bytes into parts of [`PIECE_BYTES`] and `least` elements at least.
+/// Returns how many elements each part has.
+fn part_lengths(sizes: impl Iterator<Item = usize>, least: usize) -> Vec<usize> {
+    let mut lengths: Vec<usize> = Vec::new();
+    let mut bytes = 0;
+    for size in sizes {
+        let last = lengths.last_mut();
+        match last.filter(|length| **length < least || bytes < PIECE_BYTES) {
+            Some(length) => {
+                *length += 1;
+                bytes += size;
             }
             None => {
-                parts.push(vec![value]);
-                bytes = length;
+                lengths.push(1);
+                bytes = size;
             }
         }
     }
-    parts
+    lengths
 }

@@ -1,12 +1,12 @@
 //! Documents in, what is emitted out, through several processes at once.
 //!
 //! SUMMARY   One worker a process keeps many documents in flight; the workers share the input.
-//! PROMISES  Documents in flight are bounded in number and bytes, and are few while answers are
-//!           slow. When a process died, or did not answer in time, its unanswered documents are
-//!           tried once more, one at a time in a fresh process: a query server may hold answers
-//!           back while it works on more, so only then is it clear which document it was. That one
-//!           is an error that names it. Only the first process is waited for: where no more can be
-//!           had, those that there are do the work.
+//! PROMISES  Documents in flight are bounded in number and bytes, and are few while answers are slow.
+//!           If a process dies or does not answer in time, its unanswered documents are tried once
+//!           more, one at a time in a fresh process: a query server may hold answers back while it
+//!           works on more, so only then is it clear which document is at fault. The error names that
+//!           document. Only the first process is waited for; the work goes on with those that can be
+//!           had.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -18,24 +18,23 @@ use serde_json::value::RawValue;
 use tokio::time::Instant;
 
 use super::answer::{MapAnswer, Mapped};
-use super::conversation::{Answer, Conversation};
 use super::documents::Document;
 use super::order::Order;
-use super::processes::{Process, ProcessError, Processes};
+use super::processes::{Process, ProcessError, ProcessErrorKind, Processes};
+use super::prompt_queue::{Answer, PromptQueue};
 use super::reader::Batches;
 use super::supply::{Numbered, Supply};
 use super::{Part, View, ViewError};
 use crate::query_server::abilities::Ability;
 use crate::query_server::prompt;
 
-/// How many documents one process may have unanswered at first, and at most: with documents of some
-/// hundred bytes more than a pipe holds, so that the process finds more whenever it has answered
-/// what it read at once.
+/// How many documents one process may have unanswered at first, and at most. With documents of some
+/// hundred bytes the most is more than a pipe holds, so that the process never waits for input.
 const IN_FLIGHT: RangeInclusive<usize> = 8..=256;
 
-/// Answers that come sooner than this make the documents in flight more; much later ones, fewer.
+/// Faster answers raise the number of documents in flight; much slower ones lower it.
 ///
-/// A function that takes long must not let a queue of documents run into the deadline of the first.
+/// With a slow function, documents that wait behind others must not run into their deadline.
 const ANSWER_TIME_GOAL: Duration = Duration::from_millis(50);
 
 /// How many bytes of documents one process may have unanswered, if it is more than one document.
@@ -46,7 +45,7 @@ pub trait MapSink {
     /// Takes what was emitted for one document.
     fn mapped(&self, mapped: &Mapped<'_>);
 
-    /// Waits until there is room for more. `false`: nobody wants more.
+    /// Waits until there is room for more. Returns false if nobody wants more.
     fn ready(&self) -> impl Future<Output = bool>;
 }
 
@@ -77,8 +76,8 @@ pub struct Run<'a> {
 /// Maps documents until the input ends.
 ///
 /// # Errors
-/// The first error of any worker; the others stop over it. What was mapped before it has been
-/// handed on, as far as its turn had come.
+/// The first error of any worker; it stops the others. What was mapped before it has been handed on,
+/// as far as the order allows.
 pub async fn map(
     view: &View,
     processes: &Processes,
@@ -125,7 +124,7 @@ impl<S> Shared<'_, S> {
         let process = self.processes.open(&self.view.language, timeout).await?;
         for (part, command) in self.commands() {
             if let Err(error) = process.expect_true(command, timeout).await {
-                let usable = matches!(error, ProcessError::Function { .. });
+                let usable = matches!(error.kind, ProcessErrorKind::Function(_));
                 process.close(usable).await;
                 return Err(refused(part, error));
             }
@@ -133,8 +132,8 @@ impl<S> Shared<'_, S> {
         Ok(process)
     }
 
-    /// Like [`Self::open`], but gives up when the work is done before there is a process, or when
-    /// there is none to be had.
+    /// As [`Self::open`], but returns `None` if the work is done before there is a process, or if there
+    /// is none to be had.
     async fn open_another(&self) -> Result<Option<Process>, ViewError> {
         let opened = tokio::select! {
             opened = self.open() => opened,
@@ -142,7 +141,10 @@ impl<S> Shared<'_, S> {
         };
         match opened {
             Ok(process) => Ok(Some(process)),
-            Err(ViewError::Process(ProcessError::NoProcess { retry: true, .. })) => Ok(None),
+            Err(ViewError::Process(ProcessError {
+                kind: ProcessErrorKind::NoProcess { retry: true },
+                ..
+            })) => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -174,28 +176,13 @@ fn is_empty_object(json: &str) -> bool {
 }
 
 fn refused(part: Part, error: ProcessError) -> ViewError {
-    let cause = error.cause().cloned();
-    let (name, reason) = match error {
-        ProcessError::Function { name, reason, .. } => (name, reason),
-        ProcessError::Timeout { reason, .. } | ProcessError::Died { reason, .. } => {
-            ("os_process_error".into(), reason)
-        }
-        other => return ViewError::Process(other),
-    };
-    ViewError::Compile {
-        part,
-        name,
-        reason,
-        cause,
+    match error.kind {
+        ProcessErrorKind::Unavailable | ProcessErrorKind::NoProcess { .. } => error.into(),
+        _ => ViewError::Compile {
+            part,
+            error: Box::new(error),
+        },
     }
-}
-
-/// Why a process's turn is over.
-enum TurnEnd {
-    /// Everything that was sent is answered, and there is no more input.
-    NoMore,
-    /// The process is gone, over one of the unanswered documents.
-    Failed(ProcessError),
 }
 
 /// A document that was sent.
@@ -207,17 +194,17 @@ struct Sent {
 /// One process and its documents.
 struct Worker<'a, S> {
     shared: &'a Shared<'a, S>,
-    /// Documents to be sent a second time, one at a time, oldest first.
+    /// Documents to send a second time, one at a time, oldest first.
     again: VecDeque<Numbered>,
     /// Documents sent and not answered, oldest first.
     sent: VecDeque<Sent>,
     /// How many bytes of them.
     sent_bytes: usize,
-    /// Whether the document that is sent is so for the second time.
+    /// Whether the document in flight is sent for the second time.
     is_second_try: bool,
     /// How many documents may be unanswered.
     window: usize,
-    /// The answer that is looked at.
+    /// The answer that is read.
     mapped: MapAnswer,
 }
 
@@ -238,7 +225,7 @@ impl<'a, S: MapSink> Worker<'a, S> {
     async fn run(mut self, first: Option<Process>) -> Result<(), ViewError> {
         let mut next = first;
         loop {
-            // A process is borrowed when there is something for it.
+            // A process is borrowed only if there is a document for it.
             if self.again.is_empty() && !self.shared.supply.wait().await {
                 if let Some(process) = next {
                     process.close(true).await;
@@ -254,15 +241,15 @@ impl<'a, S: MapSink> Worker<'a, S> {
                 },
             };
             let end = self.turn(&process).await;
-            process.close(matches!(end, Ok(TurnEnd::NoMore))).await;
+            process.close(matches!(end, Ok(None))).await;
             match end? {
-                TurnEnd::NoMore => return Ok(()),
-                TurnEnd::Failed(error) => self.put_back(error)?,
+                None => return Ok(()),
+                Some(error) => self.put_back(error)?,
             }
         }
     }
 
-    /// Has unanswered documents tried again, unless this was their second time.
+    /// Queues unanswered documents to be tried again, unless this was their second time.
     fn put_back(&mut self, error: ProcessError) -> Result<(), ViewError> {
         if self.is_second_try
             && let Some(sent) = self.sent.front()
@@ -277,23 +264,24 @@ impl<'a, S: MapSink> Worker<'a, S> {
         Ok(())
     }
 
-    /// Works with one process.
-    async fn turn(&mut self, process: &Process) -> Result<TurnEnd, ViewError> {
-        let mut conversation = Conversation::with(process, self.shared.run.timeout);
+    /// Works with one process until the input ends. Returns the error if the process is gone, over one
+    /// of the unanswered documents.
+    async fn turn(&mut self, process: &Process) -> Result<Option<ProcessError>, ViewError> {
+        let mut prompts = PromptQueue::with(process, self.shared.run.timeout);
         let mut answers = Vec::new();
         loop {
-            self.send(&mut conversation);
+            self.send(&mut prompts);
             if self.sent.is_empty() {
                 if self.again.is_empty() && !self.shared.supply.wait().await {
-                    return Ok(TurnEnd::NoMore);
+                    return Ok(None);
                 }
                 continue;
             }
-            conversation.receive(&mut answers).await;
+            prompts.receive(&mut answers).await;
             let now = Instant::now();
             for answer in answers.drain(..) {
-                if let Some(end) = self.take(answer, now)? {
-                    return Ok(end);
+                if let Some(error) = self.take(answer, now)? {
+                    return Ok(Some(error));
                 }
             }
             if !self.shared.sink.ready().await {
@@ -302,8 +290,8 @@ impl<'a, S: MapSink> Worker<'a, S> {
         }
     }
 
-    /// Sends as many documents as may be unanswered and can be had without waiting.
-    fn send(&mut self, conversation: &mut Conversation<'_>) {
+    /// Sends documents without waiting, as many as may be unanswered.
+    fn send(&mut self, prompts: &mut PromptQueue<'_>) {
         let since = Instant::now();
         loop {
             let room = self.sent.len() < self.window && self.sent_bytes < IN_FLIGHT_BYTES_MAX;
@@ -318,13 +306,14 @@ impl<'a, S: MapSink> Worker<'a, S> {
             };
             let line = document.1.prompt.clone();
             self.sent_bytes += line.len();
-            conversation.send(line);
+            prompts.send(line);
             self.sent.push_back(Sent { document, since });
         }
     }
 
-    /// Takes the answer to the oldest document, which came at `now`.
-    fn take(&mut self, answer: Answer, now: Instant) -> Result<Option<TurnEnd>, ViewError> {
+    /// Takes the answer to the oldest document, which came at `now`. Returns the error if the process is
+    /// gone.
+    fn take(&mut self, answer: Answer, now: Instant) -> Result<Option<ProcessError>, ViewError> {
         let head = self
             .sent
             .front()
@@ -332,16 +321,18 @@ impl<'a, S: MapSink> Worker<'a, S> {
         let document = &head.document.1;
         let answer = match answer.map_err(|error| *error) {
             Ok(answer) => answer,
-            Err(error @ ProcessError::Timeout { .. }) if self.sent.len() == 1 => {
-                return Err(failed(document, error.to_string(), Some(error)));
-            }
-            Err(error @ (ProcessError::Died { .. } | ProcessError::Timeout { .. })) => {
-                return Ok(Some(TurnEnd::Failed(error)));
-            }
-            Err(error @ ProcessError::Function { .. }) => {
-                return Err(failed(document, error.to_string(), Some(error)));
-            }
-            Err(error) => return Err(error.into()),
+            Err(error) => match error.kind {
+                ProcessErrorKind::Function(_) => {
+                    return Err(failed(document, error.to_string(), Some(error)));
+                }
+                ProcessErrorKind::Timeout if self.sent.len() == 1 => {
+                    return Err(failed(document, error.to_string(), Some(error)));
+                }
+                ProcessErrorKind::Died | ProcessErrorKind::Timeout => {
+                    return Ok(Some(error));
+                }
+                _ => return Err(error.into()),
+            },
         };
         self.mapped
             .read(answer, self.shared.view.funs.len())
@@ -373,7 +364,7 @@ impl<'a, S: MapSink> Worker<'a, S> {
         });
     }
 
-    /// Widens or narrows the window: slowly up, quickly down.
+    /// Adjusts the window: slowly up, quickly down.
     fn adapt(&mut self, answer_time: Duration) {
         if answer_time <= ANSWER_TIME_GOAL {
             self.window = (self.window + 1).min(*IN_FLIGHT.end());

@@ -11,13 +11,13 @@
 
 mod answer;
 mod check;
-mod conversation;
 mod documents;
 mod group;
 mod library;
 mod map;
 mod order;
 mod processes;
+mod prompt_queue;
 mod reader;
 mod rows;
 mod supply;
@@ -34,11 +34,13 @@ pub use library::Library;
 pub(crate) use library::Module;
 pub use map::{Counts, MapSink, Run, map};
 pub use order::Order;
-pub(crate) use processes::ProcessError;
-pub use processes::{Cause, Processes};
+pub use processes::Processes;
+pub(crate) use processes::{ProcessError, ProcessErrorKind};
 pub use reader::{BATCHES_AHEAD, Batches, batches_of};
 pub(crate) use reader::{DocumentCutter, DocumentReader, read_in_thread};
 pub use rows::{Row, Rows};
+
+use crate::messages::proc_manager::CallError;
 
 /// What is run over the documents.
 #[derive(Clone, Debug)]
@@ -48,8 +50,8 @@ pub struct View {
     /// Its map functions, as `add_fun` takes them: sources, which are strings, in most languages;
     /// definitions, which are objects, in `query`. Each document is given to all of them.
     pub funs: Vec<Box<RawValue>>,
-    /// Modules that the functions may require, as `add_lib` takes them; `None`, or an empty
-    /// object: there are none, and nothing is said of them.
+    /// Modules that the functions may require, as `add_lib` takes them. With `None`, or an empty
+    /// object, no `add_lib` is sent.
     pub lib: Option<Box<RawValue>>,
 }
 
@@ -78,21 +80,16 @@ pub enum ViewError {
     /// The documents. The input is at fault.
     #[error(transparent)]
     Input(#[from] InputError),
-    /// No process, or none that does what a query server has to.
+    /// No process, or none that behaves as a query server.
     #[error(transparent)]
     Process(#[from] ProcessError),
     /// A map function, or the library, does not compile. Its author is at fault.
-    #[error("{part} does not compile: {name}: {reason}")]
+    #[error("{part} does not compile: {}", compile_error(error))]
     Compile {
         /// Which.
         part: Part,
-        /// The error's name, as the query server has it; `os_process_error` when the query server
-        /// ended over it.
-        name: String,
-        /// What it says.
-        reason: String,
-        /// The whole error, where the origin of the process told one.
-        cause: Option<Cause>,
+        /// What the query server said of it, or how it ended over it.
+        error: Box<ProcessError>,
     },
     /// One document could not be mapped.
     #[error("line {line}: document {id}: {reason}")]
@@ -103,8 +100,7 @@ pub enum ViewError {
         id: String,
         /// What happened, and what to do.
         reason: String,
-        /// Why there was no answer: what the process, or its end, said. `None`: there was an
-        /// answer, of a wrong shape.
+        /// Why there was no answer; `None` if there was one, of a wrong shape.
         error: Option<Box<ProcessError>>,
     },
     /// The reduce function, or what it was given. The view's author is at fault.
@@ -115,21 +111,30 @@ pub enum ViewError {
         /// What happened.
         reason: String,
     },
-    /// The rows are not wanted any more: whoever takes them said so.
+    /// Nobody takes the rows any more.
     #[error("the rows are not wanted any more")]
     Unwanted,
 }
 
 impl ViewError {
-    /// Returns what the origin of the process said, if it is about a process: phase, name, the
+    /// Returns the whole error, if it is about a process of a pool in this program: phase, name, the
     /// child's exit and last words are in there.
-    pub fn cause(&self) -> Option<&Cause> {
-        match self {
-            Self::Process(error) => error.cause(),
-            Self::Compile { cause, .. } => cause.as_ref(),
-            Self::Document { error, .. } => error.as_ref().and_then(|error| error.cause()),
+    pub fn cause(&self) -> Option<&CallError> {
+        let error = match self {
+            Self::Process(error) => Some(error),
+            Self::Compile { error, .. } => Some(&**error),
+            Self::Document { error, .. } => error.as_deref(),
             Self::Input(_) | Self::Reduce { .. } | Self::Unwanted => None,
-        }
+        };
+        error?.cause.as_deref()
+    }
+}
+
+/// An error without a name is CouchDB's `os_process_error`.
+fn compile_error(error: &ProcessError) -> String {
+    match error.kind {
+        ProcessErrorKind::Function(_) => error.to_string(),
+        _ => format!("os_process_error: {error}"),
     }
 }
 

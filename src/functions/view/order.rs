@@ -1,19 +1,19 @@
 //! Answers in the order of their documents.
 //!
-//! SUMMARY   [`Window`] holds answers back until those of all earlier documents were handed on.
-//! PROMISES  What is held back is bounded: a document too far behind the oldest unanswered one is
-//!           not begun. The oldest may always be begun, so nothing waits for ever.
+//! SUMMARY   [`Window`] holds an answer back until the answers of all earlier documents are handed on.
+//! PROMISES  What is held back is bounded: a document too far behind the oldest unanswered one is not
+//!           sent yet. The oldest one may always be sent, so nothing waits for ever.
 
 use std::collections::VecDeque;
 
 use super::answer::MapAnswer;
 use super::documents::Document;
 
-/// How many documents may be begun or answered from the oldest unanswered one on.
+/// How many documents may be sent or answered from the oldest unanswered one on.
 const DOCUMENTS_MAX: u64 = 4096;
 
-/// How many bytes of answers may be held back before no further document is begun. Answers of
-/// documents that are begun already come on top.
+/// How many bytes of answers may be held back before no further document is sent. The answers of
+/// documents that are sent already come on top.
 const BYTES_MAX: usize = 16 << 20;
 
 /// In which order documents are handed on.
@@ -29,7 +29,7 @@ pub enum Order {
 /// Answers that came before their turn.
 #[derive(Debug, Default)]
 pub(super) struct Window {
-    /// The number of the document whose turn it is, from 0.
+    /// The number of the document whose answer is next, from 0.
     next: u64,
     /// Answers from that document on, those that are there.
     held: VecDeque<Option<(Document, MapAnswer)>>,
@@ -37,13 +37,13 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// Returns whether the document with this number may be begun now.
+    /// Returns whether the document with this number may be sent now.
     pub(super) fn may_begin(&self, number: u64) -> bool {
         let is_near = number < self.next + DOCUMENTS_MAX && self.held_bytes < BYTES_MAX;
         number == self.next || is_near
     }
 
-    /// Takes the answer of a document; `hand_on` gets all answers whose turn it is now.
+    /// Takes the answer of a document; `hand_on` gets all answers that are next now.
     pub(super) fn take(
         &mut self,
         number: u64,

@@ -1,7 +1,7 @@
 //! Where processes come from: a pool in this program, or a running service.
 //!
-//! SUMMARY   [`Processes`] lends; [`Process`] is prompted. The two origins are one from here on.
-//! PROMISES  An error keeps its [`Cause`] as the origin told it, for whoever has to pass it on.
+//! SUMMARY   [`Processes`] lends processes of either origin; [`Process`] is prompted.
+//! PROMISES  An error keeps the [`CallError`] that a pool told, for whoever has to pass it on.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
-use crate::client::{Borrowed, Client, ClientError, ReturnStatus, ServiceError};
+use crate::client::{Borrowed, Client, ClientError, ReturnStatus};
 use crate::functions::caller::Caller;
-use crate::messages::proc_manager::CallError;
-use crate::messages::proc_manager::{GetProcError, Lease, TakeFrom, Want};
+use crate::functions::decode::{excerpt, text};
+use crate::messages::proc_manager::{CallError, Lease, TakeFrom, Want};
 use crate::messages::process::{Fault, PromptError};
 use crate::query_server::abilities::Ability;
 use crate::query_server::language::LanguageName;
@@ -35,92 +35,70 @@ pub enum Process {
     Service(Client, Box<Borrowed>),
 }
 
-/// What the origin of a process said about an error.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Cause {
-    /// A pool in this program.
-    Call(Box<CallError>),
-    /// A service.
-    Service(Box<ServiceError>),
-}
-
 /// Why there is no process or no answer.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum ProcessError {
-    /// The query server said no, and lives.
-    #[error("{name}: {reason}")]
-    Function {
-        /// The error's name.
-        name: String,
-        /// Why.
-        reason: String,
-        /// The whole error.
-        cause: Cause,
-    },
+#[error("{}", self.text())]
+pub struct ProcessError {
+    /// What happened, for those who decide what to do.
+    pub kind: ProcessErrorKind,
+    /// What happened in words, and what to do.
+    pub reason: String,
+    /// The whole error, of a process of a pool in this program.
+    pub cause: Option<Box<CallError>>,
+}
+
+/// Kinds of [`ProcessError`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ProcessErrorKind {
+    /// The query server said no, with an error of this name, and lives.
+    Function(String),
     /// No answer came in time; the process was ended.
-    #[error("{reason}")]
-    Timeout {
-        /// What happened, and what to do.
-        reason: String,
-        /// The whole error.
-        cause: Cause,
-    },
+    Timeout,
     /// The process ended, or did not keep to the protocol.
-    #[error("{reason}")]
-    Died {
-        /// What happened.
-        reason: String,
-        /// The whole error; none for an answer that is of the protocol but of a wrong shape.
-        cause: Option<Cause>,
-    },
+    Died,
     /// The service is gone, or never was there.
-    #[error("{0}")]
-    Unavailable(String),
+    Unavailable,
     /// No process could be had.
-    #[error("{reason}")]
     NoProcess {
-        /// What happened.
-        reason: String,
         /// Whether it may work later; otherwise the configuration is wrong.
         retry: bool,
-        /// The whole error.
-        cause: Cause,
     },
 }
 
 impl ProcessError {
-    /// Returns what the origin of the process said.
-    pub fn cause(&self) -> Option<&Cause> {
-        match self {
-            Self::Function { cause, .. }
-            | Self::Timeout { cause, .. }
-            | Self::NoProcess { cause, .. } => Some(cause),
-            Self::Died { cause, .. } => cause.as_ref(),
-            Self::Unavailable(_) => None,
+    fn new(kind: ProcessErrorKind, reason: String) -> Self {
+        let cause = None;
+        Self {
+            kind,
+            reason,
+            cause,
         }
     }
 
-    fn wrong_answer(reason: String) -> Self {
-        let cause = None;
-        Self::Died { reason, cause }
+    fn text(&self) -> String {
+        match &self.kind {
+            ProcessErrorKind::Function(name) => format!("{name}: {}", self.reason),
+            _ => self.reason.clone(),
+        }
     }
 }
 
 impl Processes {
-    /// Requires that the query servers of a language can do something. Those of a service are not
-    /// known from here: they are asked as it comes.
+    /// Requires that the query servers of a language have an ability. A service's abilities are not
+    /// known here, so they are not checked.
     ///
     /// # Errors
-    /// [`ProcessError::NoProcess`].
+    /// [`ProcessErrorKind::NoProcess`].
     pub(super) async fn require(
         &self,
         language: &str,
         ability: Ability,
     ) -> Result<(), ProcessError> {
         match self {
-            Self::Pool(caller, _) => Ok(caller
-                .require(&LanguageName::new(language), ability)
-                .await?),
+            Self::Pool(caller, _) => {
+                let able = caller.require(&LanguageName::new(language), ability).await;
+                Ok(able.map_err(CallError::GetProc)?)
+            }
             Self::Service(_) => Ok(()),
         }
     }
@@ -128,7 +106,7 @@ impl Processes {
     /// Borrows a process and resets it. `None` as timeout is the configured one.
     ///
     /// # Errors
-    /// [`ProcessError::NoProcess`], [`ProcessError::Unavailable`], or how the reset failed.
+    /// [`ProcessErrorKind::NoProcess`], [`ProcessErrorKind::Unavailable`], or how the reset failed.
     pub async fn open(
         &self,
         language: &str,
@@ -169,9 +147,8 @@ impl Process {
         match self {
             Self::Pool(lease) => Ok(lease.prompt(line, timeout).await?),
             Self::Service(client, borrowed) => {
-                let command: &RawValue = serde_json::from_slice(&line).map_err(|error| {
-                    ProcessError::wrong_answer(format!("the prompt is no JSON: {error}"))
-                })?;
+                let command: &RawValue =
+                    serde_json::from_slice(&line).expect("VW-4: a prompt is JSON");
                 let answer = client.prompt(&borrowed.proc, &command, timeout).await?;
                 Ok(Bytes::from(String::from(Box::<str>::from(answer))))
             }
@@ -191,13 +168,9 @@ impl Process {
         if answer.trim_ascii() == b"true" {
             return Ok(());
         }
-        let text = String::from_utf8_lossy(&answer)
-            .chars()
-            .take(100)
-            .collect::<String>();
-        Err(ProcessError::wrong_answer(format!(
-            "the query server answered {text} instead of true"
-        )))
+        let came = excerpt(text(&answer));
+        let reason = format!("the query server answered {came} instead of true");
+        Err(ProcessError::new(ProcessErrorKind::Died, reason))
     }
 
     /// Gives the process back; one that is not `usable` is stopped.
@@ -217,7 +190,7 @@ impl Process {
                 } else {
                     ReturnStatus::Fail
                 };
-                // A service that is gone took it back already.
+                // A service that is gone has it back already.
                 drop(client.ret_proc(&borrowed.proc, status).await);
             }
         }
@@ -226,92 +199,56 @@ impl Process {
 
 impl From<CallError> for ProcessError {
     fn from(error: CallError) -> Self {
-        let reason = error.to_string();
-        match &error {
-            CallError::GetProc(cause) => Self::NoProcess {
-                reason,
-                retry: cause.retryable() || cause.class().fault == Fault::Host,
-                cause: Cause::Call(Box::new(error)),
-            },
-            CallError::Reset(_) => Self::Died {
-                reason,
-                cause: Some(Cause::Call(Box::new(error))),
-            },
-            CallError::Prompt(cause) => cause.clone().into(),
+        let (kind, reason) = match &error {
+            CallError::GetProc(cause) => {
+                let retry = cause.retryable() || cause.class().fault == Fault::Host;
+                (ProcessErrorKind::NoProcess { retry }, error.to_string())
+            }
+            CallError::Prompt(PromptError::Function { name, reason, .. }) => {
+                (ProcessErrorKind::Function(name.clone()), reason.clone())
+            }
+            CallError::Prompt(PromptError::Timeout { .. }) => {
+                (ProcessErrorKind::Timeout, error.to_string())
+            }
+            CallError::Prompt(PromptError::Protocol { excerpt, .. }) => {
+                (ProcessErrorKind::Died, format!("{error}: {excerpt}"))
+            }
+            _ => (ProcessErrorKind::Died, error.to_string()),
+        };
+        Self {
+            kind,
+            reason,
+            cause: Some(Box::new(error)),
         }
-    }
-}
-
-impl From<GetProcError> for ProcessError {
-    fn from(error: GetProcError) -> Self {
-        CallError::GetProc(error).into()
     }
 }
 
 impl From<PromptError> for ProcessError {
     fn from(error: PromptError) -> Self {
-        let cause = Cause::Call(Box::new(CallError::Prompt(error.clone())));
-        let died = |reason| Self::Died {
-            reason,
-            cause: Some(cause.clone()),
-        };
-        match error {
-            PromptError::Function { name, reason, .. } => Self::Function {
-                name,
-                reason,
-                cause,
-            },
-            PromptError::Timeout { timeout, .. } => Self::Timeout {
-                reason: no_answer(timeout),
-                cause,
-            },
-            PromptError::Protocol { what, excerpt } => died(format!(
-                "the query server broke the protocol with {what} ('{excerpt}')"
-            )),
-            other => died(other.to_string()),
-        }
+        CallError::Prompt(error).into()
     }
-}
-
-fn no_answer(timeout: Duration) -> String {
-    format!(
-        "no answer within {} ms ([couchdb] os_process_timeout): the function is slow or never ends",
-        timeout.as_millis()
-    )
 }
 
 impl From<ClientError> for ProcessError {
     fn from(error: ClientError) -> Self {
-        let said = match error {
-            ClientError::Service(said) => said,
-            other => return Self::Unavailable(other.to_string()),
+        let ClientError::Service(said) = error else {
+            return Self::new(ProcessErrorKind::Unavailable, error.to_string());
         };
-        let reason = said.reason_text();
-        match (said.name.as_str(), said.fault.as_str()) {
-            ("timeout", _) => Self::Timeout {
-                reason,
-                cause: Cause::Service(said),
-            },
-            (_, "client") => Self::Function {
-                name: said.name.clone(),
-                reason,
-                cause: Cause::Service(said),
-            },
-            _ => Self::Died {
-                reason,
-                cause: Some(Cause::Service(said)),
-            },
-        }
+        let kind = match (said.name.as_str(), said.fault.as_str()) {
+            ("timeout", _) => ProcessErrorKind::Timeout,
+            (name, "client") => ProcessErrorKind::Function(name.to_owned()),
+            _ => ProcessErrorKind::Died,
+        };
+        Self::new(kind, said.reason_text())
     }
 }
 
 fn no_process(error: ClientError) -> ProcessError {
     match error {
-        ClientError::Service(said) => ProcessError::NoProcess {
-            reason: said.to_string(),
-            retry: said.retry,
-            cause: Cause::Service(said),
-        },
+        ClientError::Service(said) => {
+            let kind = ProcessErrorKind::NoProcess { retry: said.retry };
+            ProcessError::new(kind, said.to_string())
+        }
         _ => error.into(),
     }
 }

@@ -1,10 +1,10 @@
 //! Documents from newline-delimited JSON, one a line.
 //!
-//! SUMMARY   [`DocumentCutter`] cuts what comes, in pieces of any size, into batches of
-//!           [`Document`]s; [`DocumentReader`] does it for an input that is read, and
-//!           [`read_in_thread`] beside the pool, so that a slow input stops nobody.
-//! PROMISES  Memory is bounded: a batch is small, few of them wait, and a line has a longest
-//!           length. Lines of white space are passed over, and so are documents that do not match.
+//! SUMMARY   [`DocumentCutter`] cuts text, in pieces of any size, into batches of [`Document`]s;
+//!           [`DocumentReader`] does it for an input that is read, and [`read_in_thread`] in a thread
+//!           of its own, so that a slow input does not stop the pool.
+//! PROMISES  Memory is bounded: by the size of a batch, the number of waiting batches, and the length of
+//!           a line. Lines of white space and documents that do not match are skipped.
 
 use std::io::{self, Read};
 
@@ -26,11 +26,11 @@ const BATCH_BYTES_MAX: usize = 128 * 1024;
 /// How many batches wait for a process.
 pub const BATCHES_AHEAD: usize = 16;
 
-/// Documents on their way to processes, at last perhaps an error. To be made with room for
+/// Documents on their way to processes; an error is the last. Make the channel with room for
 /// [`BATCHES_AHEAD`].
 pub type Batches = mpsc::Receiver<Result<Vec<Document>, InputError>>;
 
-/// Hands over documents that are all there.
+/// Makes a channel of documents that are all there.
 pub fn batches_of(documents: Vec<Document>) -> Batches {
     let (sender, batches) = mpsc::channel(1);
     // There is room for one.
@@ -74,7 +74,7 @@ impl DocumentCutter {
         self
     }
 
-    /// Passes over documents that do not match. One of which it cannot be said is an error that names its line.
+    /// Skips documents that do not match. If matching fails, the error names the line.
     #[must_use]
     pub fn matching(mut self, selector: Option<Selector>) -> Self {
         self.selector = selector;
@@ -93,12 +93,12 @@ impl DocumentCutter {
         self.lines.add(text);
     }
 
-    /// Says that nothing more comes: the last line needs no line feed.
+    /// Ends the text: the last line needs no line feed.
     pub fn end(&mut self) {
         self.ended = true;
     }
 
-    /// Takes the documents of some lines that are there; none when more has to be added first.
+    /// Takes the documents of some complete lines; none if more has to be added first.
     ///
     /// # Errors
     /// [`InputError::Line`]. The documents before the bad line have been returned by then.
@@ -125,7 +125,7 @@ impl DocumentCutter {
         }
     }
 
-    /// Adds the next line's document to the batch, if there is one on it. `false`: there was no line any more.
+    /// Adds the document of the next line to the batch, if it has one. Returns false if there is no line.
     fn take_line(&mut self, batch: &mut Batch) -> Result<bool, String> {
         let line = self.lines.next_line();
         self.line += 1;
@@ -141,7 +141,7 @@ impl DocumentCutter {
         Ok(true)
     }
 
-    /// Takes the line that the end of the text has ended.
+    /// Takes the last line, which has no line feed.
     fn take_last(&mut self) -> Option<Bytes> {
         let rest = self.ended.then(|| self.lines.take_rest());
         rest.filter(|rest| !rest.is_empty())
@@ -165,8 +165,7 @@ impl<R: Read> DocumentReader<R> {
         Self { input, cutter }
     }
 
-    /// Reads some documents; none at the end of the input. What is there already goes out before
-    /// anything is waited for.
+    /// Reads some documents; none at the end of the input. Returns what it has before it waits for more.
     ///
     /// # Errors
     /// See [`InputError`]. The documents before the bad line have been returned by then.
@@ -186,7 +185,7 @@ impl<R: Read> DocumentReader<R> {
     }
 }
 
-/// Reads documents in a thread of its own until the end, an error, or nobody wants more.
+/// Reads documents in a thread of its own until the end or an error, or until nobody wants more.
 ///
 /// # Errors
 /// The system has no room for another thread.
@@ -267,7 +266,7 @@ mod tests {
     /// What a function gets that reads `a` and `b`.
     fn kept(line: &str) -> String {
         let names = ["a", "b"].map(str::to_owned).into();
-        let cutter = DocumentCutter::new(1000).keeping(Members::RegisteredName(names));
+        let cutter = DocumentCutter::new(1000).keeping(Members::Named(names));
         let mut reader = DocumentReader::new(line.as_bytes(), cutter);
         let document = reader.next_batch().unwrap().remove(0);
         let text = document.text();
@@ -309,7 +308,7 @@ mod tests {
 
     #[test]
     fn members_that_are_not_sent_are_checked_like_the_others() {
-        let names = Members::RegisteredName(["a".to_owned()].into());
+        let names = Members::Named(["a".to_owned()].into());
         for line in [
             r#"{"_id":"x","c":[1,]}"#,
             r#"{"_id":"x","c":"\x"}"#,

@@ -13,10 +13,10 @@ use crate::query_server::reduce::ReduceRow;
 use json::collation::{Collation, KeyCache};
 use json::string::unescape_bytes;
 
-/// How much text is kept in one piece, in bytes: growing never copies what is there.
+/// How much text is kept in one piece, in bytes. Pieces are never copied when more are added.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// What stands around a row's parts.
+/// The text around a row's parts.
 const FRAME: [&[u8]; 4] = [b"{\"id\":", b",\"key\":", b",\"value\":", b"}\n"];
 
 /// One row: JSON texts.

@@ -1,9 +1,9 @@
 //! The documents that wait for a process, shared by all workers of a view.
 //!
-//! SUMMARY   [`Supply`] takes batches from the input when somebody wants documents, and gives
-//!           documents out one by one, numbered in the order of the input.
-//! PROMISES  Whoever waits is woken when there is a document, when one may be begun, and when there
-//!           will be none any more. An error of the input counts once everything before it is done.
+//! SUMMARY   [`Supply`] takes batches from the input when a worker needs documents, and gives documents
+//!           out one by one, numbered in the order of the input.
+//! PROMISES  Waiting workers are woken when there is a document, when one may be sent, and at the end of
+//!           the input. An error of the input is reported after everything before it is done.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -20,7 +20,7 @@ pub(super) type Numbered = (u64, Document);
 
 pub(super) struct Supply {
     input: Mutex<Batches>,
-    /// Documents that nobody has begun, oldest first.
+    /// Documents that no worker has taken, oldest first.
     waiting: RefCell<VecDeque<Document>>,
     /// The number of the first of them.
     next: Cell<u64>,
@@ -29,7 +29,7 @@ pub(super) struct Supply {
     ended: Cell<bool>,
     /// Why the input ended early, if it did.
     error: RefCell<Option<InputError>>,
-    /// Told when a document may be begun that could not, and at the end.
+    /// Notified when another document may be sent, and at the end.
     changed: Notify,
 }
 
@@ -46,9 +46,9 @@ impl Supply {
         }
     }
 
-    /// Waits until there is a document that may be begun. `false`: there will be none.
+    /// Waits until there is a document that may be sent. Returns false if there will be none.
     ///
-    /// Somebody else may be quicker to take it.
+    /// Another worker may take it first.
     pub(super) async fn wait(&self) -> bool {
         loop {
             let changed = self.changed.notified();
@@ -61,7 +61,7 @@ impl Supply {
                 return false;
             } else {
                 let mut input = self.input.lock().await;
-                // Who had the lock may have found some.
+                // Whoever had the lock may have added some.
                 if self.waiting.borrow().is_empty() && !self.ended.get() {
                     self.add(input.recv().await);
                 }
@@ -69,7 +69,7 @@ impl Supply {
         }
     }
 
-    /// Takes the next document if there is one that may be begun, without waiting.
+    /// Takes the next document that may be sent, if there is one, without waiting.
     pub(super) fn take(&self) -> Option<Numbered> {
         if self.waiting.borrow().is_empty()
             && !self.ended.get()
@@ -90,7 +90,7 @@ impl Supply {
         Some((number, document))
     }
 
-    /// Waits until the input has ended and every document is begun.
+    /// Waits until the input has ended and every document is taken.
     pub(super) async fn exhausted(&self) {
         loop {
             let changed = self.changed.notified();
@@ -101,8 +101,8 @@ impl Supply {
         }
     }
 
-    /// Hands on a document and its answer when its turn has come, and what waited for it. The
-    /// answer is taken or left, as may be.
+    /// Hands on a document and its answer, and those that waited for it, or holds them back until it is
+    /// their turn. Takes the answer only if it is held back.
     pub(super) fn hand_on(
         &self,
         (number, document): Numbered,

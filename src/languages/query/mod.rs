@@ -8,6 +8,7 @@ mod server;
 
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
+use strum::VariantArray;
 
 use crate::actors::language::{Language, StartContext};
 use crate::actors::native_process::NativeProcess;
@@ -27,8 +28,8 @@ impl Language for Query {
 
     /// All but libraries: an index definition has nothing to require.
     fn abilities(&self) -> Abilities {
-        let lacks = |ability: &Ability| *ability == Ability::AddLib;
-        let present: Vec<Ability> = Ability::ALL.into_iter().filter(|a| !lacks(a)).collect();
+        let present = Ability::VARIANTS.iter().copied();
+        let present: Vec<Ability> = present.filter(|it| *it != Ability::AddLib).collect();
         Abilities::declared(&present)
     }
 

@@ -2,14 +2,13 @@
 //!
 //! SUMMARY   Keeps index definitions until the next `reset`, and the selectors that validate
 //!           documents of design documents until it ends.
-//! PROMISES  Every command gets an answer, and none ends the server: what CouchDB's dies of is an
-//!           error here.
+//! PROMISES  Every command gets an answer, and none ends the server: commands that end CouchDB's are
+//!           errors here.
 //! SOURCE    CouchDB's mango_native_proc.
-//! DIFFERS   `reduce` and `rereduce` are answered with three and with four elements. A definition
-//!           that is none is logged and keeps its column, with no rows in it: CouchDB leaves the
-//!           column out, so that the rows of later functions move to its place. A text definition
-//!           has no rows in a view; there CouchDB's server dies. What is no command is answered
-//!           `invalid_call`.
+//! DIFFERS   `reduce` and `rereduce` may have three or four elements. An invalid definition is logged and
+//!           keeps its column, without rows: CouchDB leaves the column out, so that the rows of later
+//!           functions move to its place. A text definition has no rows in a view; it ends CouchDB's
+//!           server. Anything but a command is answered `invalid_call`.
 
 use std::collections::HashMap;
 
@@ -25,7 +24,7 @@ use mango::{EntryError, Index, Selector, last_members};
 /// The most that definitions and validators may have together, in bytes of their texts.
 const HELD_BYTES_MAX: usize = 4 << 20;
 
-/// What one of them takes beside its text, in bytes.
+/// What a definition or a validator takes beside its text, in bytes.
 const ENTRY_BYTES: usize = 256;
 
 /// The most that an answer about a document may have beyond twice the document's length, in bytes.
@@ -34,7 +33,7 @@ const ANSWER_BYTES_MAX: usize = 16 << 20;
 /// How many elements a command has at most: what follows is not looked at.
 const ELEMENTS_MAX: usize = 5;
 
-/// An answer that says no: its name and its reason.
+/// An error answer.
 struct Refusal {
     name: &'static str,
     reason: String,
@@ -69,9 +68,9 @@ struct Validator {
 
 /// A Mango query server.
 pub struct QueryServer {
-    /// In the order they came; `None` is a definition that is none.
+    /// In the order they came; `None` is an invalid definition.
     indexes: Vec<Option<Index>>,
-    /// Design document's id -> what a new document and the old one have to match, if it says.
+    /// Design document's id -> its validator.
     validators: HashMap<String, Validator>,
     /// What the indexes and the validators have, in bytes of their texts.
     index_bytes: usize,
@@ -250,18 +249,13 @@ impl QueryServer {
             Err(error) => Err(Refusal::new(error.name(), error.to_string())),
         }
     }
-
-    /// Answers one command.
-    pub fn answer(&mut self, command: &str) -> String {
-        self.perform(command).unwrap_or_else(|refusal| {
-            serde_json::json!(["error", refusal.name, refusal.reason]).to_string()
-        })
-    }
 }
 
 impl NativeServer for QueryServer {
     fn prompt(&mut self, command: &str) -> String {
-        self.answer(command)
+        self.perform(command).unwrap_or_else(|refusal| {
+            serde_json::json!(["error", refusal.name, refusal.reason]).to_string()
+        })
     }
 }
 

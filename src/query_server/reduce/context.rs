@@ -1,8 +1,7 @@
-//! What a reduction is done under: how long a sum may be, whose it is, and where that is told.
+//! The context of a reduction: how long a sum may be, for which view it is, and where to log.
 //!
 //! SOURCE    couch_query_servers: check_sum_overflow/3.
-//! DIFFERS   The log is limited to one record in a while; the reference writes one for every
-//!           reduction.
+//! DIFFERS   The log is rate-limited; the reference writes a record for every reduction.
 
 use std::cell::RefCell;
 
@@ -43,19 +42,19 @@ impl SumLimit {
     }
 }
 
-/// What a reduction is done under.
+/// The context of a reduction.
 #[derive(Clone, Copy, Debug)]
 pub struct ReduceContext<'a> {
     /// When a sum is too long.
     pub limit: SumLimit,
-    /// Whose reduction it is, `DB/DDOC/_view/NAME`; empty while an index is built.
+    /// The view, `DB/DDOC/_view/NAME`; empty while an index is built.
     pub name: &'a str,
-    /// Where a sum that is too long is told.
+    /// Logs sums that are too long.
     pub log: Option<&'a OverflowLog>,
 }
 
 impl ReduceContext<'_> {
-    /// Nobody's, without a limit.
+    /// Without a view, a limit and a log.
     #[cfg(test)]
     pub(crate) const NONE: Self = Self {
         limit: SumLimit::NONE,
@@ -63,8 +62,8 @@ impl ReduceContext<'_> {
         log: None,
     };
 
-    /// Replaces a sum that is too long by an error, or only tells of it. `input` tells the size of
-    /// what was added; it is called only when that matters.
+    /// Replaces a sum that is too long by an error, or only logs it. `input` returns the size of what was
+    /// added; it is called only if that matters.
     pub(super) fn check(&self, sum: Box<RawValue>, input: impl FnOnce() -> u64) -> Box<RawValue> {
         let limit = self.limit;
         if limit.mode == ReduceLimit::False {
@@ -94,7 +93,7 @@ impl ReduceContext<'_> {
     }
 }
 
-/// Tells of sums that are too long: at most one record in [`crate::logging::REPEAT_INTERVAL`].
+/// Logs sums that are too long: at most one record in [`crate::logging::REPEAT_INTERVAL`].
 #[derive(Debug)]
 pub struct OverflowLog {
     log: Logger,
@@ -103,7 +102,7 @@ pub struct OverflowLog {
 }
 
 impl OverflowLog {
-    /// Tells it to `log`.
+    /// Logs to `log`.
     pub fn new(log: Logger) -> Self {
         Self {
             log,

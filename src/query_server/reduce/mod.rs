@@ -1,7 +1,7 @@
 //! Built-in reducers: the reduce functions whose source is a name that begins with `_`.
 //!
 //! SUMMARY   [`Builtin::reduce`] computes over rows, [`Builtin::rereduce`] over earlier results, and
-//!           [`Builtin::finalize`] makes of either what a client of the view gets.
+//!           [`Builtin::finalize`] turns either into what a client of the view gets.
 //! PROMISES  Reducing rows in pieces and the pieces' results again gives what reducing them at once
 //!           gives, except for the rounding of floats. Values are JSON text throughout: integers of
 //!           any size are exact, and what is only passed on is not changed.
@@ -61,8 +61,8 @@ pub enum Builtin {
     Row(End),
 }
 
-/// A reducer got values that it cannot reduce. The fault is the map function's, or that of the
-/// caller who sent results that are none; trying again changes nothing.
+/// A reducer got values that it cannot reduce. The fault is the map function's, or the caller's that
+/// sent something else as results. Not worth a retry.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct InvalidValue(pub String);
@@ -121,7 +121,7 @@ impl Builtin {
     /// Reduces rows to an intermediate result, for [`Self::rereduce`] and [`Self::finalize`].
     ///
     /// # Errors
-    /// [`InvalidValue`], of `_stats` only: `_sum` tells of bad values in its result, as in CouchDB.
+    /// [`InvalidValue`], of `_stats` only: `_sum` reports bad values in its result, as in CouchDB.
     pub fn reduce<'a>(
         self,
         rows: impl ExactSizeIterator<Item = ReduceRow<'a>> + Clone,
@@ -145,7 +145,7 @@ impl Builtin {
     /// Reduces intermediate results to one.
     ///
     /// # Errors
-    /// [`InvalidValue`]: as [`Self::reduce`], and for what is no result of this reducer.
+    /// [`InvalidValue`]: as [`Self::reduce`], and for anything but a result of this reducer.
     pub fn rereduce<'a>(
         self,
         values: impl ExactSizeIterator<Item = &'a RawValue> + Clone,
@@ -164,10 +164,10 @@ impl Builtin {
         }
     }
 
-    /// Makes of an intermediate result what a client of the view gets.
+    /// Turns an intermediate result into what a client of the view gets.
     ///
     /// # Errors
-    /// [`InvalidValue`] for what is no result of this reducer.
+    /// [`InvalidValue`] for anything but a result of this reducer.
     pub fn finalize(self, value: &RawValue) -> Result<Box<RawValue>, InvalidValue> {
         match self {
             Self::ApproxCountDistinct => distinct::finalize(value),

@@ -1,4 +1,4 @@
-//! RegisteredName pools with real processes, through every face: socket, HTTP, command line, configuration.
+//! Named pools with real processes, through every face: socket, HTTP, command line, configuration.
 
 mod ceiling;
 mod children;

@@ -103,7 +103,7 @@ async fn a_missing_program_is_not_tried_again_and_again() {
     let call = DdocPrompt { at, path, args };
     let error = query_servers.ddoc_prompt(&call).await.unwrap_err();
     assert!(
-        matches!(error.kind, FunctionErrorKind::NoProcess(_)),
+        matches!(error.kind, FunctionErrorKind::Call(CallError::GetProc(_))),
         "{error}"
     );
     assert_eq!(child.started().len(), 1 + 1 + 1);

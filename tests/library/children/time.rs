@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use settee::messages::process::{PromptError, SetTimeout};
-use settee::query_server::prompt::Work;
+use settee::query_server::prompt::Command;
 use settee::testkit::{Script, ScriptedChild, Step, TestPool, TestPoolBuilder, eventually};
 
 const SHORT: Duration = Duration::from_millis(300);
@@ -12,7 +12,7 @@ const SHORT: Duration = Duration::from_millis(300);
 fn timed_out() -> PromptError {
     PromptError::Timeout {
         timeout: SHORT,
-        work: Work::Other,
+        command: Command::Other,
     }
 }
 

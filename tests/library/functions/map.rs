@@ -1,8 +1,10 @@
 //! `map_docs` and its stream: functions, modules and documents in, lists of rows out.
 
+use bytes::Bytes;
+
 use crate::functions::support::Functions;
 use serde_json::{Value, json};
-use settee::functions::view;
+use settee::functions::view::{self, MapSink, Mapped, ViewError};
 use settee::messages::function::MapStart;
 use settee::testkit::{Script, ScriptedChild, Step, TestPool};
 use tokio::sync::mpsc;
@@ -200,16 +202,31 @@ async fn a_language_that_nobody_serves_is_unknown() {
 /// Documents that a stream is given together.
 const AT_ONCE: usize = 25;
 
+/// Passes answers on.
+struct Answers(mpsc::UnboundedSender<Bytes>);
+
+impl MapSink for Answers {
+    fn mapped(&self, mapped: &Mapped<'_>) {
+        // `ready` tells when nobody takes them any more.
+        let _ = self.0.send(mapped.answer().clone());
+    }
+
+    async fn ready(&self) -> bool {
+        !self.0.is_closed()
+    }
+}
+
 #[actix_rt::test]
 async fn a_stream_answers_while_documents_are_still_to_come() {
     let functions = Functions::javascript();
     let start = json!({"lang": "javascript", "funs": ["function(doc) { emit(doc.n, 1) }"]});
     let start = MapStart::parse(&start.to_string()).unwrap();
     let (documents, documents_in) = mpsc::channel(AT_ONCE);
-    let (answers_out, mut answers) = mpsc::channel(1);
-    let map = functions
-        .servers
-        .map_stream(&start, documents_in, answers_out);
+    let (answers_out, mut answers) = mpsc::unbounded_channel();
+    let map = async {
+        let sink = Answers(answers_out);
+        functions.servers.map(&start, documents_in, 2, &sink).await
+    };
     let talk = async {
         for n in 0..300 {
             let text = json!({"_id": "a", "n": n}).to_string();
@@ -244,17 +261,15 @@ async fn a_stream_that_nobody_reads_any_more_ends() {
     let start = json!({"lang": "javascript", "funs": ["function(doc) { emit(doc.n, 1) }"]});
     let start = MapStart::parse(&start.to_string()).unwrap();
     let (documents, documents_in) = mpsc::channel(view::BATCHES_AHEAD);
-    let (answers_out, answers) = mpsc::channel(1);
+    let (answers_out, answers) = mpsc::unbounded_channel();
     drop(answers);
     documents
         .send(Ok(view::documents([r#"{"_id":"a"}"#]).unwrap()))
         .await
         .unwrap();
-    functions
-        .servers
-        .map_stream(&start, documents_in, answers_out)
-        .await
-        .unwrap();
+    let sink = Answers(answers_out);
+    let mapped = functions.servers.map(&start, documents_in, 2, &sink);
+    assert!(matches!(mapped.await, Err(ViewError::Unwanted)));
     assert!(documents.is_closed());
     functions.quiet().await;
 }

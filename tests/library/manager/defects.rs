@@ -365,7 +365,7 @@ async fn simulated_prompts_time_out_in_simulated_time() {
     assert!(began.elapsed() >= 3 * SECOND && began.elapsed() < 4 * SECOND);
     let expected = PromptError::Timeout {
         timeout: 5 * SECOND,
-        work: settee::query_server::prompt::Work::Other,
+        command: settee::query_server::prompt::Command::Other,
     };
     assert_eq!(client.prompts("[\"never\"]").await, Err(expected));
     client.lets_go();

@@ -137,10 +137,10 @@ async fn a_native_server_that_hangs_is_given_up_at_the_deadline() {
     let timeout = Duration::from_millis(100);
     let first = client.sends_within("[\"hang\"]", Some(timeout));
     let second = client.sends("[2]");
-    let work = settee::query_server::prompt::Work::Other;
+    let command = settee::query_server::prompt::Command::Other;
     assert_eq!(
         first.answer().await,
-        Err(PromptError::Timeout { timeout, work })
+        Err(PromptError::Timeout { timeout, command })
     );
     assert!(matches!(
         second.answer().await,

@@ -12,7 +12,7 @@ use settee::messages::opener::StartError;
 use settee::messages::proc_manager::Lease;
 use settee::messages::process::{AnswerTo, ProcessRef, Prompt, PromptError};
 use settee::policy::pool::ReturnStatus;
-use settee::query_server::prompt::Work;
+use settee::query_server::prompt::Command;
 use settee::testkit::{
     FakeLanguage, Script, ScriptedChild, Step, TestPool, TestPoolBuilder, eventually,
 };
@@ -101,7 +101,7 @@ async fn the_one_that_takes_too_long_times_out_and_the_rest_are_not_run() {
     assert_eq!(said[1].as_deref(), Ok("[2]"));
     let timed_out = PromptError::Timeout {
         timeout,
-        work: Work::Other,
+        command: Command::Other,
     };
     assert_eq!(said[2], Err(timed_out.clone()));
     let because = Box::new(timed_out);

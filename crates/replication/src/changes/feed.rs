@@ -10,6 +10,7 @@
 //!           continuous feed.
 
 use bytes::{Buf, Bytes, BytesMut};
+use json::object_end::ObjectEnd;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -29,12 +30,12 @@ pub(crate) enum Framing {
     Continuous,
 }
 
-/// What a feed tells.
+/// One object of a feed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Line {
     /// A document changed.
     Row(Row),
-    /// The feed ends here for now; everything up to this sequence was told.
+    /// The feed ends here for now; it has told of everything up to this sequence.
     LastSeq(Seq),
 }
 
@@ -47,7 +48,7 @@ pub struct Row {
     pub(crate) revs: Vec<String>,
 }
 
-/// A feed that is none; the source is at fault, or something between.
+/// What came is not a changes feed: the fault of the source, or of a proxy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum FeedError {
     /// A row is longer than [`ROW_MAX`].
@@ -61,9 +62,9 @@ pub(crate) enum FeedError {
         /// Where, the beginning of it.
         text: String,
     },
-    /// The feed told an error in the middle, as CouchDB does when it is too late for a status.
+    /// An error in the middle of the feed: CouchDB sends it when it has sent the status already.
     #[error("the source ended the changes feed with an error: {0}")]
-    Told(String),
+    Source(String),
     /// The feed ended in the middle.
     #[error("the changes feed ended in the middle")]
     Truncated,
@@ -105,7 +106,8 @@ pub(crate) struct FeedParser {
     framing: Framing,
     state: State,
     buffer: BytesMut,
-    scan: Scan,
+    /// Of the row at the beginning of the buffer.
+    row_end: ObjectEnd,
 }
 
 impl FeedParser {
@@ -118,7 +120,7 @@ impl FeedParser {
                 Framing::Continuous => State::Rows,
             },
             buffer: BytesMut::new(),
-            scan: Scan::default(),
+            row_end: ObjectEnd::default(),
         }
     }
 
@@ -138,34 +140,25 @@ impl FeedParser {
         if self.state == State::Tail || !self.between_rows()? {
             return self.bounded(FRAME_MAX);
         }
-        let Some(length) = self.scan.object(&self.buffer) else {
+        let Some(length) = self.row_end.find(&self.buffer) else {
             return self.bounded(ROW_MAX);
         };
-        self.scan = Scan::default();
+        self.row_end = ObjectEnd::default();
         Ok(Some(self.buffer.split_to(length).freeze()))
     }
 
-    /// Takes the end of the stream. Returns the last_seq of a normal feed.
+    /// Takes the end of the stream.
     ///
     /// # Errors
-    /// It was no end: the feed is incomplete. A continuous feed may end between any two rows.
-    pub(crate) fn finish(mut self) -> Result<Option<Seq>, FeedError> {
+    /// The feed is incomplete. A continuous feed may end between any two rows.
+    pub(crate) fn finish(self) -> Result<(), FeedError> {
         let left = self.buffer.trim_ascii();
         match (self.framing, self.state) {
-            (Framing::Continuous, _) if left.is_empty() => Ok(None),
-            (Framing::Normal, State::Tail) => {
+            (Framing::Continuous, _) if left.is_empty() => Ok(()),
+            (Framing::Normal, State::Tail) if left.ends_with(b"}") => {
                 // `,"last_seq":..,"pending":..}` becomes an object again.
                 let tail = left.strip_prefix(b",").unwrap_or(left);
-                let mut object = b"{".to_vec();
-                object.extend_from_slice(tail);
-                self.buffer.clear();
-                match line(&object) {
-                    Ok(Line::LastSeq(seq)) => Ok(Some(seq)),
-                    Ok(Line::Row(_)) => Ok(None),
-                    Err(FeedError::Told(error)) => Err(FeedError::Told(error)),
-                    Err(_) if !object.ends_with(b"}") => Err(FeedError::Truncated),
-                    Err(error) => Err(error),
-                }
+                line(&[b"{", tail].concat()).map(drop)
             }
             _ => Err(FeedError::Truncated),
         }
@@ -175,8 +168,9 @@ impl FeedParser {
         const RESULTS: &[u8] = b"\"results\"";
         let Some(at) = memchr::memmem::find(&self.buffer, RESULTS) else {
             // An error in place of a feed is an object too, and has an end.
-            if let Some(length) = self.scan_whole_object() {
-                return Err(malformed("it has no results", &self.buffer[..length]));
+            let start = memchr::memchr(b'{', &self.buffer).unwrap_or(self.buffer.len());
+            if ObjectEnd::default().find(&self.buffer[start..]).is_some() {
+                return Err(malformed("it has no results", &self.buffer));
             }
             return self.bounded(FRAME_MAX).map(|_: Option<Bytes>| false);
         };
@@ -193,15 +187,9 @@ impl FeedParser {
         Ok(true)
     }
 
-    fn scan_whole_object(&self) -> Option<usize> {
-        let start = self.buffer.iter().position(|byte| *byte == b'{')?;
-        let length = Scan::default().object(&self.buffer[start..])?;
-        Some(start + length)
-    }
-
     /// Skips what separates rows. Returns whether a row begins.
     fn between_rows(&mut self) -> Result<bool, FeedError> {
-        if self.scan.at > 0 {
+        if self.row_end.has_begun() {
             return Ok(true);
         }
         let separates = |byte: &u8| byte.is_ascii_whitespace() || *byte == b',';
@@ -258,7 +246,7 @@ pub(crate) fn line(text: &[u8]) -> Result<Line, FeedError> {
                 revs: revs.into_iter().map(|change| change.rev).collect(),
             }))
         }
-        RawLine { error: Some(_), .. } => Err(FeedError::Told(beginning(text))),
+        RawLine { error: Some(_), .. } => Err(FeedError::Source(beginning(text))),
         RawLine {
             last_seq: Some(seq),
             ..
@@ -280,53 +268,6 @@ fn beginning(text: &[u8]) -> String {
     String::from_utf8_lossy(&text[..text.len().min(SHOWN)]).into_owned()
 }
 
-/// Finds the end of an object, going on where it stopped when there was too little.
-#[derive(Clone, Copy, Debug, Default)]
-struct Scan {
-    at: usize,
-    depth: usize,
-    in_string: bool,
-}
-
-impl Scan {
-    /// Returns the length of the object at the beginning of `text`, if it ends there.
-    fn object(&mut self, text: &[u8]) -> Option<usize> {
-        while self.at < text.len() {
-            if self.in_string {
-                let found = memchr::memchr2(b'"', b'\\', &text[self.at..]);
-                let Some(found) = found else {
-                    self.at = text.len();
-                    return None;
-                };
-                let at = self.at + found;
-                if text[at] == b'\\' {
-                    // The escaped character may not have come yet.
-                    if at + 1 >= text.len() {
-                        self.at = at;
-                        return None;
-                    }
-                    self.at = at + 2;
-                } else {
-                    self.in_string = false;
-                    self.at = at + 1;
-                }
-                continue;
-            }
-            match text[self.at] {
-                b'"' => self.in_string = true,
-                b'{' | b'[' => self.depth += 1,
-                b'}' | b']' => self.depth = self.depth.saturating_sub(1),
-                _ => {}
-            }
-            self.at += 1;
-            if self.depth == 0 {
-                return Some(self.at);
-            }
-        }
-        None
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -336,11 +277,7 @@ mod tests {
         text.map(|text| line(&text)).transpose()
     }
 
-    fn read(
-        framing: Framing,
-        text: &str,
-        size: usize,
-    ) -> Result<(Vec<Line>, Option<Seq>), FeedError> {
+    fn read(framing: Framing, text: &str, size: usize) -> Result<Vec<Line>, FeedError> {
         let mut parser = FeedParser::new(framing);
         let mut lines = Vec::new();
         for piece in text.as_bytes().chunks(size) {
@@ -349,7 +286,8 @@ mod tests {
                 lines.push(line);
             }
         }
-        Ok((lines, parser.finish()?))
+        parser.finish()?;
+        Ok(lines)
     }
 
     fn row(seq: &str, id: &str, revs: &[&str]) -> Line {
@@ -372,7 +310,7 @@ mod tests {
         ];
         for size in 1..NORMAL.len() {
             let read = read(Framing::Normal, NORMAL, size).unwrap();
-            assert_eq!(read, (rows.clone(), Seq::from_json("\"9-z\"")), "{size}");
+            assert_eq!(read, rows, "{size}");
         }
     }
 
@@ -380,11 +318,10 @@ mod tests {
     fn a_normal_feed_needs_no_line_ends() {
         let text = "{\"results\":[{\"seq\":1,\"id\":\"a\",\"changes\":[{\"rev\":\"1-x\"}]},{\"seq\":2,\"id\":\"b\",\
             \"changes\":[{\"rev\":\"1-y\"}]}],\"last_seq\":2}";
-        let (lines, last) = read(Framing::Normal, text, 7).unwrap();
+        let lines = read(Framing::Normal, text, 7).unwrap();
         assert_eq!(lines, [row("1", "a", &["1-x"]), row("2", "b", &["1-y"])]);
-        assert_eq!(last, Seq::from_json("2"));
         let empty = read(Framing::Normal, "{\"results\":[],\"last_seq\":0}", 3);
-        assert_eq!(empty, Ok((vec![], Some(Seq::zero()))));
+        assert_eq!(empty, Ok(vec![]));
     }
 
     #[test]
@@ -392,20 +329,19 @@ mod tests {
         let text = "\n\n{\"seq\":12345678901234567890123,\"id\":\"a\",\"changes\":[{\"rev\":\"1-x\"}]}\n\n\
             {\"last_seq\":\"7-x\",\"pending\":3}\n";
         for size in 1..text.len() {
-            let (lines, last) = read(Framing::Continuous, text, size).unwrap();
+            let lines = read(Framing::Continuous, text, size).unwrap();
             let marker = Line::LastSeq(Seq::from_json("\"7-x\"").unwrap());
             assert_eq!(
                 lines,
                 [row("12345678901234567890123", "a", &["1-x"]), marker]
             );
-            assert_eq!(last, None);
         }
     }
 
     #[test]
     fn the_first_revision_of_a_removed_row_is_dropped() {
         let text = "{\"seq\":1,\"id\":\"a\",\"changes\":[{\"rev\":\"2-x\"},{\"rev\":\"1-y\"}],\"removed\":true}\n";
-        let (lines, _) = read(Framing::Continuous, text, 10).unwrap();
+        let lines = read(Framing::Continuous, text, 10).unwrap();
         assert_eq!(lines, [row("1", "a", &["1-y"])]);
     }
 
@@ -413,11 +349,7 @@ mod tests {
     fn a_feed_that_ends_in_the_middle_is_no_shorter_feed() {
         for length in 0..NORMAL.len() - 2 {
             let cut = read(Framing::Normal, &NORMAL[..length], 9);
-            assert_eq!(
-                cut.map(|(lines, _)| lines.len()),
-                Err(FeedError::Truncated),
-                "{length}"
-            );
+            assert_eq!(cut, Err(FeedError::Truncated), "{length}");
         }
         let cut = read(Framing::Continuous, "{\"seq\":1,", 9);
         assert_eq!(cut, Err(FeedError::Truncated));
@@ -442,7 +374,7 @@ mod tests {
         let text = "{\"results\":[\n{\"error\":\"timeout\",\"reason\":\"x\"}";
         assert!(matches!(
             read(Framing::Normal, text, 100),
-            Err(FeedError::Told(_))
+            Err(FeedError::Source(_))
         ));
     }
 

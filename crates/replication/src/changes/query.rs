@@ -3,7 +3,7 @@
 //! SUMMARY   [`FeedQuery`] makes the requests of one replication's feed, each from a sequence on.
 //! SOURCE    `couch_replicator_api_wrap:changes_since`: names, their order, the time-out.
 //! DIFFERS   Where a source does not take POST (405), the feed is read unfiltered and documents are
-//!           chosen here, as there. A filter that Settee runs is none of the feed's.
+//!           chosen here, as there. A filter that Settee runs is not part of the request.
 
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ impl FeedQuery {
                 true => "main_only",
                 false => "all_docs",
             },
-            timeout: TIMEOUT_MIN.max(options.connection_timeout / 3),
+            timeout: TIMEOUT_MIN.max(options.tuning.connection_timeout / 3),
             filter: match &options.filter {
                 Filter::DocIds(ids) => Filter::DocIds(ids.clone()),
                 _ if filters_here => Filter::All,

@@ -46,11 +46,11 @@ struct Queue<T> {
     limits: QueueLimits,
     /// Nothing more comes.
     complete: Cell<bool>,
-    /// Nobody takes any more.
+    /// The consumer is gone.
     unwanted: Cell<bool>,
     /// Rings when there is something to take, or never will be again.
     filled: Notify,
-    /// Rings when there is room, or nobody takes any more.
+    /// Rings when there is room, or the consumer is gone.
     drained: Notify,
 }
 
@@ -80,7 +80,7 @@ pub fn bounded<T: QueueItem>(limits: QueueLimits) -> (Producer<T>, Consumer<T>) 
 }
 
 impl<T: QueueItem> Producer<T> {
-    /// Waits for room and puts an item in. Returns `false` when nobody takes any more.
+    /// Waits for room and puts an item in. Returns `false` when the consumer is gone.
     pub(crate) async fn put(&self, item: T) -> bool {
         let queue = &*self.0;
         while !queue.unwanted.get() && queue.is_full() {

@@ -12,7 +12,6 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use slog::{Logger, info, warn};
 use tokio::time::{Instant, sleep};
 
@@ -22,7 +21,7 @@ use super::queue::{Producer, QueueItem};
 use crate::counters::Counter;
 use crate::crash::{Answered, Crash};
 use crate::endpoint::{
-    Backoff, BodyFailed, BodyStream, Endpoint, RequestFailed, StatusCode, WAIT_MIN,
+    Backoff, BodyFailed, BodyStream, Chunks, Endpoint, RequestFailed, StatusCode, WAIT_MIN,
 };
 use crate::offload::offload;
 use crate::refused::{RefusalListener, RefusedDoc};
@@ -86,9 +85,8 @@ pub struct ChangesReader {
     pub id_max: Option<usize>,
     /// Where that is counted.
     pub run_counters: Rc<RunCounters>,
-    /// Where that is told.
+    /// Where documents that are passed over are reported.
     pub refused: RefusalListener,
-    /// For what is worth a line.
     pub log: Logger,
 }
 
@@ -108,7 +106,7 @@ enum FeedEnd {
     Complete,
     /// A continuous feed was ended by the source, as it does after a while.
     Pause,
-    /// Nobody takes changes any more.
+    /// The manager is gone.
     Unwanted,
 }
 
@@ -121,8 +119,14 @@ impl From<RequestFailed> for Interrupted {
     }
 }
 
+impl From<FeedError> for Interrupted {
+    fn from(error: FeedError) -> Self {
+        Self::Failure(Answered::none(error.to_string()))
+    }
+}
+
 impl ChangesReader {
-    /// Reads until the feed ends, or nobody takes from the queue any more.
+    /// Reads until the feed ends, or the manager is gone.
     ///
     /// # Errors
     /// [`Crash::ChangesReqFailed`] when failures are more than the retries allow;
@@ -134,10 +138,7 @@ impl ChangesReader {
             let (before, began) = (self.since.clone(), Instant::now());
             let ended = self.read_feed(&queue).await;
             if ended.is_err() {
-                self.source
-                    .http()
-                    .counters()
-                    .count(Counter::ChangesReadFailures);
+                self.source.count(Counter::ChangesReadFailures);
             }
             let progress = self.since != before;
             if progress {
@@ -149,7 +150,7 @@ impl ChangesReader {
                     return Ok(());
                 }
                 Ok(FeedEnd::Unwanted) => return Ok(()),
-                // The usual end of an idle feed; one that ends all the time must not keep us busy.
+                // The usual end of an idle feed. One that ends at once, again and again, is slowed down.
                 Ok(FeedEnd::Pause) if progress || began.elapsed() >= WAIT_MIN => continue,
                 Ok(FeedEnd::Pause) => WAIT_MIN,
                 Err(Interrupted::Fatal(crash)) => return Err(crash),
@@ -206,31 +207,33 @@ impl ChangesReader {
         };
         let mut parser = FeedParser::new(framing);
         let mut any_byte = false;
-        while let Some(piece) = body.next().await {
-            let piece: Bytes = piece.map_err(|failed| interrupted(&failed, any_byte))?;
+        loop {
+            let piece = body.chunk().await;
+            let piece = piece.map_err(|failed| interrupted(&failed, any_byte))?;
+            let Some(piece) = piece else {
+                break;
+            };
             any_byte = true;
             parser.push(&piece);
-            while let Some(text) = parser.next_text().map_err(wrong)? {
-                let line = offload(text.len(), move || line(&text))
-                    .await
-                    .map_err(wrong)?;
+            while let Some(text) = parser.next_text()? {
+                let line = offload(text.len(), move || line(&text)).await?;
                 if !self.take(line, queue).await {
                     return Ok(FeedEnd::Unwanted);
                 }
             }
         }
         match (parser.finish(), framing) {
-            (Ok(_), Framing::Normal) => Ok(FeedEnd::Complete),
-            (Ok(_), Framing::Continuous) => Ok(FeedEnd::Pause),
+            (Ok(()), Framing::Normal) => Ok(FeedEnd::Complete),
+            (Ok(()), Framing::Continuous) => Ok(FeedEnd::Pause),
             (Err(FeedError::Truncated), _) => Err(interrupted(
                 &BodyFailed::Broken("it ended in the middle".to_owned()),
                 any_byte,
             )),
-            (Err(error), _) => Err(wrong(error)),
+            (Err(error), _) => Err(error.into()),
         }
     }
 
-    /// Returns `false` when nobody takes changes any more.
+    /// Returns `false` when the manager is gone.
     async fn take(&mut self, line: Line, queue: &Producer<Change>) -> bool {
         let row = match line {
             Line::LastSeq(seq) if seq == self.since || !self.query.continuous => return true,
@@ -284,8 +287,4 @@ fn interrupted(failed: &BodyFailed, any_byte: bool) -> Interrupted {
         BodyFailed::Broken(why) if any_byte => Interrupted::Closed(why.clone()),
         failed => Interrupted::Failure(Answered::none(failed.to_string())),
     }
-}
-
-fn wrong(error: FeedError) -> Interrupted {
-    Interrupted::Failure(Answered::none(error.to_string()))
 }

@@ -1,17 +1,15 @@
 //! Bodies: of requests, whole or streamed, and of streamed answers.
 
 use std::fmt;
+use std::future::ready;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
-use futures_util::{Stream, StreamExt};
+use futures_util::{Stream, StreamExt, TryStreamExt};
 use reqwest::Response;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, timeout_at};
-
-use crate::multipart::parser::MultipartError;
-use crate::multipart::reader::{Chunks, collect};
 
 /// The body of a request.
 #[derive(Default)]
@@ -23,8 +21,8 @@ pub(crate) enum RequestBody {
     Bytes(Bytes),
     /// As it comes. It can be sent once only, so such a request is never tried again.
     Stream {
-        /// How many bytes come, for `Content-Length`. `None` sends it in chunks.
-        length: Option<u64>,
+        /// How many bytes come, for `Content-Length`.
+        length: u64,
         /// The bytes. An error breaks the request off.
         stream: BoxStream<'static, Result<Bytes, BodyFailed>>,
     },
@@ -33,7 +31,7 @@ pub(crate) enum RequestBody {
 impl RequestBody {
     /// Makes a body of a stream.
     pub(crate) fn stream(
-        length: Option<u64>,
+        length: u64,
         stream: impl Stream<Item = Result<Bytes, BodyFailed>> + Send + 'static,
     ) -> Self {
         let stream = stream.boxed();
@@ -41,7 +39,7 @@ impl RequestBody {
     }
 }
 
-/// Why a body ended early. Worth a retry, by the rules of who reads it.
+/// Why a body ended early. The reader decides whether to try again.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum BodyFailed {
     /// Nothing came for as long as a connection may be silent.
@@ -53,9 +51,52 @@ pub(crate) enum BodyFailed {
     /// It is longer than its reader takes, in bytes.
     #[error("it is longer than {0} bytes")]
     TooLong(usize),
-    /// It is not in parts as it says it is.
-    #[error("{0}")]
-    Multipart(#[from] MultipartError),
+}
+
+/// Bytes that arrive in pieces.
+#[allow(
+    async_fn_in_trait,
+    reason = "everything that reads lives on one thread"
+)]
+pub(crate) trait Chunks {
+    /// Waits for the next piece, which is never empty; `None` at the end.
+    ///
+    /// # Errors
+    /// The stream broke, or is not what it says it is.
+    async fn chunk(&mut self) -> Result<Option<Bytes>, BodyFailed>;
+}
+
+impl<C: Chunks> Chunks for &mut C {
+    async fn chunk(&mut self) -> Result<Option<Bytes>, BodyFailed> {
+        C::chunk(self).await
+    }
+}
+
+/// Collects a stream, for which memory for `expected` bytes is set aside.
+///
+/// # Errors
+/// The stream broke; `None` when it has more than `max` bytes, of which nothing is kept.
+pub(crate) async fn collect(
+    chunks: &mut impl Chunks,
+    expected: usize,
+    max: usize,
+) -> Result<Option<Bytes>, BodyFailed> {
+    let Some(first) = chunks.chunk().await? else {
+        return Ok(Some(Bytes::new()));
+    };
+    let Some(second) = chunks.chunk().await? else {
+        return Ok((first.len() <= max).then_some(first));
+    };
+    let mut collected = Vec::with_capacity(expected.max(first.len() + second.len()));
+    collected.extend_from_slice(&first);
+    collected.extend_from_slice(&second);
+    while collected.len() <= max {
+        match chunks.chunk().await? {
+            Some(chunk) => collected.extend_from_slice(&chunk),
+            None => return Ok(Some(collected.into())),
+        }
+    }
+    Ok(None)
 }
 
 /// The body of a streamed answer. It holds one of the endpoint's connections until it has ended or is
@@ -63,52 +104,28 @@ pub(crate) enum BodyFailed {
 pub(crate) struct BodyStream {
     /// Until it has ended.
     body: Option<BoxStream<'static, reqwest::Result<Bytes>>>,
-    limits: Limits,
-    permit: Option<OwnedSemaphorePermit>,
-}
-
-/// How long a body may take.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
     /// How long nothing may come.
-    pub(super) silence: Duration,
+    silence: Duration,
     /// When all must have come.
-    pub(super) deadline: Option<Instant>,
+    deadline: Option<Instant>,
+    permit: Option<OwnedSemaphorePermit>,
 }
 
 impl BodyStream {
     pub(super) fn of_response(
         response: Response,
-        limits: Limits,
+        silence: Duration,
+        deadline: Option<Instant>,
         permit: OwnedSemaphorePermit,
     ) -> Self {
+        let pieces = response.bytes_stream();
+        let pieces = pieces.try_filter(|piece| ready(!piece.is_empty()));
         Self {
-            body: Some(response.bytes_stream().boxed()),
-            limits,
+            body: Some(pieces.boxed()),
+            silence,
+            deadline,
             permit: Some(permit),
         }
-    }
-
-    /// Waits for the next piece; `None` at the end. Only time that is spent here counts as silence.
-    pub(crate) async fn next(&mut self) -> Option<Result<Bytes, BodyFailed>> {
-        let Limits { silence, deadline } = self.limits;
-        let silent = Instant::now() + silence;
-        let until = deadline.map_or(silent, |deadline| deadline.min(silent));
-        let item = match timeout_at(until, self.body.as_mut()?.next()).await {
-            Ok(item) => item.map(|item| {
-                item.map_err(|error| BodyFailed::Broken(super::errors::describe(&error)))
-            }),
-            Err(_) if deadline.is_some_and(|deadline| deadline <= Instant::now()) => {
-                let text = "the request took longer than `request_timeout`";
-                Some(Err(BodyFailed::Broken(text.into())))
-            }
-            Err(_) => Some(Err(BodyFailed::Silent(silence))),
-        };
-        if !matches!(item, Some(Ok(_))) {
-            self.body = None;
-            self.permit = None;
-        }
-        item
     }
 
     /// Reads it whole, `bytes_max` bytes at most; it is expected to have `length` bytes.
@@ -130,15 +147,27 @@ impl BodyStream {
 }
 
 impl Chunks for BodyStream {
-    type Error = BodyFailed;
-
+    /// Only time that is spent here counts as silence.
     async fn chunk(&mut self) -> Result<Option<Bytes>, BodyFailed> {
-        loop {
-            match self.next().await.transpose()? {
-                Some(piece) if piece.is_empty() => {}
-                piece => return Ok(piece),
+        let Some(body) = &mut self.body else {
+            return Ok(None);
+        };
+        let silent = Instant::now() + self.silence;
+        let deadline = self.deadline;
+        let until = deadline.map_or(silent, |deadline| deadline.min(silent));
+        let piece = match timeout_at(until, body.try_next()).await {
+            Ok(piece) => piece.map_err(|error| BodyFailed::Broken(super::errors::describe(&error))),
+            Err(_) if deadline.is_some_and(|deadline| deadline <= Instant::now()) => {
+                let text = "the request took longer than `request_timeout`";
+                Err(BodyFailed::Broken(text.into()))
             }
+            Err(_) => Err(BodyFailed::Silent(self.silence)),
+        };
+        if !matches!(piece, Ok(Some(_))) {
+            self.body = None;
+            self.permit = None;
         }
+        piece
     }
 }
 

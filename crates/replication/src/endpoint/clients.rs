@@ -53,8 +53,8 @@ pub(super) struct Clients {
     pub(super) config: HttpConfig,
     pub(super) guard: Guard,
     pub(super) connect_to: Arc<ConnectTo>,
-    /// Certificates are to be verified by the system's authorities, and it has none.
-    pub(super) knows_nobody: bool,
+    /// Certificates are to be verified by the system's authorities, and the system has none.
+    pub(super) has_no_authorities: bool,
     trusted: Option<Vec<Certificate>>,
     identity: Option<Identity>,
     pools: FxHashMap<Route, Client>,
@@ -74,19 +74,19 @@ impl Clients {
         let mut clients = Self {
             guard: Guard::new(&config, listening)?,
             connect_to: Arc::new(connect_to),
-            knows_nobody: false,
+            has_no_authorities: false,
             trusted,
             identity: read_identity(&config)?,
             config,
             pools: FxHashMap::default(),
             read: Instant::now(),
         };
-        // So that what cannot be used is known at once.
+        // Reports a certificate that cannot be used at once.
         let mut built = clients.get(&Route::default());
         let by_system = clients.config.verify_ssl_certificates && clients.trusted.is_none();
         if by_system && built.is_err() {
             // A machine without authorities can still speak to servers without TLS.
-            clients.knows_nobody = true;
+            clients.has_no_authorities = true;
             clients.trusted = Some(Vec::new());
             built = clients.get(&Route::default());
         }
@@ -102,7 +102,7 @@ impl Clients {
             return Ok(client.clone());
         }
         if self.pools.len() >= POOLS_MAX {
-            // Who has one keeps it; the others are made again when they are asked for.
+            // Endpoints keep those that they use; the others are built again on demand.
             self.pools.clear();
         }
         let client = self.build(route);
@@ -111,7 +111,7 @@ impl Clients {
         Ok(client)
     }
 
-    /// Whether files should be read again by now. Says so once.
+    /// Returns whether it is time to read files again: `true` once each time.
     pub(super) fn is_due(&mut self, now: Instant) -> bool {
         let config = &self.config;
         let reads_files = config.verify_ssl_certificates || config.cert_file.is_some();
@@ -153,11 +153,11 @@ impl Clients {
     }
 }
 
-/// Says once which implementation of cryptography TLS uses.
+/// Sets the cryptography of TLS once.
 fn install_provider() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        // An error says that somebody else has chosen one, which is as good.
+        // An error means that one was set elsewhere, which is as good.
         let _ = rustls::crypto::ring::default_provider().install_default();
     });
 }
@@ -218,6 +218,3 @@ fn read_identity(config: &HttpConfig) -> Result<Option<Identity>, HttpConfigErro
     })?;
     Ok(Some(identity))
 }
-
-/// Shared by all endpoints.
-pub(super) type SharedClients = Arc<std::sync::Mutex<Clients>>;

@@ -23,9 +23,9 @@ impl HttpSettings {
     /// Returns the settings of a target.
     pub fn of_target(options: &Options, health_threshold: Duration) -> Self {
         Self {
-            connection_timeout: options.connection_timeout,
-            retries: options.retries_per_request,
-            http_connections: options.http_connections.max(1),
+            connection_timeout: options.tuning.connection_timeout,
+            retries: options.tuning.retries_per_request,
+            http_connections: options.tuning.http_connections.max(1),
             health_threshold,
         }
     }
@@ -59,7 +59,7 @@ pub struct HttpConfig {
     pub key_file: Option<PathBuf>,
     /// The key's password. None is supported: a key with one is refused with an error that says what to do.
     pub password: Option<String>,
-    /// How long a connection is kept that nobody uses.
+    /// How long an idle connection is kept.
     pub connection_close_interval: Duration,
     /// Where to connect to in place of what a URL says: `pattern:port:target:target_port[,..]`. Not with a
     /// proxy.
@@ -73,9 +73,9 @@ pub struct HttpConfig {
     pub redirects_to: String,
     /// Whether endpoints with credentials ask for a session before they send them with each request.
     pub sessions: bool,
-    /// When a session is renewed whose server does not say how long it lasts.
+    /// When a session without a `Max-Age` is renewed.
     pub session_refresh_interval: Duration,
-    /// How old a session is at least before a refused request renews it.
+    /// The age from which a refused request renews a session.
     pub session_min_update_interval: Duration,
 }
 

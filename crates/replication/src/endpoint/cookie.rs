@@ -21,10 +21,8 @@ pub(super) struct SessionCookie {
 impl SessionCookie {
     /// Returns the session cookie that an answer sets.
     pub(super) fn of(headers: &HeaderMap) -> Option<Self> {
-        let cookies = headers.get_all(SET_COOKIE).iter();
-        cookies
-            .filter_map(|header| Self::parse(header.to_str().ok()?))
-            .next()
+        let mut cookies = headers.get_all(SET_COOKIE).iter();
+        cookies.find_map(|header| Self::parse(header.to_str().ok()?))
     }
 
     fn parse(header: &str) -> Option<Self> {

@@ -1,4 +1,4 @@
-//! What servers say, as errors show it: the beginning, without secrets.
+//! Texts of servers as errors show them: the beginning, without secrets.
 
 use percent_encoding::percent_decode_str;
 
@@ -7,7 +7,7 @@ use super::super::spec::{EndpointSpec, ProxySpec};
 /// The most bytes of a body or a URL that an error shows.
 pub(super) const BODY_SHOWN: usize = 1024;
 
-/// A shorter text is no secret, and hiding it would hide everything.
+/// Shorter texts are not masked: they occur everywhere.
 const SECRET_MIN: usize = 4;
 
 /// What stands for a secret.
@@ -28,7 +28,7 @@ pub(crate) fn shown(text: &[u8]) -> String {
     shown
 }
 
-/// A shorter part of a header is no secret by itself.
+/// Shorter parts of a header are not masked by themselves.
 const PART_MIN: usize = 8;
 
 /// Returns a text as it stands in URLs, in forms and in JSON.
@@ -39,7 +39,7 @@ fn forms(text: &str) -> [String; 3] {
     [super::encode(text), form, json]
 }
 
-/// What an endpoint sends and nobody may read: servers and proxies repeat it in their errors.
+/// The secrets that an endpoint sends: servers and proxies may repeat them in their errors.
 pub(super) struct Secrets(Vec<String>);
 
 impl Secrets {

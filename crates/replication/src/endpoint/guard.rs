@@ -95,7 +95,7 @@ impl Guard {
         };
         if let Some(proxy) = proxy {
             let at = known(proxy);
-            // Who looks it up is this program, whatever the proxy does.
+            // This program looks up the proxy itself.
             self.ports(proxy, None, true)?;
             if let Some(Host::Domain(name)) = host(proxy) {
                 let is_same = url.host_str() == Some(&*name);

@@ -8,7 +8,7 @@ use reqwest::header::{ACCEPT, HeaderMap, HeaderName, HeaderValue, USER_AGENT};
 use tokio::time::Instant;
 use url::Url;
 
-use super::clients::{Clients, Override, Route, SharedClients};
+use super::clients::{Clients, Override, Route};
 use super::config::{HttpConfig, HttpConfigError, HttpSettings};
 use super::limiter::Limiter;
 use super::{Cause, Endpoint, RequestFailed};
@@ -29,7 +29,7 @@ const AGENT: &str = concat!(
 pub struct Http(Arc<Shared>);
 
 struct Shared {
-    clients: SharedClients,
+    clients: Mutex<Clients>,
     limiter: Mutex<Limiter>,
     listening: Listening,
     started: Instant,
@@ -37,7 +37,7 @@ struct Shared {
     logger: slog::Logger,
 }
 
-/// A lock that nobody panics under; if somebody did, what it guards is still whole.
+/// Locks a mutex. A panic under the lock would leave its data whole.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -51,7 +51,7 @@ impl Http {
         Self::beside(Listening::default(), config, logger)
     }
 
-    /// Makes one in a program that listens itself: its replications do not connect to what is noted there.
+    /// Makes one for a program that listens itself: replications do not connect to the addresses in `listening`.
     ///
     /// # Errors
     /// As [`Http::new`].
@@ -62,7 +62,7 @@ impl Http {
     ) -> Result<Self, HttpConfigError> {
         let clients = read_clients(config, listening.clone(), logger)?;
         Ok(Self(Arc::new(Shared {
-            clients: Arc::new(Mutex::new(clients)),
+            clients: Mutex::new(clients),
             limiter: Mutex::default(),
             listening,
             started: Instant::now(),
@@ -137,7 +137,7 @@ impl Http {
                 // Without a port in the URL, the target's is connected to.
                 let _ = url.set_port(None);
             } else {
-                // Nobody asks for the addresses of an address, and no name is asked for in TLS.
+                // An address is not looked up, and TLS sends no name for it.
                 let bracketed = target
                     .host
                     .contains(':')
@@ -151,7 +151,7 @@ impl Http {
         }
         let guard = clients.guard.clone();
         match &route.target_override {
-            // The port of the target is known to whoever looks it up.
+            // The resolver knows the port of the target.
             Some(_) => drop(guard.ports(&asked, None, true)?),
             None => {
                 let through = proxy.and_then(ProxySpec::parsed);
@@ -165,16 +165,16 @@ impl Http {
 
     /// Reads certificates on a thread that may wait. What cannot be read now leaves everything as it is.
     fn read_certificates_again(&self, config: HttpConfig) {
-        let (clients, logger) = (self.0.clients.clone(), self.0.logger.clone());
+        let http = self.clone();
         let listening = self.0.listening.clone();
         let reading = blocking::run("certificates", move || Clients::new(config, listening));
         // Ends with the reading of files.
         tokio::spawn(async move {
             let read = reading.await.map_err(|error| error.to_string());
             match read.and_then(|read| read.map_err(|error| error.to_string())) {
-                Ok(again) => *lock(&clients) = again,
+                Ok(again) => *lock(&http.0.clients) = again,
                 Err(error) => {
-                    slog::error!(logger, "certificates were not read again"; "error" => error);
+                    slog::error!(http.0.logger, "certificates were not read again"; "error" => error);
                 }
             }
         });
@@ -200,7 +200,7 @@ fn read_clients(
     logger: &slog::Logger,
 ) -> Result<Clients, HttpConfigError> {
     let clients = Clients::new(config, listening)?;
-    if clients.knows_nobody {
+    if clients.has_no_authorities {
         slog::warn!(logger, "this machine knows no authority of certificates: https is refused";
             "remedy" => "install ca-certificates, or name a file in [replicator] ssl_trusted_certificates_file");
     }
@@ -234,17 +234,23 @@ const OF_CONNECTIONS: [&str; 9] = [
 ];
 
 /// Returns the headers of every request: our own, and over them the user's, which are marked as sensitive.
-pub(super) fn headers(spec: &EndpointSpec) -> Result<HeaderMap, String> {
+pub(super) fn headers(spec: &EndpointSpec) -> HeaderMap {
     let mut headers = own_headers();
     for (name, value) in &spec.headers {
-        let shown = format!("header `{name}`");
-        let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| format!("{shown}: name"))?;
-        if OF_CONNECTIONS.contains(&name.as_str()) {
-            continue;
+        // Both were checked when the replication was parsed.
+        if let Ok(name) = HeaderName::from_bytes(name.as_bytes())
+            && let Some(value) = sensitive(value)
+            && !OF_CONNECTIONS.contains(&name.as_str())
+        {
+            headers.insert(name, value);
         }
-        let mut value = HeaderValue::from_str(value).map_err(|_| format!("{shown}: value"))?;
-        value.set_sensitive(true);
-        headers.insert(name, value);
     }
-    Ok(headers)
+    headers
+}
+
+/// Returns a header's value that no debug output shows; `None` if it has bytes that no header has.
+pub(super) fn sensitive(value: &str) -> Option<HeaderValue> {
+    let mut value = HeaderValue::from_str(value).ok()?;
+    value.set_sensitive(true);
+    Some(value)
 }

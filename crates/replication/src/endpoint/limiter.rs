@@ -17,7 +17,7 @@ const BASE: u64 = 20;
 const INCREASE: u64 = 12;
 /// The longest there is, in milliseconds. A request that would have to wait for it fails.
 pub(super) const INTERVAL_MAX: u64 = 25_000;
-/// Answers so soon after one that was taken note of are not: they belong together.
+/// Answers that come sooner after one that counted do not count: they belong together.
 const IGNORED_WITHIN: u64 = 80;
 /// After this long without news, time itself shortens the interval ..
 const DECAY_AFTER: u64 = 1_000;
@@ -54,14 +54,14 @@ impl Limiter {
         (wait < INTERVAL_MAX).then(|| Duration::from_millis(wait))
     }
 
-    /// Takes note of a 429. Returns the interval from now on, in milliseconds.
-    pub(super) fn failure(&mut self, url: &Arc<str>, method: &Method, now: u64) -> u64 {
+    /// Takes note of a 429.
+    pub(super) fn failure(&mut self, url: &Arc<str>, method: &Method, now: u64) {
         self.clean(now);
         let key = (url.clone(), method.clone());
         let interval = self.intervals.entry(key).or_default();
         let is_new = interval.milliseconds == 0;
         if !is_new && now.saturating_sub(interval.updated) < IGNORED_WITHIN {
-            return interval.milliseconds;
+            return;
         }
         // Rounded to the nearest: fives never occur.
         let longer = (interval.milliseconds.max(BASE) * INCREASE + 5) / 10;
@@ -69,19 +69,18 @@ impl Limiter {
             milliseconds: longer.min(INTERVAL_MAX),
             updated: now,
         };
-        interval.milliseconds
     }
 
-    /// Takes note of another answer. Returns the interval from now on, in milliseconds; 0 for none.
-    pub(super) fn success(&mut self, url: &Arc<str>, method: &Method, now: u64) -> u64 {
+    /// Takes note of another answer.
+    pub(super) fn success(&mut self, url: &Arc<str>, method: &Method, now: u64) {
         self.clean(now);
         let key = (url.clone(), method.clone());
         let Some(interval) = self.intervals.get_mut(&key) else {
-            return 0;
+            return;
         };
         let elapsed = now.saturating_sub(interval.updated);
         if elapsed < IGNORED_WITHIN {
-            return interval.milliseconds;
+            return;
         }
         let mut milliseconds = interval.milliseconds;
         if elapsed > DECAY_AFTER {
@@ -96,13 +95,12 @@ impl Limiter {
         milliseconds = milliseconds.saturating_sub(less);
         if milliseconds == 0 {
             self.intervals.remove(&key);
-            return 0;
+            return;
         }
         *interval = Interval {
             milliseconds: milliseconds.max(BASE),
             updated: now,
         };
-        interval.milliseconds
     }
 
     /// Drops what a timer would have dropped by now.
@@ -134,12 +132,20 @@ mod tests {
             }
         }
 
+        /// In milliseconds; 0 for none.
+        fn interval(&self) -> u64 {
+            let interval = self.limiter.intervals.values().next();
+            interval.map_or(0, |interval| interval.milliseconds)
+        }
+
         fn failure(&mut self, now: u64) -> u64 {
-            self.limiter.failure(&self.url, &Method::GET, now)
+            self.limiter.failure(&self.url, &Method::GET, now);
+            self.interval()
         }
 
         fn success(&mut self, now: u64) -> u64 {
-            self.limiter.success(&self.url, &Method::GET, now)
+            self.limiter.success(&self.url, &Method::GET, now);
+            self.interval()
         }
 
         fn wait(&mut self, now: u64) -> Option<Duration> {

@@ -17,7 +17,7 @@ use super::{Cause, Endpoint};
 impl Endpoint {
     /// Returns what a request is to carry; asks for a session first, if it is time.
     pub(super) async fn credentials(&self) -> Result<Credentials, TryFailed> {
-        // Whoever comes while somebody else asks waits for what that brings.
+        // Requests that come while another one logs in wait for its session.
         let mut session = self.0.session.lock().await;
         loop {
             let now = Instant::now().into_std();
@@ -28,12 +28,11 @@ impl Endpoint {
             let mut login = self.login(with_basic);
             let exchange = self.exchange(&mut login, &Credentials::Nothing).await;
             let (response, _) = exchange.map_err(|failed| match failed {
-                // Which says more.
-                TryFailed::Retry(Cause::UnknownHost) => TryFailed::Retry(Cause::UnknownHost),
+                // An unknown host is the better reason.
+                TryFailed::Again | TryFailed::Retry(Cause::UnknownHost) => failed,
                 TryFailed::Retry(cause) | TryFailed::Final(cause) => {
                     TryFailed::Retry(Cause::Session(format!("session_request_failed: {cause}")))
                 }
-                TryFailed::Again => TryFailed::Again,
             })?;
             if response.status().is_redirection() {
                 self.stays(&login.url, &response)?;

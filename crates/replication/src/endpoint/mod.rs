@@ -43,7 +43,7 @@ use serde_json::value::RawValue;
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 use url::Url;
 
-pub(crate) use self::body::{BodyFailed, BodyStream, RequestBody};
+pub(crate) use self::body::{BodyFailed, BodyStream, Chunks, RequestBody, collect};
 pub use self::config::{HttpConfig, HttpConfigError, HttpSettings};
 pub(crate) use self::excerpt::shown;
 pub use self::http::Http;
@@ -57,10 +57,11 @@ pub(crate) use reqwest::StatusCode;
 pub(crate) use reqwest::header::{HeaderMap, HeaderValue};
 
 use self::excerpt::Secrets;
-use self::http::headers;
+use self::http::{headers, sensitive};
 use self::location::Base;
 use self::session::Session;
 use super::spec::{BasicAuth, EndpointSpec, ProxySpec};
+use crate::counters::Counter;
 use crate::endpoint::rules::parse_origin;
 
 /// One database of one job. A clone is cheap, and shares everything.
@@ -95,18 +96,11 @@ impl Endpoint {
         settings: HttpSettings,
         config: &HttpConfig,
     ) -> Result<Self, RequestFailed> {
-        let invalid = |problem: &str| {
-            let cause = Cause::Invalid(problem.to_owned());
+        let base_url = Url::parse(&spec.url).map_err(|_| {
+            let cause = Cause::Invalid("its URL is none".to_owned());
             RequestFailed::new(&Method::GET, &spec.shown(), cause)
-        };
-        let headers = headers(spec).map_err(|problem| invalid(&problem))?;
-        let base_url = Url::parse(&spec.url).map_err(|_| invalid("its URL is none"))?;
-        let basic = spec.auth.as_ref().map(|auth| {
-            let mut value = HeaderValue::from_str(&auth.header_value())?;
-            value.set_sensitive(true);
-            Ok::<_, reqwest::header::InvalidHeaderValue>(value)
-        });
-        let basic = basic.transpose().map_err(|_| invalid("its credentials"))?;
+        })?;
+        let basic = spec.auth.as_ref();
         let session = Session::new(
             config.sessions && spec.auth.is_some(),
             config.session_refresh_interval,
@@ -114,9 +108,7 @@ impl Endpoint {
         );
         let redirects_to = config.redirects_to.split(',').filter_map(parse_origin);
         let redirects_to = redirects_to.collect();
-        let connections = usize::try_from(settings.http_connections)
-            .unwrap_or(1)
-            .max(1);
+        let connections = settings.http_connections.max(1) as usize;
         Ok(Self(Arc::new(Inner {
             http,
             request_timeout: config.request_timeout,
@@ -125,9 +117,9 @@ impl Endpoint {
             base: Base::new(&spec.url),
             base_url,
             redirects_to,
-            headers,
+            headers: headers(spec),
             auth: spec.auth.clone(),
-            basic,
+            basic: basic.and_then(|auth| sensitive(&auth.header_value())),
             secrets: Secrets::of(spec),
             proxy: spec.proxy.clone(),
             connections: Arc::new(Semaphore::new(connections)),
@@ -147,7 +139,7 @@ impl Endpoint {
         let Inner { url, key, .. } = &*self.0;
         match url == key {
             true => url.to_string(),
-            // Keyed anew in each process, so that nobody can try out which values make it.
+            // The key is random in each process: the values cannot be guessed from the hash.
             false => {
                 static KEYS: OnceLock<RandomState> = OnceLock::new();
                 let hash = KEYS.get_or_init(RandomState::new).hash_one(key);
@@ -173,9 +165,9 @@ impl Endpoint {
         permit.expect("RP-1: the connections of an endpoint are never closed")
     }
 
-    /// Returns what all endpoints share.
-    pub(crate) fn http(&self) -> &Http {
-        &self.0.http
+    /// Counts what this endpoint did among what all replications did.
+    pub(crate) fn count(&self, counter: Counter) {
+        self.0.http.counters().count(counter);
     }
 }
 
@@ -218,7 +210,10 @@ pub(crate) struct ErrorBody {
     pub(crate) reason: String,
 }
 
-fn text_or_json<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+/// Reads a text without its quotes, anything else as JSON.
+pub(crate) fn text_or_json<'de, D: serde::Deserializer<'de>>(
+    deserializer: D,
+) -> Result<String, D::Error> {
     let raw: Box<RawValue> = serde::Deserialize::deserialize(deserializer)?;
     Ok(text_of(&raw))
 }

@@ -1,7 +1,7 @@
-//! Whether a refusal is about what was asked for, or about who asked.
+//! Whether a refusal is about the request or about the user.
 //!
-//! SUMMARY   [`Endpoint::is_let_in`] asks the server, after an answer 401 or 403 to a write, whether it still knows the
-//!           user and lets him read the database.
+//! SUMMARY   After an answer 401 or 403 to a write, [`Endpoint::is_let_in`] asks the server whether it still knows the
+//!           user and lets them read the database.
 //! PROMISES  A session that turns out to be over is renewed with the next request.
 //! DIFFERS   CouchDB's replicator takes every 401 and 403 to a write for a refusal of the document.
 
@@ -16,11 +16,11 @@ use super::{Endpoint, Reply, Request, RequestFailed, StatusCode};
 const REPLY_BYTES_MAX: usize = 1 << 20;
 
 impl Endpoint {
-    /// Returns whether the server, having refused something with 401 or 403, lets this user in otherwise. If so, it was
-    /// about what was asked for.
+    /// Returns whether the server, which has refused a request with 401 or 403, lets this user in otherwise. If so, the
+    /// refusal was about the request.
     ///
     /// # Errors
-    /// It does not say.
+    /// The server does not answer.
     pub(crate) async fn is_let_in(&self, refused: &Reply) -> Result<bool, RequestFailed> {
         let epoch = refused.asked.epoch;
         let is_known = match epoch {

@@ -119,7 +119,7 @@ impl Request {
     }
 
     /// Lets it take as long as it likes, as long as something comes: for the changes feed. It is not to be
-    /// compressed: who compresses a feed on its way keeps back what came last.
+    /// compressed: a proxy that compresses a feed holds its last rows back.
     #[must_use]
     pub(crate) fn endless(mut self) -> Self {
         self.endless = true;
@@ -173,7 +173,7 @@ impl Reply {
     /// Reads the body as JSON.
     ///
     /// # Errors
-    /// It is none, or not of that shape.
+    /// It is not JSON, or not of that shape.
     pub fn json<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
         serde_json::from_slice(&self.body)
     }
@@ -298,7 +298,7 @@ pub enum Cause {
     /// The configuration keeps replications from connecting there. Not worth a retry.
     #[error("{0}")]
     Denied(#[from] EndpointDenied),
-    /// No session, or an answer that is none.
+    /// The request for a session failed.
     #[error("replication_auth_error: {0}")]
     Session(String),
     /// No session, for the server does not take the credentials. Not worth a retry.

@@ -23,7 +23,7 @@ static LOOKUPS: Semaphore = Semaphore::const_new(LOOKUPS_MAX);
 pub(super) async fn look_up(host: String, port: u16) -> io::Result<Vec<SocketAddr>> {
     let turn = LOOKUPS.acquire().await.map_err(io::Error::other)?;
     let found = blocking::run("names", move || {
-        // Held to the end of the work, also when nobody waits for it any more.
+        // Held to the end of the work, also when its caller is gone.
         let _turn = turn;
         (host, port).to_socket_addrs().map(Vec::from_iter)
     });

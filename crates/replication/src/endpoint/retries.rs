@@ -59,7 +59,7 @@ impl Retries {
         }
     }
 
-    /// Returns how long to wait before the next try; `None` if there is none.
+    /// Returns how long to wait before the next try; `None` if no try is left.
     pub fn next(&mut self, now: Instant) -> Option<Duration> {
         let failing_since = *self.failing_since.get_or_insert(now);
         if self.left == 0 || now - failing_since > self.limit {

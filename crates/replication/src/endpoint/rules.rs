@@ -70,7 +70,7 @@ impl EndpointRules {
     /// Reads the two lists, with commas between entries. An empty `allowed` allows nothing.
     ///
     /// # Errors
-    /// The first entry that is none.
+    /// The first malformed entry.
     pub fn parse(allowed: &str, denied: &str) -> Result<Self, String> {
         Ok(Self {
             allowed: entries(allowed)?,
@@ -78,7 +78,7 @@ impl EndpointRules {
         })
     }
 
-    /// Whether a rule is about this port, so that it matters where a connection goes.
+    /// Whether a rule names this port.
     pub(crate) fn names_port(&self, port: u16) -> bool {
         let mut all = self.allowed.iter().chain(&self.denied);
         all.any(|entry| entry.port == Some(port))

@@ -7,14 +7,15 @@
 use std::time::Duration;
 
 use bytes::BytesMut;
-use reqwest::header::{AUTHORIZATION, CONTENT_LENGTH, COOKIE, HOST, HeaderMap, HeaderValue};
+use reqwest::header::{AUTHORIZATION, CONTENT_LENGTH, COOKIE, HOST, HeaderMap};
 use reqwest::{Method, Response, StatusCode};
 use tokio::time::{Instant, sleep};
 use url::Url;
 
-use super::body::{BodyFailed, BodyStream, Limits};
+use super::body::{BodyFailed, BodyStream};
 use super::errors::classify;
 use super::excerpt::shown;
+use super::http::sensitive;
 use super::location::{leads, redirected};
 use super::sending::Sending;
 use super::session::Credentials;
@@ -70,7 +71,7 @@ impl Endpoint {
         loop {
             let (cause, wait) = match self.try_whole(&mut sending, bytes_max).await {
                 Ok(reply) => {
-                    self.http().counters().count(Counter::ResponsesSuccess);
+                    self.count(Counter::ResponsesSuccess);
                     return Ok(reply);
                 }
                 Err(TryFailed::Again) => continue,
@@ -80,7 +81,7 @@ impl Endpoint {
             match wait {
                 Some(wait) if !sending.spent => sleep(wait).await,
                 _ => {
-                    self.http().counters().count(Counter::ResponsesFailure);
+                    self.count(Counter::ResponsesFailure);
                     return Err(RequestFailed::new(&method, &sending.shown, cause));
                 }
             }
@@ -99,16 +100,12 @@ impl Endpoint {
         loop {
             match self.try_once(&mut sending).await {
                 Ok(reply) => {
-                    self.http()
-                        .counters()
-                        .count(Counter::StreamResponsesSuccess);
+                    self.count(Counter::StreamResponsesSuccess);
                     return Ok(reply);
                 }
                 Err(TryFailed::Again) => {}
                 Err(TryFailed::Retry(cause) | TryFailed::Final(cause)) => {
-                    self.http()
-                        .counters()
-                        .count(Counter::StreamResponsesFailure);
+                    self.count(Counter::StreamResponsesFailure);
                     return Err(RequestFailed::new(&method, &sending.shown, cause));
                 }
             }
@@ -168,8 +165,8 @@ impl Endpoint {
                 self.stays(&sending.url, &response)?;
             }
             StatusCode::TOO_MANY_REQUESTS => {
-                self.http()
-                    .limiter(|limiter, now| limiter.failure(&self.0.key, &sending.method, now));
+                let http = &self.0.http;
+                http.limiter(|limiter, now| limiter.failure(&self.0.key, &sending.method, now));
                 let said = self.drain_shown(response).await;
                 if sending.spent {
                     return Err(TryFailed::Final(Cause::Status { status, said }));
@@ -182,8 +179,8 @@ impl Endpoint {
             }
             _ => {}
         }
-        self.http()
-            .limiter(|limiter, now| limiter.success(&self.0.key, &sending.method, now));
+        let http = &self.0.http;
+        http.limiter(|limiter, now| limiter.success(&self.0.key, &sending.method, now));
         let now = Instant::now().into_std();
         // A cookie, or a refusal, of another origin says nothing about the session.
         let again = sending.trusted
@@ -212,22 +209,18 @@ impl Endpoint {
             url: sending.shown.clone(),
             epoch,
         };
-        let limits = Limits {
-            silence: self.0.settings.connection_timeout,
-            deadline,
-        };
+        let silence = self.0.settings.connection_timeout;
         Ok(StreamedReply {
             asked,
             status,
             headers: std::mem::take(response.headers_mut()),
-            body: BodyStream::of_response(response, limits, permit),
+            body: BodyStream::of_response(response, silence, deadline, permit),
         })
     }
 
     async fn wait_for_rate_limit(&self, method: &Method) -> Result<(), TryFailed> {
-        let wait = self
-            .http()
-            .limiter(|limiter, now| limiter.wait(&self.0.key, method, now));
+        let http = &self.0.http;
+        let wait = http.limiter(|limiter, now| limiter.wait(&self.0.key, method, now));
         let wait = wait.ok_or(TryFailed::Final(Cause::MaxBackoff))?;
         if !wait.is_zero() {
             sleep(wait).await;
@@ -255,11 +248,9 @@ impl Endpoint {
         sending: &mut Sending,
         credentials: &Credentials,
     ) -> Result<(Response, Option<Instant>), TryFailed> {
-        self.http().counters().count(Counter::Requests);
-        let route = self
-            .http()
-            .route(&sending.url, self.0.proxy.as_ref())
-            .map_err(TryFailed::Final)?;
+        self.count(Counter::Requests);
+        let route = self.0.http.route(&sending.url, self.0.proxy.as_ref());
+        let route = route.map_err(TryFailed::Final)?;
         let mut headers = sending.headers.clone();
         if let Some(host) = route.host {
             headers.insert(HOST, host);
@@ -312,9 +303,8 @@ impl Endpoint {
             Credentials::Nothing => {}
             Credentials::Cookie(cookie, _) => {
                 let problem = "the session cookie has bytes that no header has";
-                let invalid = |_| TryFailed::Final(Cause::Session(problem.into()));
-                let mut value = HeaderValue::from_str(cookie).map_err(invalid)?;
-                value.set_sensitive(true);
+                let invalid = || TryFailed::Final(Cause::Session(problem.into()));
+                let value = sensitive(cookie).ok_or_else(invalid)?;
                 // The user's own cookies stay.
                 headers.append(COOKIE, value);
             }

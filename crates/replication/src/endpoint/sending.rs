@@ -90,8 +90,8 @@ impl Sending {
         Ok(())
     }
 
-    /// Takes out what is for the origin that was asked alone, for good: who is elsewhere may send it back with a path
-    /// of their own.
+    /// Takes out what only the origin that was asked may get, for good: another server may redirect back with a path
+    /// of its own.
     fn leave(&mut self) {
         self.trusted = false;
         let headers = std::mem::take(&mut self.headers);
@@ -132,9 +132,7 @@ impl Sending {
             }
             RequestBody::Stream { length, stream } => {
                 self.spent = true;
-                if let Some(length) = length {
-                    headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
-                }
+                headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
                 Ok(Some(paced(stream, activity)))
             }
         }

@@ -20,16 +20,16 @@ pub(super) struct Session {
     state: State,
     /// The server wants Basic credentials even where it is asked for a session.
     with_basic: bool,
-    /// When a session is renewed whose server does not say how long it lasts.
+    /// When a session without a `Max-Age` is renewed.
     refresh_interval: Duration,
-    /// How old a session is at least before a refused request renews it.
+    /// The age from which a refused request renews a session.
     min_update_interval: Duration,
 }
 
 enum State {
-    /// Nobody has asked the server yet.
+    /// The server was not asked yet.
     Unknown,
-    /// There are no sessions, or nobody to have one.
+    /// The server has no sessions, or there are no credentials.
     Plain,
     Open(OpenSession),
 }
@@ -74,7 +74,7 @@ pub(super) enum LoggedIn {
 }
 
 impl Session {
-    /// Makes one. Without credentials, or where sessions are off, there is none to be had.
+    /// `wanted` is false without credentials, or where sessions are off.
     pub(super) fn new(
         wanted: bool,
         refresh_interval: Duration,

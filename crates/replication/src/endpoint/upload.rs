@@ -10,14 +10,14 @@ use tokio::time::{Instant, sleep_until};
 use super::body::BodyFailed;
 use super::http::lock;
 
-/// Bodies of requests that are longer are sent in pieces of this many bytes, so that a slow connection can be told
-/// from a silent one, and an answer that comes early be seen.
+/// Bodies of requests that are longer are sent in pieces of this many bytes, so that a slow connection differs
+/// from a silent one, and an answer that comes early is seen.
 pub(super) const PIECE_BYTES: usize = 64 << 10;
 
 /// Makes a body that lets the connection be read before each piece.
 ///
-/// A server that refuses a body answers and closes before it has read it. Whoever goes on writing then learns
-/// of nothing but a connection that was reset; the answer is there to be read just before.
+/// A server that refuses a body answers and closes before it has read it. A client that goes on writing then sees
+/// only a reset connection; the answer can be read just before.
 pub(super) fn paced(
     pieces: impl Stream<Item = Result<Bytes, BodyFailed>> + Send + 'static,
     activity: Activity,

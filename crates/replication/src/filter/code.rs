@@ -5,8 +5,9 @@
 use serde_json::Value;
 
 use super::Filter;
+use crate::crash::Crash;
 use crate::endpoint::{Cause, Endpoint, Request, StatusCode, encode_doc_id};
-use crate::open::{OpenError, db_info};
+use crate::open::db_info;
 
 /// Why the code of a filter is not known. Temporary, as far as the replication is concerned: the source
 /// may come back, and the design document may still be written.
@@ -33,19 +34,14 @@ pub enum FilterErrorKind {
 }
 
 impl FilterError {
-    fn new(kind: FilterErrorKind, text: String) -> Self {
-        let cause = None;
-        Self { kind, text, cause }
-    }
-
     /// Returns whether the source does not let this user in.
     pub fn is_refusal(&self) -> bool {
         self.kind == FilterErrorKind::Refused
     }
 }
 
-/// Reads the code of a filter function from its design document at the source; `None` if the filter is none
-/// that has code.
+/// Reads the code of a filter function from its design document at the source; `None` if the filter
+/// has no code.
 ///
 /// # Errors
 /// The source cannot be opened, or there is no such function.
@@ -54,18 +50,14 @@ pub async fn fetch_code(source: &Endpoint, filter: &Filter) -> Result<Option<Str
         return Ok(None);
     };
     let url = source.url();
-    db_info(source).await.map_err(|error| {
-        let kind = match &error {
+    db_info(source).await.map_err(|error| FilterError {
+        kind: match &error {
             error if error.is_refusal() => FilterErrorKind::Refused,
-            OpenError::NotFound(_) => FilterErrorKind::Missing,
+            Crash::DbNotFound(_) => FilterErrorKind::Missing,
             _ => FilterErrorKind::Unknown,
-        };
-        let text = format!("Could not open source database `{url}`: {error}");
-        let cause = match error {
-            OpenError::Request(failed) => Some(failed.cause),
-            _ => None,
-        };
-        FilterError { kind, text, cause }
+        },
+        text: format!("Could not open source database `{url}`: {error}"),
+        cause: error.cause().cloned(),
     })?;
     let text = fetch_ddoc(source, ddoc).await?;
     code_of(&text, ddoc, name, source).map(Some)
@@ -74,17 +66,17 @@ pub async fn fetch_code(source: &Endpoint, filter: &Filter) -> Result<Option<Str
 /// Reads a design document of the source, as text that is JSON. `ddoc` is without `_design/`.
 ///
 /// # Errors
-/// There is none, or it cannot be read.
+/// It is missing, or cannot be read.
 pub(super) async fn fetch_ddoc(source: &Endpoint, ddoc: &str) -> Result<String, FilterError> {
     let url = source.url();
     let path = encode_doc_id(&format!("_design/{ddoc}"));
-    let reply = source.request(Request::get(path)).await;
-    let not_opened = |kind, problem: String| {
+    let not_opened = |kind, problem: String, cause| {
         let text = format!(
             "Couldn't open document `_design/{ddoc}` from source database `{url}`: {problem}"
         );
-        FilterError::new(kind, text)
+        FilterError { kind, text, cause }
     };
+    let reply = source.request(Request::get(path)).await;
     let reply = reply.map_err(|failed| {
         let kind = match failed.cause {
             Cause::Refused(_) => FilterErrorKind::Refused,
@@ -92,10 +84,7 @@ pub(super) async fn fetch_ddoc(source: &Endpoint, ddoc: &str) -> Result<String, 
             Cause::Invalid(_) => FilterErrorKind::Missing,
             _ => FilterErrorKind::Unknown,
         };
-        FilterError {
-            cause: Some(failed.cause.clone()),
-            ..not_opened(kind, failed.to_string())
-        }
+        not_opened(kind, failed.to_string(), Some(failed.cause))
     })?;
     if reply.status != StatusCode::OK {
         let kind = match reply.status {
@@ -106,11 +95,11 @@ pub(super) async fn fetch_ddoc(source: &Endpoint, ddoc: &str) -> Result<String, 
         let (error, reason) = reply.error_and_reason();
         let status = reply.status.as_u16();
         let problem = format!("{error}: {reason} (status {status})");
-        return Err(not_opened(kind, problem));
+        return Err(not_opened(kind, problem, None));
     }
     let text: Box<serde_json::value::RawValue> = reply.json().map_err(|error| {
         let problem = format!("{error}: {}", reply.excerpt());
-        not_opened(FilterErrorKind::Unknown, problem)
+        not_opened(FilterErrorKind::Unknown, problem, None)
     })?;
     Ok(text.get().to_owned())
 }
@@ -126,17 +115,16 @@ pub(super) fn code_of(
     source: &Endpoint,
 ) -> Result<String, FilterError> {
     let body: Value = serde_json::from_str(text).unwrap_or_default();
-    match body["filters"][name].as_str() {
-        Some(code) => Ok(trimmed(code)),
-        None => {
-            let text = format!(
-                "Couldn't parse filter code from document {ddoc} on `{}`: \
-                 there is no function `{name}` among its filters",
-                source.url()
-            );
-            Err(FilterError::new(FilterErrorKind::Missing, text))
-        }
-    }
+    let code = body["filters"][name].as_str().ok_or_else(|| FilterError {
+        kind: FilterErrorKind::Missing,
+        text: format!(
+            "Couldn't parse filter code from document {ddoc} on `{}`: \
+             there is no function `{name}` among its filters",
+            source.url()
+        ),
+        cause: None,
+    })?;
+    Ok(trimmed(code))
 }
 
 /// Takes off blanks around code of one line.
@@ -161,7 +149,7 @@ mod tests {
     use super::*;
     use crate::testing::{Answer, Server, replication};
 
-    async fn fetched(answers: [(u16, &'static str); 2]) -> Result<Option<String>, FilterError> {
+    async fn fetched(answers: [(u16, &'static str); 2]) -> Result<Option<String>, String> {
         let server = Server::start(move |request| {
             let (status, body) = answers[usize::from(request.line != "GET /db/")];
             Answer::new(status, body)
@@ -174,9 +162,7 @@ mod tests {
         if code.is_ok() {
             assert_eq!(server.lines(), ["GET /db/", "GET /db/_design/d%20d"]);
         }
-        code.map_err(|error| {
-            FilterError::new(error.kind, error.text.replace(&server.url(""), "URL"))
-        })
+        code.map_err(|error| error.text.replace(&server.url(""), "URL"))
     }
 
     const INFO: (u16, &str) = (200, r#"{"update_seq":1,"instance_start_time":"0"}"#);
@@ -193,7 +179,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_missing_is_named() {
-        let text = |answers| async move { fetched(answers).await.unwrap_err().to_string() };
+        let text = |answers| async move { fetched(answers).await.unwrap_err() };
         assert_eq!(
             text([(404, "{}"), (200, "{}")]).await,
             "Could not open source database `URL`: db_not_found: could not open URL"

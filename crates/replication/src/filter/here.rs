@@ -111,7 +111,7 @@ impl FilterHere {
                 return Err(failed(why));
             }
             passed.extend(answer);
-            // A selector never waits, and others want their turn.
+            // A selector never waits: lets other tasks run.
             yield_now().await;
         }
         Ok(passed)

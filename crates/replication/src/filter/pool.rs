@@ -57,7 +57,7 @@ impl FilterPool {
         Self(Arc::new(open))
     }
 
-    /// Returns a pool for where there is none: nothing can be opened.
+    /// Returns a pool without query servers: nothing can be opened.
     pub fn none() -> Self {
         Self::new(|_| Err("there are no query servers that could run it".to_owned()))
     }

@@ -53,7 +53,7 @@ impl FromStr for ReplicationId {
     }
 }
 
-/// Who computes ids: part of every one of them, so that two servers never share checkpoints.
+/// The server that computes ids. It is part of each id, so that two servers never share checkpoints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// The server's own id, of version 3 and later. A new one starts every replication anew.
@@ -64,6 +64,7 @@ pub struct Identity {
     pub port: u16,
 }
 
+/// Computes the id of a replication.
 ///
 /// `filter_code` is the source of the filter function, where the filter is one
 /// ([`super::filter::fetch_code`]).

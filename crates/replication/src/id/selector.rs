@@ -1,8 +1,8 @@
 //! The form of a selector that goes into ids.
 //!
-//! SUMMARY   [`normal_form`]: operators made explicit, field names joined by points and pushed to the
-//!           leaves, negations pushed down, names sorted. Selectors that say the same in other words
-//!           often get the same form, and so share checkpoints.
+//! SUMMARY   [`normal_form`]: [`node`] makes operators explicit and pushes the names of fields, joined by points, to the
+//!           leaves; [`push_negations`] pushes negations there; then names are sorted. Selectors that say the same in
+//!           other words often get the same form, and so share checkpoints.
 //! PROMISES  The form never changes: a replication whose id changes starts over.
 //! SOURCE    CouchDB's mango_selector, normalize/1, and couch_replicator_filters, ejsort/1. What counts is
 //!           the bytes of the result, so every step is done as there, not as it might be done better:
@@ -22,77 +22,45 @@ pub(crate) fn normal_form(selector: &Map<String, Value>) -> Result<Value, String
     if selector.is_empty() {
         return Ok(Value::Object(Map::new()));
     }
-    let explicit = explicit(&Value::Object(selector.clone()), 0)?;
-    let named = push_fields(explicit, "")?;
-    let positive = push_negations(named, false)?;
-    if positive.get("").is_some() {
+    let mut form = push_negations(members(selector, "", 0)?, false)?;
+    if form.get("").is_some() {
         return Err("a field's name is missing".into());
     }
-    Ok(sorted(positive))
+    form.sort_all_objects();
+    Ok(form)
 }
 
 fn single(name: &str, value: Value) -> Value {
     Value::Object(Map::from_iter([(name.to_owned(), value)]))
 }
 
-/// Takes the only member of a value that [`explicit`] has made.
-fn member(value: Value) -> Option<(String, Value)> {
-    let Value::Object(members) = value else {
-        return None;
-    };
-    members.into_iter().next()
-}
-
-fn elements(value: Value) -> Vec<Value> {
-    match value {
-        Value::Array(elements) => elements,
-        _ => Vec::new(),
-    }
-}
-
-/// Makes every operator explicit: several members are an `$and`, a bare value an `$eq`.
-fn explicit(value: &Value, depth: usize) -> Result<Value, String> {
+/// Reads a selector on the field `path`; empty is the whole document.
+fn node(value: &Value, path: &str, depth: usize) -> Result<Value, String> {
     if depth > DEPTH_MAX {
         return Err(format!("it is nested more than {DEPTH_MAX} deep"));
     }
-    let Value::Object(members) = value else {
-        return Ok(single("$eq", value.clone()));
-    };
-    let mut each = members.iter();
-    match (each.next(), each.next()) {
-        (None, _) => Ok(single("$eq", value.clone())),
-        (Some((name, argument)), None) => condition(name, argument, depth),
-        _ => {
-            let parts = members
-                .iter()
-                .map(|(name, value)| condition(name, value, depth + 1));
-            Ok(single(
-                "$and",
-                Value::Array(parts.collect::<Result<_, _>>()?),
-            ))
-        }
+    match value {
+        Value::Object(selector) if !selector.is_empty() => members(selector, path, depth),
+        _ => Ok(single(path, single("$eq", value.clone()))),
     }
 }
 
-fn condition(name: &str, argument: &Value, depth: usize) -> Result<Value, String> {
-    let wrong = || Err(format!("the argument of {name} is wrong"));
+/// Several members are an `$and`.
+fn members(selector: &Map<String, Value>, path: &str, depth: usize) -> Result<Value, String> {
+    let mut each = selector.iter();
+    if let (Some((name, argument)), None) = (each.next(), each.next()) {
+        return member(name, argument, path, depth);
+    }
+    let each = selector.iter();
+    let parts = each.map(|(name, argument)| member(name, argument, path, depth + 1));
+    Ok(single("$and", parts.collect::<Result<_, _>>()?))
+}
+
+fn member(name: &str, argument: &Value, path: &str, depth: usize) -> Result<Value, String> {
     let integer = |value: &Value| value.is_i64() || value.is_u64();
-    let kept = match name {
-        "$and" | "$or" | "$nor" => {
-            let Value::Array(arguments) = argument else {
-                return wrong();
-            };
-            let each = arguments
-                .iter()
-                .map(|argument| explicit(argument, depth + 1));
-            return Ok(single(name, Value::Array(each.collect::<Result<_, _>>()?)));
-        }
-        "$not" | "$elemMatch" | "$allMatch" | "$keyMapMatch" => {
-            if !argument.is_object() {
-                return wrong();
-            }
-            return Ok(single(name, explicit(argument, depth + 1)?));
-        }
+    let fits = match name {
+        "$and" | "$or" | "$nor" => argument.is_array(),
+        "$not" | "$elemMatch" | "$allMatch" | "$keyMapMatch" => argument.is_object(),
         "$in" | "$nin" | "$all" => argument.is_array(),
         "$exists" => argument.is_boolean(),
         "$type" | "$regex" | "$beginsWith" => argument.is_string(),
@@ -100,54 +68,43 @@ fn condition(name: &str, argument: &Value, depth: usize) -> Result<Value, String
             matches!(argument, Value::Array(both) if both.len() == 2 && both.iter().all(integer))
         }
         "$size" => argument.is_u64(),
-        "$text" => {
-            if !(argument.is_string() || argument.is_number() || argument.is_boolean()) {
-                return wrong();
-            }
-            return Ok(single("$default", single(name, argument.clone())));
-        }
+        "$text" => argument.is_string() || argument.is_number() || argument.is_boolean(),
         "$lt" | "$lte" | "$eq" | "$ne" | "$gte" | "$gt" | "$default" => true,
         _ if name.starts_with('$') => return Err(format!("there is no operator {name}")),
-        _ => return Ok(single(name, explicit(argument, depth + 1)?)),
+        _ => true,
     };
-    if kept {
-        Ok(single(name, argument.clone()))
-    } else {
-        wrong()
+    if !fits {
+        return Err(format!("the argument of {name} is wrong"));
     }
-}
-
-/// Pushes the names of fields to the leaves, joined by points.
-fn push_fields(value: Value, path: &str) -> Result<Value, String> {
-    let Some((name, argument)) = member(value) else {
-        return Err(format!("`{path}` has no condition"));
-    };
-    match &*name {
-        "$and" | "$or" | "$nor" => {
-            let each = elements(argument)
-                .into_iter()
-                .map(|part| push_fields(part, path));
-            Ok(single(&name, Value::Array(each.collect::<Result<_, _>>()?)))
+    match (name, argument) {
+        ("$and" | "$or" | "$nor", Value::Array(arguments)) => {
+            let each = arguments.iter();
+            let each = each.map(|argument| node(argument, path, depth + 1));
+            Ok(single(name, each.collect::<Result<_, _>>()?))
         }
-        "$not" => Ok(single(&name, push_fields(argument, path)?)),
-        "$elemMatch" | "$allMatch" | "$keyMapMatch" => {
-            Ok(single(path, single(&name, push_fields(argument, "")?)))
+        ("$not", _) => Ok(single(name, node(argument, path, depth + 1)?)),
+        ("$elemMatch" | "$allMatch" | "$keyMapMatch", _) => {
+            Ok(single(path, single(name, node(argument, "", depth + 1)?)))
         }
-        "$default" => {
-            if path.is_empty() && argument.get("$text").is_some() {
-                return Ok(single(&name, argument));
-            }
+        ("$text", _) if path.is_empty() => Ok(single("$default", single(name, argument.clone()))),
+        ("$default", _) if path.is_empty() && argument.get("$text").is_some() => {
+            Ok(single(name, argument.clone()))
+        }
+        ("$text" | "$default", _) => {
             Err("$text stands for the whole document, not for a field".into())
         }
-        _ if name.starts_with('$') => Ok(single(path, single(&name, argument))),
-        _ if path.is_empty() => push_fields(argument, &name),
-        _ => push_fields(argument, &format!("{path}.{name}")),
+        _ if name.starts_with('$') => Ok(single(path, single(name, argument.clone()))),
+        _ if path.is_empty() => node(argument, name, depth + 1),
+        _ => node(argument, &format!("{path}.{name}"), depth + 1),
     }
 }
 
-/// Pushes negations to the leaves; all of it is negated if `negated`.
+/// Pushes the negations of what [`node`] returns to the leaves; all of it is negated if `negated`.
 fn push_negations(value: Value, negated: bool) -> Result<Value, String> {
-    let Some((name, argument)) = member(value) else {
+    let Value::Object(members) = value else {
+        return Ok(value);
+    };
+    let Some((name, argument)) = members.into_iter().next() else {
         return Ok(Value::Null);
     };
     let other = match (&*name, negated) {
@@ -159,9 +116,7 @@ fn push_negations(value: Value, negated: bool) -> Result<Value, String> {
         ("$and" | "$or", false) => return join(&name, argument, false),
         (_, false) => return Ok(single(&name, argument)),
         ("$default", _) => return Err("$text cannot be negated".into()),
-        ("$exists", _) => {
-            return Ok(single("$exists", Value::from(argument == false)));
-        }
+        ("$exists", _) => return Ok(single("$exists", Value::from(argument == false))),
         ("$lt", _) => "$gte",
         ("$lte", _) => "$gt",
         ("$eq", _) => "$ne",
@@ -176,26 +131,13 @@ fn push_negations(value: Value, negated: bool) -> Result<Value, String> {
     Ok(single(other, argument))
 }
 
-fn join(name: &str, arguments: Value, negated: bool) -> Result<Value, String> {
-    let parts = elements(arguments).into_iter();
+fn join(name: &str, parts: Value, negated: bool) -> Result<Value, String> {
+    let Value::Array(parts) = parts else {
+        return Ok(single(name, parts));
+    };
+    let parts = parts.into_iter();
     let parts = parts.map(|part| push_negations(part, negated));
-    Ok(single(name, Value::Array(parts.collect::<Result<_, _>>()?)))
-}
-
-/// Sorts the members of all objects by name.
-fn sorted(value: Value) -> Value {
-    match value {
-        Value::Object(members) => {
-            let each = members
-                .into_iter()
-                .map(|(name, value)| (name, sorted(value)));
-            let mut members: Vec<_> = each.collect();
-            members.sort_by(|one, other| one.0.cmp(&other.0));
-            Value::Object(members.into_iter().collect())
-        }
-        Value::Array(elements) => elements.into_iter().map(sorted).collect(),
-        leaf => leaf,
-    }
+    Ok(single(name, parts.collect::<Result<_, _>>()?))
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! What is in a checkpoint's log.
 
+use std::iter;
 use std::time::SystemTime;
 
 use httpdate::fmt_http_date;
@@ -66,20 +67,23 @@ fn member<T: DeserializeOwned>(members: &RawObject<'_>, name: &str) -> Option<T>
 }
 
 impl LogBody {
-    /// Reads a document; returns its revision, too. What is not as it should be is as good as absent.
+    /// Reads a document and its revision. Members of a wrong type count as missing.
     pub(super) fn parse(document: &[u8]) -> Result<(Option<String>, Self), serde_json::Error> {
         let mut members: RawObject<'_> = serde_json::from_slice(document)?;
         members.remove("_id");
         let rev = members.remove("_rev");
         let rev = rev.and_then(|rev| serde_json::from_str(rev.get()).ok());
+        Ok((rev, Self::of(members.into_owned())))
+    }
+
+    fn of(members: RawObject<'static>) -> Self {
         let history: Vec<Box<RawValue>> = member(&members, "history").unwrap_or_default();
-        let body = Self {
+        Self {
             session_id: member(&members, "session_id"),
             source_last_seq: members.get("source_last_seq").map(Seq::from_raw),
             history: history.into_iter().map(HistoryEntry::parse).collect(),
-            members: members.into_owned(),
-        };
-        Ok((rev, body))
+            members,
+        }
     }
 
     /// Returns an object of these members, and then of its own. With `no_changes` in front, this is the result of a run
@@ -139,8 +143,12 @@ impl Checkpoint<'_> {
         entry.push("doc_write_failures", &stats.doc_write_failures);
         entry.push("bulk_get_docs", &stats.bulk_get_docs);
         entry.push("bulk_get_attempts", &stats.bulk_get_attempts);
-        let mut history = vec![HistoryEntry::parse(entry.to_raw())];
-        history.extend(self.history.iter().take(HISTORY_MAX - 1).cloned());
+        let entry = entry.to_raw();
+        let earlier = self.history.iter().map(|entry| &*entry.raw);
+        let history: Vec<&RawValue> = iter::once(&*entry)
+            .chain(earlier)
+            .take(HISTORY_MAX)
+            .collect();
         let mut members = RawObject::default();
         members.push("session_id", self.session_id);
         members.push("source_last_seq", self.seq);
@@ -152,13 +160,7 @@ impl Checkpoint<'_> {
             members.push("docs_written", &stats.docs_written);
             members.push("doc_write_failures", &stats.doc_write_failures);
         }
-        let entries: Vec<&RawValue> = history.iter().map(|entry| &*entry.raw).collect();
-        members.push("history", &entries);
-        LogBody {
-            session_id: Some(self.session_id.to_owned()),
-            source_last_seq: Some(self.seq.clone()),
-            history,
-            members,
-        }
+        members.push("history", &history);
+        LogBody::of(members)
     }
 }

@@ -11,12 +11,11 @@ mod body;
 
 use serde::Deserialize;
 use serde_json::Value;
-use serde_json::value::RawValue;
 use tokio::sync::OnceCell;
 
 pub use self::body::{Checkpoint, HistoryEntry, LogBody};
 use super::endpoint::{
-    Cause, Endpoint, Reply, Request, RequestFailed, StatusCode, encode_doc_id, text_of,
+    Cause, Endpoint, Reply, Request, RequestFailed, StatusCode, encode_doc_id, text_or_json,
 };
 use super::filter::{FilterError, fetch_code};
 use super::id::{Identity, base_ids};
@@ -53,7 +52,7 @@ pub enum LogError {
     /// No answer.
     #[error("{0}")]
     Request(#[from] RequestFailed),
-    /// An answer that says neither yes nor that there is none.
+    /// An error of the database, other than that there is no log.
     #[error("{error}: {reason} (status {status}), the answer to {asked}")]
     Refused {
         /// Method and URL of the request.
@@ -73,6 +72,12 @@ pub enum LogError {
     /// The code of the filter, of which ids of older versions are made, cannot be read.
     #[error("{0}")]
     Filter(#[from] FilterError),
+}
+
+impl From<serde_json::Error> for LogError {
+    fn from(error: serde_json::Error) -> Self {
+        Self::Nonsense(error.to_string())
+    }
 }
 
 impl LogError {
@@ -96,37 +101,29 @@ impl LogError {
     }
 }
 
-impl CheckpointError {
-    /// Returns what went wrong at one side, if it was that.
-    pub(crate) fn log_error(&self) -> Option<&LogError> {
-        match self {
-            Self::TargetCommit(error)
-            | Self::SourceCommit(error)
-            | Self::SourceLog(error)
-            | Self::TargetLog(error) => Some(error),
-            Self::Restarted(_) => None,
-        }
-    }
-}
-
 /// Why a checkpoint was not made. Ends the run; the next one goes on from the checkpoint before.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CheckpointError {
-    /// The target did not commit.
-    #[error("Failure on target commit: {0}")]
-    TargetCommit(LogError),
-    /// The source did not commit.
-    #[error("Failure on source commit: {0}")]
-    SourceCommit(LogError),
+    /// One side did not commit, or did not take its log.
+    #[error("{step}: {error}")]
+    Failed { step: &'static str, error: LogError },
     /// A database was restarted or replaced: the source, the target, or both.
     #[error("instance_start_time on {0} database has changed since last checkpoint.")]
     Restarted(&'static str),
-    /// The source's log was not written.
-    #[error("Error updating the source checkpoint document: {0}")]
-    SourceLog(LogError),
-    /// The target's log was not written; the source's was.
-    #[error("Error updating the target checkpoint document: {0}")]
-    TargetLog(LogError),
+}
+
+impl CheckpointError {
+    fn at(step: &'static str) -> impl FnOnce(LogError) -> Self {
+        move |error| Self::Failed { step, error }
+    }
+
+    /// Returns what went wrong at one side, if it was that.
+    pub(crate) fn log_error(&self) -> Option<&LogError> {
+        match self {
+            Self::Failed { error, .. } => Some(error),
+            Self::Restarted(_) => None,
+        }
+    }
 }
 
 /// One side of a replication, with its log, for [`checkpoint`].
@@ -184,7 +181,7 @@ impl<'a> LogIds<'a> {
 /// `use_checkpoints`): the older id may be unknown next time.
 ///
 /// # Errors
-/// Any answer but the log or that there is none.
+/// The database answers with another error than that there is no log, or not at all.
 pub async fn find(
     endpoint: &Endpoint,
     ids: &LogIds<'_>,
@@ -194,37 +191,31 @@ pub async fn find(
     if let Some(log) = read(endpoint, &id).await? {
         return Ok(log);
     }
-    for older in ids.older().await? {
-        let Some(found) = read(endpoint, &format!("_local/{older}")).await? else {
-            continue;
-        };
-        let body = found.body;
-        let rev = None;
-        let mut log = CheckpointLog { id, rev, body };
-        if migrate {
-            let body = log.body.clone();
-            write(endpoint, &mut log, &body).await?;
-        }
-        return Ok(log);
-    }
-    Ok(CheckpointLog {
+    let mut log = CheckpointLog {
         id,
         rev: None,
         body: LogBody::default(),
-    })
+    };
+    for older in ids.older().await? {
+        if let Some(found) = read(endpoint, &format!("_local/{older}")).await? {
+            match migrate {
+                true => write(endpoint, &mut log, &found.body).await?,
+                false => log.body = found.body,
+            }
+            break;
+        }
+    }
+    Ok(log)
 }
 
 /// Reads a log; `None` if there is none.
 async fn read(endpoint: &Endpoint, id: &str) -> Result<Option<CheckpointLog>, LogError> {
     let reply = endpoint.request(Request::get(encode_doc_id(id))).await?;
-    if reply.status != StatusCode::OK {
-        let is_missing =
-            reply.status == StatusCode::NOT_FOUND || reply.error().error == "not_found";
-        return if is_missing {
-            Ok(None)
-        } else {
-            Err(refused(&reply))
-        };
+    match reply.status {
+        StatusCode::OK => {}
+        StatusCode::NOT_FOUND => return Ok(None),
+        _ if reply.error().error == "not_found" => return Ok(None),
+        _ => return Err(refused(&reply)),
     }
     let (rev, body) = LogBody::parse(&reply.body)
         .map_err(|error| LogError::Nonsense(format!("{id}: {error}")))?;
@@ -284,8 +275,8 @@ pub async fn checkpoint(
         ensure_full_commit(&target.endpoint),
     )
     .await;
-    let of_target = of_target.map_err(CheckpointError::TargetCommit)?;
-    let of_source = of_source.map_err(CheckpointError::SourceCommit)?;
+    let of_target = of_target.map_err(CheckpointError::at("Failure on target commit"))?;
+    let of_source = of_source.map_err(CheckpointError::at("Failure on source commit"))?;
     match (
         source.lives_since(&of_source),
         target.lives_since(&of_target),
@@ -296,17 +287,17 @@ pub async fn checkpoint(
         (false, false) => return Err(CheckpointError::Restarted("source and target")),
     }
     let body = checkpoint.body();
-    write(&source.endpoint, &mut source.log, &body)
-        .await
-        .map_err(CheckpointError::SourceLog)?;
-    write(&target.endpoint, &mut target.log, &body)
-        .await
-        .map_err(CheckpointError::TargetLog)?;
+    let failed = CheckpointError::at("Error updating the source checkpoint document");
+    let written = write(&source.endpoint, &mut source.log, &body).await;
+    written.map_err(failed)?;
+    let failed = CheckpointError::at("Error updating the target checkpoint document");
+    let written = write(&target.endpoint, &mut target.log, &body).await;
+    written.map_err(failed)?;
     Ok(body)
 }
 
 impl Side {
-    /// Whether the database is the one that the run began with. `0` is what servers say that do not know.
+    /// Whether the database is the one that the run began with. Servers that do not know answer `0`.
     fn lives_since(&self, instance_start_time: &str) -> bool {
         let known = &*self.info.instance_start_time;
         known == instance_start_time || known == "0" || instance_start_time == "0"
@@ -320,19 +311,16 @@ impl Side {
 pub(crate) async fn ensure_full_commit(endpoint: &Endpoint) -> Result<String, LogError> {
     #[derive(Deserialize)]
     struct Committed {
-        instance_start_time: Box<RawValue>,
+        #[serde(deserialize_with = "text_or_json")]
+        instance_start_time: String,
     }
     let request = Request::post("_ensure_full_commit").json("");
     let reply = endpoint.request(request).await?;
     if reply.status != StatusCode::CREATED {
         return Err(refused(&reply));
     }
-    let committed: Committed = reply.json().map_err(|error| nonsense(&error))?;
-    Ok(text_of(&committed.instance_start_time))
-}
-
-fn nonsense(error: &serde_json::Error) -> LogError {
-    LogError::Nonsense(error.to_string())
+    let committed: Committed = reply.json()?;
+    Ok(committed.instance_start_time)
 }
 
 /// Writes a log and remembers its revision. If it was written by a try whose answer got lost, that is as
@@ -356,12 +344,7 @@ pub(crate) async fn write(
         .json(body.with_front(&front).to_string());
     let reply = endpoint.request(request).await?;
     let rev = match reply.status.as_u16() {
-        200..=202 => Some(
-            reply
-                .json::<Written>()
-                .map_err(|error| nonsense(&error))?
-                .rev,
-        ),
+        200..=202 => Some(reply.json::<Written>()?.rev),
         409 => {
             let there = read(endpoint, &log.id).await?;
             let same = there.filter(|there| there.body.says_the_same_as(body));

@@ -82,7 +82,7 @@ impl Headers {
 /// A content type with its parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ContentType<'a> {
-    /// The type, `application/json` say, as it was written.
+    /// The type as it was written, for example `application/json`.
     pub(crate) essence: &'a str,
     parameters: &'a str,
 }
@@ -141,7 +141,7 @@ pub struct Parser {
     finder: Finder<'static>,
     buffer: Bytes,
     state: State,
-    /// The end of the part is known and not told yet.
+    /// The end of the part was found, and [`Piece::PartEnd`] is to be returned next.
     part_ends: bool,
 }
 

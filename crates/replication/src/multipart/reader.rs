@@ -9,28 +9,11 @@
 use bytes::Bytes;
 
 use super::parser::{Headers, MultipartError, Parser, Piece};
+use crate::endpoint::{BodyFailed, Chunks};
 
-/// Bytes that arrive in pieces.
-#[allow(
-    async_fn_in_trait,
-    reason = "everything that reads lives on one thread"
-)]
-pub(crate) trait Chunks {
-    /// Why no more arrive.
-    type Error: From<MultipartError>;
-
-    /// Waits for the next piece, which is never empty; `None` at the end.
-    ///
-    /// # Errors
-    /// The stream broke, or is not what it says it is.
-    async fn chunk(&mut self) -> Result<Option<Bytes>, Self::Error>;
-}
-
-impl<C: Chunks> Chunks for &mut C {
-    type Error = C::Error;
-
-    async fn chunk(&mut self) -> Result<Option<Bytes>, Self::Error> {
-        C::chunk(self).await
+impl From<MultipartError> for BodyFailed {
+    fn from(error: MultipartError) -> Self {
+        Self::Broken(error.to_string())
     }
 }
 
@@ -47,7 +30,7 @@ impl<C: Chunks> Multipart<C> {
     ///
     /// # Errors
     /// The content type names no boundary.
-    pub fn new(content_type: &str, chunks: C) -> Result<Self, MultipartError> {
+    pub fn new(content_type: &str, chunks: C) -> Result<Self, BodyFailed> {
         Ok(Self {
             chunks,
             parser: Parser::new(content_type)?,
@@ -59,7 +42,7 @@ impl<C: Chunks> Multipart<C> {
     ///
     /// # Errors
     /// The stream broke, or is no multipart body.
-    pub(crate) async fn next_part(&mut self) -> Result<Option<Headers>, C::Error> {
+    pub(crate) async fn next_part(&mut self) -> Result<Option<Headers>, BodyFailed> {
         while self.chunk().await?.is_some() {}
         match self.piece().await? {
             Piece::Headers(headers) => {
@@ -75,13 +58,13 @@ impl<C: Chunks> Multipart<C> {
     ///
     /// # Errors
     /// The stream broke.
-    pub(crate) async fn finish(&mut self) -> Result<(), C::Error> {
+    pub(crate) async fn finish(&mut self) -> Result<(), BodyFailed> {
         while self.next_part().await?.is_some() {}
         while self.chunks.chunk().await?.is_some() {}
         Ok(())
     }
 
-    async fn piece(&mut self) -> Result<Piece, C::Error> {
+    async fn piece(&mut self) -> Result<Piece, BodyFailed> {
         loop {
             if let Some(piece) = self.parser.next()? {
                 return Ok(piece);
@@ -95,9 +78,7 @@ impl<C: Chunks> Multipart<C> {
 }
 
 impl<C: Chunks> Chunks for Multipart<C> {
-    type Error = C::Error;
-
-    async fn chunk(&mut self) -> Result<Option<Bytes>, C::Error> {
+    async fn chunk(&mut self) -> Result<Option<Bytes>, BodyFailed> {
         if !self.in_part {
             return Ok(None);
         }
@@ -111,44 +92,16 @@ impl<C: Chunks> Chunks for Multipart<C> {
     }
 }
 
-/// Collects a stream, for which memory for `expected` bytes is set aside.
-///
-/// # Errors
-/// The stream broke; `None` when it has more than `max` bytes, of which nothing is kept.
-pub(crate) async fn collect<C: Chunks>(
-    chunks: &mut C,
-    expected: usize,
-    max: usize,
-) -> Result<Option<Bytes>, C::Error> {
-    let Some(first) = chunks.chunk().await? else {
-        return Ok(Some(Bytes::new()));
-    };
-    let Some(second) = chunks.chunk().await? else {
-        return Ok((first.len() <= max).then_some(first));
-    };
-    let mut collected = Vec::with_capacity(expected.max(first.len() + second.len()));
-    collected.extend_from_slice(&first);
-    collected.extend_from_slice(&second);
-    while collected.len() <= max {
-        match chunks.chunk().await? {
-            Some(chunk) => collected.extend_from_slice(&chunk),
-            None => return Ok(Some(collected.into())),
-        }
-    }
-    Ok(None)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::endpoint::collect;
 
     /// A body in pieces of this size.
     struct Pieces(Bytes, usize);
 
     impl Chunks for Pieces {
-        type Error = MultipartError;
-
-        async fn chunk(&mut self) -> Result<Option<Bytes>, MultipartError> {
+        async fn chunk(&mut self) -> Result<Option<Bytes>, BodyFailed> {
             let size = self.1.min(self.0.len());
             Ok((size > 0).then(|| self.0.split_to(size)))
         }

@@ -22,7 +22,7 @@ pub(crate) struct Following {
     pub(crate) content_type: String,
     /// How many bytes follow: those of the stored encoding.
     pub(crate) length: u64,
-    /// The encoding in which it is stored, `gzip` say.
+    /// The encoding in which it is stored, for example `gzip`.
     pub(crate) encoding: Option<String>,
 }
 

@@ -26,13 +26,10 @@ impl EndpointSpec {
                 return Err(SpecError::invalid("local_endpoints_not_supported"));
             }
             Some(Value::String(url)) => (url, None, None),
-            Some(Value::Object(members)) => {
-                let url = members.get("url").and_then(Value::as_str);
-                let Some(Value::String(url)) = url.and(members.get("url")) else {
-                    return Err(wrong_url());
-                };
-                (url, members.get("headers"), members.get("auth"))
-            }
+            Some(Value::Object(members)) => match members.get("url") {
+                Some(Value::String(url)) => (url, members.get("headers"), members.get("auth")),
+                _ => return Err(wrong_url()),
+            },
             Some(_) => return Err(wrong_url()),
         };
         let (url, url_auth) = split_url(url);

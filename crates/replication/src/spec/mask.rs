@@ -3,7 +3,7 @@
 //! SOURCE    couch_replicator_utils and couch_replicator_docs: passwords in URLs are masked; for other
 //!           readers, user information goes altogether, and so do `headers` and `auth`.
 //! DIFFERS   Proxies lose their user information for other readers, too. Of the parameters of a URL only the names
-//!           are shown: which of them are secrets (`token`, `apikey`), nobody can tell from outside.
+//!           are shown: any value may be a secret (`token`, `apikey`).
 
 use super::credentials::{split_url, user_info};
 
@@ -30,8 +30,8 @@ pub(crate) fn mask_params(url: &str) -> String {
     }
 }
 
-/// Returns a URL with its password and the values of its parameters masked; `None` if it is no URL, for then nobody knows where in it a
-/// password stands.
+/// Returns a URL with its password and the values of its parameters masked; `None` if it is not a URL: a password could
+/// stand anywhere in it.
 pub fn mask_url(url: &str) -> Option<String> {
     url::Url::parse(url).ok()?;
     let Some(range) = user_info(url) else {

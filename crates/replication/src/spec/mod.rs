@@ -2,7 +2,7 @@
 //!
 //! SUMMARY   [`Replication::parse`] makes one of the body of a replicator document or of a
 //!           `_replicate` call. [`strip_url`] makes of a URL what others may read.
-//! PROMISES  Parsing asks nobody: no network, no clock beside the start time. Credentials are in
+//! PROMISES  Parsing uses no network, and the clock for the start time only. Credentials are in
 //!           [`BasicAuth`] and header values only, and no `Debug` or `Display` here shows them.
 //! SOURCE    couch_replicator_parse, couch_replicator_utils. Names, defaults and texts are CouchDB's.
 //! DIFFERS   Sizes and counts of 0, with which CouchDB starts jobs that never end, are refused. `filter_at`
@@ -59,7 +59,7 @@ impl Replication {
             && self.doc == other.doc
     }
 
-    /// Whether it belongs to no document, and so goes for good when it fails.
+    /// Whether it belongs to no document: such a replication is not tried again when it fails.
     pub fn is_transient(&self) -> bool {
         self.doc.is_none()
     }
@@ -119,6 +119,15 @@ pub struct Options {
     pub filter_at: FilterAt,
     /// Where to begin if there is no checkpoint.
     pub since_seq: Option<Seq>,
+    /// The options that the configuration has defaults for.
+    pub tuning: Tuning,
+    /// What the body itself says of these.
+    pub(crate) given: Map<String, Value>,
+}
+
+/// The options that the configuration has defaults for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tuning {
     /// Reads and writes checkpoints.
     pub use_checkpoints: bool,
     /// Reads with `_bulk_get` where the source has it.
@@ -135,29 +144,12 @@ pub struct Options {
     pub retries_per_request: u32,
     /// Time between checkpoints.
     pub checkpoint_interval: Duration,
-    /// Which of the options with a default in the configuration stand in the body.
-    pub(crate) given: Vec<&'static str>,
 }
 
 /// What the configuration says about every replication.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Defaults {
-    /// See [`Options::worker_processes`].
-    pub worker_processes: u32,
-    /// See [`Options::worker_batch_size`].
-    pub worker_batch_size: u32,
-    /// See [`Options::http_connections`].
-    pub http_connections: u32,
-    /// See [`Options::connection_timeout`].
-    pub connection_timeout: Duration,
-    /// See [`Options::retries_per_request`].
-    pub retries_per_request: u32,
-    /// See [`Options::checkpoint_interval`].
-    pub checkpoint_interval: Duration,
-    /// See [`Options::use_checkpoints`].
-    pub use_checkpoints: bool,
-    /// See [`Options::use_bulk_get`].
-    pub use_bulk_get: bool,
+    pub tuning: Tuning,
     /// Schemes that an endpoint may have, of `http` and `https`.
     pub valid_endpoint_protocols: Vec<String>,
     /// Schemes that a proxy may have, of `http`, `https` and `socks5`.
@@ -168,14 +160,16 @@ impl Default for Defaults {
     fn default() -> Self {
         let names = |names: &[&str]| names.iter().map(ToString::to_string).collect();
         Self {
-            worker_processes: 4,
-            worker_batch_size: 500,
-            http_connections: 20,
-            connection_timeout: Duration::from_secs(30),
-            retries_per_request: 5,
-            checkpoint_interval: Duration::from_secs(30),
-            use_checkpoints: true,
-            use_bulk_get: true,
+            tuning: Tuning {
+                use_checkpoints: true,
+                use_bulk_get: true,
+                worker_processes: 4,
+                worker_batch_size: 500,
+                http_connections: 20,
+                connection_timeout: Duration::from_secs(30),
+                retries_per_request: 5,
+                checkpoint_interval: Duration::from_secs(30),
+            },
             valid_endpoint_protocols: names(&["http", "https"]),
             valid_proxy_protocols: names(&["http", "https", "socks5"]),
         }
@@ -193,7 +187,7 @@ pub struct DocRef {
 /// A user, as CouchDB describes one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UserCtx {
-    /// Name; `None` for nobody in particular.
+    /// Name; `None` for an anonymous user.
     pub name: Option<String>,
     /// Roles; `_admin` is one.
     pub roles: Vec<String>,

@@ -11,7 +11,7 @@ use std::time::Duration;
 use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value};
 
-use super::{Defaults, Options, SpecError};
+use super::{Defaults, Options, SpecError, Tuning};
 use crate::filter::{Filter, FilterAt};
 use crate::id::normal_form;
 use crate::seq::Seq;
@@ -27,49 +27,68 @@ const RETRIES: RangeInclusive<u32> = 0..=1_000;
 /// How long times may be, in milliseconds: 30 days at most.
 const TIME: RangeInclusive<u32> = 1..=30 * 24 * 3600 * 1000;
 
-/// An option that was lowered because the server said that there are too many requests.
+/// An option that was lowered because a server limits the rate of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lowered {
     pub name: &'static str,
     /// Its value before, times in milliseconds.
-    pub from: u64,
+    pub from: u32,
     /// Its value now.
-    pub to: u64,
+    pub to: u32,
 }
+
+/// The names of what [`Tuning`] has.
+const TUNING: [&str; 8] = [
+    "use_checkpoints",
+    "use_bulk_get",
+    "worker_processes",
+    "worker_batch_size",
+    "http_connections",
+    "connection_timeout",
+    "retries_per_request",
+    "checkpoint_interval",
+];
 
 impl Options {
     /// Returns whether two bodies ask for the same. Defaults of the configuration do not count: they
     /// may have changed since one of the bodies was read.
     pub(super) fn same_as(&self, other: &Self) -> bool {
-        let configured = self.configured().into_iter().zip(other.configured());
-        let mut given = configured.filter(|((name, _), _)| self.given.contains(name));
-        self.given == other.given
-            && given.all(|(one, other)| one == other)
-            && self.continuous == other.continuous
-            && self.create_target == other.create_target
-            && self.create_target_params == other.create_target_params
-            && self.winning_revs_only == other.winning_revs_only
-            && self.filter == other.filter
-            && self.filter_at == other.filter_at
-            && self.since_seq == other.since_seq
-    }
-
-    /// The options that the configuration has defaults for, as numbers.
-    fn configured(&self) -> [(&'static str, u128); 8] {
-        [
-            ("use_checkpoints", self.use_checkpoints.into()),
-            ("use_bulk_get", self.use_bulk_get.into()),
-            ("worker_processes", self.worker_processes.into()),
-            ("worker_batch_size", self.worker_batch_size.into()),
-            ("http_connections", self.http_connections.into()),
-            ("connection_timeout", self.connection_timeout.as_millis()),
-            ("retries_per_request", self.retries_per_request.into()),
-            ("checkpoint_interval", self.checkpoint_interval.as_millis()),
-        ]
+        let tuning = other.tuning.clone();
+        let with_its_defaults = Self {
+            tuning,
+            ..self.clone()
+        };
+        with_its_defaults == *other
     }
 
     /// Reads the options of a body; other members are ignored.
     pub(super) fn parse(body: &Map<String, Value>, defaults: &Defaults) -> Result<Self, SpecError> {
+        let filter = filter(body)?;
+        let given = body.iter();
+        let given = given.filter(|(name, _)| TUNING.contains(&name.as_str()));
+        // Of several mistakes in a body the first one found is reported, in no particular order.
+        Ok(Self {
+            continuous: boolean(body, "continuous", false)?,
+            create_target: boolean(body, "create_target", false)?,
+            create_target_params: object(body, "create_target_params", "a JSON object")?
+                .unwrap_or_default(),
+            winning_revs_only: boolean(body, "winning_revs_only", false)?,
+            filter_at: filter_at(body, &filter)?,
+            filter,
+            since_seq: body
+                .get("since_seq")
+                .filter(|seq| !seq.is_null())
+                .map(Seq::from_value),
+            tuning: Tuning::parse(body, &defaults.tuning)?,
+            given: given
+                .map(|(name, value)| (name.clone(), value.clone()))
+                .collect(),
+        })
+    }
+}
+
+impl Tuning {
+    fn parse(body: &Map<String, Value>, defaults: &Self) -> Result<Self, SpecError> {
         let flag = |name, default| boolean(body, name, default);
         let number = |name, default, range| {
             let number = integer(body, name, range)?;
@@ -81,21 +100,7 @@ impl Options {
                 milliseconds.map_or(default, |time| Duration::from_millis(time.into())),
             )
         };
-        let filter = filter(body)?;
-        let filter_at = filter_at(body, &filter)?;
-        // In the order of CouchDB's options for none in particular: a body with two mistakes hears of one.
-        let mut options = Self {
-            continuous: flag("continuous", false)?,
-            create_target: flag("create_target", false)?,
-            create_target_params: object(body, "create_target_params", "a JSON object")?
-                .unwrap_or_default(),
-            winning_revs_only: flag("winning_revs_only", false)?,
-            filter,
-            filter_at,
-            since_seq: body
-                .get("since_seq")
-                .filter(|seq| !seq.is_null())
-                .map(Seq::from_value),
+        Ok(Self {
             use_checkpoints: flag("use_checkpoints", defaults.use_checkpoints)?,
             use_bulk_get: flag("use_bulk_get", defaults.use_bulk_get)?,
             worker_processes: number("worker_processes", defaults.worker_processes, WORKERS)?,
@@ -108,11 +113,7 @@ impl Options {
                 RETRIES,
             )?,
             checkpoint_interval: time("checkpoint_interval", defaults.checkpoint_interval)?,
-            given: Vec::new(),
-        };
-        let names = options.configured().map(|(name, _)| name).into_iter();
-        options.given = names.filter(|name| body.contains_key(*name)).collect();
-        Ok(options)
+        })
     }
 
     /// Lowers what makes many requests, after a run that a server's rate limit ended. Says what was
@@ -123,8 +124,7 @@ impl Options {
         let mut lowered = Vec::new();
         let mut lower = |name, value: &mut u32, to: u32| {
             if *value > to {
-                let from = u64::from(std::mem::replace(value, to));
-                let to = u64::from(to);
+                let from = std::mem::replace(value, to);
                 lowered.push(Lowered { name, from, to });
             }
         };
@@ -208,7 +208,7 @@ fn filter(body: &Map<String, Value>) -> Result<Filter, SpecError> {
     }
 }
 
-/// Reads who runs the filter. Without a filter there is nothing to run.
+/// Reads who runs the filter. Without a filter the option has no effect.
 fn filter_at(body: &Map<String, Value>, filter: &Filter) -> Result<FilterAt, SpecError> {
     let at = match body.get("filter_at") {
         None | Some(Value::Null) => FilterAt::default(),

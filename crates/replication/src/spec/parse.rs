@@ -108,7 +108,7 @@ impl Replication {
 }
 
 impl UserCtx {
-    /// Reads the `user_ctx` of a body; nobody in particular if there is none.
+    /// Reads the `user_ctx` of a body; an anonymous user if there is none.
     pub fn of_body(body: &Value) -> Self {
         let user = &body["user_ctx"];
         let roles = user["roles"].as_array().map(Vec::as_slice);
@@ -120,7 +120,7 @@ impl UserCtx {
     }
 }
 
-/// Returns the proxies of source and target. An empty text is none.
+/// Returns the proxies of source and target. An empty text stands for no proxy.
 fn proxies(members: &Map<String, Value>) -> Result<(Option<&str>, Option<&str>), SpecError> {
     let proxy = |name| match members.get(name) {
         None | Some(Value::Null) => Ok(None),

@@ -1,13 +1,11 @@
 //! Where the attachments of a document come from: the parts of its answer, or requests of their own.
 
-use bytes::Bytes;
-
 use super::Worker;
 use super::document::{self, Attachment, DocMeta};
 use super::failed::DocFailed;
 use super::put::Attachments;
-use crate::endpoint::{BodyFailed, BodyStream, HeaderValue, Request, StatusCode, encode};
-use crate::multipart::reader::{Chunks, Multipart};
+use crate::endpoint::{BodyStream, Chunks, HeaderValue, Request, StatusCode, encode};
+use crate::multipart::reader::Multipart;
 use crate::multipart::writer::Following;
 
 /// The attachments of a `multipart/related`, which come in the order of the document.
@@ -17,14 +15,14 @@ pub(super) struct Parts<'a, 'b>(
 );
 
 impl Attachments for Parts<'_, '_> {
-    async fn begin(&mut self, attachment: &Following) -> Result<(), DocFailed> {
+    async fn next(&mut self, attachment: &Following) -> Result<impl Chunks, DocFailed> {
         let Some(headers) = self.0.next_part().await? else {
             return Err(DocFailed::Retry(format!(
                 "attachment '{}' is missing",
                 attachment.name
             )));
         };
-        // Who names the parts must name them in the document's order.
+        // Parts that are named must come in the document's order.
         let named = headers.get("content-disposition").and_then(|value| {
             let (_, name) = value.split_once("filename=\"")?;
             name.strip_suffix('"')
@@ -34,12 +32,8 @@ impl Attachments for Parts<'_, '_> {
             Some(name) if name != attachment.name && is_another(name) => Err(DocFailed::Retry(
                 format!("attachment '{name}' is out of order"),
             )),
-            _ => Ok(()),
+            _ => Ok(&mut self.0),
         }
-    }
-
-    async fn piece(&mut self) -> Result<Option<Bytes>, BodyFailed> {
-        self.0.chunk().await
     }
 }
 
@@ -48,11 +42,10 @@ pub(super) struct Fetched<'a> {
     pub(super) worker: &'a Worker,
     pub(super) path: String,
     pub(super) rev: String,
-    pub(super) body: Option<BodyStream>,
 }
 
 impl Attachments for Fetched<'_> {
-    async fn begin(&mut self, attachment: &Following) -> Result<(), DocFailed> {
+    async fn next(&mut self, attachment: &Following) -> Result<impl Chunks, DocFailed> {
         let path = format!("{}/{}", self.path, encode(&attachment.name));
         let request = Request::get(path).query("rev", &self.rev).header(
             reqwest::header::ACCEPT_ENCODING,
@@ -63,15 +56,7 @@ impl Attachments for Fetched<'_> {
             let why = format!("{}: {}", reply.asked, reply.status);
             return Err(DocFailed::Retry(why));
         }
-        self.body = Some(reply.body);
-        Ok(())
-    }
-
-    async fn piece(&mut self) -> Result<Option<Bytes>, BodyFailed> {
-        match &mut self.body {
-            Some(body) => body.chunk().await,
-            None => Ok(None),
-        }
+        Ok(reply.body)
     }
 }
 

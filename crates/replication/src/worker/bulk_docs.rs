@@ -2,18 +2,16 @@
 //!
 //! SUMMARY   A [`WriteBatch`] collects texts of documents; it is written when the next one does not
 //!           fit [`BATCH_BYTES_MAX`] any more, and at the end.
-//! PROMISES  A batch that is too large for the target, or that one document spoils, is halved until it is
-//!           not, or is one document, which is refused. What the target refuses is told with id and
-//!           reason. What it did not say to be written or refused is written again, as often as requests
-//!           are tried, and then ends the job.
+//! PROMISES  A batch that is too large for the target, or that one document spoils, is halved down to
+//!           that one document, which is refused. Each refusal is reported with id and reason. Documents of
+//!           which the answer says neither are written again, as often as requests are tried; then the job
+//!           ends.
 //! SOURCE    `couch_replicator_worker:flush_docs`, `couch_replicator_api_wrap:update_docs`.
 //! DIFFERS   There, a batch is written when it has become longer than the limit, and each error of a
 //!           document refuses it.
 
 use std::borrow::Cow;
-use std::ops::Range;
 
-use bytes::Bytes;
 use slog::warn;
 use tokio::time::{Instant, sleep};
 
@@ -28,84 +26,62 @@ use crate::refused::RefusedDoc;
 /// The most bytes of documents in a request, unless one document alone has more.
 pub(crate) const BATCH_BYTES_MAX: usize = 4 << 20;
 
-const OPEN: &[u8] = b"{\"new_edits\":false,\"docs\":[";
-const CLOSE: &[u8] = b"]}";
 const EXPECTATION_FAILED: StatusCode = StatusCode::EXPECTATION_FAILED;
 
-/// Documents that are to be written together.
+/// The texts of documents that are to be written together.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct WriteBatch {
-    /// The documents with commas between.
-    text: Vec<u8>,
-    /// Where each is in it.
-    places: Vec<Range<usize>>,
+    documents: Vec<String>,
+    /// The bytes of all of them, each with a comma.
+    bytes: usize,
 }
 
 impl WriteBatch {
-    fn push(&mut self, document: &[u8]) {
-        if !self.places.is_empty() {
-            self.text.push(b',');
-        }
-        let start = self.text.len();
-        self.text.extend_from_slice(document);
-        self.places.push(start..self.text.len());
+    fn push(&mut self, document: String) {
+        self.bytes += document.len() + 1;
+        self.documents.push(document);
     }
 
-    fn fits(&self, document: &[u8]) -> bool {
-        self.places.is_empty() || self.text.len() + 1 + document.len() <= BATCH_BYTES_MAX
-    }
-
-    /// The body of the request for some of the documents.
-    fn body(&self, documents: &[usize]) -> Bytes {
-        let length = documents
-            .iter()
-            .map(|index| self.places[*index].len() + 1)
-            .sum::<usize>();
-        let mut body = Vec::with_capacity(OPEN.len() + length + CLOSE.len());
-        body.extend_from_slice(OPEN);
-        for (nth, index) in documents.iter().enumerate() {
-            if nth > 0 {
-                body.push(b',');
-            }
-            body.extend_from_slice(self.document(*index));
-        }
-        body.extend_from_slice(CLOSE);
-        body.into()
-    }
-
-    fn document(&self, index: usize) -> &[u8] {
-        &self.text[self.places[index].clone()]
+    fn fits(&self, document: &str) -> bool {
+        self.documents.is_empty() || self.bytes + document.len() <= BATCH_BYTES_MAX
     }
 }
 
-/// Documents of which the target did not say what became of them, and what it said last.
+/// Returns the body of a request that writes these documents.
+fn body(documents: &[String]) -> String {
+    [
+        "{\"new_edits\":false,\"docs\":[",
+        &documents.join(","),
+        "]}",
+    ]
+    .concat()
+}
+
+/// Documents of which an answer does not say what became of them, and the last such answer.
 #[derive(Default)]
 struct Unclear {
-    documents: Vec<usize>,
+    documents: Vec<String>,
     why: Option<Answered>,
 }
 
 impl Worker {
     /// Puts a document in the batch, which is written first if it is full.
-    pub(super) async fn add(&self, batch: &mut WriteBatch, document: &str) -> Result<(), Crash> {
-        if !batch.fits(document.as_bytes()) {
+    pub(super) async fn add(&self, batch: &mut WriteBatch, document: String) -> Result<(), Crash> {
+        if !batch.fits(&document) {
             self.flush(batch).await?;
         }
-        batch.push(document.as_bytes());
+        batch.push(document);
         Ok(())
     }
 
     /// Writes the batch, and empties it.
     pub(super) async fn flush(&self, batch: &mut WriteBatch) -> Result<(), Crash> {
         let mut retries = self.target.retries(self.retries);
-        let mut documents: Vec<usize> = (0..batch.places.len()).collect();
+        let mut documents = std::mem::take(batch).documents;
         while !documents.is_empty() {
-            let Unclear {
-                documents: left,
-                why,
-            } = self.write(batch, documents).await?;
-            documents = left;
-            if let Some(why) = why.filter(|_| !documents.is_empty()) {
+            let unclear = self.write(documents).await?;
+            documents = unclear.documents;
+            if let Some(why) = unclear.why {
                 let Some(wait) = retries.next(Instant::now()) else {
                     return Err(Crash::BulkDocsFailed(why));
                 };
@@ -114,18 +90,16 @@ impl Worker {
                 sleep(wait).await;
             }
         }
-        batch.text.clear();
-        batch.places.clear();
         Ok(())
     }
 
     /// Writes documents once, in as many parts as it takes. Returns those that are to be written again.
-    async fn write(&self, batch: &WriteBatch, documents: Vec<usize>) -> Result<Unclear, Crash> {
+    async fn write(&self, documents: Vec<String>) -> Result<Unclear, Crash> {
         let mut unclear = Unclear::default();
         // The first part that is to be written is last.
         let mut parts = vec![documents];
         while let Some(mut part) = parts.pop() {
-            let reply = self.bulk_docs(batch.body(&part)).await?;
+            let reply = self.bulk_docs(body(&part)).await?;
             let spoiled = verdict::of_batch(&reply);
             let too_large = reply.status == StatusCode::PAYLOAD_TOO_LARGE;
             match reply.status {
@@ -135,12 +109,12 @@ impl Worker {
                 }
                 _ if too_large => {
                     let reason = "the target takes no document of this size";
-                    self.refuse_text(batch.document(part[0]), "too_large", reason);
+                    self.refuse_text(&part[0], "too_large", reason);
                 }
                 StatusCode::OK
                 | StatusCode::CREATED
                 | StatusCode::ACCEPTED
-                | EXPECTATION_FAILED => self.written(&reply, batch, &part, &mut unclear),
+                | EXPECTATION_FAILED => self.written(&reply, part, &mut unclear),
                 StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN
                     if !self.target.is_let_in(&reply).await? =>
                 {
@@ -148,9 +122,7 @@ impl Worker {
                     unclear.why = Some(Answered::of(&reply));
                 }
                 _ => match spoiled {
-                    Some((error, reason)) => {
-                        self.refuse_text(batch.document(part[0]), &error, &reason);
-                    }
+                    Some((error, reason)) => self.refuse_text(&part[0], &error, &reason),
                     None => return Err(Crash::BulkDocsFailed(Answered::of(&reply))),
                 },
             }
@@ -158,7 +130,7 @@ impl Worker {
         Ok(unclear)
     }
 
-    async fn bulk_docs(&self, body: Bytes) -> Result<Reply, Crash> {
+    async fn bulk_docs(&self, body: String) -> Result<Reply, Crash> {
         let bytes = body.len();
         let request = Request::post("_bulk_docs").no_full_commit().json(body);
         let reply = self.target.request(request).await?;
@@ -167,27 +139,27 @@ impl Worker {
     }
 
     /// Sorts out what the target says of each document.
-    fn written(&self, reply: &Reply, batch: &WriteBatch, part: &[usize], unclear: &mut Unclear) {
-        let documents: Vec<&[u8]> = part.iter().map(|index| batch.document(*index)).collect();
+    fn written(&self, reply: &Reply, part: Vec<String>, unclear: &mut Unclear) {
         // With 417, what is not named was not written.
         let aborted = reply.status == EXPECTATION_FAILED;
-        let Some(verdicts) = entries::verdicts(&reply.body, &documents, aborted) else {
-            unclear.documents.extend_from_slice(part);
+        let Some(verdicts) = entries::verdicts(&reply.body, &part, aborted) else {
+            unclear.documents.extend(part);
             unclear.why = Some(Answered::of(reply));
             return;
         };
         let mut written = 0;
-        for ((index, document), entry) in part.iter().zip(documents).zip(verdicts) {
+        for (document, entry) in part.into_iter().zip(verdicts) {
             let (error, reason) = (&*entry.error, &*entry.reason);
             match entry.verdict {
                 Verdict::Written => written += 1,
-                Verdict::Refused => self.refuse_text(document, error, reason),
+                Verdict::Refused => self.refuse_text(&document, error, reason),
                 _ => {
-                    unclear.documents.push(*index);
-                    let id = DocMeta::read(document).map(|meta| meta.id.into_owned());
-                    let said = format!("document '{}': {error}: {reason}", id.unwrap_or_default());
+                    let meta = DocMeta::read(document.as_bytes());
+                    let id = meta.map(|meta| meta.id.into_owned()).unwrap_or_default();
+                    let said = format!("document '{id}': {error}: {reason}");
                     let code = reply.status.as_u16();
                     unclear.why = Some(Answered::new(&reply.asked, code, said.as_bytes()));
+                    unclear.documents.push(document);
                 }
             }
         }
@@ -195,8 +167,8 @@ impl Worker {
             .count(|stats| stats.docs_written += written);
     }
 
-    fn refuse_text(&self, document: &[u8], error: &str, reason: &str) {
-        let meta = DocMeta::read(document);
+    fn refuse_text(&self, document: &str, error: &str, reason: &str) {
+        let meta = DocMeta::read(document.as_bytes());
         let id = meta.as_ref().map(|meta| meta.id.clone().into_owned());
         self.refuse(RefusedDoc {
             id: id.unwrap_or_default(),
@@ -208,7 +180,7 @@ impl Worker {
 
     /// Counts a document that is passed over, and tells of it.
     pub(super) fn refuse(&self, mut doc: RefusedDoc) {
-        // In the target's words, which may repeat what it was sent.
+        // The target's text may repeat what it was sent.
         doc.error = self.target.redacted(&doc.error);
         doc.reason = self.target.redacted(&doc.reason);
         self.run_counters
@@ -221,38 +193,31 @@ impl Worker {
 mod tests {
     use super::*;
 
-    fn batch(documents: &[&str]) -> WriteBatch {
-        let mut batch = WriteBatch::default();
-        for document in documents {
-            assert!(batch.fits(document.as_bytes()));
-            batch.push(document.as_bytes());
-        }
-        batch
-    }
-
     #[test]
     fn a_batch_is_written_whole_or_in_parts() {
-        let batch = batch(&["{\"a\":1}", "{\"b\":2}", "{\"c\":3}"]);
-        let body = |part: &[usize]| String::from_utf8(batch.body(part).to_vec()).unwrap();
+        let documents = ["{\"a\":1}", "{\"b\":2}", "{\"c\":3}"].map(str::to_owned);
         assert_eq!(
-            body(&[0, 1, 2]),
+            body(&documents),
             "{\"new_edits\":false,\"docs\":[{\"a\":1},{\"b\":2},{\"c\":3}]}"
         );
         assert_eq!(
-            body(&[1, 2]),
+            body(&documents[1..]),
             "{\"new_edits\":false,\"docs\":[{\"b\":2},{\"c\":3}]}"
         );
-        assert_eq!(body(&[1]), "{\"new_edits\":false,\"docs\":[{\"b\":2}]}");
-        assert_eq!(batch.document(2), b"{\"c\":3}");
+        assert_eq!(
+            body(&documents[1..2]),
+            "{\"new_edits\":false,\"docs\":[{\"b\":2}]}"
+        );
     }
 
     #[test]
     fn a_batch_never_grows_beyond_its_limit() {
-        let half = vec![b'x'; BATCH_BYTES_MAX / 2];
+        let half = "x".repeat(BATCH_BYTES_MAX / 2);
         let mut batch = WriteBatch::default();
-        batch.push(&half);
+        assert!(batch.fits(&half));
+        batch.push(half.clone());
         assert!(!batch.fits(&half), "the comma is one byte too many");
         assert!(batch.fits(&half[1..]));
-        assert!(WriteBatch::default().fits(&vec![b'x'; BATCH_BYTES_MAX * 2]));
+        assert!(WriteBatch::default().fits(&"x".repeat(BATCH_BYTES_MAX * 2)));
     }
 }

@@ -1,9 +1,8 @@
 //! Reads many documents with one request.
 //!
-//! SUMMARY   What comes back whole and without attachments is put in the batch; everything else is
-//!           returned, to be read by itself. What does not pass the filter is neither.
-//! PROMISES  No answer, however wrong, loses a revision: what can not be matched with what was
-//!           asked is read by itself.
+//! SUMMARY   Documents without attachments are put in the batch; all others are returned, to be read one
+//!           by one. Documents that do not pass the filter are dropped.
+//! PROMISES  No answer, however wrong, loses a revision: one that the answer does not have is read by itself.
 //! SOURCE    `couch_replicator_worker`: `_bulk_get`, and when it is left out.
 //! DIFFERS   There, an answer must have the order and the number of what was asked; here, documents are
 //!           matched by ids and revisions. One that is too long is asked for in halves.
@@ -105,7 +104,8 @@ impl OpenDocs {
         found.answers.iter().fold(false, close)
     }
 
-    /// Finds what is wanted in an answer; with attachments only if `attached` says so. `None` if the answer is none.
+    /// Finds what is wanted in an answer; with attachments only if `attached` says so. `None` if the answer
+    /// is malformed.
     pub(super) fn find(&self, answer: &[u8], attached: bool) -> Option<Vec<Found>> {
         let BulkGetAnswer { results } = serde_json::from_slice(answer).ok()?;
         let documents = results.iter().flat_map(|result| &result.docs);
@@ -170,7 +170,7 @@ impl Worker {
                     let middle = range.start + part.len() / 2;
                     ranges.extend([middle..range.end, range.start..middle]);
                 }
-                // Whatever is wrong shows, if it matters, when documents are read one by one.
+                // If it matters, reading documents one by one fails, too.
                 Err(cause) => debug!(self.log, "documents are read one by one"; "error" => %cause),
             }
         }
@@ -217,7 +217,7 @@ impl Worker {
         open: OpenDocs,
         batch: &mut WriteBatch,
     ) -> Result<OpenDocs, Crash> {
-        // For the filter, attachments matter not.
+        // A filter is asked about documents with attachments, too.
         let attached = self.filter.is_some();
         let body = reply.body.clone();
         let finding = move || (open.find(&body, attached), open);
@@ -233,16 +233,16 @@ impl Worker {
             }
             if open.close_all(&found) && passes {
                 self.count_read();
-                self.add(batch, found.text(&reply.body)).await?;
+                self.add(batch, found.text(&reply.body).to_owned()).await?;
             }
         }
         Ok(open)
     }
 
     async fn which_pass(&self, found: &[Found], answer: &Bytes) -> Result<Vec<bool>, Crash> {
-        if self.filter.is_none() {
+        let Some(filter) = &self.filter else {
             return Ok(vec![true; found.len()]);
-        }
+        };
         let docs: Vec<(&str, &RawValue)> = found
             .iter()
             .map(|found| {
@@ -250,7 +250,7 @@ impl Worker {
                 (found.id.as_str(), text.unwrap_or(RawValue::NULL))
             })
             .collect();
-        self.passing(&docs).await
+        filter.passing(&docs).await
     }
 
     fn count_bulk(&self, usable: usize, asked: usize) {

@@ -27,7 +27,7 @@ pub(crate) struct DocMeta<'a> {
 }
 
 impl<'a> DocMeta<'a> {
-    /// Looks at a document; `None` if the text is none that can be replicated.
+    /// Reads the metadata of a document; `None` if the text is not a document that can be replicated.
     pub(crate) fn read(text: &'a [u8]) -> Option<Self> {
         let meta: Self = serde_json::from_slice(text).ok()?;
         let whole = meta.rev.is_some() && meta.revisions.is_some() && !meta.id.is_empty();
@@ -111,7 +111,7 @@ impl Attachment {
     }
 }
 
-/// Reads the attachments of a document, in its order; `None` if they are none.
+/// Reads the attachments of a document, in its order; `None` if they are malformed.
 pub(super) fn attachments(raw: &RawValue) -> Option<Vec<(String, Attachment)>> {
     let all: RawObject<'_> = serde_json::from_str(raw.get()).ok()?;
     let read = |(name, raw): (&str, &RawValue)| {

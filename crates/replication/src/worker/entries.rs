@@ -1,8 +1,8 @@
 //! Which document each entry of an answer to `_bulk_docs` speaks of.
 //!
 //! SUMMARY   [`verdicts`] says of each document of a request what became of it.
-//! PROMISES  An answer that lists failures alone, as CouchDB's does, has written the rest. One that lists also what was
-//!           written, or an error of nobody knows whom, says nothing of a document that it does not name.
+//! PROMISES  An answer that lists failures alone, as CouchDB's does, means that the rest was written. One that also lists
+//!           what was written, or has an error without a document, says nothing of a document that it does not name.
 
 use rustc_hash::FxHashMap;
 
@@ -11,14 +11,14 @@ use super::verdict::{Outcome, Verdict, WriteEntry, of_entry};
 
 /// Returns what an answer says of each document; `None` if it is no answer. `aborted` is one after which nothing is
 /// written that it does not say to be.
-pub(super) fn verdicts(answer: &[u8], documents: &[&[u8]], aborted: bool) -> Option<Vec<Outcome>> {
+pub(super) fn verdicts(answer: &[u8], documents: &[String], aborted: bool) -> Option<Vec<Outcome>> {
     let entries: Vec<WriteEntry<'_>> = serde_json::from_slice(answer).ok()?;
     let mut outcomes: Vec<Option<Outcome>> = vec![None; documents.len()];
     let mut names_all = aborted;
     let mut stray = String::new();
     if !entries.is_empty() {
-        let metas: Vec<Option<DocMeta<'_>>> =
-            documents.iter().map(|text| DocMeta::read(text)).collect();
+        let metas = documents.iter().map(|text| DocMeta::read(text.as_bytes()));
+        let metas: Vec<Option<DocMeta<'_>>> = metas.collect();
         let places = Places::new(&entries, &metas);
         for (nth, entry) in entries.iter().enumerate() {
             let said = of_entry(entry);
@@ -119,8 +119,7 @@ mod tests {
             json!({"_id": id, "_rev": rev, "_revisions": {"start": 1, "ids": ["x"]}}).to_string()
         };
         let texts: Vec<String> = REVS.iter().map(text).collect();
-        let documents: Vec<&[u8]> = texts.iter().map(|text| text.as_bytes()).collect();
-        let verdicts = verdicts(answer.to_string().as_bytes(), &documents, aborted).unwrap();
+        let verdicts = verdicts(answer.to_string().as_bytes(), &texts, aborted).unwrap();
         let letter = |outcome: Outcome| match outcome.verdict {
             Verdict::Written => 'w',
             Verdict::Refused => 'r',
@@ -182,7 +181,7 @@ mod tests {
             "[{\"status\":\"x\"}]",
         ] {
             assert_eq!(
-                verdicts(answer.as_bytes(), &[b"{}"], false),
+                verdicts(answer.as_bytes(), &["{}".to_owned()], false),
                 None,
                 "{answer}"
             );

@@ -2,7 +2,6 @@
 
 use crate::crash::Crash;
 use crate::endpoint::{BodyFailed, Cause, RequestFailed};
-use crate::multipart::parser::MultipartError;
 use crate::multipart::writer::Following;
 
 /// Why a read, or the write that hangs on it, brought nothing.
@@ -51,12 +50,6 @@ impl From<RequestFailed> for DocFailed {
             Cause::SessionLost => Self::LockedOut(Box::new(failed.into())),
             _ => Self::Request(failed),
         }
-    }
-}
-
-impl From<MultipartError> for DocFailed {
-    fn from(error: MultipartError) -> Self {
-        Self::Retry(error.to_string())
     }
 }
 

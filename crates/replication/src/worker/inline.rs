@@ -6,7 +6,6 @@
 //!           tells of a revision and does not deliver it, ends the job as with other documents.
 //! LIMITS    An answer has at most 64 MiB; what is longer is refused.
 
-use serde_json::value::RawValue;
 use slog::warn;
 use tokio::time::{Instant, sleep};
 
@@ -28,6 +27,10 @@ pub(super) fn has_path(id: &str) -> bool {
 pub(super) fn attachment_has_path(name: &str) -> bool {
     is_path(&format!("x/{}", encode(name)))
 }
+
+const TOO_LONG: &str =
+    "it is too long to be read with its attachments in one piece, and no URL can name it";
+const NO_BYTES: &str = "the source sends its attachments by URLs alone, which cannot name them";
 
 /// Why a revision cannot be read like this: the error's name and the reason.
 type Unreadable = (&'static str, String);
@@ -76,19 +79,15 @@ impl Worker {
         loop {
             let reply = match self.ask_bulk_get(&asked, true).await {
                 Ok(reply) => reply,
-                Err(failed) => match failed.cause {
-                    Cause::TooLong(_) => {
-                        let reason = "it is too long to be read with its attachments in one piece, and no URL can name it";
-                        return Ok(Some(("too_large", reason.to_owned())));
-                    }
-                    Cause::Status {
-                        status: StatusCode::NOT_IMPLEMENTED,
-                        ..
-                    } => {
-                        return Ok(Some(cannot(&failed.to_string())));
-                    }
-                    _ => return Err(failed.into()),
-                },
+                Err(failed) => {
+                    return match failed.cause {
+                        Cause::TooLong(_) => Ok(Some(("too_large", TOO_LONG.to_owned()))),
+                        Cause::Status { status, .. } if status == StatusCode::NOT_IMPLEMENTED => {
+                            Ok(Some(cannot(&failed.to_string())))
+                        }
+                        _ => Err(failed.into()),
+                    };
+                }
             };
             match reply.status {
                 StatusCode::OK => {}
@@ -101,9 +100,7 @@ impl Worker {
                 }
             }
             if !self.take_inline(&reply, open, batch).await? {
-                let reason =
-                    "the source sends its attachments by URLs alone, which cannot name them";
-                return Ok(Some(("no_url", reason.to_owned())));
+                return Ok(Some(("no_url", NO_BYTES.to_owned())));
             }
             if !open.is_open(id, rev) {
                 return Ok(None);
@@ -134,17 +131,13 @@ impl Worker {
         let body = &reply.body;
         for found in open.find(body, true).unwrap_or_default() {
             let document = found.text(body);
-            let raw: Option<&RawValue> = serde_json::from_str(document).ok();
-            let passes = match raw {
-                Some(raw) => self.passing(&[(&found.id, raw)]).await?.contains(&true),
-                None => continue,
-            };
+            let passes = self.passes(&found.id, document).await?;
             if passes && !is_whole(document) {
                 return Ok(false);
             }
             if open.close_all(&found) && passes {
                 self.count_read();
-                self.add(batch, document).await?;
+                self.add(batch, document.to_owned()).await?;
             }
         }
         Ok(true)

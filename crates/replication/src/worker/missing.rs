@@ -116,7 +116,7 @@ fn question(asked: &[Wanted]) -> Vec<u8> {
 }
 
 /// Keeps what is missing. Also tells how many revisions are missing that have no ancestor to name;
-/// `None` if the answer is none.
+/// `None` if the answer is malformed.
 fn pick(mut asked: Vec<Wanted>, answer: &[u8]) -> Option<(Vec<Wanted>, usize)> {
     let answer: RawObject<'_> = serde_json::from_slice(answer).ok()?;
     let mut diffs: FxHashMap<&str, Diff<'_>> = FxHashMap::default();

@@ -5,9 +5,9 @@
 //!           it: many at a time ([`bulk_docs`]), design documents and what has attachments one by
 //!           one ([`put`]). What no URL can name goes by bodies alone ([`inline`]). A filter that the
 //!           source does not run is asked in between.
-//! PROMISES  When it returns well, everything of the batch is at the target or was refused by it
-//!           and told. In memory are at most one answer to `_bulk_get`, one batch to be written,
-//!           and the pieces at hand of `http_connections` single documents; attachments never are.
+//! PROMISES  After a success the target has every document of the batch or has refused it, and each
+//!           refusal is reported. In memory are at most one answer to `_bulk_get`, one batch to be
+//!           written, and pieces of `http_connections` single documents; never a whole attachment.
 //! SOURCE    `couch_replicator_worker`.
 //! DIFFERS   There, an empty `_bulk_get` is sent for a batch of design documents. Sources that
 //!           answer single reads with a JSON array (PouchDB's server) are understood, their
@@ -59,15 +59,14 @@ pub struct Worker {
     pub use_bulk_get: bool,
     /// Which documents pass, if the source does not see to it.
     pub filter: Option<Rc<FilterHere>>,
-    /// How long to wait for a revision that the source told of and does not deliver.
+    /// How long to wait for a revision of the feed that the source does not deliver.
     pub missing_doc_retry: Duration,
     /// Where is counted.
     pub run_counters: Rc<RunCounters>,
-    /// Where refused documents are told.
+    /// Where refused documents are reported.
     pub refused: RefusalListener,
     /// What has become of calls of `_revs_diff` and `_bulk_get`.
     pub averages: RefCell<Averages>,
-    /// For what is worth a line.
     pub log: Logger,
 }
 
@@ -110,15 +109,16 @@ impl Worker {
         self.flush(&mut batch).await
     }
 
-    /// Returns which of these documents, each with its id, are to be replicated.
-    async fn passing(&self, docs: &[(&str, &RawValue)]) -> Result<Vec<bool>, Crash> {
-        match &self.filter {
-            Some(filter) => filter.passing(docs).await,
-            None => Ok(vec![true; docs.len()]),
-        }
+    /// Returns whether a document is to be replicated.
+    async fn passes(&self, id: &str, document: &str) -> Result<bool, Crash> {
+        let Some(filter) = &self.filter else {
+            return Ok(true);
+        };
+        let document = serde_json::from_str(document).unwrap_or(RawValue::NULL);
+        Ok(filter.passing(&[(id, document)]).await?.contains(&true))
     }
 
-    /// Counts a revision that was read and passed. Only then it is known that it was really missing.
+    /// Counts a revision that was read and passes the filter. With a filter it counts as missing only then.
     fn count_read(&self) {
         self.run_counters.count(|stats| {
             stats.docs_read += 1;
@@ -134,7 +134,7 @@ impl Worker {
         let mut unnameable = Vec::new();
         while let Some(read) = reads.try_next().await? {
             for document in read.texts {
-                self.add(batch, &document).await?;
+                self.add(batch, document).await?;
             }
             unnameable.extend(read.inline);
         }

@@ -3,10 +3,9 @@
 //! SUMMARY   [`Worker::put`] writes a document's text, [`Worker::put_with`] also the attachments
 //!           that follow it, while they are still being read.
 //! PROMISES  A few pieces of an attachment are in memory, whatever its size. The request's length
-//!           is told beforehand; attachments that turn out longer or shorter break it off, and
+//!           is sent first; attachments that turn out longer or shorter break it off, and
 //!           nothing is stored.
-//! DIFFERS   An answer counts as a yes only if it says so, and as a refusal only if it is about the document: the
-//!           reference goes by its status.
+//! DIFFERS   A success must say so in its body, and a refusal must be about the document: CouchDB goes by the status.
 //! SOURCE    `couch_replicator_api_wrap:update_doc` and `couch_replicator_worker`: which answers
 //!           pass a document over, and which end the job.
 
@@ -19,7 +18,9 @@ use super::document::DocMeta;
 use super::failed::DocFailed;
 use super::verdict::{self, Verdict};
 use crate::crash::Crash;
-use crate::endpoint::{BodyFailed, HeaderValue, Reply, Request, RequestBody, encode_doc_id};
+use crate::endpoint::{
+    BodyFailed, Chunks, HeaderValue, Reply, Request, RequestBody, encode_doc_id,
+};
 use crate::multipart::writer::{Following, Layout};
 use crate::refused::RefusedDoc;
 
@@ -28,11 +29,8 @@ const PIECES_MAX: usize = 4;
 
 /// Where attachments are read, one after the other.
 pub(super) trait Attachments {
-    /// Goes to the next attachment, which must be this one.
-    async fn begin(&mut self, attachment: &Following) -> Result<(), DocFailed>;
-
-    /// Reads the next piece of it.
-    async fn piece(&mut self) -> Result<Option<Bytes>, BodyFailed>;
+    /// Goes to the next attachment, which must be this one, and returns its bytes.
+    async fn next(&mut self, attachment: &Following) -> Result<impl Chunks, DocFailed>;
 }
 
 impl Worker {
@@ -63,9 +61,18 @@ impl Worker {
             .map_err(|_| DocFailed::Retry("no content type".to_owned()))?;
         let request = put_request(meta)
             .header(reqwest::header::CONTENT_TYPE, content_type)
-            .body(RequestBody::stream(Some(layout.length), body));
+            .body(RequestBody::stream(layout.length, body));
         let sending = self.target.request(request);
-        let reading = self.pump(&layout, following, source, pieces);
+        let reading = async {
+            let passed = self.pass_on(&layout, following, source, &pieces).await;
+            if let Err(failed) = &passed {
+                // The target must not take what has come so far for the whole.
+                let why = BodyFailed::Broken(failed.to_string());
+                drop(pieces.send(Err(why)).await);
+            }
+            drop(pieces);
+            passed
+        };
         let (reply, read) = tokio::join!(sending, reading);
         // If the source failed, what the target says is of no interest.
         read?;
@@ -73,23 +80,6 @@ impl Worker {
     }
 
     /// Passes the attachments on.
-    async fn pump(
-        &self,
-        layout: &Layout,
-        following: &[Following],
-        source: impl Attachments,
-        pieces: mpsc::Sender<Result<Bytes, BodyFailed>>,
-    ) -> Result<(), DocFailed> {
-        let passed = self.pass_on(layout, following, source, &pieces).await;
-        if let Err(failed) = &passed {
-            // The target must not take what has come so far for the whole. If it is gone already,
-            // so be it.
-            let why = BodyFailed::Broken(failed.to_string());
-            drop(pieces.send(Err(why)).await);
-        }
-        passed
-    }
-
     async fn pass_on(
         &self,
         layout: &Layout,
@@ -103,9 +93,9 @@ impl Worker {
                 // The target has answered already; its answer says why.
                 return Ok(());
             }
-            source.begin(attachment).await?;
+            let mut bytes = source.next(attachment).await?;
             let mut left = attachment.length;
-            while let Some(piece) = source.piece().await? {
+            while let Some(piece) = bytes.chunk().await? {
                 left = left
                     .checked_sub(piece.len() as u64)
                     .ok_or_else(|| DocFailed::wrong_length(attachment))?;

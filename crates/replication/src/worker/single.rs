@@ -1,10 +1,10 @@
 //! Reads one document by itself: the revisions that are wanted of it, as one stream.
 //!
 //! SUMMARY   [`Worker::single`] asks until everything wanted was had; [`super::single_answer`] reads the answers.
-//! PROMISES  Each revision comes, itself or a descendant in its place, or is said to be missing; if
-//!           neither, it is asked for again, and then the job ends. After a failure only what has not
-//!           come yet is asked for. A request's line stays below [`LINE_MAX`] bytes, or what the source
-//!           takes.
+//! PROMISES  The source sends each revision, or a descendant in its place, or says that it is missing; if it
+//!           does neither, the revision is asked for again, and then the job ends. After a failure only
+//!           revisions that have not come yet are asked for. A request's line stays below [`LINE_MAX`] bytes, or
+//!           what the source takes.
 //! SOURCE    `couch_replicator_worker:fetch_doc`, `couch_replicator_api_wrap:open_doc_revs`: waits,
 //!           tries, and `atts_since`.
 
@@ -24,11 +24,11 @@ use crate::endpoint::{Backoff, HeaderValue, Request, StatusCode, encode_doc_id};
 
 /// The longest line of a request, in bytes; halved when a source finds it too long.
 pub(crate) const LINE_MAX: usize = 7000;
-/// A source that takes no line of this length takes none.
+/// The shortest limit that is tried.
 const LINE_MIN: usize = 200;
 /// The waits before a document is read again.
 const BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), 4, Duration::from_secs(600));
-/// How often a document is read again at once because the target does not know us any more.
+/// How often a document is read again at once because the session at the target is over.
 const RENEWALS_MAX: u32 = 3;
 /// What was read of a document.
 #[derive(Debug)]

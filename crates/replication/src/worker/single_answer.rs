@@ -14,9 +14,9 @@ use super::document::{self, DOCUMENT_MAX, DocMeta};
 use super::failed::DocFailed;
 use super::inline::attachment_has_path;
 use super::single::Single;
-use crate::endpoint::{BodyStream, StreamedReply, encode_doc_id, shown};
+use crate::endpoint::{BodyStream, StreamedReply, collect, encode_doc_id, shown};
 use crate::multipart::parser::ContentType;
-use crate::multipart::reader::{Multipart, collect};
+use crate::multipart::reader::Multipart;
 use crate::refused::RefusedDoc;
 
 /// The most of a part that tells an error, in bytes.
@@ -156,7 +156,6 @@ impl Single<'_> {
                 worker,
                 path: encode_doc_id(&self.id),
                 rev: meta.rev().to_owned(),
-                body: None,
             };
             worker.put_with(&text, &meta, &following, fetched).await?;
             self.close();
@@ -185,13 +184,14 @@ impl Single<'_> {
         meta.ok_or_else(|| DocFailed::Retry(format!("not the document asked for: {}", beginning())))
     }
 
-    /// Counts a document and returns `true`, unless nobody waits for it, or it does not pass the filter.
+    /// Counts a document and returns `true`, unless it is not wanted or does not pass the filter.
     async fn accept(&mut self, meta: &DocMeta<'_>, text: &str) -> Result<bool, DocFailed> {
         self.answers = self.open.answered_by(meta);
         if self.answers.is_empty() {
             return Ok(false);
         }
-        if self.worker.filter.is_some() && !self.passes(text).await? {
+        let passes = self.worker.passes(&self.id, text).await;
+        if !passes.map_err(DocFailed::Crash)? {
             self.close();
             return Ok(false);
         }
@@ -206,13 +206,6 @@ impl Single<'_> {
         for rev in std::mem::take(&mut self.answers) {
             self.open.close(&rev);
         }
-    }
-
-    async fn passes(&self, text: &str) -> Result<bool, DocFailed> {
-        let wrong = |error: serde_json::Error| DocFailed::Retry(error.to_string());
-        let document: &RawValue = serde_json::from_str(text).map_err(wrong)?;
-        let passing = self.worker.passing(&[(&self.id, document)]).await;
-        Ok(passing.map_err(DocFailed::Crash)?.contains(&true))
     }
 
     /// Refuses a document of which nothing is known but that it was asked for.

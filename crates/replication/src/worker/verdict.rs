@@ -2,8 +2,8 @@
 //!
 //! SUMMARY   [`of_put`] reads the answer to a document that was written by itself, [`of_entry`] what `_bulk_docs` says of
 //!           one, [`of_batch`] an answer to all of it.
-//! PROMISES  Only what speaks about the document refuses it: who refused it, a proxy or a firewall say, must have said
-//!           so as a database does. Everything else is to be tried again, and ends the job if it stays.
+//! PROMISES  Only an answer about the document, in a database's form, refuses it: a proxy or a firewall does not.
+//!           Everything else is tried again, and ends the job if it stays.
 //! SOURCE    `couch_replicator_api_wrap:update_doc`, `couch_replicator_worker:flush_docs`.
 //! DIFFERS   There, each error of an entry refuses the document, and each 401 and 403 as well.
 
@@ -13,9 +13,9 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
-use crate::endpoint::{ErrorBody, Reply, StatusCode, shown};
+use crate::endpoint::{ErrorBody, Reply, StatusCode, text_of};
 
-/// Errors of a document that stay, whoever writes it and whenever.
+/// Errors of a document that another try does not remove.
 const OF_DOCUMENT: [&str; 10] = [
     "forbidden",
     "unauthorized",
@@ -38,7 +38,7 @@ pub(super) enum Verdict {
     Written,
     /// The target does not take it.
     Refused,
-    /// The target does not take it, if it lets the user in otherwise.
+    /// The target does not take it, unless it refuses the user as a whole.
     RefusedIfLetIn,
     /// The target has not the attachment that it was said to have.
     MissingStub,
@@ -71,7 +71,7 @@ pub(super) fn of_put(reply: &Reply) -> Verdict {
     let ErrorBody { error, reason } = reply.error();
     match (reply.status.as_u16(), &*error) {
         (200..=202, _) if says_written(&reply.body) => Verdict::Written,
-        // Whoever says it, it is about the size of this body.
+        // A proxy's answer is about the size of this body, too.
         (413, _) => Verdict::Refused,
         (401, "unauthorized") | (403, "forbidden") => Verdict::RefusedIfLetIn,
         (412, "missing_stub") => Verdict::MissingStub,
@@ -134,10 +134,11 @@ pub(super) struct WriteEntry<'a> {
 
 /// Reads an entry.
 pub(super) fn of_entry(entry: &WriteEntry<'_>) -> Outcome {
+    let text = |raw: Option<&RawValue>| raw.map(text_of).unwrap_or_default();
     let is = |raw: Option<&RawValue>, text| raw.is_some_and(|raw| raw.get() == text);
     if entry.error.is_none() || is(entry.error, "false") {
         return match is(entry.ok, "false") || entry.status.is_some_and(|status| status >= 400) {
-            true => Outcome::new(Verdict::Unclear, "not_ok", text_of(entry.reason)),
+            true => Outcome::new(Verdict::Unclear, "not_ok", text(entry.reason)),
             false => Outcome::new(Verdict::Written, "", String::new()),
         };
     }
@@ -145,20 +146,11 @@ pub(super) fn of_entry(entry: &WriteEntry<'_>) -> Outcome {
         true => entry.name,
         false => entry.error,
     };
-    let (error, reason) = (text_of(error), text_of(entry.reason.or(entry.message)));
+    let (error, reason) = (text(error), text(entry.reason.or(entry.message)));
     let fails = entry.status.is_some_and(|status| status >= 500);
     let verdict = match OF_DOCUMENT.contains(&&*error) && !fails {
         true => Verdict::Refused,
         false => Verdict::Unclear,
     };
     Outcome::new(verdict, error, reason)
-}
-
-/// A text without its quotes, anything else as JSON.
-fn text_of(raw: Option<&RawValue>) -> String {
-    let Some(raw) = raw else {
-        return String::new();
-    };
-    let text = serde_json::from_str(raw.get());
-    text.unwrap_or_else(|_| shown(raw.get().as_bytes()))
 }

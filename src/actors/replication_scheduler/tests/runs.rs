@@ -129,7 +129,7 @@ async fn a_job_that_is_added_again_goes_on_undisturbed() {
     world.add_and_run("a").await;
     assert_eq!(world.add("a").await, Ok(Added::Unchanged));
     let mut other = permanent("a");
-    other.options.worker_processes = 1;
+    other.options.since_seq = Some(Seq::zero());
     let (waiter, outcome) = oneshot::channel();
     let mut order = AddJob::new(permanent("a"), id("a"));
     order.waiter = Some(waiter);
@@ -145,14 +145,8 @@ async fn a_job_that_is_added_again_goes_on_undisturbed() {
         Ok(Outcome::Removed)
     ));
     assert_eq!(
-        world
-            .begun(2)
-            .await
-            .order
-            .replication
-            .options
-            .worker_processes,
-        1
+        world.begun(2).await.order.replication.options.since_seq,
+        Some(Seq::zero())
     );
     assert_eq!(world.types("a").await, ["started", "added"]);
 }
@@ -182,13 +176,19 @@ async fn the_id_of_another_documents_job_is_taken() {
 async fn a_rate_limited_job_makes_fewer_requests() {
     let world = World::start(|_| {}).await;
     let run = world.add_and_run("a").await;
-    assert_eq!(run.order.replication.options.worker_processes, 20);
+    assert_eq!(run.order.replication.options.tuning.worker_processes, 20);
     run.job.do_send(Do::End(JobEnd::Crashed(Crash::MaxBackoff)));
     tokio::time::sleep(Duration::from_secs(31)).await;
     let again = world.begun(2).await;
-    assert_eq!(again.order.replication.options.worker_processes, 2);
+    assert_eq!(again.order.replication.options.tuning.worker_processes, 2);
     assert_eq!(
-        world.job("a").await.replication.options.worker_processes,
+        world
+            .job("a")
+            .await
+            .replication
+            .options
+            .tuning
+            .worker_processes,
         20,
         "as it was asked for"
     );

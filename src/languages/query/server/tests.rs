@@ -9,7 +9,7 @@ fn server() -> QueryServer {
 }
 
 fn says(server: &mut QueryServer, prompt: &Value) -> Value {
-    serde_json::from_str(&server.answer(&prompt.to_string())).unwrap()
+    serde_json::from_str(&server.prompt(&prompt.to_string())).unwrap()
 }
 
 /// Asserts answers, prompt by prompt.
@@ -184,7 +184,7 @@ fn a_selector_validates_the_new_document_beside_the_old_one() {
 #[test]
 fn of_two_validators_in_a_design_document_the_last_counts() {
     let mut server = server();
-    let taught = server.answer(
+    let taught = server.prompt(
         r#"["ddoc","new","_design/v",{"validate_doc_update":{"newDoc.a":1},"validate_doc_update":{"newDoc.a":2}}]"#,
     );
     assert_eq!(taught, "true");
@@ -242,7 +242,7 @@ fn anything_else_is_an_invalid_call_and_the_server_lives() {
     }
     assert!(
         server
-            .answer("{ nonsense")
+            .prompt("{ nonsense")
             .starts_with(r#"["error","invalid_call""#)
     );
     for prompt in [
@@ -281,27 +281,27 @@ fn what_a_server_holds_and_answers_is_bounded() {
     // Many indexes of one large field.
     let definition = json!(["add_fun", {"fields": {"a": "asc"}}]).to_string();
     for _ in 0..100 {
-        assert_eq!(server.answer(&definition), "true");
+        assert_eq!(server.prompt(&definition), "true");
     }
     let document = json!(["map_doc", {"a": "x".repeat(1_000_000)}]).to_string();
-    let refused: Value = serde_json::from_str(&server.answer(&document)).unwrap();
+    let refused: Value = serde_json::from_str(&server.prompt(&document)).unwrap();
     assert_eq!(
         (&refused[0], &refused[1]),
         (&json!("error"), &json!("too_large"))
     );
-    assert_eq!(server.answer(r#"["reset"]"#), "true");
+    assert_eq!(server.prompt(r#"["reset"]"#), "true");
     for _ in 0..10 {
-        server.answer(&definition);
+        server.prompt(&definition);
     }
-    assert!(server.answer(&document).len() > 10_000_000);
+    assert!(server.prompt(&document).len() > 10_000_000);
 
     // Many definitions, until they are forgotten.
     let long = json!(["add_fun", {"fields": {"a": "asc"}, "x": "y".repeat(500_000)}]).to_string();
     let refused =
-        (0..10).find_map(|_| Some(server.answer(&long)).filter(|answer| answer != "true"));
+        (0..10).find_map(|_| Some(server.prompt(&long)).filter(|answer| answer != "true"));
     assert!(refused.unwrap().starts_with(r#"["error","out_of_memory""#));
-    server.answer(r#"["reset"]"#);
-    assert_eq!(server.answer(&long), "true");
+    server.prompt(r#"["reset"]"#);
+    assert_eq!(server.prompt(&long), "true");
 
     // Many validators, where one may replace another.
     let teach = |id: usize| {
@@ -309,9 +309,9 @@ fn what_a_server_holds_and_answers_is_bounded() {
         json!(["ddoc", "new", format!("d{id}"), {"validate_doc_update": selector}]).to_string()
     };
     for _ in 0..20 {
-        assert_eq!(server.answer(&teach(0)), "true");
+        assert_eq!(server.prompt(&teach(0)), "true");
     }
     let refused =
-        (1..10).find_map(|id| Some(server.answer(&teach(id))).filter(|answer| answer != "true"));
+        (1..10).find_map(|id| Some(server.prompt(&teach(id))).filter(|answer| answer != "true"));
     assert!(refused.unwrap().starts_with(r#"["error","out_of_memory""#));
 }

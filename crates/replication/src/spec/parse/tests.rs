@@ -5,6 +5,7 @@ use serde_json::json;
 use super::*;
 use crate::filter::{Filter, FilterAt};
 use crate::seq::Seq;
+use crate::spec::Tuning;
 
 fn parse(extra: Value) -> Result<Replication, SpecError> {
     let mut body = json!({"source": "http://s/a", "target": "http://t/b"});
@@ -28,18 +29,19 @@ fn a_body_with_both_sides_gets_the_defaults() {
     assert_eq!(replication.target.url, "http://t/b/");
     let options = replication.options;
     assert!(!options.continuous && !options.create_target && !options.winning_revs_only);
-    assert!(options.use_checkpoints && options.use_bulk_get);
+    let tuning = &options.tuning;
+    assert!(tuning.use_checkpoints && tuning.use_bulk_get);
     assert_eq!(
         (
-            options.worker_processes,
-            options.worker_batch_size,
-            options.http_connections,
-            options.retries_per_request
+            tuning.worker_processes,
+            tuning.worker_batch_size,
+            tuning.http_connections,
+            tuning.retries_per_request
         ),
         (4, 500, 20, 5)
     );
-    assert_eq!(options.connection_timeout, Duration::from_secs(30));
-    assert_eq!(options.checkpoint_interval, Duration::from_secs(30));
+    assert_eq!(tuning.connection_timeout, Duration::from_secs(30));
+    assert_eq!(tuning.checkpoint_interval, Duration::from_secs(30));
     assert_eq!(options.filter, Filter::All);
     assert_eq!(options.since_seq, None);
 }
@@ -120,14 +122,16 @@ fn what_a_body_asks_for_does_not_depend_on_the_configurations_defaults() {
         Replication::parse(body, defaults, UserCtx::default(), None).unwrap()
     };
     let others = Defaults {
-        worker_processes: 9,
-        worker_batch_size: 9,
-        http_connections: 9,
-        connection_timeout: Duration::from_secs(9),
-        retries_per_request: 9,
-        checkpoint_interval: Duration::from_secs(9),
-        use_checkpoints: false,
-        use_bulk_get: false,
+        tuning: Tuning {
+            use_checkpoints: false,
+            use_bulk_get: false,
+            worker_processes: 9,
+            worker_batch_size: 9,
+            http_connections: 9,
+            connection_timeout: Duration::from_secs(9),
+            retries_per_request: 9,
+            checkpoint_interval: Duration::from_secs(9),
+        },
         ..Defaults::default()
     };
     let plain = json!({"source": "http://s/a", "target": "http://t/b"});
@@ -225,7 +229,8 @@ fn numbers_are_integers_or_texts_of_their_digits_within_bounds() {
         "connection_timeout": "100", "checkpoint_interval": 200, "retries_per_request": 0,
     }))
     .unwrap()
-    .options;
+    .options
+    .tuning;
     assert_eq!(
         (options.worker_processes, options.worker_batch_size),
         (2, 7)
@@ -393,7 +398,7 @@ fn the_user_of_a_body_is_read() {
 
 #[test]
 fn a_run_ended_by_a_rate_limit_lowers_what_makes_requests() {
-    let mut options = parse(json!({})).unwrap().options;
+    let mut options = parse(json!({})).unwrap().options.tuning;
     let lowered = options.lower_for_rate_limit();
     let shown: Vec<_> = lowered
         .iter()

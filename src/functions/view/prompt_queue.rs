@@ -1,9 +1,9 @@
 //! Many commands on their way to one process, and their answers.
 //!
-//! SUMMARY   [`Conversation::send`] collects commands, [`Conversation::receive`] sends them off
-//!           together and brings answers, several at a time, in the order of the commands.
-//! PROMISES  Every command is answered, also when the process is gone in the middle: then the
-//!           first that it did not answer has the error that tells how it ended.
+//! SUMMARY   [`PromptQueue::send`] collects commands, [`PromptQueue::receive`] sends them together and
+//!           returns answers, several at a time, in the order of the commands.
+//! PROMISES  If the process ends early, the first command that it did not answer has the error that tells
+//!           how it ended.
 
 use std::time::Duration;
 
@@ -21,9 +21,9 @@ use crate::messages::process::PromptError;
 pub(super) type Answer = Result<Bytes, Box<ProcessError>>;
 
 /// Commands on their way to one process.
-pub(super) enum Conversation<'a> {
+pub(super) enum PromptQueue<'a> {
     /// One of a pool in this program.
-    Pool(Talk<'a>),
+    Pool(PoolPrompts<'a>),
     /// One of a service.
     Service {
         process: &'a Process,
@@ -32,10 +32,10 @@ pub(super) enum Conversation<'a> {
     },
 }
 
-impl<'a> Conversation<'a> {
+impl<'a> PromptQueue<'a> {
     pub(super) fn with(process: &'a Process, timeout: Option<Duration>) -> Self {
         match process {
-            Process::Pool(lease) => Self::Pool(Talk::new(lease, timeout)),
+            Process::Pool(lease) => Self::Pool(PoolPrompts::new(lease, timeout)),
             Process::Service(..) => Self::Service {
                 process,
                 timeout,
@@ -47,10 +47,10 @@ impl<'a> Conversation<'a> {
     /// Sends a command, at the latest with the next [`Self::receive`].
     pub(super) fn send(&mut self, line: Bytes) {
         match self {
-            Self::Pool(talk) => {
-                talk.unsent.extend_from_slice(&line);
-                talk.unsent.extend_from_slice(b"\n");
-                talk.unsent_count += 1;
+            Self::Pool(pool) => {
+                pool.unsent.extend_from_slice(&line);
+                pool.unsent.extend_from_slice(b"\n");
+                pool.unsent_count += 1;
             }
             Self::Service {
                 process,
@@ -63,10 +63,10 @@ impl<'a> Conversation<'a> {
         }
     }
 
-    /// Waits for answers and takes those that are there; none when everything is answered.
+    /// Waits for answers and takes all that have come; none if every command is answered.
     pub(super) async fn receive(&mut self, into: &mut Vec<Answer>) {
         match self {
-            Self::Pool(talk) => talk.receive(into).await,
+            Self::Pool(pool) => pool.receive(into).await,
             Self::Service { answers, .. } => {
                 into.extend(answers.next().await);
                 while let Some(Some(answer)) = answers.next().now_or_never() {
@@ -78,19 +78,19 @@ impl<'a> Conversation<'a> {
 }
 
 /// Commands on their way to a process of a pool in this program.
-pub(super) struct Talk<'a> {
+pub(super) struct PoolPrompts<'a> {
     lease: &'a Lease,
     timeout: Option<Duration>,
     unsent: BytesMut,
     unsent_count: usize,
     unanswered: usize,
-    /// Weak, so that the other side is closed when the process has let go of the last command.
+    /// Weak, so that the channel closes when the process drops the last command.
     sender: mpsc::WeakUnboundedSender<Result<Bytes, PromptError>>,
     receiver: mpsc::UnboundedReceiver<Result<Bytes, PromptError>>,
     received: Vec<Result<Bytes, PromptError>>,
 }
 
-impl<'a> Talk<'a> {
+impl<'a> PoolPrompts<'a> {
     fn new(lease: &'a Lease, timeout: Option<Duration>) -> Self {
         let (sender, receiver) = mpsc::unbounded_channel();
         Self {
@@ -111,7 +111,7 @@ impl<'a> Talk<'a> {
         }
         let sender = match self.sender.upgrade() {
             Some(sender) => sender,
-            // The process is gone, as is about to be heard.
+            // The process is gone; `receive` tells how.
             None if self.unanswered > 0 => return,
             None => {
                 let (sender, receiver) = mpsc::unbounded_channel();

@@ -1,12 +1,12 @@
-//! Dialogue: one child, spoken to line by line, outside any pool.
+//! A child outside any pool, prompted line by line.
 //!
-//! SUMMARY   Starts a command, sends it bytes, reads its lines, and tells how it ended.
-//! PROMISES  Neither side blocks the other: what is sent is written while lines are awaited. Dropping
-//!           a dialogue kills the child with its group and reaps it. No line is longer than told.
+//! SUMMARY   [`UnpooledChild`] starts a command, sends it bytes, reads its lines, and tells how it ended.
+//! PROMISES  Neither side blocks the other: what is sent is written while lines are awaited. Dropping it
+//!           kills the child with its group and reaps it. The length of lines is bounded.
 //! CALLED    By `settee conform` and by the probes of abilities, which judge a command before or
 //!           beside any loan. Needs an actor system on its thread.
-//! LIMITS    It has no deadline of its own: the caller puts one around it and drops it. What is sent
-//!           is queued without bound, so callers send what they made themselves.
+//! LIMITS    It has no deadline of its own: the caller sets one and drops it. What is sent is queued
+//!           without bound, so callers send only what they made themselves.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -20,17 +20,17 @@ use crate::query_server::line::{LineBuffer, LineTooLong};
 use crate::query_server::pipe::{Chunks, PipeReader, PipeWriter};
 use crate::query_server::stderr::StderrLog;
 
-/// How long its last words may come after its end, from a descendant that holds the pipe.
+/// How long to wait for the rest of its standard error after its end: a descendant may hold the pipe.
 const LAST_WORDS_WAIT: Duration = Duration::from_millis(200);
 
-/// How long a child whose output has ended may take to end as well.
+/// How long to wait for the end of a child whose output has ended.
 const END_WAIT: Duration = Duration::from_secs(1);
 
 /// How many of the last lines of standard error an exit report quotes.
 const QUOTED_LINES: usize = 2;
 
 /// A child, and what it has said so far.
-pub(crate) struct Dialogue {
+pub(crate) struct UnpooledChild {
     child: Child,
     /// None once the input is closed.
     input: Option<PipeWriter>,
@@ -41,8 +41,8 @@ pub(crate) struct Dialogue {
     listener: actix_rt::task::JoinHandle<()>,
 }
 
-impl Dialogue {
-    /// Starts the command. A line that is longer than `line_bytes_max` ends the dialogue.
+impl UnpooledChild {
+    /// Starts the command. Lines may be `line_bytes_max` bytes long.
     ///
     /// # Errors
     /// See [`SpawnError`].
@@ -59,7 +59,7 @@ impl Dialogue {
         let words = Rc::new(RefCell::new(StderrLog::new(None)));
         let mut stderr = Chunks::new(PipeReader::new(stderr)?);
         let kept = Rc::clone(&words);
-        // Ends with the pipe, or with the dialogue.
+        // Ends with the pipe, or when this is dropped.
         let listener = actix_rt::spawn(async move {
             while let Some(chunk) = stderr.next().await {
                 kept.borrow_mut().add(&chunk);
@@ -75,7 +75,7 @@ impl Dialogue {
         })
     }
 
-    /// Sends bytes as they are. After [`Self::close`] they go nowhere.
+    /// Sends bytes as they are. After [`Self::close`] they are dropped.
     pub fn send(&self, bytes: &[u8]) {
         if let Some(input) = &self.input {
             input.queue_bytes(bytes);
@@ -107,12 +107,12 @@ impl Dialogue {
     pub async fn end(&mut self) -> Exit {
         self.close();
         let exit = self.child.reap().await;
-        // Nothing depends on the rest.
+        // The rest is not needed.
         drop(actix_rt::time::timeout(LAST_WORDS_WAIT, &mut self.listener).await);
         exit
     }
 
-    /// Tells how a child whose output has ended is doing: `exited with status 1`, and its last words.
+    /// Tells how a child ended whose output has ended: `exited with status 1`, and its last words.
     pub async fn exit_report(&mut self) -> String {
         let exit = actix_rt::time::timeout(END_WAIT, self.end()).await;
         let exit = exit.map_or_else(|_| "closed its output".into(), |exit| exit.to_string());
@@ -129,7 +129,7 @@ impl Dialogue {
     }
 }
 
-impl Drop for Dialogue {
+impl Drop for UnpooledChild {
     fn drop(&mut self) {
         self.listener.abort();
     }
@@ -140,15 +140,15 @@ mod tests {
     use super::*;
 
     /// The spawner has to live as long as its children.
-    async fn talk_to(script: &str) -> (Dialogue, Spawner) {
+    async fn talk_to(script: &str) -> (UnpooledChild, Spawner) {
         let command = CommandSpec {
             program: "sh".into(),
             arguments: vec!["-c".into(), script.into()],
             environment: Vec::new(),
         };
         let spawner = Spawner::start().unwrap();
-        let dialogue = Dialogue::start(&spawner, command, 1 << 16);
-        (dialogue.await.unwrap(), spawner)
+        let child = UnpooledChild::start(&spawner, command, 1 << 16);
+        (child.await.unwrap(), spawner)
     }
 
     #[actix_rt::test]

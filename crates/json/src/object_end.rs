@@ -1,0 +1,60 @@
+//! The end of an object whose text comes in pieces.
+//!
+//! SUMMARY   [`ObjectEnd::find`] is asked again whenever more of the text has come.
+//! PROMISES  Each byte is looked at once.
+//! LIMITS    It follows brackets and strings only: whether the object is well formed, the parser says.
+
+/// Looks for the end of an object, and goes on where it stopped when there was too little.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ObjectEnd {
+    at: usize,
+    depth: usize,
+    in_string: bool,
+}
+
+impl ObjectEnd {
+    /// Returns whether a beginning of the object was seen.
+    pub fn has_begun(&self) -> bool {
+        self.at > 0
+    }
+
+    /// Returns the length of the object that `text` begins with, if it ends there. `text` is the one of the call
+    /// before with more behind it.
+    pub fn find(&mut self, text: &[u8]) -> Option<usize> {
+        while let Some(byte) = text.get(self.at) {
+            self.at += 1;
+            match (self.in_string, byte) {
+                // Passes over the escaped character, which may not have come yet.
+                (true, b'\\') => self.at += 1,
+                (_, b'"') => self.in_string = !self.in_string,
+                (false, b'{' | b'[') => self.depth += 1,
+                (false, b'}' | b']') if self.depth <= 1 => return Some(self.at),
+                (false, b'}' | b']') => self.depth -= 1,
+                _ => {}
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_object_ends_at_the_same_place_wherever_its_text_is_cut() {
+        for object in [
+            "{}",
+            r#"{"a":[{"b":"}]"},"\"}\\"],"\\":{}}"#,
+            "{\"\u{e9}{\":\"[\\u007b\"}",
+        ] {
+            let text = format!("{object}}}{{");
+            for cut in 1..object.len() {
+                let mut end = ObjectEnd::default();
+                assert_eq!(end.find(&text.as_bytes()[..cut]), None, "{object}");
+                assert!(end.has_begun());
+                assert_eq!(end.find(text.as_bytes()), Some(object.len()), "{object}");
+            }
+        }
+    }
+}
