@@ -15,18 +15,16 @@ use actix::prelude::*;
 use slog::{Logger, error, info, o, warn};
 use tokio::sync::watch;
 
-use crate::actors::proc_manager::ReloadConfig;
-use crate::actors::proc_manager::{ManagerSettings, ProcManager};
+use crate::actors::proc_manager::{ManagerSettings, ProcManager, ReloadConfig};
 use crate::actors::service::socket::{Prepared, ServiceSockets};
 use crate::config::{Config, Loaded, Sources, load, reload};
 use crate::messages::config_listener::{Reload, ReloadError, SetLogLevel, SetValue};
-use crate::messages::pools::UnthrottleAll;
 use crate::otp::pid::{ExitReason, Pid, PidGuard};
 use crate::otp::registered_name::RegisteredName;
 use crate::otp::supervisor::Stop;
 use blocking;
 
-/// What the service works by, shared by those who have to start over with it after a failure.
+/// The configuration in force and what follows its changes, shared by actors that may be restarted.
 pub struct ActiveConfig {
     /// Where it came from; none for one that was made in the program and never changes.
     pub sources: RefCell<Option<Sources>>,
@@ -80,19 +78,17 @@ impl ConfigListener {
         let new = loaded.config;
         let old = self.active.config();
         let changes = reload::plan(&old, &new)?;
-        if changes.is_empty() {
-            info!(self.log, "configuration is unchanged");
-            // What fails may have been corrected outside of it. Ignores the mailbox's bound, as
-            // below.
-            self.manager.address().do_send(UnthrottleAll);
-            return Ok(changes);
-        }
         let settings = (self.active.manager_settings)(&new);
-        // Ignores the mailbox's bound: it must not be lost, and whoever asks the manager for
-        // something after the answer comes after it.
+        // Also without a change: what fails may have been corrected outside the configuration. Ignores the
+        // mailbox's bound: it must not be lost, and whoever asks the manager for something after the
+        // answer comes after it.
         self.manager
             .address()
             .do_send(ReloadConfig(Arc::new(settings)));
+        if changes.is_empty() {
+            info!(self.log, "configuration is unchanged");
+            return Ok(changes);
+        }
         if let Some(set_level) = &self.active.set_log_level {
             set_level(new.log.level);
         }
@@ -128,15 +124,12 @@ impl ConfigListener {
     }
 
     fn finish(&self, loaded: Loading) -> Result<Vec<reload::Change>, ReloadError> {
-        let result = match loaded {
-            Err(error) => Err(error),
-            Ok(candidate) => {
-                for notice in &candidate.loaded.notices {
-                    warn!(self.log, "read without effect"; "line" => notice.to_string());
-                }
-                self.apply(candidate)
+        let result = loaded.and_then(|candidate| {
+            for notice in &candidate.loaded.notices {
+                warn!(self.log, "read without effect"; "line" => notice.to_string());
             }
-        };
+            self.apply(candidate)
+        });
         if let Err(error) = &result {
             error!(self.log, "configuration was not reloaded, the old one stays in force";
                    "error" => %error, "remedy" => "settee check-config shows the mistakes");
@@ -153,27 +146,21 @@ struct Candidate {
 
 type Loading = Result<Candidate, ReloadError>;
 
-async fn read(active: Rc<ActiveConfig>) -> Loading {
-    let sources = active.sources.borrow().clone();
+/// Reads the configuration, and takes the sockets that it needs.
+async fn read(active: Rc<ActiveConfig>, sources: Option<Sources>) -> Loading {
     let loaded = match sources {
-        Some(sources) => read_sources(sources).await?,
+        Some(sources) => {
+            let loading = blocking::run("configuration", move || load(&sources)).await;
+            loading.map_err(|error| ReloadError::NotRead(error.to_string()))??
+        }
         None => Loaded {
             config: Config::clone(&active.config()),
             notices: Vec::new(),
         },
     };
-    prepare(&active.service_sockets, loaded).await
-}
-
-async fn read_sources(sources: Sources) -> Result<Loaded, ReloadError> {
-    let loading = blocking::run("configuration", move || load(&sources)).await;
-    Ok(loading.map_err(|error| ReloadError::NotRead(error.to_string()))??)
-}
-
-async fn prepare(sockets: &ServiceSockets, loaded: Loaded) -> Loading {
-    let prepared = sockets.prepare(&loaded.config.services).await;
+    let sockets = active.service_sockets.prepare(&loaded.config.services);
     Ok(Candidate {
-        sockets: prepared.map_err(Arc::new)?,
+        sockets: sockets.await.map_err(Arc::new)?,
         loaded,
     })
 }
@@ -197,7 +184,8 @@ impl Handler<Reload> for ConfigListener {
     type Result = AtomicResponse<Self, Result<Vec<reload::Change>, ReloadError>>;
 
     fn handle(&mut self, _: Reload, _: &mut Self::Context) -> Self::Result {
-        let loading = read(Rc::clone(&self.active)).into_actor(self);
+        let sources = self.active.sources.borrow().clone();
+        let loading = read(Rc::clone(&self.active), sources).into_actor(self);
         AtomicResponse::new(Box::pin(
             loading.map(|loaded, listener, _| listener.finish(loaded)),
         ))
@@ -214,9 +202,8 @@ impl Handler<SetValue> for ConfigListener {
         let setting = async move {
             // Not applied yet: the next message waits until it is.
             let sources = candidate?;
-            let loaded = read_sources(sources.clone()).await?;
-            let loaded = prepare(&active.service_sockets, loaded).await?;
-            Ok::<_, ReloadError>((sources, loaded))
+            let candidate = read(active, Some(sources.clone())).await?;
+            Ok::<_, ReloadError>((sources, candidate))
         };
         let setting = setting.into_actor(self);
         AtomicResponse::new(Box::pin(setting.map(|result, listener, _| {

@@ -4,8 +4,8 @@
 //! PROMISES  A server that blocks or panics costs its own process and nothing else.
 //! SOURCE    couch_native_process and mango_native_proc: native query servers of CouchDB.
 //! DIFFERS   A native process can be stopped like any other (D13).
-//! LIMITS    A thread cannot be killed: one that never comes back stays until the program ends,
-//!           while its process is given up and replaced. A prompt costs two wake-ups of another
+//! LIMITS    A thread cannot be killed: one that never returns stays until the program ends,
+//!           while its process is abandoned and replaced. A prompt costs two wake-ups of another
 //!           thread, some ten microseconds, more than the same call in line.
 
 use std::collections::VecDeque;
@@ -120,7 +120,7 @@ impl Backend for NativeBackend {
         }
     }
 
-    /// Gives the server up. Its thread ends when it has come back.
+    /// Abandons the server. Its thread ends when its current command returns.
     fn kill(process: &mut NativeProcess, ctx: &mut Context<NativeProcess>) {
         process.backend.commands.clear();
         process.exited(ExitReport::default(), true, ctx);

@@ -21,11 +21,13 @@ use actix_rt::time::{Instant, timeout};
 use bytes::Bytes;
 
 use crate::actors::language::{Language, StartContext};
-use crate::messages::opener::{Exit, OpenerExit, StartError};
-use crate::messages::process::{Fault, MANAGER_TOKEN, ProcessRef, PromptError, StopProc, shorten};
+use crate::messages::opener::{Exit, StartError};
+use crate::messages::process::{Fault, ProcessRef, PromptError, StopProc};
 use crate::metrics::{OpenFailure, PoolMetrics};
 use crate::otp::clock::Clock;
 use crate::otp::pid::Down;
+use crate::query_server::proc_shared::{MANAGER_TOKEN, ProcFlag};
+use crate::query_server::prompt_error::shorten;
 use policy::pool::ProcId;
 use policy::time::Timestamp;
 
@@ -114,7 +116,7 @@ impl Opener {
         };
         let (reason, why) = match answer {
             Ok(_) | Err(PromptError::Function { fatal: false, .. }) => {
-                child.shared.set_started();
+                child.shared.set(ProcFlag::Started, true);
                 child.shared.unassign(self.report.clock.now());
                 self.report.opened(child);
                 return ctx.stop();
@@ -224,17 +226,17 @@ struct Report {
 impl Report {
     fn opened(&mut self, process: ProcessRef) {
         self.metrics.opened(self.clock.now().since(self.began));
-        self.send(OpenerExit::SpawnOk(process));
+        self.send(Ok(process));
     }
 
     fn failed(&mut self, error: StartError, why: OpenFailure) {
         if self.manager.is_some() {
             self.metrics.open_failed(why);
-            self.send(OpenerExit::SpawnError(error));
+            self.send(Err(error));
         }
     }
 
-    fn send(&mut self, reason: OpenerExit) {
+    fn send(&mut self, reason: Result<ProcessRef, StartError>) {
         if let Some(manager) = self.manager.take() {
             // Ignores the mailbox's bound: it must not be lost, and there is one for each opening.
             manager.do_send(Exit {

@@ -1,10 +1,10 @@
-//! PressureGauge: looks at how pressed the machine is, and tells the manager how much its pools may use.
+//! PressureGauge: measures the pressure on the machine, and tells the manager how much its pools may use.
 //!
 //! SUMMARY   At an interval, and only while the configuration asks for it, reads the machine's gauges
 //!           and has [`Governor`] decide; [`SetLevel`] is what the manager is told.
-//! PROMISES  Files are read on a thread for what blocks, one reading at a time. Every look is told to
-//!           the manager, so that one that was started again knows too. Switched off, it sets no timer
-//!           and all limits are the hard ones.
+//! PROMISES  Files are read on a thread for what blocks, one reading at a time. Every level is sent to the
+//!           manager, so that a restarted one knows it as well. Switched off, it sets no timer and all
+//!           limits are the hard ones.
 //! SOURCE    See [`policy::pressure`].
 
 use std::fs;
@@ -83,14 +83,14 @@ pub struct PressureOptions {
     pub log: Logger,
 }
 
-/// The look at the machine.
+/// Reads the gauges at an interval.
 pub struct PressureGauge {
     options: PressureOptions,
     /// What decides, while it is switched on.
     governor: Option<Governor>,
-    /// The next look, or the one that is being taken.
+    /// The timer of the next reading, or the reading that goes on.
     looking: Option<SpawnHandle>,
-    /// That the machine says nothing.
+    /// The warning that the gauges cannot be read.
     silent: RepeatLimiter,
     clock: Clock,
     log: Logger,
@@ -131,12 +131,8 @@ impl PressureGauge {
     }
 
     fn look_later(&mut self, ctx: &mut Context<Self>) {
-        let interval = self
-            .options
-            .config
-            .borrow()
-            .query_server_config
-            .pressure_interval;
+        let config = Arc::clone(&self.options.config.borrow());
+        let interval = config.query_server_config.pressure_interval;
         self.looking = Some(ctx.run_later(interval, Self::look));
     }
 

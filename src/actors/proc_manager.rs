@@ -24,22 +24,24 @@ mod settings;
 mod status;
 mod table;
 mod warnings;
-mod watch;
+mod watches;
 
 use std::sync::Arc;
 
 use actix::prelude::*;
 use rustc_hash::FxHashMap;
 use slog::{Logger, info, o};
+use tokio::sync::watch;
 
 use crate::actors::opener::Opener;
 use crate::functions::caller::Manager;
+use crate::messages::pool_watch::PoolState;
 use crate::messages::pools::ProcRevoked;
-use crate::messages::proc_manager::{ManagerAddress, RetProc};
+use crate::messages::proc_manager::{ManagerAddress, ProcFailure};
 use crate::messages::process::ProcessRef;
 use crate::metrics::{Metrics, PoolMetrics};
 use crate::otp::clock::Clock;
-use crate::otp::pid::{ActorId, ExitReason, MonitorRef, Pid, PidGuard};
+use crate::otp::pid::{ActorId, ExitReason, Pid, PidGuard};
 use crate::otp::registered_name::RegisteredName;
 use crate::password::random;
 use crate::query_server::child::Spawner;
@@ -48,21 +50,22 @@ use crate::query_server::status::Holder;
 use policy::pool::{Action, ClientId, Event, PoolId, Pools, ProcId, RequestId};
 use policy::pressure::Level;
 use policy::time::Timestamp;
-use requests::{Answer, Cause, Request};
+use requests::{Answer, Waiting};
 use table::PoolTable;
 use warnings::Repeats;
-use watch::Watched;
 
 pub use settings::{ManagerSettings, ReloadConfig};
 
 /// How many messages may wait for the manager before senders have to wait.
 const MAILBOX_MESSAGES_MAX: usize = 1024;
 
-/// Whom a `Down` is about.
-#[derive(Clone, Copy)]
-enum Party {
-    Client(ClientId),
-    Proc(ProcId),
+/// What the actor keeps of a client, from its first request to its end.
+#[derive(Default)]
+struct PoolClient {
+    /// Where it is told that a process is taken from it.
+    revoked: Option<Recipient<ProcRevoked>>,
+    /// Who that is, for people.
+    who: Option<Arc<Holder>>,
 }
 
 /// The manager of all pools.
@@ -76,54 +79,44 @@ pub struct ProcManager {
     core: Pools,
     /// Names, languages, groups, commands.
     pools: PoolTable,
-    /// What the core is to be told as soon as there is somebody who can carry it out.
-    first_events: Vec<Event>,
-    /// How much of what lies between soft and hard limits may be used.
+    /// How much of the range between soft and hard limits pools may use.
     level: Level,
-    /// The pools that came under stress in the event at hand, or out of it.
+    /// The pools whose stress began or ended in the current event.
     turned: Vec<PoolId>,
-    /// Whether the event at hand is one of several that belong together.
+    /// Whether the current event is one of several that belong together.
     settling: bool,
-    /// Process -> how to reach it; those that are told to stop stay until they are gone.
+    /// Process -> how to reach it; one that was told to stop stays until it is gone.
     procs: FxHashMap<ProcId, Arc<ProcessRef>>,
     /// Process to be -> its opener.
     openers: FxHashMap<ProcId, Addr<Opener>>,
     /// Request -> who waits for it.
-    requests: FxHashMap<RequestId, Request>,
-    /// Client -> the monitor on it, from its first request to its end.
-    clients: FxHashMap<ClientId, (Pid, MonitorRef)>,
-    /// Watched actor -> what it is to us.
-    actors: FxHashMap<ActorId, Party>,
+    requests: FxHashMap<RequestId, Waiting>,
+    /// The clients that are watched; a client's number is that of its pid.
+    clients: FxHashMap<ClientId, PoolClient>,
+    /// Actor of a process -> the process.
+    actors: FxHashMap<ActorId, ProcId>,
     next_request: u64,
-    /// The request at hand, before it is known whether it has to wait in the table.
-    arriving: Option<(RequestId, Request)>,
+    /// The request that is being handled, before it is known whether it has to wait in the table.
+    arriving: Option<(RequestId, Waiting)>,
     /// Its answer, when it has one at once.
     immediate: Option<Answer>,
-    /// Where leases go back; one for all of them, because making one costs several allocations.
-    returns: Option<Arc<Recipient<RetProc>>>,
-    /// The actions of the event at hand; kept for its memory.
+    /// The actions of the current event; kept for its memory.
     actions: Vec<Action>,
-    /// Why the event at hand failed, for those who are refused over it.
-    cause: Option<Cause>,
+    /// What failed in the current event, for those who are refused because of it.
+    cause: Option<ProcFailure>,
     /// When the timer fires, and how to cancel it.
     timer: Option<(Timestamp, SpawnHandle)>,
     /// What its checks of itself found.
     findings: self_check::Findings,
-    /// Client -> where it is told that a process is taken from it.
-    holders: FxHashMap<ClientId, Recipient<ProcRevoked>>,
-    /// Client -> who that is, for people.
-    names: FxHashMap<ClientId, Arc<Holder>>,
-    /// Whom to tell of every change of a pool.
-    watchers: Vec<Watched>,
-    /// Whether a timer is set for reading the memory of processes.
-    memory_timer: bool,
-    /// Whether the memory of processes is being read.
-    reading_memory: bool,
+    /// Pool -> whom to tell of its changes.
+    watchers: FxHashMap<PoolId, watch::Sender<PoolState>>,
+    /// Whether the memory of processes is being read, or a timer is set for that.
+    checks_memory: bool,
     /// Warnings that repeat.
     repeats: Repeats,
     /// Probes of abilities that are under way; each has a child at most.
     probes: Vec<SpawnHandle>,
-    /// How many of them have not said that they are done.
+    /// How many of them are not done.
     probing: usize,
     /// Whether it ends as soon as the last process is gone.
     shutting_down: bool,
@@ -133,7 +126,7 @@ pub struct ProcManager {
 impl ProcManager {
     /// Makes a manager with one pool for each language. Start it on the pool's arbiter.
     pub fn new(settings: Arc<ManagerSettings>, spawner: Spawner, log: &Logger) -> Self {
-        let mut manager = Self {
+        Self {
             settings,
             spawner,
             clock: Clock::new(),
@@ -141,7 +134,6 @@ impl ProcManager {
             metrics: Metrics::new(),
             core: Pools::with_seed(u64::from_le_bytes(random())),
             pools: PoolTable::default(),
-            first_events: Vec::new(),
             level: Level::FULL,
             turned: Vec::new(),
             settling: false,
@@ -153,32 +145,23 @@ impl ProcManager {
             next_request: 0,
             arriving: None,
             immediate: None,
-            returns: None,
             actions: Vec::new(),
             cause: None,
             timer: None,
             findings: self_check::Findings::default(),
-            holders: FxHashMap::default(),
-            names: FxHashMap::default(),
-            watchers: Vec::new(),
-            memory_timer: false,
-            reading_memory: false,
+            watchers: FxHashMap::default(),
+            checks_memory: false,
             repeats: Repeats::default(),
             probes: Vec::new(),
             probing: 0,
             shutting_down: false,
             pid_guard: PidGuard::new(),
-        };
-        manager.first_events = manager.follow_settings(None);
-        manager
+        }
     }
 
-    /// Counts in `metrics`, and not in numbers that nobody sees.
+    /// Uses shared metrics instead of a private set.
     #[must_use]
     pub(crate) fn with_metrics(mut self, metrics: Metrics) -> Self {
-        for pool in self.pools.iter_mut() {
-            pool.metrics = metrics.pool(&pool.name);
-        }
         self.metrics = metrics;
         self
     }
@@ -211,8 +194,7 @@ impl ProcManager {
         self.follow_stress(now, ctx);
     }
 
-    /// Tells the core several things that belong together: only after the last one everything is as
-    /// it should be.
+    /// Tells the core several things that belong together: the invariants hold only after the last one.
     fn events(&mut self, events: Vec<Event>, ctx: &mut Context<Self>) {
         self.settling = true;
         for event in events {
@@ -234,7 +216,7 @@ impl ProcManager {
                 request,
                 proc,
                 token,
-            } => self.assign(request, proc, token, now),
+            } => self.assign(request, (proc, token), now, ctx),
             Action::Refuse { request, why } => self.refuse(request, why, now),
             Action::ProcRevoked {
                 client,
@@ -272,13 +254,13 @@ impl ProcManager {
         self.timer = Some((deadline, handle));
     }
 
-    fn watch_client(&mut self, client: &Pid, ctx: &mut Context<Self>) -> ClientId {
-        let id = ClientId(client.id().0);
-        self.clients.entry(id).or_insert_with(|| {
-            self.actors.insert(client.id(), Party::Client(id));
-            (client.clone(), client.monitor(ctx.address().recipient()))
+    fn watch_client(&mut self, pid: &Pid, ctx: &mut Context<Self>) -> (ClientId, &mut PoolClient) {
+        let id = ClientId(pid.id().0);
+        let client = self.clients.entry(id).or_insert_with(|| {
+            pid.monitor(ctx.address().recipient());
+            PoolClient::default()
         });
-        id
+        (id, client)
     }
 
     /// Ends once nothing is left of what was started.
@@ -309,11 +291,10 @@ impl Actor for ProcManager {
 
     fn started(&mut self, ctx: &mut Self::Context) {
         ctx.set_mailbox_capacity(MAILBOX_MESSAGES_MAX);
-        self.returns = Some(Arc::new(ctx.address().recipient()));
         self.start_self_check(ctx);
-        self.start_memory_check(ctx);
-        let events = std::mem::take(&mut self.first_events);
+        let events = self.follow_settings(None);
         self.events(events, ctx);
+        self.start_memory_check(ctx);
         info!(self.log, "process manager started"; "count" => self.pools.len());
     }
 }

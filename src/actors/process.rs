@@ -30,13 +30,14 @@ use self::unanswered::{Pending, Unanswered};
 use crate::actors::language::StartContext;
 use crate::messages::proc_manager::OsProcIdle;
 use crate::messages::process::{
-    AnswerTo, ExitReport, MANAGER_TOKEN, ProcShared, ProcessRef, Prompt, PromptError, SetTimeout,
-    StopProc, TOLD_TO_STOP,
+    AnswerTo, ExitReport, ProcShared, ProcessRef, Prompt, PromptError, SetTimeout, StopProc,
 };
 use crate::metrics::KillReason;
 use crate::otp::pid::{Down, ExitReason, PidGuard, Watch};
 use crate::query_server::line::{Line, classify};
+use crate::query_server::proc_shared::{MANAGER_TOKEN, ProcFlag};
 use crate::query_server::prompt::Command;
+use crate::query_server::prompt_error::TOLD_TO_STOP;
 
 /// How many prompts may be unanswered at a time.
 pub(crate) const PROMPTS_IN_FLIGHT_MAX: usize = 1024;
@@ -97,7 +98,7 @@ impl<B: Backend> Process<B> {
         shared.note_activity(context.clock.now());
         if os_pid.is_none() {
             // Nothing but a child is sent a first `reset`.
-            shared.set_started();
+            shared.set(ProcFlag::Started, true);
         }
         let pid_guard = PidGuard::new();
         let pid = pid_guard.pid();
@@ -313,12 +314,12 @@ impl<B: Backend> Actor for Process<B> {
     }
 }
 
-/// Tells what the commands of a message are, or that one of them is none.
+/// Returns what the commands of a message do; `None` if one of them is not a command.
 fn commands_of(prompt: &Prompt) -> Option<Vec<Command>> {
     if let AnswerTo::Several(_) = prompt.answer_to {
         return prompt.commands().map(|line| Command::of(&line)).collect();
     }
-    // Whoever wants to hear exactly what the process prints may also say to it what he likes.
+    // A verbatim prompt may be any single line.
     let free = prompt.verbatim && memchr::memchr(b'\n', &prompt.lines).is_none();
     let known = Command::of(&prompt.lines).or(free.then_some(Command::Other));
     known.map(|known| vec![known])
@@ -342,7 +343,7 @@ impl<B: Backend> Handler<Prompt> for Process<B> {
             return;
         }
         if commands.contains(&Command::Teach) && prompt.token != MANAGER_TOKEN {
-            self.shared.set_taught_by_client();
+            self.shared.set(ProcFlag::TaughtByClient, true);
         }
         if matches!(prompt.answer_to, AnswerTo::Several(_)) && prompt.lines.ends_with(b"\n") {
             prompt.lines.truncate(prompt.lines.len() - 1);
@@ -354,7 +355,7 @@ impl<B: Backend> Handler<Prompt> for Process<B> {
             transcript: prompt.verbatim.then(Vec::new),
         });
         self.shared.note_activity(self.context.clock.now());
-        if self.shared.has_started() {
+        if self.shared.is(ProcFlag::Started) {
             let bytes = prompt.lines.len() - (count - 1);
             self.context.metrics.language.prompts_sent(count, bytes);
         }
@@ -384,7 +385,7 @@ impl<B: Backend> Handler<StopProc> for Process<B> {
     }
 }
 
-/// The manager is gone: so is every process of its.
+/// The manager is gone, and its processes end with it.
 impl<B: Backend> Handler<Down> for Process<B> {
     type Result = ();
 

@@ -23,7 +23,8 @@ use crate::config::keys::CALLERS;
 use crate::config::language_name;
 use crate::messages::client_error::ErrorReply;
 use crate::messages::pools::{
-    AddPool, PoolChange, PoolError, ReconfigurePool, RemovePool, TerminateStaleOf, UnthrottlePool,
+    AddPool, PoolChange, PoolError, PoolOrder, ReconfigurePool, RemovePool, TerminateStaleOf,
+    UnthrottlePool,
 };
 use crate::messages::proc_manager::{GetStatus, SetThresholdTs};
 use crate::query_server::status::PoolStatus;
@@ -114,19 +115,14 @@ pub(super) async fn put(
         return Err(Refusal::bad_request("the query may be dry_run=true"));
     }
     let dry_run = params.boolean(DRY_RUN, false)?;
-    let change = ReconfigurePool {
+    let order = PoolOrder {
         name: name.to_string(),
-        settings: settings.clone(),
+        settings,
         dry_run,
     };
-    match ask(&shared.manager, change).await? {
+    match ask(&shared.manager, ReconfigurePool(order.clone())).await? {
         Err(PoolError::NotFound(_)) => {
-            let order = AddPool {
-                name: name.to_string(),
-                settings,
-                dry_run,
-            };
-            let changes = ask(&shared.manager, order).await??;
+            let changes = ask(&shared.manager, AddPool(order)).await??;
             let code = match dry_run {
                 true => StatusCode::OK,
                 false => StatusCode::CREATED,

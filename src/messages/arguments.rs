@@ -1,10 +1,15 @@
-//! Arguments of calls: taking them out of a request, with errors that name them.
+//! Arguments of calls: the members of a request, taken with errors that name them.
 //!
+//! PROMISES  A member that is `null` is as good as none. Members that a call does not have are passed over.
 //! CALLED    By the requests of the client socket and by function calls, whoever brings them.
+//! LIMITS    At most [`ARGUMENTS_MAX`] members, no two of one name.
 
+use std::borrow::Cow;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use crate::config::language_name;
@@ -12,6 +17,10 @@ use crate::messages::client_error::ErrorReply;
 use crate::messages::proc_manager::TakeFrom;
 use crate::query_server::ddoc::Ddoc;
 use crate::query_server::language::LanguageName;
+use crate::query_server::prompt_error::shorten;
+
+/// The most members that a request may have.
+const ARGUMENTS_MAX: usize = 256;
 
 /// The longest timeout that a client may ask for: a year, in milliseconds.
 const TIMEOUT_MS_MAX: u64 = 365 * 24 * 60 * 60 * 1000;
@@ -19,83 +28,201 @@ const TIMEOUT_MS_MAX: u64 = 365 * 24 * 60 * 60 * 1000;
 /// An argument, or what is wrong with it; the caller's fault.
 pub(super) type Parsed<T> = Result<T, ErrorReply>;
 
-/// `ddoc`: a design document.
-pub(super) fn design_document(value: Option<&RawValue>) -> Parsed<Arc<Ddoc>> {
-    match Ddoc::parse(required("ddoc", value)?.get()) {
-        Ok(ddoc) => Ok(Arc::new(ddoc)),
-        Err(error) => Err(ErrorReply::bad_request(error.to_string())),
+/// The members of a request, as the JSON texts that they are.
+pub(super) struct Arguments<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
+
+impl<'a> Arguments<'a> {
+    /// Reads the arguments of a function call, a JSON object.
+    pub(super) fn parse(json: &'a str) -> Parsed<Self> {
+        if !json.trim_start().starts_with('{') {
+            let reason = "the arguments must be a JSON object";
+            return Err(ErrorReply::bad_request(reason));
+        }
+        serde_json::from_str(json)
+            .map_err(|error| ErrorReply::bad_request(format!("bad arguments: {error}")))
+    }
+
+    /// Returns an argument.
+    pub(super) fn get(&self, name: &str) -> Option<&'a RawValue> {
+        let found = self.0.iter().find(|(known, _)| known == name);
+        found
+            .map(|(_, value)| *value)
+            .filter(|value| value.get() != "null")
+    }
+
+    /// Returns all members, also those that are `null`.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &'a RawValue)> {
+        self.0.iter().map(|(name, value)| (&**name, *value))
+    }
+
+    /// Returns an argument that must be there.
+    pub(super) fn required(&self, name: &str) -> Parsed<&'a RawValue> {
+        self.get(name).ok_or_else(|| missing(name))
+    }
+
+    /// Reads an argument.
+    pub(super) fn read<T: Deserialize<'a>>(&self, name: &str, must_be: &str) -> Parsed<Option<T>> {
+        let read = |value: &'a RawValue| serde_json::from_str(value.get());
+        let value = self.get(name).map(read).transpose();
+        value.map_err(|_| wrong(name, must_be))
+    }
+
+    /// Reads an argument that must be there.
+    pub(super) fn require<T: Deserialize<'a>>(&self, name: &str, must_be: &str) -> Parsed<T> {
+        self.read(name, must_be)?.ok_or_else(|| missing(name))
+    }
+
+    /// A string, or none.
+    pub(super) fn text(&self, name: &str) -> Parsed<Option<String>> {
+        self.read(name, "a string")
+    }
+
+    /// A string.
+    pub(super) fn string(&self, name: &str) -> Parsed<String> {
+        self.require(name, "a string")
+    }
+
+    /// A string that is not empty: `what`.
+    pub(super) fn name(&self, name: &str, what: &str) -> Parsed<String> {
+        match self.string(name)? {
+            text if text.is_empty() => Err(wrong(name, what)),
+            text => Ok(text),
+        }
+    }
+
+    /// False when it is left out.
+    pub(super) fn flag(&self, name: &str) -> Parsed<bool> {
+        let flag = self.read(name, "true or false")?;
+        Ok(flag.unwrap_or_default())
+    }
+
+    /// One of two words, or none.
+    pub(super) fn either<T: Copy>(&self, name: &str, words: [(&str, T); 2]) -> Parsed<Option<T>> {
+        let Some(word) = self.text(name)? else {
+            return Ok(None);
+        };
+        let found = words.iter().find(|(known, _)| *known == word);
+        let [(one, _), (other, _)] = words;
+        let must_be = || wrong(name, &format!("\"{one}\" or \"{other}\""));
+        found.map(|(_, value)| Some(*value)).ok_or_else(must_be)
+    }
+
+    /// A JSON array, as the text that it is.
+    pub(super) fn array(&self, name: &str) -> Parsed<&'a RawValue> {
+        let value = self.required(name)?;
+        let is_array = value.get().starts_with('[');
+        is_array
+            .then_some(value)
+            .ok_or_else(|| wrong(name, "an array"))
+    }
+
+    /// A JSON object; an empty one when it is left out.
+    pub(super) fn object(&self, name: &str) -> Parsed<Box<RawValue>> {
+        match self.get(name) {
+            None => Ok(RawValue::from_string("{}".to_owned()).expect("config: this is JSON")),
+            Some(value) if is_object(value) => Ok(value.to_owned()),
+            Some(_) => Err(wrong(name, "an object")),
+        }
+    }
+
+    /// The elements of an array.
+    pub(super) fn elements(&self, name: &str, must_be: &str) -> Parsed<Vec<&'a RawValue>> {
+        self.require(name, must_be)
+    }
+
+    /// `docs`: an array of documents.
+    pub(super) fn documents(&self) -> Parsed<Vec<Box<RawValue>>> {
+        let what = "an array of documents, which are objects";
+        let docs = self.elements("docs", what)?;
+        if !docs.iter().all(|doc| is_object(doc)) {
+            return Err(wrong("docs", what));
+        }
+        Ok(docs.into_iter().map(RawValue::to_owned).collect())
+    }
+
+    /// `ddoc`: a design document.
+    pub(super) fn design_document(&self) -> Parsed<Arc<Ddoc>> {
+        match Ddoc::parse(self.required("ddoc")?.get()) {
+            Ok(ddoc) => Ok(Arc::new(ddoc)),
+            Err(error) => Err(ErrorReply::bad_request(error.to_string())),
+        }
+    }
+
+    /// `db`: the name of a database.
+    pub(super) fn database(&self) -> Parsed<Arc<str>> {
+        let name = self.name("db", "the name of a database")?;
+        Ok(Arc::from(name))
+    }
+
+    /// `lang`: the name of a language.
+    pub(super) fn language(&self) -> Parsed<LanguageName> {
+        let name = self.name("lang", "the name of a language")?;
+        Ok(LanguageName::new(&name))
+    }
+
+    /// `timeout_ms`: none is the configured one.
+    pub(super) fn timeout(&self) -> Parsed<Option<Duration>> {
+        let what = "a whole number of milliseconds, from 1 to a year";
+        match self.read("timeout_ms", what)? {
+            Some(ms) if !(1..=TIMEOUT_MS_MAX).contains(&ms) => Err(wrong("timeout_ms", what)),
+            ms => Ok(ms.map(Duration::from_millis)),
+        }
+    }
+
+    /// `pool` or `group`, by its name; not both.
+    pub(super) fn take_from(&self) -> Parsed<TakeFrom> {
+        let name = |argument| -> Parsed<Arc<str>> {
+            let name = self.name(argument, "a name")?;
+            Ok(Arc::from(language_name(&name)))
+        };
+        match (self.get("pool"), self.get("group")) {
+            (None, None) => Ok(TakeFrom::Own),
+            (Some(_), None) => Ok(TakeFrom::Pool(name("pool")?)),
+            (None, Some(_)) => Ok(TakeFrom::Group(name("group")?)),
+            (Some(_), Some(_)) => Err(wrong("group", "left out when there is a 'pool'")),
+        }
     }
 }
 
-/// `db`: the name of a database.
-pub(super) fn database(value: Option<&RawValue>) -> Parsed<String> {
-    match string("db", required("db", value)?)? {
-        name if name.is_empty() => Err(wrong("db", "the name of a database")),
-        name => Ok(name),
+impl<'de: 'a, 'a> Deserialize<'de> for Arguments<'a> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        /// A name that is borrowed where it has no escapes.
+        #[derive(serde::Deserialize)]
+        struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
+
+        struct Reading;
+
+        impl<'de> Visitor<'de> for Reading {
+            type Value = Arguments<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Self::Value, M::Error> {
+                let mut members: Vec<(Cow<'de, str>, &'de RawValue)> = Vec::new();
+                while let Some((Name(name), value)) = map.next_entry()? {
+                    if members.iter().any(|(known, _)| *known == name) {
+                        return Err(Error::custom(format!(
+                            "duplicate field `{}`",
+                            shorten(&name)
+                        )));
+                    }
+                    if members.len() == ARGUMENTS_MAX {
+                        return Err(Error::custom(format!("more than {ARGUMENTS_MAX} members")));
+                    }
+                    members.push((name, value));
+                }
+                Ok(Arguments(members))
+            }
+        }
+
+        from.deserialize_map(Reading)
     }
 }
 
-/// `timeout_ms`: none is the configured one.
-pub(super) fn timeout(value: Option<&RawValue>) -> Parsed<Option<Duration>> {
-    let Some(timeout) = value else {
-        return Ok(None);
-    };
-    match timeout.get().parse::<u64>() {
-        Ok(ms) if (1..=TIMEOUT_MS_MAX).contains(&ms) => Ok(Some(Duration::from_millis(ms))),
-        _ => Err(wrong(
-            "timeout_ms",
-            "a whole number of milliseconds, from 1 to a year",
-        )),
-    }
-}
-
-/// An argument that must be there.
-pub(super) fn required<'a>(name: &str, value: Option<&'a RawValue>) -> Parsed<&'a RawValue> {
-    value.ok_or_else(|| missing(name))
-}
-
-/// A string's text.
-pub(super) fn string(name: &str, value: &RawValue) -> Parsed<String> {
-    serde_json::from_str(value.get()).map_err(|_| wrong(name, "a string"))
-}
-
-/// `lang`: the name of a language.
-pub(super) fn language(value: &RawValue) -> Parsed<LanguageName> {
-    match string("lang", value)? {
-        name if name.is_empty() => Err(wrong("lang", "the name of a language")),
-        name => Ok(LanguageName::new(&name)),
-    }
-}
-
-/// A JSON array, as the text that it is.
-/// A pool or a group by its name; not both.
-pub(super) fn take_from(pool: Option<&RawValue>, group: Option<&RawValue>) -> Parsed<TakeFrom> {
-    let name = |argument: &str, value: &RawValue| match string(argument, value)? {
-        name if name.is_empty() => Err(wrong(argument, "a name")),
-        name => Ok(Arc::from(language_name(&name))),
-    };
-    match (pool, group) {
-        (None, None) => Ok(TakeFrom::Own),
-        (Some(pool), None) => Ok(TakeFrom::Pool(name("pool", pool)?)),
-        (None, Some(group)) => Ok(TakeFrom::Group(name("group", group)?)),
-        (Some(_), Some(_)) => Err(wrong("group", "left out when there is a 'pool'")),
-    }
-}
-
-pub(super) fn array<'a>(name: &str, value: &'a RawValue) -> Parsed<&'a RawValue> {
-    if value.get().starts_with('[') {
-        Ok(value)
-    } else {
-        Err(wrong(name, "an array"))
-    }
-}
-
-/// `path`: names a function in a design document.
-pub(super) fn path(value: &RawValue) -> Parsed<&RawValue> {
-    match serde_json::from_str::<Vec<String>>(value.get()) {
-        Ok(steps) if !steps.is_empty() => Ok(value),
-        _ => Err(wrong("path", "an array of strings, at least one")),
-    }
+pub(super) fn is_object(value: &RawValue) -> bool {
+    value.get().starts_with('{')
 }
 
 /// The error of an argument that is not there.
@@ -106,12 +233,4 @@ pub(super) fn missing(name: &str) -> ErrorReply {
 /// The error of an argument that is something else.
 pub(super) fn wrong(name: &str, must_be: &str) -> ErrorReply {
     ErrorReply::bad_request(format!("'{name}' must be {must_be}"))
-}
-
-/// How much of a name that nobody knows an error quotes, in characters.
-const QUOTED_CHARACTERS: usize = 100;
-
-/// What an error quotes of a name.
-pub(super) fn shorten(text: &str) -> String {
-    text.chars().take(QUOTED_CHARACTERS).collect()
 }

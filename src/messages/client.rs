@@ -1,30 +1,36 @@
 //! The client socket's requests, as a client sends them.
 //!
-//! SUMMARY   [`Request::parse`] takes one line apart: which call, with which arguments.
+//! SUMMARY   [`Request::parse`] reads one line: which call, with which arguments.
 //! PROMISES  Command arrays, design documents and arguments stay the text they came as. Whatever is
 //!           wrong is told by its name, with the request's own `id` where it can be found.
 //! SOURCE    The calls are couch_proc_manager's, under their names there; those that run functions are
 //!           in [`function`](super::function).
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use serde::Deserialize;
 use serde_json::value::RawValue;
-use serde_json::{Map, Value};
 
 use crate::auth::rights::Right;
 use crate::config::keys::CALLERS;
-use crate::messages::arguments::{
-    Parsed, array, database, design_document, language, missing, required, shorten, string,
-    take_from, timeout, wrong,
-};
+use crate::messages::arguments::{Arguments, Parsed, missing, wrong};
 use crate::messages::client_error::ErrorReply;
 use crate::messages::function::FunctionCall;
 use crate::messages::job_call::JobCall;
+use crate::messages::pools::{AddPool, PoolOrder, ReconfigurePool, RemovePool, UnthrottlePool};
 use crate::messages::proc_manager::{TakeFrom, Want};
 pub(crate) use crate::messages::proc_token::ProcToken;
+use crate::query_server::prompt_error::shorten;
 use policy::pool::{Lane, RemoveMode, ReturnStatus};
+
+const LANES: [(&str, Lane); 2] = [("interactive", Lane::Interactive), ("bulk", Lane::Bulk)];
+
+const REMOVE_MODES: [(&str, RemoveMode); 2] = [
+    ("graceful", RemoveMode::Graceful),
+    ("immediate", RemoveMode::Immediate),
+];
+
+const RETURN_STATUSES: [(&str, ReturnStatus); 2] =
+    [("ok", ReturnStatus::Ok), ("fail", ReturnStatus::Fail)];
 
 /// One request of a client.
 #[derive(Debug)]
@@ -47,7 +53,7 @@ pub enum Call<'a> {
     },
     /// Send a command to a process that is held.
     Prompt {
-        /// The process; `None` when the text is no token of anybody's.
+        /// The process; `None` if the text is not a token.
         proc: Option<ProcToken>,
         /// The command, a JSON array.
         data: &'a str,
@@ -101,27 +107,19 @@ pub enum Call<'a> {
     /// Tell what the service is doing.
     Status(Option<String>),
     /// Add a pool.
-    AddPool(NamedPool),
+    AddPool(AddPool),
     /// Remove a pool.
-    RemovePool {
-        /// Its name.
-        name: String,
-        /// How.
-        mode: RemoveMode,
-        /// Whether only to tell what would change.
-        dry_run: bool,
-    },
+    RemovePool(RemovePool),
     /// Change settings of a pool.
-    ReconfigurePool(NamedPool),
+    ReconfigurePool(ReconfigurePool),
     /// Start processes of a pool again, before the time of its throttle is up.
-    UnthrottlePool(String),
+    UnthrottlePool(UnthrottlePool),
     /// Make a URL that lets a browser in.
     Dashboard,
 }
 
 impl Call<'_> {
-    /// Returns what it takes to be carried out; none for what is about a process that is held, and
-    /// for logging in.
+    /// Returns the right that it takes; none for calls about a process that is held, and for logging in.
     pub fn takes(&self) -> Option<Right> {
         Some(match self {
             Self::Prompt { .. }
@@ -134,13 +132,16 @@ impl Call<'_> {
             | Self::GetProcCount
             | Self::GetStaleProcCount
             | Self::Status(_) => Right::Look,
-            Self::AddPool(pool) | Self::ReconfigurePool(pool) if pool.lets_in() => {
+            Self::AddPool(AddPool(order)) | Self::ReconfigurePool(ReconfigurePool(order))
+                if order.settings.contains_key(CALLERS) =>
+            {
+                // It says who may use the pool.
                 Right::Administer
             }
             Self::Reload
             | Self::TerminateStaleProcs
             | Self::AddPool(_)
-            | Self::RemovePool { .. }
+            | Self::RemovePool(_)
             | Self::ReconfigurePool(_)
             | Self::UnthrottlePool(_) => Right::Operate,
             Self::ReloadConfig
@@ -150,95 +151,34 @@ impl Call<'_> {
     }
 }
 
-/// A pool and settings of it, as a request brings them.
-#[derive(Clone, Debug)]
-pub struct NamedPool {
-    /// Its name.
-    pub name: String,
-    /// The members of the request that are neither its own nor the name: keys of a section
-    /// `[pools.NAME]`.
-    pub settings: Map<String, Value>,
-    /// Whether only to tell what would change.
-    pub dry_run: bool,
-}
-
-impl NamedPool {
-    /// Returns whether it says who may use the pool.
-    pub(crate) fn lets_in(&self) -> bool {
-        self.settings.contains_key(CALLERS)
+/// A pool and settings of it: the members that are not the call's own are keys of a section `[pools.NAME]`.
+fn pool_order(arguments: &Arguments<'_>) -> Parsed<PoolOrder> {
+    let own = |name: &str| ["id", "call", "name", "pool", "dry_run"].contains(&name);
+    let settings = arguments.iter().filter(|(name, _)| !own(name));
+    let settings = settings.map(|(name, value)| match serde_json::from_str(value.get()) {
+        Ok(value) => Ok((name.to_owned(), value)),
+        Err(error) => Err(ErrorReply::bad_request(format!("'{name}': {error}"))),
+    });
+    let settings = settings.collect::<Parsed<_>>()?;
+    if arguments.get("name").is_some() && arguments.get("pool").is_some() {
+        return Err(wrong("pool", "left out when there is a 'name'"));
     }
-
-    /// Takes it out of a request.
-    fn parse(text: &str) -> Parsed<Self> {
-        let mut settings: Map<String, Value> = serde_json::from_str(text)
-            .map_err(|error| ErrorReply::bad_request(format!("bad request: {error}")))?;
-        for member in ["id", "call"] {
-            settings.remove(member);
-        }
-        let name = match (settings.remove("name"), settings.remove("pool")) {
-            (Some(name), None) | (None, Some(name)) => name,
-            (Some(_), Some(_)) => return Err(wrong("pool", "left out when there is a 'name'")),
-            (None, None) => return Err(missing("name")),
-        };
-        let dry_run = match settings.remove("dry_run") {
-            None => false,
-            Some(Value::Bool(dry_run)) => dry_run,
-            Some(_) => return Err(wrong("dry_run", "true or false")),
-        };
-        match name {
-            Value::String(name) => Ok(Self {
-                name,
-                settings,
-                dry_run,
-            }),
-            _ => Err(wrong("name", "a string")),
-        }
-    }
+    Ok(PoolOrder {
+        name: pool_name(arguments)?,
+        settings,
+        dry_run: arguments.flag("dry_run")?,
+    })
 }
 
-/// All members that some call has; the others are passed over.
-#[derive(Deserialize)]
-struct Members<'a> {
-    #[serde(borrow)]
-    id: Option<&'a RawValue>,
-    #[serde(borrow)]
-    call: Option<&'a RawValue>,
-    #[serde(borrow)]
-    lang: Option<&'a RawValue>,
-    #[serde(borrow)]
-    ddoc: Option<&'a RawValue>,
-    #[serde(borrow)]
-    db: Option<&'a RawValue>,
-    #[serde(borrow)]
-    pool: Option<&'a RawValue>,
-    #[serde(borrow)]
-    group: Option<&'a RawValue>,
-    #[serde(borrow)]
-    timeout_ms: Option<&'a RawValue>,
-    #[serde(borrow, rename = "proc")]
-    proc_token: Option<&'a RawValue>,
-    #[serde(borrow)]
-    data: Option<&'a RawValue>,
-    #[serde(borrow)]
-    status: Option<&'a RawValue>,
-    #[serde(borrow)]
-    end: Option<&'a RawValue>,
-    #[serde(borrow)]
-    descriptors: Option<&'a RawValue>,
-    #[serde(borrow)]
-    name: Option<&'a RawValue>,
-    #[serde(borrow)]
-    password: Option<&'a RawValue>,
-    #[serde(borrow)]
-    mode: Option<&'a RawValue>,
-    dry_run: Option<bool>,
-    #[serde(borrow)]
-    any: Option<&'a RawValue>,
-    #[serde(borrow)]
-    lane: Option<&'a RawValue>,
+/// The pool that a call is about, which may also be named by `pool`.
+fn pool_name(arguments: &Arguments<'_>) -> Parsed<String> {
+    let pool = arguments
+        .get("pool")
+        .filter(|_| arguments.get("name").is_none());
+    arguments.string(if pool.is_some() { "pool" } else { "name" })
 }
 
-/// A request that is none: what is wrong, for whom.
+/// A line that is not a valid request.
 #[derive(Debug)]
 pub struct BadRequest<'a> {
     /// As in [`Request::id`].
@@ -248,7 +188,7 @@ pub struct BadRequest<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// Takes a line apart.
+    /// Parses a line.
     ///
     /// # Errors
     /// [`BadRequest`] with the first thing that is wrong; the client's fault.
@@ -259,73 +199,84 @@ impl<'a> Request<'a> {
         };
         let text =
             std::str::from_utf8(line).map_err(|_| nameless("the line is not UTF-8".to_owned()))?;
-        let members: Members<'a> = serde_json::from_str(text).map_err(|error| {
-            nameless(match serde_json::from_str::<&RawValue>(text) {
-                Ok(_) if text.trim_start().starts_with('{') => format!("bad request: {error}"),
-                Ok(_) => "a request is a JSON object".to_owned(),
-                Err(error) => format!("the line is not JSON: {error}"),
+        let arguments: Arguments<'a> = serde_json::from_str(text).map_err(|error| {
+            nameless(if !error.is_data() {
+                format!("the line is not JSON: {error}")
+            } else if text.trim_start().starts_with('{') {
+                format!("bad request: {error}")
+            } else {
+                "a request is a JSON object".to_owned()
             })
         })?;
-        let id = members.id.map_or("null", RawValue::get);
-        match members.call(text) {
+        let id = arguments.get("id").map_or("null", RawValue::get);
+        match Call::of(&arguments) {
             Ok(call) => Ok(Self { id, call }),
             Err(error) => Err(BadRequest { id, error }),
         }
     }
 }
 
-impl<'a> Members<'a> {
-    /// `text` is the whole request, which the arguments of a function call are taken from.
-    fn call(&self, text: &str) -> Parsed<Call<'a>> {
-        let name = string("call", required("call", self.call)?)?;
+impl<'a> Call<'a> {
+    fn of(arguments: &Arguments<'a>) -> Parsed<Self> {
+        let name = arguments.string("call")?;
         Ok(match name.as_str() {
-            "get_proc" => Call::GetProc {
-                want: self.want()?,
-                timeout: timeout(self.timeout_ms)?,
+            "get_proc" => Self::GetProc {
+                want: want(arguments, arguments.get("ddoc").is_some())?,
+                timeout: arguments.timeout()?,
             },
-            "prompt" => Call::Prompt {
-                proc: self.proc_token()?,
-                data: array("data", required("data", self.data)?)?.get(),
-                timeout: timeout(self.timeout_ms)?,
+            "prompt" => Self::Prompt {
+                proc: proc_token(arguments)?,
+                data: arguments.array("data")?.get(),
+                timeout: arguments.timeout()?,
             },
-            "ret_proc" => Call::RetProc {
-                proc: self.proc_token()?,
-                status: self.return_status()?,
+            "ret_proc" => Self::RetProc {
+                proc: proc_token(arguments)?,
+                status: arguments
+                    .either("status", RETURN_STATUSES)?
+                    .unwrap_or(ReturnStatus::Ok),
             },
-            "set_timeout" => Call::SetTimeout {
-                proc: self.proc_token()?,
-                timeout: timeout(self.timeout_ms)?.ok_or_else(|| missing("timeout_ms"))?,
+            "set_timeout" => Self::SetTimeout {
+                proc: proc_token(arguments)?,
+                timeout: arguments.timeout()?.ok_or_else(|| missing("timeout_ms"))?,
             },
-            "attach" if self.lang.or(self.pool).or(self.group).is_none() => {
-                return Err(missing("lang', 'pool' or 'group"));
+            "attach" => {
+                let names = ["lang", "pool", "group"];
+                if names.iter().all(|name| arguments.get(name).is_none()) {
+                    return Err(missing("lang', 'pool' or 'group"));
+                }
+                Self::Attach {
+                    want: want(arguments, false)?,
+                    end: arguments.flag("end")?,
+                    descriptors: arguments.flag("descriptors")?,
+                }
             }
-            "attach" => Call::Attach {
-                want: self.want_with(None)?,
-                end: self.end.is_some_and(|end| end.get() == "true"),
-                descriptors: self.descriptors.is_some_and(|yes| yes.get() == "true"),
+            "auth" => Self::Auth {
+                name: arguments.string("name")?,
+                password: arguments.string("password")?,
             },
-            "auth" => Call::Auth {
-                name: string("name", required("name", self.name)?)?,
-                password: string("password", required("password", self.password)?)?,
-            },
-            "get_proc_count" => Call::GetProcCount,
-            "get_stale_proc_count" => Call::GetStaleProcCount,
-            "reload" => Call::Reload,
-            "reload_config" => Call::ReloadConfig,
-            "terminate_stale_procs" => Call::TerminateStaleProcs,
-            "status" => Call::Status(self.pool.map(|pool| string("pool", pool)).transpose()?),
-            "add_pool" => Call::AddPool(NamedPool::parse(text)?),
-            "reconfigure_pool" => Call::ReconfigurePool(NamedPool::parse(text)?),
-            "remove_pool" => Call::RemovePool {
-                name: self.pool_name()?,
-                mode: self.remove_mode()?,
-                dry_run: self.dry_run.unwrap_or_default(),
-            },
-            "dashboard" => Call::Dashboard,
-            "unthrottle_pool" => Call::UnthrottlePool(self.pool_name()?),
-            job if JobCall::NAMES.contains(&job) => Call::Jobs(JobCall::parse(job, text)?),
+            "get_proc_count" => Self::GetProcCount,
+            "get_stale_proc_count" => Self::GetStaleProcCount,
+            "reload" => Self::Reload,
+            "reload_config" => Self::ReloadConfig,
+            "terminate_stale_procs" => Self::TerminateStaleProcs,
+            "status" => Self::Status(arguments.text("pool")?),
+            "add_pool" => Self::AddPool(AddPool(pool_order(arguments)?)),
+            "reconfigure_pool" => Self::ReconfigurePool(ReconfigurePool(pool_order(arguments)?)),
+            "remove_pool" => Self::RemovePool(RemovePool {
+                name: pool_name(arguments)?,
+                mode: arguments
+                    .either("mode", REMOVE_MODES)?
+                    .unwrap_or(RemoveMode::Graceful),
+                dry_run: arguments.flag("dry_run")?,
+            }),
+            "dashboard" => Self::Dashboard,
+            "unthrottle_pool" => {
+                let name = pool_name(arguments)?;
+                Self::UnthrottlePool(UnthrottlePool { name })
+            }
+            job if JobCall::NAMES.contains(&job) => Self::Jobs(JobCall::of(job, arguments)?),
             function if FunctionCall::NAMES.contains(&function) => {
-                Call::Function(Box::new(FunctionCall::parse(function, text)?))
+                Self::Function(Box::new(FunctionCall::of(function, arguments)?))
             }
             unknown => {
                 let reason = format!("there is no call named '{}'", shorten(unknown));
@@ -333,84 +284,38 @@ impl<'a> Members<'a> {
             }
         })
     }
+}
 
-    fn want(&self) -> Parsed<Want> {
-        self.want_with(self.ddoc)
-    }
-
-    /// `attach` passes a `ddoc` over, as every member that it does not have.
-    fn want_with(&self, ddoc: Option<&RawValue>) -> Parsed<Want> {
-        let from = match self.any {
-            Some(any) if any.get() == "true" && self.pool.or(self.group).is_none() => TakeFrom::Any,
-            Some(any) if any.get() != "false" => {
-                return Err(wrong("any", "true, without a 'pool' or a 'group'"));
-            }
-            _ => take_from(self.pool, self.group)?,
-        };
-        let want = match (self.lang, ddoc) {
-            (Some(lang), None) => Want::language(language(lang)?).from(from),
-            (None, Some(_)) => {
-                let ddoc = design_document(ddoc)?;
-                Want::ddoc(Arc::from(database(self.db)?), ddoc).from(from)
-            }
-            (None, None) if matches!(from, TakeFrom::Pool(_) | TakeFrom::Group(_)) => {
-                Want::any_from(from)
-            }
-            (None, None) => return Err(missing("lang' or 'ddoc")),
-            (Some(_), Some(_)) => {
-                return Err(wrong(
-                    "lang",
-                    "left out when there is a 'ddoc', which has one",
-                ));
-            }
-        };
-        match self
-            .lane
-            .map(|lane| string("lane", lane))
-            .transpose()?
-            .as_deref()
-        {
-            None => Ok(want),
-            Some("interactive") => Ok(want.in_lane(Lane::Interactive)),
-            Some("bulk") => Ok(want.in_lane(Lane::Bulk)),
-            Some(_) => Err(wrong("lane", "\"interactive\" or \"bulk\"")),
+/// What a process is wanted for. `attach` passes a `ddoc` over, as every member that it does not have.
+fn want(arguments: &Arguments<'_>, has_ddoc: bool) -> Parsed<Want> {
+    let names_pool = arguments.get("pool").or(arguments.get("group")).is_some();
+    let from = match arguments.get("any").map(RawValue::get) {
+        None | Some("false") => arguments.take_from()?,
+        Some("true") if !names_pool => TakeFrom::Any,
+        Some(_) => return Err(wrong("any", "true, without a 'pool' or a 'group'")),
+    };
+    let want = match (arguments.get("lang").is_some(), has_ddoc) {
+        (true, true) => {
+            return Err(wrong(
+                "lang",
+                "left out when there is a 'ddoc', which has one",
+            ));
         }
-    }
-
-    /// The pool that a call is about, which may also be named by `pool`.
-    fn pool_name(&self) -> Parsed<String> {
-        string("name", required("name", self.name.or(self.pool))?)
-    }
-
-    fn remove_mode(&self) -> Parsed<RemoveMode> {
-        match self
-            .mode
-            .map(|mode| string("mode", mode))
-            .transpose()?
-            .as_deref()
-        {
-            None | Some("graceful") => Ok(RemoveMode::Graceful),
-            Some("immediate") => Ok(RemoveMode::Immediate),
-            Some(_) => Err(wrong("mode", "\"graceful\" or \"immediate\"")),
+        (true, false) => Want::language(arguments.language()?),
+        (false, true) => {
+            let ddoc = arguments.design_document()?;
+            Want::ddoc(arguments.database()?, ddoc)
         }
-    }
+        (false, false) if names_pool => Want::any_from(TakeFrom::Own),
+        (false, false) => return Err(missing("lang' or 'ddoc")),
+    };
+    let lane = arguments.either("lane", LANES)?.unwrap_or(want.lane);
+    Ok(Want { from, lane, ..want })
+}
 
-    /// A text that is no token can be nobody's process, which is not an error of form.
-    fn proc_token(&self) -> Parsed<Option<ProcToken>> {
-        let text = string("proc", required("proc", self.proc_token)?)?;
-        Ok(text.parse().ok())
-    }
-
-    fn return_status(&self) -> Parsed<ReturnStatus> {
-        let Some(status) = self.status else {
-            return Ok(ReturnStatus::Ok);
-        };
-        match string("status", status)?.as_str() {
-            "ok" => Ok(ReturnStatus::Ok),
-            "fail" => Ok(ReturnStatus::Fail),
-            _ => Err(wrong("status", "\"ok\" or \"fail\"")),
-        }
-    }
+/// A text that is no token can be nobody's process, which is not an error of form.
+fn proc_token(arguments: &Arguments<'_>) -> Parsed<Option<ProcToken>> {
+    Ok(arguments.string("proc")?.parse().ok())
 }
 
 #[cfg(test)]

@@ -8,13 +8,11 @@ use std::num::NonZero;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::Serialize;
-use serde::ser::{SerializeMap, Serializer};
+use serde::{Serialize, Serializer};
 use serde_json::value::{RawValue, to_raw_value};
 
 use crate::messages::pools::PoolError;
-use crate::messages::proc_manager::CallError;
-use crate::messages::proc_manager::GetProcError;
+use crate::messages::proc_manager::{CallError, GetProcError};
 use crate::messages::process::{ExitReport, Fault, PromptError};
 
 /// What an error is about, as far as it is known.
@@ -30,8 +28,20 @@ pub struct Place {
     pub doc: Option<String>,
 }
 
+impl Serialize for Place {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let members = [
+            ("db", self.db.as_deref()),
+            ("ddoc", self.ddoc.as_deref()),
+            ("function", self.function.as_deref()),
+            ("doc", self.doc.as_deref()),
+        ];
+        to.collect_map(members.into_iter().filter(|(_, value)| value.is_some()))
+    }
+}
+
 /// The error of a reply.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct ErrorReply {
     /// What it is, for programs.
     pub name: String,
@@ -45,16 +55,22 @@ pub struct ErrorReply {
     /// Whether the same call may succeed when it is repeated.
     pub retry: bool,
     /// After which time, where that is known, in milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_after_ms: Option<NonZero<u32>>,
     /// How long the process might take to answer, where it took longer; in milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub limit_ms: Option<NonZero<u32>>,
     /// Whether the query server ends over it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub fatal: bool,
     /// How the query server ended, if that is what happened.
+    #[serde(flatten)]
     pub exit_report: Option<Box<ExitReport>>,
     /// The process that it is about, as the client named it.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub proc: Option<Box<str>>,
     /// The function that it is about, and what that was called with.
+    #[serde(flatten)]
     pub place: Option<Box<Place>>,
 }
 
@@ -75,25 +91,39 @@ impl ErrorReply {
         }
     }
 
-    /// Something that a function, or the query server for it, answered and cannot be used.
+    /// A function, or the query server for it, gave an answer that cannot be used.
     pub(crate) fn answer(name: &str, reason: &str, fault: Fault) -> Self {
         Self::new(name, reason, "prompt", fault, false)
     }
 
+    /// Something that the client does wrong, before anything is done for it.
+    fn of_client(name: &str, reason: impl AsRef<str>) -> Self {
+        Self::new(name, reason.as_ref(), "queue", Fault::Client, false)
+    }
+
+    /// More than a client may have, or ask for, at a time.
+    fn too_much(name: &str, reason: &str) -> Self {
+        Self::new(name, reason, "queue", Fault::Client, true)
+    }
+
     /// The request cannot be understood.
     pub fn bad_request(reason: impl AsRef<str>) -> Self {
-        Self::new(
-            "bad_request",
-            reason.as_ref(),
-            "queue",
-            Fault::Client,
-            false,
-        )
+        Self::of_client("bad_request", reason)
     }
 
     /// The request names a pool that does not exist.
     pub fn not_found(reason: impl AsRef<str>) -> Self {
-        Self::new("not_found", reason.as_ref(), "queue", Fault::Client, false)
+        Self::of_client("not_found", reason)
+    }
+
+    /// It is not known who asks, or they may not.
+    pub fn unauthorized(reason: impl AsRef<str>) -> Self {
+        Self::of_client("unauthorized", reason)
+    }
+
+    /// Who asks may not.
+    pub fn forbidden(reason: impl AsRef<str>) -> Self {
+        Self::of_client("forbidden", reason)
     }
 
     /// The line is longer than allowed.
@@ -101,7 +131,7 @@ impl ErrorReply {
         let reason = format!(
             "a line is longer than {limit} bytes ([server] line_max); the connection is closed"
         );
-        Self::new("line_too_long", &reason, "queue", Fault::Client, false)
+        Self::of_client("line_too_long", reason)
     }
 
     /// The connection has more requests waiting than it may.
@@ -110,7 +140,21 @@ impl ErrorReply {
             "more than {limit} requests of this connection wait for a process, or too large ones: \
              wait for replies, or use more connections"
         );
-        Self::new("too_many_requests", &reason, "queue", Fault::Client, true)
+        Self::too_much("too_many_requests", &reason)
+    }
+
+    /// More logins are tried than may be.
+    pub(crate) fn too_many_logins(reason: impl AsRef<str>) -> Self {
+        Self::too_much("too_many_requests", reason.as_ref())
+    }
+
+    /// Who asks holds as many processes of the pool as one may.
+    pub(crate) fn too_many_held(pool: &str, max: u32) -> Self {
+        let reason = format!(
+            "you hold {max} processes of the pool '{pool}', as many as one user or address may \
+             (held_max): give one back, or raise held_max of the pool"
+        );
+        Self::too_much("too_many_held", &reason)
     }
 
     /// The memory of requests and answers in flight is used up.
@@ -120,7 +164,7 @@ impl ErrorReply {
         Self::new("too_many_requests", reason, "queue", Fault::Host, true)
     }
 
-    /// The client does not take what it is sent. Nobody reads this but whoever counts it.
+    /// The client does not take what it is sent. It is counted, and sent to nobody.
     pub(crate) fn unread() -> Self {
         let reason = "the client did not take what it was sent";
         Self::new("timeout", reason, "write", Fault::Client, false)
@@ -135,37 +179,6 @@ impl ErrorReply {
         Self::new("timeout", &reason, "session", Fault::Client, true)
     }
 
-    /// Who asks holds as many processes of the pool as one may.
-    pub(crate) fn too_many_held(pool: &str, max: u32) -> Self {
-        let reason = format!(
-            "you hold {max} processes of the pool '{pool}', as many as one user or address may \
-             (held_max): give one back, or raise held_max of the pool"
-        );
-        Self::new("too_many_held", &reason, "queue", Fault::Client, true)
-    }
-
-    /// It is not known who asks, or they may not.
-    pub fn unauthorized(reason: impl AsRef<str>) -> Self {
-        Self::new(
-            "unauthorized",
-            reason.as_ref(),
-            "queue",
-            Fault::Client,
-            false,
-        )
-    }
-
-    /// Who asks may not.
-    pub fn forbidden(reason: impl AsRef<str>) -> Self {
-        Self::new("forbidden", reason.as_ref(), "queue", Fault::Client, false)
-    }
-
-    /// More logins are tried than may be.
-    pub(crate) fn too_many_logins(reason: impl AsRef<str>) -> Self {
-        let reason = reason.as_ref();
-        Self::new("too_many_requests", reason, "queue", Fault::Client, true)
-    }
-
     /// The configuration was not loaded, or not applied.
     pub fn bad_config(reason: impl AsRef<str>) -> Self {
         Self::new("bad_config", reason.as_ref(), "queue", Fault::Host, false)
@@ -173,13 +186,8 @@ impl ErrorReply {
 
     /// The store of replications failed, and says why.
     pub fn store(reason: impl AsRef<str>) -> Self {
-        Self::new(
-            "store_unavailable",
-            reason.as_ref(),
-            "queue",
-            Fault::Host,
-            true,
-        )
+        let reason = reason.as_ref();
+        Self::new("store_unavailable", reason, "queue", Fault::Host, true)
     }
 
     /// Nobody answered the request: a mistake of ours.
@@ -208,16 +216,20 @@ impl ErrorReply {
 
 impl From<GetProcError> for ErrorReply {
     fn from(error: GetProcError) -> Self {
-        let text = error.to_string();
-        let mut reply = Self::new(
-            error.name(),
-            &text,
-            error.phase(),
-            error.fault(),
-            error.retryable(),
-        );
-        reply.exit_report = error.exit_report().cloned().map(Box::new);
-        reply.retry_after_ms = error.retry_in().and_then(milliseconds);
+        let class = error.class();
+        let reason = error.to_string();
+        let mut reply = Self::new(class.name, &reason, class.phase, class.fault, class.retry);
+        match error {
+            GetProcError::Throttled { retry_in, .. } => {
+                reply.retry_after_ms = milliseconds(retry_in)
+            }
+            GetProcError::TeachFailed {
+                error: Some(error), ..
+            } => {
+                reply.exit_report = error.exit_report().cloned().map(Box::new);
+            }
+            _ => {}
+        }
         reply
     }
 }
@@ -228,11 +240,13 @@ fn milliseconds(time: Duration) -> Option<NonZero<u32>> {
 
 impl From<PoolError> for ErrorReply {
     fn from(error: PoolError) -> Self {
-        let (fault, retry) = match error {
-            PoolError::ShuttingDown => (Fault::Settee, true),
-            _ => (Fault::Client, false),
-        };
-        Self::new(error.name(), &error.to_string(), "queue", fault, retry)
+        let reason = error.to_string();
+        match error {
+            PoolError::NotFound(_) => Self::not_found(reason),
+            PoolError::Exists(_) => Self::of_client("file_exists", reason),
+            PoolError::BadSettings(_) => Self::bad_request(reason),
+            PoolError::ShuttingDown => GetProcError::ShuttingDown.into(),
+        }
     }
 }
 
@@ -282,59 +296,6 @@ impl From<CallError> for ErrorReply {
                 ..error.into()
             },
         }
-    }
-}
-
-impl Serialize for ErrorReply {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let mut map = to.serialize_map(None)?;
-        map.serialize_entry("name", &self.name)?;
-        map.serialize_entry("reason", &self.reason)?;
-        map.serialize_entry("phase", self.phase)?;
-        map.serialize_entry("fault", self.fault.name())?;
-        map.serialize_entry("retry", &self.retry)?;
-        if let Some(time) = self.retry_after_ms {
-            map.serialize_entry("retry_after_ms", &time)?;
-        }
-        if let Some(time) = self.limit_ms {
-            map.serialize_entry("limit_ms", &time)?;
-        }
-        if self.fatal {
-            map.serialize_entry("fatal", &true)?;
-        }
-        if let Some(ExitReport {
-            exit,
-            status,
-            stderr,
-        }) = self.exit_report.as_deref()
-        {
-            if let Some(exit) = exit {
-                map.serialize_entry("exit", exit)?;
-            }
-            if let Some(status) = status {
-                map.serialize_entry("status", status)?;
-            }
-            if !stderr.is_empty() {
-                map.serialize_entry("stderr", stderr)?;
-            }
-        }
-        if let Some(proc) = &self.proc {
-            map.serialize_entry("proc", proc)?;
-        }
-        if let Some(place) = self.place.as_deref() {
-            let members = [
-                ("db", place.db.as_deref()),
-                ("ddoc", place.ddoc.as_deref()),
-                ("function", place.function.as_deref()),
-                ("doc", place.doc.as_deref()),
-            ];
-            for (name, value) in members {
-                if let Some(value) = value {
-                    map.serialize_entry(name, value)?;
-                }
-            }
-        }
-        map.end()
     }
 }
 

@@ -9,16 +9,15 @@ use crate::config::reload::{Change, ReloadRefused};
 use crate::config::{ConfigError, LogLevel, Origin};
 
 /// Reads the configuration again and applies what changed, whole or not at all.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Message)]
+#[rtype(result = "Result<Vec<Change>, ReloadError>")]
 pub struct Reload;
 
-impl Message for Reload {
-    type Result = Result<Vec<Change>, ReloadError>;
-}
-
 /// Sets one value on top of what files, environment and options say, until the service ends; or
-/// takes back what was set.
-#[derive(Clone, Debug)]
+/// takes back what was set. The answer has the changes that were applied; none when the value was in
+/// force already.
+#[derive(Clone, Debug, Message)]
+#[rtype(result = "Result<Vec<Change>, ReloadError>")]
 pub(crate) struct SetValue {
     /// Section of the key.
     pub section: String,
@@ -26,11 +25,6 @@ pub(crate) struct SetValue {
     pub key: String,
     /// The value, as text in a file; none to take back what was set.
     pub value: Option<String>,
-}
-
-/// The changes that were applied; none when the value was in force already.
-impl Message for SetValue {
-    type Result = Result<Vec<Change>, ReloadError>;
 }
 
 /// A service's socket cannot be had. The operator's fault, or that of another program.

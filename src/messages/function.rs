@@ -11,7 +11,7 @@ mod views;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
 use crate::messages::proc_manager::TakeFrom;
@@ -30,13 +30,13 @@ pub enum FunctionCall {
     Reduce(Reduce),
     /// Reduces earlier results.
     Rereduce(Rereduce),
-    /// Makes of results what a client of the view gets.
+    /// Finalizes results for a client of the view.
     Finalize(Finalize),
     /// Makes index entries of documents.
     IndexDocs(IndexDocs),
-    /// Finds out whether a function compiles.
+    /// Checks whether a function compiles.
     TryCompile(TryCompile),
-    /// Prompts a function of a design document, whatever kind it is.
+    /// Prompts any function of a design document.
     DdocPrompt(DdocPrompt),
     /// Asks `validate_doc_update` about documents.
     ValidateDocs(ValidateDocs),
@@ -48,9 +48,9 @@ pub enum FunctionCall {
     Show(Render),
     /// Renders rows.
     List(List),
-    /// Has a document made or changed.
+    /// Creates or changes a document.
     Update(Render),
-    /// Has a request rewritten.
+    /// Rewrites a request.
     Rewrite(Rewrite),
 }
 
@@ -123,7 +123,7 @@ pub struct Reducers {
     pub at: InLanguage,
     /// Sources, and names of built-in reducers, which begin with `_`.
     pub funs: Vec<String>,
-    /// Whose reduction it is, `DB/DDOC/_view/NAME`, for errors; empty while an index is built.
+    /// The view, `DB/DDOC/_view/NAME`, for errors; empty while an index is built.
     pub context: String,
     /// Whether the results are finalized: not to be reduced again then.
     pub finalize: bool,
@@ -200,11 +200,12 @@ pub struct ValidateDocs {
 }
 
 /// A document that is to be written.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Edit {
-    /// The document as it shall be.
+    /// The new text of the document.
     pub new_doc: Json,
-    /// The document as it is, if it is.
+    /// Its current text, if it exists.
     pub old_doc: Option<Json>,
 }
 
@@ -263,7 +264,7 @@ pub struct List {
     pub rows: Vec<ListRow>,
 }
 
-/// What a list begins with; the rows may come later.
+/// The beginning of a list; the rows may come later.
 #[derive(Clone, Debug)]
 pub struct ListStart {
     /// Where the function is.
@@ -277,18 +278,24 @@ pub struct ListStart {
 }
 
 /// A row of a view as a list function gets it. A member that is `None` is not there at all.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
 pub struct ListRow {
     /// The document's id.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub id: Option<Json>,
     /// The key.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub key: Option<Json>,
     /// The value.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub value: Option<Json>,
     /// The document itself.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub doc: Option<Json>,
+}
+
+/// A member that is there, also as `null`.
+fn present<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Json>, D::Error> {
+    Deserialize::deserialize(from).map(Some)
 }

@@ -1,13 +1,10 @@
 //! The client socket's calls about jobs of replications.
 //!
-//! SUMMARY   [`JobCall::parse`] takes the arguments of one out of a request.
 //! SOURCE    The names are our own; what is shown is CouchDB's `_scheduler/jobs`.
 
-use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::messages::arguments::{Parsed, missing, wrong};
-use crate::messages::client_error::ErrorReply;
+use crate::messages::arguments::{Arguments, Parsed, wrong};
 use crate::replicator::{JobOrder, PAUSED, STATES};
 
 /// Jobs that are listed unless told.
@@ -53,28 +50,6 @@ pub enum JobCall {
     },
 }
 
-#[derive(Deserialize)]
-struct Arguments {
-    #[serde(default)]
-    skip: Option<usize>,
-    #[serde(default)]
-    limit: Option<usize>,
-    #[serde(default)]
-    states: Option<Vec<String>>,
-    #[serde(default)]
-    job: Option<String>,
-    #[serde(default)]
-    priority: Option<i8>,
-    #[serde(default)]
-    after: Option<String>,
-    #[serde(default)]
-    secrets: bool,
-    #[serde(default)]
-    docs: Option<Vec<Box<RawValue>>>,
-    #[serde(default)]
-    replace: bool,
-}
-
 impl JobCall {
     /// The names of the calls.
     pub const NAMES: &[&str] = &[
@@ -88,55 +63,51 @@ impl JobCall {
         "import_jobs",
     ];
 
-    /// Takes a request apart that is one of these calls.
-    ///
-    /// # Errors
-    /// An argument is missing or wrong; the client's fault.
-    pub fn parse(name: &str, text: &str) -> Parsed<Self> {
-        let arguments: Arguments = serde_json::from_str(text)
-            .map_err(|error| ErrorReply::bad_request(format!("bad request: {error}")))?;
-        if name == "jobs" {
-            let states = arguments.states.unwrap_or_default();
-            if states
-                .iter()
-                .any(|state| !STATES.contains(&state.as_str()) && state != PAUSED)
-            {
-                return Err(wrong(
-                    "states",
-                    &format!("an array of {}, {PAUSED}", STATES.join(", ")),
-                ));
+    /// Makes the call `name` of its arguments.
+    pub(super) fn of(name: &str, arguments: &Arguments<'_>) -> Parsed<Self> {
+        let count = |name| arguments.read::<usize>(name, "a whole number");
+        let job = || arguments.string("job");
+        let order = |order| Ok(Self::Order { job: job()?, order });
+        match name {
+            "jobs" => Ok(Self::List {
+                skip: count("skip")?.unwrap_or(0),
+                limit: count("limit")?.unwrap_or(LIMIT),
+                states: states(arguments)?,
+            }),
+            "export_jobs" => Ok(Self::Export {
+                after: arguments.text("after")?,
+                secrets: arguments.flag("secrets")?,
+            }),
+            "import_jobs" => {
+                let docs = arguments.elements("docs", "an array of documents")?;
+                Ok(Self::Import {
+                    docs: docs
+                        .iter()
+                        .map(|doc: &&RawValue| doc.get().to_owned())
+                        .collect(),
+                    replace: arguments.flag("replace")?,
+                })
             }
-            return Ok(Self::List {
-                skip: arguments.skip.unwrap_or(0),
-                limit: arguments.limit.unwrap_or(LIMIT),
-                states,
-            });
-        }
-        if name == "export_jobs" {
-            return Ok(Self::Export {
-                after: arguments.after,
-                secrets: arguments.secrets,
-            });
-        }
-        if name == "import_jobs" {
-            let docs = arguments.docs.ok_or_else(|| missing("docs"))?;
-            return Ok(Self::Import {
-                docs: docs.iter().map(|doc| doc.get().to_owned()).collect(),
-                replace: arguments.replace,
-            });
-        }
-        let job = arguments.job.ok_or_else(|| missing("job"))?;
-        let order = match name {
-            "pause_job" => JobOrder::Pause,
-            "resume_job" => JobOrder::Resume,
-            "restart_job" => JobOrder::Restart,
+            "pause_job" => order(JobOrder::Pause),
+            "resume_job" => order(JobOrder::Resume),
+            "restart_job" => order(JobOrder::Restart),
             "set_job_priority" => {
-                let level = arguments.priority.ok_or_else(|| missing("priority"))?;
-                JobOrder::Priority(level)
+                let what = "a whole number from -128 to 127";
+                order(JobOrder::Priority(arguments.require("priority", what)?))
             }
-            _ => return Ok(Self::Show { job }),
-        };
-        Ok(Self::Order { job, order })
+            _ => Ok(Self::Show { job: job()? }),
+        }
+    }
+}
+
+fn states(arguments: &Arguments<'_>) -> Parsed<Vec<String>> {
+    let what = format!("an array of {}, {PAUSED}", STATES.join(", "));
+    let states: Option<Vec<String>> = arguments.read("states", &what)?;
+    let states = states.unwrap_or_default();
+    let is_one = |state: &String| STATES.contains(&state.as_str()) || state == PAUSED;
+    match states.iter().all(is_one) {
+        true => Ok(states),
+        false => Err(wrong("states", &what)),
     }
 }
 
@@ -145,7 +116,7 @@ mod tests {
     use super::*;
 
     fn parse(name: &str, text: &str) -> Option<JobCall> {
-        JobCall::parse(name, text).ok()
+        JobCall::of(name, &Arguments::parse(text).ok()?).ok()
     }
 
     #[test]

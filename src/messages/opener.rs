@@ -5,26 +5,14 @@ use actix::Message;
 use crate::messages::process::{Fault, ProcessRef};
 use policy::pool::ProcId;
 
-/// An opener ended (`{'EXIT', Opener, Reason}`).
-#[derive(Debug)]
+/// An opener ended (`{'EXIT', Opener, Reason}`, where the reason is `spawn_ok` or `spawn_error`).
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
 pub struct Exit {
     /// The process that it was to open.
     pub proc: ProcId,
-    /// How it went.
-    pub reason: OpenerExit,
-}
-
-impl Message for Exit {
-    type Result = ();
-}
-
-/// The exit reasons of an opener.
-#[derive(Debug)]
-pub enum OpenerExit {
-    /// The process runs.
-    SpawnOk(ProcessRef),
-    /// The process could not be started. Nothing is left of it.
-    SpawnError(StartError),
+    /// The process, which runs; or why it could not be started: then nothing is left of it.
+    pub reason: Result<ProcessRef, StartError>,
 }
 
 /// Why a process could not be started.

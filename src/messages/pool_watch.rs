@@ -32,12 +32,9 @@ impl PoolState {
 
 /// Asks to watch a pool. `None`: there is no such pool. The end of the channel is the pool's, or
 /// the manager's.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Message)]
+#[rtype(result = "Option<watch::Receiver<PoolState>>")]
 pub struct WatchPool {
     /// Its name.
     pub pool: String,
-}
-
-impl Message for WatchPool {
-    type Result = Option<watch::Receiver<PoolState>>;
 }

@@ -10,20 +10,23 @@ use std::time::Duration;
 use actix::{Message, Recipient};
 
 use crate::auth::rights::CallerLimits;
-use crate::messages::process::PromptError;
+use crate::messages::opener::StartError;
+use crate::messages::process::{Fault, PromptError};
 use crate::otp::pid::Pid;
 use crate::query_server::abilities::Ability;
 use crate::query_server::language::LanguageName;
 use crate::query_server::status::Holder;
 use policy::pool::ProcId;
 
-pub use error::{CallError, GetProcError};
+pub use error::{CallError, ErrorClass, GetProcError};
 pub(crate) use lease::Lender;
 pub use lease::{Lease, RetProc};
 pub use want::{TakeFrom, Want, What};
 
-/// Asks for a process.
-#[derive(Debug)]
+/// Asks for a process. The error is boxed: nearly every answer is a lease, and moves as little as that
+/// is large.
+#[derive(Debug, Message)]
+#[rtype(result = "Result<Lease, Box<GetProcError>>")]
 pub struct GetProc {
     /// Who asks. When it ends, its requests are dropped and its processes taken back.
     pub client: Pid,
@@ -37,55 +40,68 @@ pub struct GetProc {
     pub who: Option<Arc<Holder>>,
 }
 
-/// The error is boxed: nearly every answer is a lease, and moves as little as that is large.
-impl Message for GetProc {
-    type Result = Result<Lease, Box<GetProcError>>;
-}
-
 /// A process has been unused for `os_process_idle_limit` (`os_proc_idle`).
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Message)]
+#[rtype(result = "()")]
 pub struct OsProcIdle {
     /// The process.
     pub proc: ProcId,
 }
 
-impl Message for OsProcIdle {
-    type Result = ();
-}
-
-/// Teaching or resetting a process ended. Sent by the helper that did it.
-#[derive(Debug)]
+/// Teaching or resetting a process ended.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
 pub(crate) struct TeachOrResetDone {
     pub proc: ProcId,
-    pub result: Result<(), HelpError>,
+    pub result: Result<(), ProcFailure>,
 }
 
-/// Why a lesson or a reset failed.
-#[derive(Debug)]
-pub(crate) struct HelpError {
+/// Why a process could not be opened, taught or reset, or ended.
+#[derive(Clone, Debug)]
+pub(crate) struct ProcFailure {
     /// What happened.
     pub reason: String,
-    /// How the process failed; none when it answered something else than `true`.
+    /// Whose doing it is.
+    pub fault: Fault,
+    /// How the process failed, if that is what happened.
     pub error: Option<PromptError>,
 }
 
-impl From<PromptError> for HelpError {
-    fn from(error: PromptError) -> Self {
+impl ProcFailure {
+    /// Something else went wrong with the query server.
+    pub fn of_server(reason: impl Into<String>) -> Self {
         Self {
-            reason: error.to_string(),
-            error: Some(error),
+            reason: reason.into(),
+            fault: Fault::QueryServer,
+            error: None,
         }
     }
 }
 
-impl Message for TeachOrResetDone {
-    type Result = ();
+impl From<PromptError> for ProcFailure {
+    fn from(error: PromptError) -> Self {
+        Self {
+            error: Some(error.clone()),
+            ..Self::of_server(error.to_string())
+        }
+    }
+}
+
+impl From<StartError> for ProcFailure {
+    fn from(StartError { reason, fault }: StartError) -> Self {
+        Self {
+            reason,
+            fault,
+            error: None,
+        }
+    }
 }
 
 /// Asks whether the query servers of a language can do something, before it is asked of one.
 ///
 /// Probes them if nobody knows yet. What stays open counts as able.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Message)]
+#[rtype(result = "Result<(), GetProcError>")]
 pub struct Require {
     /// The language.
     pub language: LanguageName,
@@ -95,56 +111,35 @@ pub struct Require {
     pub limits: Option<CallerLimits>,
 }
 
-impl Message for Require {
-    type Result = Result<(), GetProcError>;
-}
-
-/// A probe of an ability ended, one way or another. Sent by its last breath.
+/// A probe of an ability ended, or was dropped.
+#[derive(Message)]
+#[rtype(result = "()")]
 pub(crate) struct ProbeDone;
 
-impl Message for ProbeDone {
-    type Result = ();
-}
-
 /// Counts processes, those being opened included (`get_proc_count`).
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Message)]
+#[rtype(result = "u32")]
 pub struct GetProcCount;
 
-impl Message for GetProcCount {
-    type Result = u32;
-}
-
 /// Counts processes started before the last reload (`get_stale_proc_count`).
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Message)]
+#[rtype(result = "u32")]
 pub(crate) struct GetStaleProcCount;
 
-impl Message for GetStaleProcCount {
-    type Result = u32;
-}
-
 /// Asks for the arguments of `reset` as they are now: a JSON object.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Message)]
+#[rtype(result = "Arc<str>")]
 pub struct GetResetConfig;
 
-impl Message for GetResetConfig {
-    type Result = Arc<str>;
-}
-
 /// Replaces all processes: idle ones go now, the others when they come back (`reload`).
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Message)]
+#[rtype(result = "()")]
 pub struct SetThresholdTs;
 
-impl Message for SetThresholdTs {
-    type Result = ();
-}
-
 /// Stops idle processes that were started before the last reload (`terminate_stale_procs`).
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Message)]
+#[rtype(result = "()")]
 pub struct TerminateStaleProcs;
-
-impl Message for TerminateStaleProcs {
-    type Result = ();
-}
 
 /// Where the ProcManager takes what callers ask.
 #[derive(Clone)]
@@ -158,12 +153,9 @@ pub struct ManagerAddress {
 }
 
 /// Asks for the state of the pools.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Message)]
+#[rtype(result = "crate::query_server::status::DaemonStatus")]
 pub struct GetStatus {
     /// Only this pool; `None` is all of them.
     pub pool: Option<String>,
-}
-
-impl Message for GetStatus {
-    type Result = crate::query_server::status::DaemonStatus;
 }

@@ -24,16 +24,12 @@ impl FromStr for ProcToken {
     type Err = ();
 
     fn from_str(text: &str) -> Result<Self, ()> {
-        let mut numbers = text
-            .split('.')
-            .map(|part| part.parse::<u64>().map_err(drop));
-        let mut next = || numbers.next().unwrap_or(Err(()));
-        let pool = PoolId(u32::try_from(next()?).map_err(drop)?);
-        let number = next()?;
-        let token = Token(next()?);
-        if numbers.next().is_some() {
+        let numbers = text.split('.').map(|part| part.parse().map_err(drop));
+        let numbers: Vec<u64> = numbers.collect::<Result<_, _>>()?;
+        let [pool, number, token] = numbers[..] else {
             return Err(());
-        }
+        };
+        let (pool, token) = (PoolId(u32::try_from(pool).map_err(drop)?), Token(token));
         Ok(Self {
             proc: ProcId { pool, number },
             token,

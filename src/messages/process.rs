@@ -1,9 +1,6 @@
 //! Messages to a process: an [`OsProcess`](crate::actors::os_process::OsProcess), a
 //! [`NativeProcess`](crate::actors::native_process::NativeProcess), or an actor of your own.
 
-mod error;
-mod shared;
-
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{self, Poll};
@@ -13,19 +10,18 @@ use actix::{Actor, Addr, Context, Handler, Message, Recipient};
 use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
 
-pub use self::error::{ExitReport, Fault, PromptError};
-pub(crate) use self::error::{TOLD_TO_STOP, shorten};
-pub(crate) use self::shared::MANAGER_TOKEN;
-pub use self::shared::ProcShared;
 use crate::otp::pid::Pid;
 use crate::query_server::line::LineBuffer;
+pub use crate::query_server::proc_shared::ProcShared;
+pub use crate::query_server::prompt_error::{ExitReport, Fault, PromptError};
 use policy::pool::Token;
 
-/// Sends one command to the process, or several at once: what a message costs counts where a command
-/// takes a few microseconds. [`ProcessRef::prompt`] and its siblings make it.
+/// Sends one command to the process, or several at once, because a message costs as much as a quick
+/// command. [`ProcessRef::prompt`] and its siblings make it.
 ///
 /// Prompts may be pipelined: they are answered in the order in which they were sent.
-#[derive(Debug)]
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
 pub struct Prompt {
     /// The assignment under which the sender holds the process.
     pub token: Token,
@@ -42,12 +38,8 @@ pub struct Prompt {
     pub answer_to: AnswerTo,
 }
 
-impl Message for Prompt {
-    type Result = ();
-}
-
-/// Who gets the answers to a prompt. When it is dropped early the process is gone: the rest have the
-/// answer that [`ProcShared::gone`] tells.
+/// Who gets the answers to a prompt. If it is dropped before all are sent, the process is gone, and
+/// [`ProcShared::gone`] is the answer to the rest.
 #[derive(Debug)]
 pub enum AnswerTo {
     /// The sender of one command.
@@ -86,7 +78,7 @@ impl Prompt {
     }
 }
 
-/// Takes commands apart. A missing last line feed is taken for there.
+/// Takes commands apart. The last line feed may be missing.
 pub(crate) fn commands(lines: &Bytes) -> impl Iterator<Item = Bytes> + use<> {
     let mut buffer = LineBuffer::new(usize::MAX);
     buffer.add(lines.clone());
@@ -97,7 +89,8 @@ pub(crate) fn commands(lines: &Bytes) -> impl Iterator<Item = Bytes> + use<> {
 }
 
 /// Changes the timeout that prompts without one of their own get (`set_timeout`).
-#[derive(Debug)]
+#[derive(Debug, Message)]
+#[rtype(result = "bool")]
 pub struct SetTimeout {
     /// The assignment under which the sender holds the process.
     pub token: Token,
@@ -105,20 +98,13 @@ pub struct SetTimeout {
     pub timeout: Duration,
 }
 
-impl Message for SetTimeout {
-    type Result = bool;
-}
-
 /// Ends the process. Its pid guard tells when it is gone and its child reaped.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Message)]
+#[rtype(result = "()")]
 pub struct StopProc {
     /// Whether the process is given time to end by itself: its input is closed, then it is told
     /// (TERM), then it is killed. An impolite stop kills at once.
     pub polite: bool,
-}
-
-impl Message for StopProc {
-    type Result = ();
 }
 
 /// A running process: whom to prompt, whom to stop, whom to watch.

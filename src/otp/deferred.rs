@@ -25,7 +25,7 @@ enum Answer<T> {
 }
 
 impl<T> Deferred<T> {
-    /// An answer that is there already, so that nothing has to be shared.
+    /// Answers at once, without a shared slot.
     pub fn now(answer: T) -> Self {
         Self(Answer::Now(answer))
     }

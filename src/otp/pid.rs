@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use actix::{Message, Recipient};
+use strum::Display;
 
 /// Identifies one monitor; unique in the program, never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -24,13 +25,15 @@ pub struct MonitorRef(u64);
 pub struct ActorId(pub u64);
 
 /// Why an actor ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Display, PartialEq, Eq)]
+#[strum(serialize_all = "lowercase")]
 pub enum ExitReason {
     /// It was done: its peer closed, its work was over.
     Normal,
     /// It was asked to end.
     Shutdown,
     /// It failed, in words for the log.
+    #[strum(to_string = "{0}")]
     Failed(String),
     /// It ended without a word while a panic was unwinding.
     Panicked,
@@ -38,20 +41,9 @@ pub enum ExitReason {
     Killed,
 }
 
-impl fmt::Display for ExitReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Normal => f.write_str("normal"),
-            Self::Shutdown => f.write_str("shutdown"),
-            Self::Failed(why) => f.write_str(why),
-            Self::Panicked => f.write_str("panicked"),
-            Self::Killed => f.write_str("killed"),
-        }
-    }
-}
-
 /// A monitored actor ended (Erlang's `DOWN`).
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Message)]
+#[rtype(result = "()")]
 pub struct Down {
     /// The monitor that fired.
     pub monitor: MonitorRef,
@@ -59,10 +51,6 @@ pub struct Down {
     pub actor: ActorId,
     /// Why.
     pub reason: ExitReason,
-}
-
-impl Message for Down {
-    type Result = ();
 }
 
 static NEXT: AtomicU64 = AtomicU64::new(1);
@@ -203,8 +191,8 @@ impl Pid {
     }
 }
 
-/// A monitor that ends with its owner: whoever is watched by many who come and go would otherwise
-/// remember them all.
+/// A monitor that ends with its owner, so that an actor with many short-lived watchers does not keep them
+/// all.
 #[derive(Debug)]
 pub struct Watch {
     pid: Pid,

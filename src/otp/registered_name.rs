@@ -13,7 +13,7 @@ impl<A: Actor> RegisteredName<A> {
         Self(Arc::new(RwLock::new(address)))
     }
 
-    /// Returns the address in force.
+    /// Returns the current address.
     pub fn address(&self) -> Addr<A> {
         self.0
             .read()

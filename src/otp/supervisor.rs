@@ -6,7 +6,6 @@
 //!           not do that). A child that does not end in its time is left behind, with a warning.
 //! SOURCE    OTP supervisor: one_for_one, restart intensity and period, shutdown timeouts.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use actix::prelude::*;
@@ -103,8 +102,8 @@ struct Child {
 pub(crate) struct Supervisor {
     children: Vec<Child>,
     intensity: Intensity,
-    /// When children were restarted, oldest first; only those within the period.
-    restarts: VecDeque<Instant>,
+    /// When children were restarted within the period.
+    restarts: Vec<Instant>,
     shutdown: Option<Shutdown>,
     log: Logger,
     pid_guard: PidGuard,
@@ -128,7 +127,7 @@ impl Supervisor {
         Self {
             children: children.into_iter().map(child).collect(),
             intensity,
-            restarts: VecDeque::new(),
+            restarts: Vec::new(),
             shutdown: None,
             log: log.new(o!("component" => "supervisor")),
             pid_guard: PidGuard::new(),
@@ -164,14 +163,8 @@ impl Supervisor {
     fn may_restart(&mut self) -> bool {
         let now = Instant::now();
         let period = self.intensity.period;
-        while self
-            .restarts
-            .front()
-            .is_some_and(|at| now.duration_since(*at) > period)
-        {
-            self.restarts.pop_front();
-        }
-        self.restarts.push_back(now);
+        self.restarts.retain(|at| now.duration_since(*at) <= period);
+        self.restarts.push(now);
         self.restarts.len() <= self.intensity.restarts_max
     }
 
@@ -201,12 +194,7 @@ impl Supervisor {
         if let Some(timer) = shutdown.timer.take() {
             ctx.cancel_future(timer);
         }
-        let Some(child) = self
-            .children
-            .iter()
-            .rev()
-            .find(|child| child.running.is_some())
-        else {
+        let Some(child) = last_running(&mut self.children) else {
             for waiter in shutdown.waiting.drain(..) {
                 let _ = waiter.send(());
             }
@@ -223,17 +211,17 @@ impl Supervisor {
     }
 
     fn abandon_last(&mut self, ctx: &mut Context<Self>) {
-        let late = self
-            .children
-            .iter_mut()
-            .rev()
-            .find(|child| child.running.is_some());
-        if let Some(child) = late {
+        if let Some(child) = last_running(&mut self.children) {
             warn!(self.log, "child did not end in time and is left behind"; "actor" => child.spec.id);
             child.running = None;
         }
         self.stop_last(ctx);
     }
+}
+
+fn last_running(children: &mut [Child]) -> Option<&mut Child> {
+    let mut last_first = children.iter_mut().rev();
+    last_first.find(|child| child.running.is_some())
 }
 
 impl Actor for Supervisor {

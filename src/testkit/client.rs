@@ -12,7 +12,7 @@ use crate::messages::proc_manager::{GetProc, GetProcError, GetStatus, Lease, Wan
 use crate::messages::process::PromptError;
 use crate::otp::pid::{ExitReason, PidGuard};
 use crate::otp::registered_name::RegisteredName;
-use policy::pool::{ProcId, ReturnStatus, Token};
+use policy::pool::{ProcId, ReturnStatus};
 
 /// Within this time a client has a process, or does not have one ([`TestClient::ping`]).
 pub const PING: Duration = Duration::from_secs(1);
@@ -28,7 +28,7 @@ pub struct TestClient {
     pid_guard: PidGuard,
     asking: Option<Asking>,
     lease: Option<Lease>,
-    last: Option<(ProcId, Token)>,
+    last: Option<ProcId>,
 }
 
 /// A prompt that was sent, and its answer to come.
@@ -103,7 +103,7 @@ impl TestClient {
 
     fn take_answer(&mut self, answer: Result<Lease, GetProcError>) -> Result<(), GetProcError> {
         let lease = answer?;
-        self.last = Some((lease.proc, lease.token));
+        self.last = Some(lease.proc);
         self.lease = Some(lease);
         Ok(())
     }
@@ -189,8 +189,8 @@ impl TestClient {
     /// # Panics
     /// It never held any.
     pub fn last_proc(&self) -> ProcId {
-        let last = self.last.map(|(proc, _)| proc);
-        last.unwrap_or_else(|| panic!("{} never held a process", self.name))
+        self.last
+            .unwrap_or_else(|| panic!("{} never held a process", self.name))
     }
 
     /// Sends a command and waits for its answer.

@@ -88,13 +88,6 @@ impl TestPoolBuilder {
         self
     }
 
-    /// Sets how long a waiter waits for a process of its own database; not at all by default.
-    #[must_use]
-    pub fn affinity_wait(mut self, time: Duration) -> Self {
-        self.settings.limits.affinity_wait = time;
-        self
-    }
-
     /// Sets `os_process_timeout`, 5 seconds by default.
     #[must_use]
     pub fn timeout(mut self, time: Duration) -> Self {
@@ -102,38 +95,10 @@ impl TestPoolBuilder {
         self
     }
 
-    /// Sets `os_process_idle_limit`, 300 seconds by default.
+    /// Changes any other setting of the manager.
     #[must_use]
-    pub fn idle_limit(mut self, time: Duration) -> Self {
-        self.settings.idle_limit = time;
-        self
-    }
-
-    /// Sets how long a polite stop may take, 400 milliseconds by default.
-    #[must_use]
-    pub fn stop_grace(mut self, time: Duration) -> Self {
-        self.settings.stop_grace = time;
-        self
-    }
-
-    /// Sets the longest line that a process may print, one mebibyte by default.
-    #[must_use]
-    pub fn line_bytes_max(mut self, bytes: usize) -> Self {
-        self.settings.line_bytes_max = bytes;
-        self
-    }
-
-    /// Sets the arguments of `reset`, an empty object by default.
-    #[must_use]
-    pub fn reset_config(mut self, json: &str) -> Self {
-        self.settings.reset_config = Arc::from(json);
-        self
-    }
-
-    /// Sets `db_tag`, the database's name by default.
-    #[must_use]
-    pub fn db_tag(mut self, tag: DbTag) -> Self {
-        self.settings.db_tag = tag;
+    pub fn settings(mut self, change: impl FnOnce(&mut ManagerSettings)) -> Self {
+        change(&mut self.settings);
         self
     }
 

@@ -6,7 +6,7 @@
 use std::fs;
 
 /// A process as the system shows it.
-struct Entry {
+struct ProcessEntry {
     pid: u32,
     state: char,
     parent: u32,
@@ -16,7 +16,7 @@ struct Entry {
 /// Returns the processes that belong to one of the groups, or are one of `pids`.
 pub(super) fn alive(groups: &[u32], pids: &[u32]) -> Vec<u32> {
     let this = std::process::id();
-    let counts = |entry: &Entry| {
+    let counts = |entry: &ProcessEntry| {
         let ours = groups.contains(&entry.group) || pids.contains(&entry.pid);
         ours && (entry.state != 'Z' || entry.parent == this)
     };
@@ -31,11 +31,11 @@ pub(super) fn alive(groups: &[u32], pids: &[u32]) -> Vec<u32> {
 }
 
 /// The fields after the program's name, which is in parentheses and may contain anything.
-fn read_entry(pid: u32) -> Option<Entry> {
+fn read_entry(pid: u32) -> Option<ProcessEntry> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (_, fields) = stat.rsplit_once(") ")?;
     let mut fields = fields.split(' ');
-    Some(Entry {
+    Some(ProcessEntry {
         pid,
         state: fields.next()?.chars().next()?,
         parent: fields.next()?.parse().ok()?,

@@ -25,7 +25,7 @@ struct Folder(PathBuf);
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // A folder that cannot be removed is somebody else's problem to report.
+        // `TestPool::assert_gone` reports a folder that is left.
         drop(fs::remove_dir_all(&self.0));
     }
 }

@@ -212,9 +212,9 @@ async fn chaos_leaves_the_pool_whole_and_nothing_behind() {
         .hard_limit(LIMIT)
         .soft_limit(1)
         .timeout(Duration::from_millis(300))
-        .idle_limit(Duration::from_millis(100))
-        .stop_grace(Duration::from_millis(200))
-        .line_bytes_max(100_000)
+        .settings(|settings| settings.idle_limit = Duration::from_millis(100))
+        .settings(|settings| settings.stop_grace = Duration::from_millis(200))
+        .settings(|settings| settings.line_bytes_max = 100_000)
         .script("javascript", &child)
         .start();
     let pool = Rc::new(pool);

@@ -22,11 +22,10 @@ use super::login::log_in;
 use super::session::Session;
 use super::ticket::Ticket;
 use crate::actors::proc_manager::ProcManager;
-use crate::messages::client::{Call, NamedPool, Request};
+use crate::messages::client::{Call, Request};
 use crate::messages::client_error::ErrorReply;
 use crate::messages::config_listener::{Reload, ReloadError};
 use crate::messages::function::FunctionCall;
-use crate::messages::pools::{AddPool, ReconfigurePool, RemovePool, UnthrottlePool};
 use crate::messages::proc_manager::{
     GetProcCount, GetProcError, GetStaleProcCount, GetStatus, SetThresholdTs, TerminateStaleProcs,
     Want,
@@ -137,45 +136,10 @@ fn take_service_request(ticket: Ticket, call: Call<'_>) {
                 },
             );
         }
-        Call::AddPool(NamedPool {
-            name,
-            settings,
-            dry_run,
-        }) => {
-            let order = AddPool {
-                name,
-                settings,
-                dry_run,
-            };
-            ask(ticket, order, |changed| Ok(changed?));
-        }
-        Call::ReconfigurePool(NamedPool {
-            name,
-            settings,
-            dry_run,
-        }) => {
-            let order = ReconfigurePool {
-                name,
-                settings,
-                dry_run,
-            };
-            ask(ticket, order, |changed| Ok(changed?));
-        }
-        Call::RemovePool {
-            name,
-            mode,
-            dry_run,
-        } => {
-            let order = RemovePool {
-                name,
-                mode,
-                dry_run,
-            };
-            ask(ticket, order, |changed| Ok(changed?));
-        }
-        Call::UnthrottlePool(name) => {
-            ask(ticket, UnthrottlePool { name }, |lifted| Ok(lifted?));
-        }
+        Call::AddPool(order) => ask(ticket, order, |changed| Ok(changed?)),
+        Call::ReconfigurePool(order) => ask(ticket, order, |changed| Ok(changed?)),
+        Call::RemovePool(order) => ask(ticket, order, |changed| Ok(changed?)),
+        Call::UnthrottlePool(order) => ask(ticket, order, |lifted| Ok(lifted?)),
         Call::ReloadConfig => {
             actix_rt::spawn(async move {
                 let config = ticket.session().services.config.address();

@@ -324,7 +324,8 @@ impl Relay {
             pool.name,
             waited.as_millis()
         );
-        ErrorReply::answer(timeout.name(), &reason, timeout.fault())
+        let class = timeout.class();
+        ErrorReply::answer(class.name, &reason, class.fault)
     }
 
     /// Answers the oldest line with an error, and sees to the next one.

@@ -13,6 +13,7 @@ use futures_util::StreamExt;
 
 use super::{ChildBackend, OsProcess};
 use crate::query_server::pipe::{Chunks, PipeReader};
+use crate::query_server::proc_shared::ProcFlag;
 
 /// How many reads take what a pipe held when they began: it holds a mebibyte at most. A child that
 /// writes as fast as we read must not keep the arbiter for itself.
@@ -92,7 +93,7 @@ impl StreamHandler<StdoutChunk> for OsProcess {
 
     /// The child closed its output: its exit should follow at once, and is made to.
     fn finished(&mut self, ctx: &mut Self::Context) {
-        self.shared.set_closed_output();
+        self.shared.set(ProcFlag::OutputClosed, true);
         if !self.shared.is_assigned() {
             // Nobody waits for how it ends, and nobody is to be lent it meanwhile. Where it is ending
             // already, it ends with its own status.

@@ -1,4 +1,4 @@
-//! A child that is stopped by a signal is not dead: it is told of, and counts on.
+//! A child that is stopped by a signal is not dead: the log tells of it, and it still counts.
 //!
 //! SUMMARY   After each change of any child's state (SIGCHLD) the child is asked whether it was
 //!           stopped or continued.
@@ -6,7 +6,9 @@
 //!           that waits keeps its deadline.
 //! SOURCE    Postfix master_reap_child.
 
+use actix::fut::wrap_stream;
 use actix::prelude::*;
+use futures_util::stream;
 use slog::info;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -14,34 +16,28 @@ use super::OsProcess;
 use crate::query_server::child::StopOrContinue;
 use crate::warn_repeating;
 
-/// Some child changed its state.
-pub(super) struct ChildChanged;
-
 /// Watches for changes. Where the system does not tell, nothing is told.
 pub(super) fn watch(ctx: &mut Context<OsProcess>) {
     if let Ok(changes) = signal(SignalKind::child()) {
-        ctx.add_stream(futures_util::stream::unfold(
-            changes,
-            async |mut changes: Signal| changes.recv().await.map(|()| (ChildChanged, changes)),
-        ));
+        let changes = stream::unfold(changes, async |mut changes: Signal| {
+            changes.recv().await.map(|()| ((), changes))
+        });
+        let changes = wrap_stream(changes).map(|(), process, _| tell(process));
+        ctx.spawn(changes.finish());
     }
 }
 
-impl StreamHandler<ChildChanged> for OsProcess {
-    fn handle(&mut self, _: ChildChanged, _: &mut Self::Context) {
-        while let Some(change) = self.backend.child.stop_or_continue() {
-            let StopOrContinue::Stopped(by) = change else {
-                info!(self.context.log, "query server goes on");
-                continue;
-            };
-            let now = self.context.clock.now();
-            warn_repeating!(self.context.log, self.backend.stopped, now, "query server was stopped";
-                "signal" => by,
-                "effect" => "it is not dead and is still counted, but answers nobody",
-                "remedy" => "continue it (kill -CONT), or end it (kill -KILL)");
-        }
+/// Some child changed its state.
+fn tell(process: &mut OsProcess) {
+    while let Some(change) = process.backend.child.stop_or_continue() {
+        let StopOrContinue::Stopped(by) = change else {
+            info!(process.context.log, "query server goes on");
+            continue;
+        };
+        let now = process.context.clock.now();
+        warn_repeating!(process.context.log, process.backend.stopped, now, "query server was stopped";
+            "signal" => by,
+            "effect" => "it is not dead and is still counted, but answers nobody",
+            "remedy" => "continue it (kill -CONT), or end it (kill -KILL)");
     }
-
-    /// The system does not tell any more, which is no reason to end.
-    fn finished(&mut self, _: &mut Self::Context) {}
 }

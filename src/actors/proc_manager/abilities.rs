@@ -9,8 +9,7 @@ use actix::prelude::*;
 use futures_util::FutureExt;
 
 use super::ProcManager;
-use super::requests::Answer;
-use crate::messages::proc_manager::{GetProc, GetProcError, ProbeDone, Require};
+use crate::messages::proc_manager::{GetProcError, ProbeDone, Require};
 use crate::otp::deferred::{Deferred, deferred};
 use crate::query_server::abilities::{Ability, Finding};
 use policy::pool::{PoolId, Target};
@@ -18,7 +17,7 @@ use policy::pool::{PoolId, Target};
 /// A probe may take this part of the time that its request has, so that something is left.
 const PROBE_SHARE: u32 = 2;
 
-/// Says that a probe is done, also when it is dropped.
+/// Reports that a probe is done, also when it is dropped.
 struct Done(Recipient<ProbeDone>);
 
 impl Drop for Done {
@@ -45,38 +44,18 @@ impl ProcManager {
         }
     }
 
-    /// Handles a request again, with the time that is left, once its ability was probed.
-    pub(super) fn probe_and_ask_again(
+    /// Runs a probe beside the manager; `again` is the answer, and handles the request again.
+    pub(super) fn probe<T: 'static>(
         &mut self,
         pool: PoolId,
         ability: Ability,
-        mut request: GetProc,
         ctx: &mut Context<Self>,
-    ) -> Deferred<Answer> {
+        again: impl AsyncFnOnce(Addr<Self>) -> T + 'static,
+    ) -> Deferred<T> {
         let (answer, replier) = deferred();
-        let (clock, manager) = (self.clock, ctx.address());
-        let asked = clock.now();
-        let time = request.timeout.unwrap_or(self.settings.os_process_timeout);
-        self.probe(pool, ability, ctx, async move || {
-            request.timeout = Some(time.saturating_sub(clock.now().since(asked)));
-            let result = manager.send(request).await;
-            // A caller that is gone gives the lease back by dropping it.
-            drop(replier.send(result.unwrap_or(Err(Box::new(GetProcError::ShuttingDown)))));
-        });
-        answer
-    }
-
-    /// Runs a probe beside the manager, and then `after`.
-    fn probe(
-        &mut self,
-        pool: PoolId,
-        ability: Ability,
-        ctx: &mut Context<Self>,
-        after: impl AsyncFnOnce() + 'static,
-    ) {
         let pool = self.pools.at(pool);
         let (abilities, language) = (Arc::clone(&pool.abilities), pool.language.clone());
-        let spawner = self.spawner.clone();
+        let (spawner, manager) = (self.spawner.clone(), ctx.address());
         let time = self.settings.os_process_timeout / PROBE_SHARE;
         let done = Done(ctx.address().recipient());
         self.probing += 1;
@@ -85,12 +64,14 @@ impl ProcManager {
             // Boxed: it is seldom, and large.
             let probe = abilities.probe(ability, &language, &spawner, time);
             probe.boxed_local().await;
-            // What follows is a call to the manager, which must not be part of its own turn.
-            actix_rt::spawn(after());
+            // What follows is a call to the manager, which must not be part of its own turn. A caller that is
+            // gone gives a lease back by dropping it.
+            actix_rt::spawn(async move { drop(replier.send(again(manager).await)) });
             drop(done);
         };
         let handle = ctx.spawn(probe.into_actor(self));
         self.probes.push(handle);
+        answer
     }
 
     /// Ends all probes; each says when it is gone.
@@ -128,12 +109,9 @@ impl Handler<Require> for ProcManager {
         if let Err(error) = self.permit(Target::Pool(pool), msg.limits.as_ref()) {
             return Deferred::now(Err(error));
         }
-        let (answer, replier) = deferred();
-        let manager = ctx.address();
-        self.probe(pool, msg.ability, ctx, async move || {
+        self.probe(pool, msg.ability, ctx, async move |manager| {
             let result = manager.send(msg).await;
-            drop(replier.send(result.unwrap_or(Err(GetProcError::ShuttingDown))));
-        });
-        answer
+            result.unwrap_or(Err(GetProcError::ShuttingDown))
+        })
     }
 }

@@ -28,30 +28,23 @@ impl ProcManager {
     fn permit_pool(&self, id: PoolId, limits: &CallerLimits) -> Result<(), GetProcError> {
         let pool = self.pools.at(id);
         let (name, language) = (&pool.name, &pool.language);
-        if let Some(pools) = &limits.pools
-            && !pools.iter().any(|known| **known == **name)
-        {
-            let reason = format!(
+        let is_external = self.settings.external.contains(language);
+        let is_among = |pools: &[String]| pools.iter().any(|known| **known == **name);
+        let reason = match &limits.pools {
+            Some(pools) if !is_among(pools) => format!(
                 "the pool '{name}' is not among the pools of this user: name one of {}",
                 pools.join(", ")
-            );
-            return Err(GetProcError::NotForCaller(reason));
-        }
-        let is_external = self.settings.external.contains(language);
-        if is_external && limits.built_in_only {
-            let reason = format!(
+            ),
+            _ if is_external && limits.built_in_only => format!(
                 "'{language}' is a command of the configuration, and a design document of another database \
                  may have built-in languages alone: let the source run the filter (`filter_at`), or take a selector"
-            );
-            return Err(GetProcError::NotForCaller(reason));
-        }
-        if is_external && !pool.section.callers {
-            let reason = format!(
+            ),
+            _ if is_external && !pool.section.callers => format!(
                 "the pool '{name}' runs a command of the configuration, which administrators \
                  only may call: let callers in with callers = true in [pools.{name}]"
-            );
-            return Err(GetProcError::NotForCaller(reason));
-        }
-        Ok(())
+            ),
+            _ => return Ok(()),
+        };
+        Err(GetProcError::NotForCaller(reason))
     }
 }

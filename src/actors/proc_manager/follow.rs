@@ -42,9 +42,7 @@ impl ProcManager {
             .filter_map(|name| self.pools.find(name))
             .collect();
         for pool in gone {
-            self.let_go(pool);
-            let mode = RemoveMode::Graceful;
-            events.push(Event::RemovePool { pool, mode });
+            events.push(self.removal_of(pool));
         }
         for pool in self.pools.ids() {
             let name = &*self.pools.at(pool).name;
@@ -56,7 +54,14 @@ impl ProcManager {
         events
     }
 
-    /// Lets a pool go: its name is free, and services look for another one of that name.
+    /// Begins the removal of a pool, and returns what the core is to be told of it.
+    fn removal_of(&mut self, pool: PoolId) -> Event {
+        self.let_go(pool);
+        let mode = RemoveMode::Graceful;
+        Event::RemovePool { pool, mode }
+    }
+
+    /// Frees the name of a pool: services look for another one of that name.
     pub(super) fn let_go(&mut self, pool: PoolId) {
         self.pools.begin_removal(pool);
         self.end_watches(pool);
@@ -70,11 +75,8 @@ impl ProcManager {
         before: Option<&ManagerSettings>,
         events: &mut Vec<Event>,
     ) {
-        let is_language = self
-            .settings
-            .languages
-            .get(&LanguageName::new(name))
-            .is_some();
+        let language = self.settings.languages.get(&LanguageName::new(name));
+        let is_language = language.is_some();
         let kind = match is_language {
             true => PoolKind::Language,
             false => PoolKind::Named,
@@ -87,9 +89,7 @@ impl ProcManager {
         {
             // A language has come whose name a pool had: the language's own pool has the name.
             warn!(self.log, "pool makes way for a language"; "pool" => name);
-            self.let_go(id);
-            let (pool, mode) = (id, RemoveMode::Graceful);
-            events.push(Event::RemovePool { pool, mode });
+            events.push(self.removal_of(id));
             known = None;
         }
         let Some(id) = known else {
@@ -167,12 +167,16 @@ impl ProcManager {
         settings: PoolSettings,
     ) -> PoolId {
         let id = self.core.add_pool(settings);
+        // The language's own pool knows already what a reload or a probe has found out.
+        let own = self.pools.own(&language).map(|own| self.pools.at(own));
+        let command = own.map(|own| Arc::clone(&own.command)).unwrap_or_default();
+        let abilities = own.map(|own| Arc::clone(&own.abilities));
         let pool = Pool {
             name: Arc::from(name),
             kind: settings.kind,
             section,
-            command: Arc::default(),
-            abilities: Arc::new(Abilities::undeclared()),
+            command,
+            abilities: abilities.unwrap_or_else(|| Arc::new(Abilities::undeclared())),
             metrics: self.metrics.pool(name),
             log: Arc::default(),
             lender: None,

@@ -6,13 +6,12 @@ use std::sync::Arc;
 use actix::prelude::*;
 use slog::{info, warn};
 
-use super::requests::{Answer, Request};
-use super::{Party, ProcManager};
-use crate::actors::proc_manager::ReloadConfig;
-use crate::messages::opener::{Exit, OpenerExit};
+use super::requests::{Answer, Waiting};
+use super::{ProcManager, ReloadConfig};
+use crate::messages::opener::Exit;
 use crate::messages::proc_manager::{
-    GetProc, GetProcCount, GetResetConfig, GetStaleProcCount, OsProcIdle, RetProc, SetThresholdTs,
-    TeachOrResetDone, TerminateStaleProcs, What,
+    GetProc, GetProcCount, GetProcError, GetResetConfig, GetStaleProcCount, OsProcIdle, RetProc,
+    SetThresholdTs, TeachOrResetDone, TerminateStaleProcs, What,
 };
 use crate::metrics::ReturnKind;
 use crate::otp::deferred::{Deferred, deferred};
@@ -24,7 +23,9 @@ use policy::pool::{Affinity, ClientId, Event, RequestId, ReturnStatus};
 impl Handler<GetProc> for ProcManager {
     type Result = Deferred<Answer>;
 
-    fn handle(&mut self, msg: GetProc, ctx: &mut Self::Context) -> Self::Result {
+    fn handle(&mut self, mut msg: GetProc, ctx: &mut Self::Context) -> Self::Result {
+        let asked = self.clock.now();
+        let time = msg.timeout.unwrap_or(self.settings.os_process_timeout);
         let (target, pool) = match self.pools.resolve(&msg.want) {
             Ok(found) => found,
             Err(error) => return Deferred::now(Err(Box::new(error))),
@@ -36,13 +37,18 @@ impl Handler<GetProc> for ProcManager {
             match self.can(pool, ability) {
                 Some(Ok(())) => {}
                 Some(Err(error)) => return Deferred::now(Err(Box::new(error))),
-                None => return self.probe_and_ask_again(pool, ability, msg, ctx),
+                None => {
+                    let clock = self.clock;
+                    return self.probe(pool, ability, ctx, async move |manager| {
+                        msg.timeout = Some(time.saturating_sub(clock.now().since(asked)));
+                        let result = manager.send(msg).await;
+                        result.unwrap_or(Err(Box::new(GetProcError::ShuttingDown)))
+                    });
+                }
             }
         }
-        let client = self.watch_client(&msg.client, ctx);
-        if let Some(who) = msg.who {
-            self.names.insert(client, who);
-        }
+        let (client, known) = self.watch_client(&msg.client, ctx);
+        known.who = msg.who.or(known.who.take());
         self.next_request += 1;
         let request = RequestId(self.next_request);
         let affinity = match &msg.want.what {
@@ -55,10 +61,9 @@ impl Handler<GetProc> for ProcManager {
                 })
             }
         };
-        let asked = self.clock.now();
-        let deadline = asked + msg.timeout.unwrap_or(self.settings.os_process_timeout);
+        let deadline = asked + time;
         let lane = msg.want.lane;
-        let waiting = Request {
+        let waiting = Waiting {
             replier: None,
             client,
             label: None,
@@ -137,22 +142,17 @@ impl Handler<Down> for ProcManager {
     type Result = ();
 
     fn handle(&mut self, msg: Down, ctx: &mut Self::Context) {
-        match self.actors.remove(&msg.actor) {
-            Some(Party::Proc(proc)) => self.process_down(proc, msg.reason, ctx),
-            Some(Party::Client(client)) => {
-                let normal = matches!(msg.reason, ExitReason::Normal);
-                self.client_down(client, normal, ctx);
-            }
-            None => {}
+        let client = ClientId(msg.actor.0);
+        if let Some(proc) = self.actors.remove(&msg.actor) {
+            self.process_down(proc, msg.reason, ctx);
+        } else if self.clients.remove(&client).is_some() {
+            self.client_down(client, msg.reason == ExitReason::Normal, ctx);
         }
     }
 }
 
 impl ProcManager {
     fn client_down(&mut self, client: ClientId, normal: bool, ctx: &mut Context<Self>) {
-        self.clients.remove(&client);
-        self.holders.remove(&client);
-        self.names.remove(&client);
         for request in self.core.requests_of(client) {
             self.requests.remove(&request);
         }
@@ -183,13 +183,13 @@ impl Handler<Exit> for ProcManager {
         let proc = msg.proc;
         self.openers.remove(&proc);
         match msg.reason {
-            OpenerExit::SpawnOk(process) => {
-                self.actors.insert(process.pid.id(), Party::Proc(proc));
+            Ok(process) => {
+                self.actors.insert(process.pid.id(), proc);
                 process.pid.monitor(ctx.address().recipient());
                 self.procs.insert(proc, Arc::new(process));
                 self.event(Event::SpawnOk { proc }, ctx);
             }
-            OpenerExit::SpawnError(error) => {
+            Err(error) => {
                 warn!(self.log, "cannot start a query server";
                       "generation" => proc.number, "pool" => &*self.pools.at(proc.pool).name,
                       "error" => &error.reason);
@@ -206,14 +206,14 @@ impl Handler<TeachOrResetDone> for ProcManager {
     type Result = ();
 
     fn handle(&mut self, msg: TeachOrResetDone, ctx: &mut Self::Context) {
-        let ok = msg.result.is_ok();
-        self.cause = msg.result.err().map(|error| {
+        let (proc, ok) = (msg.proc, msg.result.is_ok());
+        if let Err(failure) = &msg.result {
             warn!(self.log, "a process did not learn or was not reset";
-                  "generation" => msg.proc.number, "pool" => &*self.pools.at(msg.proc.pool).name,
-                  "error" => &error.reason);
-            error.into()
-        });
-        self.event(Event::TeachOrResetDone { proc: msg.proc, ok }, ctx);
+                  "generation" => proc.number, "pool" => &*self.pools.at(proc.pool).name,
+                  "error" => &failure.reason);
+        }
+        self.cause = msg.result.err();
+        self.event(Event::TeachOrResetDone { proc, ok }, ctx);
     }
 }
 
@@ -294,7 +294,7 @@ impl Handler<ReloadConfig> for ProcManager {
     }
 }
 
-/// Ends all processes, then itself: its last breath says that no child is left (PM-9).
+/// Ends all processes, then itself: its end tells that no child is left (PM-9).
 impl Handler<Stop> for ProcManager {
     type Result = ();
 

@@ -1,4 +1,4 @@
-//! Who holds a process that is taken away is told, if it wants to be.
+//! Clients are told, if they subscribe, when a process that they hold is taken away.
 //!
 //! SOURCE    pidq: remove_pool(immediate) and what its consumers are told.
 
@@ -16,7 +16,8 @@ impl ProcManager {
         (proc, token): (ProcId, Token),
         why: StopReason,
     ) {
-        let Some(holder) = self.holders.get(&client) else {
+        let holder = self.clients.get(&client);
+        let Some(revoked) = holder.and_then(|holder| holder.revoked.as_ref()) else {
             return;
         };
         let pool = &self.pools.at(proc.pool).name;
@@ -33,7 +34,7 @@ impl ProcManager {
             _ => ("pool_removed", format!("the pool '{pool}' was removed")),
         };
         // Ignores the mailbox's bound: there is one for each process that it holds.
-        holder.do_send(ProcRevoked {
+        revoked.do_send(ProcRevoked {
             proc,
             token,
             name,
@@ -46,7 +47,7 @@ impl Handler<SubscribeRevocation> for ProcManager {
     type Result = ();
 
     fn handle(&mut self, msg: SubscribeRevocation, ctx: &mut Self::Context) {
-        let client = self.watch_client(&msg.client, ctx);
-        self.holders.insert(client, msg.down);
+        let (_, client) = self.watch_client(&msg.client, ctx);
+        client.revoked = Some(msg.down);
     }
 }

@@ -23,17 +23,14 @@ impl ProcManager {
     /// Returns what the core is to be told of a pool with this section as things are now.
     pub(super) fn settings_in_force(&mut self, pool: PoolId, section: &PoolConfig) -> PoolSettings {
         let stressed = self.core.is_stressed(pool);
-        let (kind, language) = (
-            self.pools.at(pool).kind,
-            self.pools.at(pool).language.clone(),
-        );
-        let limits = self.settings.limits;
-        let terms = self.settings.service_terms.get(&*self.pools.at(pool).name);
+        let known = self.pools.at(pool);
+        let (kind, language) = (known.kind, known.language.clone());
+        let terms = self.settings.service_terms.get(&*known.name);
         let told = terms.map(|terms| terms.applied_to(section.clone()));
         let section = told.as_ref().unwrap_or(section);
-        let settings = self
-            .pools
-            .settings(section, (kind, &language), limits, stressed);
+        let limits = self.settings.limits;
+        let around = (kind, &language);
+        let settings = self.pools.settings(section, around, limits, stressed);
         self.within_level(settings)
     }
 

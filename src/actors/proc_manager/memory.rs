@@ -1,10 +1,10 @@
-//! How much memory processes take, as the operating system says.
+//! How much memory processes use, as the operating system tells.
 //!
 //! SUMMARY   Reads it from time to time, for pools that have a limit of it, and tells the core.
 //! PROMISES  Read off the arbiter, one reading at a time; nothing is read and no timer fires where no
 //!           pool has a limit.
-//! LIMITS    Linux. A process takes what all processes of its group take that are in memory now; what
-//!           grows and shrinks between two readings is not seen.
+//! LIMITS    Linux. A process counts with all processes of its group, by resident memory; peaks between
+//!           two readings are not seen.
 
 use std::time::Duration;
 
@@ -15,27 +15,16 @@ use super::ProcManager;
 use blocking;
 use policy::pool::{Event, PoolId, ProcId};
 
-/// The time between two readings.
+/// The time from the end of a reading to the next one.
 const PERIOD: Duration = Duration::from_secs(2);
-
-/// What was read, in bytes.
-struct MemoryRead(Vec<(ProcId, u64)>);
-
-impl Message for MemoryRead {
-    type Result = ();
-}
 
 impl ProcManager {
     /// Reads the memory of processes from now on, for as long as a pool has a limit.
     pub(super) fn start_memory_check(&mut self, ctx: &mut Context<Self>) {
         let limited = self.pools.iter().any(|(id, _)| self.limits_memory(id));
-        if limited && !self.memory_timer {
-            self.memory_timer = true;
-            ctx.run_later(PERIOD, |manager, ctx| {
-                manager.memory_timer = false;
-                manager.read_memory(ctx);
-                manager.start_memory_check(ctx);
-            });
+        if limited && !self.checks_memory {
+            self.checks_memory = true;
+            ctx.run_later(PERIOD, Self::read_memory);
         }
     }
 
@@ -46,38 +35,24 @@ impl ProcManager {
     }
 
     fn read_memory(&mut self, ctx: &mut Context<Self>) {
-        if self.reading_memory {
-            return;
-        }
-        let limited = self
-            .procs
-            .iter()
-            .filter(|(id, _)| self.limits_memory(id.pool));
+        let procs = self.procs.iter();
+        let limited = procs.filter(|(id, _)| self.limits_memory(id.pool));
         let pids: FxHashMap<u32, ProcId> = limited
             .filter_map(|(id, process)| Some((process.shared.os_pid?, *id)))
             .collect();
         if pids.is_empty() {
-            return;
+            self.checks_memory = false;
+            return self.start_memory_check(ctx);
         }
-        self.reading_memory = true;
-        let manager = ctx.address();
         // Ends with the reading of a directory.
-        actix_rt::spawn(async move {
-            let read = blocking::run("memory", move || of_groups(&pids));
-            // Ignores the mailbox's bound: there is one at a time.
-            manager.do_send(MemoryRead(read.await.unwrap_or_default()));
-        });
-    }
-}
-
-impl Handler<MemoryRead> for ProcManager {
-    type Result = ();
-
-    fn handle(&mut self, msg: MemoryRead, ctx: &mut Self::Context) {
-        self.reading_memory = false;
-        for (proc, bytes) in msg.0 {
-            self.event(Event::Memory { proc, bytes }, ctx);
-        }
+        let read = blocking::run("memory", move || of_groups(&pids)).into_actor(self);
+        ctx.spawn(read.map(|read, manager, ctx| {
+            manager.checks_memory = false;
+            for (proc, bytes) in read.unwrap_or_default() {
+                manager.event(Event::Memory { proc, bytes }, ctx);
+            }
+            manager.start_memory_check(ctx);
+        }));
     }
 }
 

@@ -14,8 +14,7 @@ use super::ProcManager;
 use super::table::POOLS_MAX;
 use crate::config::{NAME_RULE, PoolConfig, above_ceiling, is_name, language_name};
 use crate::messages::pools::{
-    AddPool, PoolChange, PoolError, ReconfigurePool, RemovePool, TerminateStaleOf, UnthrottleAll,
-    UnthrottlePool,
+    AddPool, PoolChange, PoolError, ReconfigurePool, RemovePool, TerminateStaleOf, UnthrottlePool,
 };
 use crate::query_server::language::LanguageName;
 use policy::pool::{Change, Event, PoolId, PoolKind, PoolSettings, RemoveMode};
@@ -76,8 +75,12 @@ impl ProcManager {
             }
         })
     }
+}
 
-    fn add_pool(&mut self, msg: AddPool, ctx: &mut Context<Self>) -> Changed {
+impl Handler<AddPool> for ProcManager {
+    type Result = Changed;
+
+    fn handle(&mut self, AddPool(msg): AddPool, ctx: &mut Self::Context) -> Changed {
         if self.shutting_down {
             return Err(PoolError::ShuttingDown);
         }
@@ -114,7 +117,6 @@ impl ProcManager {
             return Ok(changes);
         }
         let pool = self.place(&name, Arc::new(section), language, settings);
-        self.refresh_pool(pool);
         self.event(Event::StartPool { pool }, ctx);
         // Services may have waited for it, and ask something of it.
         let now = self.clock.now();
@@ -123,20 +125,16 @@ impl ProcManager {
         info!(self.log, "pool added"; "pool" => &name, "changes" => listed(&changes));
         Ok(changes)
     }
+}
 
-    /// Gives a pool what its language's own one has found out.
-    fn refresh_pool(&mut self, id: PoolId) {
-        let language = self.pools.at(id).language.clone();
-        let Some(own) = self.pools.own(&language) else {
-            return;
-        };
-        let own = self.pools.at(own);
-        let (command, abilities) = (Arc::clone(&own.command), Arc::clone(&own.abilities));
-        let pool = self.pools.at_mut(id);
-        (pool.command, pool.abilities) = (command, abilities);
-    }
+impl Handler<ReconfigurePool> for ProcManager {
+    type Result = Changed;
 
-    fn reconfigure_pool(&mut self, msg: &ReconfigurePool, ctx: &mut Context<Self>) -> Changed {
+    fn handle(
+        &mut self,
+        ReconfigurePool(msg): ReconfigurePool,
+        ctx: &mut Self::Context,
+    ) -> Changed {
         let id = self.named(&msg.name)?;
         let pool = self.pools.at(id);
         let (kind, language, before) = (pool.kind, pool.language.clone(), pool.section.clone());
@@ -167,20 +165,20 @@ impl ProcManager {
         }
         Ok(changes)
     }
+}
 
-    fn remove_pool(&mut self, msg: &RemovePool, ctx: &mut Context<Self>) -> Changed {
+impl Handler<RemovePool> for ProcManager {
+    type Result = Changed;
+
+    fn handle(&mut self, msg: RemovePool, ctx: &mut Self::Context) -> Changed {
         let name = language_name(&msg.name);
-        let (pool, mode) = match (self.pools.find(&name), msg.mode) {
-            (Some(pool), mode) => (pool, mode),
-            // One that goes gracefully can still go at once.
-            (None, mode) => {
-                let going = self.pools.find_going(&name);
-                (
-                    going.ok_or_else(|| PoolError::NotFound(name.clone()))?,
-                    mode,
-                )
-            }
-        };
+        // One that goes gracefully can still go at once.
+        let found = self
+            .pools
+            .find(&name)
+            .or_else(|| self.pools.find_going(&name));
+        let pool = found.ok_or_else(|| PoolError::NotFound(name.clone()))?;
+        let mode = msg.mode;
         if self.pools.at(pool).kind == PoolKind::Language {
             return Err(PoolError::BadSettings(format!(
                 "the pool '{name}' is the language's own and goes with it: set its max to 0 to \
@@ -188,19 +186,15 @@ impl ProcManager {
             )));
         }
         let status = self.core.status(pool, self.clock.now());
-        let graceful = mode == RemoveMode::Graceful;
-        let word = if graceful { "graceful" } else { "immediate" };
+        let (word, used) = match mode {
+            RemoveMode::Graceful => ("graceful", PoolChange::StopReturned(status.used)),
+            RemoveMode::Immediate => ("immediate", PoolChange::StopUsed(status.used)),
+        };
         let refused = self.core.plan_removal(pool, mode);
         let counts = [
             (refused, PoolChange::ShrinkQueue(refused)),
             (status.free, PoolChange::StopIdle(status.free)),
-            (
-                status.used,
-                match graceful {
-                    true => PoolChange::StopReturned(status.used),
-                    false => PoolChange::StopUsed(status.used),
-                },
-            ),
+            (status.used, used),
         ];
         let mut changes = vec![PoolChange::Remove {
             name: name.clone(),
@@ -256,30 +250,6 @@ fn listed(changes: &[PoolChange]) -> String {
     texts.join("; ")
 }
 
-impl Handler<AddPool> for ProcManager {
-    type Result = Changed;
-
-    fn handle(&mut self, msg: AddPool, ctx: &mut Self::Context) -> Changed {
-        self.add_pool(msg, ctx)
-    }
-}
-
-impl Handler<ReconfigurePool> for ProcManager {
-    type Result = Changed;
-
-    fn handle(&mut self, msg: ReconfigurePool, ctx: &mut Self::Context) -> Changed {
-        self.reconfigure_pool(&msg, ctx)
-    }
-}
-
-impl Handler<RemovePool> for ProcManager {
-    type Result = Changed;
-
-    fn handle(&mut self, msg: RemovePool, ctx: &mut Self::Context) -> Changed {
-        self.remove_pool(&msg, ctx)
-    }
-}
-
 impl Handler<UnthrottlePool> for ProcManager {
     type Result = Result<bool, PoolError>;
 
@@ -288,14 +258,6 @@ impl Handler<UnthrottlePool> for ProcManager {
         let throttled = self.core.status(pool, self.clock.now()).throttled;
         self.event(Event::Unthrottle { pool }, ctx);
         Ok(throttled.is_some())
-    }
-}
-
-impl Handler<UnthrottleAll> for ProcManager {
-    type Result = ();
-
-    fn handle(&mut self, _: UnthrottleAll, ctx: &mut Self::Context) {
-        self.unthrottle_all(ctx);
     }
 }
 

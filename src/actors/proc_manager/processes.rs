@@ -12,13 +12,15 @@ use slog::o;
 use super::ProcManager;
 use crate::actors::language::StartContext;
 use crate::actors::opener::{Opener, StopOpening};
-use crate::messages::opener::{Exit, OpenerExit, StartError};
-use crate::messages::proc_manager::{HelpError, TeachOrResetDone, What};
-use crate::messages::process::{ExitReport, Fault, MANAGER_TOKEN, PromptError, StopProc, shorten};
+use crate::messages::opener::{Exit, StartError};
+use crate::messages::proc_manager::{ProcFailure, TeachOrResetDone, What};
+use crate::messages::process::{ExitReport, Fault, PromptError, StopProc};
 use crate::metrics::{OpenFailure, ProcessMetrics};
 use crate::otp::pid::ExitReason;
 use crate::query_server::child_log::LogTerms;
+use crate::query_server::proc_shared::MANAGER_TOKEN;
 use crate::query_server::prompt;
+use crate::query_server::prompt_error::shorten;
 use policy::pool::{Event, ProcId, RequestId};
 
 impl ProcManager {
@@ -35,7 +37,7 @@ impl ProcManager {
         let Some(starter) = self.settings.languages.get(&language) else {
             // The language was taken out of the configuration while the request waited.
             self.metrics_of(proc.pool).open_failed(OpenFailure::Client);
-            let reason = OpenerExit::SpawnError(StartError {
+            let reason = Err(StartError {
                 reason: "the language is not configured any more".into(),
                 fault: Fault::Client,
             });
@@ -76,10 +78,7 @@ impl ProcManager {
     pub(super) fn teach(&mut self, proc: ProcId, request: RequestId, ctx: &mut Context<Self>) {
         let want = self.request(request).map(|request| &request.want.what);
         let Some(What::Ddoc { ddoc, .. }) = want else {
-            let result = Err(HelpError {
-                reason: "the request is gone".to_owned(),
-                error: None,
-            });
+            let result = Err(ProcFailure::of_server("the request is gone"));
             return ctx.notify(TeachOrResetDone { proc, result });
         };
         let line = prompt::teach(ddoc);
@@ -100,10 +99,8 @@ impl ProcManager {
                 Ok(answer) if answer.trim_ascii() == b"true" => Ok(()),
                 Ok(answer) => {
                     let text = String::from_utf8_lossy(&answer);
-                    Err(HelpError {
-                        reason: format!("it answered {} instead of true", shorten(&text)),
-                        error: None,
-                    })
+                    let reason = format!("it answered {} instead of true", shorten(&text));
+                    Err(ProcFailure::of_server(reason))
                 }
                 Err(error) => Err(error.into()),
             };
@@ -114,12 +111,8 @@ impl ProcManager {
     }
 
     pub(super) fn stop(&mut self, proc: ProcId, polite: bool) {
-        let polite = polite
-            && self
-                .procs
-                .get(&proc)
-                .is_none_or(|p| p.shared.in_flight() == 0);
         if let Some(process) = self.procs.get(&proc) {
+            let polite = polite && process.shared.in_flight() == 0;
             // Ignores the mailbox's bound: it must not be lost, and it is sent once.
             process.stop.do_send(StopProc { polite });
         } else if let Some(opener) = self.openers.get(&proc) {
@@ -146,7 +139,7 @@ impl ProcManager {
                 ..ExitReport::default()
             })
         });
-        self.cause = Some(HelpError::from(error).into());
+        self.cause = Some(error.into());
         self.event(Event::ProcExit { proc }, ctx);
         self.finish_shutdown(ctx);
     }

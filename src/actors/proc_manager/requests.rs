@@ -6,11 +6,11 @@
 
 use std::sync::Arc;
 
+use actix::prelude::*;
+
 use super::ProcManager;
-use crate::messages::opener::StartError;
-use crate::messages::proc_manager::{GetProcError, HelpError, Lease, Lender, Want};
-use crate::messages::process::{Fault, PromptError};
-use crate::metrics::Refused;
+use crate::messages::proc_manager::{GetProcError, Lease, Lender, ProcFailure, Want};
+use crate::metrics::{PoolMetrics, Refused};
 use crate::otp::deferred::Replier;
 use crate::query_server::prompt;
 use policy::pool::{ClientId, PoolId, ProcId, Refusal, RequestId, Target, Token};
@@ -20,7 +20,7 @@ use policy::time::Timestamp;
 pub(super) type Answer = Result<Lease, Box<GetProcError>>;
 
 /// What the actor keeps of a request that is not answered yet.
-pub(super) struct Request {
+pub(super) struct Waiting {
     /// None while its call is being handled: then the answer is the handler's result.
     pub(super) replier: Option<Replier<Answer>>,
     pub(super) client: ClientId,
@@ -32,44 +32,21 @@ pub(super) struct Request {
     pub(super) asked: Timestamp,
 }
 
-/// Why a process could not be opened, taught or reset.
-#[derive(Clone)]
-pub(super) struct Cause {
-    pub(super) reason: String,
-    pub(super) fault: Fault,
-    /// How the process failed, if that is what happened.
-    pub(super) error: Option<PromptError>,
-}
-
-impl From<StartError> for Cause {
-    fn from(error: StartError) -> Self {
-        Self {
-            reason: error.reason,
-            fault: error.fault,
-            error: None,
-        }
-    }
-}
-
-impl From<HelpError> for Cause {
-    fn from(error: HelpError) -> Self {
-        Self {
-            reason: error.reason,
-            fault: Fault::QueryServer,
-            error: error.error,
-        }
-    }
-}
-
 impl ProcManager {
-    pub(super) fn request(&self, id: RequestId) -> Option<&Request> {
+    pub(super) fn request(&self, id: RequestId) -> Option<&Waiting> {
         match &self.arriving {
             Some((arriving, request)) if *arriving == id => Some(request),
             _ => self.requests.get(&id),
         }
     }
 
-    pub(super) fn assign(&mut self, id: RequestId, proc: ProcId, token: Token, now: Timestamp) {
+    pub(super) fn assign(
+        &mut self,
+        id: RequestId,
+        (proc, token): (ProcId, Token),
+        now: Timestamp,
+        ctx: &Context<Self>,
+    ) {
         let request = self
             .request(id)
             .expect("PM-4: an open request has a caller");
@@ -86,7 +63,7 @@ impl ProcManager {
             token,
             process,
             client,
-            lender: self.lender(proc.pool),
+            lender: self.lender(proc.pool, ctx),
             is_out: true,
         };
         // A caller that is gone gives the lease back by dropping it.
@@ -94,17 +71,16 @@ impl ProcManager {
     }
 
     /// Returns what the processes of a pool have in common, which is kept for the next one.
-    fn lender(&mut self, pool: PoolId) -> Arc<Lender> {
+    fn lender(&mut self, pool: PoolId, ctx: &Context<Self>) -> Arc<Lender> {
         let pool = self.pools.at_mut(pool);
         let lender = pool.lender.get_or_insert_with(|| {
-            let manager = self.returns.as_ref();
             Arc::new(Lender {
                 pool: Arc::clone(&pool.name),
                 language: pool.language.clone(),
                 config: Arc::clone(&self.settings.reset_config),
                 reset: prompt::reset_for_calls(&self.settings.reset_config, &pool.language),
                 held_max: pool.section.held_max,
-                manager: Arc::clone(manager.expect("PM-2: who lends has been started")),
+                manager: ctx.address().recipient(),
             })
         });
         Arc::clone(lender)
@@ -112,11 +88,8 @@ impl ProcManager {
 
     /// Answers a request: through its handler's result while that runs, or else its caller.
     fn answer(&mut self, id: RequestId, answer: Answer) {
-        if self
-            .arriving
-            .as_ref()
-            .is_some_and(|(arriving, _)| *arriving == id)
-        {
+        let is_arriving = |(arriving, _): &(RequestId, _)| *arriving == id;
+        if self.arriving.as_ref().is_some_and(is_arriving) {
             self.immediate = Some(answer);
         } else if let Some(request) = self.requests.remove(&id)
             && let Some(replier) = request.replier
@@ -134,31 +107,17 @@ impl ProcManager {
         let label = label.unwrap_or_else(|| self.pools.label(request.target));
         let language = pool.map(|pool| self.pools.at(pool).language.to_string());
         let language = language.unwrap_or_else(|| label.to_string());
-        let cause = self.cause.clone().unwrap_or_else(|| Cause {
-            reason: "the query server ended".into(),
-            fault: Fault::QueryServer,
-            error: None,
-        });
-        let refused = match why {
-            Refusal::PoolBusy => Some(Refused::Busy),
-            Refusal::Throttled { .. } => Some(Refused::Throttled),
-            Refusal::PoolRemoved | Refusal::NoPool => Some(Refused::Removed),
-            _ => None,
-        };
-        if let Some((pool, why)) = pool.zip(refused) {
-            self.metrics_of(pool).refused(why);
+        let ended = || ProcFailure::of_server("the query server ended");
+        let cause = self.cause.clone().unwrap_or_else(ended);
+        if let Some(pool) = pool {
+            count_refusal(self.metrics_of(pool), why);
         }
         let error = match why {
-            Refusal::Timeout { phase } => {
-                if let Some(pool) = pool {
-                    self.metrics_of(pool).request_timed_out(phase);
-                }
-                GetProcError::Timeout {
-                    phase,
-                    waited: now.since(request.asked),
-                    raise: self.limit_of(request.target),
-                }
-            }
+            Refusal::Timeout { phase } => GetProcError::Timeout {
+                phase,
+                waited: now.since(request.asked),
+                raise: self.limit_of(request.target),
+            },
             Refusal::SpawnFailed => GetProcError::SpawnFailed {
                 language,
                 reason: cause.reason,
@@ -181,5 +140,15 @@ impl ProcManager {
             Refusal::ShuttingDown => GetProcError::ShuttingDown,
         };
         self.answer(id, Err(Box::new(error)));
+    }
+}
+
+fn count_refusal(metrics: &PoolMetrics, why: Refusal) {
+    match why {
+        Refusal::Timeout { phase } => metrics.request_timed_out(phase),
+        Refusal::PoolBusy => metrics.refused(Refused::Busy),
+        Refusal::Throttled { .. } => metrics.refused(Refused::Throttled),
+        Refusal::PoolRemoved | Refusal::NoPool => metrics.refused(Refused::Removed),
+        Refusal::SpawnFailed | Refusal::TeachFailed | Refusal::ShuttingDown => {}
     }
 }

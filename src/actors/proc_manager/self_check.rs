@@ -1,7 +1,7 @@
 //! The manager's check of its own tables while the service runs.
 //!
-//! SUMMARY   Every invariant that the tables can be judged by is judged on a timer. In development
-//!           builds also after every event, where a violation ends the manager.
+//! SUMMARY   Checks every invariant on a timer; in development builds also after every event, where a
+//!           violation ends the manager.
 //! PROMISES  Takes at most a thousandth of the arbiter's time, and nothing where the tables are too
 //!           large to be scanned in a turn. A violation is counted each time and logged once for
 //!           each invariant and manager.
@@ -13,8 +13,8 @@ use actix::prelude::*;
 use slog::{Logger, error};
 
 use super::ProcManager;
-use crate::messages::process::shorten;
 use crate::metrics::Metrics;
+use crate::query_server::prompt_error::shorten;
 use policy::invariants::{Invariant, Violation, violations};
 use policy::pool::Pools;
 

@@ -12,12 +12,9 @@ use crate::config::{PoolConfig, ServiceTerms};
 use crate::query_server::language::LanguageName;
 
 /// The settings that the manager works by (`reload_config`). They hold from now on.
-#[derive(Clone)]
+#[derive(Clone, Message)]
+#[rtype(result = "()")]
 pub struct ReloadConfig(pub Arc<ManagerSettings>);
-
-impl Message for ReloadConfig {
-    type Result = ();
-}
 
 /// What the ProcManager takes from the configuration.
 #[derive(Clone)]

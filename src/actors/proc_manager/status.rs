@@ -19,7 +19,7 @@ impl Handler<GetStatus> for ProcManager {
         let wanted = |name: &str| msg.pool.as_deref().is_none_or(|pool| pool == name);
         let pools = self.pools.iter().filter(|(_, pool)| wanted(&pool.name));
         let pools: Vec<_> = pools.map(|(id, _)| self.pool_status(id)).collect();
-        // One that is being removed serves no service any more.
+        // A pool that is being removed serves no service.
         let find = |name: &str| {
             let mut found = pools.iter().filter(|pool| pool.name == name);
             found.find(|pool| pool.removing.is_none())
@@ -127,13 +127,13 @@ impl ProcManager {
             uses: proc.uses,
             age_ms: milliseconds(proc.age),
             idle_ms: proc.idle.map_or(0, milliseconds),
-            holder: proc.holder.map(|client| Holder {
-                client: client.0,
-                ..self
-                    .names
-                    .get(&client)
-                    .map(|who| Holder::clone(who))
-                    .unwrap_or_default()
+            holder: proc.holder.map(|client| {
+                let known = self.clients.get(&client);
+                let who = known.and_then(|known| known.who.as_deref());
+                Holder {
+                    client: client.0,
+                    ..who.cloned().unwrap_or_default()
+                }
             }),
             memory: proc.memory,
         }

@@ -20,12 +20,12 @@ use policy::pool::{GroupId, LanguageId, Limits, PoolId, PoolKind, PoolSettings, 
 /// How many pools there may be at a time, languages' own included.
 pub(super) const POOLS_MAX: usize = 4096;
 
-/// What the actor keeps of a pool; the core keeps the rest.
+/// A pool as the actor knows it; the core keeps the rest.
 pub(super) struct Pool {
     pub(super) name: Arc<str>,
     pub(super) language: LanguageName,
     pub(super) kind: PoolKind,
-    /// What its section says, or would say.
+    /// Its section, or what it would be.
     pub(super) section: Arc<PoolConfig>,
     /// What starts its processes, for people.
     pub(super) command: Arc<str>,
@@ -103,13 +103,9 @@ impl PoolTable {
     }
 
     fn join(&mut self, id: PoolId, group: Option<&str>) {
-        let Some(name) = group else { return };
-        let number = self.group(name);
-        let group = self.groups.entry(Arc::from(name)).or_insert(Group {
-            number,
-            members: Vec::new(),
-        });
-        group.members.push(id);
+        if let Some(name) = group {
+            self.group(name).members.push(id);
+        }
     }
 
     fn leave(&mut self, id: PoolId, group: Option<&str>) {
@@ -119,7 +115,7 @@ impl PoolTable {
         }
     }
 
-    /// Lets a pool go: its name may be given to another at once.
+    /// Begins the removal of a pool: its name is free at once.
     pub(super) fn begin_removal(&mut self, id: PoolId) {
         let pool = self.at_mut(id);
         pool.is_going = true;
@@ -193,19 +189,20 @@ impl PoolTable {
         }) as u32)
     }
 
-    /// Returns the number of a group.
-    fn group(&mut self, name: &str) -> GroupId {
-        if let Some(known) = self.groups.get(name) {
-            return known.number;
+    /// Returns a group. It is made if it is not there, in place of those that have no pools any more.
+    fn group(&mut self, name: &str) -> &mut Group {
+        if !self.groups.contains_key(name) {
+            self.groups.retain(|_, group| !group.members.is_empty());
         }
-        self.groups.retain(|_, group| !group.members.is_empty());
-        let taken = |number: &u32| self.groups.values().any(|group| group.number.0 == *number);
-        let number = (0..).find(|number| !taken(number));
-        let number = GroupId(number.expect("PM-1: fewer groups than numbers"));
-        let members = Vec::new();
-        self.groups
-            .insert(Arc::from(name), Group { number, members });
-        number
+        let taken: Vec<GroupId> = self.groups.values().map(|group| group.number).collect();
+        self.groups.entry(Arc::from(name)).or_insert_with(|| {
+            let mut numbers = (0..).map(GroupId);
+            let number = numbers.find(|number| !taken.contains(number));
+            Group {
+                number: number.expect("PM-1: fewer groups than numbers"),
+                members: Vec::new(),
+            }
+        })
     }
 
     /// Returns what the core is told of a pool.
@@ -216,7 +213,7 @@ impl PoolTable {
         limits: Limits,
         stressed: bool,
     ) -> PoolSettings {
-        let group = section.group.as_deref().map(|name| self.group(name));
+        let group = section.group.as_deref().map(|name| self.group(name).number);
         let language = self.language(language);
         let around = Around {
             kind,
@@ -241,12 +238,12 @@ impl PoolTable {
 
     /// Finds the pools that may serve a request, and one of them, for what all of them have.
     pub(super) fn resolve(&self, want: &Want) -> Result<(Target, PoolId), GetProcError> {
-        let no_pool = |what: String| Err(GetProcError::NoSuchPool(what));
         let spoken = want.spoken();
         match &want.from {
             TakeFrom::Own | TakeFrom::Any => {
                 let Some(language) = spoken else {
-                    return no_pool("neither a language nor a pool is named".to_owned());
+                    let reason = "neither a language nor a pool is named".to_owned();
+                    return Err(GetProcError::NoSuchPool(reason));
                 };
                 let Some(own) = self.own(language) else {
                     return Err(GetProcError::UnknownQueryLanguage(language.to_string()));
@@ -259,29 +256,36 @@ impl PoolTable {
                 Ok((Target::Any(LanguageId(number as u32)), own))
             }
             TakeFrom::Pool(name) => {
-                let Some(id) = self.find(name) else {
-                    return no_pool(format!("there is no pool named '{name}'"));
-                };
-                match spoken {
-                    Some(spoken) if *spoken != self.at(id).language => no_pool(format!(
-                        "there is no pool named '{name}' for the language '{spoken}'"
-                    )),
-                    _ => Ok((Target::Pool(id), id)),
-                }
+                let found = self.find(name).map(|id| (Target::Pool(id), id));
+                self.require_spoken(found, "pool", name, spoken)
             }
             TakeFrom::Group(name) => {
                 let group = self.groups.get(name);
-                let first = group.and_then(|group| Some((group.number, *group.members.first()?)));
-                let Some((group, id)) = first else {
-                    return no_pool(format!("there is no group of pools named '{name}'"));
-                };
-                match spoken {
-                    Some(spoken) if *spoken != self.at(id).language => no_pool(format!(
-                        "there is no group of pools named '{name}' for the language '{spoken}'"
-                    )),
-                    _ => Ok((Target::Group(group), id)),
-                }
+                let found = group.and_then(|group| {
+                    let first = *group.members.first()?;
+                    Some((Target::Group(group.number), first))
+                });
+                self.require_spoken(found, "group of pools", name, spoken)
             }
+        }
+    }
+
+    /// Requires that a pool or a group of a name is there and speaks what is asked for.
+    fn require_spoken(
+        &self,
+        found: Option<(Target, PoolId)>,
+        what: &str,
+        name: &str,
+        spoken: Option<&LanguageName>,
+    ) -> Result<(Target, PoolId), GetProcError> {
+        let missing = || format!("there is no {what} named '{name}'");
+        match (found, spoken) {
+            (None, _) => Err(GetProcError::NoSuchPool(missing())),
+            (Some((_, id)), Some(spoken)) if *spoken != self.at(id).language => {
+                let reason = format!("{} for the language '{spoken}'", missing());
+                Err(GetProcError::NoSuchPool(reason))
+            }
+            (Some(found), _) => Ok(found),
         }
     }
 

@@ -11,7 +11,7 @@ use slog::{info, warn};
 
 use super::ProcManager;
 use crate::logging::RepeatLimiter;
-use crate::messages::process::shorten;
+use crate::query_server::prompt_error::shorten;
 use crate::warn_repeating;
 use policy::invariants::Invariant;
 use policy::pool::{PoolId, PoolKind, Target, Warning};
@@ -110,7 +110,7 @@ impl ProcManager {
         }
     }
 
-    /// Tells that somebody waits because all pools together have as many processes as may be.
+    /// Warns if requests wait because all pools together have as many processes as may be.
     pub(super) fn warn_if_full(&mut self, now: Timestamp) {
         if !self.core.is_full() {
             return;

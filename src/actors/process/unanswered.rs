@@ -13,6 +13,7 @@ use bytes::Bytes;
 
 use crate::messages::process::{AnswerTo, ProcShared, PromptError};
 use crate::metrics::LanguageMetrics;
+use crate::query_server::proc_shared::ProcFlag;
 use crate::query_server::prompt::{Command, leaves_list_open};
 
 /// The commands of one message that are not answered yet.
@@ -101,12 +102,12 @@ impl Unanswered {
         self.shared.prompt_answered();
         if matches!(command, Command::OpenList | Command::ListRow) {
             let is_open = result.as_deref().is_ok_and(leaves_list_open);
-            self.shared.set_list_open(is_open);
+            self.shared.set(ProcFlag::ListOpen, is_open);
         }
         let said_no = matches!(result, Err(PromptError::Function { .. }));
-        self.shared.set_said_no(said_no);
+        self.shared.set(ProcFlag::SaidNo, said_no);
         let took = now - std::mem::replace(&mut self.head_since, now);
-        if self.shared.has_started() {
+        if self.shared.is(ProcFlag::Started) {
             self.metrics.prompt_done(command.class(), took, &result);
         }
         let result = match head.transcript.take() {
@@ -136,7 +137,7 @@ impl Unanswered {
             for _ in prompts.commands {
                 self.shared.prompt_answered();
                 // A start that fails is counted as that.
-                if self.shared.has_started() {
+                if self.shared.is(ProcFlag::Started) {
                     self.metrics.prompt_failed(error);
                 }
                 let answer = printed.clone().ok_or_else(|| error.clone());

@@ -201,7 +201,7 @@ impl From<CallError> for ProcessError {
     fn from(error: CallError) -> Self {
         let (kind, reason) = match &error {
             CallError::GetProc(cause) => {
-                let retry = cause.retryable() || cause.fault() == Fault::Host;
+                let retry = cause.retryable() || cause.class().fault == Fault::Host;
                 (ProcessErrorKind::NoProcess { retry }, error.to_string())
             }
             CallError::Prompt(PromptError::Function { name, reason, .. }) => {

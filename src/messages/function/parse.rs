@@ -1,75 +1,19 @@
 //! Function calls from JSON objects.
 //!
-//! PROMISES  Whatever is wrong is told by its name. Members that a call does not know are passed
-//!           over, and `null` is as good as none.
+//! PROMISES  Whatever is wrong is told by its name.
 
-use std::sync::Arc;
-
-use serde::{Deserialize, Deserializer};
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::{
-    DdocPrompt, Edit, FilterDocs, FilterView, FunctionCall, InDdoc, Json, List, ListRow, ListStart,
-    MapStart, Render, Rewrite, ValidateDocs, views,
+    DdocPrompt, Edit, FilterDocs, FilterView, Finalize, FunctionCall, InDdoc, IndexDocs, Json,
+    List, ListRow, ListStart, MapDocs, MapStart, Reduce, Render, Rereduce, Rewrite, TryCompile,
+    ValidateDocs,
 };
-use crate::messages::arguments::{
-    Parsed, array, database, design_document, path, required, shorten, string, take_from, timeout,
-    wrong,
-};
+use crate::messages::arguments::{Arguments, Parsed, is_object, wrong};
 use crate::messages::client_error::ErrorReply;
-
-/// All members that some call has.
-#[derive(Deserialize)]
-pub(super) struct Members<'a> {
-    #[serde(borrow)]
-    pub(super) lang: Option<&'a RawValue>,
-    #[serde(borrow)]
-    pub(super) lib: Option<&'a RawValue>,
-    #[serde(borrow)]
-    pub(super) funs: Option<&'a RawValue>,
-    #[serde(borrow)]
-    pub(super) fun: Option<&'a RawValue>,
-    #[serde(borrow)]
-    pub(super) values: Option<&'a RawValue>,
-    #[serde(borrow)]
-    pub(super) context: Option<&'a RawValue>,
-    #[serde(borrow)]
-    pub(super) finalize: Option<&'a RawValue>,
-    #[serde(borrow)]
-    pub(super) nouveau: Option<&'a RawValue>,
-    #[serde(borrow, rename = "type")]
-    pub(super) kind: Option<&'a RawValue>,
-    #[serde(borrow)]
-    db: Option<&'a RawValue>,
-    #[serde(borrow)]
-    ddoc: Option<&'a RawValue>,
-    #[serde(borrow)]
-    pub(super) pool: Option<&'a RawValue>,
-    #[serde(borrow)]
-    pub(super) group: Option<&'a RawValue>,
-    #[serde(borrow)]
-    pub(super) timeout_ms: Option<&'a RawValue>,
-    #[serde(borrow)]
-    path: Option<&'a RawValue>,
-    #[serde(borrow)]
-    args: Option<&'a RawValue>,
-    #[serde(borrow)]
-    pub(super) name: Option<&'a RawValue>,
-    #[serde(borrow)]
-    doc: Option<&'a RawValue>,
-    #[serde(borrow)]
-    pub(super) docs: Option<&'a RawValue>,
-    #[serde(borrow)]
-    req: Option<&'a RawValue>,
-    #[serde(borrow)]
-    head: Option<&'a RawValue>,
-    #[serde(borrow)]
-    pub(super) rows: Option<&'a RawValue>,
-    #[serde(borrow, rename = "userCtx")]
-    user_ctx: Option<&'a RawValue>,
-    #[serde(borrow, rename = "secObj")]
-    sec_obj: Option<&'a RawValue>,
-}
+use crate::query_server::ddoc::DEFAULT_LANGUAGE;
+use crate::query_server::language::LanguageName;
+use crate::query_server::prompt_error::shorten;
 
 impl FunctionCall {
     /// The names of all calls.
@@ -95,52 +39,49 @@ impl FunctionCall {
     /// # Errors
     /// `bad_request` with the first thing that is wrong; the caller's fault.
     pub fn parse(name: &str, json: &str) -> Result<Self, ErrorReply> {
-        let members = Members::of(json)?;
+        Self::of(name, &Arguments::parse(json)?)
+    }
+
+    /// Makes the call `name` of its arguments.
+    pub(in crate::messages) fn of(name: &str, arguments: &Arguments<'_>) -> Parsed<Self> {
         Ok(match name {
-            "ddoc_prompt" => Self::DdocPrompt(members.ddoc_prompt()?),
-            "validate_docs" => Self::ValidateDocs(members.validate_docs()?),
+            "ddoc_prompt" => Self::DdocPrompt(DdocPrompt::of(arguments)?),
+            "validate_docs" => Self::ValidateDocs(ValidateDocs::of(arguments)?),
             "filter_docs" => Self::FilterDocs(FilterDocs {
-                at: members.in_ddoc()?,
-                name: members.name()?,
-                docs: documents(members.docs)?,
-                req: object("req", members.req)?,
+                at: InDdoc::of(arguments)?,
+                name: function_name(arguments)?,
+                docs: arguments.documents()?,
+                req: arguments.object("req")?,
             }),
             "filter_view" => Self::FilterView(FilterView {
-                at: members.in_ddoc()?,
-                name: members.name()?,
-                docs: documents(members.docs)?,
+                at: InDdoc::of(arguments)?,
+                name: function_name(arguments)?,
+                docs: arguments.documents()?,
             }),
-            "show" => Self::Show(members.render()?),
-            "update" => Self::Update(members.render()?),
+            "show" => Self::Show(Render::of(arguments)?),
+            "update" => Self::Update(Render::of(arguments)?),
             "rewrite" => Self::Rewrite(Rewrite {
-                at: members.in_ddoc()?,
-                req: object("req", members.req)?,
+                at: InDdoc::of(arguments)?,
+                req: arguments.object("req")?,
             }),
             "list" => Self::List(List {
-                start: members.list_start()?,
-                rows: ListRow::parse_all(required("rows", members.rows)?)?,
+                start: ListStart::of(arguments)?,
+                rows: ListRow::parse_all(arguments)?,
             }),
-            "map_docs" => Self::MapDocs(views::map_docs(&members)?),
-            "reduce" => Self::Reduce(views::reduce(&members)?),
-            "rereduce" => Self::Rereduce(views::rereduce(&members)?),
-            "finalize" => Self::Finalize(views::finalize(&members)?),
-            "index_docs" => Self::IndexDocs(views::index_docs(&members)?),
-            "try_compile" => Self::TryCompile(views::try_compile(&members)?),
+            "map_docs" => Self::MapDocs(MapDocs {
+                start: MapStart::of(arguments, arguments.language()?)?,
+                docs: arguments.documents()?,
+            }),
+            "reduce" => Self::Reduce(Reduce::of(arguments)?),
+            "rereduce" => Self::Rereduce(Rereduce::of(arguments)?),
+            "finalize" => Self::Finalize(Finalize::of(arguments)?),
+            "index_docs" => Self::IndexDocs(IndexDocs::of(arguments)?),
+            "try_compile" => Self::TryCompile(TryCompile::of(arguments)?),
             unknown => {
                 let reason = format!("there is no function call named '{}'", shorten(unknown));
                 return Err(ErrorReply::bad_request(reason));
             }
         })
-    }
-}
-
-impl ListStart {
-    /// Takes the beginning of a list out of a JSON object; `rows` are passed over.
-    ///
-    /// # Errors
-    /// `bad_request` with the first thing that is wrong; the caller's fault.
-    pub fn parse(json: &str) -> Result<Self, ErrorReply> {
-        Members::of(json)?.list_start()
     }
 }
 
@@ -151,118 +92,69 @@ impl MapStart {
     /// # Errors
     /// `bad_request` with the first thing that is wrong; the caller's fault.
     pub fn parse(json: &str) -> Result<Self, ErrorReply> {
-        let mut members = Members::of(json)?;
-        members.lang = members
-            .lang
-            .or_else(|| serde_json::from_str(r#""javascript""#).ok());
-        views::map_start(&members)
+        let arguments = Arguments::parse(json)?;
+        let language = match arguments.get("lang") {
+            None => LanguageName::new(DEFAULT_LANGUAGE),
+            Some(_) => arguments.language()?,
+        };
+        Self::of(&arguments, language)
     }
 }
 
-impl<'a> Members<'a> {
-    fn of(json: &'a str) -> Parsed<Self> {
-        if !json.trim_start().starts_with('{') {
-            return Err(ErrorReply::bad_request(
-                "the arguments must be a JSON object",
-            ));
-        }
-        serde_json::from_str(json)
-            .map_err(|error| ErrorReply::bad_request(format!("bad arguments: {error}")))
-    }
-
-    fn in_ddoc(&self) -> Parsed<InDdoc> {
-        Ok(InDdoc {
-            db: Arc::from(database(self.db)?),
-            ddoc: design_document(self.ddoc)?,
-            from: take_from(self.pool, self.group)?,
-            timeout: timeout(self.timeout_ms)?,
+impl InDdoc {
+    fn of(arguments: &Arguments<'_>) -> Parsed<Self> {
+        Ok(Self {
+            db: arguments.database()?,
+            ddoc: arguments.design_document()?,
+            from: arguments.take_from()?,
+            timeout: arguments.timeout()?,
         })
     }
+}
 
-    fn name(&self) -> Parsed<String> {
-        match string("name", required("name", self.name)?)? {
-            name if name.is_empty() => Err(wrong("name", "the name of a function")),
-            name => Ok(name),
+fn function_name(arguments: &Arguments<'_>) -> Parsed<String> {
+    arguments.name("name", "the name of a function")
+}
+
+impl DdocPrompt {
+    fn of(arguments: &Arguments<'_>) -> Parsed<Self> {
+        let at = InDdoc::of(arguments)?;
+        let what = "an array of strings, at least one";
+        let steps: Vec<String> = arguments.require("path", what)?;
+        if steps.is_empty() {
+            return Err(wrong("path", what));
         }
-    }
-
-    fn ddoc_prompt(&self) -> Parsed<DdocPrompt> {
-        Ok(DdocPrompt {
-            at: self.in_ddoc()?,
-            path: path(required("path", self.path)?)?.to_owned(),
-            args: array("args", required("args", self.args)?)?.to_owned(),
+        Ok(Self {
+            at,
+            path: arguments.required("path")?.to_owned(),
+            args: arguments.array("args")?.to_owned(),
         })
     }
+}
 
-    fn validate_docs(&self) -> Parsed<ValidateDocs> {
-        #[derive(Deserialize)]
-        struct Members<'a> {
-            #[serde(borrow, rename = "newDoc")]
-            new_doc: Option<&'a RawValue>,
-            #[serde(borrow, rename = "oldDoc")]
-            old_doc: Option<&'a RawValue>,
-        }
-        let at = self.in_ddoc()?;
+impl ValidateDocs {
+    fn of(arguments: &Arguments<'_>) -> Parsed<Self> {
+        let at = InDdoc::of(arguments)?;
         let what = "an array of objects, each with 'newDoc' and perhaps 'oldDoc', two objects";
-        let edit = |json: &RawValue| -> Option<Edit> {
-            let json = Some(json).filter(|json| json.get().starts_with('{'))?;
-            let members: Members<'_> = serde_json::from_str(json.get()).ok()?;
-            let is_object = |doc: &&RawValue| doc.get().starts_with('{');
-            Some(Edit {
-                new_doc: members.new_doc.filter(is_object)?.to_owned(),
-                old_doc: match members.old_doc {
-                    Some(doc) => Some(Some(doc).filter(is_object)?.to_owned()),
-                    None => None,
-                },
-            })
-        };
-        let docs = elements("docs", self.docs, what)?;
+        let docs = arguments.elements("docs", what)?;
         let docs: Option<Vec<Edit>> = docs.into_iter().map(edit).collect();
-        let user_ctx = match self.user_ctx {
-            None => nobody(&at.db),
-            some => object("userCtx", some)?,
-        };
-        Ok(ValidateDocs {
+        Ok(Self {
+            user_ctx: match arguments.get("userCtx") {
+                None => nobody(&at.db),
+                Some(_) => arguments.object("userCtx")?,
+            },
             at,
             docs: docs.ok_or_else(|| wrong("docs", what))?,
-            user_ctx,
-            sec_obj: object("secObj", self.sec_obj)?,
-        })
-    }
-
-    fn render(&self) -> Parsed<Render> {
-        Ok(Render {
-            at: self.in_ddoc()?,
-            name: self.name()?,
-            doc: match self.doc {
-                None => None,
-                some => Some(object("doc", some)?),
-            },
-            req: object("req", self.req)?,
-        })
-    }
-
-    fn list_start(&self) -> Parsed<ListStart> {
-        Ok(ListStart {
-            at: self.in_ddoc()?,
-            name: self.name()?,
-            head: object("head", self.head)?,
-            req: object("req", self.req)?,
+            sec_obj: arguments.object("secObj")?,
         })
     }
 }
 
-/// An object; an empty one when it is left out.
-fn object(name: &str, value: Option<&RawValue>) -> Parsed<Json> {
-    match value {
-        None => Ok(empty_object()),
-        Some(value) if value.get().starts_with('{') => Ok(value.to_owned()),
-        Some(_) => Err(wrong(name, "an object")),
-    }
-}
-
-fn empty_object() -> Json {
-    RawValue::from_string("{}".to_owned()).expect("config: this is JSON")
+fn edit(json: &RawValue) -> Option<Edit> {
+    let json = Some(json).filter(|json| is_object(json))?;
+    let edit: Edit = serde_json::from_str(json.get()).ok()?;
+    let mut docs = std::iter::once(&edit.new_doc).chain(&edit.old_doc);
+    docs.all(|doc| is_object(doc)).then_some(edit)
 }
 
 /// Somebody who has not said who it is.
@@ -271,36 +163,48 @@ fn nobody(db: &str) -> Json {
     to_raw_value(&context).expect("config: texts are always JSON")
 }
 
-/// The elements of an array.
-pub(super) fn elements<'a>(
-    name: &str,
-    value: Option<&'a RawValue>,
-    must_be: &str,
-) -> Parsed<Vec<&'a RawValue>> {
-    let json = required(name, value)?.get();
-    serde_json::from_str(json).map_err(|_| wrong(name, must_be))
+impl Render {
+    fn of(arguments: &Arguments<'_>) -> Parsed<Self> {
+        let at = InDdoc::of(arguments)?;
+        let name = function_name(arguments)?;
+        let doc = arguments.get("doc").map(|_| arguments.object("doc"));
+        Ok(Self {
+            at,
+            name,
+            doc: doc.transpose()?,
+            req: arguments.object("req")?,
+        })
+    }
 }
 
-/// `docs`: an array of documents.
-pub(super) fn documents(value: Option<&RawValue>) -> Parsed<Vec<Json>> {
-    let what = "an array of documents, which are objects";
-    let docs = elements("docs", value, what)?;
-    if docs.iter().any(|doc| !doc.get().starts_with('{')) {
-        return Err(wrong("docs", what));
+impl ListStart {
+    /// Takes the beginning of a list out of a JSON object; `rows` are passed over.
+    ///
+    /// # Errors
+    /// `bad_request` with the first thing that is wrong; the caller's fault.
+    pub fn parse(json: &str) -> Result<Self, ErrorReply> {
+        Self::of(&Arguments::parse(json)?)
     }
-    Ok(docs.into_iter().map(RawValue::to_owned).collect())
+
+    fn of(arguments: &Arguments<'_>) -> Parsed<Self> {
+        Ok(Self {
+            at: InDdoc::of(arguments)?,
+            name: function_name(arguments)?,
+            head: arguments.object("head")?,
+            req: arguments.object("req")?,
+        })
+    }
 }
 
 impl ListRow {
-    fn parse_all(rows: &RawValue) -> Parsed<Vec<Self>> {
+    fn parse_all(arguments: &Arguments<'_>) -> Parsed<Vec<Self>> {
         let what = "an array of rows, objects with 'id', 'key', 'value' and 'doc' as far as they \
                     have them";
-        let rows = elements("rows", Some(rows), what)?;
-        let rows: Option<_> = rows
+        let rows = arguments.elements("rows", what)?;
+        let rows = rows
             .into_iter()
-            .map(|row| Self::parse(row.get()).ok())
-            .collect();
-        rows.ok_or_else(|| wrong("rows", what))
+            .map(|row: &RawValue| Self::parse(row.get()));
+        rows.collect::<Parsed<_>>().map_err(|_| wrong("rows", what))
     }
 
     /// Takes a row out of a JSON object. A member that is `null` is there; others are passed over.
@@ -308,39 +212,8 @@ impl ListRow {
     /// # Errors
     /// `bad_request`: it is no object; the caller's fault.
     pub fn parse(json: &str) -> Result<Self, ErrorReply> {
-        #[derive(Deserialize)]
-        struct Members {
-            #[serde(default, deserialize_with = "present")]
-            id: Option<Json>,
-            #[serde(default, deserialize_with = "present")]
-            key: Option<Json>,
-            #[serde(default, deserialize_with = "present")]
-            value: Option<Json>,
-            #[serde(default, deserialize_with = "present")]
-            doc: Option<Json>,
-        }
-        let members: Option<Members> = Some(json)
-            .filter(|json| json.trim_start().starts_with('{'))
-            .and_then(|json| serde_json::from_str(json).ok());
-        let Some(Members {
-            id,
-            key,
-            value,
-            doc,
-        }) = members
-        else {
-            return Err(wrong("a row", "an object"));
-        };
-        Ok(Self {
-            id,
-            key,
-            value,
-            doc,
-        })
+        let object = Some(json).filter(|json| json.trim_start().starts_with('{'));
+        let row = object.and_then(|json| serde_json::from_str(json).ok());
+        row.ok_or_else(|| wrong("a row", "an object"))
     }
-}
-
-/// A member that is there, also as `null`.
-fn present<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Json>, D::Error> {
-    Deserialize::deserialize(from).map(Some)
 }

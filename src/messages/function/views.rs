@@ -3,137 +3,135 @@
 use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
 
-use super::parse::{Members, documents, elements};
 use super::{
-    Finalize, InLanguage, IndexDocs, Json, MapDocs, MapStart, Reduce, ReduceInput, Reducers,
-    Rereduce, TryCompile,
+    Finalize, InLanguage, IndexDocs, Json, MapStart, Reduce, ReduceInput, Reducers, Rereduce,
+    TryCompile,
 };
-use crate::messages::arguments::{
-    Parsed, language, missing, required, string, take_from, timeout, wrong,
-};
+use crate::messages::arguments::{Arguments, Parsed, is_object, wrong};
+use crate::query_server::language::LanguageName;
 
-pub(super) fn map_docs(members: &Members<'_>) -> Parsed<MapDocs> {
-    Ok(MapDocs {
-        start: map_start(members)?,
-        docs: documents(members.docs)?,
-    })
-}
-
-pub(super) fn map_start(members: &Members<'_>) -> Parsed<MapStart> {
-    let what = "an array of functions: sources, or definitions, which are objects";
-    let funs = elements("funs", members.funs, what)?;
-    let funs: Option<Vec<Json>> = funs.into_iter().map(function).collect();
-    Ok(MapStart {
-        at: in_language(members)?,
-        lib: match members.lib {
-            Some(lib) if !lib.get().starts_with('{') => {
-                return Err(wrong("lib", "an object of modules"));
-            }
-            lib => lib.map(RawValue::to_owned),
-        },
-        funs: funs.ok_or_else(|| wrong("funs", what))?,
-    })
-}
-
-pub(super) fn reduce(members: &Members<'_>) -> Parsed<Reduce> {
-    let what = "an array of rows: [[KEY, ID], VALUE], or objects with 'key', 'value' and 'id'";
-    let rows = elements("rows", members.rows, what)?;
-    let rows: Option<Vec<ReduceInput>> = rows.into_iter().map(row).collect();
-    Ok(Reduce {
-        with: reducers(members)?,
-        rows: rows.ok_or_else(|| wrong("rows", what))?,
-    })
-}
-
-pub(super) fn rereduce(members: &Members<'_>) -> Parsed<Rereduce> {
-    let with = reducers(members)?;
-    let count = with.funs.len();
-    let values = elements("values", members.values, "an array")?;
-    let rows: Vec<Option<Vec<Json>>> = values.iter().map(|row| result_row(row, count)).collect();
-    let are_rows = rows.iter().filter(|row| row.is_some()).count();
-    let values = if are_rows == rows.len() {
-        rows.into_iter().flatten().collect()
-    } else if count == 1 && are_rows == 0 {
-        // None of them can be meant as a row, so all of them are values.
-        values
-            .into_iter()
-            .map(|value| vec![value.to_owned()])
-            .collect()
-    } else {
-        let what = format!(
-            "an array of rows of results, each an array with a value for each of {count} functions"
-        );
-        return Err(wrong("values", &what));
-    };
-    Ok(Rereduce { with, values })
-}
-
-pub(super) fn finalize(members: &Members<'_>) -> Parsed<Finalize> {
-    let funs = sources(members)?;
-    let what = "an array with a result of each function";
-    let values = elements("values", members.values, what)?;
-    if values.len() != funs.len() {
-        return Err(wrong("values", what));
+impl InLanguage {
+    fn of(arguments: &Arguments<'_>) -> Parsed<Self> {
+        Self::with(arguments.language()?, arguments)
     }
-    Ok(Finalize {
-        funs,
-        values: values.into_iter().map(RawValue::to_owned).collect(),
-    })
-}
 
-pub(super) fn index_docs(members: &Members<'_>) -> Parsed<IndexDocs> {
-    Ok(IndexDocs {
-        at: in_language(members)?,
-        fun: one_function(members)?,
-        nouveau: flag("nouveau", members.nouveau)?,
-        docs: documents(members.docs)?,
-    })
-}
-
-pub(super) fn try_compile(members: &Members<'_>) -> Parsed<TryCompile> {
-    let kind = members.kind.map(|kind| string("type", kind)).transpose()?;
-    Ok(TryCompile {
-        at: in_language(members)?,
-        kind: kind.unwrap_or_else(|| "map".to_owned()),
-        name: string("name", required("name", members.name)?)?,
-        fun: one_function(members)?,
-    })
-}
-
-fn in_language(members: &Members<'_>) -> Parsed<InLanguage> {
-    Ok(InLanguage {
-        language: language(required("lang", members.lang)?)?,
-        from: take_from(members.pool, members.group)?,
-        timeout: timeout(members.timeout_ms)?,
-    })
-}
-
-fn reducers(members: &Members<'_>) -> Parsed<Reducers> {
-    let context = members.context.map(|context| string("context", context));
-    Ok(Reducers {
-        at: in_language(members)?,
-        funs: sources(members)?,
-        context: context.transpose()?.unwrap_or_default(),
-        finalize: flag("finalize", members.finalize)?,
-    })
-}
-
-fn sources(members: &Members<'_>) -> Parsed<Vec<String>> {
-    let json = required("funs", members.funs)?.get();
-    serde_json::from_str(json).map_err(|_| wrong("funs", "an array of sources, which are strings"))
-}
-
-fn flag(name: &str, value: Option<&RawValue>) -> Parsed<bool> {
-    match value.map(RawValue::get) {
-        None | Some("false") => Ok(false),
-        Some("true") => Ok(true),
-        Some(_) => Err(wrong(name, "true or false")),
+    fn with(language: LanguageName, arguments: &Arguments<'_>) -> Parsed<Self> {
+        Ok(Self {
+            language,
+            from: arguments.take_from()?,
+            timeout: arguments.timeout()?,
+        })
     }
 }
 
-fn one_function(members: &Members<'_>) -> Parsed<Json> {
-    let fun = members.fun.ok_or_else(|| missing("fun"))?;
-    function(fun).ok_or_else(|| wrong("fun", "a source, or a definition, which is an object"))
+impl MapStart {
+    pub(super) fn of(arguments: &Arguments<'_>, language: LanguageName) -> Parsed<Self> {
+        let what = "an array of functions: sources, or definitions, which are objects";
+        let funs = arguments.elements("funs", what)?;
+        let funs: Option<Vec<Json>> = funs.into_iter().map(function).collect();
+        Ok(Self {
+            at: InLanguage::with(language, arguments)?,
+            lib: match arguments.get("lib") {
+                Some(lib) if !is_object(lib) => return Err(wrong("lib", "an object of modules")),
+                lib => lib.map(RawValue::to_owned),
+            },
+            funs: funs.ok_or_else(|| wrong("funs", what))?,
+        })
+    }
+}
+
+impl Reduce {
+    pub(super) fn of(arguments: &Arguments<'_>) -> Parsed<Self> {
+        let what = "an array of rows: [[KEY, ID], VALUE], or objects with 'key', 'value' and 'id'";
+        let rows = arguments.elements("rows", what)?;
+        let rows: Option<Vec<ReduceInput>> = rows.into_iter().map(row).collect();
+        Ok(Self {
+            with: Reducers::of(arguments)?,
+            rows: rows.ok_or_else(|| wrong("rows", what))?,
+        })
+    }
+}
+
+impl Rereduce {
+    pub(super) fn of(arguments: &Arguments<'_>) -> Parsed<Self> {
+        let with = Reducers::of(arguments)?;
+        let count = with.funs.len();
+        let values = arguments.elements("values", "an array")?;
+        let rows = values.iter().map(|row| result_row(row, count));
+        let rows: Vec<Option<Vec<Json>>> = rows.collect();
+        let are_rows = rows.iter().filter(|row| row.is_some()).count();
+        let values = if are_rows == rows.len() {
+            rows.into_iter().flatten().collect()
+        } else if count == 1 && are_rows == 0 {
+            // None of them can be meant as a row, so all of them are values.
+            let values = values.into_iter();
+            values.map(|value| vec![value.to_owned()]).collect()
+        } else {
+            let what = format!(
+                "an array of rows of results, each an array with a value for each of {count} \
+                 functions"
+            );
+            return Err(wrong("values", &what));
+        };
+        Ok(Self { with, values })
+    }
+}
+
+impl Finalize {
+    pub(super) fn of(arguments: &Arguments<'_>) -> Parsed<Self> {
+        let funs = sources(arguments)?;
+        let what = "an array with a result of each function";
+        let values = arguments.elements("values", what)?;
+        if values.len() != funs.len() {
+            return Err(wrong("values", what));
+        }
+        Ok(Self {
+            funs,
+            values: values.into_iter().map(RawValue::to_owned).collect(),
+        })
+    }
+}
+
+impl IndexDocs {
+    pub(super) fn of(arguments: &Arguments<'_>) -> Parsed<Self> {
+        Ok(Self {
+            at: InLanguage::of(arguments)?,
+            fun: one_function(arguments)?,
+            nouveau: arguments.flag("nouveau")?,
+            docs: arguments.documents()?,
+        })
+    }
+}
+
+impl TryCompile {
+    pub(super) fn of(arguments: &Arguments<'_>) -> Parsed<Self> {
+        Ok(Self {
+            at: InLanguage::of(arguments)?,
+            kind: arguments.text("type")?.unwrap_or_else(|| "map".to_owned()),
+            name: arguments.string("name")?,
+            fun: one_function(arguments)?,
+        })
+    }
+}
+
+impl Reducers {
+    fn of(arguments: &Arguments<'_>) -> Parsed<Self> {
+        Ok(Self {
+            at: InLanguage::of(arguments)?,
+            funs: sources(arguments)?,
+            context: arguments.text("context")?.unwrap_or_default(),
+            finalize: arguments.flag("finalize")?,
+        })
+    }
+}
+
+fn sources(arguments: &Arguments<'_>) -> Parsed<Vec<String>> {
+    arguments.require("funs", "an array of sources, which are strings")
+}
+
+fn one_function(arguments: &Arguments<'_>) -> Parsed<Json> {
+    let what = "a source, or a definition, which is an object";
+    function(arguments.required("fun")?).ok_or_else(|| wrong("fun", what))
 }
 
 fn function(fun: &RawValue) -> Option<Json> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::messages::process::{ExitReport, Fault, PromptError};
+use crate::messages::process::{Fault, PromptError};
 use crate::query_server::abilities::Ability;
 use policy::pool::Phase;
 
@@ -123,104 +123,62 @@ fn timeout_text(phase: Phase, waited: Duration, raise: &str) -> String {
     }
 }
 
+/// What programs are told of an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ErrorClass {
+    /// The name on the wire, CouchDB's where CouchDB has one.
+    pub name: &'static str,
+    /// What was going on.
+    pub phase: &'static str,
+    /// Whose doing it is.
+    pub fault: Fault,
+    /// Whether asking again later may help.
+    pub retry: bool,
+}
+
 impl GetProcError {
-    /// Returns the name on the wire, CouchDB's where CouchDB has one.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::UnknownQueryLanguage(_) => "unknown_query_language",
-            Self::Timeout { .. } => "timeout",
-            Self::TeachFailed {
-                error: Some(error), ..
-            } if matches!(**error, PromptError::Timeout { .. }) => "timeout",
-            Self::SpawnFailed { .. } | Self::TeachFailed { .. } => "os_process_error",
-            Self::Unable { .. } => "not_implemented",
-            Self::NoSuchPool(_) => "not_found",
-            Self::NotForCaller(_) => "forbidden",
-            Self::PoolBusy { .. } => "pool_busy",
-            Self::PoolRemoved { .. } => "pool_removed",
-            Self::Throttled { .. } => "throttled",
-            Self::ShuttingDown => "shutting_down",
-        }
-    }
-
-    /// Returns what was going on.
-    pub const fn phase(&self) -> &'static str {
-        match self {
-            Self::UnknownQueryLanguage(_)
-            | Self::NoSuchPool(_)
-            | Self::NotForCaller(_)
-            | Self::PoolBusy { .. }
-            | Self::PoolRemoved { .. }
-            | Self::ShuttingDown => "queue",
+    /// Returns what programs are told of it.
+    pub fn class(&self) -> ErrorClass {
+        use Fault::{Client, Host, QueryServer, Settee};
+        let (name, phase, fault, retry) = match self {
+            Self::UnknownQueryLanguage(_) => ("unknown_query_language", "queue", Client, false),
             Self::Timeout { phase, .. } => match phase {
-                Phase::Queue => "queue",
-                Phase::Open => "open",
-                Phase::Teach => "teach",
+                Phase::Queue => ("timeout", "queue", Settee, true),
+                Phase::Open => ("timeout", "open", QueryServer, true),
+                Phase::Teach => ("timeout", "teach", QueryServer, true),
             },
-            Self::SpawnFailed { .. } | Self::Throttled { .. } => "open",
-            Self::TeachFailed { .. }
-            | Self::Unable {
-                ability: Ability::Ddoc,
-                ..
-            } => "teach",
-            Self::Unable { .. } => "prompt",
+            Self::SpawnFailed { fault, .. } => ("os_process_error", "open", *fault, *fault == Host),
+            Self::TeachFailed { error, .. } => {
+                let error = error.as_deref();
+                let name = match error {
+                    Some(PromptError::Timeout { .. }) => "timeout",
+                    _ => "os_process_error",
+                };
+                // A process that died over a lesson says nothing about the next one.
+                let retry = error.is_some_and(PromptError::retryable);
+                (name, "teach", QueryServer, retry)
+            }
+            Self::Unable { ability, .. } => match ability {
+                Ability::Ddoc => ("not_implemented", "teach", QueryServer, false),
+                _ => ("not_implemented", "prompt", QueryServer, false),
+            },
+            Self::NoSuchPool(_) => ("not_found", "queue", Client, false),
+            Self::NotForCaller(_) => ("forbidden", "queue", Client, false),
+            Self::PoolBusy { .. } => ("pool_busy", "queue", Settee, true),
+            Self::PoolRemoved { .. } => ("pool_removed", "queue", Settee, false),
+            Self::Throttled { .. } => ("throttled", "open", QueryServer, true),
+            Self::ShuttingDown => ("shutting_down", "queue", Settee, true),
+        };
+        ErrorClass {
+            name,
+            phase,
+            fault,
+            retry,
         }
     }
 
-    /// Returns whose fault it is.
-    pub const fn fault(&self) -> Fault {
-        match self {
-            Self::UnknownQueryLanguage(_) | Self::NoSuchPool(_) | Self::NotForCaller(_) => {
-                Fault::Client
-            }
-            Self::Timeout {
-                phase: Phase::Queue,
-                ..
-            }
-            | Self::PoolBusy { .. }
-            | Self::PoolRemoved { .. }
-            | Self::ShuttingDown => Fault::Settee,
-            Self::Timeout { .. }
-            | Self::TeachFailed { .. }
-            | Self::Throttled { .. }
-            | Self::Unable { .. } => Fault::QueryServer,
-            Self::SpawnFailed { fault, .. } => *fault,
-        }
-    }
-
-    /// Returns whether asking again later may help: also where a process died over a lesson, which
-    /// says nothing about the next one.
+    /// Returns whether asking again later may help.
     pub fn retryable(&self) -> bool {
-        match self {
-            Self::Timeout { .. }
-            | Self::PoolBusy { .. }
-            | Self::Throttled { .. }
-            | Self::ShuttingDown => true,
-            Self::SpawnFailed { fault, .. } => matches!(fault, Fault::Host),
-            Self::TeachFailed { error, .. } => error.as_ref().is_some_and(|e| e.retryable()),
-            Self::UnknownQueryLanguage(_)
-            | Self::NoSuchPool(_)
-            | Self::NotForCaller(_)
-            | Self::PoolRemoved { .. }
-            | Self::Unable { .. } => false,
-        }
-    }
-
-    /// Returns after which time a retry may help, where that is known.
-    pub(crate) const fn retry_in(&self) -> Option<Duration> {
-        match self {
-            Self::Throttled { retry_in, .. } => Some(*retry_in),
-            _ => None,
-        }
-    }
-
-    /// Returns how the process ended over it, if that is what happened.
-    pub fn exit_report(&self) -> Option<&ExitReport> {
-        match self {
-            Self::TeachFailed {
-                error: Some(error), ..
-            } => error.exit_report(),
-            _ => None,
-        }
+        self.class().retry
     }
 }

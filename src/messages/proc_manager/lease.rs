@@ -7,6 +7,7 @@ use bytes::Bytes;
 
 use crate::messages::process::ProcessRef;
 use crate::query_server::language::LanguageName;
+use crate::query_server::proc_shared::ProcFlag;
 use policy::pool::{ClientId, Condition, ProcId, ReturnStatus, Token};
 
 /// What all processes of a pool have in common for those who are lent one.
@@ -24,7 +25,7 @@ pub struct Lender {
     /// How many processes of the pool one holder may have; zero is any number.
     pub(crate) held_max: u32,
     /// Whom to give processes back to.
-    pub(crate) manager: Arc<Recipient<RetProc>>,
+    pub(crate) manager: Recipient<RetProc>,
 }
 
 /// A process lent to one client.
@@ -62,7 +63,7 @@ impl Lease {
         if !self.is_out {
             return false;
         }
-        let is_in_doubt = status == ReturnStatus::Ok && self.process.shared.said_no();
+        let is_in_doubt = status == ReturnStatus::Ok && self.process.shared.is(ProcFlag::SaidNo);
         let status = if is_in_doubt && self.reset().await.is_err() {
             ReturnStatus::Fail
         } else {
@@ -105,7 +106,8 @@ impl Drop for Lease {
 }
 
 /// Gives a process back. `false`: the client does not hold it under this token, nothing changed.
-#[derive(Debug)]
+#[derive(Debug, Message)]
+#[rtype(result = "bool")]
 pub struct RetProc {
     /// Who gives it back.
     pub client: ClientId,
@@ -115,10 +117,6 @@ pub struct RetProc {
     pub token: Token,
     /// What the client says of it.
     pub status: ReturnStatus,
-}
-
-impl Message for RetProc {
-    type Result = bool;
 }
 
 impl RetProc {

@@ -1,4 +1,4 @@
-//! What a client asks for: a language or a design document, from which pools, for what kind of work.
+//! What a client asks for: a language or a design document, from which pools, for which kind of work.
 
 use std::sync::Arc;
 
@@ -80,13 +80,6 @@ impl Want {
     #[must_use]
     pub fn from(mut self, from: TakeFrom) -> Self {
         self.from = from;
-        self
-    }
-
-    /// Wants it for this kind of work.
-    #[must_use]
-    pub(crate) fn in_lane(mut self, lane: Lane) -> Self {
-        self.lane = lane;
         self
     }
 

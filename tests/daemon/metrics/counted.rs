@@ -216,7 +216,7 @@ async fn scripted(script: Script) -> (TestPool, TestClient, ScriptedChild) {
     let child = ScriptedChild::new(script);
     let pool = TestPool::builder()
         .hard_limit(1)
-        .stop_grace(Duration::from_millis(50))
+        .settings(|settings| settings.stop_grace = Duration::from_millis(50))
         .script("s", &child)
         .start();
     let mut client = pool.client("1");

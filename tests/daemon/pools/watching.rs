@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 use settee::messages::pool_watch::{PoolState, WatchPool};
-use settee::messages::pools::{AddPool, RemovePool};
+use settee::messages::pools::{AddPool, PoolOrder, RemovePool};
 use settee::messages::proc_manager::{TakeFrom, Want};
 use settee::policy::pool::RemoveMode;
 use settee::testkit::{Script, ScriptedChild, TestPool, within};
@@ -31,11 +31,11 @@ async fn who_watches_a_pool_is_told_of_every_change_and_of_its_end() {
         pool: "p".to_owned(),
     };
     assert!(manager.send(nobody.clone()).await.unwrap().is_none());
-    let add = AddPool {
+    let add = AddPool(PoolOrder {
         name: "p".to_owned(),
         settings: settings(json!({"language": "echo", "max": 1})),
         dry_run: false,
-    };
+    });
     manager.send(add).await.unwrap().unwrap();
     let mut states = manager.send(nobody).await.unwrap().unwrap();
     let first = *states.borrow_and_update();

@@ -83,7 +83,8 @@ async fn a_design_document_is_refused_before_it_costs_a_process() {
             "{how}"
         );
         assert!(how.contains("KeyError: 'ddoc'"), "{how}");
-        assert_eq!((error.name(), error.phase()), ("not_implemented", "teach"));
+        let class = error.class();
+        assert_eq!((class.name, class.phase), ("not_implemented", "teach"));
         assert!(!error.retryable());
     }
     // No process of the pool was touched by it, and the language's views go on.

@@ -12,7 +12,7 @@ const GRACE: Duration = Duration::from_millis(600);
 fn builder(child: &ScriptedChild) -> TestPoolBuilder {
     TestPool::builder()
         .hard_limit(2)
-        .stop_grace(GRACE)
+        .settings(|settings| settings.stop_grace = GRACE)
         .script("javascript", child)
 }
 
@@ -274,7 +274,9 @@ async fn stubborn_pool(grace: Duration) -> (TestPool, ScriptedChild, settee::tes
             .on("rogue", [Step::Mark("asked"), Step::Hang])
             .at_end_of_input([Step::Hang]),
     );
-    let pool = builder(&child).stop_grace(grace).start();
+    let pool = builder(&child)
+        .settings(|settings| settings.stop_grace = grace)
+        .start();
     let [client, mut other] = pool.clients(["1", "2"]).await;
     other.returns().await;
     eventually("both have grandchildren", async || {

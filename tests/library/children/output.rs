@@ -13,7 +13,7 @@ const LINE_BYTES_MAX: usize = 10_000;
 fn builder(child: &ScriptedChild) -> TestPoolBuilder {
     TestPool::builder()
         .hard_limit(2)
-        .line_bytes_max(LINE_BYTES_MAX)
+        .settings(|settings| settings.line_bytes_max = LINE_BYTES_MAX)
         .script("javascript", child)
 }
 

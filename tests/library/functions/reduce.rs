@@ -155,7 +155,7 @@ const LIMITED: &str =
 #[actix_rt::test]
 async fn an_overflow_becomes_the_result_of_every_source_and_stays_it() {
     let command = format!("{} couchjs", SETTEE);
-    let builder = TestPool::builder().reset_config(LIMITED);
+    let builder = TestPool::builder().settings(|settings| settings.reset_config = LIMITED.into());
     let functions = Functions::on(builder.command("javascript", &command), "javascript");
     let funs = json!([ALL, "_count", LENGTH]);
     let results = functions
@@ -187,7 +187,10 @@ async fn a_built_in_sum_has_the_limit_that_is_configured() {
     }
     let rows = json!([[["k", "i"], members]]);
     let call = json!({"funs": ["_sum"], "rows": rows, "context": "shop/d/_view/v"});
-    let functions = Functions::on(TestPool::builder().reset_config(LIMITED), "javascript");
+    let functions = Functions::on(
+        TestPool::builder().settings(|settings| settings.reset_config = LIMITED.into()),
+        "javascript",
+    );
     let results = functions.ok("reduce", call.clone()).await;
     assert_eq!(results[0]["error"], "builtin_reduce_error");
     assert!(

@@ -117,7 +117,7 @@ async fn loans_go_on_while_a_probe_hangs_and_then_it_is_asked_as_ever() {
     // Silence is no clear no: it is taught, and that fails as it does.
     let error = shower.answer().await.unwrap_err();
     assert!(!is_unable(&error), "{error}");
-    assert_eq!(error.phase(), "teach", "{error}");
+    assert_eq!(error.class().phase, "teach", "{error}");
     assert_eq!(pool.status().await.abilities["ddoc"], None);
     pool.assert_quiet().await;
     for pid in server.started() {

@@ -118,7 +118,9 @@ async fn should_process_waiting_queue_as_fifo() {
 }
 
 async fn shrinks_to(left: u32, tagged: bool) {
-    let pool = builder().idle_limit(Duration::from_millis(500)).start();
+    let pool = builder()
+        .settings(|settings| settings.idle_limit = Duration::from_millis(500))
+        .start();
     let mut clients: Vec<_> = (1..=3).map(|n| pool.client(&n.to_string())).collect();
     for (n, client) in clients.iter_mut().enumerate() {
         let want = match tagged {
@@ -285,7 +287,9 @@ async fn if_no_tagged_process_found_new_must_be_spawned() {
 
 #[actix_rt::test]
 async fn db_tag_none_works() {
-    let pool = builder().db_tag(DbTag::None).start();
+    let pool = builder()
+        .settings(|settings| settings.db_tag = DbTag::None)
+        .start();
     let (mut first, mut second) = (pool.client("1"), pool.client("2"));
     first.takes(pool.ddoc("db1", "_design/1")).await;
     second.takes(pool.ddoc("db2", "_design/2")).await;
@@ -324,7 +328,7 @@ async fn bad_query_language() {
     let pool = builder().start();
     let error = pool.client("1").is_refused(pool.any_of("bad")).await;
     assert_eq!(error, GetProcError::UnknownQueryLanguage("bad".into()));
-    assert_eq!(error.name(), "unknown_query_language");
+    assert_eq!(error.class().name, "unknown_query_language");
     assert_eq!(pool.proc_count().await, 0);
     pool.assert_quiet().await;
 }

@@ -223,7 +223,7 @@ async fn d10_a_reload_and_an_idle_close_serve_who_waits() {
     let child = ScriptedChild::new(Script::echo());
     let mut pool = TestPool::builder()
         .hard_limit(2)
-        .affinity_wait(60 * SECOND)
+        .settings(|settings| settings.limits.affinity_wait = 60 * SECOND)
         .script("x", &child)
         .start();
     let (mut a, mut b) = (pool.client("a"), pool.client("b"));

@@ -219,7 +219,7 @@ async fn a_native_process_is_closed_when_idle_like_any_other() {
     let (pool, _go) = rogue_pool();
     let pool = pool
         .soft_limit(1)
-        .idle_limit(Duration::from_millis(50))
+        .settings(|settings| settings.idle_limit = Duration::from_millis(50))
         .start();
     let mut client = pool.client("1");
     client.takes(pool.any()).await;

@@ -44,7 +44,7 @@ impl Session {
         let held = self.held.borrow();
         for holding in held.values().filter(|holding| holding.is_alive()) {
             let error = GetProcError::ShuttingDown;
-            self.push_down(holding.name, error.name(), &error.to_string());
+            self.push_down(holding.name, error.class().name, &error.to_string());
         }
         self.write_now()
     }

@@ -3,11 +3,14 @@
 use std::fmt;
 use std::time::Duration;
 
+use serde::Serialize;
+
 use crate::query_server::line::ErrorLine;
 use crate::query_server::prompt::Command;
 
 /// Whose doing an error is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Fault {
     /// The caller's, or that of the function that it sent.
     Client,
@@ -21,30 +24,20 @@ pub enum Fault {
     Settee,
 }
 
-impl Fault {
-    /// Returns the name on the wire.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Client => "client",
-            Self::Function => "function",
-            Self::QueryServer => "query_server",
-            Self::Host => "host",
-            Self::Settee => "settee",
-        }
-    }
-}
-
-/// What is said of a process that we ended: the end of a sentence.
+/// How an exit report describes a process that we stopped: the end of a sentence.
 pub(crate) const TOLD_TO_STOP: &str = "was told to stop";
 
 /// How a child ended and what it said last, for errors that have to explain it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ExitReport {
     /// The exit in words: `exited with status 1`, `killed by SIGKILL`.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub exit: Option<String>,
     /// The exit status as a shell shows it: 0 to 255, or 128 and the signal.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<i32>,
     /// The last lines that the child wrote to its standard error, oldest first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub stderr: Vec<String>,
 }
 
@@ -135,7 +128,7 @@ fn timeout_text(timeout: Duration, command: Command) -> String {
     }
 }
 
-/// How much of an unexpected answer an error quotes, in characters.
+/// How much of a text that was not expected an error quotes, in characters.
 const QUOTED_CHARACTERS: usize = 200;
 
 pub(crate) fn shorten(text: &str) -> String {

@@ -1,4 +1,4 @@
-//! Pools that somebody else has to know the state of at any time: services.
+//! Pools whose state somebody else follows: services.
 //!
 //! PROMISES  Every change is told in the turn in which it happens, and only a change. The end of a
 //!           pool is the end of its channel.
@@ -11,33 +11,20 @@ use crate::config::language_name;
 use crate::messages::pool_watch::{PoolState, WatchPool};
 use policy::pool::{PoolId, Pools};
 
-/// A pool that is watched.
-pub(super) struct Watched {
-    pool: PoolId,
-    state: watch::Sender<PoolState>,
-}
-
 impl ProcManager {
     /// Tells whoever watches a pool what has changed about it.
     pub(super) fn tell_watchers(&mut self) {
-        if self.watchers.is_empty() {
-            return;
-        }
         let core = &self.core;
-        self.watchers.retain(|watched| {
-            let now = state(core, watched.pool);
-            watched.state.send_if_modified(|state| {
-                let changed = *state != now;
-                *state = now;
-                changed
-            });
-            !watched.state.is_closed()
+        self.watchers.retain(|pool, watchers| {
+            let now = state(core, *pool);
+            watchers.send_if_modified(|state| std::mem::replace(state, now) != now);
+            !watchers.is_closed()
         });
     }
 
     /// Ends the channels of a pool that is gone.
     pub(super) fn end_watches(&mut self, pool: PoolId) {
-        self.watchers.retain(|watched| watched.pool != pool);
+        self.watchers.remove(&pool);
     }
 }
 
@@ -53,15 +40,8 @@ impl Handler<WatchPool> for ProcManager {
 
     fn handle(&mut self, msg: WatchPool, _: &mut Self::Context) -> Self::Result {
         let pool = self.pools.find(&language_name(&msg.pool))?;
-        let known = self.watchers.iter().find(|watched| watched.pool == pool);
-        if let Some(watched) = known {
-            return Some(watched.state.subscribe());
-        }
-        let (sender, receiver) = watch::channel(state(&self.core, pool));
-        self.watchers.push(Watched {
-            pool,
-            state: sender,
-        });
-        Some(receiver)
+        let watchers = self.watchers.entry(pool);
+        let watchers = watchers.or_insert_with(|| watch::Sender::new(state(&self.core, pool)));
+        Some(watchers.subscribe())
     }
 }

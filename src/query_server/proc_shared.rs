@@ -4,25 +4,40 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use super::error::{ExitReport, PromptError};
+use strum::EnumCount;
+
+use crate::query_server::prompt_error::{ExitReport, PromptError};
 use policy::pool::{Condition, Token};
 use policy::time::Timestamp;
 
-/// What everyone who deals with a process may know of it without asking its actor.
+/// The state of a process, shared by its actor, the manager and whoever holds it.
 #[derive(Debug)]
 pub struct ProcShared {
     /// The operating system's number of it, `None` for one inside this program.
     pub os_pid: Option<u32>,
     assignment: AtomicU64,
     in_flight: AtomicU32,
-    list_open: AtomicBool,
-    said_no: AtomicBool,
-    taught_by_client: AtomicBool,
-    touched: AtomicBool,
-    closed_output: AtomicBool,
-    started: AtomicBool,
+    flags: [AtomicBool; ProcFlag::COUNT],
     last_activity: AtomicU64,
     exit_error: OnceLock<PromptError>,
+}
+
+/// What may be true of a process. Set by its actor, but for [`ProcFlag::Started`].
+#[derive(Clone, Copy, EnumCount)]
+pub(crate) enum ProcFlag {
+    /// It has answered its first `reset`: only prompts after that are counted in the metrics. Set by its
+    /// opener.
+    Started,
+    /// It was prompted since it was lent.
+    Prompted,
+    /// It is in the middle of a list.
+    ListOpen,
+    /// Its latest answer was an error line: a query server may end over that after it has printed it.
+    SaidNo,
+    /// A client taught it a design document by itself: what it knows is not what the tables say, for good.
+    TaughtByClient,
+    /// It has closed its output: it will not answer any more, though it has not ended yet.
+    OutputClosed,
 }
 
 /// No token is ever zero.
@@ -38,12 +53,7 @@ impl ProcShared {
             os_pid,
             assignment: AtomicU64::new(UNASSIGNED),
             in_flight: AtomicU32::new(0),
-            list_open: AtomicBool::new(false),
-            said_no: AtomicBool::new(false),
-            taught_by_client: AtomicBool::new(false),
-            touched: AtomicBool::new(false),
-            closed_output: AtomicBool::new(false),
-            started: AtomicBool::new(false),
+            flags: Default::default(),
             last_activity: AtomicU64::new(0),
             exit_error: OnceLock::new(),
         })
@@ -52,7 +62,7 @@ impl ProcShared {
     /// Lends the process under `token`: prompts with any other token are refused from now on.
     pub fn assign(&self, token: Token) {
         self.assignment.store(token.0, Ordering::Release);
-        self.touched.store(false, Ordering::Relaxed);
+        self.set(ProcFlag::Prompted, false);
     }
 
     /// Takes the process back: prompts are refused until it is lent again.
@@ -71,10 +81,18 @@ impl ProcShared {
         self.assignment.load(Ordering::Acquire) != UNASSIGNED
     }
 
+    pub(crate) fn set(&self, flag: ProcFlag, value: bool) {
+        self.flags[flag as usize].store(value, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is(&self, flag: ProcFlag) -> bool {
+        self.flags[flag as usize].load(Ordering::Relaxed)
+    }
+
     /// Counts prompts that are sent. Called by the process's actor only.
     pub fn prompts_sent(&self, count: u32) {
         self.in_flight.fetch_add(count, Ordering::Relaxed);
-        self.touched.store(true, Ordering::Relaxed);
+        self.set(ProcFlag::Prompted, true);
     }
 
     /// Counts a prompt that is answered. Called by the process's actor only.
@@ -82,42 +100,9 @@ impl ProcShared {
         self.in_flight.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Says that the process has answered its first `reset`. Called by its opener only.
-    pub(crate) fn set_started(&self) {
-        self.started.store(true, Ordering::Relaxed);
-    }
-
-    /// Returns whether it has: only prompts after that are counted in the metrics.
-    pub(crate) fn has_started(&self) -> bool {
-        self.started.load(Ordering::Relaxed)
-    }
-
-    /// Says whether the process is in the middle of a list. Called by the process's actor only.
-    pub(crate) fn set_list_open(&self, open: bool) {
-        self.list_open.store(open, Ordering::Relaxed);
-    }
-
-    /// Says whether the latest answer was an error line. Called by the process's actor only.
-    pub(crate) fn set_said_no(&self, said_no: bool) {
-        self.said_no.store(said_no, Ordering::Relaxed);
-    }
-
-    /// Returns whether the latest answer was an error line: a query server may end over that after
-    /// it has printed it.
-    pub fn said_no(&self) -> bool {
-        self.said_no.load(Ordering::Relaxed)
-    }
-
-    /// Says that the process will not answer any more, though it has not ended yet. Called by the
-    /// process's actor only.
-    pub(crate) fn set_closed_output(&self) {
-        self.closed_output.store(true, Ordering::Relaxed);
-    }
-
-    /// Says that a client taught the process a design document by itself: what the process knows
-    /// is not what the tables say, for good. Called by the process's actor only.
-    pub(crate) fn set_taught_by_client(&self) {
-        self.taught_by_client.store(true, Ordering::Relaxed);
+    /// Returns how many prompts are sent and not answered.
+    pub fn in_flight(&self) -> u32 {
+        self.in_flight.load(Ordering::Relaxed)
     }
 
     /// Restarts the time that the process has been idle.
@@ -128,14 +113,8 @@ impl ProcShared {
 
     /// Returns for how long nobody has prompted or returned the process.
     pub(crate) fn idle_time(&self, now: Timestamp) -> Duration {
-        now.since(Timestamp::from_nanoseconds(
-            self.last_activity.load(Ordering::Relaxed),
-        ))
-    }
-
-    /// Returns how many prompts are sent and not answered.
-    pub fn in_flight(&self) -> u32 {
-        self.in_flight.load(Ordering::Relaxed)
+        let last = self.last_activity.load(Ordering::Relaxed);
+        now.since(Timestamp::from_nanoseconds(last))
     }
 
     /// Says that the process has ended or is being ended, and why; the first word counts. Called by
@@ -158,10 +137,10 @@ impl ProcShared {
 
     /// Judges the state in which the process comes back from a client that returned it.
     pub(crate) fn condition_on_return(&self) -> Condition {
-        let halfway = self.in_flight() > 0 || self.list_open.load(Ordering::Relaxed);
-        let taught = self.taught_by_client.load(Ordering::Relaxed);
-        let closed = self.closed_output.load(Ordering::Relaxed);
-        if halfway || taught || closed || self.exit_error().is_some() {
+        use ProcFlag::{ListOpen, OutputClosed, TaughtByClient};
+        let spoilt = [ListOpen, OutputClosed, TaughtByClient];
+        let is_spoilt = self.in_flight() > 0 || spoilt.into_iter().any(|flag| self.is(flag));
+        if is_spoilt || self.exit_error().is_some() {
             Condition::Broken
         } else {
             Condition::Clean
@@ -172,7 +151,7 @@ impl ProcShared {
     /// it without a word: what that client left in it is reset before anybody else gets it.
     pub(crate) fn condition_on_loss(&self) -> Condition {
         match self.condition_on_return() {
-            Condition::Clean if self.touched.load(Ordering::Relaxed) => Condition::NeedsReset,
+            Condition::Clean if self.is(ProcFlag::Prompted) => Condition::NeedsReset,
             condition => condition,
         }
     }
