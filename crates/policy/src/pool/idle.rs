@@ -7,7 +7,8 @@
 //!           out costs one such change for each design document that it knows.
 //! SOURCE    couch_proc_manager 001, tables idle_by_db and idle_access.
 //! DIFFERS   The reference scans idle_by_db of a database for the design document; here it is
-//!           indexed. A shelf lives as long as a process belongs to it, idle or not.
+//!           indexed. A shelf lives as long as a process belongs to it, idle or not, so that
+//!           lending and returning neither creates nor frees anything.
 
 use std::collections::BTreeSet;
 
@@ -39,35 +40,83 @@ struct Shelf {
     members: u32,
     /// The idle ones; ordered: the last is lent first.
     idle: Ranking,
-    /// design document -> the idle ones that know it; unordered: always asked for one document.
-    by_ddoc: FxHashMap<DdocKey, Ranking>,
+    /// design document -> who knows it; unordered: always asked for one document.
+    by_ddoc: FxHashMap<DdocKey, Knowing>,
+}
+
+/// The processes of one shelf that know one design document.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Knowing {
+    /// How many know it, idle or not; the row goes with the last.
+    members: u32,
+    /// The idle ones; ordered: the last is lent first.
+    idle: Ranking,
 }
 
 impl Shelf {
+    fn knows(&mut self, ddoc: &DdocKey) {
+        if let Some(knowing) = self.by_ddoc.get_mut(ddoc) {
+            knowing.members += 1;
+        } else {
+            let knowing = Knowing {
+                members: 1,
+                idle: Ranking::default(),
+            };
+            self.by_ddoc.insert(ddoc.clone(), knowing);
+        }
+    }
+
+    fn forgets(&mut self, ddoc: &DdocKey) {
+        let knowing = self
+            .by_ddoc
+            .get_mut(ddoc)
+            .expect("PM-2: what a process knows is on its shelf");
+        knowing.members -= 1;
+        if knowing.members == 0 {
+            debug_assert!(knowing.idle.is_empty(), "PM-2: nobody is left to be idle");
+            self.by_ddoc.remove(ddoc);
+        }
+    }
+
     fn newest_knowing(&self, ddoc: &DdocKey) -> Option<u64> {
-        number(self.by_ddoc.get(ddoc)?.last())
+        number(self.by_ddoc.get(ddoc)?.idle.last())
     }
 }
 
 impl IdleIndex {
-    /// Adds a member that is not idle: a process, or an opening meant for `db`.
-    pub(super) fn join(&mut self, db: Option<&DbKey>) {
+    /// Adds a member that knows `ddocs` and is not idle: a process, or an opening meant for `db`.
+    pub(super) fn join(&mut self, db: Option<&DbKey>, ddocs: &[DdocKey]) {
         let shelf = match db {
             None => &mut self.untagged,
             Some(db) => self.tagged.entry(db.clone()).or_default(),
         };
         shelf.members += 1;
+        for ddoc in ddocs {
+            shelf.knows(ddoc);
+        }
     }
 
     /// Takes a member away again; it is not idle.
-    pub(super) fn leave(&mut self, db: Option<&DbKey>) {
+    pub(super) fn leave(&mut self, db: Option<&DbKey>, ddocs: &[DdocKey]) {
         let shelf = self.shelf_mut(db);
+        for ddoc in ddocs {
+            shelf.forgets(ddoc);
+        }
         shelf.members -= 1;
         if let Some(db) = db
             && shelf.members == 0
         {
             debug_assert!(shelf.idle.is_empty() && shelf.by_ddoc.is_empty(), "PM-2");
             self.tagged.remove(db);
+        }
+    }
+
+    /// Notes that a member of `db` which is not idle knows `new` now, in place of `old`.
+    pub(super) fn learn(&mut self, db: Option<&DbKey>, new: &DdocKey, old: Option<&DdocKey>) {
+        let shelf = self.shelf_mut(db);
+        shelf.knows(new);
+        if let Some(old) = old {
+            shelf.forgets(old);
         }
     }
 
@@ -78,8 +127,9 @@ impl IdleIndex {
         let ranked = (proc.rank, number);
         shelf.idle.insert(ranked);
         for ddoc in &proc.ddocs {
-            let knowing = shelf.by_ddoc.entry(ddoc.clone()).or_default();
-            knowing.insert(ranked);
+            if let Some(knowing) = shelf.by_ddoc.get_mut(ddoc) {
+                knowing.idle.insert(ranked);
+            }
         }
         if let Some(db) = &proc.db {
             if first {
@@ -98,10 +148,7 @@ impl IdleIndex {
         let last = shelf.idle.is_empty();
         for ddoc in &proc.ddocs {
             if let Some(knowing) = shelf.by_ddoc.get_mut(ddoc) {
-                knowing.remove(&ranked);
-                if knowing.is_empty() {
-                    shelf.by_ddoc.remove(ddoc);
-                }
+                knowing.idle.remove(&ranked);
             }
         }
         if let Some(db) = &proc.db {

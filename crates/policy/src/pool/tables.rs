@@ -143,7 +143,7 @@ impl Pool {
     pub(super) fn begin_opening(&mut self, number: u64, opening: Opening) {
         debug_assert!(self.has_slot(), "PM-1: nothing is opened at the limit");
         if opening.db.is_some() {
-            self.idle.join(opening.db.as_ref());
+            self.idle.join(opening.db.as_ref(), &[]);
         }
         self.bulk += u32::from(opening.bulk);
         self.opening.insert(number, opening);
@@ -163,7 +163,7 @@ impl Pool {
             born: now,
             last_use: now,
         };
-        self.idle.join(None);
+        self.idle.join(None, &[]);
         if let Some(end) = self.end_of_life(number, &proc) {
             self.life.ages.insert((end, number));
         }
@@ -182,7 +182,7 @@ impl Pool {
     fn take_opening(&mut self, number: u64) -> Option<Opening> {
         let opening = self.opening.remove(&number)?;
         if opening.db.is_some() {
-            self.idle.leave(opening.db.as_ref());
+            self.idle.leave(opening.db.as_ref(), &[]);
         }
         Some(opening)
     }
@@ -264,8 +264,8 @@ impl Pool {
         match &proc.db {
             Some(tag) => debug_assert_eq!(tag, db, "PM-8: a tag is for ever"),
             None => {
-                self.idle.leave(None);
-                self.idle.join(Some(db));
+                self.idle.leave(None, &proc.ddocs);
+                self.idle.join(Some(db), &proc.ddocs);
                 proc.db = Some(db.clone());
                 self.life.shrunk = true;
             }
@@ -278,8 +278,14 @@ impl Pool {
         debug_assert_eq!(proc.state, ProcState::Transitioning, "PM-14");
         let same_id = proc.ddocs.iter_mut().find(|known| known.id == ddoc.id);
         match same_id {
-            Some(known) => *known = ddoc,
-            None => proc.ddocs.push(ddoc),
+            Some(known) => {
+                self.idle.learn(proc.db.as_ref(), &ddoc, Some(known));
+                *known = ddoc;
+            }
+            None => {
+                self.idle.learn(proc.db.as_ref(), &ddoc, None);
+                proc.ddocs.push(ddoc);
+            }
         }
     }
 
@@ -289,7 +295,7 @@ impl Pool {
             self.take_idle(number);
         }
         let proc = self.procs.remove(&number)?;
-        self.idle.leave(proc.db.as_ref());
+        self.idle.leave(proc.db.as_ref(), &proc.ddocs);
         self.bulk -= u32::from(proc.bulk);
         if let Some(end) = self.end_of_life(number, &proc) {
             self.life.ages.remove(&(end, number));
@@ -321,10 +327,10 @@ impl Pool {
     pub(crate) fn rebuilt_idle(&self) -> IdleIndex {
         let mut idle = IdleIndex::default();
         for opening in self.opening.values().filter(|row| row.db.is_some()) {
-            idle.join(opening.db.as_ref());
+            idle.join(opening.db.as_ref(), &[]);
         }
         for (&number, proc) in &self.procs {
-            idle.join(proc.db.as_ref());
+            idle.join(proc.db.as_ref(), &proc.ddocs);
             if proc.state == ProcState::Idle {
                 idle.put(number, proc);
             }

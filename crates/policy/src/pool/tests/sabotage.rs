@@ -53,7 +53,7 @@ fn wrong_idle_index_is_found() {
     violates(Invariant::Pm2, |pools| {
         pools.pools[0].idle = Default::default()
     });
-    violates(Invariant::Pm2, |pools| proc(pools, 1).ddocs.clear());
+    violates(Invariant::Pm2, |pools| proc(pools, 2).ddocs.clear());
 }
 
 #[test]
