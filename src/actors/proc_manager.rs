@@ -34,6 +34,7 @@ use slog::{Logger, info, o};
 use tokio::sync::watch;
 
 use crate::actors::opener::Opener;
+use crate::config::password::random;
 use crate::functions::caller::Manager;
 use crate::messages::pool_watch::PoolState;
 use crate::messages::pools::ProcRevoked;
@@ -43,7 +44,6 @@ use crate::metrics::{Metrics, PoolMetrics};
 use crate::otp::clock::Clock;
 use crate::otp::pid::{ActorId, ExitReason, Pid, PidGuard};
 use crate::otp::registered_name::RegisteredName;
-use crate::password::random;
 use crate::query_server::child::Spawner;
 use crate::query_server::prompt;
 use crate::query_server::status::Holder;

@@ -27,6 +27,7 @@ use tokio::sync::{Semaphore, watch};
 use crate::actors::replication_scheduler::ReplicationScheduler;
 use crate::actors::replicator_api::view;
 use crate::config::Config;
+use crate::config::password::random;
 use crate::messages::replication_scheduler::{
     Happening, Outcome as JobOutcome, RemoveJob, ReplicationEvent, Subscribe,
 };
@@ -35,7 +36,6 @@ use crate::otp::pid::{ExitReason, PidGuard};
 use crate::otp::registered_name::RegisteredName;
 use crate::otp::supervisor::Stop;
 use crate::otp::wall_clock::system_time;
-use crate::password::random;
 use crate::replicator::document::{asked_by, members, parse};
 use crate::replicator::identity::ServerIdentity;
 use crate::replicator::kept::Kept;

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use crate::password::{Cost, PasswordHash};
+use crate::config::password::{Cost, PasswordHash};
 
 /// Spends time on hashes that nothing matches.
 #[derive(Clone)]

@@ -28,7 +28,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::Instant;
 
 use crate::config::Config;
-use crate::password::{PASSWORD_BYTES_MAX, PasswordHash, random};
+use crate::config::password::{PASSWORD_BYTES_MAX, PasswordHash, random};
 use blocking;
 use decoy::Decoy;
 use ended::EndedSessions;

@@ -15,7 +15,7 @@ use hmac::Mac;
 
 use super::ended::SessionId;
 use super::{Authority, keyed, lock};
-use crate::password::{PasswordHash, random};
+use crate::config::password::{PasswordHash, random};
 
 /// The name of the cookie.
 pub const COOKIE: &str = "AuthSession";

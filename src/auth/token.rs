@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::{Authority, keyed, lock};
 use crate::config::Role;
-use crate::password::random;
+use crate::config::password::random;
 
 /// How long a token counts.
 pub(crate) const TOKEN_TIME: Duration = Duration::from_secs(60);
@@ -71,7 +71,7 @@ mod tests {
 
     use super::*;
     use crate::config::Config;
-    use crate::password::PasswordHash;
+    use crate::config::password::PasswordHash;
 
     fn authority() -> Authority {
         let mut config = Config::default();

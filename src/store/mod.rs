@@ -35,7 +35,7 @@ use data_encoding::HEXLOWER;
 use slog::Logger;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::password::random;
+use crate::config::password::random;
 use policy::counted::Class;
 use records::{Records, Snapshot};
 use thread::{Keeper, Reply, StoreRequest};

@@ -16,8 +16,8 @@ use slog::warn;
 
 use super::opening::Opened;
 use super::{ReplicationJob, Then};
+use crate::config::password::random;
 use crate::messages::replication_job::{Completed, JobEnd, JobStart};
-use crate::password::random;
 use replication::counters::Counter;
 use replication::crash::Crash;
 use replication::endpoint::Endpoint;

@@ -15,7 +15,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::client::Imported;
-use crate::new_file::NewFile;
+use crate::config::new_file::NewFile;
 
 use super::super::exit::{CliError, Exit};
 use super::super::output::{self, Output};

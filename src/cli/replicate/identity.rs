@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use slog::{Logger, warn};
 
+use crate::config::password::random;
 use crate::config::{Config, Surroundings};
-use crate::password::random;
 use crate::replicator::identity::on_this_host;
 use crate::store::{Store, StorePlace, uuid_file};
 use replication::id::Identity;

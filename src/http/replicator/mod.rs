@@ -24,7 +24,7 @@ use super::params::Params;
 use super::request::{allow, require_json};
 use super::{HttpContext, body};
 use crate::auth::rights::Right;
-use crate::password::random;
+use crate::config::password::random;
 use crate::replicator::document::{DocumentError, Incoming, Person, kind_of};
 use crate::replicator::{Database, NAME};
 use crate::store::StoreError;

@@ -23,7 +23,7 @@ pub struct Stressed<T> {
 
 impl<T> Stressed<T> {
     /// Returns the value for a state.
-    pub(crate) fn under(self, stress: bool) -> T {
+    pub fn under(self, stress: bool) -> T {
         if stress { self.stressed } else { self.normal }
     }
 
@@ -31,10 +31,7 @@ impl<T> Stressed<T> {
     ///
     /// # Errors
     /// Those of `read`, for either.
-    pub(crate) fn parse<E>(
-        text: &str,
-        mut read: impl FnMut(&str) -> Result<T, E>,
-    ) -> Result<Self, E> {
+    pub fn parse<E>(text: &str, mut read: impl FnMut(&str) -> Result<T, E>) -> Result<Self, E> {
         Ok(Self {
             normal: read(&expand(text, false))?,
             stressed: read(&expand(text, true))?,
@@ -75,7 +72,7 @@ static PLACE: LazyLock<Regex> = LazyLock::new(|| {
 
 /// Returns the text as it is in one state. What only looks like a place that depends on stress is
 /// left as it is.
-pub(crate) fn expand(text: &str, stress: bool) -> String {
+pub fn expand(text: &str, stress: bool) -> String {
     let chosen = |place: &Captures<'_>| {
         let first = |names: [&str; 3]| names.iter().find_map(|name| place.name(name));
         let normal = first(["both_normal", "braced_normal", "normal"]);

@@ -14,7 +14,7 @@ use data_encoding::HEXLOWER;
 use crate::password::random;
 
 /// A file that is being written.
-pub(crate) struct NewFile {
+pub struct NewFile {
     path: PathBuf,
     part: PathBuf,
     file: File,
@@ -25,7 +25,7 @@ impl NewFile {
     ///
     /// # Errors
     /// There is something of this name already, or the system refuses it.
-    pub(crate) fn create(path: &Path) -> io::Result<Self> {
+    pub fn create(path: &Path) -> io::Result<Self> {
         if path.symlink_metadata().is_ok() {
             return Err(ErrorKind::AlreadyExists.into());
         }
@@ -47,7 +47,7 @@ impl NewFile {
     ///
     /// # Errors
     /// The system refuses it.
-    pub(crate) fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+    pub fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.file.write_all(bytes)
     }
 
@@ -55,7 +55,7 @@ impl NewFile {
     ///
     /// # Errors
     /// There is something of this name by now, or the system refuses it.
-    pub(crate) fn finish(self) -> io::Result<()> {
+    pub fn finish(self) -> io::Result<()> {
         self.file.sync_all()?;
         // Unlike a rename it fails where there is a file of this name.
         fs::hard_link(&self.part, &self.path)

@@ -84,12 +84,12 @@ fn client_timeout() -> Stressed<Duration> {
 
 impl ServiceConfig {
     /// Returns the name of the pool that its processes come from.
-    pub(crate) fn pool_name(&self) -> Option<&str> {
+    pub fn pool_name(&self) -> Option<&str> {
         self.pool.as_deref().or(self.language.as_deref())
     }
 
     /// Returns whether it is for this user, or this machine, only.
-    pub(crate) fn is_local_only(&self) -> bool {
+    pub fn is_local_only(&self) -> bool {
         self.local_only
             .unwrap_or_else(|| self.listen.as_ref().is_none_or(ServiceAddress::is_local))
     }
@@ -123,7 +123,7 @@ impl ServiceTerms {
 
     /// Returns the section of a pool as the services make it.
     #[must_use]
-    pub(crate) fn applied_to(self, mut pool: PoolConfig) -> PoolConfig {
+    pub fn applied_to(self, mut pool: PoolConfig) -> PoolConfig {
         let delay = self.throttle_delay.or(pool.throttle_delay);
         let delay = delay.unwrap_or(THROTTLE_DELAY);
         pool.stress |= self.stress;
@@ -135,7 +135,7 @@ impl ServiceTerms {
 
 impl Config {
     /// Returns the sections of pools as the services make them.
-    pub(crate) fn pools_with_services(&self) -> BTreeMap<String, PoolConfig> {
+    pub fn pools_with_services(&self) -> BTreeMap<String, PoolConfig> {
         let mut pools = self.pools.clone();
         for (name, terms) in self.service_terms() {
             if !self.is_added_later(&name) {
@@ -147,7 +147,7 @@ impl Config {
     }
 
     /// Returns what services ask of pools that are added while the program runs.
-    pub(crate) fn terms_of_later_pools(&self) -> BTreeMap<String, ServiceTerms> {
+    pub fn terms_of_later_pools(&self) -> BTreeMap<String, ServiceTerms> {
         let mut terms = self.service_terms();
         terms.retain(|name, _| self.is_added_later(name));
         terms
@@ -182,7 +182,7 @@ pub enum ServiceAddress {
 
 impl ServiceAddress {
     /// Returns whether nobody on another machine can reach it.
-    pub(crate) fn is_local(&self) -> bool {
+    pub fn is_local(&self) -> bool {
         match self {
             Self::Unix(_) => true,
             Self::Tcp(address) => address.ip().is_loopback(),
@@ -190,7 +190,7 @@ impl ServiceAddress {
     }
 
     /// Returns whether two services cannot both listen there.
-    pub(crate) fn excludes(&self, other: &Self) -> bool {
+    pub fn excludes(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Tcp(address), _) if address.port() == 0 => false,
             _ => self == other,

@@ -30,12 +30,12 @@ const PLAIN_ITERATIONS: u32 = 10_000;
 const ITERATIONS_MAX: u32 = 100_000_000;
 
 /// Longest password, in bytes.
-pub(crate) const PASSWORD_BYTES_MAX: usize = 1024;
+pub const PASSWORD_BYTES_MAX: usize = 1024;
 
 /// The hash function below PBKDF2, by its name in a hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::EnumString, strum::IntoStaticStr)]
 #[strum(serialize_all = "lowercase")]
-pub(crate) enum Prf {
+pub enum Prf {
     #[strum(serialize = "sha")]
     Sha1,
     Sha224,
@@ -46,14 +46,14 @@ pub(crate) enum Prf {
 
 /// What it costs to compare a password with a hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Cost {
-    pub(crate) prf: Prf,
-    pub(crate) iterations: u32,
+pub struct Cost {
+    pub prf: Prf,
+    pub iterations: u32,
 }
 
 impl Cost {
     /// Returns what the hash of a plain password costs.
-    pub(crate) const fn of_plain() -> Self {
+    pub const fn of_plain() -> Self {
         Self {
             prf: Prf::Sha256,
             iterations: PLAIN_ITERATIONS,
@@ -106,7 +106,7 @@ impl PasswordHash {
     ///
     /// # Errors
     /// What is wrong with it, without the value itself.
-    pub(crate) fn of_config(text: &str) -> Result<Self, &'static str> {
+    pub fn of_config(text: &str) -> Result<Self, &'static str> {
         match text {
             "" => Err("the password is empty"),
             HIDDEN => Err("this is how a password is shown, not a password"),
@@ -118,7 +118,7 @@ impl PasswordHash {
     }
 
     /// Returns a hash that costs what a plain password's costs and that nothing matches.
-    pub(crate) fn unmatchable() -> Self {
+    pub fn unmatchable() -> Self {
         Self {
             form: Form::Pbkdf2(Cost::of_plain()),
             key: random::<32>().to_vec(),
@@ -170,7 +170,7 @@ impl PasswordHash {
     }
 
     /// Returns whether this is the password. Slow on purpose: never on an event loop.
-    pub(crate) fn matches(&self, password: &str) -> bool {
+    pub fn matches(&self, password: &str) -> bool {
         let password = password.as_bytes();
         let key = match self.form {
             Form::Pbkdf2(cost) => cost.derive(password, self.salt.as_bytes()),
@@ -184,7 +184,7 @@ impl PasswordHash {
     }
 
     /// Returns what it costs to compare a password with it.
-    pub(crate) fn cost(&self) -> Cost {
+    pub fn cost(&self) -> Cost {
         match self.form {
             Form::Pbkdf2(cost) => cost,
             Form::Simple => Cost {
@@ -195,7 +195,7 @@ impl PasswordHash {
     }
 
     /// Returns it as something that costs this much to compare, and that nothing matches any more.
-    pub(crate) fn at_cost(&self, cost: Cost) -> Self {
+    pub fn at_cost(&self, cost: Cost) -> Self {
         Self {
             form: Form::Pbkdf2(cost),
             ..self.clone()
@@ -203,12 +203,12 @@ impl PasswordHash {
     }
 
     /// Returns the salt.
-    pub(crate) fn salt(&self) -> &str {
+    pub fn salt(&self) -> &str {
         &self.salt
     }
 
     /// Returns the hash in CouchDB's form.
-    pub(crate) fn text(&self) -> String {
+    pub fn text(&self) -> String {
         let key = HEXLOWER.encode(&self.key);
         let salt = &self.salt;
         match self.form {
@@ -239,7 +239,7 @@ impl From<PasswordHash> for String {
 ///
 /// # Panics
 /// The system has none, without which nothing could be kept secret.
-pub(crate) fn random<const LENGTH: usize>() -> [u8; LENGTH] {
+pub fn random<const LENGTH: usize>() -> [u8; LENGTH] {
     let mut bytes = [0; LENGTH];
     getrandom::fill(&mut bytes).expect("password: the system gives random bytes");
     bytes

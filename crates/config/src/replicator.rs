@@ -122,10 +122,10 @@ pub struct Store {
 
 impl Store {
     /// Instead of a path: everything ends with the service.
-    pub(crate) const MEMORY: &'static str = "memory";
+    pub const MEMORY: &'static str = "memory";
 
     /// Returns the file, if there is to be one.
-    pub(crate) fn file(&self) -> Option<&Path> {
+    pub fn file(&self) -> Option<&Path> {
         (self.path.as_os_str() != Self::MEMORY).then_some(&self.path)
     }
 }

@@ -37,7 +37,7 @@ impl Origin {
 }
 
 /// Returns whether the name is that of a file in CouchDB's form.
-pub(crate) fn is_ini(path: &Path) -> bool {
+pub fn is_ini(path: &Path) -> bool {
     path.extension()
         .is_some_and(|extension| extension.eq_ignore_ascii_case("ini"))
 }
@@ -69,7 +69,7 @@ pub struct Problem {
 
 impl Problem {
     /// Returns a problem at `place`.
-    pub(crate) fn new(
+    pub fn new(
         place: impl fmt::Display,
         what: impl Into<String>,
         remedy: impl Into<String>,

@@ -41,7 +41,7 @@ pub struct ReloadRefused {
 }
 
 /// Returns what differs from `old` to `new`, in the order of `config/default.toml`.
-pub(crate) fn diff(old: &Config, new: &Config) -> Vec<Change> {
+pub fn diff(old: &Config, new: &Config) -> Vec<Change> {
     let (before, after) = (old.settings(), new.settings());
     let same = |a: &Setting, b: &Setting| a.section == b.section && a.key == b.key;
     let mut changes = Vec::new();
@@ -65,7 +65,7 @@ pub(crate) fn diff(old: &Config, new: &Config) -> Vec<Change> {
 /// # Errors
 /// When one of them takes a restart: then none may be applied. The operator is at fault; trying
 /// again does not help.
-pub(crate) fn plan(old: &Config, new: &Config) -> Result<Vec<Change>, ReloadRefused> {
+pub fn plan(old: &Config, new: &Config) -> Result<Vec<Change>, ReloadRefused> {
     let changes = diff(old, new);
     let refused: Vec<Change> = changes
         .iter()
@@ -96,7 +96,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::config::LanguageCommand;
+    use crate::LanguageCommand;
 
     #[test]
     fn equal_configurations_have_no_difference() {
@@ -155,7 +155,7 @@ mod tests {
     fn a_pool_comes_and_goes_at_run_time_and_keeps_its_language() {
         let old = Config::default();
         let mut new = old.clone();
-        let pool = |language: &str| crate::config::PoolConfig {
+        let pool = |language: &str| crate::PoolConfig {
             language: Some(language.to_owned()),
             ..Default::default()
         };

@@ -1,8 +1,8 @@
 //! Rules between the keys of the sections `[services.NAME]`, and between them and everything else.
 
 use super::{Rules, SOCKET_PATH_MAX, Section, advice};
-use crate::config::keys::SERVICES;
-use crate::config::{ServiceAddress, ServiceConfig};
+use crate::keys::SERVICES;
+use crate::{ServiceAddress, ServiceConfig};
 
 impl Rules<'_> {
     /// Notes what does not fit together in the section of a service.

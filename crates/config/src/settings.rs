@@ -48,7 +48,7 @@ impl Setting {
     }
 
     /// Returns the section as the heading of a TOML file has it, without the brackets.
-    pub(crate) fn heading(&self) -> String {
+    pub fn heading(&self) -> String {
         match keys::family(&self.section) {
             Some((family, name)) => format!("{family}.{}", bare_or_quoted(name)),
             None => self.section.clone(),
@@ -62,7 +62,7 @@ impl Setting {
 
     /// Returns the value as an `.ini` has it: durations as a plain number in the unit of the key,
     /// sizes in bytes; without passwords.
-    pub(crate) fn plain(&self) -> String {
+    pub fn plain(&self) -> String {
         self.number()
             .map_or_else(|| self.shown(), |number| number.to_string())
     }
@@ -89,7 +89,7 @@ impl Setting {
     }
 
     /// Returns the unit of the plain number in [`Setting::toml`].
-    pub(crate) fn unit(&self) -> Option<&'static str> {
+    pub fn unit(&self) -> Option<&'static str> {
         self.number()?;
         match value::resolved(self.kind, &self.value).0 {
             Kind::Duration { unit, .. } => Some(unit.symbol()),

@@ -140,7 +140,7 @@ impl PoolConfig {
     ///
     /// # Errors
     /// An unknown key, a value that is none, or a command: the fault of whoever asked; not worth a retry.
-    pub(crate) fn patched(&self, settings: &Map<String, Value>) -> Result<Self, Fault> {
+    pub fn patched(&self, settings: &Map<String, Value>) -> Result<Self, Fault> {
         let (mut patched, defaults) = (json!(self), json!(Self::default()));
         for (key, value) in settings {
             let kind = keys::kind(SAMPLE, key).ok_or_else(|| unknown(key))?;
@@ -178,7 +178,7 @@ fn raw(given: &Value) -> Raw {
 }
 
 /// Says what to do about a size of a pool that all pools together may not have.
-pub(crate) fn above_ceiling(key: &str) -> String {
+pub fn above_ceiling(key: &str) -> String {
     format!("lower {key}, or raise [server] processes_max, or set it to 0 for no ceiling")
 }
 

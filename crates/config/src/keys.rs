@@ -14,15 +14,15 @@ pub(crate) const QUERY_SERVERS: &str = "query_servers";
 /// The section of in-process languages, whose keys are names of languages.
 pub(crate) const NATIVE_QUERY_SERVERS: &str = "native_query_servers";
 /// In-process languages that can be switched on, in lower case.
-pub(crate) const NATIVE_LANGUAGES: &[&str] = &["echo"];
+pub const NATIVE_LANGUAGES: &[&str] = &["echo"];
 /// The in-process language that is always there, whatever is configured: Mango.
-pub(crate) const MANGO: &str = "query";
+pub const MANGO: &str = "query";
 
 /// The family of sections of named pools, `[pools.NAME]`.
-pub(crate) const POOLS: &str = "pools";
+pub const POOLS: &str = "pools";
 
 /// The key of a pool that lets callers use a command of the configuration.
-pub(crate) const CALLERS: &str = "callers";
+pub const CALLERS: &str = "callers";
 
 /// The family of sections of services, `[services.NAME]`.
 pub(crate) const SERVICES: &str = "services";
@@ -31,10 +31,10 @@ pub(crate) const SERVICES: &str = "services";
 pub(crate) const USERS: &str = "users";
 
 /// The section of admins, whose keys are names of users.
-pub(crate) const ADMINS: &str = "admins";
+pub const ADMINS: &str = "admins";
 
 /// The section of the replicator.
-pub(crate) const REPLICATOR: &str = "replicator";
+pub const REPLICATOR: &str = "replicator";
 /// The section of fair shares, whose keys are names of replicator databases and of users.
 pub(crate) const SHARES: &str = "replicator.shares";
 
@@ -154,7 +154,7 @@ const LEVEL: Kind = Kind::Choice(
     ],
 );
 /// The session plugin of CouchDB's replicator, by the name of its module.
-pub(crate) const AUTH_SESSION: &str = "couch_replicator_auth_session";
+pub const AUTH_SESSION: &str = "couch_replicator_auth_session";
 /// The ways of CouchDB's replicator to show credentials, by the names of its modules.
 const AUTH_PLUGINS: Kind = Kind::Words(&[AUTH_SESSION, "couch_replicator_auth_noop"]);
 const ENDPOINT_PROTOCOLS: Kind = Kind::Words(&["http", "https"]);
@@ -169,7 +169,7 @@ const START_TIMEOUT: Kind = Kind::Stressed(&seconds(1, HOUR));
 
 /// Every key with a fixed name. The upper bounds keep sums and timers far from overflow; they are
 /// not recommendations.
-pub(crate) const KEYS: &[Key] = &[
+pub const KEYS: &[Key] = &[
     key("couchdb", "os_process_timeout", ms(1, YEAR)),
     query("os_process_limit", PROCESSES),
     query("os_process_soft_limit", PROCESSES),
@@ -320,7 +320,7 @@ pub(crate) const SECTIONS: &[&str] = &[
 ];
 
 /// Returns the family and the name of a section `[FAMILY.NAME]`.
-pub(crate) fn family(section: &str) -> Option<(&'static str, &str)> {
+pub fn family(section: &str) -> Option<(&'static str, &str)> {
     let (head, name) = section.split_once('.')?;
     let family = FAMILIES.iter().find(|family| **family == head)?;
     Some((family, name))
@@ -347,7 +347,7 @@ fn find(section: &str, name: &str) -> Option<&'static Key> {
 }
 
 /// Returns what the value of `name` in `section` may be, names of languages included.
-pub(crate) fn kind(section: &str, name: &str) -> Option<Kind> {
+pub fn kind(section: &str, name: &str) -> Option<Kind> {
     match section {
         QUERY_SERVERS => Some(value::COMMAND),
         NATIVE_QUERY_SERVERS => Some(Kind::Boolean),
@@ -374,7 +374,7 @@ pub fn runtime(section: &str, name: &str) -> bool {
 ///
 /// # Source
 /// CVE-2017-12636; the keys that CouchDB keeps from its configuration over HTTP.
-pub(crate) fn refused_over_http(section: &str, name: &str) -> Option<&'static str> {
+pub fn refused_over_http(section: &str, name: &str) -> Option<&'static str> {
     let own = find(section, name).and_then(|key| key.only_in_files);
     own.or_else(|| kind(section, name)?.only_in_files())
 }

@@ -1,8 +1,8 @@
 //! Rules between the keys of a section `[pools.NAME]`, and between it and the languages.
 
 use super::{Rules, advice};
-use crate::config::keys::{MANGO, POOLS};
-use crate::config::{Config, PoolConfig, above_ceiling};
+use crate::keys::{MANGO, POOLS};
+use crate::{Config, PoolConfig, above_ceiling};
 
 impl Rules<'_> {
     /// Notes what does not fit together in the section of a pool.
@@ -92,7 +92,7 @@ fn first_of_group<'a>(config: &'a Config, group: &str) -> Option<(&'a str, &'a P
 
 impl Config {
     /// Returns how many processes all pools together may have; `None` is any number.
-    pub(crate) fn processes_max(&self) -> Option<u32> {
+    pub fn processes_max(&self) -> Option<u32> {
         Some(self.server.processes_max).filter(|max| *max > 0)
     }
 

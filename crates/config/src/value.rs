@@ -20,11 +20,11 @@ pub(super) use text::{
     NAME_BYTES_MAX, NAMES, ORIGINS, PASSWORD, SECRET, SERVICE_ADDRESS, SOCKET_PATH, STORE_PATH,
     USER_NAME_RULE, is_user_name,
 };
-pub(crate) use text::{NAME_RULE, is_name};
+pub use text::{NAME_RULE, is_name};
 
 /// The unit of a plain number that stands for a duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unit {
+pub enum Unit {
     Milliseconds,
     Seconds,
     Hours,
@@ -51,7 +51,7 @@ impl Unit {
 
 /// What a value may be.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Kind {
+pub enum Kind {
     Boolean,
     /// A whole number between the two, inclusive.
     Count {
@@ -284,7 +284,7 @@ mod tests {
 
     use super::shown::hide_credentials;
     use super::*;
-    use crate::config::keys::{FAMILY_KEYS, KEYS};
+    use crate::keys::{FAMILY_KEYS, KEYS};
 
     const TIMEOUT: Kind = Kind::Duration {
         unit: Unit::Seconds,

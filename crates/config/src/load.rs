@@ -19,7 +19,7 @@ use super::types::Config;
 use super::{environment, generated, ini_file, toml_file, validate};
 
 /// The built-in defaults.
-pub const DEFAULTS: &str = include_str!("../../config/default.toml");
+pub const DEFAULTS: &str = include_str!("../../../config/default.toml");
 
 /// Largest configuration file, in bytes: protects against a device or a log named by mistake.
 const FILE_BYTES_MAX: u64 = 16 << 20;

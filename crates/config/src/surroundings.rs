@@ -18,7 +18,7 @@ pub struct Surroundings {
 
 impl Surroundings {
     /// Returns those of this process.
-    pub(crate) fn of_process() -> Self {
+    pub fn of_process() -> Self {
         Self {
             variables: std::env::vars_os().collect(),
             user_id: rustix::process::geteuid().as_raw(),
@@ -26,7 +26,7 @@ impl Surroundings {
     }
 
     /// Returns the value of a variable that is set and not empty.
-    pub(crate) fn variable(&self, name: &str) -> Option<&OsStr> {
+    pub fn variable(&self, name: &str) -> Option<&OsStr> {
         let found = self.variables.iter().find(|(known, _)| known == name);
         found
             .map(|(_, value)| value.as_os_str())
@@ -38,14 +38,14 @@ impl Surroundings {
     /// The directory is one that only its owner can enter: `$XDG_RUNTIME_DIR/settee`; else
     /// `/run/settee` for root; else `settee` in the user's state directory (`$XDG_STATE_HOME` or
     /// `~/.local/state`); else, for a user without a home, `/tmp/settee-UID`.
-    pub(crate) fn socket_path(&self) -> PathBuf {
+    pub fn socket_path(&self) -> PathBuf {
         self.socket_directory().join("settee.sock")
     }
 
     /// Returns where the store is when nothing says otherwise: `/var/lib/settee` for root; else
     /// `settee` in the user's state directory (`$XDG_STATE_HOME` or `~/.local/state`); else, for a
     /// user without a home, `/tmp/settee-UID`.
-    pub(crate) fn store_path(&self) -> PathBuf {
+    pub fn store_path(&self) -> PathBuf {
         let directory = match self.user_id {
             0 => PathBuf::from("/var/lib/settee"),
             _ => self.state_directory(),

@@ -19,17 +19,17 @@ use crate::new_file::NewFile;
 use crate::password::{PASSWORD_BYTES_MAX, PasswordHash, random};
 
 /// The administrator's name.
-pub(crate) const NAME: &str = "admin";
+pub const NAME: &str = "admin";
 
 /// The file that holds the password, and a line feed.
-pub(crate) const FILE: &str = "admin-password";
+pub const FILE: &str = "admin-password";
 
 /// The permission bits of others than the owner.
 const OTHERS: u32 = 0o077;
 
 impl Config {
     /// Returns where the password of the administrator is kept whom the service has made, if it has.
-    pub(crate) fn admin_password_file(&self) -> Option<PathBuf> {
+    pub fn admin_password_file(&self) -> Option<PathBuf> {
         match self.origin(super::keys::ADMINS, NAME) {
             Origin::Generated(path) => Some(path),
             _ => None,

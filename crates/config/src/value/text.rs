@@ -11,14 +11,14 @@ use crate::password::{HIDDEN, PasswordHash};
 use replication::endpoint::rules::{EndpointRules, parse_origin};
 
 /// Longest name of a pool, a group or a language, in bytes.
-pub(in crate::config) const NAME_BYTES_MAX: usize = 100;
+pub(crate) const NAME_BYTES_MAX: usize = 100;
 
 /// What [`is_name`] takes, to follow "use".
-pub(crate) const NAME_RULE: &str = "1 to 100 of a to z, digits, _, - and inner dots, beginning with a \
+pub const NAME_RULE: &str = "1 to 100 of a to z, digits, _, - and inner dots, beginning with a \
                              letter or a digit";
 
 /// What [`is_user_name`] takes, to follow "use".
-pub(in crate::config) const USER_NAME_RULE: &str =
+pub(crate) const USER_NAME_RULE: &str =
     "1 to 100 bytes without blanks, slashes, quotes and brackets, not beginning with an underscore";
 
 /// Longest line that is sent as it is written, in bytes.
@@ -26,7 +26,7 @@ const LINE_BYTES_MAX: usize = 1000;
 
 /// A form that texts have.
 #[derive(Debug)]
-pub(crate) struct Form {
+pub struct Form {
     /// Returns the normal form, or what is wrong with a value.
     pub(super) read: fn(&Raw) -> Result<Value, String>,
     /// What it looks like, to follow "it must be".
@@ -48,7 +48,7 @@ const PLAIN: Form = Form {
 };
 
 /// The name of a language, a pool or a group.
-pub(in crate::config) const NAME: Kind = Kind::Text(&Form {
+pub(crate) const NAME: Kind = Kind::Text(&Form {
     read: |raw| {
         let name = raw.text().map(language_name).filter(|name| is_name(name));
         name.map(Value::from).ok_or(raw.misfit())
@@ -59,14 +59,14 @@ pub(in crate::config) const NAME: Kind = Kind::Text(&Form {
 });
 
 /// Names of pools; there may be none.
-pub(in crate::config) const NAMES: Kind = Kind::Text(&Form {
+pub(crate) const NAMES: Kind = Kind::Text(&Form {
     read: |raw| list(raw, is_name, language_name),
     expected: "names of pools, as a list or with commas",
     ..PLAIN
 });
 
 /// Names of hosts, without the dot at the end that a full name may have; there may be none.
-pub(in crate::config) const HOSTS: Kind = Kind::Text(&Form {
+pub(crate) const HOSTS: Kind = Kind::Text(&Form {
     read: |raw| list(raw, is_host, str::to_owned),
     expected: "names of hosts without ports, as a list or with commas",
     only_in_files: Some("it decides which web pages are let in"),
@@ -74,7 +74,7 @@ pub(in crate::config) const HOSTS: Kind = Kind::Text(&Form {
 });
 
 /// Hosts and networks, each with a port or without; there may be none.
-pub(in crate::config) const ENDPOINTS: Kind = Kind::Text(&Form {
+pub(crate) const ENDPOINTS: Kind = Kind::Text(&Form {
     read: |raw| list(raw, is_endpoint, str::to_owned),
     expected: "hosts, \"*.domain\", addresses or networks, each with :port or without and IPv6 with a port in \
                brackets, as a list or with commas; \"*\" is all",
@@ -83,7 +83,7 @@ pub(in crate::config) const ENDPOINTS: Kind = Kind::Text(&Form {
 });
 
 /// Origins, each with a port or without; there may be none.
-pub(in crate::config) const ORIGINS: Kind = Kind::Text(&Form {
+pub(crate) const ORIGINS: Kind = Kind::Text(&Form {
     read: |raw| list(raw, |entry| parse_origin(entry).is_some(), str::to_owned),
     expected: "\"https://host\" or \"http://host:port\" without a path, as a list or with commas",
     only_in_files: Some(CREDENTIALS),
@@ -91,7 +91,7 @@ pub(in crate::config) const ORIGINS: Kind = Kind::Text(&Form {
 });
 
 /// Addresses that stand for others.
-pub(in crate::config) const CONNECT_TO: Kind = Kind::Text(&Form {
+pub(crate) const CONNECT_TO: Kind = Kind::Text(&Form {
     read: connect_to,
     expected: "text: \"host:port:target:port\" with commas between several, where host may be \
                *.domain and an IPv6 target stands in brackets",
@@ -100,14 +100,14 @@ pub(in crate::config) const CONNECT_TO: Kind = Kind::Text(&Form {
 });
 
 /// A group of the system, by name or number; empty is none.
-pub(in crate::config) const GROUP: Kind = Kind::Text(&Form {
+pub(crate) const GROUP: Kind = Kind::Text(&Form {
     read: group,
     expected: "the name or the number of a group of the system, or \"\" for none",
     ..PLAIN
 });
 
 /// The path of a file; empty is none.
-pub(in crate::config) const FILE_PATH: Kind = Kind::Text(&Form {
+pub(crate) const FILE_PATH: Kind = Kind::Text(&Form {
     read: |raw| Ok(Some(path(raw)?).filter(|path| path != "").into()),
     expected: "text: the path of a file, or \"\" for none",
     none: Some(""),
@@ -116,7 +116,7 @@ pub(in crate::config) const FILE_PATH: Kind = Kind::Text(&Form {
 });
 
 /// The path of the store; empty is the usual place.
-pub(in crate::config) const STORE_PATH: Kind = Kind::Text(&Form {
+pub(crate) const STORE_PATH: Kind = Kind::Text(&Form {
     expected: "text: the path of a file, \"memory\" for one that ends with the service, or \"\" for the \
                usual place",
     only_in_files: Some(FILE),
@@ -124,14 +124,14 @@ pub(in crate::config) const STORE_PATH: Kind = Kind::Text(&Form {
 });
 
 /// The path of a Unix socket; empty is the usual place.
-pub(in crate::config) const SOCKET_PATH: Kind = Kind::Text(&Form {
+pub(crate) const SOCKET_PATH: Kind = Kind::Text(&Form {
     expected: "text: the path of a Unix socket, or \"\" for the usual place",
     only_in_files: Some(SOCKET),
     ..PLAIN
 });
 
 /// A TCP address with a port, or none.
-pub(in crate::config) const ADDRESS: Kind = Kind::Text(&Form {
+pub(crate) const ADDRESS: Kind = Kind::Text(&Form {
     read: |raw| match raw.text() {
         Some(OFF) => Ok(Value::Null),
         text => {
@@ -146,7 +146,7 @@ pub(in crate::config) const ADDRESS: Kind = Kind::Text(&Form {
 });
 
 /// Where a service listens: `unix:PATH` or a TCP address with a port.
-pub(in crate::config) const SERVICE_ADDRESS: Kind = Kind::Text(&Form {
+pub(crate) const SERVICE_ADDRESS: Kind = Kind::Text(&Form {
     read: |raw| {
         let address: ServiceAddress = raw
             .text()
@@ -162,7 +162,7 @@ pub(in crate::config) const SERVICE_ADDRESS: Kind = Kind::Text(&Form {
 
 /// One line that is sent to a program as it stands; empty is none. A line feed or another control would
 /// make it something else.
-pub(in crate::config) const LINE: Kind = Kind::Text(&Form {
+pub(crate) const LINE: Kind = Kind::Text(&Form {
     read: |raw| match raw {
         Raw::Text(text) if text.len() <= LINE_BYTES_MAX && !text.contains(char::is_control) => {
             Ok(text.trim().into())
@@ -174,7 +174,7 @@ pub(in crate::config) const LINE: Kind = Kind::Text(&Form {
 });
 
 /// A password, plain or hashed. The value stands in no message.
-pub(in crate::config) const PASSWORD: Kind = Kind::Text(&Form {
+pub(crate) const PASSWORD: Kind = Kind::Text(&Form {
     read: |raw| match raw {
         Raw::Text(text) => Ok(PasswordHash::of_config(text)?.text().into()),
         _ => Err("a password is text".to_owned()),
@@ -186,7 +186,7 @@ pub(in crate::config) const PASSWORD: Kind = Kind::Text(&Form {
 });
 
 /// Text that stands in no message.
-pub(in crate::config) const SECRET: Kind = Kind::Text(&Form {
+pub(crate) const SECRET: Kind = Kind::Text(&Form {
     read: |raw| match raw {
         Raw::Text(text) if text != HIDDEN => Ok(text.as_str().into()),
         Raw::Text(_) => Err("this is how a secret is shown, not a secret".to_owned()),
@@ -199,7 +199,7 @@ pub(in crate::config) const SECRET: Kind = Kind::Text(&Form {
 });
 
 /// A command line for the shell, or `builtin`.
-pub(in crate::config) const COMMAND: Kind = Kind::Text(&Form {
+pub(crate) const COMMAND: Kind = Kind::Text(&Form {
     expected: "text: the command that starts the query server, or \"builtin\"",
     only_in_files: Some("it runs a program on this machine"),
     ..PLAIN
@@ -208,12 +208,12 @@ pub(in crate::config) const COMMAND: Kind = Kind::Text(&Form {
 const CREDENTIALS: &str = "it decides where credentials are sent";
 const FILE: &str = "it names a file of this machine";
 const SOCKET: &str = "it opens a socket";
-pub(in crate::config) const LET_IN: &str = "it decides who is let in";
+pub(crate) const LET_IN: &str = "it decides who is let in";
 
 /// Returns whether a text can name a pool, a group, a service or a language, which has a pool of its
 /// name: names stand in paths of HTTP, labels of metrics, command lines and the log. What begins with
 /// an underscore is kept for paths of HTTP, and what begins with a dash would be an option.
-pub(crate) fn is_name(text: &str) -> bool {
+pub fn is_name(text: &str) -> bool {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
     text.starts_with(|c: char| c.is_ascii_alphanumeric())
         && text.len() <= NAME_BYTES_MAX
@@ -222,7 +222,7 @@ pub(crate) fn is_name(text: &str) -> bool {
 }
 
 /// Returns whether a text can name a section `[users.NAME]`: addresses of mail, for example.
-pub(in crate::config) fn is_user_name(text: &str) -> bool {
+pub(crate) fn is_user_name(text: &str) -> bool {
     let unfit = |c: char| c.is_whitespace() || c.is_control() || matches!(c, '/' | '"' | '[' | ']');
     !text.is_empty()
         && text.len() <= NAME_BYTES_MAX

@@ -253,14 +253,14 @@ pub struct Sandbox {
 
 impl Server {
     /// Returns whether others than the service's user may connect to the socket.
-    pub(crate) fn shares_socket(&self) -> bool {
+    pub fn shares_socket(&self) -> bool {
         !self.socket_group.is_empty() || self.socket_mode == "0660"
     }
 }
 
 impl Config {
     /// Returns where the value of `key` in `section` came from.
-    pub(crate) fn origin(&self, section: &str, key: &str) -> Origin {
+    pub fn origin(&self, section: &str, key: &str) -> Origin {
         let place = (section.to_owned(), key.to_owned());
         self.origins.get(&place).cloned().unwrap_or(Origin::Default)
     }
@@ -269,7 +269,7 @@ impl Config {
     ///
     /// # Source
     /// `couch_proc_manager`, `get_query_server_config`: these four, in this order.
-    pub(crate) fn reset_config(&self) -> String {
+    pub fn reset_config(&self) -> String {
         let config = &self.query_server_config;
         let reduce_limit = match config.reduce_limit {
             ReduceLimit::True => json!(true),
@@ -287,6 +287,6 @@ impl Config {
 }
 
 /// Returns the one name of a language's pool, whatever case a design document spells it in.
-pub(crate) fn language_name(spelling: &str) -> String {
+pub fn language_name(spelling: &str) -> String {
     spelling.to_lowercase()
 }

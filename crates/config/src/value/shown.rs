@@ -14,7 +14,7 @@ const MIB: u64 = 1 << 20;
 
 /// Returns the kind and the value that are shown: the inner ones of a value that may be none and is not,
 /// or that is the same under stress.
-pub(in crate::config) fn resolved(kind: Kind, value: &Value) -> (Kind, &Value) {
+pub(crate) fn resolved(kind: Kind, value: &Value) -> (Kind, &Value) {
     match kind {
         Kind::OrNone(_, inner) if !value.is_null() => resolved(*inner, value),
         Kind::Stressed(inner) if value["normal"] == value["stressed"] => (*inner, &value["normal"]),
@@ -23,7 +23,7 @@ pub(in crate::config) fn resolved(kind: Kind, value: &Value) -> (Kind, &Value) {
 }
 
 /// Returns the text of a value in normal form, for people.
-pub(in crate::config) fn display(kind: Kind, value: &Value) -> String {
+pub(crate) fn display(kind: Kind, value: &Value) -> String {
     match resolved(kind, value) {
         (kind, Value::Null) => kind.none().unwrap_or_default().to_owned(),
         (Kind::Stressed(inner), both) => Stressed {
@@ -52,7 +52,7 @@ pub(in crate::config) fn display(kind: Kind, value: &Value) -> String {
 }
 
 /// Returns the plain number that a value is, in the unit of its key, if it is one.
-pub(in crate::config) fn number(kind: Kind, value: &Value) -> Option<u64> {
+pub(crate) fn number(kind: Kind, value: &Value) -> Option<u64> {
     match kind {
         Kind::Duration { unit, .. } => {
             let (length, unit) = (milliseconds(value), unit.milliseconds());

@@ -16,20 +16,22 @@
 //!           can reach sets one.
 
 mod environment;
-pub(crate) mod generated;
+pub mod generated;
 mod ini_file;
 pub mod keys;
 mod layer;
 mod load;
 mod names;
 mod nearest;
+pub mod new_file;
 mod origin;
+pub mod password;
 mod pools;
 pub mod reload;
 mod replicator;
 mod services;
 mod settings;
-pub(crate) mod stressed;
+pub mod stressed;
 mod surroundings;
 mod toml_file;
 mod types;
@@ -38,24 +40,16 @@ mod validate;
 mod value;
 
 pub use load::{DEFAULTS, Loaded, Sources, load};
-pub(crate) use origin::ConfigError;
-#[cfg(test)]
-pub(crate) use origin::Notice;
-pub use origin::Origin;
-pub(crate) use origin::is_ini;
-pub(crate) use pools::above_ceiling;
-pub use pools::{Fairness, OnClientCrash, PoolConfig};
-pub use replicator::Replicator;
-pub(crate) use replicator::SchedulerRules;
-pub(crate) use services::{ServiceAddress, ServiceConfig, ServiceTerms};
+pub use origin::{ConfigError, Notice, Origin, is_ini};
+pub use pools::{Fairness, OnClientCrash, PoolConfig, above_ceiling};
+pub use replicator::{Replicator, SchedulerRules};
+pub use services::{ServiceAddress, ServiceConfig, ServiceTerms};
 pub use settings::Setting;
 pub use stressed::Stressed;
 pub use surroundings::Surroundings;
-pub(crate) use types::language_name;
-pub use types::{Config, DbTag, Log, ReduceLimit, Server};
-pub(crate) use types::{LanguageCommand, LogFormat, LogLevel, QueryServerConfig};
-pub(crate) use users::Role;
-#[cfg(test)]
-pub(crate) use users::UserConfig;
-pub use value::Fault;
-pub(crate) use value::{NAME_RULE, is_name};
+pub use types::{
+    Config, DbTag, LanguageCommand, Log, LogFormat, LogLevel, QueryServerConfig, ReduceLimit,
+    Server, language_name,
+};
+pub use users::{Role, UserConfig};
+pub use value::{Fault, NAME_RULE, is_name};
