@@ -118,13 +118,15 @@ impl Number {
         match (self, other) {
             (Self::Integer(one), Self::Integer(two)) => match one.checked_add(*two) {
                 Some(sum) => Some(Self::Integer(sum)),
-                None => Self::huge(BigInt::from(*one) + two),
+                None => self.add_any(other),
             },
             (Self::Float(one), Self::Float(two)) => Self::float(one + two),
             _ => self.add_any(other),
         }
     }
 
+    /// Apart, so that the quick paths of [`Self::add`] are small enough to be inlined.
+    #[inline(never)]
     fn add_any(&self, other: &Self) -> Option<Self> {
         match (self.as_big(), other.as_big()) {
             (Some(one), Some(two)) => Self::huge(one + two),
