@@ -21,7 +21,14 @@ impl ObjectEnd {
     /// Returns the length of the object that `text` begins with, if it ends there. `text` is the one of the call
     /// before with more behind it.
     pub fn find(&mut self, text: &[u8]) -> Option<usize> {
-        while let Some(byte) = text.get(self.at) {
+        while self.at < text.len() {
+            if self.in_string {
+                let rest = &text[self.at..];
+                self.at += memchr::memchr2(b'"', b'\\', rest).unwrap_or(rest.len());
+            }
+            let Some(byte) = text.get(self.at) else {
+                break;
+            };
             self.at += 1;
             match (self.in_string, byte) {
                 // Passes over the escaped character, which may not have come yet.
