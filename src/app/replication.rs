@@ -1,6 +1,6 @@
 //! Replication's place in the service: its thread, its scheduler, and what they work by.
 //!
-//! SUMMARY   The scheduler, its jobs and the doc processor run on an arbiter of their own, so that they never keep the
+//! SUMMARY   The scheduler, its jobs and ReplicatorDocuments run on an arbiter of their own, so that they never keep the
 //!           pool waiting, nor it them. [`schedule_settings`] and [`job_settings`] are the one place
 //!           that turns the configuration into what they work by.
 //! PROMISES  A configuration that changes holds at once for the scheduler, and for the next run of
@@ -81,10 +81,10 @@ pub(super) struct Parts {
     pub specs: [ChildSpec; 2],
 }
 
-/// The doc processor, once it is there.
+/// ReplicatorDocuments, once it is there.
 type Told = Rc<RefCell<Option<RegisteredName<ReplicatorDocuments>>>>;
 
-/// Starts the scheduler and the doc processor on a thread of their own.
+/// Starts the scheduler and ReplicatorDocuments on a thread of their own.
 pub(super) fn parts(options: ReplicationOptions, database: Database) -> Parts {
     let arbiter = Rc::new(OwnArbiter(Arbiter::new()));
     let told = Told::default();
@@ -111,7 +111,7 @@ pub(super) fn parts(options: ReplicationOptions, database: Database) -> Parts {
     }
 }
 
-/// Starts the doc processor, and describes how its successors are started.
+/// Starts ReplicatorDocuments, and describes how its successors are started.
 fn documents_spec(
     options: DocumentsOptions,
     arbiter: Rc<OwnArbiter>,
@@ -128,7 +128,7 @@ fn documents_spec(
 }
 
 /// Starts the scheduler, and describes how its successors are started: they know of no job, so that
-/// the doc processor begins anew; runs of the scheduler before keep those of the same replications waiting
+/// ReplicatorDocuments begins anew; runs of the scheduler before keep those of the same replications waiting
 /// until they are gone.
 fn scheduler_spec(
     options: ReplicationOptions,

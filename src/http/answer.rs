@@ -242,7 +242,7 @@ pub(super) fn done() -> HttpResponse {
 }
 
 fn line(value: &impl Serialize) -> Bytes {
-    let mut text = serde_json::to_vec(value).expect("config: texts can always be written");
+    let mut text = serde_json::to_vec(value).expect("JSON: texts can always be written");
     text.push(b'\n');
     text.into()
 }

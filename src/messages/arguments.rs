@@ -119,7 +119,7 @@ impl<'a> Arguments<'a> {
     /// A JSON object; an empty one when it is left out.
     pub(super) fn object(&self, name: &str) -> Parsed<Box<RawValue>> {
         match self.get(name) {
-            None => Ok(RawValue::from_string("{}".to_owned()).expect("config: this is JSON")),
+            None => Ok(RawValue::from_string("{}".to_owned()).expect("JSON: an empty object")),
             Some(value) if is_object(value) => Ok(value.to_owned()),
             Some(_) => Err(wrong(name, "an object")),
         }

@@ -78,7 +78,7 @@ impl ErrorReply {
     fn new(name: &str, reason: &str, phase: &'static str, fault: Fault, retry: bool) -> Self {
         Self {
             name: name.to_owned(),
-            reason: to_raw_value(reason).expect("config: a text is always JSON"),
+            reason: to_raw_value(reason).expect("JSON: a text is always JSON"),
             phase,
             fault,
             retry,

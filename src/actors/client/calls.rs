@@ -199,7 +199,7 @@ fn get_proc(ticket: Ticket, want: Want, timeout: Option<Duration>) {
         match held {
             Ok(holding) => {
                 let config = serde_json::from_str(&holding.lender().config)
-                    .expect("config: the arguments of reset are JSON");
+                    .expect("JSON: the arguments of reset are JSON");
                 ticket.ok(&Lent {
                     config: Some(config),
                     ..Lent::of(&holding, false)

@@ -106,7 +106,7 @@ async fn get_claimed_proc(
 /// Returns an error line of the protocol.
 pub(crate) fn last_line(error: &ErrorReply) -> Vec<u8> {
     let words = ("error", &error.name, &error.reason);
-    let mut line = serde_json::to_vec(&words).expect("config: texts can always be written");
+    let mut line = serde_json::to_vec(&words).expect("JSON: texts can always be written");
     line.push(b'\n');
     line
 }

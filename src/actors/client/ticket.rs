@@ -83,7 +83,7 @@ impl Ticket {
 
     /// Answers with a value.
     pub(super) fn ok(self, value: &impl Serialize) {
-        let json = serde_json::to_vec(value).expect("config: plain values can be written");
+        let json = serde_json::to_vec(value).expect("JSON: plain values can be written");
         let session = Rc::clone(&self.session);
         self.ok_later(&json);
         session.flush();

@@ -160,7 +160,7 @@ fn edit(json: &RawValue) -> Option<Edit> {
 /// Somebody who has not said who it is.
 fn nobody(db: &str) -> Json {
     let context = serde_json::json!({"db": db, "name": null, "roles": []});
-    to_raw_value(&context).expect("config: texts are always JSON")
+    to_raw_value(&context).expect("JSON: texts are always JSON")
 }
 
 impl Render {

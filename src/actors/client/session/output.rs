@@ -37,7 +37,7 @@ impl Session {
 
     /// Queues an error reply for writing.
     pub(in crate::actors::client) fn push_error(&self, id: &str, error: &ErrorReply) {
-        let json = serde_json::to_vec(error).expect("config: texts can always be written");
+        let json = serde_json::to_vec(error).expect("JSON: texts can always be written");
         self.push(id, b",\"error\":", &json);
     }
 
