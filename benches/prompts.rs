@@ -25,6 +25,7 @@ use settee::messages::proc_manager::{Lease, TakeFrom, Want};
 use settee::otp::registered_name::RegisteredName;
 use settee::otp::supervisor::Stop;
 use settee::policy::pool::ReturnStatus;
+use settee::query_server::cell::Cell;
 use settee::query_server::child::{CommandSpec, Spawner};
 use settee::query_server::ddoc::Ddoc;
 use settee::query_server::language::LanguageName;
@@ -48,6 +49,7 @@ fn couchjs() -> CommandSpec {
         program: env!("CARGO_BIN_EXE_settee").into(),
         arguments: vec!["couchjs".into()],
         environment: Vec::new(),
+        cell: Cell::None,
     }
 }
 

@@ -10,6 +10,7 @@ use crate::config::{Config, DbTag, LanguageCommand};
 use crate::languages::command::CommandLanguage;
 use crate::languages::echo::Echo;
 use crate::languages::query::Query;
+use crate::query_server::cell::Cell;
 use crate::query_server::child::CommandSpec;
 use crate::query_server::language::LanguageName;
 use policy::pool::{self, Limits};
@@ -101,6 +102,7 @@ fn builtin(config: &Config, program: &Path) -> CommandLanguage {
             // Large blocks go back to the system when they are freed, also after others of their size.
             ("MALLOC_MMAP_THRESHOLD_".to_owned(), "1048576".to_owned()),
         ],
+        cell: Cell::None,
     })
     .with_every_ability()
 }

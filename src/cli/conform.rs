@@ -14,6 +14,7 @@ use crate::conform::case::{Case, CaseError};
 use crate::conform::report::Report;
 use crate::conform::run::{Subject, Verdict, is_unsupported};
 use crate::conform::suite;
+use crate::query_server::cell::Cell;
 use crate::query_server::child::{CommandSpec, Spawner};
 
 use super::exit::{CliError, Exit};
@@ -91,6 +92,7 @@ pub fn run(args: &Args) -> Result<(), CliError> {
             program: args.command[0].clone().into(),
             arguments: args.command[1..].to_vec(),
             environment: Vec::new(),
+            cell: Cell::None,
         },
         time: args.timeout,
         spawner,

@@ -17,6 +17,7 @@ use crate::config::stressed::{Stressed, expand};
 use crate::messages::opener::StartError;
 use crate::messages::process::{Fault, ProcessRef};
 use crate::query_server::abilities::{Abilities, Ability};
+use crate::query_server::cell::Cell;
 use crate::query_server::child::{CommandSpec, SpawnError};
 
 /// Characters that mean something to a shell.
@@ -86,11 +87,13 @@ fn command_spec(text: &str) -> CommandSpec {
             program: program.into(),
             arguments: words.map(Into::into).collect(),
             environment: Vec::new(),
+            cell: Cell::None,
         },
         _ => CommandSpec {
             program: "/bin/sh".into(),
             arguments: vec!["-c".into(), format!("exec {text}").into()],
             environment: Vec::new(),
+            cell: Cell::None,
         },
     }
 }

@@ -180,6 +180,7 @@ mod tests {
             program: "sh".into(),
             arguments: vec!["-c".into(), script.into()],
             environment: Vec::new(),
+            cell: crate::query_server::cell::Cell::None,
         })
     }
 

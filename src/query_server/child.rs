@@ -30,6 +30,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::oneshot;
 
+use crate::query_server::cell::Cell;
 use posix::{Pipes, Unreaped};
 
 pub(crate) use posix::watch;
@@ -44,8 +45,10 @@ pub struct CommandSpec {
     pub program: PathBuf,
     /// Its arguments.
     pub arguments: Vec<OsString>,
-    /// Variables added to the inherited environment.
+    /// Its environment; without a cell it is added to the inherited one.
     pub environment: Vec<(String, String)>,
+    /// What the system lets it do.
+    pub cell: Cell,
 }
 
 /// A child could not be started.
@@ -323,6 +326,7 @@ mod tests {
             program: "sh".into(),
             arguments: vec!["-c".into(), script.into()],
             environment: Vec::new(),
+            cell: Cell::None,
         }
     }
 

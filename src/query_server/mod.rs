@@ -1,6 +1,7 @@
 //! The query-server protocol: lines, prompts, children, and the built-in reducers.
 
 pub mod abilities;
+pub mod cell;
 pub mod child;
 pub mod child_log;
 pub mod ddoc;

@@ -145,6 +145,7 @@ mod tests {
             program: "sh".into(),
             arguments: vec!["-c".into(), script.into()],
             environment: Vec::new(),
+            cell: crate::query_server::cell::Cell::None,
         };
         let spawner = Spawner::start().unwrap();
         let child = UnpooledChild::start(&spawner, command, 1 << 16);

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::script::Script;
 use super::wait::eventually;
 use crate::languages::command::CommandLanguage;
+use crate::query_server::cell::Cell;
 use crate::query_server::child::CommandSpec;
 
 static NEXT: AtomicU32 = AtomicU32::new(1);
@@ -53,6 +54,7 @@ impl ScriptedChild {
             program: "/bin/sh".into(),
             arguments: vec![self.folder.0.join("child.sh").into()],
             environment: Vec::new(),
+            cell: Cell::None,
         }
     }
 

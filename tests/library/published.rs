@@ -32,6 +32,7 @@ published! {
     settee::messages::process::Fault,
     settee::query_server::abilities::Abilities,
     settee::query_server::abilities::Ability,
+    settee::query_server::cell::Cell,
     settee::query_server::child::CommandSpec,
     settee::app::App,
     settee::app::AppOptions,

@@ -49,7 +49,7 @@ pub use stressed::Stressed;
 pub use surroundings::Surroundings;
 pub use types::{
     Config, DbTag, LanguageCommand, Log, LogFormat, LogLevel, QueryServerConfig, ReduceLimit,
-    Server, language_name,
+    SandboxMode, Server, language_name,
 };
 pub use users::{Role, UserConfig};
 pub use value::{Fault, NAME_RULE, is_name};

@@ -115,6 +115,18 @@ pub enum ReduceLimit {
     Log,
 }
 
+/// How much of a cell a query server is put in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SandboxMode {
+    /// All of it; a process is not started where a layer is missing.
+    Strict,
+    /// Every layer that the machine offers.
+    Standard,
+    /// None.
+    Off,
+}
+
 /// Which databases may share a process that knows their design documents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

@@ -8,6 +8,7 @@ use crate::support::program::SETTEE;
 use settee::languages::command::CommandLanguage;
 use settee::messages::process::PromptError;
 use settee::metrics::{Metrics, Snapshot, Value};
+use settee::query_server::cell::Cell;
 use settee::query_server::child::CommandSpec;
 use settee::testkit::{
     FakeAnswer, FakeLanguage, FakeStart, Script, ScriptedChild, Step, TestClient, TestPool,
@@ -64,6 +65,7 @@ fn couchjs() -> CommandLanguage {
         program: SETTEE.into(),
         arguments: vec!["couchjs".into()],
         environment: Vec::new(),
+        cell: Cell::None,
     })
 }
 

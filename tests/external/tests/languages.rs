@@ -14,6 +14,7 @@ use settee::conform::case::Case;
 use settee::conform::run::{Subject, Verdict};
 use settee::conform::suite;
 use settee::messages::proc_manager::GetProcError;
+use settee::query_server::cell::Cell;
 use settee::query_server::child::{CommandSpec, Spawner};
 use settee::testkit::TestPool;
 
@@ -42,6 +43,7 @@ async fn failed(command: &str, language: &str, wanted: impl Fn(&Case) -> bool) -
             program: words.next().unwrap().into(),
             arguments: words.collect(),
             environment: Vec::new(),
+            cell: Cell::None,
         },
         time: Duration::from_secs(60),
         spawner: Spawner::start().unwrap(),

@@ -6,6 +6,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use settee::conform::run::{Subject, Verdict};
 use settee::conform::suite;
+use settee::query_server::cell::Cell;
 use settee::query_server::child::{CommandSpec, Spawner};
 
 use crate::support::program::SETTEE;
@@ -84,6 +85,7 @@ async fn play_file(name: &str) {
             program: SETTEE.into(),
             arguments: vec![OsString::from("couchjs")],
             environment: Vec::new(),
+            cell: Cell::None,
         },
         time: DEADLINE,
         spawner: Spawner::start().expect("there is room for a thread"),

@@ -9,6 +9,7 @@ use settee::languages::command::CommandLanguage;
 use settee::messages::proc_manager::GetProcError;
 use settee::messages::process::PromptError;
 use settee::policy::pool::db_tag::DbTag;
+use settee::query_server::cell::Cell;
 use settee::query_server::child::CommandSpec;
 use settee::testkit::{TestPool, TestPoolBuilder, eventually};
 
@@ -19,6 +20,7 @@ fn builder() -> TestPoolBuilder {
         program: SETTEE.into(),
         arguments: vec!["couchjs".into()],
         environment: Vec::new(),
+        cell: Cell::None,
     };
     TestPool::builder()
         .hard_limit(3)

@@ -1,0 +1,59 @@
+//! Cells: what the operating system lets a child do.
+//!
+//! SUMMARY   A cell is a number of [`Layer`]s, each of which takes something away from a child. [`CellSpec`]
+//!           says which cell a child gets, [`Layers`] which layers of it hold on this machine.
+//! PROMISES  A child with `sandbox = "strict"` has every layer or is not started. With `standard` it has
+//!           every layer that this machine offers, and the others are named.
+
+pub mod layers;
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::config::SandboxMode;
+
+/// How a child comes into its cell.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Cell {
+    /// It has none: it inherits the service's environment and may do what the service may.
+    #[default]
+    None,
+    /// The program puts itself into a cell before it reads its first line: the built-in server.
+    Own(SandboxMode),
+    /// `settee cell` makes the cell and starts the program in it.
+    Launched {
+        /// The program that has the subcommand `cell`: this one.
+        launcher: PathBuf,
+        spec: CellSpec,
+    },
+}
+
+/// The cell of one external command, as `settee cell` gets it, in JSON.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CellSpec {
+    pub mode: SandboxMode,
+    /// The user whom it runs as; only root can give it another one than its own.
+    pub user: Option<UserIds>,
+    /// Files, and folders with all that is in them, that it may read beside those of its program.
+    pub read_paths: Vec<PathBuf>,
+    /// Folders that no other folder makes readable: of the configuration and of the data.
+    pub hidden_paths: Vec<PathBuf>,
+    /// Whether it may open network connections.
+    pub network: bool,
+    /// The TCP ports of the service itself, which it may not connect to.
+    pub refused_ports: Vec<u16>,
+    /// Most memory of all its processes together, in bytes; 0 is no limit.
+    pub memory_max: u64,
+    /// Most processes and threads in it; 0 is no limit.
+    pub processes_max: u32,
+    /// Most processor time, in percent of one core; 0 is no limit.
+    pub cpu_max: u32,
+}
+
+/// A user of the machine, by numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UserIds {
+    pub uid: u32,
+    pub gid: u32,
+}
