@@ -6,6 +6,9 @@
 //!           every layer that this machine offers, and the others are named.
 
 pub mod layers;
+pub mod own;
+mod own_calls;
+mod own_os;
 
 use std::path::PathBuf;
 
