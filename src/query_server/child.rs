@@ -136,7 +136,7 @@ struct RawChild {
 
 fn spawn(command: &CommandSpec) -> Result<RawChild, SpawnError> {
     let program = find_program(&command.program)?;
-    let started = posix::spawn(&program, &command.arguments, &command.environment);
+    let started = posix::spawn(&program, command);
     let (process, pipes) = started.map_err(|source| match source.raw_os_error() {
         Some(libc::ENOENT | libc::ENOTDIR) => SpawnError::NotFound(program),
         Some(libc::EACCES | libc::ENOEXEC | libc::EISDIR) => {

@@ -14,6 +14,9 @@ mod limits;
 mod os;
 pub(crate) mod report;
 pub(crate) mod system_calls;
+pub mod own;
+mod own_calls;
+mod own_os;
 
 use std::path::PathBuf;
 
