@@ -6,6 +6,8 @@
 //!           every layer that this machine offers, and the others are named.
 
 pub mod layers;
+pub mod terms;
+pub mod trial;
 
 use std::path::PathBuf;
 
