@@ -148,7 +148,7 @@ fn spawn(command: &CommandSpec) -> Result<RawChild, SpawnError> {
 }
 
 /// Looks a bare program name up in `PATH`, so that a missing program is told from one that fails.
-fn find_program(program: &Path) -> Result<PathBuf, SpawnError> {
+pub(crate) fn find_program(program: &Path) -> Result<PathBuf, SpawnError> {
     if program.as_os_str().as_bytes().contains(&b'/') {
         return Ok(program.to_owned());
     }

@@ -17,6 +17,8 @@ pub(crate) mod system_calls;
 pub mod own;
 mod own_calls;
 mod own_os;
+pub mod terms;
+pub mod trial;
 
 use std::path::PathBuf;
 
