@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::actors::language::Registry;
 use crate::actors::proc_manager::ManagerSettings;
 use crate::config::keys::MANGO;
-use crate::config::{Config, DbTag, LanguageCommand};
+use crate::config::{Config, DbTag, LanguageCommand, SandboxMode};
 use crate::languages::command::CommandLanguage;
 use crate::languages::echo::Echo;
 use crate::languages::query::Query;
@@ -101,16 +101,16 @@ fn builtin(config: &Config, program: &Path) -> CommandLanguage {
     if !config.query_server_config.optimize_functions {
         arguments.push("--no-optimize-functions");
     }
+    let time_zone = std::env::var("TZ").ok();
     CommandLanguage::from_spec(CommandSpec {
         program: program.to_owned(),
         arguments: arguments.into_iter().map(Into::into).collect(),
-        environment: vec![
-            // Asks the child to end with its parent, whatever happens to that.
-            ("SETTEE_CHILD".to_owned(), "1".to_owned()),
-            // Large blocks go back to the system when they are freed, also after others of their size.
-            ("MALLOC_MMAP_THRESHOLD_".to_owned(), "1048576".to_owned()),
-        ],
-        cell: Cell::None,
+        // Functions see the time of the place, as CouchDB's do.
+        environment: time_zone
+            .map(|zone| ("TZ".to_owned(), zone))
+            .into_iter()
+            .collect(),
+        cell: Cell::Own(SandboxMode::Standard),
     })
     .with_every_ability()
     .in_own_cells()
