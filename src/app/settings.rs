@@ -46,6 +46,7 @@ pub(crate) fn manager_settings(
         line_bytes_max: answer_bytes_max(config),
         log_lines_max: config.log.child_lines_max,
         log_bytes_max: config.log.pool_bytes_max,
+        reuse: None,
         db_tag: match query_servers.db_tag {
             DbTag::Name => pool::db_tag::DbTag::Name,
             DbTag::Prefix => pool::db_tag::DbTag::Prefix,
@@ -105,6 +106,7 @@ fn builtin(config: &Config, program: &Path) -> CommandLanguage {
         cell: Cell::None,
     })
     .with_every_ability()
+    .isolating_functions()
 }
 
 #[cfg(test)]

@@ -31,6 +31,7 @@ pub struct CommandLanguage {
     text: String,
     spec: Stressed<CommandSpec>,
     abilities: fn(CommandSpec) -> Abilities,
+    isolates_functions: bool,
 }
 
 impl CommandLanguage {
@@ -59,6 +60,7 @@ impl CommandLanguage {
             text,
             spec: Stressed { normal, stressed },
             abilities: Abilities::to_probe,
+            isolates_functions: false,
         }
     }
 
@@ -66,6 +68,13 @@ impl CommandLanguage {
     #[must_use]
     pub(crate) fn with_every_ability(mut self) -> Self {
         self.abilities = |_| Abilities::declared(Ability::VARIANTS);
+        self
+    }
+
+    /// Declares that no function can see or change what another one of the same process does.
+    #[must_use]
+    pub(crate) fn isolating_functions(mut self) -> Self {
+        self.isolates_functions = true;
         self
     }
 
@@ -105,6 +114,10 @@ impl Language for CommandLanguage {
 
     fn abilities(&self) -> Abilities {
         (self.abilities)(self.spec.normal.clone())
+    }
+
+    fn isolates_functions(&self) -> bool {
+        self.isolates_functions
     }
 
     fn start(
