@@ -9,6 +9,7 @@ use settee::languages::command::CommandLanguage;
 use settee::messages::function::FunctionCall;
 use settee::messages::proc_manager::{TenantName, Want};
 use settee::policy::pool::Reuse;
+use settee::policy::pool::db_tag::DbTag;
 use settee::query_server::cell::Cell;
 use settee::query_server::child::CommandSpec;
 use settee::testkit::{FakeLanguage, TestClient, TestPool};
@@ -117,6 +118,28 @@ async fn processes_of_a_command_are_not_shared_unless_that_is_asked_for() {
     one.returns().await;
     two.takes(pool.any().of(database("b"))).await;
     assert_eq!(two.proc(), one.last_proc());
+    drop((one, two));
+    pool.assert_quiet().await;
+}
+
+#[actix_rt::test]
+async fn a_process_does_not_outlive_what_counts_as_its_database() {
+    let builder = TestPool::builder()
+        .hard_limit(1)
+        .reuse(Some(Reuse::Database));
+    let builder = builder.settings(|settings| settings.db_tag = DbTag::Prefix);
+    let mut pool = builder.language("spy", spy()).start();
+    let [mut one, mut two] = ["one", "two"].map(|name| pool.client(name));
+    answer(&mut one, pool.any().of(database("shop/a")), HEAR).await;
+    let heard = answer(&mut two, pool.any().of(database("shop/b")), HEAR).await;
+    assert!(
+        heard.contains("secret"),
+        "one prefix is one tenant: {heard}"
+    );
+    pool.reconfigure(|settings| settings.db_tag = DbTag::Name)
+        .await;
+    let heard = answer(&mut two, pool.any().of(database("shop")), TELL).await;
+    assert!(!heard.contains("secret"), "{heard}");
     drop((one, two));
     pool.assert_quiet().await;
 }
