@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::Message;
-use policy::pool::{Limits, Reuse};
+use policy::pool::Limits;
 
 use crate::actors::language::Registry;
-use crate::config::{PoolConfig, ServiceTerms};
+use crate::config::{PoolConfig, Reuse, ServiceTerms};
+use crate::query_server::cell::terms::Cells;
 use crate::query_server::language::LanguageName;
 
 /// The settings that the manager works by (`reload_config`). They hold from now on.
@@ -50,6 +51,8 @@ pub struct ManagerSettings {
     pub languages: Registry,
     /// Those of them whose command comes from the configuration.
     pub external: BTreeSet<LanguageName>,
+    /// What the configuration says of the cells of processes.
+    pub cells: Cells,
 }
 
 impl ManagerSettings {
