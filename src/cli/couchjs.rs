@@ -10,12 +10,12 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::panic;
 use std::path::Path;
 use std::process::ExitCode;
 
-use couchjs::Options;
+use couchjs::{Options, ProcessStatus};
 
 use crate::config::SandboxMode;
 use crate::query_server::cell::own::{self, MissingLayer, OwnCell};
@@ -162,10 +162,12 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Err(error) => {
             eprintln!("couchjs: {error}");
             let cause = error.get_ref();
-            ExitCode::from(match cause.is_some_and(|cause| cause.is::<MissingLayer>()) {
-                true => NO_CELL_STATUS,
-                false => IO_STATUS,
-            })
+            ExitCode::from(
+                match cause.is_some_and(|cause| cause.is::<MissingLayer>()) {
+                    true => NO_CELL_STATUS,
+                    false => IO_STATUS,
+                },
+            )
         }
     }
 }
@@ -178,12 +180,16 @@ fn serve(request: &Serve) -> io::Result<u8> {
     panic::set_hook(Box::new(|panic| eprintln!("couchjs: {panic}")));
     own::set_allocator();
     couchjs::limit_process(request.options.memory_bytes);
-    let cell = OwnCell::enter(request.sandbox).map_err(io::Error::other)?;
     // The streams of the standard library buffer lines of their own.
-    let input = File::from(io::stdin().as_fd().try_clone_to_owned()?);
-    let output = File::from(io::stdout().as_fd().try_clone_to_owned()?);
+    let own = |stream: BorrowedFd<'_>| stream.try_clone_to_owned().map(File::from);
+    let open = || {
+        let (input, output) = (own(io::stdin().as_fd())?, own(io::stdout().as_fd())?);
+        Ok::<_, io::Error>((ProcessStatus::open(), input, output))
+    };
+    let (cell, opened) = OwnCell::enter(request.sandbox, open).map_err(io::Error::other)?;
+    let (status, input, output) = opened?;
     let ready = || cell.seal().map(drop).map_err(io::Error::other);
-    couchjs::run(request.options, input, output, ready)
+    couchjs::run(request.options, status, input, output, ready)
 }
 
 /// Reads the arguments; of several limits the last one counts.

@@ -76,28 +76,35 @@ pub struct OwnCell {
 }
 
 impl OwnCell {
-    /// Puts the process into its cell. Call it while the process has one thread, and before it opens
-    /// anything: all descriptors but the standard streams are closed.
+    /// Puts the process into its cell, with what `open` opens. Call it while the process has one thread and
+    /// nothing open: all descriptors but the standard streams are closed.
     ///
     /// # Errors
     /// A layer is missing, and the mode is strict.
-    pub fn enter(mode: SandboxMode) -> Result<Self, MissingLayer> {
+    pub fn enter<T>(
+        mode: SandboxMode,
+        open: impl FnOnce() -> T,
+    ) -> Result<(Self, T), MissingLayer> {
         let mut cell = OwnCell {
             mode,
             layers: Layers::default(),
         };
         if mode == SandboxMode::Off {
-            return Ok(cell);
+            return Ok((cell, open()));
         }
         own_os::load_time_zone();
         cell.put(Layer::Descriptors, leave_descriptors())?;
+        let opened = open();
         // Files of /proc are written and capabilities needed before they are gone.
         let less_wanted = be_ended_first();
         cell.put(Layer::User, leave_user())?;
         cell.put(Layer::Files, leave_files())?;
-        cell.put(Layer::Privileges, less_wanted.and_then(|()| leave_privileges()))?;
+        cell.put(
+            Layer::Privileges,
+            less_wanted.and_then(|()| leave_privileges()),
+        )?;
         cell.put(Layer::Memory, has_memory_limit())?;
-        Ok(cell)
+        Ok((cell, opened))
     }
 
     /// Leaves a few system calls to all threads of the process, and returns which layers hold.
@@ -134,13 +141,13 @@ impl OwnCell {
 
 /// Puts the process into the cell that a server of this mode gets from the service, and returns which
 /// layers hold. The process can do nothing afterwards but write that down and end.
-pub(crate) fn report(mode: SandboxMode) -> Layers {
+pub fn report(mode: SandboxMode) -> Layers {
     if mode == SandboxMode::Off {
         return Layers::default();
     }
     couchjs::limit_process(couchjs::DEFAULT_MEMORY_BYTES);
     // Every layer is tried, also behind one that strict would stop at.
-    let cell = OwnCell::enter(SandboxMode::Standard).and_then(OwnCell::seal);
+    let cell = OwnCell::enter(SandboxMode::Standard, || ()).and_then(|(cell, ())| cell.seal());
     let mut layers = cell.expect("cell: standard goes without what is missing");
     // The service sees to these two when it starts a server.
     layers.held.extend([Layer::Environment, Layer::End]);
@@ -171,7 +178,9 @@ fn leave_user() -> Result<(), String> {
 fn leave_files() -> Result<(), String> {
     let status = restrict_files().map_err(|error| format!("Landlock fails ({error})"))?;
     if status == RulesetStatus::NotEnforced {
-        return Err("this kernel has no Landlock; it needs Linux 5.13 and `landlock` in lsm=".into());
+        return Err(
+            "this kernel has no Landlock; it needs Linux 5.13 and `landlock` in lsm=".into(),
+        );
     }
     // A person may have sent the answers, or what is said beside them, to a file.
     match is_file(io::stdout()) || is_file(io::stderr()) {

@@ -120,3 +120,26 @@ fn a_call_of_the_32_bit_interface_kills() {
         assert!(inside.stdout.is_empty());
     }
 }
+
+#[test]
+fn the_layers_that_hold_are_told_from_inside_the_cell() {
+    let told = Command::new(ATTEMPT).arg("report").output().unwrap();
+    let layers = String::from_utf8_lossy(&told.stdout);
+    assert!(told.status.success(), "{}", told.status);
+    for layer in [
+        "Descriptors",
+        "Memory",
+        "Network",
+        "Processes",
+        "Signals",
+        "SystemCalls",
+        "ProcessCount",
+        "Environment",
+        "End",
+        "Files",
+        "Privileges",
+        "User",
+    ] {
+        assert!(layers.contains(layer), "{layer}: {layers}");
+    }
+}
