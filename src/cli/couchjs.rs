@@ -11,7 +11,6 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::panic;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -176,8 +175,6 @@ fn serve(request: &Serve) -> io::Result<u8> {
     if request.dies_with_parent {
         parent_death::die_with_parent()?;
     }
-    // The standard library's own would look for files to tell where a panic comes from.
-    panic::set_hook(Box::new(|panic| eprintln!("couchjs: {panic}")));
     own::set_allocator();
     couchjs::limit_process(request.options.memory_bytes);
     // The streams of the standard library buffer lines of their own.

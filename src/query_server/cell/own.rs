@@ -13,6 +13,7 @@
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsFd;
+use std::panic;
 
 use landlock::{
     ABI, Access, AccessFs, AccessNet, Ruleset, RulesetAttr, RulesetError, RulesetStatus, Scope,
@@ -93,6 +94,8 @@ impl OwnCell {
             return Ok((cell, open()));
         }
         own_os::load_time_zone();
+        // The standard library's own would read files to tell where a panic comes from.
+        panic::set_hook(Box::new(|panic| eprintln!("couchjs: {panic}")));
         cell.put(Layer::Descriptors, leave_descriptors())?;
         let opened = open();
         // Files of /proc are written and capabilities needed before they are gone.

@@ -143,3 +143,16 @@ fn the_layers_that_hold_are_told_from_inside_the_cell() {
         assert!(layers.contains(layer), "{layer}: {layers}");
     }
 }
+
+#[test]
+fn a_panic_in_the_cell_is_told_and_asks_for_no_file() {
+    let mut command = Command::new(ATTEMPT);
+    let panicked = command
+        .args(["standard", "panic"])
+        .env("RUST_BACKTRACE", "1");
+    let panicked = panicked.output().unwrap();
+    let said = String::from_utf8_lossy(&panicked.stderr);
+    assert_eq!(panicked.status.signal(), None, "{said}");
+    assert!(said.starts_with("couchjs: panicked at "), "{said}");
+    assert!(said.contains("on purpose"), "{said}");
+}
