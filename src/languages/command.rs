@@ -36,6 +36,7 @@ pub struct CommandLanguage {
     text: String,
     spec: Stressed<CommandSpec>,
     abilities: fn(CommandSpec) -> Abilities,
+    isolates_functions: bool,
     confinement: Confinement,
     /// The cell of the children that abilities are probed with.
     probe_terms: CellTerms,
@@ -88,6 +89,7 @@ impl CommandLanguage {
             text,
             spec: Stressed { normal, stressed },
             abilities: Abilities::to_probe,
+            isolates_functions: false,
             confinement: Confinement::None,
             probe_terms: CellTerms::default(),
         }
@@ -112,6 +114,13 @@ impl CommandLanguage {
     #[must_use]
     pub(crate) fn with_every_ability(mut self) -> Self {
         self.abilities = |_| Abilities::declared(Ability::VARIANTS);
+        self
+    }
+
+    /// Declares that no function can see or change what another one of the same process does.
+    #[must_use]
+    pub(crate) fn isolating_functions(mut self) -> Self {
+        self.isolates_functions = true;
         self
     }
 
@@ -161,6 +170,10 @@ impl Language for CommandLanguage {
             Confinement::Own => Some(CellTrial::own(terms, program)),
             Confinement::Launched(launcher) => Some(CellTrial::launched(terms, launcher, program)),
         }
+    }
+
+    fn isolates_functions(&self) -> bool {
+        self.isolates_functions
     }
 
     fn start(

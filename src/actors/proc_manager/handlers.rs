@@ -11,7 +11,7 @@ use super::{ProcManager, ReloadConfig};
 use crate::messages::opener::Exit;
 use crate::messages::proc_manager::{
     GetProc, GetProcCount, GetProcError, GetResetConfig, GetStaleProcCount, OsProcIdle, RetProc,
-    SetThresholdTs, TeachOrResetDone, TerminateStaleProcs, What,
+    SetThresholdTs, TeachOrResetDone, TerminateStaleProcs,
 };
 use crate::metrics::ReturnKind;
 use crate::otp::deferred::{Deferred, deferred};
@@ -19,7 +19,7 @@ use crate::otp::pid::{Down, ExitReason};
 use crate::otp::supervisor::Stop;
 use crate::query_server::cell::terms::CellTerms;
 use crate::query_server::language::LanguageName;
-use policy::pool::{Affinity, ClientId, Event, RequestId, ReturnStatus};
+use policy::pool::{ClientId, Event, RequestId, ReturnStatus};
 
 impl Handler<GetProc> for ProcManager {
     type Result = Deferred<Answer>;
@@ -52,16 +52,7 @@ impl Handler<GetProc> for ProcManager {
         known.who = msg.who.or(known.who.take());
         self.next_request += 1;
         let request = RequestId(self.next_request);
-        let affinity = match &msg.want.what {
-            What::Any | What::Language(_) => None,
-            What::Ddoc { db, ddoc } => {
-                let db = self.settings.db_tag.key(db);
-                Some(Affinity {
-                    db,
-                    ddoc: ddoc.key.clone(),
-                })
-            }
-        };
+        let affinity = msg.want.affinity(self.settings.db_tag);
         let deadline = asked + time;
         let lane = msg.want.lane;
         let waiting = Waiting {
@@ -300,7 +291,9 @@ impl Handler<ReloadConfig> for ProcManager {
         let moved = |(name, cell): (&Arc<str>, &CellTerms)| {
             now_cells.get(name).is_some_and(|now| now != cell)
         };
-        if old.iter().any(changed) || old_cells.iter().any(moved) {
+        // Under another tag a process may have served what is another database now.
+        let is_other_tag = before.db_tag != self.settings.db_tag;
+        if is_other_tag || old.iter().any(changed) || old_cells.iter().any(moved) {
             self.event(Event::SetThresholdTs, ctx);
         }
     }

@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 
 use super::cells::TriedCell;
 use super::pool_settings::{Around, core_settings};
-use crate::config::PoolConfig;
+use crate::config::{PoolConfig, Reuse};
 use crate::messages::proc_manager::{GetProcError, Lender, TakeFrom, Want};
 use crate::metrics::PoolMetrics;
 use crate::query_server::abilities::Abilities;
@@ -213,7 +213,7 @@ impl PoolTable {
         &mut self,
         section: &PoolConfig,
         (kind, language): (PoolKind, &LanguageName),
-        limits: Limits,
+        (limits, reuse): (Limits, Reuse),
         stressed: bool,
     ) -> PoolSettings {
         let group = section.group.as_deref().map(|name| self.group(name).number);
@@ -224,6 +224,7 @@ impl PoolTable {
             group,
             stressed,
             limits,
+            reuse,
         };
         core_settings(section, around)
     }

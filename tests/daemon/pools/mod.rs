@@ -12,4 +12,5 @@ mod library;
 mod removal;
 mod rules;
 mod support;
+mod tenants;
 mod watching;
