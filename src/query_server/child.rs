@@ -30,7 +30,9 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::oneshot;
 
+use crate::config::SandboxMode;
 use crate::query_server::cell::Cell;
+use crate::query_server::cell::report::Reports;
 use posix::{Pipes, Unreaped};
 
 pub(crate) use posix::watch;
@@ -132,6 +134,7 @@ impl Spawner {
 struct RawChild {
     process: Unreaped,
     pipes: Pipes,
+    launched: Option<SandboxMode>,
 }
 
 fn spawn(command: &CommandSpec) -> Result<RawChild, SpawnError> {
@@ -144,7 +147,15 @@ fn spawn(command: &CommandSpec) -> Result<RawChild, SpawnError> {
         }
         _ => SpawnError::Refused(source),
     })?;
-    Ok(RawChild { process, pipes })
+    let launched = match &command.cell {
+        Cell::Launched { spec, .. } => Some(spec.mode),
+        Cell::None | Cell::Own(_) => None,
+    };
+    Ok(RawChild {
+        process,
+        pipes,
+        launched,
+    })
 }
 
 /// Looks a bare program name up in `PATH`, so that a missing program is told from one that fails.
@@ -171,13 +182,18 @@ pub struct Child {
     pub stderr: Option<OwnedFd>,
     /// What the launcher of its cell reports, until somebody takes it; `None` without a launcher.
     pub(crate) report: Option<OwnedFd>,
-    is_launched: bool,
+    /// How strict the cell is that a launcher put it in.
+    launched: Option<SandboxMode>,
     pid: u32,
 }
 
 impl Child {
     fn watch(raw: RawChild) -> io::Result<Self> {
-        let RawChild { process, pipes } = raw;
+        let RawChild {
+            process,
+            pipes,
+            launched,
+        } = raw;
         let pidfd = posix::open_pidfd(&process)
             .map(|fd| watch(fd, Interest::READABLE))
             .transpose()?;
@@ -188,7 +204,7 @@ impl Child {
             stdin: Some(pipes.stdin),
             stdout: Some(pipes.stdout),
             stderr: Some(pipes.stderr),
-            is_launched: pipes.report.is_some(),
+            launched,
             report: pipes.report,
         })
     }
@@ -218,7 +234,7 @@ impl Child {
         let status = waitid(WaitId::Pid(process.pid()), options).ok()??;
         let follow = |signal| {
             // What happens to the launcher is meant for its command.
-            if self.is_launched {
+            if self.launched.is_some() {
                 process.signal_group(signal);
             }
         };
@@ -232,9 +248,18 @@ impl Child {
         })
     }
 
-    /// Returns whether a launcher put it into a cell.
-    pub(crate) fn is_launched(&self) -> bool {
-        self.is_launched
+    /// Returns how it ended, for the report of one that ended by itself. One in a cell that has `answered`
+    /// nothing may lack something that its cell does not give.
+    pub(crate) fn describe(&self, exit: Exit, reports: Option<&Reports>, answered: bool) -> String {
+        let error = reports.and_then(|reports| reports.error.as_ref());
+        match (error, self.launched) {
+            (Some(why), _) => format!("was not started: {why}"),
+            (None, Some(mode)) if !answered => format!(
+                "{exit} before its first answer, in a cell (sandbox = \"{mode}\"; if it lacks a file, the \
+                 network or a variable there, see read_paths, network and env in its pool)"
+            ),
+            _ => exit.to_string(),
+        }
     }
 
     /// Waits until the child has ended, kills what is left of its group, and reaps it.

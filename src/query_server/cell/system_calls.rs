@@ -228,7 +228,7 @@ fn is_return(step: &sock_filter) -> bool {
 }
 
 /// Returns the name of a refused call.
-pub(crate) fn name(number: i64) -> &'static str {
+pub(super) fn name(number: i64) -> &'static str {
     let known = [REFUSED, REFUSED_HERE, REFUSED_IN_PART].concat();
     let found = known.iter().find(|(_, known)| *known == number);
     match found {
@@ -247,17 +247,6 @@ pub(super) fn is_harmless(number: i64, arguments: [u64; 2]) -> bool {
     number == libc::SYS_socket && arguments == asked
 }
 
-/// Returns the name as one of the fixed set; a name that is none of them is `other`.
-pub(crate) fn known_name(text: &str) -> &'static str {
-    let calls = [REFUSED, REFUSED_HERE, REFUSED_IN_PART].concat();
-    let mut names = calls.iter().map(|(_, number)| name(*number));
-    let rare = ["open_tree_attr", "x32"];
-    let found = names.find(|name| *name == text);
-    found
-        .or_else(|| rare.into_iter().find(|name| *name == text))
-        .unwrap_or("other")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -270,8 +259,6 @@ mod tests {
         names.dedup();
         assert_eq!(names.len(), calls.len());
         assert_eq!((name(libc::SYS_read), name(0x4000_0000)), ("other", "x32"));
-        assert_eq!(known_name("ptrace"), "ptrace");
-        assert_eq!(known_name("x".repeat(100).as_str()), "other");
     }
 
     #[test]

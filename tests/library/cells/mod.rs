@@ -1,3 +1,4 @@
 //! Cells: what the system lets query servers do.
 
+mod launched;
 pub mod own;
