@@ -80,6 +80,12 @@ pub trait Language: Send + Sync {
         Abilities::undeclared()
     }
 
+    /// Tells whether no function can see or change what another function of the same process does, or
+    /// does later. Otherwise a process runs functions of one database only (`reuse`).
+    fn isolates_functions(&self) -> bool {
+        false
+    }
+
     /// Tells how to find out which layers of a cell hold for its processes; `None`: they are put in none,
     /// whatever the terms are.
     fn cell_trial(&self, _: &CellTerms) -> Option<CellTrial> {

@@ -75,7 +75,7 @@ pub(super) enum Slow {
 }
 
 /// The reasons for which a process is told to stop, by name; in the order of [`StopReason`].
-pub(super) const STOP_REASONS: [(StopReason, &str); 17] = [
+pub(super) const STOP_REASONS: [(StopReason, &str); 18] = [
     (StopReason::Idle, "idle"),
     (StopReason::Stale, "stale"),
     (StopReason::Reaped, "reaped"),
@@ -90,6 +90,7 @@ pub(super) const STOP_REASONS: [(StopReason, &str); 17] = [
     (StopReason::MemoryHard, "memory_hard"),
     (StopReason::Culled, "culled"),
     (StopReason::ClientCrashed, "client_crashed"),
+    (StopReason::TenantGone, "tenant_gone"),
     (StopReason::Stress, "stress"),
     (StopReason::Removed, "removed"),
     (StopReason::Shutdown, "shutdown"),
@@ -196,7 +197,6 @@ impl PoolMetrics {
     }
 
     /// Counts a system call that the cell of a process refused: the first one of its name in a process.
-    #[allow(dead_code, reason = "cells report refused calls through this")]
     pub(crate) fn call_refused(&self, call: &str) {
         self.count().refused_calls.one(call);
     }

@@ -16,6 +16,7 @@ use super::wait::eventually;
 use crate::actors::language::{Language, Registry};
 use crate::actors::proc_manager::ProcManager;
 use crate::actors::proc_manager::{ManagerSettings, ReloadConfig};
+use crate::config::Reuse;
 use crate::functions::caller::Caller;
 use crate::languages::command::CommandLanguage;
 use crate::messages::proc_manager::{
@@ -62,6 +63,7 @@ impl TestPoolBuilder {
                 line_bytes_max: 1 << 20,
                 log_lines_max: 100,
                 log_bytes_max: 1 << 20,
+                reuse: Some(Reuse::Any),
                 db_tag: DbTag::Name,
                 reset_config: Arc::from("{}"),
                 languages: Registry::new(),
@@ -94,6 +96,13 @@ impl TestPoolBuilder {
     #[must_use]
     pub fn timeout(mut self, time: Duration) -> Self {
         self.settings.os_process_timeout = time;
+        self
+    }
+
+    /// Sets whom processes may serve, anybody by default; `None` leaves it to their language.
+    #[must_use]
+    pub fn reuse(mut self, reuse: Option<Reuse>) -> Self {
+        self.settings.reuse = reuse;
         self
     }
 
