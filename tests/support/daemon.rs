@@ -41,7 +41,25 @@ pub fn scripted(directory: &Path) -> String {
     format!("sh {}/scripted.sh", directory.display())
 }
 
-/// Writes the configuration: the socket, the language `python`, and `extra`.
+/// Returns a configuration with processes that are shared and in no cell, unless it says something about
+/// `reuse` or `sandbox`: most tests are about other things, find the same process again by that, and have
+/// query servers that write files.
+pub fn shared(text: &str) -> String {
+    let usual = [("reuse", "any"), ("sandbox", "off")];
+    let usual = usual
+        .iter()
+        .filter(|(key, _)| !text.contains(&format!("{key} = ")));
+    let usual: String = usual
+        .map(|(key, value)| format!("{key} = {value:?}\n"))
+        .collect();
+    let section = "[query_server_config]\n";
+    match text.split_once(section) {
+        Some((before, after)) => format!("{before}{section}{usual}{after}"),
+        None => format!("{text}\n{section}{usual}"),
+    }
+}
+
+/// Writes the configuration: the socket, the language `python`, and `extra`; the processes are [`shared`].
 pub fn configure(directory: &Path, extra: &str) -> PathBuf {
     let file = directory.join("settee.toml");
     let socket = socket_of(directory);
@@ -75,7 +93,7 @@ pub fn configure(directory: &Path, extra: &str) -> PathBuf {
         scripted(directory),
         socket,
     );
-    fs::write(&file, text).unwrap();
+    fs::write(&file, shared(&text)).unwrap();
     file
 }
 

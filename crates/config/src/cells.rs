@@ -55,19 +55,33 @@ impl Config {
         let all = &self.query_server_config;
         let user = pool.user.as_ref().unwrap_or(&all.user);
         let known = self.user_ids.get(user).copied();
+        let read_paths = pool.read_paths.as_ref().unwrap_or(&all.read_paths);
         CellConfig {
             sandbox: pool.sandbox.unwrap_or(all.sandbox),
             user: (!user.is_empty()).then(|| known.unwrap_or(NOBODY)),
-            read_paths: pool
-                .read_paths
-                .clone()
-                .unwrap_or_else(|| all.read_paths.clone()),
-            env: pool.env.clone().unwrap_or_else(|| all.env.clone()),
+            read_paths: read_paths.clone(),
+            env: pool.env.as_ref().unwrap_or(&all.env).clone(),
             network: pool.network.unwrap_or(all.network),
             memory_max: pool.memory_max.unwrap_or(all.memory_max),
             processes_max: pool.processes_max.unwrap_or(all.processes_max),
             cpu_max: pool.cpu_max.unwrap_or(all.cpu_max),
         }
+    }
+
+    /// Returns a pool's section with every key of cells as it holds, but for `reuse`, which its language may
+    /// decide.
+    pub fn with_cell(&self, mut pool: PoolConfig) -> PoolConfig {
+        let all = &self.query_server_config;
+        pool.sandbox.get_or_insert(all.sandbox);
+        pool.user.get_or_insert_with(|| all.user.clone());
+        pool.read_paths
+            .get_or_insert_with(|| all.read_paths.clone());
+        pool.env.get_or_insert_with(|| all.env.clone());
+        pool.network.get_or_insert(all.network);
+        pool.memory_max.get_or_insert(all.memory_max);
+        pool.processes_max.get_or_insert(all.processes_max);
+        pool.cpu_max.get_or_insert(all.cpu_max);
+        pool
     }
 
     /// Returns the folders of the configuration, the store and the socket, each with what is there:

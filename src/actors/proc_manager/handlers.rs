@@ -292,8 +292,8 @@ impl Handler<ReloadConfig> for ProcManager {
             now_cells.get(name).is_some_and(|now| now != cell)
         };
         // Under another tag a process may have served what is another database now.
-        let is_tagged_otherwise = before.db_tag != self.settings.db_tag;
-        if old.iter().any(changed) || old_cells.iter().any(moved) || is_tagged_otherwise {
+        let is_other_tag = before.db_tag != self.settings.db_tag;
+        if is_other_tag || old.iter().any(changed) || old_cells.iter().any(moved) {
             self.event(Event::SetThresholdTs, ctx);
         }
     }

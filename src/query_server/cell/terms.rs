@@ -84,6 +84,16 @@ impl Cells {
     }
 }
 
+impl Cells {
+    /// Returns a pool's section with the keys of cells as they hold.
+    pub(crate) fn in_force(&self, section: PoolConfig) -> PoolConfig {
+        match &self.0 {
+            Some(known) => known.config.with_cell(section),
+            None => section,
+        }
+    }
+}
+
 impl Known {
     fn spec(&self, cell: CellConfig) -> CellSpec {
         CellSpec {

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::support::{add, reconfigure};
-use crate::support::daemon::{Service, configure};
+use crate::support::daemon::{Service, configure, directory, serve_command};
 use crate::support::http_client::Web;
 
 const CLOSED: [(&str, &str); 6] = [
@@ -52,8 +52,11 @@ fn no_request_opens_a_cell_not_even_an_administrators() {
 
 #[test]
 fn a_reload_that_moves_a_cell_replaces_the_processes_that_are_there() {
-    let extra =
-        |limit: u32| format!("[pools.javascript]\ninit_size = 1\nprocesses_max = {limit}\n");
+    let extra = |limit: u32| {
+        format!(
+            "[pools.javascript]\nsandbox = \"standard\"\ninit_size = 1\nprocesses_max = {limit}\n"
+        )
+    };
     let service = Service::start(&extra(7));
     let mut client = service.connect();
     client.wait_for_pool("javascript", &[("free", 1)]);
@@ -87,5 +90,51 @@ fn pools_without_a_cell_are_named_in_the_log() {
     );
     let status = service.connect().pool("python");
     assert_eq!(status["sandbox"]["mode"], "off");
+    service.stop();
+}
+
+/// Answers every prompt with the names of its variables.
+const NAMES: &str = r#"
+while read -r line; do
+    case $line in
+        *reset*) echo true;;
+        *) echo "[$(env | sed 's/=.*//; s/.*/"&"/' | paste -sd, -)]";;
+    esac
+done
+"#;
+
+#[test]
+fn a_command_finds_the_usual_variables_and_those_of_its_configuration() {
+    let directory = directory();
+    let script = directory.path().join("names.sh");
+    std::fs::write(&script, NAMES).unwrap();
+    let extra = format!(
+        "[query_servers]\nnames = \"sh {}\"\n[pools.names]\nsandbox = \"standard\"\nenv = [\"MODE=a,b\", \"PASSED_ON\"]\n",
+        script.display()
+    );
+    let config = configure(directory.path(), &extra);
+    let mut command = serve_command(&config);
+    command.env("PASSED_ON", "1").env("KEPT_BACK", "1");
+    let service = Service::start_command(directory, command);
+    let mut client = service.connect();
+    let proc = client.get_proc("names");
+    let names = client.prompt(&proc, json!(["names"]));
+    let names: Vec<&str> = names
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(Value::as_str)
+        .collect();
+    for name in ["PATH", "MODE", "PASSED_ON"] {
+        assert!(names.contains(&name), "{name}: {names:?}");
+    }
+    let is_ours = |name: &&str| name.starts_with("SETTEE") || name.starts_with("CARGO");
+    assert!(!names.iter().any(is_ours), "{names:?}");
+    assert!(
+        !names.contains(&"KEPT_BACK") && !names.contains(&"HOME"),
+        "{names:?}"
+    );
+    assert!(client.ret_proc(&proc));
+    drop(client);
     service.stop();
 }

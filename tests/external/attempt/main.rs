@@ -124,7 +124,7 @@ fn attempt(name: &str, ready: &Ready) -> i64 {
             }
             "openat2" => {
                 let how: [u64; 3] = [0; 3];
-                let bytes = mem::size_of_val(&how);
+                let bytes = size_of_val(&how);
                 let folder = libc::AT_FDCWD;
                 libc::syscall(libc::SYS_openat2, folder, passwords, how.as_ptr(), bytes)
             }
@@ -141,7 +141,7 @@ fn attempt(name: &str, ready: &Ready) -> i64 {
                 address.sin_family = libc::AF_INET as libc::sa_family_t;
                 address.sin_addr.s_addr = u32::from_ne_bytes([127, 0, 0, 1]);
                 address.sin_port = 9;
-                let bytes = mem::size_of_val(&address) as libc::socklen_t;
+                let bytes = size_of_val(&address) as libc::socklen_t;
                 libc::connect(ready.socket, (&raw const address).cast(), bytes).into()
             }
             "sendto" => {
@@ -149,7 +149,7 @@ fn attempt(name: &str, ready: &Ready) -> i64 {
                 address.sin_family = libc::AF_INET as libc::sa_family_t;
                 address.sin_addr.s_addr = u32::from_ne_bytes([127, 0, 0, 1]);
                 address.sin_port = 9_u16.to_be();
-                let bytes = mem::size_of_val(&address) as libc::socklen_t;
+                let bytes = size_of_val(&address) as libc::socklen_t;
                 let to = (&raw const address).cast();
                 libc::sendto(ready.socket, ready.page, 1, 0, to, bytes) as i64
             }
