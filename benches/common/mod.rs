@@ -76,6 +76,7 @@ pub fn settings(
         ),
         languages,
         external: Default::default(),
+        cells: Default::default(),
     })
 }
 

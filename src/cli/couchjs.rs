@@ -11,16 +11,24 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
+use std::panic;
 use std::path::Path;
 use std::process::ExitCode;
 
 use couchjs::Options;
+
+use crate::config::SandboxMode;
+use crate::query_server::cell::own::{self, MissingLayer, OwnCell};
+use crate::query_server::parent_death;
 
 /// Less memory than this does not hold the standard objects of the functions of one view.
 const MEMORY_BYTES_MIN: usize = 1 << 20;
 
 /// The option that says how long an answer may be.
 const LINE_MAX: &str = "--line-max";
+
+/// The option that says which cell the server puts itself into.
+const SANDBOX: &str = "--sandbox";
 
 /// Shorter lines have no room for the errors that say so.
 const LINE_BYTES_MIN: usize = 4096;
@@ -30,6 +38,9 @@ const BAD_OPTION_STATUS: u8 = 2;
 
 /// The exit status when input or output fails (EX_IOERR).
 const IO_STATUS: u8 = 74;
+
+/// The exit status when the cell cannot be made.
+const NO_CELL_STATUS: u8 = 125;
 
 const USAGE: &str = "\
 Usage: couchjs [-h] [-V] [-S BYTES] [-M BYTES] [SCRIPT..]
@@ -48,6 +59,12 @@ Answers CouchDB's query server protocol on standard input and output.
   --no-optimize-functions
                  freeze the document of every function, also of those that only
                  read it: slower, with the same answers
+  --sandbox off|standard|strict
+                 what the system lets the server do once it has started: everything;
+                 read, write, take memory and end, as far as this system can forbid
+                 the rest (default); the same, or the server does not start
+  --die-with-parent
+                 end when the program that started the server ends
       --eval     accepted, and always on
   SCRIPT         accepted and ignored: the server is built in
 
@@ -55,6 +72,7 @@ Exit codes:
   0    the end of the input
   2    an option makes no sense
   74   reading or writing failed
+  125  the sandbox is strict and lacks a layer
   255  a fatal error was answered
 
 Example:
@@ -67,7 +85,25 @@ Example:
 enum Request {
     Help,
     Version,
-    Serve(Options),
+    Serve(Serve),
+}
+
+/// How the server is run.
+#[derive(Debug, PartialEq, Eq)]
+struct Serve {
+    options: Options,
+    sandbox: SandboxMode,
+    dies_with_parent: bool,
+}
+
+impl Default for Serve {
+    fn default() -> Self {
+        Serve {
+            options: Options::default(),
+            sandbox: SandboxMode::Standard,
+            dies_with_parent: false,
+        }
+    }
 }
 
 /// What clap knows of the subcommand, for its help and for completions: the options themselves are
@@ -80,6 +116,7 @@ Exit codes:
   0    the end of the input
   2    an option makes no sense
   74   reading or writing failed
+  125  the sandbox is strict and lacks a layer
   255  a fatal error was answered
 
 Example:
@@ -118,29 +155,41 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Request::Version => {
             writeln!(io::stdout(), "settee {}", env!("CARGO_PKG_VERSION")).map(|()| 0)
         }
-        Request::Serve(options) => serve(options),
+        Request::Serve(request) => serve(&request),
     };
     match done {
         Ok(status) => ExitCode::from(status),
         Err(error) => {
             eprintln!("couchjs: {error}");
-            ExitCode::from(IO_STATUS)
+            let cause = error.get_ref();
+            ExitCode::from(match cause.is_some_and(|cause| cause.is::<MissingLayer>()) {
+                true => NO_CELL_STATUS,
+                false => IO_STATUS,
+            })
         }
     }
 }
 
-fn serve(options: Options) -> io::Result<u8> {
-    crate::query_server::parent_death::die_with_parent_if_asked()?;
-    couchjs::limit_process(options.memory_bytes);
+fn serve(request: &Serve) -> io::Result<u8> {
+    if request.dies_with_parent {
+        parent_death::die_with_parent()?;
+    }
+    // The standard library's own would look for files to tell where a panic comes from.
+    panic::set_hook(Box::new(|panic| eprintln!("couchjs: {panic}")));
+    own::set_allocator();
+    couchjs::limit_process(request.options.memory_bytes);
+    let cell = OwnCell::enter(request.sandbox).map_err(io::Error::other)?;
     // The streams of the standard library buffer lines of their own.
     let input = File::from(io::stdin().as_fd().try_clone_to_owned()?);
     let output = File::from(io::stdout().as_fd().try_clone_to_owned()?);
-    couchjs::run(options, input, output)
+    let ready = || cell.seal().map(drop).map_err(io::Error::other);
+    couchjs::run(request.options, input, output, ready)
 }
 
 /// Reads the arguments; of several limits the last one counts.
 fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Request, String> {
-    let mut options = Options::default();
+    let mut serve = Serve::default();
+    let options = &mut serve.options;
     let mut arguments = arguments
         .into_iter()
         .map(|text| text.to_string_lossy().into_owned());
@@ -163,10 +212,21 @@ fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Request, String
                 let value = arguments.next().unwrap_or_default();
                 options.line_bytes_max = bytes(LINE_MAX, &value, "line", LINE_BYTES_MIN)?;
             }
+            "--die-with-parent" => serve.dies_with_parent = true,
+            text if text.split('=').next() == Some(SANDBOX) => {
+                let value = match text.split_once('=') {
+                    Some((_, value)) => value.to_owned(),
+                    None => arguments.next().unwrap_or_default(),
+                };
+                let mode = own::mode_of(&value);
+                serve.sandbox = mode.ok_or_else(|| {
+                    format!("{SANDBOX} is off, standard or strict, not '{value}'")
+                })?;
+            }
             _ => {}
         }
     }
-    Ok(Request::Serve(options))
+    Ok(Request::Serve(serve))
 }
 
 /// Reads a number of bytes; `what` it limits is named where it is too small or none.
@@ -187,10 +247,9 @@ mod tests {
     }
 
     fn serves_with(bytes: usize) -> Result<Request, String> {
-        Ok(Request::Serve(Options {
-            memory_bytes: bytes,
-            ..Options::default()
-        }))
+        let mut serve = Serve::default();
+        serve.options.memory_bytes = bytes;
+        Ok(Request::Serve(serve))
     }
 
     #[test]
@@ -226,20 +285,49 @@ mod tests {
             "5000",
             "--text-reasons",
             "--no-optimize-functions",
+            "--sandbox",
+            "strict",
+            "--die-with-parent",
         ]);
-        let options = Options {
-            memory_bytes: 2 << 20,
-            line_bytes_max: 5000,
-            text_reasons: true,
-            optimize_functions: false,
+        let serve = Serve {
+            options: Options {
+                memory_bytes: 2 << 20,
+                line_bytes_max: 5000,
+                text_reasons: true,
+                optimize_functions: false,
+            },
+            sandbox: SandboxMode::Strict,
+            dies_with_parent: true,
         };
-        assert_eq!(told, Ok(Request::Serve(options)));
+        assert_eq!(told, Ok(Request::Serve(serve)));
         for value in ["", "0", "4095", "lots"] {
             let refused = request(&["--line-max", value]);
             assert!(
                 refused.is_err_and(|text| text.contains("--line-max")),
                 "{value}"
             );
+        }
+    }
+
+    #[test]
+    fn every_mode_of_the_sandbox_is_known_by_its_name_and_no_other() {
+        for (name, mode) in [
+            ("off", SandboxMode::Off),
+            ("standard", SandboxMode::Standard),
+            ("strict", SandboxMode::Strict),
+        ] {
+            let serve = || Serve {
+                sandbox: mode,
+                ..Serve::default()
+            };
+            assert_eq!(request(&["--sandbox", name]), Ok(Request::Serve(serve())));
+            let joined = format!("--sandbox={name}");
+            assert_eq!(request(&[&joined]), Ok(Request::Serve(serve())));
+            assert_eq!(own::name_of(mode), name);
+        }
+        for name in ["", "none", "Strict"] {
+            let refused = request(&["--sandbox", name]);
+            assert!(refused.is_err_and(|text| text.contains("--sandbox")));
         }
     }
 

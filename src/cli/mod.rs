@@ -6,6 +6,7 @@
 
 pub mod attach;
 mod attach_pipes;
+mod cell;
 pub mod check_config;
 pub mod completions;
 pub mod config_args;
@@ -126,6 +127,9 @@ enum Command {
 pub fn main(arguments: Vec<OsString>) -> ExitCode {
     if let Some(arguments) = couchjs::arguments_of(&arguments) {
         return couchjs::run(arguments);
+    }
+    if let Some(arguments) = cell::arguments_of(&arguments) {
+        cell::run(arguments);
     }
     let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,

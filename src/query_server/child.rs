@@ -136,7 +136,7 @@ struct RawChild {
 
 fn spawn(command: &CommandSpec) -> Result<RawChild, SpawnError> {
     let program = find_program(&command.program)?;
-    let started = posix::spawn(&program, &command.arguments, &command.environment);
+    let started = posix::spawn(&program, command);
     let (process, pipes) = started.map_err(|source| match source.raw_os_error() {
         Some(libc::ENOENT | libc::ENOTDIR) => SpawnError::NotFound(program),
         Some(libc::EACCES | libc::ENOEXEC | libc::EISDIR) => {
@@ -148,7 +148,7 @@ fn spawn(command: &CommandSpec) -> Result<RawChild, SpawnError> {
 }
 
 /// Looks a bare program name up in `PATH`, so that a missing program is told from one that fails.
-fn find_program(program: &Path) -> Result<PathBuf, SpawnError> {
+pub(crate) fn find_program(program: &Path) -> Result<PathBuf, SpawnError> {
     if program.as_os_str().as_bytes().contains(&b'/') {
         return Ok(program.to_owned());
     }

@@ -26,6 +26,7 @@ use crate::metrics::{Metrics, Snapshot};
 use crate::otp::pid::Pid;
 use crate::otp::registered_name::RegisteredName;
 use crate::otp::supervisor::Stop;
+use crate::query_server::cell::terms::Cells;
 use crate::query_server::child::Spawner;
 use crate::query_server::ddoc::Ddoc;
 use crate::query_server::language::LanguageName;
@@ -65,6 +66,7 @@ impl TestPoolBuilder {
                 reset_config: Arc::from("{}"),
                 languages: Registry::new(),
                 external: BTreeSet::new(),
+                cells: Cells::default(),
             },
             started: Started::default(),
             scripts: Vec::new(),

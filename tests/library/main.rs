@@ -7,6 +7,7 @@ mod support;
 
 mod app;
 mod architecture;
+mod cells;
 mod chaos;
 mod children;
 mod docs;

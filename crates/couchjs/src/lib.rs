@@ -39,6 +39,8 @@ mod writing;
 use std::io;
 use std::thread;
 
+use output::Output;
+
 pub use lines::Input;
 pub use memory::limit_process;
 
@@ -86,15 +88,33 @@ impl Default for Options {
 
 /// Serves the protocol until the input ends or an answer is fatal; the exit status of the process.
 ///
+/// Calls `ready` on the engine's thread, before the first line is read. From then on no thread is
+/// started and nothing is opened.
+///
 /// # Errors
-/// An input or output that fails, or a thread that cannot be started: the host's fault.
-pub fn run<I, O>(options: Options, input: I, output: O) -> io::Result<u8>
+/// An input or output that fails, or a thread that cannot be started: the host's fault; what `ready`
+/// says.
+pub fn run<I, O>(
+    options: Options,
+    input: I,
+    output: O,
+    ready: impl FnOnce() -> io::Result<()> + Send,
+) -> io::Result<u8>
 where
     I: Input + Send + 'static,
     O: io::Write + Send + 'static,
 {
-    // The engine checks its depth against the stack of the thread it was made on.
-    on_own_stack(|| server::Server::new(options, Box::new(input), Box::new(output)).serve())?
+    let (output, writer) = Output::new(Box::new(output));
+    let end = writer.end();
+    let serve = move || {
+        let _end = end;
+        // The engine checks its depth against the stack of the thread it was made on.
+        let server = server::Server::new(options, Box::new(input), output);
+        ready()?;
+        server.serve()
+    };
+    // This thread has nothing else to do meanwhile.
+    beside(serve, || writer.run())?
 }
 
 /// Runs `work` on a thread with enough stack for the engine and the parser.
@@ -102,9 +122,19 @@ where
 /// # Errors
 /// A thread that cannot be started, or that panicked.
 fn on_own_stack<T: Send>(work: impl FnOnce() -> T + Send) -> io::Result<T> {
+    beside(work, || ())
+}
+
+/// [`on_own_stack`], with something to do until it ends.
+fn beside<T: Send>(
+    work: impl FnOnce() -> T + Send,
+    meanwhile: impl FnOnce(),
+) -> io::Result<T> {
     let thread = thread::Builder::new().stack_size(THREAD_STACK_BYTES);
     thread::scope(|scope| {
-        let done = thread.spawn_scoped(scope, work)?.join();
+        let thread = thread.spawn_scoped(scope, work)?;
+        meanwhile();
+        let done = thread.join();
         done.map_err(|_| io::Error::other("the query server panicked"))
     })
 }

@@ -7,9 +7,10 @@
 //!           memory is held once: it is not copied, and its memory grows by what is needed.
 
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io;
 use std::mem;
 
+use rustix::buffer::spare_capacity;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::failure::Failure;
@@ -23,9 +24,16 @@ const READ_BYTES: usize = 64 << 10;
 const GROWTH_BYTES_MAX: usize = 1 << 20;
 
 /// An input that can tell whether a read would wait.
-pub trait Input: Read {
+pub trait Input {
     /// Whether a read would return at once.
     fn readable(&self) -> bool;
+
+    /// Appends what comes with one read to a buffer that has room, and returns how many bytes it is: none at
+    /// the end.
+    ///
+    /// # Errors
+    /// The input fails.
+    fn read(&mut self, buffer: &mut Vec<u8>) -> io::Result<usize>;
 }
 
 impl Input for File {
@@ -37,6 +45,11 @@ impl Input for File {
         };
         // An error counts as readable: the read will tell.
         !matches!(poll(&mut fds, Some(&now)), Ok(0))
+    }
+
+    // Memory that no line ever filled is not touched.
+    fn read(&mut self, buffer: &mut Vec<u8>) -> io::Result<usize> {
+        Ok(rustix::io::read(&*self, spare_capacity(buffer))?)
     }
 }
 
@@ -73,10 +86,10 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    pub(super) fn new(input: Box<dyn Input>, output: Box<dyn Write + Send>) -> Self {
+    pub(super) fn new(input: Box<dyn Input>, output: Output) -> Self {
         Lines {
             input,
-            output: Output::new(output),
+            output,
             read: Vec::with_capacity(READ_BYTES),
             start: 0,
             searched: 0,
@@ -160,17 +173,15 @@ impl Lines {
         {
             self.pass_over();
         }
-        let used = self.read.len();
-        self.read.resize(used + READ_BYTES, 0);
-        let count = loop {
-            match self.input.read(&mut self.read[used..]) {
+        loop {
+            match self.input.read(&mut self.read) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                other => break other,
+                count => {
+                    self.ended = count? == 0;
+                    return Ok(());
+                }
             }
-        };
-        self.read.truncate(used + *count.as_ref().unwrap_or(&0));
-        self.ended = count? == 0;
-        Ok(())
+        }
     }
 
     /// Adds one line, given in parts, to the output.
@@ -210,7 +221,7 @@ pub(super) fn into_text(line: Vec<u8>) -> Result<String, Failure> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use std::io::Cursor;
+    use std::io::Write;
     use std::sync::{Arc, Mutex};
 
     use super::*;
@@ -218,18 +229,18 @@ mod tests {
     /// Gives its pieces one a read.
     struct Pieces(Vec<&'static [u8]>);
 
-    impl Read for Pieces {
-        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-            if self.0.is_empty() {
-                return Ok(0);
-            }
-            Cursor::new(self.0.remove(0)).read(buffer)
-        }
-    }
-
     impl Input for Pieces {
         fn readable(&self) -> bool {
             false
+        }
+
+        fn read(&mut self, buffer: &mut Vec<u8>) -> io::Result<usize> {
+            if self.0.is_empty() {
+                return Ok(0);
+            }
+            let piece = self.0.remove(0);
+            buffer.extend_from_slice(piece);
+            Ok(piece.len())
         }
     }
 
@@ -248,10 +259,8 @@ mod tests {
 
     fn lines(pieces: Vec<&'static [u8]>) -> (Lines, Writes) {
         let writes = Writes::default();
-        (
-            Lines::new(Box::new(Pieces(pieces)), Box::new(writes.clone())),
-            writes,
-        )
+        let (output, _) = Output::new(Box::new(writes.clone()));
+        (Lines::new(Box::new(Pieces(pieces)), output), writes)
     }
 
     /// Holds lines up to a length, and has so much to prepare.

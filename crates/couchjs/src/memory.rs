@@ -15,7 +15,8 @@
 //!           meets the limit of the system.
 
 use std::cell::Cell;
-use std::fs;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::rc::Rc;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -42,14 +43,28 @@ pub fn limit_process(limit_bytes: usize) {
     let _ = setrlimit(Resource::Data, limit);
 }
 
-/// Returns the most memory that the process had so far, in bytes.
-fn peak_bytes() -> Option<usize> {
-    let status = fs::read_to_string("/proc/self/status").ok()?;
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmHWM:"))?;
-    let kib: usize = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    kib.checked_mul(1 << 10)
+/// How much of /proc/self/status is read: more than it has, in bytes.
+const STATUS_BYTES_MAX: usize = 4096;
+
+/// The system's account of the process. It stays open, because the process may not open files for long.
+struct Status(Option<File>);
+
+impl Status {
+    fn open() -> Self {
+        Status(File::open("/proc/self/status").ok())
+    }
+
+    /// Returns the most memory that the process had so far, in bytes.
+    fn peak_bytes(&self) -> Option<usize> {
+        let mut status = [0; STATUS_BYTES_MAX];
+        let length = self.0.as_ref()?.read_at(&mut status, 0).ok()?;
+        let status = String::from_utf8_lossy(&status[..length]);
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("VmHWM:"))?;
+        let kib: usize = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+        kib.checked_mul(1 << 10)
+    }
 }
 
 /// What the process holds for functions, and may hold.
@@ -58,14 +73,17 @@ pub(super) struct Account {
     held_bytes: Cell<usize>,
     /// What the process had before there was an engine.
     base_bytes: usize,
+    status: Status,
 }
 
 impl Account {
     pub(super) fn new(limit_bytes: usize) -> Rc<Self> {
+        let status = Status::open();
         Rc::new(Account {
             limit_bytes,
             held_bytes: Cell::new(0),
-            base_bytes: peak_bytes().unwrap_or(0),
+            base_bytes: status.peak_bytes().unwrap_or(0),
+            status,
         })
     }
 
@@ -99,7 +117,8 @@ impl Account {
     /// not counted by the system, so three quarters are enough.
     pub(super) fn was_exhausted(&self) -> bool {
         let bytes = self.base_bytes + self.limit_bytes / 4 * 3;
-        peak_bytes().is_some_and(|peak| peak >= bytes)
+        let peak = self.status.peak_bytes();
+        peak.is_some_and(|peak| peak >= bytes)
     }
 }
 

@@ -1,17 +1,15 @@
 //! The output of the server: lines that are written together, and soon.
 //!
 //! SUMMARY   Lines are collected and written in one piece when [`super::lines`] has no more input.
-//! PROMISES  A line that waits while a later command runs is written within [`HELD_MAX`] by a thread of
-//!           its own, whatever that command does. So the parent always has all earlier answers, and
-//!           knows which command takes long.
+//! PROMISES  A line that waits while a later command runs is written within [`HELD_MAX`] by another
+//!           thread, the [`Writer`]'s, whatever that command does. So the parent always has all earlier
+//!           answers, and knows which command takes long.
 //!           A parent that does not read for a while holds up neither commands nor input, until the
 //!           lines have [`OUTPUT_BYTES_MAX`] bytes.
-//! LIMITS    The thread starts with the first line that has to wait, and sleeps while none does.
 
 use std::io::{self, Write};
 use std::mem;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, Thread};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// Lines of this many bytes are written at once. A parent that writes everything before it reads
@@ -21,15 +19,14 @@ pub(super) const OUTPUT_BYTES_MAX: usize = 1 << 20;
 /// How long a line may wait behind a command that runs.
 const HELD_MAX: Duration = Duration::from_millis(5);
 
-/// The stack of the thread that writes them, in bytes.
-const WRITER_STACK_BYTES: usize = 256 << 10;
-
 /// Lines on their way out.
-pub(super) struct Output {
-    shared: Arc<Shared>,
-    /// Writes what waits for too long; none before anything had to wait.
-    writer: Option<Thread>,
-}
+pub(super) struct Output(Arc<Shared>);
+
+/// Writes what waits for too long.
+pub(super) struct Writer(Arc<Shared>);
+
+/// Ends the writer when it is dropped.
+pub(super) struct WriterEnd(Arc<Shared>);
 
 /// What both threads use. A thread that takes both locks takes `pipe` first.
 struct Shared {
@@ -37,6 +34,8 @@ struct Shared {
     /// other thread goes on collecting.
     pipe: Mutex<Pipe>,
     held: Mutex<Held>,
+    /// The writer has something to do.
+    changed: Condvar,
 }
 
 struct Pipe {
@@ -58,8 +57,9 @@ impl Pipe {
 #[derive(Default)]
 struct Held {
     lines: Vec<u8>,
-    /// Whether the other thread will look at it.
+    /// Whether the writer will look at it.
     is_watched: bool,
+    has_ended: bool,
 }
 
 impl Shared {
@@ -84,36 +84,40 @@ impl Shared {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    unpoisoned(mutex.lock())
+}
+
+/// Goes on after a panic of the other thread: the lines are whole between two calls.
+fn unpoisoned<T>(locked: Result<T, PoisonError<T>>) -> T {
+    locked.unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Output {
-    pub(super) fn new(output: Box<dyn Write + Send>) -> Self {
+    /// Makes an output, and the writer that has to [run](Writer::run) beside it.
+    pub(super) fn new(output: Box<dyn Write + Send>) -> (Self, Writer) {
         let pipe = Pipe {
             output,
             broken: None,
         };
-        let shared = Shared {
+        let shared = Arc::new(Shared {
             pipe: Mutex::new(pipe),
             held: Mutex::default(),
-        };
-        Output {
-            shared: Arc::new(shared),
-            writer: None,
-        }
+            changed: Condvar::new(),
+        });
+        (Output(Arc::clone(&shared)), Writer(shared))
     }
 
     /// Adds one line, given in parts.
     pub(super) fn put(&mut self, line: &[&str]) {
         if line.iter().map(|part| part.len()).sum::<usize>() >= OUTPUT_BYTES_MAX {
             // A copy of a long line would be as much memory again.
-            let mut pipe = self.shared.write();
+            let mut pipe = self.0.write();
             for part in line {
                 pipe.send(part.as_bytes());
             }
             return pipe.send(b"\n");
         }
-        let mut held = self.shared.held();
+        let mut held = self.0.held();
         for part in line {
             held.lines.extend_from_slice(part.as_bytes());
         }
@@ -121,49 +125,39 @@ impl Output {
         let is_full = held.lines.len() >= OUTPUT_BYTES_MAX;
         drop(held);
         if is_full {
-            drop(self.shared.write());
+            drop(self.0.write());
         }
     }
 
     /// Writes the lines that wait.
     pub(super) fn flush(&mut self) -> io::Result<()> {
-        let mut pipe = self.shared.write();
+        let mut pipe = self.0.write();
         pipe.broken.take().map_or(Ok(()), Err)
     }
 
     /// A command is about to run: has the lines that wait written soon, however long it takes.
     pub(super) fn hold(&mut self) {
-        let mut held = self.shared.held();
-        if held.lines.is_empty() || held.is_watched {
-            return;
+        let mut held = self.0.held();
+        if !held.lines.is_empty() && !held.is_watched {
+            held.is_watched = true;
+            self.0.changed.notify_one();
         }
-        if self.writer.is_none() {
-            self.writer = start_writer(&self.shared);
-        }
-        let Some(writer) = &self.writer else {
-            // The system has no room for a thread.
-            drop(held);
-            return drop(self.shared.write());
-        };
-        held.is_watched = true;
-        writer.unpark();
     }
 }
 
-fn start_writer(shared: &Arc<Shared>) -> Option<Thread> {
-    let shared = Arc::clone(shared);
-    let writer = thread::Builder::new()
-        .name("output".to_owned())
-        .stack_size(WRITER_STACK_BYTES);
-    // It ends with the process.
-    let started = writer.spawn(move || {
+impl Writer {
+    /// Writes lines that have waited for [`HELD_MAX`], until [`WriterEnd`] is dropped.
+    pub(super) fn run(&self) {
+        let Writer(shared) = self;
         loop {
-            if !shared.held().is_watched {
-                thread::park();
-                continue;
+            let idle = |held: &mut Held| !held.is_watched && !held.has_ended;
+            let held = unpoisoned(shared.changed.wait_while(shared.held(), idle));
+            let goes_on = |held: &mut Held| !held.has_ended;
+            let waited = shared.changed.wait_timeout_while(held, HELD_MAX, goes_on);
+            let (mut held, _) = unpoisoned(waited);
+            if held.has_ended {
+                return;
             }
-            thread::sleep(HELD_MAX);
-            let mut held = shared.held();
             held.is_watched = !held.lines.is_empty();
             let has_lines = held.is_watched;
             drop(held);
@@ -171,14 +165,25 @@ fn start_writer(shared: &Arc<Shared>) -> Option<Thread> {
                 drop(shared.write());
             }
         }
-    });
-    started.ok().map(|writer| writer.thread().clone())
+    }
+
+    pub(super) fn end(&self) -> WriterEnd {
+        WriterEnd(Arc::clone(&self.0))
+    }
+}
+
+impl Drop for WriterEnd {
+    fn drop(&mut self) {
+        self.0.held().has_ended = true;
+        self.0.changed.notify_one();
+    }
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use std::sync::mpsc;
+    use std::thread;
 
     use super::*;
 
@@ -197,21 +202,26 @@ mod tests {
     #[test]
     fn a_line_that_waits_behind_a_command_is_written_while_that_runs() {
         let (sender, written) = mpsc::channel();
-        let mut output = Output::new(Box::new(Written(sender)));
+        let (mut output, writer) = Output::new(Box::new(Written(sender)));
         let deadline = Duration::from_secs(20);
-        for _ in 0..3 {
-            output.put(&["answer"]);
-            // The command runs from here on, and nobody says anything more.
-            output.hold();
-            assert_eq!(written.recv_timeout(deadline).unwrap(), b"answer\n");
-        }
+        thread::scope(|scope| {
+            let end = writer.end();
+            scope.spawn(|| writer.run());
+            for _ in 0..3 {
+                output.put(&["answer"]);
+                // The command runs from here on, and nobody says anything more.
+                output.hold();
+                assert_eq!(written.recv_timeout(deadline).unwrap(), b"answer\n");
+            }
+            drop(end);
+        });
         assert!(written.try_recv().is_err());
     }
 
     #[test]
     fn lines_are_written_together_and_are_bounded() {
         let (sender, written) = mpsc::channel();
-        let mut output = Output::new(Box::new(Written(sender)));
+        let (mut output, _) = Output::new(Box::new(Written(sender)));
         output.put(&["1"]);
         output.put(&["2"]);
         output.flush().unwrap();

@@ -4,7 +4,6 @@
 //!           one: it prepares the next view state and frees the old one while nothing can be read.
 
 use std::io;
-use std::io::Write;
 use std::mem;
 use std::rc::Rc;
 
@@ -14,6 +13,7 @@ use super::ddocs::DesignDocs;
 use super::failure::{Failure, cut};
 use super::lines::{Input, Lines, Next, Reader, into_text};
 use super::memory::LONG_BYTES;
+use super::output::Output;
 use super::realm::{Shared, ViewKind};
 use super::reduce_limit::{self, ReduceLimit, Verdict};
 use super::results::{Answer, Results};
@@ -45,11 +45,7 @@ pub(super) struct Server {
 }
 
 impl Server {
-    pub(super) fn new(
-        options: Options,
-        input: Box<dyn Input>,
-        output: Box<dyn Write + Send>,
-    ) -> Self {
+    pub(super) fn new(options: Options, input: Box<dyn Input>, output: Output) -> Self {
         let shared = Shared::new(options, Lines::new(input, output));
         Server {
             views: None,

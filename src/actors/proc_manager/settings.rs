@@ -9,6 +9,7 @@ use policy::pool::Limits;
 
 use crate::actors::language::Registry;
 use crate::config::{PoolConfig, ServiceTerms};
+use crate::query_server::cell::terms::Cells;
 use crate::query_server::language::LanguageName;
 
 /// The settings that the manager works by (`reload_config`). They hold from now on.
@@ -48,4 +49,6 @@ pub struct ManagerSettings {
     pub languages: Registry,
     /// Those of them whose command comes from the configuration.
     pub external: BTreeSet<LanguageName>,
+    /// What the configuration says of the cells of processes.
+    pub cells: Cells,
 }

@@ -45,7 +45,8 @@ impl Pool {
         })?;
         let spawner = Spawner::start()
             .map_err(|error| CliError::io("a thread for starting processes", &error))?;
-        let mut settings = manager_settings(config, &program, &Registry::new());
+        let mut settings = manager_settings(config, &program, &Registry::new(), &[]);
+        settings.cells = settings.cells.untried();
         // The sections of pools are about a service, which this is not.
         settings.pools.clear();
         let manager = ProcManager::new(Arc::new(settings), spawner, log);

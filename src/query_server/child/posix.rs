@@ -8,7 +8,6 @@
 
 #![allow(unsafe_code, reason = "the operating system's calls for children")]
 
-use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -21,6 +20,8 @@ use rustix::process::{
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
+use crate::query_server::cell::{Cell, own};
+use crate::query_server::child::CommandSpec;
 use crate::query_server::parent_death;
 
 /// Our ends of the pipes to a child's standard input, output and error. They do not block.
@@ -98,20 +99,18 @@ fn wait(pid: Pid, options: WaitOptions) -> Option<ExitStatus> {
 ///
 /// # Errors
 /// What the system says: also for a program that is missing or cannot be executed.
-pub(super) fn spawn(
-    program: &Path,
-    arguments: &[OsString],
-    environment: &[(String, String)],
-) -> io::Result<(Unreaped, Pipes)> {
+pub(super) fn spawn(program: &Path, spec: &CommandSpec) -> io::Result<(Unreaped, Pipes)> {
     let mut command = Command::new(program);
     command
-        .args(arguments)
-        .envs(environment.iter().map(|(name, value)| (name, value)))
+        .args(&spec.arguments)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    if parent_death::asks_itself(environment) {
-        command.process_group(0);
+    if let Cell::Own(mode) = spec.cell {
+        command
+            .args(["--die-with-parent", "--sandbox", own::name_of(mode)])
+            .env_clear()
+            .process_group(0);
     } else {
         // SAFETY: between fork and exec the hook makes two system calls; it neither allocates nor
         // takes a lock.
@@ -122,6 +121,7 @@ pub(super) fn spawn(
             });
         }
     }
+    command.envs(spec.environment.iter().map(|(name, value)| (name, value)));
     let mut child = command.spawn()?;
     let unreaped = Unreaped::new(Pid::from_child(&child));
     let missing = || io::Error::other("a pipe is missing");

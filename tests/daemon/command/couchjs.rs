@@ -177,8 +177,8 @@ fn every_reset_is_answered_whatever_was_prepared_before() {
 #[test]
 fn a_child_of_settee_dies_with_the_thread_that_started_it() {
     let start = || {
-        let mut command = command(Path::new(SETTEE), &["couchjs"]);
-        let mut child = command.env("SETTEE_CHILD", "1").spawn().unwrap();
+        let mut command = command(Path::new(SETTEE), &["couchjs", "--die-with-parent"]);
+        let mut child = command.spawn().unwrap();
         // Only after its first answer has the child surely asked for the signal.
         let mut input = child.stdin.take().unwrap();
         input

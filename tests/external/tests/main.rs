@@ -11,6 +11,7 @@ mod couchpy_env;
 mod dashboard;
 mod filters;
 mod languages;
+mod own_cell;
 mod pouch;
 mod pouchdb;
 mod readme;

@@ -26,17 +26,18 @@ const BATCH: usize = 100;
 /// How many commands come before the documents.
 const COMMANDS_BEFORE: usize = 3;
 
-struct Lines(io::Cursor<Vec<u8>>);
+/// How much is read at once, in bytes.
+const READ_BYTES: u64 = 64 << 10;
 
-impl Read for Lines {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.0.read(buffer)
-    }
-}
+struct Lines(io::Cursor<Vec<u8>>);
 
 impl Input for Lines {
     fn readable(&self) -> bool {
         true
+    }
+
+    fn read(&mut self, buffer: &mut Vec<u8>) -> io::Result<usize> {
+        self.0.by_ref().take(READ_BYTES).read_to_end(buffer)
     }
 }
 
@@ -65,7 +66,7 @@ fn answers(optimize_functions: bool, commands: &[Value]) -> Vec<String> {
     };
     let output = Answers::default();
     let input = Lines(io::Cursor::new(input.into_bytes()));
-    super::run(options, input, output.clone()).unwrap();
+    super::run(options, input, output.clone(), || Ok(())).unwrap();
     let text = String::from_utf8(output.0.lock().unwrap().clone()).unwrap();
     let mut answers = Vec::new();
     let mut lines = String::new();

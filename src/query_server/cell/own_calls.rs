@@ -1,0 +1,160 @@
+//! The system calls that the built-in JavaScript server may make in its cell, and what it says of others.
+//!
+//! SUMMARY   [`leave_calls`] puts a filter on all threads of the process.
+//! PROMISES  Nothing is opened, connected, started, traced or signalled; memory never becomes executable.
+//!           A call by a number of another interface of the same machine (x32, 32 bits) is refused too.
+//! SOURCE    A trace of the transcripts and the tests; and what the C library calls where a trace does
+//!           not show it: on machines whose clock the kernel alone reads, and after a stop.
+
+use std::collections::BTreeMap;
+use std::env::consts::ARCH;
+use std::io::Write;
+
+use libc::c_long;
+use seccompiler::{
+    BackendError, BpfProgram, SeccompAction, SeccompCmpArgLen as Length, SeccompCmpOp as Is,
+    SeccompCondition as Condition, SeccompFilter, SeccompRule as Rule, apply_filter_all_threads,
+};
+
+use super::own_os;
+
+/// Calls that are allowed whatever their arguments.
+const ALLOWED: &[c_long] = &[
+    // The three streams, and the open account of the memory.
+    libc::SYS_read,
+    libc::SYS_write,
+    libc::SYS_pread64,
+    libc::SYS_ppoll,
+    libc::SYS_close,
+    // Memory.
+    libc::SYS_brk,
+    libc::SYS_mremap,
+    libc::SYS_munmap,
+    libc::SYS_madvise,
+    // Time, and random numbers for hash tables.
+    libc::SYS_clock_gettime,
+    libc::SYS_gettimeofday,
+    libc::SYS_getrandom,
+    // Threads that wait, signals that they get, their end.
+    libc::SYS_restart_syscall,
+    libc::SYS_sigaltstack,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_getpid,
+    libc::SYS_gettid,
+    libc::SYS_exit,
+    libc::SYS_exit_group,
+];
+
+/// What the C library and the standard library ask of futex: to wait and to wake. The flags say which
+/// clock counts, and that no other process is meant.
+const FUTEX_FLAGS: u64 = (libc::FUTEX_PRIVATE_FLAG | libc::FUTEX_CLOCK_REALTIME) as u64;
+const FUTEX_COMMANDS: [i32; 3] = [libc::FUTEX_WAIT, libc::FUTEX_WAKE, libc::FUTEX_WAIT_BITSET];
+
+/// Longest line of [`refusal`], in bytes.
+pub(super) const LINE_BYTES_MAX: usize = 96;
+
+/// Leaves the allowed system calls to all threads of the process.
+///
+/// # Errors
+/// Why not.
+pub(super) fn leave_calls() -> Result<(), String> {
+    let told = own_os::die_of_refused_calls();
+    told.map_err(|error| format!("there is no handler of SIGSYS ({error})"))?;
+    let filter = filter().map_err(|error| format!("there is no filter for {ARCH} ({error})"))?;
+    let filtered = apply_filter_all_threads(&filter);
+    filtered.map_err(|error| format!("the system takes no filter of system calls ({error})"))
+}
+
+fn filter() -> Result<BpfProgram, BackendError> {
+    let mut rules: BTreeMap<c_long, Vec<Rule>> =
+        ALLOWED.iter().map(|call| (*call, Vec::new())).collect();
+    let no_code = |argument| without(argument, libc::PROT_EXEC);
+    let no_file = with(3, libc::MAP_ANONYMOUS)?;
+    rules.insert(
+        libc::SYS_mmap,
+        vec![Rule::new(vec![no_code(2)?, no_file])?],
+    );
+    rules.insert(libc::SYS_mprotect, vec![Rule::new(vec![no_code(2)?])?]);
+    let futex = FUTEX_COMMANDS.map(|command| {
+        let is = Is::MaskedEq(!FUTEX_FLAGS & u64::from(u32::MAX));
+        Rule::new(vec![Condition::new(1, Length::Dword, is, command as u64)?])
+    });
+    rules.insert(libc::SYS_futex, futex.into_iter().collect::<Result<_, _>>()?);
+    // A signal to itself: a panic that aborts.
+    let itself = u64::from(std::process::id());
+    let itself = Condition::new(0, Length::Dword, Is::Eq, itself)?;
+    rules.insert(libc::SYS_tgkill, vec![Rule::new(vec![itself])?]);
+    // The handler of refused calls stays.
+    let other = Condition::new(0, Length::Dword, Is::Ne, libc::SIGSYS as u64)?;
+    rules.insert(libc::SYS_rt_sigaction, vec![Rule::new(vec![other])?]);
+    let (refused, allowed) = (SeccompAction::Trap, SeccompAction::Allow);
+    SeccompFilter::new(rules, refused, allowed, ARCH.try_into()?)?.try_into()
+}
+
+fn without(argument: u8, flag: i32) -> Result<Condition, BackendError> {
+    Condition::new(argument, Length::Dword, Is::MaskedEq(flag as u64), 0)
+}
+
+fn with(argument: u8, flag: i32) -> Result<Condition, BackendError> {
+    Condition::new(argument, Length::Dword, Is::MaskedEq(flag as u64), flag as u64)
+}
+
+/// The line that tells of a refused system call. It is made without memory: a signal handler does it.
+pub(super) fn refusal(number: c_long, buffer: &mut [u8; LINE_BYTES_MAX]) -> &[u8] {
+    let name = NAMES.iter().find(|(known, _)| *known == number);
+    // The names come as SYS_name.
+    let name = name.map_or("unknown", |(_, name)| &name["SYS_".len()..]);
+    let mut rest = &mut buffer[..];
+    // What does not fit is cut.
+    let _ = writeln!(rest, "settee couchjs: refused system call {name} ({number})");
+    let unused = rest.len();
+    &buffer[..LINE_BYTES_MAX - unused]
+}
+
+macro_rules! names {
+    ($($(#[$of:meta])* $name:ident)*) => {
+        &[$($(#[$of])* (libc::$name, stringify!($name)),)*]
+    };
+}
+
+/// Calls that somebody may look for; of others only the number is told.
+const NAMES: &[(c_long, &str)] = names! {
+    SYS_openat SYS_openat2 SYS_open_by_handle_at SYS_memfd_create SYS_dup SYS_dup3 SYS_fcntl SYS_ioctl
+    SYS_pipe2 SYS_lseek SYS_readv SYS_writev SYS_fstat SYS_newfstatat SYS_statx SYS_faccessat
+    SYS_faccessat2 SYS_readlinkat SYS_getdents64 SYS_getcwd SYS_chdir SYS_unlinkat SYS_renameat2
+    SYS_mkdirat SYS_symlinkat SYS_linkat SYS_fchmodat SYS_fchownat SYS_ftruncate SYS_sendfile
+    SYS_mmap SYS_mprotect SYS_pkey_mprotect SYS_mlock SYS_shmget SYS_shmat
+    SYS_socket SYS_socketpair SYS_connect SYS_bind SYS_listen SYS_accept4 SYS_sendto SYS_recvfrom
+    SYS_sendmsg SYS_recvmsg
+    SYS_clone SYS_clone3 SYS_execve SYS_execveat SYS_wait4 SYS_waitid SYS_setsid SYS_setpgid
+    SYS_kill SYS_tkill SYS_tgkill SYS_rt_sigaction SYS_rt_sigqueueinfo SYS_pidfd_open
+    SYS_pidfd_send_signal SYS_pidfd_getfd
+    SYS_ptrace SYS_process_vm_readv SYS_process_vm_writev SYS_kcmp SYS_prctl SYS_seccomp SYS_prlimit64
+    SYS_setresuid SYS_setuid SYS_capset SYS_unshare SYS_setns SYS_mount SYS_umount2 SYS_chroot
+    SYS_pivot_root SYS_bpf SYS_perf_event_open SYS_userfaultfd SYS_keyctl SYS_add_key
+    SYS_io_uring_setup SYS_init_module SYS_finit_module SYS_kexec_load SYS_reboot SYS_personality
+    SYS_futex SYS_nanosleep SYS_clock_nanosleep SYS_clock_settime SYS_settimeofday SYS_sched_setaffinity
+    SYS_sysinfo SYS_uname SYS_set_robust_list SYS_rseq SYS_membarrier SYS_getuid SYS_getppid
+    #[cfg(target_arch = "x86_64")] SYS_open
+    #[cfg(target_arch = "x86_64")] SYS_stat
+    #[cfg(target_arch = "x86_64")] SYS_fork
+    #[cfg(target_arch = "x86_64")] SYS_vfork
+    #[cfg(target_arch = "x86_64")] SYS_arch_prctl
+    #[cfg(target_arch = "x86_64")] SYS_time
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refused_call_is_told_by_its_name_and_number() {
+        let mut buffer = [0; LINE_BYTES_MAX];
+        let told = String::from_utf8_lossy(refusal(libc::SYS_socket, &mut buffer)).into_owned();
+        let expected = format!("settee couchjs: refused system call socket ({})\n", libc::SYS_socket);
+        assert_eq!(told, expected);
+        let told = refusal(0x4000_0000 + 999_999, &mut buffer);
+        assert!(told.ends_with(b"call unknown (1074741823)\n"));
+    }
+}

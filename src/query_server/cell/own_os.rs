@@ -1,0 +1,111 @@
+//! The system calls with which the built-in server enters its cell and dies in it, each behind a safe
+//! function.
+//!
+//! SOURCE    close_range(2), unshare(2), sigaction(2), seccomp(2) (SECCOMP_RET_TRAP), mallopt(3),
+//!           localtime_r(3).
+
+#![allow(unsafe_code, reason = "the system's calls for cells")]
+
+use std::ffi::{c_int, c_uint, c_void};
+use std::io;
+use std::mem;
+use std::ptr;
+
+use rustix::thread::{UnshareFlags, unshare_unsafe};
+
+use super::own_calls;
+
+/// Blocks from this length on go back to the system when they are freed, also after others of their
+/// size, in bytes.
+#[cfg(target_env = "gnu")]
+const MAPPED_BYTES_MIN: c_int = 1 << 20;
+
+/// Has all threads share one heap, which takes less memory; and with several, glibc opens a file when
+/// it shrinks one.
+pub(super) fn set_allocator() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: mallopt may be called at any time; both values are in the ranges that it knows.
+    unsafe {
+        libc::mallopt(libc::M_ARENA_MAX, 1);
+        libc::mallopt(libc::M_MMAP_THRESHOLD, MAPPED_BYTES_MIN);
+    }
+}
+
+/// Reads the file of the time zone, which glibc does at the first conversion of a time and not again.
+pub(super) fn load_time_zone() {
+    // SAFETY: both pointers are to values of the right types, which live until the call returns; zeroes are
+    // a valid value of both.
+    unsafe {
+        let (time, mut parts) = mem::zeroed();
+        libc::localtime_r(&raw const time, &raw mut parts);
+    }
+}
+
+/// Closes all descriptors but the standard streams.
+pub(super) fn close_descriptors() -> io::Result<()> {
+    let (first, last, flags): (c_uint, c_uint, c_uint) = (3, c_uint::MAX, 0);
+    // SAFETY: the call takes three numbers. Nobody uses a descriptor that it closes: the caller has opened
+    // none yet.
+    let closed = unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) };
+    checked(closed)
+}
+
+/// Enters a user namespace of its own.
+///
+/// # Errors
+/// The system refuses, also a process with several threads.
+pub(super) fn enter_user_namespace() -> io::Result<()> {
+    // SAFETY: only UnshareFlags::FILES needs care.
+    Ok(unsafe { unshare_unsafe(UnshareFlags::NEWUSER) }?)
+}
+
+/// From now on a system call that the filter refuses is told on standard error, and then ends the
+/// process.
+pub(super) fn die_of_refused_calls() -> io::Result<()> {
+    let handler: extern "C" fn(c_int, *mut Refused, *mut c_void) = refused;
+    // SAFETY: zeroes are a valid value of the type. The handler has the signature that SA_SIGINFO asks for
+    // and does only what a signal handler may.
+    let set = unsafe {
+        let mut action: libc::sigaction = mem::zeroed();
+        action.sa_sigaction = handler as *const () as usize;
+        // The second signal finds the default: it ends the process.
+        action.sa_flags =
+            libc::SA_SIGINFO | libc::SA_RESETHAND | libc::SA_NODEFER | libc::SA_ONSTACK;
+        libc::sigaction(libc::SIGSYS, &raw const action, ptr::null_mut())
+    };
+    checked(set.into())
+}
+
+fn checked(returned: libc::c_long) -> io::Result<()> {
+    match returned {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// `siginfo_t` of a SIGSYS, on 64-bit systems.
+#[repr(C)]
+struct Refused {
+    signal: c_int,
+    errno: c_int,
+    code: c_int,
+    address: *mut c_void,
+    call: c_int,
+    architecture: c_uint,
+}
+
+/// `si_code` of a system call that a filter refused.
+const SYS_SECCOMP: c_int = 1;
+
+extern "C" fn refused(_signal: c_int, info: *mut Refused, _context: *mut c_void) {
+    // SAFETY: the system calls the handler of a SIGSYS with a pointer to such a value. Only write and raise
+    // are called, which signal handlers may call; the line is made without memory.
+    unsafe {
+        if (*info).code == SYS_SECCOMP {
+            let mut buffer = [0; own_calls::LINE_BYTES_MAX];
+            let line = own_calls::refusal((*info).call.into(), &mut buffer);
+            libc::write(libc::STDERR_FILENO, line.as_ptr().cast(), line.len());
+        }
+        libc::raise(libc::SIGSYS);
+    }
+}

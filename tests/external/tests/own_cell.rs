@@ -1,0 +1,122 @@
+//! What native code in place of the JavaScript engine cannot do: each attempt works without a cell, and
+//! ends the process in it.
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, Output};
+
+/// The program that tries.
+const ATTEMPT: &str = env!("CARGO_BIN_EXE_settee-attempt");
+
+fn run(mode: &str, name: &str) -> Output {
+    Command::new(ATTEMPT).args([mode, name]).output().unwrap()
+}
+
+/// Runs an attempt without a cell; false if this machine does not allow it anyway.
+fn works_outside(name: &str) -> bool {
+    let outside = run("off", name);
+    let could = String::from_utf8_lossy(&outside.stdout);
+    if could.trim_end() != "could" {
+        let status = outside.status;
+        eprintln!("{name} is not tried: without a cell it gives {status}, {could}");
+    }
+    could.trim_end() == "could"
+}
+
+/// Checks that an attempt works without a cell, and that in a cell the process dies of it and names the
+/// system call.
+fn is_refused(name: &str, call: &str) {
+    assert!(works_outside(name), "{name}");
+    let inside = run("standard", name);
+    let said = String::from_utf8_lossy(&inside.stderr);
+    assert_eq!(inside.status.signal(), Some(libc::SIGSYS), "{said}");
+    assert_eq!(String::from_utf8_lossy(&inside.stdout), "");
+    let expected = format!("settee couchjs: refused system call {call} (");
+    assert!(said.starts_with(&expected), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+}
+
+macro_rules! attempts {
+    ($($(#[$of:meta])* $test:ident => $name:literal,)*) => {
+        $(
+            $(#[$of])*
+            #[test]
+            fn $test() {
+                is_refused($name, $name);
+            }
+        )*
+    };
+}
+
+attempts! {
+    a_file_cannot_be_opened => "openat",
+    a_file_cannot_be_opened_by_the_newer_call => "openat2",
+    a_link_cannot_be_read => "readlinkat",
+    a_file_in_memory_cannot_be_made => "memfd_create",
+    a_socket_cannot_be_made => "socket",
+    a_socket_cannot_be_connected => "connect",
+    a_datagram_cannot_be_sent => "sendto",
+    a_program_cannot_be_executed => "execve",
+    a_process_cannot_be_started => "clone",
+    a_thread_cannot_be_started => "clone3",
+    the_parent_cannot_be_signalled => "kill",
+    a_thread_of_the_parent_cannot_be_signalled => "tgkill",
+    a_handle_of_the_parent_cannot_be_opened => "pidfd_open",
+    nothing_can_be_traced => "ptrace",
+    the_memory_of_a_process_cannot_be_read => "process_vm_readv",
+    code_cannot_be_mapped => "mmap",
+    memory_cannot_become_code => "mprotect",
+    memory_cannot_become_code_by_the_call_with_keys => "pkey_mprotect",
+    the_process_cannot_make_itself_dumpable => "prctl",
+    namespaces_cannot_be_left => "unshare",
+    limits_cannot_be_changed => "prlimit64",
+    another_interface_cannot_be_chosen => "personality",
+    descriptors_cannot_be_copied => "fcntl",
+    devices_cannot_be_controlled => "ioctl",
+    locks_with_owners_cannot_be_taken => "futex",
+    the_handler_of_refused_calls_cannot_be_replaced => "rt_sigaction",
+    filters_cannot_be_asked_for => "seccomp",
+    #[cfg(target_arch = "x86_64")]
+    a_file_cannot_be_opened_by_the_oldest_call => "open",
+    #[cfg(target_arch = "x86_64")]
+    a_process_cannot_be_started_by_the_oldest_call => "fork",
+}
+
+#[test]
+fn another_thread_than_the_engine_s_is_in_the_cell_too() {
+    is_refused("openat_on_another_thread", "openat");
+}
+
+/// As [`is_refused`], of what not every machine allows.
+fn is_refused_if_it_works_outside(name: &str, call: &str) {
+    if works_outside(name) {
+        is_refused(name, call);
+    }
+}
+
+#[test]
+fn a_ring_of_system_calls_cannot_be_made() {
+    is_refused_if_it_works_outside("io_uring_setup", "io_uring_setup");
+}
+
+#[test]
+fn faults_of_memory_cannot_be_handled() {
+    is_refused_if_it_works_outside("userfaultfd", "userfaultfd");
+}
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn a_call_by_an_x32_number_is_refused() {
+    is_refused_if_it_works_outside("x32", "unknown");
+}
+
+/// Such a call is no call of this architecture: the system kills the process without asking the filter
+/// further.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn a_call_of_the_32_bit_interface_kills() {
+    if works_outside("int80") {
+        let inside = run("standard", "int80");
+        assert_eq!(inside.status.signal(), Some(libc::SIGSYS));
+        assert!(inside.stdout.is_empty());
+    }
+}

@@ -1,0 +1,3 @@
+//! Cells: what the system lets query servers do.
+
+pub mod own;

@@ -1,0 +1,297 @@
+//! The cell of the built-in JavaScript server, looked at from outside; and that the server works in it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
+use std::thread;
+
+use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::process::{Pid, Signal, kill_process};
+use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
+use serde_json::{Value, json};
+use settee::config::SandboxMode;
+use settee::query_server::cell::Cell;
+use settee::query_server::child::{CommandSpec, Spawner};
+
+use crate::support::program::{SETTEE, run};
+
+/// The strictest mode that this machine allows.
+pub fn strictest() -> SandboxMode {
+    let strict = run(&mut couchjs(&["--sandbox", "strict"]), b"[\"reset\"]\n");
+    if strict.status.success() {
+        return SandboxMode::Strict;
+    }
+    eprintln!("not strict: {}", String::from_utf8_lossy(&strict.stderr));
+    SandboxMode::Standard
+}
+
+fn couchjs(options: &[&str]) -> Command {
+    let mut command = Command::new(SETTEE);
+    command.arg("couchjs").args(options);
+    command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command
+}
+
+/// A server that has answered, and so is in its cell.
+struct Running {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Running {
+    fn start(command: &mut Command) -> Self {
+        let mut child = command.spawn().unwrap();
+        let input = child.stdin.take().unwrap();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        let mut running = Running {
+            child,
+            input,
+            output,
+        };
+        assert_eq!(running.ask(&json!(["reset"])), json!(true));
+        running
+    }
+
+    fn ask(&mut self, prompt: &Value) -> Value {
+        writeln!(self.input, "{prompt}").unwrap();
+        let mut answer = String::new();
+        self.output.read_line(&mut answer).unwrap();
+        serde_json::from_str(&answer).unwrap()
+    }
+
+    /// What a map function gives for an empty document.
+    fn value(&mut self, expression: &str) -> Value {
+        assert_eq!(self.ask(&json!(["reset"])), json!(true));
+        let map = format!("function(doc) {{ emit(null, {expression}); }}");
+        assert_eq!(self.ask(&json!(["add_fun", map])), json!(true));
+        self.ask(&json!(["map_doc", {}]))[0][0][1].clone()
+    }
+
+    fn proc(&self, name: &str) -> String {
+        let path = format!("/proc/{}/{name}", self.child.id());
+        fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"))
+    }
+
+    /// The status of each of its threads: names and values.
+    fn statuses(&self) -> Vec<BTreeMap<String, String>> {
+        let threads = fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
+        let status = |path: &Path| {
+            let text = fs::read_to_string(path.join("status")).unwrap();
+            let values = text.lines().filter_map(|line| line.split_once(':'));
+            let values = values.map(|(name, value)| (name.to_owned(), value.trim().to_owned()));
+            values.collect()
+        };
+        threads
+            .map(|thread| status(&thread.unwrap().path()))
+            .collect()
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = Pid::from_child(&self.child);
+        kill_process(pid, signal).unwrap();
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+#[test]
+fn a_server_that_anybody_starts_is_in_a_cell_with_all_its_threads() {
+    let server = Running::start(&mut couchjs(&[]));
+    let statuses = server.statuses();
+    assert!(statuses.len() > 1, "the engine has a thread of its own");
+    for status in statuses {
+        assert_eq!(status["Seccomp"], "2");
+        assert_eq!(status["NoNewPrivs"], "1");
+        for set in ["CapInh", "CapPrm", "CapEff", "CapAmb"] {
+            assert_eq!(status[set], "0000000000000000", "{set}");
+        }
+    }
+    assert_eq!(server.proc("oom_score_adj").trim(), "500");
+}
+
+#[test]
+fn a_server_without_a_cell_is_as_whoever_starts_it() {
+    let server = Running::start(&mut couchjs(&["--sandbox", "off"]));
+    let own = fs::read_to_string("/proc/self/status").unwrap();
+    for status in server.statuses() {
+        for name in ["Seccomp", "NoNewPrivs", "CapEff"] {
+            let line = format!("{name}:\t{}", status[name]);
+            assert!(own.lines().any(|own| own == line), "{line}");
+        }
+    }
+}
+
+#[test]
+fn a_server_in_a_cell_has_few_descriptors_and_writes_no_files_and_no_cores() {
+    let server = Running::start(&mut couchjs(&[]));
+    let limits = server.proc("limits");
+    for (name, limit) in [
+        ("Max file size", "0"),
+        ("Max core file size", "0"),
+        ("Max open files", "16"),
+    ] {
+        let line = limits.lines().find(|line| line.starts_with(name)).unwrap();
+        let values: Vec<&str> = line[name.len()..].split_whitespace().collect();
+        assert_eq!(values[..2], [limit, limit], "{name}");
+    }
+}
+
+#[test]
+fn a_server_in_a_cell_keeps_no_descriptor_that_it_got() {
+    let file = fs::File::open("/etc/passwd").unwrap();
+    fcntl_setfd(&file, FdFlags::empty()).unwrap();
+    let server = Running::start(&mut couchjs(&[]));
+    fcntl_setfd(&file, FdFlags::CLOEXEC).unwrap();
+    let Ok(entries) = fs::read_dir(format!("/proc/{}/fd", server.child.id())) else {
+        return eprintln!("the descriptors are not looked at: that takes root");
+    };
+    let mut open: Vec<String> = entries
+        .map(|entry| fs::read_link(entry.unwrap().path()).unwrap())
+        .map(|target| target.to_string_lossy().into_owned())
+        .collect();
+    open.retain(|target| !target.starts_with("pipe:"));
+    let status = format!("/proc/{}/status", server.child.id());
+    assert_eq!(open, [status], "{}", file.as_raw_fd());
+}
+
+#[test]
+fn a_server_in_a_cell_is_nobody_in_a_user_namespace_of_its_own() {
+    if strictest() != SandboxMode::Strict {
+        return eprintln!("not looked at: this machine lacks a layer");
+    }
+    let server = Running::start(&mut couchjs(&[]));
+    assert_eq!(server.proc("uid_map"), "");
+    let of = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/user"));
+    if let Ok(its) = of(&server.child.id().to_string()) {
+        assert_ne!(its, of("self").unwrap());
+    }
+}
+
+#[test]
+fn a_program_that_makes_its_own_cell_gets_the_given_environment_and_no_other() {
+    actix_rt::System::new().block_on(async {
+        let command = CommandSpec {
+            program: "sh".into(),
+            // What a shell sets by itself does not count.
+            arguments: vec![
+                "-c".into(),
+                "[ \"$(env | grep -vE '^(PWD|OLDPWD|SHLVL|_)=')\" = TZ=UTC ]".into(),
+            ],
+            environment: vec![("TZ".into(), "UTC".into())],
+            cell: Cell::Own(SandboxMode::Standard),
+        };
+        let spawner = Spawner::start().unwrap();
+        let exit = spawner.spawn(command).await.unwrap().reap().await;
+        assert!(exit.is_success(), "{exit}");
+    });
+}
+
+#[test]
+fn functions_see_the_local_time_of_summer_and_winter_in_the_cell() {
+    let mode = match strictest() {
+        SandboxMode::Strict => "strict",
+        _ => "standard",
+    };
+    let rules = ":Europe/Berlin";
+    let mut zones = vec![("CET-1CEST,M3.5.0,M10.5.0/3", [-60, -120])];
+    match Path::new("/usr/share/zoneinfo/Europe/Berlin").exists() {
+        true => zones.push((rules, [-60, -120])),
+        false => eprintln!("the file of a time zone is not read: there is none here"),
+    }
+    for (zone, offsets) in zones {
+        let mut server = Running::start(couchjs(&["--sandbox", mode]).env("TZ", zone));
+        let offset = |month| format!("new Date(2024, {month}, 15).getTimezoneOffset()");
+        let expression = format!("[{}, {}]", offset(0), offset(6));
+        assert_eq!(server.value(&expression), json!(offsets), "{zone}");
+        let now = server.value("Date.now()").as_i64().unwrap();
+        let then = server.value("new Date().getTime()").as_i64().unwrap();
+        assert!(now > 1_700_000_000_000 && then >= now);
+    }
+}
+
+#[test]
+fn a_server_in_a_cell_goes_on_after_it_was_stopped() {
+    let mut server = Running::start(&mut couchjs(&[]));
+    for _ in 0..5 {
+        // The first answer waits behind the second command, and a thread waits to write it.
+        let busy = json!(["add_fun", "function(doc) { for (var i = 0; i < 1e6; i++); emit(1, 1); }"]);
+        for prompt in [&json!(["reset"]), &busy, &json!(["map_doc", {}])] {
+            writeln!(server.input, "{prompt}").unwrap();
+        }
+        server.signal(Signal::STOP);
+        server.signal(Signal::CONT);
+        let mut answers = String::new();
+        for _ in 0..3 {
+            server.output.read_line(&mut answers).unwrap();
+        }
+        assert_eq!(answers, "true\ntrue\n[[[1,1]]]\n");
+    }
+}
+
+#[test]
+fn answers_may_go_to_a_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("answers");
+    let output = fs::File::create(&path).unwrap();
+    let done = run(
+        Command::new("sh")
+            .args(["-c", "exec \"$0\" couchjs > \"$1\"", SETTEE])
+            .arg(&path),
+        b"[\"reset\"]\n",
+    );
+    drop(output);
+    assert!(done.status.success(), "{done:?}");
+    assert_eq!(fs::read_to_string(&path).unwrap(), "true\n");
+}
+
+/// Plays a `reset` on a machine where a system call gives an error.
+fn where_it_fails(call: libc::c_long, error: i32, mode: &str) -> Output {
+    let rules = [(call, Vec::new())].into();
+    let refused = SeccompAction::Errno(error.unsigned_abs());
+    let machine = std::env::consts::ARCH.try_into().unwrap();
+    let filter = SeccompFilter::new(rules, SeccompAction::Allow, refused, machine).unwrap();
+    let filter: BpfProgram = filter.try_into().unwrap();
+    let mut command = couchjs(&["--sandbox", mode]);
+    // A filter of the thread is one of the children that it starts.
+    let filtered = thread::spawn(move || {
+        seccompiler::apply_filter(&filter).unwrap();
+        run(&mut command, b"[\"reset\"]\n")
+    });
+    filtered.join().unwrap()
+}
+
+#[test]
+fn where_a_layer_is_missing_strict_does_not_start_and_says_which_and_why() {
+    if strictest() != SandboxMode::Strict {
+        return eprintln!("not tried: this machine lacks a layer anyway");
+    }
+    for (call, error, layer, reason) in [
+        (libc::SYS_close_range, libc::ENOSYS, "descriptors", "Linux 5.9"),
+        (libc::SYS_unshare, libc::EPERM, "user", "max_user_namespaces"),
+        (libc::SYS_landlock_create_ruleset, libc::ENOSYS, "files", "no Landlock"),
+        (libc::SYS_capset, libc::EPERM, "privileges", "capset"),
+        (libc::SYS_seccomp, libc::ENOSYS, "network", "filter of system calls"),
+    ] {
+        let strict = where_it_fails(call, error, "strict");
+        let said = String::from_utf8_lossy(&strict.stderr);
+        assert_eq!(strict.status.code(), Some(125), "{layer}: {said}");
+        assert_eq!(strict.stdout, b"", "{layer}");
+        let start = format!("couchjs: the sandbox is strict, and its layer '{layer}' is missing: ");
+        assert!(said.starts_with(&start) && said.contains(reason), "{said}");
+        let standard = where_it_fails(call, error, "standard");
+        assert!(standard.status.success(), "{layer}: {standard:?}");
+        assert_eq!(standard.stdout, b"true\n", "{layer}");
+    }
+}
