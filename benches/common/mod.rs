@@ -12,7 +12,7 @@ use settee::actors::proc_manager::ManagerSettings;
 use settee::messages::opener::StartError;
 use settee::messages::process::{ProcShared, ProcessRef, Prompt, SetTimeout, StopProc};
 use settee::otp::pid::{ExitReason, PidGuard};
-use settee::policy::pool::Limits;
+use settee::policy::pool::{Limits, Reuse};
 
 /// An operation that is run in batches, each of which says how many it did.
 pub type Batch<'a> = Box<dyn FnMut() -> LocalBoxFuture<'a, u64> + 'a>;
@@ -70,6 +70,7 @@ pub fn settings(
         line_bytes_max: 64 << 20,
         log_lines_max: 100,
         log_bytes_max: 1 << 20,
+        reuse: Some(Reuse::Any),
         db_tag: Default::default(),
         reset_config: Arc::from(
             r#"{"reduce_limit":true,"reduce_limit_threshold":5000,"reduce_limit_ratio":2.0,"timeout":5000}"#,

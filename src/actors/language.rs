@@ -86,6 +86,12 @@ pub trait Language: Send + Sync {
         None
     }
 
+    /// Tells whether no function can see or change what another function of the same process does, or
+    /// does later. Otherwise a process runs functions of one database only (`reuse`).
+    fn isolates_functions(&self) -> bool {
+        false
+    }
+
     /// Starts one process. Runs inside an opener, which may be dropped at any time: whatever is
     /// started by then must end with the future or with the returned process.
     ///

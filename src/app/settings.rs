@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::actors::language::Registry;
 use crate::actors::proc_manager::ManagerSettings;
 use crate::config::keys::MANGO;
-use crate::config::{Config, DbTag, LanguageCommand, SandboxMode};
+use crate::config::{Config, DbTag, LanguageCommand, Reuse, SandboxMode};
 use crate::languages::command::CommandLanguage;
 use crate::languages::echo::Echo;
 use crate::languages::query::Query;
@@ -50,6 +50,10 @@ pub(crate) fn manager_settings(
         line_bytes_max: answer_bytes_max(config),
         log_lines_max: config.log.child_lines_max,
         log_bytes_max: config.log.pool_bytes_max,
+        reuse: query_servers.reuse.map(|reuse| match reuse {
+            Reuse::Any => pool::Reuse::Any,
+            Reuse::Database => pool::Reuse::Database,
+        }),
         db_tag: match query_servers.db_tag {
             DbTag::Name => pool::db_tag::DbTag::Name,
             DbTag::Prefix => pool::db_tag::DbTag::Prefix,
@@ -111,6 +115,7 @@ fn builtin(config: &Config, program: &Path) -> CommandLanguage {
     })
     .with_every_ability()
     .in_own_cells()
+    .isolating_functions()
 }
 
 #[cfg(test)]

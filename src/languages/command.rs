@@ -39,6 +39,7 @@ pub struct CommandLanguage {
     confinement: Confinement,
     /// The cell of the children that abilities are probed with.
     probe_terms: CellTerms,
+    isolates_functions: bool,
 }
 
 /// How processes come into their cells.
@@ -90,6 +91,7 @@ impl CommandLanguage {
             abilities: Abilities::to_probe,
             confinement: Confinement::None,
             probe_terms: CellTerms::default(),
+            isolates_functions: false,
         }
     }
 
@@ -112,6 +114,13 @@ impl CommandLanguage {
     #[must_use]
     pub(crate) fn with_every_ability(mut self) -> Self {
         self.abilities = |_| Abilities::declared(Ability::VARIANTS);
+        self
+    }
+
+    /// Declares that no function can see or change what another one of the same process does.
+    #[must_use]
+    pub(crate) fn isolating_functions(mut self) -> Self {
+        self.isolates_functions = true;
         self
     }
 
@@ -161,6 +170,10 @@ impl Language for CommandLanguage {
             Confinement::Own => Some(CellTrial::own(terms, program)),
             Confinement::Launched(launcher) => Some(CellTrial::launched(terms, launcher, program)),
         }
+    }
+
+    fn isolates_functions(&self) -> bool {
+        self.isolates_functions
     }
 
     fn start(

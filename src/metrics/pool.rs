@@ -73,7 +73,7 @@ pub(super) enum Slow {
 }
 
 /// The reasons for which a process is told to stop, by name; in the order of [`StopReason`].
-pub(super) const STOP_REASONS: [(StopReason, &str); 17] = [
+pub(super) const STOP_REASONS: [(StopReason, &str); 18] = [
     (StopReason::Idle, "idle"),
     (StopReason::Stale, "stale"),
     (StopReason::Reaped, "reaped"),
@@ -88,6 +88,7 @@ pub(super) const STOP_REASONS: [(StopReason, &str); 17] = [
     (StopReason::MemoryHard, "memory_hard"),
     (StopReason::Culled, "culled"),
     (StopReason::ClientCrashed, "client_crashed"),
+    (StopReason::TenantGone, "tenant_gone"),
     (StopReason::Stress, "stress"),
     (StopReason::Removed, "removed"),
     (StopReason::Shutdown, "shutdown"),

@@ -31,8 +31,8 @@ use crate::query_server::child::Spawner;
 use crate::query_server::ddoc::Ddoc;
 use crate::query_server::language::LanguageName;
 use crate::query_server::status::PoolStatus;
-use policy::pool::Limits;
 use policy::pool::db_tag::DbTag;
+use policy::pool::{Limits, Reuse};
 
 /// The settings of a test pool, and its languages. Every default suits a quick test.
 pub struct TestPoolBuilder {
@@ -62,6 +62,7 @@ impl TestPoolBuilder {
                 line_bytes_max: 1 << 20,
                 log_lines_max: 100,
                 log_bytes_max: 1 << 20,
+                reuse: Some(Reuse::Any),
                 db_tag: DbTag::Name,
                 reset_config: Arc::from("{}"),
                 languages: Registry::new(),
@@ -94,6 +95,13 @@ impl TestPoolBuilder {
     #[must_use]
     pub fn timeout(mut self, time: Duration) -> Self {
         self.settings.os_process_timeout = time;
+        self
+    }
+
+    /// Sets whom processes may serve, anybody by default; `None` leaves it to their language.
+    #[must_use]
+    pub fn reuse(mut self, reuse: Option<Reuse>) -> Self {
+        self.settings.reuse = reuse;
         self
     }
 

@@ -11,14 +11,14 @@ use super::{ProcManager, ReloadConfig};
 use crate::messages::opener::Exit;
 use crate::messages::proc_manager::{
     GetProc, GetProcCount, GetProcError, GetResetConfig, GetStaleProcCount, OsProcIdle, RetProc,
-    SetThresholdTs, TeachOrResetDone, TerminateStaleProcs, What,
+    SetThresholdTs, TeachOrResetDone, TerminateStaleProcs,
 };
 use crate::metrics::ReturnKind;
 use crate::otp::deferred::{Deferred, deferred};
 use crate::otp::pid::{Down, ExitReason};
 use crate::otp::supervisor::Stop;
 use crate::query_server::language::LanguageName;
-use policy::pool::{Affinity, ClientId, Event, RequestId, ReturnStatus};
+use policy::pool::{ClientId, Event, RequestId, ReturnStatus};
 
 impl Handler<GetProc> for ProcManager {
     type Result = Deferred<Answer>;
@@ -51,16 +51,7 @@ impl Handler<GetProc> for ProcManager {
         known.who = msg.who.or(known.who.take());
         self.next_request += 1;
         let request = RequestId(self.next_request);
-        let affinity = match &msg.want.what {
-            What::Any | What::Language(_) => None,
-            What::Ddoc { db, ddoc } => {
-                let db = self.settings.db_tag.key(db);
-                Some(Affinity {
-                    db,
-                    ddoc: ddoc.key.clone(),
-                })
-            }
-        };
+        let affinity = msg.want.affinity(self.settings.db_tag);
         let deadline = asked + time;
         let lane = msg.want.lane;
         let waiting = Waiting {
@@ -288,7 +279,8 @@ impl Handler<ReloadConfig> for ProcManager {
         let now = commands(self);
         let changed =
             |(name, command): (_, &Arc<str>)| now.get(name).is_some_and(|now| now != command);
-        if old.iter().any(changed) {
+        // Under another tag a process may have served what is another database now.
+        if old.iter().any(changed) || before.db_tag != self.settings.db_tag {
             self.event(Event::SetThresholdTs, ctx);
         }
     }

@@ -15,7 +15,7 @@ use crate::metrics::PoolMetrics;
 use crate::query_server::abilities::Abilities;
 use crate::query_server::child_log::PoolLog;
 use crate::query_server::language::LanguageName;
-use policy::pool::{GroupId, LanguageId, Limits, PoolId, PoolKind, PoolSettings, Target};
+use policy::pool::{GroupId, LanguageId, Limits, PoolId, PoolKind, PoolSettings, Reuse, Target};
 
 /// How many pools there may be at a time, languages' own included.
 pub(super) const POOLS_MAX: usize = 4096;
@@ -210,7 +210,7 @@ impl PoolTable {
         &mut self,
         section: &PoolConfig,
         (kind, language): (PoolKind, &LanguageName),
-        limits: Limits,
+        (limits, reuse): (Limits, Reuse),
         stressed: bool,
     ) -> PoolSettings {
         let group = section.group.as_deref().map(|name| self.group(name).number);
@@ -221,6 +221,7 @@ impl PoolTable {
             group,
             stressed,
             limits,
+            reuse,
         };
         core_settings(section, around)
     }

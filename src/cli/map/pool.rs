@@ -15,7 +15,7 @@ use crate::cli::exit::{CliError, Exit};
 use crate::config::Config;
 use crate::functions::caller::Caller;
 use crate::functions::view::Processes;
-use crate::messages::proc_manager::TakeFrom;
+use crate::messages::proc_manager::{TakeFrom, TenantName};
 use crate::otp::pid::Pid;
 use crate::otp::registered_name::RegisteredName;
 use crate::otp::supervisor::Stop;
@@ -62,9 +62,10 @@ impl Pool {
         RegisteredName::new(self.manager.clone())
     }
 
-    /// Returns a client of the pool.
+    /// Returns a client of the pool, which is the one tenant of its processes.
     pub(super) fn processes(&self) -> Processes {
-        Processes::Pool(Rc::new(Caller::new(self.manager())), TakeFrom::Own)
+        let caller = Rc::new(Caller::new(self.manager()));
+        Processes::Pool(caller, TakeFrom::Own, TenantName::Client)
     }
 
     /// Ends all processes and waits until they are gone.

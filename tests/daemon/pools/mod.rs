@@ -11,4 +11,5 @@ mod library;
 mod removal;
 mod rules;
 mod support;
+mod tenants;
 mod watching;

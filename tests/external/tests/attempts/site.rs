@@ -23,7 +23,7 @@ use crate::support::daemon::{Client, Service, assert_nothing_runs_for, configure
 
 const SERVER: &str = include_str!("server.py");
 /// Whether the program has cells yet.
-pub const CELLS: bool = false;
+pub const CELLS: bool = true;
 const CALLS: &str = include_str!("calls.py");
 
 /// How long one attempt may take: bombs are slow on a busy machine. Milliseconds.
