@@ -110,7 +110,10 @@ fn builtin(config: &Config, program: &Path) -> CommandLanguage {
         program: program.to_owned(),
         arguments: arguments.into_iter().map(Into::into).collect(),
         // Functions see the time of the place, as CouchDB's do.
-        environment: time_zone.map(|zone| ("TZ".to_owned(), zone)).into_iter().collect(),
+        environment: time_zone
+            .map(|zone| ("TZ".to_owned(), zone))
+            .into_iter()
+            .collect(),
         cell: Cell::Own(SandboxMode::Standard),
     })
     .with_every_ability()

@@ -2,12 +2,15 @@
 //!
 //! SUMMARY   `settee cell [--report-to N] SPEC -- PROGRAM [ARGUMENTS]`, where SPEC is a
 //!           [`CellSpec`](crate::query_server::cell::CellSpec) in JSON. Ends as the command ends; 125 if there is
-//!           no cell. `settee cell --report SPEC -- PROGRAM` starts nothing and prints the layers that hold.
+//!           no cell. `settee cell --report SPEC -- PROGRAM` starts nothing and prints the layers that hold,
+//!           `settee cell --report-own MODE` those of the built-in server.
 //! CALLED    By the service; hidden from the help. Read before clap, whose start takes longer than the cell's.
 
 use std::ffi::{OsStr, OsString};
+use std::io::{self, Write};
 
 use crate::query_server::cell::launcher::{self, Request};
+use crate::query_server::cell::own;
 
 /// The exit status for a command line that makes no sense, as for a cell that cannot be made.
 const USAGE_STATUS: i32 = 125;
@@ -20,6 +23,11 @@ pub(crate) fn arguments_of(all: &[OsString]) -> Option<&[OsString]> {
 
 /// Runs the command that follows, in its cell.
 pub(crate) fn run(arguments: &[OsString]) -> ! {
+    if let [option, mode] = arguments
+        && option == "--report-own"
+    {
+        std::process::exit(report_own(&mode.to_string_lossy()));
+    }
     match read(arguments) {
         Ok(request) => launcher::run(request),
         Err(problem) => {
@@ -27,6 +35,20 @@ pub(crate) fn run(arguments: &[OsString]) -> ! {
             std::process::exit(USAGE_STATUS)
         }
     }
+}
+
+/// Prints the layers of the cell that the built-in server puts itself into.
+fn report_own(mode: &str) -> i32 {
+    let mode = match serde_json::from_value(mode.into()) {
+        Ok(mode) => mode,
+        Err(error) => {
+            eprintln!("settee cell: --report-own: {error}");
+            return USAGE_STATUS;
+        }
+    };
+    let layers = serde_json::to_string(&own::report(mode)).unwrap_or_default();
+    let printed = writeln!(io::stdout(), "{layers}");
+    if printed.is_ok() { 0 } else { USAGE_STATUS }
 }
 
 fn read(arguments: &[OsString]) -> Result<Request, String> {

@@ -126,10 +126,7 @@ fn on_own_stack<T: Send>(work: impl FnOnce() -> T + Send) -> io::Result<T> {
 }
 
 /// [`on_own_stack`], with something to do until it ends.
-fn beside<T: Send>(
-    work: impl FnOnce() -> T + Send,
-    meanwhile: impl FnOnce(),
-) -> io::Result<T> {
+fn beside<T: Send>(work: impl FnOnce() -> T + Send, meanwhile: impl FnOnce()) -> io::Result<T> {
     let thread = thread::Builder::new().stack_size(THREAD_STACK_BYTES);
     thread::scope(|scope| {
         let thread = thread.spawn_scoped(scope, work)?;

@@ -399,9 +399,10 @@ impl Init<'_> {
         let now = Timespec::default();
         let mut heard = [PollFd::new(listener, PollFlags::IN)];
         let is_there = poll(&mut heard, Some(&now)).is_ok() && heard[0].revents() == PollFlags::IN;
-        if let Some(number) = is_there.then(|| os::refuse_next(listener)).flatten() {
+        if let Some((number, arguments)) = is_there.then(|| os::refuse_next(listener)).flatten() {
             let name = system_calls::name(number);
-            if reported.insert(name) {
+            let is_news = !system_calls::is_harmless(number, arguments);
+            if is_news && reported.insert(name) {
                 self.launch.reporter.tell(&Report::Refused(name.into()));
             }
         }

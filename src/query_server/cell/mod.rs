@@ -12,11 +12,11 @@ pub(crate) mod launcher;
 pub mod layers;
 mod limits;
 mod os;
-pub(crate) mod report;
-pub(crate) mod system_calls;
 pub mod own;
 mod own_calls;
 mod own_os;
+pub(crate) mod report;
+pub(crate) mod system_calls;
 pub mod terms;
 pub mod trial;
 

@@ -183,9 +183,9 @@ pub(super) fn filter_with_listener(filter: &BpfProgram) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(number as RawFd) })
 }
 
-/// Refuses the call that the listener has heard of; returns its number. `None` where its caller is
-/// gone.
-pub(super) fn refuse_next(listener: &OwnedFd) -> Option<i64> {
+/// Refuses the call that the listener has heard of; returns its number and its first two arguments.
+/// `None` where its caller is gone.
+pub(super) fn refuse_next(listener: &OwnedFd) -> Option<(i64, [u64; 2])> {
     // SAFETY: all fields of both are numbers; the system wants the first one zeroed.
     let (mut heard, mut answer): (libc::seccomp_notif, libc::seccomp_notif_resp) =
         unsafe { (zeroed(), zeroed()) };
@@ -211,7 +211,10 @@ pub(super) fn refuse_next(listener: &OwnedFd) -> Option<i64> {
             &raw mut answer,
         )
     };
-    Some(heard.data.nr.into())
+    Some((
+        heard.data.nr.into(),
+        [heard.data.args[0], heard.data.args[1]],
+    ))
 }
 
 fn checked(result: libc::c_long) -> io::Result<libc::c_long> {

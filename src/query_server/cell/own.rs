@@ -95,7 +95,10 @@ impl OwnCell {
         let less_wanted = be_ended_first();
         cell.put(Layer::User, leave_user())?;
         cell.put(Layer::Files, leave_files())?;
-        cell.put(Layer::Privileges, less_wanted.and_then(|()| leave_privileges()))?;
+        cell.put(
+            Layer::Privileges,
+            less_wanted.and_then(|()| leave_privileges()),
+        )?;
         cell.put(Layer::Memory, has_memory_limit())?;
         Ok(cell)
     }
@@ -171,7 +174,9 @@ fn leave_user() -> Result<(), String> {
 fn leave_files() -> Result<(), String> {
     let status = restrict_files().map_err(|error| format!("Landlock fails ({error})"))?;
     if status == RulesetStatus::NotEnforced {
-        return Err("this kernel has no Landlock; it needs Linux 5.13 and `landlock` in lsm=".into());
+        return Err(
+            "this kernel has no Landlock; it needs Linux 5.13 and `landlock` in lsm=".into(),
+        );
     }
     // A person may have sent the answers, or what is said beside them, to a file.
     match is_file(io::stdout()) || is_file(io::stderr()) {

@@ -71,16 +71,16 @@ fn filter() -> Result<BpfProgram, BackendError> {
         ALLOWED.iter().map(|call| (*call, Vec::new())).collect();
     let no_code = |argument| without(argument, libc::PROT_EXEC);
     let no_file = with(3, libc::MAP_ANONYMOUS)?;
-    rules.insert(
-        libc::SYS_mmap,
-        vec![Rule::new(vec![no_code(2)?, no_file])?],
-    );
+    rules.insert(libc::SYS_mmap, vec![Rule::new(vec![no_code(2)?, no_file])?]);
     rules.insert(libc::SYS_mprotect, vec![Rule::new(vec![no_code(2)?])?]);
     let futex = FUTEX_COMMANDS.map(|command| {
         let is = Is::MaskedEq(!FUTEX_FLAGS & u64::from(u32::MAX));
         Rule::new(vec![Condition::new(1, Length::Dword, is, command as u64)?])
     });
-    rules.insert(libc::SYS_futex, futex.into_iter().collect::<Result<_, _>>()?);
+    rules.insert(
+        libc::SYS_futex,
+        futex.into_iter().collect::<Result<_, _>>()?,
+    );
     // A signal to itself: a panic that aborts.
     let itself = u64::from(std::process::id());
     let itself = Condition::new(0, Length::Dword, Is::Eq, itself)?;
@@ -97,7 +97,12 @@ fn without(argument: u8, flag: i32) -> Result<Condition, BackendError> {
 }
 
 fn with(argument: u8, flag: i32) -> Result<Condition, BackendError> {
-    Condition::new(argument, Length::Dword, Is::MaskedEq(flag as u64), flag as u64)
+    Condition::new(
+        argument,
+        Length::Dword,
+        Is::MaskedEq(flag as u64),
+        flag as u64,
+    )
 }
 
 /// The line that tells of a refused system call. It is made without memory: a signal handler does it.
@@ -107,7 +112,10 @@ pub(super) fn refusal(number: c_long, buffer: &mut [u8; LINE_BYTES_MAX]) -> &[u8
     let name = name.map_or("unknown", |(_, name)| &name["SYS_".len()..]);
     let mut rest = &mut buffer[..];
     // What does not fit is cut.
-    let _ = writeln!(rest, "settee couchjs: refused system call {name} ({number})");
+    let _ = writeln!(
+        rest,
+        "settee couchjs: refused system call {name} ({number})"
+    );
     let unused = rest.len();
     &buffer[..LINE_BYTES_MAX - unused]
 }
@@ -152,7 +160,10 @@ mod tests {
     fn a_refused_call_is_told_by_its_name_and_number() {
         let mut buffer = [0; LINE_BYTES_MAX];
         let told = String::from_utf8_lossy(refusal(libc::SYS_socket, &mut buffer)).into_owned();
-        let expected = format!("settee couchjs: refused system call socket ({})\n", libc::SYS_socket);
+        let expected = format!(
+            "settee couchjs: refused system call socket ({})\n",
+            libc::SYS_socket
+        );
         assert_eq!(told, expected);
         let told = refusal(0x4000_0000 + 999_999, &mut buffer);
         assert!(told.ends_with(b"call unknown (1074741823)\n"));

@@ -239,6 +239,14 @@ pub(crate) fn name(number: i64) -> &'static str {
     }
 }
 
+/// Returns whether a refused call tells nothing: the C library asks for a service that caches names
+/// in this very way whenever a program looks a user up, and does without.
+pub(super) fn is_harmless(number: i64, arguments: [u64; 2]) -> bool {
+    let kind = SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    let asked = [libc::AF_UNIX, kind].map(|value| u64::from(value.unsigned_abs()));
+    number == libc::SYS_socket && arguments == asked
+}
+
 /// Returns the name as one of the fixed set; a name that is none of them is `other`.
 pub(crate) fn known_name(text: &str) -> &'static str {
     let calls = [REFUSED, REFUSED_HERE, REFUSED_IN_PART].concat();

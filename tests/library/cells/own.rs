@@ -226,7 +226,10 @@ fn a_server_in_a_cell_goes_on_after_it_was_stopped() {
     let mut server = Running::start(&mut couchjs(&[]));
     for _ in 0..5 {
         // The first answer waits behind the second command, and a thread waits to write it.
-        let busy = json!(["add_fun", "function(doc) { for (var i = 0; i < 1e6; i++); emit(1, 1); }"]);
+        let busy = json!([
+            "add_fun",
+            "function(doc) { for (var i = 0; i < 1e6; i++); emit(1, 1); }"
+        ]);
         for prompt in [&json!(["reset"]), &busy, &json!(["map_doc", {}])] {
             writeln!(server.input, "{prompt}").unwrap();
         }
@@ -278,11 +281,31 @@ fn where_a_layer_is_missing_strict_does_not_start_and_says_which_and_why() {
         return eprintln!("not tried: this machine lacks a layer anyway");
     }
     for (call, error, layer, reason) in [
-        (libc::SYS_close_range, libc::ENOSYS, "descriptors", "Linux 5.9"),
-        (libc::SYS_unshare, libc::EPERM, "user", "max_user_namespaces"),
-        (libc::SYS_landlock_create_ruleset, libc::ENOSYS, "files", "no Landlock"),
+        (
+            libc::SYS_close_range,
+            libc::ENOSYS,
+            "descriptors",
+            "Linux 5.9",
+        ),
+        (
+            libc::SYS_unshare,
+            libc::EPERM,
+            "user",
+            "max_user_namespaces",
+        ),
+        (
+            libc::SYS_landlock_create_ruleset,
+            libc::ENOSYS,
+            "files",
+            "no Landlock",
+        ),
         (libc::SYS_capset, libc::EPERM, "privileges", "capset"),
-        (libc::SYS_seccomp, libc::ENOSYS, "network", "filter of system calls"),
+        (
+            libc::SYS_seccomp,
+            libc::ENOSYS,
+            "network",
+            "filter of system calls",
+        ),
     ] {
         let strict = where_it_fails(call, error, "strict");
         let said = String::from_utf8_lossy(&strict.stderr);
