@@ -77,6 +77,7 @@ impl ProcManager {
                 .collect(),
             totals: totals(&self.core.totals(id)),
             abilities: pool.abilities.by_name(),
+            sandbox: pool.cell.as_ref().map(|cell| cell.status()),
             procs: status
                 .procs
                 .iter()
@@ -104,6 +105,7 @@ impl ProcManager {
         let Some(held) = self.core.settings(id) else {
             return section;
         };
+        section = self.settings.cells.in_force(section);
         section.on_client_crash = Some(match held.on_client_crash {
             OnClientCrash::Return => config::OnClientCrash::Return,
             OnClientCrash::Replace => config::OnClientCrash::Replace,

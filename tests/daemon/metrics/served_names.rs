@@ -53,6 +53,10 @@ fn what_is_documented_is_served_and_nothing_else() {
     let proc = client.get_proc("javascript");
     client.prompt(&proc, json!(["reset", {}]));
     assert!(client.ret_proc(&proc));
+    wait_until("the layers of the cell", || {
+        let layers = client.pool("javascript")["sandbox"]["layers"].clone();
+        layers.as_array().is_some_and(|layers| !layers.is_empty())
+    });
     // A request is counted with its answer: the first one is seen by the second.
     web.get("/_up").ok();
     let (paths, names) = documented();
