@@ -9,10 +9,11 @@ use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
 use settee::actors::language::{Language, Registry, StartContext};
 use settee::actors::proc_manager::ManagerSettings;
+use settee::config::Reuse;
 use settee::messages::opener::StartError;
 use settee::messages::process::{ProcShared, ProcessRef, Prompt, SetTimeout, StopProc};
 use settee::otp::pid::{ExitReason, PidGuard};
-use settee::policy::pool::{Limits, Reuse};
+use settee::policy::pool::Limits;
 
 /// An operation that is run in batches, each of which says how many it did.
 pub type Batch<'a> = Box<dyn FnMut() -> LocalBoxFuture<'a, u64> + 'a>;

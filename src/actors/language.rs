@@ -80,16 +80,16 @@ pub trait Language: Send + Sync {
         Abilities::undeclared()
     }
 
-    /// Tells how to find out which layers of a cell hold for its processes; `None`: they are put in none,
-    /// whatever the terms are.
-    fn cell_trial(&self, _: &CellTerms) -> Option<CellTrial> {
-        None
-    }
-
     /// Tells whether no function can see or change what another function of the same process does, or
     /// does later. Otherwise a process runs functions of one database only (`reuse`).
     fn isolates_functions(&self) -> bool {
         false
+    }
+
+    /// Tells how to find out which layers of a cell hold for its processes; `None`: they are put in none,
+    /// whatever the terms are.
+    fn cell_trial(&self, _: &CellTerms) -> Option<CellTrial> {
+        None
     }
 
     /// Starts one process. Runs inside an opener, which may be dropped at any time: whatever is

@@ -50,10 +50,7 @@ pub(crate) fn manager_settings(
         line_bytes_max: answer_bytes_max(config),
         log_lines_max: config.log.child_lines_max,
         log_bytes_max: config.log.pool_bytes_max,
-        reuse: query_servers.reuse.map(|reuse| match reuse {
-            Reuse::Any => pool::Reuse::Any,
-            Reuse::Database => pool::Reuse::Database,
-        }),
+        reuse: query_servers.reuse,
         db_tag: match query_servers.db_tag {
             DbTag::Name => pool::db_tag::DbTag::Name,
             DbTag::Prefix => pool::db_tag::DbTag::Prefix,
@@ -117,8 +114,8 @@ fn builtin(config: &Config, program: &Path) -> CommandLanguage {
         cell: Cell::Own(SandboxMode::Standard),
     })
     .with_every_ability()
-    .in_own_cells()
     .isolating_functions()
+    .in_own_cells()
 }
 
 #[cfg(test)]

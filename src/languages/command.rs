@@ -36,6 +36,7 @@ pub struct CommandLanguage {
     text: String,
     spec: Stressed<CommandSpec>,
     abilities: fn(CommandSpec) -> Abilities,
+    isolates_functions: bool,
     confinement: Confinement,
     /// The cell of the children that abilities are probed with.
     probe_terms: CellTerms,
@@ -89,9 +90,9 @@ impl CommandLanguage {
             text,
             spec: Stressed { normal, stressed },
             abilities: Abilities::to_probe,
+            isolates_functions: false,
             confinement: Confinement::None,
             probe_terms: CellTerms::default(),
-            isolates_functions: false,
         }
     }
 

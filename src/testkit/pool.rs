@@ -16,6 +16,7 @@ use super::wait::eventually;
 use crate::actors::language::{Language, Registry};
 use crate::actors::proc_manager::ProcManager;
 use crate::actors::proc_manager::{ManagerSettings, ReloadConfig};
+use crate::config::Reuse;
 use crate::functions::caller::Caller;
 use crate::languages::command::CommandLanguage;
 use crate::messages::proc_manager::{
@@ -31,8 +32,8 @@ use crate::query_server::child::Spawner;
 use crate::query_server::ddoc::Ddoc;
 use crate::query_server::language::LanguageName;
 use crate::query_server::status::PoolStatus;
+use policy::pool::Limits;
 use policy::pool::db_tag::DbTag;
-use policy::pool::{Limits, Reuse};
 
 /// The settings of a test pool, and its languages. Every default suits a quick test.
 pub struct TestPoolBuilder {

@@ -41,7 +41,18 @@ pub fn scripted(directory: &Path) -> String {
     format!("sh {}/scripted.sh", directory.display())
 }
 
-/// Writes the configuration: the socket, the language `python`, and `extra`.
+/// Returns a configuration with processes that are shared, unless it says something about `reuse`: most
+/// tests are about other things, and find the same process again by that.
+pub fn shared(text: &str) -> String {
+    let (section, any) = ("[query_server_config]\n", "reuse = \"any\"\n");
+    match text.split_once(section) {
+        _ if text.contains("reuse = ") => text.to_owned(),
+        Some((before, after)) => format!("{before}{section}{any}{after}"),
+        None => format!("{text}\n{section}{any}"),
+    }
+}
+
+/// Writes the configuration: the socket, the language `python`, and `extra`; the processes are [`shared`].
 pub fn configure(directory: &Path, extra: &str) -> PathBuf {
     let file = directory.join("settee.toml");
     let socket = socket_of(directory);
@@ -75,7 +86,7 @@ pub fn configure(directory: &Path, extra: &str) -> PathBuf {
         scripted(directory),
         socket,
     );
-    fs::write(&file, text).unwrap();
+    fs::write(&file, shared(&text)).unwrap();
     file
 }
 

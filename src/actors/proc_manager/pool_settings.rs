@@ -22,8 +22,8 @@ pub(super) struct Around {
     pub(super) stressed: bool,
     /// The limits that hold unless the section says otherwise.
     pub(super) limits: Limits,
-    /// Whom its processes may serve.
-    pub(super) reuse: Reuse,
+    /// Whom its processes may serve unless the section says otherwise.
+    pub(super) reuse: config::Reuse,
 }
 
 /// Returns the settings of a pool.
@@ -45,10 +45,9 @@ pub(super) fn core_settings(section: &PoolConfig, around: Around) -> PoolSetting
         init_size: section.init_size,
         min_free: section.min_free,
         queue_max: section.queue_max,
-        reuse: match section.reuse {
-            None => around.reuse,
-            Some(config::Reuse::Any) => Reuse::Any,
-            Some(config::Reuse::Database) => Reuse::Database,
+        reuse: match section.reuse.unwrap_or(around.reuse) {
+            config::Reuse::Any => Reuse::Any,
+            config::Reuse::Database => Reuse::Database,
         },
         on_client_crash: match section.on_client_crash {
             None => defaults.on_client_crash,
@@ -103,7 +102,7 @@ mod tests {
                 soft_limit: 50,
                 affinity_wait: Duration::ZERO,
             },
-            reuse: Reuse::Any,
+            reuse: config::Reuse::Any,
         }
     }
 

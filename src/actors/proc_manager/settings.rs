@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::Message;
-use policy::pool::{Limits, Reuse};
+use policy::pool::Limits;
 
 use crate::actors::language::Registry;
-use crate::config::{PoolConfig, ServiceTerms};
+use crate::config::{PoolConfig, Reuse, ServiceTerms};
 use crate::query_server::cell::terms::Cells;
 use crate::query_server::language::LanguageName;
 

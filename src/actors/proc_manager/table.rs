@@ -10,13 +10,13 @@ use rustc_hash::FxHashMap;
 
 use super::cells::TriedCell;
 use super::pool_settings::{Around, core_settings};
-use crate::config::PoolConfig;
+use crate::config::{PoolConfig, Reuse};
 use crate::messages::proc_manager::{GetProcError, Lender, TakeFrom, Want};
 use crate::metrics::PoolMetrics;
 use crate::query_server::abilities::Abilities;
 use crate::query_server::child_log::PoolLog;
 use crate::query_server::language::LanguageName;
-use policy::pool::{GroupId, LanguageId, Limits, PoolId, PoolKind, PoolSettings, Reuse, Target};
+use policy::pool::{GroupId, LanguageId, Limits, PoolId, PoolKind, PoolSettings, Target};
 
 /// How many pools there may be at a time, languages' own included.
 pub(super) const POOLS_MAX: usize = 4096;

@@ -7,6 +7,9 @@ use settee::client::{Client as LibraryClient, ReturnStatus, TakeFrom};
 use crate::support::daemon::{Client, Service};
 use crate::support::program::run;
 
+/// The default: processes of commands serve one tenant each.
+const BY_LANGUAGE: &str = "[query_server_config]\nreuse = \"\"";
+
 /// Borrows a Python process for a moment, and returns the number of its child.
 fn served_by(client: &mut Client, mut arguments: Value) -> u64 {
     arguments["call"] = json!("get_proc");
@@ -18,7 +21,7 @@ fn served_by(client: &mut Client, mut arguments: Value) -> u64 {
 
 #[test]
 fn connections_share_the_processes_of_the_database_that_they_name() {
-    let service = Service::start("");
+    let service = Service::start(BY_LANGUAGE);
     let (mut one, mut two) = (service.connect(), service.connect());
     let of_shop = served_by(&mut one, json!({"db": "shop"}));
     assert_eq!(served_by(&mut two, json!({"db": "shop"})), of_shop);
@@ -37,7 +40,7 @@ fn connections_share_the_processes_of_the_database_that_they_name() {
 
 #[test]
 fn the_processes_of_a_connection_end_with_it() {
-    let service = Service::start("");
+    let service = Service::start(BY_LANGUAGE);
     let mut one = service.connect();
     served_by(&mut one, json!({}));
     drop(one);
@@ -48,7 +51,7 @@ fn the_processes_of_a_connection_end_with_it() {
 
 #[test]
 fn attached_clients_of_one_user_share_processes_unless_they_name_databases() {
-    let service = Service::start("");
+    let service = Service::start(BY_LANGUAGE);
     let mut watching = service.connect();
     let mut pid = |arguments: &[&str]| {
         let mut command = vec!["attach", "--language", "python"];
@@ -69,7 +72,7 @@ fn attached_clients_of_one_user_share_processes_unless_they_name_databases() {
 
 #[tokio::test]
 async fn the_library_names_databases_too() {
-    let service = Service::start("");
+    let service = Service::start(BY_LANGUAGE);
     let mut pids = Vec::new();
     for db in ["shop", "shop", "crm"] {
         let client = LibraryClient::connect(service.socket()).await.unwrap();

@@ -18,7 +18,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 
 use crate::services::logbook::Logbook;
-use crate::support::daemon::{directory, processes_of, scripted};
+use crate::support::daemon::{directory, processes_of, scripted, shared};
 use crate::support::program::SETTEE;
 
 /// How long a connection may stay open that is to be closed.
@@ -141,7 +141,7 @@ fn write_config(directory: &Path, text: &str) {
         .replace("SCRIPTED", &scripted(directory))
         .replace("DIR", &dir);
     let server = format!("[server]\nsocket = \"{dir}/run/s.sock\"\nhttp = \"off\"\n");
-    std::fs::write(directory.join("settee.toml"), server + &text).unwrap();
+    std::fs::write(directory.join("settee.toml"), shared(&(server + &text))).unwrap();
 }
 
 fn sources(directory: &Path) -> Sources {

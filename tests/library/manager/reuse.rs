@@ -4,11 +4,11 @@
 //!           whoever has it next what it heard before.
 
 use serde_json::json;
+use settee::config::Reuse;
 use settee::functions::QueryServers;
 use settee::languages::command::CommandLanguage;
 use settee::messages::function::FunctionCall;
 use settee::messages::proc_manager::{TenantName, Want};
-use settee::policy::pool::Reuse;
 use settee::policy::pool::db_tag::DbTag;
 use settee::query_server::cell::Cell;
 use settee::query_server::child::CommandSpec;
