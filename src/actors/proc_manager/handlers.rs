@@ -288,12 +288,12 @@ impl Handler<ReloadConfig> for ProcManager {
         let (now, now_cells) = (commands(self), cells(self));
         let changed =
             |(name, command): (_, &Arc<str>)| now.get(name).is_some_and(|now| now != command);
-        // Under another tag a process may have served what is another database now.
-        let retagged = before.db_tag != self.settings.db_tag;
         let moved = |(name, cell): (&Arc<str>, &CellTerms)| {
             now_cells.get(name).is_some_and(|now| now != cell)
         };
-        if old.iter().any(changed) || old_cells.iter().any(moved) || retagged {
+        // Under another tag a process may have served what is another database now.
+        let is_other_tag = before.db_tag != self.settings.db_tag;
+        if is_other_tag || old.iter().any(changed) || old_cells.iter().any(moved) {
             self.event(Event::SetThresholdTs, ctx);
         }
     }

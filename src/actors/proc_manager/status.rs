@@ -9,7 +9,8 @@ use crate::config::{self, PoolConfig};
 use crate::messages::proc_manager::GetStatus;
 use crate::query_server::status::{DaemonStatus, Holder, PoolStatus, ProcStatus, Totals};
 use policy::pool::{
-    OnClientCrash, PoolId, PoolTotals, ProcPhase, ProcStatus as CoreProc, RemoveMode, StopReason,
+    OnClientCrash, PoolId, PoolTotals, ProcPhase, ProcStatus as CoreProc, RemoveMode, Reuse,
+    StopReason,
 };
 
 impl Handler<GetStatus> for ProcManager {
@@ -106,6 +107,10 @@ impl ProcManager {
             return section;
         };
         section = self.settings.cells.in_force(section);
+        section.reuse = Some(match held.reuse {
+            Reuse::Any => config::Reuse::Any,
+            Reuse::Database => config::Reuse::Database,
+        });
         section.on_client_crash = Some(match held.on_client_crash {
             OnClientCrash::Return => config::OnClientCrash::Return,
             OnClientCrash::Replace => config::OnClientCrash::Replace,

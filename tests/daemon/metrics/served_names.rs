@@ -48,7 +48,9 @@ fn number(web: &Web, path: &str) -> u64 {
 
 #[test]
 fn what_is_documented_is_served_and_nothing_else() {
-    let web = Web::start("[services.js]\nlisten = \"localhost:0\"\nlanguage = \"javascript\"\n");
+    let web = Web::start(
+        "[query_server_config]\nsandbox = \"standard\"\n[services.js]\nlisten = \"localhost:0\"\nlanguage = \"javascript\"\n",
+    );
     let mut client = web.service.connect();
     let proc = client.get_proc("javascript");
     client.prompt(&proc, json!(["reset", {}]));

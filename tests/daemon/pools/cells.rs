@@ -52,8 +52,11 @@ fn no_request_opens_a_cell_not_even_an_administrators() {
 
 #[test]
 fn a_reload_that_moves_a_cell_replaces_the_processes_that_are_there() {
-    let extra =
-        |limit: u32| format!("[pools.javascript]\ninit_size = 1\nprocesses_max = {limit}\n");
+    let extra = |limit: u32| {
+        format!(
+            "[pools.javascript]\nsandbox = \"standard\"\ninit_size = 1\nprocesses_max = {limit}\n"
+        )
+    };
     let service = Service::start(&extra(7));
     let mut client = service.connect();
     client.wait_for_pool("javascript", &[("free", 1)]);
@@ -106,7 +109,7 @@ fn a_command_finds_the_usual_variables_and_those_of_its_configuration() {
     let script = directory.path().join("names.sh");
     std::fs::write(&script, NAMES).unwrap();
     let extra = format!(
-        "[query_servers]\nnames = \"sh {}\"\n[pools.names]\nenv = [\"MODE=a,b\", \"PASSED_ON\"]\n",
+        "[query_servers]\nnames = \"sh {}\"\n[pools.names]\nsandbox = \"standard\"\nenv = [\"MODE=a,b\", \"PASSED_ON\"]\n",
         script.display()
     );
     let config = configure(directory.path(), &extra);
