@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::actors::language::Registry;
 use crate::actors::proc_manager::ManagerSettings;
 use crate::config::keys::MANGO;
-use crate::config::{Config, DbTag, LanguageCommand, Reuse, SandboxMode};
+use crate::config::{Config, DbTag, LanguageCommand, SandboxMode};
 use crate::languages::command::CommandLanguage;
 use crate::languages::echo::Echo;
 use crate::languages::query::Query;

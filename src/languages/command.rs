@@ -40,7 +40,6 @@ pub struct CommandLanguage {
     confinement: Confinement,
     /// The cell of the children that abilities are probed with.
     probe_terms: CellTerms,
-    isolates_functions: bool,
 }
 
 /// How processes come into their cells.

@@ -93,7 +93,7 @@ impl Attempt {
     pub fn fails_in_a_cell(&self) {
         // Held together, so that neither is started for each attempt anew.
         let (_off, cell) = (self.site(Mode::Off), self.site(Mode::Standard));
-        if !self.is_possible() || !super::site::CELLS || cell.lacks(self.group.layer) {
+        if !self.is_possible() || cell.lacks(self.group.layer) {
             return;
         }
         match self.run(&cell) {

@@ -9,7 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use super::attempt::Outcome;
-use super::site::{CELLS, Mode, Site};
+use super::site::{Mode, Site};
 use crate::support::daemon::{Client, signal, wait_until};
 
 const SOURCE: &str = include_str!("end.py");
@@ -50,12 +50,8 @@ impl Drop for Mark {
 
 /// Leaves daemons behind with this function, and then lets the query server end.
 fn leaves_nothing(function: &str, pool: &str, end: impl Fn(&mut Site, &mut Client)) {
-    let modes: &[Mode] = match CELLS {
-        true => &[Mode::Off, Mode::Standard],
-        false => &[Mode::Off],
-    };
-    for mode in modes {
-        let mut site = Site::start(*mode, pool);
+    for mode in [Mode::Off, Mode::Standard] {
+        let mut site = Site::start(mode, pool);
         let mark = Mark::new();
         let mut client = site.service().connect();
         let mut call = site.call(
@@ -154,9 +150,6 @@ fn nothing_is_left_when_a_query_server_retires() {
 
 #[test]
 fn signals_to_its_parent_do_not_reach_the_service() {
-    if !CELLS {
-        return;
-    }
     let site = Site::shared(Mode::Standard, false);
     for signal in [Signal::STOP, Signal::TERM, Signal::KILL] {
         let signals =

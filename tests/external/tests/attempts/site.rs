@@ -22,12 +22,13 @@ use super::attempt::Outcome;
 use crate::support::daemon::{Client, Service, assert_nothing_runs_for, configure, serve_command};
 
 const SERVER: &str = include_str!("server.py");
-/// Whether the program has cells yet.
-pub const CELLS: bool = true;
 const CALLS: &str = include_str!("calls.py");
 
 /// How long one attempt may take: bombs are slow on a busy machine. Milliseconds.
 const ATTEMPT_MAX: u64 = 30_000;
+
+/// What a cell may take: less than the bombs want. Bytes.
+const MEMORY_MAX: u64 = 128 << 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mode {
@@ -75,10 +76,7 @@ impl Site {
         place.upgrade().unwrap_or_else(|| {
             let site = Arc::new(Self::start(
                 mode,
-                &match CELLS {
-                    true => format!("max_uses = 1\nnetwork = {network}\n"),
-                    false => "max_uses = 1\n".to_owned(),
-                },
+                &format!("max_uses = 1\nnetwork = {network}\n"),
             ));
             *place = Arc::downgrade(&site);
             site
@@ -90,13 +88,11 @@ impl Site {
         let outside = Outside::new();
         let folder = outside.folder.path();
         let server = folder.join("program/server.py");
-        let keys = match CELLS {
-            true => format!("sandbox = \"{}\"\nmemory_max = 134217728\n", mode.name()),
-            false => String::new(),
-        };
         let extra = format!(
-            "[couchdb]\nos_process_timeout = 10000\n[query_server_config]\n{keys}\
+            "[couchdb]\nos_process_timeout = 10000\n\
+             [query_server_config]\nsandbox = \"{}\"\nreuse = \"\"\nmemory_max = {MEMORY_MAX}\n\
              [query_servers]\nattempts = \"{} -IS {}\"\n[pools.attempts]\n{pool}",
+            mode.name(),
             python().display(),
             server.display(),
         );

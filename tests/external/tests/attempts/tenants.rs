@@ -5,7 +5,7 @@
 use serde_json::json;
 
 use super::attempt::Outcome;
-use super::site::{CELLS, Mode, Site};
+use super::site::{Mode, Site};
 
 const SOURCE: &str = include_str!("tenants.py");
 
@@ -19,8 +19,8 @@ struct Between {
 fn plant(mode: Mode, function: &str) -> Between {
     // One process at a time: what can be shared is.
     let reuse = match mode {
-        Mode::Off if CELLS => "reuse = \"any\"\n",
-        Mode::Off | Mode::Standard => "",
+        Mode::Off => "reuse = \"any\"\n",
+        Mode::Standard => "",
     };
     let site = Site::start(mode, &format!("max = 1\n{reuse}"));
     let (mut planter, mut other) = (site.service().connect(), site.service().connect());
@@ -42,11 +42,9 @@ fn is_right(outcome: &Outcome) -> bool {
 fn cannot_spy(function: &str) {
     let off = plant(Mode::Off, function);
     assert!(matches!(off.told, Outcome::Did(_)), "{:?}", off.told);
-    if CELLS {
-        let cell = plant(Mode::Standard, function);
-        assert!(matches!(cell.told, Outcome::Nothing(_)), "{:?}", cell.told);
-        assert!(is_right(&cell.answer), "{:?}", cell.answer);
-    }
+    let cell = plant(Mode::Standard, function);
+    assert!(matches!(cell.told, Outcome::Nothing(_)), "{:?}", cell.told);
+    assert!(is_right(&cell.answer), "{:?}", cell.answer);
 }
 
 #[test]
@@ -78,8 +76,6 @@ fn cannot_spy_on_the_next_by_a_tracer_that_is_left() {
 fn cannot_falsify_the_answers_to_the_next() {
     let off = plant(Mode::Off, "falsifies_by_its_output");
     assert!(!is_right(&off.answer), "{:?}", off.answer);
-    if CELLS {
-        let cell = plant(Mode::Standard, "falsifies_by_its_output");
-        assert!(is_right(&cell.answer), "{:?}", cell.answer);
-    }
+    let cell = plant(Mode::Standard, "falsifies_by_its_output");
+    assert!(is_right(&cell.answer), "{:?}", cell.answer);
 }

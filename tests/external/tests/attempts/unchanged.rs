@@ -2,7 +2,6 @@
 
 use serde_json::{Value, json};
 
-use super::site::CELLS;
 use crate::couchpy_env::couchpy;
 use crate::support::daemon::Service;
 use crate::support::program::project;
@@ -10,16 +9,15 @@ use crate::support::program::project;
 /// Maps two documents with this function, and returns the rows.
 fn maps(command: &str, function: &str) -> Value {
     let extra = format!(
-        "[couchdb]\nos_process_timeout = 30000\n[query_servers]\nforeign = \"{command}\"\n"
+        "[couchdb]\nos_process_timeout = 30000\n\
+         [query_server_config]\nsandbox = \"standard\"\nreuse = \"\"\n[query_servers]\nforeign = \"{command}\"\n"
     );
     let service = Service::start(&extra);
     let mut client = service.connect();
     let docs = json!([{"_id": "a", "n": 1}, {"_id": "b", "n": 2}]);
     let call = json!({"call": "map_docs", "lang": "foreign", "funs": [function], "docs": docs});
     let rows = client.ok(&call);
-    if CELLS {
-        assert_eq!(client.pool("foreign")["sandbox"]["mode"], "standard");
-    }
+    assert_eq!(client.pool("foreign")["sandbox"]["mode"], "standard");
     drop(client);
     service.stop();
     rows
