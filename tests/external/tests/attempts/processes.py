@@ -256,10 +256,9 @@ def cannot_use_disks_before_others(doc):
 
 def cannot_type_into_a_terminal(doc):
     def types():
-        import pty
         import termios
 
-        other, terminal = pty.openpty()
+        other, terminal = os.openpty()
         os.setsid()
         fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
         fcntl.ioctl(terminal, termios.TIOCSTI, b"x")

@@ -14,6 +14,8 @@ const NO_FILE: i64 = -1;
 const NO_KEY: i64 = 0x5e77_ee01;
 /// A command that no call has.
 const NO_COMMAND: i64 = 0xff;
+/// Concerns what the process runs next.
+const ADDR_NO_RANDOMIZE: i64 = 0x0004_0000;
 
 attempts! { GROUP;
     cannot_call_ptrace.calls(101, &[NO_COMMAND, 0, 0, 0]);
@@ -63,7 +65,7 @@ attempts! { GROUP;
     cannot_call_msgctl.calls(71, &[-1, NO_COMMAND, 0]);
     cannot_call_mq_open.calls(240, &[0, 0, 0, 0]);
     cannot_call_mq_unlink.calls(241, &[0]);
-    cannot_call_personality.calls(135, &[0xffff_ffff]);
+    cannot_call_personality.calls(135, &[ADDR_NO_RANDOMIZE]);
     cannot_call_acct.calls(163, &[1]);
     cannot_call_swapon.calls(167, &[0, 0]);
     cannot_call_swapoff.calls(168, &[0]);
