@@ -197,7 +197,6 @@ impl PoolMetrics {
     }
 
     /// Counts a system call that the cell of a process refused: the first one of its name in a process.
-    #[allow(dead_code, reason = "cells report refused calls through this")]
     pub(crate) fn call_refused(&self, call: &str) {
         self.count().refused_calls.one(call);
     }

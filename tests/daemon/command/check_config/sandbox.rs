@@ -63,13 +63,4 @@ fn without_a_cell_nothing_is_tried() {
         run.stdout
             .contains("# javascript (off): no cell\n# python (off): no cell\n")
     );
-    let missing = tried("[query_servers]\npython = \"/no/such\"\n");
-    assert!(
-        missing
-            .stdout
-            .contains("# python (standard): cannot be made: "),
-        "{}",
-        missing.stdout
-    );
-    assert_eq!(missing.code, 0);
 }
