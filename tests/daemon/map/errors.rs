@@ -282,7 +282,10 @@ fn mortal_child(work: &Work, deaths: u32) -> String {
     let child = work.file("child.sh", script);
     work.file(
         "c.toml",
-        format!("[query_servers]\nshell = \"sh {child}\"\n"),
+        // It writes a file.
+        format!(
+            "[query_server_config]\nsandbox = \"off\"\n[query_servers]\nshell = \"sh {child}\"\n"
+        ),
     )
 }
 
