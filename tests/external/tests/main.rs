@@ -5,6 +5,7 @@
 #[path = "../../support/mod.rs"]
 mod support;
 
+mod attempts;
 mod couchpy;
 mod couchpy_env;
 mod dashboard;

@@ -1,0 +1,172 @@
+//! One attempt: what a function tries that it must not be able to do.
+//!
+//! PROMISES  [`Attempt::fails_in_a_cell`] passes only if the attempt works without a cell, comes to nothing in one,
+//!           and the pool serves the next client. What this machine does not allow even without a cell is told by a
+//!           line, and [`Attempt::is_possible`] is false.
+//! LIMITS    An error in the attempt's own code fails the test in either half; it is never taken for a refusal.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, OnceLock};
+
+use serde_json::{Value, json};
+
+use super::site::{Mode, Site};
+
+/// Attempts that have their source in common.
+pub struct Group {
+    pub source: &'static str,
+    /// The layer that refuses them; where it is missing, they are not tried in a cell.
+    pub layer: &'static str,
+    /// Whether the cell may use the network.
+    pub network: bool,
+}
+
+pub struct Attempt {
+    group: &'static Group,
+    pub id: &'static str,
+    pub function: &'static str,
+    /// For attempts that make one call by its number.
+    call: Option<(u64, &'static [i64])>,
+    may_end_it: bool,
+}
+
+/// What an attempt came to.
+#[derive(Clone, Debug)]
+pub enum Outcome {
+    Did(Value),
+    /// A call failed with this error.
+    Refused(String),
+    /// No call failed, and it could not do it.
+    Nothing(String),
+    /// The process ended.
+    Ended(String),
+}
+
+/// What a kernel says that does not know the thing, with or without a cell.
+const UNKNOWN: &[&str] = &[
+    "ENOSYS",
+    "EAFNOSUPPORT",
+    "EPROTONOSUPPORT",
+    "ESOCKTNOSUPPORT",
+    "ENOTSUP",
+    "EOPNOTSUPP",
+];
+/// What a user hears who lacks the right even without a cell.
+const FORBIDDEN: &[&str] = &["EPERM", "EACCES"];
+/// What a cell says: `ENOSYS` for calls whose arguments it cannot see, `EAGAIN` to one process too many.
+const OF_A_CELL: &[&str] = &["EPERM", "EACCES", "ENOSYS", "EAGAIN"];
+
+/// Why an attempt is impossible on this machine without a cell, by the attempt's id: found out once.
+type Found = Arc<OnceLock<Option<String>>>;
+static FOUND: Mutex<Option<HashMap<&'static str, Found>>> = Mutex::new(None);
+
+impl Attempt {
+    pub const fn new(group: &'static Group, id: &'static str, function: &'static str) -> Self {
+        Self {
+            group,
+            id,
+            function,
+            call: None,
+            may_end_it: false,
+        }
+    }
+
+    /// Makes it one system call.
+    pub const fn calls(mut self, number: u64, arguments: &'static [i64]) -> Self {
+        self.function = "call_by_number";
+        self.call = Some((number, arguments));
+        self
+    }
+
+    /// Makes it another function of its group's source.
+    pub const fn by(mut self, function: &'static str) -> Self {
+        self.function = function;
+        self
+    }
+
+    /// Accepts that the system ends the process for it.
+    pub const fn may_end_it(mut self) -> Self {
+        self.may_end_it = true;
+        self
+    }
+
+    pub fn fails_in_a_cell(&self) {
+        // Held together, so that neither is started for each attempt anew.
+        let (_off, cell) = (self.site(Mode::Off), self.site(Mode::Standard));
+        if !self.is_possible() || cell.lacks(self.group.layer) {
+            return;
+        }
+        match self.run(&cell) {
+            Outcome::Refused(error) if OF_A_CELL.contains(&error.as_str()) => (),
+            Outcome::Nothing(_) => (),
+            Outcome::Ended(_) if self.may_end_it => (),
+            outcome => panic!("in a cell: {outcome:?}"),
+        }
+        cell.serves_the_next_client();
+    }
+
+    /// Returns whether it works without a cell, and says why if the machine does not allow it.
+    pub fn is_possible(&self) -> bool {
+        let found = {
+            let mut all = FOUND.lock().unwrap();
+            let all = all.get_or_insert_default();
+            Arc::clone(all.entry(self.id).or_default())
+        };
+        found.get_or_init(|| self.why_impossible()).is_none()
+    }
+
+    fn why_impossible(&self) -> Option<String> {
+        let outcome = self.run(&self.site(Mode::Off));
+        let why = match &outcome {
+            Outcome::Did(_) => return None,
+            Outcome::Refused(error) if UNKNOWN.contains(&error.as_str()) => error,
+            Outcome::Refused(error) if FORBIDDEN.contains(&error.as_str()) && !is_almighty() => {
+                error
+            }
+            _ => panic!("without a cell: {outcome:?}"),
+        };
+        println!("not tried, for it fails without a cell: {}: {why}", self.id);
+        Some(why.clone())
+    }
+
+    fn site(&self, mode: Mode) -> Arc<Site> {
+        Site::shared(mode, self.group.network)
+    }
+
+    fn run(&self, site: &Site) -> Outcome {
+        let mut more = json!({"attempt": self.id.rsplit("::").next(), "function": self.function});
+        if let Some((number, arguments)) = self.call {
+            more["number"] = json!(number);
+            more["arguments"] = json!(arguments);
+        }
+        site.run(self.group.source, &more)
+    }
+}
+
+/// Returns whether this process has every capability: then nothing fails for lack of a right.
+fn is_almighty() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let last = std::fs::read_to_string("/proc/sys/kernel/cap_last_cap").unwrap();
+    let last: u32 = last.trim().parse().unwrap();
+    let held = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    u64::from_str_radix(held.unwrap().trim(), 16).unwrap() == (1 << (last + 1)) - 1
+}
+
+/// Makes a test of each attempt, and a list of all.
+macro_rules! attempts {
+    ($group:ident; $($name:ident $(.$how:ident($($with:expr),*))*;)*) => {
+        pub const ALL: &[$crate::attempts::attempt::Attempt] = &[$(
+            $crate::attempts::attempt::Attempt::new(
+                &$group, concat!(module_path!(), "::", stringify!($name)), stringify!($name),
+            )$(.$how($($with),*))*
+        ),*];
+
+        $(#[test]
+        fn $name() {
+            let name = stringify!($name);
+            let it = ALL.iter().find(|it| it.id.rsplit("::").next() == Some(name));
+            it.unwrap().fails_in_a_cell();
+        })*
+    };
+}
+pub(super) use attempts;

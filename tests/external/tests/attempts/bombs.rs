@@ -1,0 +1,51 @@
+//! Bombs: no function takes the machine. What is counted for the cell as a whole takes a cgroup or namespaces.
+
+use super::attempt::{Group, attempts};
+
+pub const PROCESSES: Group = Group {
+    source: include_str!("bombs.py"),
+    layer: "process_count",
+    network: false,
+};
+
+pub const MEMORY: Group = Group {
+    layer: "memory",
+    ..PROCESSES
+};
+
+pub const FILES: Group = Group {
+    layer: "files",
+    ..PROCESSES
+};
+
+pub mod processes {
+    use super::{PROCESSES, attempts};
+
+    attempts! { PROCESSES;
+        cannot_start_processes_without_end;
+        cannot_start_daemons_without_end;
+        cannot_start_threads_without_end;
+    }
+}
+
+pub mod memory {
+    use super::{MEMORY, attempts};
+
+    attempts! { MEMORY;
+        cannot_take_memory_without_end.may_end_it();
+        cannot_take_shared_memory_without_end.may_end_it();
+        cannot_take_memory_by_the_heap_without_end.may_end_it();
+        cannot_take_memory_with_many_processes.may_end_it();
+        cannot_take_memory_by_files_of_memory.may_end_it();
+    }
+}
+
+pub mod files {
+    use super::{FILES, attempts};
+
+    attempts! { FILES;
+        cannot_open_descriptors_without_end;
+        cannot_fill_the_disk;
+        cannot_leave_a_core_dump;
+    }
+}

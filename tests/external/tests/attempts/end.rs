@@ -1,0 +1,168 @@
+//! The end of a query server: what it left behind ends with it, however it ends.
+//!
+//! PROMISES  Each first proves that without a cell a process of a session of its own lives on.
+
+use std::fs;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+
+use super::attempt::Outcome;
+use super::site::{Mode, Site};
+use crate::support::daemon::{Client, signal, wait_until};
+
+const SOURCE: &str = include_str!("end.py");
+
+/// How long a function may take that never answers. Milliseconds.
+const ANSWER_MAX: u64 = 500;
+
+/// The processes of one test, known by an argument that nobody else has.
+struct Mark(String);
+
+impl Mark {
+    fn new() -> Self {
+        static LAST: AtomicU32 = AtomicU32::new(0);
+        let number = LAST.fetch_add(1, Ordering::Relaxed);
+        // A number of seconds, to `sleep`.
+        Self(format!("86400.{}{number:04}", std::process::id()))
+    }
+
+    fn processes(&self) -> Vec<i32> {
+        let entries = fs::read_dir("/proc").unwrap().flatten();
+        let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        numbers.filter(|number| self.is_of(*number)).collect()
+    }
+
+    fn is_of(&self, process: i32) -> bool {
+        let line = fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
+        line == format!("sleep\0{}\0", self.0).into_bytes()
+    }
+}
+
+impl Drop for Mark {
+    fn drop(&mut self) {
+        for process in self.processes() {
+            drop(kill_process(Pid::from_raw(process).unwrap(), Signal::KILL));
+        }
+    }
+}
+
+/// Leaves daemons behind with this function, and then lets the query server end.
+fn leaves_nothing(function: &str, pool: &str, end: impl Fn(&mut Site, &mut Client)) {
+    for mode in [Mode::Off, Mode::Standard] {
+        let mut site = Site::start(mode, pool);
+        let mark = Mark::new();
+        let mut client = site.service().connect();
+        let mut call = site.call(
+            SOURCE,
+            &json!({"attempt": "end", "function": function, "mark": mark.0}),
+        );
+        if function.ends_with("_never_answers") || function.ends_with("_stops") {
+            call["timeout_ms"] = json!(ANSWER_MAX);
+        }
+        client.send(&call);
+        // In a cell it may be over before anybody looks.
+        let is_over = mode == Mode::Standard && ends_by_itself(function);
+        if pool.is_empty() && !is_over {
+            wait_until("a daemon", || !mark.processes().is_empty());
+        }
+        end(&mut site, &mut client);
+        site.wait_for_its_query_servers_to_end();
+        match mode {
+            Mode::Off => assert!(!mark.processes().is_empty(), "it ends even without a cell"),
+            Mode::Standard => wait_until("end of what was left", || mark.processes().is_empty()),
+        }
+    }
+}
+
+fn ends_by_itself(function: &str) -> bool {
+    function.ends_with("_crashes") || function.ends_with("_exits")
+}
+
+fn answered(client: &mut Client) -> Value {
+    let reply = client.reply();
+    assert!(reply.get("ok").is_some(), "{reply}");
+    reply
+}
+
+fn failed(client: &mut Client) {
+    let reply = client.reply();
+    assert!(reply.get("error").is_some(), "{reply}");
+}
+
+#[test]
+fn nothing_is_left_when_the_service_stops() {
+    leaves_nothing("leaves_a_daemon", "", |site, client| {
+        answered(client);
+        site.stop();
+    });
+}
+
+#[test]
+fn nothing_is_left_when_the_service_is_killed() {
+    leaves_nothing("leaves_a_daemon", "", |site, client| {
+        answered(client);
+        site.kill();
+    });
+}
+
+#[test]
+fn nothing_is_left_when_the_service_is_killed_in_the_middle_of_a_call() {
+    leaves_nothing("leaves_a_daemon_and_stops", "", |site, _| site.kill());
+}
+
+#[test]
+fn nothing_is_left_when_the_query_server_is_killed() {
+    leaves_nothing("leaves_a_daemon", "", |site, client| {
+        answered(client);
+        let mut other = site.service().connect();
+        let status = other.ok(&json!({"id": 1, "call": "status", "pool": "attempts"}));
+        let process = &status["pools"][0]["procs"][0]["os_pid"];
+        signal(process.as_u64().unwrap() as u32, "KILL");
+    });
+}
+
+#[test]
+fn nothing_is_left_when_the_query_server_crashes() {
+    leaves_nothing("leaves_a_daemon_and_crashes", "", |_, client| {
+        failed(client)
+    });
+}
+
+#[test]
+fn nothing_is_left_when_the_query_server_exits() {
+    leaves_nothing("leaves_a_daemon_and_exits", "", |_, client| failed(client));
+}
+
+#[test]
+fn nothing_is_left_when_a_function_never_answers() {
+    leaves_nothing("leaves_a_daemon_and_never_answers", "", |_, client| {
+        failed(client);
+    });
+}
+
+#[test]
+fn nothing_is_left_when_a_query_server_stops_itself() {
+    leaves_nothing("leaves_a_daemon_and_stops", "", |_, client| failed(client));
+}
+
+#[test]
+fn nothing_is_left_when_a_query_server_retires() {
+    leaves_nothing("leaves_many_daemons", "max_uses = 1\n", |_, client| {
+        answered(client);
+    });
+}
+
+#[test]
+fn signals_to_its_parent_do_not_reach_the_service() {
+    let site = Site::shared(Mode::Standard, false);
+    for signal in [Signal::STOP, Signal::TERM, Signal::KILL] {
+        let signals =
+            json!({"attempt": "end", "function": "sends_its_parent", "signal": signal.as_raw()});
+        let outcome = site.run(SOURCE, &signals);
+        let ended = matches!(outcome, Outcome::Ended(_));
+        assert!(!ended || signal == Signal::KILL, "{outcome:?}");
+        site.serves_the_next_client();
+    }
+}
