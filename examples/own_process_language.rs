@@ -7,6 +7,7 @@ use settee::actors::os_process::OsProcess;
 use settee::messages::opener::StartError;
 use settee::messages::process::{Fault, ProcessRef};
 use settee::query_server::abilities::{Abilities, Ability};
+use settee::query_server::cell::Cell;
 use settee::query_server::child::CommandSpec;
 use settee::testkit::TestPool;
 
@@ -38,6 +39,7 @@ impl Language for Perl {
             program: "perl".into(),
             arguments: vec!["-t".into(), self.0.into()],
             environment: vec![("PERL_HASH_SEED".into(), "0".into())],
+            cell: Cell::None,
         };
         context.line_bytes_max = context.line_bytes_max.min(LINE_BYTES_MAX);
         Box::pin(async move {

@@ -5,6 +5,7 @@
 //! SOURCE    couch_os_process, readjson and the exit of the port.
 
 mod output;
+mod refused;
 mod stopped;
 
 use std::io;
@@ -19,10 +20,12 @@ use crate::actors::process::{Backend, PROMPTS_IN_FLIGHT_MAX, Process};
 use crate::logging::RepeatLimiter;
 use crate::messages::process::{ExitReport, ProcessRef, Prompt, PromptError};
 use crate::metrics::KillReason;
+use crate::query_server::cell::report::Reports;
 use crate::query_server::child::{Child, Exit};
 use crate::query_server::child_log::ChildLog;
 use crate::query_server::line::LineBuffer;
 use crate::query_server::pipe::{PipeReader, PipeWriter};
+use crate::query_server::proc_shared::ProcFlag;
 use crate::query_server::stderr::StderrLog;
 
 /// The actor of a child.
@@ -39,6 +42,8 @@ pub struct ChildBackend {
     line_is_stale: bool,
     child_log: Rc<ChildLog>,
     stderr_log: StderrLog,
+    /// What the launcher of its cell says.
+    reports: Option<Reports>,
     /// Warnings of a child that was stopped by a signal.
     stopped: RepeatLimiter,
 }
@@ -53,6 +58,7 @@ impl OsProcess {
         let stdin = PipeWriter::new(child.stdin.take().ok_or_else(missing)?)?;
         let stdout = PipeReader::new(child.stdout.take().ok_or_else(missing)?)?;
         let stderr = PipeReader::new(child.stderr.take().ok_or_else(missing)?)?;
+        let reports = child.report.take().map(Reports::new).transpose()?;
         let pid = child.pid();
         context.log = context.log.new(o!("os_pid" => pid));
         let log = context.log.clone();
@@ -66,6 +72,7 @@ impl OsProcess {
             stderr,
             lines: LineBuffer::new(context.line_bytes_max),
             line_is_stale: false,
+            reports,
             stopped: RepeatLimiter::default(),
         };
         Ok(Self::start_as(backend, Some(pid), context))
@@ -74,8 +81,12 @@ impl OsProcess {
     /// The child has ended: takes its last words and answers what it answered.
     fn child_exited(&mut self, exit: Exit, ctx: &mut Context<Self>) {
         self.take_what_is_there(ctx);
+        self.take_last_reports();
+        let answered = self.shared.is(ProcFlag::Started) || self.shared.exit_error().is_some();
+        let backend = &self.backend;
+        let described = (backend.child).describe(exit, backend.reports.as_ref(), answered);
         let exit_report = ExitReport {
-            exit: Some(exit.to_string()),
+            exit: Some(described),
             status: Some(exit.status()),
             stderr: self.backend.last_words(),
         };

@@ -10,12 +10,11 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::AsFd;
-use std::panic;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::process::ExitCode;
 
-use couchjs::Options;
+use couchjs::{Options, ProcessStatus};
 
 use crate::config::SandboxMode;
 use crate::query_server::cell::own::{self, MissingLayer, OwnCell};
@@ -176,16 +175,18 @@ fn serve(request: &Serve) -> io::Result<u8> {
     if request.dies_with_parent {
         parent_death::die_with_parent()?;
     }
-    // The standard library's own would look for files to tell where a panic comes from.
-    panic::set_hook(Box::new(|panic| eprintln!("couchjs: {panic}")));
     own::set_allocator();
     couchjs::limit_process(request.options.memory_bytes);
-    let cell = OwnCell::enter(request.sandbox).map_err(io::Error::other)?;
     // The streams of the standard library buffer lines of their own.
-    let input = File::from(io::stdin().as_fd().try_clone_to_owned()?);
-    let output = File::from(io::stdout().as_fd().try_clone_to_owned()?);
+    let own = |stream: BorrowedFd<'_>| stream.try_clone_to_owned().map(File::from);
+    let open = || {
+        let (input, output) = (own(io::stdin().as_fd())?, own(io::stdout().as_fd())?);
+        Ok::<_, io::Error>((ProcessStatus::open(), input, output))
+    };
+    let (cell, opened) = OwnCell::enter(request.sandbox, open).map_err(io::Error::other)?;
+    let (status, input, output) = opened?;
     let ready = || cell.seal().map(drop).map_err(io::Error::other);
-    couchjs::run(request.options, input, output, ready)
+    couchjs::run(request.options, status, input, output, ready)
 }
 
 /// Reads the arguments; of several limits the last one counts.

@@ -208,6 +208,8 @@ fn start_error(error: SpawnError) -> StartError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::{Config, PoolConfig, SandboxMode};
+    use crate::query_server::cell::terms::Cells;
 
     #[test]
     fn a_plain_command_is_started_directly() {
@@ -241,5 +243,28 @@ mod tests {
             assert_eq!(spec.program.to_str(), Some("/bin/sh"));
             assert_eq!(spec.arguments[1], format!("exec {text}").as_str());
         }
+    }
+
+    #[test]
+    fn a_command_of_the_configuration_gets_the_cell_of_its_pool_and_the_built_in_server_its_own() {
+        let terms = Cells::of(&Config::default(), &[]).of_pool(&PoolConfig::default());
+        let language =
+            CommandLanguage::new("server").launched_by(Path::new("/settee"), terms.clone());
+        let confined = |language: &CommandLanguage| {
+            let command = language.spec.stressed.clone();
+            language.confinement.confine(&terms, command)
+        };
+        let command = confined(&language);
+        assert!(matches!(command.cell, Cell::Launched { .. }), "{command:?}");
+        let stress = ("SETTEE_STRESS".to_owned(), "yes".to_owned());
+        assert_eq!(command.environment.last(), Some(&stress));
+        assert!(language.cell_trial(&terms).is_some());
+        let language = CommandLanguage::new("settee couchjs").in_own_cells();
+        assert_eq!(confined(&language).cell, Cell::Own(SandboxMode::Standard));
+        assert!(language.cell_trial(&terms).is_some());
+        // Of a program that embeds the service.
+        let language = CommandLanguage::new("server");
+        assert_eq!(confined(&language).cell, Cell::None);
+        assert!(language.cell_trial(&terms).is_none());
     }
 }

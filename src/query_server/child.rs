@@ -11,6 +11,7 @@
 //! LIMITS    Without a cell, a grandchild that starts a session of its own escapes its group, and when this
 //!           program is killed, grandchildren live until their input ends.
 
+mod exit;
 mod posix;
 
 use std::cell::RefCell;
@@ -19,9 +20,7 @@ use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::ExitStatus;
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -30,9 +29,14 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::oneshot;
 
+use crate::config::SandboxMode;
 use crate::query_server::cell::Cell;
+use crate::query_server::cell::report::Reports;
 use posix::{Pipes, Unreaped};
 
+use exit::signal_text;
+
+pub use exit::Exit;
 pub(crate) use posix::watch;
 
 /// How often a child is polled if the system has no pidfd (Linux before 5.3).
@@ -132,6 +136,7 @@ impl Spawner {
 struct RawChild {
     process: Unreaped,
     pipes: Pipes,
+    launched: Option<SandboxMode>,
 }
 
 fn spawn(command: &CommandSpec) -> Result<RawChild, SpawnError> {
@@ -144,7 +149,15 @@ fn spawn(command: &CommandSpec) -> Result<RawChild, SpawnError> {
         }
         _ => SpawnError::Refused(source),
     })?;
-    Ok(RawChild { process, pipes })
+    let launched = match &command.cell {
+        Cell::Launched { spec, .. } => Some(spec.mode),
+        Cell::None | Cell::Own(_) => None,
+    };
+    Ok(RawChild {
+        process,
+        pipes,
+        launched,
+    })
 }
 
 /// Looks a bare program name up in `PATH`, so that a missing program is told from one that fails.
@@ -171,13 +184,18 @@ pub struct Child {
     pub stderr: Option<OwnedFd>,
     /// What the launcher of its cell reports, until somebody takes it; `None` without a launcher.
     pub(crate) report: Option<OwnedFd>,
-    is_launched: bool,
+    /// How strict the cell is that a launcher put it in.
+    launched: Option<SandboxMode>,
     pid: u32,
 }
 
 impl Child {
     fn watch(raw: RawChild) -> io::Result<Self> {
-        let RawChild { process, pipes } = raw;
+        let RawChild {
+            process,
+            pipes,
+            launched,
+        } = raw;
         let pidfd = posix::open_pidfd(&process)
             .map(|fd| watch(fd, Interest::READABLE))
             .transpose()?;
@@ -188,7 +206,7 @@ impl Child {
             stdin: Some(pipes.stdin),
             stdout: Some(pipes.stdout),
             stderr: Some(pipes.stderr),
-            is_launched: pipes.report.is_some(),
+            launched,
             report: pipes.report,
         })
     }
@@ -218,7 +236,7 @@ impl Child {
         let status = waitid(WaitId::Pid(process.pid()), options).ok()??;
         let follow = |signal| {
             // What happens to the launcher is meant for its command.
-            if self.is_launched {
+            if self.launched.is_some() {
                 process.signal_group(signal);
             }
         };
@@ -232,9 +250,18 @@ impl Child {
         })
     }
 
-    /// Returns whether a launcher put it into a cell.
-    pub(crate) fn is_launched(&self) -> bool {
-        self.is_launched
+    /// Returns how it ended, for the report of one that ended by itself. One in a cell that has `answered`
+    /// nothing may lack something that its cell does not give.
+    pub(crate) fn describe(&self, exit: Exit, reports: Option<&Reports>, answered: bool) -> String {
+        let error = reports.and_then(|reports| reports.error.as_ref());
+        match (error, self.launched) {
+            (Some(why), _) => format!("was not started: {why}"),
+            (None, Some(mode)) if !answered => format!(
+                "{exit} before its first answer, in a cell (sandbox = \"{mode}\"; if it lacks a file, the \
+                 network or a variable there, see read_paths, network and env in its pool)"
+            ),
+            _ => exit.to_string(),
+        }
     }
 
     /// Waits until the child has ended, kills what is left of its group, and reaps it.
@@ -253,7 +280,7 @@ impl Child {
             }
             let reaped = self.process.borrow_mut().try_reap();
             if let Some(status) = reaped {
-                return Exit(status);
+                return Exit::of(status);
             }
             if self.process.borrow().is_reaped() {
                 return std::future::pending().await;
@@ -275,66 +302,6 @@ pub(crate) enum StopOrContinue {
     Stopped(String),
     /// It was continued.
     Continued,
-}
-
-fn signal_text(signal: i32) -> String {
-    signal_name(signal).map_or_else(|| format!("signal {signal}"), str::to_owned)
-}
-
-/// How a child ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Exit(ExitStatus);
-
-impl Exit {
-    /// Returns the status as a shell shows it: 0 to 255, or 128 and the signal.
-    pub fn status(self) -> i32 {
-        self.0
-            .code()
-            .or_else(|| self.0.signal().map(|signal| 128 + signal))
-            .unwrap_or(-1)
-    }
-
-    /// Returns whether it ended by itself and in order.
-    pub fn is_success(self) -> bool {
-        self.0.success()
-    }
-}
-
-impl fmt::Display for Exit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.0.code(), self.0.signal()) {
-            (Some(126), _) => {
-                f.write_str("exited with status 126 (the command cannot be executed)")
-            }
-            (Some(127), _) => f.write_str("exited with status 127 (the command was not found)"),
-            (Some(status), _) => write!(f, "exited with status {status}"),
-            (None, Some(signal)) => write!(f, "was killed by {}", signal_text(signal)),
-            (None, None) => f.write_str("ended"),
-        }
-    }
-}
-
-fn signal_name(signal: i32) -> Option<&'static str> {
-    Some(match signal {
-        libc::SIGHUP => "SIGHUP",
-        libc::SIGINT => "SIGINT",
-        libc::SIGQUIT => "SIGQUIT",
-        libc::SIGILL => "SIGILL",
-        libc::SIGABRT => "SIGABRT (it aborted)",
-        libc::SIGBUS => "SIGBUS",
-        libc::SIGFPE => "SIGFPE",
-        libc::SIGKILL => "SIGKILL",
-        libc::SIGSEGV => "SIGSEGV (it crashed)",
-        libc::SIGPIPE => "SIGPIPE",
-        libc::SIGTERM => "SIGTERM",
-        libc::SIGSTOP => "SIGSTOP",
-        libc::SIGTSTP => "SIGTSTP",
-        libc::SIGTTIN => "SIGTTIN",
-        libc::SIGTTOU => "SIGTTOU",
-        libc::SIGXCPU => "SIGXCPU (its CPU limit)",
-        libc::SIGSYS => "SIGSYS (a forbidden system call)",
-        _ => return None,
-    })
 }
 
 #[cfg(test)]

@@ -116,6 +116,22 @@ impl ChildLog {
         }
     }
 
+    /// Logs a system call that the cell refused.
+    pub(crate) fn refused(self: &Rc<Self>, call: &str) {
+        if let Some(call) = self.admit(call) {
+            let remedy = match call {
+                "socket" | "sendto" | "sendmsg" | "sendmmsg" => {
+                    "if it should use the network, set network = true for its pool"
+                }
+                _ => {
+                    "none is needed if it works without; a pool with sandbox = \"off\" has no cells"
+                }
+            };
+            warn!(self.log, "query server was refused a system call"; "call" => call,
+                  "effect" => "the call failed", "remedy" => remedy);
+        }
+    }
+
     /// Returns as much of a line as is logged; `None` if it is left out.
     fn admit<'a>(self: &Rc<Self>, text: &'a str) -> Option<&'a str> {
         let line = &text[..text.floor_char_boundary(LINE_BYTES_MAX)];

@@ -15,6 +15,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::StreamExt;
 
+use crate::query_server::cell::report::Reports;
 use crate::query_server::child::{Child, CommandSpec, Exit, SpawnError, Spawner};
 use crate::query_server::line::{LineBuffer, LineTooLong};
 use crate::query_server::pipe::{Chunks, PipeReader, PipeWriter};
@@ -39,6 +40,9 @@ pub(crate) struct UnpooledChild {
     stderr: Rc<RefCell<StderrLog>>,
     /// Keeps the child's standard error empty, so that it never waits for a reader.
     listener: actix_rt::task::JoinHandle<()>,
+    /// What the launcher of its cell says.
+    reports: Option<Reports>,
+    answered: bool,
 }
 
 impl UnpooledChild {
@@ -71,6 +75,8 @@ impl UnpooledChild {
             lines: LineBuffer::new(line_bytes_max),
             stderr: words,
             listener,
+            reports: child.report.take().map(Reports::new).transpose()?,
+            answered: false,
             child,
         })
     }
@@ -94,6 +100,7 @@ impl UnpooledChild {
     pub async fn line(&mut self) -> Result<Option<Bytes>, LineTooLong> {
         loop {
             if let Some(line) = self.lines.next_line()? {
+                self.answered = true;
                 return Ok(Some(line));
             }
             match self.output.next().await {
@@ -115,7 +122,13 @@ impl UnpooledChild {
     /// Tells how a child ended whose output has ended: `exited with status 1`, and its last words.
     pub async fn exit_report(&mut self) -> String {
         let exit = actix_rt::time::timeout(END_WAIT, self.end()).await;
-        let exit = exit.map_or_else(|_| "closed its output".into(), |exit| exit.to_string());
+        // What was refused is of no interest here.
+        self.reports.as_mut().map(Reports::take_rest);
+        let described = |exit| {
+            self.child
+                .describe(exit, self.reports.as_ref(), self.answered)
+        };
+        let exit = exit.map_or_else(|_| "closed its output".into(), described);
         let words = self.last_words();
         match &words[words.len().saturating_sub(QUOTED_LINES)..] {
             [] => exit,

@@ -9,6 +9,8 @@ use crate::actors::language::{Language, StartContext};
 use crate::messages::opener::StartError;
 use crate::messages::process::ProcessRef;
 use crate::query_server::abilities::Abilities;
+use crate::query_server::cell::terms::CellTerms;
+use crate::query_server::cell::trial::CellTrial;
 
 /// The processes that were started so far.
 #[derive(Clone, Default)]
@@ -45,6 +47,10 @@ impl Language for Recorded {
 
     fn isolates_functions(&self) -> bool {
         self.language.isolates_functions()
+    }
+
+    fn cell_trial(&self, terms: &CellTerms) -> Option<CellTrial> {
+        self.language.cell_trial(terms)
     }
 
     fn start(

@@ -8,7 +8,7 @@ use regex::Regex;
 use settee::config::{DEFAULTS, PoolConfig, keys};
 use settee::logging;
 use settee::metrics::{Metrics, prometheus_text, stats_at, stats_json};
-use settee::query_server::status::{DaemonStatus, PoolStatus, ServiceStatus};
+use settee::query_server::status::{DaemonStatus, PoolStatus, SandboxStatus, ServiceStatus};
 
 fn read(path: impl AsRef<Path>) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
@@ -241,6 +241,11 @@ fn every_metric_is_documented_as_it_is_and_served_in_both_forms() {
     metrics.http_request("GET", 200, std::time::Duration::ZERO);
     let pool = PoolStatus {
         name: "javascript".into(),
+        sandbox: Some(SandboxStatus {
+            mode: "standard".into(),
+            layers: vec!["files".into()],
+            ..SandboxStatus::default()
+        }),
         ..PoolStatus::default()
     };
     let snapshot = metrics.snapshot(&DaemonStatus {

@@ -41,14 +41,21 @@ pub fn scripted(directory: &Path) -> String {
     format!("sh {}/scripted.sh", directory.display())
 }
 
-/// Returns a configuration with processes that are shared, unless it says something about `reuse`: most
-/// tests are about other things, and find the same process again by that.
+/// Returns a configuration with processes that are shared and in no cell, unless it says something about
+/// `reuse` or `sandbox`: most tests are about other things, find the same process again by that, and have
+/// query servers that write files.
 pub fn shared(text: &str) -> String {
-    let (section, any) = ("[query_server_config]\n", "reuse = \"any\"\n");
+    let usual = [("reuse", "any"), ("sandbox", "off")];
+    let usual = usual
+        .iter()
+        .filter(|(key, _)| !text.contains(&format!("{key} = ")));
+    let usual: String = usual
+        .map(|(key, value)| format!("{key} = {value:?}\n"))
+        .collect();
+    let section = "[query_server_config]\n";
     match text.split_once(section) {
-        _ if text.contains("reuse = ") => text.to_owned(),
-        Some((before, after)) => format!("{before}{section}{any}{after}"),
-        None => format!("{text}\n{section}{any}"),
+        Some((before, after)) => format!("{before}{section}{usual}{after}"),
+        None => format!("{text}\n{section}{usual}"),
     }
 }
 

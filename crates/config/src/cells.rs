@@ -1,6 +1,6 @@
 //! What the configuration says of cells, for one pool: its own section before `[query_server_config]`.
 //!
-//! SUMMARY   [`Config::cell`] puts the two together; [`Config::kept_folders`] and [`Config::own_ports`] are
+//! SUMMARY   [`Config::cell`] puts the two together; [`Config::kept_paths`] and [`Config::own_ports`] are
 //!           what no cell is let at.
 //! PROMISES  A user who is not known is nobody, never the service's own.
 
@@ -14,6 +14,19 @@ use super::types::{Config, SandboxMode};
 
 /// Where the users of the machine stand.
 const USERS_FILE: &str = "/etc/passwd";
+
+/// Folders of the system: what stands there is not the service's alone.
+const SHARED_FOLDERS: [&str; 9] = [
+    "/",
+    "/etc",
+    "/usr/local/etc",
+    "/run",
+    "/var/run",
+    "/tmp",
+    "/var/tmp",
+    "/var/lib",
+    "/opt",
+];
 
 /// The user without rights, and its group.
 const NOBODY: (u32, u32) = (65534, 65534);
@@ -42,14 +55,12 @@ impl Config {
         let all = &self.query_server_config;
         let user = pool.user.as_ref().unwrap_or(&all.user);
         let known = self.user_ids.get(user).copied();
+        let read_paths = pool.read_paths.as_ref().unwrap_or(&all.read_paths);
         CellConfig {
             sandbox: pool.sandbox.unwrap_or(all.sandbox),
             user: (!user.is_empty()).then(|| known.unwrap_or(NOBODY)),
-            read_paths: pool
-                .read_paths
-                .clone()
-                .unwrap_or_else(|| all.read_paths.clone()),
-            env: pool.env.clone().unwrap_or_else(|| all.env.clone()),
+            read_paths: read_paths.clone(),
+            env: pool.env.as_ref().unwrap_or(&all.env).clone(),
             network: pool.network.unwrap_or(all.network),
             memory_max: pool.memory_max.unwrap_or(all.memory_max),
             processes_max: pool.processes_max.unwrap_or(all.processes_max),
@@ -57,23 +68,42 @@ impl Config {
         }
     }
 
-    /// Returns the folders of the configuration, the store and the socket, each with what it is the folder
-    /// of. Passwords, documents and the way to the service are there.
-    pub fn kept_folders(&self) -> Vec<(&'static str, PathBuf)> {
+    /// Returns a pool's section with every key of cells as it holds, but for `reuse`, which its language may
+    /// decide.
+    pub fn with_cell(&self, mut pool: PoolConfig) -> PoolConfig {
+        let all = &self.query_server_config;
+        pool.sandbox.get_or_insert(all.sandbox);
+        pool.user.get_or_insert_with(|| all.user.clone());
+        pool.read_paths
+            .get_or_insert_with(|| all.read_paths.clone());
+        pool.env.get_or_insert_with(|| all.env.clone());
+        pool.network.get_or_insert(all.network);
+        pool.memory_max.get_or_insert(all.memory_max);
+        pool.processes_max.get_or_insert(all.processes_max);
+        pool.cpu_max.get_or_insert(all.cpu_max);
+        pool
+    }
+
+    /// Returns the folders of the configuration, the store and the socket, each with what is there:
+    /// passwords, documents and the way to the service. Where that is a folder of the system it is the file
+    /// alone.
+    pub fn kept_paths(&self) -> Vec<(&'static str, PathBuf)> {
         let files = self.files.iter().map(|file| ("the configuration", &**file));
         let store = self.store.file().map(|file| ("the store", file));
         let socket = [("the socket", &*self.server.socket)];
         let all = files.chain(store).chain(socket);
-        let folders = all.filter_map(|(what, file)| Some((what, file.parent()?.to_owned())));
-        let mut folders: Vec<_> = folders.filter(|(_, folder)| folder.is_absolute()).collect();
-        // A folder that is reached through a link has two names.
-        let real = folders.iter().filter_map(|(what, folder)| {
-            let real = folder.canonicalize().ok()?;
-            (real != *folder).then_some((*what, real))
+        let places = all.filter_map(|(what, file)| Some((what, place_of(file)?)));
+        let key = self.replicator.key_file.clone();
+        let key = key.map(|key| ("the key of the certificate", key));
+        let mut places: Vec<_> = places.chain(key).collect();
+        // What is reached through a link has two names.
+        let real = places.iter().filter_map(|(what, place)| {
+            let real = place.canonicalize().ok()?;
+            (real != *place).then_some((*what, real))
         });
         let real: Vec<_> = real.collect();
-        folders.extend(real);
-        folders
+        places.extend(real);
+        places
     }
 
     /// Returns the TCP ports that the service itself listens on, as far as the configuration tells.
@@ -103,6 +133,15 @@ impl Config {
         });
         self.user_ids = found.collect::<BTreeMap<_, _>>();
     }
+}
+
+/// Returns the folder of a file, or the file where others have files in the folder too.
+fn place_of(file: &Path) -> Option<PathBuf> {
+    let folder = file.parent().filter(|folder| folder.is_absolute())?;
+    let is_shared = SHARED_FOLDERS
+        .iter()
+        .any(|shared| folder == Path::new(shared));
+    Some(if is_shared { file } else { folder }.to_owned())
 }
 
 /// Returns the numbers of a user and of its group. A number that has no name is a user with a group of the
@@ -167,19 +206,23 @@ mod tests {
     }
 
     #[test]
-    fn no_cell_is_let_at_the_service_s_own_folders_and_ports() {
+    fn no_cell_is_let_at_the_service_s_own_files_and_ports() {
         let mut config = Config::default();
         config.files = vec!["/etc/settee/settee.toml".into()];
         config.store.path = "/var/lib/settee/settee.redb".into();
         config.server.socket = "/run/settee/settee.sock".into();
         config.server.tcp = Some("127.0.0.1:5994".parse().unwrap());
-        let folders = config.kept_folders();
-        for folder in ["/etc/settee", "/var/lib/settee", "/run/settee"] {
-            assert!(
-                folders.iter().any(|(_, known)| known == Path::new(folder)),
-                "{folder}"
-            );
+        config.replicator.key_file = Some("/etc/ssl/private/key.pem".into());
+        let kept = |config: &Config, path: &str| {
+            let kept = config.kept_paths();
+            kept.iter().any(|(_, known)| known == Path::new(path))
+        };
+        let folders = ["/etc/settee", "/var/lib/settee", "/run/settee"];
+        for path in folders.iter().chain(&["/etc/ssl/private/key.pem"]) {
+            assert!(kept(&config, path), "{path}");
         }
+        config.files = vec!["/etc/settee.toml".into()];
+        assert!(kept(&config, "/etc/settee.toml") && !kept(&config, "/etc"));
         assert_eq!(config.own_ports(), [5994, 5995]);
     }
 }

@@ -430,7 +430,9 @@ mod tests {
                         Kind::Coefficient => {
                             value.as_f64().is_some_and(|n| (0.0..=1.0).contains(&n))
                         }
-                        Kind::OrNone(..) => !value.is_string(),
+                        Kind::OrZero(_) => value.is_u64(),
+                        // The other kind may be words.
+                        Kind::OrNone(none, _) => none.is_empty() || !value.is_string(),
                         Kind::Stressed(_) => value["normal"] == value["stressed"],
                         Kind::Boolean => value.is_boolean(),
                         Kind::Words(_) => value.is_array(),

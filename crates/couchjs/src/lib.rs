@@ -42,7 +42,7 @@ use std::thread;
 use output::Output;
 
 pub use lines::Input;
-pub use memory::limit_process;
+pub use memory::{ProcessStatus, limit_process};
 
 /// Default memory limit of functions and of all that is held for them, in bytes: that of both of
 /// CouchDB's `couchjs`.
@@ -96,6 +96,7 @@ impl Default for Options {
 /// says.
 pub fn run<I, O>(
     options: Options,
+    status: ProcessStatus,
     input: I,
     output: O,
     ready: impl FnOnce() -> io::Result<()> + Send,
@@ -109,7 +110,7 @@ where
     let serve = move || {
         let _end = end;
         // The engine checks its depth against the stack of the thread it was made on.
-        let server = server::Server::new(options, Box::new(input), output);
+        let server = server::Server::new(options, status, Box::new(input), output);
         ready()?;
         server.serve()
     };

@@ -46,12 +46,14 @@ pub fn limit_process(limit_bytes: usize) {
 /// How much of /proc/self/status is read: more than it has, in bytes.
 const STATUS_BYTES_MAX: usize = 4096;
 
-/// The system's account of the process. It stays open, because the process may not open files for long.
-struct Status(Option<File>);
+/// What the system tells of the process. It stays open, because the process may not open files for long.
+#[derive(Debug)]
+pub struct ProcessStatus(Option<File>);
 
-impl Status {
-    fn open() -> Self {
-        Status(File::open("/proc/self/status").ok())
+impl ProcessStatus {
+    /// Opens it, where the system has it.
+    pub fn open() -> Self {
+        ProcessStatus(File::open("/proc/self/status").ok())
     }
 
     /// Returns the most memory that the process had so far, in bytes.
@@ -73,12 +75,11 @@ pub(super) struct Account {
     held_bytes: Cell<usize>,
     /// What the process had before there was an engine.
     base_bytes: usize,
-    status: Status,
+    status: ProcessStatus,
 }
 
 impl Account {
-    pub(super) fn new(limit_bytes: usize) -> Rc<Self> {
-        let status = Status::open();
+    pub(super) fn new(limit_bytes: usize, status: ProcessStatus) -> Rc<Self> {
         Rc::new(Account {
             limit_bytes,
             held_bytes: Cell::new(0),
@@ -189,7 +190,7 @@ mod tests {
 
     #[test]
     fn a_limit_is_reached_when_the_process_has_taken_nearly_as_much() {
-        let account = Account::new(64 << 20);
+        let account = Account::new(64 << 20, ProcessStatus::open());
         assert!(!account.was_exhausted());
         let taken = vec![1_u8; 60 << 20];
         assert!(account.was_exhausted());
@@ -198,7 +199,7 @@ mod tests {
 
     #[test]
     fn what_one_takes_the_other_cannot() {
-        let account = Account::new(100);
+        let account = Account::new(100, ProcessStatus::open());
         let mut first = account.take(60).unwrap();
         assert!(account.take(41).is_err());
         let second = account.take(40).unwrap();

@@ -20,7 +20,7 @@ use super::command::Command;
 use super::engine::Engine;
 use super::failure::{Failure, cut, text_of};
 use super::lines::{Lines, Next, Reader, into_text};
-use super::memory::Account;
+use super::memory::{Account, ProcessStatus};
 use super::mime::{self, Registry};
 use super::results::Answer;
 use super::text::{beginning, excerpt, quote};
@@ -79,10 +79,10 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    pub(super) fn new(options: Options, lines: Lines) -> Rc<Self> {
+    pub(super) fn new(options: Options, status: ProcessStatus, lines: Lines) -> Rc<Self> {
         Rc::new(Shared {
             options,
-            memory: Account::new(options.memory_bytes),
+            memory: Account::new(options.memory_bytes, status),
             lines: RefCell::new(lines),
             text_reasons: Cell::new(options.text_reasons),
             ended: Cell::new(None),

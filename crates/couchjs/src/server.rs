@@ -12,7 +12,7 @@ use super::command::{Command, TREE_BYTES_MAX, as_text, members, only_document};
 use super::ddocs::DesignDocs;
 use super::failure::{Failure, cut};
 use super::lines::{Input, Lines, Next, Reader, into_text};
-use super::memory::LONG_BYTES;
+use super::memory::{LONG_BYTES, ProcessStatus};
 use super::output::Output;
 use super::realm::{Shared, ViewKind};
 use super::reduce_limit::{self, ReduceLimit, Verdict};
@@ -45,8 +45,13 @@ pub(super) struct Server {
 }
 
 impl Server {
-    pub(super) fn new(options: Options, input: Box<dyn Input>, output: Output) -> Self {
-        let shared = Shared::new(options, Lines::new(input, output));
+    pub(super) fn new(
+        options: Options,
+        status: ProcessStatus,
+        input: Box<dyn Input>,
+        output: Output,
+    ) -> Self {
+        let shared = Shared::new(options, status, Lines::new(input, output));
         Server {
             views: None,
             spare: None,

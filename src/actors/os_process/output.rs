@@ -11,6 +11,7 @@ use actix_rt::time::Instant;
 use bytes::Bytes;
 use futures_util::StreamExt;
 
+use super::refused::ReportChunk;
 use super::{ChildBackend, OsProcess};
 use crate::query_server::pipe::{Chunks, PipeReader};
 use crate::query_server::proc_shared::ProcFlag;
@@ -29,6 +30,10 @@ impl OsProcess {
         ctx.add_stream(stdout.map(StdoutChunk));
         let stderr = Chunks::new(Rc::clone(&self.backend.stderr));
         ctx.add_stream(stderr.map(StderrChunk));
+        if let Some(reports) = &self.backend.reports {
+            let reports = Chunks::new(Rc::clone(&reports.pipe));
+            ctx.add_stream(reports.map(ReportChunk));
+        }
     }
 
     /// Takes output, line by line.

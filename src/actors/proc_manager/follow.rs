@@ -178,6 +178,7 @@ impl ProcManager {
             command,
             abilities: abilities.unwrap_or_else(|| Arc::new(Abilities::undeclared())),
             metrics: self.metrics.pool(name),
+            cell: None,
             log: Arc::default(),
             lender: None,
             failure: None,

@@ -17,6 +17,7 @@ use crate::metrics::ReturnKind;
 use crate::otp::deferred::{Deferred, deferred};
 use crate::otp::pid::{Down, ExitReason};
 use crate::otp::supervisor::Stop;
+use crate::query_server::cell::terms::CellTerms;
 use crate::query_server::language::LanguageName;
 use policy::pool::{ClientId, Event, RequestId, ReturnStatus};
 
@@ -268,7 +269,14 @@ impl Handler<ReloadConfig> for ProcManager {
                 .map(|(_, pool)| (pool.language.clone(), pool.command.clone()))
                 .collect()
         };
-        let old = commands(self);
+        let cells = |manager: &Self| -> BTreeMap<Arc<str>, CellTerms> {
+            let pools = manager.pools.iter();
+            let terms = |section| manager.settings.cells.of_pool(section);
+            pools
+                .map(|(_, pool)| (Arc::clone(&pool.name), terms(&pool.section)))
+                .collect()
+        };
+        let (old, old_cells) = (commands(self), cells(self));
         let before = std::mem::replace(&mut self.settings, msg.0);
         // What was lent so far keeps the arguments of reset that it was lent with.
         self.pools.iter_mut().for_each(|pool| pool.lender = None);
@@ -276,11 +284,16 @@ impl Handler<ReloadConfig> for ProcManager {
         self.events(events, ctx);
         self.unthrottle_all(ctx);
         self.start_memory_check(ctx);
-        let now = commands(self);
+        self.follow_cells(ctx);
+        let (now, now_cells) = (commands(self), cells(self));
         let changed =
             |(name, command): (_, &Arc<str>)| now.get(name).is_some_and(|now| now != command);
+        let moved = |(name, cell): (&Arc<str>, &CellTerms)| {
+            now_cells.get(name).is_some_and(|now| now != cell)
+        };
         // Under another tag a process may have served what is another database now.
-        if old.iter().any(changed) || before.db_tag != self.settings.db_tag {
+        let is_other_tag = before.db_tag != self.settings.db_tag;
+        if is_other_tag || old.iter().any(changed) || old_cells.iter().any(moved) {
             self.event(Event::SetThresholdTs, ctx);
         }
     }

@@ -9,7 +9,8 @@ use crate::config::{self, PoolConfig};
 use crate::messages::proc_manager::GetStatus;
 use crate::query_server::status::{DaemonStatus, Holder, PoolStatus, ProcStatus, Totals};
 use policy::pool::{
-    OnClientCrash, PoolId, PoolTotals, ProcPhase, ProcStatus as CoreProc, RemoveMode, StopReason,
+    OnClientCrash, PoolId, PoolTotals, ProcPhase, ProcStatus as CoreProc, RemoveMode, Reuse,
+    StopReason,
 };
 
 impl Handler<GetStatus> for ProcManager {
@@ -77,6 +78,7 @@ impl ProcManager {
                 .collect(),
             totals: totals(&self.core.totals(id)),
             abilities: pool.abilities.by_name(),
+            sandbox: pool.cell.as_ref().map(|cell| cell.status()),
             procs: status
                 .procs
                 .iter()
@@ -104,6 +106,11 @@ impl ProcManager {
         let Some(held) = self.core.settings(id) else {
             return section;
         };
+        section = self.settings.cells.in_force(section);
+        section.reuse = Some(match held.reuse {
+            Reuse::Any => config::Reuse::Any,
+            Reuse::Database => config::Reuse::Database,
+        });
         section.on_client_crash = Some(match held.on_client_crash {
             OnClientCrash::Return => config::OnClientCrash::Return,
             OnClientCrash::Replace => config::OnClientCrash::Replace,

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
+use super::cells::TriedCell;
 use super::pool_settings::{Around, core_settings};
 use crate::config::{PoolConfig, Reuse};
 use crate::messages::proc_manager::{GetProcError, Lender, TakeFrom, Want};
@@ -32,6 +33,8 @@ pub(super) struct Pool {
     /// What the language that is configured now can do.
     pub(super) abilities: Arc<Abilities>,
     pub(super) metrics: Arc<PoolMetrics>,
+    /// The cell of its processes, if they have any.
+    pub(super) cell: Option<Arc<TriedCell>>,
     /// What its processes have logged.
     pub(super) log: Arc<PoolLog>,
     /// What whoever is lent a process of it gets with it, from the first one on.

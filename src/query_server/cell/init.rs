@@ -8,7 +8,7 @@
 //! SOURCE    pid_namespaces(7), seccomp_unotify(2), credentials(7).
 
 use std::collections::HashSet;
-use std::ffi::{CString, OsStr};
+use std::ffi::{CString, OsStr, OsString};
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
@@ -45,8 +45,7 @@ pub(super) struct Namespaces {
 pub(super) struct Prepared {
     pub cgroup: Cgroup,
     pub ruleset: Result<RulesetCreated, String>,
-    /// The filter with somebody who listens, the one without, and the one that hides calls.
-    pub filters: Result<[BpfProgram; 3], String>,
+    pub filter: Result<BpfProgram, String>,
     /// Descriptors are closed when the command is executed.
     pub descriptors: Result<(), String>,
 }
@@ -258,14 +257,13 @@ impl Init<'_> {
     }
 
     fn filter_calls(&mut self) {
-        let filters = std::mem::replace(&mut self.prepared.filters, Err(String::new()));
-        let filtered = filters.and_then(|[notified, plain, hiding]| {
-            let refused = |error: &dyn std::fmt::Display| format!("seccomp refuses: {error}");
-            seccompiler::apply_filter(&hiding).map_err(|error| refused(&error))?;
-            match os::filter_with_listener(&notified) {
+        let filter = std::mem::replace(&mut self.prepared.filter, Err(String::new()));
+        let filtered = filter.and_then(|filter| {
+            match os::filter_with_listener(&system_calls::with_listener(&filter)) {
                 Ok(listener) => self.listener = Some(listener),
                 // Older than Linux 5.0, or somebody outside listens already.
-                Err(_) => seccompiler::apply_filter(&plain).map_err(|error| refused(&error))?,
+                Err(_) => seccompiler::apply_filter(&filter)
+                    .map_err(|error| format!("seccomp refuses: {error}"))?,
             }
             Ok(())
         });
@@ -313,11 +311,9 @@ impl Init<'_> {
             // The system does it for the first process of a namespace.
             os::ignore_requests_to_end();
         }
-        let command = match os::clone(0, None) {
-            Ok(Some(command)) => command,
-            Ok(None) => self.execute(),
-            Err(error) => {
-                let why = format!("the system refused to start a process in the cell: {error}");
+        let command = match self.start_command() {
+            Ok(command) => command,
+            Err(why) => {
                 self.launch.reporter.tell(&Report::Error(why));
                 std::process::exit(NOT_MADE_STATUS);
             }
@@ -331,24 +327,24 @@ impl Init<'_> {
         }
     }
 
-    /// Becomes the command.
-    fn execute(&self) -> ! {
-        // Where the leader is not the first process of a namespace. It cannot fail.
-        let _ = die_with_parent();
-        os::default_signals();
-        let text = |word: &OsStr| CString::new(word.as_bytes()).unwrap_or_default();
-        let program = text(self.launch.program.as_os_str());
-        let words: Vec<CString> = [program.clone()]
-            .into_iter()
-            .chain(self.launch.arguments.iter().map(|word| text(word)))
-            .collect();
-        let error = os::execute(&program, &words);
-        let why = format!(
-            "the program '{}' cannot be executed in its cell: {error}",
-            self.launch.program.display()
-        );
-        self.launch.reporter.tell(&Report::Error(why));
-        std::process::exit(NOT_EXECUTED_STATUS)
+    /// Starts the command. One that cannot be executed ends with a status of its own, and is reported.
+    fn start_command(&self) -> Result<Pid, String> {
+        let program = &self.launch.program;
+        let text = |word: &OsStr| {
+            CString::new(word.as_bytes()).map_err(|_| format!("{word:?} has a zero byte in it"))
+        };
+        let words = [program.as_os_str()].into_iter();
+        let words = words.chain(self.launch.arguments.iter().map(OsString::as_os_str));
+        let words = words.map(text).collect::<Result<Vec<CString>, String>>()?;
+        let (command, error) = os::execute(&words, NOT_EXECUTED_STATUS).map_err(|error| {
+            format!("the system refused to start a process in the cell: {error}")
+        })?;
+        if let Some(error) = error {
+            let program = program.display();
+            let why = format!("the program '{program}' cannot be executed in its cell: {error}");
+            self.launch.reporter.tell(&Report::Error(why));
+        }
+        Ok(command)
     }
 
     /// Collects ended processes; passes changes of the command on, and ends with it.

@@ -141,19 +141,13 @@ impl Launch {
             network: !self.spec.network,
             ports: self.guards_ports(),
         };
-        let filters = || {
-            Ok([
-                system_calls::filter(refusals, true)?,
-                system_calls::filter(refusals, false)?,
-                system_calls::hiding_filter()?,
-            ])
-        };
+        let filter = system_calls::filter(refusals);
         let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         let root = Path::new(cgroup::ROOT);
         Prepared {
             cgroup: Cgroup::make(root, &groups, std::process::id(), &self.spec),
             ruleset: ruleset.map_err(|error| format!("Landlock refuses: {error}")),
-            filters: filters().map_err(|error: seccompiler::BackendError| error.to_string()),
+            filter: filter.map_err(|error| error.to_string()),
             descriptors,
         }
     }

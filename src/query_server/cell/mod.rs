@@ -16,7 +16,7 @@ pub mod own;
 mod own_calls;
 mod own_os;
 pub(crate) mod report;
-pub(crate) mod system_calls;
+mod system_calls;
 pub mod terms;
 pub mod trial;
 

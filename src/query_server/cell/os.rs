@@ -6,7 +6,7 @@
 
 #![allow(unsafe_code, reason = "the operating system's calls for cells")]
 
-use std::ffi::{CString, c_int};
+use std::ffi::{CString, c_char, c_int, c_void};
 use std::io;
 use std::mem::zeroed;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -14,6 +14,12 @@ use std::ptr::{null, null_mut};
 
 use rustix::process::Pid;
 use seccompiler::BpfProgram;
+
+use crate::query_server::parent_death::die_with_parent;
+
+/// The stack of a process that is about to execute a program, in bytes: room for the words of a script
+/// without an interpreter, which the C library copies.
+const STACK_BYTES: usize = 256 * 1024;
 
 /// A user namespace and a pid namespace for a new process.
 pub(super) const NEW_USER: i32 = libc::CLONE_NEWUSER;
@@ -127,14 +133,69 @@ pub(super) fn end_by(signal: c_int) -> ! {
     }
 }
 
-/// Executes a program in place of this one; returns why it cannot.
-pub(super) fn execute(program: &CString, words: &[CString]) -> io::Error {
-    let mut pointers: Vec<_> = words.iter().map(|word| word.as_ptr()).collect();
-    pointers.push(null());
+/// What a new process needs to become a program.
+struct Execution {
+    /// The words of the command and a null pointer behind them.
+    words: Vec<*const c_char>,
+    failed_status: c_int,
+    /// Why it has failed, as the system numbers it.
+    error: Option<i32>,
+}
+
+/// Executes a program in a new process, with signals handled as it expects them; it dies with this one.
+/// Returns as well why it cannot be executed: then the new process ends with `failed_status`.
+///
+/// # Errors
+/// The system has no room for another process.
+pub(super) fn execute(
+    words: &[CString],
+    failed_status: c_int,
+) -> io::Result<(Pid, Option<io::Error>)> {
+    let mut execution = Execution {
+        words: words
+            .iter()
+            .map(|word| word.as_ptr())
+            .chain([null()])
+            .collect(),
+        failed_status,
+        error: None,
+    };
+    let mut stack = vec![Align([0; 16]); STACK_BYTES / 16];
+    // The new process borrows the memory of this one, which waits until the program is executed: so
+    // nothing of it is copied.
+    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
+    // SAFETY: the stack is aligned, grows down from its end and is used by nobody else; the stack and
+    // the argument outlive the new process's use of them, because this process is suspended until then.
+    let made = unsafe {
+        let top = stack.as_mut_ptr_range().end;
+        libc::clone(
+            become_program,
+            top.cast(),
+            flags,
+            (&raw mut execution).cast(),
+        )
+    };
+    let pid = Pid::from_raw(checked(made.into())? as i32);
+    let pid = pid.ok_or_else(|| io::Error::other("a process without a number"))?;
+    Ok((pid, execution.error.map(io::Error::from_raw_os_error)))
+}
+
+#[derive(Clone, Copy)]
+#[repr(align(16))]
+struct Align(#[allow(dead_code, reason = "room")] [u8; 16]);
+
+extern "C" fn become_program(argument: *mut c_void) -> c_int {
+    // SAFETY: it is the `Execution` of `execute`, which nobody else uses for as long as this runs.
+    let execution = unsafe { &mut *argument.cast::<Execution>() };
+    // Where nothing leads the cell, it must not outlive its parent. It cannot fail.
+    let _ = die_with_parent();
+    default_signals();
     // SAFETY: all texts end with a zero byte, the list with a null pointer, and all live through the
     // call, which returns only if it failed.
-    unsafe { libc::execvp(program.as_ptr(), pointers.as_ptr()) };
-    io::Error::last_os_error()
+    unsafe { libc::execvp(execution.words[0], execution.words.as_ptr()) };
+    execution.error = io::Error::last_os_error().raw_os_error();
+    // SAFETY: ends this process alone, and runs nothing that belongs to the other one.
+    unsafe { libc::_exit(execution.failed_status) }
 }
 
 /// Makes a descriptor that can be read when a child of this process has changed its state.

@@ -13,6 +13,7 @@
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsFd;
+use std::panic;
 
 use landlock::{
     ABI, Access, AccessFs, AccessNet, Ruleset, RulesetAttr, RulesetError, RulesetStatus, Scope,
@@ -76,21 +77,27 @@ pub struct OwnCell {
 }
 
 impl OwnCell {
-    /// Puts the process into its cell. Call it while the process has one thread, and before it opens
-    /// anything: all descriptors but the standard streams are closed.
+    /// Puts the process into its cell, with what `open` opens. Call it while the process has one thread and
+    /// nothing open: all descriptors but the standard streams are closed.
     ///
     /// # Errors
     /// A layer is missing, and the mode is strict.
-    pub fn enter(mode: SandboxMode) -> Result<Self, MissingLayer> {
+    pub fn enter<T>(
+        mode: SandboxMode,
+        open: impl FnOnce() -> T,
+    ) -> Result<(Self, T), MissingLayer> {
         let mut cell = OwnCell {
             mode,
             layers: Layers::default(),
         };
         if mode == SandboxMode::Off {
-            return Ok(cell);
+            return Ok((cell, open()));
         }
         own_os::load_time_zone();
+        // The standard library's own would read files to tell where a panic comes from.
+        panic::set_hook(Box::new(|panic| eprintln!("couchjs: {panic}")));
         cell.put(Layer::Descriptors, leave_descriptors())?;
+        let opened = open();
         // Files of /proc are written and capabilities needed before they are gone.
         let less_wanted = be_ended_first();
         cell.put(Layer::User, leave_user())?;
@@ -100,7 +107,7 @@ impl OwnCell {
             less_wanted.and_then(|()| leave_privileges()),
         )?;
         cell.put(Layer::Memory, has_memory_limit())?;
-        Ok(cell)
+        Ok((cell, opened))
     }
 
     /// Leaves a few system calls to all threads of the process, and returns which layers hold.
@@ -137,13 +144,13 @@ impl OwnCell {
 
 /// Puts the process into the cell that a server of this mode gets from the service, and returns which
 /// layers hold. The process can do nothing afterwards but write that down and end.
-pub(crate) fn report(mode: SandboxMode) -> Layers {
+pub fn report(mode: SandboxMode) -> Layers {
     if mode == SandboxMode::Off {
         return Layers::default();
     }
     couchjs::limit_process(couchjs::DEFAULT_MEMORY_BYTES);
     // Every layer is tried, also behind one that strict would stop at.
-    let cell = OwnCell::enter(SandboxMode::Standard).and_then(OwnCell::seal);
+    let cell = OwnCell::enter(SandboxMode::Standard, || ()).and_then(|(cell, ())| cell.seal());
     let mut layers = cell.expect("cell: standard goes without what is missing");
     // The service sees to these two when it starts a server.
     layers.held.extend([Layer::Environment, Layer::End]);

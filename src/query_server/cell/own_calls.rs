@@ -72,6 +72,11 @@ fn filter() -> Result<BpfProgram, BackendError> {
     let no_code = |argument| without(argument, libc::PROT_EXEC);
     let no_file = with(3, libc::MAP_ANONYMOUS)?;
     rules.insert(libc::SYS_mmap, vec![Rule::new(vec![no_code(2)?, no_file])?]);
+    // Builds for development look at a descriptor before they close it.
+    let looks = Condition::new(1, Length::Dword, Is::Eq, libc::F_GETFD as u64)?;
+    if cfg!(debug_assertions) {
+        rules.insert(libc::SYS_fcntl, vec![Rule::new(vec![looks])?]);
+    }
     rules.insert(libc::SYS_mprotect, vec![Rule::new(vec![no_code(2)?])?]);
     let futex = FUTEX_COMMANDS.map(|command| {
         let is = Is::MaskedEq(!FUTEX_FLAGS & u64::from(u32::MAX));

@@ -2,11 +2,19 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::Write;
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
 
+use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use super::layers::Layer;
+use crate::query_server::line::LineBuffer;
+use crate::query_server::pipe::PipeReader;
+
+/// The longest line, in bytes: it may name every layer with a reason.
+const LINE_BYTES_MAX: usize = 16 * 1024;
 
 /// One line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,7 +41,51 @@ impl Reporter {
         drop(match &self.0 {
             // In one piece, so that the lines of two processes do not mix.
             Some(pipe) => (&*pipe).write_all(&line),
-            None => std::io::stderr().write_all(&line),
+            None => io::stderr().write_all(&line),
         });
+    }
+}
+
+/// The service's end of the pipe.
+pub(crate) struct Reports {
+    pub(crate) pipe: Rc<PipeReader>,
+    lines: LineBuffer,
+    /// Why the command was not started.
+    pub(crate) error: Option<String>,
+}
+
+impl Reports {
+    /// Watches a pipe that does not block.
+    ///
+    /// # Errors
+    /// The event loop has no room for it.
+    pub(crate) fn new(pipe: OwnedFd) -> io::Result<Self> {
+        Ok(Self {
+            pipe: PipeReader::new(pipe)?,
+            lines: LineBuffer::new(LINE_BYTES_MAX),
+            error: None,
+        })
+    }
+
+    /// Takes what was read; returns the calls that were refused.
+    pub(crate) fn take(&mut self, chunk: Bytes) -> Vec<String> {
+        self.lines.add(chunk);
+        let mut refused = Vec::new();
+        // A launcher is this very program: a line that is none of its own ends the reading.
+        while let Ok(Some(line)) = self.lines.next_line() {
+            match serde_json::from_slice(&line) {
+                Ok(Report::Refused(call)) => refused.push(call),
+                Ok(Report::Error(why)) => self.error = Some(why),
+                // Trials tell of it, once for all processes.
+                Ok(Report::Missing(_)) | Err(_) => {}
+            }
+        }
+        refused
+    }
+
+    /// Takes what is there; returns the calls that were refused.
+    pub(crate) fn take_rest(&mut self) -> Vec<String> {
+        let chunk = self.pipe.read_now().filter(|chunk| !chunk.is_empty());
+        chunk.map_or_else(Vec::new, |chunk| self.take(chunk))
     }
 }

@@ -41,8 +41,8 @@ impl Cells {
     }
 
     fn with(config: &Config, ports: &[u16], variables: Vec<(String, String)>) -> Self {
-        let folders = config.kept_folders().into_iter();
-        let mut hidden_paths: Vec<PathBuf> = folders.map(|(_, folder)| folder).collect();
+        let kept = config.kept_paths().into_iter();
+        let mut hidden_paths: Vec<PathBuf> = kept.map(|(_, place)| place).collect();
         hidden_paths.sort();
         hidden_paths.dedup();
         let mut refused_ports = [&*config.own_ports(), ports].concat();
@@ -80,6 +80,16 @@ impl Cells {
         CellTerms {
             environment: known.environment(&cell.env),
             spec: known.spec(cell),
+        }
+    }
+}
+
+impl Cells {
+    /// Returns a pool's section with the keys of cells as they hold.
+    pub(crate) fn in_force(&self, section: PoolConfig) -> PoolConfig {
+        match &self.0 {
+            Some(known) => known.config.with_cell(section),
+            None => section,
         }
     }
 }

@@ -2,6 +2,7 @@
 //! what it refuses.
 
 mod mistakes;
+mod sandbox;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};

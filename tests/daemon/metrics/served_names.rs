@@ -48,11 +48,17 @@ fn number(web: &Web, path: &str) -> u64 {
 
 #[test]
 fn what_is_documented_is_served_and_nothing_else() {
-    let web = Web::start("[services.js]\nlisten = \"localhost:0\"\nlanguage = \"javascript\"\n");
+    let web = Web::start(
+        "[query_server_config]\nsandbox = \"standard\"\n[services.js]\nlisten = \"localhost:0\"\nlanguage = \"javascript\"\n",
+    );
     let mut client = web.service.connect();
     let proc = client.get_proc("javascript");
     client.prompt(&proc, json!(["reset", {}]));
     assert!(client.ret_proc(&proc));
+    wait_until("the layers of the cell", || {
+        let layers = client.pool("javascript")["sandbox"]["layers"].clone();
+        layers.as_array().is_some_and(|layers| !layers.is_empty())
+    });
     // A request is counted with its answer: the first one is seen by the second.
     web.get("/_up").ok();
     let (paths, names) = documented();

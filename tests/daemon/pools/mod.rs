@@ -1,6 +1,7 @@
 //! Named pools with real processes, through every face: socket, HTTP, command line, configuration.
 
 mod ceiling;
+mod cells;
 mod children;
 mod command_line;
 mod configuration;

@@ -1,4 +1,5 @@
-//! What native code in place of the JavaScript engine could do: `settee-attempt MODE NAME`.
+//! What native code in place of the JavaScript engine could do: `settee-attempt MODE NAME`. And which
+//! layers the cell has on this machine: `settee-attempt report`.
 //!
 //! SUMMARY   Puts itself into the cell of the built-in server as `settee couchjs` does, and then, on the
 //!           engine's thread, makes the system call of that name. Prints whether it worked: `could`, or
@@ -16,9 +17,9 @@ use std::ptr;
 use std::sync::mpsc;
 use std::thread;
 
-use couchjs::{Input, Options};
+use couchjs::{Input, Options, ProcessStatus};
 use settee::config::SandboxMode;
-use settee::query_server::cell::own::OwnCell;
+use settee::query_server::cell::own::{OwnCell, report};
 
 /// An input that has ended.
 struct Nothing;
@@ -50,12 +51,16 @@ fn main() {
     let mode = match arguments.next().as_deref() {
         Some("off") => SandboxMode::Off,
         Some("standard") => SandboxMode::Standard,
+        Some("report") => return println!("{:?}", report(SandboxMode::Strict)),
         mode => panic!("the mode is off or standard, not {mode:?}"),
     };
     let name = arguments.next().expect("the name of an attempt");
-    let cell = OwnCell::enter(mode).unwrap();
-    let output = File::from(io::stdout().as_fd().try_clone_to_owned().unwrap());
-    let done = couchjs::run(Options::default(), Nothing, output, move || {
+    let open = || {
+        let output = File::from(io::stdout().as_fd().try_clone_to_owned().unwrap());
+        (ProcessStatus::open(), output)
+    };
+    let (cell, (status, output)) = OwnCell::enter(mode, open).unwrap();
+    let done = couchjs::run(Options::default(), status, Nothing, output, move || {
         let ready = prepare();
         cell.seal().map_err(io::Error::other)?;
         match attempt(&name, &ready) {
@@ -119,7 +124,7 @@ fn attempt(name: &str, ready: &Ready) -> i64 {
             }
             "openat2" => {
                 let how: [u64; 3] = [0; 3];
-                let bytes = mem::size_of_val(&how);
+                let bytes = size_of_val(&how);
                 let folder = libc::AT_FDCWD;
                 libc::syscall(libc::SYS_openat2, folder, passwords, how.as_ptr(), bytes)
             }
@@ -136,7 +141,7 @@ fn attempt(name: &str, ready: &Ready) -> i64 {
                 address.sin_family = libc::AF_INET as libc::sa_family_t;
                 address.sin_addr.s_addr = u32::from_ne_bytes([127, 0, 0, 1]);
                 address.sin_port = 9;
-                let bytes = mem::size_of_val(&address) as libc::socklen_t;
+                let bytes = size_of_val(&address) as libc::socklen_t;
                 libc::connect(ready.socket, (&raw const address).cast(), bytes).into()
             }
             "sendto" => {
@@ -144,7 +149,7 @@ fn attempt(name: &str, ready: &Ready) -> i64 {
                 address.sin_family = libc::AF_INET as libc::sa_family_t;
                 address.sin_addr.s_addr = u32::from_ne_bytes([127, 0, 0, 1]);
                 address.sin_port = 9_u16.to_be();
-                let bytes = mem::size_of_val(&address) as libc::socklen_t;
+                let bytes = size_of_val(&address) as libc::socklen_t;
                 let to = (&raw const address).cast();
                 libc::sendto(ready.socket, ready.page, 1, 0, to, bytes) as i64
             }
@@ -241,6 +246,7 @@ fn attempt(name: &str, ready: &Ready) -> i64 {
                     out("r10") _, out("r11") _);
                 call
             }
+            "panic" => panic!("on purpose"),
             name => panic!("there is no attempt '{name}'"),
         }
     }

@@ -120,3 +120,39 @@ fn a_call_of_the_32_bit_interface_kills() {
         assert!(inside.stdout.is_empty());
     }
 }
+
+#[test]
+fn the_layers_that_hold_are_told_from_inside_the_cell() {
+    let told = Command::new(ATTEMPT).arg("report").output().unwrap();
+    let layers = String::from_utf8_lossy(&told.stdout);
+    assert!(told.status.success(), "{}", told.status);
+    for layer in [
+        "Descriptors",
+        "Memory",
+        "Network",
+        "Processes",
+        "Signals",
+        "SystemCalls",
+        "ProcessCount",
+        "Environment",
+        "End",
+        "Files",
+        "Privileges",
+        "User",
+    ] {
+        assert!(layers.contains(layer), "{layer}: {layers}");
+    }
+}
+
+#[test]
+fn a_panic_in_the_cell_is_told_and_asks_for_no_file() {
+    let mut command = Command::new(ATTEMPT);
+    let panicked = command
+        .args(["standard", "panic"])
+        .env("RUST_BACKTRACE", "1");
+    let panicked = panicked.output().unwrap();
+    let said = String::from_utf8_lossy(&panicked.stderr);
+    assert_eq!(panicked.status.signal(), None, "{said}");
+    assert!(said.starts_with("couchjs: panicked at "), "{said}");
+    assert!(said.contains("on purpose"), "{said}");
+}

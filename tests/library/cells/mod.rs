@@ -1,3 +1,7 @@
 //! Cells: what the system lets query servers do.
 
+mod launched;
+mod missing;
 pub mod own;
+mod pools;
+mod running;

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::members::members_read;
 use super::reading::only_reads;
-use super::{Input, Options};
+use super::{Input, Options, ProcessStatus};
 use generator::source;
 use test_random::TestRandom;
 
@@ -37,7 +37,7 @@ impl Input for Lines {
     }
 
     fn read(&mut self, buffer: &mut Vec<u8>) -> io::Result<usize> {
-        self.0.by_ref().take(READ_BYTES).read_to_end(buffer)
+        (&mut self.0).take(READ_BYTES).read_to_end(buffer)
     }
 }
 
@@ -66,7 +66,8 @@ fn answers(optimize_functions: bool, commands: &[Value]) -> Vec<String> {
     };
     let output = Answers::default();
     let input = Lines(io::Cursor::new(input.into_bytes()));
-    super::run(options, input, output.clone(), || Ok(())).unwrap();
+    let status = ProcessStatus::open();
+    super::run(options, status, input, output.clone(), || Ok(())).unwrap();
     let text = String::from_utf8(output.0.lock().unwrap().clone()).unwrap();
     let mut answers = Vec::new();
     let mut lines = String::new();

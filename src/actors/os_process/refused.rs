@@ -1,0 +1,38 @@
+//! System calls that the cell of a child refused: counted, and logged within the bounds of what the child may log.
+
+use actix::prelude::*;
+use bytes::Bytes;
+
+use super::OsProcess;
+use crate::query_server::cell::report::Reports;
+
+/// A report of the launcher.
+pub(super) struct ReportChunk(pub(super) Bytes);
+
+impl OsProcess {
+    /// Takes reports that were not read yet.
+    pub(super) fn take_last_reports(&mut self) {
+        let rest = self.backend.reports.as_mut().map(Reports::take_rest);
+        self.tell_refused(rest.unwrap_or_default());
+    }
+
+    fn tell_refused(&self, calls: Vec<String>) {
+        for call in calls {
+            self.context.metrics.pool.call_refused(&call);
+            self.backend.child_log.refused(&call);
+        }
+    }
+}
+
+impl StreamHandler<ReportChunk> for OsProcess {
+    fn handle(&mut self, chunk: ReportChunk, _: &mut Self::Context) {
+        let taken = self
+            .backend
+            .reports
+            .as_mut()
+            .map(|reports| reports.take(chunk.0));
+        self.tell_refused(taken.unwrap_or_default());
+    }
+
+    fn finished(&mut self, _: &mut Self::Context) {}
+}

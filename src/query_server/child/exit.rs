@@ -1,0 +1,69 @@
+//! How a child ended, as a status and in words.
+
+use std::fmt;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+
+pub(super) fn signal_text(signal: i32) -> String {
+    signal_name(signal).map_or_else(|| format!("signal {signal}"), str::to_owned)
+}
+
+/// How a child ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exit(ExitStatus);
+
+impl Exit {
+    pub(super) fn of(status: ExitStatus) -> Self {
+        Self(status)
+    }
+
+    /// Returns the status as a shell shows it: 0 to 255, or 128 and the signal.
+    pub fn status(self) -> i32 {
+        self.0
+            .code()
+            .or_else(|| self.0.signal().map(|signal| 128 + signal))
+            .unwrap_or(-1)
+    }
+
+    /// Returns whether it ended by itself and in order.
+    pub fn is_success(self) -> bool {
+        self.0.success()
+    }
+}
+
+impl fmt::Display for Exit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.0.code(), self.0.signal()) {
+            (Some(126), _) => {
+                f.write_str("exited with status 126 (the command cannot be executed)")
+            }
+            (Some(127), _) => f.write_str("exited with status 127 (the command was not found)"),
+            (Some(status), _) => write!(f, "exited with status {status}"),
+            (None, Some(signal)) => write!(f, "was killed by {}", signal_text(signal)),
+            (None, None) => f.write_str("ended"),
+        }
+    }
+}
+
+fn signal_name(signal: i32) -> Option<&'static str> {
+    Some(match signal {
+        libc::SIGHUP => "SIGHUP",
+        libc::SIGINT => "SIGINT",
+        libc::SIGQUIT => "SIGQUIT",
+        libc::SIGILL => "SIGILL",
+        libc::SIGABRT => "SIGABRT (it aborted)",
+        libc::SIGBUS => "SIGBUS",
+        libc::SIGFPE => "SIGFPE",
+        libc::SIGKILL => "SIGKILL",
+        libc::SIGSEGV => "SIGSEGV (it crashed)",
+        libc::SIGPIPE => "SIGPIPE",
+        libc::SIGTERM => "SIGTERM",
+        libc::SIGSTOP => "SIGSTOP",
+        libc::SIGTSTP => "SIGTSTP",
+        libc::SIGTTIN => "SIGTTIN",
+        libc::SIGTTOU => "SIGTTOU",
+        libc::SIGXCPU => "SIGXCPU (its CPU limit)",
+        libc::SIGSYS => "SIGSYS (a forbidden system call)",
+        _ => return None,
+    })
+}

@@ -1,0 +1,66 @@
+//! `settee check-config --sandbox`, on the machine that it runs on.
+
+use super::{Fixture, Run, program};
+
+const POOLS: &str =
+    "[query_servers]\npython = \"sh server\"\n[pools.reports]\nlanguage = \"python\"\n";
+
+fn tried(text: &str) -> Run {
+    let fixture = Fixture::toml(text);
+    let mut command = program();
+    command
+        .args(["check-config", "--sandbox", "-c"])
+        .arg(&fixture.files[0])
+        .env("PATH", "/usr/bin:/bin");
+    Run::of(command.output().expect("the program runs"))
+}
+
+#[test]
+fn the_cell_of_each_pool_is_tried_and_what_holds_is_printed_as_a_comment() {
+    let run = tried(POOLS);
+    assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{}", run.stdout);
+    let (_, cells) = run
+        .stdout
+        .split_once("# Cells of pools:\n")
+        .expect("a part");
+    for pool in ["javascript", "python", "reports"] {
+        let holds = format!("# {pool} (standard): holds ");
+        let line = cells.lines().find(|line| line.starts_with(&holds));
+        let line = line.unwrap_or_else(|| panic!("no {pool} in {cells}"));
+        assert!(
+            line.contains("environment") && line.contains("descriptors"),
+            "{line}"
+        );
+    }
+    // Mango runs inside the service.
+    assert!(!cells.contains("query"), "{cells}");
+    let printed: Result<toml::Table, _> = run.stdout.parse();
+    assert!(printed.is_ok(), "{}", run.stdout);
+}
+
+#[test]
+fn a_strict_pool_without_a_layer_is_a_mistake_and_with_all_of_them_none() {
+    // Half a core: this layer is the first that machines lack.
+    let strict = format!("{POOLS}sandbox = \"strict\"\ncpu_max = 50\n");
+    let run = tried(&strict);
+    let of_strict = |line: &&str| line.starts_with("# reports (strict): ");
+    let lines: Vec<&str> = run.stdout.lines().filter(of_strict).collect();
+    assert!(!lines.is_empty(), "{}", run.stdout);
+    let is_whole = lines.iter().all(|line| line.contains(": holds "));
+    assert_eq!(run.code, if is_whole { 0 } else { 78 }, "{lines:?}");
+    assert_eq!(
+        run.stderr.contains("[pools.reports] sandbox = \"strict\""),
+        !is_whole
+    );
+}
+
+#[test]
+fn without_a_cell_nothing_is_tried() {
+    let off = "[query_server_config]\nsandbox = \"off\"\n[query_servers]\npython = \"/no/such\"\n";
+    let run = tried(off);
+    assert_eq!((run.code, run.stderr.as_str()), (0, ""));
+    assert!(
+        run.stdout
+            .contains("# javascript (off): no cell\n# python (off): no cell\n")
+    );
+}

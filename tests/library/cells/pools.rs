@@ -1,0 +1,226 @@
+//! Processes of a pool that are in cells: they start, end and complain as those without do.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::time::{Duration, Instant};
+
+use settee::config::SandboxMode;
+use settee::languages::command::CommandLanguage;
+use settee::messages::proc_manager::GetProcError;
+use settee::messages::process::{ExitReport, PromptError};
+use settee::query_server::cell::{Cell, CellSpec};
+use settee::query_server::child::CommandSpec;
+use settee::testkit::{TestPool, TestPoolBuilder, eventually};
+
+use crate::support::program::SETTEE;
+
+/// Answers `true` to everything but a line that the script handles before.
+fn server(case: &str) -> String {
+    format!("while read -r line; do case $line in {case} *) echo true;; esac; done")
+}
+
+fn in_cell(words: &[&str]) -> CommandSpec {
+    CommandSpec {
+        program: words[0].into(),
+        arguments: words[1..].iter().map(Into::into).collect(),
+        environment: vec![("PATH".into(), "/usr/bin:/bin".into())],
+        cell: Cell::Launched {
+            launcher: SETTEE.into(),
+            spec: CellSpec {
+                mode: SandboxMode::Standard,
+                user: None,
+                read_paths: Vec::new(),
+                hidden_paths: Vec::new(),
+                network: false,
+                refused_ports: Vec::new(),
+                memory_max: 512 << 20,
+                processes_max: 64,
+                cpu_max: 0,
+            },
+        },
+    }
+}
+
+fn pool(words: &[&str]) -> TestPoolBuilder {
+    TestPool::builder()
+        .hard_limit(1)
+        .settings(|settings| settings.stop_grace = Duration::from_secs(20))
+        .language("celled", CommandLanguage::from_spec(in_cell(words)))
+}
+
+fn scripted(case: &str) -> TestPoolBuilder {
+    pool(&["/bin/sh", "-c", &server(case)])
+}
+
+#[actix_rt::test]
+async fn an_end_during_a_prompt_is_told_as_without_a_cell() {
+    let exited = |exit: &str, status, stderr: &[&str]| {
+        PromptError::Exited(ExitReport {
+            exit: Some(exit.into()),
+            status: Some(status),
+            stderr: stderr.iter().map(|line| (*line).to_owned()).collect(),
+        })
+    };
+    for (case, expected) in [
+        (
+            "*x*) echo why >&2; exit 3;;",
+            exited("exited with status 3", 3, &["why"]),
+        ),
+        ("*x*) exit 0;;", exited("exited with status 0", 0, &[])),
+        (
+            "*x*) kill -TERM $$;;",
+            exited("was killed by SIGTERM", 143, &[]),
+        ),
+        (
+            "*x*) kill -KILL $$;;",
+            exited("was killed by SIGKILL", 137, &[]),
+        ),
+        (
+            "*x*) kill -SEGV $$;;",
+            exited("was killed by SIGSEGV (it crashed)", 139, &[]),
+        ),
+    ] {
+        let pool = scripted(case).start();
+        let mut client = pool.client("1");
+        client.takes(pool.any()).await;
+        assert_eq!(client.prompts("[\"x\"]").await, Err(expected), "{case}");
+        client.lets_go();
+        pool.assert_quiet().await;
+    }
+}
+
+#[actix_rt::test]
+async fn a_child_in_a_cell_may_end_by_itself_when_its_input_ends_and_when_told() {
+    for script in [
+        server(""),
+        format!("trap 'exit 0' TERM; {}; while :; do :; done", server("")),
+    ] {
+        let pool = pool(&["/bin/sh", "-c", &script]).start();
+        let mut client = pool.client("1");
+        client.takes(pool.any()).await;
+        client.returns().await;
+        let told = Instant::now();
+        pool.reload().await;
+        pool.becomes("it has ended", |pool| pool.stopping == 0)
+            .await;
+        // At half of the grace it is told to end, and at the whole it would be killed.
+        assert!(told.elapsed() < Duration::from_secs(18));
+        pool.assert_quiet().await;
+    }
+}
+
+#[actix_rt::test]
+async fn a_prompt_that_takes_too_long_ends_the_whole_cell() {
+    let script = "setsid sleep 987654 & while read -r line; do case $line in *x*) sleep 987654;; *) echo true;; esac; done";
+    let pool = pool(&["/bin/sh", "-c", script])
+        .timeout(Duration::from_millis(300))
+        .start();
+    let mut client = pool.client("1");
+    client.takes(pool.any()).await;
+    let error = client.prompts("[\"x\"]").await.unwrap_err();
+    assert!(matches!(error, PromptError::Timeout { .. }), "{error}");
+    client.lets_go();
+    let sleeps = || {
+        let entries = fs::read_dir("/proc").unwrap().flatten();
+        let lines = entries.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
+        lines.filter(|line| line == b"sleep\x00987654\x00").count()
+    };
+    eventually("nothing of the cell is left", async || sleeps() == 0).await;
+    pool.assert_quiet().await;
+}
+
+async fn failing_start(words: &[&str]) -> String {
+    let pool = pool(words).start();
+    let error = pool.client("1").is_refused(pool.any()).await;
+    let GetProcError::SpawnFailed { reason, .. } = error else {
+        panic!("not a failed start: {error}");
+    };
+    pool.assert_quiet().await;
+    reason
+}
+
+#[actix_rt::test]
+async fn a_start_that_fails_in_a_cell_tells_which_keys_may_help() {
+    let reason = failing_start(&["/bin/sh", "-c", "echo no module >&2; exit 3"]).await;
+    assert!(
+        reason.contains(
+            "exited with status 3 before its first answer, in a cell (sandbox = \"standard\""
+        ),
+        "{reason}"
+    );
+    for part in ["read_paths", "network", "env", "no module"] {
+        assert!(reason.contains(part), "{part}: {reason}");
+    }
+}
+
+#[actix_rt::test]
+async fn a_program_that_is_missing_or_not_executable_is_told_without_its_cell() {
+    let reason = failing_start(&["/no/such/program"]).await;
+    assert_eq!(
+        reason,
+        "the program '/no/such/program' was not found; correct the command or install it"
+    );
+    let reason = failing_start(&["/etc/passwd"]).await;
+    assert!(
+        reason.contains("'/etc/passwd' cannot be executed"),
+        "{reason}"
+    );
+}
+
+#[actix_rt::test]
+async fn why_a_launcher_starts_nothing_is_the_reason_of_the_failing_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = folder.path().join("script");
+    fs::write(&script, "#!/no/such/interpreter\n").unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    let reason = failing_start(&[script.to_str().unwrap()]).await;
+    let expected = format!(
+        "was not started: the program '{}' cannot be executed in its cell: No such file",
+        script.display()
+    );
+    assert!(reason.contains(&expected), "{reason}");
+}
+
+#[actix_rt::test]
+async fn a_refused_call_is_counted_for_the_pool_by_its_name() {
+    let pool = scripted("*x*) unshare -U true 2>/dev/null; echo true;;").start();
+    let mut client = pool.client("1");
+    client.takes(pool.any()).await;
+    assert!(client.prompts("[\"x\"]").await.is_ok());
+    let name = "settee_sandbox_refusals_total";
+    eventually("it is counted", async || {
+        pool.metrics().await.number(name, &["celled", "unshare"]) == Some(1.0)
+    })
+    .await;
+    client.returns().await;
+    pool.assert_quiet().await;
+}
+
+#[actix_rt::test]
+async fn stopping_the_child_stops_what_is_in_its_cell_and_it_goes_on_with_it() {
+    use rustix::process::{Pid, Signal, kill_process};
+    let pool = scripted("").start();
+    let mut client = pool.client("1");
+    client.takes(pool.any()).await;
+    let launcher = pool.started()[0].shared.os_pid.unwrap();
+    let only_child = |pid: u32| {
+        let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+        children.trim().parse::<u32>().unwrap()
+    };
+    let command = only_child(only_child(launcher));
+    let is_stopped = || {
+        fs::read_to_string(format!("/proc/{command}/stat"))
+            .unwrap()
+            .contains(") T ")
+    };
+    let send =
+        |signal| kill_process(Pid::from_raw(launcher.cast_signed()).unwrap(), signal).unwrap();
+    send(Signal::STOP);
+    eventually("the command is stopped", async || is_stopped()).await;
+    let sent = client.sends("[1]");
+    send(Signal::CONT);
+    assert_eq!(sent.answer().await.as_deref(), Ok("true"));
+    assert!(!is_stopped());
+    client.returns().await;
+    pool.assert_quiet().await;
+}

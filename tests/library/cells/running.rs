@@ -1,0 +1,203 @@
+//! Cells that run, for tests: the launcher as a shell would start it, and what there is of a cell.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::Pid;
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
+    SeccompRule,
+};
+use serde_json::{Value, json};
+
+use crate::support::program::SETTEE;
+
+/// The longest that anything here may take.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A user that owns nothing.
+pub const NOBODY: &str = "65534";
+
+/// A cell as the configuration has it by default, with some members changed.
+pub fn spec(changes: Value) -> Value {
+    let mut spec = json!({
+        "mode": "standard", "user": null, "read_paths": [], "hidden_paths": [], "network": false,
+        "refused_ports": [], "memory_max": 512 << 20, "processes_max": 64, "cpu_max": 0,
+    });
+    for (name, value) in changes.as_object().unwrap() {
+        spec[name] = value.clone();
+    }
+    spec
+}
+
+/// The launcher, with an environment of nothing but the search path.
+pub fn cell(options: &[&str], spec: &Value, words: &[&str]) -> Command {
+    let mut command = Command::new(SETTEE);
+    command
+        .arg("cell")
+        .args(options)
+        .args([&spec.to_string(), "--"])
+        .args(words)
+        .env_clear()
+        .env("PATH", "/usr/local/bin:/usr/bin:/bin")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command
+}
+
+/// What a shell prints in a cell, and whatever is reported on standard error.
+pub fn shell(spec: &Value, script: &str) -> (String, String, Output) {
+    let output = cell(&[], spec, &["/bin/sh", "-c", script])
+        .output()
+        .unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+    (text(&output.stdout), text(&output.stderr), output)
+}
+
+/// Runs `act` on a thread whose children find that the system has not these calls, or refuses them.
+pub fn under<T: Send>(
+    rules: Vec<(i64, Vec<SeccompRule>)>,
+    errno: i32,
+    act: impl FnOnce() -> T + Send,
+) -> T {
+    let filter = SeccompFilter::new(
+        rules.into_iter().collect(),
+        SeccompAction::Allow,
+        SeccompAction::Errno(errno.unsigned_abs()),
+        std::env::consts::ARCH.try_into().unwrap(),
+    );
+    let program: BpfProgram = filter.unwrap().try_into().unwrap();
+    thread::scope(|scope| {
+        let acts = scope.spawn(|| {
+            seccompiler::apply_filter(&program).unwrap();
+            act()
+        });
+        acts.join().unwrap()
+    })
+}
+
+/// `clone` with any of these flags.
+pub fn clones(flags: &[i32]) -> Vec<(i64, Vec<SeccompRule>)> {
+    let rule = |flag: &i32| {
+        let flag = u64::from(flag.unsigned_abs());
+        let operator = SeccompCmpOp::MaskedEq(flag);
+        let condition = SeccompCondition::new(0, SeccompCmpArgLen::Qword, operator, flag);
+        SeccompRule::new(vec![condition.unwrap()]).unwrap()
+    };
+    vec![(libc::SYS_clone, flags.iter().map(rule).collect())]
+}
+
+pub fn layers(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&output.stderr)))
+}
+
+pub fn report(spec: &Value) -> Value {
+    layers(&cell(&["--report"], spec, &["/bin/sh"]).output().unwrap())
+}
+
+pub fn holds(layers: &Value, layer: &str) -> bool {
+    layers["held"].as_array().unwrap().contains(&layer.into())
+}
+
+/// Whether this machine has every layer: tests of a layer need it.
+pub fn has(layer: &str) -> bool {
+    let report = report(&spec(json!({})));
+    let held = holds(&report, layer);
+    if !held {
+        eprintln!("skipped: this machine has no layer '{layer}': {report}");
+    }
+    held
+}
+
+/// A cell whose command talks line by line.
+pub struct Running {
+    pub launcher: Child,
+    pub input: Option<ChildStdin>,
+    pub output: BufReader<ChildStdout>,
+}
+
+impl Running {
+    pub fn start(mut command: Command) -> Self {
+        let mut launcher = command.spawn().unwrap();
+        Self {
+            input: launcher.stdin.take(),
+            output: BufReader::new(launcher.stdout.take().unwrap()),
+            launcher,
+        }
+    }
+
+    pub fn shell(spec: &Value, script: &str) -> Self {
+        use std::os::unix::process::CommandExt;
+        let mut command = cell(&[], spec, &["/bin/sh", "-c", script]);
+        command.process_group(0);
+        Self::start(command)
+    }
+
+    pub fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.output.read_line(&mut line).unwrap();
+        line.trim().to_owned()
+    }
+
+    pub fn send(&mut self, line: &str) {
+        writeln!(self.input.as_mut().unwrap(), "{line}").unwrap();
+    }
+
+    pub fn pid(&self) -> Pid {
+        Pid::from_child(&self.launcher)
+    }
+
+    /// All processes below the launcher, which it does not see itself.
+    pub fn descendants(&self) -> Vec<u32> {
+        let mut found = vec![self.launcher.id()];
+        let mut next = 0;
+        while let Some(pid) = found.get(next) {
+            let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+            let children = children.unwrap_or_default();
+            found.extend(
+                children
+                    .split_whitespace()
+                    .filter_map(|pid| pid.parse::<u32>().ok()),
+            );
+            next += 1;
+        }
+        found.split_off(1)
+    }
+
+    pub fn status(mut self) -> Option<i32> {
+        use std::os::unix::process::ExitStatusExt;
+        self.input = None;
+        let status = self.launcher.wait().unwrap();
+        status.code().or(status.signal().map(|signal| 128 + signal))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        drop(self.launcher.kill());
+        drop(self.launcher.wait());
+    }
+}
+
+pub fn is_alive(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat"));
+    stat.is_ok_and(|text| !text.contains(") Z ") && !text.contains(") X "))
+}
+
+pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < deadline, "not within {PATIENCE:?}: {what}");
+        thread::yield_now();
+    }
+}
+
+pub fn all_end(what: &str, pids: &[u32]) {
+    assert!(!pids.is_empty(), "{what}: nothing was there");
+    eventually(what, || !pids.iter().any(|pid| is_alive(*pid)));
+}
