@@ -53,20 +53,19 @@ fn the_processes_of_a_connection_end_with_it() {
 fn attached_clients_of_one_user_share_processes_unless_they_name_databases() {
     let service = Service::start(BY_LANGUAGE);
     let mut watching = service.connect();
-    let mut pid = |arguments: &[&str]| {
+    let mut processes_after = |arguments: &[&str]| {
         let mut command = vec!["attach", "--language", "python"];
         command.extend(arguments);
-        let output = run(&mut service.client(&command), b"[\"pid\"]\n");
+        let output = run(&mut service.client(&command), b"[\"echo\",1]\n");
         assert_eq!(output.status.code(), Some(0), "{output:?}");
         watching.wait_for_pool("python", &[("used", 0)]);
-        String::from_utf8(output.stdout).unwrap()
+        watching.pool("python")["free"].as_u64()
     };
-    let own = pid(&[]);
-    assert_eq!(pid(&[]), own);
-    let of_shop = pid(&["--db", "shop"]);
-    assert_ne!(of_shop, own);
-    assert_eq!(pid(&["--db", "shop"]), of_shop);
-    assert_ne!(pid(&["--db", "crm"]), of_shop);
+    assert_eq!(processes_after(&[]), Some(1));
+    assert_eq!(processes_after(&[]), Some(1), "one user");
+    assert_eq!(processes_after(&["--db", "shop"]), Some(2));
+    assert_eq!(processes_after(&["--db", "shop"]), Some(2), "one database");
+    assert_eq!(processes_after(&["--db", "crm"]), Some(3));
     service.stop();
 }
 

@@ -178,12 +178,12 @@ fn first_loan_of_a_process_replenishes_those_without_a_tenant() {
 
 #[test]
 fn free_processes_of_tenants_do_not_count_as_min_free() {
-    let settings = PoolSettings {
+    let mut world = World::named(PoolSettings {
         min_free: 1,
         reuse: Reuse::Database,
+        limits: limits(3, 1),
         ..named(3)
-    };
-    let mut world = World::named(settings);
+    });
     let lease = world.take(1, plain(db("a")));
     world.give_back(lease);
     let status = world.status();
@@ -191,6 +191,9 @@ fn free_processes_of_tenants_do_not_count_as_min_free() {
     let fresh = status.procs.iter().find(|proc| proc.db.is_none());
     let fresh = fresh.expect("one is for anybody").proc;
     assert_eq!(world.on(Event::OsProcIdle { proc: fresh }), []);
+    world.exit(fresh);
+    let actions = world.advance(Duration::from_secs(1));
+    assert_eq!(opened(&actions).len(), 1);
     let actions = world.on(Event::OsProcIdle { proc: lease.proc });
     assert_eq!(stopped(&actions), [(lease.proc, StopReason::Idle)]);
 }
