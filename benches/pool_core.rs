@@ -12,7 +12,7 @@ use std::time::Duration;
 use divan::{Bencher, black_box};
 use settee::policy::pool::{
     Action, Affinity, ClientId, Condition, Cull, DdocKey, Event, GroupId, Lane, LanguageId, Limits,
-    PoolId, PoolSettings, Pools, ProcId, Recycle, RequestId, ReturnStatus, Target, Token,
+    PoolId, PoolSettings, Pools, ProcId, Recycle, RequestId, ReturnStatus, Target, Tenant, Token,
 };
 use settee::policy::time::Timestamp;
 
@@ -114,11 +114,11 @@ impl Wishes {
     /// One design document in each of as many databases as `idle` processes are spread over.
     fn new(idle: usize) -> Self {
         let wish = |db| Affinity {
-            db: Some(format!("accounts/customer-{db:05}").into()),
-            ddoc: DdocKey {
+            tenant: Tenant::Database(format!("accounts/customer-{db:05}").into()),
+            ddoc: Some(DdocKey {
                 id: "_design/reports".into(),
                 text: "3-a81f6c0d5e".into(),
-            },
+            }),
         };
         Self {
             databases: (0..idle.min(DATABASES)).map(wish).collect(),
@@ -135,7 +135,8 @@ impl Wishes {
     /// A text that no process knows, of the next database.
     fn unknown(&mut self) -> Affinity {
         let mut wish = self.known();
-        wish.ddoc.text = format!("{}-c0ffee", self.next).as_str().into();
+        let ddoc = wish.ddoc.as_mut().expect("every wish has one");
+        ddoc.text = format!("{}-c0ffee", self.next).as_str().into();
         wish
     }
 }

@@ -163,7 +163,9 @@ impl App {
             service_sockets: Rc::clone(&service_sockets),
             manager_settings: {
                 let (program, languages) = (options.program, options.languages);
-                Box::new(move |config| manager_settings(config, &program, &languages))
+                let addresses = [tcp_address, http_address].into_iter().flatten();
+                let ports: Vec<u16> = addresses.map(|address| address.port()).collect();
+                Box::new(move |config| manager_settings(config, &program, &languages, &ports))
             },
             current,
             set_log_level: options.set_log_level,

@@ -9,6 +9,7 @@ use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
 use settee::actors::language::{Language, Registry, StartContext};
 use settee::actors::proc_manager::ManagerSettings;
+use settee::config::Reuse;
 use settee::messages::opener::StartError;
 use settee::messages::process::{ProcShared, ProcessRef, Prompt, SetTimeout, StopProc};
 use settee::otp::pid::{ExitReason, PidGuard};
@@ -70,12 +71,14 @@ pub fn settings(
         line_bytes_max: 64 << 20,
         log_lines_max: 100,
         log_bytes_max: 1 << 20,
+        reuse: Some(Reuse::Any),
         db_tag: Default::default(),
         reset_config: Arc::from(
             r#"{"reduce_limit":true,"reduce_limit_threshold":5000,"reduce_limit_ratio":2.0,"timeout":5000}"#,
         ),
         languages,
         external: Default::default(),
+        cells: Default::default(),
     })
 }
 

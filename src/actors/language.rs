@@ -20,6 +20,8 @@ use crate::metrics::ProcessMetrics;
 use crate::otp::clock::Clock;
 use crate::otp::pid::Pid;
 use crate::query_server::abilities::Abilities;
+use crate::query_server::cell::terms::CellTerms;
+use crate::query_server::cell::trial::CellTrial;
 use crate::query_server::child::Spawner;
 use crate::query_server::child_log::LogTerms;
 use crate::query_server::language::LanguageName;
@@ -50,6 +52,8 @@ pub struct StartContext {
     pub stop_grace: Duration,
     /// The longest line that it may print, in bytes.
     pub line_bytes_max: usize,
+    /// The cell that it is put in, if it is a child.
+    pub cell: CellTerms,
     /// Whether its pool is under stress: it should work for shorter times.
     pub stress: bool,
     /// The log, with the process's identity.
@@ -74,6 +78,18 @@ pub trait Language: Send + Sync {
     /// declared unless a language says otherwise, and then nothing is refused.
     fn abilities(&self) -> Abilities {
         Abilities::undeclared()
+    }
+
+    /// Tells whether no function can see or change what another function of the same process does, or
+    /// does later. Otherwise a process runs functions of one database only (`reuse`).
+    fn isolates_functions(&self) -> bool {
+        false
+    }
+
+    /// Tells how to find out which layers of a cell hold for its processes; `None`: they are put in none,
+    /// whatever the terms are.
+    fn cell_trial(&self, _: &CellTerms) -> Option<CellTrial> {
+        None
     }
 
     /// Starts one process. Runs inside an opener, which may be dropped at any time: whatever is

@@ -10,6 +10,7 @@
 
 mod abilities;
 mod callers;
+mod cells;
 mod follow;
 mod handlers;
 mod holders;
@@ -114,7 +115,9 @@ pub struct ProcManager {
     checks_memory: bool,
     /// Warnings that repeat.
     repeats: Repeats,
-    /// Probes of abilities that are under way; each has a child at most.
+    /// The cells of pools.
+    cells: cells::TriedCells,
+    /// Probes of abilities, and trials of cells, that are under way; each has a child at most.
     probes: Vec<SpawnHandle>,
     /// How many of them are not done.
     probing: usize,
@@ -152,6 +155,7 @@ impl ProcManager {
             watchers: FxHashMap::default(),
             checks_memory: false,
             repeats: Repeats::default(),
+            cells: cells::TriedCells::default(),
             probes: Vec::new(),
             probing: 0,
             shutting_down: false,
@@ -295,6 +299,7 @@ impl Actor for ProcManager {
         let events = self.follow_settings(None);
         self.events(events, ctx);
         self.start_memory_check(ctx);
+        self.follow_cells(ctx);
         info!(self.log, "process manager started"; "count" => self.pools.len());
     }
 }

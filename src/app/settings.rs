@@ -11,6 +11,7 @@ use crate::languages::command::CommandLanguage;
 use crate::languages::echo::Echo;
 use crate::languages::query::Query;
 use crate::query_server::cell::Cell;
+use crate::query_server::cell::terms::Cells;
 use crate::query_server::child::CommandSpec;
 use crate::query_server::language::LanguageName;
 use policy::pool::{self, Limits};
@@ -20,13 +21,16 @@ const ANSWER_BYTES_MIN: usize = 64 << 20;
 
 /// Returns the manager's settings. Languages of the configuration win over those of `languages`.
 ///
-/// `program` is this program, which the built-in query servers are subcommands of.
+/// `program` is this program: the built-in query servers are subcommands of it, and so is what makes the
+/// cells of others. `ports` are the TCP ports that the service has got.
 pub(crate) fn manager_settings(
     config: &Config,
     program: &Path,
     languages: &Registry,
+    ports: &[u16],
 ) -> ManagerSettings {
     let query_servers = &config.query_server_config;
+    let cells = Cells::of(config, ports);
     ManagerSettings {
         limits: Limits {
             hard_limit: query_servers.os_process_limit,
@@ -46,13 +50,14 @@ pub(crate) fn manager_settings(
         line_bytes_max: answer_bytes_max(config),
         log_lines_max: config.log.child_lines_max,
         log_bytes_max: config.log.pool_bytes_max,
+        reuse: query_servers.reuse,
         db_tag: match query_servers.db_tag {
             DbTag::Name => pool::db_tag::DbTag::Name,
             DbTag::Prefix => pool::db_tag::DbTag::Prefix,
             DbTag::None => pool::db_tag::DbTag::None,
         },
         reset_config: Arc::from(config.reset_config()),
-        languages: registry(config, program, languages),
+        languages: registry(config, program, languages, &cells),
         external: {
             let commands = config.languages.iter();
             commands
@@ -60,15 +65,19 @@ pub(crate) fn manager_settings(
                 .map(|(name, _)| LanguageName::new(name))
                 .collect()
         },
+        cells,
     }
 }
 
-fn registry(config: &Config, program: &Path, languages: &Registry) -> Registry {
+fn registry(config: &Config, program: &Path, languages: &Registry, cells: &Cells) -> Registry {
     let mut registry = languages.clone();
     for (name, command) in &config.languages {
         let language = match command {
             LanguageCommand::Builtin => builtin(config, program),
-            LanguageCommand::Command(text) => CommandLanguage::new(text),
+            LanguageCommand::Command(text) => {
+                let own = config.pools.get(name).cloned().unwrap_or_default();
+                CommandLanguage::new(text).launched_by(program, cells.of_pool(&own))
+            }
         };
         registry.register(name, language);
     }
@@ -105,6 +114,8 @@ fn builtin(config: &Config, program: &Path) -> CommandLanguage {
         cell: Cell::Own(SandboxMode::Standard),
     })
     .with_every_ability()
+    .isolating_functions()
+    .in_own_cells()
 }
 
 #[cfg(test)]
@@ -117,7 +128,7 @@ mod tests {
         let python = LanguageCommand::Command("couchpy --debug".into());
         config.languages.insert("python".into(), python);
         config.native_languages.insert("echo".into(), true);
-        let settings = manager_settings(&config, Path::new("/bin/settee"), &Registry::new());
+        let settings = manager_settings(&config, Path::new("/bin/settee"), &Registry::new(), &[]);
         let described = |name| {
             let language = settings.languages.get(&LanguageName::new(name));
             language.map(|language| language.describe())
@@ -137,7 +148,7 @@ mod tests {
     fn the_built_in_server_is_told_not_to_optimize_functions() {
         let mut config = Config::default();
         config.query_server_config.optimize_functions = false;
-        let settings = manager_settings(&config, Path::new("settee"), &Registry::new());
+        let settings = manager_settings(&config, Path::new("settee"), &Registry::new(), &[]);
         let javascript = settings.languages.get(&LanguageName::new("javascript"));
         let command = javascript.map(|language| language.describe());
         assert!(command.is_some_and(|command| command.ends_with(" --no-optimize-functions")));
@@ -146,7 +157,7 @@ mod tests {
     #[test]
     fn limits_and_times_are_those_of_the_configuration() {
         let config = Config::default();
-        let settings = manager_settings(&config, Path::new("settee"), &Registry::new());
+        let settings = manager_settings(&config, Path::new("settee"), &Registry::new(), &[]);
         assert_eq!(settings.limits.hard_limit, 100);
         assert_eq!(settings.os_process_timeout.as_millis(), 5000);
         assert_eq!(settings.idle_limit.as_secs(), 300);

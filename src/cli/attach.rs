@@ -50,6 +50,10 @@ pub struct Args {
     #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new(),
           conflicts_with = "language")]
     group: Option<String>,
+    /// The database whose functions it runs. Processes that are not shared serve one database each,
+    /// or else one user.
+    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
+    db: Option<String>,
     #[command(flatten)]
     socket: SocketArgs,
     /// Accepted and ignored: the path of a script, as CouchDB's start commands have it.
@@ -67,6 +71,10 @@ pub fn run(args: &Args) -> Result<(), CliError> {
         (Some(pool), _) => TakeFrom::Pool(pool),
         (None, Some(group)) => TakeFrom::Group(group),
         (None, None) => TakeFrom::Language(&args.language),
+    };
+    let from = match &args.db {
+        Some(db) => from.for_db(db),
+        None => from.into(),
     };
     let pipes = Pipes::open().map_err(|error| CliError::io("a pipe", &error))?;
     let attached = attach_pipes(&socket, from, pipes.input.as_fd(), pipes.output.as_fd());

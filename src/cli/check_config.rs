@@ -1,7 +1,9 @@
 //! `settee check-config`: validates a configuration and prints it with the origin of every value.
 //!
-//! SUMMARY   What it prints is TOML again: origins stand in comments.
-//! PROMISES  Passwords in commands are hidden. Nothing is started or changed.
+//! SUMMARY   What it prints is TOML again: origins stand in comments, and so does what [`cells`] found.
+//! PROMISES  Passwords in commands are hidden. Nothing is changed, and without `--sandbox` nothing started.
+
+mod cells;
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -21,13 +23,18 @@ const ALIGNED_MAX: usize = 60;
 Exit codes:
   0   the configuration is valid
   64  the command line is wrong
-  78  the configuration is wrong; every problem is told with its file and line
+  78  the configuration is wrong; every problem is told with its file and line; or, with --sandbox, a pool
+      is strict and a layer of its cell is missing
 
 Example:
-  settee check-config -c /opt/couchdb/etc/local.ini -c /etc/settee.toml")]
+  settee check-config -c /opt/couchdb/etc/local.ini -c /etc/settee.toml
+  settee check-config --sandbox -c /etc/settee.toml")]
 pub struct Args {
     #[command(flatten)]
     config: ConfigArgs,
+    /// Try the cell of each pool, and print which layers hold on this machine.
+    #[arg(long)]
+    sandbox: bool,
 }
 
 /// Runs the subcommand.
@@ -38,7 +45,13 @@ pub fn run(args: &Args) -> Result<(), CliError> {
     let loaded = args.config.load()?;
     let mut text = report(&loaded);
     text.push_str(differences(&loaded, &args.config.files));
-    output::print(&text)
+    if !args.sandbox {
+        return output::print(&text);
+    }
+    let findings = cells::try_all(&loaded.config)?;
+    text.push_str(&findings.text);
+    output::print(&text)?;
+    findings.verdict()
 }
 
 /// Returns what of a configuration of CouchDB's means something else here though it says nothing of it.

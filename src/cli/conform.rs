@@ -10,11 +10,13 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 
+use crate::config::{Config, PoolConfig, SandboxMode};
 use crate::conform::case::{Case, CaseError};
 use crate::conform::report::Report;
 use crate::conform::run::{Subject, Verdict, is_unsupported};
 use crate::conform::suite;
 use crate::query_server::cell::Cell;
+use crate::query_server::cell::terms::{CellTerms, Cells};
 use crate::query_server::child::{CommandSpec, Spawner};
 
 use super::exit::{CliError, Exit};
@@ -33,6 +35,9 @@ With --json, one object: command, language, known, applying, passed, failed, not
 abilities (name, the same counts, verdict: able, partly, not_supported or absent) and cases (id,
 ability, why, result: pass, fail, not_supported or not_run, and step, expected, got, problem).
 docs/conform.md has more.
+
+The command runs in a cell, as in a pool: what it reads outside of its own folder, its libraries and /usr
+needs a --read-path. A command that works with --sandbox off alone needs something that docs/cells.md names.
 
 Exit codes:
   0   all cases passed, but for abilities that are not supported
@@ -61,6 +66,12 @@ pub struct Args {
     /// How long a case may take.
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
     timeout: Duration,
+    /// The cell that the command is put in: strict, standard or off.
+    #[arg(long, value_name = "MODE", default_value = "standard")]
+    sandbox: SandboxMode,
+    /// A file or a folder that the command may read beside its program and libraries; may be given again.
+    #[arg(long, value_name = "PATH")]
+    read_path: Vec<PathBuf>,
     /// The command, after --: a program and its arguments.
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
@@ -87,13 +98,15 @@ fn seconds(text: &str) -> Result<Duration, String> {
 pub fn run(args: &Args) -> Result<(), CliError> {
     let spawner =
         Spawner::start().map_err(|error| CliError::io("a thread for children", &error))?;
+    let command = CommandSpec {
+        program: args.command[0].clone().into(),
+        arguments: args.command[1..].to_vec(),
+        environment: Vec::new(),
+        cell: Cell::None,
+    };
+    let launcher = std::env::current_exe().map_err(|error| CliError::io("this program", &error))?;
     let subject = Subject {
-        command: CommandSpec {
-            program: args.command[0].clone().into(),
-            arguments: args.command[1..].to_vec(),
-            environment: Vec::new(),
-            cell: Cell::None,
-        },
+        command: args.terms()?.launched(&launcher, command),
         time: args.timeout,
         spawner,
     };
@@ -179,6 +192,22 @@ fn failed(message: String, hint: &str) -> CliError {
 }
 
 impl Args {
+    /// Returns the cell of the command.
+    fn terms(&self) -> Result<CellTerms, CliError> {
+        let absolute = |path: &PathBuf| {
+            let hint = "name a file or a folder that is there";
+            let found = path.canonicalize();
+            found.map_err(|error| CliError::at(Exit::Usage, path.display(), error, hint))
+        };
+        let paths: Result<Vec<PathBuf>, CliError> = self.read_path.iter().map(absolute).collect();
+        let pool = PoolConfig {
+            sandbox: Some(self.sandbox),
+            read_paths: Some(paths?),
+            ..PoolConfig::default()
+        };
+        Ok(Cells::of(&Config::default(), &[]).of_pool(&pool))
+    }
+
     /// Reads the files of further cases, and looks whether there can be cases in the language.
     fn further(&self) -> Result<Vec<(&PathBuf, String)>, CliError> {
         let known = |language: &str| suite::LANGUAGES.contains(&language);

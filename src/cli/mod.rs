@@ -6,6 +6,7 @@
 
 pub mod attach;
 mod attach_pipes;
+mod cell;
 pub mod check_config;
 pub mod completions;
 pub mod config_args;
@@ -13,6 +14,7 @@ pub mod conform;
 pub mod couchjs;
 pub mod dashboard;
 pub mod exit;
+mod hardening;
 pub mod jobs;
 pub mod map;
 pub mod output;
@@ -122,11 +124,29 @@ enum Command {
     Completions(completions::Args),
 }
 
+impl Command {
+    /// Whether it holds passwords of others, or starts query servers.
+    const fn holds_secrets(&self) -> bool {
+        matches!(
+            self,
+            Self::Serve(_)
+                | Self::CheckConfig(_)
+                | Self::Map(_)
+                | Self::Replicate(_)
+                | Self::Conform(_)
+        )
+    }
+}
+
 /// Runs the program with these arguments, the first of which is its name.
 pub fn main(arguments: Vec<OsString>) -> ExitCode {
     if let Some(arguments) = couchjs::arguments_of(&arguments) {
         return couchjs::run(arguments);
     }
+    if let Some(arguments) = cell::arguments_of(&arguments) {
+        cell::run(arguments);
+    }
+    hardening::take_secrets();
     let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
         Err(error) => return usage(&error),
@@ -144,6 +164,10 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
 }
 
 fn dispatch(command: Command) -> Result<(), CliError> {
+    if command.holds_secrets() {
+        hardening::harden()
+            .map_err(|error| CliError::io("the protection of this process", &error))?;
+    }
     match command {
         Command::Serve(args) => serve::run(&args),
         Command::CheckConfig(args) => check_config::run(&args),

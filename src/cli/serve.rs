@@ -64,7 +64,7 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<(), CliError> {
     let sources = Sources {
         socket: args.socket.clone(),
-        makes_admin: true,
+        is_for_service: true,
         ..args.config.sources()
     };
     let Loaded { config, notices } = crate::config::load(&sources)?;

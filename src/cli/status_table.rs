@@ -1,7 +1,9 @@
 //! The state of the service as tables for people.
 
 use super::table::{Cell, columns, count, duration, number, text};
-use crate::query_server::status::{DaemonStatus, Holder, PoolStatus, ProcStatus, ServiceStatus};
+use crate::query_server::status::{
+    DaemonStatus, Holder, PoolStatus, ProcStatus, SandboxStatus, ServiceStatus,
+};
 
 /// How much of how a start failed is shown, in characters.
 const FAILURE_CHARS: usize = 120;
@@ -49,6 +51,7 @@ fn pool_row(pool: &PoolStatus) -> Vec<Cell> {
         number("LONGEST", longest),
         text("STATE", joined(pool_states(pool), ", ")),
         text("LACKS", joined(lacks(pool), ",")),
+        text("CELL", pool.sandbox.as_ref().map(cell)),
         text("COMMAND", Some(&pool.command)),
     ]
 }
@@ -76,6 +79,15 @@ fn lacks(pool: &PoolStatus) -> impl Iterator<Item = String> {
         .iter()
         .filter(|(_, able)| **able == Some(false));
     absent.map(|(name, _)| name.clone())
+}
+
+/// How its processes are confined, and what is missing of that.
+fn cell(sandbox: &SandboxStatus) -> String {
+    let broken = sandbox.error.as_ref().map(|_| "cannot be made".to_owned());
+    let missing = sandbox.missing.keys();
+    let missing = joined(missing.cloned(), ",").map(|layers| format!("without {layers}"));
+    let parts = [Some(sandbox.mode.clone()), broken, missing];
+    joined(parts.into_iter().flatten(), ", ").unwrap_or_default()
 }
 
 fn joined(texts: impl Iterator<Item = String>, separator: &str) -> Option<String> {
@@ -176,6 +188,11 @@ mod tests {
             ]
             .map(|(name, able)| (name.to_owned(), able))
             .into(),
+            sandbox: Some(SandboxStatus {
+                mode: "standard".into(),
+                missing: [("cpu".to_owned(), "no cgroup".to_owned())].into(),
+                ..SandboxStatus::default()
+            }),
             procs: vec![proc],
             ..PoolStatus::default()
         };
@@ -203,8 +220,8 @@ mod tests {
             table(&status),
             "1 process, 0 of them stale; 1 pool\n\
              \n\
-             POOL        LANGUAGE    GROUP  HARD  SOFT  USED  FREE  OPENING  STOPPING  WAITING  LONGEST  STATE            LACKS    COMMAND\n\
-             javascript  javascript  js      100    50     0     1        0         0        3    250ms  throttled 42.0s  add_lib  settee couchjs\n\
+             POOL        LANGUAGE    GROUP  HARD  SOFT  USED  FREE  OPENING  STOPPING  WAITING  LONGEST  STATE            LACKS    CELL                   COMMAND\n\
+             javascript  javascript  js      100    50     0     1        0         0        3    250ms  throttled 42.0s  add_lib  standard, without cpu  settee couchjs\n\
              \n\
              SERVICE  LISTEN                POOL        CONNECTED  LIMIT  ACCEPTED  FULL  STATE                                  FAILURE\n\
              views    unix:/run/views.sock  javascript          2    100        30     1  closed, throttled 42.0s, stress 1m01s  x y?exited with status 1\n\

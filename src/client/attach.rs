@@ -18,7 +18,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 
-use super::TakeFrom;
+use super::Taking;
 use super::error::{ClientError, ServiceError};
 use super::wire::{self, Borrowed};
 
@@ -40,9 +40,13 @@ pub struct Attached {
 ///
 /// # Errors
 /// As [`super::Client::connect`] and [`super::Client::get_proc_from`].
-pub async fn attach(path: impl AsRef<Path>, from: TakeFrom<'_>) -> Result<Attached, ClientError> {
+pub async fn attach<'a>(
+    path: impl AsRef<Path>,
+    from: impl Into<Taking<'a>>,
+) -> Result<Attached, ClientError> {
+    let asked = request(from.into(), &[])?;
     let (output, mut input) = UnixStream::connect(path).await?.into_split();
-    input.write_all(&request(from, &[])?).await?;
+    input.write_all(&asked).await?;
     let mut output = tokio::io::BufReader::new(output);
     let mut line = Vec::new();
     let mut reply = (&mut output).take(REPLY_BYTES_MAX);
@@ -83,14 +87,14 @@ pub struct AttachedPipes(BufReader<BlockingStream>);
 ///
 /// # Errors
 /// As [`attach`]; no process is taken yet.
-pub fn attach_pipes(
+pub fn attach_pipes<'a>(
     path: &Path,
-    from: TakeFrom<'_>,
+    from: impl Into<Taking<'a>>,
     input: BorrowedFd<'_>,
     output: BorrowedFd<'_>,
 ) -> Result<AttachedPipes, ClientError> {
     let mut stream = BufReader::new(BlockingStream::connect(path)?);
-    let asked = request(from, &["end", "descriptors"])?;
+    let asked = request(from.into(), &["end", "descriptors"])?;
     stream.get_ref().write_all(&asked)?;
     read_reply(&mut stream)?;
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
@@ -115,7 +119,7 @@ impl AttachedPipes {
 }
 
 /// Makes the request, with the arguments that are `true`.
-fn request(from: TakeFrom<'_>, flags: &[&str]) -> Result<Vec<u8>, ClientError> {
+fn request(from: Taking<'_>, flags: &[&str]) -> Result<Vec<u8>, ClientError> {
     let mut arguments = from.arguments();
     for flag in flags {
         arguments[*flag] = true.into();

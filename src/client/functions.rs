@@ -15,6 +15,9 @@ use super::{Client, ClientError, DdocIn, wire};
 pub struct Mapping<'a, D> {
     /// The language.
     pub lang: &'a str,
+    /// The database whose functions they are; `None`: this client's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub db: Option<&'a str>,
     /// Modules by name that the functions may require; `None` is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lib: Option<&'a RawValue>,
@@ -29,6 +32,9 @@ pub struct Mapping<'a, D> {
 pub struct Reducing<'a> {
     /// The language.
     pub lang: &'a str,
+    /// The database whose functions they are; `None`: this client's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub db: Option<&'a str>,
     /// Sources, and names of built-in reducers.
     pub funs: &'a [&'a str],
     /// Whether the results are made final, and not to be reduced again.
@@ -40,6 +46,9 @@ pub struct Reducing<'a> {
 pub struct Indexing<'a, D> {
     /// The language.
     pub lang: &'a str,
+    /// The database whose function it is; `None`: this client's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub db: Option<&'a str>,
     /// The function's source.
     pub fun: &'a str,
     /// Whether it is one for Nouveau.
@@ -53,6 +62,9 @@ pub struct Indexing<'a, D> {
 pub struct Compiling<'a> {
     /// The language.
     pub lang: &'a str,
+    /// The database whose function it is; `None`: this client's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub db: Option<&'a str>,
     /// The view's name, for the error.
     pub name: &'a str,
     /// What it is for the error: `map`, `reduce`.

@@ -86,6 +86,38 @@ impl TakeFrom<'_> {
     }
 }
 
+/// The pools that a process may come from, and the database whose functions it is to run. Where processes
+/// are not shared, it serves nobody else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Taking<'a> {
+    from: TakeFrom<'a>,
+    db: Option<&'a str>,
+}
+
+impl<'a> TakeFrom<'a> {
+    /// Names the database. Otherwise the functions are this client's own.
+    pub fn for_db(self, db: &'a str) -> Taking<'a> {
+        let db = Some(db);
+        Taking { from: self, db }
+    }
+}
+
+impl<'a> From<TakeFrom<'a>> for Taking<'a> {
+    fn from(from: TakeFrom<'a>) -> Self {
+        Self { from, db: None }
+    }
+}
+
+impl Taking<'_> {
+    fn arguments(self) -> Value {
+        let mut arguments = self.from.arguments();
+        if let Some(db) = self.db {
+            arguments["db"] = json!(db);
+        }
+        arguments
+    }
+}
+
 /// A design document, and the database that it stands in.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct DdocIn<'a> {
@@ -342,12 +374,12 @@ impl Client {
     ///
     /// # Errors
     /// As [`Self::get_proc`], and `not_found`, `pool_busy`, `pool_removed`, `throttled`.
-    pub async fn get_proc_from(
+    pub async fn get_proc_from<'a>(
         &self,
-        from: TakeFrom<'_>,
+        from: impl Into<Taking<'a>>,
         timeout: Option<Duration>,
     ) -> Result<Borrowed, ClientError> {
-        self.get(from.arguments(), timeout).await
+        self.get(from.into().arguments(), timeout).await
     }
 
     /// Adds a pool (`add_pool`): an object of settings, `language` among them. Returns what changed.

@@ -33,7 +33,9 @@ impl InDdoc {
 impl InLanguage {
     /// Returns the request to the pool.
     pub(super) fn want(&self) -> Want {
-        Want::language(self.language.clone()).from(self.from.clone())
+        Want::language(self.language.clone())
+            .from(self.from.clone())
+            .of(self.db.clone())
     }
 }
 

@@ -67,7 +67,8 @@ impl QueryServers {
             timeout: start.at.timeout,
             counts: &Counts::default(),
         };
-        let processes = Processes::Pool(Rc::clone(&self.caller), start.at.from.clone());
+        let (from, tenant) = (start.at.from.clone(), start.at.db.clone().into());
+        let processes = Processes::Pool(Rc::clone(&self.caller), from, tenant);
         view::map(&view, &processes, documents, sink, run).await
     }
 }

@@ -2,10 +2,13 @@
 //!
 //! SUMMARY   Turns the command text of the configuration into a program and its arguments, for pools with
 //!           and without stress.
-//! PROMISES  Under stress a process has `SETTEE_STRESS=yes` in its environment.
+//! PROMISES  Under stress a process has `SETTEE_STRESS=yes` in its environment. Every child of the
+//!           configuration's commands, probes included, is in the cell that its pool's terms say.
 //! SOURCE    couch_os_process: `sh -c "exec COMMAND"`. Postfix: `-o stress=yes`, `${stress?..}`.
 //! DIFFERS   A command without shell syntax is started directly: a missing program is then an error
 //!           at once and not an exit status 127, and no shell is started in between.
+
+use std::path::{Path, PathBuf};
 
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
@@ -18,6 +21,8 @@ use crate::messages::opener::StartError;
 use crate::messages::process::{Fault, ProcessRef};
 use crate::query_server::abilities::{Abilities, Ability};
 use crate::query_server::cell::Cell;
+use crate::query_server::cell::terms::CellTerms;
+use crate::query_server::cell::trial::CellTrial;
 use crate::query_server::child::{CommandSpec, SpawnError};
 
 /// Characters that mean something to a shell.
@@ -31,6 +36,31 @@ pub struct CommandLanguage {
     text: String,
     spec: Stressed<CommandSpec>,
     abilities: fn(CommandSpec) -> Abilities,
+    isolates_functions: bool,
+    confinement: Confinement,
+    /// The cell of the children that abilities are probed with.
+    probe_terms: CellTerms,
+}
+
+/// How processes come into their cells.
+#[derive(Clone)]
+enum Confinement {
+    /// They have none.
+    None,
+    /// They put themselves into them.
+    Own,
+    /// This program, which has the subcommand `cell`, makes them.
+    Launched(PathBuf),
+}
+
+impl Confinement {
+    fn confine(&self, terms: &CellTerms, command: CommandSpec) -> CommandSpec {
+        match self {
+            Self::None => command,
+            Self::Own => terms.own(command),
+            Self::Launched(launcher) => terms.launched(launcher, command),
+        }
+    }
 }
 
 impl CommandLanguage {
@@ -59,13 +89,38 @@ impl CommandLanguage {
             text,
             spec: Stressed { normal, stressed },
             abilities: Abilities::to_probe,
+            isolates_functions: false,
+            confinement: Confinement::None,
+            probe_terms: CellTerms::default(),
         }
+    }
+
+    /// Has `launcher` make the cells of its processes. Abilities are probed in those of its own pool.
+    #[must_use]
+    pub(crate) fn launched_by(mut self, launcher: &Path, of_own_pool: CellTerms) -> Self {
+        self.confinement = Confinement::Launched(launcher.to_owned());
+        self.probe_terms = of_own_pool;
+        self
+    }
+
+    /// Declares that its processes put themselves into their cells: the built-in server.
+    #[must_use]
+    pub(crate) fn in_own_cells(mut self) -> Self {
+        self.confinement = Confinement::Own;
+        self
     }
 
     /// Declares that it can do everything, so that it is never probed.
     #[must_use]
     pub(crate) fn with_every_ability(mut self) -> Self {
         self.abilities = |_| Abilities::declared(Ability::VARIANTS);
+        self
+    }
+
+    /// Declares that no function can see or change what another one of the same process does.
+    #[must_use]
+    pub(crate) fn isolating_functions(mut self) -> Self {
+        self.isolates_functions = true;
         self
     }
 
@@ -104,7 +159,21 @@ impl Language for CommandLanguage {
     }
 
     fn abilities(&self) -> Abilities {
-        (self.abilities)(self.spec.normal.clone())
+        let command = self.spec.normal.clone();
+        (self.abilities)(self.confinement.confine(&self.probe_terms, command))
+    }
+
+    fn cell_trial(&self, terms: &CellTerms) -> Option<CellTrial> {
+        let program = &self.spec.normal.program;
+        match &self.confinement {
+            Confinement::None => None,
+            Confinement::Own => Some(CellTrial::own(terms, program)),
+            Confinement::Launched(launcher) => Some(CellTrial::launched(terms, launcher, program)),
+        }
+    }
+
+    fn isolates_functions(&self) -> bool {
+        self.isolates_functions
     }
 
     fn start(
@@ -112,6 +181,7 @@ impl Language for CommandLanguage {
         context: StartContext,
     ) -> LocalBoxFuture<'static, Result<ProcessRef, StartError>> {
         let spec = self.spec.clone().under(context.stress);
+        let spec = self.confinement.confine(&context.cell, spec);
         async move {
             let child = context.spawner.spawn(spec).await.map_err(start_error)?;
             OsProcess::start_with(child, context).map_err(|error| StartError {

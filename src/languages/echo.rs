@@ -27,6 +27,11 @@ impl Language for Echo {
         Abilities::declared(Ability::VARIANTS)
     }
 
+    /// It runs none.
+    fn isolates_functions(&self) -> bool {
+        true
+    }
+
     fn start(
         &self,
         context: StartContext,

@@ -154,6 +154,11 @@ impl<'a> Arguments<'a> {
         Ok(Arc::from(name))
     }
 
+    /// `db`, where it may be left out.
+    pub(super) fn optional_database(&self) -> Parsed<Option<Arc<str>>> {
+        self.get("db").map(|_| self.database()).transpose()
+    }
+
     /// `lang`: the name of a language.
     pub(super) fn language(&self) -> Parsed<LanguageName> {
         let name = self.name("lang", "the name of a language")?;

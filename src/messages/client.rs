@@ -17,7 +17,7 @@ use crate::messages::client_error::ErrorReply;
 use crate::messages::function::FunctionCall;
 use crate::messages::job_call::JobCall;
 use crate::messages::pools::{AddPool, PoolOrder, ReconfigurePool, RemovePool, UnthrottlePool};
-use crate::messages::proc_manager::{TakeFrom, Want};
+use crate::messages::proc_manager::{TakeFrom, TenantName, Want};
 pub(crate) use crate::messages::proc_token::ProcToken;
 use crate::query_server::prompt_error::shorten;
 use policy::pool::{Lane, RemoveMode, ReturnStatus};
@@ -310,7 +310,13 @@ fn want(arguments: &Arguments<'_>, has_ddoc: bool) -> Parsed<Want> {
         (false, false) => return Err(missing("lang' or 'ddoc")),
     };
     let lane = arguments.either("lane", LANES)?.unwrap_or(want.lane);
-    Ok(Want { from, lane, ..want })
+    let tenant = TenantName::from(arguments.optional_database()?);
+    Ok(Want {
+        from,
+        lane,
+        tenant,
+        ..want
+    })
 }
 
 /// A text that is no token can be nobody's process, which is not an error of form.
@@ -344,6 +350,22 @@ mod tests {
         };
         assert_eq!(want.spoken().map(LanguageName::as_str), Some("a"));
         assert_eq!(want.from, TakeFrom::Own);
+    }
+
+    #[test]
+    fn a_database_may_be_named_for_work_without_a_design_document() {
+        let tenant = |line: &str| match Request::parse(line.as_bytes()).unwrap().call {
+            Call::GetProc { want, .. } | Call::Attach { want, .. } => want.tenant,
+            other => panic!("{other:?}"),
+        };
+        for call in ["get_proc", "attach"] {
+            let line = format!(r#"{{"call":"{call}","lang":"a","db":"shop"}}"#);
+            assert_eq!(tenant(&line), TenantName::Database("shop".into()));
+            let line = format!(r#"{{"call":"{call}","pool":"p"}}"#);
+            assert_eq!(tenant(&line), TenantName::Client);
+        }
+        let bad = Request::parse(br#"{"call":"get_proc","lang":"a","db":7}"#).unwrap_err();
+        assert!(bad.error.reason.get().contains("'db'"));
     }
 
     #[test]

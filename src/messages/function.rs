@@ -72,6 +72,8 @@ pub struct InDdoc {
 pub struct InLanguage {
     /// The language.
     pub language: LanguageName,
+    /// The database whose functions they are; `None` is the client's own.
+    pub db: Option<Arc<str>>,
     /// The pools that may serve it.
     pub from: TakeFrom,
     /// For a process and for each answer; `None` is the configured one.

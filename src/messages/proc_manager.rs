@@ -21,7 +21,7 @@ use policy::pool::ProcId;
 pub use error::{CallError, ErrorClass, GetProcError};
 pub(crate) use lease::Lender;
 pub use lease::{Lease, RetProc};
-pub use want::{TakeFrom, Want, What};
+pub use want::{TakeFrom, TenantName, Want, What};
 
 /// Asks for a process. The error is boxed: nearly every answer is a lease, and moves as little as that
 /// is large.

@@ -17,8 +17,10 @@ use super::replication::ReplicationMetrics;
 use super::service::ServiceMetrics;
 use super::snapshot::Snapshot;
 use super::{CODES, ClientMetrics, Inner, METHODS, all};
+use crate::config::SandboxMode;
+use crate::query_server::cell::layers::Layer;
 use crate::query_server::prompt::PromptClass;
-use crate::query_server::status::DaemonStatus;
+use crate::query_server::status::{DaemonStatus, SandboxStatus};
 use policy::invariants::Invariant;
 
 type Named<T> = [(Arc<str>, Arc<T>)];
@@ -151,7 +153,21 @@ fn status_of_pools(to: &mut Snapshot, status: &DaemonStatus) {
         to.add("settee_pool_stressed", &[name], is_stressed);
         let longest = seconds(pool.longest_wait_ms);
         to.add("settee_pool_longest_wait_seconds", &[name], longest);
+        if let Some(sandbox) = &pool.sandbox {
+            sandbox_layers(to, name, sandbox);
+        }
     }
+}
+
+/// Which layers of a pool's cells hold; without a cell none does.
+fn sandbox_layers(to: &mut Snapshot, pool: &str, sandbox: &SandboxStatus) {
+    let mut add = |layer: &str, held: u32| to.add("settee_sandbox_layers", &[pool, layer], held);
+    if sandbox.mode == SandboxMode::Off.to_string() {
+        let all = Layer::VARIANTS.iter().map(ToString::to_string);
+        return all.for_each(|layer| add(&layer, 0));
+    }
+    sandbox.layers.iter().for_each(|layer| add(layer, 1));
+    sandbox.missing.keys().for_each(|layer| add(layer, 0));
 }
 
 fn of_pools(to: &mut Snapshot, pools: &Named<PoolMetrics>) {
@@ -166,6 +182,9 @@ fn of_pools(to: &mut Snapshot, pools: &Named<PoolMetrics>) {
         add_by(to, "settee_pool_returns_total", name, &counts.returns);
         for (reason, count) in counts.stops() {
             to.add("settee_pool_stops_total", &[name, reason], count);
+        }
+        for (call, count) in counts.refused_calls.by_name() {
+            to.add("settee_sandbox_refusals_total", &[name, &call], count);
         }
     }
 }

@@ -5,7 +5,8 @@
 //!           [`Metrics::snapshot`] reads everything; [`stats_json`] and [`prometheus_text`] show it. The
 //!           names, kinds, units and meanings are those of the table in `docs/metrics.md`.
 //! PROMISES  Counting takes no lock, allocates nothing (but for the first number of a pool) and looks
-//!           nothing up. Labels are bounded: pools, languages, reasons; never a database or a document.
+//!           nothing up, but for refused system calls, which are seldom. Labels are bounded: pools,
+//!           languages, reasons, calls; never a database or a document.
 //! CALLED    By the actors, where something happens; by the HTTP face and the tests, to read.
 //! SOURCE    couch_stats: the metrics under `couchdb.query_server` and their names.
 //! DIFFERS   Histograms count since the start and not over the last ten seconds. The time of a

@@ -1,10 +1,12 @@
 //! What is counted of one pool: lending, waiting, opening, stopping.
 
-use std::sync::{LazyLock, OnceLock};
+use std::collections::BTreeMap;
+use std::sync::{LazyLock, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use strum::{IntoStaticStr, VariantArray};
 
+use super::OTHER;
 use super::cells::{Counter, CountersBy, Histogram};
 use crate::messages::process::Fault;
 use policy::pool::{Phase, StopReason};
@@ -73,7 +75,7 @@ pub(super) enum Slow {
 }
 
 /// The reasons for which a process is told to stop, by name; in the order of [`StopReason`].
-pub(super) const STOP_REASONS: [(StopReason, &str); 17] = [
+pub(super) const STOP_REASONS: [(StopReason, &str); 18] = [
     (StopReason::Idle, "idle"),
     (StopReason::Stale, "stale"),
     (StopReason::Reaped, "reaped"),
@@ -88,6 +90,7 @@ pub(super) const STOP_REASONS: [(StopReason, &str); 17] = [
     (StopReason::MemoryHard, "memory_hard"),
     (StopReason::Culled, "culled"),
     (StopReason::ClientCrashed, "client_crashed"),
+    (StopReason::TenantGone, "tenant_gone"),
     (StopReason::Stress, "stress"),
     (StopReason::Removed, "removed"),
     (StopReason::Shutdown, "shutdown"),
@@ -107,6 +110,31 @@ pub(super) struct Counts {
     pub(super) timeouts: CountersBy<Slow>,
     pub(super) refusals: CountersBy<Refused>,
     stops: [Counter; STOP_REASONS.len()],
+    pub(super) refused_calls: RefusedCalls,
+}
+
+/// How many system calls are counted by name; more are counted as [`OTHER`].
+const CALLS_MAX: usize = 64;
+
+/// System calls that cells refused, by name. They are seldom, so counting one may take a lock.
+#[derive(Debug, Default)]
+pub(super) struct RefusedCalls(Mutex<BTreeMap<Box<str>, u64>>);
+
+impl RefusedCalls {
+    fn one(&self, call: &str) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let has_room = known.len() < CALLS_MAX || known.contains_key(call);
+        let name = if has_room { call } else { OTHER };
+        *known.entry(name.into()).or_default() += 1;
+    }
+
+    /// Returns the counts with their names; one for [`OTHER`] is always there.
+    pub(super) fn by_name(&self) -> BTreeMap<Box<str>, u64> {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counts = known.clone();
+        counts.entry(OTHER.into()).or_default();
+        counts
+    }
 }
 
 impl Counts {
@@ -166,6 +194,12 @@ impl PoolMetrics {
     /// Counts a prompt that got no answer in time.
     pub(crate) fn prompt_timed_out(&self) {
         self.count().timeouts.one(Slow::Prompt);
+    }
+
+    /// Counts a system call that the cell of a process refused: the first one of its name in a process.
+    #[allow(dead_code, reason = "cells report refused calls through this")]
+    pub(crate) fn call_refused(&self, call: &str) {
+        self.count().refused_calls.one(call);
     }
 
     /// Counts a process that was told to stop.

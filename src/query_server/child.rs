@@ -2,14 +2,14 @@
 //! system about processes.
 //!
 //! SUMMARY   [`Spawner`] starts children from one thread; [`Child`] is one of them.
-//! PROMISES  A child leads a process group of its own, and a session unless it is the built-in server.
+//! PROMISES  A child leads a process group of its own, and a session unless it is in a cell.
 //!           It is reaped by whoever holds it, after its group was killed; dropping it kills and reaps
 //!           it. Signals go to a process that is not reaped yet, so never to a stranger that inherited
 //!           its number. When this program is killed, every child is too, by the system.
 //! SOURCE    couch_os_process and its killer process; defect D14 (`kill -9 PID` after the fact, the
 //!           direct child only) is not ported.
-//! LIMITS    A grandchild that starts a session of its own escapes its group. When this program is
-//!           killed, grandchildren live until their input ends.
+//! LIMITS    Without a cell, a grandchild that starts a session of its own escapes its group, and when this
+//!           program is killed, grandchildren live until their input ends.
 
 mod posix;
 
@@ -148,7 +148,7 @@ fn spawn(command: &CommandSpec) -> Result<RawChild, SpawnError> {
 }
 
 /// Looks a bare program name up in `PATH`, so that a missing program is told from one that fails.
-fn find_program(program: &Path) -> Result<PathBuf, SpawnError> {
+pub(crate) fn find_program(program: &Path) -> Result<PathBuf, SpawnError> {
     if program.as_os_str().as_bytes().contains(&b'/') {
         return Ok(program.to_owned());
     }
@@ -169,6 +169,9 @@ pub struct Child {
     pub stdout: Option<OwnedFd>,
     /// Its standard error, until somebody takes it.
     pub stderr: Option<OwnedFd>,
+    /// What the launcher of its cell reports, until somebody takes it; `None` without a launcher.
+    pub(crate) report: Option<OwnedFd>,
+    is_launched: bool,
     pid: u32,
 }
 
@@ -185,6 +188,8 @@ impl Child {
             stdin: Some(pipes.stdin),
             stdout: Some(pipes.stdout),
             stderr: Some(pipes.stderr),
+            is_launched: pipes.report.is_some(),
+            report: pipes.report,
         })
     }
 
@@ -211,10 +216,25 @@ impl Child {
         }
         let options = WaitIdOptions::STOPPED | WaitIdOptions::CONTINUED | WaitIdOptions::NOHANG;
         let status = waitid(WaitId::Pid(process.pid()), options).ok()??;
-        match status.stopping_signal() {
-            Some(signal) => Some(StopOrContinue::Stopped(signal_text(signal))),
-            None => status.continued().then_some(StopOrContinue::Continued),
+        let follow = |signal| {
+            // What happens to the launcher is meant for its command.
+            if self.is_launched {
+                process.signal_group(signal);
+            }
+        };
+        if let Some(signal) = status.stopping_signal() {
+            follow(Signal::STOP);
+            return Some(StopOrContinue::Stopped(signal_text(signal)));
         }
+        status.continued().then(|| {
+            follow(Signal::CONT);
+            StopOrContinue::Continued
+        })
+    }
+
+    /// Returns whether a launcher put it into a cell.
+    pub(crate) fn is_launched(&self) -> bool {
+        self.is_launched
     }
 
     /// Waits until the child has ended, kills what is left of its group, and reaps it.

@@ -41,17 +41,20 @@ pub struct ExitReport {
     pub stderr: Vec<String>,
 }
 
+impl ExitReport {
+    /// Returns how it ended and what it said last, in words that follow its name.
+    pub(crate) fn told(&self) -> String {
+        let exit = self.exit.as_deref().unwrap_or("ended");
+        match self.stderr.is_empty() {
+            true => exit.to_owned(),
+            false => format!("{exit}; its last words: {}", self.stderr.join(" | ")),
+        }
+    }
+}
+
 impl fmt::Display for ExitReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(exit) = &self.exit {
-            write!(f, "the query server {exit}")?;
-        } else {
-            f.write_str("the query server ended")?;
-        }
-        if !self.stderr.is_empty() {
-            write!(f, "; its last words: {}", self.stderr.join(" | "))?;
-        }
-        Ok(())
+        write!(f, "the query server {}", self.told())
     }
 }
 

@@ -105,8 +105,25 @@ pub struct PoolStatus {
     /// What its query servers can do, by name; null where nobody knows, or has needed it yet.
     #[serde(default)]
     pub abilities: BTreeMap<String, Option<bool>>,
+    /// The cell that its processes are put in; `None` for those inside the service.
+    #[serde(default)]
+    pub sandbox: Option<SandboxStatus>,
     /// The processes, oldest first.
     pub procs: Vec<ProcStatus>,
+}
+
+/// The cell of a pool's processes on this machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SandboxStatus {
+    /// `strict`, `standard` or `off`.
+    pub mode: String,
+    /// The layers that hold; none before they were tried.
+    pub layers: Vec<String>,
+    /// The layers that do not, and why.
+    pub missing: BTreeMap<String, String>,
+    /// Why the cell cannot be made at all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
 }
 
 /// The state of one process.

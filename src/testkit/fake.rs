@@ -108,6 +108,11 @@ impl Language for FakeLanguage {
         "fake".into()
     }
 
+    /// It runs none.
+    fn isolates_functions(&self) -> bool {
+        true
+    }
+
     fn start(
         &self,
         context: StartContext,

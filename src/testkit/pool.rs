@@ -16,6 +16,7 @@ use super::wait::eventually;
 use crate::actors::language::{Language, Registry};
 use crate::actors::proc_manager::ProcManager;
 use crate::actors::proc_manager::{ManagerSettings, ReloadConfig};
+use crate::config::Reuse;
 use crate::functions::caller::Caller;
 use crate::languages::command::CommandLanguage;
 use crate::messages::proc_manager::{
@@ -26,6 +27,7 @@ use crate::metrics::{Metrics, Snapshot};
 use crate::otp::pid::Pid;
 use crate::otp::registered_name::RegisteredName;
 use crate::otp::supervisor::Stop;
+use crate::query_server::cell::terms::Cells;
 use crate::query_server::child::Spawner;
 use crate::query_server::ddoc::Ddoc;
 use crate::query_server::language::LanguageName;
@@ -61,10 +63,12 @@ impl TestPoolBuilder {
                 line_bytes_max: 1 << 20,
                 log_lines_max: 100,
                 log_bytes_max: 1 << 20,
+                reuse: Some(Reuse::Any),
                 db_tag: DbTag::Name,
                 reset_config: Arc::from("{}"),
                 languages: Registry::new(),
                 external: BTreeSet::new(),
+                cells: Cells::default(),
             },
             started: Started::default(),
             scripts: Vec::new(),
@@ -92,6 +96,13 @@ impl TestPoolBuilder {
     #[must_use]
     pub fn timeout(mut self, time: Duration) -> Self {
         self.settings.os_process_timeout = time;
+        self
+    }
+
+    /// Sets whom processes may serve, anybody by default; `None` leaves it to their language.
+    #[must_use]
+    pub fn reuse(mut self, reuse: Option<Reuse>) -> Self {
+        self.settings.reuse = reuse;
         self
     }
 

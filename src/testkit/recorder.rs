@@ -43,6 +43,10 @@ impl Language for Recorded {
         self.language.abilities()
     }
 
+    fn isolates_functions(&self) -> bool {
+        self.language.isolates_functions()
+    }
+
     fn start(
         &self,
         context: StartContext,

@@ -8,7 +8,9 @@ use regex::Regex;
 use settee::config::{DEFAULTS, PoolConfig, keys};
 use settee::logging;
 use settee::metrics::{Metrics, prometheus_text, stats_at, stats_json};
-use settee::query_server::status::{DaemonStatus, PoolStatus, ServiceStatus};
+use settee::query_server::cell::layers::Layer;
+use settee::query_server::status::{DaemonStatus, PoolStatus, SandboxStatus, ServiceStatus};
+use strum::VariantArray;
 
 fn read(path: impl AsRef<Path>) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
@@ -241,6 +243,11 @@ fn every_metric_is_documented_as_it_is_and_served_in_both_forms() {
     metrics.http_request("GET", 200, std::time::Duration::ZERO);
     let pool = PoolStatus {
         name: "javascript".into(),
+        sandbox: Some(SandboxStatus {
+            mode: "standard".into(),
+            layers: vec!["files".into()],
+            ..SandboxStatus::default()
+        }),
         ..PoolStatus::default()
     };
     let snapshot = metrics.snapshot(&DaemonStatus {
@@ -305,6 +312,19 @@ fn every_dependency_is_documented() {
         .flat_map(|row| row[0].split(", "));
     let documented: BTreeSet<String> = names.map(str::to_owned).collect();
     assert_eq!(declared, documented);
+}
+
+#[test]
+fn each_layer_of_a_cell_is_promised_for_each_kind_of_query_server() {
+    let tables = tables(&read("SECURITY.md"));
+    let rows = &tables["What each language is promised"];
+    let promised: Vec<_> = rows.iter().map(|row| row[0].clone()).collect();
+    let layers: Vec<_> = Layer::VARIANTS.iter().map(Layer::to_string).collect();
+    assert_eq!(promised, layers);
+    for row in rows {
+        assert_eq!(row.len(), 4, "{row:?}");
+        assert!(row.iter().all(|cell| !cell.is_empty()), "{row:?}");
+    }
 }
 
 #[test]

@@ -26,6 +26,7 @@ while IFS= read -r line; do
     # Nobody ever writes into the pipe; no child of its own is left when it is killed.
     never) mkfifo "$0.never" 2>/dev/null; read -r line <> "$0.never" ;;
     exit) echo 'last words' >&2; exit "$value" ;;
+    refused) echo "refused system call $text" >&2; kill -SYS $$ ;;
     answer_and_exit) say true; exit "$value" ;;
     fatal) say "$line"; exit 1 ;;
     *) say "$line" ;;

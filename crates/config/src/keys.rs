@@ -126,10 +126,19 @@ const DAY: u64 = 24 * HOUR;
 const YEAR: u64 = 365 * DAY;
 const MIB: u64 = 1 << 20;
 
+/// Why a request cannot set what a cell lets in.
+const CELL: &str = "it decides what a query server may do on this machine";
+
 /// Most processes of a pool, or of what is counted in processes.
 const PROCESSES: Kind = count(0, 1_000_000);
 const REDUCE_LIMIT: Kind = Kind::Choice(&["true", "false", "log"], &[]);
 const DB_TAG: Kind = Kind::Choice(&["name", "prefix", "none"], &[]);
+const SANDBOX: Kind = Kind::Choice(&["strict", "standard", "off"], &[]);
+const REUSE: Kind = Kind::Choice(&["database", "any"], &[]);
+const REUSE_BY_LANGUAGE: Kind = Kind::OrNone("", &REUSE);
+const MEMORY_MAX: Kind = Kind::OrZero(&bytes(MIB, 1 << 50));
+/// In percent of one core.
+const CPU_MAX: Kind = count(0, 1_000_000);
 const RULES: Kind = Kind::Choice(&["current", "2017"], &[]);
 const SOCKET_MODE: Kind = Kind::Choice(&["0600", "0660"], &[]);
 const FORMAT: Kind = Kind::Choice(&["auto", "terminal", "json"], &[]);
@@ -184,6 +193,15 @@ pub const KEYS: &[Key] = &[
     query("pressure_interval", seconds(100, HOUR)),
     query("optimize_functions", Kind::Boolean),
     query("revs_limit", count(0, 1_000_000)),
+    query("sandbox", SANDBOX).only_in_files(CELL),
+    query("reuse", REUSE_BY_LANGUAGE).only_in_files(CELL),
+    query("user", value::USER).only_in_files(CELL),
+    query("read_paths", value::READ_PATHS).only_in_files(CELL),
+    query("env", value::ENV).only_in_files(CELL),
+    query("network", Kind::Boolean).only_in_files(CELL),
+    query("memory_max", MEMORY_MAX),
+    query("processes_max", PROCESSES),
+    query("cpu_max", CPU_MAX),
     server("socket", value::SOCKET_PATH).at_start(),
     server("socket_mode", SOCKET_MODE)
         .at_start()
@@ -286,6 +304,15 @@ pub const FAMILY_KEYS: &[Key] = &[
     pool("interactive_reserved", PROCESSES),
     pool("held_max", PROCESSES),
     pool(CALLERS, Kind::Boolean),
+    pool("sandbox", SANDBOX).only_in_files(CELL),
+    pool("reuse", REUSE).only_in_files(CELL),
+    pool("user", value::USER).only_in_files(CELL),
+    pool("read_paths", value::READ_PATHS).only_in_files(CELL),
+    pool("env", value::ENV).only_in_files(CELL),
+    pool("network", Kind::Boolean).only_in_files(CELL),
+    pool("memory_max", MEMORY_MAX),
+    pool("processes_max", PROCESSES),
+    pool("cpu_max", CPU_MAX),
     service("listen", value::SERVICE_ADDRESS),
     service("pool", value::NAME),
     service("language", value::NAME),

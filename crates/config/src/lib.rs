@@ -15,6 +15,7 @@
 //! LIMITS    Commands of languages come from files and the environment only; nothing that a client
 //!           can reach sets one.
 
+mod cells;
 mod environment;
 pub mod generated;
 mod ini_file;
@@ -39,6 +40,7 @@ mod users;
 mod validate;
 mod value;
 
+pub use cells::CellConfig;
 pub use load::{DEFAULTS, Loaded, Sources, load};
 pub use origin::{ConfigError, Notice, Origin, is_ini};
 pub use pools::{Fairness, OnClientCrash, PoolConfig, above_ceiling};
@@ -49,7 +51,7 @@ pub use stressed::Stressed;
 pub use surroundings::Surroundings;
 pub use types::{
     Config, DbTag, LanguageCommand, Log, LogFormat, LogLevel, QueryServerConfig, ReduceLimit,
-    SandboxMode, Server, language_name,
+    Reuse, SandboxMode, Server, language_name,
 };
 pub use users::{Role, UserConfig};
 pub use value::{Fault, NAME_RULE, is_name};

@@ -36,8 +36,9 @@ pub struct Sources {
     /// What was set over HTTP, by section and key, as text: wins over everything, outlives a reload, and
     /// ends with the service. CouchDB writes it into its last file.
     pub overlay: BTreeMap<(String, String), String>,
-    /// Whether an administrator is made where nobody is named who may log in: for a service.
-    pub makes_admin: bool,
+    /// Whether it is for a service that is about to run: an administrator is made where nobody is named
+    /// who may log in, and what this user cannot do is a problem.
+    pub is_for_service: bool,
 }
 
 /// A configuration, and what was read without effect.
@@ -90,12 +91,19 @@ pub fn load(sources: &Sources) -> Result<Loaded, ConfigError> {
     if config.store.path.as_os_str().is_empty() {
         config.store.path = sources.surroundings.store_path();
     }
+    let files = sources.files.iter();
+    config.files = files
+        .map(|file| std::path::absolute(file).unwrap_or_else(|_| file.clone()))
+        .collect();
+    config.find_users();
     notices.extend(validate::adjust(&mut config));
     // Nothing is made for a configuration that does not count.
-    if sources.makes_admin && problems.is_empty() {
+    if sources.is_for_service && problems.is_empty() {
         problems.extend(generated::add_admin(&mut config).err());
     }
-    problems.extend(validate::check(&config));
+    let service_user = sources.surroundings.user_id;
+    let service_user = sources.is_for_service.then_some(service_user);
+    problems.extend(validate::check(&config, service_user));
     match problems.is_empty() {
         true => Ok(Loaded { config, notices }),
         false => Err(ConfigError { problems }),

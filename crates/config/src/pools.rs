@@ -5,6 +5,7 @@
 //! PROMISES  No key holds a command: a pool names the language whose command it uses.
 //! SOURCE    pidq and pooler for the settings; Postfix master for throttling.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -15,6 +16,7 @@ use super::nearest::slip;
 use super::origin::Origin;
 use super::settings::Setting;
 use super::stressed::Stressed;
+use super::types::{Reuse, SandboxMode};
 use super::value::{Fault, NAME_BYTES_MAX, Raw};
 
 /// What becomes of a process whose client crashed.
@@ -93,8 +95,27 @@ pub struct PoolConfig {
     /// How many of its processes one user, or one address, may hold at a time; zero is as many as `max`.
     pub held_max: u32,
     /// Whether users with the role `caller` may use it where its language has a command of the
-    /// configuration: such a command runs outside of any sandbox.
+    /// configuration.
     pub callers: bool,
+    /// How much of a cell its processes are put in; `None`, here and in all that follow, is what
+    /// `[query_server_config]` says.
+    pub sandbox: Option<SandboxMode>,
+    /// Whether a process may serve several databases.
+    pub reuse: Option<Reuse>,
+    /// The user whom its processes run as; empty is the service's own.
+    pub user: Option<String>,
+    /// What they may read beside what they are made of.
+    pub read_paths: Option<Vec<PathBuf>>,
+    /// What they find in their environment beside the usual.
+    pub env: Option<Vec<String>>,
+    /// Whether they may open network connections.
+    pub network: Option<bool>,
+    /// Most memory of one of them with its descendants, in bytes; 0 is no limit.
+    pub memory_max: Option<u64>,
+    /// Most processes and threads of one of them; 0 is no limit.
+    pub processes_max: Option<u32>,
+    /// Most processor time of one of them, in percent of one core; 0 is no limit.
+    pub cpu_max: Option<u32>,
 }
 
 impl Default for PoolConfig {
@@ -124,12 +145,21 @@ impl Default for PoolConfig {
             interactive_reserved: 0,
             held_max: 0,
             callers: false,
+            sandbox: None,
+            reuse: None,
+            user: None,
+            read_paths: None,
+            env: None,
+            network: None,
+            memory_max: None,
+            processes_max: None,
+            cpu_max: None,
         }
     }
 }
 
 /// Names under which a request might bring a command.
-const COMMANDS: &[&str] = &["command", "cmd", "program", "args", "arguments", "env"];
+const COMMANDS: &[&str] = &["command", "cmd", "program", "args", "arguments"];
 
 /// Any section of the family: all have the same keys.
 const SAMPLE: &str = "pools.any";
@@ -139,11 +169,15 @@ impl PoolConfig {
     /// as in a file, or as text; `null` takes a key back to its default.
     ///
     /// # Errors
-    /// An unknown key, a value that is none, or a command: the fault of whoever asked; not worth a retry.
+    /// An unknown key, a value that is none, a command, or what would open a cell: the fault of whoever
+    /// asked; not worth a retry.
     pub fn patched(&self, settings: &Map<String, Value>) -> Result<Self, Fault> {
         let (mut patched, defaults) = (json!(self), json!(Self::default()));
         for (key, value) in settings {
             let kind = keys::kind(SAMPLE, key).ok_or_else(|| unknown(key))?;
+            if let Some(why) = keys::refused_over_http(SAMPLE, key) {
+                return Err(only_in_files(key, why));
+            }
             patched[key] = match raw(value) {
                 Raw::Unset => defaults[key].clone(),
                 raw => kind.read(&raw).map_err(|fault| {
@@ -180,6 +214,13 @@ fn raw(given: &Value) -> Raw {
 /// Says what to do about a size of a pool that all pools together may not have.
 pub fn above_ceiling(key: &str) -> String {
     format!("lower {key}, or raise [server] processes_max, or set it to 0 for no ceiling")
+}
+
+fn only_in_files(key: &str, why: &str) -> Fault {
+    Fault::new(
+        format!("'{key}' comes from files and the environment only, for {why}"),
+        "set it in [pools.NAME] of a file, and reload the configuration",
+    )
 }
 
 fn unknown(key: &str) -> Fault {
@@ -280,10 +321,35 @@ mod tests {
 
     #[test]
     fn a_request_cannot_bring_a_command() {
-        for key in ["command", "Command", "cmd", "program", "env"] {
+        for key in ["command", "Command", "cmd", "program"] {
             let error = patched(json!({key: "/bin/sh"})).unwrap_err();
             assert!(error.what.contains("cannot bring a command"), "{error}");
         }
+    }
+
+    #[test]
+    fn a_request_cannot_open_a_cell_and_can_limit_it() {
+        let opening = [
+            ("sandbox", json!("off")),
+            ("reuse", json!("any")),
+            ("user", json!("root")),
+            ("read_paths", json!("/home")),
+            ("env", json!("LD_PRELOAD=/tmp/x.so")),
+            ("network", json!(true)),
+        ];
+        for (key, value) in opening {
+            for value in [value, Value::Null] {
+                let error = patched(json!({key: value})).unwrap_err();
+                assert!(
+                    error.what.starts_with(&format!("'{key}' comes from files")),
+                    "{error}"
+                );
+            }
+        }
+        let limits = json!({"memory_max": "256MiB", "processes_max": 8, "cpu_max": 50});
+        let pool = patched(limits).unwrap();
+        assert_eq!(pool.memory_max, Some(256 << 20));
+        assert_eq!((pool.processes_max, pool.cpu_max), (Some(8), Some(50)));
     }
 
     #[test]

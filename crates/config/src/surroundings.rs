@@ -6,6 +6,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
+use std::sync::OnceLock;
 
 /// The environment and the user of a process.
 #[derive(Clone, Debug, Default)]
@@ -17,12 +18,15 @@ pub struct Surroundings {
 }
 
 impl Surroundings {
-    /// Returns those of this process.
+    /// Returns those of this process, as they were when this was called first: afterwards a program
+    /// may take secrets out of its environment.
     pub fn of_process() -> Self {
-        Self {
+        static FIRST_READ: OnceLock<Surroundings> = OnceLock::new();
+        let first = FIRST_READ.get_or_init(|| Self {
             variables: std::env::vars_os().collect(),
             user_id: rustix::process::geteuid().as_raw(),
-        }
+        });
+        first.clone()
     }
 
     /// Returns the value of a variable that is set and not empty.

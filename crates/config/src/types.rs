@@ -60,6 +60,12 @@ pub struct Config {
     /// (section, key) -> where its value came from; see [`Config::origin`].
     #[serde(skip)]
     pub(super) origins: BTreeMap<(String, String), Origin>,
+    /// The files that it was read from, with absolute paths.
+    #[serde(skip)]
+    pub(super) files: Vec<PathBuf>,
+    /// Name in a key `user` -> the numbers of that user and its group.
+    #[serde(skip)]
+    pub(super) user_ids: BTreeMap<String, (u32, u32)>,
 }
 
 /// `[couchdb]`: the one key of CouchDB's section that concerns processes.
@@ -101,6 +107,26 @@ pub struct QueryServerConfig {
     pub optimize_functions: bool,
     /// Most entries in the `_revisions` of a document sent to a query server.
     pub revs_limit: u32,
+    /// How much of a cell query servers are put in, where a pool says nothing else; this goes for all
+    /// that follow.
+    pub sandbox: SandboxMode,
+    /// Whether a process may serve several databases; `None` is as its language isolates functions.
+    pub reuse: Option<Reuse>,
+    /// The user whom external commands run as, by name or number; empty is the service's own.
+    pub user: String,
+    /// What external commands may read beside what they are made of.
+    pub read_paths: Vec<PathBuf>,
+    /// What external commands find in their environment beside the usual: `NAME=VALUE`, or `NAME` for the
+    /// service's own value.
+    pub env: Vec<String>,
+    /// Whether external commands may open network connections.
+    pub network: bool,
+    /// Most memory of one external command with all its processes, in bytes; 0 is no limit.
+    pub memory_max: u64,
+    /// Most processes and threads of one external command; 0 is no limit.
+    pub processes_max: u32,
+    /// Most processor time of one external command, in percent of one core; 0 is no limit.
+    pub cpu_max: u32,
 }
 
 /// What happens to a reduce answer that is too long.
@@ -116,8 +142,21 @@ pub enum ReduceLimit {
 }
 
 /// How much of a cell a query server is put in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Hash,
+    Serialize,
+    Deserialize,
+    strum::Display,
+    strum::EnumString,
+    strum::VariantNames,
+)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 pub enum SandboxMode {
     /// All of it; a process is not started where a layer is missing.
     Strict,
@@ -125,6 +164,16 @@ pub enum SandboxMode {
     Standard,
     /// None.
     Off,
+}
+
+/// Whether a process that ran code of one database may serve others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Reuse {
+    /// It never does.
+    Database,
+    /// It may, as in CouchDB.
+    Any,
 }
 
 /// Which databases may share a process that knows their design documents.

@@ -3,6 +3,7 @@
 //! SUMMARY   [`adjust`] settles defaults that depend on other keys, [`check`] finds what does not
 //!           fit together.
 
+mod cells;
 mod pools;
 mod services;
 
@@ -45,8 +46,9 @@ pub(super) fn adjust(config: &mut Config) -> Option<Notice> {
     (origin != Origin::Default).then_some(Notice { origin, text })
 }
 
-/// Returns everything that does not fit together.
-pub(super) fn check(config: &Config) -> Vec<Problem> {
+/// Returns everything that does not fit together. `service_user` is who runs the service, where the
+/// configuration is for one.
+pub(super) fn check(config: &Config, service_user: Option<u32>) -> Vec<Problem> {
     let problems = Vec::new();
     let mut rules = Rules { config, problems };
     rules.soft_limit();
@@ -54,6 +56,7 @@ pub(super) fn check(config: &Config) -> Vec<Problem> {
     rules.open();
     rules.replicator();
     rules.languages_in_two_sections();
+    rules.cells(service_user);
     for (name, pool) in &config.pools {
         rules.pool(name, pool);
     }

@@ -6,6 +6,7 @@
 //!           mean the same: `"5000"`, `5000` and `"5s"` are one timeout.
 //! LIMITS    Durations of files are whole milliseconds; fractions are refused, not rounded.
 
+mod environment;
 mod number;
 mod shown;
 mod text;
@@ -16,9 +17,9 @@ use super::stressed::Stressed;
 pub(super) use shown::{display, number, resolved};
 use text::Form;
 pub(super) use text::{
-    ADDRESS, COMMAND, CONNECT_TO, ENDPOINTS, FILE_PATH, GROUP, HOSTS, LET_IN, LINE, NAME,
-    NAME_BYTES_MAX, NAMES, ORIGINS, PASSWORD, SECRET, SERVICE_ADDRESS, SOCKET_PATH, STORE_PATH,
-    USER_NAME_RULE, is_user_name,
+    ADDRESS, COMMAND, CONNECT_TO, ENDPOINTS, ENV, FILE_PATH, GROUP, HOSTS, LET_IN, LINE, NAME,
+    NAME_BYTES_MAX, NAMES, ORIGINS, PASSWORD, READ_PATHS, SECRET, SERVICE_ADDRESS, SOCKET_PATH,
+    STORE_PATH, USER, USER_NAME_RULE, is_user_name,
 };
 pub use text::{NAME_RULE, is_name};
 
@@ -82,6 +83,8 @@ pub enum Kind {
     Words(&'static [&'static str]),
     /// Text of a certain form.
     Text(&'static Form),
+    /// What the other may be, or 0 for none.
+    OrZero(&'static Kind),
     /// What the other may be, or the word for none.
     OrNone(&'static str, &'static Kind),
     /// A number or a span of time that may be another one under stress, each as the other kind has it.
@@ -214,6 +217,10 @@ impl Kind {
                 Ok(chosen.copied().collect())
             }
             Self::Text(form) => (form.read)(raw),
+            Self::OrZero(_) if raw.text() == Some("0") || *raw == Raw::Integer(Some(0)) => {
+                Ok(0.into())
+            }
+            Self::OrZero(inner) => inner.normal(raw),
             Self::OrNone(none, _) if raw.text() == Some(none) => Ok(Value::Null),
             Self::OrNone(OFF, _) if *raw == Raw::Boolean(false) => Ok(Value::Null),
             Self::OrNone(_, inner) => inner.normal(raw),
@@ -268,6 +275,7 @@ impl Kind {
             Self::Choice(words, _) => format!("one of {}", words.join(", ")),
             Self::Words(words) => format!("one or more of {}, with commas", words.join(", ")),
             Self::Text(form) => form.expected.to_owned(),
+            Self::OrZero(inner) => format!("0 for none, or {}", inner.expectation()),
             Self::OrNone(OFF, inner) => format!("{}, or {OFF:?}", inner.expectation()),
             Self::OrNone(none, inner) => format!("{none:?} or {}", inner.expectation()),
             Self::Stressed(inner) => format!(
@@ -422,7 +430,9 @@ mod tests {
                         Kind::Coefficient => {
                             value.as_f64().is_some_and(|n| (0.0..=1.0).contains(&n))
                         }
-                        Kind::OrNone(..) => !value.is_string(),
+                        Kind::OrZero(_) => value.is_u64(),
+                        // The other kind may be words.
+                        Kind::OrNone(none, _) => none.is_empty() || !value.is_string(),
                         Kind::Stressed(_) => value["normal"] == value["stressed"],
                         Kind::Boolean => value.is_boolean(),
                         Kind::Words(_) => value.is_array(),

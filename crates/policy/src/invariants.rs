@@ -42,6 +42,7 @@ pub enum Invariant {
     Pm21,
     Pm22,
     Pm23,
+    Pm24,
 }
 
 /// `Err` says what is there instead.
@@ -58,7 +59,7 @@ enum Predicate {
 }
 
 impl Invariant {
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 24] = [
         Self::Pm1,
         Self::Pm2,
         Self::Pm3,
@@ -82,6 +83,7 @@ impl Invariant {
         Self::Pm21,
         Self::Pm22,
         Self::Pm23,
+        Self::Pm24,
     ];
 
     /// Returns what it says.
@@ -110,6 +112,7 @@ impl Invariant {
             Self::Pm21 => "every idle process that ages is in the list of ages",
             Self::Pm22 => "while a pool is throttled, whoever waits there can be served",
             Self::Pm23 => "all processes are counted, and nobody waits while there may be more",
+            Self::Pm24 => "a process that ran code of one database never serves another",
         }
     }
 
@@ -138,6 +141,7 @@ impl Invariant {
             Self::Pm21 => Pool(pools::ages_are_listed),
             Self::Pm22 => Pool(requests::nobody_hopes_in_vain),
             Self::Pm23 => Pools(pools::ceiling_is_kept),
+            Self::Pm24 => Pools(processes::tenants_are_apart),
         }
     }
 

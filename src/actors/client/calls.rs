@@ -104,8 +104,8 @@ pub(super) fn take_request(session: &Rc<Session>, line: &Bytes, ctx: &mut Contex
             want,
             descriptors: true,
             ..
-        } if session.is_local() => handover::expect(ticket, want),
-        Call::Attach { want, end, .. } => attach(ticket, want, end, ctx),
+        } if session.is_local() => handover::expect(ticket, session.in_its_name(want)),
+        Call::Attach { want, end, .. } => attach(ticket, session.in_its_name(want), end, ctx),
         Call::Auth { name, password } => log_in(ticket, name, password, ctx),
         Call::Function(call) => function(ticket, *call),
         Call::Jobs(call) => jobs(ticket, call),

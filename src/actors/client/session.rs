@@ -32,6 +32,7 @@ use crate::functions::QueryServers;
 use crate::functions::caller::Caller;
 use crate::in_flight::network_of;
 use crate::messages::client_error::ErrorReply;
+use crate::messages::proc_manager::{TenantName, Want};
 use crate::metrics::ClientMetrics;
 use crate::pace::Pace;
 use crate::query_server::pipe::read_chunk;
@@ -203,6 +204,17 @@ impl Session {
         let user = self.user.borrow().clone().map(HeldBy::User);
         let address = self.peer.map(|peer| HeldBy::Address(network_of(peer)));
         user.or(address).or(self.uid.map(HeldBy::Uid))
+    }
+
+    /// Has functions that no database is named for run as its user's: a program starts a client for each
+    /// of its own, which share processes as those of CouchDB do.
+    pub(super) fn in_its_name(&self, want: Want) -> Want {
+        let user = match (&want.tenant, self.holder()) {
+            (TenantName::Client, Some(HeldBy::User(name))) => format!("user {name}"),
+            (TenantName::Client, Some(HeldBy::Uid(uid))) => format!("uid {uid}"),
+            _ => return want,
+        };
+        want.of(TenantName::User(user.into()))
     }
 
     pub(super) fn line_bytes_max(&self) -> usize {

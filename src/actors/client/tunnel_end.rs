@@ -34,13 +34,10 @@ impl TunnelEnd {
     /// The process is gone.
     pub(super) fn over(exit_error: &PromptError) -> Self {
         let exit = match exit_error {
-            PromptError::Exited(exit_report) => exit_report.exit.clone(),
-            error => Some(format!("was given up: {error}")),
+            PromptError::Exited(exit_report) => exit_report.told(),
+            error => format!("was given up: {error}"),
         };
-        Self {
-            exit,
-            ..Self::default()
-        }
+        Self::ended(&exit)
     }
 
     /// It lives, or there was none at the end.

@@ -63,7 +63,12 @@ fn group_number(name: &str) -> io::Result<u32> {
     if let Ok(number) = name.parse() {
         return Ok(number);
     }
-    let output = Command::new("getent").args(["group", name]).output()?;
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let output = Command::new("getent")
+        .args(["group", name])
+        .env_clear()
+        .env("PATH", path)
+        .output()?;
     let line = String::from_utf8_lossy(&output.stdout);
     let number = line
         .split(':')

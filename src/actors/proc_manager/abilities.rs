@@ -18,7 +18,7 @@ use policy::pool::{PoolId, Target};
 const PROBE_SHARE: u32 = 2;
 
 /// Reports that a probe is done, also when it is dropped.
-struct Done(Recipient<ProbeDone>);
+pub(super) struct Done(pub(super) Recipient<ProbeDone>);
 
 impl Drop for Done {
     fn drop(&mut self) {

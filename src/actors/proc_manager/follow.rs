@@ -129,10 +129,10 @@ impl ProcManager {
             return None;
         }
         let section = self.fit_for_group(name, section, &language, None);
-        let limits = self.settings.limits;
+        let defaults = (self.settings.limits, self.settings.reuse_of(&language));
         let settings = self
             .pools
-            .settings(&section, (kind, &language), limits, false);
+            .settings(&section, (kind, &language), defaults, false);
         let settings = self.within_level(settings);
         Some(self.place(name, section, language, settings))
     }
@@ -178,6 +178,7 @@ impl ProcManager {
             command,
             abilities: abilities.unwrap_or_else(|| Arc::new(Abilities::undeclared())),
             metrics: self.metrics.pool(name),
+            cell: None,
             log: Arc::default(),
             lender: None,
             failure: None,

@@ -11,14 +11,15 @@ use super::{ProcManager, ReloadConfig};
 use crate::messages::opener::Exit;
 use crate::messages::proc_manager::{
     GetProc, GetProcCount, GetProcError, GetResetConfig, GetStaleProcCount, OsProcIdle, RetProc,
-    SetThresholdTs, TeachOrResetDone, TerminateStaleProcs, What,
+    SetThresholdTs, TeachOrResetDone, TerminateStaleProcs,
 };
 use crate::metrics::ReturnKind;
 use crate::otp::deferred::{Deferred, deferred};
 use crate::otp::pid::{Down, ExitReason};
 use crate::otp::supervisor::Stop;
+use crate::query_server::cell::terms::CellTerms;
 use crate::query_server::language::LanguageName;
-use policy::pool::{Affinity, ClientId, Event, RequestId, ReturnStatus};
+use policy::pool::{ClientId, Event, RequestId, ReturnStatus};
 
 impl Handler<GetProc> for ProcManager {
     type Result = Deferred<Answer>;
@@ -51,16 +52,7 @@ impl Handler<GetProc> for ProcManager {
         known.who = msg.who.or(known.who.take());
         self.next_request += 1;
         let request = RequestId(self.next_request);
-        let affinity = match &msg.want.what {
-            What::Any | What::Language(_) => None,
-            What::Ddoc { db, ddoc } => {
-                let db = self.settings.db_tag.key(db);
-                Some(Affinity {
-                    db,
-                    ddoc: ddoc.key.clone(),
-                })
-            }
-        };
+        let affinity = msg.want.affinity(self.settings.db_tag);
         let deadline = asked + time;
         let lane = msg.want.lane;
         let waiting = Waiting {
@@ -277,7 +269,14 @@ impl Handler<ReloadConfig> for ProcManager {
                 .map(|(_, pool)| (pool.language.clone(), pool.command.clone()))
                 .collect()
         };
-        let old = commands(self);
+        let cells = |manager: &Self| -> BTreeMap<Arc<str>, CellTerms> {
+            let pools = manager.pools.iter();
+            let terms = |section| manager.settings.cells.of_pool(section);
+            pools
+                .map(|(_, pool)| (Arc::clone(&pool.name), terms(&pool.section)))
+                .collect()
+        };
+        let (old, old_cells) = (commands(self), cells(self));
         let before = std::mem::replace(&mut self.settings, msg.0);
         // What was lent so far keeps the arguments of reset that it was lent with.
         self.pools.iter_mut().for_each(|pool| pool.lender = None);
@@ -285,10 +284,16 @@ impl Handler<ReloadConfig> for ProcManager {
         self.events(events, ctx);
         self.unthrottle_all(ctx);
         self.start_memory_check(ctx);
-        let now = commands(self);
+        self.follow_cells(ctx);
+        let (now, now_cells) = (commands(self), cells(self));
         let changed =
             |(name, command): (_, &Arc<str>)| now.get(name).is_some_and(|now| now != command);
-        if old.iter().any(changed) {
+        let moved = |(name, cell): (&Arc<str>, &CellTerms)| {
+            now_cells.get(name).is_some_and(|now| now != cell)
+        };
+        // Under another tag a process may have served what is another database now.
+        let is_tagged_otherwise = before.db_tag != self.settings.db_tag;
+        if old.iter().any(changed) || old_cells.iter().any(moved) || is_tagged_otherwise {
             self.event(Event::SetThresholdTs, ctx);
         }
     }

@@ -28,9 +28,9 @@ impl ProcManager {
         let terms = self.settings.service_terms.get(&*known.name);
         let told = terms.map(|terms| terms.applied_to(section.clone()));
         let section = told.as_ref().unwrap_or(section);
-        let limits = self.settings.limits;
+        let defaults = (self.settings.limits, self.settings.reuse_of(&language));
         let around = (kind, &language);
-        let settings = self.pools.settings(section, around, limits, stressed);
+        let settings = self.pools.settings(section, around, defaults, stressed);
         self.within_level(settings)
     }
 

@@ -6,6 +6,7 @@ use crate::config::{self, PoolConfig};
 use policy::admission::ThrottleSettings;
 use policy::pool::{
     Cull, Fairness, GroupId, LanguageId, Limits, OnClientCrash, PoolKind, PoolSettings, Recycle,
+    Reuse,
 };
 
 /// What is known of a pool beside its section.
@@ -21,6 +22,8 @@ pub(super) struct Around {
     pub(super) stressed: bool,
     /// The limits that hold unless the section says otherwise.
     pub(super) limits: Limits,
+    /// Whom its processes may serve unless the section says otherwise.
+    pub(super) reuse: config::Reuse,
 }
 
 /// Returns the settings of a pool.
@@ -42,6 +45,10 @@ pub(super) fn core_settings(section: &PoolConfig, around: Around) -> PoolSetting
         init_size: section.init_size,
         min_free: section.min_free,
         queue_max: section.queue_max,
+        reuse: match section.reuse.unwrap_or(around.reuse) {
+            config::Reuse::Any => Reuse::Any,
+            config::Reuse::Database => Reuse::Database,
+        },
         on_client_crash: match section.on_client_crash {
             None => defaults.on_client_crash,
             Some(config::OnClientCrash::Return) => OnClientCrash::Return,
@@ -95,6 +102,7 @@ mod tests {
                 soft_limit: 50,
                 affinity_wait: Duration::ZERO,
             },
+            reuse: config::Reuse::Any,
         }
     }
 

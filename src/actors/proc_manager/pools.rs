@@ -59,10 +59,10 @@ impl ProcManager {
                 ));
             }
         }
-        let limits = self.settings.limits;
+        let defaults = (self.settings.limits, self.settings.reuse_of(language));
         let around = (kind, language);
         for stressed in [false, true] {
-            let settings = self.pools.settings(section, around, limits, stressed);
+            let settings = self.pools.settings(section, around, defaults, stressed);
             if let Err(error) = settings.validate() {
                 return wrong(format!("the settings do not fit together: {error}"));
             }
@@ -70,7 +70,7 @@ impl ProcManager {
         Ok(match id {
             Some(id) => self.settings_in_force(id, section),
             None => {
-                let settings = self.pools.settings(section, around, limits, false);
+                let settings = self.pools.settings(section, around, defaults, false);
                 self.within_level(settings)
             }
         })
@@ -121,6 +121,7 @@ impl Handler<AddPool> for ProcManager {
         // Services may have waited for it, and ask something of it.
         let now = self.clock.now();
         self.refresh(pool, now, ctx);
+        self.try_cells(&[pool], ctx);
         self.start_memory_check(ctx);
         info!(self.log, "pool added"; "pool" => &name, "changes" => listed(&changes));
         Ok(changes)
@@ -158,6 +159,7 @@ impl Handler<ReconfigurePool> for ProcManager {
         self.pools.set_section(id, Arc::new(section));
         let settings = Box::new(settings);
         self.event(Event::Reconfigure { pool: id, settings }, ctx);
+        self.try_cells(&[id], ctx);
         self.start_memory_check(ctx);
         if !changes.is_empty() {
             info!(self.log, "pool changed";

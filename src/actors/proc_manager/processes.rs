@@ -54,6 +54,7 @@ impl ProcManager {
             stop_grace: stop_grace.unwrap_or(self.settings.stop_grace),
             stop_send,
             line_bytes_max: self.settings.line_bytes_max,
+            cell: self.settings.cells.of_pool(&pool.section),
             stress: stressed,
             log: self.log.new(
                 o!("generation" => proc.number, "pool" => pool.name.to_string(),

@@ -8,7 +8,8 @@ use actix::Message;
 use policy::pool::Limits;
 
 use crate::actors::language::Registry;
-use crate::config::{PoolConfig, ServiceTerms};
+use crate::config::{PoolConfig, Reuse, ServiceTerms};
+use crate::query_server::cell::terms::Cells;
 use crate::query_server::language::LanguageName;
 
 /// The settings that the manager works by (`reload_config`). They hold from now on.
@@ -40,6 +41,8 @@ pub struct ManagerSettings {
     pub log_lines_max: usize,
     /// Bytes of lines of a pool's processes that are logged in a minute.
     pub log_bytes_max: usize,
+    /// Whom the processes of pools may serve; none: it depends on their language.
+    pub reuse: Option<Reuse>,
     /// How a database's name becomes a tag.
     pub db_tag: policy::pool::db_tag::DbTag,
     /// The arguments of `reset`: a JSON object.
@@ -48,4 +51,21 @@ pub struct ManagerSettings {
     pub languages: Registry,
     /// Those of them whose command comes from the configuration.
     pub external: BTreeSet<LanguageName>,
+    /// What the configuration says of the cells of processes.
+    pub cells: Cells,
+}
+
+impl ManagerSettings {
+    /// Returns whom the processes of a language may serve, where their pool's section says nothing else:
+    /// a language that keeps functions apart by itself shares its processes.
+    pub(super) fn reuse_of(&self, language: &LanguageName) -> Reuse {
+        let by_language = || {
+            let language = self.languages.get(language);
+            match language.is_some_and(|language| language.isolates_functions()) {
+                true => Reuse::Any,
+                false => Reuse::Database,
+            }
+        };
+        self.reuse.unwrap_or_else(by_language)
+    }
 }

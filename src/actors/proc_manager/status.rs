@@ -77,6 +77,7 @@ impl ProcManager {
                 .collect(),
             totals: totals(&self.core.totals(id)),
             abilities: pool.abilities.by_name(),
+            sandbox: pool.cell.as_ref().map(|cell| cell.status()),
             procs: status
                 .procs
                 .iter()

@@ -8,8 +8,9 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
+use super::cells::TriedCell;
 use super::pool_settings::{Around, core_settings};
-use crate::config::PoolConfig;
+use crate::config::{PoolConfig, Reuse};
 use crate::messages::proc_manager::{GetProcError, Lender, TakeFrom, Want};
 use crate::metrics::PoolMetrics;
 use crate::query_server::abilities::Abilities;
@@ -32,6 +33,8 @@ pub(super) struct Pool {
     /// What the language that is configured now can do.
     pub(super) abilities: Arc<Abilities>,
     pub(super) metrics: Arc<PoolMetrics>,
+    /// The cell of its processes, if they have any.
+    pub(super) cell: Option<Arc<TriedCell>>,
     /// What its processes have logged.
     pub(super) log: Arc<PoolLog>,
     /// What whoever is lent a process of it gets with it, from the first one on.
@@ -210,7 +213,7 @@ impl PoolTable {
         &mut self,
         section: &PoolConfig,
         (kind, language): (PoolKind, &LanguageName),
-        limits: Limits,
+        (limits, reuse): (Limits, Reuse),
         stressed: bool,
     ) -> PoolSettings {
         let group = section.group.as_deref().map(|name| self.group(name).number);
@@ -221,6 +224,7 @@ impl PoolTable {
             group,
             stressed,
             limits,
+            reuse,
         };
         core_settings(section, around)
     }

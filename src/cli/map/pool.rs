@@ -15,7 +15,7 @@ use crate::cli::exit::{CliError, Exit};
 use crate::config::Config;
 use crate::functions::caller::Caller;
 use crate::functions::view::Processes;
-use crate::messages::proc_manager::TakeFrom;
+use crate::messages::proc_manager::{TakeFrom, TenantName};
 use crate::otp::pid::Pid;
 use crate::otp::registered_name::RegisteredName;
 use crate::otp::supervisor::Stop;
@@ -45,7 +45,8 @@ impl Pool {
         })?;
         let spawner = Spawner::start()
             .map_err(|error| CliError::io("a thread for starting processes", &error))?;
-        let mut settings = manager_settings(config, &program, &Registry::new());
+        let mut settings = manager_settings(config, &program, &Registry::new(), &[]);
+        settings.cells = settings.cells.untried();
         // The sections of pools are about a service, which this is not.
         settings.pools.clear();
         let manager = ProcManager::new(Arc::new(settings), spawner, log);
@@ -61,9 +62,10 @@ impl Pool {
         RegisteredName::new(self.manager.clone())
     }
 
-    /// Returns a client of the pool.
+    /// Returns a client of the pool, which is the one tenant of its processes.
     pub(super) fn processes(&self) -> Processes {
-        Processes::Pool(Rc::new(Caller::new(self.manager())), TakeFrom::Own)
+        let caller = Rc::new(Caller::new(self.manager()));
+        Processes::Pool(caller, TakeFrom::Own, TenantName::Client)
     }
 
     /// Ends all processes and waits until they are gone.

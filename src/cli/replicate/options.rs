@@ -7,6 +7,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::cli::exit::{CliError, Exit};
+use crate::config::Surroundings;
 
 /// What is to be replicated, and how. Each field is the member of a `_replicator` document of the same name,
 /// but for those that [`Options::body`] makes by hand.
@@ -101,7 +102,11 @@ impl Options {
     /// # Errors
     /// What is to be JSON is none, with exit code 64.
     pub(super) fn body(&self) -> Result<Value, CliError> {
-        let password = |side: &str| std::env::var(format!("SETTEE_{side}_PASSWORD")).ok();
+        let surroundings = Surroundings::of_process();
+        let password = |side: &str| {
+            let value = surroundings.variable(&format!("SETTEE_{side}_PASSWORD"))?;
+            Some(value.to_str()?.to_owned())
+        };
         let mut body = json!(self);
         body["source"] = endpoint(&self.source, &self.source_header, password("SOURCE"))?;
         body["target"] = endpoint(&self.target, &self.target_header, password("TARGET"))?;

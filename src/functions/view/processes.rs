@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 use crate::client::{Borrowed, Client, ClientError, ReturnStatus};
 use crate::functions::caller::Caller;
 use crate::functions::decode::{excerpt, text};
-use crate::messages::proc_manager::{CallError, Lease, TakeFrom, Want};
+use crate::messages::proc_manager::{CallError, Lease, TakeFrom, TenantName, Want};
 use crate::messages::process::{Fault, PromptError};
 use crate::query_server::abilities::Ability;
 use crate::query_server::language::LanguageName;
@@ -21,8 +21,8 @@ use policy::pool::ReturnStatus as LeaseStatus;
 
 /// Lends processes.
 pub enum Processes {
-    /// Those of a pool in this program.
-    Pool(Rc<Caller>, TakeFrom),
+    /// Those of a pool in this program, for functions of a tenant.
+    Pool(Rc<Caller>, TakeFrom, TenantName),
     /// Those of a running service.
     Service(Client),
 }
@@ -95,7 +95,7 @@ impl Processes {
         ability: Ability,
     ) -> Result<(), ProcessError> {
         match self {
-            Self::Pool(caller, _) => {
+            Self::Pool(caller, ..) => {
                 let able = caller.require(&LanguageName::new(language), ability).await;
                 Ok(able.map_err(CallError::GetProc)?)
             }
@@ -113,8 +113,10 @@ impl Processes {
         timeout: Option<Duration>,
     ) -> Result<Process, ProcessError> {
         match self {
-            Self::Pool(caller, from) => {
-                let want = Want::language(LanguageName::new(language)).from(from.clone());
+            Self::Pool(caller, from, tenant) => {
+                let want = Want::language(LanguageName::new(language))
+                    .from(from.clone())
+                    .of(tenant.clone());
                 let lease = caller.get_clean_proc(&want, timeout).await?;
                 Ok(Process::Pool(Box::new(lease)))
             }

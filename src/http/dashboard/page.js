@@ -39,6 +39,16 @@ function stateOfPool(pool) {
   return [words.join("; ") || "ok", mood];
 }
 
+// How the processes of a pool are confined, and which layers of that this machine lacks.
+function cellOfPool({ sandbox }) {
+  if (sandbox == null) return "";
+  if (sandbox.mode === "off") return { text: "off", mood: "bad" };
+  if (sandbox.error != null) return { text: `${sandbox.mode}: ${sandbox.error}`, mood: "bad" };
+  const missing = Object.keys(sandbox.missing);
+  if (missing.length === 0) return sandbox.mode;
+  return { text: `${sandbox.mode}, without ${missing.join(", ")}`, mood: "warn" };
+}
+
 // Why a service does not accept, in words.
 const CLOSED = {
   at_limit: "at its limit: new connections wait in the system's queue",
@@ -126,7 +136,7 @@ function showPools(pools) {
     return [
       pool.name, pool.language, pool.group ?? "", { meter: pool.used, max: pool.hard_limit },
       pool.used, pool.free, pool.opening, pool.stopping, pool.hard_limit, pool.waiting,
-      { text: pool.waiting > 0 ? span(pool.longest_wait_ms) : "", mood: "number" }, { text, mood },
+      { text: pool.waiting > 0 ? span(pool.longest_wait_ms) : "", mood: "number" }, cellOfPool(pool), { text, mood },
     ];
   }), "No pool was used yet.");
 }

@@ -33,6 +33,11 @@ impl Language for Query {
         Abilities::declared(&present)
     }
 
+    /// Selectors and index definitions only look at the document.
+    fn isolates_functions(&self) -> bool {
+        true
+    }
+
     fn start(
         &self,
         context: StartContext,

@@ -18,6 +18,7 @@ impl InLanguage {
     fn with(language: LanguageName, arguments: &Arguments<'_>) -> Parsed<Self> {
         Ok(Self {
             language,
+            db: arguments.optional_database()?,
             from: arguments.take_from()?,
             timeout: arguments.timeout()?,
         })

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use crate::query_server::abilities::Ability;
 use crate::query_server::ddoc::Ddoc;
 use crate::query_server::language::LanguageName;
-use policy::pool::Lane;
+use policy::pool::db_tag::DbTag;
+use policy::pool::{Affinity, Lane, Tenant};
 
 /// What a client wants a process for.
 #[derive(Clone, Debug)]
@@ -16,6 +17,28 @@ pub struct Want {
     pub from: TakeFrom,
     /// What kind of work it is for.
     pub lane: Lane,
+    /// Whose functions it is to run, where no design document says it.
+    pub tenant: TenantName,
+}
+
+/// Whose functions a process is to run. Where processes are not shared (`reuse = "database"`), one that
+/// ran them runs nobody else's.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum TenantName {
+    /// The client's own.
+    #[default]
+    Client,
+    /// A database's, as the client names it; what of it counts is a setting (`db_tag`).
+    Database(Arc<str>),
+    /// A user's.
+    User(Arc<str>),
+}
+
+/// None is the client itself.
+impl From<Option<Arc<str>>> for TenantName {
+    fn from(db: Option<Arc<str>>) -> Self {
+        db.map_or(Self::Client, Self::Database)
+    }
 }
 
 /// What a process is to speak or know.
@@ -55,6 +78,7 @@ impl Want {
             what: What::Language(language),
             from: TakeFrom::Own,
             lane: Lane::Bulk,
+            tenant: TenantName::Client,
         }
     }
 
@@ -64,6 +88,7 @@ impl Want {
             what: What::Ddoc { db, ddoc },
             from: TakeFrom::Own,
             lane: Lane::Interactive,
+            tenant: TenantName::Client,
         }
     }
 
@@ -73,6 +98,7 @@ impl Want {
             what: What::Any,
             from,
             lane: Lane::Bulk,
+            tenant: TenantName::Client,
         }
     }
 
@@ -81,6 +107,24 @@ impl Want {
     pub fn from(mut self, from: TakeFrom) -> Self {
         self.from = from;
         self
+    }
+
+    /// Wants it for functions of this tenant. Those of a design document are their database's.
+    #[must_use]
+    pub fn of(mut self, tenant: impl Into<TenantName>) -> Self {
+        self.tenant = tenant.into();
+        self
+    }
+
+    /// Returns what the pool is told of it.
+    pub(crate) fn affinity(&self, db_tag: DbTag) -> Option<Affinity> {
+        let (tenant, ddoc) = match (&self.what, &self.tenant) {
+            (What::Ddoc { db, ddoc }, _) => (db_tag.tenant(db), Some(ddoc.key.clone())),
+            (_, TenantName::Database(db)) => (db_tag.tenant(db), None),
+            (_, TenantName::User(name)) => (Tenant::User(Arc::clone(name)), None),
+            (_, TenantName::Client) => return None,
+        };
+        Some(Affinity { tenant, ddoc })
     }
 
     /// Returns the language that it takes; `None`: that of its pool.

@@ -5,10 +5,20 @@
 //! PROMISES  A child with `sandbox = "strict"` has every layer or is not started. With `standard` it has
 //!           every layer that this machine offers, and the others are named.
 
+mod cgroup;
+mod files;
+mod init;
+pub(crate) mod launcher;
 pub mod layers;
+mod limits;
+mod os;
 pub mod own;
 mod own_calls;
 mod own_os;
+pub(crate) mod report;
+pub(crate) mod system_calls;
+pub mod terms;
+pub mod trial;
 
 use std::path::PathBuf;
 

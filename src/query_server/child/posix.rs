@@ -1,8 +1,8 @@
 //! The operating system's calls for children, each behind a safe function.
 //!
-//! SUMMARY   [`spawn`] starts a child as the leader of a process group. The built-in server makes
-//!           itself die with us, so the standard library can use posix_spawn(3), which takes 0.1 ms.
-//!           Any other program needs a hook between fork and exec, which takes 0.3 ms, and more when
+//! SUMMARY   [`spawn`] starts a child as the leader of a process group. The built-in server and the
+//!           launcher of a cell make themselves die with us, so the standard library can use
+//!           posix_spawn(3), which takes 0.1 ms. Any other program needs a hook between fork and exec, which takes 0.3 ms, and more when
 //!           the service has grown to hundreds of megabytes; it leads a session as well.
 //! SOURCE    posix_spawn(3), pidfd_open(2), waitpid(2), kill(2), PR_SET_PDEATHSIG.
 
@@ -14,6 +14,8 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 
+use rustix::fs::{Access, access};
+use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitOptions, kill_process_group, pidfd_open, waitpid,
 };
@@ -29,6 +31,8 @@ pub(super) struct Pipes {
     pub(super) stdin: OwnedFd,
     pub(super) stdout: OwnedFd,
     pub(super) stderr: OwnedFd,
+    /// What the launcher of its cell reports.
+    pub(super) report: Option<OwnedFd>,
 }
 
 /// A child that is not reaped yet, so that its number is its own. Dropping it kills its group and
@@ -100,40 +104,85 @@ fn wait(pid: Pid, options: WaitOptions) -> Option<ExitStatus> {
 /// # Errors
 /// What the system says: also for a program that is missing or cannot be executed.
 pub(super) fn spawn(program: &Path, spec: &CommandSpec) -> io::Result<(Unreaped, Pipes)> {
-    let mut command = Command::new(program);
-    command
-        .args(&spec.arguments)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    if let Cell::Own(mode) = spec.cell {
-        command
-            .args(["--die-with-parent", "--sandbox", own::name_of(mode)])
-            .env_clear()
-            .process_group(0);
-    } else {
-        // SAFETY: between fork and exec the hook makes two system calls; it neither allocates nor
-        // takes a lock.
-        unsafe {
-            command.pre_exec(|| {
-                rustix::process::setsid()?;
-                parent_death::die_with_parent()
-            });
+    let (mut child, report) = match &spec.cell {
+        Cell::None => (start(without_cell(program, spec), spec)?, None),
+        Cell::Own(mode) => {
+            let mut command = Command::new(program);
+            command
+                .args(&spec.arguments)
+                .args(["--die-with-parent", "--sandbox", own::name_of(*mode)])
+                .env_clear()
+                .process_group(0);
+            (start(command, spec)?, None)
         }
-    }
-    command.envs(spec.environment.iter().map(|(name, value)| (name, value)));
-    let mut child = command.spawn()?;
+        Cell::Launched {
+            launcher,
+            spec: cell,
+        } => {
+            must_be_executable(program)?;
+            let (report, report_writer) = io::pipe()?;
+            // Until it is closed below, only this thread starts children of the service.
+            fcntl_setfd(&report_writer, FdFlags::empty())?;
+            let mut command = Command::new(launcher);
+            command
+                .args([
+                    "cell",
+                    "--report-to",
+                    &report_writer.as_raw_fd().to_string(),
+                ])
+                .arg(serde_json::to_string(cell)?)
+                .arg("--")
+                .arg(program)
+                .args(&spec.arguments)
+                .env_clear()
+                .process_group(0);
+            (start(command, spec)?, Some(OwnedFd::from(report)))
+        }
+    };
     let unreaped = Unreaped::new(Pid::from_child(&child));
     let missing = || io::Error::other("a pipe is missing");
     let pipes = Pipes {
         stdin: child.stdin.take().ok_or_else(missing)?.into(),
         stdout: child.stdout.take().ok_or_else(missing)?.into(),
         stderr: child.stderr.take().ok_or_else(missing)?.into(),
+        report,
     };
-    for pipe in [&pipes.stdin, &pipes.stdout, &pipes.stderr] {
+    let ours = [&pipes.stdin, &pipes.stdout, &pipes.stderr];
+    for pipe in ours.into_iter().chain(&pipes.report) {
         rustix::io::ioctl_fionbio(pipe, true)?;
     }
     Ok((unreaped, pipes))
+}
+
+fn start(mut command: Command, spec: &CommandSpec) -> io::Result<std::process::Child> {
+    command
+        .envs(spec.environment.iter().map(|(name, value)| (name, value)))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+}
+
+fn without_cell(program: &Path, spec: &CommandSpec) -> Command {
+    let mut command = Command::new(program);
+    command.args(&spec.arguments);
+    // SAFETY: between fork and exec the hook makes two system calls; it neither allocates nor
+    // takes a lock.
+    unsafe {
+        command.pre_exec(|| {
+            rustix::process::setsid()?;
+            parent_death::die_with_parent()
+        });
+    }
+    command
+}
+
+/// Fails as executing the program would: its launcher would find out too late to say so at once.
+fn must_be_executable(program: &Path) -> io::Result<()> {
+    if program.metadata()?.is_dir() {
+        return Err(io::Error::from_raw_os_error(libc::EISDIR));
+    }
+    Ok(access(program, Access::EXEC_OK)?)
 }
 
 /// Opens a handle that tells when the child ends; `None` where the system has none.

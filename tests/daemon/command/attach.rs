@@ -212,6 +212,20 @@ fn a_process_that_ends_over_the_last_command_ends_it_with_255_too() {
 }
 
 #[test]
+fn a_process_that_died_over_a_refused_system_call_tells_which_one() {
+    let service = Service::start("");
+    let output = run(
+        &mut service.client(&["attach", "--language", "python"]),
+        b"[\"reset\"]\n[\"refused\",\"ptrace\"]\n",
+    );
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(255), "{said}");
+    assert!(said.contains("SIGSYS"), "{said}");
+    assert!(said.contains("refused system call ptrace"), "{said}");
+    service.stop();
+}
+
+#[test]
 fn the_end_is_told_to_who_asks_for_it_only() {
     let service = Service::start("");
     for (member, told) in [

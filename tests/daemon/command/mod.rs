@@ -7,5 +7,6 @@ mod check_config;
 mod conform;
 mod couchjs;
 mod readme;
+mod secrets;
 mod serve;
 mod status;

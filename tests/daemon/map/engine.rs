@@ -11,7 +11,7 @@ use settee::functions::view::{
     ViewError,
 };
 use settee::messages::proc_manager::CallError;
-use settee::messages::proc_manager::TakeFrom;
+use settee::messages::proc_manager::{TakeFrom, TenantName};
 use settee::messages::process::PromptError;
 use settee::testkit::{FakeAnswer, FakeLanguage, TestPool, eventually};
 use tokio::sync::mpsc;
@@ -75,7 +75,7 @@ async fn run(
     sink: &Kept,
     (width, order): (usize, Order),
 ) -> Result<(), ViewError> {
-    let processes = Processes::Pool(Rc::new(pool.caller()), TakeFrom::Own);
+    let processes = Processes::Pool(Rc::new(pool.caller()), TakeFrom::Own, TenantName::Client);
     let counts = Counts::default();
     let run = Run {
         width,

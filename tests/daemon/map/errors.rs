@@ -269,11 +269,11 @@ fn a_function_that_never_ends_is_told_with_its_document() {
 }
 
 /// A query server that dies over a document with `die`, the first times only if told so.
-fn mortal_child(work: &Work, deaths: u32) -> String {
+fn mortal_child(work: &Work, deaths: u32, death: &str) -> String {
     let marks = work.path("marks");
     let script = format!(
         "while read -r line; do case $line in
-           *map_doc*die*) echo x >> {0}; if [ $(wc -l < {0}) -le {deaths} ]; then exit 3; fi; echo '[[[\"survived\",1]]]';;
+           *map_doc*die*) echo x >> {0}; if [ $(wc -l < {0}) -le {deaths} ]; then {death}; fi; echo '[[[\"survived\",1]]]';;
            *map_doc*) echo '[[[\"fine\",1]]]';;
            *) echo true;;
          esac; done",
@@ -289,7 +289,7 @@ fn mortal_child(work: &Work, deaths: u32) -> String {
 #[test]
 fn a_document_whose_process_died_gets_one_more_try() {
     let work = Work::new();
-    let config = mortal_child(&work, 1);
+    let config = mortal_child(&work, 1, "exit 3");
     let values: Vec<Value> = (0..300)
         .map(|number| json!(if number == 200 { "die" } else { "" }))
         .collect();
@@ -305,7 +305,7 @@ fn a_document_whose_process_died_gets_one_more_try() {
 #[test]
 fn a_document_that_ends_two_processes_is_told() {
     let work = Work::new();
-    let config = mortal_child(&work, 2);
+    let config = mortal_child(&work, 2, "exit 3");
     let values = [json!("a"), json!("b"), json!("die"), json!("c")];
     let mut command = work.map("any", &["-c", &config, "--language", "shell"]);
     fails(
@@ -313,6 +313,20 @@ fn a_document_that_ends_two_processes_is_told() {
         documents(&values),
         65,
         &["line 3", "\"d00002\"", "status 3", "twice"],
+    );
+}
+
+#[test]
+fn the_system_call_that_a_function_was_refused_is_told_with_its_document() {
+    let work = Work::new();
+    let death = "echo refused system call ptrace >&2; kill -SYS $$";
+    let config = mortal_child(&work, 2, death);
+    let mut command = work.map("any", &["-c", &config, "--language", "shell"]);
+    fails(
+        &mut command,
+        documents(&[json!("a"), json!("die")]),
+        65,
+        &["line 2", "SIGSYS", "refused system call ptrace"],
     );
 }
 

@@ -1,6 +1,7 @@
 //! Named pools with real processes, through every face: socket, HTTP, command line, configuration.
 
 mod ceiling;
+mod cells;
 mod children;
 mod command_line;
 mod configuration;
@@ -11,4 +12,5 @@ mod library;
 mod removal;
 mod rules;
 mod support;
+mod tenants;
 mod watching;

@@ -8,6 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 
 use crate::support::daemon::{Client, Service, wait_until};
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 fn ddoc(id: &str) -> Value {
@@ -188,6 +189,23 @@ fn a_process_that_died_meanwhile_is_returned_with_true() {
     client.wait_for_pool("python", &[("used", 0)]);
     assert!(client.ret_proc(&proc));
     assert!(!client.ret_proc(&proc));
+    service.stop();
+}
+
+#[test]
+fn a_process_that_died_over_a_refused_system_call_tells_which_one() {
+    let service = Service::start("");
+    let mut client = service.connect();
+    let proc = client.get_proc("python");
+    let request = json!({"id": 1, "call": "prompt", "proc": proc, "data": ["refused", "ptrace"]});
+    let error = client.error(&request);
+    assert_eq!(
+        error["reason"],
+        "the query server was killed by SIGSYS (a forbidden system call); its last words: refused \
+         system call ptrace"
+    );
+    assert_eq!(error["status"], 128 + Signal::SYS.as_raw());
+    assert_eq!(error["stderr"], json!(["refused system call ptrace"]));
     service.stop();
 }
 

@@ -94,6 +94,18 @@ async fn a_signal_is_told_by_name_and_as_a_shell_status() {
 }
 
 #[actix_rt::test]
+async fn the_system_call_that_was_refused_is_told_with_the_signal_that_it_cost() {
+    let words = "settee couchjs: refused system call ptrace (101)";
+    let steps = [Step::Complain(words.into()), Step::Signal("SYS")];
+    let expected = exit_report(
+        "was killed by SIGSYS (a forbidden system call)",
+        159,
+        &[words],
+    );
+    assert_ends(steps, expected).await;
+}
+
+#[actix_rt::test]
 async fn of_many_last_words_the_last_ten_are_kept() {
     let mut steps: Vec<Step> = (0..50).map(|n| Step::Complain(n.to_string())).collect();
     steps.push(Step::Exit(1));

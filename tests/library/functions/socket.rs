@@ -102,6 +102,7 @@ async fn functions_of_views_and_indexes_are_called_through_the_library() {
     let docs = &json!([{"_id": "a", "n": 1}, {"_id": "b", "n": 3}]);
     let lib = to_raw_value(&json!({"m": "exports.twice = function(n) { return 2 * n }"})).unwrap();
     let mapping = Mapping {
+        db: None,
         lang,
         lib: Some(&lib),
         funs: &["function(doc) { emit(doc._id, require('views/lib/m').twice(doc.n)) }"],
@@ -110,6 +111,7 @@ async fn functions_of_views_and_indexes_are_called_through_the_library() {
     let mapped = client.map_docs(mapping).await.unwrap();
     assert_eq!(mapped.get(), r#"[[[["a",2]]],[[["b",6]]]]"#);
     let with = Reducing {
+        db: None,
         lang,
         funs: &["_sum", "function(k, v) { return v.length }", "_first"],
         finalize: false,
@@ -128,6 +130,7 @@ async fn functions_of_views_and_indexes_are_called_through_the_library() {
     let finals = client.finalize(with.funs, &again).await.unwrap();
     assert_eq!(values(&finals), [json!(16), json!(2), json!(2)]);
     let indexing = Indexing {
+        db: None,
         lang,
         fun: "function(doc) { index('n', doc.n) }",
         nouveau: false,
@@ -136,6 +139,7 @@ async fn functions_of_views_and_indexes_are_called_through_the_library() {
     let entries = client.index_docs(indexing).await.unwrap();
     assert_eq!(values(&entries)[1][0], json!(["n", 3, {}]));
     let mut function = Compiling {
+        db: None,
         lang,
         name: "v",
         kind: "map",
@@ -207,6 +211,7 @@ async fn calls_are_pipelined_on_one_connection_and_go_with_it() {
     }
     let (endless, docs) = ("function(doc) { while (true) {} }", json!([{"_id": "a"}]));
     let mapping = Mapping {
+        db: None,
         lang: "javascript",
         lib: None,
         funs: &[endless],

@@ -8,4 +8,5 @@ mod defects;
 mod native_language;
 mod pressure;
 mod prompts_together;
+mod reuse;
 mod stress;

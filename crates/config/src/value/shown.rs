@@ -17,6 +17,7 @@ const MIB: u64 = 1 << 20;
 pub(crate) fn resolved(kind: Kind, value: &Value) -> (Kind, &Value) {
     match kind {
         Kind::OrNone(_, inner) if !value.is_null() => resolved(*inner, value),
+        Kind::OrZero(inner) => resolved(*inner, value),
         Kind::Stressed(inner) if value["normal"] == value["stressed"] => (*inner, &value["normal"]),
         kind => (kind, value),
     }
@@ -43,8 +44,13 @@ pub(crate) fn display(kind: Kind, value: &Value) -> String {
             number => format!("{number} bytes"),
         },
         (_, Value::String(text)) => hide_credentials(text),
-        (_, Value::Array(entries)) => {
+        (kind, Value::Array(entries)) => {
+            let hides = matches!(kind, Kind::Text(form) if form.hides_values);
             let entries = entries.iter().filter_map(Value::as_str);
+            let entries = entries.map(|entry| match entry.split_once('=') {
+                Some((name, _)) if hides => format!("{name}={HIDDEN}"),
+                _ => entry.to_owned(),
+            });
             entries.collect::<Vec<_>>().join(",")
         }
         (_, value) => value.to_string(),

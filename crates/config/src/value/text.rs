@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::super::services::ServiceAddress;
 use super::super::types::language_name;
-use super::{Kind, OFF, Raw};
+use super::{Kind, OFF, Raw, environment};
 use crate::password::{HIDDEN, PasswordHash};
 use replication::endpoint::rules::{EndpointRules, parse_origin};
 
@@ -35,6 +35,8 @@ pub struct Form {
     pub(super) none: Option<&'static str>,
     /// Whether it is never shown.
     pub(super) is_hidden: bool,
+    /// Whether of the entries `NAME=VALUE` of a list the names alone are shown.
+    pub(super) hides_values: bool,
     /// Why it cannot be set over HTTP, if so.
     pub(super) only_in_files: Option<&'static str>,
 }
@@ -44,6 +46,7 @@ const PLAIN: Form = Form {
     expected: "",
     none: None,
     is_hidden: false,
+    hides_values: false,
     only_in_files: None,
 };
 
@@ -101,8 +104,31 @@ pub(crate) const CONNECT_TO: Kind = Kind::Text(&Form {
 
 /// A group of the system, by name or number; empty is none.
 pub(crate) const GROUP: Kind = Kind::Text(&Form {
-    read: group,
+    read: account,
     expected: "the name or the number of a group of the system, or \"\" for none",
+    ..PLAIN
+});
+
+/// A user of the system, by name or number; empty is the service's own.
+pub(crate) const USER: Kind = Kind::Text(&Form {
+    read: account,
+    expected: "the name or the number of a user of the system, or \"\" for the service's own",
+    ..PLAIN
+});
+
+/// Files and folders; there may be none.
+pub(crate) const READ_PATHS: Kind = Kind::Text(&Form {
+    read: |raw| list(raw, is_whole_path, |path| trimmed_path(path).to_owned()),
+    expected: "absolute paths without '..' and without commas in them, as a list or with commas",
+    ..PLAIN
+});
+
+/// Variables of an environment; there may be none. The values stand in no message.
+pub(crate) const ENV: Kind = Kind::Text(&Form {
+    read: environment::read,
+    expected: "NAME=VALUE, or NAME for the service's own value, as a list or with commas; values with \
+               commas in a list",
+    hides_values: true,
     ..PLAIN
 });
 
@@ -259,8 +285,20 @@ fn path(raw: &Raw) -> Result<Value, String> {
     text.map(Value::from).ok_or(raw.misfit())
 }
 
-/// What begins with a dash would be an option to the system's tool that looks it up.
-fn group(raw: &Raw) -> Result<Value, String> {
+fn is_whole_path(text: &str) -> bool {
+    let mut parts = text.split('/');
+    parts.next() == Some("") && parts.all(|part| part != "..") && !text.contains(['\0', ','])
+}
+
+fn trimmed_path(text: &str) -> &str {
+    match text.trim_end_matches('/') {
+        "" => "/",
+        trimmed => trimmed,
+    }
+}
+
+/// A user or a group. What begins with a dash would be an option to the system's tool that looks it up.
+fn account(raw: &Raw) -> Result<Value, String> {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '$');
     match raw {
         Raw::Text(text) if !text.starts_with('-') && text.chars().all(fits) => {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{Judgement, is_idle, numbered, require};
-use crate::pool::{Ledger, Pool, PoolId, Pools, ProcId, ProcState, RequestRow};
+use crate::pool::{Ledger, Pool, PoolId, Pools, Proc, ProcId, ProcState, Reuse, Tenant};
 
 pub(super) fn count_is_within_the_limit(_: PoolId, pool: &Pool, _: &Ledger) -> Judgement {
     require(pool.count() <= pool.count_max, || {
@@ -14,7 +14,7 @@ pub(super) fn count_is_within_the_limit(_: PoolId, pool: &Pool, _: &Ledger) -> J
 pub(super) fn idle_indexes_are_exact(_: PoolId, pool: &Pool, _: &Ledger) -> Judgement {
     let idle = pool.procs.values().filter(|proc| is_idle(proc));
     let (all, tagged) = idle.fold((0, 0), |(all, tagged), proc| {
-        (all + 1, tagged + usize::from(proc.db.is_some()))
+        (all + 1, tagged + usize::from(proc.tenant.is_some()))
     });
     let indexed = (pool.idle.len(), pool.idle.tagged_len());
     require(indexed == (all, tagged), || {
@@ -60,9 +60,15 @@ pub(super) fn tags_are_respected(_: PoolId, pool: &Pool, ledger: &Ledger) -> Jud
             ..
         } = proc.state
         {
-            let db = ledger.request(request).and_then(RequestRow::db);
-            require(db.is_none() || db == proc.db.as_ref(), || {
-                format!("process {number} of {:?} learns for {db:?}", proc.db)
+            let row = ledger.request(request);
+            let tenant = row.and_then(|row| pool.settings.reuse.wanted(row).tenant());
+            let is_its_own = tenant.is_none() || tenant == proc.tenant.as_ref();
+            // One from before a change of `reuse` goes when it comes back.
+            require(is_its_own || pool.is_stale(*number, ledger), || {
+                format!(
+                    "process {number} of {:?} learns for {tenant:?}",
+                    proc.tenant
+                )
             })?;
         }
     }
@@ -72,10 +78,45 @@ pub(super) fn tags_are_respected(_: PoolId, pool: &Pool, ledger: &Ledger) -> Jud
 pub(super) fn idle_processes_are_fit(_: PoolId, pool: &Pool, ledger: &Ledger) -> Judgement {
     let over = pool.count() > pool.settings.limits.hard_limit;
     let mut idle = pool.procs.iter().filter(|(_, proc)| is_idle(proc));
-    let unfit = idle.find(|(number, _)| over || **number <= ledger.threshold);
+    let unfit = idle.find(|(number, _)| over || pool.is_stale(**number, ledger));
     require(unfit.is_none(), || {
         format!("idle, stale or above the limit: {unfit:?}")
     })
+}
+
+pub(super) fn tenants_are_apart(pools: &Pools) -> Judgement {
+    let ledger = &pools.ledger;
+    let mut owned = BTreeSet::new();
+    for (id, pool) in numbered(pools) {
+        for (&number, proc) in &pool.procs {
+            if let Some(Tenant::Client(client)) = proc.tenant {
+                owned.insert((client, ProcId { pool: id, number }));
+            }
+            // One from before a change of `reuse` goes when it comes back.
+            let is_shared = pool.settings.reuse == Reuse::Any || pool.is_stale(number, ledger);
+            require(is_shared || is_with_its_tenant(proc, ledger), || {
+                format!("pool {}: process {number} is shared: {proc:?}", id.0)
+            })?;
+        }
+    }
+    require(owned == ledger.owned, || {
+        format!("of clients {owned:?}, noted {:?}", ledger.owned)
+    })
+}
+
+/// Whether whoever has a process is its tenant, and nobody ever had one without a tenant.
+fn is_with_its_tenant(proc: &Proc, ledger: &Ledger) -> bool {
+    let Some(tenant) = &proc.tenant else {
+        return is_idle(proc) && proc.uses == 0 && proc.ddocs.is_empty();
+    };
+    match (&proc.state, tenant) {
+        (ProcState::Assigned { client, .. }, Tenant::Client(tenant)) => client == tenant,
+        (ProcState::Teaching { request, .. }, _) => request.is_none_or(|request| {
+            let row = ledger.request(request);
+            row.is_some_and(|row| row.tenant == *tenant)
+        }),
+        _ => true,
+    }
 }
 
 pub(super) fn nothing_is_in_hand(_: PoolId, pool: &Pool, _: &Ledger) -> Judgement {

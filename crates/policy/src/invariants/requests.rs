@@ -54,7 +54,8 @@ pub(super) fn nobody_waits_in_vain(_: PoolId, pool: &Pool, ledger: &Ledger) -> J
         })
     } else if let Some(until) = pool.head_until {
         let ends = pool.affinity_end(head.arrived);
-        let waits_for_one = head.db().is_some_and(|db| pool.idle.in_use(db) > 0);
+        let tenant = pool.settings.reuse.wanted(head).tenant();
+        let waits_for_one = tenant.is_some_and(|tenant| pool.idle.in_use(tenant) > 0);
         require(until == ends && now < ends && waits_for_one, || {
             "the oldest waiter has nothing to wait for".to_owned()
         })?;
@@ -76,8 +77,8 @@ pub(super) fn teaching_is_owned(_: PoolId, pool: &Pool, ledger: &Ledger) -> Judg
         } = &proc.state
         {
             let row = ledger.request(*id);
-            let wanted = row.and_then(|row| row.affinity.as_ref());
-            require(wanted.is_some_and(|wanted| wanted.ddoc == *ddoc), || {
+            let wanted = row.and_then(|row| row.ddoc.as_ref());
+            require(wanted == Some(ddoc), || {
                 format!("process {number} learns {ddoc:?} for {id:?}, {wanted:?}")
             })?;
         }
@@ -93,8 +94,8 @@ pub(super) fn openings_are_owned(_: PoolId, pool: &Pool, ledger: &Ledger) -> Jud
         })?;
         if let Some(request) = opening.request {
             let row = ledger.request(request);
-            let is_its_db = row.is_some_and(|row| row.db() == opening.db.as_ref());
-            require(is_its_db, || {
+            let tenant = row.map(|row| pool.settings.reuse.wanted(row).tenant());
+            require(tenant == Some(opening.tenant.as_ref()), || {
                 format!("opening {number} is for {request:?}, {row:?}")
             })?;
         }

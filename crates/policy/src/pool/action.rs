@@ -152,6 +152,8 @@ pub enum StopReason {
     Culled,
     /// Its client crashed (`on_client_crash = replace`).
     ClientCrashed,
+    /// It belonged to a client that ended ([`super::Tenant::Client`]).
+    TenantGone,
     /// Its pool came under stress: one with stress on takes its place.
     Stress,
     /// Its pool is being removed.

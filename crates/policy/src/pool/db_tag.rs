@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::DbKey;
+use super::{DbKey, Tenant};
 
 /// The setting `[query_server_config] db_tag`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,12 +17,17 @@ pub enum DbTag {
 }
 
 impl DbTag {
-    /// Returns the tag of a database, which may be named by one of its shards
+    /// Returns the tenant that a database belongs to. It may be named by one of its shards
     /// (`shards/00000000-ffffffff/NAME.1700000000`).
+    pub fn tenant(self, db: &str) -> Tenant {
+        self.key(db).map_or(Tenant::Databases, Tenant::Database)
+    }
+
+    /// Returns the tag of a database.
     ///
     /// # Source
     /// couch_proc_manager 001, get_db_key/1.
-    pub fn key(self, db: &str) -> Option<DbKey> {
+    fn key(self, db: &str) -> Option<DbKey> {
         let name = name_of_shard(db);
         match self {
             Self::Name => Some(Arc::from(name)),

@@ -53,7 +53,7 @@ pub enum Event {
         target: Target,
         /// What kind of work it is for; of no account in a pool without reserved capacity.
         lane: Lane,
-        /// The database and design document, or `None` for an untagged client.
+        /// What for; `None` is the client itself, without a design document.
         affinity: Option<Affinity>,
         /// When the client must have its answer.
         deadline: Timestamp,

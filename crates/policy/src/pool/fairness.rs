@@ -13,7 +13,7 @@
 
 use rustc_hash::FxHashMap;
 
-use super::id::{DbKey, Lane};
+use super::id::{Lane, Tenant};
 use super::settings::{Fairness, PoolSettings};
 
 /// The bit of a rank that puts the bulk lane behind the interactive one.
@@ -34,14 +34,14 @@ struct LaneRounds {
     /// The round of the request that was served last.
     now: u64,
     /// database -> the round of its newest request; unordered: always asked for one database.
-    newest: FxHashMap<Option<DbKey>, u64>,
+    newest: FxHashMap<Option<Tenant>, u64>,
     /// How many databases were left when the table was last cleaned.
     kept: usize,
 }
 
 impl Rounds {
     /// Returns the rank of a request that joins the queue now.
-    pub(super) fn join(&mut self, settings: &PoolSettings, lane: Lane, db: Option<&DbKey>) -> u64 {
+    pub(super) fn join(&mut self, settings: &PoolSettings, lane: Lane, db: Option<&Tenant>) -> u64 {
         let is_behind = lane == Lane::Bulk && settings.interactive_reserved > 0;
         let bit = if is_behind { BULK } else { 0 };
         match settings.fairness {
@@ -66,7 +66,7 @@ impl Rounds {
 }
 
 impl LaneRounds {
-    fn join(&mut self, db: Option<&DbKey>) -> u64 {
+    fn join(&mut self, db: Option<&Tenant>) -> u64 {
         self.forget();
         let db = db.cloned();
         let newest = self.newest.get(&db).map_or(0, |newest| newest + 1);

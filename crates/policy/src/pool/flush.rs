@@ -8,9 +8,10 @@
 //! DIFFERS   The affinity wait and overtaking, see [`super`]. Teaching only begins here.
 
 use super::action::{Action, Refusal, StopReason};
-use super::id::{Affinity, ClientId, Lane, RequestId};
+use super::id::{DdocKey, Lane, RequestId, Tenant};
 use super::ledger::{Due, RequestPlace, RequestRow};
-use super::select::{Choice, Fit};
+use super::select::{Choice, Fit, Wanted};
+use super::settings::Reuse;
 use super::tables::{Opening, ProcState};
 use super::turn::Turn;
 use crate::time::Timestamp;
@@ -29,7 +30,7 @@ impl Turn<'_> {
             }) = self.pool.choose(&request)
         {
             self.take_idle(number, request.lane);
-            self.assign(id, request.client, number);
+            self.assign(id, &request, number);
             return;
         }
         if let Some(why) = self.hopeless(&request) {
@@ -127,17 +128,17 @@ impl Turn<'_> {
     /// Gives a process in hand to the request that it was opened or taken for, taught first if
     /// need be.
     pub(super) fn hand_over(&mut self, id: RequestId, number: u64) {
-        let affinity = self.ledger.request(id).and_then(|row| row.affinity.clone());
-        match affinity {
+        let ddoc = self.ledger.request(id).and_then(|row| row.ddoc.clone());
+        match ddoc {
             None => self.answer(id, number),
-            Some(affinity) => self.teach(id, number, affinity),
+            Some(ddoc) => self.teach(id, number, ddoc),
         }
     }
 
     /// Closes a request and answers it with a process in hand.
     pub(super) fn answer(&mut self, id: RequestId, number: u64) {
         if let Some(request) = self.ledger.close(id) {
-            self.assign(id, request.client, number);
+            self.assign(id, &request, number);
         }
     }
 
@@ -153,12 +154,12 @@ impl Turn<'_> {
         self.pool.dequeue(id, request);
         self.pool.rounds.served(rank);
         self.take_idle(number, lane);
-        if fit == Fit::TeachAndReplenish && self.may_open() {
+        if fit == Fit::Tag && self.may_open() {
             self.open(None);
         }
         match fit {
             Fit::Ready => self.answer(id, number),
-            Fit::Teach | Fit::TeachAndReplenish => self.hand_over(id, number),
+            Fit::Teach | Fit::Tag => self.hand_over(id, number),
         }
         true
     }
@@ -188,13 +189,13 @@ impl Turn<'_> {
         let number = self.ledger.fresh_number();
         let mut opening = Opening {
             request,
-            db: None,
+            tenant: None,
             bulk: false,
         };
         if let Some(id) = request
             && let Some(row) = self.ledger.requests.get(&id)
         {
-            opening.db = row.db().cloned();
+            opening.tenant = self.wanted(row).tenant().cloned();
             opening.bulk = row.lane == Lane::Bulk;
             self.pool.dequeue(id, row);
             self.pool.rounds.served(row.rank);
@@ -225,14 +226,14 @@ impl Turn<'_> {
 
     /// Begins to teach a process in hand. It bears the tag from now on: what it has
     /// half learned is this database's.
-    fn teach(&mut self, id: RequestId, number: u64, affinity: Affinity) {
-        if let Some(db) = &affinity.db {
-            self.pool.tag(number, db);
+    fn teach(&mut self, id: RequestId, number: u64, ddoc: DdocKey) {
+        let row = self.ledger.request(id);
+        let tenant = row.and_then(|row| self.wanted(row).tenant().cloned());
+        if let Some(tenant) = tenant {
+            self.tag(number, &tenant);
         }
-        let state = ProcState::Teaching {
-            request: Some(id),
-            ddoc: affinity.ddoc,
-        };
+        let request = Some(id);
+        let state = ProcState::Teaching { request, ddoc };
         self.pool.begin_help(number, state);
         self.ledger.place(id, RequestPlace::Teaching(number));
         self.out.push(Action::Teach {
@@ -241,22 +242,40 @@ impl Turn<'_> {
         });
     }
 
-    fn assign(&mut self, request: RequestId, client: ClientId, number: u64) {
-        let proc = self.proc_id(number);
+    /// Lends a process in hand. Where it is not shared, it is its tenant's from now on.
+    fn assign(&mut self, id: RequestId, request: &RequestRow, number: u64) {
+        if self.pool.settings.reuse == Reuse::Database {
+            self.tag(number, &request.tenant);
+        }
+        let (client, proc) = (request.client, self.proc_id(number));
         let token = self.ledger.fresh_token();
         self.pool.assign(number, client, token);
         self.ledger.held.insert((client, proc));
         self.out.push(Action::Assign {
-            request,
+            request: id,
             proc,
             token,
         });
     }
 
+    fn tag(&mut self, number: u64, tenant: &Tenant) {
+        if self.pool.tag(number, tenant)
+            && let Tenant::Client(client) = *tenant
+        {
+            let proc = self.proc_id(number);
+            self.ledger.owned.insert((client, proc));
+        }
+    }
+
+    /// Which processes of this pool can serve a request.
+    fn wanted<'r>(&self, request: &'r RequestRow) -> Wanted<'r> {
+        self.pool.settings.reuse.wanted(request)
+    }
+
     /// Until when the oldest waiter waits for a process of its own database, if one is in use.
     fn affinity_end(&self, head: RequestId) -> Option<Timestamp> {
         let request = self.ledger.request(head)?;
-        let is_in_use = self.pool.idle.in_use(request.db()?) > 0;
+        let is_in_use = self.pool.idle.in_use(self.wanted(request).tenant()?) > 0;
         let waits = is_in_use && !self.pool.settings.limits.affinity_wait.is_zero();
         waits.then(|| self.pool.affinity_end(request.arrived))
     }

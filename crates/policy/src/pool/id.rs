@@ -99,13 +99,36 @@ impl Hash for TaughtText {
     }
 }
 
-/// What a design-document client wants beyond the language.
+/// Whose functions a request runs. A process is tagged for one tenant at most.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Tenant {
+    /// A database, by what counts of its name (`db_tag`).
+    Database(DbKey),
+    /// All databases together (`db_tag = none`).
+    Databases,
+    /// A user, over all of its connections.
+    User(Arc<str>),
+    /// A client that names none of them, as long as it lives.
+    Client(ClientId),
+}
+
+impl Tenant {
+    /// Returns the database's tag.
+    pub(super) const fn db(&self) -> Option<&DbKey> {
+        match self {
+            Self::Database(db) => Some(db),
+            Self::Databases | Self::User(_) | Self::Client(_) => None,
+        }
+    }
+}
+
+/// What a client wants beyond the language.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Affinity {
-    /// The database's tag; `None` with `db_tag = none`.
-    pub db: Option<DbKey>,
-    /// The design document that the process must know.
-    pub ddoc: DdocKey,
+    /// Whose functions the process is to run.
+    pub tenant: Tenant,
+    /// The design document that it must know, if there is one.
+    pub ddoc: Option<DdocKey>,
 }
 
 /// Which pools may serve a request.

@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 
 use rustc_hash::FxHashMap;
 
-use super::id::{DbKey, DdocKey};
+use super::id::{DdocKey, Tenant};
 use super::ranking::{Ranked, Ranking};
 use super::tables::Proc;
 use crate::time::Timestamp;
@@ -25,10 +25,10 @@ pub(crate) struct IdleIndex {
     /// The processes without a tag.
     untagged: Shelf,
     /// tag -> its processes; unordered: always asked for one tag.
-    tagged: FxHashMap<DbKey, Shelf>,
+    tagged: FxHashMap<Tenant, Shelf>,
     /// The tags that have an idle process; ordered: the largest is an untagged client's last
     /// resort.
-    stocked: BTreeSet<DbKey>,
+    stocked: BTreeSet<Tenant>,
     /// (last use, number) of the idle tagged processes; ordered: the first is reaped first.
     access: BTreeSet<(Timestamp, u64)>,
 }
@@ -84,11 +84,11 @@ impl Shelf {
 }
 
 impl IdleIndex {
-    /// Adds a member that knows `ddocs` and is not idle: a process, or an opening meant for `db`.
-    pub(super) fn join(&mut self, db: Option<&DbKey>, ddocs: &[DdocKey]) {
-        let shelf = match db {
+    /// Adds a member that knows `ddocs` and is not idle: a process, or an opening meant for `tenant`.
+    pub(super) fn join(&mut self, tenant: Option<&Tenant>, ddocs: &[DdocKey]) {
+        let shelf = match tenant {
             None => &mut self.untagged,
-            Some(db) => self.tagged.entry(db.clone()).or_default(),
+            Some(tenant) => self.tagged.entry(tenant.clone()).or_default(),
         };
         shelf.members += 1;
         for ddoc in ddocs {
@@ -97,23 +97,23 @@ impl IdleIndex {
     }
 
     /// Takes a member away again; it is not idle.
-    pub(super) fn leave(&mut self, db: Option<&DbKey>, ddocs: &[DdocKey]) {
-        let shelf = self.shelf_mut(db);
+    pub(super) fn leave(&mut self, tenant: Option<&Tenant>, ddocs: &[DdocKey]) {
+        let shelf = self.shelf_mut(tenant);
         for ddoc in ddocs {
             shelf.forgets(ddoc);
         }
         shelf.members -= 1;
-        if let Some(db) = db
+        if let Some(tenant) = tenant
             && shelf.members == 0
         {
             debug_assert!(shelf.idle.is_empty() && shelf.by_ddoc.is_empty(), "PM-2");
-            self.tagged.remove(db);
+            self.tagged.remove(tenant);
         }
     }
 
-    /// Notes that a member of `db` which is not idle knows `new` now, in place of `old`.
-    pub(super) fn learn(&mut self, db: Option<&DbKey>, new: &DdocKey, old: Option<&DdocKey>) {
-        let shelf = self.shelf_mut(db);
+    /// Notes that a member of `tenant` which is not idle knows `new` now, in place of `old`.
+    pub(super) fn learn(&mut self, tenant: Option<&Tenant>, new: &DdocKey, old: Option<&DdocKey>) {
+        let shelf = self.shelf_mut(tenant);
         shelf.knows(new);
         if let Some(old) = old {
             shelf.forgets(old);
@@ -122,7 +122,7 @@ impl IdleIndex {
 
     /// Makes a member idle.
     pub(super) fn put(&mut self, number: u64, proc: &Proc) {
-        let shelf = self.shelf_mut(proc.db.as_ref());
+        let shelf = self.shelf_mut(proc.tenant.as_ref());
         let first = shelf.idle.is_empty();
         let ranked = (proc.rank, number);
         shelf.idle.insert(ranked);
@@ -131,9 +131,9 @@ impl IdleIndex {
                 knowing.idle.insert(ranked);
             }
         }
-        if let Some(db) = &proc.db {
+        if let Some(tenant) = &proc.tenant {
             if first {
-                self.stocked.insert(db.clone());
+                self.stocked.insert(tenant.clone());
             }
             self.access.insert((proc.last_use, number));
         }
@@ -141,7 +141,7 @@ impl IdleIndex {
 
     /// Makes a member not idle.
     pub(super) fn take(&mut self, number: u64, proc: &Proc) {
-        let shelf = self.shelf_mut(proc.db.as_ref());
+        let shelf = self.shelf_mut(proc.tenant.as_ref());
         let ranked = (proc.rank, number);
         let present = shelf.idle.remove(&ranked);
         debug_assert!(present, "PM-2: an idle process is on its shelf");
@@ -151,9 +151,9 @@ impl IdleIndex {
                 knowing.idle.remove(&ranked);
             }
         }
-        if let Some(db) = &proc.db {
+        if let Some(tenant) = &proc.tenant {
             if last {
-                self.stocked.remove(db);
+                self.stocked.remove(tenant);
             }
             let present = self.access.remove(&(proc.last_use, number));
             debug_assert!(present, "PM-2: the access index holds the tagged ones");
@@ -170,13 +170,17 @@ impl IdleIndex {
         self.untagged.newest_knowing(ddoc)
     }
 
-    /// The newest idle process of the tag `db`, and first the newest that knows `ddoc`
-    /// (then `true`).
-    pub(super) fn newest_tagged(&self, db: &DbKey, ddoc: &DdocKey) -> Option<(u64, bool)> {
-        let shelf = self.tagged.get(db)?;
-        match shelf.newest_knowing(ddoc) {
+    /// The newest idle process of a tag, and first the newest that knows `ddoc`. With it comes
+    /// whether it knows it.
+    pub(super) fn newest_tagged(
+        &self,
+        tenant: &Tenant,
+        ddoc: Option<&DdocKey>,
+    ) -> Option<(u64, bool)> {
+        let shelf = self.tagged.get(tenant)?;
+        match ddoc.and_then(|ddoc| shelf.newest_knowing(ddoc)) {
             Some(number) => Some((number, true)),
-            None => number(shelf.idle.last()).map(|number| (number, false)),
+            None => number(shelf.idle.last()).map(|number| (number, ddoc.is_none())),
         }
     }
 
@@ -212,30 +216,30 @@ impl IdleIndex {
     }
 
     /// Whether a process of this tag is idle.
-    pub(crate) fn has_idle(&self, db: &DbKey) -> bool {
+    pub(crate) fn has_idle(&self, tenant: &Tenant) -> bool {
         self.tagged
-            .get(db)
+            .get(tenant)
             .is_some_and(|shelf| !shelf.idle.is_empty())
     }
 
     /// How many processes of this tag are lent, learning, being reset, or being opened.
-    pub(crate) fn in_use(&self, db: &DbKey) -> usize {
+    pub(crate) fn in_use(&self, tenant: &Tenant) -> usize {
         let used = |shelf: &Shelf| shelf.members as usize - shelf.idle.len();
-        self.tagged.get(db).map_or(0, used)
+        self.tagged.get(tenant).map_or(0, used)
     }
 
     /// Whether there is a process without a tag, or one of this tag, or an opening meant for it.
-    pub(super) fn has_member(&self, db: Option<&DbKey>) -> bool {
-        let tagged = db.and_then(|db| self.tagged.get(db));
+    pub(super) fn has_member(&self, tenant: Option<&Tenant>) -> bool {
+        let tagged = tenant.and_then(|tenant| self.tagged.get(tenant));
         self.untagged.members > 0 || tagged.is_some()
     }
 
-    fn shelf_mut(&mut self, db: Option<&DbKey>) -> &mut Shelf {
-        match db {
+    fn shelf_mut(&mut self, tenant: Option<&Tenant>) -> &mut Shelf {
+        match tenant {
             None => &mut self.untagged,
-            Some(db) => self
+            Some(tenant) => self
                 .tagged
-                .get_mut(db)
+                .get_mut(tenant)
                 .expect("PM-2: a tag has a shelf while a process bears it"),
         }
     }

@@ -12,7 +12,7 @@ use rustc_hash::FxHashMap;
 
 use super::action::Phase;
 use super::ceiling::Ceiling;
-use super::id::{Affinity, ClientId, DbKey, Lane, PoolId, ProcId, RequestId, Target, Token};
+use super::id::{ClientId, DdocKey, Lane, PoolId, ProcId, RequestId, Target, Tenant, Token};
 use super::random::Random;
 use crate::time::Timestamp;
 
@@ -27,18 +27,15 @@ pub(crate) struct RequestRow {
     pub(crate) lane: Lane,
     /// Its rank in the queue, from when it joined it.
     pub(crate) rank: u64,
-    pub(crate) affinity: Option<Affinity>,
+    pub(crate) tenant: Tenant,
+    /// The design document that the process must know.
+    pub(crate) ddoc: Option<DdocKey>,
     pub(crate) arrived: Timestamp,
     pub(crate) deadline: Timestamp,
     pub(crate) place: RequestPlace,
 }
 
 impl RequestRow {
-    /// The database whose turn it counts as.
-    pub(crate) fn db(&self) -> Option<&DbKey> {
-        self.affinity.as_ref()?.db.as_ref()
-    }
-
     /// Whether other pools than the one where it waits may serve it.
     pub(crate) const fn roams(&self) -> bool {
         !matches!(self.target, Target::Pool(_))
@@ -91,6 +88,10 @@ pub(crate) struct Ledger {
     pub(crate) roaming: BTreeSet<(Target, Lane, RequestId)>,
     /// (client, process); ordered: what a client holds lies together.
     pub(crate) held: BTreeSet<(ClientId, ProcId)>,
+    /// (client, process); ordered: the processes that belong to a client lie together.
+    pub(crate) owned: BTreeSet<(ClientId, ProcId)>,
+    /// The client whose end is being handled: nobody may have its processes any more.
+    pub(super) leaving: Option<ClientId>,
     /// (instant, what); ordered: the first is due first.
     pub(crate) due: BTreeSet<(Timestamp, Due)>,
     /// The latest instant that we were told; it never runs backwards.
@@ -192,7 +193,7 @@ impl Ledger {
     }
 
     /// Whether the opening of this process was decided before the last reload.
-    pub(super) const fn is_stale(&self, number: u64) -> bool {
+    pub(crate) const fn is_stale(&self, number: u64) -> bool {
         number <= self.threshold
     }
 }

@@ -10,9 +10,10 @@ use std::collections::BTreeSet;
 use super::action::StopReason;
 use super::event::RemoveMode;
 use super::id::Lane;
-use super::ledger::RequestRow;
+use super::ledger::{Ledger, RequestRow};
 use super::random::mix;
-use super::settings::{PoolKind, Recycle};
+use super::select::Wanted;
+use super::settings::{PoolKind, Recycle, Reuse};
 use super::tables::{Pool, Proc};
 use crate::admission::{Snapshot, Stress, Throttle};
 use crate::time::Timestamp;
@@ -24,6 +25,8 @@ pub(crate) struct Life {
     pub(crate) throttle: Throttle,
     /// Whether processes are started with stress on.
     pub(super) stress: Stress,
+    /// Processes up to this number were decided before `reuse` changed: they go as stale ones do.
+    pub(crate) renewed_up_to: u64,
     /// How it is being removed, if it is.
     pub(crate) removing: Option<RemoveMode>,
     /// Whether it is gone: its identity waits for another.
@@ -118,11 +121,16 @@ impl Pool {
 
     /// Whether a process that is there or is being opened can serve this request some time.
     pub(crate) fn could_serve(&self, request: &RequestRow) -> bool {
-        let fits = match &request.affinity {
-            None => !self.procs.is_empty(),
-            Some(wanted) => self.idle.has_member(wanted.db.as_ref()),
+        let fits = match self.settings.reuse.wanted(request) {
+            Wanted::Any => !self.procs.is_empty(),
+            wanted => self.idle.has_member(wanted.tenant()),
         };
         fits || !self.opening.is_empty()
+    }
+
+    /// Whether this process was decided before the last reload, or before `reuse` changed.
+    pub(crate) const fn is_stale(&self, number: u64, ledger: &Ledger) -> bool {
+        ledger.is_stale(number) || number <= self.life.renewed_up_to
     }
 
     /// When this process is too old. The end of each life is spread by the number of the process.
@@ -174,18 +182,32 @@ impl Pool {
 
     /// How many idle processes there are beyond `init_size` and `min_free`.
     pub(super) fn surplus(&self) -> u32 {
-        let settings = &self.settings;
-        let free = (self.idle.len() + self.opening.len()) as u32;
-        let above_size = self.count().saturating_sub(settings.init_size);
-        above_size.min(free.saturating_sub(settings.min_free))
+        let above_size = self.count().saturating_sub(self.settings.init_size);
+        above_size.min(self.claimed() + self.surplus_free())
     }
 
     /// How many are missing to `init_size` and `min_free`.
     pub(crate) fn missing(&self) -> u32 {
-        let settings = &self.settings;
-        let free = (self.idle.len() + self.opening.len()) as u32;
-        let below_size = settings.init_size.saturating_sub(self.count());
-        below_size.max(settings.min_free.saturating_sub(free))
+        let below_size = self.settings.init_size.saturating_sub(self.count());
+        below_size.max(self.settings.min_free.saturating_sub(self.free()))
+    }
+
+    /// How many are free beyond `min_free`.
+    pub(super) fn surplus_free(&self) -> u32 {
+        self.free().saturating_sub(self.settings.min_free)
+    }
+
+    /// How many are idle or being opened, and for anybody.
+    fn free(&self) -> u32 {
+        (self.idle.len() + self.opening.len()) as u32 - self.claimed()
+    }
+
+    /// How many idle processes are for their tenants only.
+    fn claimed(&self) -> u32 {
+        match self.settings.reuse {
+            Reuse::Any => 0,
+            Reuse::Database => self.idle.tagged_len() as u32,
+        }
     }
 
     /// What admission is decided by; stopping processes are counted as far as `stopping` says.

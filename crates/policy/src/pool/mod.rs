@@ -52,6 +52,16 @@
 //! | failing starts, stress | `trouble.rs`, with [`crate::admission`] |
 //! | what new settings change | `plan.rs` (in advance), `resize.rs` |
 //! | whose turn it is | `waiters.rs`, `fairness.rs` |
+//! | which process serves whom | `select.rs` |
+//!
+//! # Where processes are not shared
+//!
+//! With [`Reuse::Database`] every request wants a process of its tenant: a database, a user, or the
+//! client itself. It gets one that is tagged for that tenant, or one without a tag, and every loan
+//! tags. So a process without a tag never ran a function, and one with a tag never leaves its tenant.
+//! Its slot does: an idle process is reaped for other tenants as it is for other databases. A process
+//! of a client goes with that client. A change of `reuse` replaces the processes, whose past says
+//! nothing under the other rule.
 //!
 //! # What named pools add, where the sources leave it open
 //!
@@ -108,7 +118,7 @@ pub use plan::Change;
 pub use pools::Pools;
 pub use settings::{
     Cull, Fairness, GroupId, LanguageId, Limits, OnClientCrash, PoolKind, PoolSettings, Recycle,
-    SettingsError,
+    Reuse, SettingsError,
 };
 pub use status::{PoolStatus, PoolTotals, ProcPhase, ProcStatus};
 

@@ -16,9 +16,9 @@ use super::settings::{PoolSettings, SettingsError};
 /// What new settings do to a pool that is running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// So many idle processes are stopped: they are above `max`.
+    /// So many idle processes are stopped: they are above `max`, or `reuse` changes.
     StopIdle(u32),
-    /// So many processes in use are stopped when they come back: they are above `max`.
+    /// So many processes in use are stopped when they come back, for the same reasons.
     StopReturned(u32),
     /// So many waiters, the newest ones, are refused: they are more than `queue_max`, and no
     /// other pool of their group has room for them.
@@ -41,10 +41,13 @@ impl Pools {
         let actions = self.trial(Event::Reconfigure { pool, settings });
         let stop_idle = count(
             &actions,
-            |action| matches!(action, Action::Stop { proc, why: StopReason::OverLimit } if proc.pool == pool),
+            |action| matches!(action, Action::Stop { proc, why: StopReason::OverLimit | StopReason::Stale } if proc.pool == pool),
         );
         let left = row.count() - stop_idle;
-        let stop_returned = left.saturating_sub(new.limits.hard_limit);
+        let stop_returned = match new.reuse == row.settings.reuse {
+            true => left.saturating_sub(new.limits.hard_limit),
+            false => left,
+        };
         let if_any = |count: u32, change: fn(u32) -> Change| (count > 0).then(|| change(count));
         let changes = [
             if_any(stop_idle, Change::StopIdle),

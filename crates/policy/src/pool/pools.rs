@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 
 use super::action::{Action, Refusal};
 use super::event::{Condition, Event};
-use super::id::{ClientId, PoolId, ProcId, RequestId, Target, Token};
+use super::id::{Affinity, ClientId, PoolId, ProcId, RequestId, Target, Tenant, Token};
 use super::ledger::{Due, Ledger, RequestPlace, RequestRow};
 use super::random::Random;
 use super::route::GroupMembers;
@@ -72,13 +72,18 @@ impl Pools {
                 affinity,
                 deadline,
             } => {
+                let (tenant, ddoc) = match affinity {
+                    Some(Affinity { tenant, ddoc }) => (tenant, ddoc),
+                    None => (Tenant::Client(client), None),
+                };
                 let row = RequestRow {
                     client,
                     target,
                     pool: NOWHERE,
                     lane,
                     rank: 0,
-                    affinity,
+                    tenant,
+                    ddoc,
                     arrived: self.ledger.now,
                     deadline,
                     place: RequestPlace::Queue,
@@ -143,13 +148,7 @@ impl Pools {
 
     /// Returns the processes that a client holds, in order of pool and number.
     pub fn held_by(&self, client: ClientId) -> Vec<ProcId> {
-        let first = ProcId {
-            pool: PoolId(0),
-            number: 0,
-        };
-        let rows = self.ledger.held.range((client, first)..);
-        let own = rows.take_while(|(holder, _)| *holder == client);
-        own.map(|(_, proc)| *proc).collect()
+        of_client(&self.ledger.held, client)
     }
 
     /// Returns the open requests of a client, oldest first.
@@ -177,10 +176,12 @@ impl Pools {
     /// Returns how many processes are left from before the last reload
     /// (`get_stale_proc_count`). They go when they come back.
     pub fn stale_proc_count(&self) -> u32 {
-        let numbers = self.pools.iter().flat_map(|pool| pool.procs.keys());
-        numbers
-            .filter(|number| self.ledger.is_stale(**number))
-            .count() as u32
+        let stale = |pool: &Pool| {
+            let numbers = pool.procs.keys();
+            let stale = numbers.filter(|number| pool.is_stale(**number, &self.ledger));
+            stale.count() as u32
+        };
+        self.pools.iter().map(stale).sum()
     }
 
     /// Returns a picture of one pool; an empty one when there is no such pool.
@@ -257,6 +258,7 @@ impl Pools {
         out: &mut Vec<Action>,
     ) {
         conditions.sort_by_key(|(proc, _)| *proc);
+        self.ledger.leaving = Some(client);
         let mut touched = BTreeSet::new();
         for proc in self.held_by(client) {
             let at = conditions.partition_point(|(other, _)| *other < proc);
@@ -270,6 +272,13 @@ impl Pools {
         for id in self.requests_of(client) {
             touched.extend(self.withdraw(id, out).map(|row| row.pool));
         }
+        for proc in of_client(&self.ledger.owned, client) {
+            if let Some(mut turn) = self.turn(proc.pool, out) {
+                turn.stop_orphan(proc.number);
+                touched.insert(proc.pool);
+            }
+        }
+        self.ledger.leaving = None;
         self.flush(&touched, out);
     }
 
@@ -367,4 +376,15 @@ impl Pools {
         let pool = self.pools.get(id.0 as usize)?;
         (!pool.life.gone).then_some(pool)
     }
+}
+
+/// What a client has in a table of processes by client, in order of pool and number.
+fn of_client(table: &BTreeSet<(ClientId, ProcId)>, client: ClientId) -> Vec<ProcId> {
+    let first = ProcId {
+        pool: PoolId(0),
+        number: 0,
+    };
+    let rows = table.range((client, first)..);
+    let own = rows.take_while(|(other, _)| *other == client);
+    own.map(|(_, proc)| *proc).collect()
 }

@@ -7,7 +7,6 @@
 
 use super::action::StopReason;
 use super::fairness::Rounds;
-use super::id::RequestId;
 use super::settings::PoolSettings;
 use super::turn::Turn;
 
@@ -16,7 +15,13 @@ impl Turn<'_> {
     pub(super) fn reconfigure(&mut self, new: PoolSettings) {
         let old = std::mem::replace(&mut self.pool.settings, new);
         self.pool.rebuild_ages();
-        if old.fairness != new.fairness || old.interactive_reserved != new.interactive_reserved {
+        if old.reuse != new.reuse {
+            self.renew();
+        }
+        if old.fairness != new.fairness
+            || old.interactive_reserved != new.interactive_reserved
+            || old.reuse != new.reuse
+        {
             self.queue_anew();
         }
         if new.throttle.is_none() {
@@ -34,16 +39,19 @@ impl Turn<'_> {
         self.pool.count_max = self.pool.count().max(new.limits.hard_limit);
     }
 
+    /// Replaces the processes, whose past says nothing under another rule of reuse: idle ones now, the
+    /// others when they come back.
+    fn renew(&mut self) {
+        self.pool.life.renewed_up_to = self.ledger.last_number;
+        self.pool.retag_openings(self.ledger);
+        self.stop_stale();
+    }
+
     /// Ranks the waiters anew, in the order in which they stand.
     fn queue_anew(&mut self) {
-        let waiters: Vec<RequestId> = self.pool.waiters.iter().collect();
         self.pool.rounds = Rounds::default();
-        for id in &waiters {
-            if let Some(row) = self.ledger.requests.get(id) {
-                self.pool.dequeue(*id, row);
-            }
-        }
-        for id in waiters {
+        let waiters = std::mem::take(&mut self.pool.waiters);
+        for id in waiters.iter() {
             if let Some(row) = self.ledger.requests.get_mut(&id) {
                 self.pool.enqueue(id, row);
             }

@@ -101,14 +101,30 @@ impl Turn<'_> {
     pub(super) fn reason_to_retire(&self, number: u64) -> Option<StopReason> {
         if self.pool.life.removing.is_some() {
             Some(StopReason::Removed)
-        } else if self.ledger.is_stale(number) {
+        } else if self.pool.is_stale(number, self.ledger) {
             Some(StopReason::Stale)
+        } else if self.is_orphan(number) {
+            Some(StopReason::TenantGone)
         } else if self.pool.is_over_limit() || self.ledger.ceiling.is_over() {
             Some(StopReason::OverLimit)
         } else if self.yields() {
             Some(StopReason::Reaped)
         } else {
             self.pool.worn_out(number, self.ledger.now)
+        }
+    }
+
+    /// Whether a process belongs to the client whose end is being handled.
+    fn is_orphan(&self, number: u64) -> bool {
+        let leaving = self.ledger.leaving;
+        leaving.is_some_and(|client| self.ledger.owned.contains(&(client, self.proc_id(number))))
+    }
+
+    /// Stops a process that belongs to a client that ended and holds it no more.
+    pub(super) fn stop_orphan(&mut self, number: u64) {
+        let state = self.pool.procs.get(&number).map(|proc| &proc.state);
+        if !matches!(state, Some(ProcState::Assigned { .. })) {
+            self.stop(number, StopReason::TenantGone);
         }
     }
 

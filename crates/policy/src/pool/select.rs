@@ -1,14 +1,48 @@
 //! Which idle process a client gets.
 //!
 //! SUMMARY   The selection order of the pool, as one function over the idle indexes.
-//! PROMISES  Never a process that is tagged for another database than a design-document client's
-//!           (PM-8). Among equals the newest-created process.
+//! PROMISES  Whoever wants a process of a tenant gets one that is tagged for it, or one without a tag
+//!           (PM-8, PM-24). Among equals the newest-created process.
 //! SOURCE    couch_proc_manager 001, find_proc and pick_idle.
 
-use super::id::Affinity;
+use super::id::{DdocKey, Tenant};
 use super::idle::IdleIndex;
 use super::ledger::RequestRow;
+use super::settings::Reuse;
 use super::tables::Pool;
+
+/// Which processes can serve a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wanted<'a> {
+    /// Any process at all.
+    Any,
+    /// Those without a tag, if they know the design document or have learned it.
+    Untagged(&'a DdocKey),
+    /// Those of a tenant, and those without a tag, which get its tag.
+    Of(&'a Tenant, Option<&'a DdocKey>),
+}
+
+impl<'a> Wanted<'a> {
+    /// Returns the tag of the process that is going to serve the request.
+    pub(crate) const fn tenant(self) -> Option<&'a Tenant> {
+        match self {
+            Self::Of(tenant, _) => Some(tenant),
+            Self::Any | Self::Untagged(_) => None,
+        }
+    }
+}
+
+impl Reuse {
+    /// Returns which processes can serve a request: the one place where reuse is decided.
+    pub(crate) const fn wanted(self, request: &RequestRow) -> Wanted<'_> {
+        match (self, &request.ddoc, &request.tenant) {
+            (Self::Database, ddoc, tenant) => Wanted::Of(tenant, ddoc.as_ref()),
+            (Self::Any, None, _) => Wanted::Any,
+            (Self::Any, ddoc, tenant @ Tenant::Database(_)) => Wanted::Of(tenant, ddoc.as_ref()),
+            (Self::Any, Some(ddoc), _) => Wanted::Untagged(ddoc),
+        }
+    }
+}
 
 /// An idle process, and what it needs before the client can have it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,25 +60,25 @@ pub(crate) enum Fit {
     Ready,
     /// It must learn the design document.
     Teach,
-    /// It must learn the design document and becomes tagged by it: another untagged process is
-    /// opened in its place if there is a slot.
-    TeachAndReplenish,
+    /// It becomes tagged, and must learn the design document if there is one: another untagged
+    /// process is opened in its place if there is a slot.
+    Tag,
 }
 
 impl Pool {
     /// Chooses the idle process for a request.
     pub(crate) fn choose(&self, request: &RequestRow) -> Option<Choice> {
-        choose(&self.idle, request.affinity.as_ref())
+        choose(&self.idle, self.settings.reuse.wanted(request))
     }
 }
 
 /// Returns the idle process for a client, or `None` when no idle process can serve it.
 ///
-/// * no design document: an untagged one; else any at all, of the largest tag;
-/// * design document and tag: one of the tag that knows it; one of the tag; an untagged one;
-/// * design document without a tag (`db_tag = none`): an untagged one that knows it; an untagged
-///   one, which stays untagged.
-fn choose(idle: &IdleIndex, wanted: Option<&Affinity>) -> Option<Choice> {
+/// * any: an untagged one; else any at all, of the largest tag;
+/// * of a tenant: one of the tag that knows the design document; one of the tag; an untagged one;
+/// * untagged (`db_tag = none`): one that knows the design document; another one, which stays
+///   untagged.
+fn choose(idle: &IdleIndex, wanted: Wanted<'_>) -> Option<Choice> {
     let ready = |number| Choice {
         number,
         fit: Fit::Ready,
@@ -54,20 +88,20 @@ fn choose(idle: &IdleIndex, wanted: Option<&Affinity>) -> Option<Choice> {
         fit: Fit::Teach,
     };
     match wanted {
-        None => idle
+        Wanted::Any => idle
             .newest_untagged()
             .or_else(|| idle.last_resort())
             .map(ready),
-        Some(Affinity { db: None, ddoc }) => idle
+        Wanted::Untagged(ddoc) => idle
             .newest_untagged_knowing(ddoc)
             .map(ready)
             .or_else(|| idle.newest_untagged().map(teach)),
-        Some(Affinity { db: Some(db), ddoc }) => match idle.newest_tagged(db, ddoc) {
+        Wanted::Of(tenant, ddoc) => match idle.newest_tagged(tenant, ddoc) {
             Some((number, true)) => Some(ready(number)),
             Some((number, false)) => Some(teach(number)),
             None => idle.newest_untagged().map(|number| Choice {
                 number,
-                fit: Fit::TeachAndReplenish,
+                fit: Fit::Tag,
             }),
         },
     }

@@ -94,6 +94,16 @@ pub struct Cull {
     pub interval: Duration,
 }
 
+/// Whom a process may serve after it ran somebody's functions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Reuse {
+    /// Anybody, but for design documents: those of one database, as in the reference.
+    #[default]
+    Any,
+    /// Its tenant only, whatever the work: a process without a tenant never ran a function.
+    Database,
+}
+
 /// In which order the waiters of a lane are served.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fairness {
@@ -121,6 +131,8 @@ pub struct PoolSettings {
     pub min_free: u32,
     /// A request is refused at once when so many wait.
     pub queue_max: Option<u32>,
+    /// Whom a process may serve. A change replaces the processes.
+    pub reuse: Reuse,
     /// What becomes of a crashed client's process.
     pub on_client_crash: OnClientCrash,
     /// When a process has served for long enough.

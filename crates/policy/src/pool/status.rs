@@ -127,7 +127,7 @@ impl PoolStatus {
                 ProcStatus {
                     proc: ProcId { pool: id, number },
                     phase,
-                    db: proc.db.clone(),
+                    db: proc.tenant.as_ref().and_then(|tenant| tenant.db().cloned()),
                     ddocs: proc.ddocs.len() as u32,
                     uses: proc.uses,
                     age: now.since(proc.born),

@@ -8,10 +8,11 @@
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::fairness::Rounds;
-use super::id::{Affinity, ClientId, DbKey, DdocKey, PoolId, RequestId, Token};
+use super::id::{ClientId, DdocKey, PoolId, RequestId, Tenant, Token};
 use super::idle::IdleIndex;
 use super::ledger::{Ledger, RequestPlace, RequestRow};
 use super::life::Life;
+use super::select::Wanted;
 use super::settings::{PoolKind, PoolSettings};
 use super::status::PoolTotals;
 use super::waiters::{QueueKey, Waiters};
@@ -53,12 +54,12 @@ pub(crate) struct Pool {
 pub(crate) struct Proc {
     /// What it does.
     pub(crate) state: ProcState,
-    /// The database it is tagged for, once and for all (PM-8).
-    pub(crate) db: Option<DbKey>,
+    /// Whom it is tagged for, once and for all (PM-8).
+    pub(crate) tenant: Option<Tenant>,
     /// What it knows, one text of an id. A short list: it is walked at each lending.
     pub(crate) ddocs: Vec<DdocKey>,
     /// How often it was assigned.
-    pub(super) uses: u64,
+    pub(crate) uses: u64,
     /// Its place among its equals while it is idle: the largest is lent first.
     pub(super) rank: u64,
     /// Whether it serves the bulk lane.
@@ -101,8 +102,8 @@ pub(crate) enum ProcState {
 pub(crate) struct Opening {
     /// For whom, while that one waits; `None` from the start when it replenishes.
     pub(crate) request: Option<RequestId>,
-    /// The database it was started for; it counts as a member of that tag until it is born.
-    pub(crate) db: Option<DbKey>,
+    /// The tag that it was started for; it counts as a member of it until it is born.
+    pub(crate) tenant: Option<Tenant>,
     /// Whether it is for the bulk lane.
     pub(crate) bulk: bool,
 }
@@ -142,8 +143,8 @@ impl Pool {
     /// Takes a slot for a process that is about to be opened.
     pub(super) fn begin_opening(&mut self, number: u64, opening: Opening) {
         debug_assert!(self.has_slot(), "PM-1: nothing is opened at the limit");
-        if opening.db.is_some() {
-            self.idle.join(opening.db.as_ref(), &[]);
+        if opening.tenant.is_some() {
+            self.idle.join(opening.tenant.as_ref(), &[]);
         }
         self.bulk += u32::from(opening.bulk);
         self.opening.insert(number, opening);
@@ -154,7 +155,7 @@ impl Pool {
         let opening = self.take_opening(number)?;
         let proc = Proc {
             state: ProcState::Transitioning,
-            db: None,
+            tenant: None,
             ddocs: Vec::new(),
             uses: 0,
             rank: number,
@@ -181,10 +182,26 @@ impl Pool {
 
     fn take_opening(&mut self, number: u64) -> Option<Opening> {
         let opening = self.opening.remove(&number)?;
-        if opening.db.is_some() {
-            self.idle.leave(opening.db.as_ref(), &[]);
+        if opening.tenant.is_some() {
+            self.idle.leave(opening.tenant.as_ref(), &[]);
         }
         Some(opening)
+    }
+
+    /// Tags the openings of requests anew, under another rule of reuse.
+    pub(super) fn retag_openings(&mut self, ledger: &Ledger) {
+        for opening in self.opening.values_mut() {
+            let Some(request) = opening.request.and_then(|id| ledger.request(id)) else {
+                continue;
+            };
+            if opening.tenant.is_some() {
+                self.idle.leave(opening.tenant.as_ref(), &[]);
+            }
+            opening.tenant = self.settings.reuse.wanted(request).tenant().cloned();
+            if opening.tenant.is_some() {
+                self.idle.join(opening.tenant.as_ref(), &[]);
+            }
+        }
     }
 
     /// Makes a process in hand idle. `returns`: how many did so before it, in all pools.
@@ -198,10 +215,10 @@ impl Pool {
         }
         self.bulk -= u32::from(std::mem::take(&mut proc.bulk));
         self.idle.put(number, proc);
-        if let Some(db) = &proc.db
+        if let Some(tenant) = &proc.tenant
             && !self.waiters.is_empty()
         {
-            self.waiters.note_idle(db, true);
+            self.waiters.note_idle(tenant, true);
         }
     }
 
@@ -211,10 +228,11 @@ impl Pool {
         debug_assert_eq!(proc.state, ProcState::Idle, "PM-2");
         self.idle.take(number, proc);
         proc.state = ProcState::Transitioning;
-        if let Some(db) = &proc.db
+        if let Some(tenant) = &proc.tenant
             && !self.waiters.is_empty()
         {
-            self.waiters.note_idle(db, self.idle.has_idle(db));
+            let has_idle = self.idle.has_idle(tenant);
+            self.waiters.note_idle(tenant, has_idle);
         }
     }
 
@@ -257,19 +275,19 @@ impl Pool {
         })
     }
 
-    /// Tags a process in hand for a database; nothing changes when it is tagged already.
-    pub(super) fn tag(&mut self, number: u64, db: &DbKey) {
+    /// Tags a process in hand for a tenant. Returns false if it was tagged already.
+    pub(super) fn tag(&mut self, number: u64, tenant: &Tenant) -> bool {
         let proc = known(&mut self.procs, number);
         debug_assert_eq!(proc.state, ProcState::Transitioning, "PM-14");
-        match &proc.db {
-            Some(tag) => debug_assert_eq!(tag, db, "PM-8: a tag is for ever"),
-            None => {
-                self.idle.leave(None, &proc.ddocs);
-                self.idle.join(Some(db), &proc.ddocs);
-                proc.db = Some(db.clone());
-                self.life.shrunk = true;
-            }
+        if let Some(tag) = &proc.tenant {
+            debug_assert_eq!(tag, tenant, "PM-8: a tag is for ever");
+            return false;
         }
+        self.idle.leave(None, &proc.ddocs);
+        self.idle.join(Some(tenant), &proc.ddocs);
+        proc.tenant = Some(tenant.clone());
+        self.life.shrunk = true;
+        true
     }
 
     /// Notes that a process in hand knows `ddoc` and no other text of its id.
@@ -279,11 +297,11 @@ impl Pool {
         let same_id = proc.ddocs.iter_mut().find(|known| known.id == ddoc.id);
         match same_id {
             Some(known) => {
-                self.idle.learn(proc.db.as_ref(), &ddoc, Some(known));
+                self.idle.learn(proc.tenant.as_ref(), &ddoc, Some(known));
                 *known = ddoc;
             }
             None => {
-                self.idle.learn(proc.db.as_ref(), &ddoc, None);
+                self.idle.learn(proc.tenant.as_ref(), &ddoc, None);
                 proc.ddocs.push(ddoc);
             }
         }
@@ -295,7 +313,7 @@ impl Pool {
             self.take_idle(number);
         }
         let proc = self.procs.remove(&number)?;
-        self.idle.leave(proc.db.as_ref(), &proc.ddocs);
+        self.idle.leave(proc.tenant.as_ref(), &proc.ddocs);
         self.bulk -= u32::from(proc.bulk);
         if let Some(end) = self.end_of_life(number, &proc) {
             self.life.ages.remove(&(end, number));
@@ -306,31 +324,31 @@ impl Pool {
 
     /// Puts a request into the queue, and gives it its rank there.
     pub(super) fn enqueue(&mut self, id: RequestId, request: &mut RequestRow) {
-        let lane = request.lane;
-        request.rank = self.rounds.join(&self.settings, lane, request.db());
-        let affinity = request.affinity.as_ref();
-        let has_idle = self.has_idle_of(affinity);
-        let rank = request.rank;
-        self.waiters.push(QueueKey { rank, id }, affinity, has_idle);
+        let wanted = self.settings.reuse.wanted(request);
+        let tenant = wanted.tenant();
+        let rank = self.rounds.join(&self.settings, request.lane, tenant);
+        let has_idle = self.has_idle_of(&wanted);
+        self.waiters.push(QueueKey { rank, id }, &wanted, has_idle);
+        request.rank = rank;
     }
 
     /// Takes a request out of the queue.
     pub(super) fn dequeue(&mut self, id: RequestId, request: &RequestRow) {
-        let affinity = request.affinity.as_ref();
-        let has_idle = self.has_idle_of(affinity);
+        let wanted = self.settings.reuse.wanted(request);
+        let has_idle = self.has_idle_of(&wanted);
         let rank = request.rank;
         self.waiters
-            .remove(QueueKey { rank, id }, affinity, has_idle);
+            .remove(QueueKey { rank, id }, &wanted, has_idle);
     }
 
     /// The idle indexes as they must be, made anew from procs and opening.
     pub(crate) fn rebuilt_idle(&self) -> IdleIndex {
         let mut idle = IdleIndex::default();
-        for opening in self.opening.values().filter(|row| row.db.is_some()) {
-            idle.join(opening.db.as_ref(), &[]);
+        for opening in self.opening.values().filter(|row| row.tenant.is_some()) {
+            idle.join(opening.tenant.as_ref(), &[]);
         }
         for (&number, proc) in &self.procs {
-            idle.join(proc.db.as_ref(), &proc.ddocs);
+            idle.join(proc.tenant.as_ref(), &proc.ddocs);
             if proc.state == ProcState::Idle {
                 idle.put(number, proc);
             }
@@ -343,20 +361,20 @@ impl Pool {
         let mut waiters = Waiters::default();
         for (request, row) in &ledger.requests {
             if row.pool == id && row.place == RequestPlace::Queue {
-                let affinity = row.affinity.as_ref();
+                let wanted = self.settings.reuse.wanted(row);
                 let key = QueueKey {
                     rank: row.rank,
                     id: *request,
                 };
-                waiters.push(key, affinity, self.has_idle_of(affinity));
+                waiters.push(key, &wanted, self.has_idle_of(&wanted));
             }
         }
         waiters
     }
 
-    fn has_idle_of(&self, affinity: Option<&Affinity>) -> bool {
-        let db = affinity.and_then(|affinity| affinity.db.as_ref());
-        db.is_some_and(|db| self.idle.has_idle(db))
+    fn has_idle_of(&self, wanted: &Wanted<'_>) -> bool {
+        let tenant = wanted.tenant();
+        tenant.is_some_and(|tenant| self.idle.has_idle(tenant))
     }
 }
 

@@ -7,7 +7,7 @@
 //! SOURCE    couch_proc_manager 001: handle_call, handle_cast, handle_info, remove_proc.
 
 use super::action::{Action, Refusal, StopReason};
-use super::id::{PoolId, ProcId};
+use super::id::{PoolId, ProcId, Tenant};
 use super::ledger::Ledger;
 use super::tables::{Pool, Proc, ProcState};
 
@@ -139,7 +139,13 @@ impl Turn<'_> {
         let Some(proc) = self.pool.procs.get(&number) else {
             return;
         };
-        let spare = self.pool.count() >= self.pool.settings.limits.soft_limit || proc.db.is_some();
+        let spare = match proc.tenant {
+            Some(_) => true,
+            None => {
+                self.pool.count() >= self.pool.settings.limits.soft_limit
+                    && self.pool.surplus_free() > 0
+            }
+        };
         if proc.state == ProcState::Idle && spare {
             self.stop(number, StopReason::Idle);
         }
@@ -149,7 +155,7 @@ impl Turn<'_> {
     pub(super) fn stop_stale(&mut self) {
         for number in self.numbers_sorted() {
             let is_idle = self.pool.procs[&number].state == ProcState::Idle;
-            if is_idle && self.ledger.is_stale(number) {
+            if is_idle && self.pool.is_stale(number, self.ledger) {
                 self.stop(number, StopReason::Stale);
             }
         }
@@ -178,6 +184,9 @@ impl Turn<'_> {
     fn remove(&mut self, number: u64) -> Option<Proc> {
         let proc = self.pool.remove(number)?;
         self.ledger.ceiling.live -= 1;
+        if let Some(Tenant::Client(client)) = proc.tenant {
+            self.ledger.owned.remove(&(client, self.proc_id(number)));
+        }
         if let ProcState::Assigned { client, .. } = proc.state {
             let held = self.ledger.held.remove(&(client, self.proc_id(number)));
             debug_assert!(held, "PM-3: an assigned process is held by its client");

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use super::action::{StopReason, Warning};
 use super::ledger::Due;
-use super::settings::Cull;
+use super::settings::{Cull, Reuse};
 use super::tables::{Pool, ProcState};
 use super::turn::Turn;
 use crate::time::Timestamp;
@@ -178,10 +178,14 @@ impl Pool {
         Some((since + cull.after).max(self.life.last_cull + cull.interval))
     }
 
-    /// The process that is idle for the longest time, and since when.
+    /// The process that is idle for the longest time, and since when. Where processes are not shared,
+    /// those without a tenant come last if the pool keeps them in advance.
     pub(super) fn longest_idle(&self) -> Option<(u64, Timestamp)> {
-        let numbers = [self.idle.oldest_used(), self.idle.oldest_untagged()];
-        let candidates = numbers.into_iter().flatten();
+        let tagged = self.idle.oldest_used();
+        let keeps_untagged = self.settings.reuse == Reuse::Database && self.surplus_free() == 0;
+        let untagged = self.idle.oldest_untagged();
+        let untagged = untagged.filter(|_| !(keeps_untagged && tagged.is_some()));
+        let candidates = [tagged, untagged].into_iter().flatten();
         let since = |number| (number, self.procs[&number].last_use);
         candidates
             .map(since)

@@ -11,7 +11,8 @@ use std::collections::BTreeSet;
 use rustc_hash::FxHashMap;
 
 use super::fairness::BULK;
-use super::id::{Affinity, DbKey, RequestId};
+use super::id::{RequestId, Tenant};
+use super::select::Wanted;
 
 /// The place of a request in the queue: the smallest is the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -27,56 +28,61 @@ pub(crate) struct QueueKey {
 pub(crate) struct Waiters {
     /// Every waiter; ordered: the first is the next.
     all: BTreeSet<QueueKey>,
-    /// The waiters that want no design document and take any process.
+    /// The waiters that take any process.
     untagged: BTreeSet<QueueKey>,
     /// tag -> the waiters that want a process of it; unordered: always asked for one tag.
-    by_db: FxHashMap<DbKey, BTreeSet<QueueKey>>,
+    by_tenant: FxHashMap<Tenant, BTreeSet<QueueKey>>,
     /// The first waiter of each tag that has an idle process; ordered: the first is the next.
     matched: BTreeSet<QueueKey>,
 }
 
 impl Waiters {
     /// Adds a waiter. `has_idle`: whether a process of its tag is idle.
-    pub(super) fn push(&mut self, key: QueueKey, affinity: Option<&Affinity>, has_idle: bool) {
+    pub(super) fn push(&mut self, key: QueueKey, wanted: &Wanted<'_>, has_idle: bool) {
         self.all.insert(key);
-        match affinity {
-            None => {
+        match wanted {
+            Wanted::Any => {
                 self.untagged.insert(key);
             }
-            Some(Affinity { db: Some(db), .. }) => self.change(db, has_idle, |queue| {
+            Wanted::Of(tenant, _) => self.change(tenant, has_idle, |queue| {
                 queue.insert(key);
             }),
-            Some(Affinity { db: None, .. }) => {}
+            Wanted::Untagged(_) => {}
         }
         debug_assert!(self.untagged.len() + self.matched.len() <= self.all.len());
     }
 
     /// Removes a waiter, wherever it stands in the queue.
-    pub(super) fn remove(&mut self, key: QueueKey, affinity: Option<&Affinity>, has_idle: bool) {
+    pub(super) fn remove(&mut self, key: QueueKey, wanted: &Wanted<'_>, has_idle: bool) {
         let present = self.all.remove(&key);
         debug_assert!(present, "PM-4: a queued request is in the queue");
-        match affinity {
-            None => {
+        match wanted {
+            Wanted::Any => {
                 self.untagged.remove(&key);
             }
-            Some(Affinity { db: Some(db), .. }) => self.change(db, has_idle, |queue| {
+            Wanted::Of(tenant, _) => self.change(tenant, has_idle, |queue| {
                 queue.remove(&key);
             }),
-            Some(Affinity { db: None, .. }) => {}
+            Wanted::Untagged(_) => {}
         }
     }
 
-    /// Notes whether the tag `db` has an idle process now.
-    pub(super) fn note_idle(&mut self, db: &DbKey, has_idle: bool) {
-        if self.by_db.contains_key(db) {
-            self.change(db, has_idle, |_| {});
+    /// Notes whether a tag has an idle process now.
+    pub(super) fn note_idle(&mut self, tenant: &Tenant, has_idle: bool) {
+        if self.by_tenant.contains_key(tenant) {
+            self.change(tenant, has_idle, |_| {});
         }
     }
 
     /// Changes the queue of a tag, and keeps its first waiter in `matched` if the tag has an idle
     /// process.
-    fn change(&mut self, db: &DbKey, has_idle: bool, change: impl FnOnce(&mut BTreeSet<QueueKey>)) {
-        let queue = self.by_db.entry(db.clone()).or_default();
+    fn change(
+        &mut self,
+        tenant: &Tenant,
+        has_idle: bool,
+        change: impl FnOnce(&mut BTreeSet<QueueKey>),
+    ) {
+        let queue = self.by_tenant.entry(tenant.clone()).or_default();
         if let Some(first) = queue.first() {
             self.matched.remove(first);
         }
@@ -87,7 +93,7 @@ impl Waiters {
             }
             Some(_) => {}
             None => {
-                self.by_db.remove(db);
+                self.by_tenant.remove(tenant);
             }
         }
     }

@@ -417,6 +417,35 @@ fn take<T>(from: &mut Vec<T>, n: usize) -> Option<T> {
     Some(from.remove(at))
 }
 
+/// A step in which most pools do not share their processes, and clients without a design document may
+/// name a database.
+fn apart(step: Step) -> Step {
+    let apart = |mut settings: Box<PoolSettings>| {
+        if settings.recycle.jitter_percent > 20 {
+            settings.reuse = Reuse::Database;
+        }
+        settings
+    };
+    match step {
+        Step::Add(settings) => Step::Add(apart(settings)),
+        Step::Reconfigure(n, settings) => Step::Reconfigure(n, apart(settings)),
+        Step::Ask {
+            client,
+            target,
+            affinity: None,
+            lane,
+            patience_s,
+        } if client % 2 == 0 => Step::Ask {
+            client,
+            target,
+            affinity: plain(db("a")),
+            lane,
+            patience_s,
+        },
+        other => other,
+    }
+}
+
 proptest! {
     #[test]
     fn whatever_happens_everybody_is_answered_once_and_removal_ends(
@@ -425,6 +454,19 @@ proptest! {
     ) {
         let mut manager = Manager::default();
         manager.step(Step::Add(Box::new(first)));
+        for step in steps {
+            manager.step(step);
+        }
+        manager.wind_up();
+    }
+
+    #[test]
+    fn whatever_happens_where_processes_are_not_shared_everybody_is_answered_once(
+        first in valid_settings(),
+        steps in prop::collection::vec(any_step().prop_map(apart), 1..120),
+    ) {
+        let mut manager = Manager::default();
+        manager.step(apart(Step::Add(Box::new(first))));
         for step in steps {
             manager.step(step);
         }

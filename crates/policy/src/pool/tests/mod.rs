@@ -18,7 +18,9 @@ mod reconfigured;
 mod recycling;
 mod removed;
 mod sabotage;
+mod tenants;
 mod throttled;
+mod trial;
 
 use std::time::Duration;
 
@@ -59,12 +61,23 @@ fn limits(hard: u32, soft: u32) -> Limits {
 
 fn affinity(db: Option<&str>, ddoc: &str, text: &str) -> Option<Affinity> {
     Some(Affinity {
-        db: db.map(Into::into),
-        ddoc: DdocKey {
+        tenant: db.map_or(Tenant::Databases, |db| Tenant::Database(db.into())),
+        ddoc: Some(DdocKey {
             id: ddoc.into(),
             text: text.into(),
-        },
+        }),
     })
+}
+
+/// A client without a design document that runs functions of a tenant.
+fn plain(tenant: Tenant) -> Option<Affinity> {
+    let ddoc = None;
+    Some(Affinity { tenant, ddoc })
+}
+
+/// The tenant of a database.
+fn db(name: &str) -> Tenant {
+    Tenant::Database(name.into())
 }
 
 /// A design-document client of a database, in the only text there is.

@@ -15,11 +15,16 @@ pub(super) struct Model {
     tokens: u64,
     newest: Option<RequestId>,
     shutting_down: bool,
+    /// The client whose end is being handled.
+    leaving: Option<ClientId>,
     out: Vec<Action>,
 }
 
 struct ModelPool {
     limits: Limits,
+    reuse: Reuse,
+    /// Processes below this number were decided before `reuse` changed.
+    renewed: u64,
     procs: Vec<ModelProc>,
     opening: Vec<ModelOpening>,
     stopping: Vec<ProcId>,
@@ -40,13 +45,14 @@ struct Ask {
 struct ModelOpening {
     id: ProcId,
     ask: Option<Ask>,
-    db: Option<DbKey>,
+    /// What it is meant for.
+    tag: Option<Tenant>,
 }
 
 struct ModelProc {
     id: ProcId,
     state: State,
-    db: Option<DbKey>,
+    tag: Option<Tenant>,
     ddocs: Vec<DdocKey>,
     last_use: Timestamp,
 }
@@ -59,8 +65,20 @@ enum State {
 }
 
 impl Ask {
-    fn db(&self) -> Option<&DbKey> {
-        self.affinity.as_ref()?.db.as_ref()
+    fn tenant(&self) -> Tenant {
+        let client = Tenant::Client(self.client);
+        let affinity = self.affinity.as_ref();
+        affinity.map_or(client, |affinity| affinity.tenant.clone())
+    }
+
+    fn ddoc(&self) -> Option<&DdocKey> {
+        self.affinity.as_ref()?.ddoc.as_ref()
+    }
+
+    /// The tag of the process that serves it; none: it stays as it is.
+    fn tag(&self, reuse: Reuse) -> Option<Tenant> {
+        let is_of_db = self.ddoc().is_some() && matches!(self.tenant(), Tenant::Database(_));
+        (reuse == Reuse::Database || is_of_db).then(|| self.tenant())
     }
 }
 
@@ -83,15 +101,21 @@ impl ModelPool {
         self.procs.iter().position(|proc| proc.id == id)
     }
 
-    /// The best idle process. Better is: the client's own tag, knowing the document; for a client
-    /// without a document: no tag, else the largest one. Among equals, the newest.
-    fn pick(&self, wanted: Option<&Affinity>) -> Option<usize> {
-        let score = |proc: &ModelProc| match wanted {
-            None => Some((proc.db.is_none(), false, proc.db.clone())),
-            Some(wanted) if proc.db == wanted.db => {
-                Some((true, proc.ddocs.contains(&wanted.ddoc), None))
+    /// The best idle process. Better is: the client's own tag, knowing the document. Where processes
+    /// are shared, for a client without a document: no tag, else the largest one. Among equals, the
+    /// newest.
+    fn pick(&self, ask: &Ask) -> Option<usize> {
+        let tag = ask.tag(self.reuse);
+        let takes_any = self.reuse == Reuse::Any && ask.ddoc().is_none();
+        let knows = |proc: &ModelProc| ask.ddoc().is_none_or(|ddoc| proc.ddocs.contains(ddoc));
+        let score = |proc: &ModelProc| {
+            if takes_any {
+                Some((proc.tag.is_none(), false, proc.tag.clone()))
+            } else if proc.tag == tag {
+                Some((true, knows(proc), None))
+            } else {
+                proc.tag.is_none().then_some((false, false, None))
             }
-            Some(_) => proc.db.is_none().then_some((false, false, None)),
         };
         let idle = self.procs.iter().enumerate().filter(|(_, p)| p.is_idle());
         idle.filter_map(|(at, proc)| score(proc).map(|score| (score, proc.id, at)))
@@ -138,6 +162,8 @@ impl Model {
     pub(super) fn new(limits: &[Limits]) -> Self {
         let pool = |limits: &Limits| ModelPool {
             limits: *limits,
+            reuse: Reuse::Any,
+            renewed: 0,
             procs: Vec::new(),
             opening: Vec::new(),
             stopping: Vec::new(),
@@ -152,6 +178,7 @@ impl Model {
             tokens: 1,
             newest: None,
             shutting_down: false,
+            leaving: None,
             out: Vec::new(),
         }
     }
@@ -227,7 +254,7 @@ impl Model {
             }
             Event::TerminateStaleProcs => self.stop_stale(),
             Event::Reconfigure { pool, settings } => {
-                self.configure(pool.0 as usize, settings.limits);
+                self.configure(pool.0 as usize, &settings);
             }
             Event::Tick => {}
             Event::Shutdown => self.shut_down(),
@@ -241,6 +268,7 @@ impl Model {
     }
 
     fn down(&mut self, client: ClientId, conditions: &[(ProcId, Condition)]) {
+        self.leaving = Some(client);
         for proc in self.held_by(client) {
             let told = conditions.iter().find(|(other, _)| *other == proc);
             self.come_back(proc, told.map_or(Condition::NeedsReset, |told| told.1));
@@ -250,6 +278,16 @@ impl Model {
                 pool.pull(ask.id);
             }
         }
+        let procs = self.pools.iter().flat_map(|pool| &pool.procs);
+        let free = procs.filter(|proc| !matches!(proc.state, State::Assigned(..)));
+        let mut free: Vec<ProcId> = free.map(|proc| proc.id).collect();
+        free.sort_unstable();
+        for proc in free {
+            if self.is_orphan(proc) {
+                self.stop(proc, StopReason::TenantGone);
+            }
+        }
+        self.leaving = None;
     }
 
     fn idle_for_long(&mut self, proc: ProcId) {
@@ -259,7 +297,7 @@ impl Model {
         let pool = &self.pools[at];
         let row = &pool.procs[index];
         let spare = pool.count() >= pool.limits.soft_limit as usize;
-        if row.is_idle() && (spare || row.db.is_some()) {
+        if row.is_idle() && (spare || row.tag.is_some()) {
             self.stop(proc, StopReason::Idle);
         }
     }
@@ -288,13 +326,13 @@ impl Model {
     fn flush(&mut self, at: usize) {
         while let Some(head) = self.pools[at].queue.first().cloned() {
             let pool = &self.pools[at];
-            if pool.pick(head.affinity.as_ref()).is_some() {
+            if pool.pick(&head).is_some() {
                 self.serve(at, 0);
             } else if pool.count() < pool.limit() {
                 let ask = self.pools[at].queue.remove(0);
                 self.open(at, Some(ask));
             } else if self.waits_for_its_own(at, &head) {
-                let fits = |ask: &Ask| pool.pick(ask.affinity.as_ref()).is_some();
+                let fits = |ask: &Ask| pool.pick(ask).is_some();
                 match pool.queue.iter().position(fits) {
                     Some(later) => self.serve(at, later),
                     None => return,
@@ -304,7 +342,7 @@ impl Model {
                 let mut victims: Vec<(Timestamp, ProcId)> = pool
                     .procs
                     .iter()
-                    .filter(|proc| proc.is_idle() && proc.db.is_some())
+                    .filter(|proc| proc.is_idle() && proc.tag.is_some())
                     .map(|proc| (proc.last_use, proc.id))
                     .collect();
                 victims.sort_unstable();
@@ -334,34 +372,31 @@ impl Model {
 
     fn has_its_own_in_use(&self, at: usize, head: &Ask) -> bool {
         let pool = &self.pools[at];
-        let Some(db) = head.db() else {
+        let tag = head.tag(pool.reuse);
+        if tag.is_none() {
             return false;
-        };
+        }
         let mut procs = pool.procs.iter();
-        let used = procs.any(|proc| !proc.is_idle() && proc.db.as_ref() == Some(db));
-        let opening = pool.opening.iter().any(|row| row.db.as_ref() == Some(db));
+        let used = procs.any(|proc| !proc.is_idle() && proc.tag == tag);
+        let opening = pool.opening.iter().any(|row| row.tag == tag);
         (used || opening) && !pool.limits.affinity_wait.is_zero()
     }
 
     fn serve(&mut self, at: usize, waiter: usize) {
         let ask = self.pools[at].queue.remove(waiter);
         let pool = &self.pools[at];
-        let chosen = pool.pick(ask.affinity.as_ref()).expect("the caller looked");
+        let chosen = pool.pick(&ask).expect("the caller looked");
         let proc = &pool.procs[chosen];
         let id = proc.id;
-        let ready = ask
-            .affinity
-            .as_ref()
-            .is_none_or(|wanted| proc.db == wanted.db && proc.ddocs.contains(&wanted.ddoc));
-        if ready {
-            self.assign(id, &ask);
-            return;
-        }
-        let retags = proc.db.is_none() && ask.db().is_some();
+        let knows = ask.ddoc().is_none_or(|ddoc| proc.ddocs.contains(ddoc));
+        let retags = proc.tag.is_none() && ask.tag(pool.reuse).is_some();
         if retags && pool.count() < pool.limit() {
             self.open(at, None);
         }
-        self.teach(id, ask);
+        match knows && !(retags && ask.ddoc().is_some()) {
+            true => self.assign(id, &ask),
+            false => self.teach(id, ask),
+        }
     }
 
     fn open(&mut self, at: usize, ask: Option<Ask>) {
@@ -371,24 +406,28 @@ impl Model {
         };
         self.numbers += 1;
         let request = ask.as_ref().map(|ask| ask.id);
-        let db = ask.as_ref().and_then(|ask| ask.db().cloned());
-        self.pools[at].opening.push(ModelOpening { id, ask, db });
+        let tag = ask.as_ref().and_then(|ask| ask.tag(self.pools[at].reuse));
+        self.pools[at].opening.push(ModelOpening { id, ask, tag });
         self.out.push(Action::Open { proc: id, request });
     }
 
     fn teach(&mut self, proc: ProcId, ask: Ask) {
+        let tag = ask.tag(self.pools[proc.pool.0 as usize].reuse);
         let row = self.row(proc);
-        let wanted = ask.affinity.clone().expect("only a document is taught");
-        row.db = row.db.take().or(wanted.db);
+        let ddoc = ask.ddoc().cloned().expect("only a document is taught");
+        row.tag = row.tag.take().or(tag);
         let request = ask.id;
-        row.state = State::Teaching(Some(ask), wanted.ddoc);
+        row.state = State::Teaching(Some(ask), ddoc);
         self.out.push(Action::Teach { proc, request });
     }
 
     fn assign(&mut self, proc: ProcId, ask: &Ask) {
         let token = Token(self.tokens);
         self.tokens += 1;
-        self.row(proc).state = State::Assigned(ask.client, token);
+        let tag = ask.tag(self.pools[proc.pool.0 as usize].reuse);
+        let row = self.row(proc);
+        row.tag = row.tag.take().or(tag);
+        row.state = State::Assigned(ask.client, token);
         let request = ask.id;
         self.out.push(Action::Assign {
             request,
@@ -410,7 +449,7 @@ impl Model {
         let born = ModelProc {
             id,
             state: State::Resetting,
-            db: None,
+            tag: None,
             ddocs: Vec::new(),
             last_use: self.now,
         };
@@ -418,7 +457,7 @@ impl Model {
         match opening.ask {
             _ if self.shutting_down => self.stop(id, StopReason::Shutdown),
             None => self.rest(id),
-            Some(ask) if ask.affinity.is_none() => self.assign(id, &ask),
+            Some(ask) if ask.ddoc().is_none() => self.assign(id, &ask),
             Some(ask) => self.teach(id, ask),
         }
     }
@@ -491,11 +530,21 @@ impl Model {
 
     fn fate(&self, proc: ProcId) -> Option<StopReason> {
         let pool = &self.pools[proc.pool.0 as usize];
-        if proc.number < self.threshold {
+        if proc.number < self.threshold.max(pool.renewed) {
             Some(StopReason::Stale)
+        } else if self.is_orphan(proc) {
+            Some(StopReason::TenantGone)
         } else {
             (pool.count() > pool.limit()).then_some(StopReason::OverLimit)
         }
+    }
+
+    fn is_orphan(&self, proc: ProcId) -> bool {
+        let Some((at, index)) = self.find(proc) else {
+            return false;
+        };
+        let leaving = self.leaving.map(Tenant::Client);
+        leaving.is_some() && self.pools[at].procs[index].tag == leaving
     }
 
     fn stop(&mut self, proc: ProcId, why: StopReason) {
@@ -507,25 +556,41 @@ impl Model {
 
     fn stop_stale(&mut self) {
         for at in 0..self.pools.len() {
-            let procs = self.pools[at].procs.iter();
-            let idle = procs.filter(|proc| proc.is_idle() && proc.id.number < self.threshold);
-            let mut stale: Vec<ProcId> = idle.map(|proc| proc.id).collect();
-            stale.sort_unstable();
-            for proc in stale {
-                self.stop(proc, StopReason::Stale);
-            }
+            self.stop_stale_of(at);
             self.flush(at);
         }
     }
 
-    fn configure(&mut self, at: usize, limits: Limits) {
+    fn stop_stale_of(&mut self, at: usize) {
+        let pool = &self.pools[at];
+        let threshold = self.threshold.max(pool.renewed);
+        let idle = pool.procs.iter().filter(|proc| proc.is_idle());
+        let stale = idle.filter(|proc| proc.id.number < threshold);
+        let mut stale: Vec<ProcId> = stale.map(|proc| proc.id).collect();
+        stale.sort_unstable();
+        for proc in stale {
+            self.stop(proc, StopReason::Stale);
+        }
+    }
+
+    fn configure(&mut self, at: usize, settings: &PoolSettings) {
         let Some(pool) = self.pools.get_mut(at) else {
             return;
         };
-        pool.limits = limits;
+        pool.limits = settings.limits;
+        if std::mem::replace(&mut pool.reuse, settings.reuse) != settings.reuse {
+            pool.renewed = self.numbers;
+            for opening in &mut pool.opening {
+                if let Some(ask) = &opening.ask {
+                    opening.tag = ask.tag(settings.reuse);
+                }
+            }
+            self.stop_stale_of(at);
+        }
+        let pool = &self.pools[at];
         let idle = pool.procs.iter().filter(|proc| proc.is_idle());
         let mut idle: Vec<(bool, Timestamp, ProcId)> = idle
-            .map(|proc| match proc.db {
+            .map(|proc| match proc.tag {
                 Some(_) => (false, proc.last_use, proc.id),
                 None => (true, Timestamp::ZERO, proc.id),
             })

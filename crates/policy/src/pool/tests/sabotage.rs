@@ -99,14 +99,14 @@ fn process_that_learns_the_wrong_document_is_found() {
 fn opening_for_another_database_than_its_request_is_found() {
     violates(Invariant::Pm7, |pools| {
         let opening = pools.pools[0].opening.values_mut().next();
-        opening.expect("one is being opened").db = None;
+        opening.expect("one is being opened").tenant = None;
     });
 }
 
 #[test]
 fn process_that_changes_its_database_is_found() {
     violates(Invariant::Pm8, |pools| {
-        proc(pools, 3).db = Some("other".into())
+        proc(pools, 3).tenant = Some(db("other"))
     });
 }
 
@@ -265,6 +265,43 @@ fn waiter_without_hope_in_a_throttled_pool_is_found() {
         pool.life.throttle.failed(pools.ledger.now, &settings);
         pool.procs.clear();
     });
+}
+
+/// One process of a client (1) and one of a database (2), both held, and one of nobody (3).
+fn apart() -> World {
+    let mut world = World::with(PoolSettings {
+        reuse: Reuse::Database,
+        ..PoolSettings::from(limits(3, 3))
+    });
+    world.take(1, None);
+    world.take(2, tagged("a", "_design/1"));
+    let third = world.ask(3, None);
+    world.down(3, true);
+    world.on(Event::SpawnOk {
+        proc: ProcId {
+            pool: PoolId(0),
+            number: 3,
+        },
+    });
+    assert_eq!(world.lease(third, 3), None);
+    assert_eq!(world.status().free, 1);
+    world
+}
+
+#[test]
+fn process_that_is_shared_is_found() {
+    let id = Invariant::Pm24;
+    let violates = |spoil: fn(&mut Pools)| {
+        let mut world = apart();
+        assert_eq!(id.check(&world.pools), Ok(()), "{id} before");
+        spoil(&mut world.pools);
+        assert!(id.check(&world.pools).is_err(), "{id} after");
+    };
+    violates(|pools| proc(pools, 2).tenant = None);
+    violates(|pools| proc(pools, 3).uses = 1);
+    violates(|pools| proc(pools, 1).tenant = Some(Tenant::Client(ClientId(9))));
+    violates(|pools| proc(pools, 3).tenant = Some(Tenant::Client(ClientId(9))));
+    violates(|pools| pools.ledger.owned.clear());
 }
 
 #[test]

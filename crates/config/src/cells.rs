@@ -1,0 +1,214 @@
+//! What the configuration says of cells, for one pool: its own section before `[query_server_config]`.
+//!
+//! SUMMARY   [`Config::cell`] puts the two together; [`Config::kept_paths`] and [`Config::own_ports`] are
+//!           what no cell is let at.
+//! PROMISES  A user who is not known is nobody, never the service's own.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::pools::PoolConfig;
+use super::services::ServiceAddress;
+use super::types::{Config, SandboxMode};
+
+/// Where the users of the machine stand.
+const USERS_FILE: &str = "/etc/passwd";
+
+/// Folders of the system: what stands there is not the service's alone.
+const SHARED_FOLDERS: [&str; 9] = [
+    "/",
+    "/etc",
+    "/usr/local/etc",
+    "/run",
+    "/var/run",
+    "/tmp",
+    "/var/tmp",
+    "/var/lib",
+    "/opt",
+];
+
+/// The user without rights, and its group.
+const NOBODY: (u32, u32) = (65534, 65534);
+
+/// What the cells of a pool are to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CellConfig {
+    pub sandbox: SandboxMode,
+    /// The numbers of the user whom commands run as, and of its group; `None` is the service's own.
+    pub user: Option<(u32, u32)>,
+    pub read_paths: Vec<PathBuf>,
+    /// `NAME=VALUE`, or `NAME` for the service's own value.
+    pub env: Vec<String>,
+    pub network: bool,
+    /// In bytes; 0 is no limit.
+    pub memory_max: u64,
+    /// 0 is no limit.
+    pub processes_max: u32,
+    /// In percent of one core; 0 is no limit.
+    pub cpu_max: u32,
+}
+
+impl Config {
+    /// Returns what the cells of a pool with this section are to be.
+    pub fn cell(&self, pool: &PoolConfig) -> CellConfig {
+        let all = &self.query_server_config;
+        let user = pool.user.as_ref().unwrap_or(&all.user);
+        let known = self.user_ids.get(user).copied();
+        CellConfig {
+            sandbox: pool.sandbox.unwrap_or(all.sandbox),
+            user: (!user.is_empty()).then(|| known.unwrap_or(NOBODY)),
+            read_paths: pool
+                .read_paths
+                .clone()
+                .unwrap_or_else(|| all.read_paths.clone()),
+            env: pool.env.clone().unwrap_or_else(|| all.env.clone()),
+            network: pool.network.unwrap_or(all.network),
+            memory_max: pool.memory_max.unwrap_or(all.memory_max),
+            processes_max: pool.processes_max.unwrap_or(all.processes_max),
+            cpu_max: pool.cpu_max.unwrap_or(all.cpu_max),
+        }
+    }
+
+    /// Returns the folders of the configuration, the store and the socket, each with what is there:
+    /// passwords, documents and the way to the service. Where that is a folder of the system it is the file
+    /// alone.
+    pub fn kept_paths(&self) -> Vec<(&'static str, PathBuf)> {
+        let files = self.files.iter().map(|file| ("the configuration", &**file));
+        let store = self.store.file().map(|file| ("the store", file));
+        let socket = [("the socket", &*self.server.socket)];
+        let all = files.chain(store).chain(socket);
+        let places = all.filter_map(|(what, file)| Some((what, place_of(file)?)));
+        let key = self.replicator.key_file.clone();
+        let key = key.map(|key| ("the key of the certificate", key));
+        let mut places: Vec<_> = places.chain(key).collect();
+        // What is reached through a link has two names.
+        let real = places.iter().filter_map(|(what, place)| {
+            let real = place.canonicalize().ok()?;
+            (real != *place).then_some((*what, real))
+        });
+        let real: Vec<_> = real.collect();
+        places.extend(real);
+        places
+    }
+
+    /// Returns the TCP ports that the service itself listens on, as far as the configuration tells.
+    pub fn own_ports(&self) -> Vec<u16> {
+        let services = self.services.values();
+        let of_services = services.filter_map(|service| match service.listen.as_ref()? {
+            ServiceAddress::Tcp(address) => Some(address.port()),
+            ServiceAddress::Unix(_) => None,
+        });
+        let own = [self.server.tcp, self.server.http].into_iter().flatten();
+        let ports = own.map(|address| address.port()).chain(of_services);
+        ports.filter(|port| *port != 0).collect()
+    }
+
+    /// Finds the users that are named in it.
+    pub(super) fn find_users(&mut self) {
+        let of_pools = self.pools.values().filter_map(|pool| pool.user.as_ref());
+        let named = of_pools.chain([&self.query_server_config.user]);
+        let named: Vec<String> = named.filter(|name| !name.is_empty()).cloned().collect();
+        if named.is_empty() {
+            return;
+        }
+        let known = fs::read_to_string(USERS_FILE).unwrap_or_default();
+        let found = named.into_iter().filter_map(|name| {
+            let ids = user_ids(&known, &name)?;
+            Some((name, ids))
+        });
+        self.user_ids = found.collect::<BTreeMap<_, _>>();
+    }
+}
+
+/// Returns the folder of a file, or the file where others have files in the folder too.
+fn place_of(file: &Path) -> Option<PathBuf> {
+    let folder = file.parent().filter(|folder| folder.is_absolute())?;
+    let is_shared = SHARED_FOLDERS
+        .iter()
+        .any(|shared| folder == Path::new(shared));
+    Some(if is_shared { file } else { folder }.to_owned())
+}
+
+/// Returns the numbers of a user and of its group. A number that has no name is a user with a group of the
+/// same number.
+fn user_ids(users: &str, user: &str) -> Option<(u32, u32)> {
+    let mut rows = users.lines().filter_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        let ids = (fields.nth(1)?.parse().ok()?, fields.next()?.parse().ok()?);
+        Some((name, ids))
+    });
+    match user.parse::<u32>() {
+        Ok(number) => {
+            let row = rows.find(|(_, (uid, _))| *uid == number);
+            Some(row.map_or((number, number), |(_, ids)| ids))
+        }
+        Err(_) => rows.find(|(name, _)| *name == user).map(|(_, ids)| ids),
+    }
+}
+
+/// Returns whether one of two paths leads to the other.
+pub(super) fn overlap(one: &Path, other: &Path) -> bool {
+    one.starts_with(other) || other.starts_with(one)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_pool_sets_wins_key_by_key() {
+        let mut config = Config::default();
+        let all = &mut config.query_server_config;
+        all.network = true;
+        all.memory_max = 7 << 20;
+        all.env = vec!["A=1".into()];
+        let pool = PoolConfig {
+            sandbox: Some(SandboxMode::Strict),
+            network: Some(false),
+            env: Some(Vec::new()),
+            ..PoolConfig::default()
+        };
+        let cell = config.cell(&pool);
+        assert_eq!(cell.sandbox, SandboxMode::Strict);
+        assert!(!cell.network && cell.env.is_empty());
+        assert_eq!((cell.memory_max, cell.processes_max), (7 << 20, 64));
+        let cell = config.cell(&PoolConfig::default());
+        assert_eq!(cell.sandbox, SandboxMode::Standard);
+        assert!(cell.network && cell.user.is_none());
+    }
+
+    #[test]
+    fn a_user_is_found_by_name_and_number_and_is_nobody_otherwise() {
+        let users = "root:x:0:0:root:/root:/bin/sh\nann:x:7:70::/home/ann:/bin/sh\nbroken\n";
+        assert_eq!(user_ids(users, "ann"), Some((7, 70)));
+        assert_eq!(user_ids(users, "7"), Some((7, 70)));
+        assert_eq!(user_ids(users, "8"), Some((8, 8)));
+        assert_eq!(user_ids(users, "bob"), None);
+        let mut config = Config::default();
+        config.query_server_config.user = "bob".into();
+        assert_eq!(config.cell(&PoolConfig::default()).user, Some(NOBODY));
+    }
+
+    #[test]
+    fn no_cell_is_let_at_the_service_s_own_files_and_ports() {
+        let mut config = Config::default();
+        config.files = vec!["/etc/settee/settee.toml".into()];
+        config.store.path = "/var/lib/settee/settee.redb".into();
+        config.server.socket = "/run/settee/settee.sock".into();
+        config.server.tcp = Some("127.0.0.1:5994".parse().unwrap());
+        config.replicator.key_file = Some("/etc/ssl/private/key.pem".into());
+        let kept = |config: &Config, path: &str| {
+            let kept = config.kept_paths();
+            kept.iter().any(|(_, known)| known == Path::new(path))
+        };
+        let folders = ["/etc/settee", "/var/lib/settee", "/run/settee"];
+        for path in folders.iter().chain(&["/etc/ssl/private/key.pem"]) {
+            assert!(kept(&config, path), "{path}");
+        }
+        config.files = vec!["/etc/settee.toml".into()];
+        assert!(kept(&config, "/etc/settee.toml") && !kept(&config, "/etc"));
+        assert_eq!(config.own_ports(), [5994, 5995]);
+    }
+}

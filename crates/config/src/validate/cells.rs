@@ -1,0 +1,172 @@
+//! Rules of cells: what a section may let query servers at, and as whom.
+
+use std::path::Path;
+
+use super::{QUERY, Rules};
+use crate::PoolConfig;
+use crate::SandboxMode;
+use crate::cells::overlap;
+use crate::keys::POOLS;
+
+impl Rules<'_> {
+    /// Notes what does not fit together about cells. `service_user` is who runs the service, where this is
+    /// for one.
+    pub(super) fn cells(&mut self, service_user: Option<u32>) {
+        let config = self.config;
+        let all = &config.query_server_config;
+        let of_all = PoolConfig {
+            sandbox: Some(all.sandbox),
+            user: Some(all.user.clone()),
+            read_paths: Some(all.read_paths.clone()),
+            ..PoolConfig::default()
+        };
+        self.cell(QUERY, &of_all, service_user);
+        for (name, pool) in &config.pools {
+            self.cell(&format!("{POOLS}.{name}"), pool, service_user);
+        }
+    }
+
+    fn cell(&mut self, section: &str, keys: &PoolConfig, service_user: Option<u32>) {
+        let config = self.config;
+        for path in keys.read_paths.iter().flatten() {
+            self.read_path(section, path);
+        }
+        let mut section = self.section(section);
+        let Some(user) = keys.user.as_ref().filter(|user| !user.is_empty()) else {
+            return;
+        };
+        if config.cell(keys).sandbox == SandboxMode::Off {
+            let what = format!("user = {user:?} takes a cell, and sandbox is \"off\"");
+            let remedy = "leave user out, or set sandbox to \"standard\"";
+            section.problem("user", what, remedy);
+        }
+        match (config.user_ids.get(user), service_user) {
+            (None, _) => {
+                let what = format!("user = {user:?}: this machine has no such user");
+                let remedy = "create the user, or give the number of one";
+                section.problem("user", what, remedy);
+            }
+            (Some((uid, _)), Some(own)) if own != 0 && own != *uid => {
+                let what = format!(
+                    "user = {user:?}: the service runs as user {own}, and only root can start processes \
+                     as another user"
+                );
+                let remedy = "leave user out, or start the service as root";
+                section.problem("user", what, remedy);
+            }
+            _ => {}
+        }
+    }
+
+    fn read_path(&mut self, section: &str, path: &Path) {
+        let kept = self.config.kept_paths();
+        let Some((what, place)) = kept.iter().find(|(_, place)| overlap(path, place)) else {
+            return;
+        };
+        let how = match (path == place, path.starts_with(place)) {
+            (true, _) => "is",
+            (_, true) => "lies in",
+            _ => "contains",
+        };
+        let remedy =
+            format!("name what they need one by one, or move {what} into a folder of its own");
+        let what = format!(
+            "read_paths: {} {how} {}, the place of {what}, which query servers must not read",
+            path.display(),
+            place.display()
+        );
+        self.section(section).problem("read_paths", what, remedy);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+    use crate::Config;
+
+    /// Returns what is wrong, as told to who runs the service.
+    fn problems(service_user: Option<u32>, change: impl FnOnce(&mut Config)) -> Vec<String> {
+        let mut config = Config::default();
+        config.files = vec!["/etc/settee/settee.toml".into()];
+        config.store.path = "/var/lib/settee/settee.redb".into();
+        change(&mut config);
+        config.find_users();
+        let problems = super::super::check(&config, service_user);
+        problems.iter().map(ToString::to_string).collect()
+    }
+
+    fn of_read_path(path: &str) -> Vec<String> {
+        problems(None, |config| {
+            config.query_server_config.read_paths = vec![PathBuf::from(path)];
+        })
+    }
+
+    #[test]
+    fn query_servers_are_not_let_at_the_service_s_own_files() {
+        for (path, how) in [
+            (
+                "/etc/settee",
+                "is /etc/settee, the place of the configuration",
+            ),
+            (
+                "/etc/settee/more",
+                "lies in /etc/settee, the place of the configuration",
+            ),
+            (
+                "/etc",
+                "contains /etc/settee, the place of the configuration",
+            ),
+            (
+                "/var/lib/settee/settee.redb",
+                "lies in /var/lib/settee, the place of the store",
+            ),
+            ("/", "contains"),
+        ] {
+            let told = of_read_path(path);
+            assert_eq!(told.len(), 1, "{path}: {told:?}");
+            assert!(told[0].contains(how), "{told:?}");
+            assert!(told[0].contains("into a folder of its own"), "{told:?}");
+        }
+        for path in ["/opt/venv", "/etc/settees", "/var/lib/other"] {
+            assert_eq!(of_read_path(path), [""; 0], "{path}");
+        }
+        let pool = PoolConfig {
+            language: Some("javascript".into()),
+            read_paths: Some(vec!["/etc/settee".into()]),
+            ..PoolConfig::default()
+        };
+        let told = problems(None, |config| drop(config.pools.insert("p".into(), pool)));
+        assert!(told[0].contains("[pools.p] read_paths"), "{told:?}");
+    }
+
+    #[test]
+    fn only_root_has_processes_of_another_user() {
+        let as_daemon = |service_user| {
+            problems(service_user, |config| {
+                config.query_server_config.user = "7777".into();
+            })
+        };
+        assert_eq!(as_daemon(Some(0)), [""; 0]);
+        assert_eq!(as_daemon(Some(7777)), [""; 0]);
+        // Who looks at the configuration of a service need not be the service.
+        assert_eq!(as_daemon(None), [""; 0]);
+        let told = as_daemon(Some(1000));
+        assert!(told[0].contains("only root can"), "{told:?}");
+        assert!(told[0].contains("leave user out"), "{told:?}");
+    }
+
+    #[test]
+    fn a_user_has_to_be_there_and_takes_a_cell() {
+        let told = problems(None, |config| {
+            config.query_server_config.user = "no-such-user".into();
+        });
+        assert!(told[0].contains("no such user"), "{told:?}");
+        let told = problems(None, |config| {
+            config.query_server_config.user = "7777".into();
+            config.query_server_config.sandbox = SandboxMode::Off;
+        });
+        assert!(told[0].contains("takes a cell"), "{told:?}");
+    }
+}

@@ -1,0 +1,95 @@
+//! Variables that are given to query servers.
+//!
+//! PROMISES  No value stands in a message: it may be a credential.
+
+use serde_json::Value;
+
+use super::Raw;
+use crate::password::HIDDEN;
+
+/// Starts of the names that configure the service or CouchDB, passwords among them.
+const KEPT_BACK: [&str; 2] = ["SETTEE_", "COUCHDB_"];
+
+/// Returns the variables as a list, or what is wrong with one of them.
+pub(super) fn read(raw: &Raw) -> Result<Value, String> {
+    let mut entries = raw.entries().ok_or("variables are text")?;
+    if entries == [""] {
+        entries.clear();
+    }
+    let mut names: Vec<&str> = Vec::new();
+    for (number, entry) in (1..).zip(&entries) {
+        let (name, value) = match entry.split_once('=') {
+            Some((name, value)) => (name, Some(value)),
+            None => (*entry, None),
+        };
+        if !is_name(name) || entry.contains('\0') {
+            return Err(format!("entry {number} is neither NAME=VALUE nor NAME"));
+        }
+        let is_kept_back = |start: &&str| {
+            let head = name.get(..start.len());
+            head.is_some_and(|head| head.eq_ignore_ascii_case(start))
+        };
+        if KEPT_BACK.iter().any(|start| is_kept_back(&start)) {
+            return Err(format!(
+                "{name} configures the service, with its passwords, and is for no query server"
+            ));
+        }
+        if value == Some(HIDDEN) {
+            return Err(format!("{name}: this is how a value is shown, not a value"));
+        }
+        if names.contains(&name) {
+            return Err(format!("{name} stands there twice"));
+        }
+        names.push(name);
+    }
+    Ok(entries.into_iter().map(Value::from).collect())
+}
+
+fn is_name(text: &str) -> bool {
+    let fits = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    !text.is_empty() && !text.starts_with(|c: char| c.is_ascii_digit()) && text.chars().all(fits)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::{ENV, display};
+    use super::*;
+
+    #[test]
+    fn variables_are_a_list_or_a_text_with_commas() {
+        let list = ["A=1,2", "B="].map(str::to_owned).to_vec();
+        assert_eq!(read(&Raw::Texts(list)), Ok(json!(["A=1,2", "B="])));
+        let text = Raw::Text("A=x y, HTTP_PROXY".into());
+        assert_eq!(read(&text), Ok(json!(["A=x y", "HTTP_PROXY"])));
+        assert_eq!(read(&Raw::Text(String::new())), Ok(json!([])));
+    }
+
+    #[test]
+    fn what_configures_the_service_is_for_no_query_server() {
+        for name in ["SETTEE__ADMINS__ANN", "settee_x=1", "COUCHDB_PASSWORD"] {
+            let told = read(&Raw::Text(name.into())).unwrap_err();
+            assert!(told.contains("for no query server"), "{told}");
+        }
+        assert!(read(&Raw::Text("SETTEES".into())).is_ok());
+    }
+
+    #[test]
+    fn a_value_is_neither_shown_nor_told() {
+        let wrong = [
+            "1A=secret",
+            "A=1,secret word",
+            "=secret",
+            "A=secret,A=secret",
+            "A B=secret",
+        ];
+        for wrong in wrong {
+            let told = ENV.read(&Raw::Text(wrong.into())).unwrap_err();
+            assert!(!told.to_string().contains("secret"), "{told}");
+        }
+        let value = ENV.read(&Raw::Text("A=secret,B".into())).unwrap();
+        assert_eq!(display(ENV, &value), "A=***,B");
+        assert!(ENV.read(&Raw::Text("A=***".into())).is_err());
+    }
+}

@@ -1,0 +1,312 @@
+//! Processes that are not shared: each serves one tenant, from its first loan to its end.
+
+use proptest::prelude::*;
+
+use super::properties::{any_busy_step, any_limits, any_step};
+use super::trial::{Step, Trial};
+use super::*;
+
+/// One language pool with these limits, whose processes are not shared.
+fn apart(hard: u32) -> World {
+    World::with(apart_settings(hard))
+}
+
+fn apart_settings(hard: u32) -> PoolSettings {
+    PoolSettings {
+        reuse: Reuse::Database,
+        ..PoolSettings::from(limits(hard, hard))
+    }
+}
+
+#[test]
+fn plain_work_of_a_database_gets_a_process_of_that_database_only() {
+    let mut world = apart(4);
+    let first = world.take(1, plain(db("a")));
+    world.give_back(first);
+    world.run();
+    let other = world.take(2, plain(db("b")));
+    assert_ne!(other.proc, first.proc);
+    let same = world.take(3, plain(db("a")));
+    assert_eq!(same.proc, first.proc);
+    let ddoc = world.take(4, tagged("b", "_design/1"));
+    assert_ne!(ddoc.proc, other.proc, "it is in use");
+    world.give_back(other);
+    let ddoc = world.take(5, tagged("b", "_design/1"));
+    assert_eq!(
+        ddoc.proc, other.proc,
+        "plain work and documents of one database share"
+    );
+}
+
+#[test]
+fn untagged_client_gets_no_process_of_a_database() {
+    let mut world = apart(1);
+    let lease = world.take(1, tagged("a", "_design/1"));
+    world.give_back(lease);
+    let plain = world.take(2, None);
+    assert_ne!(plain.proc, lease.proc);
+    assert_eq!(stopped(&world.last)[0], (lease.proc, StopReason::Reaped));
+}
+
+#[test]
+fn client_that_names_nothing_has_its_processes_for_itself() {
+    let mut world = apart(3);
+    let first = world.take(1, None);
+    world.give_back(first);
+    let again = world.take(1, None);
+    assert_eq!(again.proc, first.proc);
+    world.give_back(again);
+    let other = world.take(2, None);
+    assert_ne!(other.proc, first.proc);
+}
+
+#[test]
+fn user_has_one_process_over_several_connections() {
+    let mut world = apart(2);
+    let ann = || plain(Tenant::User("ann".into()));
+    let first = world.take(1, ann());
+    world.give_back(first);
+    world.down(1, true);
+    assert_eq!(world.take(2, ann()).proc, first.proc);
+    let bob = plain(Tenant::User("bob".into()));
+    assert_ne!(world.take(3, bob).proc, first.proc);
+}
+
+#[test]
+fn without_a_tag_all_databases_are_one_tenant_and_clients_are_not() {
+    let mut world = apart(2);
+    let first = world.take(1, affinity(None, "_design/1", "1-a"));
+    world.give_back(first);
+    assert_eq!(world.take(2, plain(Tenant::Databases)).proc, first.proc);
+    assert_ne!(world.take(3, None).proc, first.proc);
+}
+
+#[test]
+fn process_of_a_client_ends_with_it() {
+    let mut world = apart(2);
+    let held = world.take(1, None);
+    let idle = world.take(1, None);
+    world.give_back(idle);
+    let actions = world.down(1, true);
+    let why = StopReason::TenantGone;
+    assert_eq!(stopped(&actions), [(held.proc, why), (idle.proc, why)]);
+}
+
+#[test]
+fn process_of_a_client_that_crashed_is_not_reset_for_nobody() {
+    let mut world = apart(2);
+    let lease = world.take(1, None);
+    let actions = world.down(1, false);
+    let stop = (lease.proc, StopReason::TenantGone);
+    assert_eq!(stopped(&actions), [stop]);
+    assert_eq!(actions.len(), 1);
+}
+
+#[test]
+fn process_that_is_being_reset_for_a_client_ends_with_it() {
+    let mut world = apart(2);
+    let lease = world.take(1, None);
+    world.give_back_as(lease, ReturnStatus::Ok, Condition::NeedsReset);
+    let actions = world.down(1, true);
+    assert_eq!(stopped(&actions), [(lease.proc, StopReason::TenantGone)]);
+}
+
+#[test]
+fn process_of_a_database_outlives_its_client() {
+    let mut world = apart(2);
+    let lease = world.take(1, plain(db("a")));
+    world.down(1, false);
+    assert_eq!(world.last, [Action::Reset { proc: lease.proc }]);
+    world.run();
+    assert_eq!(world.take(2, plain(db("a"))).proc, lease.proc);
+}
+
+#[test]
+fn opening_whose_client_is_gone_is_anybodys() {
+    let mut world = apart(2);
+    world.ask(1, None);
+    let (proc, _) = opened(&world.last)[0];
+    world.down(1, true);
+    world.on(Event::SpawnOk { proc });
+    assert_eq!(world.take(2, plain(db("a"))).proc, proc);
+}
+
+#[test]
+fn slot_of_an_idle_process_goes_to_another_tenant_that_waits() {
+    let mut world = apart(1);
+    let lease = world.take(1, plain(db("a")));
+    let waiter = world.ask(2, plain(db("b")));
+    let actions = world.give_back(lease);
+    assert_eq!(stopped(&actions), [(lease.proc, StopReason::Reaped)]);
+    assert_eq!(opened(&actions)[0].1, Some(waiter));
+}
+
+#[test]
+fn plain_work_waits_for_a_process_of_its_own_database_before_others_are_reaped() {
+    let mut world = World::with(PoolSettings {
+        limits: Limits {
+            affinity_wait: Duration::from_millis(20),
+            ..limits(2, 2)
+        },
+        ..apart_settings(2)
+    });
+    let own = world.take(1, plain(db("a")));
+    let other = world.take(2, plain(db("b")));
+    world.give_back(other);
+    let waiter = world.ask(3, plain(db("a")));
+    assert_eq!(world.last, []);
+    world.give_back(own);
+    assert_eq!(
+        world.lease(waiter, 3).map(|lease| lease.proc),
+        Some(own.proc)
+    );
+}
+
+#[test]
+fn first_loan_of_a_process_replenishes_those_without_a_tenant() {
+    let mut world = World::named(PoolSettings {
+        init_size: 1,
+        reuse: Reuse::Database,
+        ..named(3)
+    });
+    world.take(1, plain(db("a")));
+    assert_eq!(opened(&world.last).len(), 1);
+    assert_eq!(opened(&world.last)[0].1, None);
+    let status = world.status();
+    assert_eq!((status.free, status.free_tagged), (1, 0));
+}
+
+#[test]
+fn free_processes_of_tenants_do_not_count_as_min_free() {
+    let settings = PoolSettings {
+        min_free: 1,
+        reuse: Reuse::Database,
+        ..named(3)
+    };
+    let mut world = World::named(settings);
+    let lease = world.take(1, plain(db("a")));
+    world.give_back(lease);
+    let status = world.status();
+    assert_eq!((status.free, status.free_tagged), (2, 1));
+    let fresh = status.procs.iter().find(|proc| proc.db.is_none());
+    let fresh = fresh.expect("one is for anybody").proc;
+    assert_eq!(world.on(Event::OsProcIdle { proc: fresh }), []);
+    let actions = world.on(Event::OsProcIdle { proc: lease.proc });
+    assert_eq!(stopped(&actions), [(lease.proc, StopReason::Idle)]);
+}
+
+#[test]
+fn culling_leaves_those_that_a_pool_keeps_for_anybody() {
+    let mut world = World::named(PoolSettings {
+        min_free: 1,
+        reuse: Reuse::Database,
+        cull: Some(Cull {
+            after: Duration::from_secs(1),
+            interval: Duration::from_secs(1),
+        }),
+        ..named(3)
+    });
+    let lease = world.take(1, plain(db("a")));
+    world.advance(Duration::from_secs(5));
+    world.give_back(lease);
+    let actions = world.advance(Duration::from_secs(5));
+    assert_eq!(stopped(&actions), [(lease.proc, StopReason::Culled)]);
+    assert_eq!(world.status().free, 1);
+}
+
+#[test]
+fn change_of_reuse_replaces_the_processes() {
+    for reuse in [Reuse::Database, Reuse::Any] {
+        let before = match reuse {
+            Reuse::Database => Reuse::Any,
+            Reuse::Any => Reuse::Database,
+        };
+        let mut world = World::with(PoolSettings {
+            reuse: before,
+            ..apart_settings(3)
+        });
+        let held = world.take(1, None);
+        let idle = world.take(1, None);
+        world.give_back(idle);
+        let settings = PoolSettings {
+            reuse,
+            ..apart_settings(3)
+        };
+        let plan = world.pools.plan(PoolId(0), &settings);
+        assert_eq!(plan, Ok(vec![Change::StopIdle(1), Change::StopReturned(1)]));
+        let actions = world.on(Event::Reconfigure {
+            pool: PoolId(0),
+            settings: Box::new(settings),
+        });
+        assert_eq!(stopped(&actions), [(idle.proc, StopReason::Stale)]);
+        let actions = world.give_back(held);
+        assert_eq!(stopped(&actions), [(held.proc, StopReason::Stale)]);
+    }
+}
+
+/// A step in which clients without a design document name a database, a user or nothing, and in
+/// which `reuse` changes now and then.
+fn apart_step(step: impl Strategy<Value = Step>) -> impl Strategy<Value = Step> {
+    let tenant = prop_oneof![
+        2 => Just(None),
+        1 => Just(Some(db("a"))),
+        1 => Just(Some(db("b"))),
+        1 => Just(Some(Tenant::Databases)),
+        1 => Just(Some(Tenant::User("a".into()))),
+    ];
+    (step, tenant, 0..60_u32).prop_map(|(step, tenant, luck)| match step {
+        _ if luck == 0 => Step::Reuse(0, Reuse::Any),
+        _ if luck == 1 => Step::Reuse(0, Reuse::Database),
+        Step::Ask {
+            client,
+            pool,
+            affinity: Some(affinity),
+            patience_ms,
+        } if luck % 2 == 0 => Step::Ask {
+            client,
+            pool,
+            affinity: match tenant {
+                None => None,
+                Some(tenant) => Some(Affinity {
+                    ddoc: affinity.ddoc.filter(|_| luck % 3 == 0),
+                    tenant,
+                }),
+            },
+            patience_ms,
+        },
+        other => other,
+    })
+}
+
+proptest! {
+    #[test]
+    fn core_and_model_agree_where_processes_are_not_shared(
+        limits in prop::collection::vec(any_limits(), 2),
+        steps in prop::collection::vec(apart_step(any_step()), 1..150),
+    ) {
+        let mut trial = Trial::new(&limits);
+        for pool in 0..2 {
+            trial.step(Step::Reuse(pool, Reuse::Database));
+        }
+        for step in steps {
+            trial.step(step);
+        }
+        trial.wind_up();
+    }
+
+    #[test]
+    fn core_and_model_agree_where_processes_are_not_shared_and_waiters_overtake(
+        hard_limit in 1..6_u32,
+        wait_ms in prop_oneof![Just(0), 20..80_u64],
+        steps in prop::collection::vec(apart_step(any_busy_step()), 50..200),
+    ) {
+        let affinity_wait = Duration::from_millis(wait_ms);
+        let limits = Limits { hard_limit, soft_limit: 2, affinity_wait };
+        let mut trial = Trial::new(&[limits]);
+        trial.step(Step::Reuse(0, Reuse::Database));
+        for step in steps {
+            trial.step(step);
+        }
+        trial.wind_up();
+    }
+}

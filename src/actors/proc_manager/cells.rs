@@ -1,0 +1,375 @@
+//! Which layers of the pools' cells hold: found out beside the manager, told once, shown by `status`.
+//!
+//! PROMISES  Each cell is tried once, at the start and when the first pool gets it. What is missing is
+//!           logged once, with what to do; pools without a cell are named.
+//! LIMITS    One child at a time for each change of the pools.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, OnceLock};
+
+use actix::prelude::*;
+use rustc_hash::FxHashMap;
+use slog::warn;
+
+use super::ProcManager;
+use super::abilities::Done;
+use crate::config::SandboxMode;
+use crate::query_server::cell::layers::Layers;
+use crate::query_server::cell::trial::CellTrial;
+use crate::query_server::status::SandboxStatus;
+use policy::pool::PoolId;
+
+/// How many texts about cells are logged between two reloads.
+const TOLD_MAX: usize = 64;
+
+/// A cell, and what was found out about it.
+pub(super) struct TriedCell {
+    trial: CellTrial,
+    found: OnceLock<Result<Layers, String>>,
+}
+
+/// The cells of all pools.
+#[derive(Default)]
+pub(super) struct TriedCells {
+    known: FxHashMap<CellTrial, Arc<TriedCell>>,
+    /// What was logged about them.
+    told: BTreeSet<String>,
+}
+
+impl TriedCell {
+    pub(super) fn status(&self) -> SandboxStatus {
+        let (layers, error) = match self.found.get() {
+            None => (Layers::default(), None),
+            Some(Ok(layers)) => (layers.clone(), None),
+            Some(Err(error)) => (Layers::default(), Some(error.clone())),
+        };
+        let missing = layers.missing.into_iter();
+        SandboxStatus {
+            mode: self.trial.mode.to_string(),
+            layers: layers.held.iter().map(ToString::to_string).collect(),
+            missing: missing
+                .map(|(layer, why)| (layer.to_string(), why))
+                .collect(),
+            error,
+        }
+    }
+}
+
+/// A trial is over.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(super) struct CellTried(Arc<TriedCell>);
+
+impl ProcManager {
+    /// Follows a change of all pools: cells that no pool has any more are forgotten.
+    pub(super) fn follow_cells(&mut self, ctx: &mut Context<Self>) {
+        self.cells = TriedCells::default();
+        let pools = self.pools.ids();
+        self.try_cells(&pools, ctx);
+        self.warn_of_open_pools();
+    }
+
+    /// Follows a change of some pools: the cells that are new are tried.
+    pub(super) fn try_cells(&mut self, pools: &[PoolId], ctx: &mut Context<Self>) {
+        if !self.settings.cells.are_tried() || self.shutting_down {
+            return;
+        }
+        let mut new = Vec::new();
+        for id in pools {
+            let cell = self.trial_of(*id).map(|trial| {
+                let known = self.cells.known.get(&trial).cloned();
+                known.unwrap_or_else(|| {
+                    let found = OnceLock::new();
+                    let cell = Arc::new(TriedCell {
+                        trial: trial.clone(),
+                        found,
+                    });
+                    self.cells.known.insert(trial, Arc::clone(&cell));
+                    new.push(Arc::clone(&cell));
+                    cell
+                })
+            });
+            self.pools.at_mut(*id).cell = cell;
+        }
+        if !new.is_empty() {
+            // Pools have others by now.
+            let known = &mut self.cells.known;
+            known.retain(|_, cell| Arc::strong_count(cell) > 1);
+            self.try_one_after_the_other(new, ctx);
+        }
+    }
+
+    fn trial_of(&self, id: PoolId) -> Option<CellTrial> {
+        let pool = self.pools.at(id);
+        let language = self.settings.languages.get(&pool.language)?;
+        language.cell_trial(&self.settings.cells.of_pool(&pool.section))
+    }
+
+    fn try_one_after_the_other(&mut self, cells: Vec<Arc<TriedCell>>, ctx: &mut Context<Self>) {
+        let (spawner, manager) = (self.spawner.clone(), ctx.address());
+        let done = Done(ctx.address().recipient());
+        self.probing += 1;
+        let trials = async move {
+            // Whatever ends this, the manager hears of it.
+            let _done = done;
+            for cell in cells {
+                let found = cell.trial.run(&spawner).await;
+                let _ = cell.found.set(found);
+                // Ignores the mailbox's bound: there is one for each cell.
+                manager.do_send(CellTried(cell));
+            }
+        };
+        let handle = ctx.spawn(trials.into_actor(self));
+        self.probes.push(handle);
+    }
+
+    /// Names the pools whose processes are started without a cell.
+    fn warn_of_open_pools(&self) {
+        let pools = self.pools.iter().filter(|(_, pool)| {
+            let cell = pool.cell.as_ref();
+            cell.is_some_and(|cell| cell.trial.mode == SandboxMode::Off)
+        });
+        let names: Vec<&str> = pools.map(|(_, pool)| &*pool.name).collect();
+        if !names.is_empty() {
+            warn!(self.log, "query servers run without a cell";
+                  "pool" => names.join(", "),
+                  "effect" => "their functions may do whatever the service may: read its files and \
+                               passwords, end it, use the network",
+                  "remedy" => "take sandbox = \"off\" out of the configuration; what a command needs can \
+                               be named with read_paths, env and network");
+        }
+    }
+}
+
+impl Handler<CellTried> for ProcManager {
+    type Result = ();
+
+    fn handle(&mut self, CellTried(cell): CellTried, _: &mut Self::Context) {
+        let text = match cell.found.get() {
+            None => return,
+            Some(Err(error)) => format!("the cell cannot be made: {error}"),
+            Some(Ok(layers)) => {
+                let missing = layers.missing.iter();
+                let missing = missing.map(|(layer, why)| format!("{layer}: {why}"));
+                missing.collect::<Vec<_>>().join("; ")
+            }
+        };
+        let mode = cell.trial.mode;
+        let is_enough = self.cells.told.len() >= TOLD_MAX;
+        if text.is_empty() || is_enough || !self.cells.told.insert(format!("{mode} {text}")) {
+            return;
+        }
+        let has_it = |other: &Arc<TriedCell>| Arc::ptr_eq(other, &cell);
+        let pools = self.pools.iter();
+        let pools = pools.filter(|(_, pool)| pool.cell.as_ref().is_some_and(has_it));
+        let names: Vec<&str> = pools.map(|(_, pool)| &*pool.name).collect();
+        let effect = match (mode, cell.found.get()) {
+            (SandboxMode::Strict, _) | (_, Some(Err(_))) => "no process of these pools is started",
+            _ => "their processes are started without these layers",
+        };
+        warn!(self.log, "layers of a cell are missing";
+              "pool" => names.join(", "),
+              "error" => text,
+              "effect" => effect,
+              "remedy" => "docs/cells.md tells what each layer takes; with sandbox = \"strict\" no \
+                           process is started without one");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt;
+    use std::path::PathBuf;
+    use std::sync::Mutex;
+
+    use serde_json::json;
+    use slog::{Logger, OwnedKVList, Record, o};
+
+    use super::*;
+    use crate::actors::language::Registry;
+    use crate::actors::proc_manager::ReloadConfig;
+    use crate::app::settings::manager_settings;
+    use crate::config::{Config, LanguageCommand, PoolConfig};
+    use crate::messages::pools::{PoolOrder, ReconfigurePool};
+    use crate::messages::proc_manager::GetStatus;
+    use crate::otp::supervisor::Stop;
+    use crate::query_server::child::Spawner;
+    use crate::query_server::status::PoolStatus;
+    use crate::testkit::eventually;
+
+    /// Stands for `settee`: notes how it is called, and reports one missing layer of external commands.
+    const STAND_IN: &str = r#"#!/bin/sh
+        echo "$2" >>"$0.calls"
+        case $2 in
+            --report-own) echo '{"held":["files","network"],"missing":{}}';;
+            *) echo '{"held":["files"],"missing":{"cpu":"no cgroup"}}';;
+        esac
+    "#;
+
+    #[derive(Clone, Default)]
+    struct Warnings(Arc<Mutex<Vec<String>>>);
+
+    impl slog::Drain for Warnings {
+        type Ok = ();
+        type Err = slog::Never;
+
+        fn log(&self, record: &Record<'_>, _: &OwnedKVList) -> Result<(), slog::Never> {
+            let mut pools = PoolNames(String::new());
+            slog::KV::serialize(&record.kv(), record, &mut pools).ok();
+            let text = format!("{}: {}", record.msg(), pools.0);
+            self.0.lock().unwrap().push(text);
+            Ok(())
+        }
+    }
+
+    struct PoolNames(String);
+
+    impl slog::Serializer for PoolNames {
+        fn emit_arguments(
+            &mut self,
+            key: slog::Key,
+            value: &std::fmt::Arguments<'_>,
+        ) -> slog::Result {
+            if key == "pool" {
+                self.0 = value.to_string();
+            }
+            Ok(())
+        }
+    }
+
+    struct World {
+        _folder: tempfile::TempDir,
+        program: PathBuf,
+        config: Config,
+        warnings: Warnings,
+        manager: Addr<ProcManager>,
+    }
+
+    impl World {
+        fn start(config: Config) -> Self {
+            let folder = tempfile::tempdir().unwrap();
+            let program = folder.path().join("settee");
+            fs::write(&program, STAND_IN).unwrap();
+            fs::set_permissions(&program, Permissions::from_mode(0o700)).unwrap();
+            let warnings = Warnings::default();
+            let log = Logger::root(warnings.clone(), o!());
+            let settings = manager_settings(&config, &program, &Registry::new(), &[]);
+            let spawner = Spawner::start().unwrap();
+            let manager = ProcManager::new(Arc::new(settings), spawner, &log).start();
+            Self {
+                _folder: folder,
+                program,
+                config,
+                warnings,
+                manager,
+            }
+        }
+
+        async fn pool(&self, name: &str) -> PoolStatus {
+            let pool = Some(name.to_owned());
+            let mut status = self.manager.send(GetStatus { pool }).await.unwrap();
+            status.pools.remove(0)
+        }
+
+        /// Waits until the layers of a pool are known.
+        async fn sandbox(&self, name: &str) -> SandboxStatus {
+            eventually("layers", async || {
+                let sandbox = self.pool(name).await.sandbox;
+                sandbox.is_some_and(|sandbox| !sandbox.layers.is_empty())
+            })
+            .await;
+            self.pool(name).await.sandbox.unwrap()
+        }
+
+        fn calls(&self) -> String {
+            let path = format!("{}.calls", self.program.display());
+            fs::read_to_string(path).unwrap_or_default()
+        }
+
+        fn warned(&self, text: &str) -> usize {
+            let warnings = self.warnings.0.lock().unwrap();
+            warnings.iter().filter(|warning| **warning == text).count()
+        }
+
+        async fn stop(self) {
+            self.manager.send(Stop { now: true }).await.unwrap();
+            eventually("end", async || !self.manager.connected()).await;
+        }
+    }
+
+    /// JavaScript, and two pools of a command.
+    fn config() -> Config {
+        let mut config = Config::default();
+        let python = LanguageCommand::Command("sh server".into());
+        config.languages.insert("python".into(), python);
+        let pool = PoolConfig {
+            language: Some("python".into()),
+            ..PoolConfig::default()
+        };
+        config.pools.insert("reports".into(), pool);
+        config
+    }
+
+    #[actix_rt::test]
+    async fn each_cell_is_tried_once_and_what_it_lacks_is_shown_and_logged_once() {
+        let world = World::start(config());
+        let python = world.sandbox("python").await;
+        assert_eq!(python.mode, "standard");
+        assert_eq!(python.layers, ["files"]);
+        assert_eq!(python.missing["cpu"], "no cgroup");
+        assert_eq!(world.sandbox("reports").await, python);
+        let javascript = world.sandbox("javascript").await;
+        assert_eq!(javascript.layers, ["files", "network"]);
+        assert!(javascript.missing.is_empty());
+        // Mango runs inside the service.
+        assert_eq!(world.pool("query").await.sandbox, None);
+        let mut calls: Vec<_> = world.calls().lines().map(str::to_owned).collect();
+        calls.sort();
+        assert_eq!(calls, ["--report", "--report-own"]);
+        let missing = "layers of a cell are missing: python, reports";
+        assert_eq!(world.warned(missing), 1);
+        // A limit that a request sets makes another cell, which lacks the same.
+        let settings = json!({"memory_max": "64MiB"}).as_object().cloned().unwrap();
+        let order = PoolOrder {
+            name: "reports".into(),
+            settings,
+            dry_run: false,
+        };
+        world
+            .manager
+            .send(ReconfigurePool(order))
+            .await
+            .unwrap()
+            .unwrap();
+        world.sandbox("reports").await;
+        assert_eq!(world.calls().lines().count(), 3);
+        assert_eq!(world.warned("layers of a cell are missing: reports"), 0);
+        world.stop().await;
+    }
+
+    #[actix_rt::test]
+    async fn pools_without_a_cell_are_named_and_nothing_is_tried_for_them() {
+        let mut config = config();
+        config.query_server_config.sandbox = SandboxMode::Off;
+        let world = World::start(config);
+        let sandbox = world.pool("python").await.sandbox.unwrap();
+        assert_eq!((sandbox.mode.as_str(), sandbox.layers.len()), ("off", 0));
+        let warning = "query servers run without a cell: javascript, python, reports";
+        eventually("a warning", async || world.warned(warning) == 1).await;
+        assert_eq!(world.calls(), "");
+        world.stop().await;
+    }
+
+    #[actix_rt::test]
+    async fn a_reload_tries_the_cells_that_it_brings() {
+        let mut world = World::start(config());
+        world.sandbox("python").await;
+        world.config.query_server_config.sandbox = SandboxMode::Strict;
+        let settings = manager_settings(&world.config, &world.program, &Registry::new(), &[]);
+        let reload = ReloadConfig(Arc::new(settings));
+        world.manager.send(reload).await.unwrap();
+        assert_eq!(world.sandbox("python").await.mode, "strict");
+        world.stop().await;
+    }
+}

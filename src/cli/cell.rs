@@ -1,0 +1,124 @@
+//! `settee cell`: runs a command in a cell. The service starts its external commands with it.
+//!
+//! SUMMARY   `settee cell [--report-to N] SPEC -- PROGRAM [ARGUMENTS]`, where SPEC is a
+//!           [`CellSpec`](crate::query_server::cell::CellSpec) in JSON. Ends as the command ends; 125 if there is
+//!           no cell. `settee cell --report SPEC -- PROGRAM` starts nothing and prints the layers that hold,
+//!           `settee cell --report-own MODE` those of the built-in server.
+//! CALLED    By the service; hidden from the help. Read before clap, whose start takes longer than the cell's.
+
+use std::ffi::{OsStr, OsString};
+use std::io::{self, Write};
+
+use crate::query_server::cell::launcher::{self, Request};
+use crate::query_server::cell::own;
+
+/// The exit status for a command line that makes no sense, as for a cell that cannot be made.
+const USAGE_STATUS: i32 = 125;
+
+/// Returns the arguments for `cell` when the program was called with that subcommand.
+pub(crate) fn arguments_of(all: &[OsString]) -> Option<&[OsString]> {
+    let (subcommand, arguments) = all.get(1..)?.split_first()?;
+    (subcommand == "cell").then_some(arguments)
+}
+
+/// Runs the command that follows, in its cell.
+pub(crate) fn run(arguments: &[OsString]) -> ! {
+    if let [option, mode] = arguments
+        && option == "--report-own"
+    {
+        std::process::exit(report_own(&mode.to_string_lossy()));
+    }
+    match read(arguments) {
+        Ok(request) => launcher::run(request),
+        Err(problem) => {
+            eprintln!("settee cell: {problem}");
+            std::process::exit(USAGE_STATUS)
+        }
+    }
+}
+
+/// Prints the layers of the cell that the built-in server puts itself into.
+fn report_own(mode: &str) -> i32 {
+    let mode = match serde_json::from_value(mode.into()) {
+        Ok(mode) => mode,
+        Err(error) => {
+            eprintln!("settee cell: --report-own: {error}");
+            return USAGE_STATUS;
+        }
+    };
+    let layers = serde_json::to_string(&own::report(mode)).unwrap_or_default();
+    let printed = writeln!(io::stdout(), "{layers}");
+    if printed.is_ok() { 0 } else { USAGE_STATUS }
+}
+
+fn read(arguments: &[OsString]) -> Result<Request, String> {
+    let mut words = arguments.iter().map(OsString::as_os_str);
+    let (mut report_to, mut only_report) = (None, false);
+    let spec = loop {
+        let word = words
+            .next()
+            .and_then(OsStr::to_str)
+            .ok_or("the cell's JSON is missing")?;
+        match word {
+            "--report" => only_report = true,
+            "--report-to" => {
+                let number = words
+                    .next()
+                    .and_then(OsStr::to_str)
+                    .and_then(|text| text.parse().ok());
+                report_to = Some(number.ok_or("--report-to needs the number of a descriptor")?);
+            }
+            json => {
+                break serde_json::from_str(json)
+                    .map_err(|error| format!("the cell's JSON: {error}"))?;
+            }
+        }
+    };
+    if words.next() != Some(OsStr::new("--")) {
+        return Err("the command follows '--'".into());
+    }
+    let program = words.next().ok_or("the command is missing")?;
+    Ok(Request {
+        spec,
+        program: program.into(),
+        arguments: words.map(OsStr::to_owned).collect(),
+        report_to,
+        only_report,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SPEC: &str = r#"{"mode":"standard","user":null,"read_paths":[],"hidden_paths":[],"network":false,
+        "refused_ports":[],"memory_max":0,"processes_max":0,"cpu_max":0}"#;
+
+    fn request(words: &[&str]) -> Result<Request, String> {
+        let words: Vec<OsString> = words.iter().map(OsString::from).collect();
+        read(&words)
+    }
+
+    #[test]
+    fn the_command_follows_the_cell_and_keeps_its_own_options() {
+        let words = ["--report-to", "3", SPEC, "--", "sh", "--report", "--"];
+        let read = request(&words).unwrap_or_else(|problem| panic!("{problem}"));
+        assert_eq!((read.report_to, read.only_report), (Some(3), false));
+        assert_eq!(read.program.to_str(), Some("sh"));
+        assert_eq!(read.arguments, ["--report", "--"]);
+    }
+
+    #[test]
+    fn what_is_missing_is_told() {
+        for (words, expected) in [
+            (&[] as &[&str], "JSON is missing"),
+            (&["{}", "--", "sh"], "missing field"),
+            (&["--report-to", "x"], "number of a descriptor"),
+            (&[SPEC, "sh"], "follows '--'"),
+            (&[SPEC, "--"], "command is missing"),
+        ] {
+            let problem = request(words).err().unwrap_or_default();
+            assert!(problem.contains(expected), "{words:?}: {problem}");
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! `settee check-config --sandbox`: which layers of each pool's cell hold on this machine.
+//!
+//! SUMMARY   Tries the cell of each language's own pool and of each named pool as the service does.
+
+use std::collections::BTreeSet;
+
+use rustc_hash::FxHashMap;
+
+use crate::actors::language::Registry;
+use crate::app::settings::manager_settings;
+use crate::cli::exit::{CliError, Exit};
+use crate::config::{Config, SandboxMode};
+use crate::query_server::cell::layers::Layers;
+use crate::query_server::cell::trial::CellTrial;
+use crate::query_server::child::Spawner;
+use crate::query_server::language::LanguageName;
+
+/// What was found out, for people.
+pub(super) struct Findings {
+    /// Comments of a TOML file.
+    pub(super) text: String,
+    /// What strict pools lack, a line each.
+    lacking: Vec<String>,
+}
+
+impl Findings {
+    /// Fails if a process of a strict pool could not be started.
+    pub(super) fn verdict(self) -> Result<(), CliError> {
+        if self.lacking.is_empty() {
+            return Ok(());
+        }
+        let hint = "make the layers possible as docs/cells.md tells, or set sandbox = \"standard\" for \
+                    these pools";
+        Err(CliError::new(Exit::Config, self.lacking.join("\n"), hint))
+    }
+}
+
+/// Tries the cells of all pools.
+pub(super) fn try_all(config: &Config) -> Result<Findings, CliError> {
+    let program = std::env::current_exe().map_err(|error| CliError::io("this program", &error))?;
+    let spawner =
+        Spawner::start().map_err(|error| CliError::io("a thread for children", &error))?;
+    let settings = manager_settings(config, &program, &Registry::new(), &[]);
+    let own = settings.languages.names().map(LanguageName::as_str);
+    let names: BTreeSet<&str> = own
+        .chain(settings.pools.keys().map(String::as_str))
+        .collect();
+    let mut trials = Vec::new();
+    for name in names {
+        let section = settings.pools.get(name).cloned().unwrap_or_default();
+        let language = LanguageName::new(section.language.as_deref().unwrap_or(name));
+        let language = settings.languages.get(&language);
+        let terms = settings.cells.of_pool(&section);
+        if let Some(trial) = language.and_then(|language| language.cell_trial(&terms)) {
+            trials.push((name, trial));
+        }
+    }
+    actix_rt::System::new().block_on(try_each(&trials, &spawner))
+}
+
+async fn try_each(trials: &[(&str, CellTrial)], spawner: &Spawner) -> Result<Findings, CliError> {
+    let mut findings = Findings {
+        text: "\n# Cells of pools:\n".to_owned(),
+        lacking: Vec::new(),
+    };
+    let mut known: FxHashMap<&CellTrial, Result<Layers, String>> = FxHashMap::default();
+    for (name, trial) in trials {
+        if !known.contains_key(trial) {
+            known.insert(trial, trial.run(spawner).await);
+        }
+        findings.add(name, trial.mode, &known[trial]);
+    }
+    Ok(findings)
+}
+
+impl Findings {
+    fn add(&mut self, name: &str, mode: SandboxMode, found: &Result<Layers, String>) {
+        let mut lines = Vec::new();
+        match found {
+            Ok(_) if mode == SandboxMode::Off => lines.push("no cell".to_owned()),
+            Ok(layers) => {
+                let held: Vec<String> = layers.held.iter().map(ToString::to_string).collect();
+                lines.push(format!("holds {}", held.join(", ")));
+                let missing = layers.missing.iter();
+                lines.extend(missing.map(|(layer, why)| format!("misses {layer}: {why}")));
+            }
+            Err(error) => lines.push(format!("cannot be made: {error}")),
+        }
+        for line in &lines {
+            // What a program printed must not end the comment.
+            let line = line.replace(['\n', '\r'], " ");
+            self.text.push_str(&format!("# {name} ({mode}): {line}\n"));
+        }
+        let is_whole = found.as_ref().is_ok_and(|layers| layers.missing.is_empty());
+        if mode == SandboxMode::Strict && !is_whole {
+            let told = lines.iter().filter(|line| !line.starts_with("holds"));
+            let told: Vec<&str> = told.map(String::as_str).collect();
+            let told = told.join("; ");
+            self.lacking.push(format!(
+                "[pools.{name}] sandbox = \"strict\": the cell {told}"
+            ));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::query_server::cell::layers::Layer;
+
+    fn findings(mode: SandboxMode, found: Result<Layers, String>) -> Findings {
+        let mut findings = Findings {
+            text: String::new(),
+            lacking: Vec::new(),
+        };
+        findings.add("python", mode, &found);
+        findings
+    }
+
+    fn lacking_cpu() -> Layers {
+        Layers {
+            held: vec![Layer::Files, Layer::Network],
+            missing: [(Layer::Cpu, "no cgroup\ncan be made".to_owned())].into(),
+        }
+    }
+
+    #[test]
+    fn layers_that_hold_and_that_miss_are_printed_as_comments() {
+        let found = findings(SandboxMode::Standard, Ok(lacking_cpu()));
+        let expected = "# python (standard): holds files, network\n\
+                        # python (standard): misses cpu: no cgroup can be made\n";
+        assert_eq!(found.text, expected);
+        assert!(found.verdict().is_ok());
+        let off = findings(SandboxMode::Off, Ok(Layers::default()));
+        assert_eq!(off.text, "# python (off): no cell\n");
+    }
+
+    #[test]
+    fn a_strict_pool_that_lacks_a_layer_is_a_mistake_of_the_configuration() {
+        for found in [Ok(lacking_cpu()), Err("no room".to_owned())] {
+            let error = findings(SandboxMode::Strict, found).verdict().unwrap_err();
+            assert_eq!(error.code, Exit::Config);
+            assert!(error.message.contains("[pools.python]"), "{error}");
+        }
+        let whole = Layers {
+            held: vec![Layer::Files],
+            ..Layers::default()
+        };
+        assert!(findings(SandboxMode::Strict, Ok(whole)).verdict().is_ok());
+    }
+}

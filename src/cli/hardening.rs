@@ -1,0 +1,128 @@
+//! What the program does at its start so that nobody on the machine learns what it knows.
+//!
+//! SUMMARY   [`take_secrets`] removes the variables that configure Settee and CouchDB, which may hold
+//!           passwords, from the environment; [`harden`] closes the process to everybody but root.
+//! PROMISES  No child inherits such a variable, and `/proc/PID/environ` shows none. Of a hardened process
+//!           no other process of the same user reads the memory or the environment, or traces it; it
+//!           leaves no core dump; neither it nor a child gains privileges by starting a program.
+//! CALLED    By [`super::main`], before there is another thread.
+//! LIMITS    Root may read everything. Arguments stay visible to all users.
+
+#![allow(unsafe_code, reason = "the environment as the system has laid it out")]
+
+use std::ffi::{CStr, OsStr, OsString, c_char};
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+
+use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
+use rustix::thread::set_no_new_privs;
+
+use crate::config::Surroundings;
+
+/// How the names of these variables begin, in any case.
+const PREFIXES: [&str; 2] = ["SETTEE_", "COUCHDB_"];
+
+unsafe extern "C" {
+    /// Of the C library: pointers to `NAME=VALUE`, the last one null.
+    static environ: *const *mut c_char;
+}
+
+/// Takes secrets out of the environment. [`Surroundings::of_process`] goes on to tell of all variables,
+/// so a reload finds the same configuration. Does nothing in a program that has threads already.
+pub(super) fn take_secrets() {
+    let surroundings = Surroundings::of_process();
+    let threads = fs::read_dir("/proc/self/task").map_or(1, Iterator::count);
+    if threads > 1 {
+        return;
+    }
+    let names = surroundings.variables.into_iter().map(|(name, _)| name);
+    let names: Vec<OsString> = names.filter(|name| is_secret(name)).collect();
+    // SAFETY: this is the only thread, so nobody reads or changes the environment meanwhile, and no
+    // reference into it is left: what was read of it was copied.
+    unsafe {
+        let entries = secret_entries();
+        for name in names {
+            std::env::remove_var(name);
+        }
+        for entry in entries {
+            overwrite(entry);
+        }
+    }
+}
+
+fn is_secret(name: &OsStr) -> bool {
+    PREFIXES.iter().any(|prefix| {
+        let head = name.as_bytes().get(..prefix.len());
+        head.is_some_and(|head| head.eq_ignore_ascii_case(prefix.as_bytes()))
+    })
+}
+
+/// Returns where the variables stand: also a second one of the same name, which nobody else sees.
+///
+/// # Safety
+/// Nobody changes the environment meanwhile.
+unsafe fn secret_entries() -> Vec<*mut c_char> {
+    let mut found = Vec::new();
+    // SAFETY: the array ends with a null pointer, and each pointer before it is to a text that ends
+    // with a zero. A program without an environment may have no array.
+    unsafe {
+        let mut at = environ;
+        while !at.is_null() && !(*at).is_null() {
+            let entry = CStr::from_ptr(*at).to_bytes();
+            if is_secret(OsStr::from_bytes(entry)) {
+                found.push(*at);
+            }
+            at = at.add(1);
+        }
+    }
+    found
+}
+
+/// Overwrites a text with zeros. Removing a variable leaves its text where it was, and the system shows
+/// that place as the environment.
+///
+/// # Safety
+/// The text ends with a zero, is writable, and nobody refers to it.
+unsafe fn overwrite(text: *mut c_char) {
+    // SAFETY: as above: all bytes up to the zero are the text's.
+    unsafe {
+        let length = CStr::from_ptr(text).count_bytes();
+        text.write_bytes(0, length);
+    }
+}
+
+/// Closes this process to the others of its user, for good.
+///
+/// # Errors
+/// The system refuses.
+pub(super) fn harden() -> io::Result<()> {
+    set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
+    let none = Rlimit {
+        current: Some(0),
+        maximum: Some(0),
+    };
+    setrlimit(Resource::Core, none)?;
+    // Counts for this thread and for all that it starts.
+    Ok(set_no_new_privs(true)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_of_settee_and_couchdb_are_secret_and_no_others() {
+        for secret in [
+            "SETTEE__ADMINS__ANN=x",
+            "settee__chttpd_auth__secret",
+            "SETTEE_SOURCE_PASSWORD",
+            "COUCHDB_PASSWORD",
+        ] {
+            assert!(is_secret(OsStr::new(secret)), "{secret}");
+        }
+        for other in ["PATH", "SETTE", "NOTIFY_SOCKET", "A_SETTEE_"] {
+            assert!(!is_secret(OsStr::new(other)), "{other}");
+        }
+    }
+}

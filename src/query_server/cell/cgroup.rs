@@ -1,0 +1,267 @@
+//! A control group of its own for each cell: memory, processes and processor time of all its processes
+//! together.
+//!
+//! SUMMARY   [`Cgroup::make`] makes it beside or below the launcher's own and writes the limits. The first
+//!           process of the cell enters it by itself.
+//! PROMISES  What cannot be limited is named. The groups are removed with the cell, and those of launchers
+//!           that were killed by the next one.
+//! SOURCE    cgroups(7). Version 2 is used where the service was given a part of the hierarchy: the service
+//!           lives in a leaf of it, and cells beside that leaf. Version 1 where it can be written.
+//! LIMITS    A process that enters by its number makes the kernel wait for all others, for 15 ms. So with
+//!           version 1 a process enters by itself, and with version 2 it is started inside.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::CellSpec;
+use super::layers::Layer;
+
+/// Where the hierarchies are.
+pub(super) const ROOT: &str = "/sys/fs/cgroup";
+
+/// What the name of each group begins with; the launcher's number follows.
+const PREFIX: &str = "settee-cell-";
+
+/// The period of the limit of processor time, in microseconds.
+const PERIOD_US: u64 = 100_000;
+
+/// The process that reports to the launcher, which is in the group beside the command's own.
+const OWN_PROCESSES: u64 = 1;
+
+/// Something that is limited.
+struct Limit {
+    layer: Layer,
+    controller: &'static str,
+    /// Files and what is written into them, for both versions. Only the first file must be there.
+    v1: Vec<(&'static str, String)>,
+    v2: Vec<(&'static str, String)>,
+}
+
+fn limits(spec: &CellSpec) -> Vec<Limit> {
+    let mut limits = Vec::new();
+    if spec.memory_max > 0 {
+        let bytes = spec.memory_max.to_string();
+        limits.push(Limit {
+            layer: Layer::Memory,
+            controller: "memory",
+            v1: vec![
+                ("memory.limit_in_bytes", bytes.clone()),
+                ("memory.memsw.limit_in_bytes", bytes.clone()),
+            ],
+            v2: vec![("memory.max", bytes), ("memory.swap.max", "0".into())],
+        });
+    }
+    if spec.processes_max > 0 {
+        let count = (u64::from(spec.processes_max) + OWN_PROCESSES).to_string();
+        limits.push(Limit {
+            layer: Layer::ProcessCount,
+            controller: "pids",
+            v1: vec![("pids.max", count.clone())],
+            v2: vec![("pids.max", count)],
+        });
+    }
+    if spec.cpu_max > 0 {
+        let quota = u64::from(spec.cpu_max) * PERIOD_US / 100;
+        limits.push(Limit {
+            layer: Layer::Cpu,
+            controller: "cpu",
+            v1: vec![
+                ("cpu.cfs_quota_us", quota.to_string()),
+                ("cpu.cfs_period_us", PERIOD_US.to_string()),
+            ],
+            v2: vec![("cpu.max", format!("{quota} {PERIOD_US}"))],
+        });
+    }
+    limits
+}
+
+/// The groups of one cell.
+#[derive(Default)]
+pub(super) struct Cgroup {
+    folders: Vec<PathBuf>,
+    /// Version 1: a process that writes `0` into each is inside.
+    entrances: Vec<File>,
+    /// Version 2: a process is started inside.
+    pub(super) start_in: Option<File>,
+    pub(super) held: Vec<Layer>,
+    pub(super) missing: BTreeMap<Layer, String>,
+}
+
+impl Cgroup {
+    /// Makes the groups of the cell of this launcher. `own` is the text of `/proc/self/cgroup`.
+    pub(super) fn make(root: &Path, own: &str, launcher: u32, spec: &CellSpec) -> Self {
+        let mut made = Self::default();
+        let limits = limits(spec);
+        let name = format!("{PREFIX}{launcher}");
+        if let Some(base) = delegated(root, own) {
+            made.make_v2(&base.join(name), &limits);
+        } else {
+            for limit in &limits {
+                made.make_v1(root, own, &name, limit);
+            }
+        }
+        made
+    }
+
+    fn make_v1(&mut self, root: &Path, own: &str, name: &str, limit: &Limit) {
+        let Some(base) = folder_v1(root, own, limit.controller) else {
+            let why = format!("there is no control group for {} here", limit.controller);
+            self.missing.insert(limit.layer, why);
+            return;
+        };
+        let folder = base.join(name);
+        let entrance = make_folder(&folder)
+            .and_then(|()| write_limits(&folder, &limit.v1))
+            .and_then(|()| File::options().write(true).open(folder.join("tasks")));
+        match entrance {
+            Ok(entrance) => {
+                self.folders.push(folder);
+                self.entrances.push(entrance);
+                self.held.push(limit.layer);
+            }
+            Err(error) => {
+                drop(fs::remove_dir(&folder));
+                self.missing.insert(limit.layer, cannot(&folder, &error));
+            }
+        }
+    }
+
+    fn make_v2(&mut self, folder: &Path, limits: &[Limit]) {
+        let made = make_folder(folder).and_then(|()| File::open(folder));
+        match made {
+            Ok(start_in) => self.start_in = Some(start_in),
+            Err(error) => {
+                let why = |limit: &Limit| (limit.layer, cannot(folder, &error));
+                return self.missing.extend(limits.iter().map(why));
+            }
+        }
+        self.folders.push(folder.to_owned());
+        for limit in limits {
+            match write_limits(folder, &limit.v2) {
+                Ok(()) => self.held.push(limit.layer),
+                Err(error) => drop(self.missing.insert(limit.layer, cannot(folder, &error))),
+            }
+        }
+    }
+
+    /// Puts the calling process into the groups that it was not started in.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub(super) fn enter(&self) -> io::Result<()> {
+        let enter = |mut entrance: &File| io::Write::write_all(&mut entrance, b"0");
+        self.entrances.iter().try_for_each(enter)
+    }
+
+    /// Gives up version 2, where a process cannot be started inside.
+    pub(super) fn give_up_start(&mut self, error: &io::Error) {
+        self.start_in = None;
+        let why = format!("no process can be started in a control group: {error}");
+        let held = std::mem::take(&mut self.held);
+        self.missing
+            .extend(held.into_iter().map(|layer| (layer, why.clone())));
+        self.remove();
+    }
+
+    /// Removes the groups. All processes in them have ended.
+    pub(super) fn remove(&mut self) {
+        for folder in self.folders.drain(..) {
+            drop(fs::remove_dir(folder));
+        }
+    }
+
+    /// Removes groups of launchers that are gone: who is killed cannot remove its own.
+    pub(super) fn remove_abandoned(&self) {
+        for base in self.folders.iter().filter_map(|folder| folder.parent()) {
+            for entry in fs::read_dir(base).into_iter().flatten().flatten() {
+                if launcher_of(&entry.file_name().to_string_lossy()).is_some_and(is_gone) {
+                    // Fails while processes are in it.
+                    drop(fs::remove_dir(entry.path()));
+                }
+            }
+        }
+    }
+}
+
+fn launcher_of(name: &str) -> Option<u32> {
+    name.strip_prefix(PREFIX)?.parse().ok()
+}
+
+fn is_gone(launcher: u32) -> bool {
+    !Path::new("/proc").join(launcher.to_string()).exists()
+}
+
+fn make_folder(folder: &Path) -> io::Result<()> {
+    match fs::create_dir(folder) {
+        // Left by a launcher of the same number.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        made => made,
+    }
+}
+
+/// Writes the first value, and those of the others whose files are there.
+fn write_limits(folder: &Path, limits: &[(&str, String)]) -> io::Result<()> {
+    for (index, (file, value)) in limits.iter().enumerate() {
+        match write(&folder.join(file), value) {
+            Err(error) if index > 0 && error.kind() == io::ErrorKind::NotFound => {}
+            written => written?,
+        }
+    }
+    Ok(())
+}
+
+/// The files of a hierarchy are there already and cannot be created.
+fn write(file: &Path, value: &str) -> io::Result<()> {
+    io::Write::write_all(
+        &mut File::options().write(true).open(file)?,
+        value.as_bytes(),
+    )
+}
+
+fn cannot(folder: &Path, error: &io::Error) -> String {
+    format!(
+        "the control group '{}' cannot be made: {error}",
+        folder.display()
+    )
+}
+
+/// Finds the folder of the launcher's own group in the hierarchy of a controller.
+fn folder_v1(root: &Path, own: &str, controller: &str) -> Option<PathBuf> {
+    let path = own.lines().find_map(|line| {
+        let (_, rest) = line.split_once(':')?;
+        let (controllers, path) = rest.split_once(':')?;
+        controllers
+            .split(',')
+            .any(|known| known == controller)
+            .then_some(path)
+    })?;
+    Some(root.join(controller).join(path.trim_start_matches('/')))
+}
+
+/// Finds the folder of version 2 in which groups with limits can be made: the one above the
+/// launcher's own, since a group with processes in it has no limited groups below it. Turns the
+/// controllers on that are not.
+fn delegated(root: &Path, own: &str) -> Option<PathBuf> {
+    let path = own.lines().find_map(|line| line.strip_prefix("0::/"))?;
+    let base = root
+        .join(path)
+        .parent()
+        .filter(|_| !path.is_empty())?
+        .to_owned();
+    let there = fs::read_to_string(base.join("cgroup.controllers")).ok()?;
+    let control = base.join("cgroup.subtree_control");
+    let on = fs::read_to_string(&control).ok()?;
+    let is_in = |list: &str, name| list.split_whitespace().any(|known| known == name);
+    for name in ["memory", "pids", "cpu"] {
+        if is_in(&there, name) && !is_in(&on, name) {
+            write(&control, &format!("+{name}")).ok()?;
+        }
+    }
+    is_in(&there, "memory").then_some(base)
+}
+
+#[cfg(test)]
+#[path = "cgroup_tests.rs"]
+mod tests;

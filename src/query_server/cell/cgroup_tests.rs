@@ -1,0 +1,127 @@
+use super::*;
+use crate::config::SandboxMode;
+
+fn spec() -> CellSpec {
+    CellSpec {
+        mode: SandboxMode::Standard,
+        user: None,
+        read_paths: Vec::new(),
+        hidden_paths: Vec::new(),
+        network: false,
+        refused_ports: Vec::new(),
+        memory_max: 1 << 29,
+        processes_max: 64,
+        cpu_max: 50,
+    }
+}
+
+/// A hierarchy made of plain files, which exist in a group from the beginning.
+fn hierarchy(groups: &[&str], files: &[(&str, &str)]) -> tempfile::TempDir {
+    let root = tempfile::tempdir().unwrap();
+    for group in groups {
+        fs::create_dir_all(root.path().join(group)).unwrap();
+        for (file, text) in files {
+            fs::write(root.path().join(group).join(file), text).unwrap();
+        }
+    }
+    root
+}
+
+fn read(root: &tempfile::TempDir, file: &str) -> String {
+    fs::read_to_string(root.path().join(file)).unwrap()
+}
+
+const V1: &str = "9:name=systemd:/\n4:memory:/service\n3:cpu,cpuacct:/\n8:pids:/\n0::/\n";
+
+#[test]
+fn version_1_limits_each_controller_in_a_group_below_the_launchers_own() {
+    let groups = [
+        "memory/service/settee-cell-7",
+        "pids/settee-cell-7",
+        "cpu/settee-cell-7",
+    ];
+    let files = [
+        ("memory.limit_in_bytes", ""),
+        ("pids.max", ""),
+        ("cpu.cfs_quota_us", ""),
+        ("cpu.cfs_period_us", ""),
+        ("tasks", ""),
+    ];
+    let root = hierarchy(&groups, &files);
+    let made = Cgroup::make(root.path(), V1, 7, &spec());
+    assert_eq!(made.missing, BTreeMap::new());
+    assert_eq!(made.held, [Layer::Memory, Layer::ProcessCount, Layer::Cpu]);
+    made.enter().unwrap();
+    let memory = "memory/service/settee-cell-7";
+    assert_eq!(
+        read(&root, &format!("{memory}/memory.limit_in_bytes")),
+        "536870912"
+    );
+    assert_eq!(read(&root, &format!("{memory}/tasks")), "0");
+    assert_eq!(read(&root, "pids/settee-cell-7/pids.max"), "65");
+    assert_eq!(read(&root, "cpu/settee-cell-7/cpu.cfs_quota_us"), "50000");
+}
+
+#[test]
+fn what_no_group_limits_is_named() {
+    let root = hierarchy(&["memory/service"], &[]);
+    let own = "4:memory:/service\n";
+    let made = Cgroup::make(root.path(), own, 7, &spec());
+    assert_eq!(made.held, []);
+    let missing: Vec<Layer> = made.missing.keys().copied().collect();
+    assert_eq!(missing, [Layer::Memory, Layer::ProcessCount, Layer::Cpu]);
+    assert!(made.missing[&Layer::Cpu].contains("no control group for cpu"));
+    // Nothing is left of the group that could not be limited.
+    assert!(!root.path().join("memory/service/settee-cell-7").exists());
+}
+
+#[test]
+fn what_nobody_limits_needs_no_group() {
+    let unlimited = CellSpec {
+        memory_max: 0,
+        processes_max: 0,
+        cpu_max: 0,
+        ..spec()
+    };
+    let made = Cgroup::make(Path::new("/nowhere"), V1, 7, &unlimited);
+    assert!(made.held.is_empty() && made.missing.is_empty());
+}
+
+#[test]
+fn version_2_makes_one_group_beside_the_service_where_it_was_given_a_part() {
+    let controllers = ("cgroup.controllers", "cpu memory pids\n");
+    let root = hierarchy(
+        &["system.slice/settee"],
+        &[controllers, ("cgroup.subtree_control", "memory\n")],
+    );
+    let base = root.path().join("system.slice/settee");
+    fs::create_dir_all(base.join("daemon")).unwrap();
+    let folder = base.join("settee-cell-7");
+    fs::create_dir_all(&folder).unwrap();
+    for file in ["memory.max", "memory.swap.max", "pids.max", "cpu.max"] {
+        fs::write(folder.join(file), "").unwrap();
+    }
+    let made = Cgroup::make(root.path(), "0::/system.slice/settee/daemon\n", 7, &spec());
+    assert_eq!(made.missing, BTreeMap::new());
+    assert!(made.start_in.is_some());
+    let limits = ["memory.max", "memory.swap.max", "pids.max", "cpu.max"];
+    let written = limits.map(|file| fs::read_to_string(folder.join(file)).unwrap());
+    assert_eq!(written, ["536870912", "0", "65", "50000 100000"]);
+    // The last of those that were turned on; a real file keeps all.
+    assert!(read(&root, "system.slice/settee/cgroup.subtree_control").starts_with("+cpu"));
+}
+
+#[test]
+fn groups_of_launchers_that_are_gone_are_removed_and_others_are_not() {
+    let gone = format!("pids/settee-cell-{}", u32::MAX);
+    let lives = format!("pids/settee-cell-{}", std::process::id());
+    let root = hierarchy(&[&gone, &lives, "pids/settee-cell-7", "pids/other"], &[]);
+    let made = Cgroup {
+        folders: vec![root.path().join("pids/settee-cell-7")],
+        ..Cgroup::default()
+    };
+    made.remove_abandoned();
+    let is_there = |group: &str| root.path().join(group).exists();
+    assert!(!is_there(&gone));
+    assert!(is_there(&lives) && is_there("pids/other"));
+}

@@ -1,0 +1,290 @@
+//! Which files a command may read, and the Landlock rules that say so.
+//!
+//! SUMMARY   [`readable`] finds what the program needs to run: the system's programs and libraries, the
+//!           folders of its own files, and what the configuration adds. [`ruleset`] makes rules of it.
+//! PROMISES  Nothing can be written but `/dev/null`. Folders that the service hides are never readable, only
+//!           single files of the command in them. A folder that the command merely shares with others (`/`,
+//!           `/tmp`, `/etc`, a home) is not readable either, only the command's file in it.
+//! LIMITS    What a script loads from elsewhere is not known here: `read_paths` names it.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use landlock::{
+    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, NetPort, PathBeneath,
+    PathFd, Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetError, Scope,
+};
+
+use super::CellSpec;
+
+/// Programs and libraries of the system, and what libraries read.
+const SYSTEM: [&str; 11] = [
+    "/usr",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/libx32",
+    "/bin",
+    "/sbin",
+    "/etc/ld.so.cache",
+    "/etc/localtime",
+    "/etc/ssl",
+    "/etc/alternatives",
+];
+
+/// What resolving a host's name reads.
+const NAMES: [&str; 4] = [
+    "/etc/resolv.conf",
+    "/etc/hosts",
+    "/etc/nsswitch.conf",
+    "/etc/gai.conf",
+];
+
+/// Devices that can be read; the first one can be written, too.
+const DEVICES: [&str; 4] = ["/dev/null", "/dev/zero", "/dev/urandom", "/dev/random"];
+
+/// Folders that hold a folder for each of many.
+const SHARED: [&str; 6] = ["/home", "/var", "/var/lib", "/var/tmp", "/run", "/mnt"];
+
+/// What belongs to a program in a folder `bin`.
+const BESIDE_BIN: [&str; 4] = ["lib", "lib64", "share", "pyvenv.cfg"];
+
+/// How often a program is run by another one that its first line names.
+const INTERPRETERS_MAX: usize = 4;
+
+/// How many words of a shell's command are looked up as programs.
+const PROGRAM_WORDS_MAX: usize = 8;
+
+/// How much of a program is searched for its interpreter, as the kernel does, in bytes.
+const FIRST_LINE_BYTES: u64 = 256;
+
+/// The version of Landlock that has everything which is asked for here.
+pub(super) const NEWEST: ABI = ABI::V6;
+
+/// Finds what a command may read.
+pub(super) fn readable(program: &Path, arguments: &[OsString], spec: &CellSpec) -> Vec<PathBuf> {
+    let mut found = Found {
+        hidden: &spec.hidden_paths,
+        paths: Vec::new(),
+    };
+    SYSTEM
+        .iter()
+        .for_each(|path| found.add_around_hidden(Path::new(path)));
+    if spec.network {
+        NAMES
+            .iter()
+            .for_each(|path| found.add_around_hidden(Path::new(path)));
+    }
+    spec.read_paths
+        .iter()
+        .for_each(|path| found.add_around_hidden(path));
+    found.add_program(program, INTERPRETERS_MAX);
+    for argument in arguments {
+        let named = words(argument).filter(|word| word.as_bytes().contains(&b'/'));
+        named.for_each(|word| found.add_file(Path::new(word)));
+    }
+    let started = arguments.iter().flat_map(|argument| programs(argument));
+    started.for_each(|path| found.add_program(&path, INTERPRETERS_MAX));
+    found.paths
+}
+
+/// Takes an argument apart as far as a file's name may be in it: it may be a command for a shell.
+fn words(argument: &OsStr) -> impl Iterator<Item = &OsStr> {
+    let is_between = |byte: &u8| b" \t\n'\"=;&|()<>".contains(byte);
+    let bytes = argument.as_bytes();
+    let whole = bytes.iter().any(is_between).then_some(argument);
+    let parts = bytes
+        .split(is_between)
+        .filter(|part| !part.is_empty())
+        .map(OsStr::from_bytes);
+    whole.into_iter().chain(parts)
+}
+
+/// Returns the programs that a shell's command `exec ..` may name: outside the system's folders, which are
+/// readable anyway.
+fn programs(argument: &OsStr) -> Vec<PathBuf> {
+    let bytes = argument.as_bytes();
+    let names = bytes.starts_with(b"exec ").then(|| words(argument).skip(2));
+    let names = names
+        .into_iter()
+        .flatten()
+        .filter(|word| !word.as_bytes().starts_with(b"-"));
+    names.take(PROGRAM_WORDS_MAX).filter_map(in_path).collect()
+}
+
+fn in_path(name: &OsStr) -> Option<PathBuf> {
+    let is_name = !name.as_bytes().contains(&b'/');
+    let folders = std::env::var_os("PATH").filter(|_| is_name)?;
+    let is_system = |folder: &PathBuf| SYSTEM.iter().any(|system| folder.starts_with(system));
+    let folders = std::env::split_paths(&folders).filter(|folder| !is_system(folder));
+    let mut candidates = folders.map(|folder| folder.join(name));
+    candidates.find(|candidate| candidate.is_file())
+}
+
+struct Found<'a> {
+    hidden: &'a [PathBuf],
+    paths: Vec<PathBuf>,
+}
+
+impl Found<'_> {
+    fn add(&mut self, path: &Path) {
+        if !self.paths.iter().any(|known| path.starts_with(known)) {
+            self.paths.push(path.to_owned());
+        }
+    }
+
+    /// Adds what is there of a path, without the hidden folders in it.
+    fn add_around_hidden(&mut self, path: &Path) {
+        let Ok(path) = path.canonicalize() else {
+            return;
+        };
+        if self.hidden.iter().any(|hidden| path.starts_with(hidden)) {
+            return;
+        }
+        if !self.hidden.iter().any(|hidden| hidden.starts_with(&path)) {
+            return self.add(&path);
+        }
+        for entry in fs::read_dir(&path).into_iter().flatten().flatten() {
+            self.add_around_hidden(&entry.path());
+        }
+    }
+
+    /// Adds a file of the command with its folder, and those of what it links to.
+    fn add_file(&mut self, file: &Path) {
+        let (Ok(real), true) = (file.canonicalize(), file.is_file()) else {
+            return;
+        };
+        let linked = file.parent().and_then(|folder| folder.canonicalize().ok());
+        for folder in linked.iter().map(PathBuf::as_path).chain(real.parent()) {
+            match self.is_own(folder) {
+                true => self.add(folder),
+                false => self.add(&real),
+            }
+        }
+    }
+
+    /// Adds a program with what it needs to run.
+    fn add_program(&mut self, program: &Path, interpreters_max: usize) {
+        self.add_file(program);
+        let real = program.canonicalize();
+        for file in [Some(program), real.as_deref().ok()].into_iter().flatten() {
+            self.add_beside_bin(file);
+        }
+        if interpreters_max > 0 {
+            for interpreter in interpreters(program) {
+                self.add_program(&interpreter, interpreters_max - 1);
+            }
+        }
+    }
+
+    fn add_beside_bin(&mut self, program: &Path) {
+        let folder = program
+            .parent()
+            .and_then(|folder| folder.canonicalize().ok());
+        let Some(folder) = folder.filter(|folder| folder.ends_with("bin")) else {
+            return;
+        };
+        let Some(above) = folder.parent() else {
+            return;
+        };
+        BESIDE_BIN
+            .iter()
+            .for_each(|name| self.add_around_hidden(&above.join(name)));
+    }
+
+    /// Returns whether a folder is the command's: neither hidden nor shared with others.
+    fn is_own(&self, folder: &Path) -> bool {
+        let hides = |hidden: &PathBuf| hidden.starts_with(folder) || folder.starts_with(hidden);
+        let is_home = folder.parent() == Some(Path::new("/home"));
+        let is_top = folder
+            .parent()
+            .is_none_or(|parent| parent == Path::new("/"));
+        let is_shared =
+            is_top || is_home || SHARED.iter().any(|shared| folder == Path::new(shared));
+        let is_system = SYSTEM.iter().any(|system| folder == Path::new(system));
+        !self.hidden.iter().any(hides) && (is_system || !is_shared)
+    }
+}
+
+/// Returns the programs that the first line of a script names: the interpreter, and what `env` starts.
+fn interpreters(program: &Path) -> Vec<PathBuf> {
+    let mut start = Vec::new();
+    let read =
+        File::open(program).and_then(|file| file.take(FIRST_LINE_BYTES).read_to_end(&mut start));
+    let line = start
+        .split(|byte| *byte == b'\n')
+        .next()
+        .unwrap_or_default();
+    let (Ok(_), Some(line)) = (read, line.strip_prefix(b"#!")) else {
+        return Vec::new();
+    };
+    let mut words = line
+        .split(u8::is_ascii_whitespace)
+        .filter(|word| !word.is_empty());
+    let Some(first) = words
+        .next()
+        .map(|word| PathBuf::from(OsStr::from_bytes(word)))
+    else {
+        return Vec::new();
+    };
+    let by_env = first.ends_with("env");
+    let started = words.filter(|word| by_env && !word.starts_with(b"-"));
+    let started = started.filter_map(|word| in_path(OsStr::from_bytes(word)));
+    let started: Vec<PathBuf> = started.collect();
+    [first].into_iter().chain(started).collect()
+}
+
+/// Makes the rules: what may be read, nothing else; no signals and no abstract sockets beyond the cell; and
+/// no connections to the service's ports, where the cell has a network.
+///
+/// # Errors
+/// The system refuses a rule.
+pub(super) fn ruleset(paths: &[PathBuf], spec: &CellSpec) -> Result<RulesetCreated, RulesetError> {
+    let guards_ports = spec.network && !spec.refused_ports.is_empty();
+    let mut ruleset = Ruleset::default()
+        .set_compatibility(CompatLevel::BestEffort)
+        .handle_access(AccessFs::from_all(NEWEST))?
+        .scope(Scope::from_all(NEWEST))?;
+    if guards_ports {
+        ruleset = ruleset.handle_access(AccessNet::ConnectTcp)?;
+    }
+    let mut created = ruleset.create()?;
+    for path in paths {
+        created = allow(created, path, AccessFs::from_read(NEWEST))?;
+    }
+    for (index, device) in DEVICES.iter().enumerate() {
+        let read = BitFlags::from(AccessFs::ReadFile);
+        let access = if index == 0 {
+            read | AccessFs::WriteFile
+        } else {
+            read
+        };
+        created = allow(created, Path::new(device), access)?;
+    }
+    if guards_ports {
+        let allowed = (0..=u16::MAX).filter(|port| !spec.refused_ports.contains(port));
+        let rules =
+            allowed.map(|port| Ok::<_, RulesetError>(NetPort::new(port, AccessNet::ConnectTcp)));
+        created = created.add_rules(rules)?;
+    }
+    Ok(created)
+}
+
+/// What cannot be opened is not there for the command either.
+fn allow(
+    ruleset: RulesetCreated,
+    path: &Path,
+    access: BitFlags<AccessFs>,
+) -> Result<RulesetCreated, RulesetError> {
+    match PathFd::new(path) {
+        Ok(opened) => ruleset.add_rule(PathBeneath::new(opened, access)),
+        Err(_) => Ok(ruleset),
+    }
+}
+
+#[cfg(test)]
+#[path = "files_tests.rs"]
+mod tests;

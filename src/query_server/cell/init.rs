@@ -1,0 +1,410 @@
+//! The first process of a cell: it takes every layer upon itself, starts the command, and leads the cell.
+//!
+//! SUMMARY   [`run`] never returns. It dies with the launcher, and all processes of the cell die with it where
+//!           they have a pid namespace of their own. It collects ended processes, answers the calls that the
+//!           filter refuses, and tells the launcher how the command ends, stops and goes on.
+//! PROMISES  Nothing of the command runs before every layer is on. With `strict`, a missing layer is the end.
+//!           Of refused calls the first of each kind is reported.
+//! SOURCE    pid_namespaces(7), seccomp_unotify(2), credentials(7).
+
+use std::collections::HashSet;
+use std::ffi::{CString, OsStr};
+use std::io::{self, PipeReader, PipeWriter, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+
+use landlock::{LandlockStatus, RulesetCreated};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{DumpableBehavior, Pid, WaitOptions, set_dumpable_behavior, wait};
+use rustix::thread::{self, CapabilitySet, CapabilitySets};
+use seccompiler::BpfProgram;
+
+use super::cgroup::Cgroup;
+use super::launcher::{Launch, NOT_EXECUTED_STATUS, NOT_MADE_STATUS};
+use super::layers::{Layer, Layers};
+use super::limits::{self, Counting};
+use super::report::Report;
+use super::{UserIds, os, system_calls};
+use crate::config::SandboxMode;
+use crate::query_server::parent_death::die_with_parent;
+
+/// The user inside a user namespace: nobody, by convention.
+pub(super) const NOBODY: u32 = 65534;
+
+/// How often children are looked at where the system does not tell of them, in nanoseconds.
+const BLIND_INTERVAL_NS: i64 = 20_000_000;
+
+/// The namespaces that the first process was started in; of the others, why not.
+#[derive(Clone, Debug)]
+pub(super) struct Namespaces {
+    pub user: Result<(), String>,
+    pub pid: Result<(), String>,
+}
+
+/// What the launcher has prepared.
+pub(super) struct Prepared {
+    pub cgroup: Cgroup,
+    pub ruleset: Result<RulesetCreated, String>,
+    /// The filter with somebody who listens, the one without, and the one that hides calls.
+    pub filters: Result<[BpfProgram; 3], String>,
+    /// Descriptors are closed when the command is executed.
+    pub descriptors: Result<(), String>,
+}
+
+/// What connects it to the launcher.
+pub(super) struct Connection {
+    /// Becomes readable when the launcher has done its part, and ends when it is gone.
+    pub go: PipeReader,
+    /// Takes the status of the command, as `wait` tells it, whenever it changes.
+    pub status: PipeWriter,
+}
+
+/// Leads the cell until its command ends.
+pub(super) fn run(
+    launch: &Launch,
+    prepared: Prepared,
+    namespaces: Namespaces,
+    connection: Connection,
+) -> ! {
+    let mut init = Init {
+        launch,
+        prepared,
+        namespaces,
+        connection,
+        layers: Layers::default(),
+        listener: None,
+    };
+    if let Err(why) = init.enter() {
+        launch.reporter.tell(&Report::Error(why));
+        std::process::exit(NOT_MADE_STATUS);
+    }
+    if launch.only_report {
+        init.print_layers();
+    }
+    init.lead()
+}
+
+struct Init<'a> {
+    launch: &'a Launch,
+    prepared: Prepared,
+    namespaces: Namespaces,
+    connection: Connection,
+    layers: Layers,
+    listener: Option<OwnedFd>,
+}
+
+impl Init<'_> {
+    /// Puts every layer on.
+    fn enter(&mut self) -> Result<(), String> {
+        if let Err(error) = self.prepared.cgroup.enter() {
+            return Err(format!("cannot enter its control group: {error}"));
+        }
+        let mut go = [0];
+        // Its end is the launcher's.
+        self.connection
+            .go
+            .read_exact(&mut go)
+            .map_err(|_| "its launcher is gone".to_owned())?;
+        let failed =
+            |what: &'static str| move |error: rustix::io::Errno| format!("{what}: {error}");
+        self.take_user().map_err(failed("cannot change its user"))?;
+        // A change of the user forgets it, so only now.
+        die_with_parent().map_err(|error| format!("cannot die with its launcher: {error}"))?;
+        if self.is_launcher_gone() {
+            return Err("its launcher is gone".into());
+        }
+        self.note(Layer::Environment, Ok(()));
+        let descriptors = self.prepared.descriptors.clone();
+        self.note(Layer::Descriptors, descriptors);
+        self.drop_privileges()
+            .map_err(failed("cannot drop its privileges"))?;
+        self.note(Layer::Privileges, Ok(()));
+        self.note_limits();
+        limits::apply(&self.launch.spec, self.counting()).map_err(failed("cannot set limits"))?;
+        let pid = self.namespaces.pid.clone();
+        self.note(Layer::Processes, pid.clone());
+        self.note(Layer::End, pid.clone());
+        self.confine_files(pid);
+        self.filter_calls();
+        self.settle()
+    }
+
+    fn note(&mut self, layer: Layer, held: Result<(), String>) {
+        match held {
+            Ok(()) => self.layers.held.push(layer),
+            Err(why) => drop(self.layers.missing.insert(layer, why)),
+        }
+    }
+
+    /// The user that the cell's processes are outside.
+    fn outside(&self) -> UserIds {
+        self.launch.outside
+    }
+
+    /// Becomes nobody, or the configured user where there is no namespace.
+    fn take_user(&mut self) -> rustix::io::Result<()> {
+        let namespace = self.namespaces.user.clone();
+        let (own, outside) = (self.launch.own, self.outside());
+        let is_other = outside != own;
+        if namespace.is_ok() || is_other {
+            let inside = |outside: u32| if namespace.is_ok() { NOBODY } else { outside };
+            let (uid, gid) = (
+                rustix::process::Uid::from_raw(inside(outside.uid)),
+                rustix::process::Gid::from_raw(inside(outside.gid)),
+            );
+            if self.launch.is_root() {
+                thread::set_thread_groups(&[])?;
+            }
+            thread::set_thread_res_gid(gid, gid, gid)?;
+            thread::set_thread_res_uid(uid, uid, uid)?;
+        }
+        self.note(
+            Layer::User,
+            namespace.or_else(|why| if is_other { Ok(()) } else { Err(why) }),
+        );
+        Ok(())
+    }
+
+    /// Whether nobody reads the status any more.
+    fn is_launcher_gone(&self) -> bool {
+        let mut status = [PollFd::new(&self.connection.status, PollFlags::empty())];
+        let now = Timespec::default();
+        let polled = poll(&mut status, Some(&now));
+        polled.is_ok() && status[0].revents().contains(PollFlags::ERR)
+    }
+
+    fn drop_privileges(&self) -> rustix::io::Result<()> {
+        // Where it may not, it has none to give.
+        for number in 0..=63 {
+            let capability = CapabilitySet::from_bits_retain(1 << number);
+            if thread::remove_capability_from_bounding_set(capability).is_err() {
+                break;
+            }
+        }
+        let none = CapabilitySet::empty();
+        let sets = CapabilitySets {
+            effective: none,
+            permitted: none,
+            inheritable: none,
+        };
+        let _ = thread::clear_ambient_capability_set();
+        thread::set_capabilities(None, sets)?;
+        thread::set_no_new_privs(true)?;
+        set_dumpable_behavior(DumpableBehavior::NotDumpable)
+    }
+
+    /// Whether the limit of processes is of this cell alone: in a user namespace, but never root's.
+    fn counts_processes(&self) -> bool {
+        self.namespaces.user.is_ok() && self.outside().uid != 0
+    }
+
+    fn counting(&self) -> Counting {
+        let held = &self.prepared.cgroup.held;
+        Counting {
+            memory: !held.contains(&Layer::Memory),
+            processes: self.counts_processes() && !held.contains(&Layer::ProcessCount),
+        }
+    }
+
+    fn note_limits(&mut self) {
+        let cgroup = &mut self.prepared.cgroup;
+        let (held, mut missing) = (cgroup.held.clone(), std::mem::take(&mut cgroup.missing));
+        held.into_iter().for_each(|layer| self.note(layer, Ok(())));
+        if let Some(why) = missing.get_mut(&Layer::Memory) {
+            why.push_str(
+                "; each process has the limit for itself, and none for memory that it shares",
+            );
+        }
+        if self.counts_processes() && missing.remove(&Layer::ProcessCount).is_some() {
+            self.note(Layer::ProcessCount, Ok(()));
+        }
+        missing
+            .into_iter()
+            .for_each(|(layer, why)| self.note(layer, Err(why)));
+    }
+
+    fn confine_files(&mut self, pid: Result<(), String>) {
+        let ruleset = std::mem::replace(&mut self.prepared.ruleset, Err(String::new()));
+        let restricted = ruleset.and_then(|ruleset| {
+            ruleset
+                .restrict_self()
+                .map_err(|error| format!("Landlock refuses: {error}"))
+        });
+        let version = restricted.map(|status| match status.landlock {
+            LandlockStatus::Available { effective_abi, .. } => effective_abi as u32,
+            _ => 0,
+        });
+        let needs = |least: u32, what: &str| match &version {
+            Err(why) => Err(why.clone()),
+            Ok(0) => Err("this kernel has no Landlock, or it is turned off".to_owned()),
+            Ok(version) if *version < least => Err(format!(
+                "Landlock {version} of this kernel does not cover {what} ({least} does)"
+            )),
+            Ok(_) => Ok(()),
+        };
+        let files = needs(3, "the truncation of files");
+        let signals = pid.or_else(|_| needs(6, "signals"));
+        let ports = match self.launch.guards_ports() {
+            true => needs(4, "ports")
+                .map_err(|why| format!("the service's ports are open to it: {why}")),
+            false => Ok(()),
+        };
+        self.note(Layer::Files, files);
+        self.note(Layer::Signals, signals);
+        // The filter decides about it as well.
+        if let Err(why) = ports {
+            self.note(Layer::Network, Err(why));
+        }
+    }
+
+    fn filter_calls(&mut self) {
+        let filters = std::mem::replace(&mut self.prepared.filters, Err(String::new()));
+        let filtered = filters.and_then(|[notified, plain, hiding]| {
+            let refused = |error: &dyn std::fmt::Display| format!("seccomp refuses: {error}");
+            seccompiler::apply_filter(&hiding).map_err(|error| refused(&error))?;
+            match os::filter_with_listener(&notified) {
+                Ok(listener) => self.listener = Some(listener),
+                // Older than Linux 5.0, or somebody outside listens already.
+                Err(_) => seccompiler::apply_filter(&plain).map_err(|error| refused(&error))?,
+            }
+            Ok(())
+        });
+        self.note(Layer::SystemCalls, filtered.clone());
+        if !self.layers.missing.contains_key(&Layer::Network) {
+            self.note(Layer::Network, filtered);
+        }
+    }
+
+    /// Reports what is missing, and ends where everything is wanted.
+    fn settle(&self) -> Result<(), String> {
+        if self.layers.missing.is_empty() || self.launch.only_report {
+            return Ok(());
+        }
+        if self.launch.spec.mode == SandboxMode::Strict {
+            let lines = self
+                .layers
+                .missing
+                .iter()
+                .map(|(layer, why)| format!("{layer}: {why}"));
+            let lines: Vec<String> = lines.collect();
+            return Err(format!(
+                "sandbox is \"strict\" and layers are missing on this machine ({}); provide them, or set \
+                 sandbox = \"standard\"",
+                lines.join("; ")
+            ));
+        }
+        self.launch
+            .reporter
+            .tell(&Report::Missing(self.layers.missing.clone()));
+        Ok(())
+    }
+
+    fn print_layers(&self) -> ! {
+        let mut layers = self.layers.clone();
+        layers.held.sort_unstable();
+        let text = serde_json::to_string(&layers).unwrap_or_default();
+        let printed = writeln!(io::stdout(), "{text}");
+        std::process::exit(if printed.is_ok() { 0 } else { NOT_MADE_STATUS })
+    }
+
+    /// Starts the command and waits for its end.
+    fn lead(mut self) -> ! {
+        if self.namespaces.pid.is_err() {
+            // The system does it for the first process of a namespace.
+            os::ignore_requests_to_end();
+        }
+        let command = match os::clone(0, None) {
+            Ok(Some(command)) => command,
+            Ok(None) => self.execute(),
+            Err(error) => {
+                let why = format!("the system refused to start a process in the cell: {error}");
+                self.launch.reporter.tell(&Report::Error(why));
+                std::process::exit(NOT_MADE_STATUS);
+            }
+        };
+        let changes = os::child_changes();
+        let mut reported = HashSet::new();
+        loop {
+            self.collect(command);
+            self.wait_for_news(changes.as_ref().ok());
+            self.refuse(&mut reported);
+        }
+    }
+
+    /// Becomes the command.
+    fn execute(&self) -> ! {
+        // Where the leader is not the first process of a namespace. It cannot fail.
+        let _ = die_with_parent();
+        os::default_signals();
+        let text = |word: &OsStr| CString::new(word.as_bytes()).unwrap_or_default();
+        let program = text(self.launch.program.as_os_str());
+        let words: Vec<CString> = [program.clone()]
+            .into_iter()
+            .chain(self.launch.arguments.iter().map(|word| text(word)))
+            .collect();
+        let error = os::execute(&program, &words);
+        let why = format!(
+            "the program '{}' cannot be executed in its cell: {error}",
+            self.launch.program.display()
+        );
+        self.launch.reporter.tell(&Report::Error(why));
+        std::process::exit(NOT_EXECUTED_STATUS)
+    }
+
+    /// Collects ended processes; passes changes of the command on, and ends with it.
+    fn collect(&mut self, command: Pid) {
+        let options = WaitOptions::NOHANG | WaitOptions::UNTRACED | WaitOptions::CONTINUED;
+        while let Ok(Some((pid, status))) = rustix::io::retry_on_intr(|| wait(options)) {
+            if pid != command {
+                continue;
+            }
+            // The launcher sees an end of the pipe where this fails, and nobody where it is gone.
+            drop(
+                self.connection
+                    .status
+                    .write_all(&status.as_raw().to_ne_bytes()),
+            );
+            if status.exited() || status.signaled() {
+                std::process::exit(0);
+            }
+        }
+    }
+
+    /// Waits until a child has changed its state or a call is to be refused.
+    fn wait_for_news(&self, changes: Option<&OwnedFd>) {
+        let sources = [changes, self.listener.as_ref()].into_iter().flatten();
+        let mut polled: Vec<PollFd<'_>> = sources
+            .map(|source| PollFd::new(source, PollFlags::IN))
+            .collect();
+        // Without any source it looks again after a while.
+        let while_blind = Timespec {
+            tv_sec: 0,
+            tv_nsec: BLIND_INTERVAL_NS,
+        };
+        let _ = poll(&mut polled, changes.is_none().then_some(&while_blind));
+        if let Some(changes) = changes {
+            // Which child it was is asked anyway.
+            drop(rustix::io::read(
+                changes,
+                &mut [0_u8; size_of::<libc::signalfd_siginfo>()],
+            ));
+        }
+    }
+
+    /// Refuses the call that the listener has heard of, if any.
+    fn refuse(&self, reported: &mut HashSet<&'static str>) {
+        let Some(listener) = &self.listener else {
+            return;
+        };
+        let now = Timespec::default();
+        let mut heard = [PollFd::new(listener, PollFlags::IN)];
+        let is_there = poll(&mut heard, Some(&now)).is_ok() && heard[0].revents() == PollFlags::IN;
+        if let Some((number, arguments)) = is_there.then(|| os::refuse_next(listener)).flatten() {
+            let name = system_calls::name(number);
+            let is_news = !system_calls::is_harmless(number, arguments);
+            if is_news && reported.insert(name) {
+                self.launch.reporter.tell(&Report::Refused(name.into()));
+            }
+        }
+    }
+}

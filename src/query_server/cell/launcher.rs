@@ -1,0 +1,333 @@
+//! `settee cell`: makes a cell, has a command run in it, and ends as the command ended.
+//!
+//! SUMMARY   Three processes. The launcher stays outside with the service's rights: it prepares the layers,
+//!           starts the first process of the cell ([`super::init`]), gives it its user, and waits. That one puts
+//!           the layers on and starts the command.
+//! PROMISES  The cell ends with its command, with the launcher, and with whoever started the launcher. The
+//!           launcher ends when nothing of the cell is left, with the command's status or by its signal.
+//!           Requests to end that are sent to its process group are for the command. While the command is
+//!           stopped, so is the launcher.
+//! CALLED    By the spawner of children, with a pipe for reports; by hand, with reports on standard error.
+//! LIMITS    Without a pid namespace, a process that left the command's family is killed at the end if the
+//!           launcher is there to do it.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{self, PipeReader, PipeWriter, Read, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{
+    DumpableBehavior, Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper,
+    set_dumpable_behavior, wait, waitpid,
+};
+
+use super::cgroup::{self, Cgroup};
+use super::init::{self, Connection, NOBODY, Namespaces, Prepared};
+use super::report::{Report, Reporter};
+use super::system_calls::{self, Refusals};
+use super::{CellSpec, UserIds, files, os};
+use crate::query_server::parent_death::die_with_parent;
+
+/// The exit status of a cell that could not be made.
+pub(super) const NOT_MADE_STATUS: i32 = 125;
+
+/// The exit status of a command that could not be executed, as shells have it.
+pub(super) const NOT_EXECUTED_STATUS: i32 = 126;
+
+/// How readily the kernel ends processes of cells where memory runs out: of 1000, the service has 0.
+const OOM_SCORE: &str = "500";
+
+/// A command that is stopped for less is not: it may be on its way to go on.
+const STOP_NS: i64 = 10_000_000;
+
+/// How often what is left is looked for at the end, where it has no namespace.
+const LEFTOVER_ROUNDS_MAX: usize = 10_000;
+
+/// What to start, in which cell.
+pub(crate) struct Request {
+    pub spec: CellSpec,
+    pub program: PathBuf,
+    pub arguments: Vec<OsString>,
+    /// The descriptor that reports are written to; standard error without one.
+    pub report_to: Option<i32>,
+    /// Whether the layers are printed instead of starting the command.
+    pub only_report: bool,
+}
+
+/// A request, with what is known of this process.
+pub(super) struct Launch {
+    pub spec: CellSpec,
+    pub program: PathBuf,
+    pub arguments: Vec<OsString>,
+    pub only_report: bool,
+    pub reporter: Reporter,
+    /// The user of this process.
+    pub own: UserIds,
+    /// The user of the cell, as the rest of the machine sees it.
+    pub outside: UserIds,
+}
+
+impl Launch {
+    pub(super) fn is_root(&self) -> bool {
+        self.own.uid == 0
+    }
+
+    pub(super) fn guards_ports(&self) -> bool {
+        self.spec.network && !self.spec.refused_ports.is_empty()
+    }
+}
+
+/// Runs the request and ends this process.
+pub(crate) fn run(request: Request) -> ! {
+    let pipe = request.report_to.map(os::inherited);
+    let (pipe, pipe_error) = match pipe.transpose() {
+        Ok(pipe) => (pipe.map(File::from), None),
+        Err(error) => (None, Some(error)),
+    };
+    let own = UserIds {
+        uid: rustix::process::geteuid().as_raw(),
+        gid: rustix::process::getegid().as_raw(),
+    };
+    let launch = Launch {
+        own,
+        outside: request.spec.user.unwrap_or(own),
+        spec: request.spec,
+        program: request.program,
+        arguments: request.arguments,
+        only_report: request.only_report,
+        reporter: Reporter(pipe),
+    };
+    let result = match pipe_error {
+        Some(error) => Err(format!("--report-to is no open descriptor: {error}")),
+        None => launch.run(),
+    };
+    match result {
+        Ok(status) => end_as(status),
+        Err(why) => {
+            launch.reporter.tell(&Report::Error(why));
+            std::process::exit(NOT_MADE_STATUS)
+        }
+    }
+}
+
+impl Launch {
+    fn run(&self) -> Result<ExitStatus, String> {
+        let descriptors = os::close_on_exec_above_stderr();
+        die_with_parent().map_err(|error| format!("cannot die with the service: {error}"))?;
+        if self.reporter.0.as_ref().is_some_and(is_unread) {
+            return Err("the service is gone".into());
+        }
+        if self.outside != self.own && !self.is_root() {
+            return Err("only root can run a command as another user; remove 'user'".into());
+        }
+        // Inherited by all; who may not raise it cannot lower it either.
+        drop(fs::write("/proc/self/oom_score_adj", OOM_SCORE));
+        let descriptors = descriptors.map_err(|error| format!("close_range: {error}"));
+        let cell = self.start(self.prepare(descriptors))?;
+        os::ignore_requests_to_end();
+        // Its memory is nobody's business, now that others need nothing of it any more.
+        let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
+        cell.cgroup.remove_abandoned();
+        Ok(cell.wait())
+    }
+
+    fn prepare(&self, descriptors: Result<(), String>) -> Prepared {
+        let paths = files::readable(&self.program, &self.arguments, &self.spec);
+        let ruleset = files::ruleset(&paths, &self.spec);
+        let refusals = Refusals {
+            network: !self.spec.network,
+            ports: self.guards_ports(),
+        };
+        let filters = || {
+            Ok([
+                system_calls::filter(refusals, true)?,
+                system_calls::filter(refusals, false)?,
+                system_calls::hiding_filter()?,
+            ])
+        };
+        let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        let root = Path::new(cgroup::ROOT);
+        Prepared {
+            cgroup: Cgroup::make(root, &groups, std::process::id(), &self.spec),
+            ruleset: ruleset.map_err(|error| format!("Landlock refuses: {error}")),
+            filters: filters().map_err(|error: seccompiler::BackendError| error.to_string()),
+            descriptors,
+        }
+    }
+
+    /// Starts the first process of the cell, in as many namespaces as the machine allows.
+    fn start(&self, mut prepared: Prepared) -> Result<Cell, String> {
+        let mut namespaces = Namespaces {
+            user: Ok(()),
+            pid: Ok(()),
+        };
+        loop {
+            let pipe = || io::pipe().map_err(|error| format!("no pipe: {error}"));
+            let ((go, go_writer), (status, status_writer)) = (pipe()?, pipe()?);
+            let cgroup = prepared
+                .cgroup
+                .start_in
+                .as_ref()
+                .map(std::os::fd::AsFd::as_fd);
+            let init = match os::clone(namespaces.flags(), cgroup) {
+                Ok(Some(init)) => init,
+                Ok(None) => {
+                    drop((go_writer, status));
+                    let status = status_writer;
+                    init::run(self, prepared, namespaces, Connection { go, status })
+                }
+                Err(error) if prepared.cgroup.start_in.is_some() => {
+                    prepared.cgroup.give_up_start(&error);
+                    continue;
+                }
+                Err(error) => {
+                    namespaces.give_up_one(&error)?;
+                    continue;
+                }
+            };
+            drop((go, status_writer));
+            match self.let_go(init, &namespaces, go_writer) {
+                Ok(()) => {
+                    let has_namespace = namespaces.pid.is_ok();
+                    let cgroup = prepared.cgroup;
+                    return Ok(Cell {
+                        init,
+                        status,
+                        cgroup,
+                        has_namespace,
+                    });
+                }
+                Err(error) => {
+                    let _ = kill_process(init, Signal::KILL);
+                    let _ = waitpid(Some(init), WaitOptions::empty());
+                    namespaces.user = Err(format!("its user cannot be set: {error}"));
+                }
+            }
+        }
+    }
+
+    /// Says who the first process is, and lets it go on.
+    fn let_go(&self, init: Pid, namespaces: &Namespaces, mut go: PipeWriter) -> io::Result<()> {
+        if namespaces.user.is_ok() {
+            let folder = PathBuf::from(format!("/proc/{}", init.as_raw_nonzero()));
+            if !self.is_root() {
+                // The system wants this of whoever is not root.
+                fs::write(folder.join("setgroups"), "deny")?;
+            }
+            let map = |outside: u32| format!("{NOBODY} {outside} 1");
+            fs::write(folder.join("uid_map"), map(self.outside.uid))?;
+            fs::write(folder.join("gid_map"), map(self.outside.gid))?;
+        }
+        // Where it has ended, its status says so.
+        drop(go.write_all(&[1]));
+        Ok(())
+    }
+}
+
+impl Namespaces {
+    fn flags(&self) -> i32 {
+        let user = if self.user.is_ok() { os::NEW_USER } else { 0 };
+        let pid = if self.pid.is_ok() { os::NEW_PID } else { 0 };
+        user | pid
+    }
+
+    /// Does without one that the system refused.
+    fn give_up_one(&mut self, error: &io::Error) -> Result<(), String> {
+        let refused = |what| Err(format!("the system refused {what} namespace: {error}"));
+        if self.user.is_ok() {
+            self.user = refused("a user");
+        } else if self.pid.is_ok() {
+            self.pid = refused("a pid");
+            // Then orphans of the cell come to this process, which ends them.
+            let _ = set_child_subreaper(Some(getpid()));
+        } else {
+            return Err(format!("the system refused to start a process: {error}"));
+        }
+        Ok(())
+    }
+}
+
+fn is_unread(pipe: &File) -> bool {
+    let mut polled = [PollFd::new(pipe, PollFlags::empty())];
+    let now = Timespec::default();
+    poll(&mut polled, Some(&now)).is_ok() && polled[0].revents().contains(PollFlags::ERR)
+}
+
+/// A cell that runs.
+struct Cell {
+    init: Pid,
+    status: PipeReader,
+    cgroup: Cgroup,
+    has_namespace: bool,
+}
+
+impl Cell {
+    /// Waits until nothing of the cell is left; returns how its command ended, or the first process
+    /// where that ended before.
+    fn wait(mut self) -> ExitStatus {
+        let mut ended = None;
+        let mut status = [0; size_of::<i32>()];
+        while self.status.read_exact(&mut status).is_ok() {
+            let status = ExitStatus::from_raw(i32::from_ne_bytes(status));
+            if status.stopped_signal().is_some() {
+                self.stop_too();
+            } else if !status.continued() {
+                ended = Some(status);
+            }
+        }
+        let waited = rustix::io::retry_on_intr(|| waitpid(Some(self.init), WaitOptions::empty()));
+        if !self.has_namespace {
+            end_leftovers();
+        }
+        self.cgroup.remove();
+        let of_init = waited
+            .ok()
+            .flatten()
+            .map_or(NOT_MADE_STATUS << 8, |(_, status)| status.as_raw());
+        ended.unwrap_or_else(|| ExitStatus::from_raw(of_init))
+    }
+
+    /// Stops as the command is stopped, until somebody lets both go on.
+    fn stop_too(&self) {
+        let mut polled = [PollFd::new(&self.status, PollFlags::IN)];
+        let wait = Timespec {
+            tv_sec: 0,
+            tv_nsec: STOP_NS,
+        };
+        if matches!(poll(&mut polled, Some(&wait)), Ok(0)) {
+            let _ = kill_process(getpid(), Signal::STOP);
+        }
+    }
+}
+
+/// Kills processes of a cell without a namespace that have outlived its first one: they are children of
+/// this process now.
+fn end_leftovers() {
+    for _ in 0..LEFTOVER_ROUNDS_MAX {
+        let children = fs::read_to_string("/proc/thread-self/children").unwrap_or_default();
+        let pids = children
+            .split_whitespace()
+            .filter_map(|pid| Pid::from_raw(pid.parse().ok()?));
+        for pid in pids {
+            let _ = kill_process(pid, Signal::KILL);
+        }
+        let options = match children.is_empty() {
+            true => WaitOptions::NOHANG,
+            false => WaitOptions::empty(),
+        };
+        if !matches!(wait(options), Ok(Some(_))) {
+            return;
+        }
+    }
+}
+
+/// Ends this process as another one ended.
+fn end_as(status: ExitStatus) -> ! {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => std::process::exit(code),
+        (None, signal) => os::end_by(signal.unwrap_or(libc::SIGKILL)),
+    }
+}

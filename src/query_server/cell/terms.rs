@@ -1,0 +1,277 @@
+//! Which cell the processes of a pool get, and what they find in their environment.
+//!
+//! SUMMARY   [`Cells`] is what the configuration says of cells; [`CellTerms`] is what follows for the
+//!           processes of one pool, and puts a command into its cell.
+//! PROMISES  The folders of the configuration, the store and the socket are in no cell, and neither are the
+//!           ports that the service listens on. A command finds nothing of the service's environment but
+//!           the search path, the language, the time zone, and what its configuration names.
+//! CALLED    By the ProcManager for each start, by languages, by commands that start query servers.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::{Cell, CellSpec, UserIds};
+use crate::config::{CellConfig, Config, PoolConfig, SandboxMode, Surroundings};
+use crate::query_server::child::CommandSpec;
+
+/// Variables that every command gets as the service has them.
+const PASSED_ON: [&str; 3] = ["PATH", "LANG", "TZ"];
+/// Start of further ones.
+const PASSED_ON_PREFIX: &str = "LC_";
+
+/// What the configuration says of cells. By default there are none.
+#[derive(Clone, Debug, Default)]
+pub struct Cells(Option<Arc<Known>>);
+
+#[derive(Clone, Debug)]
+struct Known {
+    config: Config,
+    hidden_paths: Vec<PathBuf>,
+    refused_ports: Vec<u16>,
+    /// The service's environment.
+    variables: Vec<(String, String)>,
+    is_tried: bool,
+}
+
+impl Cells {
+    /// Returns the cells of a configuration. `ports` are TCP ports that the service has got beside those
+    /// of the configuration.
+    pub(crate) fn of(config: &Config, ports: &[u16]) -> Self {
+        Self::with(config, ports, text_of(&Surroundings::of_process()))
+    }
+
+    fn with(config: &Config, ports: &[u16], variables: Vec<(String, String)>) -> Self {
+        let kept = config.kept_paths().into_iter();
+        let mut hidden_paths: Vec<PathBuf> = kept.map(|(_, place)| place).collect();
+        hidden_paths.sort();
+        hidden_paths.dedup();
+        let mut refused_ports = [&*config.own_ports(), ports].concat();
+        refused_ports.sort_unstable();
+        refused_ports.dedup();
+        Self(Some(Arc::new(Known {
+            config: config.clone(),
+            hidden_paths,
+            refused_ports,
+            variables,
+            is_tried: true,
+        })))
+    }
+
+    /// Returns them for a program that is over soon: nobody looks at what holds of them.
+    #[must_use]
+    pub(crate) fn untried(mut self) -> Self {
+        if let Some(known) = &mut self.0 {
+            Arc::make_mut(known).is_tried = false;
+        }
+        self
+    }
+
+    /// Returns whether it is to be found out which layers hold.
+    pub(crate) fn are_tried(&self) -> bool {
+        self.0.as_ref().is_some_and(|known| known.is_tried)
+    }
+
+    /// Returns what holds for the processes of a pool with this section.
+    pub(crate) fn of_pool(&self, section: &PoolConfig) -> CellTerms {
+        let Some(known) = &self.0 else {
+            return CellTerms::default();
+        };
+        let cell = known.config.cell(section);
+        CellTerms {
+            environment: known.environment(&cell.env),
+            spec: known.spec(cell),
+        }
+    }
+}
+
+impl Known {
+    fn spec(&self, cell: CellConfig) -> CellSpec {
+        CellSpec {
+            mode: cell.sandbox,
+            user: cell.user.map(|(uid, gid)| UserIds { uid, gid }),
+            read_paths: cell.read_paths,
+            hidden_paths: self.hidden_paths.clone(),
+            network: cell.network,
+            refused_ports: self.refused_ports.clone(),
+            memory_max: cell.memory_max,
+            processes_max: cell.processes_max,
+            cpu_max: cell.cpu_max,
+        }
+    }
+
+    /// Returns what is passed on, and what `env` adds or replaces.
+    fn environment(&self, env: &[String]) -> Vec<(String, String)> {
+        let is_passed_on =
+            |name: &str| PASSED_ON.contains(&name) || name.starts_with(PASSED_ON_PREFIX);
+        let passed_on = self.variables.iter().filter(|(name, _)| is_passed_on(name));
+        let mut environment: Vec<(String, String)> = passed_on.cloned().collect();
+        for entry in env {
+            let found = match entry.split_once('=') {
+                Some((name, value)) => Some((name, value)),
+                None => self.variable(entry).map(|value| (&**entry, value)),
+            };
+            if let Some((name, value)) = found {
+                environment.retain(|(known, _)| known != name);
+                environment.push((name.to_owned(), value.to_owned()));
+            }
+        }
+        environment
+    }
+
+    fn variable(&self, name: &str) -> Option<&str> {
+        let found = self.variables.iter().find(|(known, _)| known == name);
+        found.map(|(_, value)| &**value)
+    }
+}
+
+/// What is no text cannot be passed on.
+fn text_of(surroundings: &Surroundings) -> Vec<(String, String)> {
+    let variables = surroundings.variables.iter();
+    let texts = variables.filter_map(|(name, value)| Some((name.to_str()?, value.to_str()?)));
+    texts
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect()
+}
+
+/// The cells of one pool's processes. By default they have none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CellTerms {
+    pub(super) spec: CellSpec,
+    /// What a command finds in its environment.
+    pub(super) environment: Vec<(String, String)>,
+}
+
+impl Default for CellTerms {
+    fn default() -> Self {
+        Self {
+            spec: CellSpec {
+                mode: SandboxMode::Off,
+                user: None,
+                read_paths: Vec::new(),
+                hidden_paths: Vec::new(),
+                network: false,
+                refused_ports: Vec::new(),
+                memory_max: 0,
+                processes_max: 0,
+                cpu_max: 0,
+            },
+            environment: Vec::new(),
+        }
+    }
+}
+
+impl CellTerms {
+    /// Returns a command of the configuration in its cell, which `launcher` makes.
+    pub(crate) fn launched(&self, launcher: &Path, command: CommandSpec) -> CommandSpec {
+        if self.spec.mode == SandboxMode::Off {
+            return command;
+        }
+        let added = command.environment.iter();
+        CommandSpec {
+            environment: self.environment.iter().chain(added).cloned().collect(),
+            cell: Cell::Launched {
+                launcher: launcher.to_owned(),
+                spec: self.spec.clone(),
+            },
+            ..command
+        }
+    }
+
+    /// Returns the built-in server, which puts itself into its cell.
+    pub(crate) fn own(&self, command: CommandSpec) -> CommandSpec {
+        CommandSpec {
+            cell: Cell::Own(self.spec.mode),
+            ..command
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cells(config: &Config) -> Cells {
+        let variables = [
+            ("PATH", "/bin"),
+            ("LC_ALL", "C"),
+            ("TZ", "UTC"),
+            ("HOME", "/home/ann"),
+            ("SETTEE__ADMINS__ANN", "secret"),
+            ("HTTP_PROXY", "http://p"),
+        ];
+        let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        Cells::with(config, &[7777], variables.to_vec())
+    }
+
+    fn command() -> CommandSpec {
+        CommandSpec {
+            program: "server".into(),
+            arguments: Vec::new(),
+            environment: vec![("SETTEE_STRESS".into(), "yes".into())],
+            cell: Cell::None,
+        }
+    }
+
+    fn environment(command: &CommandSpec) -> Vec<String> {
+        let pairs = command.environment.iter();
+        pairs
+            .map(|(name, value)| format!("{name}={value}"))
+            .collect()
+    }
+
+    #[test]
+    fn a_command_finds_the_usual_variables_and_those_that_are_named() {
+        let mut config = Config::default();
+        config.query_server_config.env =
+            vec!["HTTP_PROXY".into(), "TZ=CET".into(), "MISSING".into()];
+        let terms = cells(&config).of_pool(&PoolConfig::default());
+        let launched = terms.launched(Path::new("/settee"), command());
+        let expected = [
+            "PATH=/bin",
+            "LC_ALL=C",
+            "HTTP_PROXY=http://p",
+            "TZ=CET",
+            "SETTEE_STRESS=yes",
+        ];
+        assert_eq!(environment(&launched), expected);
+    }
+
+    #[test]
+    fn a_cell_is_what_the_pool_says_and_never_has_the_service_s_own_folders_and_ports() {
+        let config = Config::default();
+        let pool = PoolConfig {
+            sandbox: Some(SandboxMode::Strict),
+            cpu_max: Some(50),
+            ..PoolConfig::default()
+        };
+        let launched = cells(&config)
+            .of_pool(&pool)
+            .launched(Path::new("/settee"), command());
+        let Cell::Launched { launcher, spec } = launched.cell else {
+            panic!("no cell: {launched:?}");
+        };
+        assert_eq!(launcher, Path::new("/settee"));
+        assert_eq!((spec.mode, spec.cpu_max), (SandboxMode::Strict, 50));
+        assert_eq!(spec.memory_max, 512 << 20);
+        assert_eq!(spec.refused_ports, [5995, 7777]);
+        let store = config.store.file().and_then(Path::parent).unwrap();
+        let socket = config.server.socket.parent().unwrap();
+        for folder in [store, socket] {
+            assert!(spec.hidden_paths.iter().any(|hidden| hidden == folder));
+        }
+    }
+
+    #[test]
+    fn with_off_and_without_a_configuration_a_command_stays_as_it_is() {
+        let off = PoolConfig {
+            sandbox: Some(SandboxMode::Off),
+            ..PoolConfig::default()
+        };
+        let cells = [cells(&Config::default()), Cells::default()];
+        for cells in cells {
+            let terms = cells.of_pool(&off);
+            assert_eq!(terms.launched(Path::new("/settee"), command()), command());
+            assert_eq!(terms.own(command()).cell, Cell::Own(SandboxMode::Off));
+        }
+    }
+}

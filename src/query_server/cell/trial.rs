@@ -1,0 +1,163 @@
+//! Finding out which layers of a cell hold on this machine.
+//!
+//! SUMMARY   [`CellTrial`] starts this program as `settee cell --report`, which puts itself into a cell and
+//!           prints which layers hold, as one line of JSON.
+//! PROMISES  It takes [`TRIAL_TIME_MAX`] at most; dropping it ends its child.
+//! CALLED    By the ProcManager beside its turns, and by `settee check-config --sandbox`.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::Cell;
+use super::layers::Layers;
+use super::terms::CellTerms;
+use crate::config::SandboxMode;
+use crate::query_server::child::{CommandSpec, Spawner, find_program};
+use crate::query_server::unpooled_child::UnpooledChild;
+
+/// The longest that a trial may take.
+pub(crate) const TRIAL_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// The longest report, in bytes.
+const REPORT_BYTES_MAX: usize = 1 << 16;
+
+/// A cell to be tried. Cells of which it is the same have the same layers.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct CellTrial {
+    pub(crate) mode: SandboxMode,
+    /// The program that has the subcommand `cell`.
+    launcher: PathBuf,
+    arguments: Vec<OsString>,
+    /// The program that would be started; the built-in server is the launcher itself.
+    program: Option<PathBuf>,
+}
+
+impl CellTrial {
+    /// Returns the trial of a command's cell.
+    pub(crate) fn launched(terms: &CellTerms, launcher: &Path, program: &Path) -> Self {
+        let spec = serde_json::to_string(&terms.spec).expect("cell: a spec is always JSON");
+        Self {
+            mode: terms.spec.mode,
+            launcher: launcher.to_owned(),
+            arguments: ["cell", "--report", &spec, "--"].map(Into::into).to_vec(),
+            program: Some(program.to_owned()),
+        }
+    }
+
+    /// Returns the trial of the cell that the built-in server puts itself into.
+    pub(crate) fn own(terms: &CellTerms, program: &Path) -> Self {
+        let mode = terms.spec.mode;
+        let word = mode.to_string();
+        Self {
+            mode,
+            launcher: program.to_owned(),
+            arguments: ["cell", "--report-own", &word].map(Into::into).to_vec(),
+            program: None,
+        }
+    }
+
+    /// Finds out which layers hold; with `off` there are none.
+    ///
+    /// # Errors
+    /// Why the cell cannot be made at all.
+    pub(crate) async fn run(&self, spawner: &Spawner) -> Result<Layers, String> {
+        if self.mode == SandboxMode::Off {
+            return Ok(Layers::default());
+        }
+        let reported = actix_rt::time::timeout(TRIAL_TIME_MAX, self.report(spawner)).await;
+        reported.unwrap_or_else(|_| {
+            let seconds = TRIAL_TIME_MAX.as_secs();
+            Err(format!("nothing was reported within {seconds} s"))
+        })
+    }
+
+    async fn report(&self, spawner: &Spawner) -> Result<Layers, String> {
+        let mut arguments = self.arguments.clone();
+        if let Some(program) = &self.program {
+            let found = find_program(program).map_err(|error| error.to_string())?;
+            arguments.push(found.into());
+        }
+        let command = CommandSpec {
+            program: self.launcher.clone(),
+            arguments,
+            environment: Vec::new(),
+            cell: Cell::None,
+        };
+        let child = UnpooledChild::start(spawner, command, REPORT_BYTES_MAX).await;
+        let mut child = child.map_err(|error| error.to_string())?;
+        child.close();
+        match child.line().await {
+            Ok(Some(line)) => serde_json::from_slice(&line).map_err(|_| {
+                let line = String::from_utf8_lossy(&line);
+                format!(
+                    "the report makes no sense: {}",
+                    line.chars().take(200).collect::<String>()
+                )
+            }),
+            Ok(None) => Err(child.exit_report().await),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+    use crate::query_server::cell::layers::Layer;
+    use crate::query_server::cell::terms::Cells;
+
+    fn stand_in(script: &str) -> (tempfile::TempDir, PathBuf) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("settee");
+        std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).unwrap();
+        (folder, path)
+    }
+
+    fn standard() -> CellTerms {
+        Cells::of(&crate::config::Config::default(), &[]).of_pool(&Default::default())
+    }
+
+    #[actix_rt::test]
+    async fn the_report_is_asked_of_the_launcher_for_the_program_as_it_is_found() {
+        let script = r#"[ "$1 $2 $4" = "cell --report --" ] || exit 3
+            case $3 in '{"mode":"standard",'*) ;; *) exit 4;; esac
+            case $5 in /*/sh) ;; *) exit 5;; esac
+            echo '{"held":["files"],"missing":{"cpu":"no cgroup"}}'"#;
+        let (_folder, launcher) = stand_in(script);
+        let spawner = Spawner::start().unwrap();
+        let trial = CellTrial::launched(&standard(), &launcher, Path::new("sh"));
+        let layers = trial.run(&spawner).await.unwrap();
+        assert_eq!(layers.held, [Layer::Files]);
+        assert_eq!(layers.missing[&Layer::Cpu], "no cgroup");
+        let missing = CellTrial::launched(&standard(), &launcher, Path::new("no-such-program"));
+        let error = missing.run(&spawner).await.unwrap_err();
+        assert!(error.contains("was not found"), "{error}");
+    }
+
+    #[actix_rt::test]
+    async fn the_built_in_server_is_asked_by_its_mode() {
+        let script =
+            r#"[ "$*" = "cell --report-own standard" ] && echo '{"held":[],"missing":{}}'"#;
+        let (_folder, program) = stand_in(script);
+        let spawner = Spawner::start().unwrap();
+        let trial = CellTrial::own(&standard(), &program);
+        assert_eq!(trial.run(&spawner).await, Ok(Layers::default()));
+    }
+
+    #[actix_rt::test]
+    async fn a_cell_that_cannot_be_made_is_told_with_the_last_words() {
+        let (_folder, launcher) = stand_in("echo 'no room' >&2; exit 125");
+        let spawner = Spawner::start().unwrap();
+        let trial = CellTrial::launched(&standard(), &launcher, Path::new("sh"));
+        let error = trial.run(&spawner).await.unwrap_err();
+        assert_eq!(error, "exited with status 125, its last words: no room");
+        let (_folder, launcher) = stand_in("echo nonsense");
+        let trial = CellTrial::launched(&standard(), &launcher, Path::new("sh"));
+        let error = trial.run(&spawner).await.unwrap_err();
+        assert_eq!(error, "the report makes no sense: nonsense");
+    }
+}

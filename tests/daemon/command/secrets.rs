@@ -1,0 +1,336 @@
+//! What the program knows stays with it: its environment, its memory, its core.
+
+use std::fs;
+use std::io;
+use std::net::TcpListener;
+use std::os::fd::AsFd;
+use std::os::unix::fs::chown;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, Signal, pidfd_getfd, pidfd_open};
+use rustix::thread::{Gid, Uid, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+use serde_json::json;
+
+use crate::support::daemon::{
+    Client, Service, configure, directory, serve_command, signal, wait_for_exit, wait_until,
+};
+use crate::support::http_client::{Web, closed_command};
+use crate::support::program::{SETTEE, program, read_lines};
+use crate::support::work::Work;
+
+/// In the value of each variable that nobody is to see.
+const SECRET: &str = "top-secret";
+
+/// An ordinary user.
+const NOBODY: u32 = 65_534;
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// Gives a command variables with secrets in them.
+fn with_secrets(mut command: Command) -> Command {
+    for name in [
+        "SETTEE__ADMINS__ANN",
+        "settee__chttpd_auth__secret",
+        "SETTEE_SOURCE_PASSWORD",
+        "COUCHDB_PASSWORD",
+        "COUCHDB_QUERY_SERVER_LISP",
+    ] {
+        command.env(name, SECRET);
+    }
+    command.env("A_VARIABLE_OF_OTHERS", "stays");
+    command
+}
+
+/// What the system shows as the environment of a process.
+fn shown_environment(pid: u32) -> io::Result<String> {
+    let bytes = fs::read(format!("/proc/{pid}/environ"))?;
+    Ok(String::from_utf8_lossy(&bytes).replace('\0', "\n"))
+}
+
+/// Asserts that root sees the environment without secrets, and an ordinary user nothing.
+#[track_caller]
+fn assert_shows_no_secret(pid: u32) {
+    let shown = match shown_environment(pid) {
+        Ok(shown) => shown,
+        Err(error) if !is_root() => {
+            assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
+            return;
+        }
+        Err(error) => panic!("{error}"),
+    };
+    assert!(is_root(), "an ordinary user sees {shown}");
+    assert!(shown.contains("A_VARIABLE_OF_OTHERS=stays"), "{shown}");
+    let shown = shown.to_uppercase();
+    for word in ["SETTEE_", "COUCHDB_", "TOP-SECRET"] {
+        assert!(!shown.contains(word), "{word} in {shown}");
+    }
+}
+
+/// Returns whether the process and its children are kept from gaining privileges and leaving cores.
+fn is_hardened(pid: u32) -> bool {
+    let read = |name: &str| fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default();
+    let limits = read("limits");
+    let core = limits
+        .lines()
+        .find(|line| line.starts_with("Max core file size"));
+    let words = core.map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let no_core = words.is_some_and(|words| words[4..6] == ["0", "0"]);
+    no_core && read("status").contains("\nNoNewPrivs:\t1\n")
+}
+
+#[test]
+fn the_environment_shows_no_secret_and_children_inherit_none() {
+    let directory = directory();
+    let config = configure(directory.path(), "");
+    let service = Service::start_command(directory, with_secrets(serve_command(&config)));
+    assert_shows_no_secret(service.pid());
+    let mut client = service.connect();
+    let proc = client.get_proc("python");
+    for name in [
+        "SETTEE__ADMINS__ANN",
+        "SETTEE_SOURCE_PASSWORD",
+        "COUCHDB_PASSWORD",
+    ] {
+        assert_eq!(
+            client.prompt(&proc, json!(["env", name])),
+            json!(null),
+            "{name}"
+        );
+    }
+    let pid = client.prompt(&proc, json!(["pid"])).as_u64().unwrap();
+    let shown = shown_environment(u32::try_from(pid).unwrap()).unwrap();
+    assert!(shown.contains("PATH="), "{shown}");
+    assert!(!shown.contains(SECRET), "{shown}");
+    assert!(client.ret_proc(&proc));
+    service.stop();
+}
+
+#[test]
+fn a_reload_finds_what_the_environment_has_set() {
+    let directory = directory();
+    let config = configure(directory.path(), "");
+    let command = with_secrets(closed_command(&config));
+    let mut service = Service::start_command(directory, command);
+    let address = service.next_address("http://");
+    let web = Web { service, address };
+    let log_in = || {
+        let body = json!({"name": "ann", "password": SECRET}).to_string();
+        web.send("POST", "/_session", &body).ok();
+    };
+    log_in();
+    let text = fs::read_to_string(&config).unwrap();
+    let text = format!("{text}\n[couchdb]\nos_process_timeout = 4321\n");
+    fs::write(&config, text).unwrap();
+    web.service.signal("HUP");
+    web.service.wait_for_log("configuration changed");
+    assert!(web.service.log().contains("os_process_timeout"));
+    assert!(
+        !web.service.log().contains("admins"),
+        "{}",
+        web.service.log()
+    );
+    log_in();
+    web.service.stop();
+}
+
+/// Calls as another user, where this one may become one.
+fn as_user<T: Send>(user: u32, call: impl FnOnce() -> T + Send) -> T {
+    let calling = || {
+        if is_root() {
+            // A thread may be somebody else than its process.
+            let (uid, gid) = (Uid::from_raw(user), Gid::from_raw(user));
+            set_thread_groups(&[]).unwrap();
+            set_thread_res_gid(gid, gid, gid).unwrap();
+            set_thread_res_uid(uid, uid, uid).unwrap();
+        }
+        call()
+    };
+    thread::scope(|scope| scope.spawn(calling).join().unwrap())
+}
+
+/// What somebody of the same user does to get at a process.
+type Attempt = fn(u32) -> io::Result<()>;
+
+const ATTEMPTS: [(&str, Attempt); 4] = [
+    ("read its environment", |pid| {
+        shown_environment(pid).map(drop)
+    }),
+    ("open its memory", |pid| {
+        let path = format!("/proc/{pid}/mem");
+        fs::File::options()
+            .read(true)
+            .write(true)
+            .open(path)
+            .map(drop)
+    }),
+    ("list its files", |pid| {
+        fs::read_dir(format!("/proc/{pid}/fd")).map(drop)
+    }),
+    // The system asks here what it asks of ptrace(2).
+    ("take its standard input", |pid| {
+        let process = pidfd_open(pid_of(pid), PidfdFlags::empty())?;
+        Ok(pidfd_getfd(process.as_fd(), 0, PidfdGetfdFlags::empty()).map(drop)?)
+    }),
+];
+
+fn pid_of(pid: u32) -> Pid {
+    Pid::from_raw(pid.try_into().unwrap()).unwrap()
+}
+
+/// Makes a command run as the user, where this one may.
+fn run_as(user: u32, command: &mut Command) {
+    if is_root() {
+        command.uid(user).gid(user);
+    }
+}
+
+/// Starts a service of an ordinary user: all its files are that user's.
+fn service_of(user: u32) -> Service {
+    let directory = directory();
+    let config = configure(
+        directory.path(),
+        "[pools.python]\nlanguage = \"python\"\nmax_memory = \"1GiB\"\n",
+    );
+    // The user may not get at the place where the program was built.
+    let settee = directory.path().join("settee");
+    fs::hard_link(SETTEE, &settee)
+        .or_else(|_| fs::copy(SETTEE, &settee).map(drop))
+        .unwrap();
+    if is_root() {
+        for path in [directory.path(), &config] {
+            chown(path, Some(user), Some(user)).unwrap();
+        }
+    }
+    let built = serve_command(&config);
+    let mut command = Command::new(&settee);
+    command.args(built.get_args()).stdin(Stdio::null());
+    command.envs(
+        built
+            .get_envs()
+            .filter_map(|(name, value)| Some((name, value?))),
+    );
+    run_as(user, &mut command);
+    Service::start_command(directory, with_secrets(command))
+}
+
+/// A process of the user that anybody of that user may look into; it ends with its input.
+fn other_process_of(user: u32) -> Child {
+    let mut command = Command::new("cat");
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    run_as(user, &mut command);
+    command.spawn().unwrap()
+}
+
+#[test]
+fn another_process_of_its_user_cannot_look_into_it_or_trace_it() {
+    let service = service_of(NOBODY);
+    let mut other = other_process_of(NOBODY);
+    for (what, attempt) in ATTEMPTS {
+        let (open, closed) = (other.id(), service.pid());
+        let allowed = as_user(NOBODY, || attempt(open));
+        if let Err(error) = allowed {
+            // Some systems let nobody trace anybody: then there is nothing to prove.
+            eprintln!("skipped: nobody may {what} here: {error}");
+            continue;
+        }
+        let refused = as_user(NOBODY, || attempt(closed));
+        assert!(refused.is_err(), "it is possible to {what}");
+    }
+    drop(other.stdin.take());
+    assert_eq!(wait_for_exit(&mut other), Some(0));
+    service.stop();
+}
+
+#[test]
+fn a_service_of_an_ordinary_user_watches_its_children_and_tells_its_status() {
+    let service = service_of(NOBODY);
+    let socket = service.socket();
+    let settee = service.path("settee");
+    as_user(NOBODY, || {
+        let mut client = Client::connect(&socket);
+        let proc = client.get_proc("python");
+        // Read from /proc.
+        wait_until("the memory of a process", || {
+            client.pool("python")["procs"][0]["memory"].as_u64() > Some(0)
+        });
+        let exits = json!({"id": 1, "call": "prompt", "proc": proc, "data": ["exit", 3]});
+        assert_eq!(client.error(&exits)["status"], 3);
+    });
+    let mut status = Command::new(settee);
+    status.args(["status", "--socket"]).arg(&socket);
+    run_as(NOBODY, &mut status);
+    let output = status.output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    service.stop();
+}
+
+/// A shell that lets a command leave as large a core as the machine allows.
+fn with_cores(command: &str, directory: &Path) -> Command {
+    let mut shell = Command::new("sh");
+    let script = format!("ulimit -c \"$(ulimit -H -c)\"; {command}");
+    shell.args(["-c", &script]).current_dir(directory);
+    shell
+}
+
+#[test]
+fn a_service_that_crashes_leaves_no_core() {
+    let directory = directory();
+    let crash = with_cores("kill -ABRT $$", directory.path())
+        .status()
+        .unwrap();
+    if !crash.core_dumped() {
+        eprintln!("skipped: nothing leaves a core here");
+        return;
+    }
+    let config = configure(directory.path(), "");
+    let mut command = with_cores("exec \"$0\" serve -c \"$1\"", directory.path());
+    command.arg(SETTEE).arg(&config).stdout(Stdio::piped());
+    let mut service = command
+        .env("SETTEE__SERVER__HTTP", "off")
+        .env("SETTEE__STORE__PATH", "memory")
+        .spawn()
+        .unwrap();
+    read_lines(service.stdout.as_mut().unwrap(), 1);
+    signal(service.id(), "ABRT");
+    let end = service.wait().unwrap();
+    assert_eq!(end.signal(), Some(Signal::ABORT.as_raw()));
+    assert!(!end.core_dumped());
+}
+
+#[test]
+fn commands_that_hold_secrets_or_start_children_are_hardened() {
+    let work = Work::new();
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://ann@{}/db", silent.local_addr().unwrap());
+    let map = work.file("map.js", "function(doc) { emit(doc.v); }");
+    let never = work.file("never.sh", "while read -r line; do :; done");
+    for arguments in [
+        vec!["map", "--map", &map],
+        vec!["replicate", &url, &url],
+        vec!["conform", "--timeout", "3600", "--", "sh", &never],
+    ] {
+        let mut command = with_secrets(program(&arguments));
+        // It means nothing to these, and is not theirs to complain of.
+        command.env_remove("settee__chttpd_auth__secret");
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        wait_until(&format!("hardened {arguments:?}"), || {
+            is_hardened(child.id())
+        });
+        assert_shows_no_secret(child.id());
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    let service = Service::start("");
+    assert!(is_hardened(service.pid()));
+    service.stop();
+}

@@ -1,0 +1,174 @@
+//! What a query server kept of one tenant never reaches another, unless processes are shared.
+//!
+//! SUMMARY   A query server that a function has taken over: `reset` does not make it forget, and it tells
+//!           whoever has it next what it heard before.
+
+use serde_json::json;
+use settee::config::Reuse;
+use settee::functions::QueryServers;
+use settee::languages::command::CommandLanguage;
+use settee::messages::function::FunctionCall;
+use settee::messages::proc_manager::{TenantName, Want};
+use settee::policy::pool::db_tag::DbTag;
+use settee::query_server::cell::Cell;
+use settee::query_server::child::CommandSpec;
+use settee::testkit::{FakeLanguage, TestClient, TestPool};
+
+/// Answers every document with what it was sent before, by whomever.
+const SPY: &str = r#"
+heard=null
+while read -r line; do
+  case $line in
+    '["map_doc"'*) echo "[[[$heard,null]]]"; heard=$line ;;
+    '["ddoc","new"'*) heard=$line; echo true ;;
+    *) echo true ;;
+  esac
+done
+"#;
+
+const HEAR: &str = r#"["map_doc",{"_id":"secret"}]"#;
+const TELL: &str = r#"["map_doc",{"_id":"x"}]"#;
+
+fn spy() -> CommandLanguage {
+    CommandLanguage::from_spec(CommandSpec {
+        program: "/bin/sh".into(),
+        arguments: vec!["-c".into(), SPY.into()],
+        environment: Vec::new(),
+        cell: Cell::None,
+    })
+}
+
+/// One process at a time, so that whoever comes next gets the same one if it may.
+fn pool(reuse: Option<Reuse>) -> TestPool {
+    let builder = TestPool::builder().hard_limit(1).reuse(reuse);
+    builder.language("spy", spy()).start()
+}
+
+fn database(name: &str) -> TenantName {
+    TenantName::Database(name.into())
+}
+
+/// Takes a process, resets it as every client does, and returns its answer to a document.
+async fn answer(client: &mut TestClient, want: Want, document: &str) -> String {
+    client.takes(want).await;
+    assert_eq!(client.prompts(r#"["reset",{}]"#).await.unwrap(), "true");
+    let answer = client.prompts(document).await.unwrap();
+    client.returns().await;
+    answer
+}
+
+/// Whether a second client hears what the first one sent.
+async fn leaks(pool: TestPool, first: Want, second: Want) -> bool {
+    let [mut one, mut two] = ["one", "two"].map(|name| pool.client(name));
+    answer(&mut one, first, HEAR).await;
+    let heard = answer(&mut two, second, TELL).await;
+    drop((one, two));
+    pool.assert_quiet().await;
+    heard.contains("secret")
+}
+
+#[actix_rt::test]
+async fn what_a_process_kept_reaches_other_databases_only_where_processes_are_shared() {
+    for (reuse, leak) in [(Reuse::Any, true), (Reuse::Database, false)] {
+        let pool = pool(Some(reuse));
+        let first = pool.any().of(database("a"));
+        let second = pool.any().of(database("b"));
+        assert_eq!(leaks(pool, first, second).await, leak, "{reuse:?}");
+    }
+}
+
+#[actix_rt::test]
+async fn what_a_process_kept_reaches_other_clients_only_where_processes_are_shared() {
+    for (reuse, leak) in [(Reuse::Any, true), (Reuse::Database, false)] {
+        let pool = pool(Some(reuse));
+        let (first, second) = (pool.any(), pool.any());
+        assert_eq!(leaks(pool, first, second).await, leak, "{reuse:?}");
+    }
+}
+
+#[actix_rt::test]
+async fn a_design_document_reaches_clients_without_one_only_where_processes_are_shared() {
+    for (reuse, leak) in [(Reuse::Any, true), (Reuse::Database, false)] {
+        let pool = pool(Some(reuse));
+        let first = pool.ddoc("a", "_design/secret");
+        let second = pool.any().of(database("b"));
+        assert_eq!(leaks(pool, first, second).await, leak, "{reuse:?}");
+    }
+}
+
+#[actix_rt::test]
+async fn one_database_and_one_user_keep_their_process_over_several_clients() {
+    for tenant in [database("a"), TenantName::User("uid 1000".into())] {
+        let pool = pool(Some(Reuse::Database));
+        let want = pool.any().of(tenant);
+        assert!(leaks(pool, want.clone(), want).await);
+    }
+}
+
+#[actix_rt::test]
+async fn processes_of_a_command_are_not_shared_unless_that_is_asked_for() {
+    let apart = pool(None);
+    let (first, second) = (apart.any(), apart.any());
+    assert!(!leaks(apart, first, second).await);
+
+    let isolating = TestPool::builder().hard_limit(1).reuse(None);
+    let pool = isolating.language("fake", FakeLanguage::new()).start();
+    let [mut one, mut two] = ["one", "two"].map(|name| pool.client(name));
+    one.takes(pool.any().of(database("a"))).await;
+    one.returns().await;
+    two.takes(pool.any().of(database("b"))).await;
+    assert_eq!(two.proc(), one.last_proc());
+    drop((one, two));
+    pool.assert_quiet().await;
+}
+
+#[actix_rt::test]
+async fn a_process_does_not_outlive_what_counts_as_its_database() {
+    let builder = TestPool::builder()
+        .hard_limit(1)
+        .reuse(Some(Reuse::Database));
+    let builder = builder.settings(|settings| settings.db_tag = DbTag::Prefix);
+    let mut pool = builder.language("spy", spy()).start();
+    let [mut one, mut two] = ["one", "two"].map(|name| pool.client(name));
+    answer(&mut one, pool.any().of(database("shop/a")), HEAR).await;
+    let heard = answer(&mut two, pool.any().of(database("shop/b")), HEAR).await;
+    assert!(
+        heard.contains("secret"),
+        "one prefix is one tenant: {heard}"
+    );
+    pool.reconfigure(|settings| settings.db_tag = DbTag::Name)
+        .await;
+    let heard = answer(&mut two, pool.any().of(database("shop")), TELL).await;
+    assert!(!heard.contains("secret"), "{heard}");
+    drop((one, two));
+    pool.assert_quiet().await;
+}
+
+#[actix_rt::test]
+async fn the_processes_of_a_client_end_with_it() {
+    let pool = pool(Some(Reuse::Database));
+    let mut client = pool.client("one");
+    answer(&mut client, pool.any(), HEAR).await;
+    pool.becomes("its process is free", |pool| pool.free == 1)
+        .await;
+    drop(client);
+    pool.becomes("its process is gone", |pool| pool.free + pool.stopping == 0)
+        .await;
+    pool.assert_quiet().await;
+}
+
+#[actix_rt::test]
+async fn functions_of_one_database_share_a_process_and_those_of_none_do_not() {
+    let pool = pool(Some(Reuse::Database));
+    for (db, started) in [("a", 1), ("a", 1), ("b", 2), ("b", 2), ("", 3), ("", 4)] {
+        let servers = QueryServers::new(pool.caller());
+        let mut call = json!({"lang": "spy", "funs": ["f"], "docs": [{"_id": "x"}]});
+        if !db.is_empty() {
+            call["db"] = json!(db);
+        }
+        let call = FunctionCall::parse("map_docs", &call.to_string()).unwrap();
+        servers.perform(call).await.unwrap();
+        assert_eq!(pool.started().len(), started, "{db}");
+    }
+    pool.assert_quiet().await;
+}
