@@ -57,7 +57,7 @@ attempts! {
     a_datagram_cannot_be_sent => "sendto",
     a_program_cannot_be_executed => "execve",
     a_process_cannot_be_started => "clone",
-    a_thread_cannot_be_started => "clone3",
+    neither_a_process_nor_a_thread_can_be_started_by_the_newer_call => "clone3",
     the_parent_cannot_be_signalled => "kill",
     a_thread_of_the_parent_cannot_be_signalled => "tgkill",
     a_handle_of_the_parent_cannot_be_opened => "pidfd_open",
