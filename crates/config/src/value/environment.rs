@@ -29,7 +29,7 @@ pub(super) fn read(raw: &Raw) -> Result<Value, String> {
             let head = name.get(..start.len());
             head.is_some_and(|head| head.eq_ignore_ascii_case(start))
         };
-        if KEPT_BACK.iter().any(|start| is_kept_back(&start)) {
+        if KEPT_BACK.iter().any(is_kept_back) {
             return Err(format!(
                 "{name} configures the service, with its passwords, and is for no query server"
             ));
