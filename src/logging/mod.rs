@@ -39,6 +39,7 @@ pub const KEYS: &[(&str, &str)] = &[
     ("msg", "what happened; a fixed text, one of the events"),
     ("actor", "a supervised part of the service"),
     ("because", "why something was done"),
+    ("call", "a system call"),
     ("changes", "what changed in the configuration"),
     ("client", "number of the client"),
     ("component", "the part of the service that speaks"),

@@ -56,6 +56,8 @@ pub enum Layer {
 /// Which layers hold; of the others, why not. A layer that nobody asked for is in neither.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Layers {
+    /// Those that hold, in any order.
     pub held: Vec<Layer>,
+    /// Those that do not -> why.
     pub missing: BTreeMap<Layer, String>,
 }

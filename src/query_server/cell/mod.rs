@@ -38,6 +38,7 @@ pub enum Cell {
     Launched {
         /// The program that has the subcommand `cell`: this one.
         launcher: PathBuf,
+        /// What the cell lets in.
         spec: CellSpec,
     },
 }
@@ -45,6 +46,7 @@ pub enum Cell {
 /// The cell of one external command, as `settee cell` gets it, in JSON.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CellSpec {
+    /// Whether it may lack a layer.
     pub mode: SandboxMode,
     /// The user whom it runs as; only root can give it another one than its own.
     pub user: Option<UserIds>,
@@ -67,6 +69,8 @@ pub struct CellSpec {
 /// A user of the machine, by numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UserIds {
+    /// The user itself.
     pub uid: u32,
+    /// The only group that it is in.
     pub gid: u32,
 }

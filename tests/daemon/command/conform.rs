@@ -110,7 +110,7 @@ fn what_is_no_query_server_is_told_in_one_line() {
         (&["true"], "it exited with status 0"),
         (
             &["sh", "-c", "echo a word >&2; kill -9 $$"],
-            "it was killed by SIGKILL, its last words: a word",
+            "it was killed by SIGKILL before its first answer, in a cell (sandbox = \"standard\"",
         ),
         (&["sleep", "600"], "it said nothing within 0.5 s"),
         (
@@ -162,6 +162,9 @@ fn a_server_that_hangs_costs_a_few_deadlines_and_leaves_no_child() {
     let pids = pids.to_str().unwrap();
     let command = ["sh", "-c", HANGING, "sh", pids];
     let arguments = [
+        // It writes a file.
+        "--sandbox",
+        "off",
         "--timeout",
         "0.2",
         "--language",
