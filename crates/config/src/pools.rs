@@ -191,6 +191,22 @@ impl PoolConfig {
         })
     }
 
+    /// Returns a section with the keys of cells alone.
+    #[must_use]
+    pub fn of_cell(&self) -> Self {
+        Self {
+            sandbox: self.sandbox,
+            user: self.user.clone(),
+            read_paths: self.read_paths.clone(),
+            env: self.env.clone(),
+            network: self.network,
+            memory_max: self.memory_max,
+            processes_max: self.processes_max,
+            cpu_max: self.cpu_max,
+            ..Self::default()
+        }
+    }
+
     /// Returns what is set, in the order of the keys.
     pub fn settings(&self) -> Vec<Setting> {
         Setting::of_section(SAMPLE, &json!(self), |_| Origin::Default)

@@ -20,6 +20,7 @@ use crate::otp::pid::Pid;
 use crate::otp::registered_name::RegisteredName;
 use crate::otp::supervisor::Stop;
 use crate::query_server::child::Spawner;
+use crate::query_server::language::LanguageName;
 
 /// How long processes may take to end before they are left to their own end: they are killed by
 /// then, and only the system can keep them.
@@ -47,8 +48,14 @@ impl Pool {
             .map_err(|error| CliError::io("a thread for starting processes", &error))?;
         let mut settings = manager_settings(config, &program, &Registry::new(), &[]);
         settings.cells = settings.cells.untried();
-        // The sections of pools are about a service, which this is not.
-        settings.pools.clear();
+        // The sections of pools are about a service, which this is not, but for what a command of the
+        // configuration needs to run.
+        let languages = &settings.languages;
+        let is_language = |name: &str| languages.get(&LanguageName::new(name)).is_some();
+        settings.pools.retain(|name, _| is_language(name));
+        for section in settings.pools.values_mut() {
+            *section = Arc::new(section.of_cell());
+        }
         let manager = ProcManager::new(Arc::new(settings), spawner, log);
         let pid = manager.pid();
         Ok(Self {

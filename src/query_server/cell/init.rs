@@ -380,10 +380,8 @@ impl Init<'_> {
         let _ = poll(&mut polled, changes.is_none().then_some(&while_blind));
         if let Some(changes) = changes {
             // Which child it was is asked anyway.
-            drop(rustix::io::read(
-                changes,
-                &mut [0_u8; size_of::<libc::signalfd_siginfo>()],
-            ));
+            let mut news = [0_u8; size_of::<libc::signalfd_siginfo>()];
+            let _ = rustix::io::read(changes, &mut news);
         }
     }
 

@@ -357,3 +357,22 @@ fn a_language_that_cannot_be_had_ends_with_78() {
         &["/nonexistent/perl-server"],
     );
 }
+
+#[test]
+fn a_command_has_the_cell_of_its_languages_own_pool() {
+    let work = Work::new();
+    let script = "while read -r line; do case $line in
+        *map_doc*) echo \"[[[\\\"$MODE\\\",1]]]\";;
+        *) echo true;;
+        esac; done";
+    let child = work.file("child.sh", script);
+    let config = work.file(
+        "c.toml",
+        format!(
+            "[query_servers]\nshell = \"sh {child}\"\n[pools.shell]\nenv = \"MODE=fast\"\nmax = 1\n"
+        ),
+    );
+    let mut command = work.map("any", &["-c", &config, "--language", "shell"]);
+    let rows = lines(&run(&mut command, documents(&[json!(1)]).as_bytes()));
+    assert_eq!(rows[0]["key"], "fast");
+}

@@ -80,19 +80,20 @@ fn a_machine_without_landlock_or_namespaces_has_the_other_layers_and_names_what_
 
 #[test]
 fn without_namespaces_a_cell_works_and_the_launcher_ends_what_is_left() {
-    let script = "setsid sleep 600 & echo ready; read -r line; exit 4";
     let namespaces = clones(&[libc::CLONE_NEWUSER, libc::CLONE_NEWPID]);
-    let mut running = under(namespaces, libc::EPERM, || {
-        Running::shell(&spec(json!({})), script)
+    // To the end on that thread: a launcher dies with the thread that started it.
+    under(namespaces, libc::EPERM, || {
+        let script = "setsid sleep 600 & echo ready; read -r line; exit 4";
+        let mut running = Running::shell(&spec(json!({})), script);
+        assert_eq!(running.line(), "ready");
+        eventually("the grandchild is there", || {
+            running.descendants().len() >= 3
+        });
+        let pids = running.descendants();
+        kill_process_group(running.pid(), Signal::HUP).unwrap();
+        assert_eq!(running.status(), Some(128 + libc::SIGHUP));
+        assert!(!pids.iter().any(|pid| is_alive(*pid)), "something is left");
     });
-    assert_eq!(running.line(), "ready");
-    eventually("the grandchild is there", || {
-        running.descendants().len() >= 3
-    });
-    let pids = running.descendants();
-    kill_process_group(running.pid(), Signal::HUP).unwrap();
-    assert_eq!(running.status(), Some(128 + libc::SIGHUP));
-    assert!(!pids.iter().any(|pid| is_alive(*pid)), "something is left");
 }
 
 #[test]
