@@ -98,7 +98,7 @@ fn without_namespaces_a_cell_works_and_the_launcher_ends_what_is_left() {
 
 #[test]
 fn a_machine_whose_filters_nobody_can_listen_to_refuses_all_the_same() {
-    let flags = u64::try_from(libc::SECCOMP_FILTER_FLAG_NEW_LISTENER).unwrap();
+    let flags = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER;
     let operator = SeccompCmpOp::MaskedEq(flags);
     let condition = SeccompCondition::new(1, SeccompCmpArgLen::Qword, operator, flags).unwrap();
     let rules = vec![(
