@@ -96,10 +96,10 @@ impl Attempt {
         if !self.is_possible() || cell.lacks(self.group.layer) {
             return;
         }
-        match self.run(&cell) {
+        match &self.run(&cell) {
             Outcome::Refused(error) if OF_A_CELL.contains(&error.as_str()) => (),
-            Outcome::Nothing(_) => (),
-            Outcome::Ended(_) if self.may_end_it => (),
+            Outcome::Nothing(why) => println!("{}: {why}", self.id),
+            Outcome::Ended(how) if self.may_end_it && how.contains("was killed by") => (),
             outcome => panic!("in a cell: {outcome:?}"),
         }
         cell.serves_the_next_client();

@@ -43,7 +43,7 @@ impl Mark {
 impl Drop for Mark {
     fn drop(&mut self) {
         for process in self.processes() {
-            drop(kill_process(Pid::from_raw(process).unwrap(), Signal::KILL));
+            let _ = kill_process(Pid::from_raw(process).unwrap(), Signal::KILL);
         }
     }
 }
