@@ -207,8 +207,10 @@ mod tests {
 
     #[test]
     fn no_cell_is_let_at_the_service_s_own_files_and_ports() {
-        let mut config = Config::default();
-        config.files = vec!["/etc/settee/settee.toml".into()];
+        let mut config = Config {
+            files: vec!["/etc/settee/settee.toml".into()],
+            ..Config::default()
+        };
         config.store.path = "/var/lib/settee/settee.redb".into();
         config.server.socket = "/run/settee/settee.sock".into();
         config.server.tcp = Some("127.0.0.1:5994".parse().unwrap());

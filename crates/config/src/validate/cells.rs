@@ -88,8 +88,10 @@ mod tests {
 
     /// Returns what is wrong, as told to who runs the service.
     fn problems(service_user: Option<u32>, change: impl FnOnce(&mut Config)) -> Vec<String> {
-        let mut config = Config::default();
-        config.files = vec!["/etc/settee/settee.toml".into()];
+        let mut config = Config {
+            files: vec!["/etc/settee/settee.toml".into()],
+            ..Config::default()
+        };
         config.store.path = "/var/lib/settee/settee.redb".into();
         change(&mut config);
         config.find_users();
