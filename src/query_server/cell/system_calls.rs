@@ -1,7 +1,7 @@
 //! The system calls that no external command needs, and the filter that refuses them.
 //!
 //! SUMMARY   [`filter`] refuses what reaches other processes, the kernel's own settings, namespaces, System V
-//!           IPC, and sockets. Everything else is allowed: a command may be any program.
+//!           IPC, sockets, and changes of files that Landlock does not cover. Everything else is allowed: a command may be any program.
 //! PROMISES  A refused call fails with EPERM. Calls of another architecture end the process; those with x32
 //!           numbers are refused. `clone3`, whose flags a filter cannot see, does not exist (ENOSYS), so
 //!           that libraries fall back to `clone`.
@@ -28,13 +28,19 @@ const REFUSED: &[(&str, i64)] = calls![
     SYS_bpf SYS_perf_event_open SYS_userfaultfd SYS_io_uring_setup SYS_io_uring_enter
     SYS_io_uring_register SYS_kexec_load SYS_kexec_file_load SYS_init_module SYS_finit_module
     SYS_delete_module SYS_reboot SYS_syslog SYS_lookup_dcookie SYS_nfsservctl SYS_acct
-    SYS_quotactl SYS_quotactl_fd SYS_swapon SYS_swapoff SYS_vhangup
+    SYS_quotactl SYS_quotactl_fd SYS_swapon SYS_swapoff SYS_vhangup SYS_personality
+    // Being reached over the network, also where there is one.
+    SYS_listen
     // Keys.
     SYS_add_key SYS_request_key SYS_keyctl
     // Namespaces and mounts.
     SYS_unshare SYS_setns SYS_chroot SYS_pivot_root SYS_mount SYS_umount2 SYS_move_mount
     SYS_open_tree SYS_fsopen SYS_fsconfig SYS_fsmount SYS_fspick SYS_mount_setattr
     SYS_sethostname SYS_setdomainname
+    // Modes, owners, times and attributes of files, which Landlock does not cover, and watching them.
+    SYS_fchmod SYS_fchmodat SYS_fchown SYS_fchownat SYS_utimensat
+    SYS_setxattr SYS_lsetxattr SYS_fsetxattr SYS_removexattr SYS_lremovexattr SYS_fremovexattr
+    SYS_inotify_add_watch
     // Files without a path.
     SYS_open_by_handle_at SYS_name_to_handle_at SYS_fanotify_init SYS_fanotify_mark
     // The clock.
@@ -48,17 +54,27 @@ const REFUSED: &[(&str, i64)] = calls![
 #[cfg(target_arch = "x86_64")]
 const REFUSED_HERE: &[(&str, i64)] = calls![
     SYS_iopl SYS_ioperm SYS_modify_ldt SYS_uselib SYS_ustat SYS_sysfs SYS__sysctl
+    SYS_chmod SYS_chown SYS_lchown SYS_utime SYS_utimes SYS_futimesat
 ];
 
 #[cfg(not(target_arch = "x86_64"))]
 const REFUSED_HERE: &[(&str, i64)] = &[];
 
-/// `open_tree_attr`, which has one number on all architectures.
-const OPEN_TREE_ATTR: i64 = 467;
+/// Younger calls, which have one number on all architectures.
+const REFUSED_YOUNGER: &[(&str, i64)] = &[
+    ("fchmodat2", 452),
+    ("setxattrat", 463),
+    ("removexattrat", 466),
+    ("open_tree_attr", 467),
+    ("file_setattr", 469),
+];
+
+/// Requests of `ioctl` that change the attributes of a file: `FS_IOC_SETFLAGS` and `FS_IOC_FSSETXATTR`.
+const SET_ATTRIBUTES: [u64; 2] = [0x4008_6602, 0x401c_5820];
 
 /// Calls that are refused with some arguments.
 const REFUSED_IN_PART: &[(&str, i64)] =
-    calls![SYS_clone SYS_socket SYS_socketpair SYS_sendto SYS_sendmsg SYS_sendmmsg];
+    calls![SYS_clone SYS_ioctl SYS_socket SYS_socketpair SYS_sendto SYS_sendmsg SYS_sendmmsg];
 
 /// Namespaces that `clone` makes.
 const NAMESPACES: [i32; 7] = [
@@ -95,9 +111,13 @@ pub(super) struct Refusals {
 /// The architecture is not known.
 pub(super) fn filter(refusals: Refusals) -> Result<BpfProgram, BackendError> {
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = BTreeMap::new();
-    let whole = REFUSED.iter().chain(REFUSED_HERE);
+    let whole = REFUSED.iter().chain(REFUSED_HERE).chain(REFUSED_YOUNGER);
     rules.extend(whole.map(|(_, number)| (*number, Vec::new())));
-    rules.insert(OPEN_TREE_ATTR, Vec::new());
+    let attributes = SET_ATTRIBUTES.map(|request| rule([(1, SeccompCmpOp::Eq, request)]));
+    rules.insert(
+        libc::SYS_ioctl,
+        attributes.into_iter().collect::<Result<_, _>>()?,
+    );
     rules.insert(libc::SYS_clone, namespaces()?);
     rules.insert(libc::SYS_socketpair, datagrams()?);
     if refusals.network {
@@ -215,13 +235,16 @@ fn is_return(step: &sock_filter) -> bool {
     u32::from(step.code) == libc::BPF_RET | libc::BPF_K
 }
 
+/// Every call that is refused, whatever its arguments or with some.
+fn refused_calls() -> impl Iterator<Item = &'static (&'static str, i64)> {
+    let whole = REFUSED.iter().chain(REFUSED_HERE).chain(REFUSED_YOUNGER);
+    whole.chain(REFUSED_IN_PART)
+}
+
 /// Returns the name of a refused call.
 pub(super) fn name(number: i64) -> &'static str {
-    let known = [REFUSED, REFUSED_HERE, REFUSED_IN_PART].concat();
-    let found = known.iter().find(|(_, known)| *known == number);
-    match found {
+    match refused_calls().find(|(_, known)| *known == number) {
         Some((name, _)) => name.trim_start_matches("SYS_").trim_start_matches('_'),
-        None if number == OPEN_TREE_ATTR => "open_tree_attr",
         None if number >= i64::from(X32) => "x32",
         None => "other",
     }
@@ -241,11 +264,10 @@ mod tests {
 
     #[test]
     fn every_refused_call_has_a_name_of_its_own() {
-        let calls = [REFUSED, REFUSED_HERE, REFUSED_IN_PART].concat();
-        let mut names: Vec<&str> = calls.iter().map(|(_, number)| name(*number)).collect();
+        let mut names: Vec<&str> = refused_calls().map(|(_, number)| name(*number)).collect();
         names.sort_unstable();
         names.dedup();
-        assert_eq!(names.len(), calls.len());
+        assert_eq!(names.len(), refused_calls().count());
         assert_eq!((name(libc::SYS_read), name(0x4000_0000)), ("other", "x32"));
     }
 

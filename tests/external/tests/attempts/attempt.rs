@@ -32,6 +32,7 @@ pub struct Attempt {
 
 /// What an attempt came to.
 #[derive(Clone, Debug)]
+#[allow(dead_code, reason = "failing tests show the texts")]
 pub enum Outcome {
     Did(Value),
     /// A call failed with this error.
