@@ -80,6 +80,9 @@ fn prepare() -> Ready {
             answer.send(work()).unwrap();
         }
     });
+    // A thread that has not begun yet would meet the filter in its first steps.
+    other_thread.send(|| 0).unwrap();
+    its_answer.recv().unwrap();
     // SAFETY: the calls take numbers, and give a descriptor and a page of their own.
     unsafe {
         Ready {

@@ -148,23 +148,3 @@ def cannot_fill_the_disk(doc):
         for _ in range(32):
             file.write(b"x" * (1 << 20))
     return os.stat(scratch(doc)).st_size
-
-
-def cannot_leave_a_core_dump(doc):
-    def crashes():
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_CORE, (1 << 28, 1 << 28))
-        os.abort()
-
-    os.chdir(doc["spare"])
-    child = os.fork()
-    if child == 0:
-        try:
-            crashes()
-        finally:
-            os._exit(1)
-    status = os.waitpid(child, 0)[1]
-    if not os.WCOREDUMP(status):
-        raise Refused("there is no core dump")
-    return os.WTERMSIG(status)

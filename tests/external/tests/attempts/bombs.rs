@@ -46,6 +46,5 @@ pub mod files {
     attempts! { FILES;
         cannot_open_descriptors_without_end;
         cannot_fill_the_disk;
-        cannot_leave_a_core_dump;
     }
 }

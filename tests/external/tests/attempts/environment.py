@@ -8,14 +8,6 @@ def cannot_see_a_secret_of_the_services_environment(doc):
     return found("SECRET_OF_THE_TESTS" in os.environ)
 
 
-def cannot_see_the_settings_of_the_service_in_its_environment(doc):
-    return found([name for name in os.environ if name.startswith("SETTEE__")])
-
-
-def cannot_see_the_variables_of_couchdb(doc):
-    return found("COUCHDB_OF_THE_TESTS" in os.environ)
-
-
 def cannot_see_where_the_linker_of_the_service_looks(doc):
     return found("LD_LIBRARY_PATH" in os.environ)
 

@@ -10,8 +10,6 @@ pub const GROUP: Group = Group {
 
 attempts! { GROUP;
     cannot_see_a_secret_of_the_services_environment;
-    cannot_see_the_settings_of_the_service_in_its_environment;
-    cannot_see_the_variables_of_couchdb;
     cannot_see_where_the_linker_of_the_service_looks;
     cannot_find_the_environment_of_the_service_in_its_own_memory;
     cannot_read_its_first_environment_through_proc;

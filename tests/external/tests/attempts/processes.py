@@ -217,13 +217,6 @@ def cannot_get_capabilities(doc):
     return data[0]
 
 
-def cannot_be_trusted_with_privileges(doc):
-    # PR_GET_NO_NEW_PRIVS: what it starts gets no more rights than it has.
-    if call(157, 39, 0, 0, 0, 0) == 1:
-        raise Refused("no_new_privs is set")
-    return "may gain privileges"
-
-
 def raises(which, wanted):
     limits = (ctypes.c_ulong * 2)(wanted, wanted)
     return in_a_child(lambda: call(160, which, ctypes.byref(limits)))

@@ -42,7 +42,6 @@ attempts! { GROUP;
     cannot_become_another_user_by_su;
     cannot_mount_by_the_program_for_it;
     cannot_get_capabilities;
-    cannot_be_trusted_with_privileges;
     cannot_raise_its_limit_of_files;
     cannot_raise_its_limit_of_written_bytes;
     cannot_raise_its_limit_of_core_dumps;

@@ -110,7 +110,6 @@ impl Site {
             .env("SETTEE__SERVER__HTTP", "127.0.0.1:0")
             .env("SETTEE__SERVER__TCP", "127.0.0.1:0")
             .env("SECRET_OF_THE_TESTS", "1")
-            .env("COUCHDB_OF_THE_TESTS", "1")
             .env("LD_LIBRARY_PATH", "/nowhere");
         let mut service = Service::start_command(directory, command);
         let tcp = service.next_address("tcp:").port();
