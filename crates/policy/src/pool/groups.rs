@@ -60,19 +60,28 @@ impl Pools {
         }
     }
 
-    /// Lets a pool take over the waiters of other pools that it can serve (PM-19).
-    pub(super) fn take_over(&mut self, pool: PoolId, out: &mut Vec<Action>) {
-        while let Some(id) = self.waiter_to_take_over(pool) {
-            let Some(mut row) = self.withdraw(id, out) else {
-                break;
-            };
-            let before = std::mem::replace(&mut row.pool, pool);
-            if let Some(mut turn) = self.turn(before, out) {
-                turn.flush();
+    /// Lets a pool take over the waiters of other pools that it can serve (PM-19). A pool that loses a
+    /// waiter may serve others that this one kept from it.
+    pub(super) fn take_over(&mut self, mut pool: PoolId, out: &mut Vec<Action>) {
+        let mut left = Vec::new();
+        loop {
+            while let Some(id) = self.waiter_to_take_over(pool) {
+                let Some(mut row) = self.withdraw(id, out) else {
+                    break;
+                };
+                let before = std::mem::replace(&mut row.pool, pool);
+                left.push(before);
+                if let Some(mut turn) = self.turn(before, out) {
+                    turn.flush();
+                }
+                if let Some(mut turn) = self.turn(pool, out) {
+                    turn.get_proc(id, row);
+                    turn.flush();
+                }
             }
-            if let Some(mut turn) = self.turn(pool, out) {
-                turn.get_proc(id, row);
-                turn.flush();
+            match left.pop() {
+                Some(before) => pool = before,
+                None => return,
             }
         }
     }

@@ -350,8 +350,18 @@ impl Crowd {
 
 #[test]
 fn nobody_waits_for_ever_and_the_ceiling_is_kept() {
-    let mut seeds = TestRandom::for_test("nobody_waits_for_ever_and_the_ceiling_is_kept");
-    for _ in 0..60 {
+    let seeds = TestRandom::for_test("nobody_waits_for_ever_and_the_ceiling_is_kept");
+    serve_crowds(seeds, 60);
+}
+
+/// Here a pool takes over the only waiter of another one, whose idle process then fits a waiter of a third.
+#[test]
+fn a_pool_that_lost_its_oldest_waiter_serves_another_one_of_its_group() {
+    serve_crowds(TestRandom::with_seed(1_962_522_288), 8);
+}
+
+fn serve_crowds(mut seeds: TestRandom, crowds: usize) {
+    for _ in 0..crowds {
         let mut crowd = Crowd::new(seeds.fork());
         for _ in 0..300 {
             crowd.step(true);
