@@ -1,9 +1,12 @@
 //! `settee conform`: does a command answer as a query server should?
 //!
 //! SUMMARY   Plays the built-in cases against a command, prints a line for each and what came out by
-//!           ability.
+//!           ability; on demand as JSON, and as JUnit XML.
+
+mod lines;
 
 use std::ffi::OsString;
+use std::io::StdoutLock;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,8 +15,9 @@ use futures_util::StreamExt;
 
 use crate::config::{Config, PoolConfig, SandboxMode};
 use crate::conform::case::{Case, CaseError};
+use crate::conform::junit::junit;
 use crate::conform::report::Report;
-use crate::conform::run::{Subject, Verdict, is_unsupported};
+use crate::conform::run::Subject;
 use crate::conform::suite;
 use crate::query_server::cell::Cell;
 use crate::query_server::cell::terms::{CellTerms, Cells};
@@ -21,6 +25,9 @@ use crate::query_server::child::{CommandSpec, Spawner};
 
 use super::exit::{CliError, Exit};
 use super::output::Output;
+use lines::{headline, line, summary};
+
+type StandardOutput = Output<StdoutLock<'static>>;
 
 /// Options of `settee conform`.
 #[derive(Debug, clap::Args)]
@@ -31,10 +38,14 @@ that a query server may do without (ddoc, lib, index, reduce, ..) and that the c
 supported, a line with `no`, and no failure. What CouchDB's own JavaScript server can do is all in the
 cases; what goes beyond it is `policy`.
 
+At the end stand the abilities that a daemon will use, as its own probes find them, and in the last line
+everything in short, for a badge: `conform: 41 of 44 cases, map reduce`, with the abilities of which all
+cases pass.
+
 With --json, one object: command, language, known, applying, passed, failed, not_supported, not_run,
-abilities (name, the same counts, verdict: able, partly, not_supported or absent) and cases (id,
-ability, why, result: pass, fail, not_supported or not_run, and step, expected, got, problem).
-docs/conform.md has more.
+abilities (name, the same counts, verdict: able, partly, not_supported or absent), daemon (an ability that
+it uses is true, one that it refuses false, one that it tries null), badge and cases (id, ability, why,
+result: pass, fail, not_supported or not_run, and step, expected, got, problem). docs/conform.md has more.
 
 The command runs in a cell, as in a pool: what it reads outside of its own folder, its libraries and /usr
 needs a --read-path. A command that works with --sandbox off alone needs something that docs/cells.md names.
@@ -44,10 +55,12 @@ Exit codes:
   1   a case failed, none passed, or the command is no query server at all
   64  the command line is wrong
   65  a file of cases is wrong
-  74  writing standard output failed
+  74  writing standard output or the file of --junit failed
+  77  the file of --junit may not be written
 
 Example:
   settee conform -k map -- settee couchjs
+  settee conform --junit conform.xml -- python3 my-server.py
   settee conform --language ruby --cases ruby.jsonl -- ruby my-server.rb")]
 pub struct Args {
     /// Only cases whose name or ability contains this: map, ddoc.shows, reduce/no-rows.
@@ -56,6 +69,9 @@ pub struct Args {
     /// Print one JSON object instead of lines.
     #[arg(long)]
     json: bool,
+    /// Write the result as JUnit XML into this file too.
+    #[arg(long, value_name = "FILE")]
+    junit: Option<PathBuf>,
     /// The language of the functions in the cases: javascript, python, perl, none, or any other that
     /// --cases has sources in; found by trying unless given.
     #[arg(long, value_name = "NAME")]
@@ -116,64 +132,34 @@ pub fn run(args: &Args) -> Result<(), CliError> {
 async fn test(args: &Args, subject: &Subject) -> Result<(), CliError> {
     let further = args.further()?;
     let mut output = Output::standard();
-    let words = args
-        .command
-        .iter()
-        .map(|word| word.to_string_lossy().into_owned());
-    let words: Vec<String> = words.collect();
+    let given = args.language.as_deref();
+    let mut report = Report::new(args.words(), given.unwrap_or(suite::NO_LANGUAGE), false);
     if let Err(problem) = subject.greets().await {
-        let mut report = Report::new(words, args.language.as_deref().unwrap_or("none"), false);
-        if args.json {
-            report.problem = Some(problem.clone());
-            // Whoever does not read it is told by the exit code.
-            let _ = output.write(&json(&report))?;
-        }
         let command = report.command.join(" ");
         let message = format!("'{command}' does not answer [\"reset\"]: {problem}");
+        report.problem = Some(problem);
+        report.settle();
+        args.deliver(&report, &mut output)?;
         let hint = "nothing was tested; correct the command, or give it more --timeout";
         return Err(failed(message, hint));
     }
-    let found = match &args.language {
-        Some(_) => None,
-        None => subject.language().await,
-    };
-    let language = args.language.as_deref().or(found);
-    let language = language.unwrap_or(suite::NO_LANGUAGE);
-    let mut cases = suite::cases(language).map_err(mistake)?;
-    for (file, text) in &further {
-        let more = suite::cases_of(text, language).map_err(|error| {
-            let hint = "docs/conform.md has the format";
-            CliError::at(Exit::Data, file.display(), error, hint)
-        })?;
-        cases.extend(more);
+    if given.is_none()
+        && let Some(language) = subject.language().await
+    {
+        (report.language, report.found) = (language.to_owned(), true);
     }
-    let applying = cases.len();
-    cases.retain(|case| case.id.contains(&args.name) || case.ability.contains(&args.name));
-    if cases.is_empty() {
-        let name = &args.name;
-        let message = format!("no case for '{language}' has '{name}' in its name or ability");
-        return Err(failed(message, "run without -k to see all of them"));
-    }
-    let mut report = Report::new(words, language, found.is_some());
-    let more = further.iter().map(|(_, text)| suite::count(text));
-    (report.known, report.applying) = (suite::known() + more.sum::<usize>(), applying);
-    if !args.json && output.write(&headline(args, found, &report))? == ControlFlow::Break(()) {
+    let cases = args.cases(&further, &mut report)?;
+    if args.play(&cases, subject, &mut report, &mut output).await? == ControlFlow::Break(()) {
         return Ok(());
     }
-    let mut verdicts = std::pin::pin!(subject.verdicts(&cases));
-    while let Some((case, verdict)) = verdicts.next().await {
-        let line = line(case, &verdict);
-        report.add(case, verdict);
-        if !args.json && output.write(&line)? == ControlFlow::Break(()) {
-            return Ok(());
-        }
-    }
     report.settle();
-    let end = match args.json {
-        true => json(&report),
-        false => summary(&report),
-    };
-    let _ = output.write(&end)?;
+    report.daemon = subject.abilities(&report.language).await.by_name();
+    args.deliver(&report, &mut output)?;
+    verdict(&report)
+}
+
+/// Fails unless everything passed.
+fn verdict(report: &Report) -> Result<(), CliError> {
     if report.is_success() {
         return Ok(());
     }
@@ -182,7 +168,7 @@ async fn test(args: &Args, subject: &Subject) -> Result<(), CliError> {
         let hint = "the command supports none of these abilities; run without -k to see the others";
         return Err(failed("no case passed".to_owned(), hint));
     }
-    let message = format!("{untold} of {} cases did not pass", cases.len());
+    let message = format!("{untold} of {} cases did not pass", report.counts.all());
     let hint = "the lines with FAIL say what was expected and what came";
     Err(failed(message, hint))
 }
@@ -192,6 +178,80 @@ fn failed(message: String, hint: &str) -> CliError {
 }
 
 impl Args {
+    /// Returns the command for people.
+    fn words(&self) -> Vec<String> {
+        let words = self.command.iter();
+        words
+            .map(|word| word.to_string_lossy().into_owned())
+            .collect()
+    }
+
+    /// Returns the cases that are wanted, and tells the report how many there are.
+    fn cases(
+        &self,
+        further: &[(&PathBuf, String)],
+        report: &mut Report,
+    ) -> Result<Vec<Case>, CliError> {
+        let language = &report.language;
+        let mut cases = suite::cases(language).map_err(mistake)?;
+        for (file, text) in further {
+            let more = suite::cases_of(text, language).map_err(|error| {
+                let hint = "docs/conform.md has the format";
+                CliError::at(Exit::Data, file.display(), error, hint)
+            })?;
+            cases.extend(more);
+        }
+        report.applying = cases.len();
+        let more = further.iter().map(|(_, text)| suite::count(text));
+        report.known = suite::known() + more.sum::<usize>();
+        cases.retain(|case| case.id.contains(&self.name) || case.ability.contains(&self.name));
+        if cases.is_empty() {
+            let name = &self.name;
+            let message = format!("no case for '{language}' has '{name}' in its name or ability");
+            return Err(failed(message, "run without -k to see all of them"));
+        }
+        Ok(cases)
+    }
+
+    /// Plays cases and tells of each. `Break` means that nobody reads any more.
+    async fn play(
+        &self,
+        cases: &[Case],
+        subject: &Subject,
+        report: &mut Report,
+        output: &mut StandardOutput,
+    ) -> Result<ControlFlow<()>, CliError> {
+        let mut tell = |text: &str| match self.json {
+            true => Ok(ControlFlow::Continue(())),
+            false => output.write(text),
+        };
+        let headline = headline(report, self.language.is_some(), !self.cases.is_empty());
+        let mut flow = tell(&headline)?;
+        let mut verdicts = std::pin::pin!(subject.verdicts(cases));
+        while flow.is_continue()
+            && let Some((case, verdict)) = verdicts.next().await
+        {
+            flow = tell(&line(case, &verdict))?;
+            report.add(case, verdict);
+        }
+        Ok(flow)
+    }
+
+    /// Delivers everything that came out, in each form that was asked for.
+    fn deliver(&self, report: &Report, output: &mut StandardOutput) -> Result<(), CliError> {
+        if let Some(file) = &self.junit {
+            let written = std::fs::write(file, junit(report));
+            written.map_err(|error| CliError::io(file.display(), &error))?;
+        }
+        let text = match (self.json, &report.problem) {
+            (true, _) => json(report),
+            (false, None) => summary(report),
+            (false, Some(_)) => return Ok(()),
+        };
+        // Whoever does not read it is told by the exit code.
+        output.write(&text).map(drop)
+    }
+
     /// Returns the cell of the command.
     fn terms(&self) -> Result<CellTerms, CliError> {
         let absolute = |path: &PathBuf| {
@@ -235,81 +295,6 @@ fn mistake(error: CaseError) -> CliError {
     CliError::new(Exit::Internal, error.to_string(), hint)
 }
 
-fn headline(args: &Args, found: Option<&str>, report: &Report) -> String {
-    let language = &report.language;
-    let mut text = match (&args.language, found) {
-        (Some(_), _) => format!("language: {language}\n"),
-        (None, Some(_)) => format!("language: {language} (it runs functions in it)\n"),
-        (None, None) => format!(
-            "language: {language} (it runs functions of none that there are cases in; --language \
-             chooses)\n"
-        ),
-    };
-    if !suite::has_functions(language) {
-        let (applying, known) = (report.applying, report.known);
-        let what = match args.cases.is_empty() {
-            true => "those without functions; --cases FILE adds some in another language",
-            false => "those without functions, and those of --cases",
-        };
-        text.push_str(&format!("{applying} of {known} cases apply: {what}\n"));
-    }
-    text
-}
-
-fn line(case: &Case, verdict: &Verdict) -> String {
-    let line = |word: &str| format!("{word:<4}  {:<13}  {}", case.ability, case.id);
-    match verdict {
-        Verdict::Pass => line("ok") + "\n",
-        Verdict::Fail(failure) if is_unsupported(case, failure) => {
-            format!(
-                "{}  not supported: {}\n",
-                line("no"),
-                printable(&failure.problem)
-            )
-        }
-        Verdict::Fail(failure) => format!("{}  {}\n", line("FAIL"), printable(&failure.problem)),
-        Verdict::NotRun => {
-            line("skip") + "  not run: it kept silent in other cases of this ability\n"
-        }
-    }
-}
-
-/// What a command printed must not move the cursor, nor make one line two.
-fn printable(text: &str) -> String {
-    let replace = |character: char| match character {
-        '\n' | '\r' | '\t' => ' ',
-        character if character.is_control() => '?',
-        character => character,
-    };
-    text.chars().map(replace).collect()
-}
-
-fn summary(report: &Report) -> String {
-    let mut text = format!("\n{:<16}  {:>6}  {:>6}\n", "ABILITY", "PASSED", "OF");
-    for ability in &report.abilities {
-        let counts = ability.counts;
-        let all = counts.passed + counts.failed + counts.not_supported + counts.not_run;
-        let verdict = match ability.verdict {
-            "able" => "",
-            "not_supported" => "not supported",
-            verdict => verdict,
-        };
-        let (name, passed) = (&ability.name, counts.passed);
-        let row = format!("{name:<16}  {passed:>6}  {all:>6}  {verdict}");
-        text.push_str(row.trim_end());
-        text.push('\n');
-    }
-    let counts = report.counts;
-    let more = |count, what| match count {
-        0 => String::new(),
-        count => format!(", {count} {what}"),
-    };
-    let not_supported = more(counts.not_supported, "not supported");
-    let not_run = more(counts.not_run, "not run");
-    let (passed, failed) = (counts.passed, counts.failed);
-    text + &format!("\n{passed} passed, {failed} failed{not_supported}{not_run}\n")
-}
-
 fn json(report: &Report) -> String {
     // Texts, numbers and lists of them: there is nothing that JSON has no form for.
     serde_json::to_string(report).expect("conform: a report is always JSON") + "\n"
@@ -318,27 +303,6 @@ fn json(report: &Report) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::conform::play::{Failure, Kind};
-
-    #[test]
-    fn a_case_is_one_line_whatever_the_command_printed() {
-        let case = suite::first_function("perl").unwrap();
-        let failure = Failure {
-            step: Some(4),
-            expected: "true".into(),
-            got: "x".into(),
-            problem: "step 4: expected true, got \x1b[2J\nx".into(),
-            kind: Kind::Line,
-        };
-        assert_eq!(
-            line(&case, &Verdict::Fail(failure)),
-            "FAIL  map            basic/map/one-row  step 4: expected true, got ?[2J x\n"
-        );
-        assert_eq!(
-            line(&case, &Verdict::Pass),
-            "ok    map            basic/map/one-row\n"
-        );
-    }
 
     #[test]
     fn a_time_is_seconds_above_nothing() {

@@ -1,7 +1,7 @@
 //! Conformance: does a command answer as a query server of CouchDB should?
 //!
 //! SUMMARY   [`suite`] holds the cases, [`play`] plays one against a command, [`run`] many, and
-//!           [`report`] adds up what came out, by ability.
+//!           [`report`] adds up what came out, by ability; [`junit`] writes that as XML.
 //! PROMISES  Whatever the command does (it is missing, silent, floods, hangs, dies), a case ends within
 //!           its deadline with a verdict, and leaves no child.
 //! CALLED    By `settee conform` and by tests. Needs an actor system on its thread.
@@ -34,6 +34,7 @@
 
 pub mod case;
 pub mod compare;
+pub(crate) mod junit;
 pub mod play;
 pub mod report;
 pub mod run;

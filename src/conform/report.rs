@@ -1,5 +1,7 @@
 //! What came out of all cases, added up by ability.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
 use super::case::Case;
@@ -32,6 +34,10 @@ pub struct Ability {
     pub verdict: &'static str,
 }
 
+/// What a daemon found out about the command by its own probes, as `settee status` shows it: true is used,
+/// false is refused, `None` is tried.
+pub(crate) type DaemonAbilities = BTreeMap<String, Option<bool>>;
+
 /// Everything that came out, as `settee conform --json` prints it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Report {
@@ -52,6 +58,10 @@ pub(crate) struct Report {
     pub counts: Counts,
     /// The cases by ability, in the order in which they were first met.
     pub abilities: Vec<Ability>,
+    /// The abilities that a daemon uses.
+    pub daemon: DaemonAbilities,
+    /// Everything in one line.
+    pub badge: String,
     /// Case by case.
     pub cases: Vec<CaseReport>,
 }
@@ -95,6 +105,8 @@ impl Report {
             problem: None,
             counts: Counts::default(),
             abilities: Vec::new(),
+            daemon: DaemonAbilities::new(),
+            badge: String::new(),
             cases: Vec::new(),
         }
     }
@@ -132,6 +144,16 @@ impl Report {
                 verdict,
             });
         }
+        self.badge = self.badge();
+    }
+
+    /// Returns how many cases passed, and of which abilities all did.
+    fn badge(&self) -> String {
+        let able = self.abilities.iter().filter(|it| it.verdict == "able");
+        let able: Vec<&str> = able.map(|it| it.name.as_str()).collect();
+        let (passed, all) = (self.counts.passed, self.counts.all());
+        let badge = format!("conform: {passed} of {all} cases, {}", able.join(" "));
+        badge.trim_end_matches(", ").to_owned()
     }
 
     /// Returns whether everything passed, and there was something to pass.
@@ -147,6 +169,11 @@ impl Report {
 }
 
 impl Counts {
+    /// Returns how many cases there are.
+    pub(crate) const fn all(self) -> usize {
+        self.passed + self.failed + self.not_supported + self.not_run
+    }
+
     fn add(&mut self, result: CaseResult) {
         let count = match result {
             CaseResult::Pass => &mut self.passed,
@@ -244,6 +271,7 @@ mod tests {
         );
         let json = serde_json::to_value(&report).unwrap();
         assert_eq!(json["passed"], 2);
+        assert_eq!(json["badge"], "conform: 2 of 4 cases, map");
         assert_eq!(json["abilities"][1]["failed"], 1);
         assert_eq!(json["cases"][2]["got"], "false");
         assert_eq!(json["cases"][0].get("problem"), None);

@@ -9,11 +9,14 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use futures_util::{Stream, StreamExt};
+use strum::VariantArray;
 
 use super::case::Case;
 use super::play::{Failure, Kind, LINE_BYTES_MAX, play};
 use super::suite;
+use crate::query_server::abilities::{Abilities, Ability};
 use crate::query_server::child::{CommandSpec, Spawner};
+use crate::query_server::language::LanguageName;
 use crate::query_server::unpooled_child::UnpooledChild;
 
 /// How many cases are played at a time.
@@ -100,6 +103,17 @@ impl Subject {
             }
         }
         None
+    }
+
+    /// Finds out by the daemon's own probes what a daemon would ask of it.
+    pub async fn abilities(&self, language: &str) -> Abilities {
+        let abilities = Abilities::to_probe(self.command.clone());
+        let language = LanguageName::new(language);
+        for ability in Ability::VARIANTS {
+            let probe = abilities.probe(*ability, &language, &self.spawner, self.time);
+            probe.await;
+        }
+        abilities
     }
 
     /// Plays cases, [`WIDTH`] at a time.

@@ -32,9 +32,13 @@ fn the_built_in_server_passes_and_each_case_has_its_line() {
     let lines: Vec<&str> = text(&output.stdout).lines().collect();
     assert_eq!(lines[0], "language: javascript (it runs functions in it)");
     let cases = lines.iter().filter(|line| line.starts_with("ok ")).count();
-    let last = format!("{cases} passed, 0 failed");
     assert!(cases > 40);
-    assert_eq!(lines.last(), Some(&last.as_str()));
+    let counts = format!("{cases} passed, 0 failed");
+    assert_eq!(lines[lines.len() - 2], counts);
+    let badge = format!("conform: {cases} of {cases} cases, reduce reduce.several");
+    assert!(lines[lines.len() - 1].starts_with(&badge), "{lines:?}");
+    let uses = "the daemon will use: add_lib ddoc index_doc pipelining reduce reduce_context several_reducers";
+    assert!(lines.contains(&uses), "{lines:?}");
     assert!(lines.contains(&"ok    reduce.several  basic/reduce.several/two"));
     assert!(output.stderr.is_empty());
 }
@@ -59,6 +63,9 @@ fn json_is_one_object_with_everything_in_it() {
         (&ability["name"], &ability["verdict"]),
         (&"ddoc.shows".into(), &"able".into())
     );
+    let badge = format!("conform: {count} of {count} cases, ddoc.shows");
+    assert_eq!(report["badge"], badge);
+    assert_eq!(report["daemon"]["ddoc"], true);
     let case = &report["cases"][0];
     assert_eq!(case["result"], "pass");
     assert!(!case["why"].as_str().unwrap().is_empty());
@@ -137,6 +144,27 @@ fn what_is_no_query_server_is_told_in_one_line() {
         assert!(report["problem"].is_string());
         assert_eq!(report["cases"].as_array().unwrap().len(), 0);
     }
+}
+
+#[test]
+fn a_junit_file_is_written_beside_the_lines_and_one_that_cannot_be_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("conform.xml");
+    let run = |file: &Path, command: &[&str]| {
+        let file = file.to_str().unwrap();
+        conform(&[&["-k", "basic/map", "--junit", file, "--"], command].concat())
+    };
+    let output = run(&file, &[SETTEE, "couchjs"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(text(&output.stdout).contains("ok    map            basic/map/one-row\n"));
+    let case = "<testcase classname=\"map\" name=\"basic/map/one-row\"></testcase>";
+    assert!(fs::read_to_string(&file).unwrap().contains(case));
+    assert_eq!(run(&file, &["true"]).status.code(), Some(1));
+    let error = "<error message=\"it exited with status 0";
+    assert!(fs::read_to_string(&file).unwrap().contains(error));
+    let output = run(&folder.path().join("no/such.xml"), &[SETTEE, "couchjs"]);
+    assert_eq!(output.status.code(), Some(74), "{output:?}");
+    assert!(text(&output.stderr).contains("no/such.xml"), "{output:?}");
 }
 
 #[test]
@@ -257,7 +285,12 @@ fn optional_abilities_of_a_language_without_cases_are_not_supported_and_no_failu
             lines.contains(&"ddoc                   0       3  not supported"),
             "{lines:?}"
         );
-        assert_eq!(lines.last(), Some(&"0 passed, 0 failed, 3 not supported"));
+        let counts = "0 passed, 0 failed, 3 not supported";
+        assert_eq!(lines[lines.len() - 2..], [counts, "conform: 0 of 3 cases"]);
+        let refuses = "the daemon will refuse: add_lib ddoc index_doc";
+        assert!(lines.contains(&refuses), "{lines:?}");
+        let tries = "the daemon will try, as no probe told: reduce reduce_context several_reducers";
+        assert!(lines.contains(&tries), "{lines:?}");
         assert!(
             text(&output.stderr).contains("no case passed"),
             "{output:?}"

@@ -1,0 +1,141 @@
+//! What `settee conform` tells people: the language, a line a case, and a summary by ability.
+//!
+//! PROMISES  A case is one line, whatever the command printed.
+
+use crate::conform::case::Case;
+use crate::conform::report::{DaemonAbilities, Report};
+use crate::conform::run::{Verdict, is_unsupported};
+use crate::conform::suite;
+
+/// Returns the language, where it comes from, and how many cases there are for it.
+pub(super) fn headline(report: &Report, is_given: bool, has_further: bool) -> String {
+    let language = &report.language;
+    let origin = match (is_given, report.found) {
+        (true, _) => "",
+        (false, true) => " (it runs functions in it)",
+        (false, false) => {
+            " (it runs functions of none that there are cases in; --language chooses)"
+        }
+    };
+    let mut text = format!("language: {language}{origin}\n");
+    if !suite::has_functions(language) {
+        let (applying, known) = (report.applying, report.known);
+        let what = match has_further {
+            false => "those without functions; --cases FILE adds some in another language",
+            true => "those without functions, and those of --cases",
+        };
+        text.push_str(&format!("{applying} of {known} cases apply: {what}\n"));
+    }
+    text
+}
+
+/// Returns the line of a case.
+pub(super) fn line(case: &Case, verdict: &Verdict) -> String {
+    let line = |word: &str| format!("{word:<4}  {:<13}  {}", case.ability, case.id);
+    match verdict {
+        Verdict::Pass => line("ok") + "\n",
+        Verdict::Fail(failure) if is_unsupported(case, failure) => {
+            format!(
+                "{}  not supported: {}\n",
+                line("no"),
+                printable(&failure.problem)
+            )
+        }
+        Verdict::Fail(failure) => format!("{}  {}\n", line("FAIL"), printable(&failure.problem)),
+        Verdict::NotRun => {
+            line("skip") + "  not run: it kept silent in other cases of this ability\n"
+        }
+    }
+}
+
+/// What a command printed must not move the cursor, nor make one line two.
+fn printable(text: &str) -> String {
+    let replace = |character: char| match character {
+        '\n' | '\r' | '\t' => ' ',
+        character if character.is_control() => '?',
+        character => character,
+    };
+    text.chars().map(replace).collect()
+}
+
+/// Returns the table of abilities, what the daemon makes of them, and the counts.
+pub(super) fn summary(report: &Report) -> String {
+    let mut text = format!("\n{:<16}  {:>6}  {:>6}\n", "ABILITY", "PASSED", "OF");
+    for ability in &report.abilities {
+        let (name, passed) = (&ability.name, ability.counts.passed);
+        let verdict = match ability.verdict {
+            "able" => "",
+            "not_supported" => "not supported",
+            verdict => verdict,
+        };
+        let all = ability.counts.all();
+        let row = format!("{name:<16}  {passed:>6}  {all:>6}  {verdict}");
+        text.push_str(row.trim_end());
+        text.push('\n');
+    }
+    let counts = report.counts;
+    let more = |count, what| match count {
+        0 => String::new(),
+        count => format!(", {count} {what}"),
+    };
+    let not_supported = more(counts.not_supported, "not supported");
+    let not_run = more(counts.not_run, "not run");
+    let (passed, failed) = (counts.passed, counts.failed);
+    let daemon = daemon(&report.daemon);
+    let badge = &report.badge;
+    format!("{text}\n{daemon}{passed} passed, {failed} failed{not_supported}{not_run}\n{badge}\n")
+}
+
+/// Returns which abilities a daemon uses.
+fn daemon(abilities: &DaemonAbilities) -> String {
+    let row = |what: &str, wanted: Option<bool>| {
+        let names = abilities.iter().filter(|(_, known)| **known == wanted);
+        let names: Vec<&str> = names.map(|(name, _)| name.as_str()).collect();
+        match names.is_empty() {
+            true => String::new(),
+            false => format!("{what}: {}\n", names.join(" ")),
+        }
+    };
+    row("the daemon will use", Some(true))
+        + &row("the daemon will refuse", Some(false))
+        + &row("the daemon will try, as no probe told", None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conform::play::{Failure, Kind};
+
+    #[test]
+    fn a_case_is_one_line_whatever_the_command_printed() {
+        let case = suite::first_function("perl").unwrap();
+        let failure = Failure {
+            step: Some(4),
+            expected: "true".into(),
+            got: "x".into(),
+            problem: "step 4: expected true, got \x1b[2J\nx".into(),
+            kind: Kind::Line,
+        };
+        assert_eq!(
+            line(&case, &Verdict::Fail(failure)),
+            "FAIL  map            basic/map/one-row  step 4: expected true, got ?[2J x\n"
+        );
+        assert_eq!(
+            line(&case, &Verdict::Pass),
+            "ok    map            basic/map/one-row\n"
+        );
+    }
+
+    #[test]
+    fn the_daemon_uses_what_it_found_refuses_what_was_refused_and_tries_the_rest() {
+        let known = [
+            ("ddoc", Some(false)),
+            ("index_doc", None),
+            ("reduce", Some(true)),
+        ];
+        let abilities = known.map(|(name, known)| (name.to_owned(), known)).into();
+        let text = "the daemon will use: reduce\nthe daemon will refuse: ddoc\n\
+                    the daemon will try, as no probe told: index_doc\n";
+        assert_eq!(daemon(&abilities), text);
+    }
+}
