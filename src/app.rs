@@ -3,7 +3,7 @@
 //! SUMMARY   Binds the socket and the addresses, then starts the supervision tree: ProcManager,
 //!           ConfigListener, PressureGauge, PoolExecutor, ReplicationScheduler, ReplicatorDocuments,
 //!           Listener, HttpServer, ServiceManager, in this order; stops them in reverse.
-//! PROMISES  When [`RunningApp::stop`] has returned there is no child, no connection and no socket.
+//! PROMISES  When [`Daemon::stop`] has returned there is no child, no connection and no socket.
 //! CALLED    By `settee serve`; by tests and other programs, inside an actix system. Everything
 //!           runs on the arbiter that calls, but for the reading and writing of HTTP and for
 //!           replication, which have threads of their own.
@@ -26,7 +26,7 @@ use tokio::sync::{oneshot, watch};
 
 use crate::actors::client::{ClientContext, UserNames};
 use crate::actors::config_listener::{ActiveConfig, ConfigListener};
-use crate::actors::language::Registry;
+use crate::actors::language::{Language, Registry};
 use crate::actors::listener::address::{AddressError, bind_address};
 use crate::actors::listener::bound::Bound;
 use crate::actors::listener::socket::{SocketError, bind_socket};
@@ -67,44 +67,8 @@ const INTENSITY: Intensity = Intensity {
 /// How long the service may take to end once it was told to end now.
 pub(crate) const STOP_NOW_MAX: Duration = Duration::from_secs(5);
 
-/// Longer than any shutdown takes: [`RunningApp::stop`] and `settee serve` set the deadlines.
+/// Longer than any shutdown takes: [`Daemon::stop`] and `settee serve` set the deadlines.
 const SHUTDOWN_MAX: Duration = Duration::from_secs(7 * 24 * 60 * 60);
-
-/// What a service needs beside its configuration.
-pub struct AppOptions {
-    /// The program that runs the built-in query servers: `settee`. As a rule this one.
-    pub program: PathBuf,
-    /// Where a reload reads the configuration; none, and it never changes.
-    pub sources: Option<Sources>,
-    /// Languages that are not in the configuration.
-    pub languages: Registry,
-    /// Follows a change of `[log] level`.
-    pub set_log_level: Option<SetLogLevel>,
-    /// What the pressure on the machine is read with.
-    pub gauges: Gauges,
-    /// Where the service counts; it may have counted before.
-    pub metrics: Metrics,
-    /// The log.
-    pub log: Logger,
-}
-
-impl AppOptions {
-    /// Returns options with nothing but a log; the program is the running one.
-    ///
-    /// # Errors
-    /// The system cannot say which program runs.
-    pub fn new(log: Logger) -> io::Result<Self> {
-        Ok(Self {
-            program: std::env::current_exe()?,
-            sources: None,
-            languages: Registry::new(),
-            set_log_level: None,
-            gauges: Machine::default().gauges(),
-            metrics: Metrics::new(),
-            log,
-        })
-    }
-}
 
 /// The service cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -127,17 +91,55 @@ pub enum StartError {
     /// The system has no room for a thread.
     #[error("cannot start a thread: {0}")]
     Thread(#[from] io::Error),
+    /// The system does not say which program runs.
+    #[error("cannot find this program's own file: {0}")]
+    Program(#[source] io::Error),
 }
 
-/// Starts services.
-pub struct App;
+/// A program or a service with languages of its own.
+///
+/// [`run`](Self::run) makes the whole program `settee` of it, whose commands know the languages;
+/// [`start`](Self::start) a service inside another program.
+pub struct DaemonBuilder {
+    pub(crate) languages: Registry,
+    program: Option<PathBuf>,
+    /// Where a reload reads the configuration; none, and it never changes.
+    #[doc(hidden)]
+    pub sources: Option<Sources>,
+    /// Follows a change of `[log] level`.
+    #[doc(hidden)]
+    pub set_log_level: Option<SetLogLevel>,
+    /// What the pressure on the machine is read with.
+    #[doc(hidden)]
+    pub gauges: Gauges,
+    /// Where the service counts; it may have counted before.
+    #[doc(hidden)]
+    pub metrics: Metrics,
+}
 
-impl App {
-    /// Starts a service and returns once it accepts connections.
+impl DaemonBuilder {
+    /// Adds a language. One of the configuration wins over it, and so do the built-in ones.
+    #[must_use]
+    pub fn language(mut self, name: &str, language: impl Language + 'static) -> Self {
+        self.languages.register(name, language);
+        self
+    }
+
+    /// Sets the program that runs the built-in query servers and makes cells: one that calls
+    /// [`run`](Self::run), or `settee`. The running one unless it is set.
+    #[must_use]
+    pub fn program(mut self, program: impl Into<PathBuf>) -> Self {
+        self.program = Some(program.into());
+        self
+    }
+
+    /// Starts a service on this arbiter and returns once it accepts connections.
     ///
     /// # Errors
     /// See [`StartError`]; nothing is left of what was started.
-    pub async fn start(config: Config, options: AppOptions) -> Result<RunningApp, StartError> {
+    pub async fn start(self, config: Config, log: Logger) -> Result<Daemon, StartError> {
+        let program = self.program.map_or_else(std::env::current_exe, Ok);
+        let program = program.map_err(StartError::Program)?;
         let spawner = Spawner::start()?;
         let path = config.server.socket.clone();
         let socket = bind_socket(&config.server).await?;
@@ -156,21 +158,21 @@ impl App {
         let authority = Arc::new(Authority::new(changes.clone()));
         let in_flight = InFlight::new(changes.clone());
         let states = Arc::new(DocStates::default());
-        let store = open_store(&changes.borrow().clone(), &states, &options.log).await?;
+        let store = open_store(&changes.borrow().clone(), &states, &log).await?;
         let database = Database::new(store, states, changes.clone());
         let active = Rc::new(ActiveConfig {
-            sources: RefCell::new(options.sources),
+            sources: RefCell::new(self.sources),
             service_sockets: Rc::clone(&service_sockets),
             manager_settings: {
-                let (program, languages) = (options.program, options.languages);
+                let languages = self.languages;
                 let addresses = [tcp_address, http_address].into_iter().flatten();
                 let ports: Vec<u16> = addresses.map(|address| address.port()).collect();
                 Box::new(move |config| manager_settings(config, &program, &languages, &ports))
             },
             current,
-            set_log_level: options.set_log_level,
+            set_log_level: self.set_log_level,
         });
-        let (log, metrics) = (options.log, options.metrics);
+        let metrics = self.metrics;
         let replicator_config = http_config(&changes.borrow().replicator);
         let replicator_http = Http::beside(listening, replicator_config, &log)?;
 
@@ -232,7 +234,7 @@ impl App {
             (actor.pid(), actor.start())
         });
         let gauge = PressureOptions {
-            gauges: options.gauges,
+            gauges: self.gauges,
             manager: manager.clone(),
             config: changes.clone(),
             log: log.clone(),
@@ -277,7 +279,7 @@ impl App {
         children.push(service_manager);
         let supervisor = Supervisor::new(children, INTENSITY, &log);
         let ended = when_ended(&supervisor.pid());
-        Ok(RunningApp {
+        Ok(Daemon {
             supervisor: supervisor.start(),
             manager,
             config_listener,
@@ -293,8 +295,8 @@ impl App {
     }
 }
 
-/// A service that runs. Dropping it without [`RunningApp::stop`] leaves its end to the arbiter's.
-pub struct RunningApp {
+/// A service that runs. Dropping it without [`Daemon::stop`] leaves its end to the arbiter's.
+pub struct Daemon {
     /// The pools.
     pub manager: RegisteredName<ProcManager>,
     /// The configuration.
@@ -312,7 +314,19 @@ pub struct RunningApp {
     ended: oneshot::Receiver<ExitReason>,
 }
 
-impl RunningApp {
+impl Daemon {
+    /// Begins a program or a service, which has the built-in languages.
+    pub fn builder() -> DaemonBuilder {
+        DaemonBuilder {
+            languages: Registry::new(),
+            program: None,
+            sources: None,
+            set_log_level: None,
+            gauges: Machine::default().gauges(),
+            metrics: Metrics::new(),
+        }
+    }
+
     /// Returns where clients connect.
     pub fn socket(&self) -> &Path {
         &self.socket
@@ -346,7 +360,7 @@ impl RunningApp {
     }
 
     /// Begins to stop: accepts nobody, lets calls in hand finish unless it has to be `now`, then
-    /// ends the processes. May be asked again with `now`. [`RunningApp::ended`] tells when it is over.
+    /// ends the processes. May be asked again with `now`. [`Daemon::ended`] tells when it is over.
     pub fn begin_stop(&self, now: bool) {
         // Ignores the mailbox's bound: the order must not be lost, and is given a few times.
         self.supervisor.do_send(Stop { now });

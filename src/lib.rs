@@ -25,5 +25,6 @@ mod replicator;
 mod store;
 pub mod testkit;
 
+pub use app::{Daemon, DaemonBuilder};
 pub use settee_config as config;
 pub use {mango, policy, replication};

@@ -1,7 +1,7 @@
-//! The settee program: hands its arguments to [`settee::cli`], nothing else.
+//! The settee program: the daemon with the languages that it brings along, and nothing else.
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    settee::cli::main(std::env::args_os().collect())
+    settee::Daemon::builder().run()
 }

@@ -6,6 +6,7 @@
 //! DIFFERS   Names are one whatever their case, so each language has one pool and one limit (D16).
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -92,6 +93,12 @@ pub trait Language: Send + Sync {
         None
     }
 
+    /// Returns the language with its children in cells that `launcher` makes, if it leaves them to the
+    /// service. Abilities are probed on the terms `of_own_pool`.
+    fn in_cells(&self, _launcher: &Path, _of_own_pool: CellTerms) -> Option<Arc<dyn Language>> {
+        None
+    }
+
     /// Starts one process. Runs inside an opener, which may be dropped at any time: whatever is
     /// started by then must end with the future or with the returned process.
     ///
@@ -117,13 +124,22 @@ impl Registry {
 
     /// Adds a language, in place of an earlier one of the same name.
     pub fn register(&mut self, name: &str, language: impl Language + 'static) {
-        self.languages
-            .insert(LanguageName::new(name), Arc::new(language));
+        self.insert(LanguageName::new(name), Arc::new(language));
+    }
+
+    /// Adds a language that others may have too.
+    pub(crate) fn insert(&mut self, name: LanguageName, language: Arc<dyn Language>) {
+        self.languages.insert(name, language);
     }
 
     /// Finds a language.
     pub fn get(&self, name: &LanguageName) -> Option<Arc<dyn Language>> {
         self.languages.get(name).cloned()
+    }
+
+    /// Returns all languages, sorted by name.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&LanguageName, &Arc<dyn Language>)> {
+        self.languages.iter()
     }
 
     /// Returns the names of all languages, sorted.

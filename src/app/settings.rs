@@ -1,5 +1,6 @@
 //! From the configuration to what the ProcManager works by: the one place that does.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -8,13 +9,15 @@ use crate::actors::proc_manager::ManagerSettings;
 use crate::config::keys::MANGO;
 use crate::config::{Config, DbTag, LanguageCommand, SandboxMode};
 use crate::languages::command::CommandLanguage;
-use crate::languages::echo::Echo;
-use crate::languages::query::Query;
+use crate::languages::echo::echo;
+use crate::languages::query::query;
+use crate::query_server::abilities::Ability;
 use crate::query_server::cell::Cell;
 use crate::query_server::cell::terms::Cells;
 use crate::query_server::child::CommandSpec;
 use crate::query_server::language::LanguageName;
 use policy::pool::{self, Limits};
+use strum::VariantArray;
 
 /// What a query server may print on a line even where clients may send less, in bytes.
 const ANSWER_BYTES_MIN: usize = 64 << 20;
@@ -31,6 +34,7 @@ pub(crate) fn manager_settings(
 ) -> ManagerSettings {
     let query_servers = &config.query_server_config;
     let cells = Cells::of(config, ports);
+    let (languages, external) = registry(config, program, languages, &cells);
     ManagerSettings {
         limits: Limits {
             hard_limit: query_servers.os_process_limit,
@@ -57,37 +61,42 @@ pub(crate) fn manager_settings(
             DbTag::None => pool::db_tag::DbTag::None,
         },
         reset_config: Arc::from(config.reset_config()),
-        languages: registry(config, program, languages, &cells),
-        external: {
-            let commands = config.languages.iter();
-            commands
-                .filter(|(_, command)| matches!(command, LanguageCommand::Command(_)))
-                .map(|(name, _)| LanguageName::new(name))
-                .collect()
-        },
+        languages,
+        external,
         cells,
     }
 }
 
-fn registry(config: &Config, program: &Path, languages: &Registry, cells: &Cells) -> Registry {
+/// Returns all languages, and which of them are commands that are not ours.
+fn registry(
+    config: &Config,
+    program: &Path,
+    languages: &Registry,
+    cells: &Cells,
+) -> (Registry, BTreeSet<LanguageName>) {
     let mut registry = languages.clone();
     for (name, command) in &config.languages {
-        let language = match command {
-            LanguageCommand::Builtin => builtin(config, program),
-            LanguageCommand::Command(text) => {
-                let own = config.pools.get(name).cloned().unwrap_or_default();
-                CommandLanguage::new(text).launched_by(program, cells.of_pool(&own))
-            }
-        };
-        registry.register(name, language);
+        match command {
+            LanguageCommand::Builtin => registry.register(name, builtin(config, program)),
+            LanguageCommand::Command(text) => registry.register(name, CommandLanguage::new(text)),
+        }
     }
     // `keys::NATIVE_LANGUAGES` says which names there are.
     if config.native_languages.get("echo") == Some(&true) {
-        registry.register("echo", Echo);
+        registry.register("echo", echo());
     }
     // Always there, whatever else has its name: the configuration refuses a command for it.
-    registry.register(MANGO, Query);
-    registry
+    registry.register(MANGO, query());
+    let mut external = BTreeSet::new();
+    for (name, language) in registry.clone().iter() {
+        let own = config.pools.get(name.as_str()).cloned();
+        let terms = cells.of_pool(&own.unwrap_or_default());
+        if let Some(confined) = language.in_cells(program, terms) {
+            registry.insert(name.clone(), confined);
+            external.insert(name.clone());
+        }
+    }
+    (registry, external)
 }
 
 /// How long a line of a query server may be, in bytes.
@@ -113,7 +122,7 @@ fn builtin(config: &Config, program: &Path) -> CommandLanguage {
             .collect(),
         cell: Cell::Own(SandboxMode::Standard),
     })
-    .with_every_ability()
+    .with_abilities(Ability::VARIANTS)
     .isolating_functions()
     .in_own_cells()
 }
@@ -121,6 +130,7 @@ fn builtin(config: &Config, program: &Path) -> CommandLanguage {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::PoolConfig;
 
     #[test]
     fn every_language_of_the_configuration_is_there_under_its_one_name() {
@@ -142,6 +152,26 @@ mod tests {
         assert_eq!(described("echo").as_deref(), Some("native"));
         assert_eq!(described("Query").as_deref(), Some("native"));
         assert_eq!(described("perl"), None);
+    }
+
+    #[test]
+    fn commands_of_the_configuration_and_of_the_program_are_put_into_cells() {
+        let mut config = Config::default();
+        let python = LanguageCommand::Command("couchpy".into());
+        config.languages.insert("python".into(), python);
+        let mut languages = Registry::new();
+        languages.register("lua", CommandLanguage::new("lua server.lua"));
+        languages.register("javascript", CommandLanguage::new("node"));
+        languages.register("native", echo());
+        let settings = manager_settings(&config, Path::new("settee"), &languages, &[]);
+        let external: Vec<_> = settings.external.iter().map(LanguageName::as_str).collect();
+        assert_eq!(external, ["lua", "python"]);
+        let terms = settings.cells.of_pool(&PoolConfig::default());
+        for name in external {
+            let language = settings.languages.get(&LanguageName::new(name));
+            let trial = language.and_then(|language| language.cell_trial(&terms));
+            assert!(trial.is_some(), "{name}");
+        }
     }
 
     #[test]

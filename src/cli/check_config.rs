@@ -8,6 +8,7 @@ mod cells;
 use std::fmt::Write;
 use std::path::PathBuf;
 
+use crate::actors::language::Registry;
 use crate::config::{Loaded, Origin, Setting, is_ini};
 
 use super::config_args::ConfigArgs;
@@ -41,14 +42,14 @@ pub struct Args {
 ///
 /// # Errors
 /// The problems of the configuration, or a failure to write.
-pub fn run(args: &Args) -> Result<(), CliError> {
+pub(super) fn run(args: &Args, languages: &Registry) -> Result<(), CliError> {
     let loaded = args.config.load()?;
     let mut text = report(&loaded);
     text.push_str(differences(&loaded, &args.config.files));
     if !args.sandbox {
         return output::print(&text);
     }
-    let findings = cells::try_all(&loaded.config)?;
+    let findings = cells::try_all(&loaded.config, languages)?;
     text.push_str(&findings.text);
     output::print(&text)?;
     findings.verdict()

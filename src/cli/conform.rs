@@ -1,6 +1,6 @@
 //! `settee conform`: does a command answer as a query server should?
 //!
-//! SUMMARY   Plays the built-in cases against a command, prints a line for each and what came out by
+//! SUMMARY   Plays the built-in cases against a command or a language of this program, prints a line for each and what came out by
 //!           ability; on demand as JSON, and as JUnit XML.
 
 mod lines;
@@ -12,18 +12,23 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use futures_util::StreamExt;
+use slog::{Discard, Logger, o};
 
+use crate::actors::language::Registry;
 use crate::config::{Config, PoolConfig, SandboxMode};
 use crate::conform::case::{Case, CaseError};
 use crate::conform::junit::junit;
+use crate::conform::peer::Target;
 use crate::conform::report::Report;
 use crate::conform::run::Subject;
 use crate::conform::suite;
 use crate::query_server::cell::Cell;
-use crate::query_server::cell::terms::{CellTerms, Cells};
+use crate::query_server::cell::terms::Cells;
 use crate::query_server::child::{CommandSpec, Spawner};
+use crate::query_server::language::LanguageName;
 
 use super::exit::{CliError, Exit};
+use super::map::pool::Pool;
 use super::output::Output;
 use lines::{headline, line, summary};
 
@@ -72,8 +77,8 @@ pub struct Args {
     /// Write the result as JUnit XML into this file too.
     #[arg(long, value_name = "FILE")]
     junit: Option<PathBuf>,
-    /// The language of the functions in the cases: javascript, python, perl, none, or any other that
-    /// --cases has sources in; found by trying unless given.
+    /// The language of the functions in the cases: javascript, python, perl, ruby, lua, none, or any other
+    /// that --cases has sources in; found by trying unless given.
     #[arg(long, value_name = "NAME")]
     language: Option<String>,
     /// Further cases, one JSON object a line, in the format of docs/conform.md; may be given again.
@@ -88,8 +93,13 @@ pub struct Args {
     /// A file or a folder that the command may read beside its program and libraries; may be given again.
     #[arg(long, value_name = "PATH")]
     read_path: Vec<PathBuf>,
-    /// The command, after --: a program and its arguments.
-    #[arg(last = true, required = true, value_name = "COMMAND")]
+    /// The command, after --: a program and its arguments. Without one, the language of this program that
+    /// --language names, through a pool.
+    #[arg(
+        last = true,
+        required_unless_present = "language",
+        value_name = "COMMAND"
+    )]
     command: Vec<OsString>,
 }
 
@@ -111,32 +121,54 @@ fn seconds(text: &str) -> Result<Duration, String> {
 ///
 /// # Errors
 /// See the exit codes above.
-pub fn run(args: &Args) -> Result<(), CliError> {
+pub(super) fn run(args: &Args, languages: &Registry) -> Result<(), CliError> {
+    actix_rt::System::new().block_on(async {
+        if let Some((program, arguments)) = args.command.split_first() {
+            let command = CommandSpec {
+                program: program.into(),
+                arguments: arguments.to_vec(),
+                environment: Vec::new(),
+                cell: Cell::None,
+            };
+            let launcher = std::env::current_exe().map_err(|error| CliError::no_program(&error))?;
+            let terms = Cells::of(&Config::default(), &[]).of_pool(&args.section()?);
+            let command = terms.launched(&launcher, command);
+            return test(args, Target::Command(command)).await;
+        }
+        let mut config = Config::default();
+        let name = args.language.clone().unwrap_or_default();
+        config.pools.insert(name.clone(), args.section()?);
+        let log = Logger::root(Discard, o!());
+        let pool = Pool::start(&config, languages, &log)?;
+        let tested = match pool.target(&LanguageName::new(&name)) {
+            Some(target) => test(args, target).await,
+            None => Err(no_language(&name)),
+        };
+        pool.stop().await;
+        tested
+    })
+}
+
+fn no_language(name: &str) -> CliError {
+    let message = format!("this program has no language '{name}' of its own");
+    let hint = "give the command of a query server after --";
+    CliError::new(Exit::Usage, message, hint)
+}
+
+async fn test(args: &Args, target: Target) -> Result<(), CliError> {
+    let further = args.further()?;
     let spawner =
         Spawner::start().map_err(|error| CliError::io("a thread for children", &error))?;
-    let command = CommandSpec {
-        program: args.command[0].clone().into(),
-        arguments: args.command[1..].to_vec(),
-        environment: Vec::new(),
-        cell: Cell::None,
-    };
-    let launcher = std::env::current_exe().map_err(|error| CliError::io("this program", &error))?;
     let subject = Subject {
-        command: args.terms()?.launched(&launcher, command),
+        target,
         time: args.timeout,
         spawner,
     };
-    actix_rt::System::new().block_on(test(args, &subject))
-}
-
-async fn test(args: &Args, subject: &Subject) -> Result<(), CliError> {
-    let further = args.further()?;
     let mut output = Output::standard();
-    let given = args.language.as_deref();
+    let given = args.language_of_cases();
     let mut report = Report::new(args.words(), given.unwrap_or(suite::NO_LANGUAGE), false);
     if let Err(problem) = subject.greets().await {
-        let command = report.command.join(" ");
-        let message = format!("'{command}' does not answer [\"reset\"]: {problem}");
+        let message = format!("'{}' does not answer [\"reset\"]: {problem}", args.tested());
         report.problem = Some(problem);
         report.settle();
         args.deliver(&report, &mut output)?;
@@ -149,7 +181,8 @@ async fn test(args: &Args, subject: &Subject) -> Result<(), CliError> {
         (report.language, report.found) = (language.to_owned(), true);
     }
     let cases = args.cases(&further, &mut report)?;
-    if args.play(&cases, subject, &mut report, &mut output).await? == ControlFlow::Break(()) {
+    let played = args.play(&cases, &subject, &mut report, &mut output);
+    if played.await?.is_break() {
         return Ok(());
     }
     report.settle();
@@ -178,7 +211,24 @@ fn failed(message: String, hint: &str) -> CliError {
 }
 
 impl Args {
-    /// Returns the command for people.
+    /// Returns the language of the functions in the cases, if that is told.
+    fn language_of_cases(&self) -> Option<&str> {
+        let language = self.language.as_deref();
+        let has_cases = |name: &&str| {
+            !self.command.is_empty() || !self.cases.is_empty() || suite::LANGUAGES.contains(name)
+        };
+        language.filter(has_cases)
+    }
+
+    /// Returns what is tested, for people.
+    fn tested(&self) -> String {
+        match &self.language {
+            Some(language) if self.command.is_empty() => language.clone(),
+            _ => self.words().join(" "),
+        }
+    }
+
+    /// Returns the words of the command, for people.
     fn words(&self) -> Vec<String> {
         let words = self.command.iter();
         words
@@ -225,7 +275,8 @@ impl Args {
             true => Ok(ControlFlow::Continue(())),
             false => output.write(text),
         };
-        let headline = headline(report, self.language.is_some(), !self.cases.is_empty());
+        let is_given = self.language_of_cases().is_some();
+        let headline = headline(report, is_given, !self.cases.is_empty());
         let mut flow = tell(&headline)?;
         let mut verdicts = std::pin::pin!(subject.verdicts(cases));
         while flow.is_continue()
@@ -252,26 +303,25 @@ impl Args {
         output.write(&text).map(drop)
     }
 
-    /// Returns the cell of the command.
-    fn terms(&self) -> Result<CellTerms, CliError> {
+    /// Returns what the command's pool would say of its cell.
+    fn section(&self) -> Result<PoolConfig, CliError> {
         let absolute = |path: &PathBuf| {
             let hint = "name a file or a folder that is there";
             let found = path.canonicalize();
             found.map_err(|error| CliError::at(Exit::Usage, path.display(), error, hint))
         };
         let paths: Result<Vec<PathBuf>, CliError> = self.read_path.iter().map(absolute).collect();
-        let pool = PoolConfig {
+        Ok(PoolConfig {
             sandbox: Some(self.sandbox),
             read_paths: Some(paths?),
             ..PoolConfig::default()
-        };
-        Ok(Cells::of(&Config::default(), &[]).of_pool(&pool))
+        })
     }
 
     /// Reads the files of further cases, and looks whether there can be cases in the language.
     fn further(&self) -> Result<Vec<(&PathBuf, String)>, CliError> {
         let known = |language: &str| suite::LANGUAGES.contains(&language);
-        if let Some(language) = self.language.as_deref().filter(|name| !known(name))
+        if let Some(language) = self.language_of_cases().filter(|name| !known(name))
             && self.cases.is_empty()
         {
             let message = format!("there are no cases in '{language}'");

@@ -87,6 +87,17 @@ impl CliError {
         Self::at(code, place, error, hint)
     }
 
+    /// Returns the error of a program that the system does not tell its own file.
+    pub(super) fn no_program(error: &io::Error) -> Self {
+        let hint = "mount /proc, or start it by its path";
+        Self::at(
+            Exit::Internal,
+            "cannot find this program's own file",
+            error,
+            hint,
+        )
+    }
+
     /// Writes the error to standard error, each line with the program's name.
     pub fn report(&self) {
         let text: String = match self.message.contains('\n') {

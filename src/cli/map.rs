@@ -21,6 +21,7 @@ use std::rc::Rc;
 use clap::builder::NonEmptyStringValueParser;
 use slog::{Logger, o};
 
+use crate::actors::language::Registry;
 use crate::config::{Config, LanguageCommand};
 use crate::functions::view::{
     self, Batches, Counts, Grouping, InputError, MapSink, Mapped, Members, Module, Order,
@@ -108,7 +109,7 @@ pub struct Args {
 ///
 /// # Errors
 /// See the exit codes above.
-pub fn run(args: &Args) -> Result<(), CliError> {
+pub(super) fn run(args: &Args, languages: &Registry) -> Result<(), CliError> {
     let loaded = args.config.load()?;
     let log_lines = LogLines::default();
     let log = Logger::root(log_lines.clone(), o!());
@@ -138,6 +139,7 @@ pub fn run(args: &Args) -> Result<(), CliError> {
             .map(|name| sources::reducer(name, &loaded.config, &log))
             .transpose()?,
         config: loaded.config,
+        languages,
         args,
     };
     let input = sources::input(&args.input)?;
@@ -186,6 +188,7 @@ fn is_builtin(args: &Args, config: &Config) -> bool {
 struct Job<'a> {
     args: &'a Args,
     config: Config,
+    languages: &'a Registry,
     view: View,
     reducer: Option<Reducer>,
 }
@@ -194,7 +197,7 @@ impl Job<'_> {
     async fn run(&self, input: Batches, log: &Logger) -> Result<(), CliError> {
         let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
         let Some(socket) = &self.args.socket else {
-            let pool = pool::Pool::start(&self.config, log)?;
+            let pool = pool::Pool::start(&self.config, self.languages, log)?;
             let limit = self.config.query_server_config.os_process_limit as usize;
             let done = self
                 .produce(&pool.processes(), cores.min(limit), input)

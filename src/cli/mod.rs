@@ -1,7 +1,7 @@
 //! The command line: one file a subcommand.
 //!
-//! SUMMARY   [`main`] parses the arguments, runs one subcommand and turns its result into an exit
-//!           code. It is the only place that does.
+//! SUMMARY   [`DaemonBuilder::run`] parses the arguments, runs one subcommand and turns its result into an
+//!           exit code. It is the only place that does.
 //! PROMISES  The exit codes are those of [`exit::Exit`]; a panic is 70.
 
 pub mod attach;
@@ -35,6 +35,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use crate::app::DaemonBuilder;
 use exit::{CliError, Exit};
 
 /// Keeps pools of query servers and lends each to one client at a time.
@@ -138,8 +139,18 @@ impl Command {
     }
 }
 
-/// Runs the program with these arguments, the first of which is its name.
-pub fn main(arguments: Vec<OsString>) -> ExitCode {
+impl DaemonBuilder {
+    /// Runs the program `settee`, as its command line says. `serve`, `map`, `conform` and all other
+    /// subcommands know the languages.
+    ///
+    /// Call it first in `main`: it takes passwords out of the environment, for which it has to be the only
+    /// thread.
+    pub fn run(self) -> ExitCode {
+        main(std::env::args_os().collect(), self)
+    }
+}
+
+fn main(arguments: Vec<OsString>, builder: DaemonBuilder) -> ExitCode {
     if let Some(arguments) = couchjs::arguments_of(&arguments) {
         return couchjs::run(arguments);
     }
@@ -153,7 +164,7 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
     };
     // A mistake of ours must not look like one of the codes that mean something to a service
     // manager; the panic's own message has been printed by then.
-    match panic::catch_unwind(AssertUnwindSafe(|| dispatch(cli.command))) {
+    match panic::catch_unwind(AssertUnwindSafe(|| dispatch(cli.command, builder))) {
         Ok(Ok(())) => Exit::Ok.into(),
         Ok(Err(error)) => {
             error.report();
@@ -163,22 +174,23 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
     }
 }
 
-fn dispatch(command: Command) -> Result<(), CliError> {
+fn dispatch(command: Command, builder: DaemonBuilder) -> Result<(), CliError> {
     if command.holds_secrets() {
         hardening::harden()
             .map_err(|error| CliError::io("the protection of this process", &error))?;
     }
+    let languages = &builder.languages;
     match command {
-        Command::Serve(args) => serve::run(&args),
-        Command::CheckConfig(args) => check_config::run(&args),
+        Command::Serve(args) => serve::run(&args, builder),
+        Command::CheckConfig(args) => check_config::run(&args, languages),
         Command::Attach(args) => attach::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Jobs(args) => jobs::run(&args),
         Command::Dashboard(args) => dashboard::run(&args),
         Command::Pool(args) => pool::run(&args),
-        Command::Map(args) => map::run(&args),
-        Command::Replicate(args) => replicate::run(&args),
-        Command::Conform(args) => conform::run(&args),
+        Command::Map(args) => map::run(&args, languages),
+        Command::Replicate(args) => replicate::run(&args, languages),
+        Command::Conform(args) => conform::run(&args, languages),
         Command::Completions(args) => completions::run(&args),
         // `main` has run it: it reads the command line by itself.
         Command::Couchjs(_) => Ok(()),

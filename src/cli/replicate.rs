@@ -21,6 +21,7 @@ use slog::{Drain, Level, LevelFilter, Logger, o};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
+use crate::actors::language::Registry;
 use crate::actors::proc_manager::ProcManager;
 use crate::actors::replication_job::ReplicationJob;
 use crate::app::replication::job_settings;
@@ -89,7 +90,7 @@ pub struct Args {
 ///
 /// # Errors
 /// See the exit codes above.
-pub fn run(args: &Args) -> Result<(), CliError> {
+pub(super) fn run(args: &Args, languages: &Registry) -> Result<(), CliError> {
     let loaded = args.config.load()?;
     let mut config = loaded.config;
     if args.insecure {
@@ -108,6 +109,7 @@ pub fn run(args: &Args) -> Result<(), CliError> {
     let run = Run {
         replication,
         config,
+        languages,
         refusals,
         log,
     };
@@ -115,9 +117,10 @@ pub fn run(args: &Args) -> Result<(), CliError> {
 }
 
 /// What is to be done.
-struct Run {
+struct Run<'a> {
     replication: Replication,
     config: Config,
+    languages: &'a Registry,
     refusals: Refusals,
     log: Logger,
 }
@@ -138,11 +141,11 @@ impl Handler<JobEvent> for Listener {
     }
 }
 
-impl Run {
+impl Run<'_> {
     async fn run(self) -> Result<(), CliError> {
         let pool = match self.replication.options.filter_at {
             FilterAt::Source => None,
-            FilterAt::Settee => Some(Pool::start(&self.config, &self.log)?),
+            FilterAt::Settee => Some(Pool::start(&self.config, self.languages, &self.log)?),
         };
         let filters = match &pool {
             Some(pool) => filters_of(pool.manager()),

@@ -1,6 +1,6 @@
 //! `settee serve`: runs the service in the foreground.
 //!
-//! SUMMARY   Loads the configuration, starts the [`App`], and turns signals into its orders.
+//! SUMMARY   Loads the configuration, starts the [`Daemon`], and turns signals into its orders.
 //! PROMISES  TERM and INT stop it gracefully within `shutdown_grace`, a second one at once; HUP
 //!           reloads the configuration, and a mistake in it changes nothing. A query server whose
 //!           command is missing or wrong never stops it.
@@ -15,7 +15,7 @@ use slog::{Logger, info, warn};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::actors::listener::socket::SocketError;
-use crate::app::{App, AppOptions, RunningApp, STOP_NOW_MAX, StartError};
+use crate::app::{Daemon, DaemonBuilder, STOP_NOW_MAX, StartError};
 use crate::config::{Loaded, Sources, generated};
 use crate::logging::Logging;
 use crate::messages::config_listener::Reload;
@@ -61,7 +61,7 @@ pub struct Args {
 ///
 /// # Errors
 /// The configuration or the socket is wrong, or the service gave up.
-pub fn run(args: &Args) -> Result<(), CliError> {
+pub(super) fn run(args: &Args, mut builder: DaemonBuilder) -> Result<(), CliError> {
     let sources = Sources {
         socket: args.socket.clone(),
         is_for_service: true,
@@ -77,15 +77,12 @@ pub fn run(args: &Args) -> Result<(), CliError> {
     let level_of = Rc::clone(&logging);
     let system = actix_rt::System::new();
     system.block_on(async move {
-        let mut options =
-            AppOptions::new(log.clone()).map_err(|error| CliError::io("this program", &error))?;
-        options.sources = Some(sources);
-        options
-            .metrics
-            .watch_dropped_log_records(logging.dropped_count());
-        options.set_log_level = Some(Rc::new(move |level| level_of.set_level(level)));
+        builder.sources = Some(sources);
+        let dropped = logging.dropped_count();
+        builder.metrics.watch_dropped_log_records(dropped);
+        builder.set_log_level = Some(Rc::new(move |level| level_of.set_level(level)));
         let mut signals = Signals::catch().map_err(|error| CliError::io("signals", &error))?;
-        let app = App::start(config, options).await?;
+        let app = builder.start(config, log.clone()).await?;
         let listening = listening(&app);
         if let Err(error) = output::print(&listening) {
             // The app must end inside its runtime.
@@ -99,7 +96,7 @@ pub fn run(args: &Args) -> Result<(), CliError> {
 }
 
 /// Says where clients find the service, a line each.
-fn listening(app: &RunningApp) -> String {
+fn listening(app: &Daemon) -> String {
     let mut lines = vec![format!("listening on unix:{}", app.socket().display())];
     let (tcp, http) = (app.tcp(), app.http());
     lines.extend(tcp.map(|address| format!("listening on tcp:{address}")));
@@ -137,7 +134,7 @@ impl Signals {
     }
 
     /// Does what signals say until the service has ended.
-    async fn follow(&mut self, mut app: RunningApp, log: &Logger) -> Result<(), CliError> {
+    async fn follow(&mut self, mut app: Daemon, log: &Logger) -> Result<(), CliError> {
         let mut stopping = Stopping::No;
         loop {
             tokio::select! {
@@ -186,7 +183,7 @@ impl Stopping {
 }
 
 /// Starts a reload; the listener logs how it went, and service managers are told.
-fn reload(app: &RunningApp) {
+fn reload(app: &Daemon) {
     let reloading = app.config_listener.address().send(Reload);
     actix_rt::spawn(async move {
         service_manager::notify_reloading();
@@ -231,6 +228,7 @@ impl From<StartError> for CliError {
                 (Exit::Config, hint.into())
             }
             StartError::Thread(_) => (Exit::TryAgain, "free some resources".into()),
+            StartError::Program(error) => return Self::no_program(&error),
         };
         Self::new(code, message, hint)
     }

@@ -1,4 +1,4 @@
-//! Plays one case against a command.
+//! Plays one case against a query server.
 //!
 //! PROMISES  Ends within the deadline, whatever the command does; the child and its group are gone by
 //!           then. A failure names the step, what was expected and what came.
@@ -13,9 +13,9 @@ use tokio::time::{Instant, timeout_at};
 
 use super::case::{Case, Step};
 use super::compare::{difference, quote};
-use crate::query_server::child::{CommandSpec, Spawner};
+use super::peer::{Peer, Target};
+use crate::query_server::child::Spawner;
 use crate::query_server::line::{Line, classify};
-use crate::query_server::unpooled_child::UnpooledChild;
 
 /// The longest line that a command may answer, in bytes.
 pub(super) const LINE_BYTES_MAX: usize = 64 << 20;
@@ -55,27 +55,26 @@ pub enum Kind {
     Silence,
 }
 
-/// Plays a case. The command is started once, for this case alone.
+/// Plays a case. The query server is started, or taken, for this case alone.
 ///
 /// # Errors
 /// The first difference from the case. The command's fault, or the host's if it cannot be started.
-pub async fn play(
+pub(super) async fn play(
     case: &Case,
-    command: &CommandSpec,
+    target: &Target,
     spawner: &Spawner,
     time: Duration,
 ) -> Result<(), Failure> {
     let deadline = Instant::now() + time;
-    let start = UnpooledChild::start(spawner, command.clone(), LINE_BYTES_MAX);
-    let mut child = start.await.map_err(|error| Failure {
+    let peer = target.start(spawner, time).await.map_err(|error| Failure {
         step: None,
         expected: "a query server".into(),
-        got: error.to_string(),
+        got: error.clone(),
         problem: format!("cannot start the command: {error}"),
         kind: Kind::Start,
     })?;
     let at = Cell::new(0);
-    let played = timeout_at(deadline, steps(case, &mut child, &at)).await;
+    let played = timeout_at(deadline, steps(case, peer, &at)).await;
     let failure = match played {
         Ok(Ok(())) => return Ok(()),
         Ok(Err(failure)) => failure,
@@ -125,30 +124,30 @@ impl Failure {
     }
 }
 
-async fn steps(case: &Case, child: &mut UnpooledChild, at: &Cell<usize>) -> Result<(), Failure> {
+async fn steps(case: &Case, mut peer: Peer, at: &Cell<usize>) -> Result<(), Failure> {
     for (index, step) in case.steps.iter().enumerate() {
         at.set(index);
         match step {
             Step::Send { bytes, closes } => {
-                child.send(bytes);
+                peer.send(bytes);
                 if *closes {
-                    child.close();
+                    peer.close();
                 }
             }
             Step::Out(_) | Step::OutRaw(_) => {
-                let Some(line) = line(case, step, child).await? else {
-                    let got = format!("no more output; it {}", child.exit_report().await);
+                let Some(line) = line(case, step, &mut peer).await? else {
+                    let got = format!("no more output; it {}", peer.exit_report().await);
                     return Err(Failure::new(&expectation(step), got, Kind::End));
                 };
                 check(case, step, &line)?;
             }
             Step::Closed { may_say } => {
-                let mut end = line(case, step, child).await?;
+                let mut end = line(case, step, &mut peer).await?;
                 if let (Some(words), Some(said)) = (may_say, &end) {
                     let fits = serde_json::from_str(said)
                         .is_ok_and(|got: Value| difference(words, &got, case.ordered).is_none());
                     if fits {
-                        end = line(case, step, child).await?;
+                        end = line(case, step, &mut peer).await?;
                     }
                 }
                 none(end, step)?;
@@ -156,26 +155,22 @@ async fn steps(case: &Case, child: &mut UnpooledChild, at: &Cell<usize>) -> Resu
         }
     }
     at.set(case.steps.len());
-    child.close();
+    peer.close();
     let after = Step::Closed { may_say: None };
-    none(line(case, &after, child).await?, &after)?;
-    let exit = child.end().await;
-    if case.exit.is_empty() || case.exit.contains(&exit.status()) {
-        return Ok(());
-    }
+    none(line(case, &after, &mut peer).await?, &after)?;
+    let exit = match peer.end().await {
+        Some(exit) if !case.exit.is_empty() && !case.exit.contains(&exit.status()) => exit,
+        _ => return Ok(()),
+    };
     let wanted: Vec<String> = case.exit.iter().map(i32::to_string).collect();
     let expected = format!("exit status {}", wanted.join(" or "));
     Err(Failure::new(&expected, format!("it {exit}"), Kind::Exit))
 }
 
 /// Reads a line, past log lines where the case says so.
-async fn line(
-    case: &Case,
-    step: &Step,
-    child: &mut UnpooledChild,
-) -> Result<Option<String>, Failure> {
+async fn line(case: &Case, step: &Step, peer: &mut Peer) -> Result<Option<String>, Failure> {
     loop {
-        let line = child.line().await;
+        let line = peer.line().await;
         let line = line.map_err(|error| Failure::line(step, "", error.to_string()))?;
         let line = line.map(|line| String::from_utf8_lossy(&line).into_owned());
         let log = |line: &String| line.starts_with("[\"log\"");

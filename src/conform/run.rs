@@ -12,12 +12,12 @@ use futures_util::{Stream, StreamExt};
 use strum::VariantArray;
 
 use super::case::Case;
-use super::play::{Failure, Kind, LINE_BYTES_MAX, play};
+use super::peer::Target;
+use super::play::{Failure, Kind, play};
 use super::suite;
 use crate::query_server::abilities::{Abilities, Ability};
-use crate::query_server::child::{CommandSpec, Spawner};
+use crate::query_server::child::Spawner;
 use crate::query_server::language::LanguageName;
-use crate::query_server::unpooled_child::UnpooledChild;
 
 /// How many cases are played at a time.
 pub(crate) const WIDTH: usize = 4;
@@ -26,13 +26,13 @@ pub(crate) const WIDTH: usize = 4;
 const SILENCES_MAX: usize = 3;
 
 /// What is tested, and how patiently.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Subject {
-    /// The command.
-    pub command: CommandSpec,
+    /// The command, or the language.
+    pub target: Target,
     /// How long a case may take.
     pub time: Duration,
-    /// Starts it.
+    /// Starts children: of the command, and those that abilities are probed with.
     pub spawner: Spawner,
 }
 
@@ -75,12 +75,11 @@ impl Subject {
     /// Why there is nothing to test: it cannot be started, ends, or says nothing.
     pub async fn greets(&self) -> Result<(), String> {
         let greet = async {
-            let start = UnpooledChild::start(&self.spawner, self.command.clone(), LINE_BYTES_MAX);
-            let mut child = start.await.map_err(|error| error.to_string())?;
-            child.send(b"[\"reset\"]\n");
-            match child.line().await {
+            let mut peer = self.target.start(&self.spawner, self.time).await?;
+            peer.send(b"[\"reset\"]\n");
+            match peer.line().await {
                 Ok(Some(_)) => Ok(()),
-                Ok(None) => Err(format!("it {}", child.exit_report().await)),
+                Ok(None) => Err(format!("it {}", peer.exit_report().await)),
                 Err(error) => Err(error.to_string()),
             }
         };
@@ -95,7 +94,7 @@ impl Subject {
     pub async fn language(&self) -> Option<&'static str> {
         for language in suite::LANGUAGES {
             if let Some(case) = suite::first_function(language)
-                && play(&case, &self.command, &self.spawner, self.time)
+                && play(&case, &self.target, &self.spawner, self.time)
                     .await
                     .is_ok()
             {
@@ -107,7 +106,7 @@ impl Subject {
 
     /// Finds out by the daemon's own probes what a daemon would ask of it.
     pub async fn abilities(&self, language: &str) -> Abilities {
-        let abilities = Abilities::to_probe(self.command.clone());
+        let abilities = self.target.abilities();
         let language = LanguageName::new(language);
         for ability in Ability::VARIANTS {
             let probe = abilities.probe(*ability, &language, &self.spawner, self.time);
@@ -128,7 +127,7 @@ impl Subject {
                 if silences.borrow().get(case.ability.as_str()) >= Some(&SILENCES_MAX) {
                     return (case, Verdict::NotRun);
                 }
-                match play(case, &self.command, &self.spawner, self.time).await {
+                match play(case, &self.target, &self.spawner, self.time).await {
                     Ok(()) => (case, Verdict::Pass),
                     Err(failure) => {
                         if failure.kind == Kind::Silence {

@@ -3,7 +3,8 @@
 use super::case::{Case, CaseError};
 
 /// The languages that there are cases in. `none` is those without functions.
-pub(crate) const LANGUAGES: [&str; 4] = ["javascript", "python", "perl", NO_LANGUAGE];
+pub(crate) const LANGUAGES: [&str; 6] =
+    ["javascript", "python", "perl", "ruby", "lua", NO_LANGUAGE];
 
 /// The name for no language at all.
 pub(crate) const NO_LANGUAGE: &str = "none";

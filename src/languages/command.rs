@@ -9,10 +9,10 @@
 //!           at once and not an exit status 127, and no shell is started in between.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
-use strum::VariantArray;
 
 use crate::actors::language::{Language, StartContext};
 use crate::actors::os_process::OsProcess;
@@ -32,10 +32,11 @@ const SHELL_SYNTAX: &str = "|&;<>()$`\\\"'*?[]#~={}!\n\r";
 const STRESS_VARIABLE: (&str, &str) = ("SETTEE_STRESS", "yes");
 
 /// A language whose processes are children started by one command.
+#[derive(Clone)]
 pub struct CommandLanguage {
     text: String,
     spec: Stressed<CommandSpec>,
-    abilities: fn(CommandSpec) -> Abilities,
+    abilities: Arc<dyn Fn(CommandSpec) -> Abilities + Send + Sync>,
     isolates_functions: bool,
     confinement: Confinement,
     /// The cell of the children that abilities are probed with.
@@ -88,7 +89,7 @@ impl CommandLanguage {
         Self {
             text,
             spec: Stressed { normal, stressed },
-            abilities: Abilities::to_probe,
+            abilities: Arc::new(Abilities::to_probe),
             isolates_functions: false,
             confinement: Confinement::None,
             probe_terms: CellTerms::default(),
@@ -96,8 +97,7 @@ impl CommandLanguage {
     }
 
     /// Has `launcher` make the cells of its processes. Abilities are probed in those of its own pool.
-    #[must_use]
-    pub(crate) fn launched_by(mut self, launcher: &Path, of_own_pool: CellTerms) -> Self {
+    fn launched_by(mut self, launcher: &Path, of_own_pool: CellTerms) -> Self {
         self.confinement = Confinement::Launched(launcher.to_owned());
         self.probe_terms = of_own_pool;
         self
@@ -110,16 +110,17 @@ impl CommandLanguage {
         self
     }
 
-    /// Declares that it can do everything, so that it is never probed.
+    /// Declares what it can do, so that it is never probed: the rest is refused before a process is asked.
     #[must_use]
-    pub(crate) fn with_every_ability(mut self) -> Self {
-        self.abilities = |_| Abilities::declared(Ability::VARIANTS);
+    pub fn with_abilities(mut self, present: &[Ability]) -> Self {
+        let present = present.to_vec();
+        self.abilities = Arc::new(move |_| Abilities::declared(&present));
         self
     }
 
     /// Declares that no function can see or change what another one of the same process does.
     #[must_use]
-    pub(crate) fn isolating_functions(mut self) -> Self {
+    pub fn isolating_functions(mut self) -> Self {
         self.isolates_functions = true;
         self
     }
@@ -127,7 +128,7 @@ impl CommandLanguage {
     /// Neither probes nor refuses anything.
     #[must_use]
     pub(crate) fn without_probes(mut self) -> Self {
-        self.abilities = |_| Abilities::undeclared();
+        self.abilities = Arc::new(|_| Abilities::undeclared());
         self
     }
 }
@@ -174,6 +175,13 @@ impl Language for CommandLanguage {
 
     fn isolates_functions(&self) -> bool {
         self.isolates_functions
+    }
+
+    fn in_cells(&self, launcher: &Path, of_own_pool: CellTerms) -> Option<Arc<dyn Language>> {
+        match self.confinement {
+            Confinement::Own => None,
+            _ => Some(Arc::new(self.clone().launched_by(launcher, of_own_pool))),
+        }
     }
 
     fn start(

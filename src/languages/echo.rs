@@ -3,41 +3,19 @@
 //! SUMMARY   The smallest native language: an example for authors, and a probe of the pool that
 //!           costs no child. Off unless `[native_query_servers] echo` is on.
 
-use futures_util::FutureExt;
-use futures_util::future::LocalBoxFuture;
 use strum::VariantArray;
 
-use crate::actors::language::{Language, StartContext};
-use crate::actors::native_process::{NativeProcess, NativeServer};
-use crate::messages::opener::StartError;
-use crate::messages::process::ProcessRef;
-use crate::query_server::abilities::{Abilities, Ability};
+use super::native::NativeLanguage;
+use crate::actors::language::Language;
+use crate::actors::native_process::NativeServer;
+use crate::query_server::abilities::Ability;
 use crate::query_server::prompt::Command;
 
-/// The language.
-pub struct Echo;
-
-impl Language for Echo {
-    fn describe(&self) -> String {
-        "native".into()
-    }
-
-    /// It takes everything, and runs nothing.
-    fn abilities(&self) -> Abilities {
-        Abilities::declared(Ability::VARIANTS)
-    }
-
-    /// It runs none.
-    fn isolates_functions(&self) -> bool {
-        true
-    }
-
-    fn start(
-        &self,
-        context: StartContext,
-    ) -> LocalBoxFuture<'static, Result<ProcessRef, StartError>> {
-        async move { NativeProcess::start_with(EchoServer, context) }.boxed_local()
-    }
+/// Returns the language. It takes everything, and runs no function.
+pub(crate) fn echo() -> impl Language {
+    NativeLanguage::new(|_| EchoServer)
+        .with_abilities(Ability::VARIANTS)
+        .isolating_functions()
 }
 
 struct EchoServer;

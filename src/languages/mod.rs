@@ -2,5 +2,5 @@
 
 pub mod command;
 pub mod echo;
-
+pub mod native;
 pub mod query;

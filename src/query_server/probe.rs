@@ -5,7 +5,7 @@
 //! PROMISES  An ability is absent only if the child clearly refused: by an error, its end, or one result for
 //!           two functions. Dropping a probe ends its child.
 //! CALLED    By [`Abilities`](super::abilities::Abilities), which sets a deadline.
-//! LIMITS    Questions with a function are asked in JavaScript, Python or Perl: in the one with the language's
+//! LIMITS    Questions with a function are asked in JavaScript, Python, Perl, Ruby or Lua: in the one with the language's
 //!           name, or else in the one whose map function the command runs.
 
 use bytes::Bytes;
@@ -31,7 +31,7 @@ struct Functions {
     sum: &'static str,
 }
 
-const FUNCTIONS: [Functions; 3] = [
+const FUNCTIONS: [Functions; 5] = [
     Functions {
         language: "javascript",
         map: "function(doc) { emit(doc._id, 1); }",
@@ -46,6 +46,17 @@ const FUNCTIONS: [Functions; 3] = [
         language: "perl",
         map: "sub { my ($doc) = @_; emit($doc->{_id}, 1) }",
         sum: "sub { my ($keys, $values, $rereduce) = @_; my $sum = 0; $sum += $_ for @$values; $sum }",
+    },
+    Functions {
+        language: "ruby",
+        map: "->(doc) { emit(doc['_id'], 1) }",
+        sum: "->(keys, values, rereduce) { values.sum }",
+    },
+    Functions {
+        language: "lua",
+        map: "function(doc) emit(doc._id, 1) end",
+        sum: "function(keys, values, rereduce) local sum = 0 \
+              for _, value in ipairs(values) do sum = sum + value end return sum end",
     },
 ];
 

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use settee::app::{App, AppOptions, RunningApp};
+use settee::Daemon;
 use settee::config::Config;
 use settee::messages::proc_manager::GetProcCount;
 use settee::messages::replication_scheduler::{Counts, GetCounts};
@@ -19,20 +19,20 @@ use crate::support::program::SETTEE;
 /// How long anything that must happen may take.
 const DEADLINE: Duration = Duration::from_secs(20);
 
-async fn start(directory: &Path) -> RunningApp {
+async fn start(directory: &Path) -> Daemon {
     let mut config = Config::default();
     config.server.socket = directory.join("run/s.sock");
     config.server.http = None;
     config.native_languages.insert("echo".into(), true);
-    let mut options = AppOptions::new(Logger::root(Discard, o!())).unwrap();
-    options.program = SETTEE.into();
-    App::start(config, options).await.unwrap()
+    let builder = Daemon::builder().program(SETTEE);
+    let log = Logger::root(Discard, o!());
+    builder.start(config, log).await.unwrap()
 }
 
 struct Client(BufReader<UnixStream>);
 
 impl Client {
-    async fn connect(app: &RunningApp) -> Self {
+    async fn connect(app: &Daemon) -> Self {
         Self(BufReader::new(
             UnixStream::connect(app.socket()).await.unwrap(),
         ))

@@ -36,11 +36,11 @@ impl Findings {
 }
 
 /// Tries the cells of all pools.
-pub(super) fn try_all(config: &Config) -> Result<Findings, CliError> {
-    let program = std::env::current_exe().map_err(|error| CliError::io("this program", &error))?;
+pub(super) fn try_all(config: &Config, languages: &Registry) -> Result<Findings, CliError> {
+    let program = std::env::current_exe().map_err(|error| CliError::no_program(&error))?;
     let spawner =
         Spawner::start().map_err(|error| CliError::io("a thread for children", &error))?;
-    let settings = manager_settings(config, &program, &Registry::new(), &[]);
+    let settings = manager_settings(config, &program, languages, &[]);
     let own = settings.languages.names().map(LanguageName::as_str);
     let names: BTreeSet<&str> = own
         .chain(settings.pools.keys().map(String::as_str))

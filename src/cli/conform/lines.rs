@@ -13,9 +13,7 @@ pub(super) fn headline(report: &Report, is_given: bool, has_further: bool) -> St
     let origin = match (is_given, report.found) {
         (true, _) => "",
         (false, true) => " (it runs functions in it)",
-        (false, false) => {
-            " (it runs functions of none that there are cases in; --language chooses)"
-        }
+        (false, false) => " (it runs functions of none that there are cases in)",
     };
     let mut text = format!("language: {language}{origin}\n");
     if !suite::has_functions(language) {

@@ -11,8 +11,9 @@ use crate::actors::language::Registry;
 use crate::actors::proc_manager::ProcManager;
 use crate::app::settings::manager_settings;
 use crate::app::when_ended;
-use crate::cli::exit::{CliError, Exit};
+use crate::cli::exit::CliError;
 use crate::config::Config;
+use crate::conform::peer::Target;
 use crate::functions::caller::Caller;
 use crate::functions::view::Processes;
 use crate::messages::proc_manager::{TakeFrom, TenantName};
@@ -30,23 +31,21 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 pub(in crate::cli) struct Pool {
     manager: Addr<ProcManager>,
     pid: Pid,
+    languages: Registry,
 }
 
 impl Pool {
     /// Starts a manager on this thread's actor system. Processes are started when they are needed.
-    pub(in crate::cli) fn start(config: &Config, log: &Logger) -> Result<Self, CliError> {
-        let program = std::env::current_exe().map_err(|error| {
-            let what = "cannot find this program's own file";
-            CliError::at(
-                Exit::Internal,
-                what,
-                error,
-                "mount /proc, or start it by its path",
-            )
-        })?;
+    /// `languages` are the program's own.
+    pub(in crate::cli) fn start(
+        config: &Config,
+        languages: &Registry,
+        log: &Logger,
+    ) -> Result<Self, CliError> {
+        let program = std::env::current_exe().map_err(|error| CliError::no_program(&error))?;
         let spawner = Spawner::start()
             .map_err(|error| CliError::io("a thread for starting processes", &error))?;
-        let mut settings = manager_settings(config, &program, &Registry::new(), &[]);
+        let mut settings = manager_settings(config, &program, languages, &[]);
         settings.cells = settings.cells.untried();
         // The sections of pools are about a service, which this is not, but for what a command of the
         // configuration needs to run.
@@ -56,17 +55,28 @@ impl Pool {
         for section in settings.pools.values_mut() {
             *section = Arc::new(section.of_cell());
         }
+        let languages = settings.languages.clone();
         let manager = ProcManager::new(Arc::new(settings), spawner, log);
         let pid = manager.pid();
         Ok(Self {
             manager: manager.start(),
             pid,
+            languages,
         })
     }
 
     /// Returns who lends the processes.
     pub(in crate::cli) fn manager(&self) -> RegisteredName<ProcManager> {
         RegisteredName::new(self.manager.clone())
+    }
+
+    /// Returns a language as something to be tested, if there is one of this name.
+    pub(in crate::cli) fn target(&self, name: &LanguageName) -> Option<Target> {
+        Some(Target::Language {
+            name: name.clone(),
+            language: self.languages.get(name)?,
+            caller: Rc::new(Caller::new(self.manager())),
+        })
     }
 
     /// Returns a client of the pool, which is the one tenant of its processes.

@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use settee::actors::pressure_gauge::Machine;
-use settee::app::{App, AppOptions, RunningApp};
 use settee::config::reload::Change;
 use settee::config::{Sources, load};
 use settee::messages::config_listener::{Reload, ReloadError};
@@ -26,7 +25,7 @@ const CLOSING_MAX: Duration = Duration::from_secs(20);
 
 /// A program with services.
 pub struct Daemon {
-    pub app: RunningApp,
+    pub app: settee::Daemon,
     pub log: Logbook,
     directory: TempDir,
 }
@@ -40,12 +39,12 @@ impl Daemon {
         let sources = sources(directory.path());
         let config = load(&sources).unwrap_or_else(|e| panic!("{e}")).config;
         let log = Logbook::default();
-        let mut options = AppOptions::new(Logger::root(log.clone(), slog::o!())).unwrap();
-        options.program = SETTEE.into();
-        options.sources = Some(sources);
+        let mut builder = settee::Daemon::builder().program(SETTEE);
+        builder.sources = Some(sources);
         let proc = directory.path().to_owned();
-        options.gauges = Machine { proc }.gauges();
-        let app = App::start(config, options).await.unwrap();
+        builder.gauges = Machine { proc }.gauges();
+        let app = builder.start(config, Logger::root(log.clone(), slog::o!()));
+        let app = app.await.unwrap();
         Self {
             app,
             log,

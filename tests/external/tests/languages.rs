@@ -11,6 +11,7 @@ use crate::support::work::lines;
 use futures_util::StreamExt;
 use serde_json::json;
 use settee::conform::case::Case;
+use settee::conform::peer::Target;
 use settee::conform::run::{Subject, Verdict};
 use settee::conform::suite;
 use settee::messages::proc_manager::GetProcError;
@@ -39,12 +40,12 @@ fn need(program: &str) {
 async fn failed(command: &str, language: &str, wanted: impl Fn(&Case) -> bool) -> Vec<String> {
     let mut words = command.split(' ').map(OsString::from);
     let subject = Subject {
-        command: CommandSpec {
+        target: Target::Command(CommandSpec {
             program: words.next().unwrap().into(),
             arguments: words.collect(),
             environment: Vec::new(),
             cell: Cell::None,
-        },
+        }),
         time: Duration::from_secs(60),
         spawner: Spawner::start().unwrap(),
     };

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use futures_util::StreamExt;
+use settee::conform::peer::Target;
 use settee::conform::run::{Subject, Verdict};
 use settee::conform::suite;
 use settee::query_server::cell::Cell;
@@ -82,13 +83,13 @@ async fn play_file(name: &str) {
     let cases = suite::cases_of(text, "javascript").expect("they are cases");
     assert!(!cases.is_empty(), "{name} holds no case");
     let subject = Subject {
-        command: CommandSpec {
+        target: Target::Command(CommandSpec {
             program: SETTEE.into(),
             arguments: vec![OsString::from("couchjs")],
             environment: Vec::new(),
             // The cell is nothing that a function notices.
             cell: Cell::Own(strictest()),
-        },
+        }),
         time: DEADLINE,
         spawner: Spawner::start().expect("there is room for a thread"),
     };

@@ -2,12 +2,12 @@
 
 use crate::support::daemon::Service;
 use serde_json::{Value, json};
-use settee::languages::query::Query;
+use settee::languages::query::query;
 use settee::testkit::TestPool;
 
 #[actix_rt::test]
 async fn a_pool_lends_a_mango_server_that_was_taught_its_validator() {
-    let pool = TestPool::builder().language("query", Query).start();
+    let pool = TestPool::builder().language("query", query()).start();
     let mut client = pool.client("validates");
     let members = r#""language":"query","validate_doc_update":{"newDoc.type":"post"}"#;
     client
@@ -31,7 +31,7 @@ async fn a_pool_lends_a_mango_server_that_was_taught_its_validator() {
 
 #[actix_rt::test]
 async fn a_design_document_with_a_wrong_selector_cannot_be_taught() {
-    let pool = TestPool::builder().language("query", Query).start();
+    let pool = TestPool::builder().language("query", query()).start();
     let mut client = pool.client("fails");
     let members = r#""language":"query","validate_doc_update":{"newDoc.a":{"$foo":1}}"#;
     let error = client
@@ -47,7 +47,7 @@ async fn a_design_document_with_a_wrong_selector_cannot_be_taught() {
 
 #[actix_rt::test]
 async fn bad_prompts_cost_no_mango_server() {
-    let pool = TestPool::builder().language("query", Query).start();
+    let pool = TestPool::builder().language("query", query()).start();
     let mut client = pool.client("asks");
     client.takes(pool.any()).await;
     for prompt in [

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use serde_json::json;
+use settee::Daemon;
 use settee::app::replication::schedule_settings;
-use settee::app::{App, AppOptions};
 use settee::config::{Sources, load};
 use settee::messages::replication_scheduler::Configure;
 use settee::testkit::eventually;
@@ -72,11 +72,9 @@ async fn a_scheduler_that_failed_is_followed_by_one_that_lets_its_runs_end_first
     let config = load(&sources).unwrap().config;
     let mut settings = schedule_settings(&config.replicator);
     let trap = Trap::default();
-    let options = AppOptions {
-        program: SETTEE.into(),
-        ..AppOptions::new(Logger::root(trap.clone(), o!())).unwrap()
-    };
-    let app = App::start(config, options).await.unwrap();
+    let builder = Daemon::builder().program(SETTEE);
+    let log = Logger::root(trap.clone(), o!());
+    let app = builder.start(config, log).await.unwrap();
     let body = json!({"source": source.url(), "target": target.url(), "continuous": true,
         "checkpoint_interval": 3_600_000});
     let status = put(app.http().unwrap(), "/_replicator/doc", body.to_string()).await;

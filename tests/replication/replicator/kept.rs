@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
-use settee::app::{App, AppOptions};
+use settee::Daemon;
 use settee::config::{Sources, Surroundings, load};
 
 use crate::support::daemon::{directory, wait_for_exit, wait_until};
@@ -235,9 +235,7 @@ async fn without_a_usable_usual_place_everything_but_replications_works() {
     config.server.http = Some("127.0.0.1:0".parse().unwrap());
     config.server.open = true;
     let log = slog::Logger::root(slog::Discard, slog::o!());
-    let app = App::start(config, AppOptions::new(log).unwrap())
-        .await
-        .unwrap();
+    let app = Daemon::builder().start(config, log).await.unwrap();
     let address = app.http().unwrap();
     let asked = actix_rt::task::spawn_blocking(move || {
         let get = |path| Connection::open(address).request("GET", path, &[], "");

@@ -1,0 +1,174 @@
+//! Whom a case is played against.
+//!
+//! SUMMARY   [`Target`] is what is tested, a command or a language of this program; [`Peer`] is one query
+//!           server of it, prompted line by line.
+//! PROMISES  Dropping a peer ends a child with its group, and gives a lent process back.
+//! LIMITS    A lent process has no exit status, and no case can leave a line without its end.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::play::LINE_BYTES_MAX;
+use crate::actors::language::Language;
+use crate::functions::caller::Caller;
+use crate::messages::proc_manager::{Lease, Want};
+use crate::messages::process::{Answer, PromptError, commands};
+use crate::query_server::abilities::Abilities;
+use crate::query_server::child::{CommandSpec, Exit, Spawner};
+use crate::query_server::language::LanguageName;
+use crate::query_server::line::LineTooLong;
+use crate::query_server::unpooled_child::UnpooledChild;
+use policy::pool::ReturnStatus;
+
+/// What is tested.
+#[derive(Clone)]
+pub enum Target {
+    /// A command: each case starts it anew.
+    Command(CommandSpec),
+    /// A language of this program: each case takes a process from its pool.
+    Language {
+        /// Its name.
+        name: LanguageName,
+        /// The language.
+        language: Arc<dyn Language>,
+        /// A client of the pool.
+        caller: Rc<Caller>,
+    },
+}
+
+impl Target {
+    /// Starts a query server, or takes one. `time` is what it may take for everything.
+    pub(super) async fn start(&self, spawner: &Spawner, time: Duration) -> Result<Peer, String> {
+        match self {
+            Self::Command(command) => {
+                let start = UnpooledChild::start(spawner, command.clone(), LINE_BYTES_MAX);
+                let child = start.await.map_err(|error| error.to_string())?;
+                Ok(Peer::Child(Box::new(child)))
+            }
+            Self::Language { name, caller, .. } => {
+                let get = caller.get_proc(Want::language(name.clone()), Some(time));
+                let lease = get.await.map_err(|error| error.to_string())?;
+                Ok(Peer::Process(LentProcess::new(lease, time)))
+            }
+        }
+    }
+
+    /// Returns what a daemon begins with: what is declared, or what is to be probed.
+    pub(super) fn abilities(&self) -> Abilities {
+        match self {
+            Self::Command(command) => Abilities::to_probe(command.clone()),
+            Self::Language { language, .. } => language.abilities(),
+        }
+    }
+}
+
+/// One query server.
+pub(super) enum Peer {
+    Child(Box<UnpooledChild>),
+    Process(LentProcess),
+}
+
+impl Peer {
+    /// Sends bytes as they are.
+    pub(super) fn send(&mut self, bytes: &[u8]) {
+        match self {
+            Self::Child(child) => child.send(bytes),
+            Self::Process(process) => process.send(bytes),
+        }
+    }
+
+    /// Ends its input.
+    pub(super) fn close(&mut self) {
+        match self {
+            Self::Child(child) => child.close(),
+            Self::Process(process) => process.is_closed = true,
+        }
+    }
+
+    /// Waits for the next line; `None` is the end of the output.
+    pub(super) async fn line(&mut self) -> Result<Option<Bytes>, LineTooLong> {
+        match self {
+            Self::Child(child) => child.line().await,
+            Self::Process(process) => Ok(process.line().await),
+        }
+    }
+
+    /// Tells how it ended, after the end of its output: `exited with status 1`.
+    pub(super) async fn exit_report(&mut self) -> String {
+        match self {
+            Self::Child(child) => child.exit_report().await,
+            Self::Process(process) => process.exit_report(),
+        }
+    }
+
+    /// Waits for its end. `None`: it goes on to live, or has no exit status.
+    pub(super) async fn end(self) -> Option<Exit> {
+        match self {
+            Self::Child(mut child) => Some(child.end().await),
+            Self::Process(process) => {
+                process.lease.ret_proc(ReturnStatus::Fail).await;
+                None
+            }
+        }
+    }
+}
+
+/// A process of the pool.
+pub(super) struct LentProcess {
+    lease: Lease,
+    /// How long an answer may take: longer than the case, whose deadline tells of silence.
+    time: Duration,
+    /// The answers to come, oldest first.
+    answers: VecDeque<Answer>,
+    /// Lines of the latest answer.
+    lines: VecDeque<Bytes>,
+    is_closed: bool,
+    ended: Option<PromptError>,
+}
+
+impl LentProcess {
+    fn new(lease: Lease, time: Duration) -> Self {
+        Self {
+            lease,
+            time: time * 2,
+            answers: VecDeque::new(),
+            lines: VecDeque::new(),
+            is_closed: false,
+            ended: None,
+        }
+    }
+
+    fn send(&mut self, bytes: &[u8]) {
+        for line in commands(&Bytes::copy_from_slice(bytes)) {
+            let (process, token) = (&self.lease.process, self.lease.token);
+            let answer = process.prompt_verbatim(token, line, Some(self.time));
+            self.answers.push_back(answer);
+        }
+    }
+
+    async fn line(&mut self) -> Option<Bytes> {
+        while self.lines.is_empty() && self.ended.is_none() {
+            if self.answers.is_empty() && !self.is_closed {
+                // Whoever has ended does not answer.
+                self.send(b"[\"reset\"]");
+            }
+            match self.answers.pop_front()?.await {
+                Ok(printed) => self.lines.extend(commands(&printed)),
+                Err(error) => self.ended = Some(error),
+            }
+        }
+        self.lines.pop_front()
+    }
+
+    fn exit_report(&self) -> String {
+        match &self.ended {
+            Some(PromptError::Exited(exit_report)) => exit_report.told(),
+            Some(error) => format!("was ended: {error}"),
+            None => "ended".into(),
+        }
+    }
+}
