@@ -1,27 +1,16 @@
-//! A new language in one file: `field`, whose functions are the names of fields.
-//! A view `"type"` emits each document's field `type`. Run: `cargo run --example new_language`.
+//! A program with a language of its own: `field`, whose functions are the names of fields and run inside the
+//! program. A view `type` emits each document's field `type`.
+//!
+//! `cargo run --example new_language -- serve`, and likewise `map --language field`, `conform --language field`.
 
-use futures_util::future::{LocalBoxFuture, ready};
+use std::process::ExitCode;
+
 use serde_json::{Value, json};
-use settee::actors::language::{Language, StartContext};
-use settee::actors::native_process::{NativeProcess, NativeServer};
-use settee::messages::opener::StartError;
-use settee::messages::process::ProcessRef;
-use settee::testkit::TestPool;
-
-type Start = LocalBoxFuture<'static, Result<ProcessRef, StartError>>;
-
-/// The language: starts a server inside this program.
-pub struct FieldLanguage;
-
-impl Language for FieldLanguage {
-    fn describe(&self) -> String {
-        "native: field".into()
-    }
-    fn start(&self, context: StartContext) -> Start {
-        Box::pin(ready(NativeProcess::start_with(Fields::default(), context)))
-    }
-}
+use settee::Daemon;
+use settee::actors::language::Language;
+use settee::actors::native_process::NativeServer;
+use settee::languages::native::NativeLanguage;
+use settee::query_server::abilities::Ability;
 
 /// The server: one command in, one answer out.
 #[derive(Default)]
@@ -44,16 +33,11 @@ impl NativeServer for Fields {
     }
 }
 
-/// Borrows one process of it and maps one document.
-#[actix::main]
-pub async fn main() {
-    let pool = TestPool::builder().language("field", FieldLanguage).start();
-    let mut client = pool.client("view");
-    client.takes(pool.any()).await;
-    let added = client.prompts(r#"["add_fun","type"]"#).await;
-    assert_eq!(added.as_deref(), Ok("true"));
-    let rows = client.prompts(r#"["map_doc",{"type":"post"}]"#).await;
-    assert_eq!(rows.as_deref(), Ok(r#"[[["post",null]]]"#));
-    client.returns().await;
-    pool.assert_quiet().await;
+/// The language: a server for each process. It has no libraries, design documents and the like.
+pub fn field() -> impl Language {
+    NativeLanguage::new(|_| Fields::default()).with_abilities(&[Ability::Pipelining])
+}
+
+pub fn main() -> ExitCode {
+    Daemon::builder().language("field", field()).run()
 }

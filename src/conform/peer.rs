@@ -47,7 +47,7 @@ impl Target {
             Self::Command(command) => {
                 let start = UnpooledChild::start(spawner, command.clone(), LINE_BYTES_MAX);
                 let child = start.await.map_err(|error| error.to_string())?;
-                Ok(Peer::Child(Box::new(child)))
+                Ok(Peer::Child(child))
             }
             Self::Language { name, caller, .. } => {
                 let get = caller.get_proc(Want::language(name.clone()), Some(time));
@@ -68,7 +68,7 @@ impl Target {
 
 /// One query server.
 pub(super) enum Peer {
-    Child(Box<UnpooledChild>),
+    Child(UnpooledChild),
     Process(LentProcess),
 }
 

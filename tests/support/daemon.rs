@@ -103,7 +103,12 @@ pub fn socket_of(directory: &Path) -> PathBuf {
 
 /// Returns the command `settee serve` with a configuration.
 pub fn serve_command(config: &Path) -> Command {
-    let mut command = Command::new(SETTEE);
+    serve_command_of(SETTEE, config)
+}
+
+/// Returns the command `serve` of a program with a configuration.
+pub fn serve_command_of(program: &str, config: &Path) -> Command {
+    let mut command = Command::new(program);
     command.arg("serve").arg("-c").arg(config);
     command.stdin(Stdio::null());
     // Services run side by side; who tests HTTP asks for a port.

@@ -19,7 +19,7 @@ pub use server::QueryServer;
 pub fn query() -> impl Language {
     let present = Ability::VARIANTS.iter().copied();
     let present: Vec<Ability> = present.filter(|it| *it != Ability::AddLib).collect();
-    NativeLanguage::new(|context| QueryServer::new(context.log.clone(), context.clock.clone()))
+    NativeLanguage::new(|context| QueryServer::new(context.log.clone(), context.clock))
         .with_abilities(&present)
         .isolating_functions()
 }

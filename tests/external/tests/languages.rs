@@ -1,5 +1,5 @@
 //! The query servers and languages that the examples bring, and the recipes of CONTRIBUTING.md that
-//! they follow. Node and Perl have to be installed.
+//! they follow. Node, Perl, Ruby, and Lua with dkjson have to be installed.
 
 use std::ffi::OsString;
 use std::fs;
@@ -19,17 +19,22 @@ use settee::query_server::cell::Cell;
 use settee::query_server::child::{CommandSpec, Spawner};
 use settee::testkit::TestPool;
 
-#[path = "../../../examples/own_process_language.rs"]
-mod own_process_language;
-
 const NODE: &str = "node examples/languages/node_server.js";
 const PERL: &str = "perl examples/languages/perl_server.pl";
+const RUBY: &str = "ruby examples/languages/ruby_server.rb";
+const LUA: &str = "lua5.4 examples/languages/lua_server.lua";
 
 /// Goes to the project's folder, where the examples are. Whoever starts these tests without the programs
 /// is told so, and not that an example is wrong.
-fn need(program: &str) {
+fn need(command: &str) {
     std::env::set_current_dir(project()).unwrap();
-    let found = Command::new(program).arg("--version").output();
+    let program = command.split(' ').next().unwrap();
+    let version = if program.starts_with("lua") {
+        "-v"
+    } else {
+        "--version"
+    };
+    let found = Command::new(program).arg(version).output();
     assert!(
         found.is_ok_and(|output| output.status.success()),
         "these tests run the example query servers: install {program}"
@@ -65,7 +70,7 @@ fn is_common(case: &Case) -> bool {
 
 #[actix_rt::test]
 async fn the_node_server_does_everything_that_a_query_server_should() {
-    need("node");
+    need(NODE);
     let failed = failed(NODE, "javascript", is_common).await;
     assert_eq!(failed, Vec::<String>::new());
 }
@@ -73,7 +78,7 @@ async fn the_node_server_does_everything_that_a_query_server_should() {
 /// In these abilities it does as CouchDB's own server in every detail, but for what is listed.
 #[actix_rt::test]
 async fn the_node_server_is_a_drop_in_for_couchjs_in_what_it_claims() {
-    need("node");
+    need(NODE);
     let claimed = ["reset", "map", "reduce", "ddoc.validate", "ddoc.filters"];
     let claims = |case: &Case| !is_common(case) && claimed.contains(&case.ability.as_str());
     let otherwise = [
@@ -89,22 +94,51 @@ async fn the_node_server_is_a_drop_in_for_couchjs_in_what_it_claims() {
     assert_eq!(failed(NODE, "javascript", claims).await, otherwise);
 }
 
+/// Plays all cases in the language: those of the abilities that are missing fail, and no others.
+async fn does_all_but(command: &str, language: &str, missing: &[&str]) {
+    need(command);
+    let claims = |case: &Case| !missing.contains(&case.ability.as_str());
+    assert_eq!(
+        failed(command, language, claims).await,
+        Vec::<String>::new()
+    );
+    let others = |case: &Case| !claims(case);
+    let all = suite::cases(language).unwrap();
+    let count = all.iter().filter(|case| others(case)).count();
+    assert!(missing.is_empty() || count > 0);
+    assert_eq!(failed(command, language, others).await.len(), count);
+}
+
 #[actix_rt::test]
 async fn the_perl_server_does_views_and_libraries() {
-    need("perl");
-    let missing = ["ddoc", "index"];
-    let claims = |case: &Case| !missing.contains(&case.ability.as_str());
-    assert_eq!(failed(PERL, "perl", claims).await, Vec::<String>::new());
-    let others = |case: &Case| !claims(case);
-    let all = suite::cases("perl").unwrap();
-    let count = all.iter().filter(|case| others(case)).count();
-    assert!(count > 0);
-    assert_eq!(failed(PERL, "perl", others).await.len(), count);
+    does_all_but(PERL, "perl", &["ddoc", "index"]).await;
+}
+
+#[actix_rt::test]
+async fn the_lua_server_does_views_libraries_and_search_indexes() {
+    does_all_but(LUA, "lua", &["ddoc"]).await;
+}
+
+#[actix_rt::test]
+async fn the_ruby_server_does_everything_but_lists() {
+    does_all_but(RUBY, "ruby", &[]).await;
+    let pool = TestPool::builder().command("ruby", RUBY).start();
+    let mut client = pool.client("list");
+    let lists = r#""language":"ruby","lists":{"l":"->(head, req) { 'x' }"}"#;
+    client.takes(pool.ddoc_with("db", "_design/d", lists)).await;
+    let list = r#"["ddoc","_design/d",["lists","l"],[{},{}]]"#;
+    let error = client.prompts(list).await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "not_supported: there are no lists in Ruby"
+    );
+    client.returns().await;
+    pool.assert_quiet().await;
 }
 
 #[actix_rt::test]
 async fn node_answers_functions_of_design_documents_through_the_pool() {
-    need("node");
+    need(NODE);
     let pool = TestPool::builder().command("javascript", NODE).start();
     let mut client = pool.client("show");
     let shows = r#""shows":{"s":"function(doc, req) { return 'hello ' + req.query.who; }"}"#;
@@ -120,7 +154,7 @@ async fn node_answers_functions_of_design_documents_through_the_pool() {
 
 #[actix_rt::test]
 async fn perl_is_not_asked_for_what_it_says_it_does_not_know() {
-    need("perl");
+    need(PERL);
     let pool = TestPool::builder().command("perl", PERL).start();
     let mut client = pool.client("show");
     let error = client.is_refused(pool.ddoc("db", "_design/d")).await;
@@ -134,7 +168,7 @@ async fn perl_is_not_asked_for_what_it_says_it_does_not_know() {
 
 #[test]
 fn the_recipe_for_a_language_by_its_command_works_as_it_is_written() {
-    need("perl");
+    need(PERL);
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).display().to_string();
     fs::write(
@@ -182,10 +216,4 @@ fn the_recipe_for_a_language_by_its_command_works_as_it_is_written() {
             json!({"id": "a", "key": 2, "value": 1})
         ]
     );
-}
-
-#[test]
-fn the_recipe_for_children_of_their_own_kind_works() {
-    need("perl");
-    own_process_language::main();
 }

@@ -1,4 +1,4 @@
-//! What needs programs that are not ours: couchpy, express-pouchdb, Node, Perl, a browser.
+//! What needs programs that are not ours: couchpy, express-pouchdb, Node, Perl, Ruby, Lua, a browser.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -13,6 +13,7 @@ mod dashboard;
 mod filters;
 mod languages;
 mod own_cell;
+mod own_programs;
 mod pouch;
 mod pouchdb;
 mod readme;

@@ -7,34 +7,19 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::future::LocalBoxFuture;
-use settee::actors::language::{Language, StartContext};
-use settee::actors::native_process::{NativeProcess, NativeServer};
-use settee::messages::opener::StartError;
-use settee::messages::process::{ProcessRef, PromptError};
+use settee::actors::native_process::NativeServer;
+use settee::languages::native::NativeLanguage;
+use settee::messages::process::PromptError;
 use settee::testkit::{TestPool, TestPoolBuilder};
 
 #[path = "../../../examples/new_language.rs"]
+#[allow(dead_code, reason = "its main is a program")]
 mod new_language;
-
-#[path = "../../../examples/command_language.rs"]
-#[allow(dead_code, reason = "its main is for the command line")]
-mod command_language;
-
-#[test]
-fn the_new_language_of_the_example_works() {
-    new_language::main();
-}
-
-#[actix_rt::test]
-async fn the_command_language_of_the_example_works() {
-    command_language::reset_one(command_language::SMALLEST).await;
-}
 
 #[actix_rt::test]
 async fn the_example_emits_a_field_and_nothing_for_its_absence() {
     let pool = TestPool::builder()
-        .language("field", new_language::FieldLanguage)
+        .language("field", new_language::field())
         .start();
     let mut client = pool.client("1");
     client.takes(pool.any()).await;
@@ -83,32 +68,16 @@ impl NativeServer for Rogue {
     }
 }
 
-#[derive(Clone)]
-struct RogueLanguage {
-    go: Arc<Mutex<Receiver<()>>>,
-}
-
-impl Language for RogueLanguage {
-    fn describe(&self) -> String {
-        "native: rogue".into()
-    }
-
-    fn start(
-        &self,
-        context: StartContext,
-    ) -> LocalBoxFuture<'static, Result<ProcessRef, StartError>> {
-        let go = Arc::clone(&self.go);
-        Box::pin(async move { NativeProcess::start_with(Rogue { go }, context) })
-    }
-}
-
 /// A pool of one native process. Dropping the sender lets every hanging server go on.
 fn rogue_pool() -> (TestPoolBuilder, Sender<()>) {
     let (release, go) = channel();
     let go = Arc::new(Mutex::new(go));
-    let builder = TestPool::builder()
-        .hard_limit(1)
-        .language("rogue", RogueLanguage { go });
+    let builder = TestPool::builder().hard_limit(1).language(
+        "rogue",
+        NativeLanguage::new(move |_| Rogue {
+            go: Arc::clone(&go),
+        }),
+    );
     (builder, release)
 }
 
