@@ -67,9 +67,8 @@ pub struct StartContext {
 
 /// A language: how one process of it is started.
 ///
-/// Implement this to bring a language that a command in the configuration cannot describe: one
-/// that runs inside this program ([`NativeProcess`](crate::actors::native_process::NativeProcess)),
-/// or children with options of their own ([`OsProcess`](crate::actors::os_process::OsProcess)).
+/// [`NativeLanguage`](crate::languages::native::NativeLanguage) is one inside this program,
+/// [`CommandLanguage`](crate::languages::command::CommandLanguage) one of children.
 pub trait Language: Send + Sync {
     /// Describes how it is started, for `status` and the log: a command, or `native`.
     fn describe(&self) -> String;

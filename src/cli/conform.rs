@@ -52,6 +52,8 @@ abilities (name, the same counts, verdict: able, partly, not_supported or absent
 it uses is true, one that it refuses false, one that it tries null), badge and cases (id, ability, why,
 result: pass, fail, not_supported or not_run, and step, expected, got, problem). docs/conform.md has more.
 
+Without a command, --language names a language of this program, which is tested through a pool.
+
 The command runs in a cell, as in a pool: what it reads outside of its own folder, its libraries and /usr
 needs a --read-path. A command that works with --sandbox off alone needs something that docs/cells.md names.
 
@@ -66,7 +68,8 @@ Exit codes:
 Example:
   settee conform -k map -- settee couchjs
   settee conform --junit conform.xml -- python3 my-server.py
-  settee conform --language ruby --cases ruby.jsonl -- ruby my-server.rb")]
+  settee conform --language tcl --cases tcl.jsonl -- tclsh my-server.tcl
+  settee conform --language javascript")]
 pub struct Args {
     /// Only cases whose name or ability contains this: map, ddoc.shows, reduce/no-rows.
     #[arg(short = 'k', value_name = "NAME", default_value = "")]

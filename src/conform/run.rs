@@ -1,4 +1,4 @@
-//! Plays many cases against a command, several at a time.
+//! Plays many cases, several at a time.
 //!
 //! PROMISES  Verdicts come in the order of the cases. A process serves one case. An ability for which the
 //!           command falls silent costs a bounded number of deadlines.

@@ -6,6 +6,7 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
+use crate::support::daemon::wait_until;
 use crate::support::program::SETTEE;
 
 fn conform(arguments: &[&str]) -> Output {
@@ -212,13 +213,12 @@ fn a_server_that_hangs_costs_a_few_deadlines_and_leaves_no_child() {
     let pids = fs::read_to_string(pids).unwrap();
     assert!(pids.lines().count() >= 2);
     for pid in pids.lines() {
-        let left = Path::new("/proc").join(pid).join("cmdline");
-        let left = fs::read_to_string(left).unwrap_or_default();
-        // Who killed the group need not be the one who reaps an orphan.
-        assert!(
-            !left.contains("sleep") && !left.contains("read -r"),
-            "{pid}: {left}"
-        );
+        let line = Path::new("/proc").join(pid).join("cmdline");
+        // A kill takes effect when the system gets to it, and an orphan is reaped by another.
+        wait_until("its processes are gone", || {
+            let left = fs::read_to_string(&line).unwrap_or_default();
+            !left.contains("sleep") && !left.contains("read -r")
+        });
     }
 }
 
@@ -230,9 +230,25 @@ fn a_name_that_no_case_has_is_a_failure_that_says_so() {
 }
 
 #[test]
+fn a_language_of_the_program_is_tested_through_a_pool() {
+    let output = conform(&["--language", "JavaScript", "-k", "ddoc.lists"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let printed = text(&output.stdout);
+    assert!(printed.starts_with("language: javascript"), "{printed}");
+    assert!(
+        printed.contains("\nok    ddoc.lists     basic/ddoc.lists/rows\n"),
+        "{printed}"
+    );
+    // It has no text that says `unknown_command`.
+    let output = conform(&["--language", "query", "-k", "unknown-command-says-so"]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+}
+
+#[test]
 fn a_wrong_command_line_ends_with_64() {
     for arguments in [
         &[][..],
+        &["--language", "cobol"],
         &["couchjs"],
         &["--timeout", "0", "--", "true"],
         &["--language", "cobol", "--", "true"],

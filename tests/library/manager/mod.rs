@@ -4,6 +4,7 @@ mod abilities;
 mod after_errors;
 mod cases;
 mod clients_lost;
+mod conformance;
 mod defects;
 mod native_language;
 mod pressure;

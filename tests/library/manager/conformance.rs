@@ -1,0 +1,68 @@
+//! Conformance cases through a pool: what a language of the program is tested by.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use serde_json::{Value, json};
+use settee::conform::case::Case;
+use settee::conform::peer::Target;
+use settee::conform::play::Kind;
+use settee::conform::run::{Subject, Verdict};
+use settee::query_server::child::Spawner;
+use settee::query_server::language::LanguageName;
+use settee::testkit::{Script, ScriptedChild, Step, TestPool};
+
+/// How long a case may take: as long as the silent one takes.
+const TIME: Duration = Duration::from_secs(1);
+
+fn case(steps: &Value) -> Case {
+    let case = json!({"id": "own/x", "category": "map", "why": "Why.", "exit": 0, "steps": steps});
+    Case::parse(&case.to_string(), "none").unwrap().unwrap()
+}
+
+#[actix_rt::test]
+async fn each_case_has_a_process_of_its_own_whose_lines_and_end_are_compared() {
+    let child = Script::echo()
+        .on("say", [Step::log("x"), Step::Echo])
+        .on("hang", [Step::Hang])
+        .on("exit", [Step::Exit(3)])
+        .on("fatal", [Step::fatal("n", "r")]);
+    let child = ScriptedChild::new(child);
+    let pool = TestPool::builder().script("mine", &child).start();
+    let subject = Subject {
+        target: Target::Language {
+            name: LanguageName::new("mine"),
+            language: Arc::new(child.language()),
+            caller: Rc::new(pool.caller()),
+        },
+        time: TIME,
+        spawner: Spawner::start().unwrap(),
+    };
+    assert_eq!(subject.greets().await, Ok(()));
+    let cases = [
+        json!([{"in": ["say", 1]}, {"out": ["log", "x"]}, {"out": ["say", 1]}]),
+        json!([{"in": ["exit"]}, {"closed": true}]),
+        json!([{"in": ["fatal"]}, {"out": ["fatal", "n", "r"]}, {"closed": true}]),
+        json!([{"in": ["hang"]}, {"out": true}]),
+        json!([{"in": ["exit"]}, {"out": true}]),
+        json!([{"in": ["echo"]}, {"out": ["echo"]}, {"closed": true}]),
+        json!([{"in": ["echo"]}, {"out": ["other"]}]),
+    ];
+    let cases: Vec<Case> = cases.iter().map(case).collect();
+    let verdicts: Vec<_> = subject.verdicts(&cases).collect().await;
+    let kinds = verdicts.iter().map(|(_, verdict)| match verdict {
+        Verdict::Fail(failure) => Some(failure.kind),
+        _ => None,
+    });
+    let kinds: Vec<_> = kinds.collect();
+    let failed = [Kind::Silence, Kind::End, Kind::Line, Kind::Line].map(Some);
+    assert_eq!(kinds, [&[None; 3][..], &failed].concat(), "{verdicts:?}");
+    let Verdict::Fail(ended) = &verdicts[4].1 else {
+        panic!("{verdicts:?}");
+    };
+    assert_eq!(ended.got, "no more output; it exited with status 3");
+    drop(subject);
+    pool.assert_quiet().await;
+}
