@@ -49,7 +49,7 @@ cases pass.
 
 With --json, one object: command, language, known, applying, passed, failed, not_supported, not_run,
 abilities (name, the same counts, verdict: able, partly, not_supported or absent), daemon (an ability that
-it uses is true, one that it refuses false, one that it tries null), badge and cases (id, ability, why,
+it uses is true, one that it does without false, one that it tries null), badge and cases (id, ability, why,
 result: pass, fail, not_supported or not_run, and step, expected, got, problem). docs/conform.md has more.
 
 Without a command, --language names a language of this program, which is tested through a pool.
@@ -139,11 +139,12 @@ pub(super) fn run(args: &Args, languages: &Registry) -> Result<(), CliError> {
             return test(args, Target::Command(command)).await;
         }
         let mut config = Config::default();
-        let name = args.language.clone().unwrap_or_default();
-        config.pools.insert(name.clone(), args.section()?);
+        let name = LanguageName::new(args.language.as_deref().unwrap_or_default());
+        let section = args.section()?;
+        config.pools.insert(name.as_str().to_owned(), section);
         let log = Logger::root(Discard, o!());
         let pool = Pool::start(&config, languages, &log)?;
-        let tested = match pool.target(&LanguageName::new(&name)) {
+        let tested = match pool.target(&name) {
             Some(target) => test(args, target).await,
             None => Err(no_language(&name)),
         };
@@ -152,7 +153,7 @@ pub(super) fn run(args: &Args, languages: &Registry) -> Result<(), CliError> {
     })
 }
 
-fn no_language(name: &str) -> CliError {
+fn no_language(name: &LanguageName) -> CliError {
     let message = format!("this program has no language '{name}' of its own");
     let hint = "give the command of a query server after --";
     CliError::new(Exit::Usage, message, hint)

@@ -35,7 +35,7 @@ pub struct Ability {
 }
 
 /// What a daemon found out about the command by its own probes, as `settee status` shows it: true is used,
-/// false is refused, `None` is tried.
+/// false is done without, `None` is tried.
 pub(crate) type DaemonAbilities = BTreeMap<String, Option<bool>>;
 
 /// Everything that came out, as `settee conform --json` prints it.

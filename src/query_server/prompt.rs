@@ -3,14 +3,14 @@
 use bytes::Bytes;
 use serde::Serialize;
 use serde_json::value::RawValue;
-use strum::IntoStaticStr;
+use strum::{IntoStaticStr, VariantArray};
 
 use crate::query_server::ddoc::{DEFAULT_LANGUAGE, Ddoc};
 use crate::query_server::language::LanguageName;
 use couchjs::TEXT_REASONS;
 
 /// What a command asks a process to do, as its first elements tell.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, VariantArray)]
 pub enum Command {
     /// `reset`.
     Reset,

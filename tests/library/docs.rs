@@ -12,13 +12,13 @@ use settee::query_server::cell::layers::Layer;
 use settee::query_server::status::{DaemonStatus, PoolStatus, SandboxStatus, ServiceStatus};
 use strum::VariantArray;
 
-fn read(path: impl AsRef<Path>) -> String {
+pub(crate) fn read(path: impl AsRef<Path>) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
 /// Returns the cells of every table row, without headings and rulers, by the heading above it.
-fn tables(text: &str) -> BTreeMap<String, Vec<Vec<String>>> {
+pub(crate) fn tables(text: &str) -> BTreeMap<String, Vec<Vec<String>>> {
     let mut tables: BTreeMap<String, Vec<Vec<String>>> = BTreeMap::new();
     let (mut heading, mut ruled) = (String::new(), false);
     for line in text.lines() {

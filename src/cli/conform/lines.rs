@@ -95,7 +95,7 @@ fn daemon(abilities: &DaemonAbilities) -> String {
         }
     };
     row("the daemon will use", Some(true))
-        + &row("the daemon will refuse", Some(false))
+        + &row("the daemon will do without", Some(false))
         + &row("the daemon will try, as no probe told", None)
 }
 
@@ -132,7 +132,7 @@ mod tests {
             ("reduce", Some(true)),
         ];
         let abilities = known.map(|(name, known)| (name.to_owned(), known)).into();
-        let text = "the daemon will use: reduce\nthe daemon will refuse: ddoc\n\
+        let text = "the daemon will use: reduce\nthe daemon will do without: ddoc\n\
                     the daemon will try, as no probe told: index_doc\n";
         assert_eq!(daemon(&abilities), text);
     }

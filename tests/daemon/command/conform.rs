@@ -303,7 +303,7 @@ fn optional_abilities_of_a_language_without_cases_are_not_supported_and_no_failu
         );
         let counts = "0 passed, 0 failed, 3 not supported";
         assert_eq!(lines[lines.len() - 2..], [counts, "conform: 0 of 3 cases"]);
-        let refuses = "the daemon will refuse: add_lib ddoc index_doc";
+        let refuses = "the daemon will do without: add_lib ddoc index_doc";
         assert!(lines.contains(&refuses), "{lines:?}");
         let tries = "the daemon will try, as no probe told: reduce reduce_context several_reducers";
         assert!(lines.contains(&tries), "{lines:?}");

@@ -117,13 +117,15 @@ fn conform_tests_a_language_of_the_program_by_its_name() {
         text.contains("\nok    map            basic/map/one-row\n"),
         "{text}"
     );
-    assert!(text.contains("\nthe daemon will refuse: ddoc\n"), "{text}");
+    assert!(
+        text.contains("\nthe daemon will do without: ddoc\n"),
+        "{text}"
+    );
     // Inside the program there is nothing that could end over a line that is no command.
     let text = FIELD.conforms(&["-k", "common/map"]);
     assert!(text.starts_with("language: none"), "{text}");
     assert!(text.ends_with("\nconform: 1 of 1 cases, map\n"), "{text}");
-    let refuses =
-        "\nthe daemon will refuse: add_lib ddoc index_doc reduce reduce_context several_reducers\n";
+    let refuses = "\nthe daemon will do without: add_lib ddoc index_doc reduce reduce_context several_reducers\n";
     assert!(text.contains(refuses), "{text}");
     let output = LUA.run(&["conform", "--language", "field"]);
     assert_eq!(output.status.code(), Some(64), "{output:?}");

@@ -6,3 +6,4 @@ mod javascript_memory;
 mod javascript_rows;
 mod javascript_transcripts;
 mod mango;
+mod protocol_page;
