@@ -6,6 +6,7 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
+use crate::support::daemon::wait_until;
 use crate::support::program::SETTEE;
 
 fn conform(arguments: &[&str]) -> Output {
@@ -184,13 +185,12 @@ fn a_server_that_hangs_costs_a_few_deadlines_and_leaves_no_child() {
     let pids = fs::read_to_string(pids).unwrap();
     assert!(pids.lines().count() >= 2);
     for pid in pids.lines() {
-        let left = Path::new("/proc").join(pid).join("cmdline");
-        let left = fs::read_to_string(left).unwrap_or_default();
-        // Who killed the group need not be the one who reaps an orphan.
-        assert!(
-            !left.contains("sleep") && !left.contains("read -r"),
-            "{pid}: {left}"
-        );
+        let command = Path::new("/proc").join(pid).join("cmdline");
+        // Who killed the group need not be the one who reaps an orphan, and it need not be dead yet.
+        wait_until("the end of the processes", || {
+            let left = fs::read_to_string(&command).unwrap_or_default();
+            !left.contains("sleep") && !left.contains("read -r")
+        });
     }
 }
 
