@@ -12,7 +12,8 @@ use std::time::Duration;
 use divan::{Bencher, black_box};
 use settee::policy::pool::{
     Action, Affinity, ClientId, Condition, Cull, DdocKey, Event, GroupId, Lane, LanguageId, Limits,
-    PoolId, PoolSettings, Pools, ProcId, Recycle, RequestId, ReturnStatus, Target, Tenant, Token,
+    PoolId, PoolSettings, Pools, ProcId, Recycle, RequestId, ReturnStatus, Reuse, Target, Tenant,
+    Token,
 };
 use settee::policy::time::Timestamp;
 
@@ -132,6 +133,14 @@ impl Wishes {
         self.databases[self.next % self.databases.len()].clone()
     }
 
+    /// The next database, without a document.
+    fn plain(&mut self) -> Affinity {
+        Affinity {
+            ddoc: None,
+            ..self.known()
+        }
+    }
+
     /// A text that no process knows, of the next database.
     fn unknown(&mut self) -> Affinity {
         let mut wish = self.known();
@@ -148,6 +157,24 @@ impl Bench {
         let pool = pools.add_pool(limits(idle as u32));
         let mut bench = Self::on_pools(pools, Target::Pool(pool));
         bench.fill(idle, tagged);
+        bench
+    }
+
+    /// `idle` processes that each serve one database, with work that no design document is needed for.
+    fn of_tenants(idle: usize) -> Self {
+        let mut pools = Pools::new();
+        let pool = pools.add_pool(PoolSettings {
+            reuse: Reuse::Database,
+            ..limits(idle as u32).into()
+        });
+        let mut bench = Self::on_pools(pools, Target::Pool(pool));
+        let mut wishes = Wishes::new(idle);
+        let leases: Vec<_> = (0..idle)
+            .map(|_| bench.take(Some(wishes.plain())))
+            .collect();
+        for (proc, token) in leases {
+            bench.give_back(proc, token);
+        }
         bench
     }
 
@@ -268,6 +295,16 @@ fn tagged_exact_hit(bencher: Bencher<'_, '_>, idle: usize) {
     let mut wishes = Wishes::new(idle);
     bencher
         .with_inputs(|| wishes.known())
+        .bench_local_values(|wish| bench.take_and_return(Some(wish)));
+}
+
+/// Beside [`tagged_exact_hit`]: plain work where processes are not shared.
+#[divan::bench(args = IDLE)]
+fn plain_of_a_tenant(bencher: Bencher<'_, '_>, idle: usize) {
+    let mut bench = Bench::of_tenants(idle);
+    let mut wishes = Wishes::new(idle);
+    bencher
+        .with_inputs(|| wishes.plain())
         .bench_local_values(|wish| bench.take_and_return(Some(wish)));
 }
 

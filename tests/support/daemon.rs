@@ -115,6 +115,8 @@ pub fn serve_command_of(program: &str, config: &Path) -> Command {
     command.env("SETTEE__SERVER__HTTP", "off");
     // Nobody's own replications are to run in a test.
     command.env("SETTEE__STORE__PATH", "memory");
+    // The built-in server writes no files: it runs in the cell that it has by default.
+    command.env("SETTEE__POOLS__JAVASCRIPT__SANDBOX", "standard");
     command
 }
 

@@ -3,8 +3,10 @@
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::path::Path;
+use std::process::Command;
 
 use serde_json::Value;
+use tempfile::TempDir;
 
 use super::daemon::{DEADLINE, Service, configure, directory, serve_command, wait_until};
 
@@ -17,8 +19,12 @@ pub struct Web {
 impl Web {
     pub fn start(extra: &str) -> Self {
         let directory = directory();
-        let config = configure(directory.path(), extra);
-        let mut service = Service::start_command(directory, command(&config));
+        let command = command(&configure(directory.path(), extra));
+        Self::start_command(directory, command)
+    }
+
+    pub fn start_command(directory: TempDir, command: Command) -> Self {
+        let mut service = Service::start_command(directory, command);
         let address = service.next_address("http://");
         Self { service, address }
     }
@@ -54,7 +60,7 @@ impl Web {
 
 /// Returns the command `settee serve` with HTTP on a port of its own, where nobody has to log in unless
 /// the configuration names users.
-pub fn command(config: &Path) -> std::process::Command {
+pub fn command(config: &Path) -> Command {
     let mut command = closed_command(config);
     let text = std::fs::read_to_string(config).unwrap();
     if !["[admins]", "[users."]
@@ -67,7 +73,7 @@ pub fn command(config: &Path) -> std::process::Command {
 }
 
 /// Returns the same where a login is required, as it is by default.
-pub fn closed_command(config: &Path) -> std::process::Command {
+pub fn closed_command(config: &Path) -> Command {
     let mut command = serve_command(config);
     command.env("SETTEE__SERVER__HTTP", "127.0.0.1:0");
     command

@@ -213,10 +213,10 @@ fn a_server_that_hangs_costs_a_few_deadlines_and_leaves_no_child() {
     let pids = fs::read_to_string(pids).unwrap();
     assert!(pids.lines().count() >= 2);
     for pid in pids.lines() {
-        let line = Path::new("/proc").join(pid).join("cmdline");
-        // A kill takes effect when the system gets to it, and an orphan is reaped by another.
-        wait_until("its processes are gone", || {
-            let left = fs::read_to_string(&line).unwrap_or_default();
+        let command = Path::new("/proc").join(pid).join("cmdline");
+        // Who killed the group need not be the one who reaps an orphan, and it need not be dead yet.
+        wait_until("the end of the processes", || {
+            let left = fs::read_to_string(&command).unwrap_or_default();
             !left.contains("sleep") && !left.contains("read -r")
         });
     }

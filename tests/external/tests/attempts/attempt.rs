@@ -124,6 +124,8 @@ impl Attempt {
             Outcome::Refused(error) if FORBIDDEN.contains(&error.as_str()) && !is_almighty() => {
                 error
             }
+            // What asks a program that asks for a password.
+            Outcome::Nothing(why) if !is_almighty() => why,
             _ => panic!("without a cell: {outcome:?}"),
         };
         println!("not tried, for it fails without a cell: {}: {why}", self.id);

@@ -57,6 +57,7 @@ def spies_by_a_thread(doc):
                     keeps("another tenant")
                 frame = frame.f_back
 
+    sys.setswitchinterval(0.0001)
     threading.Thread(target=looks, daemon=True).start()
     return "planted"
 

@@ -9,6 +9,9 @@ use super::site::{Mode, Site};
 
 const SOURCE: &str = include_str!("tenants.py");
 
+/// How often the tenant in between calls its function: a spy that looks now and then may miss some calls.
+const CALLS: usize = 50;
+
 /// What became of the document of the tenant in between.
 struct Between {
     answer: Outcome,
@@ -29,7 +32,9 @@ fn plant(mode: Mode, function: &str) -> Between {
     assert!(matches!(planted, Outcome::Did(_)), "{planted:?}");
     let honest =
         json!({"attempt": "honest", "function": "works", "n": 41, "secret": "another tenant"});
-    let answer = site.run_by(&mut other, "", &honest);
+    let answers = (0..CALLS).map(|_| site.run_by(&mut other, "", &honest));
+    let mut answers: Vec<_> = answers.collect();
+    let answer = answers.pop().unwrap();
     let tells = json!({"attempt": "plant", "function": "tells"});
     let told = site.run_by(&mut planter, SOURCE, &tells);
     Between { answer, told }
