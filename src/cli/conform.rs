@@ -1,7 +1,7 @@
 //! `settee conform`: does a command answer as a query server should?
 //!
-//! SUMMARY   Plays the built-in cases against a command or a language of this program, prints a line for each and what came out by
-//!           ability; on demand as JSON, and as JUnit XML.
+//! SUMMARY   Plays the built-in cases against a command, or a language of this program, and prints a line for
+//!           each and what came out by ability; on demand as JSON, and as JUnit XML.
 
 mod lines;
 
@@ -170,9 +170,10 @@ async fn test(args: &Args, target: Target) -> Result<(), CliError> {
     };
     let mut output = Output::standard();
     let given = args.language_of_cases();
-    let mut report = Report::new(args.words(), given.unwrap_or(suite::NO_LANGUAGE), false);
+    let mut report = Report::new(args.tested(), given.unwrap_or(suite::NO_LANGUAGE), false);
     if let Err(problem) = subject.greets().await {
-        let message = format!("'{}' does not answer [\"reset\"]: {problem}", args.tested());
+        let tested = report.command.join(" ");
+        let message = format!("'{tested}' does not answer [\"reset\"]: {problem}");
         report.problem = Some(problem);
         report.settle();
         args.deliver(&report, &mut output)?;
@@ -224,20 +225,12 @@ impl Args {
         language.filter(has_cases)
     }
 
-    /// Returns what is tested, for people.
-    fn tested(&self) -> String {
-        match &self.language {
-            Some(language) if self.command.is_empty() => language.clone(),
-            _ => self.words().join(" "),
-        }
-    }
-
-    /// Returns the words of the command, for people.
-    fn words(&self) -> Vec<String> {
+    /// Returns what is tested, for people: the words of the command, or the language.
+    fn tested(&self) -> Vec<String> {
         let words = self.command.iter();
-        words
-            .map(|word| word.to_string_lossy().into_owned())
-            .collect()
+        let words = words.map(|word| word.to_string_lossy().into_owned());
+        let language = self.language.iter().filter(|_| self.command.is_empty());
+        words.chain(language.cloned()).collect()
     }
 
     /// Returns the cases that are wanted, and tells the report how many there are.

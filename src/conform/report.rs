@@ -41,7 +41,7 @@ pub(crate) type DaemonAbilities = BTreeMap<String, Option<bool>>;
 /// Everything that came out, as `settee conform --json` prints it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Report {
-    /// The command that was tested.
+    /// The command that was tested, or the language of this program.
     pub command: Vec<String>,
     /// The language of the functions in the cases.
     pub language: String,
