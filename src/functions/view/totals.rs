@@ -68,11 +68,18 @@ pub(crate) struct Totals<'a> {
 struct Group {
     /// The group's key as its first row has it.
     key: Rc<str>,
-    /// By what that row is the first.
+    /// The place of that row.
     first: Option<Box<[u8]>>,
     total: Result<Total, InvalidValue>,
     /// How large the rows are together, if that may matter.
     rows_size: u64,
+}
+
+impl Group {
+    /// Whether the row at this place is the first so far.
+    fn begins_with(&self, place: &[u8]) -> bool {
+        self.first.as_ref().is_none_or(|first| *place < **first)
+    }
 }
 
 impl<'a> Totals<'a> {
@@ -98,12 +105,11 @@ impl<'a> Totals<'a> {
         };
         self.write_place(row);
         let group = &mut self.groups[index];
-        let is_earlier = |first: &Box<[u8]>| *self.scratch < **first;
-        if group.first.as_ref().is_none_or(is_earlier) {
+        if group.begins_with(&self.scratch)
+            && let Some((key, _)) = self.by_text.get_key_value(&*key)
+        {
+            group.key = Rc::clone(key);
             group.first = Some(self.scratch.as_slice().into());
-            if let Some((text, _)) = self.by_text.get_key_value(&*key) {
-                group.key = Rc::clone(text);
-            }
         }
         if self.reducer.measures() {
             group.rows_size += row.size(&mut self.scratch);
@@ -115,33 +121,29 @@ impl<'a> Totals<'a> {
         }
     }
 
-    /// Finds the group of a key that did not come as this text before, or makes one.
+    /// Finds the group of a key that comes as this text for the first time, or makes one.
     fn group_of(&mut self, key: &str) -> usize {
         let text: Rc<str> = key.into();
         self.scratch.clear();
         self.collation
             .write_key_cached(key.as_bytes(), &mut self.cache, &mut self.scratch);
-        let index = match self.by_sort_key.get(&*self.scratch) {
-            Some(index) => *index,
-            None => {
-                let index = self.groups.len();
-                self.by_sort_key
-                    .insert(self.scratch.as_slice().into(), index);
-                self.groups.push(Group {
-                    key: Rc::clone(&text),
-                    first: None,
-                    total: Ok(Total::of(self.reducer.builtin)),
-                    rows_size: 0,
-                });
-                index
-            }
-        };
+        let next = self.groups.len();
+        let sort_key = self.scratch.as_slice().into();
+        let index = *self.by_sort_key.entry(sort_key).or_insert(next);
+        if index == next {
+            self.groups.push(Group {
+                key: Rc::clone(&text),
+                first: None,
+                total: Ok(Total::of(self.reducer.builtin)),
+                rows_size: 0,
+            });
+        }
         self.by_text.insert(text, index);
         index
     }
 
-    /// Writes to `scratch` by what a view places a row among the others of its group: the whole key where
-    /// they differ in it, then the document's id.
+    /// Writes a row's place among those of its group to `scratch`: its whole key, if they may differ in it,
+    /// and its document's id.
     fn write_place(&mut self, row: &ReduceRow<'_>) {
         self.scratch.clear();
         if let Grouping::Level(_) = self.grouping {
