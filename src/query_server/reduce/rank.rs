@@ -6,8 +6,6 @@
 //! DIFFERS   Of values that collate equal, 1 and 1.0 for example, the one with the smaller text
 //!           stays, however the rows were cut into pieces.
 
-use std::collections::BTreeMap;
-
 use serde_json::value::RawValue;
 
 use super::ends::COLLATION;
@@ -23,12 +21,13 @@ pub enum Rank {
     Bottom,
 }
 
-/// The best values so far by their sort keys.
+/// The best values so far.
 #[derive(Debug)]
 pub(crate) struct Best {
     rank: Rank,
     count: usize,
-    values: BTreeMap<Vec<u8>, Box<str>>,
+    /// Sort keys and values, the best first. They are few: a list takes little memory.
+    values: Vec<(Box<[u8]>, Box<str>)>,
 }
 
 impl Best {
@@ -37,7 +36,7 @@ impl Best {
         Self {
             rank,
             count: count.into(),
-            values: BTreeMap::new(),
+            values: Vec::new(),
         }
     }
 
@@ -45,29 +44,19 @@ impl Best {
     pub(super) fn take(&mut self, value: &str, key: &mut Vec<u8>) {
         key.clear();
         COLLATION.write_key(value, key);
-        if let Some(equal) = self.values.get_mut(key.as_slice()) {
-            if *value < **equal {
-                *equal = value.into();
+        let place = self.values.binary_search_by(|(known, _)| match self.rank {
+            Rank::Top => (**key).cmp(known),
+            Rank::Bottom => (**known).cmp(key),
+        });
+        match place {
+            Ok(equal) if *value < *self.values[equal].1 => self.values[equal].1 = value.into(),
+            Err(place) if place < self.count => {
+                self.values.truncate(self.count - 1);
+                let best = (key.as_slice().into(), value.into());
+                self.values.insert(place, best);
             }
-            return;
+            Ok(_) | Err(_) => {}
         }
-        if self.values.len() == self.count {
-            let worst = match self.rank {
-                Rank::Top => self.values.first_entry(),
-                Rank::Bottom => self.values.last_entry(),
-            };
-            let is_worse = |worst: &Vec<u8>| match self.rank {
-                Rank::Top => *key < *worst,
-                Rank::Bottom => *key > *worst,
-            };
-            if let Some(worst) = worst {
-                if is_worse(worst.key()) {
-                    return;
-                }
-                worst.remove();
-            }
-        }
-        self.values.insert(key.clone(), value.into());
     }
 
     /// Takes the values of an earlier result.
@@ -91,10 +80,7 @@ impl Best {
     }
 
     pub(super) fn finish(&self) -> Box<RawValue> {
-        let mut texts: Vec<&str> = self.values.values().map(|value| &**value).collect();
-        if self.rank == Rank::Top {
-            texts.reverse();
-        }
+        let texts: Vec<&str> = self.values.iter().map(|(_, value)| &**value).collect();
         raw(format!("[{}]", texts.join(",")))
     }
 }
