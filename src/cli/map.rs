@@ -42,8 +42,8 @@ use sources::Reducer;
 #[command(after_long_help = "\
 A document for which the map function throws gets no rows, as in CouchDB; what the function said is
 told on standard error, the first lines of it. Lines of white space are passed over. Without rows,
---reduce prints nothing. --selector without --map prints the documents that match, as they came and
-in their order.
+--reduce prints nothing. A built-in reducer keeps a total a key, and no rows. --selector without --map
+prints the documents that match, as they came and in their order.
 
 A map function that mentions its document only as doc.NAME is fastest: it is given the members that
 it names, and no others have to be parsed for it.
