@@ -11,6 +11,9 @@ use oxc_ast_visit::Visit;
 use super::tree::{parameters, with_tree};
 use json::cursor::Cursor;
 
+/// How many lists are made of the rows.
+pub(super) const LISTS: usize = 2;
+
 /// Rows as the JSON texts of two lists.
 pub(super) struct Pairs {
     /// `[[key, id], ..]`.
@@ -20,10 +23,10 @@ pub(super) struct Pairs {
 }
 
 impl Pairs {
-    /// Takes the rows of a valid JSON text apart; `None` if one of them is no pair.
+    /// Takes the rows of a valid JSON text apart; `None` if one of them is no pair, or if there is no memory
+    /// for [`LISTS`] of the length of the text.
     pub(super) fn of(rows: &str) -> Option<Self> {
-        let room = || String::with_capacity(rows.len());
-        let (mut keys, mut values) = (room(), room());
+        let (mut keys, mut values) = (room(rows.len())?, room(rows.len())?);
         let mut cursor = Cursor::of_valid(rows.as_bytes());
         let mut goes_on = cursor.open(b'[')?;
         while goes_on {
@@ -39,6 +42,11 @@ impl Pairs {
         }
         Some(Self { keys, values })
     }
+}
+
+fn room(bytes: usize) -> Option<String> {
+    let mut text = String::new();
+    text.try_reserve_exact(bytes).ok().map(|()| text)
 }
 
 fn push(list: &mut String, element: &str) {

@@ -209,7 +209,7 @@ impl Server {
         }
         let shared = Rc::clone(&self.shared);
         let mut results = Results::new(&shared);
-        let reduced = Reduced::of(&command.name, rows);
+        let reduced = Reduced::of(&command.name, rows, &shared.memory);
         for reducer in &reducers {
             self.views()?.reduce(reducer, &reduced, &mut results)?;
         }

@@ -9,8 +9,8 @@ use rquickjs::{Function, Object, Persistent};
 
 use super::engine::Engine;
 use super::failure::Failure;
-use super::memory::{Held, LONG_BYTES};
-use super::pairs::{Pairs, ignores_keys};
+use super::memory::{Account, Held};
+use super::pairs::{LISTS, Pairs, ignores_keys};
 use super::reading;
 use super::realm::{Realm, Shared, Tree, ViewKind, compilation_error};
 use super::results::{Answer, Results};
@@ -40,8 +40,8 @@ pub(super) struct Reducer {
 
 /// What is reduced, as JSON text.
 pub(super) enum Reduced<'a> {
-    Pairs(Pairs),
-    /// Rows that the engine takes apart: many, or wrong ones.
+    Pairs(Pairs, Held),
+    /// Rows that the engine takes apart: wrong ones, or more than there is memory for twice.
     Rows(&'a str),
     /// Earlier results.
     Results(&'a str),
@@ -49,13 +49,13 @@ pub(super) enum Reduced<'a> {
 
 impl<'a> Reduced<'a> {
     /// `rows` are those of the command, which is `reduce` or `rereduce`.
-    pub(super) fn of(command: &str, rows: &'a str) -> Self {
+    pub(super) fn of(command: &str, rows: &'a str, memory: &Rc<Account>) -> Self {
         if command == "rereduce" {
             return Self::Results(rows);
         }
-        // The copies of short texts are not counted.
-        let pairs = (rows.len() < LONG_BYTES).then(|| Pairs::of(rows)).flatten();
-        pairs.map_or(Self::Rows(rows), Self::Pairs)
+        let held = memory.take(LISTS * rows.len()).ok();
+        let pairs = held.and_then(|held| Some(Self::Pairs(Pairs::of(rows)?, held)));
+        pairs.unwrap_or(Self::Rows(rows))
     }
 }
 
@@ -202,10 +202,10 @@ impl Views {
         let function = &reducer.function;
         let (runner, texts) = match reduced {
             // What is not looked at may as well be empty.
-            Reduced::Pairs(Pairs { values, .. }) if reducer.ignores_keys => {
+            Reduced::Pairs(Pairs { values, .. }, _) if reducer.ignores_keys => {
                 ("lists", vec!["[]", values])
             }
-            Reduced::Pairs(Pairs { keys, values }) => ("lists", vec![keys.as_str(), values]),
+            Reduced::Pairs(Pairs { keys, values }, _) => ("lists", vec![keys.as_str(), values]),
             Reduced::Rows(rows) => ("reduce", vec![*rows]),
             Reduced::Results(results) => ("rereduce", vec![*results]),
         };
