@@ -1,4 +1,4 @@
-//! What the built-in JavaScript server costs: CPU time a document, `reset`, start.
+//! What the built-in JavaScript server costs: CPU time a document and a reduction, `reset`, start.
 //!
 //! `cargo bench --bench javascript`. Every figure stands beside a floor that was measured in the
 //! same run: a child that reads the same lines, splits the JSON and writes the document back, or
@@ -16,6 +16,10 @@ use serde_json::value::RawValue;
 
 const MAP: &str =
     "function(doc) { if (doc.type === 'order') { emit([doc.customer, doc.date], doc.total); } }";
+
+const REDUCE_VALUES: &str = "function(keys, values) { return sum(values); }";
+
+const REDUCE_KEYS: &str = "function(keys, values) { return keys.length + sum(values); }";
 
 fn main() {
     match std::env::args().nth(1).as_deref() {
@@ -35,6 +39,16 @@ fn report() {
             floor,
             "JSON echo",
         );
+    }
+    for (what, reduce) in [("values", REDUCE_VALUES), ("keys too", REDUCE_KEYS)] {
+        for rows in [100, 1_000] {
+            let line_of_rows = rows_line(reduce, rows);
+            let count = 200_000 / rows;
+            let server = reductions(Prompted::server(), &line_of_rows, count);
+            let floor = reductions(Prompted::echo(), &line_of_rows, count);
+            let what = format!("reduce of {rows} rows, {what}, CPU");
+            line(&what, server, floor, "JSON echo");
+        }
     }
     resets();
     let server = start(Prompted::server);
@@ -153,6 +167,25 @@ fn documents(mut child: Prompted, document: &str, count: usize) -> f64 {
             assert!(child.output.read_until(b'\n', &mut answer).unwrap() > 0);
         }
     });
+    (child.cpu() - before).as_secs_f64() * 1e6 / count as f64
+}
+
+/// A command to reduce so many rows.
+fn rows_line(reduce: &str, rows: usize) -> String {
+    let row = |number: usize| {
+        let (customer, total) = (number % 500, number % 500);
+        format!("[[\"customer {customer:04}\",\"order-{number:08}\"],{total}.25]")
+    };
+    let rows: Vec<String> = (0..rows).map(row).collect();
+    let source = serde_json::to_string(reduce).unwrap();
+    format!("[\"reduce\",[{source}],[{}]]", rows.join(","))
+}
+
+/// CPU microseconds a reduction, one after the other.
+fn reductions(mut child: Prompted, line: &str, count: usize) -> f64 {
+    child.prompt(line);
+    let before = child.cpu();
+    (0..count).for_each(|_| drop(child.prompt(line)));
     (child.cpu() - before).as_secs_f64() * 1e6 / count as f64
 }
 

@@ -182,11 +182,11 @@ impl Rows {
         }
     }
 
-    fn rows(&self) -> impl ExactSizeIterator<Item = ReduceRow<'_>> + Clone {
+    fn rows(&self) -> impl Iterator<Item = ReduceRow<'_>> + Clone {
         self.texts.iter().map(|(key, value)| ReduceRow {
-            id: &self.id,
-            key,
-            value,
+            id: self.id.get(),
+            key: key.get(),
+            value: value.get(),
         })
     }
 

@@ -24,8 +24,8 @@ use slog::{Logger, o};
 use crate::actors::language::Registry;
 use crate::config::{Config, LanguageCommand};
 use crate::functions::view::{
-    self, Batches, Counts, Grouping, InputError, MapSink, Mapped, Members, Module, Order,
-    ProcessError, ProcessErrorKind, Processes, ReducePlan, Reducer, Rows, Run, View, ViewError,
+    self, Batches, BuiltinReducer, Counts, Grouping, InputError, Members, Module, Order,
+    ProcessError, ProcessErrorKind, Processes, ReducePlan, Rows, Run, Totals, View, ViewError,
 };
 use crate::query_server::ddoc::DEFAULT_LANGUAGE;
 use couchjs::{members, syntax};
@@ -36,14 +36,15 @@ use super::service_socket::{Service, SocketArgs};
 use logs::LogLines;
 use printer::Printer;
 use progress::Progress;
+use sources::Reducer;
 
 /// Options of `settee map`.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 A document for which the map function throws gets no rows, as in CouchDB; what the function said is
 told on standard error, the first lines of it. Lines of white space are passed over. Without rows,
---reduce prints nothing. --selector without --map prints the documents that match, as they came and
-in their order.
+--reduce prints nothing. A built-in reducer keeps a total a key, and no rows. --selector without --map
+prints the documents that match, as they came and in their order.
 
 A map function that mentions its document only as doc.NAME is fastest: it is given the members that
 it names, and no others have to be parsed for it.
@@ -227,11 +228,16 @@ impl Job<'_> {
             timeout: None,
             counts: &counts,
         };
-        let produced = if self.args.unsorted {
-            self.stream(processes, input, &printer, run).await
-        } else {
-            self.collect(processes, input, &printer, run, &progress)
-                .await
+        let produced = match &self.reducer {
+            _ if self.args.unsorted => self.stream(processes, input, &printer, run).await,
+            Some(Reducer::Builtin(reducer)) => {
+                self.total(reducer, processes, input, &printer, run, &progress)
+                    .await
+            }
+            _ => {
+                self.collect(processes, input, &printer, run, &progress)
+                    .await
+            }
         };
         drop(progress);
         let printed = printer.finish().await;
@@ -258,6 +264,29 @@ impl Job<'_> {
         wanted(is_wanted)
     }
 
+    /// Reduces rows as they come. They come in the order of the input, on which sums of floats depend.
+    async fn total(
+        &self,
+        reducer: &BuiltinReducer,
+        processes: &Processes,
+        input: Batches,
+        printer: &Printer,
+        run: Run<'_>,
+        progress: &Progress,
+    ) -> Result<(), ViewError> {
+        let totals = RefCell::new(Totals::new(reducer, self.args.grouping()));
+        let run = Run {
+            order: Order::AsRead,
+            ..run
+        };
+        view::map(&self.view, processes, input, &totals, run).await?;
+        progress.end();
+        for line in totals.into_inner().results() {
+            wanted(printer.print(&line?).await)?;
+        }
+        wanted(printer.flush().await)
+    }
+
     async fn collect(
         &self,
         processes: &Processes,
@@ -266,15 +295,15 @@ impl Job<'_> {
         run: Run<'_>,
         progress: &Progress,
     ) -> Result<(), ViewError> {
-        let collector = Collector::default();
-        view::map(&self.view, processes, input, &collector, run).await?;
+        let rows = RefCell::new(Rows::default());
+        view::map(&self.view, processes, input, &rows, run).await?;
         progress.end();
-        let mut rows = collector.rows.into_inner();
+        let mut rows = rows.into_inner();
         rows.sort();
-        if let Some(reducer) = &self.reducer {
+        if let Some(Reducer::Source(source)) = &self.reducer {
             let write = async |line: Vec<u8>| printer.print(&line).await;
             let plan = ReducePlan {
-                reducer,
+                source,
                 grouping: self.args.grouping(),
                 width: run.width,
             };
@@ -370,21 +399,4 @@ fn wanted(is_wanted: bool) -> Result<(), ViewError> {
 /// Returns how errors name a file.
 fn shown(file: Option<&PathBuf>) -> String {
     file.map_or_else(String::new, |file| file.display().to_string())
-}
-
-/// Keeps all rows.
-#[derive(Default)]
-struct Collector {
-    rows: RefCell<Rows>,
-}
-
-impl MapSink for Collector {
-    fn mapped(&self, mapped: &Mapped<'_>) {
-        let mut rows = self.rows.borrow_mut();
-        mapped.rows().for_each(|row| rows.push(&row));
-    }
-
-    async fn ready(&self) -> bool {
-        true
-    }
 }

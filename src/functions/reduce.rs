@@ -103,9 +103,9 @@ impl QueryServers {
         let mut of_sources = of_sources.await?.into_iter();
         let context = self.context(&functions, &call.with).await?;
         let rows = call.rows.iter().map(|row| ReduceRow {
-            id: &row.id,
-            key: &row.key,
-            value: &row.value,
+            id: row.id.get(),
+            key: row.key.get(),
+            value: row.value.get(),
         });
         let mut results = Results::of(&call.with);
         for function in functions {

@@ -21,6 +21,7 @@ pub mod members;
 mod memory;
 mod mime;
 mod output;
+mod pairs;
 mod parser;
 mod reading;
 mod realm;

@@ -11,14 +11,14 @@
 use std::collections::BTreeSet;
 
 use oxc_ast::ast::{
-    BindingPattern, Expression, FormalParameters, IdentifierReference, Program, Statement,
+    BindingPattern, Expression, FormalParameters, IdentifierReference, Program,
     StaticMemberExpression,
 };
 use oxc_ast_visit::{Visit, walk};
 
 use super::on_own_stack;
 use super::reading::is_harmless;
-use super::tree::with_tree;
+use super::tree::{parameters, with_tree};
 
 /// How many members may be named: leaving out the others of a document would save little.
 const MEMBERS_MAX: usize = 32;
@@ -45,7 +45,10 @@ pub fn members_read(source: &str) -> Option<BTreeSet<String>> {
 }
 
 fn members_of(tree: &Program<'_>) -> Option<BTreeSet<String>> {
-    let parameter = parameter(tree).filter(|_| is_harmless(tree))?;
+    let parameter = parameters(tree).and_then(only_name)?;
+    if !is_harmless(tree) {
+        return None;
+    }
     let mut mentions = Mentions {
         parameter,
         members: BTreeSet::new(),
@@ -54,30 +57,6 @@ fn members_of(tree: &Program<'_>) -> Option<BTreeSet<String>> {
     mentions.visit_program(tree);
     let is_known = !mentions.reads_any && mentions.members.len() <= MEMBERS_MAX;
     is_known.then_some(mentions.members)
-}
-
-/// The parameter of the one function that a source is.
-fn parameter<'t>(tree: &'t Program<'_>) -> Option<&'t str> {
-    let [Statement::ExpressionStatement(statement)] = tree.body.as_slice() else {
-        return None;
-    };
-    let function = match &statement.expression {
-        // As `begun` leaves it.
-        Expression::SequenceExpression(list) => match list.expressions.as_slice() {
-            [Expression::NumericLiteral(_), function] => function,
-            _ => return None,
-        },
-        function => function,
-    };
-    match function {
-        Expression::FunctionExpression(function) if !(function.r#async || function.generator) => {
-            only_name(&function.params)
-        }
-        Expression::ArrowFunctionExpression(function) if !function.r#async => {
-            only_name(&function.params)
-        }
-        _ => None,
-    }
 }
 
 fn only_name<'t>(parameters: &'t FormalParameters<'_>) -> Option<&'t str> {

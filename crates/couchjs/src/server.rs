@@ -18,7 +18,7 @@ use super::realm::{Shared, ViewKind};
 use super::reduce_limit::{self, ReduceLimit, Verdict};
 use super::results::{Answer, Results};
 use super::text::{excerpt, kind_of, unquote, utf16_len};
-use super::views::{Rows, Views, source_text};
+use super::views::{Reduced, Rows, Views, source_text};
 use crate::TEXT_REASONS;
 use json::cursor::Elements;
 
@@ -209,9 +209,9 @@ impl Server {
         }
         let shared = Rc::clone(&self.shared);
         let mut results = Results::new(&shared);
+        let reduced = Reduced::of(&command.name, rows, &shared.memory);
         for reducer in &reducers {
-            self.views()?
-                .reduce(reducer, &command.name, rows, &mut results)?;
+            self.views()?.reduce(reducer, &reduced, &mut results)?;
         }
         let (results, held) = results.finish()?;
         let input = utf16_len(line).saturating_sub(sources_units);

@@ -1,12 +1,12 @@
 //! Syntax trees of sources.
 //!
-//! SUMMARY   [`with_tree`] parses a source and shows its tree.
+//! SUMMARY   [`with_tree`] parses a source and shows its tree; [`parameters`] finds those of its function.
 //! PROMISES  A source with a mistake has no tree, nor has one that is too long or has too many
 //!           brackets for the stack: the parser has no limit of its own.
 //! LIMITS    Knows only [`begun`] of the source forms beyond JavaScript's.
 
 use oxc_allocator::Allocator;
-use oxc_ast::ast::{Program, SourceType};
+use oxc_ast::ast::{Expression, FormalParameters, Program, SourceType, Statement};
 use oxc_parser::{ParseOptions, Parser};
 
 use super::source::begun;
@@ -33,6 +33,31 @@ pub(super) fn with_tree<R>(source: &str, look: impl FnOnce(&Program<'_>) -> R) -
     let parsed = parser.parse();
     let is_correct = parsed.diagnostics.is_empty();
     is_correct.then(|| look(&parsed.program))
+}
+
+/// The parameters of the one function that a source is. None: it is more than a function, or one that does
+/// not answer at once.
+pub(super) fn parameters<'t, 'a>(tree: &'t Program<'a>) -> Option<&'t FormalParameters<'a>> {
+    let [Statement::ExpressionStatement(statement)] = tree.body.as_slice() else {
+        return None;
+    };
+    let function = match &statement.expression {
+        // As `begun` leaves it.
+        Expression::SequenceExpression(list) => match list.expressions.as_slice() {
+            [Expression::NumericLiteral(_), function] => function,
+            _ => return None,
+        },
+        function => function,
+    };
+    match function {
+        Expression::FunctionExpression(function) if !(function.r#async || function.generator) => {
+            Some(&function.params)
+        }
+        Expression::ArrowFunctionExpression(function) if !function.r#async => {
+            Some(&function.params)
+        }
+        _ => None,
+    }
 }
 
 #[cfg(test)]

@@ -4,11 +4,13 @@
 
 use std::rc::Rc;
 
+use rquickjs::prelude::Rest;
 use rquickjs::{Function, Object, Persistent};
 
 use super::engine::Engine;
 use super::failure::Failure;
-use super::memory::Held;
+use super::memory::{Account, Held};
+use super::pairs::{LISTS, Pairs, ignores_keys};
 use super::reading;
 use super::realm::{Realm, Shared, Tree, ViewKind, compilation_error};
 use super::results::{Answer, Results};
@@ -28,6 +30,33 @@ pub(super) struct ViewFunction {
     /// The beginning of its source, by which errors name it.
     excerpt: String,
     realm: Realm,
+}
+
+/// A reduce function.
+pub(super) struct Reducer {
+    function: ViewFunction,
+    ignores_keys: bool,
+}
+
+/// What is reduced, as JSON text.
+pub(super) enum Reduced<'a> {
+    Pairs(Pairs, Held),
+    /// Rows that the engine takes apart: wrong ones, or more than there is memory for twice.
+    Rows(&'a str),
+    /// Earlier results.
+    Results(&'a str),
+}
+
+impl<'a> Reduced<'a> {
+    /// `rows` are those of the command, which is `reduce` or `rereduce`.
+    pub(super) fn of(command: &str, rows: &'a str, memory: &Rc<Account>) -> Self {
+        if command == "rereduce" {
+            return Self::Results(rows);
+        }
+        let held = memory.take(LISTS * rows.len()).ok();
+        let pairs = held.and_then(|held| Some(Self::Pairs(Pairs::of(rows)?, held)));
+        pairs.unwrap_or(Self::Rows(rows))
+    }
 }
 
 /// Which rows of a function are wanted.
@@ -100,8 +129,11 @@ impl Views {
     }
 
     /// Compiles a reduce function, which lives for one command only.
-    pub(super) fn reducer(&mut self, source: &str) -> Result<ViewFunction, Failure> {
-        self.function(source, ViewKind::Reduce, true)
+    pub(super) fn reducer(&mut self, source: &str) -> Result<Reducer, Failure> {
+        Ok(Reducer {
+            function: self.function(source, ViewKind::Reduce, true)?,
+            ignores_keys: self.shared.options.optimize_functions && ignores_keys(source),
+        })
     }
 
     fn function(
@@ -160,28 +192,41 @@ impl Views {
         Ok(Answer::Text(["", ""], text, held))
     }
 
-    /// Reduces with one function: by `reduce` rows, `[[[key, id], value], ..]`, and by `rereduce` earlier
-    /// results, `[value, ..]`.
+    /// Reduces with one function.
     pub(super) fn reduce(
         &self,
-        reducer: &ViewFunction,
-        runner: &str,
-        json: &str,
+        reducer: &Reducer,
+        reduced: &Reduced<'_>,
         results: &mut Results<'_>,
     ) -> Result<(), Failure> {
+        let function = &reducer.function;
+        let (runner, texts) = match reduced {
+            // What is not looked at may as well be empty.
+            Reduced::Pairs(Pairs { values, .. }, _) if reducer.ignores_keys => {
+                ("lists", vec!["[]", values])
+            }
+            Reduced::Pairs(Pairs { keys, values }, _) => ("lists", vec![keys.as_str(), values]),
+            Reduced::Rows(rows) => ("reduce", vec![*rows]),
+            Reduced::Results(results) => ("rereduce", vec![*results]),
+        };
         self.engine.begin();
-        let rows = self.engine.argument(&reducer.realm.context, Some(json));
-        let done = rows.and_then(|rows| {
-            reducer.realm.with(|ctx| {
-                let rows = rows.value(ctx)?;
-                let runner: Function<'_> = reducer.runners.clone().restore(ctx)?.get(runner)?;
-                let answer = runner.call((reducer.call.clone().restore(ctx)?, rows))?;
+        let arguments = texts.into_iter().map(|text| {
+            let context = &function.realm.context;
+            self.engine.argument(context, Some(text))
+        });
+        let arguments: Result<Vec<_>, _> = arguments.collect();
+        let done = arguments.and_then(|arguments| {
+            function.realm.with(|ctx| {
+                let values = arguments.into_iter().map(|argument| argument.value(ctx));
+                let values = Rest(values.collect::<rquickjs::Result<Vec<_>>>()?);
+                let runner: Function<'_> = function.runners.clone().restore(ctx)?.get(runner)?;
+                let answer = runner.call((function.call.clone().restore(ctx)?, values))?;
                 // The result comes as a list of its own.
                 results.add(ctx, &answer)
             })
         });
         self.engine.finish_jobs();
-        done.map_err(|failure| failure.inside(|| format!("reduce function {}", reducer.excerpt)))
+        done.map_err(|failure| failure.inside(|| format!("reduce function {}", function.excerpt)))
     }
 }
 

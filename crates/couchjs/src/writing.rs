@@ -168,10 +168,13 @@ impl Writer<'_> {
             self.text.push_str("null");
             return Some(());
         }
-        // Zero has no sign.
-        let number = if number == 0.0 { 0.0 } else { number };
-        let is_short = number == 0.0 || (1e-6..1e21).contains(&number.abs());
-        match is_short {
+        #[expect(clippy::cast_possible_truncation, reason = "it is compared")]
+        let whole = number as i32;
+        // Most numbers are small, and written much sooner as integers. Zero has no sign.
+        if f64::from(whole) == number {
+            return write!(self.text, "{whole}").ok();
+        }
+        match (1e-6..1e21).contains(&number.abs()) {
             true => write!(self.text, "{number}").ok(),
             false => self.ask(value),
         }

@@ -5,7 +5,6 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::path::Path;
-use std::rc::Rc;
 
 use serde_json::value::{RawValue, to_raw_value};
 use slog::Logger;
@@ -13,10 +12,17 @@ use slog::Logger;
 use crate::cli::exit::{CliError, Exit};
 use crate::config::Config;
 use crate::config::keys::MANGO;
-use crate::functions::view::{Library, Module, Reducer};
+use crate::functions::view::{BuiltinReducer, Library, Module};
 use crate::query_server::reduce::{Builtin, OverflowLog, SumLimit};
 use couchjs::syntax::SyntaxError;
 use mango::{Index, Selector};
+
+/// A reduce function.
+pub(super) enum Reducer {
+    Builtin(BuiltinReducer),
+    /// The source of a function in the view's language.
+    Source(String),
+}
 
 /// What a module's file ends with.
 const MODULE_EXTENSION: &str = "js";
@@ -97,11 +103,11 @@ pub(super) fn reducer(name: &Path, config: &Config, log: &Logger) -> Result<Redu
         let hint = format!("use {names}, or a file with a function");
         CliError::at(code, name.display(), error, hint)
     })?;
-    Ok(Reducer::Builtin {
+    Ok(Reducer::Builtin(BuiltinReducer {
         builtin: found,
         limit: SumLimit::of(&config.query_server_config),
-        log: Rc::new(OverflowLog::new(log.clone())),
-    })
+        log: OverflowLog::new(log.clone()),
+    }))
 }
 
 /// Reads the modules of a directory and those below it; `check` says what a source may be.

@@ -1,4 +1,4 @@
-//! Reducing ordered rows, group by group.
+//! Reducing ordered rows with a function of the view's language, group by group.
 //!
 //! SUMMARY   Rows with equal keys, or with equal first elements of their keys, are one group, shown under
 //!           the key of its first row. A group is reduced in pieces, whose results are reduced again.
@@ -6,6 +6,7 @@
 //! DIFFERS   CouchDB reduces along the nodes of its tree, here pieces have a size. A function whose
 //!           result depends on that is wrong there too.
 
+use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
 use std::ops::Range;
@@ -17,12 +18,12 @@ use serde_json::json;
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::ViewError;
+use super::grouping::{Grouping, line};
 use super::processes::{Process, ProcessError, ProcessErrorKind, Processes};
 use super::rows::Rows;
 use crate::functions::decode::{done_with, excerpt, text};
 use crate::functions::reduce::{OVERFLOW, is_overflow};
 use crate::query_server::prompt;
-use crate::query_server::reduce::{Builtin, OverflowLog, ReduceContext, SumLimit};
 use json::collation::{Collation, KeyCache};
 
 /// How many bytes of keys and values are reduced at a time.
@@ -34,42 +35,14 @@ const IN_FLIGHT_MAX: usize = 16;
 /// With more pieces of rows than this, further processes are borrowed.
 const SPREAD_PIECES: usize = 4;
 
-/// Which rows are one group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Grouping {
-    /// All rows.
-    None,
-    /// Rows of one key.
-    Exact,
-    /// Rows whose keys are arrays with the same first elements, or the same key. Not 0, which is
-    /// [`Grouping::None`].
-    Level(usize),
-}
-
-/// A reduce function.
-#[derive(Clone, Debug)]
-pub enum Reducer {
-    /// One of our own.
-    Builtin {
-        /// Which one.
-        builtin: Builtin,
-        /// When a sum is too long.
-        limit: SumLimit,
-        /// Logs sums that are too long.
-        log: Rc<OverflowLog>,
-    },
-    /// The source of a function in the view's language.
-    Source(String),
-}
-
 /// How rows are reduced.
 #[derive(Clone, Copy, Debug)]
 pub struct ReducePlan<'a> {
-    /// By what.
-    pub reducer: &'a Reducer,
+    /// The source of the function.
+    pub source: &'a str,
     /// Which rows together.
     pub grouping: Grouping,
-    /// How many processes work at a time, if they can be had and the reducer takes any.
+    /// How many processes work at a time, if they can be had.
     pub width: usize,
 }
 
@@ -87,24 +60,8 @@ pub async fn reduce(
     plan: ReducePlan<'_>,
     write: impl AsyncFnMut(Vec<u8>) -> bool,
 ) -> Result<(), ViewError> {
-    let source = match plan.reducer {
-        Reducer::Builtin {
-            builtin,
-            limit,
-            log,
-        } => {
-            let context = ReduceContext {
-                limit: *limit,
-                name: "",
-                log: Some(log),
-            };
-            let value = async |group| builtin_group(*builtin, &context, rows, group);
-            return reduce_groups(rows, plan.grouping, value, write).await;
-        }
-        Reducer::Source(source) => source,
-    };
     let function = Function {
-        source,
+        source: plan.source,
         processes: RefCell::new(vec![Rc::new(processes.open(language, None).await?)]),
         turn: Cell::new(0),
     };
@@ -138,24 +95,17 @@ pub async fn reduce(
 async fn reduce_groups(
     rows: &Rows,
     grouping: Grouping,
-    value: impl AsyncFn(Range<usize>) -> Result<Bytes, ReduceFailure>,
+    value: impl AsyncFn(Range<usize>) -> Result<Box<RawValue>, ReduceFailure>,
     mut write: impl AsyncFnMut(Vec<u8>) -> bool,
 ) -> Result<(), ViewError> {
-    let groups = Groups {
-        rows,
-        grouping,
-        collation: Collation::new(),
-        cache: KeyCache::default(),
-        next: 0,
-    };
     let value = &value;
-    let results = stream::iter(groups).map(|group| async move {
-        let key = group_key(rows.get(group.start).key, grouping);
+    let results = stream::iter(Groups::of(rows, grouping)).map(|group| async move {
+        let key = grouping.key_of(rows.get(group.start).key);
         match value(group).await {
-            Ok(value) => Ok(line(&key, &value)),
+            Ok(value) => Ok(line(&key, value.get())),
             Err(ReduceFailure::Process(error)) => Err(ViewError::Process(error)),
             Err(ReduceFailure::Value(reason)) => Err(ViewError::Reduce {
-                key: (grouping != Grouping::None).then(|| key.get().to_owned()),
+                key: grouping.named(&key),
                 reason,
             }),
         }
@@ -187,7 +137,7 @@ impl From<ProcessError> for ReduceFailure {
 }
 
 /// Cuts ordered rows into groups.
-struct Groups<'a> {
+pub(super) struct Groups<'a> {
     rows: &'a Rows,
     grouping: Grouping,
     collation: Collation,
@@ -216,28 +166,34 @@ impl Iterator for Groups<'_> {
 }
 
 /// What the keys of a group have in common.
-struct Group {
+struct Group<'a> {
     /// The group's key in the last row that was looked at.
-    text: Box<RawValue>,
+    text: Cow<'a, str>,
     sort_key: Vec<u8>,
 }
 
-impl Groups<'_> {
-    fn group(&mut self, row: usize) -> Group {
-        let text = group_key(self.rows.get(row).key, self.grouping);
+impl<'a> Groups<'a> {
+    pub(super) fn of(rows: &'a Rows, grouping: Grouping) -> Self {
+        Self {
+            rows,
+            grouping,
+            collation: Collation::new(),
+            cache: KeyCache::default(),
+            next: 0,
+        }
+    }
+
+    fn group(&mut self, row: usize) -> Group<'a> {
+        let text = self.grouping.key_of(self.rows.get(row).key);
         let sort_key = self.sort_key(&text);
         Group { text, sort_key }
     }
 
     /// Returns whether the key of a row collates as equal to a group's.
-    fn belongs(&mut self, row: usize, group: &mut Group) -> bool {
-        let key = self.rows.get(row).key;
+    fn belongs(&mut self, row: usize, group: &mut Group<'a>) -> bool {
+        let text = self.grouping.key_of(self.rows.get(row).key);
         // Most keys of a group are written in the same way.
-        if self.grouping == Grouping::Exact && key.get() == group.text.get() {
-            return true;
-        }
-        let text = group_key(key, self.grouping);
-        if text.get() == group.text.get() {
+        if text == group.text {
             return true;
         }
         let belongs = self.sort_key(&text) == group.sort_key;
@@ -247,53 +203,12 @@ impl Groups<'_> {
         belongs
     }
 
-    fn sort_key(&mut self, key: &RawValue) -> Vec<u8> {
+    fn sort_key(&mut self, key: &str) -> Vec<u8> {
         let mut sort_key = Vec::new();
-        let json = key.get().as_bytes();
         self.collation
-            .write_key_cached(json, &mut self.cache, &mut sort_key);
+            .write_key_cached(key.as_bytes(), &mut self.cache, &mut sort_key);
         sort_key
     }
-}
-
-/// Returns the key under which a row's group is printed.
-fn group_key(key: &RawValue, grouping: Grouping) -> Box<RawValue> {
-    match grouping {
-        Grouping::None => RawValue::NULL.to_owned(),
-        Grouping::Exact => key.to_owned(),
-        Grouping::Level(level) => {
-            let elements: Vec<&RawValue> = match serde_json::from_str(key.get()) {
-                Ok(elements) => elements,
-                Err(_) => return key.to_owned(),
-            };
-            let first = elements.get(..level).unwrap_or(&elements);
-            to_raw_value(first).unwrap_or_else(|_| key.to_owned())
-        }
-    }
-}
-
-fn line(key: &RawValue, value: &[u8]) -> Vec<u8> {
-    [
-        b"{\"key\":",
-        key.get().as_bytes(),
-        b",\"value\":",
-        value,
-        b"}\n",
-    ]
-    .concat()
-}
-
-fn builtin_group(
-    builtin: Builtin,
-    context: &ReduceContext<'_>,
-    rows: &Rows,
-    group: Range<usize>,
-) -> Result<Bytes, ReduceFailure> {
-    let value = builtin
-        .reduce(group.map(|row| rows.get(row)), context)
-        .and_then(|value| builtin.finalize(&value))
-        .map_err(|error| ReduceFailure::Value(error.to_string()))?;
-    Ok(Bytes::from(String::from(Box::<str>::from(value))))
 }
 
 /// A reduce function in some processes.
@@ -306,7 +221,11 @@ struct Function<'a> {
 }
 
 impl Function<'_> {
-    async fn reduce_group(&self, rows: &Rows, group: Range<usize>) -> Result<Bytes, ReduceFailure> {
+    async fn reduce_group(
+        &self,
+        rows: &Rows,
+        group: Range<usize>,
+    ) -> Result<Box<RawValue>, ReduceFailure> {
         let sizes = group.clone().map(|row| rows.text(row).len());
         let mut start = group.start;
         let pieces = part_lengths(sizes, 1).into_iter().map(|length| {
@@ -317,7 +236,7 @@ impl Function<'_> {
             let arguments: Vec<_> = piece
                 .map(|row| {
                     let row = rows.get(row);
-                    ((row.key, row.id), row.value)
+                    ((raw(row.key), raw(row.id)), raw(row.value))
                 })
                 .collect();
             self.ask(prompt::line(&("reduce", [self.source], arguments, "")))
@@ -326,7 +245,7 @@ impl Function<'_> {
         // A tree, as CouchDB's is: no prompt grows with the number of rows.
         while values.len() > 1 {
             if let Some(overflow) = values.iter().find(|value| is_overflow(value)) {
-                return Ok(Bytes::from(overflow.get().to_owned()));
+                return Ok(overflow.clone());
             }
             let lengths = part_lengths(values.iter().map(|value| value.get().len()), 2);
             let mut values_left = values.into_iter();
@@ -338,10 +257,7 @@ impl Function<'_> {
                 .map(|part| self.ask(prompt::line(&("rereduce", [self.source], part, ""))));
             values = again.buffered(IN_FLIGHT_MAX).try_collect().await?;
         }
-        Ok(values.pop().map_or_else(
-            || Bytes::from("null"),
-            |value| Bytes::from(String::from(Box::<str>::from(value))),
-        ))
+        Ok(values.pop().unwrap_or_else(|| RawValue::NULL.to_owned()))
     }
 
     fn next_process(&self) -> Rc<Process> {
@@ -368,6 +284,10 @@ impl Function<'_> {
             ))
         })
     }
+}
+
+fn raw(text: &str) -> &RawValue {
+    serde_json::from_str(text).expect("VW-3: a row is made of JSON texts")
 }
 
 /// Divides what has these sizes in bytes into parts of [`PIECE_BYTES`] and `least` elements at least.

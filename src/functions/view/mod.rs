@@ -1,7 +1,8 @@
 //! Running a view over documents: map in many processes at once, order, reduce.
 //!
 //! SUMMARY   [`map`] streams documents through processes and what is emitted out; [`Rows`] puts rows
-//!           into the order of a view; [`reduce`] turns ordered rows into reduced ones.
+//!           into the order of a view; [`reduce`] turns ordered rows into reduced ones, [`Totals`] rows as
+//!           they come.
 //! CALLED    By `settee map`, by the client layer, and by programs that build views themselves. On
 //!           one thread: inside an actix system for a pool of one's own, inside any tokio runtime
 //!           for a service's. Dropping the future gives everything back.
@@ -13,6 +14,7 @@ mod answer;
 mod check;
 mod documents;
 mod group;
+mod grouping;
 mod library;
 mod map;
 mod order;
@@ -21,6 +23,7 @@ mod prompt_queue;
 mod reader;
 mod rows;
 mod supply;
+mod totals;
 
 use serde_json::value::RawValue;
 
@@ -28,8 +31,8 @@ pub use answer::Mapped;
 pub use check::Members;
 pub(crate) use documents::InputError;
 pub use documents::{Document, documents};
-pub(crate) use group::{Grouping, ReducePlan};
-pub use group::{Reducer, reduce};
+pub(crate) use group::{ReducePlan, reduce};
+pub(crate) use grouping::Grouping;
 pub use library::Library;
 pub(crate) use library::Module;
 pub use map::{Counts, MapSink, Run, map};
@@ -39,6 +42,7 @@ pub(crate) use processes::{ProcessError, ProcessErrorKind};
 pub use reader::{BATCHES_AHEAD, Batches, batches_of};
 pub(crate) use reader::{DocumentCutter, DocumentReader, read_in_thread};
 pub use rows::{Row, Rows};
+pub(crate) use totals::{BuiltinReducer, Totals};
 
 use crate::messages::proc_manager::CallError;
 

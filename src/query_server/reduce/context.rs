@@ -69,7 +69,7 @@ impl ReduceContext<'_> {
         if limit.mode == ReduceLimit::False {
             return sum;
         }
-        let output = json::erlang::of_value(&sum);
+        let output = json::erlang::size_of_value(sum.get());
         if output <= limit.threshold {
             return sum;
         }

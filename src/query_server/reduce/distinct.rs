@@ -39,6 +39,9 @@ const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwx
 /// Begins a run of registers that are 0.
 const RUN: u8 = b'~';
 
+/// More registers than this are kept with all the others.
+const FEW_MAX: usize = 32;
+
 /// The shortest run that is written as one.
 const RUN_MIN: usize = 4;
 
@@ -53,44 +56,75 @@ struct Written<'a> {
 }
 
 /// For each register the longest run of zero bits that was seen, plus one; 0 without any.
-struct Sketch {
-    registers: Box<[u8; REGISTERS]>,
+#[derive(Debug)]
+pub(crate) enum Sketch {
+    /// Registers that are not 0, by their numbers.
+    Few(Vec<(u16, u8)>),
+    All(Box<[u8; REGISTERS]>),
 }
 
 impl Sketch {
-    fn new() -> Self {
-        Self {
-            registers: Box::new([0; REGISTERS]),
-        }
+    pub(super) fn new() -> Self {
+        Self::Few(Vec::new())
     }
 
-    fn add(&mut self, term: &[u8]) {
+    /// Counts a key; `term` is room for its term.
+    pub(super) fn take_key(&mut self, key: &str, term: &mut Vec<u8>) {
+        term.clear();
+        term.push(erlang::VERSION);
+        erlang::json(key, term);
         let hash = Sha1::digest(term);
         let bits = hash
             .iter()
             .take(size_of::<u64>())
             .fold(0, |bits, byte| bits << 8 | u64::from(*byte));
-        let index = usize::try_from(bits >> (HASH_BITS - PRECISION)).unwrap_or_default();
+        let index = u16::try_from(bits >> (HASH_BITS - PRECISION)).unwrap_or_default();
         // The bit behind the last one ends a run that nothing else ends.
         let rest = bits << PRECISION | 1 << (PRECISION - 1);
         let value = u8::try_from(rest.leading_zeros() + 1).unwrap_or(VALUE_MAX);
         self.raise(index, value);
     }
 
-    fn raise(&mut self, index: usize, value: u8) {
-        let register = &mut self.registers[index];
-        *register = value.max(*register);
+    fn raise(&mut self, index: u16, value: u8) {
+        let few = match self {
+            Self::All(all) => {
+                let register = &mut all[usize::from(index)];
+                *register = value.max(*register);
+                return;
+            }
+            Self::Few(few) => few,
+        };
+        match few.iter_mut().find(|(known, _)| *known == index) {
+            Some((_, register)) => *register = value.max(*register),
+            None if value == 0 => {}
+            None => few.push((index, value)),
+        }
+        if few.len() > FEW_MAX {
+            *self = Self::All(Box::new(self.registers()));
+        }
+    }
+
+    fn registers(&self) -> [u8; REGISTERS] {
+        match self {
+            Self::All(all) => **all,
+            Self::Few(few) => {
+                let mut all = [0; REGISTERS];
+                few.iter()
+                    .for_each(|(index, value)| all[usize::from(*index)] = *value);
+                all
+            }
+        }
     }
 
     /// Takes what an intermediate result has.
-    fn merge(&mut self, result: &RawValue) -> Result<(), InvalidValue> {
+    pub(super) fn take_result(&mut self, result: &str) -> Result<(), InvalidValue> {
         let wrong = || {
             InvalidValue(format!(
                 "_approx_count_distinct merges its own results, not '{}'",
                 quoted(result)
             ))
         };
-        let written: Written<'_> = serde_json::from_str(result.get()).map_err(|_| wrong())?;
+        let written: Written<'_> = serde_json::from_str(result).map_err(|_| wrong())?;
         if written.precision != PRECISION {
             return Err(wrong());
         }
@@ -107,7 +141,8 @@ impl Sketch {
             if index >= REGISTERS {
                 return Err(wrong());
             }
-            self.raise(index, value.ok_or_else(wrong)?);
+            let place = u16::try_from(index).unwrap_or_default();
+            self.raise(place, value.ok_or_else(wrong)?);
             index += 1;
         }
         if index == REGISTERS {
@@ -117,10 +152,10 @@ impl Sketch {
         }
     }
 
-    fn write(&self) -> Box<RawValue> {
+    pub(super) fn finish(&self) -> Box<RawValue> {
         let mut text = String::new();
         let character = |value: usize| char::from(ALPHABET[value % ALPHABET.len()]);
-        for run in self.registers.chunk_by(|one, two| *one == 0 && *two == 0) {
+        for run in self.registers().chunk_by(|one, two| *one == 0 && *two == 0) {
             if run.len() >= RUN_MIN {
                 text.push(char::from(RUN));
                 text.push(character(run.len() / ALPHABET.len()));
@@ -139,8 +174,8 @@ impl Sketch {
         #[expect(clippy::cast_precision_loss, reason = "2048")]
         let count = REGISTERS as f64;
         let alpha = 0.7213 / (1.0 + 1.079 / count);
-        let harmonic: f64 = self
-            .registers
+        let registers = self.registers();
+        let harmonic: f64 = registers
             .iter()
             .map(|value| (-f64::from(*value)).exp2())
             .sum();
@@ -150,7 +185,7 @@ impl Sketch {
         } else {
             estimate
         };
-        let empty = self.registers.iter().filter(|value| **value == 0).count();
+        let empty = registers.iter().filter(|value| **value == 0).count();
         #[expect(clippy::cast_precision_loss, reason = "at most 2048")]
         let linear = match empty {
             0 => corrected,
@@ -181,39 +216,12 @@ fn bias(estimate: f64) -> f64 {
     mean
 }
 
-/// Counts keys.
-pub(super) fn of_keys<'a>(keys: impl Iterator<Item = &'a RawValue>) -> Box<RawValue> {
-    let mut sketch = Sketch::new();
-    let mut term = Vec::new();
-    for key in keys {
-        term.clear();
-        term.push(erlang::VERSION);
-        erlang::json(key.get(), &mut term);
-        sketch.add(&term);
-    }
-    sketch.write()
-}
-
-/// Merges intermediate results.
-///
-/// # Errors
-/// A value that is none.
-pub(super) fn of_results<'a>(
-    results: impl Iterator<Item = &'a RawValue>,
-) -> Result<Box<RawValue>, InvalidValue> {
-    let mut sketch = Sketch::new();
-    for result in results {
-        sketch.merge(result)?;
-    }
-    Ok(sketch.write())
-}
-
 /// Turns an intermediate result into the rounded estimate.
 ///
 /// # Errors
-/// As [`of_results`].
+/// A value that is none.
 pub(super) fn finalize(result: &RawValue) -> Result<Box<RawValue>, InvalidValue> {
     let mut sketch = Sketch::new();
-    sketch.merge(result)?;
+    sketch.take_result(result.get())?;
     Ok(raw(format!("{:.0}", sketch.cardinality().round())))
 }

@@ -34,86 +34,113 @@ pub enum End {
 }
 
 impl End {
-    /// Returns the row at this end.
-    pub(super) fn of_rows<'a>(
-        self,
-        mut rows: impl Iterator<Item = ReduceRow<'a>>,
-    ) -> Box<RawValue> {
-        let Some(mut best) = rows.next() else {
-            return raw(NOTHING.to_owned());
-        };
-        let wanted = match self {
-            Self::First => Ordering::Less,
-            Self::Last => Ordering::Greater,
-        };
-        let mut best_key = Vec::new();
-        COLLATION.write_key(best.key.get(), &mut best_key);
-        let mut key = Vec::new();
-        for row in rows {
-            key.clear();
-            COLLATION.write_key(row.key.get(), &mut key);
-            let order = key
-                .cmp(&best_key)
-                .then_with(|| text_of(row.id).cmp(&text_of(best.id)))
-                .then_with(|| by_value(row.value, best.value));
-            if order == wanted {
-                best = row;
-                swap(&mut best_key, &mut key);
-            }
-        }
-        let ReduceRow { id, key, value } = best;
-        raw(format!("[[{key},{id}],{value}]"))
-    }
-
-    /// Returns the row at this end of those in earlier results.
-    ///
-    /// # Errors
-    /// A value that is no such result.
-    pub(super) fn of_results<'a>(
-        self,
-        results: impl Iterator<Item = &'a RawValue>,
-    ) -> Result<Box<RawValue>, InvalidValue> {
-        let mut rows = Vec::new();
-        for result in results {
-            rows.extend(row_of(result)?);
-        }
-        Ok(self.of_rows(rows.into_iter()))
-    }
-
     /// Leaves the value of a result.
     ///
     /// # Errors
-    /// As [`Self::of_results`].
+    /// A value that is no result of [`BestRow`].
     pub(super) fn finalize(result: &RawValue) -> Result<Box<RawValue>, InvalidValue> {
-        Ok(row_of(result)?.map_or_else(|| raw(NOTHING.to_owned()), |row| row.value.to_owned()))
+        let value = row_of(result.get())?.map_or(NOTHING, |row| row.value);
+        Ok(raw(value.to_owned()))
     }
 }
 
-fn text_of(id: &RawValue) -> Cow<'_, str> {
-    match id.get() {
+/// The row at one end of the rows so far.
+#[derive(Debug)]
+pub(crate) struct BestRow {
+    end: End,
+    row: Option<Box<OwnedRow>>,
+}
+
+#[derive(Debug, Default)]
+struct OwnedRow {
+    sort_key: Vec<u8>,
+    key: String,
+    id: String,
+    value: String,
+}
+
+impl BestRow {
+    /// Begins without rows.
+    pub(super) fn new(end: End) -> Self {
+        Self { end, row: None }
+    }
+
+    /// Takes a row; `key` is room for its sort key.
+    pub(super) fn take(&mut self, row: &ReduceRow<'_>, key: &mut Vec<u8>) {
+        key.clear();
+        COLLATION.write_key(row.key, key);
+        let wanted = match self.end {
+            End::First => Ordering::Less,
+            End::Last => Ordering::Greater,
+        };
+        let is_better = self.row.as_ref().is_none_or(|best| {
+            let order = key
+                .as_slice()
+                .cmp(&best.sort_key)
+                .then_with(|| text_of(row.id).cmp(&text_of(&best.id)))
+                .then_with(|| by_value(row.value, &best.value));
+            order == wanted
+        });
+        if is_better {
+            let best = self.row.get_or_insert_default();
+            swap(&mut best.sort_key, key);
+            row.key.clone_into(&mut best.key);
+            row.id.clone_into(&mut best.id);
+            row.value.clone_into(&mut best.value);
+        }
+    }
+
+    /// Takes the row of an earlier result.
+    ///
+    /// # Errors
+    /// It is no such result.
+    pub(super) fn take_result(
+        &mut self,
+        result: &str,
+        key: &mut Vec<u8>,
+    ) -> Result<(), InvalidValue> {
+        if let Some(row) = row_of(result)? {
+            self.take(&row, key);
+        }
+        Ok(())
+    }
+
+    pub(super) fn finish(&self) -> Box<RawValue> {
+        raw(self.row.as_ref().map_or_else(
+            || NOTHING.to_owned(),
+            |row| format!("[[{},{}],{}]", row.key, row.id, row.value),
+        ))
+    }
+}
+
+fn text_of(id: &str) -> Cow<'_, str> {
+    match id {
         string if string.starts_with('"') => unescape(string),
         other => Cow::Borrowed(other),
     }
 }
 
 /// By collation, then by text, so that any two values have an order.
-fn by_value(one: &RawValue, two: &RawValue) -> Ordering {
-    let key = |value: &RawValue| {
+fn by_value(one: &str, two: &str) -> Ordering {
+    let key = |value| {
         let mut key = Vec::new();
-        COLLATION.write_key(value.get(), &mut key);
+        COLLATION.write_key(value, &mut key);
         key
     };
-    let by_collation = key(one).cmp(&key(two));
-    by_collation.then_with(|| one.get().cmp(two.get()))
+    key(one).cmp(&key(two)).then_with(|| one.cmp(two))
 }
 
-fn row_of(result: &RawValue) -> Result<Option<ReduceRow<'_>>, InvalidValue> {
-    if let Ok([]) = serde_json::from_str::<[&RawValue; 0]>(result.get()) {
+fn row_of(result: &str) -> Result<Option<ReduceRow<'_>>, InvalidValue> {
+    if let Ok([]) = serde_json::from_str::<[&RawValue; 0]>(result) {
         return Ok(None);
     }
-    let row: Result<((&RawValue, &RawValue), &RawValue), _> = serde_json::from_str(result.get());
-    let row = row.map(|((key, id), value)| Some(ReduceRow { id, key, value }));
-    row.map_err(|_| {
+    let row: Result<((&RawValue, &RawValue), &RawValue), _> = serde_json::from_str(result);
+    let row = row.map(|((key, id), value)| ReduceRow {
+        id: id.get(),
+        key: key.get(),
+        value: value.get(),
+    });
+    row.map(Some).map_err(|_| {
         InvalidValue(format!(
             "_first and _last merge rows [[Key, Id], Value], not '{}'",
             quoted(result)

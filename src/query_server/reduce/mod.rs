@@ -14,18 +14,20 @@ mod bias;
 mod context;
 mod distinct;
 mod ends;
-
 mod number;
 mod rank;
 mod stats;
 mod sum;
+mod total;
 
+use json::erlang;
 use serde_json::value::RawValue;
 
 pub(crate) use context::OverflowLog;
 pub use context::{ReduceContext, SumLimit};
 pub use ends::End;
 pub(crate) use rank::Rank;
+pub(crate) use total::Total;
 
 /// How many characters of a value an error quotes.
 const QUOTED_MAX: usize = 200;
@@ -37,11 +39,18 @@ const RANKS: std::ops::RangeInclusive<i64> = 1..=100;
 #[derive(Clone, Copy, Debug)]
 pub struct ReduceRow<'a> {
     /// The id of the document that emitted it: a JSON string.
-    pub id: &'a RawValue,
+    pub id: &'a str,
     /// Its key.
-    pub key: &'a RawValue,
+    pub key: &'a str,
     /// Its value.
-    pub value: &'a RawValue,
+    pub value: &'a str,
+}
+
+impl ReduceRow<'_> {
+    /// Returns its size in a list of rows, in bytes of Erlang's external term format.
+    pub(crate) fn size(&self, scratch: &mut Vec<u8>) -> u64 {
+        erlang::size_of_row([self.key, self.id, self.value], scratch)
+    }
 }
 
 /// A built-in reducer.
@@ -124,22 +133,15 @@ impl Builtin {
     /// [`InvalidValue`], of `_stats` only: `_sum` reports bad values in its result, as in CouchDB.
     pub fn reduce<'a>(
         self,
-        rows: impl ExactSizeIterator<Item = ReduceRow<'a>> + Clone,
+        rows: impl Iterator<Item = ReduceRow<'a>> + Clone,
         context: &ReduceContext<'_>,
     ) -> Result<Box<RawValue>, InvalidValue> {
-        Ok(match self {
-            Self::Count => raw(rows.len().to_string()),
-            Self::Sum => {
-                let sum = sum::sum(rows.clone().map(|row| row.value));
-                context.check(sum, || {
-                    json::erlang::of_rows(rows.map(|row| [row.key, row.id, row.value]))
-                })
-            }
-            Self::Stats => return stats::stats(rows.map(|row| row.value)),
-            Self::ApproxCountDistinct => distinct::of_keys(rows.map(|row| row.key)),
-            Self::Ranked(rank, count) => rank.of_values(count, rows.map(|row| row.value)),
-            Self::Row(end) => end.of_rows(rows),
-        })
+        let (mut total, mut scratch) = (Total::of(self), Vec::new());
+        for row in rows.clone() {
+            total.take(&row, &mut scratch)?;
+        }
+        let input = || rows.map(|row| row.size(&mut scratch)).sum();
+        Ok(self.checked(total.finish(), context, input))
     }
 
     /// Reduces intermediate results to one.
@@ -148,19 +150,32 @@ impl Builtin {
     /// [`InvalidValue`]: as [`Self::reduce`], and for anything but a result of this reducer.
     pub fn rereduce<'a>(
         self,
-        values: impl ExactSizeIterator<Item = &'a RawValue> + Clone,
+        values: impl Iterator<Item = &'a RawValue> + Clone,
         context: &ReduceContext<'_>,
     ) -> Result<Box<RawValue>, InvalidValue> {
+        let (mut total, mut scratch) = (Total::of(self), Vec::new());
+        for value in values.clone() {
+            total.take_result(value.get(), &mut scratch)?;
+        }
+        let input = || {
+            values
+                .map(|value| erlang::size_of_result(value.get(), &mut scratch))
+                .sum()
+        };
+        Ok(self.checked(total.finish(), context, input))
+    }
+
+    /// Checks that a result is not too long. `input` returns the sum of the sizes of what was reduced; it
+    /// is called only if that matters.
+    pub(crate) fn checked(
+        self,
+        result: Box<RawValue>,
+        context: &ReduceContext<'_>,
+        input: impl FnOnce() -> u64,
+    ) -> Box<RawValue> {
         match self {
-            Self::Count => Ok(sum::sum(values)),
-            Self::Sum => {
-                let sum = sum::sum(values.clone());
-                Ok(context.check(sum, || json::erlang::of_results(values)))
-            }
-            Self::Stats => stats::stats(values),
-            Self::ApproxCountDistinct => distinct::of_results(values),
-            Self::Ranked(rank, count) => rank.of_results(count, values),
-            Self::Row(end) => end.of_results(values),
+            Self::Sum => context.check(result, || erlang::size_of_list(input())),
+            _ => result,
         }
     }
 
@@ -195,8 +210,7 @@ fn raw(json: String) -> Box<RawValue> {
 }
 
 /// Returns a value, or the beginning of a long one, for an error.
-fn quoted(value: &RawValue) -> String {
-    let json = value.get();
+fn quoted(json: &str) -> String {
     match json.char_indices().nth(QUOTED_MAX) {
         Some((end, _)) => format!("{}..", &json[..end]),
         None => json.to_owned(),

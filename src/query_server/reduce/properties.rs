@@ -127,9 +127,11 @@ fn pieces_are_the_whole(
 ) -> Result<(), TestCaseError> {
     let context = &ReduceContext::NONE;
     let reduce = |rows: &[Texts]| {
-        let rows = rows
-            .iter()
-            .map(|(key, id, value)| ReduceRow { key, id, value });
+        let rows = rows.iter().map(|(key, id, value)| ReduceRow {
+            key: key.get(),
+            id: id.get(),
+            value: value.get(),
+        });
         result(reducer.reduce(rows, context))
     };
     let rereduce = |values: &[Box<RawValue>]| {
@@ -216,7 +218,10 @@ proptest! {
     ) {
         let reducer = Builtin::named(&name.replace("_N", "_3")).unwrap();
         let values: Vec<_> = values.into_iter().map(raw_text).collect();
-        let rows = values.iter().map(|value| ReduceRow { key: value, id: value, value });
+        let rows = values.iter().map(|value| {
+            let value = value.get();
+            ReduceRow { key: value, id: value, value }
+        });
         let reduced = reducer.reduce(rows, &ReduceContext::NONE);
         if let Ok(value) = reduced {
             prop_assert!(reducer.finalize(&value).is_ok());

@@ -6,12 +6,11 @@
 //! DIFFERS   Of values that collate equal, 1 and 1.0 for example, the one with the smaller text
 //!           stays, however the rows were cut into pieces.
 
-use std::collections::BTreeMap;
-
 use serde_json::value::RawValue;
 
 use super::ends::COLLATION;
 use super::{InvalidValue, quoted, raw};
+use json::cursor::Elements;
 
 /// Which values are wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,89 +21,66 @@ pub enum Rank {
     Bottom,
 }
 
-impl Rank {
-    /// Returns the `count` first values of this rank.
-    pub(super) fn of_values<'a>(
-        self,
-        count: u8,
-        values: impl Iterator<Item = &'a RawValue>,
-    ) -> Box<RawValue> {
-        let mut best = Best {
-            rank: self,
-            count: usize::from(count),
-            values: BTreeMap::new(),
-        };
-        let mut key = Vec::new();
-        for value in values {
-            best.take(value, &mut key);
-        }
-        best.finish()
-    }
-
-    /// Returns the `count` first values in earlier results.
-    ///
-    /// # Errors
-    /// A value that is no list.
-    pub(super) fn of_results<'a>(
-        self,
-        count: u8,
-        results: impl Iterator<Item = &'a RawValue>,
-    ) -> Result<Box<RawValue>, InvalidValue> {
-        let mut lists = Vec::new();
-        for result in results {
-            let list: Vec<&RawValue> = serde_json::from_str(result.get()).map_err(|_| {
-                InvalidValue(format!(
-                    "rank reducers merge lists of values, not '{}'",
-                    quoted(result)
-                ))
-            })?;
-            lists.push(list);
-        }
-        Ok(self.of_values(count, lists.into_iter().flatten()))
-    }
-}
-
-/// The best values so far by their sort keys.
-struct Best<'a> {
+/// The best values so far.
+#[derive(Debug)]
+pub(crate) struct Best {
     rank: Rank,
     count: usize,
-    values: BTreeMap<Vec<u8>, &'a RawValue>,
+    /// Sort keys and values, the best first. They are few: a list takes little memory.
+    values: Vec<(Box<[u8]>, Box<str>)>,
 }
 
-impl<'a> Best<'a> {
-    fn take(&mut self, value: &'a RawValue, key: &mut Vec<u8>) {
-        key.clear();
-        COLLATION.write_key(value.get(), key);
-        if let Some(equal) = self.values.get_mut(key.as_slice()) {
-            if value.get() < equal.get() {
-                *equal = value;
-            }
-            return;
+impl Best {
+    /// Begins without values; `count` are kept.
+    pub(super) fn new(rank: Rank, count: u8) -> Self {
+        Self {
+            rank,
+            count: count.into(),
+            values: Vec::new(),
         }
-        if self.values.len() == self.count {
-            let worst = match self.rank {
-                Rank::Top => self.values.first_entry(),
-                Rank::Bottom => self.values.last_entry(),
-            };
-            let is_worse = |worst: &Vec<u8>| match self.rank {
-                Rank::Top => *key < *worst,
-                Rank::Bottom => *key > *worst,
-            };
-            if let Some(worst) = worst {
-                if is_worse(worst.key()) {
-                    return;
-                }
-                worst.remove();
-            }
-        }
-        self.values.insert(key.clone(), value);
     }
 
-    fn finish(self) -> Box<RawValue> {
-        let mut texts: Vec<&str> = self.values.into_values().map(RawValue::get).collect();
-        if self.rank == Rank::Top {
-            texts.reverse();
+    /// Takes a value; `key` is room for its sort key.
+    pub(super) fn take(&mut self, value: &str, key: &mut Vec<u8>) {
+        key.clear();
+        COLLATION.write_key(value, key);
+        let place = self.values.binary_search_by(|(known, _)| match self.rank {
+            Rank::Top => (**key).cmp(known),
+            Rank::Bottom => (**known).cmp(key),
+        });
+        match place {
+            Ok(equal) if *value < *self.values[equal].1 => self.values[equal].1 = value.into(),
+            Err(place) if place < self.count => {
+                self.values.truncate(self.count - 1);
+                let best = (key.as_slice().into(), value.into());
+                self.values.insert(place, best);
+            }
+            Ok(_) | Err(_) => {}
         }
+    }
+
+    /// Takes the values of an earlier result.
+    ///
+    /// # Errors
+    /// It is no list.
+    pub(super) fn take_result(
+        &mut self,
+        result: &str,
+        key: &mut Vec<u8>,
+    ) -> Result<(), InvalidValue> {
+        if !Elements::of(result).is_list() {
+            let problem = format!(
+                "rank reducers merge lists of values, not '{}'",
+                quoted(result)
+            );
+            return Err(InvalidValue(problem));
+        }
+        Elements::of(result).for_each(|value| self.take(value, key));
+        Ok(())
+    }
+
+    pub(super) fn finish(&self) -> Box<RawValue> {
+        let texts: Vec<&str> = self.values.iter().map(|(_, value)| &**value).collect();
         raw(format!("[{}]", texts.join(",")))
     }
 }

@@ -10,6 +10,7 @@ use serde_json::value::RawValue;
 
 use super::number::Number;
 use super::{InvalidValue, quoted, raw};
+use json::cursor::Elements;
 
 /// How deep arrays may be nested.
 const DEPTH_MAX: usize = 128;
@@ -51,8 +52,8 @@ impl Stats {
     }
 
     /// Reads a result of an earlier reduction, or of the user's own making.
-    fn of_object(value: &RawValue) -> Result<Self, InvalidValue> {
-        let fields: Fields<'_> = serde_json::from_str(value.get()).map_err(|_| {
+    fn of_object(value: &str) -> Result<Self, InvalidValue> {
+        let fields: Fields<'_> = serde_json::from_str(value).map_err(|_| {
             InvalidValue(format!(
                 "user _stats input cannot be read ({})",
                 quoted(value)
@@ -68,7 +69,7 @@ impl Stats {
             Number::parse(field.get()).ok_or_else(|| {
                 InvalidValue(format!(
                     "non-numeric _stats input received for {name}: {}",
-                    quoted(field)
+                    quoted(field.get())
                 ))
             })
         };
@@ -110,19 +111,19 @@ impl Stats {
     }
 
     /// Adds a value, which is a number or an object.
-    fn take(&mut self, value: &RawValue) -> Result<(), InvalidValue> {
-        if let Some(number) = Number::parse(value.get()) {
+    fn take(&mut self, value: &str) -> Result<(), InvalidValue> {
+        if let Some(number) = Number::parse(value) {
             return self.take_number(number).ok_or_else(|| too_large(value));
         }
         let other = Self::of_value(value, ValuePosition::Later)?;
         self.merge(other).ok_or_else(|| too_large(value))
     }
 
-    fn of_value(value: &RawValue, place: ValuePosition) -> Result<Self, InvalidValue> {
-        if let Some(number) = Number::parse(value.get()) {
+    fn of_value(value: &str, place: ValuePosition) -> Result<Self, InvalidValue> {
+        if let Some(number) = Number::parse(value) {
             return Self::of_number(number).ok_or_else(|| too_large(value));
         }
-        if value.get().starts_with('{') {
+        if value.starts_with('{') {
             return Self::of_object(value);
         }
         Err(match place {
@@ -151,7 +152,7 @@ impl Stats {
     }
 }
 
-fn too_large(value: &RawValue) -> InvalidValue {
+fn too_large(value: &str) -> InvalidValue {
     InvalidValue(format!(
         "_stats input is too large to be added: {}",
         quoted(value)
@@ -166,13 +167,14 @@ enum ValuePosition {
 }
 
 /// The statistics of values so far, or of each of their elements.
+#[derive(Debug)]
 enum Total {
     One(Stats),
     Many(Vec<Total>),
 }
 
 impl Total {
-    fn of_first(value: &RawValue, depth: usize) -> Result<Self, InvalidValue> {
+    fn of_first(value: &str, depth: usize) -> Result<Self, InvalidValue> {
         let Some(elements) = elements(value, depth)? else {
             return Stats::of_value(value, ValuePosition::First).map(Self::One);
         };
@@ -182,14 +184,14 @@ impl Total {
         totals.collect::<Result<_, _>>().map(Self::Many)
     }
 
-    fn take(&mut self, value: &RawValue) -> Result<(), InvalidValue> {
+    fn take(&mut self, value: &str) -> Result<(), InvalidValue> {
         let many = match self {
             Self::One(stats) => return stats.take(value),
             Self::Many(many) => many,
         };
         let is_number = |total: &Self| matches!(total, Self::One(_));
         // Most arrays are of numbers.
-        if let Some(numbers) = Number::parse_array(value.get())
+        if let Some(numbers) = Number::parse_array(value)
             && numbers.len() == many.len()
             && many.iter().all(is_number)
         {
@@ -232,27 +234,38 @@ impl Total {
 }
 
 /// Returns the elements of an array; `None` of what is none.
-fn elements(value: &RawValue, depth: usize) -> Result<Option<Vec<&RawValue>>, InvalidValue> {
-    if !value.get().starts_with('[') {
+fn elements(value: &str, depth: usize) -> Result<Option<Vec<&str>>, InvalidValue> {
+    if !value.starts_with('[') {
         return Ok(None);
     }
     if depth == DEPTH_MAX {
         let problem = format!("_stats input is nested more than {DEPTH_MAX} levels deep");
         return Err(InvalidValue(problem));
     }
-    Ok(serde_json::from_str(value.get()).ok())
+    Ok(Some(Elements::of(value).collect()))
 }
 
-/// Computes the statistics of values, which are numbers, arrays or earlier results.
-pub(super) fn stats<'a>(
-    mut values: impl Iterator<Item = &'a RawValue>,
-) -> Result<Box<RawValue>, InvalidValue> {
-    let Some(first) = values.next() else {
-        return Ok(raw(NOTHING.to_owned()));
-    };
-    let mut total = Total::of_first(first, 0)?;
-    values.try_for_each(|value| total.take(value))?;
-    let mut text = String::new();
-    total.write(&mut text);
-    Ok(raw(text))
+/// The statistics of the values so far, which are numbers, arrays or earlier results; of none at first.
+#[derive(Debug, Default)]
+pub(crate) struct StatsTotal(Option<Box<Total>>);
+
+impl StatsTotal {
+    pub(super) fn take(&mut self, value: &str) -> Result<(), InvalidValue> {
+        match &mut self.0 {
+            Some(total) => total.take(value),
+            None => {
+                self.0 = Some(Box::new(Total::of_first(value, 0)?));
+                Ok(())
+            }
+        }
+    }
+
+    pub(super) fn finish(&self) -> Box<RawValue> {
+        let Some(total) = &self.0 else {
+            return raw(NOTHING.to_owned());
+        };
+        let mut text = String::new();
+        total.write(&mut text);
+        raw(text)
+    }
 }

@@ -5,6 +5,7 @@
 //!           can hold: their `caused_by` is the value.
 //! LIMITS    Objects are merged [`DEPTH_MAX`] levels deep.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -38,31 +39,46 @@ pub(super) fn error_object(reason: &str, cause: Option<&str>) -> Box<RawValue> {
     ))
 }
 
-/// Adds up values. A value that cannot be added ends the sum and becomes its result's `caused_by`; of
+/// The sum of values so far. A value that cannot be added ends it and becomes its result's `caused_by`; of
 /// arrays that is the sum so far, from the first element that cannot be added on, as in CouchDB.
-pub(super) fn sum<'a>(values: impl Iterator<Item = &'a RawValue>) -> Box<RawValue> {
-    let mut total = Sum::Number(Number::Integer(0));
-    for value in values.map(RawValue::get) {
-        let added = match &mut total {
+#[derive(Debug)]
+pub(crate) struct SumTotal(Result<Sum, Box<RawValue>>);
+
+impl SumTotal {
+    pub(super) fn new() -> Self {
+        Self(Ok(Sum::Number(Number::Integer(0))))
+    }
+
+    #[inline]
+    pub(super) fn take(&mut self, value: &str) {
+        let Ok(total) = &mut self.0 else {
+            return;
+        };
+        let added = match total {
             Sum::Number(sum) => add_number(sum, value),
             Sum::Array(sums) => add_numbers(sums, value),
             Sum::Object(_) | Sum::Untouched(_) => Added::NotYet,
         };
         match added {
-            Added::Done => continue,
-            Added::TooLarge => return error_object(BAD_VALUE, Some(value)),
-            Added::NotYet => {}
+            Added::Done => {}
+            Added::TooLarge => self.0 = Err(error_object(BAD_VALUE, Some(value))),
+            Added::NotYet => {
+                if let Err(failure) = total.add(value, 0) {
+                    self.0 = Err(failure.into_result());
+                }
+            }
         }
-        total = match total.add(value, 0) {
-            Ok(sum) => sum,
-            Err(Failure::Cause(cause)) => return error_object(BAD_VALUE, Some(cause)),
-            Err(Failure::Rest(rest)) => return error_object(BAD_VALUE, Some(&rest)),
-            Err(Failure::Earlier(error)) => return raw(error.to_owned()),
-        };
     }
-    let mut text = String::new();
-    total.write(&mut text);
-    raw(text)
+
+    pub(super) fn finish(&self) -> Box<RawValue> {
+        let total = match &self.0 {
+            Ok(total) => total,
+            Err(error) => return error.clone(),
+        };
+        let mut text = String::new();
+        total.write(&mut text);
+        raw(text)
+    }
 }
 
 /// What came of adding in place, as most values can be: numbers, and arrays of nothing else.
@@ -86,11 +102,11 @@ fn add_number(sum: &mut Number, value: &str) -> Added {
     Added::Done
 }
 
-fn add_numbers(sums: &mut Vec<Sum<'_>>, value: &str) -> Added {
+fn add_numbers(sums: &mut Vec<Sum>, value: &str) -> Added {
     let Some(numbers) = Number::parse_array(value) else {
         return Added::NotYet;
     };
-    let is_number = |sum: &Sum<'_>| matches!(sum, Sum::Number(_));
+    let is_number = |sum: &Sum| matches!(sum, Sum::Number(_));
     if !sums.iter().take(numbers.len()).all(is_number) {
         return Added::NotYet;
     }
@@ -120,66 +136,102 @@ enum Failure<'a> {
     Earlier(&'a str),
 }
 
-/// A sum of values so far.
-enum Sum<'a> {
-    Number(Number),
-    Array(Vec<Sum<'a>>),
-    Object(BTreeMap<String, Sum<'a>>),
-    /// What nothing was added to yet: as it came, whatever it is.
-    Untouched(&'a str),
+impl Failure<'_> {
+    fn into_result(self) -> Box<RawValue> {
+        match self {
+            Self::Cause(cause) => error_object(BAD_VALUE, Some(cause)),
+            Self::Rest(rest) => error_object(BAD_VALUE, Some(&rest)),
+            Self::Earlier(error) => raw(error.to_owned()),
+        }
+    }
 }
 
-impl<'a> Sum<'a> {
-    fn add(self, value: &'a str, depth: usize) -> Result<Self, Failure<'a>> {
+/// One level of a value that can be added.
+enum Summand<'a> {
+    Number(Number),
+    Array(Vec<&'a str>),
+    /// Of members of one name the last.
+    Object(BTreeMap<Cow<'a, str>, &'a str>),
+}
+
+impl<'a> Summand<'a> {
+    /// Reads a value; `None` when it is nothing that can be added.
+    fn read(value: &'a str) -> Option<Self> {
+        match value.as_bytes().first()? {
+            b'[' => Some(Self::Array(Elements::of(value).collect())),
+            b'{' => {
+                let members = Members::of(value).map(|(name, value)| (unescape(name), value));
+                Some(Self::Object(members.collect()))
+            }
+            _ => Number::parse(value).map(Self::Number),
+        }
+    }
+}
+
+/// A sum, or a part of one.
+#[derive(Debug)]
+enum Sum {
+    Number(Number),
+    Array(Vec<Sum>),
+    Object(BTreeMap<String, Sum>),
+    /// What nothing was added to yet: as it came, whatever it is.
+    Untouched(Box<str>),
+}
+
+impl Sum {
+    fn untouched(value: &str) -> Self {
+        Self::Untouched(value.into())
+    }
+
+    /// Reads one level of what nothing was added to yet; `None` when nothing can be.
+    fn read(value: &str) -> Option<Self> {
+        Some(match Summand::read(value)? {
+            Summand::Number(number) => Self::Number(number),
+            Summand::Array(elements) => {
+                Self::Array(elements.into_iter().map(Self::untouched).collect())
+            }
+            Summand::Object(members) => {
+                let member =
+                    |(name, value): (Cow<'_, str>, _)| (name.into_owned(), Self::untouched(value));
+                Self::Object(members.into_iter().map(member).collect())
+            }
+        })
+    }
+
+    fn add<'a>(&mut self, value: &'a str, depth: usize) -> Result<(), Failure<'a>> {
         let bad = || Failure::Cause(value);
         if depth > DEPTH_MAX {
             return Err(bad());
         }
-        let summand = Self::read(value).ok_or_else(bad)?;
-        if let Self::Object(members) = &summand {
+        let summand = Summand::read(value).ok_or_else(bad)?;
+        if let Summand::Object(members) = &summand {
             check_error(members, value)?;
         }
-        let total = match self {
-            Self::Untouched(first) => Self::read(first).ok_or_else(bad)?,
-            total => total,
-        };
-        match (total, summand) {
-            (Self::Number(total), Self::Number(number)) => total.add(&number).map(Self::Number),
-            (Self::Array(total), Self::Array(elements)) => {
-                return add_arrays(total, elements, value);
-            }
-            (Self::Array(total), number @ Self::Number(_)) => {
-                return add_arrays(total, vec![number], value);
-            }
-            (total @ Self::Number(_), Self::Array(elements)) => {
-                return add_arrays(vec![total], elements, value);
-            }
-            (Self::Object(total), Self::Object(members)) => {
-                return add_objects(total, members, depth);
-            }
-            (Self::Number(total), Self::Object(_)) if total.is_zero() => {
-                Some(Self::Untouched(value))
-            }
-            _ => None,
+        if let Self::Untouched(first) = self {
+            *self = Self::read(first).ok_or_else(bad)?;
         }
-        .ok_or_else(bad)
-    }
-
-    /// Reads one level of a value; `None` when it is nothing that can be added.
-    fn read(value: &'a str) -> Option<Self> {
-        match value.as_bytes().first()? {
-            b'[' => {
-                let elements = Elements::of(value).map(Self::Untouched);
-                Some(Self::Array(elements.collect()))
+        match (&mut *self, summand) {
+            (Self::Number(total), Summand::Number(number)) => {
+                *total = total.add(&number).ok_or_else(bad)?;
             }
-            // Of members of one name the last counts.
-            b'{' => {
-                let untouched =
-                    |(name, value)| (unescape(name).into_owned(), Self::Untouched(value));
-                Some(Self::Object(Members::of(value).map(untouched).collect()))
+            (Self::Number(total), Summand::Array(elements)) => {
+                let mut sums = vec![Self::Number(total.clone())];
+                add_arrays(&mut sums, &elements, value)?;
+                *self = Self::Array(sums);
             }
-            _ => Number::parse(value).map(Self::Number),
+            (Self::Array(total), Summand::Array(elements)) => {
+                add_arrays(total, &elements, value)?;
+            }
+            (Self::Array(total), Summand::Number(_)) => add_arrays(total, &[value], value)?,
+            (Self::Object(total), Summand::Object(members)) => {
+                add_objects(total, members, depth)?;
+            }
+            (Self::Number(total), Summand::Object(_)) if total.is_zero() => {
+                *self = Self::untouched(value);
+            }
+            _ => return Err(bad()),
         }
+        Ok(())
     }
 
     fn number(&self) -> Option<Number> {
@@ -208,7 +260,7 @@ impl<'a> Sum<'a> {
     }
 }
 
-fn write_array(elements: &[Sum<'_>], text: &mut String) {
+fn write_array(elements: &[Sum], text: &mut String) {
     for (index, element) in elements.iter().enumerate() {
         text.push(if index == 0 { '[' } else { ',' });
         element.write(text);
@@ -218,47 +270,48 @@ fn write_array(elements: &[Sum<'_>], text: &mut String) {
 
 /// Element by element; the tail of the longer one stays as it is.
 fn add_arrays<'a>(
-    mut total: Vec<Sum<'a>>,
-    elements: Vec<Sum<'a>>,
+    total: &mut Vec<Sum>,
+    elements: &[&str],
     value: &'a str,
-) -> Result<Sum<'a>, Failure<'a>> {
-    for (index, element) in elements.into_iter().enumerate() {
-        let Some(sum) = total.get(index) else {
-            total.push(element);
+) -> Result<(), Failure<'a>> {
+    for (index, element) in elements.iter().enumerate() {
+        let Some(sum) = total.get_mut(index) else {
+            total.push(Sum::untouched(element));
             continue;
         };
-        let (Some(one), Some(other)) = (sum.number(), element.number()) else {
+        let (Some(one), Some(other)) = (sum.number(), Number::parse(element)) else {
             let mut rest = String::new();
             write_array(&total[index..], &mut rest);
             return Err(Failure::Rest(rest));
         };
-        let sum = one.add(&other).ok_or(Failure::Cause(value))?;
-        total[index] = Sum::Number(sum);
+        *sum = Sum::Number(one.add(&other).ok_or(Failure::Cause(value))?);
     }
-    Ok(Sum::Array(total))
+    Ok(())
 }
 
 /// Member by member; the names are in byte order afterwards.
 fn add_objects<'a>(
-    mut total: BTreeMap<String, Sum<'a>>,
-    members: BTreeMap<String, Sum<'a>>,
+    total: &mut BTreeMap<String, Sum>,
+    members: BTreeMap<Cow<'a, str>, &'a str>,
     depth: usize,
-) -> Result<Sum<'a>, Failure<'a>> {
-    for (name, member) in members {
-        let sum = match (total.remove(&name), member) {
-            (Some(sum), Sum::Untouched(value)) => sum.add(value, depth + 1)?,
-            (_, member) => member,
-        };
-        total.insert(name, sum);
+) -> Result<(), Failure<'a>> {
+    for (name, value) in members {
+        match total.get_mut(&*name) {
+            Some(sum) => sum.add(value, depth + 1)?,
+            None => drop(total.insert(name.into_owned(), Sum::untouched(value))),
+        }
     }
-    Ok(Sum::Object(total))
+    Ok(())
 }
 
 /// An object with an error in it is no summand.
-fn check_error<'a>(members: &BTreeMap<String, Sum<'a>>, value: &'a str) -> Result<(), Failure<'a>> {
+fn check_error<'a>(
+    members: &BTreeMap<Cow<'_, str>, &str>,
+    value: &'a str,
+) -> Result<(), Failure<'a>> {
     match members.get(ERROR) {
         None => Ok(()),
-        Some(Sum::Untouched(name)) if is_string(name, ERROR_NAME) => Err(Failure::Earlier(value)),
+        Some(name) if is_string(name, ERROR_NAME) => Err(Failure::Earlier(value)),
         Some(_) => Err(Failure::Cause(value)),
     }
 }

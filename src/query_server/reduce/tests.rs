@@ -17,12 +17,14 @@ fn texts(values: &[&str]) -> Vec<Box<RawValue>> {
 }
 
 fn rows_of(texts: &[Box<RawValue>]) -> Vec<ReduceRow<'_>> {
+    let mut texts = texts.iter().map(|text| text.get());
+    let key = texts.next().unwrap();
     let row = |value| ReduceRow {
-        id: &texts[0],
-        key: &texts[0],
+        id: key,
+        key,
         value,
     };
-    texts.iter().skip(1).map(|value| row(value)).collect()
+    texts.map(row).collect()
 }
 
 /// Reduces rows of one key and document with these values, and finalizes.
@@ -336,15 +338,12 @@ fn stats_refuse_what_is_no_number() {
 fn distinct(keys: impl Iterator<Item = String>) -> String {
     let keys: Vec<String> = keys.collect();
     let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
-    let (keys, null) = (texts(&keys), texts(&["null"]));
-    let rows: Vec<ReduceRow<'_>> = keys
-        .iter()
-        .map(|key| ReduceRow {
-            id: &null[0],
-            key,
-            value: &null[0],
-        })
-        .collect();
+    let row = |key| ReduceRow {
+        id: "null",
+        key,
+        value: "null",
+    };
+    let rows: Vec<ReduceRow<'_>> = keys.into_iter().map(row).collect();
     let reducer = Builtin::ApproxCountDistinct;
     let reduced = reducer.reduce(rows.iter().copied(), &ReduceContext::NONE);
     let value = reducer.finalize(&reduced.unwrap()).unwrap();
@@ -435,11 +434,11 @@ fn ranks_keep_different_values_in_the_order_of_views() {
 
 #[test]
 fn first_and_last_are_the_values_of_the_first_and_last_row() {
-    let texts = texts(&["[\"b\"]", "[\"a\"]", "\"x\"", "\"y\"", "1", "2", "3"]);
+    let texts = ["[\"b\"]", "[\"a\"]", "\"x\"", "\"y\"", "1", "2", "3"];
     let row = |key: usize, id: usize, value: usize| ReduceRow {
-        key: &texts[key],
-        id: &texts[id],
-        value: &texts[value],
+        key: texts[key],
+        id: texts[id],
+        value: texts[value],
     };
     let rows = [row(0, 2, 4), row(1, 3, 5), row(1, 2, 6), row(1, 2, 5)];
     for (name, expected, value) in [

@@ -1,7 +1,9 @@
 //! `settee map --reduce` with every built-in reducer: grouping against a naive model, CouchDB's own
-//! figures, limits, names.
+//! figures, limits, names, memory.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write;
+use std::process::Stdio;
 
 use crate::support::program::run;
 use crate::support::work::{ONE, Work, documents, fails, lines, stderr};
@@ -212,6 +214,70 @@ fn first_and_last_are_by_key_and_id_not_by_the_order_of_the_input() {
         let rows = lines(&run(&mut command, input.as_bytes()));
         assert_eq!(rows, [json!({"key": null, "value": id})], "{reducer}");
     }
+}
+
+#[test]
+fn floats_are_added_in_the_order_of_the_documents_whichever_process_is_quicker() {
+    let work = Work::new();
+    // Every other document takes long. Views have the documents the other way round.
+    let map = "function(doc) {
+        for (var i = 0; i < doc.n % 2 * 20000; i++) { }
+        emit(doc.n % 3, 1 / doc.n);
+    }";
+    let numbers = 1..600_u32;
+    let document = |n| format!("{{\"_id\":\"{:04}\",\"n\":{n}}}\n", 1000 - n);
+    let input: String = numbers.clone().map(document).collect();
+    let sum = |numbers: &mut dyn Iterator<Item = u32>| {
+        numbers.fold(0.0, |sum, n| sum + 1.0 / f64::from(n))
+    };
+    let of_key = |key| numbers.clone().filter(move |n| n % 3 == key);
+    let line = |key: &str, sum: f64| format!("{{\"key\":{key},\"value\":{sum:?}}}\n");
+    let wanted: String = (0..3)
+        .map(|key| line(&key.to_string(), sum(&mut of_key(key))))
+        .collect();
+    let all = sum(&mut numbers.clone());
+    assert_ne!(all, sum(&mut numbers.clone().rev()), "the order matters");
+    for (grouping, wanted) in [(&["--group"][..], wanted), (&[], line("null", all))] {
+        let mut command = work.map(map, &["--reduce", "_sum"]);
+        let output = run(command.args(grouping), input.as_bytes());
+        assert_eq!(String::from_utf8(output.stdout).unwrap(), wanted);
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_built_in_reducer_keeps_no_rows() {
+    /// What may wait between the input and the functions, in bytes, and more.
+    const WAITING: usize = 8 << 20;
+    let work = Work::new();
+    let map = "function(doc) { for (var i = 0; i < 10; i++) { emit(i, doc.v) } }";
+    let mut command = work.map(map, &["--reduce", "_count", "--group"]);
+    let streams = command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = streams.spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let document = format!("{{\"_id\":\"a\",\"v\":\"{}\"}}\n", "x".repeat(1000));
+    let documents = WAITING / document.len();
+    let mut write = |count: usize| {
+        for _ in 0..count {
+            stdin.write_all(document.as_bytes()).unwrap();
+        }
+        let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+        let (_, most) = status.split_once("VmHWM:").unwrap();
+        let kib: usize = most.split_whitespace().next().unwrap().parse().unwrap();
+        kib << 10
+    };
+    let before = write(documents);
+    let after = write(documents / 2);
+    drop(stdin);
+    let output = child.wait_with_output().unwrap();
+    let rows = lines(&output);
+    assert_eq!(
+        rows[9],
+        json!({"key": 9, "value": documents + documents / 2})
+    );
+    // The rows are ten times as long as the documents.
+    let more = after.saturating_sub(before);
+    assert!(more < WAITING, "{more} bytes more, after {before}");
 }
 
 #[test]

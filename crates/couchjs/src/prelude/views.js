@@ -174,6 +174,8 @@
     written: written,
     map: function (call, doc) { return run(call, doc, false); },
     index: function (call, doc) { return run(call, doc, true); },
+    // Keys and values in a list each.
+    lists: function (call, names, values) { return result(call, names, values, false); },
     reduce: function (call, pairs) {
       var names = [], values = [];
       for (var i = 0; i < pairs.length; i++) {

@@ -108,6 +108,8 @@ fn commands(source: &str, optimize: bool) -> Vec<Value> {
         }
         commands.push(json!(["map_doc", document]));
     }
+    let rows = json!([[["k", "x"], 3], [[[1, "m"], "y"], {"a": 1}]]);
+    commands.push(json!(["reduce", [source], rows]));
     commands
 }
 
@@ -120,7 +122,7 @@ struct Count {
 }
 
 fn compare(sources: &[String]) -> Count {
-    let per_source = COMMANDS_BEFORE + documents().len();
+    let per_source = COMMANDS_BEFORE + documents().len() + 1;
     let answers = [false, true].map(|optimize| {
         let commands = sources.iter().flat_map(|source| commands(source, optimize));
         let commands: Vec<Value> = commands.collect();

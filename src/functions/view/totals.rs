@@ -1,0 +1,365 @@
+//! Reducing rows as they come, with a built-in reducer.
+//!
+//! SUMMARY   [`Totals`] takes rows in any order of their keys and has a total for each group; [`Totals::results`]
+//!           returns the results in the order of the keys.
+//! PROMISES  No row is kept: memory grows with the number of groups. Rows that come in the same order have the
+//!           same results, to the last digit of a sum of floats. A group is shown under the key of the row
+//!           that a view has first.
+//! SOURCE    couch_mrview_util and fabric_view: grouping; couch_query_servers: builtin_reduce/5.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use rustc_hash::FxHashMap;
+use serde_json::value::RawValue;
+
+use super::ViewError;
+use super::answer::Mapped;
+use super::grouping::{Grouping, line};
+use super::map::MapSink;
+use crate::config::ReduceLimit;
+use crate::query_server::reduce::{
+    Builtin, InvalidValue, OverflowLog, ReduceContext, ReduceRow, SumLimit, Total,
+};
+use json::collation::{Collation, KeyCache};
+use json::string::unescape_bytes;
+
+/// One of our own reducers.
+#[derive(Debug)]
+pub(crate) struct BuiltinReducer {
+    /// Which one.
+    pub(crate) builtin: Builtin,
+    /// When a sum is too long.
+    pub(crate) limit: SumLimit,
+    /// Logs sums that are too long.
+    pub(crate) log: OverflowLog,
+}
+
+impl BuiltinReducer {
+    fn context(&self) -> ReduceContext<'_> {
+        ReduceContext {
+            limit: self.limit,
+            name: "",
+            log: Some(&self.log),
+        }
+    }
+
+    /// Whether the size of the rows may matter.
+    fn measures(&self) -> bool {
+        self.builtin == Builtin::Sum && self.limit.mode != ReduceLimit::False
+    }
+}
+
+/// The total of each group.
+pub(crate) struct Totals<'a> {
+    reducer: &'a BuiltinReducer,
+    grouping: Grouping,
+    groups: Vec<Group>,
+    /// Where the group of a key is, for each text that the key came as.
+    by_text: FxHashMap<Rc<str>, usize>,
+    /// Where a group is, by the sort key of its key.
+    by_sort_key: BTreeMap<Box<[u8]>, usize>,
+    collation: Collation,
+    cache: KeyCache,
+    scratch: Vec<u8>,
+}
+
+struct Group {
+    /// The group's key as its first row has it.
+    key: Rc<str>,
+    /// The place of that row.
+    first: Option<Box<[u8]>>,
+    total: Result<Total, InvalidValue>,
+    /// How large the rows are together, if that may matter.
+    rows_size: u64,
+}
+
+impl Group {
+    /// Whether the row at this place is the first so far.
+    fn begins_with(&self, place: &[u8]) -> bool {
+        self.first.as_ref().is_none_or(|first| *place < **first)
+    }
+}
+
+impl<'a> Totals<'a> {
+    /// Begins without rows.
+    pub(crate) fn new(reducer: &'a BuiltinReducer, grouping: Grouping) -> Self {
+        Self {
+            reducer,
+            grouping,
+            groups: Vec::new(),
+            by_text: FxHashMap::default(),
+            by_sort_key: BTreeMap::new(),
+            collation: Collation::new(),
+            cache: KeyCache::default(),
+            scratch: Vec::new(),
+        }
+    }
+
+    fn take(&mut self, row: &ReduceRow<'_>) {
+        let key = self.grouping.key_of(row.key);
+        let index = match self.by_text.get(&*key) {
+            Some(index) => *index,
+            None => self.group_of(&key),
+        };
+        self.write_place(row);
+        let group = &mut self.groups[index];
+        if group.begins_with(&self.scratch)
+            && let Some((key, _)) = self.by_text.get_key_value(&*key)
+        {
+            group.key = Rc::clone(key);
+            group.first = Some(self.scratch.as_slice().into());
+        }
+        if self.reducer.measures() {
+            group.rows_size += row.size(&mut self.scratch);
+        }
+        if let Ok(total) = &mut group.total
+            && let Err(error) = total.take(row, &mut self.scratch)
+        {
+            group.total = Err(error);
+        }
+    }
+
+    /// Finds the group of a key that comes as this text for the first time, or makes one.
+    fn group_of(&mut self, key: &str) -> usize {
+        let text: Rc<str> = key.into();
+        self.scratch.clear();
+        self.collation
+            .write_key_cached(key.as_bytes(), &mut self.cache, &mut self.scratch);
+        let next = self.groups.len();
+        let sort_key = self.scratch.as_slice().into();
+        let index = *self.by_sort_key.entry(sort_key).or_insert(next);
+        if index == next {
+            self.groups.push(Group {
+                key: Rc::clone(&text),
+                first: None,
+                total: Ok(Total::of(self.reducer.builtin)),
+                rows_size: 0,
+            });
+        }
+        self.by_text.insert(text, index);
+        index
+    }
+
+    /// Writes a row's place among those of its group to `scratch`: its whole key, if they may differ in it,
+    /// and its document's id.
+    fn write_place(&mut self, row: &ReduceRow<'_>) {
+        self.scratch.clear();
+        if let Grouping::Level(_) = self.grouping {
+            self.collation
+                .write_key_cached(row.key.as_bytes(), &mut self.cache, &mut self.scratch);
+        }
+        if self.grouping != Grouping::None {
+            self.scratch
+                .extend_from_slice(&unescape_bytes(row.id.as_bytes()));
+        }
+    }
+
+    /// Returns the results as they are printed, in the order of the keys. Without rows there are none, as in
+    /// CouchDB.
+    ///
+    /// # Errors
+    /// [`ViewError::Reduce`], in the place of the group that has no result.
+    pub(crate) fn results(&self) -> impl Iterator<Item = Result<Vec<u8>, ViewError>> {
+        let groups = self.by_sort_key.values().map(|index| &self.groups[*index]);
+        groups.map(|group| {
+            let value = self.result(group).map_err(|error| ViewError::Reduce {
+                key: self.grouping.named(&group.key),
+                reason: error.to_string(),
+            })?;
+            Ok(line(&group.key, value.get()))
+        })
+    }
+
+    fn result(&self, group: &Group) -> Result<Box<RawValue>, InvalidValue> {
+        let builtin = self.reducer.builtin;
+        let result = group.total.as_ref().map_err(Clone::clone)?.finish();
+        let result = builtin.checked(result, &self.reducer.context(), || group.rows_size);
+        builtin.finalize(&result)
+    }
+}
+
+impl MapSink for RefCell<Totals<'_>> {
+    fn mapped(&self, mapped: &Mapped<'_>) {
+        let mut totals = self.borrow_mut();
+        mapped.rows().for_each(|row| totals.take(&row.texts()));
+    }
+
+    async fn ready(&self) -> bool {
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+    use slog::{Discard, Logger, o};
+
+    use super::super::group::Groups;
+    use super::super::rows::{Row, Rows};
+    use super::*;
+
+    /// A row as JSON texts: key, id, value.
+    type Texts = (String, String, String);
+
+    /// Few keys, some of which collate as equal.
+    fn key() -> BoxedStrategy<String> {
+        let part = prop::sample::select(vec![
+            "null",
+            "1",
+            "1.0",
+            "10e-1",
+            "2",
+            "\"a\"",
+            "\"a\\u00ad\"",
+            "\"B\"",
+            "[]",
+            "{\"a\":[1]}",
+            "{ \"a\" : [1.0] }",
+        ]);
+        let list = vec(part.clone(), 0..4).prop_map(|parts| format!("[{}]", parts.join(" ,")));
+        prop_oneof![part.prop_map(str::to_owned), list].boxed()
+    }
+
+    /// Values of which many can be added, and some cannot.
+    fn value() -> BoxedStrategy<String> {
+        let float = any::<f64>().prop_map(|float| format!("{float:?}"));
+        let decimal =
+            (-1000..1000_i32).prop_map(|tenths| format!("{:?}", f64::from(tenths) / 10.0));
+        let number = prop_oneof![
+            8 => decimal,
+            4 => any::<i64>().prop_map(|number| number.to_string()),
+            1 => any::<i128>().prop_map(|number| number.to_string()),
+            1 => float,
+        ];
+        let number = number.prop_filter("a JSON text", |number| {
+            serde_json::from_str::<serde_json::Value>(number).is_ok()
+        });
+        let list = vec(number.clone(), 0..3).prop_map(|parts| format!("[{}]", parts.join(",")));
+        let object = number
+            .clone()
+            .prop_map(|number| format!("{{\"b\":{number},\"a\":1}}"));
+        let other = prop::sample::select(vec!["null", "\"text\"", "[[1]]", "{\"error\":\"x\"}"]);
+        prop_oneof![
+            40 => number,
+            8 => list,
+            4 => object,
+            1 => other.prop_map(str::to_owned),
+        ]
+        .boxed()
+    }
+
+    fn rows() -> BoxedStrategy<Vec<Texts>> {
+        let id = prop::sample::select(vec!["\"a\"", "\"B\"", "\"\\u0061\"", "\"c\""]);
+        vec((key(), id.prop_map(str::to_owned), value()), 0..60).boxed()
+    }
+
+    fn grouping() -> impl Strategy<Value = Grouping> {
+        prop_oneof![
+            Just(Grouping::None),
+            Just(Grouping::Exact),
+            (1..4_usize).prop_map(Grouping::Level)
+        ]
+    }
+
+    fn reducer() -> impl Strategy<Value = BuiltinReducer> {
+        let name = prop::sample::select(Builtin::NAMES.to_vec());
+        (name, any::<bool>(), 10..100_u64).prop_map(|(name, is_limited, threshold)| {
+            let mode = match is_limited {
+                true => ReduceLimit::True,
+                false => ReduceLimit::False,
+            };
+            BuiltinReducer {
+                builtin: Builtin::named(&name.replace("_N", "_2")).unwrap(),
+                limit: SumLimit {
+                    mode,
+                    threshold,
+                    ratio: 2.0,
+                },
+                log: OverflowLog::new(Logger::root(Discard, o!())),
+            }
+        })
+    }
+
+    /// Reduces all rows of a group at once, and finds groups where rows of one group stand together.
+    fn collected(
+        reducer: &BuiltinReducer,
+        grouping: Grouping,
+        texts: &[Texts],
+    ) -> Vec<Result<String, String>> {
+        let mut rows = Rows::default();
+        for (line, (key, id, value)) in (1..).zip(texts) {
+            rows.push(&Row {
+                line,
+                function: 0,
+                id,
+                key,
+                value,
+            });
+        }
+        rows.sort();
+        let groups = Groups::of(&rows, grouping);
+        let result = |group: std::ops::Range<usize>| {
+            let mut members: Vec<_> = group.map(|row| rows.get(row)).collect();
+            let key = grouping.key_of(members[0].key);
+            // Few rows stand in memory as they came.
+            members.sort_by_key(|row| row.id.as_ptr());
+            let builtin = reducer.builtin;
+            let value = builtin.reduce(members.into_iter(), &reducer.context());
+            let value = value.and_then(|value| builtin.finalize(&value));
+            let value = value.map_err(|error| error.to_string())?;
+            Ok(String::from_utf8(line(&key, value.get())).unwrap())
+        };
+        groups.map(result).collect()
+    }
+
+    fn totalled(
+        reducer: &BuiltinReducer,
+        grouping: Grouping,
+        texts: &[Texts],
+    ) -> Vec<Result<String, String>> {
+        let mut totals = Totals::new(reducer, grouping);
+        for (key, id, value) in texts {
+            totals.take(&ReduceRow { id, key, value });
+        }
+        let text = |result| match result {
+            Ok(line) => Ok(String::from_utf8(line).unwrap()),
+            Err(ViewError::Reduce { reason, .. }) => Err(reason),
+            Err(other) => panic!("{other}"),
+        };
+        totals.results().map(text).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn rows_that_are_reduced_as_they_come_have_the_results_of_rows_that_are_collected(
+            reducer in reducer(), grouping in grouping(), rows in rows()
+        ) {
+            let collected = collected(&reducer, grouping, &rows);
+            prop_assert_eq!(totalled(&reducer, grouping, &rows), collected);
+        }
+    }
+
+    #[test]
+    fn a_group_that_cannot_be_reduced_is_told_in_its_place() {
+        let reducer = BuiltinReducer {
+            builtin: Builtin::Stats,
+            limit: SumLimit::NONE,
+            log: OverflowLog::new(Logger::root(Discard, o!())),
+        };
+        let mut totals = Totals::new(&reducer, Grouping::Exact);
+        for (key, value) in [("2", "\"x\""), ("3", "1"), ("1", "1"), ("2", "\"y\"")] {
+            totals.take(&ReduceRow {
+                id: "\"d\"",
+                key,
+                value,
+            });
+        }
+        let results: Vec<_> = totals.results().collect();
+        assert!(results[0].is_ok() && results[2].is_ok());
+        let error = results[1].as_ref().unwrap_err().to_string();
+        assert_eq!(error, "reduce of key 2: non-numeric _stats input: \"x\"");
+    }
+}
