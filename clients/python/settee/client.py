@@ -104,13 +104,13 @@ class Chunks:
 class Proc:
     """A process that this client holds. With :class:`AsyncClient` its methods are awaited."""
 
-    def __init__(self, connection: Connection, lent: Json, run: _Run):
+    def __init__(self, connection: Connection, lent: Json, core: "_Core"):
         self.token: str = lent["proc"]
         self.pool, self.lang, self.os_pid = lent.get("pool"), lent.get("lang"), lent.get("os_pid")
         self.config: Json = lent.get("config") or {}
         #: Why the service took the process away: an object with ``name`` and ``reason``, None while it did not.
         self.down: Optional[Json] = None
-        self._connection, self._run, self._unanswered = connection, run, 0
+        self._connection, self._core, self._run, self._unanswered = connection, core, core.run, 0
         connection.downs[self.token] = functools.partial(setattr, self, "down")
 
     def reset(self) -> Any:
@@ -148,7 +148,8 @@ class Proc:
         return _value(await self._reply(name, **arguments))
 
     async def _reply(self, name: str, **arguments: Any) -> Json:
-        return await self._connection.call(name, _present(proc=self.token, **arguments))
+        arguments = _present(proc=self.token, **arguments)
+        return await self._core.bounded(name, self._connection.call(name, arguments))
 
 
 class _Core:
@@ -156,28 +157,32 @@ class _Core:
 
     def __init__(self, transport: Any, tries: int, seconds: float, run: _Run, chunks: Callable[..., Any]):
         self.transport, self._tries, self._seconds = transport, tries, seconds
-        self._run, self._chunks = run, chunks
+        self.run, self._chunks = run, chunks
 
     async def call(self, name: str, arguments: Json) -> Any:
-        return _value(await self._bounded(name, lambda: self.transport.call(name, arguments), again=False))
+        return _value(await self._reply(name, arguments, again=False))
+
+    async def _reply(self, name: str, arguments: Json, again: bool) -> Json:
+        attempt = functools.partial(self.transport.call, name, arguments)
+        return await self.bounded(name, self._persist(attempt, again))
 
     async def function(self, name: str, arguments: Json, options: Json) -> Any:
         """Runs functions, which changes nothing: after a loss it is done again."""
         arguments = _present(**arguments, **_options(**options))
-        reply = await self._bounded(name, lambda: self.transport.call(name, arguments), again=True)
-        return _value(reply, "report" in arguments)
+        return _value(await self._reply(name, arguments, again=True), "report" in arguments)
 
-    async def _bounded(self, name: str, attempt: Callable[[], Any], again: bool) -> Any:
+    async def bounded(self, name: str, reply: Any) -> Any:
         try:
-            return await asyncio.wait_for(self._persist(attempt, again), self._seconds)
+            return await asyncio.wait_for(reply, self._seconds)
         except asyncio.TimeoutError:
             reason = f"'{name}' took longer than call_seconds, {self._seconds} s"
             details = {"name": "timeout", "reason": reason, "phase": "reply", "fault": "settee", "retry": True}
             raise service_error(details) from None
 
     async def _persist(self, attempt: Callable[[], Any], again: bool) -> Any:
+        """Tries until there is a reply; after a loss only if the call may be made twice."""
         pause = BACKOFF_SECONDS_FIRST
-        for tries_left in range(self._tries - 1, 0, -1):
+        for _ in range(1, self._tries):
             try:
                 return await attempt()
             except Unavailable as error:
@@ -216,8 +221,8 @@ class _Core:
             connection = await self.transport.connection()
             return connection, await connection.call("get_proc", arguments)
 
-        connection, reply = await self._bounded("get_proc", lend, again=True)
-        return Proc(connection, _value(reply), self._run)
+        connection, reply = await self.bounded("get_proc", self._persist(lend, again=True))
+        return Proc(connection, _value(reply), self)
 
 
 def _async_next(values: Iterable[Any]) -> Callable[[], Any]:
