@@ -18,6 +18,9 @@ from .wire import REPLY_BYTES_MAX, Json, Login, decode, encode
 #: The most connections of one client, which is the most calls at a time; others wait.
 CONNECTIONS_MAX = 16
 
+#: How much of an answer is read at a time, in bytes.
+PIECE_BYTES = 64 * 1024
+
 #: Name of a call -> its name in the path.
 PATHS = {
     "map_docs": "map",
@@ -57,6 +60,15 @@ def _error(status: int, text: bytes) -> SetteeError:
     return service_error({"name": answer.pop("error", None), **defaults, **answer})
 
 
+def _text(answer: http.client.HTTPResponse) -> bytes:
+    text = bytearray()
+    while piece := answer.read(PIECE_BYTES):
+        text += piece
+        if len(text) > REPLY_BYTES_MAX:
+            raise ProtocolError.because(f"an answer is longer than {REPLY_BYTES_MAX} bytes")
+    return bytes(text)
+
+
 class HttpTransport:
     """Calls over kept-alive connections."""
 
@@ -92,15 +104,12 @@ class HttpTransport:
         try:
             connection.request("POST", path, encode(arguments), self._headers_of(arguments))
             answer = connection.getresponse()
-            text = answer.read(REPLY_BYTES_MAX + 1)
+            text = _text(answer)
         except _BROKEN as error:
             connection.close()
             # The service closes idle connections: the others are probably closed too.
             self._drop_idle()
             raise _lost(error) from error
-        if len(text) > REPLY_BYTES_MAX:
-            connection.close()
-            raise ProtocolError.because(f"an answer is longer than {REPLY_BYTES_MAX} bytes")
         self._idle.append(connection)
         if answer.status == 200:
             return decode(text)
@@ -153,7 +162,7 @@ class RowStream:
             threading.Thread(target=self._send, daemon=True).start()
             self._answer = self._connection.getresponse()
             if self._answer.status != 200:
-                raise _error(self._answer.status, self._answer.read(REPLY_BYTES_MAX))
+                raise _error(self._answer.status, _text(self._answer))
         except _BROKEN as error:
             raise self._failure or _lost(error) from error
         line = self._line()
