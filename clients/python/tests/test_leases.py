@@ -66,7 +66,8 @@ class AsyncLeases(unittest.IsolatedAsyncioTestCase):
             self.assertFalse(await proc.ret_proc())
 
     async def test_a_process_that_is_still_at_work_when_its_caller_gives_up_is_not_lent_again(self):
-        async with settee.AsyncClient(UNIX) as client:
+        # Less time than the service waits for an answer.
+        async with settee.AsyncClient(UNIX, call_seconds=2) as client:
             async with client.lease("javascript", db="shop") as proc:
                 await proc.prompt(["add_fun", "function(doc) { for (;;); }"])
                 with self.assertRaises(asyncio.TimeoutError):
