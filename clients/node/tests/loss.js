@@ -7,7 +7,7 @@ const settee = require("settee");
 
 const COUNT = "function(doc) { emit(doc._id, 1) }";
 const ROWS = [[[["a", 1]]]];
-const input = readline.createInterface(process.stdin);
+const input = readline.createInterface(process.stdin, process.stdout);
 const ask = async (order) => assert.equal(await input.question(`${order}\n`), order);
 
 async function main(address) {
