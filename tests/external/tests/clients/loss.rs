@@ -37,6 +37,7 @@ fn assert_survives(client: fn() -> Command, program: &str) {
         let site = Site::start();
         let mut command = client();
         command.arg(program).arg(&site.addresses()[way]);
+        site.tell(&mut command);
         let mut orders = Orders::of(command);
         orders.wait_for("kill");
         let (tcp, http) = (site.tcp, site.http);
