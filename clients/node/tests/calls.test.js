@@ -77,6 +77,12 @@ test("a list may be closed before its end", () =>
     assert.deepEqual(await collect(page), []);
   }));
 
+test("a function that fails after its first piece is the failure of the list", () =>
+  everywhere(async (client) => {
+    const list = async () => collect(await client.list("shop", TABLE.ddoc, "breaks", [{ key: "first" }, { key: "second" }]));
+    await assert.rejects(list, { name: "broken", reason: "at the second row", fault: "client" });
+  }));
+
 test("a failure of the rows is the failure of the list", () =>
   everywhere(async (client) => {
     function* rows() {

@@ -197,7 +197,11 @@ class RowStream:
 
     async def next(self) -> Optional[str]:
         """Returns the next piece of the body, None at the end."""
-        line = await self._transport.in_thread(self._line)
+        try:
+            line = await self._transport.in_thread(self._line)
+        except BaseException:
+            self.close()
+            raise
         return line.get("chunk", "") if line is not None else None
 
     def close(self) -> None:

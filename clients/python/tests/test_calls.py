@@ -52,6 +52,15 @@ class Calls(unittest.TestCase):
             read.set()
             self.assertEqual(list(page), ["second", "."])
 
+    def test_a_function_that_fails_after_its_first_piece_is_the_failure_of_the_list(self):
+        rows = [{"key": "first"}, {"key": "second"}]
+        for address in ADDRESSES:
+            with self.subTest(address=address), settee.Client(address) as client:
+                with self.assertRaises(settee.ServiceError) as raised:
+                    list(client.list("shop", TABLE["ddoc"], "breaks", rows))
+                error = raised.exception
+                self.assertEqual((error.name, error.reason, error.fault), ("broken", "at the second row", "client"))
+
     def test_a_failure_of_the_rows_is_the_failure_of_the_list(self):
         def rows():
             yield {"key": "first"}
