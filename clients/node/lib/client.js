@@ -2,7 +2,7 @@
 // The client: calls, tries again, and makes values, reports and errors of replies.
 
 const { setTimeout: sleep } = require("node:timers/promises");
-const { ProtocolError, Unavailable, serviceError } = require("./errors.js");
+const { CallTimeout, ProtocolError, Unavailable, serviceError } = require("./errors.js");
 const { HttpTransport } = require("./http.js");
 const { SocketTransport } = require("./wire.js");
 
@@ -81,7 +81,7 @@ class Proc {
   down = null;
   #connection;
   #bounded;
-  #unanswered = 0;
+  #abandoned = false;
 
   constructor(connection, lent, bounded) {
     const { proc: token, pool, lang, os_pid: osPid, config = {} } = lent;
@@ -98,10 +98,11 @@ class Proc {
 
   // Sends a command, such as `["map_doc", doc]`, and returns the answer of the process.
   async prompt(command, { timeoutMs } = {}) {
-    this.#unanswered++;
-    const reply = await this.#reply("prompt", { data: command, timeout_ms: timeoutMs });
-    this.#unanswered--;
-    return valueOf(reply);
+    const reply = this.#reply("prompt", { data: command, timeout_ms: timeoutMs });
+    return valueOf(await reply.catch((error) => {
+      this.#abandoned ||= error instanceof CallTimeout;
+      throw error;
+    }));
   }
 
   // Sets the timeout of prompts that bring none.
@@ -114,7 +115,7 @@ class Proc {
     this.#connection.downs.delete(this.token);
     try {
       // A process that still works for a caller who gave up is not for the next one.
-      return valueOf(await this.#reply("ret_proc", { status: this.#unanswered ? "fail" : status }));
+      return valueOf(await this.#reply("ret_proc", { status: this.#abandoned ? "fail" : status }));
     } catch (error) {
       // The service takes back what a lost connection held.
       if (error instanceof Unavailable) return false;

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Callable, Iterable, List, Optional, Sequence
 from urllib.parse import unquote, urlsplit
 
-from .errors import ProtocolError, Unavailable, service_error
+from .errors import CallTimeout, ProtocolError, Unavailable, service_error
 from .http import HttpTransport
 from .wire import Connection, Json, SocketTransport
 
@@ -110,7 +110,7 @@ class Proc:
         self.config: Json = lent.get("config") or {}
         #: Why the service took the process away: an object with ``name`` and ``reason``, None while it did not.
         self.down: Optional[Json] = None
-        self._connection, self._core, self._run, self._unanswered = connection, core, core.run, 0
+        self._connection, self._core, self._run, self._abandoned = connection, core, core.run, False
         connection.downs[self.token] = functools.partial(setattr, self, "down")
 
     def reset(self) -> Any:
@@ -130,16 +130,18 @@ class Proc:
         return self._run(self._ret_proc(status))
 
     async def _prompt(self, command: Sequence[Any], timeout: Optional[float]) -> Any:
-        self._unanswered += 1
-        reply = await self._reply("prompt", data=command, timeout_ms=_milliseconds(timeout))
-        self._unanswered -= 1
+        try:
+            reply = await self._reply("prompt", data=command, timeout_ms=_milliseconds(timeout))
+        except (asyncio.CancelledError, CallTimeout):
+            self._abandoned = True
+            raise
         return _value(reply)
 
     async def _ret_proc(self, status: str) -> bool:
         self._connection.downs.pop(self.token, None)
         try:
             # A process that still works for a caller who gave up is not for the next one.
-            return await self._call("ret_proc", status="fail" if self._unanswered else status)
+            return await self._call("ret_proc", status="fail" if self._abandoned else status)
         except Unavailable:
             # The service takes back what a lost connection held.
             return False
@@ -206,12 +208,15 @@ class _Core:
         ddoc = {"_id": "_design/selector", "language": "query", "validate_doc_update": selector}
         await self.function("validate_docs", {"db": "selector", "ddoc": ddoc, "docs": [{"newDoc": {}}]}, {})
 
+    def streams(self, options: Json) -> bool:
+        return self.transport.streams and not options.get("report")
+
     async def list(self, arguments: Json, rows: Iterable[Json], options: Json) -> Any:
-        if self.transport.streams and not options.get("report"):
+        if self.streams(options):
             arguments = _present(**arguments, **_options(**options))
             stream = await self.transport.list(arguments, rows)
             return self._chunks(stream.response, stream.next, stream.close)
-        outcome = await self.function("list", {**arguments, "rows": [*rows]}, options)
+        outcome = await self.function("list", {**arguments, "rows": rows}, options)
         made = outcome.value if isinstance(outcome, Report) else outcome
         chunks = self._chunks(made["response"], _async_next(made["chunks"]), lambda: None)
         return replace(outcome, value=chunks) if isinstance(outcome, Report) else chunks
@@ -308,6 +313,8 @@ class _Calls:
         """An iterator over the pieces of the body, with the ``response``. Over HTTP ``rows`` are sent as they come,
         from a thread, and the pieces come as they are made."""
         arguments = {"db": db, "ddoc": ddoc, "name": name, "head": head or {}, "req": req or {}}
+        # Whoever makes the rows may call this client, so they are not made in its event loop.
+        rows = rows if self._core.streams(options) else [*rows]
         return self._run(self._core.list(arguments, rows, options))
 
     def call(self, name, /, **arguments):

@@ -29,12 +29,16 @@ class Calls(unittest.TestCase):
                             getattr(client, method)(*with_ddoc(arguments), **options)
                         self.assertEqual(told(raised.exception, expected), expected)
 
-    def test_a_list_has_its_response_and_its_rows_may_be_a_generator(self):
+    def test_a_list_has_its_response_and_its_rows_may_be_a_generator_that_calls(self):
+        def rows(client):
+            for number in range(3):
+                [[[[key, _]]]] = client.map([COUNT], [{"_id": str(number)}], db="shop")
+                yield {"key": key}
+
         for address in ADDRESSES:
             with self.subTest(address=address), settee.Client(address) as client:
-                rows = ({"key": str(number)} for number in range(3))
                 options = {"head": {"total_rows": 3}, "req": {"query": {"end": "."}}}
-                page = client.list("shop", TABLE["ddoc"], "keys", rows, **options)
+                page = client.list("shop", TABLE["ddoc"], "keys", rows(client), **options)
                 self.assertEqual(page.response, {"headers": {"X-Total": "3"}})
                 self.assertEqual(list(page), ["0", "1", "2", "."])
 

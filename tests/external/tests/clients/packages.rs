@@ -12,8 +12,7 @@ use crate::support::program::project;
 #[test]
 fn the_wheel_has_the_version_the_licence_and_no_requirement() {
     let wheel = &site::python().package;
-    let name = format!("settee-{}-py3-none-any.whl", env!("CARGO_PKG_VERSION"));
-    let name = name.replace("0.0.0", &version());
+    let name = format!("settee-{}-py3-none-any.whl", version());
     assert_eq!(wheel.file_name().unwrap().to_string_lossy(), name);
     let read = "import zipfile, sys; archive = zipfile.ZipFile(sys.argv[1]); names = archive.namelist(); \
                 print(*names); print(archive.read(next(n for n in names if n.endswith('METADATA'))).decode())";
