@@ -147,7 +147,7 @@ class Client {
   #callMs;
 
   constructor(address, { user, password, tries = TRIES_MAX, callMs = CALL_MS_MAX } = {}) {
-    this.#transport = transportTo(address, user, password);
+    this.#transport = transportTo(address, user, password, callMs);
     this.#tries = tries;
     this.#callMs = callMs;
   }
@@ -297,12 +297,12 @@ class Client {
   }
 }
 
-function transportTo(address, user, password) {
+function transportTo(address, user, password, callMs) {
   const [, scheme, rest] = /^(unix|tcp|https?):(.*)$/.exec(address) ?? [null, "unix", address];
   if (scheme === "unix") return new SocketTransport({ path: rest }, login(user, password));
   const url = new URL(scheme === "tcp" ? `tcp://${rest.replace(/^\/*/, "")}` : address);
   const known = login(user ?? decodeURIComponent(url.username), password ?? decodeURIComponent(url.password));
-  if (scheme !== "tcp") return new HttpTransport(url, known);
+  if (scheme !== "tcp") return new HttpTransport(url, known, callMs);
   const host = url.hostname.replace(/^\[(.*)\]$/, "$1");
   return new SocketTransport({ host, port: Number(url.port) }, known);
 }

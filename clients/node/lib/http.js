@@ -65,8 +65,10 @@ class HttpTransport {
   #auth;
   #client;
   #agent;
+  #silenceMs;
 
-  constructor(url, login) {
+  constructor(url, login, silenceMs) {
+    this.#silenceMs = silenceMs;
     this.#url = url;
     this.#auth = login && `${login.name}:${login.password}`;
     this.#client = url.protocol === "https:" ? https : http;
@@ -95,6 +97,7 @@ class HttpTransport {
   // Renders rows: yields the response first, then each piece of the body as it comes, while rows are sent.
   async *list(args, rows) {
     const request = this.#request("list", "application/x-ndjson", args.request_id);
+    request.setTimeout(this.#silenceMs, () => request.destroy(new Error(`nothing came for ${this.#silenceMs} ms`)));
     let failure;
     const sent = pipeline(Readable.from(linesOf(args, rows, (error) => (failure ??= error))), request);
     // A function that reads no more rows ends the answer; a broken connection is seen where the answer is read.

@@ -4,7 +4,7 @@
 const assert = require("node:assert/strict");
 const test = require("node:test");
 const settee = require("settee");
-const { ADDRESSES, HTTP, TABLE, TCP, collect, make, scripted } = require("./support.js");
+const { ADDRESSES, HTTP, TABLE, TCP, collect, make, scripted, silent } = require("./support.js");
 
 const COUNT = "function(doc) { emit(doc._id, 1) }";
 const HUNDRED = Array.from({ length: 100 }, (_none, number) => String(number));
@@ -185,6 +185,13 @@ test("a reply without an id is the error of all who wait", () => {
     client.close();
   });
 });
+
+test("a list of a service that says nothing is waited for as long as the client says", () =>
+  silent(async (address) => {
+    const client = new settee.Client(address, { callMs: 50 });
+    await assert.rejects(client.list("shop", TABLE.ddoc, "keys", []), settee.Unavailable);
+    client.close();
+  }));
 
 test("a service that says nothing is waited for as long as the client says", () =>
   scripted(() => {}, async (address) => {

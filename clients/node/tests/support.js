@@ -58,4 +58,15 @@ async function scripted(serve, use) {
   }
 }
 
-module.exports = { UNIX, TCP, HTTP, ADDRESSES: [UNIX, TCP, HTTP], TABLE, make, collect, scripted, until };
+// A server that never answers over HTTP.
+async function silent(use) {
+  const server = net.createServer((socket) => socket.on("error", () => {}).resume());
+  await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
+  try {
+    await use(`http://127.0.0.1:${server.address().port}/`);
+  } finally {
+    await new Promise((resolve) => server.close(resolve));
+  }
+}
+
+module.exports = { UNIX, TCP, HTTP, ADDRESSES: [UNIX, TCP, HTTP], TABLE, make, collect, scripted, silent, until };

@@ -188,6 +188,14 @@ class Mistakes(unittest.TestCase):
                 client.map([], [])
             self.assertEqual(raised.exception.name, "line_too_long")
 
+    def test_a_list_of_a_service_that_says_nothing_is_waited_for_as_long_as_the_client_says(self):
+        over = threading.Event()
+        with scripted(lambda lines, reply: over.wait(DEADLINE)) as address:
+            address = address.replace("tcp:", "http://")
+            with settee.Client(address, call_seconds=0.05) as client, self.assertRaises(settee.Unavailable):
+                client.list("shop", TABLE["ddoc"], "keys", [])
+            over.set()
+
     def test_a_service_that_says_nothing_is_waited_for_as_long_as_the_client_says(self):
         with scripted(lambda lines, reply: list(lines)) as address:
             with settee.Client(address, call_seconds=0.05) as client, self.assertRaises(settee.CallTimeout) as raised:
