@@ -8,7 +8,6 @@ pub mod actors;
 pub mod app;
 pub mod auth;
 pub mod cli;
-pub mod client;
 pub mod conform;
 pub mod functions;
 pub mod http;
@@ -26,5 +25,6 @@ mod store;
 pub mod testkit;
 
 pub use app::{Daemon, DaemonBuilder};
+pub use settee_client as client;
 pub use settee_config as config;
 pub use {mango, policy, replication};

@@ -7,16 +7,13 @@
 //! SOURCE    pidq: add_pool/1, remove_pool/2; pooler: pool_reconfigure/2.
 //! LIMITS    What is added or changed so lives until the service is restarted.
 
-use std::fmt;
-
 use actix::{Message, Recipient};
-use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use strum::IntoStaticStr;
 
 use crate::otp::pid::Pid;
 use policy::pool::{ProcId, RemoveMode, Token};
 use policy::pressure::Level;
+pub use settee_client::PoolChange;
 
 /// A pool and settings of it.
 #[derive(Clone, Debug)]
@@ -92,63 +89,6 @@ pub struct ProcRevoked {
     pub reason: String,
 }
 
-/// One thing that changed about a pool.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, IntoStaticStr, Serialize)]
-#[serde(rename_all = "snake_case")]
-#[strum(serialize_all = "snake_case")]
-pub enum PoolChange {
-    /// It is there now.
-    Add(String),
-    /// So many processes are opened.
-    Start(u32),
-    /// So many idle processes are stopped.
-    StopIdle(u32),
-    /// So many processes in use are stopped when they come back.
-    StopReturned(u32),
-    /// So many processes are stopped while they are in use; who holds them is told.
-    StopUsed(u32),
-    /// So many waiters are refused.
-    ShrinkQueue(u32),
-    /// It goes.
-    #[serde(untagged)]
-    Remove {
-        /// Its name.
-        #[serde(rename = "remove")]
-        name: String,
-        /// How: `graceful`, `immediate`.
-        mode: String,
-    },
-    /// A setting has another value.
-    #[serde(untagged)]
-    Set {
-        /// The key.
-        #[serde(rename = "set")]
-        name: String,
-        /// Its value as a file has it, in the unit of the key; `null` is that it is not set.
-        value: Value,
-    },
-}
-
-impl fmt::Display for PoolChange {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let what: &str = self.into();
-        match self {
-            Self::Add(name) => write!(f, "{what} {name}"),
-            Self::Start(count)
-            | Self::StopIdle(count)
-            | Self::StopReturned(count)
-            | Self::StopUsed(count)
-            | Self::ShrinkQueue(count) => write!(f, "{what} {count}"),
-            Self::Remove { name, mode } => write!(f, "{what} {name} ({mode})"),
-            Self::Set { name, value } => match value {
-                Value::Null => write!(f, "unset {name}"),
-                Value::String(text) => write!(f, "{what} {name} {text}"),
-                value => write!(f, "{what} {name} {value}"),
-            },
-        }
-    }
-}
-
 /// Why nothing changed. The fault of whoever asked; not worth a retry.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PoolError {
@@ -174,43 +114,4 @@ pub struct SetLevel {
     pub level: Level,
     /// Why, for the log.
     pub because: String,
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn a_change_is_read_as_it_is_written() {
-        let changes = [
-            (PoolChange::Add("py".into()), json!({"add": "py"})),
-            (
-                PoolChange::Remove {
-                    name: "py".into(),
-                    mode: "immediate".into(),
-                },
-                json!({"remove": "py", "mode": "immediate"}),
-            ),
-            (
-                PoolChange::Set {
-                    name: "max".into(),
-                    value: json!(3),
-                },
-                json!({"set": "max", "value": 3}),
-            ),
-            (PoolChange::Start(2), json!({"start": 2})),
-            (PoolChange::StopIdle(1), json!({"stop_idle": 1})),
-            (PoolChange::StopReturned(1), json!({"stop_returned": 1})),
-            (PoolChange::StopUsed(1), json!({"stop_used": 1})),
-            (PoolChange::ShrinkQueue(5), json!({"shrink_queue": 5})),
-        ];
-        for (change, wire) in changes {
-            assert_eq!(serde_json::to_value(&change).unwrap(), wire);
-            let read: PoolChange = serde_json::from_value(wire).unwrap();
-            assert_eq!(read, change);
-        }
-        assert!(serde_json::from_value::<PoolChange>(json!({"x": 1})).is_err());
-    }
 }

@@ -14,7 +14,8 @@ pub mod proc_shared;
 pub mod prompt;
 pub mod prompt_error;
 pub mod reduce;
-pub mod status;
 pub mod stderr;
 pub(crate) mod taught;
 pub(crate) mod unpooled_child;
+
+pub use settee_client::status;

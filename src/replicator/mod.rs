@@ -22,19 +22,7 @@ use crate::config::Replicator;
 use crate::config::keys::AUTH_SESSION;
 use replication::endpoint::HttpConfig;
 use replication::spec::{Defaults, Tuning};
-
-/// What can be done with a job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum JobOrder {
-    /// Stop it until it is resumed.
-    Pause,
-    /// Let it run.
-    Resume,
-    /// Restart it and forget its failures.
-    Restart,
-    /// Give it this priority: the higher, the sooner its turn.
-    Priority(i8),
-}
+pub use settee_client::JobOrder;
 
 /// Returns what the configuration says about every replication.
 pub fn defaults(config: &Replicator) -> Defaults {

@@ -299,6 +299,29 @@ fn every_metric_is_documented_as_it_is_and_served_in_both_forms() {
     );
 }
 
+/// Returns the bounds that a client's files set, without the words that the language puts around them.
+fn bounds(folder: &str) -> BTreeSet<String> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+    let bound =
+        Regex::new(r"(?m)^(?:const )?([A-Z_]+_(?:MAX|FIRST) = [^;\n]+);?$").expect("a pattern");
+    let files = std::fs::read_dir(root).expect("the folder can be read");
+    let files = files.map(|entry| entry.expect("the entry can be read").path());
+    let texts: Vec<_> = files.filter(|path| path.is_file()).map(read).collect();
+    let found = texts.iter().flat_map(|text| bound.captures_iter(text));
+    found.map(|found| found[1].to_owned()).collect()
+}
+
+#[test]
+fn the_bounds_of_the_clients_are_documented_as_they_are() {
+    let tables = tables(&read("docs/clients.md"));
+    let column = |column: usize| {
+        let rows = tables["After a loss"].iter();
+        rows.map(|row| row[column].clone()).collect::<BTreeSet<_>>()
+    };
+    assert_eq!(bounds("clients/python/settee"), column(1));
+    assert_eq!(bounds("clients/node/lib"), column(2));
+}
+
 #[test]
 fn every_dependency_is_documented() {
     let manifest: toml::Table = read("Cargo.toml").parse().expect("the manifest is TOML");

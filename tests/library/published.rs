@@ -13,6 +13,7 @@ macro_rules! published {
 published! {
     settee::client::Client,
     settee::client::ClientError,
+    settee::client::Reported,
     settee::testkit::TestPool,
     settee::testkit::TestClient,
     settee::testkit::ScriptedChild,

@@ -7,6 +7,18 @@ use serde_json::value::RawValue;
 use settee::client::{Client, ClientError, DdocIn, ReturnStatus, TakeFrom, attach};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+#[path = "../../../crates/client/examples/map.rs"]
+#[allow(dead_code, reason = "its `main` reads the command line")]
+mod example;
+
+#[tokio::test]
+async fn the_example_of_the_crate_maps_a_document() {
+    let service = Service::start("");
+    let rows = example::rows(&service.socket().display().to_string()).await;
+    assert_eq!(rows.unwrap(), r#"[[[["Alma",7]]]]"#);
+    service.stop();
+}
+
 #[tokio::test]
 async fn a_process_is_borrowed_prompted_and_given_back() {
     let service = Service::start("");

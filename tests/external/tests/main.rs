@@ -6,6 +6,7 @@
 mod support;
 
 mod attempts;
+mod clients;
 mod conform;
 mod couchpy;
 mod couchpy_env;

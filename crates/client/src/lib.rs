@@ -10,9 +10,9 @@
 //!           [`REPLY_BYTES_MAX`] bytes are read for one reply.
 //!
 //! ```no_run
-//! # async fn example() -> Result<(), settee::client::ClientError> {
+//! # async fn example() -> Result<(), settee_client::ClientError> {
 //! use serde_json::json;
-//! use settee::client::{Client, ReturnStatus};
+//! use settee_client::{Client, ReturnStatus};
 //!
 //! let client = Client::connect("/run/settee/settee.sock").await?;
 //! let proc = client.get_proc("javascript", None).await?;
@@ -27,10 +27,15 @@
 //! # }
 //! ```
 
+#![warn(missing_docs)]
+
 mod attach;
 mod connection;
 mod error;
 mod functions;
+mod pool_change;
+mod report;
+pub mod status;
 mod wire;
 
 use std::path::Path;
@@ -42,16 +47,15 @@ use serde_json::{Map, Value, json};
 use tokio::net::UnixStream;
 use tokio::sync::broadcast;
 
-use crate::query_server::status::DaemonStatus;
-
 use connection::Connection;
+use status::DaemonStatus;
 
-pub use crate::messages::pools::PoolChange;
-pub use crate::replicator::JobOrder;
 pub use attach::{AttachEnd, Attached, AttachedPipes, END_MARK, attach, attach_pipes};
 pub use connection::{REPLY_BYTES_MAX, REQUESTS_QUEUED_MAX};
 pub use error::{ClientError, ServiceError};
 pub use functions::{Compiling, Indexing, Mapping, Reducing};
+pub use pool_change::PoolChange;
+pub use report::{LogLine, Report, Reported};
 pub use wire::{Borrowed, Imported, ProcDown, ReturnStatus};
 
 /// A connection to a service. Cheap to clone; the last clone closes it, as soon as the runtime has
@@ -116,6 +120,19 @@ impl Taking<'_> {
         }
         arguments
     }
+}
+
+/// What can be done with a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JobOrder {
+    /// Stop it until it is resumed.
+    Pause,
+    /// Let it run.
+    Resume,
+    /// Restart it and forget its failures.
+    Restart,
+    /// Give it this priority: the higher, the sooner its turn.
+    Priority(i8),
 }
 
 /// A design document, and the database that it stands in.

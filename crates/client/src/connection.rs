@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{broadcast, mpsc, oneshot};
@@ -18,7 +18,6 @@ use tokio::task::JoinSet;
 
 use super::error::ClientError;
 use super::wire::{self, Outcome, ProcDown};
-use crate::query_server::line::LineBuffer;
 
 /// How many requests may wait for being sent before callers have to wait.
 pub const REQUESTS_QUEUED_MAX: usize = 256;
@@ -52,10 +51,26 @@ struct Shared {
     downs: broadcast::Sender<ProcDown>,
 }
 
+/// What came for a request.
+#[derive(Debug)]
+pub(super) struct Reply {
+    /// What it says.
+    pub(super) outcome: Outcome,
+    /// The whole line, which may say more; empty when there is none.
+    pub(super) line: Vec<u8>,
+}
+
+impl From<ClientError> for Reply {
+    fn from(error: ClientError) -> Self {
+        let (outcome, line) = (Err(error), Vec::new());
+        Self { outcome, line }
+    }
+}
+
 /// Id of a request -> who waits for its reply.
 #[derive(Debug, Default)]
 struct Calls {
-    waiting: HashMap<u64, oneshot::Sender<Outcome>>,
+    waiting: HashMap<u64, oneshot::Sender<Reply>>,
     closed: bool,
     /// Why it closed, until one caller has been told.
     reason: Option<ClientError>,
@@ -74,7 +89,7 @@ impl Shared {
         let waiting = std::mem::take(&mut calls.waiting);
         for waiter in waiting.into_values() {
             let error = calls.reason.take().unwrap_or(ClientError::Closed);
-            drop(waiter.send(Err(error)));
+            drop(waiter.send(error.into()));
         }
     }
 }
@@ -112,8 +127,17 @@ impl Connection {
         self.shared.downs.subscribe()
     }
 
-    /// Sends a request and waits for its reply.
+    /// Sends a request and waits for what its reply says.
     pub(super) async fn call(&self, call: &'static str, arguments: &impl Serialize) -> Outcome {
+        self.reply(call, arguments).await?.outcome
+    }
+
+    /// Sends a request and waits for its reply.
+    pub(super) async fn reply(
+        &self,
+        call: &'static str,
+        arguments: &impl Serialize,
+    ) -> Result<Reply, ClientError> {
         let id = self.shared.next_id.fetch_add(1, Ordering::Relaxed);
         let line = wire::request(id, call, arguments)?;
         let (waiter, reply) = oneshot::channel();
@@ -128,7 +152,7 @@ impl Connection {
         let sent = self.requests.send(line).await;
         // A writer that is gone has told the waiter why.
         drop(sent);
-        reply.await.unwrap_or(Err(ClientError::Closed))
+        reply.await.map_err(|_| ClientError::Closed)
     }
 }
 
@@ -156,37 +180,32 @@ async fn read(mut reader: OwnedReadHalf, shared: Arc<Shared>) {
 
 /// Reads until the connection ends, and returns why it did.
 async fn read_replies(reader: &mut OwnedReadHalf, shared: &Shared) -> ClientError {
-    let mut lines = LineBuffer::new(REPLY_BYTES_MAX);
-    let mut chunk = vec![0; READ_BYTES];
+    let mut reader = BufReader::with_capacity(READ_BYTES, reader);
     loop {
-        match reader.read(&mut chunk).await {
-            Ok(0) => return ClientError::Closed,
-            Ok(length) => lines.add(bytes::Bytes::copy_from_slice(&chunk[..length])),
+        let mut line = Vec::new();
+        let mut reply = (&mut reader).take(REPLY_BYTES_MAX as u64);
+        match reply.read_until(b'\n', &mut line).await {
+            Ok(_) if line.ends_with(b"\n") => {}
+            Ok(REPLY_BYTES_MAX) => return ClientError::Protocol("a reply is too long".into()),
+            Ok(_) => return ClientError::Closed,
             Err(error) => return broken(error),
         }
-        loop {
-            let line = match lines.next_line() {
-                Ok(Some(line)) => line,
-                Ok(None) => break,
-                Err(error) => return ClientError::Protocol(format!("a reply: {error}")),
-            };
-            if let Some(down) = wire::notice(&line) {
-                // Nobody may listen.
-                let _ = shared.downs.send(down);
-                continue;
-            }
-            match wire::reply(&line) {
-                Ok((Some(id), outcome)) => {
-                    // Nobody may wait any more: the caller gave up.
-                    if let Some(waiter) = shared.calls().waiting.remove(&id) {
-                        drop(waiter.send(outcome));
-                    }
+        if let Some(down) = wire::notice(&line) {
+            // Nobody may listen.
+            let _ = shared.downs.send(down);
+            continue;
+        }
+        match wire::reply(&line) {
+            Ok((Some(id), outcome)) => {
+                // Nobody may wait any more: the caller gave up.
+                if let Some(waiter) = shared.calls().waiting.remove(&id) {
+                    drop(waiter.send(Reply { outcome, line }));
                 }
-                // The service could not read a request, and says why before it closes.
-                Ok((None, Err(error))) => return error,
-                Ok((None, Ok(_))) => return ClientError::Protocol("a reply without an id".into()),
-                Err(error) => return error,
             }
+            // The service could not read a request, and says why before it closes.
+            Ok((None, Err(error))) => return error,
+            Ok((None, Ok(_))) => return ClientError::Protocol("a reply without an id".into()),
+            Err(error) => return error,
         }
     }
 }

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::error::{ClientError, ServiceError};
+use super::report::Report;
 
 /// A process that this connection holds.
 #[derive(Clone, Debug, Deserialize)]
@@ -124,6 +125,12 @@ pub(super) fn reply(line: &[u8]) -> Result<(Option<u64>, Outcome), ClientError> 
         (Some(value), None) => Ok((reply.id, Ok(value))),
         (None, None) => Err(no_reply("it has neither 'ok' nor 'error'".into())),
     }
+}
+
+/// Reads the report of a reply.
+pub(super) fn report(line: &[u8]) -> Result<Report, ClientError> {
+    serde_json::from_slice(line)
+        .map_err(|error| ClientError::Protocol(format!("a report: {error}")))
 }
 
 /// How much of a line that is no reply an error quotes, in bytes.

@@ -1,0 +1,183 @@
+/// <reference lib="esnext.disposable" />
+
+export type Json = any;
+export type Doc = { _id?: string; [member: string]: Json };
+export type DesignDoc = { _id: string; language?: string; [member: string]: Json };
+export type Row = { id?: string; key?: Json; value?: Json; doc?: Doc | null };
+export type Response = { code?: number; headers?: Record<string, string>; body?: string; base64?: string; json?: Json };
+export type Fault = "client" | "function" | "query_server" | "host" | "settee";
+
+/** The options of every call that runs functions. */
+export interface Options {
+  /** How long it may take to get a process, and how long each answer may take, in milliseconds. */
+  timeoutMs?: number;
+  /** Where the process comes from. */
+  pool?: string;
+  group?: string;
+  /** Whether to return a Report instead of the value alone. */
+  report?: boolean;
+  requestId?: string;
+}
+
+/** The options of calls with functions that stand in no design document. */
+export interface FunctionOptions extends Options {
+  /** `javascript` if left out. */
+  lang?: string;
+  /** The database whose functions they are. */
+  db?: string;
+}
+
+export interface MapOptions extends FunctionOptions {
+  /** Modules by name that the functions may require. */
+  lib?: Json;
+}
+
+export interface ReduceOptions extends FunctionOptions {
+  finalize?: boolean;
+  context?: string;
+}
+
+export interface CompileOptions extends FunctionOptions {
+  name?: string;
+  type?: string;
+}
+
+export interface RequestOptions extends Options {
+  req?: Json;
+}
+
+export interface ListOptions extends RequestOptions {
+  head?: Json;
+}
+
+export interface ValidateOptions extends Options {
+  userCtx?: Json;
+  secObj?: Json;
+}
+
+export interface LeaseOptions {
+  lang?: string;
+  db?: string;
+  ddoc?: DesignDoc;
+  pool?: string;
+  group?: string;
+  any?: boolean;
+  lane?: "interactive" | "bulk";
+  timeoutMs?: number;
+}
+
+/** What the service tells of a call with `report: true`: its value, and what happened on the way. */
+export interface Report<T> {
+  value: T;
+  request_id?: string;
+  pool?: string;
+  logs?: { level: string; message: string }[];
+  logs_dropped?: number;
+  errors?: Json[];
+  errors_dropped?: number;
+  cost?: Record<string, number>;
+}
+
+export type Outcome<T, O> = O extends { report: true } ? Report<T> : T;
+
+/** The pieces of a list's body, one by one. To be iterated once. */
+export class Chunks implements AsyncIterable<string> {
+  readonly response: Response;
+  [Symbol.asyncIterator](): AsyncIterator<string>;
+  /** Ends a list that is not read to its end. */
+  close(): Promise<void>;
+}
+
+/** A process that this client holds. */
+export class Proc {
+  readonly token: string;
+  readonly pool: string;
+  readonly lang: string;
+  readonly osPid: number | null;
+  readonly config: Json;
+  /** Why the service took the process away, null while it did not. */
+  readonly down: { down: string; name: string; reason: string } | null;
+  /** Makes the process forget functions; the first prompt to a process. */
+  reset(): Promise<Json>;
+  /** Sends a command, such as `["map_doc", doc]`, and returns the answer of the process. */
+  prompt(command: Json[], options?: { timeoutMs?: number }): Promise<Json>;
+  setTimeout(timeoutMs: number): Promise<boolean>;
+  /** Gives the process back; with "fail" it is not used again. False if this client does not hold it. */
+  retProc(status?: "ok" | "fail"): Promise<boolean>;
+  [Symbol.asyncDispose](): Promise<void>;
+}
+
+/** A client of the service at `unix:PATH`, a path, `tcp:HOST:PORT` or `http://HOST:PORT/`. */
+export class Client {
+  constructor(address: string, options?: { user?: string; password?: string; tries?: number; callMs?: number });
+  /** For each document a list for each function of `[key, value]`. */
+  map<O extends MapOptions>(funs: Json[], docs: Doc[], options?: O): Promise<Outcome<[Json, Json][][][], O>>;
+  /** A result for each function, of rows `[[key, id], value]`. */
+  reduce<O extends ReduceOptions>(funs: string[], rows: Json[], options?: O): Promise<Outcome<Json[], O>>;
+  /** A result for each function, of earlier results: rows with a value for each function. */
+  rereduce<O extends ReduceOptions>(funs: string[], values: Json[], options?: O): Promise<Outcome<Json[], O>>;
+  /** True; throws a CompilationError for a function that does not compile. */
+  compile<O extends CompileOptions>(fun: Json, options?: O): Promise<Outcome<true, O>>;
+  /** The documents that match a Mango selector. Each needs an `_id`; design documents never match. */
+  select<D extends Doc, O extends Options>(selector: Json, docs: D[], options?: O): Promise<Outcome<D[], O>>;
+  /** For each document whether it passes a filter function. */
+  filter<O extends RequestOptions>(db: string, ddoc: DesignDoc, name: string, docs: Doc[], options?: O): Promise<Outcome<boolean[], O>>;
+  /** For each document whether a view's map function emits something. */
+  filterView<O extends Options>(db: string, ddoc: DesignDoc, name: string, docs: Doc[], options?: O): Promise<Outcome<boolean[], O>>;
+  /** For each edit true, or what the function threw. */
+  validate<O extends ValidateOptions>(db: string, ddoc: DesignDoc, edits: { newDoc: Doc; oldDoc?: Doc | null }[], options?: O): Promise<Outcome<(true | { forbidden: Json } | { unauthorized: Json })[], O>>;
+  show<O extends RequestOptions>(db: string, ddoc: DesignDoc, name: string, doc?: Doc | null, options?: O): Promise<Outcome<Response, O>>;
+  /** To write the document is up to the caller. */
+  update<O extends RequestOptions>(db: string, ddoc: DesignDoc, name: string, doc?: Doc | null, options?: O): Promise<Outcome<[Doc | null, Response], O>>;
+  /** What becomes of a request; null if no rule fits. */
+  rewrite<O extends Options>(db: string, ddoc: DesignDoc, req: Json, options?: O): Promise<Outcome<Json, O>>;
+  /** Over HTTP rows are sent as they come, and the pieces come as they are made. */
+  list<O extends ListOptions>(db: string, ddoc: DesignDoc, name: string, rows: Iterable<Row> | AsyncIterable<Row>, options?: O): Promise<Outcome<Chunks, O>>;
+  /** Any call of the socket by its own name, with its own arguments. It is not repeated after a loss. */
+  call(name: string, args?: Record<string, Json>): Promise<Json>;
+  /** Borrows a process, to be given back with `retProc`. Its first prompt is `reset`. */
+  getProc(options: LeaseOptions): Promise<Proc>;
+  /** Borrows a process and resets it: for a block, or for the caller to give back (`await using`). */
+  lease<T>(options: LeaseOptions, block: (proc: Proc) => Promise<T>): Promise<T>;
+  lease(options: LeaseOptions): Promise<Proc>;
+  close(): void;
+}
+
+/** Any failure of a call. Members that did not come are undefined. */
+export class SetteeError extends Error {
+  readonly name: string;
+  readonly reason: Json;
+  readonly fault: Fault;
+  readonly retry: boolean;
+  readonly details: Record<string, Json>;
+  readonly report?: Report<undefined>;
+  readonly phase?: string;
+  readonly fatal?: boolean;
+  readonly exit?: string;
+  readonly status?: number;
+  readonly stderr?: string[];
+  readonly proc?: string;
+  readonly db?: string;
+  readonly ddoc?: string;
+  readonly function?: string;
+  readonly doc?: string;
+  readonly limit_ms?: number;
+  readonly retry_after_ms?: number;
+  readonly line?: number;
+}
+/** No connection could be made, or it ended before the reply. `sent`: the service may have got the call. */
+export class Unavailable extends SetteeError {
+  readonly sent: boolean;
+}
+/** What came is not the protocol. */
+export class ProtocolError extends SetteeError {}
+/** The service, or a function that it ran, said no. What has no class of its own below is a plain one. */
+export class ServiceError extends SetteeError {}
+export class BadRequest extends ServiceError {}
+export class CompilationError extends ServiceError {}
+export class Unauthorized extends ServiceError {}
+export class Forbidden extends ServiceError {}
+export class NotFound extends ServiceError {}
+export class CallTimeout extends ServiceError {}
+export class Busy extends ServiceError {}
+export class ProcessError extends ServiceError {}

@@ -1,0 +1,312 @@
+"use strict";
+// The client: calls, tries again, and makes values, reports and errors of replies.
+
+const { setTimeout: sleep } = require("node:timers/promises");
+const { CallTimeout, ProtocolError, Unavailable, serviceError } = require("./errors.js");
+const { HttpTransport } = require("./http.js");
+const { SocketTransport } = require("./wire.js");
+
+// How often a call is tried when the service cannot be reached, or is lost before it answers.
+const TRIES_MAX = 5;
+
+// The wait before the second try, in milliseconds. Each further one is twice as long; each is shortened at random by
+// up to a half, so that many clients do not come back at once.
+const BACKOFF_MS_FIRST = 100;
+
+// The longest wait between two tries, in milliseconds.
+const BACKOFF_MS_MAX = 5_000;
+
+// How long a call may take with all its tries, in milliseconds.
+const CALL_MS_MAX = 300_000;
+
+const REPORT = ["request_id", "pool", "logs", "logs_dropped", "errors", "errors_dropped", "cost"];
+
+// What the service tells of a call with `report: true`: its `value`, and what happened on the way.
+class Report {
+  constructor(reply, value) {
+    this.value = value;
+    for (const member of REPORT) if (member in reply) this[member] = reply[member];
+  }
+}
+
+// Returns the value of a reply, or throws its error.
+function valueOf(reply, reported) {
+  if ("error" in reply) {
+    const error = serviceError(reply.error);
+    if (reported) error.report = new Report(reply, undefined);
+    throw error;
+  }
+  if (!("ok" in reply)) throw new ProtocolError("a reply has neither 'ok' nor 'error'");
+  return reported ? new Report(reply, reply.ok) : reply.ok;
+}
+
+// Makes something else of a value, in its report or alone.
+function change(outcome, make) {
+  return outcome instanceof Report ? new Report(outcome, make(outcome.value)) : make(outcome);
+}
+
+// What a list function made: the `response`, and the pieces of its body one by one.
+class Chunks {
+  #pieces;
+
+  constructor(response, pieces) {
+    this.response = response;
+    this.#pieces = pieces;
+  }
+
+  // Takes what yields the response first.
+  static async of(made) {
+    const { value } = await made.next();
+    if (typeof value !== "object") throw new ProtocolError("a list without a response");
+    return new Chunks(value, made);
+  }
+
+  [Symbol.asyncIterator]() {
+    return this.#pieces;
+  }
+
+  async close() {
+    await this.#pieces.return();
+  }
+}
+
+async function* whole({ response, chunks }) {
+  yield response;
+  yield* chunks;
+}
+
+// A process that this client holds.
+class Proc {
+  // Why the service took the process away: an object with `name` and `reason`, null while it did not.
+  down = null;
+  #connection;
+  #bounded;
+  #abandoned = false;
+
+  constructor(connection, lent, bounded) {
+    const { proc: token, pool, lang, os_pid: osPid, config = {} } = lent;
+    Object.assign(this, { token, pool, lang, osPid, config });
+    this.#connection = connection;
+    this.#bounded = bounded;
+    connection.downs.set(token, (notice) => (this.down = notice));
+  }
+
+  // Makes the process forget functions; the first prompt to a process.
+  reset() {
+    return this.prompt(["reset", this.config]);
+  }
+
+  // Sends a command, such as `["map_doc", doc]`, and returns the answer of the process.
+  async prompt(command, { timeoutMs } = {}) {
+    const reply = this.#reply("prompt", { data: command, timeout_ms: timeoutMs });
+    return valueOf(await reply.catch((error) => {
+      this.#abandoned ||= error instanceof CallTimeout;
+      throw error;
+    }));
+  }
+
+  // Sets the timeout of prompts that bring none.
+  async setTimeout(timeoutMs) {
+    return valueOf(await this.#reply("set_timeout", { timeout_ms: timeoutMs }));
+  }
+
+  // Gives the process back; with "fail" it is not used again. False if this client does not hold it.
+  async retProc(status = "ok") {
+    this.#connection.downs.delete(this.token);
+    try {
+      // A process that still works for a caller who gave up is not for the next one.
+      return valueOf(await this.#reply("ret_proc", { status: this.#abandoned ? "fail" : status }));
+    } catch (error) {
+      // The service takes back what a lost connection held.
+      if (error instanceof Unavailable) return false;
+      throw error;
+    }
+  }
+
+  async [Symbol.asyncDispose ?? Symbol.for("Symbol.asyncDispose")]() {
+    await this.retProc();
+  }
+
+  #reply(call, args) {
+    return this.#bounded(call, (signal) => this.#connection.call(call, { proc: this.token, ...args }, signal));
+  }
+}
+
+// Names of options that are not the service's own.
+const OPTIONS = { timeoutMs: "timeout_ms", requestId: "request_id" };
+
+function argumentsOf(options) {
+  return Object.fromEntries(Object.entries(options).map(([name, value]) => [OPTIONS[name] ?? name, value]));
+}
+
+// A client of the service at an address as the service prints it: `unix:PATH` or a path, `tcp:HOST:PORT`,
+// `http://HOST:PORT/`. It connects when the first call needs it. Calls may be made at the same time.
+class Client {
+  #transport;
+  #tries;
+  #callMs;
+
+  constructor(address, { user, password, tries = TRIES_MAX, callMs = CALL_MS_MAX } = {}) {
+    this.#transport = transportTo(address, user, password, callMs);
+    this.#tries = tries;
+    this.#callMs = callMs;
+  }
+
+  // For each document a list for each function of `[key, value]`.
+  map(funs, docs, options = {}) {
+    return this.#function("map_docs", { lang: "javascript", funs, docs }, options);
+  }
+
+  // A result for each function, of rows `[[key, id], value]`.
+  reduce(funs, rows, options = {}) {
+    return this.#function("reduce", { lang: "javascript", funs, rows }, options);
+  }
+
+  // A result for each function, of earlier results: rows with a value for each function.
+  rereduce(funs, values, options = {}) {
+    return this.#function("rereduce", { lang: "javascript", funs, values }, options);
+  }
+
+  // True; throws a CompilationError for a function that does not compile.
+  compile(fun, options = {}) {
+    return this.#function("try_compile", { lang: "javascript", name: "function", fun }, options);
+  }
+
+  // The documents that match a Mango selector. Each needs an `_id`; design documents never match.
+  async select(selector, docs, options = {}) {
+    const definition = { fields: { _id: "asc" }, partial_filter_selector: selector };
+    const outcome = await this.#function("map_docs", { lang: "query", funs: [definition], docs }, options);
+    const found = change(outcome, (rows) => docs.filter((_doc, index) => rows[index][0].length > 0));
+    if ((found.value ?? found).length === 0) await this.#check(selector);
+    return found;
+  }
+
+  // For each document whether it passes a filter function.
+  filter(db, ddoc, name, docs, options = {}) {
+    return this.#function("filter_docs", { db, ddoc, name, docs }, options);
+  }
+
+  // For each document whether a view's map function emits something.
+  filterView(db, ddoc, name, docs, options = {}) {
+    return this.#function("filter_view", { db, ddoc, name, docs }, options);
+  }
+
+  // For each of `{newDoc, oldDoc}` true, `{forbidden: M}` or `{unauthorized: M}`.
+  validate(db, ddoc, edits, options = {}) {
+    return this.#function("validate_docs", { db, ddoc, docs: edits }, options);
+  }
+
+  // The response of a show function: `code`, `headers`, `body` and so on.
+  show(db, ddoc, name, doc = null, options = {}) {
+    return this.#function("show", { db, ddoc, name, doc }, options);
+  }
+
+  // `[doc or null, response]`; to write the document is up to the caller.
+  update(db, ddoc, name, doc = null, options = {}) {
+    return this.#function("update", { db, ddoc, name, doc }, options);
+  }
+
+  // What becomes of a request; null if no rule fits.
+  rewrite(db, ddoc, req, options = {}) {
+    return this.#function("rewrite", { db, ddoc, req }, options);
+  }
+
+  // An async iterable of the pieces of the body, with the `response`. Over HTTP rows, which may be an async iterable
+  // too, are sent as they come, and the pieces come as they are made.
+  async list(db, ddoc, name, rows, options = {}) {
+    const args = { db, ddoc, name, head: {}, req: {} };
+    if (this.#transport.streams && !options.report) {
+      return Chunks.of(this.#transport.list({ ...args, ...argumentsOf(options) }, rows));
+    }
+    const all = [];
+    for await (const row of rows) all.push(row);
+    const outcome = await this.#function("list", { ...args, rows: all }, options);
+    const chunks = await Chunks.of(whole(outcome instanceof Report ? outcome.value : outcome));
+    return change(outcome, () => chunks);
+  }
+
+  // Any call of docs/socket.md by its own name, with its own arguments. It is not repeated after a loss.
+  async call(name, args = {}) {
+    return valueOf(await this.#persist(name, (signal) => this.#transport.call(name, args, signal), false));
+  }
+
+  // Borrows a process, to be given back with `retProc`. Its first prompt is `reset`.
+  async getProc(options = {}) {
+    const { connection, reply } = await this.#persist("get_proc", async (signal) => {
+      const connection = await this.#transport.connection();
+      return { connection, reply: await connection.call("get_proc", argumentsOf(options), signal) };
+    }, true);
+    return new Proc(connection, valueOf(reply), (call, attempt) => this.#bounded(call, attempt));
+  }
+
+  // Borrows a process and resets it: for a block, or for the caller to give back (`await using`).
+  async lease(options, block) {
+    const proc = await this.getProc(options);
+    let kept = false;
+    try {
+      await proc.reset();
+      kept = !block;
+      return block ? await block(proc) : proc;
+    } finally {
+      if (!kept) await proc.retProc();
+    }
+  }
+
+  close() {
+    this.#transport.close();
+  }
+
+  // Runs functions, which changes nothing: after a loss it is done again.
+  async #function(name, args, options) {
+    const all = { ...args, ...argumentsOf(options) };
+    return valueOf(await this.#persist(name, (signal) => this.#transport.call(name, all, signal), true), all.report);
+  }
+
+  // Fails for a selector that is none: in a definition it is no error, but matches nothing.
+  async #check(selector) {
+    const ddoc = { _id: "_design/selector", language: "query", validate_doc_update: selector };
+    await this.validate("selector", ddoc, [{ newDoc: {} }]);
+  }
+
+  #persist(name, attempt, again) {
+    return this.#bounded(name, async (signal) => {
+      let pause = BACKOFF_MS_FIRST;
+      for (let left = this.#tries - 1; ; left--) {
+        try {
+          return await attempt(signal);
+        } catch (error) {
+          if (!(error instanceof Unavailable) || left <= 0 || (error.sent && !again)) throw error;
+        }
+        await sleep(pause * (0.5 + Math.random() / 2), undefined, { signal });
+        pause = Math.min(2 * pause, BACKOFF_MS_MAX);
+      }
+    });
+  }
+
+  async #bounded(name, attempt) {
+    const control = new AbortController();
+    const reason = `'${name}' took longer than callMs, ${this.#callMs} ms`;
+    const late = serviceError({ name: "timeout", reason, phase: "reply", fault: "settee", retry: true });
+    const timer = setTimeout(() => control.abort(late), this.#callMs);
+    const expiry = new Promise((_resolve, reject) => control.signal.addEventListener("abort", () => reject(late)));
+    try {
+      return await Promise.race([attempt(control.signal), expiry]);
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+}
+
+function transportTo(address, user, password, callMs) {
+  const [, scheme, rest] = /^(unix|tcp|https?):(.*)$/.exec(address) ?? [null, "unix", address];
+  if (scheme === "unix") return new SocketTransport({ path: rest }, login(user, password));
+  const url = new URL(scheme === "tcp" ? `tcp://${rest.replace(/^\/*/, "")}` : address);
+  const known = login(user ?? decodeURIComponent(url.username), password ?? decodeURIComponent(url.password));
+  if (scheme !== "tcp") return new HttpTransport(url, known, callMs);
+  const host = url.hostname.replace(/^\[(.*)\]$/, "$1");
+  return new SocketTransport({ host, port: Number(url.port) }, known);
+}
+
+const login = (user, password = "") => (user ? { name: user, password } : undefined);
+
+module.exports = { ...require("./errors.js"), Client, Proc, Chunks, Report };

@@ -1,0 +1,71 @@
+"use strict";
+// Why a call has no value: a class for each thing that a program may want to do about it.
+
+const MEMBERS = ["phase", "fatal", "exit", "status", "stderr", "proc", "db", "ddoc", "function", "doc", "limit_ms",
+  "retry_after_ms", "line"];
+
+// Any failure of a call. `details` is the error as it came; its members are also the error's own.
+class SetteeError extends Error {
+  constructor(details, options) {
+    const { name = "unknown_error", reason } = details;
+    super(typeof reason === "string" ? reason : JSON.stringify(reason), options);
+    this.name = String(name);
+    this.reason = reason;
+    this.fault = details.fault ?? "settee";
+    this.retry = Boolean(details.retry);
+    this.details = details;
+    for (const member of MEMBERS) if (member in details) this[member] = details[member];
+  }
+}
+
+// No connection could be made, or it ended before the reply. `sent`: the service may have got the call.
+class Unavailable extends SetteeError {
+  constructor(reason, sent = true, cause = undefined) {
+    super({ name: "unavailable", reason, fault: "host", retry: true }, { cause });
+    this.sent = sent;
+  }
+}
+
+// What came is not the protocol: another program listens there, or another version.
+class ProtocolError extends SetteeError {
+  constructor(reason) {
+    super({ name: "protocol_error", reason, fault: "settee", retry: false });
+  }
+}
+
+// The service, or a function that it ran, said no. What has no class of its own below is a plain one.
+class ServiceError extends SetteeError {}
+class BadRequest extends ServiceError {}
+class CompilationError extends ServiceError {}
+class Unauthorized extends ServiceError {}
+class Forbidden extends ServiceError {}
+class NotFound extends ServiceError {}
+class CallTimeout extends ServiceError {}
+class Busy extends ServiceError {}
+class ProcessError extends ServiceError {}
+
+const BY_NAME = new Map(Object.entries({
+  bad_request: BadRequest,
+  compilation_error: CompilationError,
+  unauthorized: Unauthorized,
+  forbidden: Forbidden,
+  not_found: NotFound,
+  timeout: CallTimeout,
+  pool_busy: Busy,
+  throttled: Busy,
+  too_many_held: Busy,
+  too_many_requests: Busy,
+  os_process_error: ProcessError,
+  out_of_memory: ProcessError,
+}));
+
+// Makes the error of a reply's `error` object.
+function serviceError(details) {
+  if (typeof details !== "object" || details === null) return new ProtocolError("an error that is no object");
+  return new (BY_NAME.get(details.name) ?? ServiceError)(details);
+}
+
+module.exports = {
+  SetteeError, Unavailable, ProtocolError, ServiceError, BadRequest, CompilationError, Unauthorized, Forbidden, NotFound,
+  CallTimeout, Busy, ProcessError, serviceError,
+};

@@ -1,0 +1,181 @@
+"use strict";
+// Lines of JSON over a Unix or a TCP socket: requests out, replies in, matched by their ids.
+
+const net = require("node:net");
+const { ProtocolError, Unavailable, serviceError } = require("./errors.js");
+
+// The longest reply that is read, in bytes.
+const REPLY_BYTES_MAX = 256 << 20;
+
+// How long a connection may take, its login included, in milliseconds.
+const CONNECT_MS_MAX = 10_000;
+
+// Reads one object that the service wrote.
+function decode(text) {
+  let value;
+  try {
+    value = JSON.parse(text);
+  } catch (error) {
+    throw new ProtocolError(`'${text.slice(0, 100)}' is no JSON: ${error.message}`);
+  }
+  if (typeof value !== "object" || value === null) throw new ProtocolError(`'${text.slice(0, 100)}' is no object`);
+  return value;
+}
+
+// Cuts pieces into lines. The `readline` of Node also cuts at U+2028, which JSON may contain.
+class LineCutter {
+  #pieces = [];
+  #length = 0;
+
+  *push(piece) {
+    for (let end; (end = piece.indexOf(10)) >= 0; piece = piece.subarray(end + 1)) {
+      this.#add(piece.subarray(0, end));
+      const line = Buffer.concat(this.#pieces).toString();
+      this.#pieces = [];
+      this.#length = 0;
+      yield line;
+    }
+    this.#add(piece);
+  }
+
+  #add(piece) {
+    this.#length += piece.length;
+    if (this.#length > REPLY_BYTES_MAX) throw new ProtocolError(`a reply is longer than ${REPLY_BYTES_MAX} bytes`);
+    this.#pieces.push(piece);
+  }
+}
+
+// One connection. Many calls may wait on it at the same time; when it ends, each is told.
+class Connection {
+  lost = null;
+  // Token of a held process -> who is told when the service takes the process away.
+  downs = new Map();
+  #socket;
+  #waiting = new Map();
+  #lines = new LineCutter();
+  #last = 0;
+  #room = Promise.resolve();
+
+  constructor(socket) {
+    this.#socket = socket;
+    socket.on("data", (piece) => this.#read(piece));
+    socket.on("error", (error) => this.#end(new Unavailable(`the connection broke: ${error.message}`, true, error)));
+    socket.on("close", () => this.#end(new Unavailable("the connection was closed")));
+  }
+
+  // Sends a request and returns its reply, whatever it says. When `signal` says so, its caller gives up.
+  async call(name, args, signal) {
+    const id = ++this.#last;
+    const line = `${JSON.stringify({ ...args, id, call: name })}\n`;
+    await this.#room;
+    if (this.lost) throw this.lost;
+    return new Promise((resolve, reject) => {
+      const settle = (how) => (value) => {
+        this.#waiting.delete(id);
+        signal?.removeEventListener("abort", giveUp);
+        how(value);
+      };
+      const giveUp = () => settle(reject)(signal.reason);
+      if (signal?.aborted) return reject(signal.reason);
+      signal?.addEventListener("abort", giveUp);
+      this.#waiting.set(id, { resolve: settle(resolve), reject: settle(reject) });
+      this.#send(line);
+    });
+  }
+
+  close() {
+    this.#end(new Unavailable("the connection was closed"));
+  }
+
+  // When the service reads too slowly, later calls wait for room.
+  #send(line) {
+    if (this.#socket.write(line)) return;
+    this.#room = new Promise((resolve) => {
+      this.#socket.once("drain", resolve);
+      this.#socket.once("close", resolve);
+    });
+  }
+
+  #read(piece) {
+    try {
+      for (const line of this.#lines.push(piece)) this.#take(decode(line));
+    } catch (error) {
+      this.#end(error);
+    }
+  }
+
+  #take(line) {
+    if ("down" in line) {
+      this.downs.get(line.down)?.(line);
+    } else if (line.id === null || line.id === undefined) {
+      // The service could not read a request, and says why before it closes.
+      throw serviceError(line.error);
+    } else if (this.#waiting.has(line.id)) {
+      this.#waiting.get(line.id).resolve(line);
+    } else if (line.ok?.proc) {
+      // The caller gave up while the service lent it a process.
+      this.#send(`${JSON.stringify({ id: 0, call: "ret_proc", proc: line.ok.proc })}\n`);
+    }
+  }
+
+  #end(reason) {
+    this.lost ??= reason;
+    this.#socket.destroy();
+    for (const waiter of this.#waiting.values()) waiter.reject(this.lost);
+  }
+}
+
+// Calls over one connection, which is made when the first needs it and again when it was lost.
+class SocketTransport {
+  // A list comes in one reply.
+  streams = false;
+  #where;
+  #login;
+  #connection = null;
+  #connecting = null;
+
+  constructor(where, login) {
+    this.#where = where;
+    this.#login = login;
+  }
+
+  async call(name, args, signal) {
+    return (await this.connection()).call(name, args, signal);
+  }
+
+  async connection() {
+    if (this.#connection && !this.#connection.lost) return this.#connection;
+    this.#connecting ??= this.#connect().finally(() => (this.#connecting = null));
+    this.#connection = await this.#connecting;
+    return this.#connection;
+  }
+
+  close() {
+    this.#connection?.close();
+    this.#connecting?.then((connection) => connection.close(), () => {});
+  }
+
+  async #connect() {
+    const socket = net.connect(this.#where);
+    const signal = AbortSignal.timeout(CONNECT_MS_MAX);
+    const late = () => socket.destroy(new Error(`no connection and login within ${CONNECT_MS_MAX} ms`));
+    signal.addEventListener("abort", late);
+    try {
+      await new Promise((resolve, reject) => socket.once("connect", resolve).once("error", reject));
+      return await this.#logIn(new Connection(socket));
+    } catch (error) {
+      socket.destroy();
+      throw error.details ? error : new Unavailable(`cannot connect: ${error.message}`, false, error);
+    } finally {
+      signal.removeEventListener("abort", late);
+    }
+  }
+
+  async #logIn(connection) {
+    const reply = this.#login && (await connection.call("auth", this.#login));
+    if (reply?.error) throw serviceError(reply.error);
+    return connection;
+  }
+}
+
+module.exports = { SocketTransport, LineCutter, decode, REPLY_BYTES_MAX };

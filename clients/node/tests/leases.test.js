@@ -1,0 +1,98 @@
+"use strict";
+// Processes that a client holds, and that come back whatever becomes of it.
+
+const assert = require("node:assert/strict");
+const test = require("node:test");
+const settee = require("settee");
+const { TCP, UNIX, scripted, until } = require("./support.js");
+
+const ADD = ["add_fun", "function(doc) { emit(doc.n, 1) }"];
+
+function withClient(use, address = UNIX) {
+  return async () => {
+    const client = new settee.Client(address);
+    try {
+      await use(client);
+    } finally {
+      client.close();
+    }
+  };
+}
+
+for (const address of [UNIX, TCP]) {
+  test(`a lease prompts one process and gives it back (${address.slice(0, 4)})`, withClient(async (client) => {
+    const held = await client.lease({ lang: "javascript", db: "shop" }, async (proc) => {
+      assert.deepEqual([proc.pool, proc.lang, proc.down], ["javascript", "javascript", null]);
+      assert.equal(await proc.prompt(ADD), true);
+      assert.equal(await proc.setTimeout(5000), true);
+      const rows = await proc.prompt(["map_doc", { _id: "a", n: 7 }], { timeoutMs: 5000 });
+      assert.deepEqual(rows, [[[7, 1]]]);
+      return proc;
+    });
+    await assert.rejects(held.prompt(["reset"]), { name: "not_holder" });
+  }, address));
+}
+
+test("a lease ends when its block throws", withClient(async (client) => {
+  let held;
+  const block = async (proc) => {
+    held = proc;
+    throw new RangeError();
+  };
+  await assert.rejects(client.lease({ lang: "javascript" }, block), RangeError);
+  assert.equal(await held.retProc(), false, "it was given back already");
+}));
+
+test("a lease without a block is disposed of", withClient(async (client) => {
+  const proc = await client.lease({ lang: "javascript" });
+  await proc[Symbol.asyncDispose]();
+  assert.equal(await proc.retProc(), false);
+}));
+
+test("a process that fails is replaced", withClient(async (client) => {
+  const proc = await client.getProc({ lang: "javascript", db: "shop" });
+  assert.equal(await proc.retProc("fail"), true);
+  const other = await client.lease({ lang: "javascript", db: "shop" }, async ({ osPid }) => osPid);
+  assert.notEqual(other, proc.osPid);
+}));
+
+test("a process that is still at work when its caller gives up is not lent again", async () => {
+  const impatient = new settee.Client(UNIX, { callMs: 300 });
+  let stuck;
+  await assert.rejects(impatient.lease({ lang: "javascript", db: "shop" }, async (proc) => {
+    stuck = proc.osPid;
+    await proc.prompt(["add_fun", "function(doc) { for (;;); }"]);
+    await proc.prompt(["map_doc", { _id: "a" }]);
+  }), { name: "timeout", phase: "reply", reason: /^'prompt'/ });
+  impatient.close();
+  await withClient(async (client) => {
+    const other = await client.lease({ lang: "javascript", db: "shop" }, async ({ osPid }) => osPid);
+    assert.notEqual(other, stuck);
+  })();
+});
+
+test("the client is told when its process is taken away", withClient(async (client) => {
+  await client.call("add_pool", { name: "node-tests", language: "javascript" });
+  const proc = await client.getProc({ pool: "node-tests" });
+  await client.call("remove_pool", { name: "node-tests", mode: "immediate" });
+  await until(() => proc.down);
+  assert.equal(proc.down.name, "pool_removed");
+  assert.equal(await proc.retProc(), false);
+}));
+
+test("a process that comes after its caller gave up goes back", async () => {
+  let returned;
+  const isReturned = new Promise((resolve) => (returned = resolve));
+  let late;
+  const serve = ({ id, call, proc }, reply) => {
+    if (call === "get_proc") late = () => reply({ id, ok: { proc: "1.2.3", config: {} } });
+    if (call === "ret_proc") returned(proc);
+  };
+  await scripted(serve, async (address) => {
+    const client = new settee.Client(address, { callMs: 50 });
+    await assert.rejects(client.getProc({ lang: "javascript" }), { name: "timeout" });
+    late();
+    assert.equal(await isReturned, "1.2.3");
+    client.close();
+  });
+});

@@ -1,0 +1,31 @@
+"use strict";
+// A service that is killed and comes back, beside who does both: this program says when, on its output.
+
+const assert = require("node:assert/strict");
+const readline = require("node:readline/promises");
+const settee = require("settee");
+
+const COUNT = "function(doc) { emit(doc._id, 1) }";
+const ROWS = [[[["a", 1]]]];
+const input = readline.createInterface(process.stdin, process.stdout);
+const ask = async (order) => assert.equal(await input.question(`${order}\n`), order);
+
+async function main(address) {
+  const client = new settee.Client(address, { tries: 20 });
+  const map = (by) => by.map([COUNT], [{ _id: "a" }]);
+  assert.deepEqual(await map(client), ROWS);
+  const proc = address.startsWith("http") ? null : await client.getProc({ lang: "javascript" });
+  await ask("kill");
+  const other = new settee.Client(address, { tries: 2 });
+  await assert.rejects(map(other), { name: "unavailable", fault: "host", retry: true });
+  // What was lent over the lost connection is lost with it.
+  if (proc) await assert.rejects(proc.prompt(["reset"]), settee.Unavailable);
+  if (proc) assert.equal(await proc.retProc(), false);
+  const waiting = map(client);
+  await ask("start");
+  assert.deepEqual(await waiting, ROWS);
+  client.close();
+  input.close();
+}
+
+main(process.argv[2]);

@@ -1,0 +1,72 @@
+"use strict";
+// What the tests of the client share: where the service under test listens, and a service that follows a script.
+
+const fs = require("node:fs");
+const net = require("node:net");
+const readline = require("node:readline");
+
+// The service's addresses, with the user and the password for TCP and HTTP.
+const { SETTEE_UNIX: UNIX, SETTEE_TCP: TCP, SETTEE_HTTP: HTTP, SETTEE_CALLS: CALLS } = process.env;
+const TABLE = JSON.parse(fs.readFileSync(CALLS, "utf8"));
+
+// How long anything that must happen may take, in milliseconds.
+const DEADLINE = 20_000;
+
+const withDdoc = (args) => args.map((argument) => (argument === "DDOC" ? TABLE.ddoc : argument));
+
+const camel = (name) => name.replace(/_(.)/g, (_all, letter) => letter.toUpperCase());
+
+// The table's options as this client names them.
+function optionsOf({ timeout, ...rest }) {
+  const options = Object.fromEntries(Object.entries(rest).map(([name, value]) => [camel(name), value]));
+  return timeout ? { ...options, timeoutMs: timeout * 1000 } : options;
+}
+
+// Makes a call of the table. What is left out between its arguments and its options is undefined.
+function make(client, [method, args, options]) {
+  const call = client[camel(method)];
+  const all = withDdoc(args);
+  if (["show", "update"].includes(method)) all.length = 4;
+  return call.apply(client, [...all, optionsOf(options)]);
+}
+
+async function collect(values) {
+  const all = [];
+  for await (const value of values) all.push(value);
+  return all;
+}
+
+// Waits for something that is to come about.
+async function until(happened) {
+  for (const end = Date.now() + DEADLINE; !happened(); await new Promise(setImmediate)) {
+    if (Date.now() > end) throw new Error("not in time");
+  }
+}
+
+// A service on a TCP port: `serve(request, reply)` is called for each line.
+async function scripted(serve, use) {
+  const server = net.createServer((socket) => {
+    const reply = (message) => socket.write(`${JSON.stringify(message)}\n`);
+    readline.createInterface(socket).on("line", (line) => serve(JSON.parse(line), reply));
+    server.connections_made = (server.connections_made ?? 0) + 1;
+  });
+  await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
+  try {
+    await use(`tcp:127.0.0.1:${server.address().port}`, server);
+  } finally {
+    await new Promise((resolve) => server.close(resolve));
+  }
+}
+
+// A server that never answers over HTTP.
+async function silent(use) {
+  const server = net.createServer((socket) => socket.on("error", () => {}).resume());
+  await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
+  try {
+    await use(`http://127.0.0.1:${server.address().port}/`);
+  } finally {
+    await new Promise((resolve) => server.close(resolve));
+  }
+}
+
+module.exports = { UNIX, TCP, HTTP, ADDRESSES: [UNIX, TCP, HTTP], TABLE, make, collect, scripted, silent, until };

@@ -1,0 +1,24 @@
+// A program that uses the types: tests compile it, and run it against a service.
+
+import assert from "node:assert/strict";
+import { Client, CompilationError, type Proc, type Report } from "settee";
+
+const client = new Client(process.env.SETTEE_UNIX!);
+const rows = await client.map(["function(doc) { emit(doc.n, 1) }"], [{ _id: "a", n: 7 }], { db: "shop", timeoutMs: 5000 });
+const [key, value]: [unknown, unknown] = rows[0][0][0];
+assert.deepEqual([key, value], [7, 1]);
+const found: { _id: string; n: number }[] = await client.select({ n: 7 }, [{ _id: "a", n: 7 }]);
+assert.equal(found[0].n, 7);
+await assert.rejects(client.compile("function("), (error) => error instanceof CompilationError && error.fault === "client");
+const report = (): Promise<Report<boolean[]>> =>
+  client.filterView("shop", { _id: "_design/d" }, "v", [], { report: true });
+assert.equal(typeof report, "function");
+
+let held: Proc;
+{
+  await using proc = await client.lease({ lang: "javascript" });
+  held = proc;
+  assert.equal(await proc.prompt(["reset"]), true);
+}
+assert.equal(await held.retProc(), false);
+client.close();

@@ -1,0 +1,419 @@
+"""The clients: :class:`AsyncClient` for asyncio, :class:`Client` for everybody else."""
+
+import asyncio
+import contextlib
+import functools
+import random
+import threading
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Callable, Iterable, List, Optional, Sequence
+from urllib.parse import unquote, urlsplit
+
+from .errors import CallTimeout, ProtocolError, Unavailable, service_error
+from .http import HttpTransport
+from .wire import Connection, Json, SocketTransport
+
+_Run = Callable[[Any], Any]
+
+#: How often a call is tried when the service cannot be reached, or is lost before it answers.
+TRIES_MAX = 5
+
+#: The wait before the second try, in seconds. Each further one is twice as long; each is shortened at random by up
+#: to a half, so that many clients do not come back at once.
+BACKOFF_SECONDS_FIRST = 0.1
+
+#: The longest wait between two tries, in seconds.
+BACKOFF_SECONDS_MAX = 5.0
+
+#: How long a call may take with all its tries, in seconds.
+CALL_SECONDS_MAX = 300.0
+
+
+@dataclass(frozen=True)
+class Report:
+    """What the service tells of a call with ``report=True``: its ``value``, and what happened on the way."""
+
+    value: Any = None
+    request_id: Optional[str] = None
+    pool: Optional[str] = None
+    logs: List[Json] = field(default_factory=list)
+    logs_dropped: int = 0
+    errors: List[Json] = field(default_factory=list)
+    errors_dropped: int = 0
+    cost: Json = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, reply: Json, value: Any) -> "Report":
+        members = {member.name: reply[member.name] for member in fields(cls) if member.name in reply}
+        return cls(**{**members, "value": value})
+
+
+def _present(**members: Any) -> Json:
+    return {name: value for name, value in members.items() if value is not None}
+
+
+def _milliseconds(seconds: Optional[float]) -> Optional[int]:
+    return None if seconds is None else max(1, round(seconds * 1000))
+
+
+def _value(reply: Json, reported: bool = False) -> Any:
+    """Returns the value of a reply, or raises its error."""
+    if "error" in reply:
+        error = service_error(reply["error"])
+        error.report = Report.of(reply, None) if reported else None
+        raise error
+    if "ok" not in reply:
+        raise ProtocolError.because("a reply has neither 'ok' nor 'error'")
+    return Report.of(reply, reply["ok"]) if reported else reply["ok"]
+
+
+class AsyncChunks:
+    """What a list function made: the ``response``, and the pieces of its body one by one."""
+
+    def __init__(self, response: Json, next_chunk: Callable[[], Any], close: Callable[[], None]):
+        self.response, self._next, self.close = response, next_chunk, close
+
+    def __aiter__(self) -> "AsyncChunks":
+        return self
+
+    async def __anext__(self) -> str:
+        chunk = await self._next()
+        if chunk is None:
+            self.close()
+            raise StopAsyncIteration
+        return chunk
+
+
+class Chunks:
+    """What a list function made: the ``response``, and the pieces of its body one by one."""
+
+    def __init__(self, run: _Run, response: Json, next_chunk: Callable[[], Any], close: Callable[[], None]):
+        self.response, self._run, self._next, self.close = response, run, next_chunk, close
+
+    def __iter__(self) -> "Chunks":
+        return self
+
+    def __next__(self) -> str:
+        chunk = self._run(self._next())
+        if chunk is None:
+            self.close()
+            raise StopIteration
+        return chunk
+
+
+class Proc:
+    """A process that this client holds. With :class:`AsyncClient` its methods are awaited."""
+
+    def __init__(self, connection: Connection, lent: Json, core: "_Core"):
+        self.token: str = lent["proc"]
+        self.pool, self.lang, self.os_pid = lent.get("pool"), lent.get("lang"), lent.get("os_pid")
+        self.config: Json = lent.get("config") or {}
+        #: Why the service took the process away: an object with ``name`` and ``reason``, None while it did not.
+        self.down: Optional[Json] = None
+        self._connection, self._core, self._run, self._abandoned = connection, core, core.run, False
+        connection.downs[self.token] = functools.partial(setattr, self, "down")
+
+    def reset(self) -> Any:
+        """Makes the process forget functions; the first prompt to a process."""
+        return self.prompt(["reset", self.config])
+
+    def prompt(self, command: Sequence[Any], timeout: Optional[float] = None) -> Any:
+        """Sends a command, such as ``["map_doc", doc]``, and returns the answer of the process."""
+        return self._run(self._prompt(command, timeout))
+
+    def set_timeout(self, timeout: float) -> Any:
+        """Sets the timeout of prompts that bring none, in seconds."""
+        return self._run(self._call("set_timeout", timeout_ms=_milliseconds(timeout)))
+
+    def ret_proc(self, status: str = "ok") -> Any:
+        """Gives the process back; with ``fail`` it is not used again. False if this client does not hold it."""
+        return self._run(self._ret_proc(status))
+
+    async def _prompt(self, command: Sequence[Any], timeout: Optional[float]) -> Any:
+        try:
+            reply = await self._reply("prompt", data=command, timeout_ms=_milliseconds(timeout))
+        except (asyncio.CancelledError, CallTimeout):
+            self._abandoned = True
+            raise
+        return _value(reply)
+
+    async def _ret_proc(self, status: str) -> bool:
+        self._connection.downs.pop(self.token, None)
+        try:
+            # A process that still works for a caller who gave up is not for the next one.
+            return await self._call("ret_proc", status="fail" if self._abandoned else status)
+        except Unavailable:
+            # The service takes back what a lost connection held.
+            return False
+
+    async def _call(self, name: str, **arguments: Any) -> Any:
+        return _value(await self._reply(name, **arguments))
+
+    async def _reply(self, name: str, **arguments: Any) -> Json:
+        arguments = _present(proc=self.token, **arguments)
+        return await self._core.bounded(name, self._connection.call(name, arguments))
+
+
+class _Core:
+    """What both clients do: call, try again, make values, reports and errors of replies."""
+
+    def __init__(self, transport: Any, tries: int, seconds: float, run: _Run, chunks: Callable[..., Any]):
+        self.transport, self._tries, self._seconds = transport, tries, seconds
+        self.run, self._chunks = run, chunks
+
+    async def call(self, name: str, arguments: Json) -> Any:
+        return _value(await self._reply(name, arguments, again=False))
+
+    async def _reply(self, name: str, arguments: Json, again: bool) -> Json:
+        attempt = functools.partial(self.transport.call, name, arguments)
+        return await self.bounded(name, self._persist(attempt, again))
+
+    async def function(self, name: str, arguments: Json, options: Json) -> Any:
+        """Runs functions, which changes nothing: after a loss it is done again."""
+        arguments = _present(**arguments, **_options(**options))
+        return _value(await self._reply(name, arguments, again=True), "report" in arguments)
+
+    async def bounded(self, name: str, reply: Any) -> Any:
+        try:
+            return await asyncio.wait_for(reply, self._seconds)
+        except asyncio.TimeoutError:
+            reason = f"'{name}' took longer than call_seconds, {self._seconds} s"
+            details = {"name": "timeout", "reason": reason, "phase": "reply", "fault": "settee", "retry": True}
+            raise service_error(details) from None
+
+    async def _persist(self, attempt: Callable[[], Any], again: bool) -> Any:
+        """Tries until there is a reply; after a loss only if the call may be made twice."""
+        pause = BACKOFF_SECONDS_FIRST
+        for _ in range(1, self._tries):
+            try:
+                return await attempt()
+            except Unavailable as error:
+                if error.details["sent"] and not again:
+                    raise
+            await asyncio.sleep(pause * random.uniform(0.5, 1))
+            pause = min(2 * pause, BACKOFF_SECONDS_MAX)
+        return await attempt()
+
+    async def select(self, selector: Json, docs: List[Json], options: Json) -> Any:
+        definition = {"fields": {"_id": "asc"}, "partial_filter_selector": selector}
+        outcome = await self.function("map_docs", {"lang": "query", "funs": [definition], "docs": docs}, options)
+        rows = outcome.value if isinstance(outcome, Report) else outcome
+        found = [doc for doc, [row] in zip(docs, rows) if row]
+        if not found:
+            await self._check(selector)
+        return replace(outcome, value=found) if isinstance(outcome, Report) else found
+
+    async def _check(self, selector: Json) -> None:
+        """Fails for a selector that is none: in a definition it is no error, but matches nothing."""
+        ddoc = {"_id": "_design/selector", "language": "query", "validate_doc_update": selector}
+        await self.function("validate_docs", {"db": "selector", "ddoc": ddoc, "docs": [{"newDoc": {}}]}, {})
+
+    def streams(self, options: Json) -> bool:
+        return self.transport.streams and not options.get("report")
+
+    async def list(self, arguments: Json, rows: Iterable[Json], options: Json) -> Any:
+        if self.streams(options):
+            arguments = _present(**arguments, **_options(**options))
+            stream = await self.transport.list(arguments, rows)
+            return self._chunks(stream.response, stream.next, stream.close)
+        outcome = await self.function("list", {**arguments, "rows": rows}, options)
+        made = outcome.value if isinstance(outcome, Report) else outcome
+        chunks = self._chunks(made["response"], _async_next(made["chunks"]), lambda: None)
+        return replace(outcome, value=chunks) if isinstance(outcome, Report) else chunks
+
+    async def get_proc(self, arguments: Json) -> Proc:
+        async def lend():
+            connection = await self.transport.connection()
+            return connection, await connection.call("get_proc", arguments)
+
+        connection, reply = await self.bounded("get_proc", self._persist(lend, again=True))
+        return Proc(connection, _value(reply), self)
+
+
+def _async_next(values: Iterable[Any]) -> Callable[[], Any]:
+    rest = iter(values)
+
+    async def next_value() -> Any:
+        return next(rest, None)
+
+    return next_value
+
+
+def _options(
+    *,
+    timeout: Optional[float] = None,
+    pool: Optional[str] = None,
+    group: Optional[str] = None,
+    report: bool = False,
+    request_id: Optional[str] = None,
+) -> Json:
+    """The options of every call that runs functions: ``timeout`` in seconds, for a process and for each answer;
+    ``pool`` or ``group``, where the process comes from; ``report``, to get a :class:`Report`; ``request_id``."""
+    times = _milliseconds(timeout)
+    return {"timeout_ms": times, "pool": pool, "group": group, "report": report or None, "request_id": request_id}
+
+
+class _Calls:
+    """The calls, with the arguments of docs/socket.md. Each also takes the keywords of :func:`_options`."""
+
+    _core: _Core
+    _run: _Run
+
+    def _function(self, call: str, options: Json, /, **arguments: Any) -> Any:
+        return self._run(self._core.function(call, arguments, options))
+
+    def map(self, funs, docs, *, lang="javascript", db=None, lib=None, **options):
+        """For each document a list for each function of ``[key, value]``."""
+        return self._function("map_docs", options, funs=funs, docs=docs, lang=lang, db=db, lib=lib)
+
+    def reduce(self, funs, rows, *, lang="javascript", db=None, finalize=None, context=None, **options):
+        """A result for each function, of rows ``[[key, id], value]``."""
+        more = {"db": db, "finalize": finalize, "context": context}
+        return self._function("reduce", options, funs=funs, rows=rows, lang=lang, **more)
+
+    def rereduce(self, funs, values, *, lang="javascript", db=None, finalize=None, context=None, **options):
+        """A result for each function, of earlier results: rows with a value for each function."""
+        more = {"db": db, "finalize": finalize, "context": context}
+        return self._function("rereduce", options, funs=funs, values=values, lang=lang, **more)
+
+    def compile(self, fun, *, lang="javascript", db=None, name="function", type=None, **options):
+        """True; raises :class:`settee.CompilationError` for a function that does not compile."""
+        return self._function("try_compile", options, fun=fun, lang=lang, db=db, name=name, type=type)
+
+    def select(self, selector, docs, **options):
+        """The documents that match a Mango selector. Each needs an ``_id``; design documents never match."""
+        return self._run(self._core.select(selector, docs, options))
+
+    def filter(self, db, ddoc, name, docs, *, req=None, **options):
+        """For each document whether it passes a filter function."""
+        return self._function("filter_docs", options, db=db, ddoc=ddoc, name=name, docs=docs, req=req)
+
+    def filter_view(self, db, ddoc, name, docs, **options):
+        """For each document whether a view's map function emits something."""
+        return self._function("filter_view", options, db=db, ddoc=ddoc, name=name, docs=docs)
+
+    def validate(self, db, ddoc, edits, *, user_ctx=None, sec_obj=None, **options):
+        """For each of ``{"newDoc", "oldDoc"}`` True, ``{"forbidden": M}`` or ``{"unauthorized": M}``."""
+        more = {"userCtx": user_ctx, "secObj": sec_obj}
+        return self._function("validate_docs", options, db=db, ddoc=ddoc, docs=edits, **more)
+
+    def show(self, db, ddoc, name, doc=None, *, req=None, **options):
+        """The response of a show function: ``code``, ``headers``, ``body`` and so on."""
+        return self._function("show", options, db=db, ddoc=ddoc, name=name, doc=doc, req=req)
+
+    def update(self, db, ddoc, name, doc=None, *, req=None, **options):
+        """``[doc or None, response]``; to write the document is up to the caller."""
+        return self._function("update", options, db=db, ddoc=ddoc, name=name, doc=doc, req=req)
+
+    def rewrite(self, db, ddoc, req, **options):
+        """What becomes of a request; None if no rule fits."""
+        return self._function("rewrite", options, db=db, ddoc=ddoc, req=req)
+
+    def list(self, db, ddoc, name, rows, *, head=None, req=None, **options):
+        """An iterator over the pieces of the body, with the ``response``. Over HTTP ``rows`` are sent as they come,
+        from a thread, and the pieces come as they are made."""
+        arguments = {"db": db, "ddoc": ddoc, "name": name, "head": head or {}, "req": req or {}}
+        # Whoever makes the rows may call this client, so they are not made in its event loop.
+        rows = rows if self._core.streams(options) else [*rows]
+        return self._run(self._core.list(arguments, rows, options))
+
+    def call(self, name, /, **arguments):
+        """Any call of docs/socket.md by its own name, with its own arguments. It is not repeated after a loss."""
+        return self._run(self._core.call(name, arguments))
+
+    def get_proc(self, lang=None, *, db=None, ddoc=None, pool=None, group=None, any=None, lane=None, timeout=None):
+        """Borrows a process, to be given back with :meth:`Proc.ret_proc`. Its first prompt is ``reset``."""
+        more = {"db": db, "ddoc": ddoc, "pool": pool, "group": group, "any": any, "lane": lane}
+        return self._run(self._core.get_proc(_present(lang=lang, timeout_ms=_milliseconds(timeout), **more)))
+
+
+class AsyncClient(_Calls):
+    """A client for asyncio: every call is awaited, and many may be made at the same time. Use it in one event loop."""
+
+    def __init__(self, address, *, user=None, password=None, tries=TRIES_MAX, call_seconds=CALL_SECONDS_MAX):
+        transport = _transport(address, user, password, call_seconds)
+        self._run = lambda coroutine: coroutine
+        self._core = _Core(transport, tries, call_seconds, self._run, AsyncChunks)
+
+    @contextlib.asynccontextmanager
+    async def lease(self, lang=None, **arguments):
+        """Borrows a process for a block, as :meth:`get_proc` does, and resets it."""
+        proc = await self.get_proc(lang, **arguments)
+        try:
+            await proc.reset()
+            yield proc
+        finally:
+            await proc.ret_proc()
+
+    async def close(self):
+        await self._core.transport.close()
+
+    async def __aenter__(self):
+        return self
+
+    async def __aexit__(self, *_):
+        await self.close()
+
+
+class Client(_Calls):
+    """A client whose calls wait. Threads may share it: their calls travel on one connection at the same time.
+
+    It has an event loop in a thread of its own; a program that forks makes its clients afterwards.
+    """
+
+    def __init__(self, address, *, user=None, password=None, tries=TRIES_MAX, call_seconds=CALL_SECONDS_MAX):
+        transport = _transport(address, user, password, call_seconds)
+        self._core = _Core(transport, tries, call_seconds, self._run, functools.partial(Chunks, self._run))
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="settee", daemon=True)
+        self._thread.start()
+
+    def _run(self, coroutine):
+        waiting = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        try:
+            return waiting.result()
+        finally:
+            # Whoever is interrupted gives up the call. One that is done is not changed by that.
+            waiting.cancel()
+
+    @contextlib.contextmanager
+    def lease(self, lang=None, **arguments):
+        """Borrows a process for a block, as :meth:`get_proc` does, and resets it."""
+        proc = self.get_proc(lang, **arguments)
+        try:
+            proc.reset()
+            yield proc
+        finally:
+            proc.ret_proc()
+
+    def close(self):
+        if self._loop.is_closed():
+            return
+        self._run(self._core.transport.close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+
+def _transport(address: str, user: Optional[str], password: Optional[str], seconds: float) -> Any:
+    """Reads an address as the service prints it: ``unix:PATH`` or a path, ``tcp:HOST:PORT``, ``http://HOST:PORT/``."""
+    address = str(address)
+    scheme, _, rest = address.partition(":")
+    if scheme == "tcp":
+        address = f"tcp://{rest.lstrip('/')}"
+    url = urlsplit(address)
+    if user is None and url.username is not None:
+        user, password = unquote(url.username), unquote(url.password or "")
+    login = None if user is None else (user, password or "")
+    if scheme in ("http", "https"):
+        return HttpTransport(url, login, seconds)
+    if scheme == "tcp":
+        return SocketTransport(functools.partial(asyncio.open_connection, url.hostname, url.port), login)
+    path = rest if scheme == "unix" else address
+    return SocketTransport(functools.partial(asyncio.open_unix_connection, path), login)

@@ -1,0 +1,112 @@
+"""Why a call has no value: a class for each thing that a program may want to do about it."""
+
+from typing import Any, Dict, Optional
+
+_MEMBERS = frozenset("phase fatal exit status stderr proc db ddoc function doc limit_ms retry_after_ms line".split())
+
+
+class SetteeError(Exception):
+    """Any failure of a call.
+
+    name:    what it is, for programs, for example ``compilation_error``
+    reason:  why: a text, or whatever JSON the function threw
+    fault:   who caused it: ``client``, ``function``, ``query_server``, ``host`` or ``settee``
+    retry:   whether the same call may succeed later
+    report:  the :class:`settee.Report` of a call with ``report=True``
+    details: the error as it came. ``phase``, ``db``, ``ddoc``, ``function``, ``doc``, ``exit``, ``status``, ``stderr``,
+             ``limit_ms``, ``retry_after_ms`` and some more are also attributes, None where they did not come
+    """
+
+    report: Optional[Any] = None
+
+    def __init__(self, details: Dict[str, Any]):
+        super().__init__(details)
+        self.details = details
+        self.name: str = details.get("name") or "unknown_error"
+        self.reason: Any = details.get("reason")
+        self.fault: str = details.get("fault") or "settee"
+        self.retry: bool = bool(details.get("retry"))
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.reason}"
+
+    def __getattr__(self, member: str) -> Any:
+        if member in _MEMBERS:
+            return self.details.get(member)
+        raise AttributeError(member)
+
+
+class Unavailable(SetteeError):
+    """No connection could be made, or it ended before the reply."""
+
+    @classmethod
+    def because(cls, reason: str, sent: bool = True) -> "Unavailable":
+        """``sent``: the service may have got the call."""
+        return cls({"name": "unavailable", "reason": reason, "fault": "host", "retry": True, "sent": sent})
+
+
+class ProtocolError(SetteeError):
+    """What came is not the protocol: another program listens there, or another version."""
+
+    @classmethod
+    def because(cls, reason: str) -> "ProtocolError":
+        return cls({"name": "protocol_error", "reason": reason, "fault": "settee", "retry": False})
+
+
+class ServiceError(SetteeError):
+    """The service, or a function that it ran, said no. What has no class of its own below is a plain one."""
+
+
+class BadRequest(ServiceError):
+    """An argument is missing or wrong."""
+
+
+class CompilationError(ServiceError):
+    """A function does not compile."""
+
+
+class Unauthorized(ServiceError):
+    """The name or the password is wrong, or a login is needed."""
+
+
+class Forbidden(ServiceError):
+    """The user may not do this."""
+
+
+class NotFound(ServiceError):
+    """No pool, group or function has this name."""
+
+
+class CallTimeout(ServiceError):
+    """The time was up; ``phase`` says for what."""
+
+
+class Busy(ServiceError):
+    """The service takes no more for now. ``retry_after_ms`` says when to try again, if that is known."""
+
+
+class ProcessError(ServiceError):
+    """The process could not be started, or ended; ``exit`` and ``stderr`` say how."""
+
+
+_BY_NAME = {
+    "bad_request": BadRequest,
+    "compilation_error": CompilationError,
+    "unauthorized": Unauthorized,
+    "forbidden": Forbidden,
+    "not_found": NotFound,
+    "timeout": CallTimeout,
+    "pool_busy": Busy,
+    "throttled": Busy,
+    "too_many_held": Busy,
+    "too_many_requests": Busy,
+    "os_process_error": ProcessError,
+    "out_of_memory": ProcessError,
+}
+
+
+def service_error(details: Any) -> SetteeError:
+    """Makes the error of a reply's ``error`` object."""
+    if not isinstance(details, dict):
+        return ProtocolError.because(f"the error {details!r:.100} is no object")
+    return _BY_NAME.get(details.get("name"), ServiceError)(details)

@@ -1,0 +1,212 @@
+"""The calls that run functions over HTTP. Each call has a connection and, while it lasts, a thread."""
+
+import asyncio
+import base64
+import contextlib
+import functools
+import http.client
+import itertools
+import socket
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Dict, Iterable, List, Optional
+from urllib.parse import SplitResult
+
+from .errors import ProtocolError, SetteeError, Unavailable, service_error
+from .wire import REPLY_BYTES_MAX, Json, Login, decode, encode
+
+#: The most connections of one client, which is the most calls at a time; others wait.
+CONNECTIONS_MAX = 16
+
+#: How much of an answer is read at a time, in bytes.
+PIECE_BYTES = 64 * 1024
+
+#: Name of a call -> its name in the path.
+PATHS = {
+    "map_docs": "map",
+    "reduce": "reduce",
+    "rereduce": "rereduce",
+    "finalize": "finalize",
+    "ddoc_prompt": "ddoc",
+    "validate_docs": "validate",
+    "filter_docs": "filter",
+    "filter_view": "filter_view",
+    "show": "show",
+    "list": "list",
+    "update": "update",
+    "rewrite": "rewrite",
+    "index_docs": "index",
+    "try_compile": "compile",
+}
+
+_BROKEN = (OSError, http.client.HTTPException)
+
+
+def _lost(error: Exception) -> Unavailable:
+    return Unavailable.because(f"no answer over HTTP: {error or type(error).__name__}")
+
+
+def _needs_socket(call: str) -> SetteeError:
+    return service_error({"name": "bad_request", "reason": f"'{call}' needs a socket", "fault": "client"})
+
+
+def _error(status: int, text: bytes) -> SetteeError:
+    """Makes the error of an answer. Errors that the pool did not make have no fault and no retry."""
+    try:
+        answer = decode(text)
+    except ProtocolError:
+        answer = {"error": f"http_{status}", "reason": text[:100].decode(errors="replace")}
+    defaults = {"fault": "client" if status < 500 else "settee", "retry": status in (408, 429, 503)}
+    return service_error({"name": answer.pop("error", None), **defaults, **answer})
+
+
+def _text(answer: http.client.HTTPResponse) -> bytes:
+    text = bytearray()
+    while piece := answer.read(PIECE_BYTES):
+        text += piece
+        if len(text) > REPLY_BYTES_MAX:
+            raise ProtocolError.because(f"an answer is longer than {REPLY_BYTES_MAX} bytes")
+    return bytes(text)
+
+
+class HttpTransport:
+    """Calls over kept-alive connections."""
+
+    def __init__(self, url: SplitResult, login: Login, seconds: float):
+        kind = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
+        self._connect = functools.partial(kind, url.hostname, url.port, timeout=seconds)
+        # Two threads may not use one TLS connection at a time, as streams do.
+        self.streams = url.scheme == "http"
+        self._headers = {"Content-Type": "application/json"}
+        if login:
+            token = base64.b64encode(":".join(login).encode()).decode()
+            self._headers["Authorization"] = f"Basic {token}"
+        self._threads = ThreadPoolExecutor(CONNECTIONS_MAX, "settee-http")
+        self._idle: List[http.client.HTTPConnection] = []
+
+    async def connection(self) -> Any:
+        raise _needs_socket("get_proc")
+
+    async def call(self, name: str, arguments: Json) -> Json:
+        if name not in PATHS:
+            raise _needs_socket(name)
+        return await self.in_thread(self._post, f"/_query/{PATHS[name]}", arguments)
+
+    async def in_thread(self, function: Any, *arguments: Any) -> Any:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, function, *arguments)
+
+    def _post(self, path: str, arguments: Json) -> Json:
+        try:
+            connection = self._idle.pop()
+        except IndexError:
+            connection = self._connect()
+        try:
+            connection.request("POST", path, encode(arguments), self._headers_of(arguments))
+            answer = connection.getresponse()
+            text = _text(answer)
+        except _BROKEN as error:
+            connection.close()
+            # The service closes idle connections: the others are probably closed too.
+            self._drop_idle()
+            raise _lost(error) from error
+        self._idle.append(connection)
+        if answer.status == 200:
+            return decode(text)
+        error = _error(answer.status, text)
+        return {**error.details, "error": error.details}
+
+    def _headers_of(self, arguments: Json) -> Dict[str, str]:
+        request_id = arguments.get("request_id")
+        return {**self._headers, "X-Request-Id": request_id} if request_id else self._headers
+
+    async def list(self, arguments: Json, rows: Iterable[Any]) -> "RowStream":
+        stream = RowStream(self, self._connect(), arguments, rows)
+        try:
+            await self.in_thread(stream.open, self._headers_of(arguments))
+        except BaseException:
+            stream.close()
+            raise
+        return stream
+
+    def _drop_idle(self) -> None:
+        with contextlib.suppress(IndexError):
+            while True:
+                self._idle.pop().close()
+
+    async def close(self) -> None:
+        self._threads.shutdown(wait=False)
+        self._drop_idle()
+
+
+class RowStream:
+    """A list function at work: a thread sends it rows while the pieces of its answer are read."""
+
+    def __init__(self, transport: HttpTransport, connection: Any, arguments: Json, rows: Iterable[Any]):
+        self.response: Json = {}
+        self._transport, self._connection = transport, connection
+        self._lines = map(encode, itertools.chain([arguments], rows))
+        self._answer: Optional[http.client.HTTPResponse] = None
+        self._socket: Optional[socket.socket] = None
+        self._failure: Optional[BaseException] = None
+
+    def open(self, headers: Dict[str, str]) -> None:
+        try:
+            self._connection.connect()
+            self._socket = self._connection.sock
+            self._connection.putrequest("POST", f"/_query/{PATHS['list']}")
+            streaming = {"Content-Type": "application/x-ndjson", "Transfer-Encoding": "chunked"}
+            for name, value in {**headers, **streaming}.items():
+                self._connection.putheader(name, value)
+            self._connection.endheaders()
+            threading.Thread(target=self._send, daemon=True).start()
+            self._answer = self._connection.getresponse()
+            if self._answer.status != 200:
+                raise _error(self._answer.status, _text(self._answer))
+        except _BROKEN as error:
+            raise self._failure or _lost(error) from error
+        line = self._line()
+        if line is None:
+            raise ProtocolError.because("a list without a response")
+        self.response = line.get("response", {})
+
+    def _send(self) -> None:
+        try:
+            for line in self._lines:
+                self._socket.sendall(b"%x\r\n%b\r\n" % (len(line), line))
+            self._socket.sendall(b"0\r\n\r\n")
+        except OSError:
+            pass  # A function that reads no more rows ends the answer; a broken connection is seen by the reader.
+        except BaseException as error:
+            self._failure = error
+            self.close()
+
+    def _line(self) -> Optional[Json]:
+        try:
+            text = self._answer.readline(REPLY_BYTES_MAX)
+        except _BROKEN as error:
+            raise self._failure or _lost(error) from error
+        if not text:
+            if self._failure:
+                raise self._failure
+            return None
+        line = decode(text)
+        if "error" in line:
+            raise _error(200, text)
+        return line
+
+    async def next(self) -> Optional[str]:
+        """Returns the next piece of the body, None at the end."""
+        try:
+            line = await self._transport.in_thread(self._line)
+        except BaseException:
+            self.close()
+            raise
+        return line.get("chunk", "") if line is not None else None
+
+    def close(self) -> None:
+        """Ends the connection, also under a thread that reads from it."""
+        if self._socket:
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
+        self._connection.close()

@@ -1,0 +1,175 @@
+"""Lines of JSON over a Unix or a TCP socket: requests out, replies in, matched by their ids."""
+
+import asyncio
+import contextlib
+import itertools
+import json
+from typing import Any, Callable, Dict, Optional, Tuple
+
+from .errors import ProtocolError, SetteeError, Unavailable, service_error
+
+#: The longest reply that is read, in bytes.
+REPLY_BYTES_MAX = 256 << 20
+
+#: How long a connection may take, its login included, in seconds.
+CONNECT_SECONDS_MAX = 10.0
+
+Login = Optional[Tuple[str, str]]
+Json = Dict[str, Any]
+
+
+def encode(value: Any) -> bytes:
+    """Writes one line. Numbers that JSON does not have are refused."""
+    return json.dumps(value, separators=(",", ":"), allow_nan=False).encode() + b"\n"
+
+
+def decode(text: bytes) -> Json:
+    """Reads one object that the service wrote."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ProtocolError.because(f"{text[:100]!r} is no JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise ProtocolError.because(f"{text[:100]!r} is no object")
+    return value
+
+
+class Connection:
+    """One connection. Many calls may wait on it at the same time; when it ends, each is told."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter):
+        self.lost: Optional[SetteeError] = None
+        #: Token of a held process -> who is told when the service takes the process away.
+        self.downs: Dict[str, Callable[[Json], None]] = {}
+        self._reader, self._writer = reader, writer
+        self._ids = itertools.count(1)
+        self._waiting: Dict[int, "asyncio.Future[Json]"] = {}
+        # In Python 3.9 only one task at a time may wait for room in the send buffer.
+        self._sending = asyncio.Lock()
+        self._reading = asyncio.ensure_future(self._read())
+
+    async def call(self, name: str, arguments: Json) -> Json:
+        """Sends a request and returns its reply, whatever it says."""
+        if self.lost:
+            raise self.lost
+        number = next(self._ids)
+        line = encode({**arguments, "id": number, "call": name})
+        reply = self._waiting[number] = asyncio.get_running_loop().create_future()
+        try:
+            self._writer.write(line)
+            async with self._sending:
+                await self._writer.drain()
+            return await reply
+        except asyncio.CancelledError:
+            if reply.done() and not reply.cancelled() and not reply.exception():
+                self._give_back(reply.result())
+            raise
+        except OSError as error:
+            raise Unavailable.because(f"the connection broke: {error}") from error
+        finally:
+            self._waiting.pop(number, None)
+
+    async def close(self) -> None:
+        self._reading.cancel()
+        await asyncio.wait([self._reading])
+        with contextlib.suppress(OSError):
+            await self._writer.wait_closed()
+
+    async def _read(self) -> None:
+        reason: SetteeError = Unavailable.because("the connection was closed")
+        try:
+            while (line := await self._reader.readline()).endswith(b"\n"):
+                self._take(decode(line))
+        except SetteeError as error:
+            reason = error
+        except ValueError:
+            reason = ProtocolError.because(f"a reply is longer than {REPLY_BYTES_MAX} bytes")
+        except OSError as error:
+            reason = Unavailable.because(f"the connection broke: {error}")
+        finally:
+            self._end(reason)
+
+    def _take(self, line: Json) -> None:
+        if "down" in line:
+            told = self.downs.pop(line["down"], None)
+            return told(line) if told else None
+        number = line.get("id")
+        if number is None:
+            # The service could not read a request, and says why before it closes.
+            raise service_error(line.get("error"))
+        waiter = self._waiting.pop(number, None)
+        if waiter and not waiter.done():
+            waiter.set_result(line)
+        else:
+            self._give_back(line)
+
+    def _give_back(self, reply: Json) -> None:
+        """Returns the process that a reply lends to a caller who gave up."""
+        lent = reply.get("ok")
+        if isinstance(lent, dict) and "proc" in lent:
+            self._writer.write(encode({"id": 0, "call": "ret_proc", "proc": lent["proc"]}))
+
+    def _end(self, reason: SetteeError) -> None:
+        self.lost = reason
+        self._writer.close()
+        for waiter in self._waiting.values():
+            if not waiter.done():
+                waiter.set_exception(reason)
+
+
+class SocketTransport:
+    """Calls over one connection, which is made when the first needs it and again when it was lost."""
+
+    #: A list comes in one reply.
+    streams = False
+
+    def __init__(self, open_streams: Callable[..., Any], login: Login):
+        self._open_streams, self._login = open_streams, login
+        self._connecting: Optional["asyncio.Future[Connection]"] = None
+
+    async def call(self, name: str, arguments: Json) -> Json:
+        return await (await self.connection()).call(name, arguments)
+
+    async def connection(self) -> Connection:
+        if self._connecting is None or (self._connecting.done() and self._is_over()):
+            self._connecting = asyncio.ensure_future(self._connect())
+        # One caller who gives up does not take it away from the others.
+        return await asyncio.shield(self._connecting)
+
+    def _is_over(self) -> bool:
+        connecting = self._connecting
+        return connecting.cancelled() or bool(connecting.exception() or connecting.result().lost)
+
+    async def _connect(self) -> Connection:
+        try:
+            return await asyncio.wait_for(self._open(), CONNECT_SECONDS_MAX)
+        except asyncio.TimeoutError:
+            reason = f"no connection and login within {CONNECT_SECONDS_MAX} s"
+            raise Unavailable.because(reason, sent=False) from None
+        except OSError as error:
+            raise Unavailable.because(f"cannot connect: {error}", sent=False) from error
+
+    async def _open(self) -> Connection:
+        connection = Connection(*await self._open_streams(limit=REPLY_BYTES_MAX))
+        try:
+            await self._log_in(connection)
+        except BaseException:
+            await connection.close()
+            raise
+        return connection
+
+    async def _log_in(self, connection: Connection) -> None:
+        if self._login:
+            name, password = self._login
+            reply = await connection.call("auth", {"name": name, "password": password})
+            if "error" in reply:
+                raise service_error(reply["error"])
+
+    async def close(self) -> None:
+        connecting, self._connecting = self._connecting, None
+        if connecting is None:
+            return
+        connecting.cancel()
+        await asyncio.wait([connecting])
+        if not connecting.cancelled() and not connecting.exception():
+            await connecting.result().close()

@@ -1,0 +1,54 @@
+"""What the tests of the client share: where the service under test listens, and a service that follows a script."""
+
+import contextlib
+import json
+import os
+import pathlib
+import socketserver
+import threading
+
+#: The service's addresses, with the user and the password for TCP and HTTP.
+UNIX, TCP, HTTP = (os.environ[f"SETTEE_{kind}"] for kind in ("UNIX", "TCP", "HTTP"))
+ADDRESSES = (UNIX, TCP, HTTP)
+
+TABLE = json.loads(pathlib.Path(os.environ["SETTEE_CALLS"]).read_text(encoding="utf-8"))
+
+#: How long anything that must happen may take, in seconds.
+DEADLINE = 20
+
+
+def with_ddoc(arguments):
+    return [TABLE["ddoc"] if argument == "DDOC" else argument for argument in arguments]
+
+
+def told(error, expected):
+    """What an error says of the members that are expected."""
+    return {"class": type(error).__name__, **{name: getattr(error, name) for name in expected if name != "class"}}
+
+
+def wait_until(happened):
+    """Waits for something that is to come about."""
+    tick, left = threading.Event(), DEADLINE * 1000
+    while not happened():
+        left -= 1
+        assert left, "not in time"
+        tick.wait(0.001)
+
+
+@contextlib.contextmanager
+def scripted(serve):
+    """A service on a TCP port: `serve(lines, reply)` is called for each connection."""
+
+    class Handler(socketserver.StreamRequestHandler):
+        def handle(self):
+            def reply(message):
+                self.wfile.write(json.dumps(message).encode() + b"\n")
+
+            serve(map(json.loads, self.rfile), reply)
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,)).start()
+        try:
+            yield f"tcp:127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()

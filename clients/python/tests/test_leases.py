@@ -1,0 +1,97 @@
+"""Processes that a client holds, and that come back whatever becomes of it."""
+
+import asyncio
+import unittest
+
+import settee
+from tests.support import DEADLINE, TCP, UNIX, scripted, wait_until
+
+SOCKETS = (UNIX, TCP)
+ADD = ["add_fun", "function(doc) { emit(doc.n, 1) }"]
+
+
+class Leases(unittest.TestCase):
+    def test_a_lease_prompts_one_process_and_gives_it_back(self):
+        for address in SOCKETS:
+            with self.subTest(address=address), settee.Client(address) as client:
+                with client.lease("javascript", db="shop") as proc:
+                    self.assertEqual((proc.pool, proc.lang, proc.down), ("javascript", "javascript", None))
+                    self.assertTrue(proc.prompt(ADD))
+                    self.assertTrue(proc.set_timeout(5))
+                    self.assertEqual(proc.prompt(["map_doc", {"_id": "a", "n": 7}], timeout=5), [[[7, 1]]])
+                with self.assertRaises(settee.ServiceError) as raised:
+                    proc.prompt(["reset"])
+                self.assertEqual(raised.exception.name, "not_holder")
+
+    def test_a_lease_ends_when_its_block_throws(self):
+        with settee.Client(UNIX) as client:
+            with self.assertRaises(LookupError):
+                with client.lease("javascript") as proc:
+                    raise LookupError
+            self.assertFalse(proc.ret_proc(), "it was given back already")
+
+    def test_a_process_that_fails_is_replaced(self):
+        with settee.Client(UNIX) as client:
+            proc = client.get_proc("javascript", db="shop")
+            self.assertTrue(proc.ret_proc("fail"))
+            with client.lease("javascript", db="shop") as other:
+                self.assertNotEqual(other.os_pid, proc.os_pid)
+
+    def test_an_error_of_a_function_leaves_the_process(self):
+        with settee.Client(UNIX) as client, client.lease("javascript", db="shop") as proc:
+            with self.assertRaises(settee.CompilationError) as raised:
+                proc.prompt(["add_fun", "function("])
+            self.assertEqual(raised.exception.fault, "client")
+            self.assertTrue(proc.prompt(ADD))
+
+    def test_the_client_is_told_when_its_process_is_taken_away(self):
+        with settee.Client(UNIX) as client:
+            client.call("add_pool", name="python-tests", language="javascript")
+            proc = client.get_proc(pool="python-tests")
+            client.call("remove_pool", name="python-tests", mode="immediate")
+            wait_until(lambda: proc.down)
+            self.assertEqual(proc.down["name"], "pool_removed")
+            self.assertFalse(proc.ret_proc())
+
+
+class AsyncLeases(unittest.IsolatedAsyncioTestCase):
+    async def test_a_lease_ends_with_its_block_and_when_that_throws(self):
+        async with settee.AsyncClient(UNIX) as client:
+            async with client.lease("javascript") as proc:
+                self.assertTrue(await proc.prompt(ADD))
+            self.assertFalse(await proc.ret_proc())
+            with self.assertRaises(LookupError):
+                async with client.lease("javascript") as proc:
+                    raise LookupError
+            self.assertFalse(await proc.ret_proc())
+
+    async def test_a_process_that_is_still_at_work_when_its_caller_gives_up_is_not_lent_again(self):
+        # Less time than the service waits for an answer.
+        async with settee.AsyncClient(UNIX, call_seconds=2) as client:
+            async with client.lease("javascript", db="shop") as proc:
+                await proc.prompt(["add_fun", "function(doc) { for (;;); }"])
+                with self.assertRaises(asyncio.TimeoutError):
+                    await asyncio.wait_for(proc.prompt(["map_doc", {"_id": "a"}]), 0.05)
+            async with client.lease("javascript", db="shop") as other:
+                self.assertNotEqual(other.os_pid, proc.os_pid)
+
+    async def test_a_process_that_comes_after_its_caller_gave_up_goes_back(self):
+        asked, given_up, returned = (asyncio.Event() for _ in range(3))
+        loop = asyncio.get_running_loop()
+
+        def serve(lines, reply):
+            request = next(lines)
+            loop.call_soon_threadsafe(asked.set)
+            asyncio.run_coroutine_threadsafe(given_up.wait(), loop).result()
+            reply({"id": request["id"], "ok": {"proc": "1.2.3", "config": {}}})
+            if {"call": "ret_proc", "proc": "1.2.3"}.items() <= next(lines).items():
+                loop.call_soon_threadsafe(returned.set)
+
+        with scripted(serve) as address:
+            async with settee.AsyncClient(address) as client:
+                asking = asyncio.ensure_future(client.get_proc("javascript"))
+                await asked.wait()
+                asking.cancel()
+                await asyncio.wait([asking])
+                given_up.set()
+                await asyncio.wait_for(returned.wait(), DEADLINE)

@@ -1,0 +1,140 @@
+//! What the service tells of a call that asked for a report.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::connection::Reply;
+use super::error::{ClientError, ServiceError};
+use super::{Client, wire};
+
+/// The outcome of a call, and what happened on the way.
+#[derive(Clone, Debug)]
+pub struct Reported {
+    /// The value, or the service's error.
+    pub outcome: Result<Box<RawValue>, Box<ServiceError>>,
+    /// What happened on the way.
+    pub report: Report,
+}
+
+/// What happened during a call.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct Report {
+    /// The call's id in the log of the service.
+    pub request_id: Option<String>,
+    /// The pool that served it.
+    pub pool: Option<String>,
+    /// What functions, query server and service logged, in order.
+    pub logs: Vec<LogLine>,
+    /// How many lines more there were.
+    pub logs_dropped: u64,
+    /// Where functions failed: objects with `function`, `doc`, `name`, `message`, `line`, `column` and so on.
+    pub errors: Vec<Value>,
+    /// How many errors more there were.
+    pub errors_dropped: u64,
+    /// What it cost, as far as known: times in `.._us`, memory in `.._bytes`.
+    pub cost: Value,
+}
+
+/// A line of a call's log.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct LogLine {
+    /// `info` for a function's own; `warning`, `error`.
+    pub level: String,
+    /// The text.
+    pub message: String,
+}
+
+impl Client {
+    /// Runs functions as [`Self::function`] does, and asks for a report.
+    ///
+    /// # Errors
+    /// See [`ClientError`]; an error of the service is the outcome.
+    pub async fn function_reported(
+        &self,
+        call: &'static str,
+        arguments: &impl Serialize,
+    ) -> Result<Reported, ClientError> {
+        #[derive(Serialize)]
+        struct Asking<'a, A> {
+            report: bool,
+            #[serde(flatten)]
+            arguments: &'a A,
+        }
+        let report = true;
+        let Reply { outcome, line } = self
+            .connection
+            .reply(call, &Asking { report, arguments })
+            .await?;
+        let outcome = match outcome {
+            Ok(value) => Ok(value),
+            Err(ClientError::Service(error)) => Err(error),
+            Err(error) => return Err(error),
+        };
+        let report = wire::report(&line)?;
+        Ok(Reported { outcome, report })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+    use tokio::net::UnixStream;
+
+    use super::*;
+
+    /// Answers one request with these members, and returns the request.
+    async fn asked(members: Value) -> (Value, Reported) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let client = Client::on(ours);
+        let serve = async {
+            let mut theirs = BufReader::new(theirs);
+            let mut line = String::new();
+            theirs.read_line(&mut line).await.unwrap();
+            let request: Value = serde_json::from_str(&line).unwrap();
+            let mut reply = members;
+            reply["id"] = request["id"].clone();
+            let reply = format!("{reply}\n");
+            theirs.write_all(reply.as_bytes()).await.unwrap();
+            request
+        };
+        let arguments = json!({"fun": "function() {}"});
+        let (request, reported) =
+            tokio::join!(serve, client.function_reported("try_compile", &arguments));
+        (request, reported.unwrap())
+    }
+
+    #[tokio::test]
+    async fn a_call_with_a_report_has_its_value_and_what_happened() {
+        let members = json!({"ok": true, "request_id": "r", "pool": "javascript", "logs_dropped": 2,
+            "logs": [{"level": "info", "message": "hello"}], "cost": {"run_us": 7}});
+        let (request, reported) = asked(members).await;
+        assert_eq!(request["report"], true);
+        assert_eq!(request["fun"], "function() {}");
+        assert_eq!(reported.outcome.unwrap().get(), "true");
+        let expected = Report {
+            request_id: Some("r".into()),
+            pool: Some("javascript".into()),
+            logs: vec![LogLine {
+                level: "info".into(),
+                message: "hello".into(),
+            }],
+            logs_dropped: 2,
+            cost: json!({"run_us": 7}),
+            ..Report::default()
+        };
+        assert_eq!(reported.report, expected);
+    }
+
+    #[tokio::test]
+    async fn an_error_of_the_service_has_a_report_too() {
+        let members = json!({"error": {"name": "compilation_error", "fault": "client"},
+            "errors": [{"function": 0, "line": 3}], "errors_dropped": 1});
+        let (_, reported) = asked(members).await;
+        assert_eq!(reported.outcome.unwrap_err().name, "compilation_error");
+        assert_eq!(reported.report.errors, [json!({"function": 0, "line": 3})]);
+        assert_eq!(reported.report.errors_dropped, 1);
+    }
+}

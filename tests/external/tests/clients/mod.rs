@@ -1,0 +1,108 @@
+//! The clients for Python and Node, built and installed, against a running service. What they do call by call is
+//! tested in their own languages (`clients/*/tests`), which these tests run.
+
+mod examples;
+mod loss;
+mod packages;
+mod site;
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Command;
+
+use crate::support::daemon::{Service, configure, directory, serve_command};
+use crate::support::program::project;
+use tempfile::TempDir;
+
+/// How long a program of a test may take.
+const SECONDS_MAX: &str = "300";
+
+/// A service that listens on all three kinds of addresses.
+struct Site {
+    service: Service,
+    tcp: SocketAddr,
+    http: SocketAddr,
+}
+
+impl Site {
+    fn start() -> Self {
+        let any = "127.0.0.1:0".parse().unwrap();
+        Self::start_in(directory(), any, any)
+    }
+
+    fn start_in(directory: TempDir, tcp: SocketAddr, http: SocketAddr) -> Self {
+        let extra = format!(
+            "[server]\ntcp = \"{tcp}\"\n[admins]\nroot = \"secret\"\n\
+             [users.ann]\npassword = \"secret\"\nroles = \"caller\"\n"
+        );
+        let config = configure(directory.path(), &extra);
+        let mut command = serve_command(&config);
+        command.env("SETTEE__SERVER__HTTP", http.to_string());
+        let mut service = Service::start_command(directory, command);
+        let tcp = service.next_address("tcp:");
+        let http = service.next_address("http://");
+        Self { service, tcp, http }
+    }
+
+    /// The addresses as clients take them, with a user where one is needed.
+    fn addresses(&self) -> [String; 3] {
+        [
+            format!("unix:{}", self.service.socket().display()),
+            format!("tcp://ann:secret@{}", self.tcp),
+            format!("http://ann:secret@{}", self.http),
+        ]
+    }
+
+    /// Tells the tests of a client where the service is.
+    fn tell(&self, command: &mut Command) {
+        let [unix, tcp, http] = self.addresses();
+        command.env("SETTEE_UNIX", unix);
+        command.env("SETTEE_TCP", tcp);
+        command.env("SETTEE_HTTP", http);
+        command.env("SETTEE_CALLS", project().join("clients/calls.json"));
+    }
+}
+
+/// Prepares the Python of the virtual environment.
+fn python() -> Command {
+    let folder = &site::python().folder;
+    let mut command = within_deadline(folder, &folder.join("bin/python"));
+    // Warnings of its own modules are mistakes: a coroutine that nobody awaits, a socket that nobody closes.
+    command.args(["-W", "error"]);
+    command
+}
+
+fn node() -> Command {
+    within_deadline(&site::node().folder, Path::new("node"))
+}
+
+/// Prepares a program that is ended when it takes too long.
+fn within_deadline(folder: &Path, program: &Path) -> Command {
+    let mut command = Command::new("timeout");
+    command.arg(SECONDS_MAX).arg(program).current_dir(folder);
+    command
+}
+
+/// Runs the tests of a client; they leave no process in use.
+fn assert_passes(mut tests: Command) {
+    let site = Site::start();
+    site.tell(&mut tests);
+    site::run(&mut tests);
+    site.service
+        .wait_for_first_pool("free processes", |pool| pool["used"] == 0);
+    site.service.stop();
+}
+
+#[test]
+fn the_tests_of_the_python_client_pass() {
+    let mut tests = python();
+    tests.args(["-m", "unittest"]);
+    assert_passes(tests);
+}
+
+#[test]
+fn the_tests_of_the_node_client_pass() {
+    let mut tests = node();
+    tests.args(["--test", "tests/calls.test.js", "tests/leases.test.js"]);
+    assert_passes(tests);
+}

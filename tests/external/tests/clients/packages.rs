@@ -1,0 +1,75 @@
+//! What is built is complete: version, licence, minimal versions, types, and no dependency.
+
+use std::fs;
+use std::process::Command;
+
+use serde_json::Value;
+
+use super::site::{self, run};
+use super::{Site, node, python};
+use crate::support::program::project;
+
+#[test]
+fn the_wheel_has_the_version_the_licence_and_no_requirement() {
+    let wheel = &site::python().package;
+    let name = format!("settee-{}-py3-none-any.whl", version());
+    assert_eq!(wheel.file_name().unwrap().to_string_lossy(), name);
+    let read = "import zipfile, sys; archive = zipfile.ZipFile(sys.argv[1]); names = archive.namelist(); \
+                print(*names); print(archive.read(next(n for n in names if n.endswith('METADATA'))).decode())";
+    let told = run(python().args(["-c", read]).arg(wheel));
+    assert!(told.contains("/LICENSE"), "{told}");
+    assert!(told.contains("Requires-Python: >=3.9\n"), "{told}");
+    assert!(!told.contains("Requires-Dist"), "{told}");
+    assert!(!told.contains("tests/"), "{told}");
+    let own = run(python().args(["-c", "import settee; print(settee.__version__)"]));
+    assert_eq!(own.trim_end(), version());
+}
+
+#[test]
+fn the_npm_package_has_the_version_the_licence_the_types_and_no_dependency() {
+    let folder = site::node().folder.join("node_modules/settee");
+    let manifest = fs::read(folder.join("package.json")).unwrap();
+    let manifest: Value = serde_json::from_slice(&manifest).unwrap();
+    assert_eq!(manifest["version"], version().as_str());
+    assert_eq!(manifest["license"], "Apache-2.0");
+    assert!(manifest.get("dependencies").is_none());
+    for file in ["LICENSE", "README.md", "index.d.ts"] {
+        assert!(folder.join(file).exists(), "{file}");
+    }
+    assert!(!folder.join("tests").exists());
+}
+
+/// The version of everything that the project publishes.
+fn version() -> String {
+    let manifest = fs::read_to_string(project().join("Cargo.toml")).unwrap();
+    let line = manifest
+        .lines()
+        .find_map(|line| line.strip_prefix("version = \""));
+    line.unwrap().trim_end_matches('"').to_owned()
+}
+
+fn tsc(arguments: &[&str]) -> Command {
+    let modules = site::typescript();
+    let mut command = node();
+    command.arg(modules.join("typescript/bin/tsc"));
+    let types = modules.join("@types").display().to_string();
+    command.args(["--strict", "--target", "es2022", "--module", "nodenext"]);
+    command.args(["--typeRoots", &types, "--types", "node"]);
+    command.args(arguments);
+    command
+}
+
+#[test]
+fn a_typed_program_compiles_and_runs_and_a_wrong_one_does_not_compile() {
+    run(&mut tsc(&["--outDir", "typed", "tests/typed.mts"]));
+    let site = Site::start();
+    let mut typed = node();
+    site.tell(&mut typed);
+    run(typed.arg("typed/typed.mjs"));
+    site.service.stop();
+    let wrong = tsc(&["--noEmit", "tests/wrong.mts"]).output().unwrap();
+    let told = String::from_utf8_lossy(&wrong.stdout).into_owned();
+    let text = fs::read_to_string(site::node().folder.join("tests/wrong.mts")).unwrap();
+    let expected = text.matches("// wrong").count();
+    assert_eq!(told.matches("error TS").count(), expected, "{told}");
+}

@@ -1,0 +1,144 @@
+//! The clients for other languages as their users have them: built, and installed where nothing else is.
+//!
+//! PROMISES  What is installed was built from the sources as they are, once a run of the tests. Nothing is written
+//!           beside the sources. Fails the test saying what is missing.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use crate::support::program::project;
+
+/// Pythons that may be there under a name of their own, the oldest that the package takes first.
+const PYTHONS: [&str; 4] = ["python3.9", "python3.10", "python3.11", "python3"];
+
+/// What checks the types.
+const TYPESCRIPT: [&str; 2] = ["typescript@5.9.3", "@types/node@18.19.130"];
+
+/// An installed client.
+pub struct Installed {
+    /// A folder with the tests of the client, beside none of its sources.
+    pub folder: PathBuf,
+    /// What was built.
+    pub package: PathBuf,
+}
+
+/// The wheel in a virtual environment of the oldest Python at hand, `bin/python` below the folder.
+pub fn python() -> &'static Installed {
+    static INSTALLED: OnceLock<Installed> = OnceLock::new();
+    INSTALLED.get_or_init(|| {
+        let folder = fresh("python");
+        let python = oldest_python();
+        run(Command::new(python).args(["-m", "venv"]).arg(&folder));
+        let sources = folder.join("sources");
+        let build = ["wheel", "--quiet", "--no-deps", "."];
+        run(pip(&folder).args(build).current_dir(&sources));
+        let package = built(&sources, "whl");
+        run(pip(&folder)
+            .args(["install", "--quiet", "--no-index"])
+            .arg(&package));
+        Installed { folder, package }
+    })
+}
+
+/// The packed package in a folder of its own, as a project has it that depends on it.
+pub fn node() -> &'static Installed {
+    static INSTALLED: OnceLock<Installed> = OnceLock::new();
+    INSTALLED.get_or_init(|| {
+        let folder = fresh("node");
+        let sources = folder.join("sources");
+        run(npm("pack").current_dir(&sources));
+        let package = built(&sources, "tgz");
+        fs::write(folder.join("package.json"), "{\"private\":true}").unwrap();
+        run(npm("install").arg(&package).current_dir(&folder));
+        Installed { folder, package }
+    })
+}
+
+/// The program `tsc` and the types of Node's own modules, installed once.
+pub fn typescript() -> PathBuf {
+    let folder = below_target(&TYPESCRIPT[0].replace('@', "-"));
+    let complete = folder.join("complete");
+    let lock = File::create(folder.with_extension("lock")).unwrap();
+    lock.lock().unwrap();
+    if !complete.exists() {
+        // What an interrupted attempt left is of no use.
+        drop(fs::remove_dir_all(&folder));
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("package.json"), "{\"private\":true}").unwrap();
+        run(npm("install").args(TYPESCRIPT).current_dir(&folder));
+        File::create(complete).unwrap();
+    }
+    folder.join("node_modules")
+}
+
+/// Empties a folder, and copies a client's sources and tests into it.
+fn fresh(language: &str) -> PathBuf {
+    let folder = below_target(&format!("client-{language}"));
+    drop(fs::remove_dir_all(&folder));
+    fs::create_dir_all(&folder).unwrap();
+    let client = project().join("clients").join(language);
+    run(Command::new("cp")
+        .arg("-R")
+        .arg(&client)
+        .arg(folder.join("sources")));
+    run(Command::new("mv")
+        .arg(folder.join("sources/tests"))
+        .arg(&folder));
+    folder
+}
+
+fn below_target(name: &str) -> PathBuf {
+    fs::create_dir_all(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)
+}
+
+fn oldest_python() -> &'static str {
+    let runs = |name: &&str| {
+        let output = Command::new(name).arg("--version").output();
+        output.is_ok_and(|output| output.status.success())
+    };
+    let found = PYTHONS.into_iter().find(runs);
+    found.expect("these tests need Python 3.9 or later with venv")
+}
+
+fn pip(environment: &Path) -> Command {
+    let mut command = Command::new(environment.join("bin/python"));
+    command.args(["-m", "pip"]);
+    command
+}
+
+fn npm(what: &str) -> Command {
+    let mut command = Command::new("npm");
+    command.args([what, "--ignore-scripts", "--no-audit", "--no-fund"]);
+    command
+}
+
+/// Returns the one file with this extension.
+fn built(folder: &Path, extension: &str) -> PathBuf {
+    let files = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    let mut built: Vec<_> = files
+        .filter(|path| path.extension().is_some_and(|found| found == extension))
+        .collect();
+    assert_eq!(built.len(), 1, "{built:?}");
+    built.remove(0)
+}
+
+/// Runs a program that must succeed, and returns what it printed.
+pub fn run(command: &mut Command) -> String {
+    let told = format!("{command:?}");
+    let output = command
+        .output()
+        .unwrap_or_else(|error| panic!("{told}: {error}; CONTRIBUTING.md says what is needed"));
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(
+        output.status.success(),
+        "{told}: {}\n{printed}\n{}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr),
+    );
+    printed
+}
