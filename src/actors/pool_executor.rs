@@ -13,7 +13,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use actix::prelude::*;
-use bytes::Bytes;
 use slog::{Logger, debug, o};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
@@ -21,8 +20,8 @@ use crate::actors::proc_manager::ProcManager;
 use crate::auth::rights::CallerLimits;
 use crate::functions::QueryServers;
 use crate::functions::caller::{Caller, Manager};
-use crate::messages::client_error::ErrorReply;
-use crate::messages::function::FunctionCall;
+use crate::functions::served::Served;
+use crate::messages::function::FunctionRequest;
 use crate::otp::pid::{ExitReason, Pid, PidGuard};
 use crate::otp::registered_name::RegisteredName;
 use crate::otp::supervisor::Stop;
@@ -41,11 +40,11 @@ pub(crate) trait PoolWork: Send + 'static {
     fn run(self, servers: QueryServers) -> impl Future<Output = Self::Output>;
 }
 
-impl PoolWork for FunctionCall {
-    type Output = Result<Bytes, ErrorReply>;
+impl PoolWork for FunctionRequest {
+    type Output = Served;
 
     async fn run(self, servers: QueryServers) -> Self::Output {
-        servers.perform(self).await.map_err(ErrorReply::from)
+        servers.serve(self).await
     }
 }
 

@@ -25,6 +25,7 @@ mod render;
 mod response;
 mod rewrite;
 mod scrub;
+pub(crate) mod served;
 mod source_filter;
 mod validate;
 pub mod view;

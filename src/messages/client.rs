@@ -14,7 +14,7 @@ use crate::auth::rights::Right;
 use crate::config::keys::CALLERS;
 use crate::messages::arguments::{Arguments, Parsed, missing, wrong};
 use crate::messages::client_error::ErrorReply;
-use crate::messages::function::FunctionCall;
+use crate::messages::function::{FunctionCall, FunctionRequest};
 use crate::messages::job_call::JobCall;
 use crate::messages::pools::{AddPool, PoolOrder, ReconfigurePool, RemovePool, UnthrottlePool};
 use crate::messages::proc_manager::{TakeFrom, TenantName, Want};
@@ -75,7 +75,7 @@ pub enum Call<'a> {
         timeout: Duration,
     },
     /// Run functions: everything from the process to its return is done inside the call.
-    Function(Box<FunctionCall>),
+    Function(Box<FunctionRequest>),
     /// Show jobs of replications, or tell one what to do.
     Jobs(JobCall),
     /// Turn the connection into a tunnel to one process.
@@ -276,7 +276,7 @@ impl<'a> Call<'a> {
             }
             job if JobCall::NAMES.contains(&job) => Self::Jobs(JobCall::of(job, arguments)?),
             function if FunctionCall::NAMES.contains(&function) => {
-                Self::Function(Box::new(FunctionCall::of(function, arguments)?))
+                Self::Function(Box::new(FunctionRequest::of(function, arguments)?))
             }
             unknown => {
                 let reason = format!("there is no call named '{}'", shorten(unknown));

@@ -94,6 +94,7 @@ pub async fn reduce(
             log,
         } => {
             let context = ReduceContext {
+                call: None,
                 limit: *limit,
                 name: "",
                 log: Some(log),

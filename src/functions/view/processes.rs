@@ -126,7 +126,7 @@ impl Processes {
                     .await
                     .map_err(no_process)?;
                 let config = borrowed.config.as_deref().map_or("{}", RawValue::get);
-                let reset = prompt::reset_for_calls(config, &LanguageName::new(language));
+                let reset = prompt::reset_for_calls(config, &LanguageName::new(language), false);
                 let process = Process::Service(client.clone(), Box::new(borrowed));
                 process.expect_true(reset, timeout).await?;
                 Ok(process)

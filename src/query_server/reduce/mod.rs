@@ -26,6 +26,7 @@ pub(crate) use context::OverflowLog;
 pub use context::{ReduceContext, SumLimit};
 pub use ends::End;
 pub(crate) use rank::Rank;
+pub(crate) use sum::error_of;
 
 /// How many characters of a value an error quotes.
 const QUOTED_MAX: usize = 200;

@@ -5,6 +5,14 @@
   var stringify = tools.stringify, evaluate = tools.evaluate, apply = tools.apply, has = tools.has;
   var described = tools.described, exhausted = tools.exhausted;
 
+  var host = tools.host, BEFORE = '(function (module, exports, require) { ';
+
+  // A long module has no file of its own.
+  function evaluated(source, id) {
+    var text = BEFORE + source + '\n });';
+    return host.evaluate(text, host.moduleFile(id, BEFORE, source)) || evaluate(text);
+  }
+
   function wrong(reason) { return ['error', 'invalid_require_path', reason]; }
 
   // One step along a path. A place is {current, parent, id}; the root has neither parent nor id.
@@ -43,13 +51,14 @@
       cache[place.id] = {};
       var module = { current: place.current, parent: place.parent, id: place.id, exports: {} };
       try {
-        var body = evaluate('(function (module, exports, require) { ' + place.current + '\n });');
+        var body = evaluated(place.current, place.id);
         var require = function require(name) { return load(name, place.parent); };
         apply(body, tools.world, [module, module.exports, require]);
       } catch (error) {
         if (exhausted(error)) { throw error; }
-        throw ['error', 'compilation_error',
-          "Module require('" + path + "') raised error " + described(error)];
+        var reason = "Module require('" + path + "') raised error " + described(error);
+        host.moduleBroken(reason, place.current, error);
+        throw ['error', 'compilation_error', reason];
       }
       cache[place.id] = module.exports;
     }
