@@ -39,6 +39,7 @@ use crate::actors::service::socket::ServiceSockets;
 use crate::actors::service_manager::{ServiceManager, ServiceManagerOptions};
 use crate::auth::Authority;
 use crate::config::{Config, Origin, Sources};
+use crate::functions::records::CallRecords;
 use crate::http::HttpContext;
 use crate::http::server::{HttpOptions, HttpServer};
 use crate::in_flight::InFlight;
@@ -49,7 +50,6 @@ use crate::otp::pid::{Down, ExitReason, Pid};
 use crate::otp::registered_name::RegisteredName;
 use crate::otp::supervisor::{ChildSpec, Intensity, Stop, Supervisor};
 use crate::query_server::child::Spawner;
-use crate::query_server::reduce::OverflowLog;
 use crate::replicator::identity::ServerIdentity;
 use crate::replicator::{Database, DocStates, http_config};
 use crate::store::{Store, StoreError, StorePlace, Watcher};
@@ -86,6 +86,8 @@ pub struct AppOptions {
     pub metrics: Metrics,
     /// The log.
     pub log: Logger,
+    /// Where every function call is logged, if anywhere.
+    pub access_log: Option<Logger>,
 }
 
 impl AppOptions {
@@ -102,6 +104,7 @@ impl AppOptions {
             gauges: Machine::default().gauges(),
             metrics: Metrics::new(),
             log,
+            access_log: None,
         })
     }
 }
@@ -178,9 +181,10 @@ impl App {
             manager_spec(Rc::clone(&active), spawner, metrics.clone(), log.clone());
         let (config_listener, config_spec) =
             config_spec(Rc::clone(&active), manager.clone(), log.clone());
-        let sums = Rc::new(OverflowLog::new(log.clone()));
+        let records = CallRecords::new(changes.clone(), log.clone(), options.access_log);
+        let records = Rc::new(records);
         let (executor, executor_spec) =
-            executor_spec(manager.clone(), Rc::clone(&sums), log.clone());
+            executor_spec(manager.clone(), Rc::clone(&records), log.clone());
         let pool = PoolHandle::new(executor);
         let replicator = ReplicationOptions {
             http: replicator_http,
@@ -201,7 +205,7 @@ impl App {
             manager: manager.clone(),
             config: config_listener.clone(),
             metrics: metrics.clone(),
-            sums,
+            records,
             replications: replications.clone(),
             in_flight: Arc::clone(&in_flight),
             authority: Arc::clone(&authority),
@@ -439,11 +443,11 @@ fn bind(
 
 fn executor_spec(
     manager: RegisteredName<ProcManager>,
-    sums: Rc<OverflowLog>,
+    records: Rc<CallRecords>,
     log: Logger,
 ) -> (RegisteredName<PoolExecutor>, ChildSpec) {
     let make = move || {
-        let executor = PoolExecutor::new(manager.clone(), Rc::clone(&sums), &log);
+        let executor = PoolExecutor::new(manager.clone(), Rc::clone(&records), &log);
         (executor.pid(), executor.start())
     };
     ChildSpec::named("pool_executor", SHUTDOWN_MAX, make)

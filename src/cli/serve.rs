@@ -70,6 +70,11 @@ pub fn run(args: &Args) -> Result<(), CliError> {
     let Loaded { config, notices } = crate::config::load(&sources)?;
     let logging = Rc::new(Logging::to_stderr(&config.log));
     let log = logging.logger.clone();
+    let access_log =
+        config.log.access_log.as_deref().map(|path| {
+            Logging::to_file(path).map_err(|error| CliError::io(path.display(), &error))
+        });
+    let access_log = access_log.transpose()?;
     for notice in &notices {
         warn!(log, "read without effect"; "line" => notice.to_string());
     }
@@ -80,6 +85,7 @@ pub fn run(args: &Args) -> Result<(), CliError> {
         let mut options =
             AppOptions::new(log.clone()).map_err(|error| CliError::io("this program", &error))?;
         options.sources = Some(sources);
+        options.access_log = access_log.as_ref().map(|access| access.logger.clone());
         options
             .metrics
             .watch_dropped_log_records(logging.dropped_count());

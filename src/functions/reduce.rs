@@ -285,7 +285,7 @@ impl QueryServers {
         Ok(ReduceContext {
             limit,
             name: &with.context,
-            log: self.sums.as_deref(),
+            log: self.sums(),
             call: self.caller.call(),
         })
     }

@@ -1,8 +1,9 @@
 //! A function call from its beginning to its end.
 //!
-//! SUMMARY   [`QueryServers::begin`] makes a [`Call`] and a client whose processes serve it; [`end`] ends it.
+//! SUMMARY   [`QueryServers::begin`] makes a [`Call`] and a client whose processes serve it; [`QueryServers::end`] ends
+//!           it.
 //!           [`QueryServers::serve`] does both around a call as data.
-//! PROMISES  Every call of the socket and of HTTP ends in [`end`], whether it has a value or not.
+//! PROMISES  Every call of the socket and of HTTP ends in [`QueryServers::end`], whether it has a value or not.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -54,10 +55,16 @@ impl QueryServers {
     pub(crate) fn begin(&self, subject: Subject, options: &CallOptions) -> (Self, Arc<Call>) {
         let request_id = options.request_id.clone();
         let request_id = request_id.unwrap_or_else(RequestId::made);
-        let call = Call::new(request_id, self.caller.who(), subject, options.report);
+        let call = Call::new(
+            request_id,
+            self.caller.who(),
+            subject,
+            options.report,
+            options.argument_bytes,
+        );
         let servers = Self {
             caller: Rc::new(self.caller.for_call(Arc::clone(&call))),
-            sums: self.sums.clone(),
+            records: self.records.clone(),
         };
         (servers, call)
     }
@@ -67,17 +74,22 @@ impl QueryServers {
         let FunctionRequest { call, options } = request;
         let (servers, begun) = self.begin(call.subject(), &options);
         let value = servers.perform(call).await.map_err(ErrorReply::from);
+        begun.count_value(value.as_ref().map_or(0, Bytes::len));
         Served {
-            finished: end(&begun, value.as_ref().err()),
+            finished: servers.end(&begun, value.as_ref().err()),
             value,
             is_named: options.request_id.is_some(),
         }
     }
-}
 
-/// Ends a call.
-pub(crate) fn end(call: &Arc<Call>, error: Option<&ErrorReply>) -> FinishedCall {
-    call.finish(error.filter(|_| call.reports).map(reported))
+    /// Ends a call that this client was made for.
+    pub(crate) fn end(&self, call: &Arc<Call>, error: Option<&ErrorReply>) -> FinishedCall {
+        let finished = call.finish(error.filter(|_| call.reports).map(reported));
+        if let Some(records) = &self.records {
+            records.note(&finished, error);
+        }
+        finished
+    }
 }
 
 /// What is reported of an error of which no process has told more.

@@ -18,7 +18,6 @@ use super::body::{IDLE_MAX, Incoming};
 use super::line_stream::{self, ANSWERS_AHEAD, Lines, not_read};
 use super::query::options as options_of;
 use crate::actors::pool_executor::PoolWork;
-use crate::functions::served::end;
 use crate::functions::{FunctionError, FunctionErrorKind, ListPart, QueryServers, Rows};
 use crate::messages::client_error::ErrorReply;
 use crate::messages::function::{CallOptions, ListRow, ListStart};
@@ -106,7 +105,7 @@ impl PoolWork for List {
         let list = servers.list(&self.start, self.rows, parts_in);
         let (listed, forwarded) = futures_util::join!(list, forward);
         let listed = listed.map_err(ErrorReply::from);
-        let finished = end(&call, listed.as_ref().err());
+        let finished = servers.end(&call, listed.as_ref().err());
         let report = finished.report();
         if let Err(error) = listed {
             return Err(match &report {

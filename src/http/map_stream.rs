@@ -26,7 +26,7 @@ use super::query::options as options_of;
 use super::tasks::Task;
 use crate::actors::pool_executor::PoolWork;
 use crate::functions::QueryServers;
-use crate::functions::served::{end, members};
+use crate::functions::served::members;
 use crate::functions::view::{
     BATCHES_AHEAD, Batches, Document, DocumentCutter, InputError, MapSink, Mapped, ViewError,
 };
@@ -126,7 +126,7 @@ impl PoolWork for Map {
         let (servers, call) = servers.begin(start.at.subject("map_docs"), &self.options);
         let result = servers.map(&start, self.input, PROCESSES, &sink).await;
         let error = result.as_ref().err().and_then(ViewError::cause);
-        let finished = end(&call, error.cloned().map(ErrorReply::from).as_ref());
+        let finished = servers.end(&call, error.cloned().map(ErrorReply::from).as_ref());
         if call.reports && result.is_ok() {
             sink.last(&finished.summary());
         }

@@ -91,6 +91,7 @@ pub(super) fn options(in_body: CallOptions, request: &HttpRequest) -> Result<Cal
     Ok(CallOptions {
         report: Params::of(request)?.boolean("report", in_body.report)?,
         request_id: request.extensions().get::<RequestId>().cloned(),
+        ..in_body
     })
 }
 

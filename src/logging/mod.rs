@@ -11,7 +11,9 @@
 mod overflow;
 mod repeat;
 
+use std::fs::File;
 use std::io::{self, IsTerminal, LineWriter, Write};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::SystemTime;
@@ -126,6 +128,25 @@ impl Logging {
             return Self::start(config.level, terminal_form(decorator));
         }
         Self::start(config.level, json_form(sink))
+    }
+
+    /// Starts a log in a file, to whose end it writes a JSON object a line.
+    ///
+    /// # Errors
+    /// The file cannot be opened.
+    pub(crate) fn to_file(path: &Path) -> io::Result<Self> {
+        // The system opens a socket by this name for nobody, and a service's standard error may be one.
+        if path == Path::new("/dev/stderr") {
+            return Ok(Self::start(
+                LogLevel::Info,
+                json_form(LineWriter::new(io::stderr())),
+            ));
+        }
+        let file = File::options().create(true).append(true).open(path)?;
+        Ok(Self::start(
+            LogLevel::Info,
+            json_form(LineWriter::new(file)),
+        ))
     }
 
     fn start(level: LogLevel, drain: impl Drain + Send + 'static) -> Self {

@@ -15,6 +15,7 @@ use crate::config::keys::CALLERS;
 use crate::messages::arguments::{Arguments, Parsed, missing, wrong};
 use crate::messages::client_error::ErrorReply;
 use crate::messages::function::{FunctionCall, FunctionRequest};
+use crate::messages::function_costs::CostsQuery;
 use crate::messages::job_call::JobCall;
 use crate::messages::pools::{AddPool, PoolOrder, ReconfigurePool, RemovePool, UnthrottlePool};
 use crate::messages::proc_manager::{TakeFrom, TenantName, Want};
@@ -106,6 +107,8 @@ pub enum Call<'a> {
     TerminateStaleProcs,
     /// Tell what the service is doing.
     Status(Option<String>),
+    /// Tell which functions cost most lately.
+    Functions(CostsQuery),
     /// Add a pool.
     AddPool(AddPool),
     /// Remove a pool.
@@ -131,7 +134,8 @@ impl Call<'_> {
             Self::Jobs(JobCall::List { .. } | JobCall::Show { .. })
             | Self::GetProcCount
             | Self::GetStaleProcCount
-            | Self::Status(_) => Right::Look,
+            | Self::Status(_)
+            | Self::Functions(_) => Right::Look,
             Self::AddPool(AddPool(order)) | Self::ReconfigurePool(ReconfigurePool(order))
                 if order.settings.contains_key(CALLERS) =>
             {
@@ -260,6 +264,7 @@ impl<'a> Call<'a> {
             "reload_config" => Self::ReloadConfig,
             "terminate_stale_procs" => Self::TerminateStaleProcs,
             "status" => Self::Status(arguments.text("pool")?),
+            "functions" => Self::Functions(costs_query(arguments)?),
             "add_pool" => Self::AddPool(AddPool(pool_order(arguments)?)),
             "reconfigure_pool" => Self::ReconfigurePool(ReconfigurePool(pool_order(arguments)?)),
             "remove_pool" => Self::RemovePool(RemovePool {
@@ -317,6 +322,12 @@ fn want(arguments: &Arguments<'_>, has_ddoc: bool) -> Parsed<Want> {
         tenant,
         ..want
     })
+}
+
+fn costs_query(arguments: &Arguments<'_>) -> Parsed<CostsQuery> {
+    let (period, sort) = (arguments.text("period")?, arguments.text("sort")?);
+    let limit = arguments.read("limit", "a number that is not negative")?;
+    CostsQuery::of(period.as_deref(), sort.as_deref(), limit).map_err(ErrorReply::bad_request)
 }
 
 /// A text that is no token can be nobody's process, which is not an error of form.

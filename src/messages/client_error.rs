@@ -203,6 +203,11 @@ impl ErrorReply {
         PromptError::NotHolder.into()
     }
 
+    /// Returns whether a process ended over it.
+    pub(crate) fn ended_its_process(&self) -> bool {
+        self.fatal || self.exit_report.is_some() || self.limit_ms.is_some()
+    }
+
     /// Returns the reason in words, or JSON text.
     pub(crate) fn reason_text(&self) -> String {
         let json = self.reason.get();

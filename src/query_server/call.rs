@@ -3,7 +3,7 @@
 //! SUMMARY   [`Call`] goes with every prompt of a call, so that what a process writes meanwhile can be named in the
 //!           log, and collected if a report is wanted. [`Loan`] is one process that serves it.
 //!           [`FinishedCall`] is a call that is over: report, log and statistics read it.
-//! PROMISES  What is collected is bounded. Nothing is collected, and no process is measured, without a report.
+//! PROMISES  What is collected is bounded. Without a report nothing is collected, and no memory is read.
 //! LIMITS    The memory of a process is read at most every [`MEMORY_INTERVAL`]: a peak since then is not seen.
 
 use std::collections::VecDeque;
@@ -24,7 +24,7 @@ use crate::query_server::usage;
 pub(crate) const MEMORY_INTERVAL: Duration = Duration::from_millis(100);
 
 /// What a call is about.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Subject {
     /// The database.
     pub(crate) db: Option<Arc<str>>,
@@ -39,9 +39,10 @@ pub(crate) struct Subject {
 pub struct Call {
     pub(crate) request_id: RequestId,
     who: Option<Arc<Holder>>,
-    subject: Subject,
+    pub(crate) subject: Subject,
     /// Whether its caller wants a report.
     pub(crate) reports: bool,
+    argument_bytes: usize,
     begun: Instant,
     progress: Mutex<Progress>,
 }
@@ -55,6 +56,7 @@ struct Progress {
     teach: Duration,
     cpu: Option<Duration>,
     memory_peak_bytes: Option<u64>,
+    value_bytes: usize,
     told: Told,
     /// Whether the error that an answer is was told by the process too.
     is_explained: bool,
@@ -68,12 +70,14 @@ impl Call {
         who: Option<Arc<Holder>>,
         subject: Subject,
         reports: bool,
+        argument_bytes: usize,
     ) -> Arc<Self> {
         Arc::new(Self {
             request_id,
             who,
             subject,
             reports,
+            argument_bytes,
             begun: Instant::now(),
             progress: Mutex::default(),
         })
@@ -100,13 +104,8 @@ impl Call {
         Arc::new(Loan {
             call: Arc::clone(self),
             told: Mutex::default(),
-            cpu_before: self.measured(process).and_then(usage::cpu_time),
+            cpu_before: process.measured_pid().and_then(usage::cpu_time),
         })
-    }
-
-    /// Returns the number of a process that is measured for it.
-    fn measured(&self, process: &ProcShared) -> Option<u32> {
-        process.measured_pid().filter(|_| self.reports)
     }
 
     /// Names the functions that are run from now on by their places in the list of the call; the process knows these
@@ -127,6 +126,11 @@ impl Call {
             }
         }
         progress.told.append(told);
+    }
+
+    /// Takes the length of the value, in bytes of JSON.
+    pub(crate) fn count_value(&self, bytes: usize) {
+        self.progress().value_bytes = bytes;
     }
 
     /// Takes an error that the service itself found.
@@ -160,6 +164,7 @@ impl Call {
             call: Arc::clone(self),
             pool: progress.pool,
             cost,
+            value_bytes: progress.value_bytes,
             told: progress.told,
         }
     }
@@ -270,11 +275,14 @@ impl Loan {
 
     /// Ends the loan, before anybody else can be served.
     pub(crate) fn end(&self, process: &ProcShared) {
-        let Some(pid) = self.call.measured(process) else {
+        let Some(pid) = process.measured_pid() else {
             return;
         };
         let cpu = usage::cpu_time(pid).zip(self.cpu_before);
-        let memory = process.memory_peak(pid, MEMORY_INTERVAL);
+        let memory = match self.call.reports {
+            true => process.memory_peak(pid, MEMORY_INTERVAL),
+            false => None,
+        };
         let mut progress = self.call.progress();
         if let Some((after, before)) = cpu {
             *progress.cpu.get_or_insert_default() += after.saturating_sub(before);
@@ -306,6 +314,7 @@ pub(crate) struct FinishedCall {
     pub(crate) call: Arc<Call>,
     pub(crate) pool: Option<Arc<str>>,
     pub(crate) cost: Cost,
+    value_bytes: usize,
     pub(crate) told: Told,
 }
 
@@ -320,7 +329,30 @@ pub(crate) struct Report<'a> {
     cost: Cost,
 }
 
+impl KV for FinishedCall {
+    fn serialize(&self, _: &Record<'_>, to: &mut dyn Serializer) -> slog::Result {
+        // They are written from last to first.
+        to.emit_usize("value_bytes", self.value_bytes)?;
+        to.emit_usize("argument_bytes", self.call.argument_bytes)?;
+        if let Some(cpu_us) = self.cost.cpu_us {
+            to.emit_u64("cpu_us", cpu_us)?;
+        }
+        to.emit_u64("run_us", self.cost.run_us)?;
+        to.emit_u64("teach_us", self.cost.teach_us)?;
+        to.emit_u64("wait_us", self.cost.wait_us)?;
+        match &self.pool {
+            Some(pool) => to.emit_str("pool", pool),
+            None => Ok(()),
+        }
+    }
+}
+
 impl FinishedCall {
+    /// Returns how long its arguments and its value are, in bytes of JSON; of a stream only the first line counts.
+    pub(crate) fn bytes(&self) -> u64 {
+        (self.call.argument_bytes + self.value_bytes) as u64
+    }
+
     /// Returns the report, if its caller wants one.
     pub(crate) fn report(&self) -> Option<Report<'_>> {
         self.call.reports.then(|| Report {

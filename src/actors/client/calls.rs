@@ -110,6 +110,10 @@ pub(super) fn take_request(session: &Rc<Session>, line: &Bytes, ctx: &mut Contex
         Call::Function(call) => function(ticket, *call),
         Call::Jobs(call) => jobs(ticket, call),
         Call::Dashboard => dashboard(ticket),
+        Call::Functions(query) => {
+            let page = ticket.session().services.records.costs(query);
+            ticket.ok(&page);
+        }
         call => take_service_request(ticket, call),
     }
 }

@@ -15,6 +15,8 @@ pub struct CallOptions {
     pub report: bool,
     /// How it calls the request, if it names it.
     pub(crate) request_id: Option<RequestId>,
+    /// How long its arguments are, in bytes of JSON.
+    pub(crate) argument_bytes: usize,
 }
 
 impl CallOptions {
@@ -34,6 +36,7 @@ impl CallOptions {
         Ok(Self {
             report: arguments.flag("report")?,
             request_id: arguments.get("request_id").map(named),
+            argument_bytes: arguments.iter().map(|(_, value)| value.get().len()).sum(),
         })
     }
 }
