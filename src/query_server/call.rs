@@ -117,7 +117,9 @@ impl Call {
     /// Takes what was told before an answer. `failed`: the answer is an error.
     pub(crate) fn take(&self, mut told: Told, failed: bool) {
         let mut progress = self.progress();
-        progress.is_explained = failed && !told.errors.is_empty();
+        if failed {
+            progress.is_explained = !told.errors.is_empty();
+        }
         for error in &mut told.errors {
             if let Some(FunctionName::Index(index)) = &mut error.function
                 && let Some(place) = progress.functions.get(*index)

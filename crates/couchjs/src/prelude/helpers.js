@@ -42,10 +42,6 @@
 
   function write(message) { host.log(stringify(message)); }
 
-  // Logs an exception of a function: a text, the error, the id of the document, and whether the command
-  // ends with it.
-  function raised(message, error, id, ends) { host.raised(stringify(message), error, id, ends); }
-
   function clear() {
     page.chunks = bare([]);
     page.start = null;
@@ -104,6 +100,10 @@
   define('start', start);
   define('send', send);
   define('getRow', getRow);
+
+  // Logs an exception of a function: a text, the error, the id of the document, and whether the command
+  // ends with it.
+  function raised(message, error, id, ends) { host.raised(stringify(message), error, id, ends); }
 
   return {
     __proto__: null, host: host, page: page, clear: clear, bare: bare, append: append, plain: plain,

@@ -3,15 +3,7 @@
 // as JSON text, which is parsed when it is first needed.
 (function (tools, root, library) {
   var stringify = tools.stringify, evaluate = tools.evaluate, apply = tools.apply, has = tools.has;
-  var described = tools.described, exhausted = tools.exhausted;
-
-  var host = tools.host, BEFORE = '(function (module, exports, require) { ';
-
-  // A long module has no file of its own.
-  function evaluated(source, id) {
-    var text = BEFORE + source + '\n });';
-    return host.evaluate(text, host.moduleFile(id, BEFORE, source)) || evaluate(text);
-  }
+  var described = tools.described, exhausted = tools.exhausted, host = tools.host;
 
   function wrong(reason) { return ['error', 'invalid_require_path', reason]; }
 
@@ -57,8 +49,7 @@
       } catch (error) {
         if (exhausted(error)) { throw error; }
         var reason = "Module require('" + path + "') raised error " + described(error);
-        host.moduleBroken(reason, place.current, error);
-        throw ['error', 'compilation_error', reason];
+        throw broken(reason, place.current, error);
       }
       cache[place.id] = module.exports;
     }
@@ -66,4 +57,15 @@
   }
 
   tools.define('require', function require(path) { return load(path, undefined); });
+
+  // The file of a module has its name; a long one has no file of its own.
+  function evaluated(source, id) {
+    var before = '(function (module, exports, require) { ', text = before + source + '\n });';
+    return host.evaluate(text, host.moduleFile(id, before, source)) || evaluate(text);
+  }
+
+  function broken(reason, source, error) {
+    host.moduleBroken(reason, source, error);
+    return ['error', 'compilation_error', reason];
+  }
 })

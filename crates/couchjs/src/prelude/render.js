@@ -34,8 +34,7 @@
     return response;
   }
 
-  // Raises the error of a function that rendered something, perhaps of a document: as it is, or as `name`
-  // with its text.
+  // Raises the error of a function that rendered something, of `doc`: as it is, or as `name` with its text.
   function raise(error, name, doc) {
     if (exhausted(error) || (part(error, 'error') && part(error, 'reason'))) { throw error; }
     var first = part(error, 0);
@@ -177,8 +176,7 @@
 
   function filter(call, ddoc, args) {
     var docs = documentsOf(args), request = args[1], verdicts = bare([]);
-    for (var i = 0; i < docs.length; i++) {
-      host.atDocument(i);
+    for (var i = 0; i < docs.length; i++) { host.atDocument(i);
       append(verdicts, !!apply(call, ddoc, [docs[i], request]));
     }
     return line([true, verdicts]);
@@ -186,9 +184,8 @@
 
   function viewFilter(call, ddoc, args) {
     var docs = documentsOf(args), verdicts = bare([]);
-    for (var i = 0; i < docs.length; i++) {
+    for (var i = 0; i < docs.length; i++) { host.atDocument(i);
       emitted = false;
-      host.atDocument(i);
       call(docs[i]);
       append(verdicts, emitted);
     }

@@ -337,5 +337,7 @@ fn traces_in_answers_are_as_they_were() {
         ],
     );
     let reason = lines[1].last().unwrap()[2].as_str().unwrap();
-    assert!(reason.contains("at <anonymous> (<input>:1:73)"), "{reason}");
+    let trace = "    at <anonymous> (<input>:1:73)\n    at <anonymous> (eval_script:1:43)\n    at apply (native)\n    \
+                 at show (render:88:48)\n";
+    assert!(reason.ends_with(trace), "{reason}");
 }
