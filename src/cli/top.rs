@@ -3,6 +3,7 @@
 //! SUMMARY   Asks the service and prints a table, or the value as it came; with `--watch` again and again until
 //!           interrupted.
 
+use clap::builder::PossibleValuesParser;
 use strum::VariantNames;
 
 use super::exit::CliError;
@@ -28,10 +29,10 @@ Example:
   settee top --by errors --period hour")]
 pub struct Args {
     /// By what functions are sorted.
-    #[arg(long = "by", value_name = "WHAT", default_value = "run", value_parser = SortBy::VARIANTS)]
+    #[arg(long = "by", value_name = "WHAT", default_value = "run", value_parser = PossibleValuesParser::new(SortBy::VARIANTS))]
     sort: String,
     /// How far back is looked: half of it at least.
-    #[arg(long, default_value = "minute", value_parser = Period::VARIANTS)]
+    #[arg(long, default_value = "minute", value_parser = PossibleValuesParser::new(Period::VARIANTS))]
     period: String,
     /// Most functions.
     #[arg(long, default_value_t = 20)]
