@@ -53,9 +53,11 @@ pub(super) fn mended(source: &str, memory_bytes: usize) -> Option<String> {
     (mending.text.len() > untouched).then_some(mending.text)
 }
 
-/// Parses a source as CouchDB takes it.
-pub(super) fn parse(parser: &Parser, source: &str) -> Parsed {
-    Mending::of(source).run(parser)
+/// Parses a source as CouchDB takes it. Also returns the text that was parsed.
+pub(super) fn parse(parser: &Parser, source: &str) -> (String, Parsed) {
+    let mut mending = Mending::of(source);
+    let parsed = mending.run(parser);
+    (mending.text, parsed)
 }
 
 /// A source that is being mended, from its beginning to its end.

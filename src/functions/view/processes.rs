@@ -4,6 +4,7 @@
 //! PROMISES  An error keeps the [`CallError`] that a pool told, for whoever has to pass it on.
 
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -15,6 +16,7 @@ use crate::functions::decode::{excerpt, text};
 use crate::messages::proc_manager::{CallError, Lease, TakeFrom, TenantName, Want};
 use crate::messages::process::{Fault, PromptError};
 use crate::query_server::abilities::Ability;
+use crate::query_server::call::Call;
 use crate::query_server::language::LanguageName;
 use crate::query_server::prompt;
 use policy::pool::ReturnStatus as LeaseStatus;
@@ -100,6 +102,14 @@ impl Processes {
                 Ok(able.map_err(CallError::GetProc)?)
             }
             Self::Service(_) => Ok(()),
+        }
+    }
+
+    /// Returns the call that they serve.
+    pub(crate) fn call(&self) -> Option<&Arc<Call>> {
+        match self {
+            Self::Pool(caller, ..) => caller.call(),
+            Self::Service(_) => None,
         }
     }
 
