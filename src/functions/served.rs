@@ -55,13 +55,8 @@ impl QueryServers {
     pub(crate) fn begin(&self, subject: Subject, options: &CallOptions) -> (Self, Arc<Call>) {
         let request_id = options.request_id.clone();
         let request_id = request_id.unwrap_or_else(RequestId::made);
-        let call = Call::new(
-            request_id,
-            self.caller.who(),
-            subject,
-            options.report,
-            options.argument_bytes,
-        );
+        let call = Call::new(request_id, self.caller.who(), subject, options.report);
+        call.count_arguments(options.argument_bytes);
         let servers = Self {
             caller: Rc::new(self.caller.for_call(Arc::clone(&call))),
             records: self.records.clone(),

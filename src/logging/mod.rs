@@ -40,12 +40,17 @@ pub const KEYS: &[(&str, &str)] = &[
     ),
     ("msg", "what happened; a fixed text, one of the events"),
     ("actor", "a supervised part of the service"),
+    (
+        "argument_bytes",
+        "how long the arguments of a call are, in bytes",
+    ),
     ("because", "why something was done"),
     ("call", "a system call"),
     ("changes", "what changed in the configuration"),
     ("client", "number of the client"),
     ("component", "the part of the service that speaks"),
     ("count", "how many"),
+    ("cpu_us", "time on processors, in microseconds"),
     ("crashes", "crashes of a replication in a row"),
     ("document", "id of a document"),
     ("effect", "what it means"),
@@ -82,6 +87,10 @@ pub const KEYS: &[(&str, &str)] = &[
     ("retries_left", "how often it is still tried again"),
     ("rev", "a revision of a document, or several"),
     ("run", "number of a run of a replication"),
+    (
+        "run_us",
+        "time from when a process was ready, in microseconds",
+    ),
     ("running", "replications that run"),
     ("service", "a service: a section [services.NAME]"),
     ("signal", "a signal"),
@@ -89,9 +98,15 @@ pub const KEYS: &[(&str, &str)] = &[
         "suppressed",
         "how many records like this one were left out since the last",
     ),
+    (
+        "teach_us",
+        "time until a process had learned a design document, in microseconds",
+    ),
     ("timeout_ms", "the time that was given, in milliseconds"),
     ("to", "a value after"),
+    ("value_bytes", "how long the value of a call is, in bytes"),
     ("version", "version of the program"),
+    ("wait_us", "time until a process was there, in microseconds"),
 ];
 
 /// The logger and what keeps it going.

@@ -42,7 +42,6 @@ pub struct Call {
     pub(crate) subject: Subject,
     /// Whether its caller wants a report.
     pub(crate) reports: bool,
-    argument_bytes: usize,
     begun: Instant,
     progress: Mutex<Progress>,
 }
@@ -56,6 +55,7 @@ struct Progress {
     teach: Duration,
     cpu: Option<Duration>,
     memory_peak_bytes: Option<u64>,
+    argument_bytes: usize,
     value_bytes: usize,
     told: Told,
     /// Whether the error that an answer is was told by the process too.
@@ -70,14 +70,12 @@ impl Call {
         who: Option<Arc<Holder>>,
         subject: Subject,
         reports: bool,
-        argument_bytes: usize,
     ) -> Arc<Self> {
         Arc::new(Self {
             request_id,
             who,
             subject,
             reports,
-            argument_bytes,
             begun: Instant::now(),
             progress: Mutex::default(),
         })
@@ -130,6 +128,11 @@ impl Call {
         progress.told.append(told);
     }
 
+    /// Takes the length of the arguments, in bytes of JSON.
+    pub(crate) fn count_arguments(&self, bytes: usize) {
+        self.progress().argument_bytes = bytes;
+    }
+
     /// Takes the length of the value, in bytes of JSON.
     pub(crate) fn count_value(&self, bytes: usize) {
         self.progress().value_bytes = bytes;
@@ -166,6 +169,7 @@ impl Call {
             call: Arc::clone(self),
             pool: progress.pool,
             cost,
+            argument_bytes: progress.argument_bytes,
             value_bytes: progress.value_bytes,
             told: progress.told,
         }
@@ -316,6 +320,7 @@ pub(crate) struct FinishedCall {
     pub(crate) call: Arc<Call>,
     pub(crate) pool: Option<Arc<str>>,
     pub(crate) cost: Cost,
+    argument_bytes: usize,
     value_bytes: usize,
     pub(crate) told: Told,
 }
@@ -335,7 +340,7 @@ impl KV for FinishedCall {
     fn serialize(&self, _: &Record<'_>, to: &mut dyn Serializer) -> slog::Result {
         // They are written from last to first.
         to.emit_usize("value_bytes", self.value_bytes)?;
-        to.emit_usize("argument_bytes", self.call.argument_bytes)?;
+        to.emit_usize("argument_bytes", self.argument_bytes)?;
         if let Some(cpu_us) = self.cost.cpu_us {
             to.emit_u64("cpu_us", cpu_us)?;
         }
@@ -352,7 +357,7 @@ impl KV for FinishedCall {
 impl FinishedCall {
     /// Returns how long its arguments and its value are, in bytes of JSON; of a stream only the first line counts.
     pub(crate) fn bytes(&self) -> u64 {
-        (self.call.argument_bytes + self.value_bytes) as u64
+        (self.argument_bytes + self.value_bytes) as u64
     }
 
     /// Returns the report, if its caller wants one.
