@@ -23,6 +23,7 @@ const TIME: Duration = Duration::from_millis(400);
 
 /// What is configured by default.
 const CONTEXT: ReduceContext<'_> = ReduceContext {
+    call: None,
     limit: SumLimit {
         mode: ReduceLimit::True,
         threshold: 5000,

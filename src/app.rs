@@ -39,6 +39,7 @@ use crate::actors::service::socket::ServiceSockets;
 use crate::actors::service_manager::{ServiceManager, ServiceManagerOptions};
 use crate::auth::Authority;
 use crate::config::{Config, Origin, Sources};
+use crate::functions::records::CallRecords;
 use crate::http::HttpContext;
 use crate::http::server::{HttpOptions, HttpServer};
 use crate::in_flight::InFlight;
@@ -49,7 +50,6 @@ use crate::otp::pid::{Down, ExitReason, Pid};
 use crate::otp::registered_name::RegisteredName;
 use crate::otp::supervisor::{ChildSpec, Intensity, Stop, Supervisor};
 use crate::query_server::child::Spawner;
-use crate::query_server::reduce::OverflowLog;
 use crate::replicator::identity::ServerIdentity;
 use crate::replicator::{Database, DocStates, http_config};
 use crate::store::{Store, StoreError, StorePlace, Watcher};
@@ -109,6 +109,8 @@ pub struct DaemonBuilder {
     /// Follows a change of `[log] level`.
     #[doc(hidden)]
     pub set_log_level: Option<SetLogLevel>,
+    /// Where every function call is logged, if anywhere.
+    pub(crate) access_log: Option<Logger>,
     /// What the pressure on the machine is read with.
     #[doc(hidden)]
     pub gauges: Gauges,
@@ -180,9 +182,10 @@ impl DaemonBuilder {
             manager_spec(Rc::clone(&active), spawner, metrics.clone(), log.clone());
         let (config_listener, config_spec) =
             config_spec(Rc::clone(&active), manager.clone(), log.clone());
-        let sums = Rc::new(OverflowLog::new(log.clone()));
+        let records = CallRecords::new(changes.clone(), log.clone(), self.access_log);
+        let records = Rc::new(records);
         let (executor, executor_spec) =
-            executor_spec(manager.clone(), Rc::clone(&sums), log.clone());
+            executor_spec(manager.clone(), Rc::clone(&records), log.clone());
         let pool = PoolHandle::new(executor);
         let replicator = ReplicationOptions {
             http: replicator_http,
@@ -203,7 +206,7 @@ impl DaemonBuilder {
             manager: manager.clone(),
             config: config_listener.clone(),
             metrics: metrics.clone(),
-            sums,
+            records,
             replications: replications.clone(),
             in_flight: Arc::clone(&in_flight),
             authority: Arc::clone(&authority),
@@ -322,6 +325,7 @@ impl Daemon {
             program: None,
             sources: None,
             set_log_level: None,
+            access_log: None,
             gauges: Machine::default().gauges(),
             metrics: Metrics::new(),
         }
@@ -453,11 +457,11 @@ fn bind(
 
 fn executor_spec(
     manager: RegisteredName<ProcManager>,
-    sums: Rc<OverflowLog>,
+    records: Rc<CallRecords>,
     log: Logger,
 ) -> (RegisteredName<PoolExecutor>, ChildSpec) {
     let make = move || {
-        let executor = PoolExecutor::new(manager.clone(), Rc::clone(&sums), &log);
+        let executor = PoolExecutor::new(manager.clone(), Rc::clone(&records), &log);
         (executor.pid(), executor.start())
     };
     ChildSpec::named("pool_executor", SHUTDOWN_MAX, make)

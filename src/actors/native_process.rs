@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use actix::prelude::*;
 use actix_rt::time::Instant;
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
 use tokio::sync::oneshot;
@@ -23,12 +23,14 @@ use crate::actors::language::StartContext;
 use crate::actors::process::{Backend, Process};
 use crate::messages::opener::StartError;
 use crate::messages::process::{ExitReport, Fault, ProcessRef, Prompt, PromptError, commands};
+use crate::query_server::child_log::ChildLog;
 use crate::query_server::prompt::Command;
 
 /// A query server as a type: gets one command, gives one answer.
 pub trait NativeServer: Send {
     /// Answers one command, a JSON array on one line, with one JSON value on one line, as a query
-    /// server in a process of its own would print it: `["error", NAME, REASON]` says no.
+    /// server in a process of its own would print it: `["error", NAME, REASON]` says no. Lines
+    /// `["log",TEXT]` may stand before it.
     fn prompt(&mut self, command: &str) -> String;
 }
 
@@ -81,7 +83,9 @@ impl NativeProcess {
             commands: VecDeque::new(),
             stop_delay,
         };
-        Self::start_as(backend, None, context)
+        let (log, terms) = (context.log.clone(), context.log_terms.clone());
+        let child_log = ChildLog::new(log, context.clock, terms);
+        Self::start_as(backend, child_log, None, context)
     }
 
     /// Gives the oldest command to the server.
@@ -93,13 +97,35 @@ impl NativeProcess {
         ctx.spawn(answer.map(|answer, process, ctx| {
             process.backend.commands.pop_front();
             match answer {
-                Ok(line) => process.take_line(line, false, Instant::now(), ctx),
+                Ok(lines) => process.take_answer(lines, ctx),
                 Err(exit_report) => return process.died_over_prompt(exit_report, ctx),
             }
             process.work(ctx);
             process.watch_deadline(ctx);
         }));
     }
+}
+
+impl NativeProcess {
+    /// Takes an answer, and the log lines before it.
+    fn take_answer(&mut self, mut lines: Bytes, ctx: &mut Context<Self>) {
+        let now = Instant::now();
+        while is_log(&lines)
+            && let Some(end) = memchr::memchr(b'\n', &lines)
+        {
+            let line = lines.split_to(end);
+            lines.advance(1);
+            self.take_line(line, false, now, ctx);
+        }
+        match is_log(&lines) {
+            true => self.break_off("a log line instead of an answer", &lines, ctx),
+            false => self.take_line(lines, false, now, ctx),
+        }
+    }
+}
+
+fn is_log(lines: &[u8]) -> bool {
+    lines.starts_with(b"[\"log\"")
 }
 
 impl Backend for NativeBackend {

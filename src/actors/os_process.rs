@@ -40,7 +40,6 @@ pub struct ChildBackend {
     lines: LineBuffer,
     /// Whether the line in the buffer began before any prompt that is unanswered now was sent.
     line_is_stale: bool,
-    child_log: Rc<ChildLog>,
     stderr_log: StderrLog,
     /// What the launcher of its cell says.
     reports: Option<Reports>,
@@ -65,7 +64,6 @@ impl OsProcess {
         let child_log = ChildLog::new(log, context.clock, context.log_terms.clone());
         let backend = ChildBackend {
             stderr_log: StderrLog::new(Some(Rc::clone(&child_log))),
-            child_log,
             child: Rc::new(child),
             stdin: Some(stdin),
             stdout,
@@ -75,7 +73,10 @@ impl OsProcess {
             reports,
             stopped: RepeatLimiter::default(),
         };
-        Ok(Self::start_as(backend, Some(pid), context))
+        let is_launcher = backend.reports.is_some();
+        let process = Self::start_as(backend, child_log, Some(pid), context);
+        process.shared.set(ProcFlag::Launcher, is_launcher);
+        Ok(process)
     }
 
     /// The child has ended: takes its last words and answers what it answered.
@@ -131,9 +132,8 @@ impl Backend for ChildBackend {
         }
     }
 
-    fn log(&self, text: &str) -> bool {
-        self.child_log.said(text);
-        true
+    fn take_refused(process: &mut OsProcess) {
+        process.take_last_reports();
     }
 
     fn kill(process: &mut OsProcess, _: &mut Context<OsProcess>) {

@@ -13,7 +13,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use actix::prelude::*;
-use bytes::Bytes;
 use slog::{Logger, debug, o};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
@@ -21,12 +20,12 @@ use crate::actors::proc_manager::ProcManager;
 use crate::auth::rights::CallerLimits;
 use crate::functions::QueryServers;
 use crate::functions::caller::{Caller, Manager};
-use crate::messages::client_error::ErrorReply;
-use crate::messages::function::FunctionCall;
+use crate::functions::records::CallRecords;
+use crate::functions::served::Served;
+use crate::messages::function::FunctionRequest;
 use crate::otp::pid::{ExitReason, Pid, PidGuard};
 use crate::otp::registered_name::RegisteredName;
 use crate::otp::supervisor::Stop;
-use crate::query_server::reduce::OverflowLog;
 use crate::query_server::status::Holder;
 
 /// Pieces of work at a time.
@@ -41,11 +40,11 @@ pub(crate) trait PoolWork: Send + 'static {
     fn run(self, servers: QueryServers) -> impl Future<Output = Self::Output>;
 }
 
-impl PoolWork for FunctionCall {
-    type Output = Result<Bytes, ErrorReply>;
+impl PoolWork for FunctionRequest {
+    type Output = Served;
 
     async fn run(self, servers: QueryServers) -> Self::Output {
-        servers.perform(self).await.map_err(ErrorReply::from)
+        servers.serve(self).await
     }
 }
 
@@ -71,8 +70,7 @@ struct Execute<W: PoolWork> {
 /// Runs work on its arbiter.
 pub(crate) struct PoolExecutor {
     manager: Manager,
-    /// Where built-in sums that are too long are told.
-    sums: Rc<OverflowLog>,
+    records: Rc<CallRecords>,
     log: Logger,
     pid_guard: PidGuard,
 }
@@ -80,12 +78,12 @@ pub(crate) struct PoolExecutor {
 impl PoolExecutor {
     pub(crate) fn new(
         manager: RegisteredName<ProcManager>,
-        sums: Rc<OverflowLog>,
+        records: Rc<CallRecords>,
         log: &Logger,
     ) -> Self {
         Self {
             manager: manager.into(),
-            sums,
+            records,
             log: log.new(o!("component" => "pool_executor")),
             pid_guard: PidGuard::new(),
         }
@@ -100,7 +98,7 @@ impl PoolExecutor {
         let caller = Caller::new(self.manager.clone());
         caller.hold_to(principal.limits);
         caller.speak_for(principal.who);
-        QueryServers::new(caller).telling(Rc::clone(&self.sums))
+        QueryServers::new(caller).recording(Rc::clone(&self.records))
     }
 }
 
@@ -230,8 +228,9 @@ mod tests {
     fn handle() -> (TestPool, PoolHandle) {
         let pool = TestPool::builder().start();
         let log = Logger::root(slog::Discard, o!());
-        let sums = Rc::new(OverflowLog::new(log.clone()));
-        let executor = PoolExecutor::new(RegisteredName::new(pool.manager()), sums, &log);
+        let (_, config) = tokio::sync::watch::channel(Arc::default());
+        let records = Rc::new(CallRecords::new(config, log.clone(), None));
+        let executor = PoolExecutor::new(RegisteredName::new(pool.manager()), records, &log);
         (pool, PoolHandle::new(RegisteredName::new(executor.start())))
     }
 

@@ -18,13 +18,14 @@
 
 mod unanswered;
 
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use actix::prelude::*;
 use actix_rt::time::Instant;
 use bytes::Bytes;
-use slog::{debug, info, warn};
+use slog::{Logger, debug, info, warn};
 
 use self::unanswered::{Pending, Unanswered};
 use crate::actors::language::StartContext;
@@ -34,6 +35,7 @@ use crate::messages::process::{
 };
 use crate::metrics::KillReason;
 use crate::otp::pid::{Down, ExitReason, PidGuard, Watch};
+use crate::query_server::child_log::ChildLog;
 use crate::query_server::line::{Line, classify};
 use crate::query_server::proc_shared::{MANAGER_TOKEN, ProcFlag};
 use crate::query_server::prompt::Command;
@@ -62,10 +64,8 @@ pub trait Backend: Sized + Unpin + 'static {
     /// Sends commands, with a line feed between two of them. They are already among the unanswered.
     fn send(process: &mut Process<Self>, lines: &Bytes, ctx: &mut Context<Process<Self>>);
 
-    /// Takes what the query server wrote for the log. Returns whether this backend has such lines.
-    fn log(&self, _: &str) -> bool {
-        false
-    }
+    /// Takes what is known by now of what the cell refused the query server.
+    fn take_refused(_: &mut Process<Self>) {}
 
     /// Ends the query server at once. Everybody who waits has been told why.
     fn kill(process: &mut Process<Self>, ctx: &mut Context<Process<Self>>);
@@ -80,6 +80,8 @@ pub struct Process<B: Backend> {
     pub(super) backend: B,
     pub(super) context: StartContext,
     pub(super) shared: Arc<ProcShared>,
+    /// Takes what the query server writes for the log.
+    pub(super) child_log: Rc<ChildLog>,
     unanswered: Unanswered,
     /// The deadline timer that is set: when it fires, and how to cancel it.
     timer: Option<(Instant, SpawnHandle)>,
@@ -93,7 +95,12 @@ pub struct Process<B: Backend> {
 
 impl<B: Backend> Process<B> {
     /// Starts the actor for a query server that was just started.
-    pub(super) fn start_as(backend: B, os_pid: Option<u32>, context: StartContext) -> ProcessRef {
+    pub(super) fn start_as(
+        backend: B,
+        child_log: Rc<ChildLog>,
+        os_pid: Option<u32>,
+        context: StartContext,
+    ) -> ProcessRef {
         let shared = ProcShared::new(os_pid);
         shared.note_activity(context.clock.now());
         if os_pid.is_none() {
@@ -104,6 +111,7 @@ impl<B: Backend> Process<B> {
         let pid = pid_guard.pid();
         let address = Self {
             backend,
+            child_log,
             shared: Arc::clone(&shared),
             unanswered: Unanswered::new(Arc::clone(&shared), Arc::clone(&context.metrics.language)),
             timer: None,
@@ -130,6 +138,29 @@ impl<B: Backend> Process<B> {
             return Some(PromptError::TooMany { limit });
         }
         self.backend.refusal(prompt, &self.context)
+    }
+
+    /// Returns the log, with the call that is worked for.
+    fn log(&self) -> Logger {
+        let log = &self.context.log;
+        let loan = self.unanswered.loan();
+        loan.map_or_else(|| log.clone(), |loan| loan.call.log(log))
+    }
+
+    /// What is written for the log next is of the call that is worked for.
+    pub(super) fn speak_for_call(&self) {
+        let loan = self.unanswered.loan();
+        self.child_log.speak_for(loan.map(|loan| &loan.call));
+    }
+
+    /// A system call was refused.
+    pub(super) fn refused(&self, call: &str) {
+        self.context.metrics.pool.call_refused(call);
+        self.speak_for_call();
+        self.child_log.refused(call);
+        if let Some(loan) = self.unanswered.loan() {
+            loan.warn(format!("the cell refused the system call {call}"));
+        }
     }
 
     pub(super) fn is_busy(&self) -> bool {
@@ -168,7 +199,7 @@ impl<B: Backend> Process<B> {
         let Some((timeout, command)) = self.unanswered.overdue() else {
             return self.watch_deadline(ctx);
         };
-        warn!(self.context.log, "query server did not answer in time and is killed";
+        warn!(self.log(), "query server did not answer in time and is killed";
               "timeout_ms" => u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX));
         self.context.metrics.pool.prompt_timed_out();
         let error = PromptError::Timeout { timeout, command };
@@ -185,9 +216,17 @@ impl<B: Backend> Process<B> {
         ctx: &mut Context<Self>,
     ) {
         self.unanswered.note_printed(&line);
-        match classify(line.clone()) {
-            Line::Log(text) if self.backend.log(&text) => {}
-            Line::Log(_) => self.break_off("a log line instead of an answer", &line, ctx),
+        let line_read = classify(line.clone());
+        if self.unanswered.reports() {
+            // What the cell has refused was refused before the answer.
+            B::take_refused(self);
+        }
+        match line_read {
+            Line::Log(entry) => {
+                self.speak_for_call();
+                self.child_log.said(&entry.text);
+                self.unanswered.note_said(entry);
+            }
             Line::Malformed(what) => self.break_off(what, &line, ctx),
             _ if stale || self.unanswered.is_empty() => {
                 self.break_off("output that nobody asked for", &line, ctx);
@@ -209,7 +248,7 @@ impl<B: Backend> Process<B> {
 
     /// Ends a query server that broke the protocol.
     pub(super) fn break_off(&mut self, what: &'static str, line: &[u8], ctx: &mut Context<Self>) {
-        warn!(self.context.log, "query server broke the protocol and is killed";
+        warn!(self.log(), "query server broke the protocol and is killed";
               "error" => what, "count" => self.unanswered.count());
         let error = PromptError::protocol(what, line);
         self.end_for(error, KillReason::Protocol, ctx);
@@ -242,7 +281,7 @@ impl<B: Backend> Process<B> {
         in_order: bool,
         ctx: &mut Context<Self>,
     ) {
-        let log = &self.context.log;
+        let log = self.log();
         let exit = exit_report.exit.clone().unwrap_or_default();
         let wanted = self.shared.exit_error().is_some();
         if !wanted {
@@ -353,6 +392,7 @@ impl<B: Backend> Handler<Prompt> for Process<B> {
             commands: commands.into_iter(),
             timeout: prompt.timeout.unwrap_or(self.prompt_timeout),
             transcript: prompt.verbatim.then(Vec::new),
+            loan: prompt.loan,
         });
         self.shared.note_activity(self.context.clock.now());
         if self.shared.is(ProcFlag::Started) {

@@ -6,6 +6,7 @@
 //! PROMISES  Reading, mapping and printing go on beside each other, with bounded queues in between:
 //!           a slow reader slows the mapping down and costs no memory. Nothing is left running.
 
+mod errors;
 mod logs;
 pub(super) mod pool;
 mod printer;
@@ -27,12 +28,16 @@ use crate::functions::view::{
     self, Batches, BuiltinReducer, Counts, Grouping, InputError, Members, Module, Order,
     ProcessError, ProcessErrorKind, Processes, ReducePlan, Rows, Run, Totals, View, ViewError,
 };
+use crate::query_server::call::{Call, Subject};
 use crate::query_server::ddoc::DEFAULT_LANGUAGE;
+use crate::query_server::request_id::RequestId;
+use crate::query_server::told::Told;
 use couchjs::{members, syntax};
 
 use super::config_args::ConfigArgs;
 use super::exit::{CliError, Exit};
 use super::service_socket::{Service, SocketArgs};
+use errors::{Errors, Watched};
 use logs::LogLines;
 use printer::Printer;
 use progress::Progress;
@@ -41,10 +46,11 @@ use sources::Reducer;
 /// Options of `settee map`.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
-A document for which the map function throws gets no rows, as in CouchDB; what the function said is
-told on standard error, the first lines of it. Lines of white space are passed over. Without rows,
---reduce prints nothing. A built-in reducer keeps a total a key, and no rows. --selector without --map
-prints the documents that match, as they came and in their order.
+A document for which the map function throws gets no rows, as in CouchDB; the first errors of each
+kind are told on standard error, with document, line and column, and so are the first lines that the
+function logs. Lines of white space are passed over. Without rows, --reduce prints nothing. A built-in
+reducer keeps a total a key, and no rows. --selector without --map prints the documents that match, as
+they came and in their order.
 
 A map function that mentions its document only as doc.NAME is fastest: it is given the members that
 it names, and no others have to be parsed for it.
@@ -53,7 +59,7 @@ Exit codes:
   0   done; also when nobody reads the rows any more (`| head`)
   64  the command line is wrong
   65  the input, the selector, the map function or the reduce function is wrong; told with line
-      and document
+      and document. Also if the map function throws over every document
   69  --socket: no service answers
   74  reading or writing failed
   75  no process could be had now
@@ -141,6 +147,7 @@ pub(super) fn run(args: &Args, languages: &Registry) -> Result<(), CliError> {
             .transpose()?,
         config: loaded.config,
         languages,
+        errors: Errors::new(log_lines.clone()),
         args,
     };
     let input = sources::input(&args.input)?;
@@ -192,6 +199,7 @@ struct Job<'a> {
     languages: &'a Registry,
     view: View,
     reducer: Option<Reducer>,
+    errors: Errors,
 }
 
 impl Job<'_> {
@@ -200,9 +208,13 @@ impl Job<'_> {
         let Some(socket) = &self.args.socket else {
             let pool = pool::Pool::start(&self.config, self.languages, log)?;
             let limit = self.config.query_server_config.os_process_limit as usize;
-            let done = self
-                .produce(&pool.processes(), cores.min(limit), input)
-                .await;
+            let subject = Subject {
+                function: "map".to_owned(),
+                ..Subject::default()
+            };
+            let call = Call::new(RequestId::made(), None, subject, true);
+            let processes = pool.processes(call);
+            let done = self.produce(&processes, cores.min(limit), input).await;
             pool.stop().await;
             return done;
         };
@@ -241,10 +253,33 @@ impl Job<'_> {
         };
         drop(progress);
         let printed = printer.finish().await;
+        if let Some(call) = processes.call() {
+            self.show_rest(&call.finish(None).told, &produced);
+        }
         match produced {
-            Ok(()) | Err(ViewError::Unwanted) => printed,
+            Ok(()) | Err(ViewError::Unwanted) => printed.and_then(|()| {
+                let map = shown(self.args.map.as_ref());
+                self.errors.summarise(&map, counts.documents.get())
+            }),
             Err(error) => Err(self.explain(&error)),
         }
+    }
+
+    /// Shows what was told of no document that has rows.
+    fn show_rest(&self, told: &Told, produced: &Result<(), ViewError>) {
+        let file = match produced {
+            // It is explained with its place.
+            Err(ViewError::Compile { .. }) => return,
+            Err(ViewError::Document { .. }) => self.args.map.as_ref(),
+            _ => self.args.reduce.as_ref(),
+        };
+        self.errors.show(told, &shown(file));
+    }
+
+    /// A sink that shows what is told of each document.
+    fn watched<'a, S>(&'a self, sink: &'a S, file: &'a str) -> Watched<'a, S> {
+        let errors = &self.errors;
+        Watched { sink, errors, file }
     }
 
     async fn stream(
@@ -254,8 +289,10 @@ impl Job<'_> {
         printer: &Printer,
         run: Run<'_>,
     ) -> Result<(), ViewError> {
+        let file = shown(self.args.map.as_ref());
+        let sink = self.watched(printer, &file);
         let mapped = tokio::select! {
-            mapped = view::map(&self.view, processes, input, printer, run) => mapped,
+            mapped = view::map(&self.view, processes, input, &sink, run) => mapped,
             never = printer.flush_regularly() => match never {},
         };
         // What was mapped before an error is printed too.
@@ -275,11 +312,13 @@ impl Job<'_> {
         progress: &Progress,
     ) -> Result<(), ViewError> {
         let totals = RefCell::new(Totals::new(reducer, self.args.grouping()));
+        let file = shown(self.args.map.as_ref());
+        let sink = self.watched(&totals, &file);
         let run = Run {
             order: Order::AsRead,
             ..run
         };
-        view::map(&self.view, processes, input, &totals, run).await?;
+        view::map(&self.view, processes, input, &sink, run).await?;
         progress.end();
         for line in totals.into_inner().results() {
             wanted(printer.print(&line?).await)?;
@@ -296,7 +335,9 @@ impl Job<'_> {
         progress: &Progress,
     ) -> Result<(), ViewError> {
         let rows = RefCell::new(Rows::default());
-        view::map(&self.view, processes, input, &rows, run).await?;
+        let file = shown(self.args.map.as_ref());
+        let sink = self.watched(&rows, &file);
+        view::map(&self.view, processes, input, &sink, run).await?;
         progress.end();
         let mut rows = rows.into_inner();
         rows.sort();
@@ -328,14 +369,25 @@ impl Job<'_> {
         }
     }
 
-    /// The file of a function, with the line of its mistake when that is one of JavaScript's
-    /// grammar: query servers do not tell it.
-    fn place(&self, file: String, source: &str) -> String {
+    /// An error of a function, which does not compile as a rule: with its file, and the place of a mistake in
+    /// JavaScript's grammar, which query servers do not tell.
+    fn wrong(&self, file: &str, source: &str, error: &ViewError, hint: &str) -> CliError {
         let is_javascript = (self.view.language).eq_ignore_ascii_case(DEFAULT_LANGUAGE);
-        match syntax::check_function(source) {
-            Err(error) if is_javascript => format!("{file}:{}", error.line),
-            _ => file,
-        }
+        let Some(mistake) = syntax::check_function(source)
+            .err()
+            .filter(|_| is_javascript)
+        else {
+            return CliError::at(Exit::Data, file, error, hint);
+        };
+        let syntax::SyntaxError {
+            line,
+            column,
+            source_line,
+            caret,
+            ..
+        } = &mistake;
+        let message = format!("{file}:{line}:{column}: {error}\n  {source_line}\n  {caret}");
+        CliError::new(Exit::Data, message, hint)
     }
 
     /// Turns an error into one for people: which file, which line, what to do.
@@ -352,19 +404,18 @@ impl Job<'_> {
                 data(input, "correct the line, or take it out")
             }
             ViewError::Compile { .. } => {
-                let place = self.place(map, &self.map_source());
-                data(place, "correct the function, or name its --language")
+                let hint = "correct the function, or name its --language";
+                self.wrong(&map, &self.map_source(), error, hint)
             }
             ViewError::Document { .. } => {
                 data(input, "correct the map function, or take the document out")
             }
             ViewError::Reduce { .. } => {
-                let place = match &self.reducer {
-                    Some(Reducer::Source(source)) => self.place(reduce, source),
-                    _ => reduce,
-                };
                 let hint = "correct the reduce function, or what is emitted for it";
-                data(place, hint)
+                match &self.reducer {
+                    Some(Reducer::Source(source)) => self.wrong(&reduce, source, error, hint),
+                    _ => data(reduce, hint),
+                }
             }
             ViewError::Process(error) => no_process(error, &self.view.language),
             ViewError::Unwanted => {

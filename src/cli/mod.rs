@@ -27,6 +27,8 @@ pub mod status;
 mod status_table;
 mod table;
 mod terminal;
+pub mod top;
+mod watch;
 
 use std::ffi::OsString;
 use std::io::{self, ErrorKind, Write};
@@ -86,6 +88,10 @@ enum Command {
     Attach(attach::Args),
     /// Show what the running service is doing: pools, processes, who waits.
     Status(status::Args),
+    /// Show which functions cost most lately: calls, errors, times.
+    ///
+    /// For each function of a design document and each kind of call, by database.
+    Top(top::Args),
     /// Show what replications do, pause, resume or restart them, export and import their documents.
     ///
     /// Asks the running service over its socket. See docs/replication.md.
@@ -185,6 +191,7 @@ fn dispatch(command: Command, builder: DaemonBuilder) -> Result<(), CliError> {
         Command::CheckConfig(args) => check_config::run(&args, languages),
         Command::Attach(args) => attach::run(&args),
         Command::Status(args) => status::run(&args),
+        Command::Top(args) => top::run(&args),
         Command::Jobs(args) => jobs::run(&args),
         Command::Dashboard(args) => dashboard::run(&args),
         Command::Pool(args) => pool::run(&args),

@@ -70,6 +70,11 @@ pub(super) fn run(args: &Args, mut builder: DaemonBuilder) -> Result<(), CliErro
     let Loaded { config, notices } = crate::config::load(&sources)?;
     let logging = Rc::new(Logging::to_stderr(&config.log));
     let log = logging.logger.clone();
+    let access_log =
+        config.log.access_log.as_deref().map(|path| {
+            Logging::to_file(path).map_err(|error| CliError::io(path.display(), &error))
+        });
+    let access_log = access_log.transpose()?;
     for notice in &notices {
         warn!(log, "read without effect"; "line" => notice.to_string());
     }
@@ -78,6 +83,7 @@ pub(super) fn run(args: &Args, mut builder: DaemonBuilder) -> Result<(), CliErro
     let system = actix_rt::System::new();
     system.block_on(async move {
         builder.sources = Some(sources);
+        builder.access_log = access_log.as_ref().map(|access| access.logger.clone());
         let dropped = logging.dropped_count();
         builder.metrics.watch_dropped_log_records(dropped);
         builder.set_log_level = Some(Rc::new(move |level| level_of.set_level(level)));

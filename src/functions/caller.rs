@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use tokio::time::Instant;
 
 use crate::auth::rights::CallerLimits;
 use crate::messages::proc_manager::{
@@ -19,6 +20,7 @@ use crate::messages::proc_manager::{
 use crate::messages::process::{AnswerSender, AnswerTo, Prompt, PromptError, SetTimeout};
 use crate::otp::pid::{Pid, PidGuard};
 use crate::query_server::abilities::Ability;
+use crate::query_server::call::Call;
 use crate::query_server::language::LanguageName;
 use crate::query_server::status::Holder;
 use policy::pool::ReturnStatus;
@@ -42,6 +44,13 @@ impl Manager {
 
 /// A client of the pool inside this program. Dropping it returns its processes.
 pub struct Caller {
+    shared: Rc<Shared>,
+    /// The call that its processes serve.
+    call: Option<Arc<Call>>,
+}
+
+/// What all calls of a client have in common.
+struct Shared {
     manager: Manager,
     /// The manager's address as last looked up: a lookup costs more than a call.
     address: RefCell<ManagerAddress>,
@@ -58,39 +67,62 @@ impl Caller {
     /// Makes a client of a manager.
     pub fn new(manager: impl Into<Manager>) -> Self {
         let pid_guard = PidGuard::new();
-        let mut caller = Self::in_the_name_of(pid_guard.pid(), manager);
-        caller._pid_guard = Some(pid_guard);
-        caller
+        Self::of(pid_guard.pid(), manager.into(), Some(pid_guard))
     }
 
     /// Makes a caller for a client that lives elsewhere, for example a connection. The processes that it
     /// takes come back when that client ends.
     pub(crate) fn in_the_name_of(client: Pid, manager: impl Into<Manager>) -> Self {
-        let manager = manager.into();
+        Self::of(client, manager.into(), None)
+    }
+
+    fn of(client: Pid, manager: Manager, pid_guard: Option<PidGuard>) -> Self {
         let address = RefCell::new((manager.0)());
-        Self {
+        let shared = Shared {
             manager,
             address,
             client,
             limits: RefCell::default(),
             who: RefCell::default(),
-            _pid_guard: None,
+            _pid_guard: pid_guard,
+        };
+        Self {
+            shared: Rc::new(shared),
+            call: None,
         }
+    }
+
+    /// The same client, for a call.
+    pub(crate) fn for_call(&self, call: Arc<Call>) -> Self {
+        Self {
+            shared: Rc::clone(&self.shared),
+            call: Some(call),
+        }
+    }
+
+    /// Returns the call that its processes serve.
+    pub(crate) fn call(&self) -> Option<&Arc<Call>> {
+        self.call.as_ref()
+    }
+
+    /// Returns who is shown as the holder of its processes.
+    pub(crate) fn who(&self) -> Option<Arc<Holder>> {
+        self.shared.who.borrow().clone()
     }
 
     /// Limits it to some pools from now on; `None` is any.
     pub(crate) fn hold_to(&self, limits: Option<CallerLimits>) {
-        self.limits.replace(limits);
+        self.shared.limits.replace(limits);
     }
 
     /// Sets who is shown as the holder of its processes.
     pub(crate) fn speak_for(&self, who: Option<Arc<Holder>>) {
-        self.who.replace(who);
+        self.shared.who.replace(who);
     }
 
     /// Returns the client that it asks for.
     pub fn client(&self) -> &Pid {
-        &self.client
+        &self.shared.client
     }
 
     /// Takes a process (`get_proc`). `None` as timeout is the configured one.
@@ -102,18 +134,25 @@ impl Caller {
         want: Want,
         timeout: Option<Duration>,
     ) -> Result<Lease, GetProcError> {
+        let shared = &self.shared;
         let request = GetProc {
-            client: self.client.clone(),
+            client: shared.client.clone(),
             want,
             timeout,
-            limits: self.limits.borrow().clone(),
-            who: self.who.borrow().clone(),
+            limits: shared.limits.borrow().clone(),
+            who: self.who(),
         };
-        let call = self.address.borrow().get_proc.send(request);
-        match call.await {
-            Ok(answer) => answer.map_err(|error| *error),
-            Err(_) => Err(self.manager_is_gone()),
-        }
+        let asked = self.call.as_ref().map(|call| (call, Instant::now()));
+        let question = shared.address.borrow().get_proc.send(request);
+        let answer = question.await.map_err(|_| self.manager_is_gone())?;
+        let mut lease = answer.map_err(|error| *error)?;
+        lease.loan = asked.map(|(call, asked)| {
+            let Lease {
+                lender, process, ..
+            } = &lease;
+            call.lend(asked, &lender.pool, &process.shared)
+        });
+        Ok(lease)
     }
 
     /// Returns the arguments of `reset`.
@@ -121,13 +160,19 @@ impl Caller {
     /// # Errors
     /// [`GetProcError::ShuttingDown`]: there is no manager now.
     pub async fn reset_config(&self) -> Result<Arc<str>, GetProcError> {
-        let call = self.address.borrow().reset_config.send(GetResetConfig);
+        let call = self
+            .shared
+            .address
+            .borrow()
+            .reset_config
+            .send(GetResetConfig);
         call.await.map_err(|_| self.manager_is_gone())
     }
 
     /// The next call goes to the manager's successor, if there is one.
     fn manager_is_gone(&self) -> GetProcError {
-        self.address.replace((self.manager.0)());
+        let shared = &self.shared;
+        shared.address.replace((shared.manager.0)());
         GetProcError::ShuttingDown
     }
 
@@ -142,13 +187,13 @@ impl Caller {
         ability: Ability,
     ) -> Result<(), GetProcError> {
         let language = language.clone();
-        let limits = self.limits.borrow().clone();
+        let limits = self.shared.limits.borrow().clone();
         let question = Require {
             language,
             ability,
             limits,
         };
-        let call = self.address.borrow().require.send(question);
+        let call = self.shared.address.borrow().require.send(question);
         call.await.unwrap_or_else(|_| Err(self.manager_is_gone()))
     }
 
@@ -206,7 +251,13 @@ impl Lease {
         line: Bytes,
         timeout: Option<Duration>,
     ) -> Result<Bytes, PromptError> {
-        self.process.prompt(self.token, line, timeout).await
+        let loan = self.loan.clone();
+        let answer = self.process.prompt_for(loan, self.token, line, timeout);
+        let answer = answer.await;
+        if let Some(loan) = &self.loan {
+            loan.call.take(loan.take(), answer.is_err());
+        }
+        answer
     }
 
     /// Sends several commands, with a line feed after each; their answers go to `answers`, as
@@ -218,6 +269,7 @@ impl Lease {
             lines,
             timeout,
             verbatim: false,
+            loan: self.loan.clone(),
             answer_to: AnswerTo::Several(answers),
         });
     }
@@ -227,7 +279,9 @@ impl Lease {
     /// # Errors
     /// See [`PromptError`]; another answer than `true` counts as a broken protocol.
     pub async fn reset(&self) -> Result<(), PromptError> {
-        let answer = self.prompt(self.lender.reset.clone(), None).await?;
+        let reports = self.loan.as_ref().is_some_and(|loan| loan.call.reports);
+        let reset = &self.lender.resets[usize::from(reports)];
+        let answer = self.prompt(reset.clone(), None).await?;
         if answer.trim_ascii() == b"true" {
             return Ok(());
         }

@@ -36,6 +36,7 @@ impl QueryServers {
             }
             error.at(Place {
                 function: Some(format!("{}/{}", call.name, call.kind)),
+                index: Some(0),
                 ..Place::default()
             })
         })

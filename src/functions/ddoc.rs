@@ -21,7 +21,7 @@ impl InDdoc {
             db: Some(self.db.clone()),
             ddoc: Some(self.ddoc.key.id.clone()),
             function: Some(path.join("/")),
-            doc: None,
+            ..Place::default()
         }
     }
 

@@ -95,6 +95,7 @@ impl FunctionError {
             ddoc: known.ddoc.or(place.ddoc),
             function: known.function.or(place.function),
             doc: known.doc.or(place.doc),
+            index: known.index.or(place.index),
         };
         self
     }

@@ -23,6 +23,7 @@ impl QueryServers {
         indexed.map_err(|error| {
             error.at(Place {
                 function: Some("index".to_owned()),
+                index: Some(0),
                 ..Place::default()
             })
         })

@@ -9,6 +9,7 @@
 use std::cell::RefCell;
 use std::num::NonZero;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use bytes::Bytes;
 
@@ -20,6 +21,7 @@ use crate::functions::view::{
 };
 use crate::messages::client_error::Place;
 use crate::messages::function::{MapDocs, MapStart};
+use crate::query_server::call::Call;
 
 /// For how many documents a further process is taken.
 const DOCUMENTS_PER_PROCESS: usize = 256;
@@ -34,12 +36,15 @@ impl QueryServers {
         let documents = view::documents(call.docs.iter().map(|doc| doc.get()));
         let documents = documents.map_err(|error| bad_input(&error))?;
         let width = documents.len().div_ceil(DOCUMENTS_PER_PROCESS).min(cores());
-        let all = Collected(RefCell::new(vec![b'[']));
+        let all = Collected {
+            text: RefCell::new(vec![b'[']),
+            call: self.caller.call(),
+        };
         let mapped = self.map(&call.start, batches_of(documents), width, &all);
         mapped
             .await
             .map_err(|error| from_view(error, call.start.funs.len()))?;
-        let mut value = all.0.into_inner();
+        let mut value = all.text.into_inner();
         value.push(b']');
         Ok(Bytes::from(value))
     }
@@ -78,11 +83,18 @@ fn cores() -> usize {
 }
 
 /// Answers in one array.
-struct Collected(RefCell<Vec<u8>>);
+struct Collected<'a> {
+    text: RefCell<Vec<u8>>,
+    /// Takes what was told on the way.
+    call: Option<&'a Arc<Call>>,
+}
 
-impl MapSink for Collected {
+impl MapSink for Collected<'_> {
     fn mapped(&self, mapped: &Mapped<'_>) {
-        let mut all = self.0.borrow_mut();
+        if let Some((told, call)) = mapped.told().zip(self.call) {
+            call.take(told.clone(), false);
+        }
+        let mut all = self.text.borrow_mut();
         if all.len() > 1 {
             all.push(b',');
         }
@@ -114,6 +126,9 @@ fn from_view(error: ViewError, functions: usize) -> FunctionError {
                 Part::Function(_) if functions == 1 => "map".to_owned(),
                 Part::Function(index) => format!("map {}", index + 1),
             });
+            if let Part::Function(index) = part {
+                place.index = Some(index);
+            }
         }
         ViewError::Document { id, .. } => place.doc = decode(&id),
         ViewError::Process(_) | ViewError::Reduce { .. } | ViewError::Unwanted => {}

@@ -20,11 +20,13 @@ mod index;
 mod list;
 mod map;
 mod pipeline;
+pub(crate) mod records;
 mod reduce;
 mod render;
 mod response;
 mod rewrite;
 mod scrub;
+pub(crate) mod served;
 mod source_filter;
 mod validate;
 pub mod view;
@@ -44,14 +46,15 @@ pub use source_filter::filter_pool;
 pub use validate::Verdict;
 
 use crate::functions::caller::Caller;
+use crate::functions::records::CallRecords;
 use crate::messages::function::FunctionCall;
 use crate::query_server::reduce::OverflowLog;
 
 /// Runs functions on the query servers of the pool.
 pub struct QueryServers {
     caller: Rc<Caller>,
-    /// Logs built-in sums that are too long.
-    sums: Option<Rc<OverflowLog>>,
+    /// Where calls that are over are kept.
+    records: Option<Rc<CallRecords>>,
 }
 
 impl QueryServers {
@@ -59,15 +62,25 @@ impl QueryServers {
     pub fn new(caller: Caller) -> Self {
         Self {
             caller: Rc::new(caller),
-            sums: None,
+            records: None,
         }
     }
 
-    /// Logs built-in sums that are too long to `sums`.
+    /// Keeps calls that are over in `records`.
     #[must_use]
-    pub(crate) fn telling(mut self, sums: Rc<OverflowLog>) -> Self {
-        self.sums = Some(sums);
+    pub(crate) fn recording(mut self, records: Rc<CallRecords>) -> Self {
+        self.records = Some(records);
         self
+    }
+
+    /// Returns where calls that are over are kept.
+    pub(crate) fn records(&self) -> Option<&CallRecords> {
+        self.records.as_deref()
+    }
+
+    /// Returns where built-in sums that are too long are told.
+    fn sums(&self) -> Option<&OverflowLog> {
+        self.records().map(|records| &records.sums)
     }
 
     /// Returns the client that functions are run for.

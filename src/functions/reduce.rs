@@ -19,7 +19,10 @@ use crate::messages::proc_manager::{CallError, GetProcError};
 use crate::messages::process::PromptError;
 use crate::query_server::abilities::Ability;
 use crate::query_server::prompt;
-use crate::query_server::reduce::{Builtin, InvalidValue, ReduceContext, ReduceRow, SumLimit};
+use crate::query_server::reduce::{
+    Builtin, InvalidValue, ReduceContext, ReduceRow, SumLimit, error_of,
+};
+use crate::query_server::told::{FunctionName, ReportedError};
 
 /// The error of a result that does not shrink enough, and the member that it becomes.
 pub(super) const OVERFLOW: &str = "reduce_overflow_error";
@@ -97,8 +100,10 @@ impl QueryServers {
     /// See [`FunctionError`].
     pub async fn reduce(&self, call: &Reduce) -> Result<Vec<Json>, FunctionError> {
         let functions = functions(&call.with.funs)?;
-        let sources = call.with.funs.iter().map(String::as_str);
-        let sources: Vec<&str> = sources.filter(|fun| !fun.starts_with('_')).collect();
+        let sources = call.with.funs.iter().map(String::as_str).enumerate();
+        let sources = sources.filter(|(_, fun)| !fun.starts_with('_'));
+        let (places, sources): (Vec<usize>, Vec<&str>) = sources.unzip();
+        self.run_functions(places);
         let of_sources = self.reduce_sources(&call.with, &sources, &call.rows);
         let mut of_sources = of_sources.await?.into_iter();
         let context = self.context(&functions, &call.with).await?;
@@ -112,7 +117,7 @@ impl QueryServers {
             let result = match function {
                 Function::Builtin(builtin) => {
                     let result = builtin.reduce(rows.clone(), &context);
-                    result.map_err(FunctionError::from)
+                    self.told(results.all.len(), result)
                 }
                 Function::Source(_) => Ok(of_sources
                     .next()
@@ -141,13 +146,43 @@ impl QueryServers {
             let result = match function {
                 Function::Builtin(builtin) => {
                     let result = builtin.rereduce(values.iter().copied(), &context);
-                    result.map_err(FunctionError::from)
+                    self.told(index, result)
                 }
-                Function::Source(source) => self.rereduce_source(&call.with, source, &values).await,
+                Function::Source(source) => {
+                    self.run_functions(vec![index]);
+                    self.rereduce_source(&call.with, source, &values).await
+                }
             };
             results.push(function, result)?;
         }
         Ok(results.all)
+    }
+
+    /// Says which functions of the call processes run next.
+    fn run_functions(&self, places: Vec<usize>) {
+        if let Some(call) = self.caller.call() {
+            call.run_functions(places);
+        }
+    }
+
+    /// Tells the error that the result of a built-in reducer is, if it is one.
+    fn told(
+        &self,
+        index: usize,
+        result: Result<Json, InvalidValue>,
+    ) -> Result<Json, FunctionError> {
+        if let (Ok(result), Some(call)) = (&result, self.caller.call())
+            && call.reports
+            && let Some((name, message)) = error_of(result)
+        {
+            call.error(ReportedError {
+                function: Some(FunctionName::Index(index)),
+                name,
+                message,
+                ..ReportedError::default()
+            });
+        }
+        Ok(result?)
     }
 
     /// All sources in one prompt.
@@ -250,7 +285,8 @@ impl QueryServers {
         Ok(ReduceContext {
             limit,
             name: &with.context,
-            log: self.sums.as_deref(),
+            log: self.sums(),
+            call: self.caller.call(),
         })
     }
 }
@@ -294,6 +330,7 @@ fn place(index: usize, funs: &[String]) -> Place {
     };
     Place {
         function: Some(function),
+        index: Some(index),
         ..Place::default()
     }
 }

@@ -109,6 +109,14 @@ impl Refusal {
         self
     }
 
+    /// Adds the members of an object.
+    pub(super) fn with_members(mut self, object: &impl Serialize) -> Self {
+        if let Ok(Value::Object(members)) = serde_json::to_value(object) {
+            self.members.extend(members);
+        }
+        self
+    }
+
     /// Gives it another name and code.
     pub(super) fn named(mut self, status: StatusCode, error: &str) -> Self {
         self.status = status;
@@ -241,7 +249,8 @@ pub(super) fn done() -> HttpResponse {
     ok(&json!({"ok": true}))
 }
 
-fn line(value: &impl Serialize) -> Bytes {
+/// Returns a value as a line of JSON.
+pub(super) fn line(value: &impl Serialize) -> Bytes {
     let mut text = serde_json::to_vec(value).expect("JSON: texts can always be written");
     text.push(b'\n');
     text.into()

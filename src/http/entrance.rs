@@ -1,6 +1,6 @@
 //! What is done with every request before its handler, and with every answer after it.
 //!
-//! SUMMARY   A middleware around all routes: who sent the request, what memory it may hold, how long it took.
+//! SUMMARY   A middleware around all routes: who sent the request, its name, what memory it may hold, how long it took.
 //! PROMISES  A visitor who has not logged in does not learn whether a path that is not public exists,
 //!           whatever the route says. What a request holds is held until its answer has been sent.
 
@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use actix_web::body::{BodySize, BoxBody, MessageBody};
 use actix_web::dev::{ServiceRequest, ServiceResponse};
-use actix_web::http::header;
+use actix_web::http::header::{self, HeaderName, HeaderValue};
 use actix_web::middleware::Next;
 use actix_web::{Error, HttpMessage, HttpRequest, HttpResponse, web};
 use tokio::time::Instant;
@@ -19,8 +19,12 @@ use super::answer::Refusal;
 use super::body::Account;
 use super::guard::Exchange;
 use super::outgoing::Outgoing;
-use super::request::{decode, trimmed};
+use super::request::{decode, text, trimmed};
 use crate::in_flight::{Sender, network_of};
+use crate::query_server::request_id::RequestId;
+
+/// Names a request, in both directions.
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// Answers a request, and counts it.
 pub(super) async fn serve(
@@ -29,6 +33,7 @@ pub(super) async fn serve(
     next: Next<BoxBody>,
 ) -> Result<ServiceResponse, Error> {
     let since = Instant::now();
+    let request_id = name(request.request());
     let exchange = Exchange::begin(request.request());
     let response = match let_in(request.request(), &shared, &exchange).await {
         Ok(()) => next.call(request).await?,
@@ -36,11 +41,22 @@ pub(super) async fn serve(
     };
     let (request, mut response) = response.into_parts();
     renew_session(&request, &mut response, &shared);
-    let response = hold(&request, response, exchange);
+    let mut response = hold(&request, response, exchange);
+    // A name of printable characters can always be written.
+    if let Ok(request_id) = HeaderValue::try_from(request_id.to_string()) {
+        response.headers_mut().insert(REQUEST_ID, request_id);
+    }
     let code = response.status().as_u16();
     let method = request.method().as_str();
     shared.metrics.http_request(method, code, since.elapsed());
     Ok(ServiceResponse::new(request, response))
+}
+
+/// Gives the request its name: the one that the client has for it, or one of ours.
+fn name(request: &HttpRequest) -> RequestId {
+    let request_id = RequestId::of(text(request, REQUEST_ID));
+    request.extensions_mut().insert(request_id.clone());
+    request_id
 }
 
 /// Finds out who sent the request, and opens the account of what it holds.

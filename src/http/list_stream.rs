@@ -6,19 +6,21 @@
 //!           enough ends the answer, however many rows are still to come.
 //! SOURCE    couch_mrview_show: handle_view_list/6, list_cb/2.
 
+use actix_web::HttpRequest;
 use actix_web::web::Data;
 use bytes::Bytes;
 use tokio::sync::mpsc;
 
 use super::HttpContext;
 use super::access::User;
-use super::answer::{Answer, Refusal};
+use super::answer::{Answer, Refusal, line};
 use super::body::{IDLE_MAX, Incoming};
 use super::line_stream::{self, ANSWERS_AHEAD, Lines, not_read};
+use super::query::options as options_of;
 use crate::actors::pool_executor::PoolWork;
 use crate::functions::{FunctionError, FunctionErrorKind, ListPart, QueryServers, Rows};
 use crate::messages::client_error::ErrorReply;
-use crate::messages::function::{ListRow, ListStart};
+use crate::messages::function::{CallOptions, ListRow, ListStart};
 
 /// Rows that wait for the function.
 const ROWS_AHEAD: usize = 64;
@@ -27,14 +29,23 @@ const ROWS_AHEAD: usize = 64;
 type Row = Result<ListRow, FunctionError>;
 
 /// `POST /_query/list`, where the body is lines.
-pub(super) async fn list(incoming: Incoming, shared: Data<HttpContext>, user: User) -> Answer {
-    let (start, lines) = Lines::begin(incoming, &shared, ListStart::parse).await?;
+pub(super) async fn list(
+    request: HttpRequest,
+    incoming: Incoming,
+    shared: Data<HttpContext>,
+    user: User,
+) -> Answer {
+    let parse =
+        |json: &str| Ok::<_, ErrorReply>((ListStart::parse(json)?, CallOptions::parse(json)?));
+    let ((start, options), lines) = Lines::begin(incoming, &shared, parse).await?;
+    let options = options_of(options, &request)?;
     let (rows_in, rows) = mpsc::channel(ROWS_AHEAD);
     let (answers, answers_out) = mpsc::channel(ANSWERS_AHEAD);
     let work = List {
         start,
         rows,
         answers,
+        options,
     };
     let pump = pump(lines, rows_in);
     line_stream::answer(pump, answers_out, work, (&shared, &user)).await
@@ -71,6 +82,7 @@ struct List {
     start: ListStart,
     rows: Rows,
     answers: mpsc::Sender<Bytes>,
+    options: CallOptions,
 }
 
 impl PoolWork for List {
@@ -78,19 +90,35 @@ impl PoolWork for List {
 
     async fn run(self, servers: QueryServers) -> Self::Output {
         let (parts_in, mut parts) = mpsc::channel(ANSWERS_AHEAD);
+        let path = ["lists", &*self.start.name];
+        let (servers, call) = servers.begin(self.start.at.subject(&path), &self.options);
         let answers = self.answers;
+        let last = answers.clone();
         let forward = async move {
             while let Some(part) = parts.recv().await {
                 let sent = answers.send_timeout(line_of(&part), IDLE_MAX).await;
                 // To let go of the parts is to tell the list that nobody wants more.
                 sent.map_err(|_| not_read())?;
             }
-            Ok(())
+            Ok::<_, Refusal>(())
         };
         let list = servers.list(&self.start, self.rows, parts_in);
         let (listed, forwarded) = futures_util::join!(list, forward);
-        listed.map_err(|error| Refusal::from(ErrorReply::from(error)))?;
-        forwarded
+        let listed = listed.map_err(ErrorReply::from);
+        let finished = servers.end(&call, listed.as_ref().err());
+        let report = finished.report();
+        if let Err(error) = listed {
+            return Err(match &report {
+                Some(report) => Refusal::from(error).with_members(report),
+                None => error.into(),
+            });
+        }
+        forwarded?;
+        if let Some(report) = &report {
+            let sent = last.send_timeout(line(report), IDLE_MAX).await;
+            sent.map_err(|_| not_read())?;
+        }
+        Ok(())
     }
 }
 

@@ -10,31 +10,44 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
 use actix_web::web::Data;
 use bytes::{Bytes, BytesMut};
+use serde::Serialize;
 use tokio::sync::mpsc;
 
 use super::HttpContext;
 use super::access::User;
-use super::answer::{Answer, Refusal};
+use super::answer::{Answer, Refusal, line};
 use super::body::{IDLE_MAX, Incoming};
 use super::line_stream::{self, ANSWERS_AHEAD, Lines, not_read};
+use super::query::options as options_of;
 use super::tasks::Task;
 use crate::actors::pool_executor::PoolWork;
 use crate::functions::QueryServers;
+use crate::functions::served::members;
 use crate::functions::view::{
     BATCHES_AHEAD, Batches, Document, DocumentCutter, InputError, MapSink, Mapped, ViewError,
 };
 use crate::messages::client_error::ErrorReply;
-use crate::messages::function::MapStart;
+use crate::messages::function::{CallOptions, MapStart};
+use crate::query_server::told::{LogLine, ReportedError, Told};
 
 /// Processes that work for one stream, if they can be had.
 const PROCESSES: usize = 2;
 
 /// `POST /_query/map`, where the body is lines.
-pub(super) async fn map(incoming: Incoming, shared: Data<HttpContext>, user: User) -> Answer {
-    let (start, lines) = Lines::begin(incoming, &shared, MapStart::parse).await?;
+pub(super) async fn map(
+    request: HttpRequest,
+    incoming: Incoming,
+    shared: Data<HttpContext>,
+    user: User,
+) -> Answer {
+    let parse =
+        |json: &str| Ok::<_, ErrorReply>((MapStart::parse(json)?, CallOptions::parse(json)?));
+    let ((start, options), lines) = Lines::begin(incoming, &shared, parse).await?;
+    let options = options_of(options, &request)?;
     let task = shared.tasks.begin(start.at.language.as_str());
     let (batches, input) = mpsc::channel(BATCHES_AHEAD);
     let (sink, answers) = mpsc::channel(ANSWERS_AHEAD);
@@ -44,10 +57,12 @@ pub(super) async fn map(incoming: Incoming, shared: Data<HttpContext>, user: Use
         start,
         input,
         sink: Sink {
+            reports: options.report,
             answers: sink,
             ready: RefCell::default(),
             task,
         },
+        options,
     };
     line_stream::answer(pump, answers, work, (&shared, &user)).await
 }
@@ -100,6 +115,7 @@ struct Map {
     start: MapStart,
     input: Batches,
     sink: Sink,
+    options: CallOptions,
 }
 
 impl PoolWork for Map {
@@ -107,12 +123,21 @@ impl PoolWork for Map {
 
     async fn run(self, servers: QueryServers) -> Self::Output {
         let (start, sink) = (self.start, self.sink);
+        let (servers, call) = servers.begin(start.at.subject("map_docs"), &self.options);
         let result = servers.map(&start, self.input, PROCESSES, &sink).await;
+        let error = result.as_ref().err().and_then(ViewError::cause);
+        let finished = servers.end(&call, error.cloned().map(ErrorReply::from).as_ref());
+        if call.reports && result.is_ok() {
+            sink.last(&finished.summary());
+        }
         // What was mapped before an error is told first.
         let is_read = sink.ready().await;
         match result {
             Err(ViewError::Unwanted) => Err(not_read()),
-            Err(error) => Err(refusal_of(error)),
+            Err(error) => Err(match finished.report() {
+                Some(report) => refusal_of(error).with_members(&report),
+                None => refusal_of(error),
+            }),
             Ok(()) if is_read => Ok(()),
             Ok(()) => Err(not_read()),
         }
@@ -121,17 +146,62 @@ impl PoolWork for Map {
 
 /// Passes answers on.
 struct Sink {
+    /// Whether each goes out with what was told on the way.
+    reports: bool,
     answers: mpsc::Sender<Bytes>,
     /// What can go out now: the answers to documents that were in flight together.
     ready: RefCell<BytesMut>,
     task: Arc<Task>,
 }
 
+impl Sink {
+    /// Adds the last line.
+    fn last(&self, summary: &impl Serialize) {
+        self.ready.borrow_mut().extend_from_slice(&line(summary));
+    }
+
+    fn line(&self, parts: &[&[u8]]) {
+        let mut ready = self.ready.borrow_mut();
+        parts.iter().for_each(|part| ready.extend_from_slice(part));
+        ready.extend_from_slice(b"\n");
+    }
+}
+
+/// What was told before an answer.
+#[derive(Default, Serialize)]
+struct Beside<'a> {
+    logs: &'a [LogLine],
+    #[serde(skip_serializing_if = "is_none")]
+    logs_dropped: u64,
+    errors: &'a [ReportedError],
+    #[serde(skip_serializing_if = "is_none")]
+    errors_dropped: u64,
+}
+
+fn is_none(count: &u64) -> bool {
+    *count == 0
+}
+
+impl<'a> From<&'a Told> for Beside<'a> {
+    fn from(told: &'a Told) -> Self {
+        Self {
+            logs: &told.logs,
+            logs_dropped: told.logs_dropped,
+            errors: &told.errors,
+            errors_dropped: told.errors_dropped,
+        }
+    }
+}
+
 impl MapSink for Sink {
     fn mapped(&self, mapped: &Mapped<'_>) {
-        let mut ready = self.ready.borrow_mut();
-        ready.extend_from_slice(mapped.answer());
-        ready.extend_from_slice(b"\n");
+        if self.reports {
+            let beside = mapped.told().map(Beside::from).unwrap_or_default();
+            let answer = mapped.answer().trim_ascii();
+            self.line(&[b"{\"ok\":", answer, &members(&beside), b"}"]);
+        } else {
+            self.line(&[mapped.answer()]);
+        }
         self.task.docs_written.fetch_add(1, Ordering::Relaxed);
     }
 

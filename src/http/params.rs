@@ -17,7 +17,7 @@ use super::answer::Refusal;
 pub(super) struct Params(Vec<(String, String)>);
 
 /// Refuses a query with a wrong value.
-fn query_parse_error(reason: impl Into<Value>) -> Refusal {
+pub(super) fn query_parse_error(reason: impl Into<Value>) -> Refusal {
     Refusal::new(StatusCode::BAD_REQUEST, "query_parse_error", reason)
 }
 

@@ -1,20 +1,23 @@
 //! `POST /_query/NAME`: functions by HTTP, one call a request.
 //!
 //! SUMMARY   The body holds the arguments of the call of the same kind on the client socket; the
-//!           answer is `{"ok": VALUE}`.
+//!           answer is `{"ok": VALUE}`, with a report beside it if one is wanted.
 //! SOURCE    couch_query_servers; for the codes of a refusing validate function, chttpd.
 
-use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
 use actix_web::web::{Data, Path, Payload};
+use actix_web::{HttpMessage, HttpRequest};
 use bytes::Bytes;
 use serde_json::Value;
 
 use super::access::User;
 use super::answer::{self, Answer, Refusal};
+use super::params::Params;
 use super::request::require_json;
 use super::{HttpContext, body};
-use crate::messages::function::FunctionCall;
+use crate::functions::served::{Served, members};
+use crate::messages::function::{CallOptions, FunctionCall, FunctionRequest};
+use crate::query_server::request_id::RequestId;
 
 /// What a value of a call takes beside its text: a pointer in a list that may be half empty, and the least
 /// that the system gives out.
@@ -57,18 +60,39 @@ pub(super) async fn call(
     require_json(&request)?;
     let body = body::read(&request, payload, &shared).await?;
     body.count_parsed(RAW_VALUE_BYTES)?;
-    let call = FunctionCall::parse(name, body.text()?)?;
+    let mut call = FunctionRequest::parse(name, body.text()?)?;
     drop(body);
-    let validates = match &call {
+    call.options = options(call.options, &request)?;
+    let validates = match &call.call {
         FunctionCall::DdocPrompt(call) => is_validation(call.path.get()),
         _ => false,
     };
-    let value = shared.pool.run(call, user.principal()).await??;
-    if validates && let Some(refusal) = refusal_of(&value) {
-        return Err(refusal);
+    let Served {
+        value, finished, ..
+    } = shared.pool.run(call, user.principal()).await?;
+    let report = finished.report();
+    let refusal = match &value {
+        Ok(value) => refusal_of(value).filter(|_| validates),
+        Err(error) => Some(error.clone().into()),
+    };
+    if let Some(refusal) = refusal {
+        return Err(match &report {
+            Some(report) => refusal.with_members(report),
+            None => refusal,
+        });
     }
-    let text = [b"{\"ok\":", value.as_ref(), b"}\n"].concat();
+    let members = report.map(|report| members(&report)).unwrap_or_default();
+    let text = [b"{\"ok\":", &*value?, &members, b"}\n"].concat();
     Ok(answer::raw(StatusCode::OK, text.into()))
+}
+
+/// Adds to the options in a body what the rest of the request says.
+pub(super) fn options(in_body: CallOptions, request: &HttpRequest) -> Result<CallOptions, Refusal> {
+    Ok(CallOptions {
+        report: Params::of(request)?.boolean("report", in_body.report)?,
+        request_id: request.extensions().get::<RequestId>().cloned(),
+        ..in_body
+    })
 }
 
 fn is_validation(path: &str) -> bool {

@@ -11,7 +11,9 @@
 mod overflow;
 mod repeat;
 
+use std::fs::File;
 use std::io::{self, IsTerminal, LineWriter, Write};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::SystemTime;
@@ -38,12 +40,17 @@ pub const KEYS: &[(&str, &str)] = &[
     ),
     ("msg", "what happened; a fixed text, one of the events"),
     ("actor", "a supervised part of the service"),
+    (
+        "argument_bytes",
+        "how long the arguments of a call are, in bytes",
+    ),
     ("because", "why something was done"),
     ("call", "a system call"),
     ("changes", "what changed in the configuration"),
     ("client", "number of the client"),
     ("component", "the part of the service that speaks"),
     ("count", "how many"),
+    ("cpu_us", "time on processors, in microseconds"),
     ("crashes", "crashes of a replication in a row"),
     ("document", "id of a document"),
     ("effect", "what it means"),
@@ -80,6 +87,10 @@ pub const KEYS: &[(&str, &str)] = &[
     ("retries_left", "how often it is still tried again"),
     ("rev", "a revision of a document, or several"),
     ("run", "number of a run of a replication"),
+    (
+        "run_us",
+        "time from when a process was ready, in microseconds",
+    ),
     ("running", "replications that run"),
     ("service", "a service: a section [services.NAME]"),
     ("signal", "a signal"),
@@ -87,9 +98,15 @@ pub const KEYS: &[(&str, &str)] = &[
         "suppressed",
         "how many records like this one were left out since the last",
     ),
+    (
+        "teach_us",
+        "time until a process had learned a design document, in microseconds",
+    ),
     ("timeout_ms", "the time that was given, in milliseconds"),
     ("to", "a value after"),
+    ("value_bytes", "how long the value of a call is, in bytes"),
     ("version", "version of the program"),
+    ("wait_us", "time until a process was there, in microseconds"),
 ];
 
 /// The logger and what keeps it going.
@@ -126,6 +143,25 @@ impl Logging {
             return Self::start(config.level, terminal_form(decorator));
         }
         Self::start(config.level, json_form(sink))
+    }
+
+    /// Starts a log in a file, to whose end it writes a JSON object a line.
+    ///
+    /// # Errors
+    /// The file cannot be opened.
+    pub(crate) fn to_file(path: &Path) -> io::Result<Self> {
+        // The system opens a socket by this name for nobody, and a service's standard error may be one.
+        if path == Path::new("/dev/stderr") {
+            return Ok(Self::start(
+                LogLevel::Info,
+                json_form(LineWriter::new(io::stderr())),
+            ));
+        }
+        let file = File::options().create(true).append(true).open(path)?;
+        Ok(Self::start(
+            LogLevel::Info,
+            json_form(LineWriter::new(file)),
+        ))
     }
 
     fn start(level: LogLevel, drain: impl Drain + Send + 'static) -> Self {

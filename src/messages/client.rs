@@ -14,7 +14,8 @@ use crate::auth::rights::Right;
 use crate::config::keys::CALLERS;
 use crate::messages::arguments::{Arguments, Parsed, missing, wrong};
 use crate::messages::client_error::ErrorReply;
-use crate::messages::function::FunctionCall;
+use crate::messages::function::{FunctionCall, FunctionRequest};
+use crate::messages::function_costs::CostsQuery;
 use crate::messages::job_call::JobCall;
 use crate::messages::pools::{AddPool, PoolOrder, ReconfigurePool, RemovePool, UnthrottlePool};
 use crate::messages::proc_manager::{TakeFrom, TenantName, Want};
@@ -75,7 +76,7 @@ pub enum Call<'a> {
         timeout: Duration,
     },
     /// Run functions: everything from the process to its return is done inside the call.
-    Function(Box<FunctionCall>),
+    Function(Box<FunctionRequest>),
     /// Show jobs of replications, or tell one what to do.
     Jobs(JobCall),
     /// Turn the connection into a tunnel to one process.
@@ -106,6 +107,8 @@ pub enum Call<'a> {
     TerminateStaleProcs,
     /// Tell what the service is doing.
     Status(Option<String>),
+    /// Tell which functions cost most lately.
+    Functions(CostsQuery),
     /// Add a pool.
     AddPool(AddPool),
     /// Remove a pool.
@@ -131,7 +134,8 @@ impl Call<'_> {
             Self::Jobs(JobCall::List { .. } | JobCall::Show { .. })
             | Self::GetProcCount
             | Self::GetStaleProcCount
-            | Self::Status(_) => Right::Look,
+            | Self::Status(_)
+            | Self::Functions(_) => Right::Look,
             Self::AddPool(AddPool(order)) | Self::ReconfigurePool(ReconfigurePool(order))
                 if order.settings.contains_key(CALLERS) =>
             {
@@ -260,6 +264,7 @@ impl<'a> Call<'a> {
             "reload_config" => Self::ReloadConfig,
             "terminate_stale_procs" => Self::TerminateStaleProcs,
             "status" => Self::Status(arguments.text("pool")?),
+            "functions" => Self::Functions(costs_query(arguments)?),
             "add_pool" => Self::AddPool(AddPool(pool_order(arguments)?)),
             "reconfigure_pool" => Self::ReconfigurePool(ReconfigurePool(pool_order(arguments)?)),
             "remove_pool" => Self::RemovePool(RemovePool {
@@ -276,7 +281,7 @@ impl<'a> Call<'a> {
             }
             job if JobCall::NAMES.contains(&job) => Self::Jobs(JobCall::of(job, arguments)?),
             function if FunctionCall::NAMES.contains(&function) => {
-                Self::Function(Box::new(FunctionCall::of(function, arguments)?))
+                Self::Function(Box::new(FunctionRequest::of(function, arguments)?))
             }
             unknown => {
                 let reason = format!("there is no call named '{}'", shorten(unknown));
@@ -317,6 +322,12 @@ fn want(arguments: &Arguments<'_>, has_ddoc: bool) -> Parsed<Want> {
         tenant,
         ..want
     })
+}
+
+fn costs_query(arguments: &Arguments<'_>) -> Parsed<CostsQuery> {
+    let (period, sort) = (arguments.text("period")?, arguments.text("sort")?);
+    let limit = arguments.read("limit", "a number that is not negative")?;
+    CostsQuery::of(period.as_deref(), sort.as_deref(), limit).map_err(ErrorReply::bad_request)
 }
 
 /// A text that is no token can be nobody's process, which is not an error of form.

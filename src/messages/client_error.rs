@@ -26,6 +26,8 @@ pub struct Place {
     pub function: Option<String>,
     /// The id of the document that it was called with.
     pub doc: Option<String>,
+    /// The place of the function in the list of the call, from 0; not told by itself.
+    pub index: Option<usize>,
 }
 
 impl Serialize for Place {
@@ -199,6 +201,17 @@ impl ErrorReply {
     /// The process is not held under this token.
     pub fn not_holder() -> Self {
         PromptError::NotHolder.into()
+    }
+
+    /// Returns whether a process ended over it.
+    pub(crate) fn ended_its_process(&self) -> bool {
+        self.fatal || self.exit_report.is_some() || self.limit_ms.is_some()
+    }
+
+    /// Returns the reason in words, or JSON text.
+    pub(crate) fn reason_text(&self) -> String {
+        let json = self.reason.get();
+        serde_json::from_str(json).unwrap_or_else(|_| json.to_owned())
     }
 
     /// Adds the process that it is about.

@@ -6,6 +6,7 @@
 //! SOURCE    couch_query_servers; the names are its functions'.
 
 mod parse;
+mod request;
 mod views;
 
 use std::sync::Arc;
@@ -14,7 +15,9 @@ use std::time::Duration;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
+pub use self::request::{CallOptions, FunctionRequest};
 use crate::messages::proc_manager::TakeFrom;
+use crate::query_server::call::Subject;
 use crate::query_server::ddoc::Ddoc;
 use crate::query_server::language::LanguageName;
 
@@ -78,6 +81,28 @@ pub struct InLanguage {
     pub from: TakeFrom,
     /// For a process and for each answer; `None` is the configured one.
     pub timeout: Option<Duration>,
+}
+
+impl InDdoc {
+    /// Returns what a call of the function at a path of it is about.
+    pub(crate) fn subject(&self, path: &[&str]) -> Subject {
+        Subject {
+            db: Some(Arc::clone(&self.db)),
+            ddoc: Some(Arc::clone(&self.ddoc.key.id)),
+            function: path.join("/"),
+        }
+    }
+}
+
+impl InLanguage {
+    /// Returns what a call of functions that are sent with it is about.
+    pub(crate) fn subject(&self, call: &str) -> Subject {
+        Subject {
+            db: self.db.clone(),
+            ddoc: None,
+            function: call.to_owned(),
+        }
+    }
 }
 
 /// `map_docs`: functions and documents.

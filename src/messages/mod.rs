@@ -5,6 +5,7 @@ pub mod client;
 pub mod client_error;
 pub mod config_listener;
 pub mod function;
+pub(crate) mod function_costs;
 pub mod job_call;
 pub mod job_supervisor;
 pub mod opener;

@@ -11,6 +11,7 @@ use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::otp::pid::Pid;
+use crate::query_server::call::Loan;
 use crate::query_server::line::LineBuffer;
 pub use crate::query_server::proc_shared::ProcShared;
 pub use crate::query_server::prompt_error::{ExitReport, Fault, PromptError};
@@ -34,6 +35,8 @@ pub struct Prompt {
     /// Whether to answer with everything the process printed, log lines and error lines
     /// included, exactly as it came.
     pub verbatim: bool,
+    /// The call that it is for.
+    pub loan: Option<Arc<Loan>>,
     /// Who is answered, and so whether it is one command.
     pub answer_to: AnswerTo,
 }
@@ -139,16 +142,33 @@ impl ProcessRef {
 
     /// Sends a command, at once. `None` as timeout is the process's own.
     pub fn prompt(&self, token: Token, line: Bytes, timeout: Option<Duration>) -> Answer {
-        self.ask(token, line, timeout, false)
+        self.ask(token, line, timeout, (false, None))
+    }
+
+    /// As [`Self::prompt`], for a call.
+    pub(crate) fn prompt_for(
+        &self,
+        loan: Option<Arc<Loan>>,
+        token: Token,
+        line: Bytes,
+        timeout: Option<Duration>,
+    ) -> Answer {
+        self.ask(token, line, timeout, (false, loan))
     }
 
     /// Sends a command, at once. Its answer is everything that the process prints up to it: log lines,
     /// error lines, unchanged, each with its line feed; never [`PromptError::Function`].
     pub fn prompt_verbatim(&self, token: Token, line: Bytes, timeout: Option<Duration>) -> Answer {
-        self.ask(token, line, timeout, true)
+        self.ask(token, line, timeout, (true, None))
     }
 
-    fn ask(&self, token: Token, lines: Bytes, timeout: Option<Duration>, verbatim: bool) -> Answer {
+    fn ask(
+        &self,
+        token: Token,
+        lines: Bytes,
+        timeout: Option<Duration>,
+        (verbatim, loan): (bool, Option<Arc<Loan>>),
+    ) -> Answer {
         let (sender, receiver) = oneshot::channel();
         // One that is lost drops the sender, which is how the process's end is told.
         self.prompts.do_send(Prompt {
@@ -156,6 +176,7 @@ impl ProcessRef {
             lines,
             timeout,
             verbatim,
+            loan,
             answer_to: AnswerTo::One(Some(sender)),
         });
         Answer {

@@ -174,6 +174,13 @@ pub struct Times {
 }
 
 impl Times {
+    /// Counts a time.
+    pub(crate) fn observe(&mut self, time: Duration) {
+        let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        self.ranges[range_of(nanoseconds)] += 1;
+        self.sum = self.sum.wrapping_add(nanoseconds);
+    }
+
     /// Adds those of another histogram.
     pub fn merge(&mut self, other: &Self) {
         for (range, more) in self.ranges.iter_mut().zip(other.ranges) {

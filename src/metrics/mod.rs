@@ -15,6 +15,7 @@
 
 mod cells;
 mod definition;
+pub(crate) mod function_costs;
 mod gather;
 mod language;
 mod pool;

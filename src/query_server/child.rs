@@ -37,7 +37,7 @@ use posix::{Pipes, Unreaped};
 use exit::signal_text;
 
 pub use exit::Exit;
-pub(crate) use posix::watch;
+pub(crate) use posix::{cpu_time, watch};
 
 /// How often a child is polled if the system has no pidfd (Linux before 5.3).
 const EXIT_POLL_INTERVAL: Duration = Duration::from_millis(20);

@@ -15,6 +15,7 @@ use std::time::Duration;
 use slog::{Logger, info, warn};
 
 use crate::otp::clock::Clock;
+use crate::query_server::call::Call;
 use policy::time::Timestamp;
 
 /// The longest line that is logged, in bytes; the rest of a longer one is left out.
@@ -87,6 +88,8 @@ pub(crate) struct ChildLog {
     /// Lines that were left out and not reported yet.
     left_out: Cell<u64>,
     reported: Cell<Option<Timestamp>>,
+    /// What the lines are for.
+    call: RefCell<Option<Arc<Call>>>,
 }
 
 impl ChildLog {
@@ -99,20 +102,33 @@ impl ChildLog {
             lines: RefCell::default(),
             left_out: Cell::new(0),
             reported: Cell::new(None),
+            call: RefCell::default(),
         })
+    }
+
+    /// Says for which call the lines are that come next.
+    pub(crate) fn speak_for(&self, call: Option<&Arc<Call>>) {
+        self.call.replace(call.cloned());
+    }
+
+    /// Returns the log, with the call that the process works for.
+    fn log(&self) -> Logger {
+        let call = self.call.borrow();
+        let named = call.as_ref().map(|call| call.log(&self.log));
+        named.unwrap_or_else(|| self.log.clone())
     }
 
     /// Logs a line of `log()`.
     pub fn said(self: &Rc<Self>, text: &str) {
         if let Some(line) = self.admit(text) {
-            info!(self.log, "query server log"; "line" => line);
+            info!(self.log(), "query server log"; "line" => line);
         }
     }
 
     /// Logs a line of standard error.
     pub(crate) fn complained(self: &Rc<Self>, text: &str) {
         if let Some(line) = self.admit(text) {
-            info!(self.log, "query server stderr"; "line" => line);
+            info!(self.log(), "query server stderr"; "line" => line);
         }
     }
 
@@ -127,7 +143,7 @@ impl ChildLog {
                     "none is needed if it works without; a pool with sandbox = \"off\" has no cells"
                 }
             };
-            warn!(self.log, "query server was refused a system call"; "call" => call,
+            warn!(self.log(), "query server was refused a system call"; "call" => call,
                   "effect" => "the call failed", "remedy" => remedy);
         }
     }

@@ -13,6 +13,7 @@ use std::borrow::Cow;
 use bytes::{Bytes, BytesMut};
 use serde_json::value::RawValue;
 
+use crate::query_server::told::LogEntry;
 use json::cursor::Cursor;
 use json::string::unescape;
 
@@ -21,8 +22,8 @@ use json::string::unescape;
 pub enum Line {
     /// An answer to the oldest prompt, unchanged.
     Answer(Bytes),
-    /// `["log", TEXT]`: something for the log; the answer is still to come.
-    Log(String),
+    /// `["log", TEXT]` or `["log", TEXT, DETAILS]`: something for the log; the answer is still to come.
+    Log(LogEntry),
     /// `["error", NAME, REASON]`: an answer. The process lives.
     Error(ErrorLine),
     /// `["fatal", NAME, REASON]`: an answer. The process is to end.
@@ -71,7 +72,10 @@ fn first_string(text: &str) -> Option<Cow<'_, str>> {
 
 fn log_line(text: &str) -> Line {
     match serde_json::from_str::<Vec<&RawValue>>(text) {
-        Ok(elements) => Line::Log(elements.get(1).map_or_else(String::new, |e| plain_text(e))),
+        Ok(elements) => Line::Log(LogEntry {
+            text: elements.get(1).map_or_else(String::new, |e| plain_text(e)),
+            details: elements.get(2).map(|details| details.get().into()),
+        }),
         Err(_) => Line::Malformed("a log line that is not JSON"),
     }
 }
@@ -211,10 +215,17 @@ mod tests {
 
     #[test]
     fn log_lines_are_logged_whatever_their_shape() {
-        assert_eq!(of("[\"log\",\"hello\"]"), Line::Log("hello".into()));
-        assert_eq!(of("[ \"lo\\u0067\" , \"x\"]"), Line::Log("x".into()));
-        assert_eq!(of("[\"log\",{\"a\":1}]"), Line::Log("{\"a\":1}".into()));
-        assert_eq!(of("[\"log\"]"), Line::Log(String::new()));
+        let log = |text: &str, details: Option<&str>| {
+            Line::Log(LogEntry {
+                text: text.to_owned(),
+                details: details.map(Into::into),
+            })
+        };
+        assert_eq!(of("[\"log\",\"hello\"]"), log("hello", None));
+        assert_eq!(of("[ \"lo\\u0067\" , \"x\"]"), log("x", None));
+        assert_eq!(of("[\"log\",{\"a\":1}]"), log("{\"a\":1}", None));
+        assert_eq!(of("[\"log\"]"), log("", None));
+        assert_eq!(of("[\"log\",\"x\",{\"a\":1}]"), log("x", Some("{\"a\":1}")));
     }
 
     #[test]

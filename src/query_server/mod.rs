@@ -1,6 +1,7 @@
 //! The query-server protocol: lines, prompts, children, and the built-in reducers.
 
 pub mod abilities;
+pub mod call;
 pub mod cell;
 pub mod child;
 pub mod child_log;
@@ -14,8 +15,11 @@ pub mod proc_shared;
 pub mod prompt;
 pub mod prompt_error;
 pub mod reduce;
+pub mod request_id;
 pub mod stderr;
 pub(crate) mod taught;
+pub mod told;
 pub(crate) mod unpooled_child;
+pub(crate) mod usage;
 
 pub use settee_client::status;

@@ -1,12 +1,13 @@
 //! What everyone who deals with a process may know of it without asking its actor.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 use strum::EnumCount;
 
 use crate::query_server::prompt_error::{ExitReport, PromptError};
+use crate::query_server::usage;
 use policy::pool::{Condition, Token};
 use policy::time::Timestamp;
 
@@ -19,6 +20,9 @@ pub struct ProcShared {
     in_flight: AtomicU32,
     flags: [AtomicBool; ProcFlag::COUNT],
     last_activity: AtomicU64,
+    /// How long the lesson took that it got for whom it is lent to, in microseconds.
+    lesson: AtomicU64,
+    memory: Mutex<Option<(Instant, u64)>>,
     exit_error: OnceLock<PromptError>,
 }
 
@@ -38,6 +42,8 @@ pub(crate) enum ProcFlag {
     TaughtByClient,
     /// It has closed its output: it will not answer any more, though it has not ended yet.
     OutputClosed,
+    /// It is the launcher of a cell, and what it costs is not what the query server in there does.
+    Launcher,
 }
 
 /// No token is ever zero.
@@ -55,6 +61,8 @@ impl ProcShared {
             in_flight: AtomicU32::new(0),
             flags: Default::default(),
             last_activity: AtomicU64::new(0),
+            lesson: AtomicU64::new(0),
+            memory: Mutex::default(),
             exit_error: OnceLock::new(),
         })
     }
@@ -68,7 +76,34 @@ impl ProcShared {
     /// Takes the process back: prompts are refused until it is lent again.
     pub(crate) fn unassign(&self, now: Timestamp) {
         self.note_activity(now);
+        self.lesson.store(0, Ordering::Relaxed);
         self.assignment.store(UNASSIGNED, Ordering::Release);
+    }
+
+    /// Notes how long it has learned for whom it is lent to next. Called by the manager only.
+    pub(crate) fn set_lesson(&self, took: Duration) {
+        let took = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        self.lesson.store(took, Ordering::Relaxed);
+    }
+
+    /// Returns how long it has learned for whom it is lent to.
+    pub(crate) fn lesson(&self) -> Duration {
+        Duration::from_micros(self.lesson.load(Ordering::Relaxed))
+    }
+
+    /// Returns the operating system's number of what runs the functions.
+    pub(crate) fn measured_pid(&self) -> Option<u32> {
+        self.os_pid.filter(|_| !self.is(ProcFlag::Launcher))
+    }
+
+    /// Returns the most memory that it has had, in bytes, as it was at most `age` ago.
+    pub(crate) fn memory_peak(&self, pid: u32, age: Duration) -> Option<u64> {
+        let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_old = memory.is_none_or(|(read, _)| read.elapsed() >= age);
+        if is_old {
+            *memory = usage::memory_peak(pid).map(|bytes| (Instant::now(), bytes));
+        }
+        memory.map(|(_, bytes)| bytes)
     }
 
     /// Returns whether `token` is the assignment in force.

@@ -218,6 +218,18 @@ fn every_record_uses_documented_keys_and_is_a_documented_event() {
     assert_eq!(events, documented);
 }
 
+#[test]
+fn every_warning_and_error_is_explained_with_what_to_do() {
+    let events = tables(&read("docs/logging.md"));
+    let is_severe = |level: &str| ["error", "warning"].contains(&level);
+    let severe = events["Events"].iter().filter(|row| is_severe(&row[0]));
+    let severe: BTreeSet<_> = severe.map(|row| row[1].clone()).collect();
+    let explained = tables(&read("docs/troubleshooting.md"));
+    let explained = explained["By record of the log"].iter();
+    let explained: BTreeSet<_> = explained.map(|row| row[0].clone()).collect();
+    assert_eq!(explained, severe);
+}
+
 /// Returns the row that documents a metric.
 fn row_of(definition: &settee::metrics::Definition) -> String {
     let code = |name: &str| format!("`{name}`");

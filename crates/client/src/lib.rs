@@ -306,6 +306,20 @@ impl Client {
         self.connection.call("status", &arguments).await
     }
 
+    /// Returns the functions that cost most in a `period`, `minute` or `hour`, in the order of `sort` (`functions`).
+    ///
+    /// # Errors
+    /// [`ClientError::Service`]: `bad_request` for another period or order.
+    pub async fn functions(
+        &self,
+        period: &str,
+        sort: &str,
+        limit: usize,
+    ) -> Result<Box<RawValue>, ClientError> {
+        let arguments = json!({"period": period, "sort": sort, "limit": limit});
+        self.connection.call("functions", &arguments).await
+    }
+
     /// Returns a URL that lets a browser in to the dashboard once (`dashboard`).
     ///
     /// # Errors

@@ -272,6 +272,8 @@ pub const KEYS: &[Key] = &[
     key("log", "format", FORMAT).at_start(),
     key("log", "child_lines_max", count(0, 1_000_000)),
     key("log", "pool_bytes_max", bytes(0, 1 << 40)),
+    key("log", "slow_log_timeout", seconds(0, YEAR)),
+    key("log", "access_log", value::FILE_PATH).at_start(),
     key("sandbox", "javascript_memory_max", bytes(MIB, 1 << 40)),
 ];
 

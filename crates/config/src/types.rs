@@ -270,6 +270,10 @@ pub struct Log {
     pub child_lines_max: usize,
     /// Bytes of lines of one pool's processes that are logged in a minute.
     pub pool_bytes_max: usize,
+    /// Function calls that take longer are logged; zero logs none.
+    pub slow_log_timeout: Duration,
+    /// Where every function call is logged.
+    pub access_log: Option<PathBuf>,
 }
 
 /// Severity of the least severe log record that is written, with the numbers of `slog::FilterLevel`.

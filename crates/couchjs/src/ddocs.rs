@@ -15,6 +15,7 @@ use super::engine::Engine;
 use super::failure::{Failure, cut, json};
 use super::memory::Held;
 use super::realm::{Realm, Shared, Tree, compilation_error};
+use super::report::path_of;
 use super::results::Answer;
 use super::text::{kind_of, unquote};
 
@@ -130,6 +131,7 @@ impl DesignDocs {
             return Err(Failure::fatal("query_protocol_error", &reason));
         };
         let path = read_path(path)?;
+        self.shared.report.at(|| path_of(&path));
         let kind = path[0].as_str();
         if !KINDS.contains(&kind) {
             let reason = format!("unknown ddoc command '{kind}'");

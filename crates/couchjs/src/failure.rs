@@ -14,6 +14,7 @@ use rquickjs::convert::Coerced;
 use rquickjs::{Array, CString, Ctx, Object, Type, Value};
 
 use super::realm::Shared;
+use super::stack::without_modules;
 use super::text::{quote, unquote};
 
 /// The messages of the engine's InternalError for an allocation beyond its limit.
@@ -21,6 +22,9 @@ const ENGINE_OUT_OF_MEMORY: [&str; 2] = ["out of memory", "out of memory in rege
 
 /// Longest text of an error, in bytes; a longer one is cut.
 const TEXT_BYTES_MAX: usize = 1 << 20;
+
+/// The reason of a function that throws `null`.
+const THREW_NULL: &str = "the function threw null";
 
 /// What CouchDB answers instead of the text of an exception.
 const NO_REASON: &str = "{}";
@@ -101,11 +105,26 @@ impl Failure {
 
     /// The failure of an error of `ctx`: what was raised, or what the engine's binding refused.
     pub(super) fn of(ctx: &Ctx<'_>, error: &rquickjs::Error) -> Self {
+        Failure::noted(ctx, error, |_, _| ())
+    }
+
+    /// As [`Self::of`]; `note` gets what was raised.
+    pub(super) fn noted<'js>(
+        ctx: &Ctx<'js>,
+        error: &rquickjs::Error,
+        note: impl FnOnce(&Value<'js>, &Failure),
+    ) -> Self {
         match error {
             rquickjs::Error::Allocation => Failure::out_of_memory(),
-            rquickjs::Error::Exception => Failure::thrown(ctx, &ctx.catch()),
-            _ if ctx.has_exception() => Failure::thrown(ctx, &ctx.catch()),
-            other => Failure::type_error(&other.to_string()),
+            other if !other.is_exception() && !ctx.has_exception() => {
+                Failure::type_error(&other.to_string())
+            }
+            _ => {
+                let value = ctx.catch();
+                let failure = Failure::thrown(ctx, &value);
+                note(&value, &failure);
+                failure
+            }
         }
     }
 
@@ -144,9 +163,22 @@ impl Failure {
                 couchdb_reason: Some(reason),
                 ..
             } if !shared.text_reasons.get() => error_line(name, reason),
-            Failure::Error { name, reason, .. } => error_line(name, &quote(reason)),
             Failure::Null { .. } if !self.is_fatal(shared) => {
-                Failure::type_error("the function threw null").line(shared)
+                Failure::type_error(THREW_NULL).line(shared)
+            }
+            _ => {
+                let (name, reason) = self.words(shared);
+                error_line(&name, &quote(&reason))
+            }
+        }
+    }
+
+    /// Its name and its reason.
+    pub(super) fn words(&self, shared: &Shared) -> (Cow<'_, str>, Cow<'_, str>) {
+        match self {
+            Failure::Error { name, reason, .. } => (name.into(), reason.into()),
+            Failure::Null { .. } if !self.is_fatal(shared) => {
+                ("TypeError".into(), THREW_NULL.into())
             }
             Failure::OutOfMemory { function } | Failure::Null { function } => {
                 let function = function.as_deref().unwrap_or("the query server");
@@ -155,7 +187,7 @@ impl Failure {
                     "{function} needs more than the {bytes} bytes of memory that functions may take; let it \
                      take less at once, or raise javascript_memory_max (couchjs -S)"
                 );
-                error_line("out_of_memory", &quote(&reason))
+                ("out_of_memory".into(), reason.into())
             }
         }
     }
@@ -233,7 +265,7 @@ impl<'js> Thrown<'_, 'js> {
             }
             None => {
                 let stack = stack.text().filter(|stack| !stack.is_empty());
-                let stack = stack.map(|stack| quote(&stack));
+                let stack = stack.map(|stack| quote(&without_modules(&stack)));
                 unnamed(&words, stack.as_deref().unwrap_or("null"))
             }
         }
@@ -283,6 +315,12 @@ impl<'js> Thrown<'_, 'js> {
         }
         text.ok()
     }
+}
+
+/// Returns the trace of whatever was thrown.
+pub(super) fn stack_of<'js>(ctx: &Ctx<'js>, value: &Value<'js>) -> Option<String> {
+    let object = value.as_object()?;
+    Thrown { ctx, object }.member("stack").text()
 }
 
 /// A member of a thrown object.

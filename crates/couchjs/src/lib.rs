@@ -23,12 +23,15 @@ mod mime;
 mod output;
 mod pairs;
 mod parser;
+mod positions;
 mod reading;
 mod realm;
 mod reduce_limit;
+mod report;
 mod results;
 mod server;
 mod source;
+mod stack;
 pub mod syntax;
 #[cfg(test)]
 mod tests;
@@ -60,6 +63,10 @@ const THREAD_STACK_BYTES: usize = SCRIPT_STACK_BYTES + (4 << 20);
 /// The member of the configuration in `reset` that says whether the reason of an error is always a
 /// text. CouchDB sends no such member, and reads other reasons.
 pub const TEXT_REASONS: &str = "text_reasons";
+
+/// The member of the configuration in `reset` that says whether errors are reported with their places: a line of
+/// the log that tells of an error then has a third element, an object. Answers stay the same.
+pub const REPORT: &str = "report";
 
 /// What the command line decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

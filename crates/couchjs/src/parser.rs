@@ -37,15 +37,14 @@ pub(super) enum Parsed {
 }
 
 /// The first mistake in a text.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{text}")]
-pub struct SyntaxError {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct SyntaxError {
     /// Its line; the first is 1.
-    pub line: u32,
+    pub(super) line: u32,
     /// The byte of that line; the first is 1.
     pub(super) column: u32,
     /// What the engine says.
-    pub text: String,
+    pub(super) text: String,
 }
 
 impl Parser {

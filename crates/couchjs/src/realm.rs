@@ -10,6 +10,7 @@ use std::rc::Rc;
 use rquickjs::atom::PredefinedAtom;
 use rquickjs::context::EvalOptions;
 use rquickjs::convert::Coerced;
+use rquickjs::function::{IntoJsFunc, ParamRequirement, Params};
 use rquickjs::prelude::Func;
 use rquickjs::{
     Context, Ctx, Exception, FromJs, Function, Object, Persistent, String as JsString, Value,
@@ -20,11 +21,15 @@ use super::command::Command;
 use super::engine::Engine;
 use super::failure::{Failure, cut, text_of};
 use super::lines::{Lines, Next, Reader, into_text};
-use super::memory::{Account, ProcessStatus};
+use super::memory::{Account, LONG_BYTES, ProcessStatus};
 use super::mime::{self, Registry};
+use super::positions::Source;
+use super::report::{Report, Sources};
 use super::results::Answer;
+use super::stack::{self, without_modules};
 use super::text::{beginning, excerpt, quote};
 use super::{Options, source, writing};
+use serde_json::Value as Json;
 
 /// Content types that functions register may take this part of the memory limit.
 const TYPES_PART: usize = 16;
@@ -76,6 +81,7 @@ pub(super) struct Shared {
     modules: Prelude,
     views: Prelude,
     render: Prelude,
+    pub(super) report: Report,
 }
 
 impl Shared {
@@ -91,22 +97,29 @@ impl Shared {
             modules: Prelude::new(c"modules", include_str!("prelude/modules.js")),
             views: Prelude::new(c"views", include_str!("prelude/views.js")),
             render: Prelude::new(c"render", include_str!("prelude/render.js")),
+            report: Report::default(),
         })
     }
 
-    pub(super) fn log(&self, text: &str) {
-        self.log_json(&quote(text));
+    /// Logs a text given as JSON.
+    pub(super) fn log_json(&self, json: &str) {
+        self.log_line(json, "]");
     }
 
-    /// Logs a text given as JSON; one that is too long for a line is cut.
-    fn log_json(&self, json: &str) {
-        let line = ["[\"log\",", json, "]"];
+    /// Logs a text given as JSON, and what is told of it beside.
+    pub(super) fn log_with(&self, json: &str, details: &Json) {
+        self.log_line(json, &format!(",{details}]"));
+    }
+
+    /// Logs a text given as JSON, which ends with `end`; one that is too long for a line is cut.
+    fn log_line(&self, json: &str, end: &str) {
+        let line = ["[\"log\",", json, end];
         if line.iter().map(|part| part.len()).sum::<usize>() <= self.options.line_bytes_max {
             return self.answer(&line);
         }
         let kept = beginning(json, LONG_LOG_CHARACTERS);
         let cut = format!("{kept} .. ({} bytes)", json.len() - 2);
-        self.answer(&["[\"log\",", &quote(&cut), "]"]);
+        self.answer(&["[\"log\",", &quote(&cut), end]);
     }
 
     /// Writes a line, given in parts, unless the server has already given its last answer.
@@ -230,6 +243,7 @@ pub(super) struct Realm {
     /// What the preludes share; user code never sees it. Freed before the context.
     tools: Persistent<Object<'static>>,
     pub(super) context: Context,
+    sources: Rc<Sources>,
     shared: Rc<Shared>,
 }
 
@@ -242,6 +256,8 @@ impl Realm {
             let log = Rc::clone(&shared);
             let log = move |json: JsString<'_>| json.to_cstring().map(|json| log.log_json(&json));
             host.set("log", Func::from(log))?;
+            let raised = Native(Rc::clone(&shared), Shared::raised);
+            host.set("raised", Function::new(ctx.clone(), raised)?)?;
             let full = Rc::clone(&shared);
             host.set("full", Func::from(move || full.memory.was_exhausted()))?;
             host.set("packed", Func::from(writing::packed))?;
@@ -253,6 +269,7 @@ impl Realm {
         Ok(Realm {
             tools,
             context,
+            sources: Rc::default(),
             shared,
         })
     }
@@ -262,8 +279,14 @@ impl Realm {
         &self,
         work: impl for<'js> FnOnce(&Ctx<'js>) -> rquickjs::Result<R>,
     ) -> Result<R, Failure> {
-        self.context
-            .with(|ctx| work(&ctx).map_err(|error| Failure::of(&ctx, &error)))
+        self.shared.report.enter(&self.sources);
+        self.context.with(|ctx| {
+            work(&ctx).map_err(|error| {
+                Failure::noted(&ctx, &error, |value, failure| {
+                    self.shared.note_raised(&ctx, value, failure, None);
+                })
+            })
+        })
     }
 
     /// Makes an answer that stays in the engine until it is written.
@@ -276,6 +299,7 @@ impl Realm {
         self.with(|ctx| {
             let modules: Function<'_> = self.shared.modules.run(ctx)?;
             let tools = self.tools.clone().restore(ctx)?;
+            self.add_module_natives(ctx, &tools.get("host")?)?;
             match tree {
                 Tree::DesignDoc(root) => modules.call((tools, root.clone().restore(ctx)?)),
                 Tree::Library(json) => modules.call((tools, Value::new_null(ctx.clone()), json)),
@@ -309,6 +333,20 @@ impl Realm {
         })
     }
 
+    /// The native calls that modules need.
+    fn add_module_natives<'js>(&self, ctx: &Ctx<'js>, host: &Object<'js>) -> rquickjs::Result<()> {
+        let (shared, sources) = (Rc::clone(&self.shared), Rc::clone(&self.sources));
+        let file = move |id: Coerced<String>, before: String, source: JsString<'_>| {
+            let source = source.to_cstring()?;
+            let file = sources.add_module(&id.0, &before, &source, &shared.memory);
+            Ok::<_, rquickjs::Error>(file)
+        };
+        host.set("moduleFile", Func::from(file))?;
+        host.set("evaluate", Func::from(evaluate_as))?;
+        let broken = Native(Rc::clone(&self.shared), Shared::module_broken);
+        host.set("moduleBroken", Function::new(ctx.clone(), broken)?)
+    }
+
     /// The native calls that only functions of design documents need.
     fn add_natives<'js>(&self, ctx: &Ctx<'js>, host: &Object<'js>) -> rquickjs::Result<()> {
         let answer = Rc::clone(&self.shared);
@@ -316,8 +354,16 @@ impl Realm {
             answer.answer_or_raise(&ctx, &line.to_cstring()?)
         };
         host.set("answer", Func::from(answer))?;
-        let rows = NextRow(Rc::clone(&self.shared));
+        let rows = Native(Rc::clone(&self.shared), Shared::row);
         host.set("nextRow", Function::new(ctx.clone(), rows)?)?;
+        let report = Rc::clone(&self.shared);
+        let at_document = move |number: usize| report.report.at_document(number);
+        host.set("atDocument", Func::from(at_document))?;
+        let plain = |stack: JsString<'_>| {
+            let stack = stack.to_cstring()?;
+            Ok::<_, rquickjs::Error>(without_modules(&stack).into_owned())
+        };
+        host.set("withoutModules", Func::from(plain))?;
         let types = Rc::clone(&self.shared);
         let register = move |ctx: Ctx<'_>, json: JsString<'_>| {
             let json = json.to_cstring()?;
@@ -366,6 +412,7 @@ impl Realm {
     /// # Errors
     /// `compilation_error` with the engine's text and the source, as CouchDB words it.
     pub(super) fn compile(&self, source: &str) -> Result<Persistent<Function<'static>>, Failure> {
+        self.shared.report.enter(&self.sources);
         self.context.with(|ctx| match self.evaluate(&ctx, source) {
             Ok(value) => match value.as_function().filter(|function| !is_async(function)) {
                 Some(function) => Ok(Persistent::save(&ctx, function.clone())),
@@ -377,6 +424,8 @@ impl Realm {
             Err(rquickjs::Error::Exception) => {
                 let error = ctx.catch();
                 let failure = Failure::thrown(&ctx, &error);
+                self.shared
+                    .note_raised(&ctx, &error, &failure, Some(source));
                 Err(match failure.is_out_of_memory(&self.shared) {
                     true => failure.inside(|| format!("compiling {}", excerpt(source))),
                     false => compilation_error(&text_of(&ctx, &error), source),
@@ -388,7 +437,7 @@ impl Realm {
 
     /// Returns the value of a source, also of the forms that CouchDB accepts beyond JavaScript's.
     fn evaluate<'js>(&self, ctx: &Ctx<'js>, source: &str) -> rquickjs::Result<Value<'js>> {
-        let first = self.run(ctx, &source::begun(source));
+        let first = self.run(ctx, source, &source::begun(source));
         if first.is_ok() {
             return first;
         }
@@ -397,20 +446,79 @@ impl Realm {
         match source::mended(source, self.shared.options.memory_bytes)
             .filter(|_| is_syntax_error(&error))
         {
-            Some(mended) => self.run(ctx, &mended),
+            Some(mended) => self.run(ctx, source, &mended),
             None => Err(ctx.throw(error)),
         }
     }
 
-    fn run<'js>(&self, ctx: &Ctx<'js>, source: &str) -> rquickjs::Result<Value<'js>> {
-        if source.contains('\0') {
+    /// Runs a text that was made of a source.
+    fn run<'js>(&self, ctx: &Ctx<'js>, source: &str, text: &str) -> rquickjs::Result<Value<'js>> {
+        let places = Source::of(source, text, &self.shared.memory);
+        self.sources.function.replace(places);
+        if text.contains('\0') {
             // Only the language's own eval takes such a text.
             let tools = self.tools.clone().restore(ctx)?;
-            return tools.get::<_, Function<'_>>("evaluate")?.call((source,));
+            return tools.get::<_, Function<'_>>("evaluate")?.call((text,));
         }
-        let mut options = EvalOptions::default();
-        options.strict = false;
-        ctx.eval_with_options(source, options)
+        evaluate(ctx, text, stack::FUNCTION)
+    }
+}
+
+/// Evaluates a text as a script of a file.
+fn evaluate<'js>(ctx: &Ctx<'js>, text: &str, file: &str) -> rquickjs::Result<Value<'js>> {
+    let mut options = EvalOptions::default();
+    options.strict = false;
+    options.filename = Some(file.to_owned());
+    ctx.eval_with_options(text, options)
+}
+
+/// As [`evaluate`]; undefined for a text that only the language's own eval takes, and for a long one, of which
+/// there would be copies that are not counted.
+fn evaluate_as<'js>(
+    ctx: Ctx<'js>,
+    text: JsString<'js>,
+    file: String,
+) -> rquickjs::Result<Value<'js>> {
+    let text = text.to_cstring()?;
+    match text.len() < LONG_BYTES && !text.contains('\0') {
+        true => evaluate(&ctx, &text, &file),
+        false => Ok(Value::new_undefined(ctx)),
+    }
+}
+
+impl Shared {
+    /// `nextRow()`: see [`Self::next_row`].
+    fn row<'js>(&self, params: &Params<'_, 'js>) -> rquickjs::Result<Value<'js>> {
+        self.next_row(params.ctx())
+    }
+
+    /// `raised(TEXT, ERROR, ID, ENDS)`: logs an exception of a function.
+    fn raised<'js>(&self, params: &Params<'_, 'js>) -> rquickjs::Result<Value<'js>> {
+        let ctx = params.ctx();
+        let argument = |index| {
+            params
+                .arg(index)
+                .unwrap_or(Value::new_undefined(ctx.clone()))
+        };
+        let json = argument(0).get::<Coerced<JsString<'_>>>()?.0.to_cstring()?;
+        let doc = argument(2).as_string().and_then(|id| id.to_string().ok());
+        let ends = argument(3).as_bool() == Some(true);
+        self.log_raised(ctx, &json, &argument(1), (doc, ends));
+        Ok(Value::new_undefined(ctx.clone()))
+    }
+
+    /// `moduleBroken(REASON, SOURCE, ERROR)`: a module was not loaded.
+    fn module_broken<'js>(&self, params: &Params<'_, 'js>) -> rquickjs::Result<Value<'js>> {
+        let ctx = params.ctx();
+        if self.report.is_wanted()
+            && let (Some(reason), Some(source), Some(error)) =
+                (params.arg(0), params.arg(1), params.arg(2))
+        {
+            let reason = reason.get::<Coerced<String>>()?.0;
+            let source = source.get::<Coerced<JsString<'_>>>()?.0.to_cstring()?;
+            self.note_module(ctx, &error, (reason, &source));
+        }
+        Ok(Value::new_undefined(ctx.clone()))
     }
 }
 
@@ -421,20 +529,20 @@ pub(super) enum Tree<'a> {
     Library(&'a str),
 }
 
-/// The native call of getRow: a type, because a closure cannot tie the lifetime of its result to that of
-/// its argument.
-struct NextRow(Rc<Shared>);
+/// A native call with the values of the engine: a type, because a closure cannot tie the lifetimes of its
+/// arguments and its result to each other.
+struct Native<F>(Rc<Shared>, F);
 
-impl<'js> rquickjs::function::IntoJsFunc<'js, (Ctx<'js>,)> for NextRow {
-    fn param_requirements() -> rquickjs::function::ParamRequirement {
-        rquickjs::function::ParamRequirement::none()
+impl<'js, F> IntoJsFunc<'js, (Ctx<'js>,)> for Native<F>
+where
+    F: Fn(&Shared, &Params<'_, 'js>) -> rquickjs::Result<Value<'js>>,
+{
+    fn param_requirements() -> ParamRequirement {
+        ParamRequirement::any()
     }
 
-    fn call<'a>(
-        &self,
-        params: rquickjs::function::Params<'a, 'js>,
-    ) -> rquickjs::Result<Value<'js>> {
-        self.0.next_row(params.ctx())
+    fn call<'a>(&self, params: Params<'a, 'js>) -> rquickjs::Result<Value<'js>> {
+        (self.1)(&self.0, &params)
     }
 }
 

@@ -164,7 +164,10 @@ impl<'s> Results<'s> {
         if failure.is_fatal(self.shared) {
             return Err(ctx.throw(error));
         }
-        self.unwritable.get_or_insert(failure);
+        if self.unwritable.is_none() {
+            self.shared.note_raised(ctx, &error, &failure, None);
+            self.unwritable = Some(failure);
+        }
         Ok(())
     }
 

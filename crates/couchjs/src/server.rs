@@ -19,7 +19,7 @@ use super::reduce_limit::{self, ReduceLimit, Verdict};
 use super::results::{Answer, Results};
 use super::text::{excerpt, kind_of, unquote, utf16_len};
 use super::views::{Reduced, Rows, Views, source_text};
-use crate::TEXT_REASONS;
+use crate::{REPORT, TEXT_REASONS};
 use json::cursor::Elements;
 
 /// The exit status after a fatal answer (SpiderMonkey's `quit(-1)`).
@@ -78,6 +78,7 @@ impl Server {
         let mut held = shared.memory.count(0);
         loop {
             held.set(0);
+            shared.report.begin();
             let next = shared.lines.borrow_mut().next(&mut line, self)?;
             let result = match next {
                 Next::End => return Ok(0),
@@ -103,6 +104,7 @@ impl Server {
             let put = result.and_then(|answer| answer.put(&shared));
             self.started = true;
             if let Err(failure) = put {
+                shared.log_failure(&failure, std::str::from_utf8(&line).unwrap_or_default());
                 let answer = failure.line(&shared);
                 shared.lines.borrow_mut().put(&[&answer]);
                 if failure.is_fatal(&shared) {
@@ -176,11 +178,12 @@ impl Server {
             return Err(Failure::protocol(&reason));
         }
         let [mode, threshold, ratio] = reduce_limit::KEYS;
-        let config = members(config, &[mode, threshold, ratio, TEXT_REASONS]);
+        let config = members(config, &[mode, threshold, ratio, TEXT_REASONS, REPORT]);
         self.limit = ReduceLimit::new(&config);
         let asked = config[TEXT_REASONS].as_bool();
         let text_reasons = asked.unwrap_or(self.shared.options.text_reasons);
         self.shared.text_reasons.set(text_reasons);
+        self.shared.report.want(config[REPORT] == true);
         if self.views.as_ref().is_some_and(|views| !views.is_fresh()) {
             // No third state is held beside these two.
             self.old = None;
@@ -202,7 +205,8 @@ impl Server {
         // All are compiled before the first one runs: a wrong source ends the command before anything is
         // logged.
         let (mut reducers, mut sources_units) = (Vec::new(), 0);
-        for source in Elements::of(sources) {
+        for (index, source) in Elements::of(sources).enumerate() {
+            self.shared.report.at(|| index.into());
             let source = source_text(Some(source))?;
             sources_units += utf16_len(&source);
             reducers.push(self.views()?.reducer(&source)?);
@@ -210,7 +214,8 @@ impl Server {
         let shared = Rc::clone(&self.shared);
         let mut results = Results::new(&shared);
         let reduced = Reduced::of(&command.name, rows, &shared.memory);
-        for reducer in &reducers {
+        for (index, reducer) in reducers.iter().enumerate() {
+            self.shared.report.at(|| index.into());
             self.views()?.reduce(reducer, &reduced, &mut results)?;
         }
         let (results, held) = results.finish()?;
@@ -224,7 +229,7 @@ impl Server {
                 });
         match self.limit.judge(input, utf16_len(&results), &context) {
             Verdict::Passes => {}
-            Verdict::Warns(text) => self.shared.log(&format!("reduce_overflow_error: {text}")),
+            Verdict::Warns(text) => self.shared.warn(&format!("reduce_overflow_error: {text}")),
             Verdict::Fails(text) => return Err(Failure::error("reduce_overflow_error", &text)),
         }
         Ok(Answer::Text(["[true,", "]"], results, held))

@@ -20,6 +20,12 @@ const EXPRESSION: &str = "0,";
 /// statement of a list may: `if (a) function() {}` stays wrong.
 const STATEMENT: &str = "let[]='';0,";
 
+/// Ends the statement.
+const SEPARATOR: &str = ";";
+
+/// Everything that may be inserted into a source.
+pub(super) const INSERTED: [&str; 3] = [EXPRESSION, STATEMENT, SEPARATOR];
+
 /// How many functions without a name may be mended in a source, and how many are tried for each.
 const MENDS_MAX: usize = 100;
 
@@ -47,9 +53,11 @@ pub(super) fn mended(source: &str, memory_bytes: usize) -> Option<String> {
     (mending.text.len() > untouched).then_some(mending.text)
 }
 
-/// Parses a source as CouchDB takes it.
-pub(super) fn parse(parser: &Parser, source: &str) -> Parsed {
-    Mending::of(source).run(parser)
+/// Parses a source as CouchDB takes it. Also returns the text that was parsed.
+pub(super) fn parse(parser: &Parser, source: &str) -> (String, Parsed) {
+    let mut mending = Mending::of(source);
+    let parsed = mending.run(parser);
+    (mending.text, parsed)
 }
 
 /// A source that is being mended, from its beginning to its end.
@@ -133,7 +141,7 @@ impl Mending {
         let is_expression = parser.parse(&format!("({statement}\n)")) == Parsed::Correct;
         if is_expression {
             let end = start + statement.len();
-            self.text.insert(end, ';');
+            self.text.insert_str(end, SEPARATOR);
             self.from = end;
         }
         is_expression
@@ -156,7 +164,7 @@ fn is_anonymous(text: &str) -> bool {
 }
 
 /// Whether a character may be part of a name. In doubt it may.
-fn is_name_part(c: char) -> bool {
+pub(super) fn is_name_part(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '_' | '$' | '\\') || !c.is_ascii()
 }
 

@@ -1,21 +1,42 @@
-//! Syntax errors with their lines, which the protocol has no place for.
+//! Syntax errors with their places, which the protocol has no room for.
 //!
 //! SUMMARY   [`check_function`] and [`check_module`] parse a source without running it, and return the
-//!           line of the first mistake.
+//!           first mistake with its line and column.
 //! CALLED    By `settee map`, for files that its user wrote.
 //! LIMITS    A source that the [`Parser`] cannot parse to its end passes; the query server decides.
 
-pub use super::parser::SyntaxError;
+use super::ProcessStatus;
+use super::memory::Account;
 use super::parser::{Parsed, Parser};
+use super::positions::{Excerpt, Source, Spot};
 use super::source;
+
+/// The first mistake in a source.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{text}")]
+pub struct SyntaxError {
+    /// Its line; the first is 1.
+    pub line: u32,
+    /// The character of that line; the first is 1.
+    pub column: u32,
+    /// What the engine says.
+    pub text: String,
+    /// That line, or the part of it around the mistake.
+    pub source_line: String,
+    /// White space, and a `^` below the mistake.
+    pub caret: String,
+}
 
 /// Parses the source of a function, in all the forms that the query server takes.
 ///
 /// # Errors
 /// The first mistake; its author is at fault.
 pub fn check_function(source: &str) -> Result<(), SyntaxError> {
-    // What is inserted adds no lines.
-    check(|parser| source::parse(parser, source))
+    let account = Account::new(usize::MAX, ProcessStatus::open());
+    check(source, |parser| {
+        let (run, parsed) = source::parse(parser, source);
+        (Source::of(source, &run, &account), parsed)
+    })
 }
 
 /// Parses the source of a module.
@@ -23,15 +44,29 @@ pub fn check_function(source: &str) -> Result<(), SyntaxError> {
 /// # Errors
 /// As [`check_function`].
 pub fn check_module(source: &str) -> Result<(), SyntaxError> {
-    let module = format!("(function (module, exports, require) {{{source}\n}})");
-    check(|parser| parser.parse(&module))
+    const BEFORE: &str = "(function (module, exports, require) {";
+    let account = Account::new(usize::MAX, ProcessStatus::open());
+    check(source, |parser| {
+        let parsed = parser.parse(&format!("{BEFORE}{source}\n}})"));
+        (Source::behind(BEFORE, source, &account), parsed)
+    })
 }
 
-fn check(parse: impl FnOnce(&Parser) -> Parsed) -> Result<(), SyntaxError> {
-    match Parser::new().map(|parser| parse(&parser)) {
-        Some(Parsed::Wrong(mistake)) => Err(mistake),
-        _ => Ok(()),
-    }
+fn check(source: &str, parse: impl FnOnce(&Parser) -> (Source, Parsed)) -> Result<(), SyntaxError> {
+    let Some((places, Parsed::Wrong(mistake))) = Parser::new().map(|parser| parse(&parser)) else {
+        return Ok(());
+    };
+    let spot = places.spot((mistake.line, mistake.column), true);
+    let shown = Excerpt::of(source, spot);
+    let (source_line, caret) = shown.map_or_else(Default::default, |it| (it.line, it.caret));
+    let Spot { line, column } = spot;
+    Err(SyntaxError {
+        line,
+        column,
+        text: mistake.text,
+        source_line,
+        caret,
+    })
 }
 
 #[cfg(test)]
@@ -39,16 +74,22 @@ fn check(parse: impl FnOnce(&Parser) -> Parsed) -> Result<(), SyntaxError> {
 mod tests {
     use super::*;
 
-    fn line(result: Result<(), SyntaxError>) -> Option<u32> {
-        result.err().map(|error| error.line)
+    fn place(result: Result<(), SyntaxError>) -> Option<(u32, u32)> {
+        result.err().map(|error| (error.line, error.column))
     }
 
     #[test]
-    fn the_line_of_a_mistake_in_a_function_is_named() {
+    fn the_place_of_a_mistake_in_a_function_is_named() {
         let source = "// Orders\nfunction(doc) {\n  emit(doc. ;\n}\n";
-        assert_eq!(line(check_function(source)), Some(3));
-        assert_eq!(line(check_function("function(")), Some(1));
-        assert_eq!(line(check_function("(doc) => {\n\n  emit(1;\n}")), Some(3));
+        assert_eq!(place(check_function(source)), Some((3, 13)));
+        assert_eq!(place(check_function("function(")), Some((1, 10)));
+        let arrow = check_function("(doc) => {\n\n  emit(1;\n}");
+        assert_eq!(place(arrow.clone()), Some((3, 9)));
+        let error = arrow.unwrap_err();
+        assert_eq!(
+            (&*error.source_line, &*error.caret),
+            ("  emit(1;", "        ^")
+        );
     }
 
     #[test]
@@ -69,7 +110,7 @@ mod tests {
     fn a_module_is_parsed_as_the_body_of_a_function() {
         assert_eq!(check_module("exports.a = 1;\nreturn; // end"), Ok(()));
         let error = check_module("exports.a = 1;\nexports.f = function( ;").unwrap_err();
-        assert_eq!(error.line, 2);
+        assert_eq!((error.line, error.column), (2, 24));
         assert!(error.text.starts_with("SyntaxError: "), "{error}");
     }
 }

@@ -121,6 +121,7 @@ impl Views {
 
     /// Compiles and adds a map or index function.
     pub(super) fn add_fun(&mut self, source: Option<&str>, kind: ViewKind) -> Result<(), Failure> {
+        self.shared.report.at(|| self.functions.len().into());
         let source = source_text(source)?;
         let reading = self.shared.options.optimize_functions && reading::only_reads(&source);
         let function = self.function(&source, kind, reading)?;
@@ -176,6 +177,7 @@ impl Views {
         let mut results = Results::new(&self.shared);
         self.engine.begin();
         for (index, function) in self.functions.iter().enumerate() {
+            self.shared.report.at(|| index.into());
             let mapped = function.map(&self.engine, document, rows, &mut results);
             mapped.map_err(|failure| {
                 failure.inside(|| {

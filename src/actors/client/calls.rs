@@ -25,7 +25,7 @@ use crate::actors::proc_manager::ProcManager;
 use crate::messages::client::{Call, Request};
 use crate::messages::client_error::ErrorReply;
 use crate::messages::config_listener::{Reload, ReloadError};
-use crate::messages::function::FunctionCall;
+use crate::messages::function::FunctionRequest;
 use crate::messages::proc_manager::{
     GetProcCount, GetProcError, GetStaleProcCount, GetStatus, SetThresholdTs, TerminateStaleProcs,
     Want,
@@ -110,6 +110,10 @@ pub(super) fn take_request(session: &Rc<Session>, line: &Bytes, ctx: &mut Contex
         Call::Function(call) => function(ticket, *call),
         Call::Jobs(call) => jobs(ticket, call),
         Call::Dashboard => dashboard(ticket),
+        Call::Functions(query) => {
+            let page = ticket.session().services.records.costs(query);
+            ticket.ok(&page);
+        }
         call => take_service_request(ticket, call),
     }
 }
@@ -229,16 +233,17 @@ fn attach(ticket: Ticket, want: Want, end: bool, ctx: &mut Context<Client>) {
 }
 
 /// Runs functions.
-fn function(ticket: Ticket, call: FunctionCall) {
+fn function(ticket: Ticket, request: FunctionRequest) {
     let Some(ticket) = ticket.wait_for_process() else {
         return;
     };
     // Ends with the deadlines of the processes and their answers, or with the connection.
     actix_rt::spawn(async move {
         let session = Rc::clone(ticket.session());
-        match session.query_servers.perform(call).await {
-            Ok(answer) => ticket.ok_later(&answer),
-            Err(error) => ticket.error_later(&error.into()),
+        let served = session.query_servers.serve(request).await;
+        match &served.value {
+            Ok(answer) => ticket.ok_with(answer, &served.members()),
+            Err(error) => ticket.error_with(error, &served.members()),
         }
         session.flush();
     });

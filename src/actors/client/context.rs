@@ -13,11 +13,11 @@ use crate::actors::config_listener::ConfigListener;
 use crate::actors::proc_manager::ProcManager;
 use crate::actors::replicator_api::ReplicatorApi;
 use crate::auth::Authority;
+use crate::functions::records::CallRecords;
 use crate::in_flight::InFlight;
 use crate::messages::proc_manager::GetProcError;
 use crate::metrics::Metrics;
 use crate::otp::registered_name::RegisteredName;
-use crate::query_server::reduce::OverflowLog;
 
 /// What all connections share.
 pub(crate) struct ClientContext {
@@ -27,8 +27,8 @@ pub(crate) struct ClientContext {
     pub(crate) config: RegisteredName<ConfigListener>,
     /// What the service counts.
     pub(crate) metrics: Metrics,
-    /// Where built-in sums that are too long are told.
-    pub(crate) sums: Rc<OverflowLog>,
+    /// Where function calls that are over are kept.
+    pub(crate) records: Rc<CallRecords>,
     /// The replications.
     pub(crate) replications: ReplicatorApi,
     /// The memory that requests and replies share.

@@ -122,7 +122,7 @@ impl Client {
             signals,
             task: running.abort_handle(),
         });
-        self.session.push(&id, b",\"ok\":", b"true");
+        self.session.push(&id, b",\"ok\":", (b"true", b""));
         self.session.flush();
         ctx.spawn(wrap_future::<_, Self>(running).map(|end, client, ctx| {
             let lost = |_| TunnelEnd::ended("was lost inside the service");

@@ -158,7 +158,7 @@ impl Session {
             partial_bytes: Cell::new(0),
             account: Account::new(&services.in_flight, peer),
             stream,
-            query_servers: QueryServers::new(caller).telling(Rc::clone(&services.sums)),
+            query_servers: QueryServers::new(caller).recording(Rc::clone(&services.records)),
             peer,
             uid,
             user: RefCell::default(),

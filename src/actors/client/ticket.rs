@@ -73,10 +73,15 @@ impl Ticket {
     }
 
     /// Answers with a value, JSON text, and leaves it to be flushed.
-    pub(super) fn ok_later(mut self, json: &[u8]) {
+    pub(super) fn ok_later(self, json: &[u8]) {
+        self.ok_with(json, b"");
+    }
+
+    /// As [`Self::ok_later`], with further members, a comma before each.
+    pub(super) fn ok_with(mut self, json: &[u8], members: &[u8]) {
         self.answered = true;
         match &self.id {
-            Some(id) => self.session.push(id, b",\"ok\":", json.trim_ascii()),
+            Some(id) => (self.session).push(id, b",\"ok\":", (json.trim_ascii(), members)),
             None => self.session.push_raw(json),
         }
     }
@@ -90,10 +95,15 @@ impl Ticket {
     }
 
     /// Answers with an error, and leaves it to be flushed.
-    pub(super) fn error_later(mut self, error: &ErrorReply) {
+    pub(super) fn error_later(self, error: &ErrorReply) {
+        self.error_with(error, b"");
+    }
+
+    /// As [`Self::error_later`], with further members, a comma before each.
+    pub(super) fn error_with(mut self, error: &ErrorReply, members: &[u8]) {
         self.answered = true;
         if let Some(id) = &self.id {
-            self.session.push_error(id, error);
+            self.session.push_error_with(id, error, members);
         }
     }
 

@@ -112,6 +112,7 @@ impl StreamHandler<StdoutChunk> for OsProcess {
 
 impl StreamHandler<StderrChunk> for OsProcess {
     fn handle(&mut self, chunk: StderrChunk, _: &mut Self::Context) {
+        self.speak_for_call();
         self.backend.stderr_log.add(&chunk.0);
     }
 

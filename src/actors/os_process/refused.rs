@@ -17,10 +17,7 @@ impl OsProcess {
     }
 
     fn tell_refused(&self, calls: Vec<String>) {
-        for call in calls {
-            self.context.metrics.pool.call_refused(&call);
-            self.backend.child_log.refused(&call);
-        }
+        calls.iter().for_each(|call| self.refused(call));
     }
 }
 

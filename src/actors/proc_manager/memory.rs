@@ -12,6 +12,7 @@ use actix::prelude::*;
 use rustc_hash::FxHashMap;
 
 use super::ProcManager;
+use crate::query_server::usage::status_bytes;
 use blocking;
 use policy::pool::{Event, PoolId, ProcId};
 
@@ -76,7 +77,9 @@ fn of_groups(leaders: &FxHashMap<u32, ProcId>) -> Vec<(ProcId, u64)> {
             continue;
         };
         let status = std::fs::read_to_string(entry.path().join("status"));
-        let bytes = status.ok().and_then(|status| resident_bytes(&status));
+        let bytes = status
+            .ok()
+            .and_then(|status| status_bytes(&status, "VmRSS:"));
         *sums.entry(*proc).or_default() += bytes.unwrap_or_default();
     }
     sums.into_iter().collect()
@@ -90,33 +93,16 @@ fn group_of(stat: &str) -> Option<u32> {
     rest.split_ascii_whitespace().nth(2)?.parse().ok()
 }
 
-/// Takes what is in memory out of `/proc/PID/status`, in bytes.
-fn resident_bytes(status: &str) -> Option<u64> {
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmRSS:"))?;
-    let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kibibytes * 1024)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use policy::pool::PoolId;
 
     #[test]
-    fn group_and_memory_are_read_whatever_the_program_is_called() {
+    fn a_group_is_read_whatever_the_program_is_called() {
         assert_eq!(group_of("12 (a) b (c)) S 1 34 34 0 -1 4194560"), Some(34));
-        assert_eq!(
-            resident_bytes("Name:\tx\nVmRSS:\t    20 kB\n"),
-            Some(20 << 10)
-        );
-        for wrong in ["", "12 (a", "12 (a) S 1", "12 (a) S 1 x", "VmRSS: 1"] {
-            assert_eq!(
-                (group_of(wrong), resident_bytes(wrong)),
-                (None, None),
-                "{wrong}"
-            );
+        for wrong in ["", "12 (a", "12 (a) S 1", "12 (a) S 1 x"] {
+            assert_eq!(group_of(wrong), None, "{wrong}");
         }
     }
 

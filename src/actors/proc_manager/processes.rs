@@ -96,6 +96,7 @@ impl ProcManager {
         let clock = self.clock;
         // Ends with the answer, at the latest with the prompt's deadline.
         actix_rt::spawn(async move {
+            let since = clock.now();
             let result = match process.prompt(MANAGER_TOKEN, line, None).await {
                 Ok(answer) if answer.trim_ascii() == b"true" => Ok(()),
                 Ok(answer) => {
@@ -105,7 +106,9 @@ impl ProcManager {
                 }
                 Err(error) => Err(error.into()),
             };
-            process.shared.unassign(clock.now());
+            let now = clock.now();
+            process.shared.unassign(now);
+            process.shared.set_lesson(now.since(since));
             // Ignores the mailbox's bound: there is one such report for each process at most.
             manager.do_send(TeachOrResetDone { proc, result });
         });

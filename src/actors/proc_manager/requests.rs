@@ -65,6 +65,7 @@ impl ProcManager {
             client,
             lender: self.lender(proc.pool, ctx),
             is_out: true,
+            loan: None,
         };
         // A caller that is gone gives the lease back by dropping it.
         self.answer(id, Ok(lease));
@@ -78,7 +79,9 @@ impl ProcManager {
                 pool: Arc::clone(&pool.name),
                 language: pool.language.clone(),
                 config: Arc::clone(&self.settings.reset_config),
-                reset: prompt::reset_for_calls(&self.settings.reset_config, &pool.language),
+                resets: [false, true].map(|report| {
+                    prompt::reset_for_calls(&self.settings.reset_config, &pool.language, report)
+                }),
                 held_max: pool.section.held_max,
                 manager: ctx.address().recipient(),
             })

@@ -13,8 +13,10 @@ use bytes::Bytes;
 
 use crate::messages::process::{AnswerTo, ProcShared, PromptError};
 use crate::metrics::LanguageMetrics;
+use crate::query_server::call::Loan;
 use crate::query_server::proc_shared::ProcFlag;
 use crate::query_server::prompt::{Command, leaves_list_open};
+use crate::query_server::told::LogEntry;
 
 /// The commands of one message that are not answered yet.
 pub(super) struct Pending {
@@ -24,6 +26,8 @@ pub(super) struct Pending {
     pub(super) timeout: Duration,
     /// Everything printed for it so far, when it is to be answered verbatim.
     pub(super) transcript: Option<Vec<u8>>,
+    /// The call that they are for.
+    pub(super) loan: Option<Arc<Loan>>,
 }
 
 /// What waits for answers.
@@ -55,6 +59,23 @@ impl Unanswered {
 
     pub(super) fn count(&self) -> usize {
         self.count
+    }
+
+    /// The call that the oldest is for.
+    pub(super) fn loan(&self) -> Option<&Arc<Loan>> {
+        self.queue.front()?.loan.as_ref()
+    }
+
+    /// Whether its caller wants a report.
+    pub(super) fn reports(&self) -> bool {
+        self.loan().is_some_and(|loan| loan.call.reports)
+    }
+
+    /// Keeps what was logged before the answer to the oldest.
+    pub(super) fn note_said(&self, entry: LogEntry) {
+        if let Some(loan) = self.loan() {
+            loan.said(entry);
+        }
     }
 
     pub(super) fn add(&mut self, prompts: Pending) {
@@ -115,6 +136,9 @@ impl Unanswered {
             Some(transcript) if !transcript.is_empty() => Ok(Bytes::from(transcript)),
             _ => result,
         };
+        if let Some(loan) = &head.loan {
+            loan.answers();
+        }
         head.answer_to.send(result);
         if head.commands.len() == 0 {
             self.queue.pop_front();
@@ -141,6 +165,9 @@ impl Unanswered {
                     self.metrics.prompt_failed(error);
                 }
                 let answer = printed.clone().ok_or_else(|| error.clone());
+                if let Some(loan) = &prompts.loan {
+                    loan.answers();
+                }
                 prompts.answer_to.send(answer);
                 error = &not_at_fault;
             }

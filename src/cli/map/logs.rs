@@ -1,6 +1,7 @@
 //! What functions log, on standard error: the first lines, and how many there were.
 //!
-//! SUMMARY   A drain for the pool's log that lets only the functions' own lines through.
+//! SUMMARY   A drain for the pool's log that lets only lines of standard error and remarks on sums through; what
+//!           functions log comes beside their answers.
 //! LIMITS    With --socket the lines are in the service's log.
 
 use std::fmt;
@@ -14,15 +15,8 @@ use slog::{Drain, KV, Key, Never, OwnedKVList, Record, Serializer};
 /// How many lines are shown.
 const SHOWN_MAX: u64 = 5;
 
-/// Records that carry a line of a function, of its query server, or of a built-in reducer.
-const MESSAGES: [&str; 3] = [
-    "query server log",
-    "query server stderr",
-    "a built-in sum is too long",
-];
-
-/// The record that tells how many lines were left out.
-const LEFT_OUT: &str = "lines of a query server were left out";
+/// Records that carry a line of a query server, or of a built-in reducer.
+const MESSAGES: [&str; 2] = ["query server stderr", "a built-in sum is too long"];
 
 /// The keys under which they carry it.
 const KEYS: [&str; 2] = ["line", "error"];
@@ -34,7 +28,7 @@ pub(super) struct LogLines {
 }
 
 impl LogLines {
-    fn add(&self, line: &str) {
+    pub(super) fn add(&self, line: &str) {
         if self.count.fetch_add(1, Ordering::Relaxed) < SHOWN_MAX {
             tell(&format!("log: {line}"));
         }
@@ -51,7 +45,8 @@ impl LogLines {
     }
 }
 
-fn tell(text: &str) {
+/// Tells something on a line of its own.
+pub(super) fn tell(text: &str) {
     // A function's line is one line here, whatever is in it.
     let text = text.replace(char::is_control, " ");
     clear_line();
@@ -65,30 +60,22 @@ impl Drain for LogLines {
 
     fn log(&self, record: &Record<'_>, _: &OwnedKVList) -> Result<(), Never> {
         let message = record.msg().to_string();
-        let (is_line, is_count) = (MESSAGES.contains(&message.as_str()), message == LEFT_OUT);
-        if is_line || is_count {
-            let mut line = Line(String::new(), if is_line { &KEYS } else { &["count"] });
+        if MESSAGES.contains(&message.as_str()) {
+            let mut line = Line(String::new());
             // The serializer below refuses nothing.
             let _ = record.kv().serialize(record, &mut line);
-            match is_line {
-                true => self.add(&line.0),
-                // Lines that were left out of the log count too.
-                false => {
-                    let lines = line.0.parse().unwrap_or_default();
-                    self.count.fetch_add(lines, Ordering::Relaxed);
-                }
-            }
+            self.add(&line.0);
         }
         Ok(())
     }
 }
 
 /// Picks the value of the key that carries it.
-struct Line(String, &'static [&'static str]);
+struct Line(String);
 
 impl Serializer for Line {
     fn emit_arguments(&mut self, key: Key, value: &fmt::Arguments<'_>) -> slog::Result {
-        if self.1.contains(&key) {
+        if KEYS.contains(&key) {
             self.0 = value.to_string();
         }
         Ok(())

@@ -20,6 +20,7 @@ use crate::messages::proc_manager::{TakeFrom, TenantName};
 use crate::otp::pid::Pid;
 use crate::otp::registered_name::RegisteredName;
 use crate::otp::supervisor::Stop;
+use crate::query_server::call::Call;
 use crate::query_server::child::Spawner;
 use crate::query_server::language::LanguageName;
 
@@ -79,9 +80,9 @@ impl Pool {
         })
     }
 
-    /// Returns a client of the pool, which is the one tenant of its processes.
-    pub(super) fn processes(&self) -> Processes {
-        let caller = Rc::new(Caller::new(self.manager()));
+    /// Returns a client of the pool, which is the one tenant of its processes, for a call.
+    pub(super) fn processes(&self, call: Arc<Call>) -> Processes {
+        let caller = Rc::new(Caller::new(self.manager()).for_call(call));
         Processes::Pool(caller, TakeFrom::Own, TenantName::Client)
     }
 

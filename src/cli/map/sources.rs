@@ -122,7 +122,7 @@ pub(super) type Check = fn(&str) -> Result<(), SyntaxError>;
 fn module(path: &Path, check: Check) -> Result<Module, CliError> {
     let source = read(path)?;
     check(&source).map_err(|error| {
-        let place = format!("{}:{}", path.display(), error.line);
+        let place = format!("{}:{}:{}", path.display(), error.line, error.column);
         let hint = "correct the module, or take it out";
         CliError::at(Exit::Data, place, error, hint)
     })?;

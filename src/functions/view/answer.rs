@@ -11,6 +11,7 @@ use bytes::Bytes;
 use super::documents::Document;
 use super::rows::Row;
 use crate::functions::decode::{excerpt, text};
+use crate::query_server::told::Told;
 use json::cursor::Cursor;
 
 /// An answer and where its rows are.
@@ -18,6 +19,8 @@ use json::cursor::Cursor;
 pub(super) struct MapAnswer {
     text: Bytes,
     rows: Vec<RowPlace>,
+    /// What was told before it for a report.
+    pub(super) told: Option<Box<Told>>,
 }
 
 /// Where a row is in its answer.
@@ -39,6 +42,11 @@ pub struct Mapped<'a> {
 impl<'a> Mapped<'a> {
     pub(super) fn new(document: &'a Document, answer: &'a MapAnswer) -> Self {
         Self { document, answer }
+    }
+
+    /// Returns what was told on the way, if a report is wanted and there was anything.
+    pub(crate) fn told(&self) -> Option<&'a Told> {
+        self.answer.told.as_deref()
     }
 
     /// Returns the whole answer, as the query server wrote it: a JSON array with a list of
@@ -85,7 +93,7 @@ impl MapAnswer {
     }
 
     pub(super) fn text_bytes(&self) -> usize {
-        self.text.len()
+        self.text.len() + self.told.as_ref().map_or(0, |told| told.bytes())
     }
 
     pub(super) fn row_count(&self) -> usize {

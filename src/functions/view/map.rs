@@ -280,7 +280,8 @@ impl<'a, S: MapSink> Worker<'a, S> {
             prompts.receive(&mut answers).await;
             let now = Instant::now();
             for answer in answers.drain(..) {
-                if let Some(error) = self.take(answer, now)? {
+                self.mapped.told = answer.told;
+                if let Some(error) = self.take(answer.answer, now)? {
                     return Ok(Some(error));
                 }
             }

@@ -4,6 +4,7 @@
 //! PROMISES  An error keeps the [`CallError`] that a pool told, for whoever has to pass it on.
 
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -15,6 +16,7 @@ use crate::functions::decode::{excerpt, text};
 use crate::messages::proc_manager::{CallError, Lease, TakeFrom, TenantName, Want};
 use crate::messages::process::{Fault, PromptError};
 use crate::query_server::abilities::Ability;
+use crate::query_server::call::Call;
 use crate::query_server::language::LanguageName;
 use crate::query_server::prompt;
 use policy::pool::ReturnStatus as LeaseStatus;
@@ -103,6 +105,14 @@ impl Processes {
         }
     }
 
+    /// Returns the call that they serve.
+    pub(crate) fn call(&self) -> Option<&Arc<Call>> {
+        match self {
+            Self::Pool(caller, ..) => caller.call(),
+            Self::Service(_) => None,
+        }
+    }
+
     /// Borrows a process and resets it. `None` as timeout is the configured one.
     ///
     /// # Errors
@@ -126,7 +136,7 @@ impl Processes {
                     .await
                     .map_err(no_process)?;
                 let config = borrowed.config.as_deref().map_or("{}", RawValue::get);
-                let reset = prompt::reset_for_calls(config, &LanguageName::new(language));
+                let reset = prompt::reset_for_calls(config, &LanguageName::new(language), false);
                 let process = Process::Service(client.clone(), Box::new(borrowed));
                 process.expect_true(reset, timeout).await?;
                 Ok(process)

@@ -16,9 +16,23 @@ use tokio::sync::mpsc;
 use super::processes::{Process, ProcessError};
 use crate::messages::proc_manager::Lease;
 use crate::messages::process::PromptError;
+use crate::query_server::told::Told;
 
 /// What a process answers; an error is rare, and far larger.
 pub(super) type Answer = Result<Bytes, Box<ProcessError>>;
+
+/// An answer, and what was told before it for a report.
+pub(super) struct Answered {
+    pub(super) answer: Answer,
+    pub(super) told: Option<Box<Told>>,
+}
+
+impl From<Answer> for Answered {
+    fn from(answer: Answer) -> Self {
+        let told = None;
+        Self { answer, told }
+    }
+}
 
 /// Commands on their way to one process.
 pub(super) enum PromptQueue<'a> {
@@ -64,13 +78,13 @@ impl<'a> PromptQueue<'a> {
     }
 
     /// Waits for answers and takes all that have come; none if every command is answered.
-    pub(super) async fn receive(&mut self, into: &mut Vec<Answer>) {
+    pub(super) async fn receive(&mut self, into: &mut Vec<Answered>) {
         match self {
             Self::Pool(pool) => pool.receive(into).await,
             Self::Service { answers, .. } => {
-                into.extend(answers.next().await);
+                into.extend(answers.next().await.map(Answered::from));
                 while let Some(Some(answer)) = answers.next().now_or_never() {
-                    into.push(answer);
+                    into.push(answer.into());
                 }
             }
         }
@@ -125,7 +139,7 @@ impl<'a> PoolPrompts<'a> {
         self.lease.prompts(lines, self.timeout, sender);
     }
 
-    async fn receive(&mut self, into: &mut Vec<Answer>) {
+    async fn receive(&mut self, into: &mut Vec<Answered>) {
         self.flush();
         if self.unanswered == 0 {
             return;
@@ -133,10 +147,26 @@ impl<'a> PoolPrompts<'a> {
         let limit = self.unanswered;
         if self.receiver.recv_many(&mut self.received, limit).await == 0 {
             let gone = self.lease.process.shared.gone();
-            return into.push(Err(Box::new(gone.into())));
+            let answer: Answer = Err(Box::new(gone.into()));
+            return into.push(answer.into());
         }
         self.unanswered -= self.received.len();
         let answers = self.received.drain(..);
-        into.extend(answers.map(|answer| answer.map_err(|error| Box::new(error.into()))));
+        into.extend(answers.map(|answer| {
+            let answer: Answer = answer.map_err(|error| Box::new(error.into()));
+            let told = told_before(&answer, self.lease);
+            Answered { answer, told }
+        }));
     }
+}
+
+/// Takes what was told before an answer. The call itself gets it if there is no answer to hand on.
+fn told_before(answer: &Answer, lease: &Lease) -> Option<Box<Told>> {
+    let loan = lease.loan.as_ref().filter(|loan| loan.call.reports)?;
+    let told = loan.take();
+    if answer.is_err() {
+        loan.call.take(told, true);
+        return None;
+    }
+    (!told.is_empty()).then(|| Box::new(told))
 }

@@ -39,6 +39,7 @@ pub(crate) struct BuiltinReducer {
 impl BuiltinReducer {
     fn context(&self) -> ReduceContext<'_> {
         ReduceContext {
+            call: None,
             limit: self.limit,
             name: "",
             log: Some(&self.log),

@@ -12,6 +12,7 @@
 
 use std::collections::HashMap;
 
+use serde_json::json;
 use serde_json::value::RawValue;
 use slog::Logger;
 
@@ -79,6 +80,10 @@ pub struct QueryServer {
     clock: Clock,
     /// Of warnings about definitions: a view is built again and again.
     refused: RepeatLimiter,
+    /// Whether the last `reset` asks for reports of errors.
+    reports: bool,
+    /// Log lines that stand before the next answer.
+    told: String,
 }
 
 /// Asks an index for its part of a document.
@@ -95,6 +100,8 @@ impl QueryServer {
             log,
             clock,
             refused: RepeatLimiter::default(),
+            reports: false,
+            told: String::new(),
         }
     }
 
@@ -106,6 +113,9 @@ impl QueryServer {
             ("reset", [_] | [_, _]) => {
                 self.indexes.clear();
                 self.index_bytes = 0;
+                self.reports = elements
+                    .get(1)
+                    .is_some_and(|config| asks_for_reports(config));
                 Ok("true".into())
             }
             ("add_fun", [_, definition, ..]) => {
@@ -148,9 +158,20 @@ impl QueryServer {
                 "effect" => "documents have no rows in this index",
                 "remedy" => "correct the definition in the design document",
             );
+            self.report(error.name(), error.to_string());
         }
         self.indexes.push(index.ok());
         Ok(())
+    }
+
+    /// Logs an error of the definition that comes next, if reports are wanted.
+    fn report(&mut self, name: &str, message: String) {
+        if self.reports {
+            let function = self.indexes.len();
+            let details = json!({"function": function, "name": name, "message": message});
+            let line = json!(["log", format!("{name}: {message}"), details]);
+            self.told = format!("{line}\n");
+        }
     }
 
     /// What each index has of a document.
@@ -253,10 +274,23 @@ impl QueryServer {
 
 impl NativeServer for QueryServer {
     fn prompt(&mut self, command: &str) -> String {
-        self.perform(command).unwrap_or_else(|refusal| {
-            serde_json::json!(["error", refusal.name, refusal.reason]).to_string()
-        })
+        let answer = self
+            .perform(command)
+            .unwrap_or_else(|refusal| json!(["error", refusal.name, refusal.reason]).to_string());
+        match self.told.is_empty() {
+            true => answer,
+            false => std::mem::take(&mut self.told) + &answer,
+        }
     }
+}
+
+/// Returns whether the configuration of a `reset` asks for reports of errors.
+fn asks_for_reports(config: &str) -> bool {
+    #[derive(serde::Deserialize)]
+    struct Config {
+        report: bool,
+    }
+    serde_json::from_str(config).is_ok_and(|config: Config| config.report)
 }
 
 /// One `null` for each function: a Mango index counts by other means.

@@ -6,6 +6,7 @@ use actix::{Message, Recipient};
 use bytes::Bytes;
 
 use crate::messages::process::ProcessRef;
+use crate::query_server::call::Loan;
 use crate::query_server::language::LanguageName;
 use crate::query_server::proc_shared::ProcFlag;
 use policy::pool::{ClientId, Condition, ProcId, ReturnStatus, Token};
@@ -19,9 +20,9 @@ pub struct Lender {
     pub language: LanguageName,
     /// The arguments that the client's first prompt, `reset`, is to carry: a JSON object.
     pub config: Arc<str>,
-    /// The line of the `reset` before a function is called for a client that does not read the
-    /// protocol itself.
-    pub(crate) reset: Bytes,
+    /// The lines of the `reset` before a function is called for a client that does not read the
+    /// protocol itself: without and with a report.
+    pub(crate) resets: [Bytes; 2],
     /// How many processes of the pool one holder may have; zero is any number.
     pub(crate) held_max: u32,
     /// Whom to give processes back to.
@@ -49,6 +50,8 @@ pub struct Lease {
     pub lender: Arc<Lender>,
     /// Whether it has not been given back.
     pub(crate) is_out: bool,
+    /// The call that it serves.
+    pub(crate) loan: Option<Arc<Loan>>,
 }
 
 impl Lease {
@@ -70,6 +73,7 @@ impl Lease {
             status
         };
         self.is_out = false;
+        self.end_loan();
         let ret_proc = self.return_as(status);
         let answer = self.lender.manager.send(ret_proc).await;
         answer.unwrap_or(false)
@@ -81,6 +85,12 @@ impl Lease {
         // Ignores the mailbox's bound, as a drop does.
         let ret_proc = self.return_as(ReturnStatus::Ok);
         self.lender.manager.do_send(ret_proc);
+    }
+
+    fn end_loan(&self) {
+        if let Some(loan) = &self.loan {
+            loan.end(&self.process.shared);
+        }
     }
 
     fn return_as(&self, status: ReturnStatus) -> RetProc {
@@ -96,6 +106,7 @@ impl Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         if self.is_out {
+            self.end_loan();
             // Ignores the mailbox's bound: a return must not be lost, and there are never more of
             // them than processes.
             self.lender

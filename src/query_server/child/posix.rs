@@ -4,7 +4,7 @@
 //!           launcher of a cell make themselves die with us, so the standard library can use
 //!           posix_spawn(3), which takes 0.1 ms. Any other program needs a hook between fork and exec, which takes 0.3 ms, and more when
 //!           the service has grown to hundreds of megabytes; it leads a session as well.
-//! SOURCE    posix_spawn(3), pidfd_open(2), waitpid(2), kill(2), PR_SET_PDEATHSIG.
+//! SOURCE    posix_spawn(3), pidfd_open(2), waitpid(2), kill(2), clock_getcpuclockid(3), PR_SET_PDEATHSIG.
 
 #![allow(unsafe_code, reason = "the operating system's calls for children")]
 
@@ -13,6 +13,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
+use std::time::Duration;
 
 use rustix::fs::{Access, access};
 use rustix::io::{FdFlags, fcntl_setfd};
@@ -89,6 +90,25 @@ impl Drop for Unreaped {
         let reaper = std::thread::Builder::new().name("reaper".into());
         drop(reaper.spawn(move || wait(pid, WaitOptions::empty())));
     }
+}
+
+/// Returns the time that a process has been on processors, with all its threads; `None` when it is not there.
+pub(crate) fn cpu_time(pid: u32) -> Option<Duration> {
+    let pid = libc::pid_t::try_from(pid).ok()?;
+    let (mut clock, mut time) = (
+        0,
+        libc::timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        },
+    );
+    // SAFETY: both calls write to what they are given the address of, and keep nothing.
+    let is_read = unsafe {
+        libc::clock_getcpuclockid(pid, &mut clock) == 0
+            && libc::clock_gettime(clock, &mut time) == 0
+    };
+    let seconds = u64::try_from(time.tv_sec).ok().filter(|_| is_read)?;
+    Some(Duration::new(seconds, u32::try_from(time.tv_nsec).ok()?))
 }
 
 /// Waits for a child; `None` when it has not ended, or is none of ours.

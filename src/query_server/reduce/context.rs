@@ -4,6 +4,7 @@
 //! DIFFERS   The log is rate-limited; the reference writes a record for every reduction.
 
 use std::cell::RefCell;
+use std::sync::Arc;
 
 use serde_json::value::RawValue;
 use slog::Logger;
@@ -12,6 +13,8 @@ use super::sum::error_object;
 use crate::config::{QueryServerConfig, ReduceLimit};
 use crate::logging::RepeatLimiter;
 use crate::otp::clock::Clock;
+use crate::query_server::call::Call;
+use crate::query_server::told::Level;
 
 /// When a sum is too long for a reduction (`reduce_limit` and its companions).
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -51,6 +54,8 @@ pub struct ReduceContext<'a> {
     pub name: &'a str,
     /// Logs sums that are too long.
     pub log: Option<&'a OverflowLog>,
+    /// The call that it is done for.
+    pub call: Option<&'a Arc<Call>>,
 }
 
 impl ReduceContext<'_> {
@@ -60,6 +65,7 @@ impl ReduceContext<'_> {
         limit: SumLimit::NONE,
         name: "",
         log: None,
+        call: None,
     };
 
     /// Replaces a sum that is too long by an error, or only logs it. `input` returns the size of what was
@@ -84,12 +90,15 @@ impl ReduceContext<'_> {
             self.name
         );
         if let Some(log) = self.log {
-            log.tell(&reason);
+            log.tell(&reason, self.call);
         }
-        match limit.mode {
-            ReduceLimit::True => error_object(&reason, None),
-            ReduceLimit::Log | ReduceLimit::False => sum,
+        if limit.mode == ReduceLimit::True {
+            return error_object(&reason, None);
         }
+        if let Some(call) = self.call {
+            call.remark(Level::Warning, &reason);
+        }
+        sum
     }
 }
 
@@ -111,10 +120,11 @@ impl OverflowLog {
         }
     }
 
-    fn tell(&self, reason: &str) {
+    fn tell(&self, reason: &str, call: Option<&Arc<Call>>) {
         let admitted = self.limiter.borrow_mut().admit(self.clock.now());
         if let Some(suppressed) = admitted {
-            slog::error!(self.log, "a built-in sum is too long"; "error" => reason,
+            let log = call.map_or_else(|| self.log.clone(), |call| call.log(&self.log));
+            slog::error!(log, "a built-in sum is too long"; "error" => reason,
                 "suppressed" => suppressed);
         }
     }

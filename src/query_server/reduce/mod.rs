@@ -27,6 +27,7 @@ pub(crate) use context::OverflowLog;
 pub use context::{ReduceContext, SumLimit};
 pub use ends::End;
 pub(crate) use rank::Rank;
+pub(crate) use sum::error_of;
 pub(crate) use total::Total;
 
 /// How many characters of a value an error quotes.

@@ -39,6 +39,19 @@ pub(super) fn error_object(reason: &str, cause: Option<&str>) -> Box<RawValue> {
     ))
 }
 
+/// Returns name and reason of the error that a result is, if it is one of [`error_object`].
+pub(crate) fn error_of(result: &RawValue) -> Option<(String, String)> {
+    #[derive(serde::Deserialize)]
+    struct Members {
+        error: String,
+        reason: String,
+    }
+    let begins = format!("{{\"{ERROR}\":\"{ERROR_NAME}\",");
+    let json = Some(result.get()).filter(|json| json.starts_with(&begins))?;
+    let Members { error, reason } = serde_json::from_str(json).ok()?;
+    Some((error, reason))
+}
+
 /// The sum of values so far. A value that cannot be added ends it and becomes its result's `caused_by`; of
 /// arrays that is the sum so far, from the first element that cannot be added on, as in CouchDB.
 #[derive(Debug)]

@@ -162,6 +162,7 @@ fn a_sum_that_does_not_shrink_is_an_error() {
     let values = members(40);
     let values: Vec<&str> = values.iter().map(String::as_str).collect();
     let context = ReduceContext {
+        call: None,
         limit: LIMIT,
         name: "db/_design/d/_view/v",
         log: None,
@@ -198,6 +199,7 @@ fn a_sum_is_as_long_as_it_may_be_when_neither_bound_is_exceeded() {
             ratio,
         };
         let context = ReduceContext {
+            call: None,
             limit,
             ..ReduceContext::NONE
         };
@@ -548,6 +550,7 @@ fn a_sum_that_is_too_long_is_told_once_in_a_while() {
     let values: Vec<&str> = values.iter().map(String::as_str).collect();
     let reduce = |mode| {
         let context = ReduceContext {
+            call: None,
             limit: SumLimit { mode, ..LIMIT },
             name: "",
             log: Some(&log),

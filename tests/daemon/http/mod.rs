@@ -3,6 +3,7 @@
 mod admins;
 mod bounds;
 mod config;
+mod costs;
 mod dashboard;
 mod floods;
 mod hosts;

@@ -95,14 +95,14 @@ fn a_function_that_does_not_compile_ends_with_65_and_names_the_file() {
 fn a_mistake_in_javascript_is_told_with_file_and_line() {
     let work = Work::new();
     let broken = "// Orders\nfunction(doc) {\n  emit(doc. ;\n}\n";
-    fails(&mut work.map(broken, &[]), "", 65, &["map.js:3: "]);
+    fails(&mut work.map(broken, &[]), "", 65, &["map.js:3:"]);
     let input = documents(&[json!(1)]);
     let reduce = work.file("reduce.js", "function(keys, values) {\n  return (;\n}");
     fails(
         &mut work.map(ONE, &["--reduce", &reduce]),
         &input,
         65,
-        &["reduce.js:2: "],
+        &["reduce.js:2:"],
     );
     let lib = work.path("lib");
     std::fs::create_dir(&lib).unwrap();
@@ -111,7 +111,7 @@ fn a_mistake_in_javascript_is_told_with_file_and_line() {
         work.map(EMIT, &[]).arg("--lib").arg(&lib),
         &input,
         65,
-        &["tax.js:2: SyntaxError: "],
+        &["tax.js:2:", "SyntaxError: "],
     );
 }
 

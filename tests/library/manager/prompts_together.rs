@@ -215,6 +215,7 @@ async fn without_the_loan_all_are_refused() {
     held.ret_proc(ReturnStatus::Ok).await;
     let (sender, mut receiver) = mpsc::unbounded_channel();
     process.prompts.do_send(Prompt {
+        loan: None,
         token,
         lines: Bytes::from_static(b"[1]\n[2]\n"),
         timeout: None,

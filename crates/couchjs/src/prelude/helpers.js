@@ -101,9 +101,13 @@
   define('send', send);
   define('getRow', getRow);
 
+  // Logs an exception of a function: a text, the error, the id of the document, and whether the command
+  // ends with it.
+  function raised(message, error, id, ends) { host.raised(stringify(message), error, id, ends); }
+
   return {
     __proto__: null, host: host, page: page, clear: clear, bare: bare, append: append, plain: plain,
-    write: write, define: define, stringify: stringify, parse: JSON.parse, apply: Reflect.apply,
+    raised: raised, define: define, stringify: stringify, parse: JSON.parse, apply: Reflect.apply,
     evaluate: eval, text: text, part: part, exhausted: exhausted,
     described: described, freeze: Object.freeze, keys: Object.keys, has: Object.hasOwn, isArray: Array.isArray, world: globalThis
   };

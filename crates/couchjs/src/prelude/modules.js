@@ -3,7 +3,7 @@
 // as JSON text, which is parsed when it is first needed.
 (function (tools, root, library) {
   var stringify = tools.stringify, evaluate = tools.evaluate, apply = tools.apply, has = tools.has;
-  var described = tools.described, exhausted = tools.exhausted;
+  var described = tools.described, exhausted = tools.exhausted, host = tools.host;
 
   function wrong(reason) { return ['error', 'invalid_require_path', reason]; }
 
@@ -43,13 +43,13 @@
       cache[place.id] = {};
       var module = { current: place.current, parent: place.parent, id: place.id, exports: {} };
       try {
-        var body = evaluate('(function (module, exports, require) { ' + place.current + '\n });');
+        var body = evaluated(place.current, place.id);
         var require = function require(name) { return load(name, place.parent); };
         apply(body, tools.world, [module, module.exports, require]);
       } catch (error) {
         if (exhausted(error)) { throw error; }
-        throw ['error', 'compilation_error',
-          "Module require('" + path + "') raised error " + described(error)];
+        var reason = "Module require('" + path + "') raised error " + described(error);
+        throw broken(reason, place.current, error);
       }
       cache[place.id] = module.exports;
     }
@@ -57,4 +57,15 @@
   }
 
   tools.define('require', function require(path) { return load(path, undefined); });
+
+  // The file of a module has its name; a long one has no file of its own.
+  function evaluated(source, id) {
+    var before = '(function (module, exports, require) { ', text = before + source + '\n });';
+    return host.evaluate(text, host.moduleFile(id, before, source)) || evaluate(text);
+  }
+
+  function broken(reason, source, error) {
+    host.moduleBroken(reason, source, error);
+    return ['error', 'compilation_error', reason];
+  }
 })

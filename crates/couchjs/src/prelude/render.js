@@ -34,14 +34,14 @@
     return response;
   }
 
-  // Raises the error of a function that rendered something: as it is, or as `name` with its text.
-  function raise(error, name) {
+  // Raises the error of a function that rendered something, of `doc`: as it is, or as `name` with its text.
+  function raise(error, name, doc) {
     if (exhausted(error) || (part(error, 'error') && part(error, 'reason'))) { throw error; }
     var first = part(error, 0);
     if (first === 'error' || first === 'fatal') { throw error; }
-    var stack = described(part(error, 'stack'));
+    var stack = host.withoutModules(described(part(error, 'stack')));
     var reason = 'function raised error: ' + described(error) + ' \nstacktrace: ' + stack;
-    tools.write(reason);
+    tools.raised(reason, error, doc ? part(doc, '_id') : undefined, true);
     throw ['error', name, reason];
   }
 
@@ -107,7 +107,7 @@
       if (args[0] === null && part(path, 'length') > 5 && !exhausted(error)) {
         throw ['error', 'not_found', 'document not found'];
       }
-      raise(error, 'render_error');
+      raise(error, 'render_error', args[0]);
     } finally {
       reset();
     }
@@ -163,7 +163,7 @@
       }
       return line(['up', doc, wrapped(response)]);
     } catch (error) {
-      raise(error, 'render_error');
+      raise(error, 'render_error', args[0]);
     }
   }
 
@@ -176,7 +176,7 @@
 
   function filter(call, ddoc, args) {
     var docs = documentsOf(args), request = args[1], verdicts = bare([]);
-    for (var i = 0; i < docs.length; i++) {
+    for (var i = 0; i < docs.length; i++) { host.atDocument(i);
       append(verdicts, !!apply(call, ddoc, [docs[i], request]));
     }
     return line([true, verdicts]);
@@ -184,7 +184,7 @@
 
   function viewFilter(call, ddoc, args) {
     var docs = documentsOf(args), verdicts = bare([]);
-    for (var i = 0; i < docs.length; i++) {
+    for (var i = 0; i < docs.length; i++) { host.atDocument(i);
       emitted = false;
       call(docs[i]);
       append(verdicts, emitted);

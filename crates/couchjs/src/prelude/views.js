@@ -118,8 +118,8 @@
     if (name === 'RangeError' && message === 'Maximum call stack size exceeded') {
       throw ['error', 'RangeError', message];
     }
-    var of = doc ? ' with doc._id ' + described(part(doc, '_id')) : '';
-    tools.write('function raised exception ' + described(error) + of);
+    var id = doc ? part(doc, '_id') : undefined, of = doc ? ' with doc._id ' + described(id) : '';
+    tools.raised('function raised exception ' + described(error) + of, error, id, false);
   }
 
   // JSON text, or a list with the exception that writing it raised: the other functions run before

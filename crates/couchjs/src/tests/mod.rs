@@ -5,6 +5,7 @@
 mod generator;
 mod pieces;
 mod places;
+mod reported;
 
 use std::io::{self, Read, Write};
 use std::sync::{Arc, Mutex};

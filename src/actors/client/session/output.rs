@@ -20,25 +20,41 @@ use crate::messages::client_error::ErrorReply;
 const LINGER: Duration = Duration::from_secs(2);
 
 impl Session {
-    /// Queues a reply for writing.
-    pub(in crate::actors::client) fn push(&self, id: &str, member: &[u8], value: &[u8]) {
+    /// Queues a reply for writing: a member with its value, and others, a comma before each.
+    pub(in crate::actors::client) fn push(
+        &self,
+        id: &str,
+        member: &[u8],
+        (value, others): (&[u8], &[u8]),
+    ) {
         if self.phase.get() == Phase::Over {
             return;
         }
-        if value.len() > FREE_BYTES && !self.account.set(self.bytes() + value.len()) {
+        let length = value.len() + others.len();
+        if length > FREE_BYTES && !self.account.set(self.bytes() + length) {
             return self.push_error(id, &ErrorReply::no_room());
         }
         let mut unsent = self.unsent.borrow_mut();
-        unsent.reserve(id.len() + member.len() + value.len() + 10);
-        for piece in [b"{\"id\":", id.as_bytes(), member, value, b"}\n"] {
+        unsent.reserve(id.len() + member.len() + length + 10);
+        for piece in [b"{\"id\":", id.as_bytes(), member, value, others, b"}\n"] {
             unsent.extend_from_slice(piece);
         }
     }
 
     /// Queues an error reply for writing.
     pub(in crate::actors::client) fn push_error(&self, id: &str, error: &ErrorReply) {
+        self.push_error_with(id, error, b"");
+    }
+
+    /// As [`Self::push_error`], with further members, a comma before each.
+    pub(in crate::actors::client) fn push_error_with(
+        &self,
+        id: &str,
+        error: &ErrorReply,
+        others: &[u8],
+    ) {
         let json = serde_json::to_vec(error).expect("JSON: texts can always be written");
-        self.push(id, b",\"error\":", &json);
+        self.push(id, b",\"error\":", (&json, others));
     }
 
     /// Queues bytes for writing as they are. Where there is no room for them the connection is cut.

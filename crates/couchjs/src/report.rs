@@ -1,0 +1,364 @@
+//! Errors of functions as those who write them need them: what, in which function, with which document, and where.
+//!
+//! SUMMARY   If a `reset` asks for it (`report`), a line of the log that tells of an error has a third element: an
+//!           object `{function, doc, name, message, module, line, column, source_line, caret, stack}`, of which
+//!           a member is left out that is not known. An error that ends a command is logged before its answer.
+//! PROMISES  Answers are the same. Nothing is read of an exception unless it is asked for. Places are those of
+//!           the source as it was written, and every text has a bound.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use rquickjs::{Ctx, Value};
+use serde_json::{Map, Value as Json, json};
+
+use super::command::{Command, members, value_as_text};
+use super::failure::{Failure, stack_of};
+use super::memory::Account;
+use super::positions::{Excerpt, Source, Spot};
+use super::realm::Shared;
+use super::stack::{File, Frame, frames, module_file};
+use super::text::unquote;
+use json::cursor::Elements;
+
+/// How much of an error's name, of a path and of the name in a frame is told, in characters.
+const NAME_CHARACTERS_MAX: usize = 200;
+
+/// How much of its message, in characters.
+const MESSAGE_CHARACTERS_MAX: usize = 4096;
+
+/// How many levels of its trace.
+const FRAMES_MAX: usize = 32;
+
+/// The sources of a realm.
+#[derive(Default)]
+pub(super) struct Sources {
+    /// That of its function.
+    pub(super) function: RefCell<Source>,
+    /// Name of a module's file -> that of the module.
+    modules: RefCell<HashMap<String, Source>>,
+}
+
+impl Sources {
+    /// Adds a module that is evaluated behind other text; returns the name of its file.
+    pub(super) fn add_module(
+        &self,
+        id: &str,
+        text_before: &str,
+        source: &str,
+        memory: &Rc<Account>,
+    ) -> String {
+        let file = module_file(id);
+        let source = Source::behind(text_before, source, memory);
+        self.modules.borrow_mut().insert(file.clone(), source);
+        file
+    }
+
+    fn spot(&self, frame: &Frame<'_>) -> Option<Spot> {
+        let (line, column) = (frame.line, frame.column);
+        let (place, is_exact) = ((line, column), frame.name.is_none());
+        match frame.file {
+            _ if line == 0 => None,
+            File::Function => Some(self.function.borrow().spot(place, is_exact)),
+            File::Module(id) => {
+                let modules = self.modules.borrow();
+                let source = modules.get(&module_file(id));
+                source.map(|source| source.spot(place, is_exact))
+            }
+            File::Evaluated => Some(Spot { line, column }),
+            File::Native | File::Server => None,
+        }
+    }
+}
+
+/// Where something was raised.
+#[derive(Clone, Debug, Default)]
+struct Place {
+    module: Option<String>,
+    spot: Option<Spot>,
+    /// The line of a mistake that keeps a source from being compiled.
+    excerpt: Option<Excerpt>,
+    stack: Vec<String>,
+}
+
+impl Place {
+    /// Reads a trace. `text` is the source that was being compiled.
+    fn of(stack: &str, sources: &Sources, text: Option<&str>) -> Self {
+        let is_known = |frame: &Frame<'_>| {
+            matches!(frame.file, File::Function | File::Module(_)) && frame.line > 0
+        };
+        let first = frames(stack).find(is_known);
+        let spot = first.as_ref().and_then(|frame| sources.spot(frame));
+        let is_parsed = first.as_ref().is_some_and(|frame| frame.name.is_none());
+        Place {
+            module: first.and_then(|frame| match frame.file {
+                File::Module(id) => Some(id.to_owned()),
+                _ => None,
+            }),
+            excerpt: text
+                .zip(spot)
+                .filter(|_| is_parsed)
+                .and_then(|(text, spot)| Excerpt::of(text, spot)),
+            spot,
+            stack: levels(stack, sources),
+        }
+    }
+}
+
+/// The user's frames of a trace, without those of the server and what the engine runs for it.
+fn levels(stack: &str, sources: &Sources) -> Vec<String> {
+    let mut users: Vec<Frame<'_>> = Vec::new();
+    for frame in frames(stack).take(FRAMES_MAX) {
+        if frame.file != File::Server {
+            users.push(frame);
+            continue;
+        }
+        while users.pop_if(|last| last.file == File::Native).is_some() {}
+    }
+    let level = |frame: Frame<'_>| {
+        let name = cut(frame.name?, NAME_CHARACTERS_MAX);
+        let file = match frame.file {
+            File::Module(id) => format!("{id}:"),
+            File::Evaluated => "eval:".to_owned(),
+            File::Native => return Some(format!("{name} (native)")),
+            File::Function | File::Server => String::new(),
+        };
+        let Spot { line, column } = sources.spot(&frame)?;
+        Some(format!("{name} ({file}{line}:{column})"))
+    };
+    users.into_iter().filter_map(level).collect()
+}
+
+/// What is told of an error.
+#[derive(Debug)]
+struct Details {
+    name: String,
+    message: String,
+    place: Place,
+}
+
+/// What is reported of the command that runs.
+#[derive(Default)]
+pub(super) struct Report {
+    wanted: Cell<bool>,
+    /// The function: a path, or a number.
+    function: RefCell<Json>,
+    sources: RefCell<Rc<Sources>>,
+    /// The exception that it may end with.
+    raised: RefCell<Option<Details>>,
+    /// Why a module was not loaded: the reason that its user gets, and where.
+    module: RefCell<Option<(String, Place)>>,
+    /// Whether the error that it ends with is in the log already.
+    is_told: Cell<bool>,
+    /// The number of the document among several.
+    document: Cell<usize>,
+}
+
+impl Report {
+    pub(super) fn is_wanted(&self) -> bool {
+        self.wanted.get()
+    }
+
+    /// Wants errors to be reported from now on, or not.
+    pub(super) fn want(&self, wanted: bool) {
+        self.wanted.set(wanted);
+    }
+
+    /// A command begins.
+    pub(super) fn begin(&self) {
+        if self.is_wanted() {
+            self.function.take();
+            self.raised.take();
+            self.module.take();
+            self.is_told.set(false);
+            self.document.set(0);
+        }
+    }
+
+    /// A function is compiled or called next.
+    pub(super) fn at(&self, function: impl FnOnce() -> Json) {
+        if self.is_wanted() {
+            self.function.replace(function());
+        }
+    }
+
+    /// User code of a realm runs next.
+    pub(super) fn enter(&self, sources: &Rc<Sources>) {
+        if self.is_wanted() {
+            self.sources.replace(Rc::clone(sources));
+        }
+    }
+
+    /// The function is called with this one of several documents next.
+    pub(super) fn at_document(&self, number: usize) {
+        self.document.set(number);
+    }
+}
+
+impl Shared {
+    /// Notes what a command ends with, perhaps: an exception, and the source that was being compiled.
+    pub(super) fn note_raised<'js>(
+        &self,
+        ctx: &Ctx<'js>,
+        value: &Value<'js>,
+        failure: &Failure,
+        source: Option<&str>,
+    ) {
+        if self.report.is_wanted() {
+            let details = self.details(ctx, value, failure, source);
+            self.report.raised.replace(Some(details));
+        }
+    }
+
+    /// Notes that a module was not loaded, and the reason that its user gets.
+    pub(super) fn note_module<'js>(
+        &self,
+        ctx: &Ctx<'js>,
+        error: &Value<'js>,
+        (reason, source): (String, &str),
+    ) {
+        let inner = self.report.module.borrow().clone();
+        let place = match (inner, stack_of(ctx, error)) {
+            (_, Some(stack)) => {
+                let sources = Rc::clone(&self.report.sources.borrow());
+                Place::of(&stack, &sources, Some(source))
+            }
+            // It requires another one, which was not loaded.
+            (Some((_, place)), None) => place,
+            (None, None) => Place::default(),
+        };
+        self.report.module.replace(Some((reason, place)));
+    }
+
+    fn details<'js>(
+        &self,
+        ctx: &Ctx<'js>,
+        value: &Value<'js>,
+        failure: &Failure,
+        source: Option<&str>,
+    ) -> Details {
+        let (name, message) = failure.words(self);
+        let of_module = self.report.module.borrow();
+        let of_module = of_module.as_ref().filter(|(reason, _)| *reason == *message);
+        let place = of_module.map_or_else(
+            || {
+                let sources = self.report.sources.borrow();
+                let stack = stack_of(ctx, value).unwrap_or_default();
+                Place::of(&stack, &sources, source)
+            },
+            |(_, place)| place.clone(),
+        );
+        Details {
+            name: cut(&name, NAME_CHARACTERS_MAX),
+            message: cut(&message, MESSAGE_CHARACTERS_MAX),
+            place,
+        }
+    }
+
+    /// Logs an exception of a function, whose text is JSON. `ends`: the command ends with it.
+    pub(super) fn log_raised<'js>(
+        &self,
+        ctx: &Ctx<'js>,
+        json: &str,
+        error: &Value<'js>,
+        (doc, ends): (Option<String>, bool),
+    ) {
+        if !self.report.is_wanted() {
+            return self.log_json(json);
+        }
+        let details = self.details(ctx, error, &Failure::thrown(ctx, error), None);
+        self.report.is_told.set(ends);
+        self.log_with(json, &self.report.object(details, doc));
+    }
+
+    /// Logs what a command ends with, unless that is done.
+    pub(super) fn log_failure(&self, failure: &Failure, line: &str) {
+        if !self.report.is_wanted() || self.report.is_told.get() {
+            return;
+        }
+        let details = self.report.raised.take().unwrap_or_else(|| {
+            let (name, message) = failure.words(self);
+            Details {
+                name: cut(&name, NAME_CHARACTERS_MAX),
+                message: cut(&message, MESSAGE_CHARACTERS_MAX),
+                place: Place::default(),
+            }
+        });
+        let text = json!(format!("{}: {}", details.name, details.message));
+        let doc = document_of(line, self.report.document.get());
+        self.log_with(&text.to_string(), &self.report.object(details, doc));
+    }
+
+    /// Logs a warning of the server's own.
+    pub(super) fn warn(&self, text: &str) {
+        let text = json!(text).to_string();
+        match self.report.is_wanted() {
+            true => self.log_with(&text, &json!({"level": "warning"})),
+            false => self.log_json(&text),
+        }
+    }
+}
+
+impl Report {
+    fn object(&self, details: Details, doc: Option<String>) -> Json {
+        let Details {
+            name,
+            message,
+            place,
+        } = details;
+        let mut members = Map::new();
+        let mut put = |name: &str, value: Json| {
+            if !value.is_null() {
+                members.insert(name.to_owned(), value);
+            }
+        };
+        put("function", self.function.borrow().clone());
+        put("doc", json!(doc));
+        put("name", json!(name));
+        put("message", json!(message));
+        put("module", json!(place.module));
+        put("line", json!(place.spot.map(|spot| spot.line)));
+        put("column", json!(place.spot.map(|spot| spot.column)));
+        if let Some(Excerpt { line, caret }) = place.excerpt {
+            put("source_line", json!(line));
+            put("caret", json!(caret));
+        }
+        if !place.stack.is_empty() {
+            put("stack", json!(place.stack));
+        }
+        Json::Object(members)
+    }
+}
+
+fn cut(text: &str, characters: usize) -> String {
+    match text.char_indices().nth(characters) {
+        Some((end, _)) => format!("{} ..", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+/// The path of a function of a design document, as errors name it.
+pub(super) fn path_of(path: &[String]) -> Json {
+    json!(cut(&path.join("/"), NAME_CHARACTERS_MAX))
+}
+
+/// The id of the document that the function of a command is called with: this one, of several.
+fn document_of(line: &str, number: usize) -> Option<String> {
+    let command = Command::parse(line).ok()?;
+    let document = match command.name.as_str() {
+        "map_doc" | "index_doc" | "nouveau_index_doc" => command.argument(0)?,
+        "ddoc" => {
+            let kind = Elements::of(command.argument(1)?).next()?;
+            let first = Elements::of(command.argument(2)?).next()?;
+            match unquote(kind)?.as_ref() {
+                "filters" | "views" => Elements::of(first).nth(number)?,
+                "shows" | "updates" | "validate_doc_update" => first,
+                _ => return None,
+            }
+        }
+        _ => return None,
+    };
+    let id = members(document, &["_id"]).get("_id").map(value_as_text)?;
+    Some(cut(&id, MESSAGE_CHARACTERS_MAX))
+}

@@ -1,0 +1,140 @@
+//! The engine's stack traces: which frames are the user's, and where.
+//!
+//! SUMMARY   [`frames`] takes a trace apart. Files have names: [`FUNCTION`] is the source of the function, one that
+//!           begins with [`MODULE`] a module, [`EVALUATED`] a text that was given to `eval`; all others are the
+//!           server's own.
+//! PROMISES  A trace may be any text: a function can write its own.
+
+use std::borrow::Cow;
+
+/// The file of a function's source.
+pub(super) const FUNCTION: &str = "eval_script";
+
+/// The beginning of the file of a module.
+pub(super) const MODULE: &str = "module:";
+
+/// The file of a text that user code has evaluated.
+const EVALUATED: &str = "<input>";
+
+/// How much of a module's id names its file, in characters.
+const MODULE_CHARACTERS_MAX: usize = 200;
+
+/// A level of a trace.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Frame<'a> {
+    /// The name of the function; none for a mistake that the parser found.
+    pub(super) name: Option<&'a str>,
+    pub(super) file: File<'a>,
+    /// Line and byte, from 1; 0 where there are none.
+    pub(super) line: u32,
+    pub(super) column: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum File<'a> {
+    Function,
+    Module(&'a str),
+    Evaluated,
+    /// Code of the engine.
+    Native,
+    /// Code of the server, or nothing that is known.
+    Server,
+}
+
+/// Takes a trace apart, the innermost frame first.
+pub(super) fn frames(stack: &str) -> impl Iterator<Item = Frame<'_>> {
+    stack.lines().filter_map(frame)
+}
+
+fn frame(line: &str) -> Option<Frame<'_>> {
+    let text = line.trim_start().strip_prefix("at ")?;
+    let (name, place) = match text.strip_suffix(')') {
+        Some(text) => {
+            let (name, place) = text.rsplit_once(" (")?;
+            (Some(name), place)
+        }
+        None => (None, text),
+    };
+    let mut parts = place.rsplitn(3, ':');
+    let (column, line, file) = (parts.next(), parts.next(), parts.next());
+    let number = |part: Option<&str>| part.and_then(|part| part.parse().ok()).unwrap_or(0);
+    let file = match file {
+        Some(FUNCTION) => File::Function,
+        Some(EVALUATED) => File::Evaluated,
+        Some(file) => file.strip_prefix(MODULE).map_or(File::Server, File::Module),
+        None if place == "native" => File::Native,
+        None => File::Server,
+    };
+    Some(Frame {
+        name,
+        file,
+        line: number(line),
+        column: number(column),
+    })
+}
+
+/// Returns the name of a module's file. It has none of the characters that end a name in a trace.
+pub(super) fn module_file(id: &str) -> String {
+    let plain = |c: char| match c {
+        '(' | ')' => '_',
+        c if c.is_whitespace() || c.is_control() => '_',
+        c => c,
+    };
+    let id = id.chars().take(MODULE_CHARACTERS_MAX).map(plain);
+    MODULE.chars().chain(id).collect()
+}
+
+/// The trace as it was before modules had files of their own: answers keep it.
+pub(super) fn without_modules(stack: &str) -> Cow<'_, str> {
+    const BEGINS: &str = " (module:";
+    if !stack.contains(BEGINS) {
+        return Cow::Borrowed(stack);
+    }
+    let mut lines = stack.split_inclusive('\n').map(|line| {
+        let Some((name, place)) = line.rsplit_once(BEGINS) else {
+            return Cow::Borrowed(line);
+        };
+        let mut parts = place.rsplitn(3, ':');
+        match (parts.next(), parts.next()) {
+            (Some(column), Some(row)) => Cow::Owned(format!("{name} ({EVALUATED}:{row}:{column}")),
+            _ => Cow::Borrowed(line),
+        }
+    });
+    lines.by_ref().collect::<Vec<_>>().concat().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_tell_whose_they_are_and_where() {
+        let stack = "    at eval_script:3:9\n    at f (b:1:2) (eval_script:1:18)\n    at <anonymous> (module:views/lib/a:b:2:1)\n    \
+                     at <eval> (<input>:4:1)\n    at map (native)\n    at show (render:88:48)\n    at x (missing)\nwords\n";
+        let found: Vec<_> = frames(stack)
+            .map(|frame| (frame.name, frame.file, frame.line, frame.column))
+            .collect();
+        let expected = [
+            (None, File::Function, 3, 9),
+            (Some("f (b:1:2)"), File::Function, 1, 18),
+            (Some("<anonymous>"), File::Module("views/lib/a:b"), 2, 1),
+            (Some("<eval>"), File::Evaluated, 4, 1),
+            (Some("map"), File::Native, 0, 0),
+            (Some("show"), File::Server, 88, 48),
+            (Some("x"), File::Server, 0, 0),
+        ];
+        assert_eq!(found, expected);
+        for no_trace in ["", "at", "    at (", "at )(", "x\ny"] {
+            assert_eq!(frames(no_trace).filter(|frame| frame.line > 0).count(), 0);
+        }
+    }
+
+    #[test]
+    fn modules_can_be_taken_out_of_a_trace() {
+        let stack = "    at f (module:lib/m:2:10)\n    at <anonymous> (eval_script:2:29)\n";
+        let plain = "    at f (<input>:2:10)\n    at <anonymous> (eval_script:2:29)\n";
+        assert_eq!(without_modules(stack), plain);
+        assert_eq!(without_modules(plain), plain);
+        assert_eq!(module_file("a (b)\n"), "module:a__b__");
+    }
+}

@@ -1,0 +1,149 @@
+//! What functions did wrong, on standard error: the first errors of each kind, and how many documents have no rows.
+//!
+//! SUMMARY   [`Watched`] stands before a sink and shows what was told of each document: errors by [`Errors`], what
+//!           functions logged by [`LogLines`].
+//! PROMISES  Of each kind of error [`SHOWN_MAX`] are shown, of at most [`KINDS_MAX`] kinds.
+//! LIMITS    A query server that does not tell errors in its log has none here. With --socket they are in the
+//!           service's log.
+
+use std::cell::{Cell, RefCell};
+
+use super::logs::{LogLines, tell};
+use crate::cli::exit::{CliError, Exit};
+use crate::functions::view::{MapSink, Mapped};
+use crate::query_server::told::{Level, ReportedError, Told};
+
+/// How many errors of a kind are shown.
+const SHOWN_MAX: u64 = 2;
+
+/// How many kinds there are; further ones are counted only.
+const KINDS_MAX: usize = 10;
+
+/// Errors of one kind: those of one name at one place.
+struct Kind {
+    of: (String, Option<String>, Option<u32>, Option<u32>),
+    count: u64,
+}
+
+impl Kind {
+    fn of(error: &ReportedError) -> Self {
+        let (name, module) = (error.name.clone(), error.module.clone());
+        Self {
+            of: (name, module, error.line, error.column),
+            count: 0,
+        }
+    }
+}
+
+/// The errors of a run.
+pub(super) struct Errors {
+    kinds: RefCell<Vec<Kind>>,
+    /// Documents over which the function threw.
+    failed: Cell<u64>,
+    /// Errors that are not shown.
+    hidden: Cell<u64>,
+    logs: LogLines,
+}
+
+impl Errors {
+    /// Shows what functions log by `logs`.
+    pub(super) fn new(logs: LogLines) -> Self {
+        Self {
+            kinds: RefCell::default(),
+            failed: Cell::new(0),
+            hidden: Cell::new(0),
+            logs,
+        }
+    }
+
+    /// Shows what was told of a function in a file.
+    pub(super) fn show(&self, told: &Told, file: &str) {
+        let lines = told.logs.iter();
+        let said = lines.filter(|line| line.level != Level::Error);
+        said.for_each(|line| self.logs.add(&line.message));
+        told.errors.iter().for_each(|error| self.add(error, file));
+        self.hidden.set(self.hidden.get() + told.errors_dropped);
+    }
+
+    fn add(&self, error: &ReportedError, file: &str) {
+        let mut kinds = self.kinds.borrow_mut();
+        let kind = Kind::of(error);
+        let known = kinds.iter().position(|known| known.of == kind.of);
+        let known = known.or_else(|| {
+            let has_room = kinds.len() < KINDS_MAX;
+            has_room.then(|| kinds.push(kind))?;
+            Some(kinds.len() - 1)
+        });
+        let Some(kind) = known.and_then(|index| kinds.get_mut(index)) else {
+            return self.hidden.set(self.hidden.get() + 1);
+        };
+        kind.count += 1;
+        match kind.count <= SHOWN_MAX {
+            true => tell(&text(error, file)),
+            false => self.hidden.set(self.hidden.get() + 1),
+        }
+    }
+
+    /// Tells how many documents have no rows, of so many.
+    ///
+    /// # Errors
+    /// The function threw over all of them.
+    pub(super) fn summarise(&self, file: &str, documents: u64) -> Result<(), CliError> {
+        let (failed, hidden) = (self.failed.get(), self.hidden.get());
+        if hidden > 0 {
+            tell(&format!("{hidden} more errors like these are not shown"));
+        }
+        if failed == 0 {
+            return Ok(());
+        }
+        if failed < documents {
+            tell(&format!(
+                "{file}: the function threw over {failed} of {documents} documents, which have no rows"
+            ));
+            return Ok(());
+        }
+        let what = format!("the function threw over every document ({documents})");
+        Err(CliError::at(
+            Exit::Data,
+            file,
+            what,
+            "correct the map function",
+        ))
+    }
+}
+
+/// Returns an error on one line: `map.js:3:9: TypeError: .. (document a)`.
+fn text(error: &ReportedError, file: &str) -> String {
+    let place = match &error.module {
+        Some(module) => format!("{file}: {module}"),
+        None => file.to_owned(),
+    };
+    let numbers = [error.line, error.column].into_iter().flatten();
+    let numbers: String = numbers.map(|number| format!(":{number}")).collect();
+    let doc = error.doc.as_ref();
+    let doc = doc.map_or_else(String::new, |doc| format!(" (document {doc})"));
+    format!("{place}{numbers}: {}: {}{doc}", error.name, error.message)
+}
+
+/// A sink, with what was told of each document shown before.
+pub(super) struct Watched<'a, S> {
+    pub(super) sink: &'a S,
+    pub(super) errors: &'a Errors,
+    /// The file of the map function.
+    pub(super) file: &'a str,
+}
+
+impl<S: MapSink> MapSink for Watched<'_, S> {
+    fn mapped(&self, mapped: &Mapped<'_>) {
+        if let Some(told) = mapped.told() {
+            self.errors.show(told, self.file);
+            let failed = u64::from(!told.errors.is_empty());
+            self.errors.failed.set(self.errors.failed.get() + failed);
+        }
+        self.sink.mapped(mapped);
+    }
+
+    async fn ready(&self) -> bool {
+        self.sink.ready().await
+    }
+}

@@ -1,0 +1,93 @@
+//! `settee top`: which functions cost most lately.
+//!
+//! SUMMARY   Asks the service and prints a table, or the value as it came; with `--watch` again and again until
+//!           interrupted.
+
+use clap::builder::PossibleValuesParser;
+use strum::VariantNames;
+
+use super::exit::CliError;
+use super::service_socket::{Service, SocketArgs, block_on};
+use super::table::{Cell, columns, count, duration, number, text};
+use super::watch::WatchArgs;
+use crate::messages::function_costs::{CostsPage, CostsRow, Period, SortBy};
+
+/// Options of `settee top`.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+RUN, P50 and P99 are the time that calls took once they had a process, together, of every other call and
+of all but one in a hundred; WAIT is the time before, CPU the time on processors.
+
+Exit codes:
+  0   the table was printed; with --watch also when its output is closed
+  64  the command line is wrong
+  69  no service answers
+  74  writing standard output failed
+  77  the socket belongs to another user
+
+Example:
+  settee top --by errors --period hour")]
+pub struct Args {
+    /// By what functions are sorted.
+    #[arg(long = "by", value_name = "WHAT", default_value = "run", value_parser = PossibleValuesParser::new(SortBy::VARIANTS))]
+    sort: String,
+    /// How far back is looked: half of it at least.
+    #[arg(long, default_value = "minute", value_parser = PossibleValuesParser::new(Period::VARIANTS))]
+    period: String,
+    /// Most functions.
+    #[arg(long, default_value_t = 20)]
+    limit: usize,
+    #[command(flatten)]
+    watch: WatchArgs,
+    #[command(flatten)]
+    socket: SocketArgs,
+}
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// See the exit codes above.
+pub fn run(args: &Args) -> Result<(), CliError> {
+    block_on(async {
+        let service = Service::connect(&args.socket, |_, _| None).await?;
+        let ask = async || {
+            let question = service
+                .client
+                .functions(&args.period, &args.sort, args.limit);
+            let costs = service.answer(question).await?;
+            Ok(match args.watch.json {
+                true => format!("{}\n", costs.get()),
+                false => table(&service.read("the value of 'functions'", &costs)?),
+            })
+        };
+        args.watch.show(ask).await
+    })
+}
+
+fn table(costs: &CostsPage) -> String {
+    let known = count(costs.total_rows, "function", "functions");
+    let rows = columns(costs.functions.iter().map(row));
+    format!("{known} in the last {:.0} s\n\n{rows}", costs.seconds)
+}
+
+fn row(row: &CostsRow) -> Vec<Cell> {
+    let time = |microseconds: u64| match microseconds {
+        0..1_000 => format!("{microseconds}us"),
+        1_000..10_000 => format!("{:.1}ms", microseconds as f64 / 1000.0),
+        _ => duration(microseconds / 1000),
+    };
+    vec![
+        text("DATABASE", row.db.as_ref()),
+        text("DESIGN DOCUMENT", row.ddoc.as_ref()),
+        text("FUNCTION", Some(&row.function)),
+        number("CALLS", Some(row.calls)),
+        number("ERRORS", Some(row.errors)),
+        number("KILLS", Some(row.kills)),
+        number("RUN", Some(time(row.run_us))),
+        number("P50", Some(time(row.run_p50_us))),
+        number("P99", Some(time(row.run_p99_us))),
+        number("WAIT", Some(time(row.wait_us))),
+        number("CPU", Some(time(row.cpu_us))),
+        number("BYTES", Some(row.bytes)),
+    ]
+}

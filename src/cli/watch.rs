@@ -1,0 +1,51 @@
+//! What is shown once, or again and again: a value of the running service.
+
+use std::io::{IsTerminal, stdout};
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use super::exit::CliError;
+use super::output::Output;
+use super::terminal;
+
+/// How often is asked.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// Options of commands that show something.
+#[derive(Debug, clap::Args)]
+pub struct WatchArgs {
+    /// Print the value as the service sends it: one JSON object on one line.
+    #[arg(long)]
+    pub(super) json: bool,
+    /// Ask again every second until interrupted. On a terminal, the top of the table stays on the screen.
+    #[arg(long)]
+    watch: bool,
+}
+
+impl WatchArgs {
+    /// Prints what `ask` returns, until nobody wants more.
+    ///
+    /// # Errors
+    /// Those of `ask`; standard output fails.
+    pub(super) async fn show(
+        &self,
+        mut ask: impl AsyncFnMut() -> Result<String, CliError>,
+    ) -> Result<(), CliError> {
+        let mut output = Output::standard();
+        let is_screen = self.watch && !self.json && stdout().is_terminal();
+        let mut ticks = tokio::time::interval(INTERVAL);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            let text = ask().await?;
+            let text = match is_screen {
+                true => terminal::frame(&text, terminal::rows()),
+                false => text,
+            };
+            let shown = output.write(&text)?;
+            if !self.watch || shown == ControlFlow::Break(()) {
+                return Ok(());
+            }
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! What is kept of calls that are over: what functions cost, slow calls in the log, every call in the access log.
+//!
+//! SUMMARY   [`CallRecords::note`] takes each call of the socket and of HTTP once; [`CallRecords::costs`] tells what
+//!           functions cost.
+//! PROMISES  Slow calls are told at most [`SLOW_MAX`] times a second. What the log cannot take is dropped and counted.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use slog::{Logger, info, warn};
+use tokio::sync::watch;
+
+use crate::config::Config;
+use crate::messages::client_error::ErrorReply;
+use crate::messages::function_costs::{CostsPage, CostsQuery};
+use crate::metrics::function_costs::{CallCost, FunctionCosts, Outcome};
+use crate::query_server::call::FinishedCall;
+use crate::query_server::reduce::OverflowLog;
+
+/// How many slow calls are told in a second.
+const SLOW_MAX: u32 = 10;
+
+/// What is kept of calls, for all that run on the pool's arbiter.
+pub(crate) struct CallRecords {
+    /// Where built-in sums that are too long are told.
+    pub(crate) sums: OverflowLog,
+    costs: RefCell<FunctionCosts>,
+    slow: RefCell<SlowCalls>,
+    config: watch::Receiver<Arc<Config>>,
+    log: Logger,
+    /// Where every call is told, if anywhere.
+    access: Option<Logger>,
+}
+
+/// The slow calls of a second.
+struct SlowCalls {
+    since: Instant,
+    told: u32,
+    suppressed: u32,
+}
+
+impl CallRecords {
+    pub(crate) fn new(
+        config: watch::Receiver<Arc<Config>>,
+        log: Logger,
+        access: Option<Logger>,
+    ) -> Self {
+        let now = Instant::now();
+        Self {
+            sums: OverflowLog::new(log.clone()),
+            costs: RefCell::new(FunctionCosts::new(now)),
+            slow: RefCell::new(SlowCalls {
+                since: now,
+                told: 0,
+                suppressed: 0,
+            }),
+            config,
+            log,
+            access,
+        }
+    }
+
+    /// Takes a call that is over.
+    pub(crate) fn note(&self, finished: &FinishedCall, error: Option<&ErrorReply>) {
+        let (call, cost) = (&finished.call, &finished.cost);
+        let now = Instant::now();
+        let spent = CallCost {
+            wait: Duration::from_micros(cost.wait_us + cost.teach_us),
+            run: Duration::from_micros(cost.run_us),
+            cpu: Duration::from_micros(cost.cpu_us.unwrap_or_default()),
+            bytes: finished.bytes(),
+        };
+        let outcome = match error {
+            None => Outcome::Value,
+            Some(error) if error.ended_its_process() => Outcome::Killed,
+            Some(_) => Outcome::Error,
+        };
+        self.costs
+            .borrow_mut()
+            .note(&call.subject, &spent, outcome, now);
+        let name = error.map(|error| &*error.name);
+        if let Some(access) = &self.access {
+            info!(call.log(access), "function call"; finished, "error" => name);
+        }
+        let limit = self.config.borrow().log.slow_log_timeout;
+        if limit.is_zero() || spent.wait + spent.run < limit {
+            return;
+        }
+        if let Some(suppressed) = self.slow.borrow_mut().admit(now) {
+            warn!(call.log(&self.log), "function call was slow"; finished,
+                "error" => name, "suppressed" => suppressed);
+        }
+    }
+
+    /// Returns the functions that cost most in a period until now.
+    pub(crate) fn costs(&self, query: CostsQuery) -> CostsPage {
+        self.costs.borrow_mut().page(query, Instant::now())
+    }
+}
+
+impl SlowCalls {
+    /// Returns how many were left out before one that may be told.
+    fn admit(&mut self, now: Instant) -> Option<u32> {
+        if now.duration_since(self.since) >= Duration::from_secs(1) {
+            (self.since, self.told) = (now, 0);
+        }
+        if self.told == SLOW_MAX {
+            self.suppressed += 1;
+            return None;
+        }
+        self.told += 1;
+        Some(std::mem::take(&mut self.suppressed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slow_calls_beyond_the_bound_are_counted_and_told_with_the_next() {
+        let begun = Instant::now();
+        let mut slow = SlowCalls {
+            since: begun,
+            told: 0,
+            suppressed: 0,
+        };
+        let told = (0..SLOW_MAX + 3).filter(|_| slow.admit(begun).is_some());
+        assert_eq!(told.count() as u32, SLOW_MAX);
+        assert_eq!(slow.admit(begun + Duration::from_secs(1)), Some(3));
+        assert_eq!(slow.admit(begun + Duration::from_secs(1)), Some(0));
+    }
+}

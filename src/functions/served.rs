@@ -1,0 +1,101 @@
+//! A function call from its beginning to its end.
+//!
+//! SUMMARY   [`QueryServers::begin`] makes a [`Call`] and a client whose processes serve it; [`QueryServers::end`] ends
+//!           it.
+//!           [`QueryServers::serve`] does both around a call as data.
+//! PROMISES  Every call of the socket and of HTTP ends in [`QueryServers::end`], whether it has a value or not.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde::Serialize;
+
+use super::QueryServers;
+use crate::messages::client_error::ErrorReply;
+use crate::messages::function::{CallOptions, FunctionRequest};
+use crate::query_server::call::{Call, FinishedCall, Subject};
+use crate::query_server::request_id::RequestId;
+use crate::query_server::told::{FunctionName, ReportedError};
+
+/// A call that is over, and its value.
+pub(crate) struct Served {
+    pub(crate) value: Result<Bytes, ErrorReply>,
+    pub(crate) finished: FinishedCall,
+    /// Whether the caller named its request.
+    is_named: bool,
+}
+
+impl Served {
+    /// Returns what stands in the reply beside its value or its error: members of an object, a comma before each.
+    pub(crate) fn members(&self) -> Bytes {
+        match self.finished.report() {
+            Some(report) => members(&report),
+            None if self.is_named => {
+                let request_id = &self.finished.call.request_id;
+                format!(",\"request_id\":{}", serde_json::json!(request_id)).into()
+            }
+            None => Bytes::new(),
+        }
+    }
+}
+
+/// Writes the members of an object, a comma before each.
+pub(crate) fn members(object: &impl Serialize) -> Bytes {
+    let mut text = serde_json::to_vec(object).expect("JSON: texts can always be written");
+    text.pop();
+    if let Some(bracket) = text.first_mut() {
+        *bracket = b',';
+    }
+    text.into()
+}
+
+impl QueryServers {
+    /// Begins a call. What the returned client does is done for it.
+    pub(crate) fn begin(&self, subject: Subject, options: &CallOptions) -> (Self, Arc<Call>) {
+        let request_id = options.request_id.clone();
+        let request_id = request_id.unwrap_or_else(RequestId::made);
+        let call = Call::new(request_id, self.caller.who(), subject, options.report);
+        call.count_arguments(options.argument_bytes);
+        let servers = Self {
+            caller: Rc::new(self.caller.for_call(Arc::clone(&call))),
+            records: self.records.clone(),
+        };
+        (servers, call)
+    }
+
+    /// Performs a call from its beginning to its end.
+    pub(crate) async fn serve(&self, request: FunctionRequest) -> Served {
+        let FunctionRequest { call, options } = request;
+        let (servers, begun) = self.begin(call.subject(), &options);
+        let value = servers.perform(call).await.map_err(ErrorReply::from);
+        begun.count_value(value.as_ref().map_or(0, Bytes::len));
+        Served {
+            finished: servers.end(&begun, value.as_ref().err()),
+            value,
+            is_named: options.request_id.is_some(),
+        }
+    }
+
+    /// Ends a call that this client was made for.
+    pub(crate) fn end(&self, call: &Arc<Call>, error: Option<&ErrorReply>) -> FinishedCall {
+        let finished = call.finish(error.filter(|_| call.reports).map(reported));
+        if let Some(records) = &self.records {
+            records.note(&finished, error);
+        }
+        finished
+    }
+}
+
+/// What is reported of an error of which no process has told more.
+fn reported(error: &ErrorReply) -> ReportedError {
+    let place = error.place.as_deref().cloned().unwrap_or_default();
+    let index = place.index.map(FunctionName::Index);
+    ReportedError {
+        function: index.or(place.function.map(FunctionName::Path)),
+        doc: place.doc,
+        name: error.name.clone(),
+        message: error.reason_text(),
+        ..ReportedError::default()
+    }
+}

@@ -1,0 +1,97 @@
+//! A function call with what its caller wants beside its value.
+
+use serde_json::value::RawValue;
+
+use super::FunctionCall;
+use crate::messages::arguments::{Arguments, Parsed};
+use crate::messages::client_error::ErrorReply;
+use crate::query_server::call::Subject;
+use crate::query_server::request_id::RequestId;
+
+/// What the caller of a function wants beside its value.
+#[derive(Clone, Debug, Default)]
+pub struct CallOptions {
+    /// Whether it wants to know what was logged, what went wrong where, and what it cost.
+    pub report: bool,
+    /// How it calls the request, if it names it.
+    pub(crate) request_id: Option<RequestId>,
+    /// How long its arguments are, in bytes of JSON.
+    pub(crate) argument_bytes: usize,
+}
+
+impl CallOptions {
+    /// Takes them out of a JSON object; other members are passed over.
+    ///
+    /// # Errors
+    /// `bad_request`; the caller's fault.
+    pub(crate) fn parse(json: &str) -> Parsed<Self> {
+        Self::of(&Arguments::parse(json)?)
+    }
+
+    fn of(arguments: &Arguments<'_>) -> Parsed<Self> {
+        let named = |name: &RawValue| {
+            let name: Option<String> = serde_json::from_str(name.get()).ok();
+            RequestId::of(name.as_deref())
+        };
+        Ok(Self {
+            report: arguments.flag("report")?,
+            request_id: arguments.get("request_id").map(named),
+            argument_bytes: arguments.iter().map(|(_, value)| value.get().len()).sum(),
+        })
+    }
+}
+
+/// A function call and its options.
+#[derive(Clone, Debug)]
+pub struct FunctionRequest {
+    /// The call.
+    pub call: FunctionCall,
+    /// What is wanted beside its value.
+    pub options: CallOptions,
+}
+
+impl FunctionRequest {
+    /// Takes the arguments of the call `name` out of a JSON object.
+    ///
+    /// # Errors
+    /// `bad_request` with the first thing that is wrong; the caller's fault.
+    pub(crate) fn parse(name: &str, json: &str) -> Result<Self, ErrorReply> {
+        Self::of(name, &Arguments::parse(json)?)
+    }
+
+    pub(in crate::messages) fn of(name: &str, arguments: &Arguments<'_>) -> Parsed<Self> {
+        Ok(Self {
+            call: FunctionCall::of(name, arguments)?,
+            options: CallOptions::of(arguments)?,
+        })
+    }
+}
+
+impl FunctionCall {
+    /// Returns what it is about.
+    pub(crate) fn subject(&self) -> Subject {
+        match self {
+            Self::MapDocs(call) => call.start.at.subject("map_docs"),
+            Self::Reduce(call) => call.with.at.subject("reduce"),
+            Self::Rereduce(call) => call.with.at.subject("rereduce"),
+            Self::Finalize(_) => Subject {
+                function: "finalize".to_owned(),
+                ..Subject::default()
+            },
+            Self::IndexDocs(call) => call.at.subject("index_docs"),
+            Self::TryCompile(call) => call.at.subject("try_compile"),
+            Self::DdocPrompt(call) => {
+                let path: Vec<String> = serde_json::from_str(call.path.get()).unwrap_or_default();
+                let path: Vec<&str> = path.iter().map(String::as_str).collect();
+                call.at.subject(&path)
+            }
+            Self::ValidateDocs(call) => call.at.subject(&["validate_doc_update"]),
+            Self::FilterDocs(call) => call.at.subject(&["filters", &call.name]),
+            Self::FilterView(call) => call.at.subject(&["views", &call.name, "map"]),
+            Self::Show(call) => call.at.subject(&["shows", &call.name]),
+            Self::List(call) => call.start.at.subject(&["lists", &call.start.name]),
+            Self::Update(call) => call.at.subject(&["updates", &call.name]),
+            Self::Rewrite(call) => call.at.subject(&["rewrites"]),
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! The question which functions cost most lately, and its answer.
+
+use serde::{Deserialize, Serialize};
+use strum::{Display, EnumString, VariantNames};
+
+/// How far back is looked.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    Display,
+    EnumString,
+    PartialEq,
+    Eq,
+    VariantNames,
+    Serialize,
+    Deserialize,
+)]
+#[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
+pub(crate) enum Period {
+    #[default]
+    Minute,
+    Hour,
+}
+
+/// By what functions are sorted, the most first.
+#[derive(Clone, Copy, Debug, Default, Display, EnumString, PartialEq, Eq, VariantNames)]
+#[strum(serialize_all = "snake_case")]
+pub(crate) enum SortBy {
+    #[default]
+    Run,
+    Wait,
+    Cpu,
+    Calls,
+    Errors,
+    Kills,
+    Bytes,
+}
+
+/// Which functions are asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct CostsQuery {
+    pub(crate) period: Period,
+    pub(crate) sort: SortBy,
+    /// Most functions.
+    pub(crate) limit: usize,
+}
+
+impl CostsQuery {
+    /// How many functions there are where nobody says.
+    pub(crate) const LIMIT: usize = 100;
+
+    /// Reads what is asked for, by names.
+    ///
+    /// # Errors
+    /// Which name is wrong, and what it may be.
+    pub(crate) fn of(
+        period: Option<&str>,
+        sort: Option<&str>,
+        limit: Option<usize>,
+    ) -> Result<Self, String> {
+        let wrong =
+            |name: &str, names: &[&str]| format!("'{name}' must be one of: {}", names.join(", "));
+        let period = period.map(str::parse).transpose();
+        let sort = sort.map(str::parse).transpose();
+        Ok(Self {
+            period: period
+                .map_err(|_| wrong("period", Period::VARIANTS))?
+                .unwrap_or_default(),
+            sort: sort
+                .map_err(|_| wrong("sort", SortBy::VARIANTS))?
+                .unwrap_or_default(),
+            limit: limit.unwrap_or(Self::LIMIT),
+        })
+    }
+}
+
+/// The functions that cost most in a period, as they are shown.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct CostsPage {
+    pub(crate) period: Period,
+    /// How far back it reaches.
+    pub(crate) seconds: f64,
+    /// How many functions are known of it.
+    pub(crate) total_rows: usize,
+    pub(crate) functions: Vec<CostsRow>,
+}
+
+/// A function with what its calls cost together. Times are in microseconds.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct CostsRow {
+    pub(crate) db: Option<String>,
+    pub(crate) ddoc: Option<String>,
+    pub(crate) function: String,
+    pub(crate) calls: u64,
+    pub(crate) errors: u64,
+    pub(crate) kills: u64,
+    pub(crate) wait_us: u64,
+    pub(crate) run_us: u64,
+    pub(crate) run_p50_us: u64,
+    pub(crate) run_p99_us: u64,
+    pub(crate) cpu_us: u64,
+    pub(crate) bytes: u64,
+    pub(crate) uncertain_us: u64,
+}
+
+impl CostsRow {
+    /// Returns what rows are sorted by.
+    pub(crate) fn sort_key(&self, by: SortBy) -> u64 {
+        match by {
+            SortBy::Run => self.run_us,
+            SortBy::Wait => self.wait_us,
+            SortBy::Cpu => self.cpu_us,
+            SortBy::Calls => self.calls,
+            SortBy::Errors => self.errors,
+            SortBy::Kills => self.kills,
+            SortBy::Bytes => self.bytes,
+        }
+    }
+}

@@ -1,0 +1,363 @@
+//! What each function cost lately: those of the last minute and of the last hour that cost most.
+//!
+//! SUMMARY   [`FunctionCosts::note`] takes a call that is over, [`FunctionCosts::of`] returns the functions of a
+//!           period. Of a period two halves are kept, the one that runs and the one before, so that it reaches back
+//!           for half of it at least; how far is told.
+//! PROMISES  Each half has at most [`FUNCTIONS_MAX`] functions. When another one comes, the one that cost least makes
+//!           room, and its time is told as the other's `uncertain`: no function that cost more than that is missing.
+//! SOURCE    The counters are those of Space-Saving (Metwally, Agrawal, El Abbadi 2005), weighted by time.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustc_hash::FxHashMap;
+
+use super::Times;
+use crate::messages::function_costs::{CostsPage, CostsQuery, CostsRow, Period};
+use crate::query_server::call::Subject;
+
+/// How many functions are kept of half a period.
+pub(crate) const FUNCTIONS_MAX: usize = 1_000;
+
+/// Returns how long half a period is.
+const fn half_of(period: Period) -> Duration {
+    Duration::from_secs(match period {
+        Period::Minute => 30,
+        Period::Hour => 1_800,
+    })
+}
+
+/// What one call cost.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct CallCost {
+    /// Until it had a process that knew its design document.
+    pub(crate) wait: Duration,
+    /// From then on.
+    pub(crate) run: Duration,
+    /// On processors, as far as the system tells.
+    pub(crate) cpu: Duration,
+    /// Of its arguments and its value.
+    pub(crate) bytes: u64,
+}
+
+/// How a call ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Value,
+    Error,
+    /// With an error that ended its process.
+    Killed,
+}
+
+/// What the calls of one function cost together.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct FunctionCost {
+    pub(crate) calls: u64,
+    pub(crate) errors: u64,
+    /// Calls whose processes ended over them.
+    pub(crate) kills: u64,
+    pub(crate) wait: Duration,
+    pub(crate) run: Times,
+    pub(crate) cpu: Duration,
+    pub(crate) bytes: u64,
+    /// How much it may have taken before it was kept, at most; not counted above.
+    pub(crate) uncertain: Duration,
+}
+
+impl FunctionCost {
+    fn note(&mut self, cost: &CallCost, outcome: Outcome) {
+        self.calls += 1;
+        self.errors += u64::from(outcome != Outcome::Value);
+        self.kills += u64::from(outcome == Outcome::Killed);
+        self.wait += cost.wait;
+        self.run.observe(cost.run);
+        self.cpu += cost.cpu;
+        self.bytes += cost.bytes;
+    }
+
+    fn merge(&mut self, other: &Self) {
+        self.calls += other.calls;
+        self.errors += other.errors;
+        self.kills += other.kills;
+        self.wait += other.wait;
+        self.run.merge(&other.run);
+        self.cpu += other.cpu;
+        self.bytes += other.bytes;
+        self.uncertain += other.uncertain;
+    }
+
+    fn weight(&self) -> Duration {
+        self.run.sum() + self.uncertain
+    }
+}
+
+/// The functions of half a period. The lists have the same order.
+#[derive(Debug, Default)]
+struct Half {
+    places: FxHashMap<Subject, usize>,
+    functions: Vec<Subject>,
+    costs: Vec<FunctionCost>,
+    /// What each has taken, in nanoseconds: the least is looked for here.
+    weights: Vec<u64>,
+}
+
+impl Half {
+    fn note(&mut self, function: &Subject, cost: &CallCost, outcome: Outcome) {
+        let place = match self.places.get(function) {
+            Some(place) => *place,
+            None => self.make_room(function.clone()),
+        };
+        let total = &mut self.costs[place];
+        total.note(cost, outcome);
+        self.weights[place] = u64::try_from(total.weight().as_nanos()).unwrap_or(u64::MAX);
+    }
+
+    /// Gives a place to a function that has none.
+    fn make_room(&mut self, function: Subject) -> usize {
+        let mut cost = FunctionCost::default();
+        let place = self.costs.len();
+        if place < FUNCTIONS_MAX {
+            self.places.insert(function.clone(), place);
+            self.functions.push(function);
+            self.costs.push(cost);
+            self.weights.push(0);
+            return place;
+        }
+        let weights = self.weights.iter().enumerate();
+        let lightest = weights.min_by_key(|(_, weight)| **weight);
+        let place = lightest.map_or(0, |(place, _)| place);
+        cost.uncertain = self.costs[place].weight();
+        self.costs[place] = cost;
+        self.places.remove(&self.functions[place]);
+        self.places.insert(function.clone(), place);
+        self.functions[place] = function;
+        place
+    }
+}
+
+/// Both halves of a period.
+#[derive(Debug)]
+struct Halves {
+    half: Duration,
+    /// When the one that runs began.
+    begun: Instant,
+    running: Half,
+    /// The one before, if there is one.
+    before: Option<Half>,
+}
+
+impl Halves {
+    fn new(period: Period, begun: Instant) -> Self {
+        Self {
+            half: half_of(period),
+            begun,
+            running: Half::default(),
+            before: None,
+        }
+    }
+
+    /// Begins another half when it is time.
+    fn advance(&mut self, now: Instant) {
+        let over = now.saturating_duration_since(self.begun);
+        if over < self.half {
+            return;
+        }
+        let ended = std::mem::take(&mut self.running);
+        let is_recent = over < self.half * 2;
+        self.before = is_recent.then_some(ended);
+        self.begun = match is_recent {
+            true => self.begun + self.half,
+            false => now,
+        };
+    }
+
+    fn read(&mut self, now: Instant) -> PeriodCosts {
+        self.advance(now);
+        let mut costs: FxHashMap<&Subject, FunctionCost> = FxHashMap::default();
+        for half in self.before.iter().chain([&self.running]) {
+            for (function, cost) in half.functions.iter().zip(&half.costs) {
+                costs.entry(function).or_default().merge(cost);
+            }
+        }
+        let before = self.before.as_ref().map_or(Duration::ZERO, |_| self.half);
+        PeriodCosts {
+            covered: now.saturating_duration_since(self.begun) + before,
+            functions: costs
+                .into_iter()
+                .map(|(function, cost)| (function.clone(), cost))
+                .collect(),
+        }
+    }
+}
+
+/// What functions cost in a period.
+#[derive(Debug)]
+struct PeriodCosts {
+    /// How far back it reaches.
+    covered: Duration,
+    /// In no order.
+    functions: Vec<(Subject, FunctionCost)>,
+}
+
+/// Returns a function as it is shown.
+fn row(subject: &Subject, cost: &FunctionCost) -> CostsRow {
+    let text = |text: &Option<Arc<str>>| text.as_deref().map(str::to_owned);
+    let quantile = |share| micros(Duration::from_secs_f64(cost.run.quantile(share)));
+    CostsRow {
+        db: text(&subject.db),
+        ddoc: text(&subject.ddoc),
+        function: subject.function.clone(),
+        calls: cost.calls,
+        errors: cost.errors,
+        kills: cost.kills,
+        wait_us: micros(cost.wait),
+        run_us: micros(cost.run.sum()),
+        run_p50_us: quantile(0.5),
+        run_p99_us: quantile(0.99),
+        cpu_us: micros(cost.cpu),
+        bytes: cost.bytes,
+        uncertain_us: micros(cost.uncertain),
+    }
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// What functions cost.
+#[derive(Debug)]
+pub(crate) struct FunctionCosts {
+    minute: Halves,
+    hour: Halves,
+}
+
+impl FunctionCosts {
+    pub(crate) fn new(now: Instant) -> Self {
+        Self {
+            minute: Halves::new(Period::Minute, now),
+            hour: Halves::new(Period::Hour, now),
+        }
+    }
+
+    /// Takes a call that is over.
+    pub(crate) fn note(
+        &mut self,
+        function: &Subject,
+        cost: &CallCost,
+        outcome: Outcome,
+        now: Instant,
+    ) {
+        for halves in [&mut self.minute, &mut self.hour] {
+            halves.advance(now);
+            halves.running.note(function, cost, outcome);
+        }
+    }
+
+    /// Returns the functions that cost most in a period until now.
+    pub(crate) fn page(&mut self, query: CostsQuery, now: Instant) -> CostsPage {
+        let costs = self.of(query.period, now);
+        let rows = costs.functions.iter();
+        let mut functions: Vec<_> = rows.map(|(subject, cost)| row(subject, cost)).collect();
+        functions.sort_by_key(|row| std::cmp::Reverse(row.sort_key(query.sort)));
+        functions.truncate(query.limit);
+        CostsPage {
+            period: query.period,
+            seconds: costs.covered.as_secs_f64(),
+            total_rows: costs.functions.len(),
+            functions,
+        }
+    }
+
+    fn of(&mut self, period: Period, now: Instant) -> PeriodCosts {
+        match period {
+            Period::Minute => self.minute.read(now),
+            Period::Hour => self.hour.read(now),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn subject(function: &str) -> Subject {
+        Subject {
+            function: function.to_owned(),
+            ..Subject::default()
+        }
+    }
+
+    fn took(milliseconds: u64) -> CallCost {
+        CallCost {
+            run: Duration::from_millis(milliseconds),
+            bytes: 10,
+            ..CallCost::default()
+        }
+    }
+
+    fn named(costs: &PeriodCosts, function: &str) -> Option<FunctionCost> {
+        let mut found = costs
+            .functions
+            .iter()
+            .filter(|(name, _)| name.function == function);
+        found.next().map(|(_, cost)| cost.clone())
+    }
+
+    #[test]
+    fn calls_of_a_function_are_added_up_by_how_they_ended() {
+        let now = Instant::now();
+        let mut costs = FunctionCosts::new(now);
+        for outcome in [Outcome::Value, Outcome::Error, Outcome::Killed] {
+            costs.note(&subject("f"), &took(20), outcome, now);
+        }
+        let f = named(&costs.of(Period::Hour, now), "f").unwrap();
+        assert_eq!((f.calls, f.errors, f.kills, f.bytes), (3, 2, 1, 30));
+        assert_eq!(f.run.sum(), Duration::from_millis(60));
+    }
+
+    #[test]
+    fn a_period_reaches_back_for_half_of_it_at_least_and_tells_how_far() {
+        let begun = Instant::now();
+        let after = |seconds| begun + Duration::from_secs(seconds);
+        let mut costs = FunctionCosts::new(begun);
+        costs.note(&subject("f"), &took(1), Outcome::Value, after(29));
+        for (at, covered, calls) in [(29, 29, 1), (31, 31, 1), (59, 59, 1), (60, 30, 0)] {
+            let minute = costs.of(Period::Minute, after(at));
+            assert_eq!(minute.covered, Duration::from_secs(covered), "after {at} s");
+            let found = named(&minute, "f").map_or(0, |cost| cost.calls);
+            assert_eq!(found, calls, "after {at} s");
+        }
+        // Nothing is told of long ago as if it was now.
+        costs.note(&subject("f"), &took(1), Outcome::Value, after(61));
+        let minute = costs.of(Period::Minute, after(200));
+        assert!(minute.functions.is_empty());
+        assert_eq!(minute.covered, Duration::ZERO);
+        assert_eq!(
+            named(&costs.of(Period::Hour, after(200)), "f")
+                .unwrap()
+                .calls,
+            2
+        );
+    }
+
+    #[test]
+    fn the_most_expensive_functions_stay_however_many_others_there_are() {
+        let now = Instant::now();
+        let mut costs = FunctionCosts::new(now);
+        for number in 0..20 * FUNCTIONS_MAX {
+            let function = match number % 4 {
+                0 => "expensive".to_owned(),
+                _ => format!("f{number}"),
+            };
+            costs.note(&subject(&function), &took(1), Outcome::Value, now);
+        }
+        let minute = costs.of(Period::Minute, now);
+        assert_eq!(minute.functions.len(), FUNCTIONS_MAX);
+        let expensive = named(&minute, "expensive").unwrap();
+        assert_eq!(expensive.calls, 5 * FUNCTIONS_MAX as u64);
+        assert_eq!(expensive.uncertain, Duration::ZERO);
+        // What left is told as the uncertainty of what came: all time is there.
+        let all: Duration = minute.functions.iter().map(|(_, cost)| cost.weight()).sum();
+        assert_eq!(all, Duration::from_millis(20 * FUNCTIONS_MAX as u64));
+    }
+}

@@ -1,0 +1,380 @@
+//! A function call: who asks, for what, what is told of it on its way, and what it was when it is over.
+//!
+//! SUMMARY   [`Call`] goes with every prompt of a call, so that what a process writes meanwhile can be named in the
+//!           log, and collected if a report is wanted. [`Loan`] is one process that serves it.
+//!           [`FinishedCall`] is a call that is over: report, log and statistics read it.
+//! PROMISES  What is collected is bounded. Without a report nothing is collected, and no memory is read.
+//! LIMITS    The memory of a process is read at most every [`MEMORY_INTERVAL`]: a peak since then is not seen.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde::Serialize;
+use slog::{KV, Logger, OwnedKV, Record, Serializer};
+use tokio::time::Instant;
+
+use crate::query_server::proc_shared::ProcShared;
+use crate::query_server::request_id::RequestId;
+use crate::query_server::status::Holder;
+use crate::query_server::told::{FunctionName, Level, LogEntry, LogLine, ReportedError, Told};
+use crate::query_server::usage;
+
+/// The least time between two readings of a process's memory: a reading costs as much as a quick call.
+pub(crate) const MEMORY_INTERVAL: Duration = Duration::from_millis(100);
+
+/// What a call is about.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Subject {
+    /// The database.
+    pub(crate) db: Option<Arc<str>>,
+    /// The design document's id.
+    pub(crate) ddoc: Option<Arc<str>>,
+    /// The function: its path in the design document, or the name of the call.
+    pub(crate) function: String,
+}
+
+/// A call on its way.
+#[derive(Debug)]
+pub struct Call {
+    pub(crate) request_id: RequestId,
+    who: Option<Arc<Holder>>,
+    pub(crate) subject: Subject,
+    /// Whether its caller wants a report.
+    pub(crate) reports: bool,
+    begun: Instant,
+    progress: Mutex<Progress>,
+}
+
+/// What is known of a call so far.
+#[derive(Debug, Default)]
+struct Progress {
+    /// The pool of the first process.
+    pool: Option<Arc<str>>,
+    wait: Duration,
+    teach: Duration,
+    cpu: Option<Duration>,
+    memory_peak_bytes: Option<u64>,
+    argument_bytes: usize,
+    value_bytes: usize,
+    told: Told,
+    /// Whether the error that an answer is was told by the process too.
+    is_explained: bool,
+    /// The functions that are run now, by their places in the call's list.
+    functions: Vec<usize>,
+}
+
+impl Call {
+    pub(crate) fn new(
+        request_id: RequestId,
+        who: Option<Arc<Holder>>,
+        subject: Subject,
+        reports: bool,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            request_id,
+            who,
+            subject,
+            reports,
+            begun: Instant::now(),
+            progress: Mutex::default(),
+        })
+    }
+
+    fn progress(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lends it a process that it has waited for since `asked`.
+    pub(crate) fn lend(
+        self: &Arc<Self>,
+        asked: Instant,
+        pool: &Arc<str>,
+        process: &ProcShared,
+    ) -> Arc<Loan> {
+        let mut progress = self.progress();
+        // Further processes are waited for beside the work of the first.
+        if progress.pool.is_none() {
+            progress.teach = process.lesson();
+            progress.wait = asked.elapsed().saturating_sub(progress.teach);
+            progress.pool = Some(Arc::clone(pool));
+        }
+        Arc::new(Loan {
+            call: Arc::clone(self),
+            told: Mutex::default(),
+            cpu_before: process.measured_pid().and_then(usage::cpu_time),
+        })
+    }
+
+    /// Names the functions that are run from now on by their places in the list of the call; the process knows these
+    /// alone.
+    pub(crate) fn run_functions(&self, functions: Vec<usize>) {
+        self.progress().functions = functions;
+    }
+
+    /// Takes what was told before an answer. `failed`: the answer is an error.
+    pub(crate) fn take(&self, mut told: Told, failed: bool) {
+        let mut progress = self.progress();
+        if failed {
+            progress.is_explained = !told.errors.is_empty();
+        }
+        for error in &mut told.errors {
+            if let Some(FunctionName::Index(index)) = &mut error.function
+                && let Some(place) = progress.functions.get(*index)
+            {
+                *index = *place;
+            }
+        }
+        progress.told.append(told);
+    }
+
+    /// Takes the length of the arguments, in bytes of JSON.
+    pub(crate) fn count_arguments(&self, bytes: usize) {
+        self.progress().argument_bytes = bytes;
+    }
+
+    /// Takes the length of the value, in bytes of JSON.
+    pub(crate) fn count_value(&self, bytes: usize) {
+        self.progress().value_bytes = bytes;
+    }
+
+    /// Takes an error that the service itself found.
+    pub(crate) fn error(&self, error: ReportedError) {
+        self.progress().told.error(error);
+    }
+
+    /// Takes a remark of the service itself.
+    pub(crate) fn remark(&self, level: Level, message: &str) {
+        if self.reports {
+            let message = message.to_owned();
+            self.progress().told.log(LogLine { level, message });
+        }
+    }
+
+    /// Ends the call. This is the one place where calls end: what is known of one is complete here.
+    pub(crate) fn finish(self: &Arc<Self>, error: Option<ReportedError>) -> FinishedCall {
+        let mut progress = std::mem::take(&mut *self.progress());
+        if let Some(error) = error.filter(|_| self.reports && !progress.is_explained) {
+            progress.told.error(error);
+        }
+        let since_lent = self.begun.elapsed().saturating_sub(progress.wait);
+        let cost = Cost {
+            wait_us: micros(progress.wait),
+            teach_us: micros(progress.teach),
+            run_us: micros(since_lent.saturating_sub(progress.teach)),
+            cpu_us: progress.cpu.map(micros),
+            memory_peak_bytes: progress.memory_peak_bytes,
+        };
+        FinishedCall {
+            call: Arc::clone(self),
+            pool: progress.pool,
+            cost,
+            argument_bytes: progress.argument_bytes,
+            value_bytes: progress.value_bytes,
+            told: progress.told,
+        }
+    }
+
+    /// Returns a log whose records name the call.
+    pub(crate) fn log(self: &Arc<Self>, log: &Logger) -> Logger {
+        log.new(OwnedKV(LogKeys(Arc::clone(self))))
+    }
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// What names a call in records of the log.
+struct LogKeys(Arc<Call>);
+
+impl KV for LogKeys {
+    fn serialize(&self, _: &Record<'_>, to: &mut dyn Serializer) -> slog::Result {
+        let Call {
+            request_id,
+            who,
+            subject,
+            ..
+        } = &*self.0;
+        let user = who.as_ref().and_then(|who| who.user.as_deref());
+        // They are written from last to first.
+        to.emit_str("function", &subject.function)?;
+        for (key, value) in [
+            ("ddoc", subject.ddoc.as_deref()),
+            ("db", subject.db.as_deref()),
+            ("user", user),
+        ] {
+            if let Some(value) = value {
+                to.emit_str(key, value)?;
+            }
+        }
+        to.emit_arguments("request_id", &format_args!("{request_id}"))
+    }
+}
+
+/// A process that serves a call.
+#[derive(Debug)]
+pub struct Loan {
+    pub(crate) call: Arc<Call>,
+    told: Mutex<Telling>,
+    /// The time on processors that the process had used before.
+    cpu_before: Option<Duration>,
+}
+
+/// What a process has told and nobody has taken.
+#[derive(Debug, Default)]
+struct Telling {
+    /// Before each answer, oldest first.
+    answered: VecDeque<Told>,
+    /// What those hold, in bytes.
+    bytes: usize,
+    /// Before the next answer.
+    current: Told,
+}
+
+/// How much a process may tell before what it told is taken, in bytes.
+const UNTAKEN_BYTES_MAX: usize = 512 << 10;
+
+impl Loan {
+    fn telling(&self) -> Option<MutexGuard<'_, Telling>> {
+        let told = self.call.reports.then(|| self.told.lock());
+        told.map(|told| told.unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Takes a line that the process logged.
+    pub(crate) fn said(&self, entry: LogEntry) {
+        if let Some(mut telling) = self.telling() {
+            let is_room = telling.bytes + telling.current.bytes() < UNTAKEN_BYTES_MAX;
+            match is_room {
+                true => telling.current.add(entry),
+                false => telling.current.logs_dropped += 1,
+            }
+        }
+    }
+
+    /// Takes a remark of the service.
+    pub(crate) fn warn(&self, message: String) {
+        if let Some(mut telling) = self.telling() {
+            let level = Level::Warning;
+            telling.current.log(LogLine { level, message });
+        }
+    }
+
+    /// The process gives its next answer.
+    pub(crate) fn answers(&self) {
+        if let Some(mut telling) = self.telling() {
+            let told = std::mem::take(&mut telling.current);
+            telling.bytes += told.bytes();
+            telling.answered.push_back(told);
+        }
+    }
+
+    /// Takes what was told before the oldest answer of which that was not taken.
+    pub(crate) fn take(&self) -> Told {
+        let Some(mut telling) = self.telling() else {
+            return Told::default();
+        };
+        let told = telling.answered.pop_front().unwrap_or_default();
+        telling.bytes -= told.bytes();
+        told
+    }
+
+    /// Ends the loan, before anybody else can be served.
+    pub(crate) fn end(&self, process: &ProcShared) {
+        let Some(pid) = process.measured_pid() else {
+            return;
+        };
+        let cpu = usage::cpu_time(pid).zip(self.cpu_before);
+        let memory = match self.call.reports {
+            true => process.memory_peak(pid, MEMORY_INTERVAL),
+            false => None,
+        };
+        let mut progress = self.call.progress();
+        if let Some((after, before)) = cpu {
+            *progress.cpu.get_or_insert_default() += after.saturating_sub(before);
+        }
+        progress.memory_peak_bytes = progress.memory_peak_bytes.max(memory);
+    }
+}
+
+/// What a call cost. Times are in microseconds.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct Cost {
+    /// Until it had a process, without what that had to learn.
+    pub(crate) wait_us: u64,
+    /// Until the process had learned the design document.
+    pub(crate) teach_us: u64,
+    /// The rest.
+    pub(crate) run_us: u64,
+    /// On processors, of all its processes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) cpu_us: Option<u64>,
+    /// The most memory that one of its processes has had since it was started.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) memory_peak_bytes: Option<u64>,
+}
+
+/// A call that is over: who asked for what, who served it, what it cost, and what was told.
+#[derive(Clone, Debug)]
+pub(crate) struct FinishedCall {
+    pub(crate) call: Arc<Call>,
+    pub(crate) pool: Option<Arc<str>>,
+    pub(crate) cost: Cost,
+    argument_bytes: usize,
+    value_bytes: usize,
+    pub(crate) told: Told,
+}
+
+/// What is reported of a call.
+#[derive(Serialize)]
+pub(crate) struct Report<'a> {
+    request_id: &'a RequestId,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pool: Option<&'a str>,
+    #[serde(flatten)]
+    told: Option<&'a Told>,
+    cost: Cost,
+}
+
+impl KV for FinishedCall {
+    fn serialize(&self, _: &Record<'_>, to: &mut dyn Serializer) -> slog::Result {
+        // They are written from last to first.
+        to.emit_usize("value_bytes", self.value_bytes)?;
+        to.emit_usize("argument_bytes", self.argument_bytes)?;
+        if let Some(cpu_us) = self.cost.cpu_us {
+            to.emit_u64("cpu_us", cpu_us)?;
+        }
+        to.emit_u64("run_us", self.cost.run_us)?;
+        to.emit_u64("teach_us", self.cost.teach_us)?;
+        to.emit_u64("wait_us", self.cost.wait_us)?;
+        match &self.pool {
+            Some(pool) => to.emit_str("pool", pool),
+            None => Ok(()),
+        }
+    }
+}
+
+impl FinishedCall {
+    /// Returns how long its arguments and its value are, in bytes of JSON; of a stream only the first line counts.
+    pub(crate) fn bytes(&self) -> u64 {
+        (self.argument_bytes + self.value_bytes) as u64
+    }
+
+    /// Returns the report, if its caller wants one.
+    pub(crate) fn report(&self) -> Option<Report<'_>> {
+        self.call.reports.then(|| Report {
+            told: Some(&self.told),
+            ..self.summary()
+        })
+    }
+
+    /// Returns the report without what was told.
+    pub(crate) fn summary(&self) -> Report<'_> {
+        Report {
+            request_id: &self.call.request_id,
+            pool: self.pool.as_deref(),
+            told: None,
+            cost: self.cost,
+        }
+    }
+}

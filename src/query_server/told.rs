@@ -1,0 +1,245 @@
+//! What processes tell beside their answers, for the caller of a function: log lines and errors.
+//!
+//! SUMMARY   [`Told`] collects them. A process tells of an error by a third element of a log line, an object.
+//! PROMISES  Lines, errors and their texts are bounded; what is beyond is counted. The object is untrusted: of one
+//!           that is no error only the line is kept.
+
+use serde::{Deserialize, Serialize};
+
+/// How many log lines are kept for a call.
+pub(crate) const LINES_MAX: usize = 1_000;
+
+/// How much text they may have together, in bytes.
+pub(crate) const LINE_BYTES_MAX: usize = 256 << 10;
+
+/// How many errors are kept for a call.
+pub(crate) const ERRORS_MAX: usize = 100;
+
+/// How much text they may have together, in bytes.
+pub(crate) const ERROR_BYTES_MAX: usize = 256 << 10;
+
+/// How severe a log line is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Level {
+    /// Said by the function.
+    Info,
+    /// A remark of the query server or of the service.
+    Warning,
+    /// An error.
+    Error,
+}
+
+/// A line that was logged during a call.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct LogLine {
+    pub(crate) level: Level,
+    pub(crate) message: String,
+}
+
+/// A function in errors.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum FunctionName {
+    /// Its place in the list of functions of the call, from 0.
+    Index(usize),
+    /// Its path in the design document, joined by `/`.
+    Path(String),
+}
+
+/// An error of a function, as far as it is known.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ReportedError {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) function: Option<FunctionName>,
+    /// The id of the document.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) doc: Option<String>,
+    pub(crate) name: String,
+    pub(crate) message: String,
+    /// The module that it happened in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) module: Option<String>,
+    /// In the source as it was written, from 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) line: Option<u32>,
+    /// In characters, from 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) column: Option<u32>,
+    /// The line of a mistake of grammar, and below it a mark.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) source_line: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) caret: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) stack: Vec<String>,
+}
+
+impl ReportedError {
+    fn bytes(&self) -> usize {
+        let path = match &self.function {
+            Some(FunctionName::Path(path)) => Some(path),
+            _ => None,
+        };
+        let others = [path, self.doc.as_ref(), self.module.as_ref()];
+        let shown = [self.source_line.as_ref(), self.caret.as_ref()];
+        let texts = others.into_iter().chain(shown).flatten();
+        let texts = texts.chain([&self.name, &self.message]).chain(&self.stack);
+        texts.map(String::len).sum()
+    }
+}
+
+/// A log line as a process wrote it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogEntry {
+    /// What is logged.
+    pub(crate) text: String,
+    /// The third element of the line, JSON text.
+    pub(crate) details: Option<Box<str>>,
+}
+
+/// What a third element is, beside an error.
+#[derive(Deserialize)]
+struct Remark {
+    level: Level,
+}
+
+impl LogEntry {
+    /// Reads the third element.
+    fn read(self) -> (LogLine, Option<ReportedError>) {
+        let details = self.details.as_deref();
+        let error = details.and_then(|json| serde_json::from_str::<ReportedError>(json).ok());
+        let remark = details.and_then(|json| serde_json::from_str::<Remark>(json).ok());
+        let level = match (&error, remark) {
+            (Some(_), _) => Level::Error,
+            (None, Some(remark)) => remark.level,
+            (None, None) => Level::Info,
+        };
+        let message = self.text;
+        (LogLine { level, message }, error)
+    }
+}
+
+/// What was told during a call, or before one of its answers.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct Told {
+    pub(crate) logs: Vec<LogLine>,
+    /// Lines beyond the bounds.
+    pub(crate) logs_dropped: u64,
+    pub(crate) errors: Vec<ReportedError>,
+    /// Errors beyond the bounds.
+    pub(crate) errors_dropped: u64,
+    #[serde(skip)]
+    log_bytes: usize,
+    #[serde(skip)]
+    error_bytes: usize,
+}
+
+impl Told {
+    pub(crate) fn is_empty(&self) -> bool {
+        let dropped = self.logs_dropped + self.errors_dropped;
+        self.logs.is_empty() && self.errors.is_empty() && dropped == 0
+    }
+
+    /// Returns what it holds, in bytes of text.
+    pub(crate) fn bytes(&self) -> usize {
+        self.log_bytes + self.error_bytes
+    }
+
+    /// Takes a line that a process logged.
+    pub(crate) fn add(&mut self, entry: LogEntry) {
+        let (line, error) = entry.read();
+        self.log(line);
+        if let Some(error) = error {
+            self.error(error);
+        }
+    }
+
+    pub(crate) fn log(&mut self, line: LogLine) {
+        let bytes = self.log_bytes + line.message.len();
+        if self.logs.len() == LINES_MAX || bytes > LINE_BYTES_MAX {
+            self.logs_dropped += 1;
+            return;
+        }
+        self.log_bytes = bytes;
+        self.logs.push(line);
+    }
+
+    pub(crate) fn error(&mut self, error: ReportedError) {
+        let bytes = self.error_bytes + error.bytes();
+        if self.errors.len() == ERRORS_MAX || bytes > ERROR_BYTES_MAX {
+            self.errors_dropped += 1;
+            return;
+        }
+        self.error_bytes = bytes;
+        self.errors.push(error);
+    }
+
+    /// Adds what was told later.
+    pub(crate) fn append(&mut self, later: Self) {
+        later.logs.into_iter().for_each(|line| self.log(line));
+        later.errors.into_iter().for_each(|error| self.error(error));
+        self.logs_dropped += later.logs_dropped;
+        self.errors_dropped += later.errors_dropped;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(text: &str, details: Option<&str>) -> LogEntry {
+        LogEntry {
+            text: text.to_owned(),
+            details: details.map(Into::into),
+        }
+    }
+
+    #[test]
+    fn the_third_element_of_a_line_makes_it_an_error_or_a_remark() {
+        let mut told = Told::default();
+        for details in [
+            None,
+            Some(r#"{"level":"warning"}"#),
+            Some(r#"{"function":"views/v/map","name":"N","message":"m","line":3,"future":1}"#),
+            Some(r#"{"function":7,"name":"N","message":"m"}"#),
+            Some(r#"{"name":"N"}"#),
+            Some("7"),
+            Some(r#"{"level":"loud"}"#),
+        ] {
+            told.add(entry("x", details));
+        }
+        let levels: Vec<Level> = told.logs.iter().map(|line| line.level).collect();
+        use Level::{Error, Info, Warning};
+        assert_eq!(levels, [Info, Warning, Error, Error, Info, Info, Info]);
+        let expected = serde_json::json!([
+            {"function": "views/v/map", "name": "N", "message": "m", "line": 3},
+            {"function": 7, "name": "N", "message": "m"},
+        ]);
+        assert_eq!(serde_json::json!(told.errors), expected);
+    }
+
+    #[test]
+    fn lines_errors_and_their_texts_have_bounds_and_the_rest_is_counted() {
+        let mut many = Told::default();
+        for _ in 0..LINES_MAX + 3 {
+            many.add(entry("x", Some(r#"{"name":"N","message":"m"}"#)));
+        }
+        assert_eq!((many.logs.len(), many.logs_dropped), (LINES_MAX, 3));
+        let beyond = (LINES_MAX + 3 - ERRORS_MAX) as u64;
+        assert_eq!(
+            (many.errors.len(), many.errors_dropped),
+            (ERRORS_MAX, beyond)
+        );
+        let long = "x".repeat(LINE_BYTES_MAX / 2 + 1);
+        let mut large = Told::default();
+        let details = format!(r#"{{"name":"N","message":"{long}"}}"#);
+        for _ in 0..2 {
+            large.add(entry(&long, Some(&details)));
+        }
+        assert_eq!((large.logs.len(), large.logs_dropped), (1, 1));
+        assert_eq!((large.errors.len(), large.errors_dropped), (1, 1));
+        many.append(large);
+        assert_eq!((many.logs.len(), many.logs_dropped), (LINES_MAX, 3 + 2));
+    }
+}

@@ -1,0 +1,53 @@
+//! What the system tells of a running child: its time on processors, and its memory.
+//!
+//! PROMISES  Reads nothing that waits for a disk. [`cpu_time`] is a system call, [`memory_peak`] a file of /proc.
+//! LIMITS    Of the child alone: not of its own children, and not of what a launcher has started.
+
+use std::time::Duration;
+
+use crate::query_server::child;
+
+/// Returns the time that a child has been on processors since it was started.
+pub(crate) fn cpu_time(pid: u32) -> Option<Duration> {
+    child::cpu_time(pid)
+}
+
+/// Returns the most memory that a child has had since it was started, in bytes.
+pub(crate) fn memory_peak(pid: u32) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    status_bytes(&status, "VmHWM:")
+}
+
+/// Takes an amount of memory out of `/proc/PID/status`, in bytes.
+pub(crate) fn status_bytes(status: &str, name: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+    let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kibibytes * 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn our_own_time_and_memory_grow() {
+        let pid = std::process::id();
+        let before = cpu_time(pid).unwrap();
+        let taken = vec![1_u8; 8 << 20];
+        assert!(memory_peak(pid).unwrap() >= 8 << 20);
+        while cpu_time(pid).unwrap() - before < Duration::from_millis(1) {
+            std::hint::black_box(&taken);
+        }
+        assert_eq!(cpu_time(u32::MAX), None);
+        assert_eq!(memory_peak(u32::MAX), None);
+    }
+
+    #[test]
+    fn an_amount_is_found_by_its_name() {
+        let status = "Name:\tx\nVmHWM:\t    20 kB\n";
+        assert_eq!(status_bytes(status, "VmHWM:"), Some(20 << 10));
+        for wrong in ["", "VmHWM: 1", "VmHWM:\tx kB"] {
+            assert_eq!(status_bytes(wrong, "VmHWM:"), None, "{wrong}");
+        }
+    }
+}
