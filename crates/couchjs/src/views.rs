@@ -40,7 +40,11 @@ pub(super) struct Reducer {
 
 /// What is reduced, as JSON text.
 pub(super) enum Reduced<'a> {
-    Pairs(Pairs, Held),
+    Pairs {
+        pairs: Pairs,
+        /// Their memory counts until they are reduced.
+        _held: Held,
+    },
     /// Rows that the engine takes apart: wrong ones, or more than there is memory for twice.
     Rows(&'a str),
     /// Earlier results.
@@ -54,8 +58,10 @@ impl<'a> Reduced<'a> {
             return Self::Results(rows);
         }
         let held = memory.take(LISTS * rows.len()).ok();
-        let pairs = held.and_then(|held| Some(Self::Pairs(Pairs::of(rows)?, held)));
-        pairs.unwrap_or(Self::Rows(rows))
+        match held.and_then(|held| Some((Pairs::of(rows)?, held))) {
+            Some((pairs, _held)) => Self::Pairs { pairs, _held },
+            None => Self::Rows(rows),
+        }
     }
 }
 
@@ -203,11 +209,13 @@ impl Views {
     ) -> Result<(), Failure> {
         let function = &reducer.function;
         let (runner, texts) = match reduced {
-            // What is not looked at may as well be empty.
-            Reduced::Pairs(Pairs { values, .. }, _) if reducer.ignores_keys => {
-                ("lists", vec!["[]", values])
+            Reduced::Pairs { pairs, .. } => {
+                let keys = match reducer.ignores_keys {
+                    true => "[]",
+                    false => &pairs.keys,
+                };
+                ("lists", vec![keys, &pairs.values])
             }
-            Reduced::Pairs(Pairs { keys, values }, _) => ("lists", vec![keys.as_str(), values]),
             Reduced::Rows(rows) => ("reduce", vec![*rows]),
             Reduced::Results(results) => ("rereduce", vec![*results]),
         };

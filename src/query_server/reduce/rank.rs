@@ -44,11 +44,16 @@ impl Best {
     pub(super) fn take(&mut self, value: &str, key: &mut Vec<u8>) {
         key.clear();
         COLLATION.write_key(value, key);
-        let place = self.values.binary_search_by(|(known, _)| match self.rank {
+        let order = |(known, _): &(Box<[u8]>, _)| match self.rank {
             Rank::Top => (**key).cmp(known),
             Rank::Bottom => (**known).cmp(key),
-        });
-        match place {
+        };
+        // Most values are worse than all that are kept.
+        let is_full = self.values.len() == self.count;
+        if is_full && self.values.last().is_some_and(|last| order(last).is_lt()) {
+            return;
+        }
+        match self.values.binary_search_by(order) {
             Ok(equal) if *value < *self.values[equal].1 => self.values[equal].1 = value.into(),
             Err(place) if place < self.count => {
                 self.values.truncate(self.count - 1);
