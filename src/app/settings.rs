@@ -115,6 +115,7 @@ fn builtin(config: &Config, program: &Path) -> CommandLanguage {
     })
     .with_every_ability()
     .isolating_functions()
+    .forgetting()
     .in_own_cells()
 }
 

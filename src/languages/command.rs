@@ -37,6 +37,7 @@ pub struct CommandLanguage {
     spec: Stressed<CommandSpec>,
     abilities: fn(CommandSpec) -> Abilities,
     isolates_functions: bool,
+    can_forget: bool,
     confinement: Confinement,
     /// The cell of the children that abilities are probed with.
     probe_terms: CellTerms,
@@ -90,6 +91,7 @@ impl CommandLanguage {
             spec: Stressed { normal, stressed },
             abilities: Abilities::to_probe,
             isolates_functions: false,
+            can_forget: false,
             confinement: Confinement::None,
             probe_terms: CellTerms::default(),
         }
@@ -121,6 +123,13 @@ impl CommandLanguage {
     #[must_use]
     pub(crate) fn isolating_functions(mut self) -> Self {
         self.isolates_functions = true;
+        self
+    }
+
+    /// Declares that its processes forget everything when they are told to: the built-in server.
+    #[must_use]
+    pub(crate) fn forgetting(mut self) -> Self {
+        self.can_forget = true;
         self
     }
 
@@ -174,6 +183,10 @@ impl Language for CommandLanguage {
 
     fn isolates_functions(&self) -> bool {
         self.isolates_functions
+    }
+
+    fn can_forget(&self) -> bool {
+        self.can_forget
     }
 
     fn start(

@@ -114,6 +114,11 @@ impl Account {
         }
     }
 
+    /// Whether nothing is held, and nothing tells that more was held before.
+    pub(super) fn is_as_at_the_start(&self) -> bool {
+        self.held_bytes.get() == 0 && !self.was_exhausted()
+    }
+
     /// Whether an engine may have reached its limit. Memory that it reserved and has not written to is
     /// not counted by the system, so three quarters are enough.
     pub(super) fn was_exhausted(&self) -> bool {

@@ -70,7 +70,7 @@ pub(super) struct Shared {
     pub(super) text_reasons: Cell<bool>,
     /// The exit status, once a list function has read the end of the input or a line that is no row.
     pub(super) ended: Cell<Option<u8>>,
-    /// The content types of design documents: one registry for the life of the process.
+    /// The content types of design documents: one registry until the process forgets.
     types: RefCell<Registry>,
     helpers: Prelude,
     modules: Prelude,
@@ -92,6 +92,11 @@ impl Shared {
             views: Prelude::new(c"views", include_str!("prelude/views.js")),
             render: Prelude::new(c"render", include_str!("prelude/render.js")),
         })
+    }
+
+    /// Forgets the content types that functions have registered.
+    pub(super) fn forget_types(&self) {
+        *self.types.borrow_mut() = Registry::new(self.options.memory_bytes / TYPES_PART);
     }
 
     pub(super) fn log(&self, text: &str) {

@@ -5,6 +5,7 @@ mod after_errors;
 mod cases;
 mod clients_lost;
 mod defects;
+mod forgetting;
 mod native_language;
 mod pressure;
 mod prompts_together;
