@@ -114,9 +114,9 @@ impl Account {
         }
     }
 
-    /// Whether nothing is held, and nothing tells that more was held before.
-    pub(super) fn is_as_at_the_start(&self) -> bool {
-        self.held_bytes.get() == 0 && !self.was_exhausted()
+    /// Whether so many bytes are held, and no more.
+    pub(super) fn holds_only(&self, bytes: usize) -> bool {
+        self.held_bytes.get() == bytes
     }
 
     /// Whether an engine may have reached its limit. Memory that it reserved and has not written to is

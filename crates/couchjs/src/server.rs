@@ -46,8 +46,6 @@ pub(super) struct Server {
     limit: ReduceLimit,
     /// Whether the first answer is out: until then nothing is prepared.
     started: bool,
-    /// How many hold `shared` while there is no engine.
-    holders: usize,
     shared: Rc<Shared>,
 }
 
@@ -66,7 +64,6 @@ impl Server {
             ddocs: DesignDocs::new(&shared),
             limit: ReduceLimit::default(),
             started: false,
-            holders: 0,
             shared,
         }
     }
@@ -82,7 +79,6 @@ impl Server {
 
     fn answer_all(&mut self) -> io::Result<u8> {
         let shared = Rc::clone(&self.shared);
-        self.holders = Rc::strong_count(&shared);
         let mut line = Vec::new();
         let mut held = shared.memory.count(0);
         loop {
@@ -202,18 +198,21 @@ impl Server {
         Ok(Answer::True)
     }
 
-    /// Ends all engines with what they were taught, so that nothing is left of whom the process served.
+    /// Frees all engines that functions ran in, with what they were taught. Those that were only prepared stay.
     ///
     /// # Errors
-    /// Something is left: nobody else may have the process.
+    /// Something else is left: nobody else may have the process.
     fn forget(&mut self) -> Result<(), Failure> {
-        (self.views, self.spare, self.old) = (None, None, None);
+        self.old = None;
+        drop(self.views.take_if(|views| !views.is_fresh()));
         self.ddocs = DesignDocs::new(&self.shared);
         self.shared.forget_types();
-        // Every realm and every engine holds `shared` while it lives.
-        let is_empty = Rc::strong_count(&self.shared) == self.holders
-            && self.shared.memory.is_as_at_the_start();
-        match is_empty {
+        let prepared = || [&self.views, &self.spare].into_iter().flatten();
+        let bytes = prepared().map(|views| views.engine.measure()).sum();
+        let is_forgotten = self.shared.runtimes() == prepared().count()
+            && self.shared.memory.holds_only(bytes)
+            && !self.shared.memory.was_exhausted();
+        match is_forgotten {
             true => Ok(()),
             false => Err(Failure::error("not_forgotten", NOT_FORGOTTEN)),
         }
@@ -355,7 +354,6 @@ mod tests {
         };
         let (output, _) = Output::new(Box::new(io::sink()));
         let mut server = Server::new(options, ProcessStatus::open(), Box::new(Nothing), output);
-        server.holders = Rc::strong_count(&server.shared);
         server.started = true;
         server
     }
@@ -389,9 +387,28 @@ mod tests {
                 teach(&mut server);
                 assert!(prepared_bytes(&mut server) > new);
                 assert!(server.answer(r#"["forget",{}]"#).is_ok());
-                assert_eq!(server.shared.memory.left(), MEMORY_BYTES);
                 assert!(prepared_bytes(&mut server).abs_diff(new) <= ROUNDING_BYTES);
             }
+        })
+        .unwrap();
+    }
+
+    #[test]
+    fn engines_that_no_function_saw_are_kept() {
+        on_own_stack(|| {
+            let mut server = server();
+            prepared_bytes(&mut server);
+            assert_eq!(server.shared.runtimes(), 2);
+            let ddoc = r#"["ddoc","new","_design/d",{"shows":{"s":"function() { return 'x'; }"}}]"#;
+            for line in [ddoc, r#"["ddoc","_design/d",["shows","s"],[null,{}]]"#] {
+                assert!(server.answer(line).is_ok());
+            }
+            assert_eq!(server.shared.runtimes(), 3);
+            assert!(server.answer(r#"["forget",{}]"#).is_ok());
+            assert_eq!(server.shared.runtimes(), 2);
+            teach(&mut server);
+            assert!(server.answer(r#"["forget",{}]"#).is_ok());
+            assert_eq!(server.shared.runtimes(), 1);
         })
         .unwrap();
     }

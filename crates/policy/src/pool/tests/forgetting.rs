@@ -106,7 +106,9 @@ fn request_whose_process_does_not_forget_is_served_by_another() {
     for dies in [false, true] {
         let mut world = World::with(forgetful(2, Reuse::Any));
         let leases = ["a", "b"].map(|db| world.take(1, tagged(db, "_design/1")));
-        leases.map(|lease| world.give_back(lease));
+        for lease in leases {
+            world.give_back(lease);
+        }
         let proc = leases[0].proc;
         let request = world.ask(2, tagged("c", "_design/1"));
         assert_eq!(world.last, [Action::Forget { proc }]);
