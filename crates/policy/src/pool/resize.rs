@@ -43,6 +43,7 @@ impl Turn<'_> {
     /// they come back.
     fn renew(&mut self) {
         self.pool.life.renewed_up_to = self.ledger.last_number;
+        self.pool.life.shrunk = true;
         self.pool.retag_openings(self.ledger);
         self.stop_stale();
     }

@@ -186,6 +186,30 @@ fn throttled_pool_serves_another_database_with_a_process_that_forgets() {
 }
 
 #[test]
+fn in_a_throttled_pool_whose_processes_cannot_forget_any_more_nobody_waits_for_that() {
+    let settings = PoolSettings {
+        can_forget: true,
+        ..named(2)
+    };
+    let mut world = World::with(settings);
+    world.take(1, tagged("a", "_design/1"));
+    world.ask(2, tagged("b", "_design/1"));
+    let (opening, _) = opened(&world.last)[0];
+    world.on(Event::SpawnError { proc: opening });
+    let request = world.ask(3, tagged("b", "_design/1"));
+    assert_eq!(world.last, []);
+    world.on(Event::Reconfigure {
+        pool: PoolId(0),
+        settings: Box::new(PoolSettings {
+            can_forget: false,
+            ..settings
+        }),
+    });
+    let refusal = world.refusal(request);
+    assert!(matches!(refusal, Some(Refusal::Throttled { .. })));
+}
+
+#[test]
 fn at_the_ceiling_a_process_of_the_pool_forgets_and_none_is_stopped() {
     let (mut world, proc) = one_of_a(forgetful(2, Reuse::Any));
     world.on(Event::SetCeiling { max: Some(1) });
