@@ -86,6 +86,13 @@ pub trait Language: Send + Sync {
         false
     }
 
+    /// Tells whether its processes take the command `["forget", CONFIG]`: they forget all that they were
+    /// taught and all that functions left in them, are then as after a first `["reset", CONFIG]`, and answer
+    /// `true`. Only then may a process serve another database afterwards.
+    fn can_forget(&self) -> bool {
+        false
+    }
+
     /// Tells how to find out which layers of a cell hold for its processes; `None`: they are put in none,
     /// whatever the terms are.
     fn cell_trial(&self, _: &CellTerms) -> Option<CellTrial> {

@@ -216,6 +216,11 @@ impl ProcManager {
                 let line = prompt::reset(&self.settings.reset_config);
                 self.help(proc, line, ctx);
             }
+            Action::Forget { proc } => {
+                self.metrics_of(proc.pool).forgets();
+                let line = prompt::forget(&self.settings.reset_config);
+                self.help(proc, line, ctx);
+            }
             Action::Assign {
                 request,
                 proc,

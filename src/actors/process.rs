@@ -381,7 +381,8 @@ impl<B: Backend> Handler<Prompt> for Process<B> {
         if commands.is_empty() {
             return;
         }
-        if commands.contains(&Command::Teach) && prompt.token != MANAGER_TOKEN {
+        let changes_ddocs = |command: &Command| matches!(command, Command::Teach | Command::Forget);
+        if commands.iter().any(changes_ddocs) && prompt.token != MANAGER_TOKEN {
             self.shared.set(ProcFlag::TaughtByClient, true);
         }
         if matches!(prompt.answer_to, AnswerTo::Several(_)) && prompt.lines.ends_with(b"\n") {

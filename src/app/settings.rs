@@ -124,6 +124,7 @@ fn builtin(config: &Config, program: &Path) -> CommandLanguage {
     })
     .with_abilities(Ability::VARIANTS)
     .isolating_functions()
+    .forgetting()
     .in_own_cells()
 }
 

@@ -38,6 +38,7 @@ pub struct CommandLanguage {
     spec: Stressed<CommandSpec>,
     abilities: Arc<dyn Fn(CommandSpec) -> Abilities + Send + Sync>,
     isolates_functions: bool,
+    can_forget: bool,
     confinement: Confinement,
     /// The cell of the children that abilities are probed with.
     probe_terms: CellTerms,
@@ -91,6 +92,7 @@ impl CommandLanguage {
             spec: Stressed { normal, stressed },
             abilities: Arc::new(Abilities::to_probe),
             isolates_functions: false,
+            can_forget: false,
             confinement: Confinement::None,
             probe_terms: CellTerms::default(),
         }
@@ -122,6 +124,13 @@ impl CommandLanguage {
     #[must_use]
     pub fn isolating_functions(mut self) -> Self {
         self.isolates_functions = true;
+        self
+    }
+
+    /// Declares that its processes forget everything when they are told to: the built-in server.
+    #[must_use]
+    pub(crate) fn forgetting(mut self) -> Self {
+        self.can_forget = true;
         self
     }
 
@@ -182,6 +191,10 @@ impl Language for CommandLanguage {
             Confinement::Own => None,
             _ => Some(Arc::new(self.clone().launched_by(launcher, of_own_pool))),
         }
+    }
+
+    fn can_forget(&self) -> bool {
+        self.can_forget
     }
 
     fn start(

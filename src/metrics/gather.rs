@@ -180,6 +180,7 @@ fn of_pools(to: &mut Snapshot, pools: &Named<PoolMetrics>) {
         add_by(to, "settee_pool_timeouts_total", name, &counts.timeouts);
         add_by(to, "settee_pool_refusals_total", name, &counts.refusals);
         add_by(to, "settee_pool_returns_total", name, &counts.returns);
+        to.add("settee_pool_forgets_total", &[name], counts.forgets.get());
         for (reason, count) in counts.stops() {
             to.add("settee_pool_stops_total", &[name, reason], count);
         }

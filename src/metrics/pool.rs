@@ -75,7 +75,7 @@ pub(super) enum Slow {
 }
 
 /// The reasons for which a process is told to stop, by name; in the order of [`StopReason`].
-pub(super) const STOP_REASONS: [(StopReason, &str); 18] = [
+pub(super) const STOP_REASONS: [(StopReason, &str); 19] = [
     (StopReason::Idle, "idle"),
     (StopReason::Stale, "stale"),
     (StopReason::Reaped, "reaped"),
@@ -84,6 +84,7 @@ pub(super) const STOP_REASONS: [(StopReason, &str); 18] = [
     (StopReason::Broken, "broken"),
     (StopReason::TeachFailed, "teach_failed"),
     (StopReason::ResetFailed, "reset_failed"),
+    (StopReason::ForgetFailed, "forget_failed"),
     (StopReason::Uses, "uses"),
     (StopReason::Age, "age"),
     (StopReason::Memory, "memory"),
@@ -109,6 +110,7 @@ pub(super) struct Counts {
     pub(super) returns: CountersBy<ReturnKind>,
     pub(super) timeouts: CountersBy<Slow>,
     pub(super) refusals: CountersBy<Refused>,
+    pub(super) forgets: Counter,
     stops: [Counter; STOP_REASONS.len()],
     pub(super) refused_calls: RefusedCalls,
 }
@@ -199,6 +201,11 @@ impl PoolMetrics {
     /// Counts a system call that the cell of a process refused: the first one of its name in a process.
     pub(crate) fn call_refused(&self, call: &str) {
         self.count().refused_calls.one(call);
+    }
+
+    /// Counts a process that was told to forget its tenant.
+    pub(crate) fn forgets(&self) {
+        self.count().forgets.one();
     }
 
     /// Counts a process that was told to stop.

@@ -38,7 +38,8 @@ pub(crate) enum ProcFlag {
     ListOpen,
     /// Its latest answer was an error line: a query server may end over that after it has printed it.
     SaidNo,
-    /// A client taught it a design document by itself: what it knows is not what the tables say, for good.
+    /// A client taught it a design document by itself, or made it forget those that it knew: what it knows is
+    /// not what the tables say, for good.
     TaughtByClient,
     /// It has closed its output: it will not answer any more, though it has not ended yet.
     OutputClosed,

@@ -14,6 +14,8 @@ use couchjs::{REPORT, TEXT_REASONS};
 pub enum Command {
     /// `reset`.
     Reset,
+    /// `forget`: the process knows no design document afterwards.
+    Forget,
     /// `add_lib`.
     AddLib,
     /// `add_fun`: the source of a function is run to get the function.
@@ -61,6 +63,7 @@ impl Command {
     fn named(name: &[u8]) -> Self {
         match name {
             b"reset" => Self::Reset,
+            b"forget" => Self::Forget,
             b"add_lib" => Self::AddLib,
             b"add_fun" => Self::AddFun,
             b"map_doc" => Self::Map,
@@ -96,6 +99,7 @@ impl Command {
     pub const fn phase(self) -> &'static str {
         match self {
             Self::Reset => "reset",
+            Self::Forget => "forget",
             Self::Teach => "teach",
             Self::AddFun => "compile",
             Self::Map => "map",
@@ -110,7 +114,10 @@ impl Command {
 
     /// Returns whether it runs functions of users, which may take for ever.
     pub(crate) const fn runs_functions(self) -> bool {
-        !matches!(self, Self::Reset | Self::Teach | Self::AddLib | Self::Other)
+        !matches!(
+            self,
+            Self::Reset | Self::Forget | Self::Teach | Self::AddLib | Self::Other
+        )
     }
 
     /// Returns what it is counted as.
@@ -124,7 +131,9 @@ impl Command {
             Self::Validate => PromptClass::DdocVdu,
             Self::Filter => PromptClass::DdocFilter,
             Self::OpenList | Self::DdocCall => PromptClass::DdocOther,
-            Self::AddLib | Self::Index | Self::ListRow | Self::Other => PromptClass::Other,
+            Self::Forget | Self::AddLib | Self::Index | Self::ListRow | Self::Other => {
+                PromptClass::Other
+            }
         }
     }
 }
@@ -207,6 +216,11 @@ pub(crate) fn leaves_list_open(answer: &[u8]) -> bool {
 /// `["reset", CONFIG]`.
 pub fn reset(config: &str) -> Bytes {
     Bytes::from(format!("[\"reset\",{config}]"))
+}
+
+/// `["forget", CONFIG]`.
+pub(crate) fn forget(config: &str) -> Bytes {
+    Bytes::from(format!("[\"forget\",{config}]"))
 }
 
 /// The `reset` before Settee itself calls functions: as [`reset`], and asks JavaScript for error texts. With `report`
@@ -319,6 +333,7 @@ mod tests {
     fn the_phase_of_a_command_says_whether_functions_are_run() {
         for (text, phase, runs) in [
             (r#"["reset",{}]"#, "reset", false),
+            (r#"["forget",{}]"#, "forget", false),
             (r#"["ddoc","new","x",{}]"#, "teach", false),
             (r#"["add_lib",{}]"#, "prompt", false),
             (r#"["add_fun","f"]"#, "compile", true),

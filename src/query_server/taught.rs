@@ -92,6 +92,7 @@ impl Taught {
             },
             Some(Command::OpenList | Command::ListRow) => self.list_open = leaves_list_open(answer),
             Some(Command::Other) | None => self.views_lost = true,
+            Some(Command::Forget) => self.ddocs_lost = true,
             // The process refused, or the command does not change its state.
             Some(_) => {}
         }
@@ -171,6 +172,7 @@ mod tests {
             (r#"["map_doc",{}]"#, true),
             (r#"["rereduce",[],[]]"#, true),
             (r#"["index_doc",{}]"#, true),
+            (r#"["forget",{}]"#, false),
             (r#"["bogus"]"#, false),
             ("no JSON", false),
             ("", false),

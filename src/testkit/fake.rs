@@ -56,6 +56,7 @@ pub struct FakeLanguage {
     starts: Arc<Starts>,
     answers: Arc<Answers>,
     stop_delay: Duration,
+    can_forget: bool,
     count: Arc<AtomicU32>,
 }
 
@@ -72,6 +73,7 @@ impl FakeLanguage {
             starts: Arc::new(|_| FakeStart::Runs),
             answers: Arc::new(|_| FakeAnswer::Now("true".into())),
             stop_delay: Duration::ZERO,
+            can_forget: false,
             count: Arc::default(),
         }
     }
@@ -97,6 +99,13 @@ impl FakeLanguage {
         self
     }
 
+    /// Lets its processes be told to forget, instead of being replaced for another database.
+    #[must_use]
+    pub fn forgetting(mut self) -> Self {
+        self.can_forget = true;
+        self
+    }
+
     /// Returns how often a process was started, or tried to be.
     pub fn start_count(&self) -> u32 {
         self.count.load(Ordering::Relaxed)
@@ -111,6 +120,10 @@ impl Language for FakeLanguage {
     /// It runs none.
     fn isolates_functions(&self) -> bool {
         true
+    }
+
+    fn can_forget(&self) -> bool {
+        self.can_forget
     }
 
     fn start(

@@ -49,6 +49,10 @@ impl Language for Recorded {
         self.language.isolates_functions()
     }
 
+    fn can_forget(&self) -> bool {
+        self.language.can_forget()
+    }
+
     fn cell_trial(&self, terms: &CellTerms) -> Option<CellTrial> {
         self.language.cell_trial(terms)
     }

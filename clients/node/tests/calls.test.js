@@ -162,8 +162,7 @@ test("the error of a call has the report", () => {
   });
 });
 
-// To be removed once the daemon knows `report`: then this test must pass without `skip`.
-test("the daemon reports", { skip: "the daemon does not know 'report' yet" }, () =>
+test("the daemon reports", () =>
   everywhere(async (client) => {
     const map = "function(doc) { log('hello'); emit(1) }";
     const report = await client.map([map], [{ _id: "a" }], { report: true });

@@ -159,8 +159,6 @@ class Reports(unittest.TestCase):
             self.assertEqual(vars(raised.exception.report), {**self.MEMBERS, "value": None})
 
     def test_the_daemon_reports(self):
-        # To be removed once the daemon knows `report`: then this test must pass without it.
-        self.skipTest("the daemon does not know 'report' yet")
         for address in ADDRESSES:
             with self.subTest(address=address), settee.Client(address) as client:
                 report = client.map(["function(doc) { log('hello'); emit(1) }"], [{"_id": "a"}], report=True)

@@ -186,6 +186,9 @@ pub struct Totals {
     pub lost: u64,
     /// Processes that were started.
     pub started: u64,
+    /// Processes that forgot whom they served, instead of being replaced.
+    #[serde(default)]
+    pub forgot: u64,
     /// Processes that could not be started.
     pub start_failures: u64,
     /// Processes that ended by themselves.

@@ -73,8 +73,11 @@ impl Engine {
     pub(super) fn new(shared: &Rc<Shared>) -> Result<Self, Failure> {
         let runtime = Runtime::new().map_err(|_| Failure::out_of_memory())?;
         runtime.set_max_stack_size(SCRIPT_STACK_BYTES);
-        let watched = Rc::clone(shared);
-        runtime.set_interrupt_handler(Some(Box::new(move || watched.ended.get().is_some())));
+        let (watched, alive) = (Rc::clone(shared), shared.begin_runtime());
+        runtime.set_interrupt_handler(Some(Box::new(move || {
+            let _ = &alive;
+            watched.ended.get().is_some()
+        })));
         let engine = Engine {
             spare: RefCell::new(None),
             taken: RefCell::new(shared.memory.count(0)),

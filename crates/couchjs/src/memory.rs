@@ -114,6 +114,11 @@ impl Account {
         }
     }
 
+    /// Whether so many bytes are held, and no more.
+    pub(super) fn holds_only(&self, bytes: usize) -> bool {
+        self.held_bytes.get() == bytes
+    }
+
     /// Whether an engine may have reached its limit. Memory that it reserved and has not written to is
     /// not counted by the system, so three quarters are enough.
     pub(super) fn was_exhausted(&self) -> bool {

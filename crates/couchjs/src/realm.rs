@@ -73,9 +73,11 @@ pub(super) struct Shared {
     pub(super) lines: RefCell<Lines>,
     /// Whether the reason of an error is always a text, as of the last `reset`.
     pub(super) text_reasons: Cell<bool>,
+    /// Each runtime holds it while it lives: as long as there is a handle of one of its realms.
+    runtimes: Rc<()>,
     /// The exit status, once a list function has read the end of the input or a line that is no row.
     pub(super) ended: Cell<Option<u8>>,
-    /// The content types of design documents: one registry for the life of the process.
+    /// The content types of design documents: one registry until the process forgets.
     types: RefCell<Registry>,
     helpers: Prelude,
     modules: Prelude,
@@ -91,6 +93,7 @@ impl Shared {
             memory: Account::new(options.memory_bytes, status),
             lines: RefCell::new(lines),
             text_reasons: Cell::new(options.text_reasons),
+            runtimes: Rc::new(()),
             ended: Cell::new(None),
             types: RefCell::new(Registry::new(options.memory_bytes / TYPES_PART)),
             helpers: Prelude::new(c"helpers", include_str!("prelude/helpers.js")),
@@ -99,6 +102,21 @@ impl Shared {
             render: Prelude::new(c"render", include_str!("prelude/render.js")),
             report: Report::default(),
         })
+    }
+
+    /// Returns what a new runtime has to hold.
+    pub(super) fn begin_runtime(&self) -> Rc<()> {
+        Rc::clone(&self.runtimes)
+    }
+
+    /// Returns how many runtimes there are.
+    pub(super) fn runtimes(&self) -> usize {
+        Rc::strong_count(&self.runtimes) - 1
+    }
+
+    /// Forgets the content types that functions have registered.
+    pub(super) fn forget_types(&self) {
+        *self.types.borrow_mut() = Registry::new(self.options.memory_bytes / TYPES_PART);
     }
 
     /// Logs a text given as JSON.

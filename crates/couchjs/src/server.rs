@@ -2,6 +2,7 @@
 //!
 //! PROMISES  `reset` only exchanges two values if the server had a moment without input since the last
 //!           one: it prepares the next view state and frees the old one while nothing can be read.
+//!           After `forget` the server is as after its start, or answers an error.
 
 use std::io;
 use std::mem;
@@ -28,6 +29,10 @@ pub(super) const FATAL_STATUS: u8 = 255;
 /// Lines from this length on, in bytes, need room for so many copies.
 const COPIED_BYTES_MIN: usize = 16 << 10;
 const LINE_COPIES: usize = 6;
+
+/// Why a `forget` fails.
+const NOT_FORGOTTEN: &str = "functions have taken most of the memory, or hold some of it: start another process \
+                             instead";
 
 /// The query server of one process.
 pub(super) struct Server {
@@ -137,6 +142,10 @@ impl Server {
         let command = Command::parse(line)?;
         match command.name.as_str() {
             "reset" => self.reset(&command),
+            "forget" => {
+                self.forget()?;
+                self.reset(&command)
+            }
             "add_lib" => {
                 self.views()?.add_lib(command.argument(0))?;
                 Ok(Answer::True)
@@ -190,6 +199,26 @@ impl Server {
             self.old = mem::replace(&mut self.views, self.spare.take());
         }
         Ok(Answer::True)
+    }
+
+    /// Frees all engines that functions ran in, with what they were taught. Those that were only prepared stay.
+    ///
+    /// # Errors
+    /// Something else is left: nobody else may have the process.
+    fn forget(&mut self) -> Result<(), Failure> {
+        self.old = None;
+        drop(self.views.take_if(|views| !views.is_fresh()));
+        self.ddocs = DesignDocs::new(&self.shared);
+        self.shared.forget_types();
+        let prepared = || [&self.views, &self.spare].into_iter().flatten();
+        let bytes = prepared().map(|views| views.engine.measure()).sum();
+        let is_forgotten = self.shared.runtimes() == prepared().count()
+            && self.shared.memory.holds_only(bytes)
+            && !self.shared.memory.was_exhausted();
+        match is_forgotten {
+            true => Ok(()),
+            false => Err(Failure::error("not_forgotten", NOT_FORGOTTEN)),
+        }
     }
 
     fn reduce(&mut self, line: &str, command: &Command<'_>) -> Result<Answer, Failure> {
@@ -296,5 +325,111 @@ impl Reader for Server {
         self.measure_old();
         self.ddocs.measure();
         self.shared.memory.left() / 2
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::on_own_stack;
+
+    /// More than all tests of the process take together.
+    const MEMORY_BYTES: usize = 4 << 30;
+
+    /// The allocator gives a little more than is asked for, and not always the same.
+    const ROUNDING_BYTES: usize = 256;
+
+    struct Nothing;
+
+    impl Input for Nothing {
+        fn readable(&self) -> bool {
+            false
+        }
+
+        fn read(&mut self, _: &mut Vec<u8>) -> io::Result<usize> {
+            Ok(0)
+        }
+    }
+
+    fn server() -> Server {
+        let options = Options {
+            memory_bytes: MEMORY_BYTES,
+            ..Options::default()
+        };
+        let (output, _) = Output::new(Box::new(io::sink()));
+        let mut server = Server::new(options, ProcessStatus::open(), Box::new(Nothing), output);
+        server.started = true;
+        server
+    }
+
+    fn teach(server: &mut Server) {
+        let ddoc = r#"{"shows":{"s":"function() { return 'x'; }"}}"#;
+        for line in [
+            r#"["add_lib",{"m":"exports.f = 1;"}]"#.to_owned(),
+            r#"["add_fun","function(doc) { require('views/lib/m'); emit(doc.a, 1); }"]"#.to_owned(),
+            r#"["map_doc",{"a":1}]"#.to_owned(),
+            format!(r#"["ddoc","new","_design/d",{ddoc}]"#),
+            r#"["ddoc","_design/d",["shows","s"],[null,{}]]"#.to_owned(),
+        ] {
+            assert!(server.answer(&line).is_ok(), "{line}");
+        }
+    }
+
+    /// The memory of a server that has prepared what it can.
+    fn prepared_bytes(server: &mut Server) -> usize {
+        while server.prepare() {}
+        server.line_bytes_max();
+        MEMORY_BYTES - server.shared.memory.left()
+    }
+
+    #[test]
+    fn a_server_that_forgot_has_the_memory_of_a_new_one() {
+        on_own_stack(|| {
+            let mut server = server();
+            let new = prepared_bytes(&mut server);
+            for _ in 0..3 {
+                teach(&mut server);
+                assert!(prepared_bytes(&mut server) > new);
+                assert!(server.answer(r#"["forget",{}]"#).is_ok());
+                assert!(prepared_bytes(&mut server).abs_diff(new) <= ROUNDING_BYTES);
+            }
+        })
+        .unwrap();
+    }
+
+    #[test]
+    fn engines_that_no_function_saw_are_kept() {
+        on_own_stack(|| {
+            let mut server = server();
+            prepared_bytes(&mut server);
+            assert_eq!(server.shared.runtimes(), 2);
+            let ddoc = r#"["ddoc","new","_design/d",{"shows":{"s":"function() { return 'x'; }"}}]"#;
+            for line in [ddoc, r#"["ddoc","_design/d",["shows","s"],[null,{}]]"#] {
+                assert!(server.answer(line).is_ok());
+            }
+            assert_eq!(server.shared.runtimes(), 3);
+            assert!(server.answer(r#"["forget",{}]"#).is_ok());
+            assert_eq!(server.shared.runtimes(), 2);
+            teach(&mut server);
+            assert!(server.answer(r#"["forget",{}]"#).is_ok());
+            assert_eq!(server.shared.runtimes(), 1);
+        })
+        .unwrap();
+    }
+
+    #[test]
+    fn a_realm_that_is_left_is_no_forgetting() {
+        on_own_stack(|| {
+            let mut server = server();
+            teach(&mut server);
+            let left = server.views.take().unwrap().engine.realm().ok().unwrap();
+            let told = server.answer(r#"["forget",{}]"#);
+            let failure = Failure::error("not_forgotten", NOT_FORGOTTEN);
+            assert_eq!(told.err(), Some(failure));
+            drop(left);
+            assert!(server.answer(r#"["forget",{}]"#).is_ok());
+        })
+        .unwrap();
     }
 }

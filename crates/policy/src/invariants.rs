@@ -96,7 +96,9 @@ impl Invariant {
             Self::Pm5 => "no waiter that may be next could be served",
             Self::Pm6 => "a process learns what the request that it learns for asks for",
             Self::Pm7 => "an opening has its row, its slot and its request until it ends",
-            Self::Pm8 => "a process tagged for one database never serves another one's",
+            Self::Pm8 => {
+                "a process tagged for one database forgets everything before it serves another"
+            }
             Self::Pm9 => "at shutdown no child is left",
             Self::Pm10 => "a stray line of a child never answers a prompt",
             Self::Pm11 => "the queue's indexes hold exactly the queued requests",
@@ -112,7 +114,9 @@ impl Invariant {
             Self::Pm21 => "every idle process that ages is in the list of ages",
             Self::Pm22 => "while a pool is throttled, whoever waits there can be served",
             Self::Pm23 => "all processes are counted, and nobody waits while there may be more",
-            Self::Pm24 => "a process that ran code of one database never serves another",
+            Self::Pm24 => {
+                "a process that ran code of one database forgets everything before it serves another"
+            }
         }
     }
 

@@ -129,10 +129,10 @@ impl ProcManager {
             return None;
         }
         let section = self.fit_for_group(name, section, &language, None);
-        let defaults = (self.settings.limits, self.settings.reuse_of(&language));
+        let terms = self.settings.terms_of(&language);
         let settings = self
             .pools
-            .settings(&section, (kind, &language), defaults, false);
+            .settings(&section, (kind, &language), terms, false);
         let settings = self.within_level(settings);
         Some(self.place(name, section, language, settings))
     }

@@ -200,7 +200,7 @@ impl Handler<TeachOrResetDone> for ProcManager {
     fn handle(&mut self, msg: TeachOrResetDone, ctx: &mut Self::Context) {
         let (proc, ok) = (msg.proc, msg.result.is_ok());
         if let Err(failure) = &msg.result {
-            warn!(self.log, "a process did not learn or was not reset";
+            warn!(self.log, "a process did not learn, was not reset, or did not forget";
                   "generation" => proc.number, "pool" => &*self.pools.at(proc.pool).name,
                   "error" => &failure.reason);
         }

@@ -25,12 +25,12 @@ impl ProcManager {
         let stressed = self.core.is_stressed(pool);
         let known = self.pools.at(pool);
         let (kind, language) = (known.kind, known.language.clone());
-        let terms = self.settings.service_terms.get(&*known.name);
-        let told = terms.map(|terms| terms.applied_to(section.clone()));
+        let asked = self.settings.service_terms.get(&*known.name);
+        let told = asked.map(|asked| asked.applied_to(section.clone()));
         let section = told.as_ref().unwrap_or(section);
-        let defaults = (self.settings.limits, self.settings.reuse_of(&language));
+        let terms = self.settings.terms_of(&language);
         let around = (kind, &language);
-        let settings = self.pools.settings(section, around, defaults, stressed);
+        let settings = self.pools.settings(section, around, terms, stressed);
         self.within_level(settings)
     }
 

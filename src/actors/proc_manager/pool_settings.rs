@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::settings::PoolTerms;
 use crate::config::{self, PoolConfig};
 use policy::admission::ThrottleSettings;
 use policy::pool::{
@@ -20,19 +21,18 @@ pub(super) struct Around {
     pub(super) group: Option<GroupId>,
     /// Whether it is under stress.
     pub(super) stressed: bool,
-    /// The limits that hold unless the section says otherwise.
-    pub(super) limits: Limits,
-    /// Whom its processes may serve unless the section says otherwise.
-    pub(super) reuse: config::Reuse,
+    /// What holds for the pools of its language.
+    pub(super) terms: PoolTerms,
 }
 
 /// Returns the settings of a pool.
 pub(super) fn core_settings(section: &PoolConfig, around: Around) -> PoolSettings {
-    let max = section.max.unwrap_or(around.limits.hard_limit);
+    let terms = around.terms;
+    let max = section.max.unwrap_or(terms.limits.hard_limit);
     let limits = Limits {
         hard_limit: max,
-        soft_limit: around.limits.soft_limit.min(max),
-        ..around.limits
+        soft_limit: terms.limits.soft_limit.min(max),
+        ..terms.limits
     };
     let defaults = match around.kind {
         PoolKind::Language => PoolSettings::of_language(around.language, limits),
@@ -45,10 +45,11 @@ pub(super) fn core_settings(section: &PoolConfig, around: Around) -> PoolSetting
         init_size: section.init_size,
         min_free: section.min_free,
         queue_max: section.queue_max,
-        reuse: match section.reuse.unwrap_or(around.reuse) {
+        reuse: match section.reuse.unwrap_or(terms.reuse) {
             config::Reuse::Any => Reuse::Any,
             config::Reuse::Database => Reuse::Database,
         },
+        can_forget: terms.can_forget,
         on_client_crash: match section.on_client_crash {
             None => defaults.on_client_crash,
             Some(config::OnClientCrash::Return) => OnClientCrash::Return,
@@ -97,12 +98,15 @@ mod tests {
             language: LanguageId(0),
             group: None,
             stressed: false,
-            limits: Limits {
-                hard_limit: 100,
-                soft_limit: 50,
-                affinity_wait: Duration::ZERO,
+            terms: PoolTerms {
+                limits: Limits {
+                    hard_limit: 100,
+                    soft_limit: 50,
+                    affinity_wait: Duration::ZERO,
+                },
+                reuse: config::Reuse::Any,
+                can_forget: false,
             },
-            reuse: config::Reuse::Any,
         }
     }
 
@@ -110,7 +114,7 @@ mod tests {
     fn a_languages_own_pool_without_a_section_is_as_in_couchdb() {
         let around = around(PoolKind::Language);
         let settings = core_settings(&PoolConfig::default(), around);
-        let mut expected = PoolSettings::of_language(LanguageId(0), around.limits);
+        let mut expected = PoolSettings::of_language(LanguageId(0), around.terms.limits);
         // Of no account without a longest life.
         expected.recycle.jitter_percent = 10;
         assert_eq!(settings, expected);

@@ -59,10 +59,10 @@ impl ProcManager {
                 ));
             }
         }
-        let defaults = (self.settings.limits, self.settings.reuse_of(language));
+        let terms = self.settings.terms_of(language);
         let around = (kind, language);
         for stressed in [false, true] {
-            let settings = self.pools.settings(section, around, defaults, stressed);
+            let settings = self.pools.settings(section, around, terms, stressed);
             if let Err(error) = settings.validate() {
                 return wrong(format!("the settings do not fit together: {error}"));
             }
@@ -70,7 +70,7 @@ impl ProcManager {
         Ok(match id {
             Some(id) => self.settings_in_force(id, section),
             None => {
-                let settings = self.pools.settings(section, around, defaults, false);
+                let settings = self.pools.settings(section, around, terms, false);
                 self.within_level(settings)
             }
         })

@@ -1,6 +1,6 @@
 //! The processes of the pools: opened, taught, reset and stopped by others, off the manager's turn.
 //!
-//! PROMISES  Every opening, lesson and reset ends with one report. A process that was told to stop
+//! PROMISES  Every opening, lesson, reset and forgetting ends with one report. A process that was told to stop
 //!           is kept until it is gone.
 //! SOURCE    couch_proc_manager 001: new_proc, teach_ddoc, handle_info('EXIT').
 

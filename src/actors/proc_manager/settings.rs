@@ -7,7 +7,7 @@ use std::time::Duration;
 use actix::Message;
 use policy::pool::Limits;
 
-use crate::actors::language::Registry;
+use crate::actors::language::{Language, Registry};
 use crate::config::{PoolConfig, Reuse, ServiceTerms};
 use crate::query_server::cell::terms::Cells;
 use crate::query_server::language::LanguageName;
@@ -55,17 +55,35 @@ pub struct ManagerSettings {
     pub cells: Cells,
 }
 
+/// What the settings and its language say of a pool, beside its section.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PoolTerms {
+    /// The limits that hold unless the section says otherwise.
+    pub(super) limits: Limits,
+    /// Whom its processes may serve unless the section says otherwise.
+    pub(super) reuse: Reuse,
+    /// Whether its processes can forget.
+    pub(super) can_forget: bool,
+}
+
 impl ManagerSettings {
     /// Returns whom the processes of a language may serve, where their pool's section says nothing else:
     /// a language that keeps functions apart by itself shares its processes.
-    pub(super) fn reuse_of(&self, language: &LanguageName) -> Reuse {
-        let by_language = || {
-            let language = self.languages.get(language);
-            match language.is_some_and(|language| language.isolates_functions()) {
-                true => Reuse::Any,
-                false => Reuse::Database,
-            }
+    fn reuse_of(&self, language: Option<&dyn Language>) -> Reuse {
+        let by_language = match language.is_some_and(|language| language.isolates_functions()) {
+            true => Reuse::Any,
+            false => Reuse::Database,
         };
-        self.reuse.unwrap_or_else(by_language)
+        self.reuse.unwrap_or(by_language)
+    }
+
+    /// Returns what holds for the pools of a language.
+    pub(super) fn terms_of(&self, language: &LanguageName) -> PoolTerms {
+        let language = self.languages.get(language);
+        PoolTerms {
+            limits: self.limits,
+            reuse: self.reuse_of(language.as_deref()),
+            can_forget: language.is_some_and(|language| language.can_forget()),
+        }
     }
 }

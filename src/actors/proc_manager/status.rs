@@ -163,6 +163,7 @@ fn totals(totals: &PoolTotals) -> Totals {
         failed: totals.failed,
         lost: totals.taken_back,
         started: totals.started,
+        forgot: totals.forgot,
         start_failures: totals.start_failures,
         died: totals.died,
         timed_out: totals.timed_out,

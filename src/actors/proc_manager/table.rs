@@ -10,13 +10,14 @@ use rustc_hash::FxHashMap;
 
 use super::cells::TriedCell;
 use super::pool_settings::{Around, core_settings};
-use crate::config::{PoolConfig, Reuse};
+use super::settings::PoolTerms;
+use crate::config::PoolConfig;
 use crate::messages::proc_manager::{GetProcError, Lender, TakeFrom, Want};
 use crate::metrics::PoolMetrics;
 use crate::query_server::abilities::Abilities;
 use crate::query_server::child_log::PoolLog;
 use crate::query_server::language::LanguageName;
-use policy::pool::{GroupId, LanguageId, Limits, PoolId, PoolKind, PoolSettings, Target};
+use policy::pool::{GroupId, LanguageId, PoolId, PoolKind, PoolSettings, Target};
 
 /// How many pools there may be at a time, languages' own included.
 pub(super) const POOLS_MAX: usize = 4096;
@@ -213,7 +214,7 @@ impl PoolTable {
         &mut self,
         section: &PoolConfig,
         (kind, language): (PoolKind, &LanguageName),
-        (limits, reuse): (Limits, Reuse),
+        terms: PoolTerms,
         stressed: bool,
     ) -> PoolSettings {
         let group = section.group.as_deref().map(|name| self.group(name).number);
@@ -223,8 +224,7 @@ impl PoolTable {
             language,
             group,
             stressed,
-            limits,
-            reuse,
+            terms,
         };
         core_settings(section, around)
     }

@@ -6,6 +6,7 @@ mod children;
 mod command_line;
 mod configuration;
 mod example;
+mod forgetting;
 mod groups;
 mod http;
 mod library;

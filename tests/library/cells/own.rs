@@ -79,6 +79,17 @@ impl Running {
         fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"))
     }
 
+    /// How much memory it has, in KiB.
+    fn resident_kib(&self) -> u64 {
+        let status = self.proc("status");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        line.unwrap()
+            .trim()
+            .trim_end_matches(" kB")
+            .parse()
+            .unwrap()
+    }
+
     /// The status of each of its threads: names and values.
     fn statuses(&self) -> Vec<BTreeMap<String, String>> {
         let threads = fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
@@ -131,6 +142,30 @@ fn a_server_without_a_cell_is_as_whoever_starts_it() {
             assert!(own.lines().any(|own| own == line), "{line}");
         }
     }
+}
+
+#[test]
+fn a_server_in_a_cell_forgets_again_and_again_and_does_not_grow() {
+    const ROUNDS: usize = 100;
+    const GROWTH_KIB_MAX: u64 = 1 << 10;
+    let mode = strictest().to_string();
+    let mut server = Running::start(&mut couchjs(&["--sandbox", &mode]));
+    let show = "function(doc) { globalThis.all = []; for (var i = 0; i < 1e4; i++) all.push({i: i}); return doc.n; }";
+    let ddoc = json!({"_id": "_design/d", "shows": {"s": show}});
+    let mut resident = Vec::new();
+    for _ in 0..ROUNDS {
+        assert_eq!(server.value("typeof all"), json!("undefined"));
+        assert_eq!(
+            server.ask(&json!(["ddoc", "new", "_design/d", ddoc])),
+            json!(true)
+        );
+        let shown = server.ask(&json!(["ddoc", "_design/d", ["shows", "s"], [{"n": "x"}, {}]]));
+        assert_eq!(shown, json!(["resp", {"body": "x"}]));
+        assert_eq!(server.ask(&json!(["forget", {}])), json!(true));
+        resident.push(server.resident_kib());
+    }
+    let (first, last) = (resident[1], resident[ROUNDS - 1]);
+    assert!(last <= first + GROWTH_KIB_MAX, "from {first} to {last} KiB");
 }
 
 #[test]

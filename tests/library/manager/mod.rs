@@ -6,6 +6,7 @@ mod cases;
 mod clients_lost;
 mod conformance;
 mod defects;
+mod forgetting;
 mod native_language;
 mod pressure;
 mod prompts_together;

@@ -55,18 +55,14 @@ pub(super) fn tags_are_respected(_: PoolId, pool: &Pool, ledger: &Ledger) -> Jud
         require(ids.len() == proc.ddocs.len(), || {
             format!("process {number} knows two texts of a document")
         })?;
-        if let ProcState::Teaching {
-            request: Some(request),
-            ..
-        } = proc.state
-        {
+        if let Some(request) = proc.state.request() {
             let row = ledger.request(request);
             let tenant = row.and_then(|row| pool.settings.reuse.wanted(row).tenant());
             let is_its_own = tenant.is_none() || tenant == proc.tenant.as_ref();
             // One from before a change of `reuse` goes when it comes back.
             require(is_its_own || pool.is_stale(*number, ledger), || {
                 format!(
-                    "process {number} of {:?} learns for {tenant:?}",
+                    "process {number} of {:?} learns or forgets for {tenant:?}",
                     proc.tenant
                 )
             })?;
@@ -104,18 +100,19 @@ pub(super) fn tenants_are_apart(pools: &Pools) -> Judgement {
     })
 }
 
-/// Whether whoever has a process is its tenant, and nobody ever had one without a tenant.
+/// Whether whoever has a process is its tenant, and nobody had one without a tenant since it started or
+/// forgot everything.
 fn is_with_its_tenant(proc: &Proc, ledger: &Ledger) -> bool {
     let Some(tenant) = &proc.tenant else {
-        return is_idle(proc) && proc.uses == 0 && proc.ddocs.is_empty();
+        let serves_nobody = is_idle(proc) || proc.state == ProcState::Forgetting { request: None };
+        return serves_nobody && !proc.has_served && proc.ddocs.is_empty();
     };
     match (&proc.state, tenant) {
         (ProcState::Assigned { client, .. }, Tenant::Client(tenant)) => client == tenant,
-        (ProcState::Teaching { request, .. }, _) => request.is_none_or(|request| {
+        (state, _) => state.request().is_none_or(|request| {
             let row = ledger.request(request);
             row.is_some_and(|row| row.tenant == *tenant)
         }),
-        _ => true,
     }
 }
 

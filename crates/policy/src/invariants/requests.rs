@@ -17,10 +17,9 @@ pub(super) fn requests_are_in_one_place(pools: &Pools) -> Judgement {
             places.extend(opening.request.map(|request| (request, id, place)));
         }
         for (number, proc) in &pool.procs {
-            if let ProcState::Teaching { request, .. } = &proc.state {
-                let place = RequestPlace::Teaching(*number);
-                places.extend(request.map(|request| (request, id, place)));
-            }
+            let place = RequestPlace::Teaching(*number);
+            let request = proc.state.request();
+            places.extend(request.map(|request| (request, id, place)));
         }
     }
     let requests = &pools.ledger.requests;
@@ -49,7 +48,7 @@ pub(super) fn nobody_waits_in_vain(_: PoolId, pool: &Pool, ledger: &Ledger) -> J
     })?;
     let servable = |row: &RequestRow| servable(row) && pool.is_open_to(row.lane);
     if pool.is_blocked(now) {
-        require(!waiters.any(servable), || {
+        require(pool.forgetful().is_none() && !waiters.any(servable), || {
             "a waiter could have an idle process".to_owned()
         })
     } else if let Some(until) = pool.head_until {
@@ -63,8 +62,9 @@ pub(super) fn nobody_waits_in_vain(_: PoolId, pool: &Pool, ledger: &Ledger) -> J
             "a waiter could overtake the oldest one".to_owned()
         })
     } else {
-        require(pool.has_slot() || pool.reapable() == 0, || {
-            "a process could be reaped for the oldest waiter".to_owned()
+        let can_reap = !pool.has_slot() && pool.reapable() > 0;
+        require(!can_reap && pool.forgetful().is_none(), || {
+            "a process could be reaped, or forget, for the oldest waiter".to_owned()
         })
     }
 }

@@ -25,6 +25,9 @@ pub enum Action {
     },
     /// Send the process a reset of its own and require `true`; report `TeachOrResetDone`.
     Reset { proc: ProcId },
+    /// Have the process forget all that it was taught, and all that functions left in it; report
+    /// `TeachOrResetDone`.
+    Forget { proc: ProcId },
     /// Answer the request with this process.
     Assign {
         request: RequestId,
@@ -117,7 +120,7 @@ pub enum Phase {
     Queue,
     /// For its process to start.
     Open,
-    /// For its process to learn the design document.
+    /// For its process to forget another tenant, or to learn the design document.
     Teach,
 }
 
@@ -140,6 +143,8 @@ pub enum StopReason {
     TeachFailed,
     /// It did not answer a reset.
     ResetFailed,
+    /// It did not forget whom it served.
+    ForgetFailed,
     /// It was used often enough (`max_uses`).
     Uses,
     /// It is old enough (`max_age`).
@@ -171,6 +176,7 @@ impl StopReason {
                 | Self::Broken
                 | Self::TeachFailed
                 | Self::ResetFailed
+                | Self::ForgetFailed
                 | Self::MemoryHard
                 | Self::ClientCrashed
         )

@@ -90,10 +90,10 @@ pub enum Event {
         /// The process that it should have opened.
         proc: ProcId,
     },
-    /// Teaching or resetting ended. A failure removes the process.
+    /// Teaching, resetting or forgetting ended. A failure removes the process.
     TeachOrResetDone {
         proc: ProcId,
-        /// Whether it now knows the design document, or is reset.
+        /// Whether it now knows the design document, is reset, or has forgotten everything.
         ok: bool,
     },
     /// A process server ended (`EXIT`), asked or unasked. Its child is reaped by then.

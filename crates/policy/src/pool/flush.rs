@@ -1,4 +1,5 @@
-//! Serving requests: from an idle process, from a slot, or by reaping; and in what order.
+//! Serving requests: from an idle process, from a slot, from a process that forgets its tenant, or by
+//! reaping; and in what order.
 //!
 //! SUMMARY   `get_proc`, and the flush that ends every event.
 //! PROMISES  When a flush ends, no waiter that is allowed to be next could be served (PM-5). It
@@ -77,7 +78,7 @@ impl Turn<'_> {
             }
             if self.pool.is_blocked(self.ledger.now) {
                 // It waits for a process that is there; others may find theirs.
-                if self.serve_overtaking() {
+                if self.forget_for(head) || self.serve_overtaking() {
                     continue;
                 }
                 break;
@@ -102,6 +103,12 @@ impl Turn<'_> {
                     self.note_need(head, true, true);
                 }
                 break;
+            }
+            if self.forget_for(head) {
+                if patience.is_some() {
+                    self.pool.last_impatience = self.ledger.now;
+                }
+                continue;
             }
             if has_slot {
                 // Places are made at the end of the event, in whichever pool has one to spare.
@@ -150,9 +157,8 @@ impl Turn<'_> {
         let Some(Choice { number, fit }) = self.pool.choose(request) else {
             return false;
         };
-        let (lane, rank) = (request.lane, request.rank);
-        self.pool.dequeue(id, request);
-        self.pool.rounds.served(rank);
+        let lane = request.lane;
+        self.leave_queue(id);
         self.take_idle(number, lane);
         if fit == Fit::Tag && self.may_open() {
             self.open(None);
@@ -162,6 +168,28 @@ impl Turn<'_> {
             Fit::Teach | Fit::Tag => self.hand_over(id, number),
         }
         true
+    }
+
+    /// Has an idle process forget its tenant for a waiter that nothing idle fits. Returns false if none can.
+    fn forget_for(&mut self, id: RequestId) -> bool {
+        let Some(number) = self.pool.forgetful() else {
+            return false;
+        };
+        let Some(lane) = self.ledger.request(id).map(|request| request.lane) else {
+            return false;
+        };
+        self.leave_queue(id);
+        self.take_idle(number, lane);
+        self.forget(number, Some(id));
+        true
+    }
+
+    /// Takes a waiter out of the queue, to be served.
+    fn leave_queue(&mut self, id: RequestId) {
+        if let Some(request) = self.ledger.requests.get(&id) {
+            self.pool.dequeue(id, request);
+            self.pool.rounds.served(request.rank);
+        }
     }
 
     /// Serves the oldest waiter behind the head that an idle process fits, if there is one.
@@ -197,8 +225,7 @@ impl Turn<'_> {
         {
             opening.tenant = self.wanted(row).tenant().cloned();
             opening.bulk = row.lane == Lane::Bulk;
-            self.pool.dequeue(id, row);
-            self.pool.rounds.served(row.rank);
+            self.leave_queue(id);
             self.ledger.place(id, RequestPlace::Opening(number));
         }
         self.pool.begin_opening(number, opening);
@@ -222,6 +249,24 @@ impl Turn<'_> {
     fn may_serve(&self, id: RequestId) -> bool {
         let lane = self.ledger.request(id).map(|row| row.lane);
         lane.is_none_or(|lane| self.pool.is_open_to(lane))
+    }
+
+    /// Has a process in hand forget everything. It is for the tenant of the request from now on, and for
+    /// anybody without one.
+    pub(super) fn forget(&mut self, number: u64, request: Option<RequestId>) {
+        self.untag(number);
+        if let Some(id) = request {
+            let row = self.ledger.request(id);
+            if let Some(tenant) = row.and_then(|row| self.wanted(row).tenant().cloned()) {
+                self.tag(number, &tenant);
+            }
+            self.ledger.place(id, RequestPlace::Teaching(number));
+        }
+        let state = ProcState::Forgetting { request };
+        self.pool.begin_help(number, state);
+        self.out.push(Action::Forget {
+            proc: self.proc_id(number),
+        });
     }
 
     /// Begins to teach a process in hand. It bears the tag from now on: what it has
@@ -264,6 +309,13 @@ impl Turn<'_> {
         {
             let proc = self.proc_id(number);
             self.ledger.owned.insert((client, proc));
+        }
+    }
+
+    pub(super) fn untag(&mut self, number: u64) {
+        if let Some(Tenant::Client(client)) = self.pool.untag(number) {
+            let proc = self.proc_id(number);
+            self.ledger.owned.remove(&(client, proc));
         }
     }
 

@@ -2,8 +2,8 @@
 //! comes, changes and goes.
 //!
 //! SUMMARY   The parts of [`Pools`] that look beyond one pool.
-//! PROMISES  A request that several pools may serve never waits in one while another has a slot or an
-//!           untagged process to spare (PM-19). A pool that is removed leaves nobody without an
+//! PROMISES  A request that several pools may serve never waits in one while another has a slot, an
+//!           untagged process or one that can forget its tenant to spare (PM-19). A pool that is removed leaves nobody without an
 //!           answer.
 //! CALLED    By [`Pools::handle`].
 //! SOURCE    pidq (add_pool, remove_pool, groups); pooler (reconfiguration). Moving waiters between
@@ -98,7 +98,9 @@ impl Pools {
         }
         let fits = |request: &RequestRow| {
             request.pool != pool
-                && (row.can_lend(request, now) || (may_open && row.can_open_for(request, now)))
+                && (row.can_lend(request, now)
+                    || (may_open && row.can_open_for(request, now))
+                    || row.can_forget_for(request))
         };
         let oldest_of = |target: Target, lane: Lane| {
             let all = (target, lane, RequestId(0))..=(target, lane, RequestId(u64::MAX));

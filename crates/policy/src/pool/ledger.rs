@@ -49,7 +49,7 @@ pub(crate) enum RequestPlace {
     Queue,
     /// With the opening of this number.
     Opening(u64),
-    /// With the process of this number, which learns its design document.
+    /// With the process of this number, which forgets another tenant or learns its design document.
     Teaching(u64),
 }
 
@@ -157,6 +157,16 @@ impl Ledger {
             request.place = place;
             if request.roams() {
                 self.roaming.remove(&(request.target, request.lane, id));
+            }
+        }
+    }
+
+    /// Moves a request back to the queue.
+    pub(super) fn place_back(&mut self, id: RequestId) {
+        if let Some(request) = self.requests.get_mut(&id) {
+            request.place = RequestPlace::Queue;
+            if request.roams() {
+                self.roaming.insert((request.target, request.lane, id));
             }
         }
     }

@@ -109,6 +109,23 @@ impl Pool {
         is_bulk_only || self.head_until.is_some() || self.is_blocked(now)
     }
 
+    /// The idle process that forgets its tenant for another one, if processes can: that of the longest unused.
+    pub(crate) fn forgetful(&self) -> Option<u64> {
+        let can_forget = self.settings.can_forget;
+        can_forget.then(|| self.idle.oldest_used()).flatten()
+    }
+
+    /// Whether an idle process can forget its tenant for this request at once.
+    pub(crate) fn can_forget_for(&self, request: &RequestRow) -> bool {
+        let tenant = self.settings.reuse.wanted(request).tenant();
+        // It would wait for its own process that is in use.
+        let waits = tenant.is_some_and(|tenant| self.idle.in_use(tenant) > 0);
+        self.forgetful().is_some()
+            && self.is_open_to(request.lane)
+            && self.waiters.is_empty()
+            && !waits
+    }
+
     /// Whether one may be opened for this request, and nobody is before it.
     pub(crate) fn can_open_for(&self, request: &RequestRow, now: Timestamp) -> bool {
         self.is_open_to(request.lane) && self.may_open(now)
@@ -123,6 +140,7 @@ impl Pool {
     pub(crate) fn could_serve(&self, request: &RequestRow) -> bool {
         let fits = match self.settings.reuse.wanted(request) {
             Wanted::Any => !self.procs.is_empty(),
+            _ if self.settings.can_forget => !self.procs.is_empty(),
             wanted => self.idle.has_member(wanted.tenant()),
         };
         fits || !self.opening.is_empty()

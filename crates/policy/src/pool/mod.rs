@@ -24,6 +24,9 @@
 //! * **The oldest waiter may wait for a process of its own database** before idle processes of
 //!   others are stopped for it ([`Limits::affinity_wait`]).
 //! * **Stopping processes are bounded**: a reap waits when a whole batch is still ending.
+//! * **A process that can forget is not reaped**: it forgets its database ([`Action::Forget`]) and serves
+//!   the waiter. From the decision on it bears the waiter's tag and no documents; only when it has forgotten is
+//!   it taught or lent. If it fails, the waiter goes back to its place in the queue.
 //! * **Order decides what is stale, not a clock**: a process is stale if its opening was decided
 //!   before the reload. A stale process never becomes idle again.
 //!
@@ -59,7 +62,8 @@
 //! With [`Reuse::Database`] every request wants a process of its tenant: a database, a user, or the
 //! client itself. It gets one that is tagged for that tenant, or one without a tag, and every loan
 //! tags. So a process without a tag never ran a function, and one with a tag never leaves its tenant.
-//! Its slot does: an idle process is reaped for other tenants as it is for other databases. A process
+//! Its slot does: an idle process is reaped for other tenants as it is for other databases, or forgets its
+//! tenant if processes of the pool can ([`PoolSettings::can_forget`]). A process
 //! of a client goes with that client. A change of `reuse` replaces the processes, whose past says
 //! nothing under the other rule.
 //!

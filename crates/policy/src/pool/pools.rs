@@ -274,7 +274,7 @@ impl Pools {
         }
         for proc in of_client(&self.ledger.owned, client) {
             if let Some(mut turn) = self.turn(proc.pool, out) {
-                turn.stop_orphan(proc.number);
+                turn.retire_orphan(proc.number);
                 touched.insert(proc.pool);
             }
         }

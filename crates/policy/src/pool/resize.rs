@@ -15,7 +15,7 @@ impl Turn<'_> {
     pub(super) fn reconfigure(&mut self, new: PoolSettings) {
         let old = std::mem::replace(&mut self.pool.settings, new);
         self.pool.rebuild_ages();
-        if old.reuse != new.reuse {
+        if new.replaces_those_of(&old) {
             self.renew();
         }
         if old.fairness != new.fairness
@@ -39,10 +39,11 @@ impl Turn<'_> {
         self.pool.count_max = self.pool.count().max(new.limits.hard_limit);
     }
 
-    /// Replaces the processes, whose past says nothing under another rule of reuse: idle ones now, the
-    /// others when they come back.
+    /// Replaces the processes, whose past says nothing under another rule: idle ones now, the others when
+    /// they come back.
     fn renew(&mut self) {
         self.pool.life.renewed_up_to = self.ledger.last_number;
+        self.pool.life.shrunk = true;
         self.pool.retag_openings(self.ledger);
         self.stop_stale();
     }

@@ -1,4 +1,5 @@
-//! What becomes of a process whose use is over: it is idle again, reset, replaced, or stopped.
+//! What becomes of a process whose use is over: it is idle again, reset, made to forget, replaced, or
+//! stopped.
 //!
 //! SUMMARY   The handlers of `ret_proc` and of the end of a client that holds a process.
 //! PROMISES  Only who holds a process can return it, once (PM-3). A process that must go never
@@ -66,16 +67,18 @@ impl Turn<'_> {
                 self.release(number, client);
                 self.settle(number);
             }
-            Condition::NeedsReset => match self.reason_to_retire(number) {
-                Some(why) => self.stop(number, why),
-                None => {
-                    self.release(number, client);
-                    self.pool.begin_help(number, ProcState::Resetting);
-                    self.out.push(Action::Reset {
-                        proc: self.proc_id(number),
-                    });
+            Condition::NeedsReset => {
+                self.release(number, client);
+                match self.reason_to_retire(number) {
+                    Some(why) => self.retire(number, why),
+                    None => {
+                        self.pool.begin_help(number, ProcState::Resetting);
+                        self.out.push(Action::Reset {
+                            proc: self.proc_id(number),
+                        });
+                    }
                 }
-            },
+            }
         }
     }
 
@@ -90,11 +93,19 @@ impl Turn<'_> {
     /// Makes a process in hand idle, unless it is to go.
     pub(super) fn settle(&mut self, number: u64) {
         match self.reason_to_retire(number) {
-            Some(why) => self.stop(number, why),
+            Some(why) => self.retire(number, why),
             None => {
                 let returns = self.ledger.fresh_return();
                 self.pool.make_idle(number, self.ledger.now, returns);
             }
+        }
+    }
+
+    /// Stops a process in hand. One that is only without its tenant forgets it, if it can.
+    fn retire(&mut self, number: u64, why: StopReason) {
+        match why {
+            StopReason::TenantGone if self.pool.settings.can_forget => self.forget(number, None),
+            _ => self.stop(number, why),
         }
     }
 
@@ -120,11 +131,16 @@ impl Turn<'_> {
         leaving.is_some_and(|client| self.ledger.owned.contains(&(client, self.proc_id(number))))
     }
 
-    /// Stops a process that belongs to a client that ended and holds it no more.
-    pub(super) fn stop_orphan(&mut self, number: u64) {
-        let state = self.pool.procs.get(&number).map(|proc| &proc.state);
-        if !matches!(state, Some(ProcState::Assigned { .. })) {
-            self.stop(number, StopReason::TenantGone);
+    /// Stops a process that belongs to a client that ended and holds it no more; an idle one that can forget
+    /// that client stays.
+    pub(super) fn retire_orphan(&mut self, number: u64) {
+        match self.pool.procs.get(&number).map(|proc| &proc.state) {
+            None | Some(ProcState::Assigned { .. }) => {}
+            Some(ProcState::Idle) => {
+                self.pool.take_idle(number);
+                self.retire(number, StopReason::TenantGone);
+            }
+            Some(_) => self.stop(number, StopReason::TenantGone),
         }
     }
 

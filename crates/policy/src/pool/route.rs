@@ -56,8 +56,8 @@ pub(super) fn targets(settings: &PoolSettings) -> impl Iterator<Item = Target> +
 }
 
 /// Chooses among the pools of a group: one at random of those that have a free process for the
-/// request, else one at random of those that may open one, else the one with the shortest queue of
-/// those where one more may wait.
+/// request, else one at random of those that may open one, else one at random of those where a process can
+/// forget another tenant, else the one with the shortest queue of those where one more may wait.
 /// `None`: nothing may be opened in any, and no process that is there can serve it.
 pub(super) fn choose_pool(
     members: &[PoolId],
@@ -78,8 +78,10 @@ pub(super) fn choose_pool(
     let can_lend = |pool: &Pool| pool.can_lend(request, now);
     let has_place = ledger.ceiling.has_room() && ledger.ceiling.needy.is_empty();
     let can_open = |pool: &Pool| has_place && pool.can_open_for(request, now);
-    let drawn =
-        draw(members, pools, ledger, can_lend).or_else(|| draw(members, pools, ledger, can_open));
+    let can_forget = |pool: &Pool| pool.can_forget_for(request);
+    let drawn = draw(members, pools, ledger, can_lend)
+        .or_else(|| draw(members, pools, ledger, can_open))
+        .or_else(|| draw(members, pools, ledger, can_forget));
     if drawn.is_some() {
         return drawn;
     }

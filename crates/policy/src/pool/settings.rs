@@ -133,6 +133,9 @@ pub struct PoolSettings {
     pub queue_max: Option<u32>,
     /// Whom a process may serve. A change replaces the processes.
     pub reuse: Reuse,
+    /// Whether its processes can forget all that they were taught and that functions did to them. A change
+    /// replaces the processes.
+    pub can_forget: bool,
     /// What becomes of a crashed client's process.
     pub on_client_crash: OnClientCrash,
     /// When a process has served for long enough.
@@ -168,6 +171,11 @@ impl PoolSettings {
             throttle: Some(ThrottleSettings::default()),
             ..Self::of_language(language, limits)
         }
+    }
+
+    /// Whether the past of processes from before says nothing under these settings.
+    pub(super) fn replaces_those_of(&self, old: &Self) -> bool {
+        self.reuse != old.reuse || self.can_forget != old.can_forget
     }
 
     /// Whether they ask for anything that a pool does without a request.

@@ -71,7 +71,7 @@ pub enum ProcPhase {
     Idle,
     /// With a client.
     Assigned,
-    /// Learning a design document, or being reset after a client.
+    /// Learning a design document, being reset after a client, or forgetting its tenant.
     Teaching,
 }
 
@@ -88,6 +88,8 @@ pub struct PoolTotals {
     pub taken_back: u64,
     /// Openings that succeeded.
     pub started: u64,
+    /// Processes that forgot their tenant instead of being replaced.
+    pub forgot: u64,
     /// Openings that failed.
     pub start_failures: u64,
     /// Processes that ended unasked.
@@ -122,6 +124,7 @@ impl PoolStatus {
                     ProcState::Assigned { .. } => ProcPhase::Assigned,
                     ProcState::Teaching { .. }
                     | ProcState::Resetting
+                    | ProcState::Forgetting { .. }
                     | ProcState::Transitioning => ProcPhase::Teaching,
                 };
                 ProcStatus {

@@ -54,12 +54,14 @@ pub(crate) struct Pool {
 pub(crate) struct Proc {
     /// What it does.
     pub(crate) state: ProcState,
-    /// Whom it is tagged for, once and for all (PM-8).
+    /// Whom it is tagged for, until it forgets everything (PM-8).
     pub(crate) tenant: Option<Tenant>,
     /// What it knows, one text of an id. A short list: it is walked at each lending.
     pub(crate) ddocs: Vec<DdocKey>,
     /// How often it was assigned.
     pub(crate) uses: u64,
+    /// Whether it was assigned since it started, or forgot everything.
+    pub(crate) has_served: bool,
     /// Its place among its equals while it is idle: the largest is lent first.
     pub(super) rank: u64,
     /// Whether it serves the bulk lane.
@@ -93,8 +95,24 @@ pub(crate) enum ProcState {
     },
     /// It is being reset after a client.
     Resetting,
+    /// It forgets all that it was taught and that functions left in it. It has no documents by now, and the
+    /// tag of the request.
+    Forgetting {
+        /// For whom, while that one waits.
+        request: Option<RequestId>,
+    },
     /// It goes from one use to another. Never seen between two events (PM-14).
     Transitioning,
+}
+
+impl ProcState {
+    /// The request that it learns or forgets for, while that one waits.
+    pub(crate) const fn request(&self) -> Option<RequestId> {
+        match self {
+            Self::Teaching { request, .. } | Self::Forgetting { request } => *request,
+            Self::Idle | Self::Assigned { .. } | Self::Resetting | Self::Transitioning => None,
+        }
+    }
 }
 
 /// One opening in flight.
@@ -158,6 +176,7 @@ impl Pool {
             tenant: None,
             ddocs: Vec::new(),
             uses: 0,
+            has_served: false,
             rank: number,
             bulk: opening.bulk,
             memory: None,
@@ -251,7 +270,7 @@ impl Pool {
         proc.state = ProcState::Transitioning;
     }
 
-    /// Begins to teach or to reset a process in hand.
+    /// Begins to teach a process in hand, to reset it, or to have it forget.
     pub(super) fn begin_help(&mut self, number: u64, state: ProcState) {
         let proc = known(&mut self.procs, number);
         debug_assert_eq!(proc.state, ProcState::Transitioning, "PM-14");
@@ -264,6 +283,7 @@ impl Pool {
         debug_assert_eq!(proc.state, ProcState::Transitioning, "PM-14");
         proc.state = ProcState::Assigned { client, token };
         proc.uses += 1;
+        proc.has_served = true;
         self.totals.taken += 1;
     }
 
@@ -280,7 +300,7 @@ impl Pool {
         let proc = known(&mut self.procs, number);
         debug_assert_eq!(proc.state, ProcState::Transitioning, "PM-14");
         if let Some(tag) = &proc.tenant {
-            debug_assert_eq!(tag, tenant, "PM-8: a tag is for ever");
+            debug_assert_eq!(tag, tenant, "PM-8: only forgetting takes a tag");
             return false;
         }
         self.idle.leave(None, &proc.ddocs);
@@ -288,6 +308,19 @@ impl Pool {
         proc.tenant = Some(tenant.clone());
         self.life.shrunk = true;
         true
+    }
+
+    /// Takes the tag and the documents from a process that is not idle, because it forgets them. Returns the
+    /// tag.
+    pub(super) fn untag(&mut self, number: u64) -> Option<Tenant> {
+        let proc = known(&mut self.procs, number);
+        debug_assert_ne!(proc.state, ProcState::Idle, "PM-2");
+        self.idle.leave(proc.tenant.as_ref(), &proc.ddocs);
+        self.idle.join(None, &[]);
+        proc.ddocs.clear();
+        proc.has_served = false;
+        self.life.shrunk = true;
+        proc.tenant.take()
     }
 
     /// Notes that a process in hand knows `ddoc` and no other text of its id.

@@ -55,7 +55,7 @@ impl Turn<'_> {
         self.start_failed(number);
     }
 
-    /// Teaching or resetting ended.
+    /// Teaching, resetting or forgetting ended.
     pub(super) fn teach_or_reset_done(&mut self, number: u64, ok: bool) {
         let Some(proc) = self.pool.procs.get(&number) else {
             return;
@@ -70,7 +70,7 @@ impl Turn<'_> {
                 }
             }
             state @ ProcState::Teaching { .. } => {
-                self.refuse_taught(&state);
+                self.let_go(&state);
                 self.stop(number, StopReason::TeachFailed);
             }
             ProcState::Resetting if ok => {
@@ -78,18 +78,34 @@ impl Turn<'_> {
                 self.settle(number);
             }
             ProcState::Resetting => self.stop(number, StopReason::ResetFailed),
+            ProcState::Forgetting { request } if ok => {
+                self.pool.totals.forgot += 1;
+                self.pool.take_busy(number);
+                match request {
+                    Some(request) => self.hand_over(request, number),
+                    None => self.settle(number),
+                }
+            }
+            state @ ProcState::Forgetting { .. } => {
+                self.let_go(&state);
+                self.stop(number, StopReason::ForgetFailed);
+            }
             ProcState::Idle | ProcState::Assigned { .. } | ProcState::Transitioning => {}
         }
     }
 
-    /// Refuses the request that a process was learning for.
-    fn refuse_taught(&mut self, state: &ProcState) {
-        if let ProcState::Teaching {
-            request: Some(request),
-            ..
-        } = state
-        {
-            self.refuse(*request, Refusal::TeachFailed);
+    /// Ends what a process did for a request: one whose document it was to learn is refused, and one for
+    /// which it was to forget waits for another process.
+    fn let_go(&mut self, state: &ProcState) {
+        match *state {
+            ProcState::Teaching {
+                request: Some(request),
+                ..
+            } => self.refuse(request, Refusal::TeachFailed),
+            ProcState::Forgetting {
+                request: Some(request),
+            } => self.wait_again(request),
+            _ => {}
         }
     }
 
@@ -104,7 +120,7 @@ impl Turn<'_> {
         }
         if let Some(proc) = self.remove(number) {
             self.pool.totals.died += 1;
-            self.refuse_taught(&proc.state);
+            self.let_go(&proc.state);
             if proc.uses == 0 {
                 // One that ends unused again and again must not keep the machine busy.
                 self.pause_background();
@@ -121,7 +137,7 @@ impl Turn<'_> {
         proc.memory = Some(bytes);
         let state = proc.state.clone();
         if recycle.memory_hard.is_some_and(|hard| bytes >= hard) {
-            self.refuse_taught(&state);
+            self.let_go(&state);
             self.take_away(number, StopReason::MemoryHard);
         } else if state == ProcState::Idle
             && let Some(why) = self.reason_to_retire(number)

@@ -1,4 +1,4 @@
-//! Requests that end without a process: dropped, refused, or out of time.
+//! Requests that end without a process: dropped, refused, or out of time; or that wait for another one.
 //!
 //! PROMISES  A request that is withdrawn is in no table any more. What was begun for it goes on, for
 //!           nobody.
@@ -25,14 +25,25 @@ impl Turn<'_> {
                 }
             }
             RequestPlace::Teaching(number) => {
-                if let Some(proc) = self.pool.procs.get_mut(&number)
-                    && let ProcState::Teaching { request, .. } = &mut proc.state
-                {
-                    *request = None;
+                match self.pool.procs.get_mut(&number).map(|row| &mut row.state) {
+                    Some(ProcState::Teaching { request, .. }) => *request = None,
+                    Some(ProcState::Forgetting { request }) => {
+                        *request = None;
+                        self.untag(number);
+                    }
+                    _ => {}
                 }
             }
         }
         Some(request)
+    }
+
+    /// Puts a request back into the queue: it lost its process, and another one can serve it.
+    pub(super) fn wait_again(&mut self, id: RequestId) {
+        if let Some(request) = self.ledger.requests.get_mut(&id) {
+            self.pool.enqueue(id, request);
+            self.ledger.place_back(id);
+        }
     }
 
     /// Withdraws a request and answers it with an error.

@@ -220,6 +220,7 @@ impl Crowd {
             limits,
             init_size: random.below(2) as u32,
             min_free: random.below(2) as u32,
+            can_forget: random.below(2) == 0,
             throttle: None,
             ..named(hard)
         }
@@ -240,7 +241,9 @@ impl Crowd {
                     let there = ceiling.live + ceiling.ending;
                     assert!(there <= self.max, "{there} of {}", self.max);
                 }
-                Action::Teach { proc, .. } | Action::Reset { proc } => self.helping.push(proc),
+                Action::Teach { proc, .. } | Action::Reset { proc } | Action::Forget { proc } => {
+                    self.helping.push(proc);
+                }
                 Action::Assign {
                     request,
                     proc,

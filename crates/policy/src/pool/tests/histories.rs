@@ -92,6 +92,8 @@ fn any_settings() -> impl Strategy<Value = PoolSettings> {
                 }),
                 throttle: base.throttle.filter(|_| throttled),
                 stress,
+                // Drawn with others, so that the seeds that are kept give the same settings.
+                can_forget: replace != per_db,
                 fairness: match per_db {
                     true => Fairness::PerDb,
                     false => Fairness::Fifo,
@@ -309,7 +311,9 @@ impl Manager {
     fn note(&mut self, action: Action) {
         match action {
             Action::Open { proc, .. } => self.opening.push(proc),
-            Action::Teach { proc, .. } | Action::Reset { proc } => self.helping.push(proc),
+            Action::Teach { proc, .. } | Action::Reset { proc } | Action::Forget { proc } => {
+                self.helping.push(proc);
+            }
             Action::Stop { proc, .. } => {
                 assert!(self.procs.remove(&proc), "{proc} is stopped twice");
                 self.helping.retain(|other| *other != proc);

@@ -9,6 +9,7 @@ mod ceiling;
 mod defects;
 mod edges;
 mod fair;
+mod forgetting;
 mod grouped;
 mod histories;
 mod model;
@@ -229,7 +230,7 @@ impl World {
             done += 1;
             let event = match action {
                 Action::Open { proc, .. } => Event::SpawnOk { proc },
-                Action::Teach { proc, .. } | Action::Reset { proc } => {
+                Action::Teach { proc, .. } | Action::Reset { proc } | Action::Forget { proc } => {
                     Event::TeachOrResetDone { proc, ok: true }
                 }
                 Action::Stop { proc, .. } => Event::ProcExit { proc },

@@ -23,7 +23,8 @@ pub(super) struct Model {
 struct ModelPool {
     limits: Limits,
     reuse: Reuse,
-    /// Processes below this number were decided before `reuse` changed.
+    can_forget: bool,
+    /// Processes below this number were decided before `reuse` or `can_forget` changed.
     renewed: u64,
     procs: Vec<ModelProc>,
     opening: Vec<ModelOpening>,
@@ -62,6 +63,7 @@ enum State {
     Assigned(ClientId, Token),
     Teaching(Option<Ask>, DdocKey),
     Resetting,
+    Forgetting(Option<Ask>),
 }
 
 impl Ask {
@@ -134,10 +136,16 @@ impl ModelPool {
             }
         }
         for proc in &mut self.procs {
-            if let State::Teaching(ask, _) = &mut proc.state
-                && ask.as_ref().is_some_and(|ask| ask.id == id)
-            {
-                return ask.take().map(|ask| (ask, Phase::Teach));
+            let is_meant = |ask: &Option<Ask>| ask.as_ref().is_some_and(|ask| ask.id == id);
+            match &mut proc.state {
+                State::Teaching(ask, _) if is_meant(ask) => {
+                    return ask.take().map(|ask| (ask, Phase::Teach));
+                }
+                State::Forgetting(ask) if is_meant(ask) => {
+                    proc.tag = None;
+                    return ask.take().map(|ask| (ask, Phase::Teach));
+                }
+                _ => {}
             }
         }
         None
@@ -146,7 +154,7 @@ impl ModelPool {
     fn asks(&self) -> Vec<Ask> {
         let opening = self.opening.iter().filter_map(|row| row.ask.clone());
         let teaching = self.procs.iter().filter_map(|proc| match &proc.state {
-            State::Teaching(ask, _) => ask.clone(),
+            State::Teaching(ask, _) | State::Forgetting(ask) => ask.clone(),
             _ => None,
         });
         self.queue
@@ -163,6 +171,7 @@ impl Model {
         let pool = |limits: &Limits| ModelPool {
             limits: *limits,
             reuse: Reuse::Any,
+            can_forget: false,
             renewed: 0,
             procs: Vec::new(),
             opening: Vec::new(),
@@ -283,8 +292,12 @@ impl Model {
         let mut free: Vec<ProcId> = free.map(|proc| proc.id).collect();
         free.sort_unstable();
         for proc in free {
-            if self.is_orphan(proc) {
-                self.stop(proc, StopReason::TenantGone);
+            if !self.is_orphan(proc) {
+                continue;
+            }
+            match self.row(proc).is_idle() {
+                true => self.rest(proc),
+                false => self.stop(proc, StopReason::TenantGone),
             }
         }
         self.leaving = None;
@@ -351,6 +364,14 @@ impl Model {
                 if impatient {
                     victims.truncate(1);
                 }
+                if let Some(proc) = self.forgetful(at) {
+                    if impatient {
+                        self.pools[at].last_impatience = self.now;
+                    }
+                    let ask = self.pools[at].queue.remove(0);
+                    self.forget(proc, Some(ask));
+                    continue;
+                }
                 if victims.is_empty() {
                     return;
                 }
@@ -361,6 +382,38 @@ impl Model {
                     self.stop(victim, StopReason::Reaped);
                 }
             }
+        }
+    }
+
+    fn forgetful(&self, at: usize) -> Option<ProcId> {
+        let pool = &self.pools[at];
+        let procs = pool.procs.iter().filter(|_| pool.can_forget);
+        let tagged = procs.filter(|proc| proc.is_idle() && proc.tag.is_some());
+        let oldest = tagged.min_by_key(|proc| (proc.last_use, proc.id));
+        oldest.map(|proc| proc.id)
+    }
+
+    fn forget(&mut self, proc: ProcId, ask: Option<Ask>) {
+        let reuse = self.pools[proc.pool.0 as usize].reuse;
+        let row = self.row(proc);
+        row.ddocs.clear();
+        row.tag = ask.as_ref().and_then(|ask| ask.tag(reuse));
+        row.state = State::Forgetting(ask);
+        self.out.push(Action::Forget { proc });
+    }
+
+    /// Puts a request back in its place in the queue.
+    fn wait_again(&mut self, at: usize, ask: Ask) {
+        let queue = &mut self.pools[at].queue;
+        queue.push(ask);
+        queue.sort_by_key(|ask| ask.id);
+    }
+
+    /// Gives a process that is ready for it to a request, or teaches it first.
+    fn hand_over(&mut self, proc: ProcId, ask: Ask) {
+        match ask.ddoc() {
+            None => self.assign(proc, &ask),
+            Some(_) => self.teach(proc, ask),
         }
     }
 
@@ -457,8 +510,7 @@ impl Model {
         match opening.ask {
             _ if self.shutting_down => self.stop(id, StopReason::Shutdown),
             None => self.rest(id),
-            Some(ask) if ask.ddoc().is_none() => self.assign(id, &ask),
-            Some(ask) => self.teach(id, ask),
+            Some(ask) => self.hand_over(id, ask),
         }
     }
 
@@ -490,6 +542,14 @@ impl Model {
             }
             (State::Resetting, true) => self.rest(proc),
             (State::Resetting, false) => self.stop(proc, StopReason::ResetFailed),
+            (State::Forgetting(None), true) => self.rest(proc),
+            (State::Forgetting(Some(ask)), true) => self.hand_over(proc, ask),
+            (State::Forgetting(ask), false) => {
+                if let Some(ask) = ask {
+                    self.wait_again(at, ask);
+                }
+                self.stop(proc, StopReason::ForgetFailed);
+            }
             (other, _) => row.state = other,
         }
     }
@@ -498,10 +558,13 @@ impl Model {
         if let Some(pool) = self.pools.get_mut(proc.pool.0 as usize) {
             pool.stopping.retain(|other| *other != proc);
         }
-        if let Some((at, index)) = self.find(proc)
-            && let State::Teaching(Some(ask), _) = self.pools[at].procs.remove(index).state
-        {
-            self.refuse(ask.id, Refusal::TeachFailed);
+        let Some((at, index)) = self.find(proc) else {
+            return;
+        };
+        match self.pools[at].procs.remove(index).state {
+            State::Teaching(Some(ask), _) => self.refuse(ask.id, Refusal::TeachFailed),
+            State::Forgetting(Some(ask)) => self.wait_again(at, ask),
+            _ => {}
         }
     }
 
@@ -520,6 +583,9 @@ impl Model {
     fn rest(&mut self, proc: ProcId) {
         let now = self.now;
         match self.fate(proc) {
+            Some(StopReason::TenantGone) if self.pools[proc.pool.0 as usize].can_forget => {
+                self.forget(proc, None);
+            }
             Some(why) => self.stop(proc, why),
             None => {
                 self.row(proc).state = State::Idle;
@@ -578,7 +644,9 @@ impl Model {
             return;
         };
         pool.limits = settings.limits;
-        if std::mem::replace(&mut pool.reuse, settings.reuse) != settings.reuse {
+        let new = (settings.reuse, settings.can_forget);
+        if (pool.reuse, pool.can_forget) != new {
+            (pool.reuse, pool.can_forget) = new;
             pool.renewed = self.numbers;
             for opening in &mut pool.opening {
                 if let Some(ask) = &opening.ask {

@@ -298,7 +298,7 @@ fn process_that_is_shared_is_found() {
         assert!(id.check(&world.pools).is_err(), "{id} after");
     };
     violates(|pools| proc(pools, 2).tenant = None);
-    violates(|pools| proc(pools, 3).uses = 1);
+    violates(|pools| proc(pools, 3).has_served = true);
     violates(|pools| proc(pools, 1).tenant = Some(Tenant::Client(ClientId(9))));
     violates(|pools| proc(pools, 3).tenant = Some(Tenant::Client(ClientId(9))));
     violates(|pools| pools.ledger.owned.clear());

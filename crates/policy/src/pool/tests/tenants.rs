@@ -249,7 +249,7 @@ fn change_of_reuse_replaces_the_processes() {
 
 /// A step in which clients without a design document name a database, a user or nothing, and in
 /// which `reuse` changes now and then.
-fn apart_step(step: impl Strategy<Value = Step>) -> impl Strategy<Value = Step> {
+pub(super) fn apart_step(step: impl Strategy<Value = Step>) -> impl Strategy<Value = Step> {
     let tenant = prop_oneof![
         2 => Just(None),
         1 => Just(Some(db("a"))),

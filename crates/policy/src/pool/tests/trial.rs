@@ -39,6 +39,7 @@ pub(super) enum Step {
     TerminateStale,
     Configure(u32, Limits),
     Reuse(u32, Reuse),
+    CanForget(u32, bool),
     Shutdown,
 }
 
@@ -56,9 +57,11 @@ pub(super) struct Trial {
     asked: BTreeMap<RequestId, (ClientId, Option<Affinity>)>,
     pub(super) unanswered: BTreeSet<RequestId>,
     tokens: BTreeSet<Token>,
-    /// The tenant whose design documents a process has served.
+    /// Those of `helping` that forget.
+    forgetting: BTreeSet<ProcId>,
+    /// The tenant whose design documents a process has served since it forgot.
     served: BTreeMap<ProcId, Tenant>,
-    /// The tenant that had a process which is not shared.
+    /// The tenant that had a process which is not shared since it forgot.
     ran_for: BTreeMap<ProcId, Tenant>,
     /// Pool -> the newest process from before its `reuse` changed.
     renewed: [u64; 2],
@@ -83,6 +86,7 @@ impl Trial {
             asked: BTreeMap::new(),
             unanswered: BTreeSet::new(),
             tokens: BTreeSet::new(),
+            forgetting: BTreeSet::new(),
             served: BTreeMap::new(),
             ran_for: BTreeMap::new(),
             renewed: [0; 2],
@@ -141,6 +145,9 @@ impl Trial {
                 let newest = self.procs.iter().map(|proc| proc.number).max();
                 self.renewed[pool as usize] = newest.unwrap_or_default();
                 self.reconfigured(PoolId(pool), |settings| settings.reuse = reuse)
+            }
+            Step::CanForget(pool, can) => {
+                self.reconfigured(PoolId(pool), |settings| settings.can_forget = can)
             }
             Step::Shutdown => Event::Shutdown,
         };
@@ -208,6 +215,13 @@ impl Trial {
             self.helping.retain(|other| *other != proc);
             self.stopping.retain(|other| *other != proc);
         }
+        if let Event::TeachOrResetDone { proc, ok } = event
+            && self.forgetting.remove(&proc)
+            && ok
+        {
+            self.served.remove(&proc);
+            self.ran_for.remove(&proc);
+        }
         let mut actions = Vec::new();
         self.pools.handle(event.clone(), self.now, &mut actions);
         let expected = self.model.handle(event.clone(), self.now);
@@ -231,7 +245,12 @@ impl Trial {
                 self.procs.push(proc);
             }
             Action::Teach { proc, .. } | Action::Reset { proc } => self.helping.push(proc),
+            Action::Forget { proc } => {
+                self.helping.push(proc);
+                self.forgetting.insert(proc);
+            }
             Action::Stop { proc, .. } => {
+                self.forgetting.remove(&proc);
                 self.helping.retain(|other| *other != proc);
                 self.stopping.push(proc);
             }

@@ -1,0 +1,317 @@
+//! Processes that can forget: instead of being stopped for another tenant they forget theirs.
+
+use proptest::prelude::*;
+
+use super::properties::{any_busy_step, any_limits, any_step};
+use super::tenants::apart_step;
+use super::trial::{Step, Trial};
+use super::*;
+
+const WAIT: Duration = Duration::from_millis(50);
+
+fn forgetful(hard: u32, reuse: Reuse) -> PoolSettings {
+    PoolSettings {
+        reuse,
+        can_forget: true,
+        ..PoolSettings::from(limits(hard, hard))
+    }
+}
+
+/// A pool at its limit of one process, which is idle, for the database `a`.
+fn one_of_a(settings: PoolSettings) -> (World, ProcId) {
+    let mut world = World::with(settings);
+    let lease = world.take(1, tagged("a", "_design/1"));
+    world.give_back(lease);
+    (world, lease.proc)
+}
+
+fn done(world: &mut World, proc: ProcId, ok: bool) -> Vec<Action> {
+    world.on(Event::TeachOrResetDone { proc, ok })
+}
+
+#[test]
+fn idle_process_of_another_database_forgets_it_and_serves_without_a_start() {
+    let (mut world, proc) = one_of_a(forgetful(1, Reuse::Any));
+    let request = world.ask(2, tagged("b", "_design/1"));
+    assert_eq!(world.last, [Action::Forget { proc }]);
+    let actions = done(&mut world, proc, true);
+    assert_eq!(actions, [Action::Teach { proc, request }]);
+    done(&mut world, proc, true);
+    let lease = world.lease(request, 2).expect("served");
+    assert_eq!(lease.proc, proc);
+    let totals = world.totals();
+    assert_eq!((totals.started, totals.forgot), (1, 1));
+    assert_eq!(totals.stopped(StopReason::Reaped), 0);
+    // What it knew is gone: for its first database it has to forget and to learn again.
+    world.give_back(lease);
+    let request = world.ask(1, tagged("a", "_design/1"));
+    assert_eq!(world.last, [Action::Forget { proc }]);
+    let actions = done(&mut world, proc, true);
+    assert_eq!(actions, [Action::Teach { proc, request }]);
+}
+
+#[test]
+fn plain_work_of_another_database_gets_a_process_that_forgot() {
+    let (mut world, proc) = one_of_a(forgetful(1, Reuse::Database));
+    let request = world.ask(2, plain(db("b")));
+    assert_eq!(world.last, [Action::Forget { proc }]);
+    done(&mut world, proc, true);
+    assert_eq!(world.lease(request, 2).expect("served").proc, proc);
+}
+
+#[test]
+fn process_is_opened_rather_than_made_to_forget_while_there_is_room() {
+    let (mut world, _) = one_of_a(forgetful(2, Reuse::Any));
+    let request = world.ask(2, tagged("b", "_design/1"));
+    assert_eq!(opened(&world.last)[0].1, Some(request));
+    assert_eq!(world.last.len(), 1);
+}
+
+#[test]
+fn process_that_was_not_used_for_longest_forgets() {
+    let mut world = World::with(forgetful(2, Reuse::Any));
+    let leases = ["a", "b"].map(|db| world.take(1, tagged(db, "_design/1")));
+    for lease in leases.into_iter().rev() {
+        world.advance(WAIT);
+        world.give_back(lease);
+    }
+    world.ask(2, tagged("c", "_design/1"));
+    let proc = leases[1].proc;
+    assert_eq!(world.last, [Action::Forget { proc }]);
+}
+
+#[test]
+fn waiter_waits_for_a_process_of_its_own_database_before_another_forgets() {
+    let mut world = World::with(PoolSettings {
+        limits: Limits {
+            affinity_wait: WAIT,
+            ..limits(2, 2)
+        },
+        ..forgetful(2, Reuse::Any)
+    });
+    world.take(1, tagged("a", "_design/1"));
+    let other = world.take(2, tagged("b", "_design/1"));
+    world.give_back(other);
+    world.ask(3, tagged("a", "_design/1"));
+    assert_eq!(world.last, []);
+    let actions = world.advance(WAIT);
+    assert_eq!(actions, [Action::Forget { proc: other.proc }]);
+    // A second one waits for what is made ready, and for what is in use.
+    world.ask(4, tagged("a", "_design/1"));
+    assert_eq!(world.last, []);
+}
+
+#[test]
+fn request_whose_process_does_not_forget_is_served_by_another() {
+    for dies in [false, true] {
+        let mut world = World::with(forgetful(2, Reuse::Any));
+        let leases = ["a", "b"].map(|db| world.take(1, tagged(db, "_design/1")));
+        for lease in leases {
+            world.give_back(lease);
+        }
+        let proc = leases[0].proc;
+        let request = world.ask(2, tagged("c", "_design/1"));
+        assert_eq!(world.last, [Action::Forget { proc }]);
+        let actions = match dies {
+            true => world.exit(proc),
+            false => done(&mut world, proc, false),
+        };
+        let why = StopReason::ForgetFailed;
+        let stops = if dies { vec![] } else { vec![(proc, why)] };
+        assert_eq!(stopped(&actions), stops);
+        assert_eq!(opened(&actions)[0].1, Some(request));
+        world.run();
+        assert!(world.lease(request, 2).is_some());
+    }
+}
+
+#[test]
+fn process_that_forgot_for_a_client_that_is_gone_is_anybodys() {
+    for reuse in [Reuse::Any, Reuse::Database] {
+        let (mut world, proc) = one_of_a(forgetful(1, reuse));
+        world.ask(2, tagged("b", "_design/1"));
+        assert_eq!(world.down(2, true), []);
+        done(&mut world, proc, true);
+        let status = world.status();
+        assert_eq!((status.free, status.free_tagged), (1, 0));
+        assert_eq!(status.procs[0].ddocs, 0);
+        let request = world.ask(3, tagged("c", "_design/1"));
+        assert_eq!(world.last, [Action::Teach { proc, request }]);
+    }
+}
+
+#[test]
+fn process_forgets_a_client_that_ended() {
+    let mut world = World::with(forgetful(2, Reuse::Database));
+    let held = world.take(1, None);
+    let idle = world.take(1, None);
+    world.give_back(idle);
+    let expected = [held, idle].map(|lease| Action::Forget { proc: lease.proc });
+    assert_eq!(world.down(1, false), expected);
+    world.run();
+    let status = world.status();
+    assert_eq!((status.free, status.free_tagged), (2, 0));
+    assert_eq!(world.take(2, plain(db("a"))).proc, idle.proc);
+    assert_eq!(world.totals().started, 2);
+}
+
+#[test]
+fn uses_are_counted_over_all_tenants() {
+    let (mut world, proc) = one_of_a(PoolSettings {
+        recycle: Recycle {
+            max_uses: Some(2),
+            ..Recycle::default()
+        },
+        ..forgetful(1, Reuse::Any)
+    });
+    let lease = world.take(2, tagged("b", "_design/1"));
+    assert_eq!(lease.proc, proc);
+    let actions = world.give_back(lease);
+    assert_eq!(stopped(&actions), [(proc, StopReason::Uses)]);
+}
+
+#[test]
+fn throttled_pool_serves_another_database_with_a_process_that_forgets() {
+    let (mut world, proc) = one_of_a(PoolSettings {
+        can_forget: true,
+        ..named(2)
+    });
+    world.ask(2, tagged("b", "_design/1"));
+    let (opening, _) = opened(&world.last)[0];
+    world.on(Event::SpawnError { proc: opening });
+    let request = world.ask(3, tagged("b", "_design/1"));
+    assert_eq!(world.last, [Action::Forget { proc }]);
+    world.run();
+    assert!(world.lease(request, 3).is_some());
+}
+
+#[test]
+fn in_a_throttled_pool_whose_processes_cannot_forget_any_more_nobody_waits_for_that() {
+    let settings = PoolSettings {
+        can_forget: true,
+        ..named(2)
+    };
+    let mut world = World::with(settings);
+    world.take(1, tagged("a", "_design/1"));
+    world.ask(2, tagged("b", "_design/1"));
+    let (opening, _) = opened(&world.last)[0];
+    world.on(Event::SpawnError { proc: opening });
+    let request = world.ask(3, tagged("b", "_design/1"));
+    assert_eq!(world.last, []);
+    world.on(Event::Reconfigure {
+        pool: PoolId(0),
+        settings: Box::new(PoolSettings {
+            can_forget: false,
+            ..settings
+        }),
+    });
+    let refusal = world.refusal(request);
+    assert!(matches!(refusal, Some(Refusal::Throttled { .. })));
+}
+
+#[test]
+fn at_the_ceiling_a_process_of_the_pool_forgets_and_none_is_stopped() {
+    let (mut world, proc) = one_of_a(forgetful(2, Reuse::Any));
+    world.on(Event::SetCeiling { max: Some(1) });
+    world.ask(2, tagged("b", "_design/1"));
+    assert_eq!(world.last, [Action::Forget { proc }]);
+}
+
+#[test]
+fn pool_of_a_group_whose_process_can_forget_serves_before_those_where_all_wait() {
+    let group = Some(GroupId(1));
+    let mut world = World::empty();
+    for _ in 0..2 {
+        world.add(PoolSettings {
+            group,
+            can_forget: true,
+            ..named(1)
+        });
+    }
+    let ask = |world: &mut World, client, db| {
+        let deadline = world.now + PATIENCE;
+        let request = world.ask_at(Event::GetProc {
+            request: RequestId(0),
+            client: ClientId(client),
+            target: Target::Group(GroupId(1)),
+            lane: Lane::default(),
+            affinity: tagged(db, "_design/1"),
+            deadline,
+        });
+        world.run();
+        request
+    };
+    let leases = [(1, "a"), (2, "b")].map(|(client, db)| {
+        let request = ask(&mut world, client, db);
+        world.lease(request, client).expect("served")
+    });
+    for lease in leases {
+        world.give_back(lease);
+        let request = ask(&mut world, 3, "c");
+        let other = world.lease(request, 3).expect("served");
+        assert_eq!(other.proc, lease.proc, "that of the other pool is in use");
+        // Who waits is taken over by the pool whose process is free first.
+        let waiter = ask(&mut world, 4, "d");
+        assert_eq!(world.last, []);
+        world.give_back(other);
+        world.run();
+        let last = world.lease(waiter, 4).expect("served");
+        assert_eq!(last.proc, lease.proc);
+    }
+}
+
+#[test]
+fn processes_from_before_they_could_forget_are_replaced() {
+    let (mut world, proc) = one_of_a(PoolSettings::from(limits(1, 1)));
+    let actions = world.on(Event::Reconfigure {
+        pool: PoolId(0),
+        settings: Box::new(forgetful(1, Reuse::Any)),
+    });
+    assert_eq!(stopped(&actions), [(proc, StopReason::Stale)]);
+}
+
+/// A step in which now and then processes begin or cease to be able to forget.
+fn forgetting_step(step: impl Strategy<Value = Step>) -> impl Strategy<Value = Step> {
+    (apart_step(step), 0..80_u32).prop_map(|(step, luck)| match luck {
+        0 => Step::CanForget(0, false),
+        1 | 2 => Step::CanForget(0, true),
+        _ => step,
+    })
+}
+
+proptest! {
+    #[test]
+    fn core_and_model_agree_where_processes_forget(
+        limits in prop::collection::vec(any_limits(), 2),
+        reuse in prop_oneof![Just(Reuse::Any), Just(Reuse::Database)],
+        steps in prop::collection::vec(forgetting_step(any_step()), 1..150),
+    ) {
+        let mut trial = Trial::new(&limits);
+        for pool in 0..2 {
+            trial.step(Step::Reuse(pool, reuse));
+            trial.step(Step::CanForget(pool, true));
+        }
+        for step in steps {
+            trial.step(step);
+        }
+        trial.wind_up();
+    }
+
+    #[test]
+    fn core_and_model_agree_where_processes_forget_and_waiters_overtake(
+        hard_limit in 1..6_u32,
+        wait_ms in prop_oneof![Just(0), 20..80_u64],
+        reuse in prop_oneof![Just(Reuse::Any), Just(Reuse::Database)],
+        steps in prop::collection::vec(forgetting_step(any_busy_step()), 50..200),
+    ) {
+        let affinity_wait = Duration::from_millis(wait_ms);
+        let limits = Limits { hard_limit, soft_limit: 2, affinity_wait };
+        let mut trial = Trial::new(&[limits]);
+        trial.step(Step::Reuse(0, reuse));
+        trial.step(Step::CanForget(0, true));
+        for step in steps {
+            trial.step(step);
+        }
+        trial.wind_up();
+    }
+}

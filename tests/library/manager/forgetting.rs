@@ -1,0 +1,110 @@
+//! Processes that can forget serve one database after the other without a new start.
+
+use std::sync::{Arc, Mutex};
+
+use settee::config::Reuse;
+use settee::messages::proc_manager::TenantName;
+use settee::testkit::{FakeAnswer, FakeLanguage, TestPool};
+
+/// What every process was sent.
+type Sent = Arc<Mutex<Vec<String>>>;
+
+/// Processes that note what they are sent, and answer `forget` with this.
+fn fake(sent: &Sent, to_forget: &'static str) -> FakeLanguage {
+    let sent = Arc::clone(sent);
+    let fake = FakeLanguage::new().forgetting();
+    fake.answers(move |prompt| {
+        sent.lock().unwrap().push(prompt.to_owned());
+        let forgets = prompt.starts_with("[\"forget\"");
+        FakeAnswer::Now(if forgets { to_forget } else { "true" }.into())
+    })
+}
+
+fn pool(fake: &FakeLanguage) -> TestPool {
+    let builder = TestPool::builder().hard_limit(1);
+    builder.language("x", fake.clone()).start()
+}
+
+#[actix_rt::test]
+async fn a_process_forgets_a_database_before_it_is_taught_the_document_of_another() {
+    let sent = Sent::default();
+    let fake = fake(&sent, "true");
+    let pool = pool(&fake);
+    let [mut one, mut two] = ["one", "two"].map(|name| pool.client(name));
+    one.takes(pool.ddoc("a", "_design/a")).await;
+    one.returns().await;
+    two.takes(pool.ddoc("b", "_design/b")).await;
+    assert_eq!(two.proc(), one.last_proc());
+    assert_eq!(fake.start_count(), 1);
+    let config = &pool.settings().reset_config;
+    let told = sent.lock().unwrap().clone();
+    let (forget, teach) = (&told[told.len() - 2], &told[told.len() - 1]);
+    assert_eq!(*forget, format!("[\"forget\",{config}]"));
+    assert!(teach.starts_with(r#"["ddoc","new","_design/b""#), "{teach}");
+    let status = pool.status().await;
+    assert_eq!((status.totals.started, status.totals.forgot), (1, 1));
+    let metrics = pool.metrics().await;
+    let count = metrics.number("settee_pool_forgets_total", &["x"]);
+    assert_eq!(count, Some(1.0));
+    drop((one, two));
+    pool.assert_quiet().await;
+}
+
+#[actix_rt::test]
+async fn a_process_that_does_not_say_that_it_forgot_is_replaced() {
+    for answer in [
+        "false",
+        r#"["error","not_forgotten","no"]"#,
+        r#"["error","unknown_command","no"]"#,
+    ] {
+        let fake = fake(&Sent::default(), answer);
+        let pool = pool(&fake);
+        let [mut one, mut two] = ["one", "two"].map(|name| pool.client(name));
+        one.takes(pool.ddoc("a", "_design/a")).await;
+        one.returns().await;
+        two.takes(pool.ddoc("b", "_design/b")).await;
+        assert_ne!(two.proc(), one.last_proc());
+        assert_eq!(fake.start_count(), 2);
+        drop((one, two));
+        pool.assert_quiet().await;
+    }
+}
+
+#[actix_rt::test]
+async fn a_process_forgets_a_client_that_is_gone_and_serves_the_next() {
+    let fake = fake(&Sent::default(), "true");
+    let builder = TestPool::builder()
+        .hard_limit(1)
+        .reuse(Some(Reuse::Database));
+    let pool = builder.language("x", fake.clone()).start();
+    for name in ["one", "two", "three"] {
+        let mut client = pool.client(name);
+        client.takes(pool.any()).await;
+        client.returns().await;
+        drop(client);
+        pool.becomes("its process is for anybody", |pool| {
+            (pool.free, pool.free_tagged) == (1, 0)
+        })
+        .await;
+    }
+    let mut last = pool.client("last");
+    last.takes(pool.any().of(TenantName::Database("a".into())))
+        .await;
+    assert_eq!(fake.start_count(), 1);
+    drop(last);
+    pool.assert_quiet().await;
+}
+
+#[actix_rt::test]
+async fn a_process_that_its_client_told_to_forget_is_not_lent_again() {
+    let fake = fake(&Sent::default(), "true");
+    let pool = pool(&fake);
+    let mut client = pool.client("one");
+    client.takes(pool.ddoc("a", "_design/a")).await;
+    assert_eq!(client.prompts(r#"["forget"]"#).await.unwrap(), "true");
+    client.returns().await;
+    client.takes(pool.ddoc("a", "_design/a")).await;
+    assert_eq!(fake.start_count(), 2);
+    drop(client);
+    pool.assert_quiet().await;
+}
