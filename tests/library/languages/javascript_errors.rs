@@ -310,7 +310,7 @@ fn out_of_memory_has_its_name_outside_of_functions_too() {
         ], "shows/s of d"),
         ("arguments", vec![filter.into(), format!(r#"["ddoc","d",["filters","s"],[{objects},{{}}]]"#)], "filters/s of d"),
         ("a design document", vec![taught, r#"["ddoc","d",["filters","s"],[[],{}]]"#.into()], "filters/s of d"),
-        ("pairs", vec![format!(r#"["reduce",["function(k, v) {{ return 1 }}"],{pairs}]"#)], "reduce function"),
+        ("pairs", vec![format!(r#"["reduce",["function(k, v) {{ return k }}"],{pairs}]"#)], "reduce function"),
     ];
     for (what, lines, function) in told {
         assert_out_of_memory(what, &lines, function);
