@@ -45,12 +45,18 @@ pub const KEYS: &[(&str, &str)] = &[
     ("component", "the part of the service that speaks"),
     ("count", "how many"),
     ("crashes", "crashes of a replication in a row"),
+    ("db", "the database of a call"),
+    ("ddoc", "id of the design document of a call"),
     ("document", "id of a document"),
     ("effect", "what it means"),
     ("error", "why it failed"),
     ("exit", "how a process ended, in words"),
     ("file", "a file"),
     ("from", "a value before"),
+    (
+        "function",
+        "the function of a call: its path in the design document, or the name of the call",
+    ),
     ("generation", "number of a process, unique in the service"),
     (
         "interval_ms",
@@ -77,6 +83,7 @@ pub const KEYS: &[(&str, &str)] = &[
     ("reason", "why a document was not replicated"),
     ("remedy", "what the operator can do"),
     ("replication", "id of a replication"),
+    ("request_id", "name of the request"),
     ("retries_left", "how often it is still tried again"),
     ("rev", "a revision of a document, or several"),
     ("run", "number of a run of a replication"),
@@ -89,6 +96,7 @@ pub const KEYS: &[(&str, &str)] = &[
     ),
     ("timeout_ms", "the time that was given, in milliseconds"),
     ("to", "a value after"),
+    ("user", "who asks"),
     ("version", "version of the program"),
 ];
 

@@ -4,6 +4,7 @@ mod admins;
 mod bounds;
 mod config;
 mod dashboard;
+mod errors;
 mod floods;
 mod hosts;
 mod lines;
