@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::daemon::{Client, Service};
+use crate::support::daemon::{Client, Service, configure, directory, serve_command};
 use crate::support::http_client::Web;
 use crate::support::work::Work;
 
@@ -326,4 +326,30 @@ fn a_stream_reports_each_document_on_its_line_and_the_cost_at_the_end() {
     assert_eq!(names(&lines[2]), ["request_id", "pool", "cost"]);
     web.wait_until_idle();
     web.service.stop();
+}
+
+#[test]
+fn a_system_call_that_the_cell_refuses_is_a_warning_of_the_call() {
+    let directory = directory();
+    let script = directory.path().join("child.sh");
+    let text = "while read -r line; do case $line in \
+        *map_doc*) unshare -U true 2>/dev/null; echo '[[]]';; *) echo true;; esac; done";
+    std::fs::write(&script, text).unwrap();
+    let extra = format!(
+        "[query_servers]\nshell = \"sh {}\"\n[pools.shell]\nsandbox = \"standard\"\n",
+        script.display()
+    );
+    let config = configure(directory.path(), &extra);
+    let service = Service::start_command(directory, serve_command(&config));
+    let mut client = service.connect();
+    let call = json!({"id": 1, "call": "map_docs", "lang": "shell", "funs": ["f"],
+                      "docs": [{"_id": "a"}], "report": true});
+    let reply = client.call(&call);
+    let warning =
+        json!({"level": "warning", "message": "the cell refused the system call unshare"});
+    assert_eq!(reply["logs"], json!([warning]), "{reply}");
+    // What the launcher of the cell costs is not what the function does.
+    assert!(reply["cost"].get("cpu_us").is_none(), "{reply}");
+    drop(client);
+    service.stop();
 }
