@@ -1,5 +1,6 @@
 //! `/_query/ddoc` with a validate function at 1, 10 and 50 keep-alive connections: calls a second and
-//! the slowest hundredth, beside the same number of requests for `/_up`, which never reach the pool.
+//! the slowest hundredth, beside the same number of requests for `/_up`, which never reach the pool; and the same
+//! calls with a report beside those without.
 
 mod common;
 
@@ -20,6 +21,9 @@ const ROUNDS: usize = 3;
 /// A call may cost this many times what `/_up` costs: it crosses to the pool and back, and a child
 /// runs a function.
 const WANTED: f64 = 6.0;
+
+/// A call with a report may cost this many times what it costs without one.
+const WANTED_REPORT: f64 = 1.05;
 
 const BODY: &str = r#"{"db":"shop","ddoc":{"_id":"_design/d","_rev":"1-a","validate_doc_update":"function(newDoc, oldDoc, userCtx) { if (!newDoc.type) { throw({forbidden: 'no type'}); } if (newDoc.total < 0) { throw({forbidden: 'negative'}); } }"},"path":["validate_doc_update"],"args":[{"_id":"order-000017","_rev":"3-9f","type":"order","customer":"acme","total":31.5,"lines":[{"sku":"A1","qty":2},{"sku":"B9","qty":1}]},null,{"name":"ann","roles":[]},{}]}"#;
 
@@ -120,11 +124,14 @@ async fn best(address: SocketAddr, request: &[u8], connections: usize) -> (f64, 
 }
 
 fn main() {
-    let validate = format!(
-        "POST /_query/ddoc HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
-         Content-Length: {}\r\n\r\n{BODY}",
-        BODY.len()
-    );
+    let call = |path: &str| {
+        format!(
+            "POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
+             Content-Length: {}\r\n\r\n{BODY}",
+            BODY.len()
+        )
+    };
+    let (validate, reported) = (call("/_query/ddoc"), call("/_query/ddoc?report=true"));
     let up = "GET /_up HTTP/1.1\r\nHost: localhost\r\n\r\n";
     actix_rt::System::new().block_on(async {
         for connections in CONNECTIONS {
@@ -136,6 +143,9 @@ fn main() {
             let (each, slow) = best(service.address, validate.as_bytes(), connections).await;
             let what = format!("validate over HTTP, {connections} connections");
             report(&what, each, floor, "us", WANTED);
+            let (with, _) = best(service.address, reported.as_bytes(), connections).await;
+            let what = format!("with a report, {connections} connections");
+            report(&what, with, each, "us", WANTED_REPORT);
             println!(
                 "{:<44} {:>10.0} calls/s, 1 in 100 over {:.2} ms   floor {:>9.0} calls/s, {:.2} ms",
                 "",

@@ -110,7 +110,7 @@ mod tests {
     fn a_module_is_parsed_as_the_body_of_a_function() {
         assert_eq!(check_module("exports.a = 1;\nreturn; // end"), Ok(()));
         let error = check_module("exports.a = 1;\nexports.f = function( ;").unwrap_err();
-        assert_eq!((error.line, error.column), (2, 24));
+        assert_eq!((error.line, error.column), (2, 23));
         assert!(error.text.starts_with("SyntaxError: "), "{error}");
     }
 }

@@ -5,6 +5,7 @@ mod bounds;
 mod config;
 mod costs;
 mod dashboard;
+mod errors;
 mod floods;
 mod hosts;
 mod lines;

@@ -4,4 +4,5 @@ mod bad_input;
 mod group;
 mod library;
 mod protocol;
+mod report;
 mod tcp;

@@ -82,6 +82,21 @@ fn rogue_pool() -> (TestPoolBuilder, Sender<()>) {
 }
 
 #[actix_rt::test]
+async fn a_native_server_may_log_before_it_answers_but_not_instead() {
+    let (pool, _go) = rogue_pool();
+    let pool = pool.start();
+    let mut client = pool.client("1");
+    client.takes(pool.any()).await;
+    let logs = r#"["print","[\"log\",\"one\"]\n[\"log\",\"two\"]\n[7]"]"#;
+    assert_eq!(client.prompts(logs).await.as_deref(), Ok("[7]"));
+    let no_answer = r#"["print","[\"log\",\"one\"]"]"#;
+    let error = client.prompts(no_answer).await.unwrap_err().to_string();
+    assert!(error.contains("a log line instead of an answer"), "{error}");
+    client.returns().await;
+    pool.assert_quiet().await;
+}
+
+#[actix_rt::test]
 async fn a_native_server_that_panics_is_replaced() {
     let (pool, _go) = rogue_pool();
     let pool = pool.start();

@@ -26,6 +26,26 @@ fn error_of(server: &mut QueryServer, prompt: &Value) -> String {
 }
 
 #[test]
+fn a_definition_that_is_refused_is_told_before_the_answer_if_a_reset_asks_for_it() {
+    let mut server = server();
+    assert_eq!(server.prompt(r#"["reset",{"report":true}]"#), "true");
+    assert_eq!(
+        server.prompt(r#"["add_fun",{"fields":{"a":"asc"}}]"#),
+        "true"
+    );
+    let told = server.prompt(r#"["add_fun",{"fields":7}]"#);
+    let (line, answer) = told.split_once('\n').unwrap();
+    let line: Value = serde_json::from_str(line).unwrap();
+    assert_eq!(
+        (&line[0], &line[2]["function"], answer),
+        (&json!("log"), &json!(1), "true")
+    );
+    assert_eq!(server.prompt(r#"["map_doc",{"_id":"x"}]"#), "[[],[]]");
+    assert_eq!(server.prompt(r#"["reset",{}]"#), "true");
+    assert_eq!(server.prompt(r#"["add_fun",{"fields":7}]"#), "true");
+}
+
+#[test]
 fn documents_are_mapped_a_column_an_index() {
     let doc = |value: Value| json!(["map_doc", {"_id": "x", "a": value}]);
     talks(

@@ -1,0 +1,135 @@
+//! The table of errors: each row is provoked, and has the code, the fault and the retry that it says.
+
+use serde_json::{Value, json};
+
+use crate::support::daemon::wait_until;
+use crate::support::http_client::Web;
+use crate::support::work::Work;
+
+/// Rows of the table: name, code, fault, retry.
+type Row = (String, u16, String, bool);
+
+fn documented() -> Vec<Row> {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/errors.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let (_, table) = page.split_once("## Errors\n").unwrap();
+    let rows = table.lines().filter(|line| line.starts_with("| `"));
+    rows.map(|row| {
+        let cells: Vec<String> = row
+            .trim_matches('|')
+            .split(" | ")
+            .map(|cell| cell.replace('`', ""))
+            .collect();
+        let cell = |index: usize| cells[index].trim().to_owned();
+        (cell(0), cell(1).parse().unwrap(), cell(2), cell(3) == "yes")
+    })
+    .collect()
+}
+
+/// The programs of query servers that do something wrong.
+fn config(work: &Work) -> String {
+    let script = |name: &str, cases: &str| {
+        let text =
+            format!("while read -r line; do case $line in {cases} *) echo true;; esac; done");
+        format!("{name} = \"sh {}\"\n", work.file(name, text))
+    };
+    let servers = [
+        script(
+            "plain",
+            "*ddoc*) echo '[\"error\",\"unknown_command\",\"ddoc\"]';;",
+        ),
+        script("dies", "*map_doc*) exit 3;;"),
+        script("odd", "*map_doc*) echo 7;;"),
+        script("mute", "*reset*) read -r more;;"),
+        "missing = \"/nonexistent/server\"\n".to_owned(),
+    ];
+    let pools = "[pools.tight]\nlanguage = \"javascript\"\nmax = 1\nqueue_max = 1\n\
+                 [pools.broken]\nlanguage = \"missing\"\nmax = 1\n";
+    format!("[query_servers]\n{}{pools}", servers.concat())
+}
+
+#[test]
+fn each_error_of_the_table_is_what_it_says() {
+    let work = Work::new();
+    let web = Web::start(&config(&work));
+    let mut provoked = Vec::new();
+    let mut provoke = |name: &str, body: Value| {
+        let answer = web.send("POST", &format!("/_query/{name}"), &body.to_string());
+        let error = answer.json();
+        let text = |member: &str| {
+            error[member]
+                .as_str()
+                .unwrap_or_else(|| panic!("{error}"))
+                .to_owned()
+        };
+        provoked.push((
+            text("error"),
+            answer.status,
+            text("fault"),
+            error["retry"].as_bool().unwrap(),
+        ));
+    };
+    let map = |language: &str, source: &str| json!({"db": "d", "lang": language, "funs": [source], "docs": [{"_id": "a"}], "timeout_ms": 300});
+    let show = |source: &str| json!({"db": "d", "ddoc": {"_id": "_design/d", "shows": {"s": source}}, "name": "s", "timeout_ms": 20000});
+    let patient = |mut body: Value| {
+        body["timeout_ms"] = json!(20000);
+        body
+    };
+    provoke("map", json!({"lang": "javascript", "docs": []}));
+    let mut none = show("function() {}");
+    none["name"] = json!("none");
+    provoke("show", none);
+    let mut elsewhere = map("javascript", "function(doc) {}");
+    elsewhere["pool"] = json!("none");
+    provoke("map", elsewhere);
+    provoke("map", map("cobol", "f"));
+    let mut plain = show("f");
+    plain["ddoc"]["language"] = json!("plain");
+    provoke("show", plain);
+    provoke("map", patient(map("javascript", "function(doc) { emit(")));
+    provoke("show", show("function() { throw new Error('x') }"));
+    let rewrites = json!({"_id": "_design/d", "rewrites": "function() { return {path: 7} }"});
+    provoke("rewrite", json!({"db": "d", "ddoc": rewrites}));
+    provoke("show", show("function() { return {status: 200} }"));
+    let validates = json!({"_id": "_design/d", "validate_doc_update": "function() { throw 'no' }"});
+    provoke(
+        "validate",
+        json!({"db": "d", "ddoc": validates, "docs": [{"newDoc": {"_id": "a"}}]}),
+    );
+    provoke(
+        "reduce",
+        json!({"lang": "javascript", "funs": ["_stats"], "rows": [[["k", "a"], "x"]]}),
+    );
+    let greedy = "function(doc) { var all = []; while (all.length < 100) all.push('x'.repeat(1 << 20) + all.length) }";
+    provoke("map", patient(map("javascript", greedy)));
+    provoke(
+        "map",
+        map("javascript", "function(doc) { while (true) {} }"),
+    );
+    provoke("map", map("mute", "f"));
+    let mut client = web.service.connect();
+    let held = client.ok(&json!({"id": 1, "call": "get_proc", "pool": "tight"}));
+    let mut tight = map("javascript", "function(doc) {}");
+    tight["pool"] = json!("tight");
+    provoke("map", tight.clone());
+    let mut waiter = web.service.connect();
+    waiter.send(&json!({"id": 1, "call": "get_proc", "pool": "tight"}));
+    wait_until("a waiter", || client.pool("tight")["waiting"] == 1);
+    provoke("map", tight);
+    drop(waiter);
+    assert!(client.ret_proc(held["proc"].as_str().unwrap()));
+    provoke("map", patient(map("dies", "f")));
+    provoke("map", patient(map("missing", "f")));
+    let mut broken = patient(map("missing", "f"));
+    broken["pool"] = json!("broken");
+    web.send("POST", "/_query/map", &broken.to_string())
+        .error(500, "os_process_error");
+    provoke("map", broken);
+    provoke("map", patient(map("odd", "f")));
+    let documented = documented();
+    for (row, provoked) in documented.iter().zip(&provoked) {
+        assert_eq!(row, provoked, "of {provoked:?}");
+    }
+    assert_eq!(documented.len(), provoked.len());
+    web.service.stop();
+}

@@ -1,0 +1,355 @@
+//! The report of a call: what was logged, what went wrong where, what it cost, and under which name.
+
+use serde_json::{Value, json};
+
+use crate::support::daemon::{Client, Service, configure, directory, serve_command};
+use crate::support::http_client::Web;
+use crate::support::work::Work;
+
+/// Throws over documents without `a`.
+const THROWS: &str = "function(doc) {\n  log('map ' + doc._id);\n  emit(doc.a.b);\n}";
+
+fn map(members: Value) -> Value {
+    let mut call = json!({"id": 1, "call": "map_docs", "lang": "javascript", "funs": [THROWS],
+                          "docs": [{"_id": "x"}, {"_id": "y", "a": {"b": 7}}]});
+    let members = members.as_object().unwrap().clone();
+    call.as_object_mut().unwrap().extend(members);
+    call
+}
+
+fn ddoc() -> Value {
+    json!({"_id": "_design/d", "shows": {"s": "function(doc) { return require('lib/m').f(doc) }",
+                                         "bad": "function(doc) {\n  return doc. ;\n}"},
+           "lib": {"m": "exports.f = function(doc) {\n  return doc.a.b;\n}"}})
+}
+
+fn show(name: &str) -> Value {
+    json!({"id": 1, "call": "show", "db": "shop", "ddoc": ddoc(), "name": name,
+           "doc": {"_id": "x"}, "report": true})
+}
+
+fn names(reply: &Value) -> Vec<&str> {
+    reply
+        .as_object()
+        .unwrap()
+        .keys()
+        .map(String::as_str)
+        .collect()
+}
+
+fn raw(client: &mut Client, call: &Value) -> String {
+    client.send(call);
+    client.line().unwrap()
+}
+
+#[test]
+fn a_reply_is_the_same_without_a_report() {
+    let service = Service::start("");
+    let mut client = service.connect();
+    let plain = raw(&mut client, &map(json!({})));
+    assert_eq!(plain, "{\"id\":1,\"ok\":[[[]],[[[7,null]]]]}\n");
+    assert_eq!(raw(&mut client, &map(json!({"report": false}))), plain);
+    let reported = client.call(&map(json!({"report": true})));
+    assert_eq!(reported["ok"], json!([[[]], [[[7, null]]]]));
+    // The next call of the same process is not reported.
+    assert_eq!(raw(&mut client, &map(json!({}))), plain);
+    let wrong = client.call(&map(json!({"report": "yes"})));
+    assert_eq!(wrong["error"]["name"], "bad_request");
+    service.stop();
+}
+
+#[test]
+fn a_report_tells_log_errors_and_cost() {
+    let service = Service::start("");
+    let mut client = service.connect();
+    let reply = client.call(&map(json!({"report": true})));
+    assert_eq!(
+        names(&reply),
+        [
+            "id",
+            "ok",
+            "request_id",
+            "pool",
+            "logs",
+            "logs_dropped",
+            "errors",
+            "errors_dropped",
+            "cost"
+        ]
+    );
+    assert_eq!(reply["pool"], "javascript");
+    let levels: Vec<_> = reply["logs"].as_array().unwrap().iter().collect();
+    assert_eq!(levels.len(), 3, "{reply}");
+    assert_eq!(levels[0], &json!({"level": "info", "message": "map x"}));
+    assert_eq!(levels[1]["level"], "error");
+    let error = json!([{
+        "function": 0, "doc": "x", "name": "TypeError",
+        "message": "cannot read property 'b' of undefined", "line": 3, "column": 8,
+        "stack": ["<anonymous> (3:8)"],
+    }]);
+    assert_eq!(reply["errors"], error);
+    let cost = &reply["cost"];
+    for part in ["wait_us", "run_us", "cpu_us"] {
+        assert!(cost[part].as_u64().unwrap() > 0, "{cost}");
+    }
+    assert!(
+        cost["memory_peak_bytes"].as_u64().unwrap() > 1 << 20,
+        "{cost}"
+    );
+    let taught = client.call(&show("s"));
+    assert!(taught["cost"]["teach_us"].as_u64().unwrap() > 0, "{taught}");
+    assert_eq!(client.call(&show("s"))["cost"]["teach_us"], 0);
+    service.stop();
+}
+
+#[test]
+fn an_error_is_reported_with_the_place_in_the_design_document() {
+    let service = Service::start("");
+    let mut client = service.connect();
+    let reply = client.call(&show("s"));
+    assert_eq!(reply["error"]["name"], "render_error");
+    let error = json!([{
+        "function": "shows/s", "doc": "x", "name": "TypeError",
+        "message": "cannot read property 'b' of undefined", "module": "lib/m", "line": 2, "column": 10,
+        "stack": ["<anonymous> (lib/m:2:10)", "<anonymous> (1:43)"],
+    }]);
+    assert_eq!(reply["errors"], error, "{reply}");
+    let bad = client.call(&show("bad"));
+    assert_eq!(bad["error"]["name"], "compilation_error");
+    let error = &bad["errors"][0];
+    assert_eq!((&error["line"], &error["column"]), (&json!(2), &json!(15)));
+    assert_eq!(error["source_line"], "  return doc. ;");
+    assert_eq!(error["caret"], "              ^");
+    assert_eq!(bad["errors"].as_array().unwrap().len(), 1, "{bad}");
+    service.stop();
+}
+
+#[test]
+fn errors_that_no_process_tells_are_reported_too() {
+    let service = Service::start("");
+    let mut client = service.connect();
+    let reduce = |funs: Value, rows: Value| json!({"id": 1, "call": "reduce", "lang": "javascript", "funs": funs, "rows": rows, "report": true});
+    let rows = json!([[["k", "d"], "x"]]);
+    let throws = "function(keys, values) { return values.a.b }";
+    let reply = client.call(&reduce(json!(["_count", throws, "_sum"]), rows.clone()));
+    let told: Vec<_> = reply["errors"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|error| {
+            (
+                error["function"].clone(),
+                error["name"].as_str().unwrap().to_owned(),
+            )
+        })
+        .collect();
+    let expected = [
+        (json!(1), "TypeError".to_owned()),
+        (json!(2), "builtin_reduce_error".to_owned()),
+    ];
+    assert_eq!(told, expected);
+    let reply = client.call(&reduce(json!(["_count", "_stats"]), rows));
+    assert_eq!(reply["errors"][0]["function"], 1);
+    assert_eq!(reply["errors"][0]["name"], "invalid_value");
+    let mango = json!({"id": 1, "call": "map_docs", "lang": "query", "report": true,
+                       "funs": [{"fields": {"a": "asc"}}, {"fields": 7}], "docs": [{"_id": "a", "a": 1}]});
+    let reply = client.call(&mango);
+    assert_eq!(reply["ok"], json!([[[[[1], null]], []]]));
+    assert_eq!(reply["errors"][0]["function"], 1, "{reply}");
+    let nobody = json!({"id": 1, "call": "map_docs", "lang": "none", "funs": [], "docs": [], "report": true});
+    let reply = client.call(&nobody);
+    assert_eq!(reply["errors"][0]["name"], "unknown_query_language");
+    assert!(reply.get("pool").is_none(), "{reply}");
+    let looping = json!({"id": 1, "call": "map_docs", "lang": "javascript", "report": true, "timeout_ms": 200,
+                         "funs": ["function(doc) { log('begins'); while (true) {} }"], "docs": [{"_id": "a"}]});
+    let reply = client.call(&looping);
+    assert_eq!(reply["errors"][0]["name"], "timeout", "{reply}");
+    assert_eq!(reply["errors"][0]["doc"], "a");
+    service.stop();
+}
+
+#[test]
+fn what_a_function_logs_has_a_bound_and_the_rest_is_counted() {
+    let service = Service::start("");
+    let mut client = service.connect();
+    let logs = |times: u32, text: &str| {
+        json!({"id": 1, "call": "map_docs", "lang": "javascript", "docs": [{"_id": "a"}], "report": true,
+               "funs": [format!("function(doc) {{ for (var i = 0; i < {times}; i++) log({text}) }}")]})
+    };
+    let many = client.call(&logs(1500, "'x'"));
+    assert_eq!(many["logs"].as_array().unwrap().len(), 1000);
+    assert_eq!(many["logs_dropped"], 500);
+    let long = client.call(&logs(10, "'x'.repeat(100000)"));
+    assert_eq!(long["logs"].as_array().unwrap().len(), 2);
+    assert_eq!(long["logs_dropped"], 8);
+    service.stop();
+}
+
+#[test]
+fn the_plain_log_lines_of_any_query_server_are_reported() {
+    let script = "while read -r line; do case $line in \
+        *map_doc*) echo '[\"log\",\"of a shell\"]'; echo '[[]]';; *) echo true;; esac; done";
+    let work = Work::new();
+    let child = work.file("child.sh", script);
+    let service = Service::start(&format!("[query_servers]\nshell = \"sh {child}\"\n"));
+    let mut client = service.connect();
+    let call = json!({"id": 1, "call": "map_docs", "lang": "shell", "funs": ["f"], "docs": [{"_id": "a"}], "report": true});
+    let reply = client.call(&call);
+    assert_eq!(
+        reply["logs"],
+        json!([{"level": "info", "message": "of a shell"}]),
+        "{reply}"
+    );
+    service.stop();
+}
+
+#[test]
+fn a_request_has_its_name_in_the_answer_and_in_the_log_down_to_the_process() {
+    let service = Service::start("");
+    let mut client = service.connect();
+    let named = client.call(&map(json!({"request_id": "from-me 1"})));
+    assert_eq!(names(&named), ["id", "ok", "request_id"]);
+    assert_eq!(named["request_id"], "from-me 1");
+    let made = client.call(&map(json!({"request_id": "not\nprintable"})));
+    let made = made["request_id"].as_str().unwrap();
+    assert!(made.len() > 16 && !made.contains('\n'), "{made}");
+    let mut shown = show("s");
+    shown["request_id"] = json!("of-a-show");
+    client.call(&shown);
+    service.wait_for_log("of-a-show");
+    let log = service.log();
+    let record = |name: &str| -> Value {
+        let line = log.lines().find(|line| line.contains(name)).unwrap();
+        serde_json::from_str(line).unwrap()
+    };
+    let of_map = record("from-me 1");
+    assert_eq!(
+        (&of_map["msg"], &of_map["line"]),
+        (&json!("query server log"), &json!("map x"))
+    );
+    assert_eq!(
+        (&of_map["function"], &of_map["pool"]),
+        (&json!("map_docs"), &json!("javascript"))
+    );
+    assert!(
+        of_map["os_pid"].is_number() && of_map["user"].is_string(),
+        "{of_map}"
+    );
+    let of_show = record("of-a-show");
+    let members = ["db", "ddoc", "function"].map(|name| of_show[name].clone());
+    assert_eq!(
+        members,
+        ["shop", "_design/d", "shows/s"].map(|value| json!(value))
+    );
+    service.stop();
+}
+
+#[test]
+fn http_answers_with_a_report_and_the_name_of_the_request() {
+    let web = Web::start("");
+    let mut connection = web.connect();
+    let json_type = ("Content-Type", "application/json");
+    let mut body = map(json!({}));
+    body.as_object_mut()
+        .unwrap()
+        .retain(|name, _| !["id", "call"].contains(&name.as_str()));
+    let mut post = |path: &str, headers: &[(&str, &str)], body: &Value| {
+        let headers = [&[json_type], headers].concat();
+        connection.request("POST", path, &headers, &body.to_string())
+    };
+    let plain = post("/_query/map", &[], &body);
+    assert_eq!(plain.json(), json!({"ok": [[[]], [[[7, null]]]]}));
+    assert!(plain.header("x-request-id").unwrap().len() > 16);
+    let named = post("/_query/map?report=true", &[("X-Request-Id", "abc")], &body);
+    assert_eq!(named.header("x-request-id"), Some("abc"));
+    let report = named.ok();
+    assert_eq!(
+        (&report["request_id"], &report["errors"][0]["line"]),
+        (&json!("abc"), &json!(3))
+    );
+    let long = "x".repeat(129);
+    let renamed = post("/_query/map", &[("X-Request-Id", &long)], &body);
+    assert_ne!(renamed.header("x-request-id"), Some(&*long));
+    body["report"] = json!(true);
+    body["funs"] = json!(["function(doc) { emit(1; }"]);
+    let refused = post("/_query/map", &[], &body);
+    assert_eq!(refused.status, 400);
+    let error = refused.json();
+    assert_eq!(
+        (&error["error"], &error["errors"][0]["line"]),
+        (&json!("compilation_error"), &json!(1))
+    );
+    assert!(
+        error["cost"]["run_us"].is_number() && error["reason"].is_string(),
+        "{error}"
+    );
+    let validate = json!({"db": "shop", "path": ["validate_doc_update"], "args": [{}, null, {}, {}], "report": true,
+        "ddoc": {"_id": "_design/d", "validate_doc_update": "function() { log('asked'); throw {forbidden: 'no'} }"}});
+    let refused = post("/_query/ddoc", &[], &validate);
+    assert_eq!(refused.status, 403);
+    assert_eq!(refused.json()["logs"][0]["message"], "asked");
+    assert!(web.get("/_up").header("x-request-id").is_some());
+    post("/_query/map?report=perhaps", &[], &body).error(400, "query_parse_error");
+    web.service.stop();
+}
+
+#[test]
+fn a_stream_reports_each_document_on_its_line_and_the_cost_at_the_end() {
+    let web = Web::start("");
+    let mut connection = web.connect();
+    connection.begin_chunked("/_query/map?report=true", "application/x-ndjson");
+    let lines = [
+        json!({"funs": [THROWS]}),
+        json!({"_id": "x"}),
+        json!({"_id": "y", "a": {"b": 7}}),
+    ];
+    lines
+        .iter()
+        .for_each(|line| connection.send_chunk(&format!("{line}\n")));
+    connection.end_chunks();
+    assert_eq!(connection.head().status, 200);
+    let text: String = std::iter::from_fn(|| connection.chunk()).collect();
+    let lines: Vec<Value> = text
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(lines.len(), 3, "{text}");
+    assert_eq!(names(&lines[0]), ["ok", "logs", "errors"]);
+    assert_eq!(
+        (&lines[0]["ok"], &lines[0]["errors"][0]["doc"]),
+        (&json!([[]]), &json!("x"))
+    );
+    assert_eq!(
+        (&lines[1]["ok"], &lines[1]["errors"]),
+        (&json!([[[7, null]]]), &json!([]))
+    );
+    assert_eq!(names(&lines[2]), ["request_id", "pool", "cost"]);
+    web.wait_until_idle();
+    web.service.stop();
+}
+
+#[test]
+fn a_system_call_that_the_cell_refuses_is_a_warning_of_the_call() {
+    let directory = directory();
+    let script = directory.path().join("child.sh");
+    let text = "while read -r line; do case $line in \
+        *map_doc*) unshare -U true 2>/dev/null; echo '[[]]';; *) echo true;; esac; done";
+    std::fs::write(&script, text).unwrap();
+    let extra = format!(
+        "[query_servers]\nshell = \"sh {}\"\n[pools.shell]\nsandbox = \"standard\"\n",
+        script.display()
+    );
+    let config = configure(directory.path(), &extra);
+    let service = Service::start_command(directory, serve_command(&config));
+    let mut client = service.connect();
+    let call = json!({"id": 1, "call": "map_docs", "lang": "shell", "funs": ["f"],
+                      "docs": [{"_id": "a"}], "report": true});
+    let reply = client.call(&call);
+    let warning =
+        json!({"level": "warning", "message": "the cell refused the system call unshare"});
+    assert_eq!(reply["logs"], json!([warning]), "{reply}");
+    // What the launcher of the cell costs is not what the function does.
+    assert!(reply["cost"].get("cpu_us").is_none(), "{reply}");
+    drop(client);
+    service.stop();
+}
