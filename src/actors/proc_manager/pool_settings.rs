@@ -40,16 +40,18 @@ pub(super) fn core_settings(section: &PoolConfig, around: Around) -> PoolSetting
     };
     let unless_zero = |number: u64| (number > 0).then_some(number);
     let unless_none = |time: Duration| (!time.is_zero()).then_some(time);
+    let reuse = match section.reuse.unwrap_or(terms.reuse) {
+        config::Reuse::Any => Reuse::Any,
+        config::Reuse::Database => Reuse::Database,
+    };
     PoolSettings {
         group: around.group,
         init_size: section.init_size,
         min_free: section.min_free,
         queue_max: section.queue_max,
-        reuse: match section.reuse.unwrap_or(terms.reuse) {
-            config::Reuse::Any => Reuse::Any,
-            config::Reuse::Database => Reuse::Database,
-        },
-        can_forget: terms.can_forget,
+        reuse,
+        // Who wants a process for each database does not take a process's word for it.
+        can_forget: terms.can_forget && reuse == Reuse::Any,
         on_client_crash: match section.on_client_crash {
             None => defaults.on_client_crash,
             Some(config::OnClientCrash::Return) => OnClientCrash::Return,
