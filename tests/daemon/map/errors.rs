@@ -92,6 +92,19 @@ fn a_function_that_does_not_compile_ends_with_65_and_names_the_file() {
 }
 
 #[test]
+fn a_function_that_fails_for_every_document_ends_with_65() {
+    let work = Work::new();
+    let source = "function(doc) {\n  emit(doc.a.b)\n}";
+    let input = documents(&[json!(1), json!(2)]);
+    fails(
+        &mut work.map(source, &[]),
+        &input,
+        65,
+        &["map.js:2:8", "every document"],
+    );
+}
+
+#[test]
 fn a_mistake_in_javascript_is_told_with_file_and_line() {
     let work = Work::new();
     let broken = "// Orders\nfunction(doc) {\n  emit(doc. ;\n}\n";
