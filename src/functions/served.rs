@@ -3,7 +3,8 @@
 //! SUMMARY   [`QueryServers::begin`] makes a [`Call`] and a client whose processes serve it; [`QueryServers::end`] ends
 //!           it.
 //!           [`QueryServers::serve`] does both around a call as data.
-//! PROMISES  Every call of the socket and of HTTP ends in [`QueryServers::end`], whether it has a value or not.
+//! PROMISES  Every call of the socket and of HTTP that has a value or an error ends in [`QueryServers::end`].
+//! LIMITS    A call whose client is gone is dropped on its way, and ends nowhere.
 
 use std::rc::Rc;
 use std::sync::Arc;
