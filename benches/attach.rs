@@ -10,7 +10,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-use common::report;
+use common::{children, median, nanoseconds, report};
 
 const ROUNDS: usize = 5;
 const DOCUMENTS: usize = 10_000;
@@ -74,29 +74,6 @@ impl Drop for Lines {
     }
 }
 
-/// The processor time that all threads of a process have taken so far.
-fn nanoseconds(pid: u32) -> f64 {
-    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).expect("it runs");
-    let used = threads.flatten().map(|thread| {
-        let text = std::fs::read_to_string(thread.path().join("schedstat"));
-        let text = text.unwrap_or_default();
-        let first = text.split(' ').next().and_then(|word| word.parse().ok());
-        first.unwrap_or(0.0)
-    });
-    used.sum()
-}
-
-/// The children of a process.
-fn children(pid: u32) -> Vec<u32> {
-    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).expect("it runs");
-    let texts = threads
-        .flatten()
-        .map(|thread| std::fs::read_to_string(thread.path().join("children")).unwrap_or_default());
-    let all: Vec<String> = texts.collect();
-    let words = all.iter().flat_map(|text| text.split_whitespace());
-    words.filter_map(|word| word.parse().ok()).collect()
-}
-
 fn settee(socket: &Path, argument: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_settee"));
     command.arg(argument).stderr(Stdio::null());
@@ -105,11 +82,6 @@ fn settee(socket: &Path, argument: &str) -> Command {
     }
     command.env("SETTEE__SERVER__SOCKET", socket);
     command
-}
-
-fn median(mut figures: Vec<f64>) -> f64 {
-    figures.sort_by(f64::total_cmp);
-    figures[figures.len() / 2]
 }
 
 fn main() {

@@ -39,6 +39,35 @@ fn thread_nanoseconds() -> f64 {
     time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
 }
 
+/// The processor time that all threads of a process have taken so far; none where it is gone.
+pub fn nanoseconds(pid: u32) -> f64 {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task"));
+    let used = threads.into_iter().flatten().flatten().map(|thread| {
+        let text = std::fs::read_to_string(thread.path().join("schedstat"));
+        let text = text.unwrap_or_default();
+        let first = text.split(' ').next().and_then(|word| word.parse().ok());
+        first.unwrap_or(0.0)
+    });
+    used.sum()
+}
+
+/// The children of a process.
+pub fn children(pid: u32) -> Vec<u32> {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).expect("it runs");
+    let texts = threads
+        .flatten()
+        .map(|thread| std::fs::read_to_string(thread.path().join("children")).unwrap_or_default());
+    let all: Vec<String> = texts.collect();
+    let words = all.iter().flat_map(|text| text.split_whitespace());
+    words.filter_map(|word| word.parse().ok()).collect()
+}
+
+/// The middle one of some figures.
+pub fn median(mut figures: Vec<f64>) -> f64 {
+    figures.sort_by(f64::total_cmp);
+    figures[figures.len() / 2]
+}
+
 /// Prints one line: what, its figure, its floor's, and the ratio with what is to be reached.
 pub fn report(what: &str, figure: f64, floor: f64, unit: &str, wanted: f64) {
     let ratio = figure / floor;

@@ -355,7 +355,7 @@ impl<B: Backend> Actor for Process<B> {
 
 /// Returns what the commands of a message do; `None` if one of them is not a command.
 fn commands_of(prompt: &Prompt) -> Option<Vec<Command>> {
-    if let AnswerTo::Several(_) = prompt.answer_to {
+    if !matches!(prompt.answer_to, AnswerTo::One(_)) {
         return prompt.commands().map(|line| Command::of(&line)).collect();
     }
     // A verbatim prompt may be any single line.
@@ -388,10 +388,15 @@ impl<B: Backend> Handler<Prompt> for Process<B> {
         if matches!(prompt.answer_to, AnswerTo::Several(_)) && prompt.lines.ends_with(b"\n") {
             prompt.lines.truncate(prompt.lines.len() - 1);
         }
+        let timeout = prompt.timeout.unwrap_or(self.prompt_timeout);
         self.unanswered.add(Pending {
+            timeout: match prompt.answer_to {
+                AnswerTo::AfterReset(_) => self.prompt_timeout,
+                _ => timeout,
+            },
+            later_timeout: timeout,
             answer_to: prompt.answer_to,
             commands: commands.into_iter(),
-            timeout: prompt.timeout.unwrap_or(self.prompt_timeout),
             transcript: prompt.verbatim.then(Vec::new),
             loan: prompt.loan,
         });

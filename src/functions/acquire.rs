@@ -51,16 +51,13 @@ impl QueryServers {
         let mut together = true;
         let get = async || self.caller.get_proc(want.clone(), timeout).await;
         let reset = async |lease: &Lease| {
-            let answer = lease.prompt(line.clone(), timeout);
+            if std::mem::take(&mut together) {
+                return lease.prompt_after_reset(&line, timeout).await;
+            }
             // A query server may hold its answer to `reset` back while it works on the next command.
             // Sent one after the other, they show which of them fails.
-            if !std::mem::take(&mut together) {
-                lease.reset().await?;
-                return Ok(answer.await);
-            }
-            // Sent together, they wake the child once.
-            let (reset, answer) = futures_util::future::join(lease.reset(), answer).await;
-            reset.map(|()| answer)
+            lease.reset().await?;
+            Ok(lease.prompt(line.clone(), timeout).await)
         };
         Ok(get_clean_proc(get, reset).await?)
     }
@@ -97,5 +94,5 @@ pub(super) async fn give_back<T>(lease: Lease, result: &Result<T, FunctionError>
         .as_ref()
         .err()
         .map_or(ReturnStatus::Ok, FunctionError::return_status);
-    lease.ret_proc(status).await;
+    lease.give_back(status).await;
 }

@@ -17,7 +17,9 @@ use crate::auth::rights::CallerLimits;
 use crate::messages::proc_manager::{
     CallError, GetProc, GetProcError, GetResetConfig, Lease, ManagerAddress, Require, Want,
 };
-use crate::messages::process::{AnswerSender, AnswerTo, Prompt, PromptError, SetTimeout};
+use crate::messages::process::{
+    AnswerSender, AnswerTo, Prompt, PromptError, ResetAndAnswer, SetTimeout, reset_done,
+};
 use crate::otp::pid::{Pid, PidGuard};
 use crate::query_server::abilities::Ability;
 use crate::query_server::call::Call;
@@ -279,16 +281,38 @@ impl Lease {
     /// # Errors
     /// See [`PromptError`]; another answer than `true` counts as a broken protocol.
     pub async fn reset(&self) -> Result<(), PromptError> {
-        let reports = self.loan.as_ref().is_some_and(|loan| loan.call.reports);
-        let reset = &self.lender.resets[usize::from(reports)];
-        let answer = self.prompt(reset.clone(), None).await?;
-        if answer.trim_ascii() == b"true" {
-            return Ok(());
+        let answer = self.prompt(self.reset_line().clone(), None).await?;
+        reset_done(answer)
+    }
+
+    /// Sends `reset` and a command behind it, and returns the answer to the command. Together they wake the query
+    /// server once.
+    ///
+    /// # Errors
+    /// Those of [`Self::reset`].
+    pub(crate) async fn prompt_after_reset(
+        &self,
+        line: &[u8],
+        timeout: Option<Duration>,
+    ) -> ResetAndAnswer {
+        let lines = [self.reset_line(), line].join(&b'\n').into();
+        let loan = self.loan.clone();
+        let both = self
+            .process
+            .prompt_after_reset(loan, self.token, lines, timeout);
+        let both = both.await;
+        if let Some(loan) = &self.loan {
+            loan.call.take(loan.take(), both.is_err());
+            if let Ok(answer) = &both {
+                loan.call.take(loan.take(), answer.is_err());
+            }
         }
-        Err(PromptError::protocol(
-            "an answer to reset that is not true",
-            &answer,
-        ))
+        both
+    }
+
+    fn reset_line(&self) -> &Bytes {
+        let reports = self.loan.as_ref().is_some_and(|loan| loan.call.reports);
+        &self.lender.resets[usize::from(reports)]
     }
 
     /// Sets the timeout of prompts without one of their own. Returns false if the process is not held

@@ -49,6 +49,45 @@ pub enum AnswerTo {
     One(Option<oneshot::Sender<Result<Bytes, PromptError>>>),
     /// The sender of several, one answer a command and in their order, as they come.
     Several(AnswerSender),
+    /// The sender of `reset` and one command behind it.
+    AfterReset(AfterReset),
+}
+
+/// Who waits for `reset` and one command behind it, and for their answers at once.
+#[derive(Debug)]
+pub struct AfterReset {
+    /// `None` when it was told.
+    sender: Option<oneshot::Sender<ResetAndAnswer>>,
+    /// Whether `reset` was answered.
+    is_reset: bool,
+}
+
+/// The answer to the command; an error if `reset` failed.
+pub(crate) type ResetAndAnswer = Result<Result<Bytes, PromptError>, PromptError>;
+
+impl AfterReset {
+    fn send(&mut self, answer: Result<Bytes, PromptError>) {
+        let both = match self.is_reset {
+            true => Ok(answer),
+            false => match answer.and_then(reset_done) {
+                Ok(()) => return self.is_reset = true,
+                Err(error) => Err(error),
+            },
+        };
+        drop(self.sender.take().map(|sender| sender.send(both)));
+    }
+}
+
+/// Requires that an answer to `reset` is `true`.
+///
+/// # Errors
+/// Another answer counts as a broken protocol.
+pub(crate) fn reset_done(answer: Bytes) -> Result<(), PromptError> {
+    if answer.trim_ascii() == b"true" {
+        return Ok(());
+    }
+    let what = "an answer to reset that is not true";
+    Err(PromptError::protocol(what, &answer))
 }
 
 impl AnswerTo {
@@ -57,6 +96,7 @@ impl AnswerTo {
         match self {
             Self::One(sender) => drop(sender.take().map(|sender| sender.send(answer))),
             Self::Several(sender) => drop(sender.send(answer)),
+            Self::AfterReset(waits) => waits.send(answer),
         }
     }
 }
@@ -75,7 +115,7 @@ impl Prompt {
     pub(crate) fn refuse(mut self, error: &PromptError) {
         let count = match self.answer_to {
             AnswerTo::One(_) => 1,
-            AnswerTo::Several(_) => self.commands().count(),
+            AnswerTo::Several(_) | AnswerTo::AfterReset(_) => self.commands().count(),
         };
         (0..count).for_each(|_| self.answer_to.send(Err(error.clone())));
     }
@@ -160,6 +200,30 @@ impl ProcessRef {
     /// error lines, unchanged, each with its line feed; never [`PromptError::Function`].
     pub fn prompt_verbatim(&self, token: Token, line: Bytes, timeout: Option<Duration>) -> Answer {
         self.ask(token, line, timeout, (true, None))
+    }
+
+    /// Sends `reset` and a command behind it, at once and together: they wake the query server once. `reset`
+    /// has the process's own time.
+    pub(crate) async fn prompt_after_reset(
+        &self,
+        loan: Option<Arc<Loan>>,
+        token: Token,
+        lines: Bytes,
+        timeout: Option<Duration>,
+    ) -> ResetAndAnswer {
+        let (sender, receiver) = oneshot::channel();
+        self.prompts.do_send(Prompt {
+            token,
+            lines,
+            timeout,
+            verbatim: false,
+            loan,
+            answer_to: AnswerTo::AfterReset(AfterReset {
+                sender: Some(sender),
+                is_reset: false,
+            }),
+        });
+        receiver.await.unwrap_or_else(|_| Err(self.shared.gone()))
     }
 
     fn ask(

@@ -113,7 +113,7 @@ where
     I: Input + Send + 'static,
     O: io::Write + Send + 'static,
 {
-    let (output, writer) = Output::new(Box::new(output));
+    let (output, writer) = Output::new(Box::new(output))?;
     let end = writer.end();
     let serve = move || {
         let _end = end;

@@ -259,7 +259,7 @@ mod tests {
 
     fn lines(pieces: Vec<&'static [u8]>) -> (Lines, Writes) {
         let writes = Writes::default();
-        let (output, _) = Output::new(Box::new(writes.clone()));
+        let (output, _) = Output::new(Box::new(writes.clone())).unwrap();
         (Lines::new(Box::new(Pieces(pieces)), output), writes)
     }
 

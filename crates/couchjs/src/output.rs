@@ -9,8 +9,14 @@
 
 use std::io::{self, Write};
 use std::mem;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+    timerfd_settime,
+};
 
 /// Lines of this many bytes are written at once. A parent that writes everything before it reads
 /// anything stops for ever once its answers are longer than this and a pipe.
@@ -18,6 +24,9 @@ pub(super) const OUTPUT_BYTES_MAX: usize = 1 << 20;
 
 /// How long a line may wait behind a command that runs.
 const HELD_MAX: Duration = Duration::from_millis(5);
+
+/// The least time that an alarm can be set to.
+const AT_ONCE: Duration = Duration::from_nanos(1);
 
 /// Lines on their way out.
 pub(super) struct Output(Arc<Shared>);
@@ -34,8 +43,39 @@ struct Shared {
     /// other thread goes on collecting.
     pipe: Mutex<Pipe>,
     held: Mutex<Held>,
-    /// The writer has something to do.
-    changed: Condvar,
+    alarm: Alarm,
+}
+
+/// What wakes the writer. Setting a timer and taking it back costs a tenth of waking a thread, which would be
+/// needless for nearly every command.
+struct Alarm(OwnedFd);
+
+impl Alarm {
+    fn new() -> io::Result<Self> {
+        Ok(Self(timerfd_create(
+            TimerfdClockId::Monotonic,
+            TimerfdFlags::CLOEXEC,
+        )?))
+    }
+
+    /// Wakes the writer after some time; never, if that is zero.
+    fn set(&self, time: Duration) {
+        let none = Timespec::try_from(Duration::ZERO);
+        let (Ok(it_interval), Ok(it_value)) = (none, Timespec::try_from(time)) else {
+            return;
+        };
+        let timer = Itimerspec {
+            it_interval,
+            it_value,
+        };
+        timerfd_settime(&self.0, TimerfdTimerFlags::empty(), &timer).expect("a timer can be set");
+    }
+
+    /// Waits until it rings.
+    fn wait(&self) {
+        let mut times = [0; 8];
+        while rustix::io::read(&self.0, &mut times) == Err(rustix::io::Errno::INTR) {}
+    }
 }
 
 struct Pipe {
@@ -57,7 +97,7 @@ impl Pipe {
 #[derive(Default)]
 struct Held {
     lines: Vec<u8>,
-    /// Whether the writer will look at it.
+    /// Whether the alarm is set.
     is_watched: bool,
     has_ended: bool,
 }
@@ -70,7 +110,12 @@ impl Shared {
     /// Writes the lines that wait; the next [`Output::flush`] returns an error.
     fn write(&self) -> MutexGuard<'_, Pipe> {
         let mut pipe = lock(&self.pipe);
-        let lines = mem::take(&mut self.held().lines);
+        let mut held = self.held();
+        let lines = mem::take(&mut held.lines);
+        if mem::take(&mut held.is_watched) {
+            self.alarm.set(Duration::ZERO);
+        }
+        drop(held);
         pipe.send(&lines);
         let mut held = self.held();
         if held.lines.is_empty() && lines.capacity() > held.lines.capacity() {
@@ -83,18 +128,17 @@ impl Shared {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    unpoisoned(mutex.lock())
-}
-
 /// Goes on after a panic of the other thread: the lines are whole between two calls.
-fn unpoisoned<T>(locked: Result<T, PoisonError<T>>) -> T {
-    locked.unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Output {
     /// Makes an output, and the writer that has to [run](Writer::run) beside it.
-    pub(super) fn new(output: Box<dyn Write + Send>) -> (Self, Writer) {
+    ///
+    /// # Errors
+    /// The system gives no timer.
+    pub(super) fn new(output: Box<dyn Write + Send>) -> io::Result<(Self, Writer)> {
         let pipe = Pipe {
             output,
             broken: None,
@@ -102,9 +146,9 @@ impl Output {
         let shared = Arc::new(Shared {
             pipe: Mutex::new(pipe),
             held: Mutex::default(),
-            changed: Condvar::new(),
+            alarm: Alarm::new()?,
         });
-        (Output(Arc::clone(&shared)), Writer(shared))
+        Ok((Output(Arc::clone(&shared)), Writer(shared)))
     }
 
     /// Adds one line, given in parts.
@@ -140,7 +184,7 @@ impl Output {
         let mut held = self.0.held();
         if !held.lines.is_empty() && !held.is_watched {
             held.is_watched = true;
-            self.0.changed.notify_one();
+            self.0.alarm.set(HELD_MAX);
         }
     }
 }
@@ -149,18 +193,9 @@ impl Writer {
     /// Writes lines that have waited for [`HELD_MAX`], until [`WriterEnd`] is dropped.
     pub(super) fn run(&self) {
         let Writer(shared) = self;
-        loop {
-            let idle = |held: &mut Held| !held.is_watched && !held.has_ended;
-            let held = unpoisoned(shared.changed.wait_while(shared.held(), idle));
-            let goes_on = |held: &mut Held| !held.has_ended;
-            let waited = shared.changed.wait_timeout_while(held, HELD_MAX, goes_on);
-            let (mut held, _) = unpoisoned(waited);
-            if held.has_ended {
-                return;
-            }
-            held.is_watched = !held.lines.is_empty();
-            let has_lines = held.is_watched;
-            drop(held);
+        while !shared.held().has_ended {
+            shared.alarm.wait();
+            let has_lines = !shared.held().lines.is_empty();
             if has_lines {
                 drop(shared.write());
             }
@@ -174,8 +209,9 @@ impl Writer {
 
 impl Drop for WriterEnd {
     fn drop(&mut self) {
-        self.0.held().has_ended = true;
-        self.0.changed.notify_one();
+        let mut held = self.0.held();
+        held.has_ended = true;
+        self.0.alarm.set(AT_ONCE);
     }
 }
 
@@ -202,7 +238,7 @@ mod tests {
     #[test]
     fn a_line_that_waits_behind_a_command_is_written_while_that_runs() {
         let (sender, written) = mpsc::channel();
-        let (mut output, writer) = Output::new(Box::new(Written(sender)));
+        let (mut output, writer) = Output::new(Box::new(Written(sender))).unwrap();
         let deadline = Duration::from_secs(20);
         thread::scope(|scope| {
             let end = writer.end();
@@ -221,7 +257,7 @@ mod tests {
     #[test]
     fn lines_are_written_together_and_are_bounded() {
         let (sender, written) = mpsc::channel();
-        let (mut output, _) = Output::new(Box::new(Written(sender)));
+        let (mut output, _) = Output::new(Box::new(Written(sender))).unwrap();
         output.put(&["1"]);
         output.put(&["2"]);
         output.flush().unwrap();

@@ -357,7 +357,7 @@ mod tests {
             memory_bytes: MEMORY_BYTES,
             ..Options::default()
         };
-        let (output, _) = Output::new(Box::new(io::sink()));
+        let (output, _) = Output::new(Box::new(io::sink())).unwrap();
         let mut server = Server::new(options, ProcessStatus::open(), Box::new(Nothing), output);
         server.started = true;
         server

@@ -23,7 +23,10 @@ pub(super) struct Pending {
     pub(super) answer_to: AnswerTo,
     /// What they are, oldest first; never none.
     pub(super) commands: std::vec::IntoIter<Command>,
+    /// The time of the oldest.
     pub(super) timeout: Duration,
+    /// The time of those behind it.
+    pub(super) later_timeout: Duration,
     /// Everything printed for it so far, when it is to be answered verbatim.
     pub(super) transcript: Option<Vec<u8>>,
     /// The call that they are for.
@@ -119,6 +122,7 @@ impl Unanswered {
         let Some(command) = head.commands.next() else {
             return;
         };
+        head.timeout = head.later_timeout;
         self.count -= 1;
         self.shared.prompt_answered();
         if matches!(command, Command::OpenList | Command::ListRow) {

@@ -62,9 +62,26 @@ impl Lease {
     ///
     /// # Errors
     /// None: a manager that is gone took all its processes with it, which is `false`.
-    pub async fn ret_proc(mut self, status: ReturnStatus) -> bool {
-        if !self.is_out {
+    pub async fn ret_proc(self, status: ReturnStatus) -> bool {
+        let Some((manager, ret_proc)) = self.end(status).await else {
             return false;
+        };
+        manager.send(ret_proc).await.unwrap_or(false)
+    }
+
+    /// Gives the process back as [`Self::ret_proc`] does, and does not wait until that is done: whatever is asked
+    /// of the manager afterwards comes after it.
+    pub(crate) async fn give_back(self, status: ReturnStatus) {
+        if let Some((manager, ret_proc)) = self.end(status).await {
+            // Ignores the mailbox's bound, as a drop does.
+            manager.do_send(ret_proc);
+        }
+    }
+
+    /// Ends the loan. Returns how to give the process back, and to whom; `None` if that was done.
+    async fn end(mut self, status: ReturnStatus) -> Option<(Recipient<RetProc>, RetProc)> {
+        if !self.is_out {
+            return None;
         }
         let is_in_doubt = status == ReturnStatus::Ok && self.process.shared.is(ProcFlag::SaidNo);
         let status = if is_in_doubt && self.reset().await.is_err() {
@@ -74,9 +91,7 @@ impl Lease {
         };
         self.is_out = false;
         self.end_loan();
-        let ret_proc = self.return_as(status);
-        let answer = self.lender.manager.send(ret_proc).await;
-        answer.unwrap_or(false)
+        Some((self.lender.manager.clone(), self.return_as(status)))
     }
 
     /// Gives a process back that was not used.

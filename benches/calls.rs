@@ -1,0 +1,273 @@
+//! What a call over the socket costs: the processor time of the service and of its processes for each function
+//! call and each loan, with 100 and with 1,000 clients, beside a relay that copies each line to a `cat` and back.
+
+mod common;
+
+use std::io::{BufRead, BufReader as LineReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use common::{children, median, nanoseconds, report};
+use futures_util::future::join_all;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{UnixListener, UnixStream};
+
+const ROUNDS: usize = 5;
+const TIME: Duration = Duration::from_secs(2);
+const CLIENTS: [usize; 2] = [100, 1_000];
+const DATABASES: usize = 20;
+const DDOCS: usize = 5;
+
+/// With ten times the clients a call may cost this many times what it costs.
+const WANTED_MORE_CLIENTS: f64 = 1.3;
+
+/// A function call may cost the service and its processes this many times what the relay and its `cat`s take.
+const WANTED_CALL: f64 = 3.0;
+
+/// What one call took, in microseconds of processor time.
+#[derive(Clone, Copy)]
+struct Cost {
+    service: f64,
+    processes: f64,
+    calls: f64,
+}
+
+/// What a client sends next, given a number by chance and the last answer.
+type Next = fn(u64, &str) -> String;
+
+/// A connection.
+struct Client {
+    stream: BufReader<UnixStream>,
+    random: u64,
+    /// The last answer.
+    line: String,
+}
+
+impl Client {
+    async fn connect(socket: &Path, number: u64) -> Self {
+        let stream = UnixStream::connect(socket).await.expect("a connection");
+        Self {
+            stream: BufReader::new(stream),
+            random: number.wrapping_mul(0x9e37_79b9_7f4a_7c15) + 1,
+            line: String::new(),
+        }
+    }
+
+    /// Sends one line after the other until the time is over, and returns how many.
+    async fn call(&mut self, next: Next, end: Instant) -> u64 {
+        let mut calls = 0;
+        // Whoever holds a process gives it back: others wait for it.
+        while Instant::now() < end || self.line.contains("\"proc\"") {
+            self.random ^= self.random << 13;
+            self.random ^= self.random >> 7;
+            self.random ^= self.random << 17;
+            let request = next(self.random, &self.line);
+            let sent = self.stream.write_all(request.as_bytes()).await;
+            sent.expect("it reads");
+            self.line.clear();
+            let answer = self.stream.read_line(&mut self.line).await;
+            answer.expect("it answers");
+            assert!(!self.line.contains("\"error\""), "{}", self.line);
+            calls += 1;
+        }
+        calls
+    }
+}
+
+fn ddoc_prompt(random: u64, _: &str) -> String {
+    let db = random as usize % DATABASES;
+    let ddoc = (random >> 32) as usize % DDOCS;
+    format!(
+        r#"{{"id":1,"call":"ddoc_prompt","db":"db{db}","ddoc":{{"_id":"_design/d{ddoc}","_rev":"1-{ddoc}","shows":{{"s":"function(doc, req) {{ return 'hello ' + doc.name; }}"}}}},"path":["shows","s"],"args":[{{"name":"ida"}},{{}}]}}"#
+    ) + "\n"
+}
+
+/// Takes a process and gives it back, in turns.
+fn loan(random: u64, last: &str) -> String {
+    let token = last
+        .split_once("\"proc\":\"")
+        .and_then(|(_, rest)| rest.split('"').next());
+    match token {
+        Some(token) => format!("{{\"id\":2,\"call\":\"ret_proc\",\"proc\":\"{token}\"}}\n"),
+        None => format!(
+            "{{\"id\":1,\"call\":\"get_proc\",\"lang\":\"javascript\",\"db\":\"db{}\"}}\n",
+            random as usize % DATABASES
+        ),
+    }
+}
+
+/// Has some number of clients call, and returns what a call cost.
+async fn cost(socket: &Path, service: u32, clients: usize, next: Next) -> Cost {
+    let connected = (0..clients as u64).map(|number| Client::connect(socket, number));
+    let mut clients = join_all(connected).await;
+    let mut run = async |time| {
+        let end = Instant::now() + time;
+        let calls = clients.iter_mut().map(|client| client.call(next, end));
+        join_all(calls).await.into_iter().sum::<u64>() as f64
+    };
+    // Warm: the processes are there and know the functions.
+    run(TIME / 2).await;
+    let processes = children(service);
+    let used = || -> f64 { processes.iter().map(|pid| nanoseconds(*pid)).sum() };
+    let (own, theirs) = (nanoseconds(service), used());
+    let calls = run(TIME).await;
+    Cost {
+        service: (nanoseconds(service) - own) / 1e3 / calls,
+        processes: (used() - theirs) / 1e3 / calls,
+        calls: calls / TIME.as_secs_f64(),
+    }
+}
+
+/// The relay, as a program of its own: each connection has a `cat`, each line goes to it and back.
+async fn relay(socket: &Path) {
+    std::fs::create_dir(socket.parent().expect("a folder")).expect("it is new");
+    let listener = UnixListener::bind(socket).expect("a socket");
+    println!("ready");
+    loop {
+        let (stream, _) = listener.accept().await.expect("a connection");
+        actix_rt::spawn(async move {
+            let mut child = tokio::process::Command::new("cat")
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .kill_on_drop(true)
+                .spawn()
+                .expect("cat starts");
+            let mut input = child.stdin.take().expect("a pipe");
+            let mut output = BufReader::new(child.stdout.take().expect("a pipe"));
+            let mut stream = BufReader::new(stream);
+            let mut line = String::new();
+            while stream.read_line(&mut line).await.is_ok_and(|read| read > 0) {
+                input.write_all(line.as_bytes()).await.expect("cat reads");
+                line.clear();
+                output.read_line(&mut line).await.expect("cat answers");
+                stream.write_all(line.as_bytes()).await.expect("it reads");
+                line.clear();
+            }
+        });
+    }
+}
+
+/// A program that listens on a socket. It ends with the bench.
+struct Served {
+    child: Child,
+    socket: PathBuf,
+    _folder: tempfile::TempDir,
+}
+
+impl Served {
+    /// Starts a program, which prints a line when it listens.
+    fn start(mut command: impl FnMut(&Path) -> Command) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let socket = folder.path().join("run").join("s.sock");
+        let mut child = command(&socket)
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("it starts");
+        let mut ready = LineReader::new(child.stdout.take().expect("a pipe"));
+        ready.read_line(&mut String::new()).expect("it listens");
+        Self {
+            child,
+            socket,
+            _folder: folder,
+        }
+    }
+
+    async fn cost(&self, clients: usize, next: Next) -> Cost {
+        cost(&self.socket, self.child.id(), clients, next).await
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+fn service() -> Served {
+    Served::start(|socket| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_settee"));
+        command.arg("serve").stderr(Stdio::null());
+        for (key, value) in [
+            ("SERVER__HTTP", "off"),
+            ("STORE__PATH", "memory"),
+            ("LOG__LEVEL", "error"),
+        ] {
+            command.env(format!("SETTEE__{key}"), value);
+        }
+        command.env("SETTEE__SERVER__SOCKET", socket);
+        command
+    })
+}
+
+fn the_relay() -> Served {
+    Served::start(|socket| {
+        let mut command = Command::new(std::env::current_exe().expect("this program"));
+        command.arg("relay").arg(socket);
+        command
+    })
+}
+
+#[actix_rt::main]
+async fn main() {
+    let arguments: Vec<_> = std::env::args_os().collect();
+    if let [_, role, socket] = &*arguments
+        && role == "relay"
+    {
+        return relay(Path::new(socket)).await;
+    }
+    let (relay, calls, loans) = (the_relay(), service(), service());
+    let mut costs = [const { Vec::new() }; 5];
+    for _ in 0..ROUNDS {
+        costs[0].push(relay.cost(CLIENTS[0], ddoc_prompt).await);
+        for (place, clients) in CLIENTS.into_iter().enumerate() {
+            costs[1 + place].push(calls.cost(clients, ddoc_prompt).await);
+            costs[3 + place].push(loans.cost(clients, loan).await);
+        }
+    }
+    let costs = costs.map(|all| {
+        let of = |part: fn(&Cost) -> f64| median(all.iter().map(part).collect());
+        Cost {
+            service: of(|cost| cost.service),
+            processes: of(|cost| cost.processes),
+            calls: of(|cost| cost.calls),
+        }
+    });
+    let [floor, few, many, few_loans, many_loans] = costs;
+    for (what, cost) in [
+        ("relay, 100 clients", floor),
+        ("ddoc_prompt, 100 clients", few),
+        ("ddoc_prompt, 1000 clients", many),
+        ("get or return, 100 clients", few_loans),
+        ("get or return, 1000 clients", many_loans),
+    ] {
+        println!(
+            "{what:<44} {:>10.1} us   processes {:>6.1} us   {:>8.0} calls/s",
+            cost.service, cost.processes, cost.calls
+        );
+    }
+    let (call, floor) = (few.service + few.processes, floor.service + floor.processes);
+    report(
+        "ddoc_prompt beside the relay",
+        call,
+        floor,
+        "us",
+        WANTED_CALL,
+    );
+    let more = WANTED_MORE_CLIENTS;
+    report(
+        "ddoc_prompt, 1000 beside 100 clients",
+        many.service,
+        few.service,
+        "us",
+        more,
+    );
+    report(
+        "a loan, 1000 beside 100 clients",
+        many_loans.service,
+        few_loans.service,
+        "us",
+        more,
+    );
+}
