@@ -1,5 +1,6 @@
 //! What a call over the socket costs: the processor time of the service and of its processes for each function
-//! call and each loan, with 100 and with 1,000 clients, beside a relay that copies each line to a `cat` and back.
+//! call and each loan, with 100 and with 1,000 clients, beside a relay that copies each line to a `cat` and
+//! back, and beside an echo.
 
 mod common;
 
@@ -12,6 +13,7 @@ use common::{children, median, nanoseconds, report};
 use futures_util::future::join_all;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
+use tokio::process::{ChildStdin, ChildStdout};
 
 const ROUNDS: usize = 5;
 const TIME: Duration = Duration::from_secs(2);
@@ -19,7 +21,7 @@ const CLIENTS: [usize; 2] = [100, 1_000];
 const DATABASES: usize = 20;
 const DDOCS: usize = 5;
 
-/// With ten times the clients a call may cost this many times what it costs.
+/// With ten times the clients the cost of a call may grow this many times as much as that of an echo.
 const WANTED_MORE_CLIENTS: f64 = 1.3;
 
 /// A function call may cost the service and its processes this many times what the relay and its `cat`s take.
@@ -119,28 +121,54 @@ async fn cost(socket: &Path, service: u32, clients: usize, next: Next) -> Cost {
     }
 }
 
-/// The relay, as a program of its own: each connection has a `cat`, each line goes to it and back.
-async fn relay(socket: &Path) {
+/// A child that sends each line back.
+struct Cat {
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+    _child: tokio::process::Child,
+}
+
+impl Cat {
+    fn start() -> Self {
+        let mut child = tokio::process::Command::new("cat")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .expect("cat starts");
+        Self {
+            input: child.stdin.take().expect("a pipe"),
+            output: BufReader::new(child.stdout.take().expect("a pipe")),
+            _child: child,
+        }
+    }
+
+    async fn copy(&mut self, line: &mut String) {
+        self.input
+            .write_all(line.as_bytes())
+            .await
+            .expect("it reads");
+        line.clear();
+        self.output.read_line(line).await.expect("it answers");
+    }
+}
+
+/// A program of its own that sends each line back: the relay by way of a `cat` for each connection, the echo by
+/// itself.
+async fn send_back(socket: &Path, by_cat: bool) {
     std::fs::create_dir(socket.parent().expect("a folder")).expect("it is new");
     let listener = UnixListener::bind(socket).expect("a socket");
     println!("ready");
     loop {
         let (stream, _) = listener.accept().await.expect("a connection");
         actix_rt::spawn(async move {
-            let mut child = tokio::process::Command::new("cat")
-                .stdin(Stdio::piped())
-                .stdout(Stdio::piped())
-                .kill_on_drop(true)
-                .spawn()
-                .expect("cat starts");
-            let mut input = child.stdin.take().expect("a pipe");
-            let mut output = BufReader::new(child.stdout.take().expect("a pipe"));
+            let mut cat = by_cat.then(Cat::start);
             let mut stream = BufReader::new(stream);
             let mut line = String::new();
             while stream.read_line(&mut line).await.is_ok_and(|read| read > 0) {
-                input.write_all(line.as_bytes()).await.expect("cat reads");
-                line.clear();
-                output.read_line(&mut line).await.expect("cat answers");
+                if let Some(cat) = &mut cat {
+                    cat.copy(&mut line).await;
+                }
                 stream.write_all(line.as_bytes()).await.expect("it reads");
                 line.clear();
             }
@@ -201,29 +229,39 @@ fn service() -> Served {
     })
 }
 
-fn the_relay() -> Served {
+/// Starts this program in another role.
+fn as_role(role: &str) -> Served {
     Served::start(|socket| {
         let mut command = Command::new(std::env::current_exe().expect("this program"));
-        command.arg("relay").arg(socket);
+        command.arg(role).arg(socket);
         command
     })
 }
 
 #[actix_rt::main]
 async fn main() {
-    let arguments: Vec<_> = std::env::args_os().collect();
-    if let [_, role, socket] = &*arguments
-        && role == "relay"
-    {
-        return relay(Path::new(socket)).await;
+    let arguments: Vec<_> = std::env::args().collect();
+    match &*arguments.iter().map(String::as_str).collect::<Vec<_>>() {
+        [_, "relay", socket] => return send_back(Path::new(socket), true).await,
+        [_, "echo", socket] => return send_back(Path::new(socket), false).await,
+        _ => {}
     }
-    let (relay, calls, loans) = (the_relay(), service(), service());
-    let mut costs = [const { Vec::new() }; 5];
+    let programs = [as_role("relay"), as_role("echo"), service(), service()];
+    let [relay, echo, calls, loans] = &programs;
+    let [few, many] = CLIENTS;
+    let runs: [(&str, &Served, usize, Next); 7] = [
+        ("relay, 100 clients", relay, few, ddoc_prompt),
+        ("ddoc_prompt, 100 clients", calls, few, ddoc_prompt),
+        ("ddoc_prompt, 1000 clients", calls, many, ddoc_prompt),
+        ("echo, 100 clients", echo, few, loan),
+        ("echo, 1000 clients", echo, many, loan),
+        ("get or return, 100 clients", loans, few, loan),
+        ("get or return, 1000 clients", loans, many, loan),
+    ];
+    let mut costs = runs.map(|_| Vec::new());
     for _ in 0..ROUNDS {
-        costs[0].push(relay.cost(CLIENTS[0], ddoc_prompt).await);
-        for (place, clients) in CLIENTS.into_iter().enumerate() {
-            costs[1 + place].push(calls.cost(clients, ddoc_prompt).await);
-            costs[3 + place].push(loans.cost(clients, loan).await);
+        for ((_, served, clients, next), costs) in runs.iter().zip(&mut costs) {
+            costs.push(served.cost(*clients, *next).await);
         }
     }
     let costs = costs.map(|all| {
@@ -234,40 +272,34 @@ async fn main() {
             calls: of(|cost| cost.calls),
         }
     });
-    let [floor, few, many, few_loans, many_loans] = costs;
-    for (what, cost) in [
-        ("relay, 100 clients", floor),
-        ("ddoc_prompt, 100 clients", few),
-        ("ddoc_prompt, 1000 clients", many),
-        ("get or return, 100 clients", few_loans),
-        ("get or return, 1000 clients", many_loans),
-    ] {
+    for ((what, ..), cost) in runs.iter().zip(&costs) {
         println!(
             "{what:<44} {:>10.1} us   processes {:>6.1} us   {:>8.0} calls/s",
             cost.service, cost.processes, cost.calls
         );
     }
-    let (call, floor) = (few.service + few.processes, floor.service + floor.processes);
+    let [relay, call, many_calls, echo, many_echoes, loan, many_loans] = costs;
+    let both = |cost: Cost| cost.service + cost.processes;
     report(
         "ddoc_prompt beside the relay",
-        call,
-        floor,
+        both(call),
+        both(relay),
         "us",
         WANTED_CALL,
     );
-    let more = WANTED_MORE_CLIENTS;
-    report(
-        "ddoc_prompt, 1000 beside 100 clients",
-        many.service,
-        few.service,
-        "us",
-        more,
-    );
-    report(
-        "a loan, 1000 beside 100 clients",
-        many_loans.service,
-        few_loans.service,
-        "us",
-        more,
-    );
+    // Ten times the connections cost an echo more, too: what each takes of the caches.
+    let more = many_echoes.service / echo.service;
+    report("an echo, 1000 beside 100 clients", more, 1.0, "", more);
+    for (what, many, few) in [
+        ("ddoc_prompt, 1000 beside 100 clients", many_calls, call),
+        ("a loan, 1000 beside 100 clients", many_loans, loan),
+    ] {
+        report(
+            what,
+            many.service / few.service,
+            more,
+            "",
+            WANTED_MORE_CLIENTS,
+        );
+    }
 }
