@@ -179,3 +179,29 @@ impl Unanswered {
         self.count = 0;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reset_has_another_time_than_the_command_behind_it() {
+        let metrics = LanguageMetrics::default();
+        let mut unanswered = Unanswered::new(ProcShared::new(None), Arc::new(metrics));
+        let [of_reset, of_command] = [60, 1].map(Duration::from_secs);
+        let sent = Instant::now();
+        let (sender, _answers) = tokio::sync::mpsc::unbounded_channel();
+        unanswered.add(Pending {
+            answer_to: AnswerTo::Several(sender),
+            commands: vec![Command::Reset, Command::Other].into_iter(),
+            timeout: of_reset,
+            later_timeout: of_command,
+            transcript: None,
+            loan: None,
+        });
+        assert!(unanswered.deadline().unwrap() >= sent + of_reset);
+        let answered = Instant::now();
+        unanswered.answer(Ok(Bytes::from_static(b"true")), answered);
+        assert_eq!(unanswered.deadline(), Some(answered + of_command));
+    }
+}

@@ -363,6 +363,28 @@ async fn a_reset_that_fails_is_tried_with_another_process() {
     functions.quiet().await;
 }
 
+/// Answers what one read brings: `true` to a single line, and to several a reduction to their number.
+const COUNTS_LINES: &str = r#"
+while :; do
+    lines=$(dd bs=65536 count=1 2>/dev/null | wc -l)
+    [ "$lines" -gt 0 ] || exit 0
+    echo true
+    [ "$lines" -eq 1 ] || echo "[true,[$lines]]"
+done
+"#;
+
+#[actix_rt::test]
+async fn a_reset_and_the_command_behind_it_reach_the_query_server_in_one_piece() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = folder.path().join("counts_lines.sh");
+    std::fs::write(&script, COUNTS_LINES).unwrap();
+    let command = format!("sh {}", script.display());
+    let functions = Functions::on(TestPool::builder().command("counts", &command), "counts");
+    let arguments = json!({"funs": ["any"], "rows": [[["k", "i"], 1]]});
+    assert_eq!(functions.ok("reduce", arguments).await, json!([2]));
+    functions.quiet().await;
+}
+
 #[actix_rt::test]
 async fn dropping_a_call_gives_its_process_back() {
     let child =
