@@ -127,6 +127,13 @@ impl Browser {
         self.command("Emulation.setEmulatedMedia", &scheme);
     }
 
+    /// Returns a picture of what is seen, a PNG.
+    pub fn picture(&self) -> Vec<u8> {
+        let picture = self.ask("GET", "/screenshot", "");
+        let base64 = data_encoding::BASE64.decode(picture.as_str().unwrap().as_bytes());
+        base64.unwrap()
+    }
+
     /// Waits until a script in the page returns true.
     #[track_caller]
     pub fn wait_until(&self, script: &str) {
