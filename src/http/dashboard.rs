@@ -1,26 +1,31 @@
-//! `/_dashboard`: a page that shows pools, who waits, services and jobs, live.
+//! `/_dashboard`: a page that shows pools, who waits, what functions cost, services and jobs, live.
 //!
 //! SUMMARY   The page and its two files hold no data and are given to everybody; [`state`] is what the
-//!           page asks for once a second, made of the values that `status`, `_scheduler/jobs` and
-//!           `_active_tasks` show.
+//!           page asks for once a second, made of the values that `status`, `_functions`, `_scheduler/jobs`
+//!           and `_active_tasks` show.
 //! PROMISES  A user sees here only what those pages show to the same user. The page loads nothing from
 //!           elsewhere, runs no script but its own, and shows what children and other servers say
 //!           as text.
-//! LIMITS    [`JOBS_MAX`] jobs, those that need attention first; [`TASKS_MAX`] views that are being
-//!           mapped.
+//! LIMITS    [`FUNCTIONS_MAX`] functions, those that cost most; [`JOBS_MAX`] jobs, those that need attention
+//!           first; [`TASKS_MAX`] views that are being mapped.
 
-use actix_web::HttpResponse;
 use actix_web::http::header;
 use actix_web::web::Data;
+use actix_web::{HttpRequest, HttpResponse};
 use serde_json::{Value, json};
 
 use super::HttpContext;
 use super::access::User;
 use super::answer::{self, Answer, Refusal};
+use super::functions_api::costs;
+use super::params::Params;
 use super::routes::ask;
 use crate::auth::rights::Right;
 use crate::messages::proc_manager::GetStatus;
 use policy::schedule::JobState;
+
+/// How many functions the page shows.
+const FUNCTIONS_MAX: usize = 50;
 
 /// How many jobs the page shows.
 const JOBS_MAX: usize = 50;
@@ -69,9 +74,12 @@ fn file(content_type: &str, text: &'static str) -> Answer {
         .body(text))
 }
 
-/// `GET /_dashboard/state`: everything that this visitor may see.
-pub(super) async fn state(shared: Data<HttpContext>, user: User) -> Answer {
+/// `GET /_dashboard/state`: everything that this visitor may see. The parameters `period` and `sort` choose
+/// functions.
+pub(super) async fn state(request: HttpRequest, shared: Data<HttpContext>, user: User) -> Answer {
     user.needs(Right::Look).map_err(Refusal::for_a_form)?;
+    let params = Params::of(&request)?;
+    let functions = costs(&params, Some(FUNCTIONS_MAX), &shared, &user).await?;
     let status = ask(&shared.manager, GetStatus { pool: None }).await?;
     let mut tasks = shared.tasks.list();
     tasks.truncate(TASKS_MAX);
@@ -80,6 +88,7 @@ pub(super) async fn state(shared: Data<HttpContext>, user: User) -> Answer {
         "version": env!("CARGO_PKG_VERSION"),
         "user": user.name,
         "status": status,
+        "functions": functions,
         "tasks": tasks,
         "jobs": jobs,
     })))

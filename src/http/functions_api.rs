@@ -5,7 +5,7 @@ use actix_web::web::Data;
 
 use super::HttpContext;
 use super::access::User;
-use super::answer::{self, Answer};
+use super::answer::{self, Answer, Refusal};
 use super::params::{Params, query_parse_error};
 use crate::actors::pool_executor::PoolWork;
 use crate::functions::QueryServers;
@@ -14,10 +14,20 @@ use crate::messages::function_costs::{CostsPage, CostsQuery};
 /// The parameters `period`, `sort` and `limit` choose.
 pub(super) async fn list(request: HttpRequest, shared: Data<HttpContext>, user: User) -> Answer {
     let params = Params::of(&request)?;
-    let [period, sort] = ["period", "sort"].map(|name| params.get(name));
-    let query = CostsQuery::of(period, sort, params.count("limit")?).map_err(query_parse_error)?;
-    let page = shared.pool.run(Costs(query), user.principal()).await?;
+    let page = costs(&params, params.count("limit")?, &shared, &user).await?;
     Ok(answer::ok(&page))
+}
+
+/// Returns at most `limit` functions of the `period` and in the order of `sort` among the parameters.
+pub(super) async fn costs(
+    params: &Params,
+    limit: Option<usize>,
+    shared: &HttpContext,
+    user: &User,
+) -> Result<Option<CostsPage>, Refusal> {
+    let [period, sort] = ["period", "sort"].map(|name| params.get(name));
+    let query = CostsQuery::of(period, sort, limit).map_err(query_parse_error)?;
+    Ok(shared.pool.run(Costs(query), user.principal()).await?)
 }
 
 struct Costs(CostsQuery);

@@ -31,6 +31,8 @@ pub(crate) enum Period {
 pub(crate) enum SortBy {
     #[default]
     Run,
+    P50,
+    P99,
     Wait,
     Cpu,
     Calls,
@@ -111,6 +113,8 @@ impl CostsRow {
     pub(crate) fn sort_key(&self, by: SortBy) -> u64 {
         match by {
             SortBy::Run => self.run_us,
+            SortBy::P50 => self.run_p50_us,
+            SortBy::P99 => self.run_p99_us,
             SortBy::Wait => self.wait_us,
             SortBy::Cpu => self.cpu_us,
             SortBy::Calls => self.calls,

@@ -11,6 +11,8 @@ const PROCS_MAX = 200;
 const byId = (id) => document.getElementById(id);
 let timer = null;
 let answeredAt = null;
+let questions = 0;
+let sort = "run";
 
 // ---- words ------------------------------------------------------------------------------------
 
@@ -21,6 +23,14 @@ function span(milliseconds) {
   if (seconds < 7200) return `${Math.floor(seconds / 60)} min`;
   if (seconds < 172800) return `${Math.floor(seconds / 3600)} h`;
   return `${Math.floor(seconds / 86400)} d`;
+}
+
+function took(microseconds) {
+  const milliseconds = microseconds / 1000;
+  if (milliseconds < 1) return `${microseconds} µs`;
+  if (milliseconds < 10) return `${milliseconds.toFixed(1)} ms`;
+  if (milliseconds >= 1000 && milliseconds < 60_000) return `${(milliseconds / 1000).toFixed(1)} s`;
+  return span(milliseconds);
 }
 
 const number = (value) => (value == null ? "" : value.toLocaleString("en"));
@@ -107,11 +117,11 @@ function fill(cell, value) {
 
 function show(id, rows, nothing) {
   const body = byId(id).tBodies[0];
-  const columns = byId(id).tHead.rows[0].cells.length;
+  const headings = byId(id).tHead.rows[0].cells;
   if (rows.length === 0) {
     const row = document.createElement("tr");
     const cell = row.insertCell();
-    cell.colSpan = columns;
+    cell.colSpan = headings.length;
     cell.className = "quiet";
     cell.textContent = nothing;
     body.replaceChildren(row);
@@ -125,7 +135,11 @@ function show(id, rows, nothing) {
   while (body.rows.length > rows.length) body.deleteRow(-1);
   rows.forEach((values, index) => {
     const row = body.rows[index] ?? body.insertRow();
-    values.forEach((value, column) => fill(row.cells[column] ?? row.insertCell(), value));
+    values.forEach((value, column) => {
+      const cell = row.cells[column] ?? row.insertCell();
+      cell.dataset.label = headings[column].textContent;
+      fill(cell, value);
+    });
   });
 }
 
@@ -154,6 +168,18 @@ function showProcs(pools) {
     { text: span(proc.age_ms), mood: "number" },
     { text: proc.state === "idle" ? span(proc.idle_ms) : "", mood: "number" },
   ]), "No process runs.");
+}
+
+function showFunctions({ seconds, total_rows: total, functions }) {
+  const time = (microseconds) => ({ text: took(microseconds), mood: "number" });
+  const lately = `in the last ${Math.ceil(seconds)} s`;
+  byId("functions-count").textContent = `${plural(total, "function")} ${lately}` +
+    (total > functions.length ? `; ${functions.length} are shown` : "");
+  show("functions", functions.map((row) => [
+    row.db ?? "", row.ddoc ?? "", row.function, row.calls,
+    { text: row.errors, mood: row.errors > 0 ? "warn" : "" }, { text: row.kills, mood: row.kills > 0 ? "bad" : "" },
+    time(row.wait_us), time(row.run_us), time(row.run_p50_us), time(row.run_p99_us), time(row.cpu_us), row.bytes,
+  ]), `No function was called ${lately}.`);
 }
 
 function showServices(services) {
@@ -199,13 +225,14 @@ function say(text, mood) {
 }
 
 function showAll(state) {
-  const { status, jobs, tasks, user, version } = state;
+  const { status, functions, jobs, tasks, user, version } = state;
   byId("version").textContent = version;
   byId("content").hidden = false;
   byId("login").hidden = true;
   byId("logout").hidden = user === null;
   showPools(status.pools);
   showProcs(status.pools);
+  showFunctions(functions);
   showServices(status.services);
   showJobs(jobs);
   showTasks(tasks);
@@ -216,10 +243,15 @@ function showAll(state) {
 }
 
 async function ask() {
+  clearTimeout(timer);
   timer = null;
+  const question = ++questions;
+  const chosen = new URLSearchParams({ period: byId("period").value, sort });
   try {
-    const response = await fetch("/_dashboard/state", { cache: "no-store", signal: AbortSignal.timeout(10_000) });
+    const response = await fetch(`/_dashboard/state?${chosen}`, { cache: "no-store", signal: AbortSignal.timeout(10_000) });
     const state = await response.json();
+    // Somebody chose anew, or logged in or out, while this was asked.
+    if (question !== questions) return;
     if (response.ok) {
       answeredAt = Date.now();
       showAll(state);
@@ -232,6 +264,7 @@ async function ask() {
       say(`the service says: ${state.reason}`, "bad");
     }
   } catch {
+    if (question !== questions) return;
     const since = answeredAt === null ? "" : `; what is shown is ${span(Date.now() - answeredAt)} old`;
     say(`the service does not answer${since}`, "bad");
   }
@@ -250,8 +283,14 @@ async function session(method, body) {
   });
   const answer = await response.json();
   byId("login-reason").textContent = response.ok ? "Log in to see the service." : answer.reason;
-  clearTimeout(timer);
   await ask();
+}
+
+function sortBy(button) {
+  sort = button.dataset.sort;
+  byId("functions").querySelector("[aria-sort]").removeAttribute("aria-sort");
+  button.parentElement.setAttribute("aria-sort", "descending");
+  ask();
 }
 
 byId("login").addEventListener("submit", (event) => {
@@ -261,6 +300,10 @@ byId("login").addEventListener("submit", (event) => {
   form.elements.password.value = "";
 });
 byId("logout").addEventListener("click", () => session("DELETE"));
+byId("period").addEventListener("change", ask);
+for (const button of byId("functions").tHead.querySelectorAll("button")) {
+  button.addEventListener("click", () => sortBy(button));
+}
 document.addEventListener("visibilitychange", later);
 
 // `settee dashboard` leads here with a token that counts once; it is not to stay in the history.

@@ -25,10 +25,13 @@ fn the_socket_lines_of_the_readme_work_when_they_are_sent_together() {
 }
 
 #[test]
-fn the_configurations_of_the_readme_are_accepted() {
+fn the_configurations_of_the_readme_and_of_the_page_on_couchdb_are_accepted() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("settee.toml");
-    for block in blocks("README.md", "toml") {
+    for block in ["README.md", "docs/couchdb.md"]
+        .map(|page| blocks(page, "toml"))
+        .concat()
+    {
         fs::write(&file, &block).unwrap();
         let output = Command::new(SETTEE)
             .args(["check-config", "-c"])

@@ -58,6 +58,8 @@ fn what_functions_cost_is_told_by_database_design_document_and_function() {
     let most_called = functions(&web, "sort=calls&limit=1");
     assert_eq!(most_called.len(), 1);
     assert_eq!(most_called[0]["function"], "shows/quick");
+    let slowest = functions(&web, "sort=p99&limit=1");
+    assert_eq!(slowest[0]["function"], "shows/slow");
     let top = web
         .service
         .client(&["top", "--by", "errors"])
@@ -90,7 +92,7 @@ fn another_period_or_order_is_refused_with_those_there_are() {
     let reason = web
         .get("/_functions?sort=name")
         .reason(400, "query_parse_error");
-    assert!(reason.contains("run, wait, cpu"), "{reason}");
+    assert!(reason.contains("run, p50, p99, wait, cpu"), "{reason}");
     web.service.stop();
 }
 

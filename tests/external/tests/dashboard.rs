@@ -54,6 +54,100 @@ fn it_shows_pools_waiters_and_jobs_as_they_change() {
     browser.close();
 }
 
+/// Calls functions of a design document, one after the other.
+fn call(web: &Web, db: &str, functions: &[&str]) {
+    let source = |name: &&str| match *name {
+        "large" => "function() { return 'large'.repeat(1000) }",
+        "wrong" => "function() { throw new Error('wrong') }",
+        _ => "function() { return 'quick' }",
+    };
+    let shows = functions.iter().map(|name| (*name, source(name)));
+    let shows: std::collections::BTreeMap<_, _> = shows.collect();
+    for function in functions {
+        let body = json!({"db": db, "path": ["shows", function], "args": [null, {}],
+            "ddoc": {"_id": "_design/d", "shows": shows}});
+        web.send("POST", "/_query/ddoc", &body.to_string());
+    }
+}
+
+/// Returns whether the first function has this name.
+fn leads(function: &str) -> String {
+    format!(
+        "return document.querySelector('#functions tbody').rows[0].cells[2]?.innerText === 'shows/{function}'"
+    )
+}
+
+#[test]
+fn it_shows_what_functions_cost_by_the_number_whose_heading_is_chosen() {
+    let web = Web::start("");
+    let browser = open(&web);
+    browser.wait_for("No function was called in the last ");
+    let hostile = "<img src=x onerror=document.title=1>";
+    call(
+        &web,
+        hostile,
+        &["quick", "quick", "quick", "wrong", "large"],
+    );
+    browser.wait_for("3 functions in the last ");
+    browser.wait_for(hostile);
+    browser.click("[data-sort=bytes]");
+    browser.wait_until(&leads("large"));
+    browser.click("[data-sort=calls]");
+    browser.wait_until(&leads("quick"));
+    browser.press("[data-sort=errors]", '\u{e007}');
+    browser.wait_until(&leads("wrong"));
+    let sorted = "return document.querySelector('[aria-sort=descending]').innerText";
+    assert!(browser.run(sorted).as_str().unwrap().starts_with("Errors"));
+    let alarms =
+        "return [...document.querySelectorAll('#functions .warn')].map((cell) => cell.innerText)";
+    assert_eq!(browser.run(alarms), json!(["1"]));
+    browser.click("#period [value=hour]");
+    browser.wait_until(
+        "return performance.getEntriesByType('resource').at(-1).name.endsWith('?period=hour&sort=errors')",
+    );
+    assert_eq!(browser.run(&leads("wrong")), true);
+    assert_eq!(browser.run("return document.title"), "Settee");
+    browser.close();
+    web.service.stop();
+}
+
+#[test]
+fn it_shows_no_more_than_fifty_functions_and_says_so() {
+    let web = Web::start("");
+    let functions: Vec<_> = (0..52).map(|number| format!("f{number}")).collect();
+    let functions: Vec<_> = functions.iter().map(String::as_str).collect();
+    call(&web, "shop", &functions);
+    let browser = open(&web);
+    browser.click("#period [value=hour]");
+    browser.wait_for("52 functions in the last ");
+    browser.wait_for("; 50 are shown");
+    let rows = "return document.querySelector('#functions tbody').rows.length";
+    assert_eq!(browser.run(rows), 50);
+    browser.close();
+    web.service.stop();
+}
+
+#[test]
+fn functions_fit_a_phone_by_day_and_by_night() {
+    let web = Web::start("");
+    let browser = open(&web);
+    call(&web, &"a_database_with_a_long_name_".repeat(4), &["quick"]);
+    browser.click("#period [value=hour]");
+    browser.wait_for("1 function in the last ");
+    let widest = "return Math.max(document.documentElement.scrollWidth, \
+        ...[...document.querySelectorAll('#functions :is(td, button)')].map((part) => part.getBoundingClientRect().right))";
+    let colour = "return getComputedStyle(document.querySelector('[aria-sort] button')).color";
+    let colours = ["light", "dark"].map(|scheme| {
+        browser.resize(390, 844, scheme);
+        let widest = browser.run(widest).as_f64().unwrap();
+        assert!(widest <= 390.0, "{widest}");
+        browser.run(colour)
+    });
+    assert_eq!(colours, ["rgb(0, 0, 0)", "rgb(255, 255, 255)"]);
+    browser.close();
+    web.service.stop();
+}
+
 #[test]
 fn a_paused_job_is_no_alarm_and_a_pid_is_shown_as_it_is_typed() {
     let web = Web::start("");

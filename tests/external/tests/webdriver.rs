@@ -107,6 +107,43 @@ impl Browser {
         self.post(&format!("{element}/value"), &json!({"text": text}));
     }
 
+    /// Gives a key to an element that has the focus then; Enter is `\u{e007}`.
+    pub fn press(&self, selector: &str, key: char) {
+        let element = self.element(selector);
+        self.post(&format!("{element}/value"), &json!({"text": key}));
+    }
+
+    /// Sends a command of Chromium's own protocol.
+    pub fn command(&self, command: &str, parameters: &Value) -> Value {
+        let body = json!({"cmd": command, "params": parameters});
+        self.post("/goog/cdp/execute", &body)
+    }
+
+    /// Shows the page as on a screen of so many pixels, by day or by night.
+    pub fn resize(&self, width: u32, height: u32, scheme: &str) {
+        let screen = json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600});
+        self.command("Emulation.setDeviceMetricsOverride", &screen);
+        let scheme = json!({"features": [{"name": "prefers-color-scheme", "value": scheme}]});
+        self.command("Emulation.setEmulatedMedia", &scheme);
+    }
+
+    /// Returns a picture of what is seen, a PNG.
+    pub fn picture(&self) -> Vec<u8> {
+        let picture = self.ask("GET", "/screenshot", "");
+        let base64 = data_encoding::BASE64.decode(picture.as_str().unwrap().as_bytes());
+        base64.unwrap()
+    }
+
+    /// Waits until a script in the page returns true.
+    #[track_caller]
+    pub fn wait_until(&self, script: &str) {
+        let start = Instant::now();
+        while self.run(script) != true {
+            let text = || format!("{script} is never true: {}", self.text());
+            assert!(start.elapsed() < DEADLINE, "{}", text());
+        }
+    }
+
     pub fn close(mut self) {
         self.ask("DELETE", "", "");
         signal(self.driver.id(), "TERM");

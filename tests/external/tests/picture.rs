@@ -1,0 +1,118 @@
+//! The picture of the dashboard in the README, made of a service at work.
+//!
+//! To make it anew: SETTEE_PICTURE=docs/images/dashboard.png cargo test --locked -p settee-external picture::
+
+use std::env;
+use std::fs;
+use std::thread;
+
+use serde_json::{Value, json};
+
+use crate::support::http_client::Web;
+use crate::support::program::project;
+use crate::webdriver::Browser;
+
+/// The most that the picture may have, in bytes.
+const BYTES_MAX: usize = 150_000;
+
+/// Two pools of customers, and an endless function does not hold one for long.
+const CONFIG: &str = "[couchdb]\nos_process_timeout = 3000\n\
+    [query_server_config]\nsandbox = \"standard\"\n\
+    [pools.customers]\nlanguage = \"javascript\"\nmax = 3\nfairness = \"per_db\"\nreuse = \"database\"\n\
+    [pools.reports]\nlanguage = \"javascript\"\nmax = 2\ninit_size = 1\n";
+
+/// A customer's function: the pool, the database, the name, the source, how often it is called.
+const FUNCTIONS: [(&str, &str, &str, &str, u32); 6] = [
+    (
+        "customers",
+        "alma",
+        "invoice",
+        "function(doc) { return doc.item + ': ' + doc.price }",
+        400,
+    ),
+    (
+        "customers",
+        "alma",
+        "label",
+        "function(doc) { return doc.item.toUpperCase() }",
+        150,
+    ),
+    (
+        "customers",
+        "bert",
+        "page",
+        "function(doc) { var s = ''; for (var i = 0; i < 3e4; i++) s += i; return s.length + '' }",
+        60,
+    ),
+    (
+        "customers",
+        "cleo",
+        "total",
+        "function(doc) { return doc.price.gross.toFixed(2) }",
+        25,
+    ),
+    (
+        "reports",
+        "dora",
+        "chart",
+        "function(doc) { var end = Date.now() + 40; while (Date.now() < end); return '' }",
+        20,
+    ),
+    (
+        "reports",
+        "dora",
+        "endless",
+        "function(doc) { while (true) {} }",
+        1,
+    ),
+];
+
+fn call(web: &Web, (pool, db, name, source, times): (&str, &str, &str, &str, u32)) {
+    let body = json!({
+        "pool": pool, "db": db, "path": ["shows", name],
+        "args": [{"_id": "1", "item": "tea", "price": 4}, {}],
+        "ddoc": {"_id": "_design/shop", "shows": {name: source}},
+    });
+    let mut connection = web.connect();
+    let json = [("Content-Type", "application/json")];
+    for _ in 0..times {
+        connection.request("POST", "/_query/ddoc", &json, &body.to_string());
+    }
+}
+
+/// Asks for a process of the pool of customers, and does not give it back.
+fn hold(web: &Web, db: &str) -> (crate::support::daemon::Client, Value) {
+    let mut client = web.service.connect();
+    let asked =
+        json!({"id": 1, "call": "get_proc", "pool": "customers", "db": db, "timeout_ms": 60_000});
+    let lent = client.ok(&asked);
+    (client, lent)
+}
+
+#[test]
+fn the_dashboard_of_a_service_at_work_makes_a_small_picture() {
+    let service = Web::start(CONFIG);
+    let web = &service;
+    thread::scope(|scope| {
+        for function in FUNCTIONS {
+            scope.spawn(move || call(web, function));
+        }
+    });
+    let held: Vec<_> = ["alma", "bert", "cleo"].map(|db| hold(web, db)).into();
+    let mut waiter = web.service.connect();
+    waiter.send(&json!({"id": 1, "call": "get_proc", "pool": "customers", "db": "dora", "timeout_ms": 60_000}));
+    let browser = Browser::open(&format!("http://{}/_dashboard", web.address));
+    browser.resize(1280, 880, "light");
+    browser.click("#period [value=hour]");
+    browser.wait_for("live; 1 request waits for a process");
+    browser.wait_for("6 functions in the last ");
+    let picture = browser.picture();
+    assert!(picture.starts_with(b"\x89PNG"), "{:?}", &picture[..8]);
+    assert!(picture.len() < BYTES_MAX, "{} bytes", picture.len());
+    if let Some(path) = env::var_os("SETTEE_PICTURE") {
+        fs::write(project().join(path), picture).unwrap();
+    }
+    browser.close();
+    drop(held);
+    service.service.stop();
+}
