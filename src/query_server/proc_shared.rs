@@ -23,6 +23,8 @@ pub struct ProcShared {
     /// How long the lesson took that it got for whom it is lent to, in microseconds.
     lesson: AtomicU64,
     memory: Mutex<Option<(Instant, u64)>>,
+    /// What a launcher has started, found when it is first measured.
+    command: OnceLock<Option<u32>>,
     exit_error: OnceLock<PromptError>,
 }
 
@@ -43,7 +45,7 @@ pub(crate) enum ProcFlag {
     TaughtByClient,
     /// It has closed its output: it will not answer any more, though it has not ended yet.
     OutputClosed,
-    /// It is the launcher of a cell, and what it costs is not what the query server in there does.
+    /// It is the launcher of a cell: its command is the query server.
     Launcher,
 }
 
@@ -64,6 +66,7 @@ impl ProcShared {
             last_activity: AtomicU64::new(0),
             lesson: AtomicU64::new(0),
             memory: Mutex::default(),
+            command: OnceLock::new(),
             exit_error: OnceLock::new(),
         })
     }
@@ -92,9 +95,15 @@ impl ProcShared {
         Duration::from_micros(self.lesson.load(Ordering::Relaxed))
     }
 
-    /// Returns the operating system's number of what runs the functions.
+    /// Returns the operating system's number of what runs the functions. That of a command in a cell is known once it
+    /// has answered.
     pub(crate) fn measured_pid(&self) -> Option<u32> {
-        self.os_pid.filter(|_| !self.is(ProcFlag::Launcher))
+        let pid = self.os_pid?;
+        if !self.is(ProcFlag::Launcher) {
+            return Some(pid);
+        }
+        let find = || *(self.command).get_or_init(|| usage::launched_command(pid));
+        self.is(ProcFlag::Started).then(find).flatten()
     }
 
     /// Returns the most memory that it has had, in bytes, as it was at most `age` ago.
