@@ -1,11 +1,12 @@
 //! What everyone who deals with a process may know of it without asking its actor.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use strum::EnumCount;
 
+use crate::query_server::call::Call;
 use crate::query_server::prompt_error::{ExitReport, PromptError};
 use crate::query_server::usage;
 use policy::pool::{Condition, Token};
@@ -23,9 +24,28 @@ pub struct ProcShared {
     /// How long the lesson took that it got for whom it is lent to, in microseconds.
     lesson: AtomicU64,
     memory: Mutex<Option<(Instant, u64)>>,
+    work: Mutex<Work>,
     /// What a launcher has started, found when it is first measured.
     command: OnceLock<Option<u32>>,
     exit_error: OnceLock<PromptError>,
+}
+
+/// What a process works for.
+#[derive(Clone, Debug)]
+pub(crate) struct Work {
+    /// When it was lent, taken back, or told to end.
+    pub(crate) since: Instant,
+    /// The call that it serves.
+    pub(crate) call: Option<Arc<Call>>,
+}
+
+impl Work {
+    fn begun() -> Self {
+        Self {
+            since: Instant::now(),
+            call: None,
+        }
+    }
 }
 
 /// What may be true of a process. Set by its actor, but for [`ProcFlag::Started`].
@@ -66,6 +86,7 @@ impl ProcShared {
             last_activity: AtomicU64::new(0),
             lesson: AtomicU64::new(0),
             memory: Mutex::default(),
+            work: Mutex::new(Work::begun()),
             command: OnceLock::new(),
             exit_error: OnceLock::new(),
         })
@@ -73,6 +94,7 @@ impl ProcShared {
 
     /// Lends the process under `token`: prompts with any other token are refused from now on.
     pub fn assign(&self, token: Token) {
+        *self.lock_work() = Work::begun();
         self.assignment.store(token.0, Ordering::Release);
         self.set(ProcFlag::Prompted, false);
     }
@@ -81,7 +103,22 @@ impl ProcShared {
     pub(crate) fn unassign(&self, now: Timestamp) {
         self.note_activity(now);
         self.lesson.store(0, Ordering::Relaxed);
+        *self.lock_work() = Work::begun();
         self.assignment.store(UNASSIGNED, Ordering::Release);
+    }
+
+    /// Notes the call that it was lent for.
+    pub(crate) fn serve(&self, call: Arc<Call>) {
+        self.lock_work().call = Some(call);
+    }
+
+    /// Returns what it works for.
+    pub(crate) fn work(&self) -> Work {
+        self.lock_work().clone()
+    }
+
+    fn lock_work(&self) -> MutexGuard<'_, Work> {
+        self.work.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Notes how long it has learned for whom it is lent to next. Called by the manager only.
@@ -116,6 +153,12 @@ impl ProcShared {
         memory.map(|(_, bytes)| bytes)
     }
 
+    /// Returns the assignment in force.
+    pub(crate) fn token(&self) -> Option<Token> {
+        let token = self.assignment.load(Ordering::Acquire);
+        (token != UNASSIGNED).then_some(Token(token))
+    }
+
     /// Returns whether `token` is the assignment in force.
     pub(crate) fn is_assigned_to(&self, token: Token) -> bool {
         token.0 != UNASSIGNED && self.assignment.load(Ordering::Acquire) == token.0
@@ -123,7 +166,7 @@ impl ProcShared {
 
     /// Returns whether it is lent, or taught or reset by the manager.
     pub(crate) fn is_assigned(&self) -> bool {
-        self.assignment.load(Ordering::Acquire) != UNASSIGNED
+        self.token().is_some()
     }
 
     pub(crate) fn set(&self, flag: ProcFlag, value: bool) {
@@ -165,7 +208,9 @@ impl ProcShared {
     /// Says that the process has ended or is being ended, and why; the first word counts. Called by
     /// the process's actor only.
     pub(crate) fn set_exit_error(&self, why: PromptError) {
-        let _ = self.exit_error.set(why);
+        if self.exit_error.set(why).is_ok() {
+            self.lock_work().since = Instant::now();
+        }
     }
 
     /// Returns why the process has ended or is being ended, if it is: what a prompt gets from then

@@ -310,7 +310,8 @@ impl Handler<Stop> for ProcManager {
         if msg.now {
             let all = self.procs.keys().chain(self.openers.keys());
             let all: Vec<_> = all.copied().collect();
-            all.into_iter().for_each(|proc| self.stop(proc, false));
+            all.into_iter()
+                .for_each(|proc| self.stop(proc, false, None));
         }
         self.finish_shutdown(ctx);
     }

@@ -384,6 +384,10 @@ fn the_cost_of_a_command_in_a_cell_is_its_own_and_not_that_of_its_launcher() {
     );
     let functions = web.get("/_functions").ok();
     assert_eq!(functions["functions"][0]["cpu_us"], cpu_us, "{functions}");
+    let page = web.get("/_procs?pool=shell").ok();
+    let row = &page["procs"][0];
+    assert!(row["cpu_us"].as_u64() >= Some(cpu_us), "{row}");
+    assert!(row["memory"].as_u64() > Some(8_000_000), "{row}");
     drop(client);
     web.service.stop();
 }
