@@ -34,9 +34,9 @@ fn name(row: &Value) -> &str {
     row["name"].as_str().unwrap()
 }
 
-/// Learns design documents, and does not come back from a show.
+/// Learns design documents but for one, and does not come back from a show.
 const ENDLESS: &str = "while read -r line; do case $line in \
-    *'\"new\"'*) echo true;; *'\"shows\"'*) : > \"$0.here\"; while :; do :; done;; \
+    *'\"new\"'*hard*) : > \"$0.here\"; while :; do :; done;; *'\"new\"'*) echo true;; *'\"shows\"'*) : > \"$0.here\"; while :; do :; done;; \
     *map_doc*) echo '[[]]';; *) echo true;; esac; done\n";
 
 /// Makes the files of a service whose language `endless` is such a command, and returns its configuration.
@@ -50,12 +50,17 @@ fn endless() -> (TempDir, String) {
 
 /// Has a process run a show that never ends, and returns its row.
 fn run_endless(service: &Service, client: &mut Client) -> Value {
+    send_show(service, client, "f");
+    wait_for_state(service, "running")
+}
+
+/// Calls a show, and waits until a process has got it or its design document for good.
+fn send_show(service: &Service, client: &mut Client, source: &str) {
     client.send(&json!({
         "id": 7, "call": "show", "db": "shop", "name": "s", "request_id": "endless-1", "timeout_ms": 3_600_000,
-        "ddoc": {"_id": "_design/d", "language": "endless", "shows": {"s": "f"}},
+        "ddoc": {"_id": "_design/d", "language": "endless", "shows": {"s": source}},
     }));
     wait_until("a show", || service.path("endless.sh.here").exists());
-    wait_for_state(service, "running")
 }
 
 #[test]
@@ -260,6 +265,26 @@ fn one_that_does_not_end_when_it_is_told_to_is_killed_at_once_with_now() {
     );
     assert_eq!(client.reply()["down"], held.proc);
     wait_until("its end", || !pid_exists(held.os_pid));
+    service.stop();
+}
+
+#[test]
+fn who_waits_for_a_process_to_learn_is_told_that_it_was_killed() {
+    let (directory, config) = endless();
+    let service = Service::start_in(directory, &config);
+    let mut client = service.connect();
+    send_show(&service, &mut client, "hard");
+    let row = wait_for_state(&service, "teaching");
+    assert_eq!(row["holder"], Value::Null);
+    let said = prints(&service, &["kill", name(&row)]);
+    assert!(said.contains("was killed: whoever waits"), "{said}");
+    let error = client.reply()["error"].clone();
+    let members = ["name", "phase", "fault", "retry"].map(|key| error[key].clone());
+    let expected = ["os_process_error", "teach", "host"].map(Value::from);
+    assert_eq!(members[..3], expected, "{error}");
+    assert_eq!(members[3], true, "{error}");
+    let reason = error["reason"].as_str().unwrap();
+    assert!(reason.contains("was killed by order of"), "{error}");
     service.stop();
 }
 
