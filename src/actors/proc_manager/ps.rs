@@ -68,8 +68,7 @@ impl Handler<ListProcs> for ProcManager {
         }
         let mut listed = self.listed(&pools);
         let total_rows = listed.len();
-        listed.sort_by_key(|listed| (listed.state, Reverse(listed.row.state_ms)));
-        listed.truncate(PROCS_LISTED_MAX);
+        keep_first(&mut listed);
         let turn = Arc::clone(&self.usage_turn.0);
         Box::pin(async move {
             let _turn = turn.acquire().await;
@@ -94,6 +93,13 @@ impl Handler<ListProcs> for ProcManager {
             })
         })
     }
+}
+
+/// Sorts those that work to the front, of these the ones that have done so longest, and leaves out what is beyond
+/// the bound.
+fn keep_first(listed: &mut Vec<Listed>) {
+    listed.sort_by_key(|listed| (listed.state, Reverse(listed.row.state_ms)));
+    listed.truncate(PROCS_LISTED_MAX);
 }
 
 /// Returns the processor time and the memory of each.
@@ -249,5 +255,43 @@ impl ProcManager {
         let held = status.procs.iter().find(|held| held.proc == proc)?;
         let reason = format!("the process {}", report.told());
         Some((held.holder?, shared.token()?, reason))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn at_most_a_thousand_are_listed_those_that_work_longest_first() {
+        let listed = |(number, state): (u64, State)| Listed {
+            id: ProcId {
+                pool: PoolId(0),
+                number,
+            },
+            state,
+            row: ProcRow {
+                state_ms: number,
+                ..ProcRow::default()
+            },
+            shared: None,
+        };
+        let idle = (0..2000).map(|number| (number, State::Idle));
+        let others = [
+            (2000, State::Ending),
+            (2001, State::Lent),
+            (2002, State::Running),
+            (2003, State::Running),
+            (2004, State::Teaching),
+            (2005, State::Starting),
+        ];
+        let mut all: Vec<Listed> = idle.chain(others).map(listed).collect();
+        keep_first(&mut all);
+        assert_eq!(all.len(), 1000);
+        let numbers: Vec<u64> = all.iter().map(|listed| listed.id.number).collect();
+        assert_eq!(
+            numbers[..8],
+            [2003, 2002, 2004, 2001, 2005, 2000, 1999, 1998]
+        );
     }
 }
