@@ -144,7 +144,11 @@ impl Opener {
         ctx: &mut Context<Self>,
     ) {
         // Ignores the mailbox's bound: it must not be lost, and it is sent once.
-        child.stop.do_send(StopProc { polite: false });
+        let order = StopProc {
+            polite: false,
+            by: None,
+        };
+        child.stop.do_send(order);
         self.failure = Some(failure);
         if !child.pid.is_alive() {
             self.child_gone(ctx);

@@ -90,6 +90,7 @@ impl OsProcess {
             exit: Some(described),
             status: Some(exit.status()),
             stderr: self.backend.last_words(),
+            by_order: false,
         };
         self.exited(exit_report, exit.is_success(), ctx);
     }

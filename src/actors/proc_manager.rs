@@ -19,6 +19,7 @@ mod memory;
 mod pool_settings;
 mod pools;
 mod processes;
+mod ps;
 mod requests;
 mod self_check;
 mod settings;
@@ -69,6 +70,12 @@ struct PoolClient {
     who: Option<Arc<Holder>>,
 }
 
+/// A process that is being opened.
+struct Opening {
+    opener: Addr<Opener>,
+    since: Timestamp,
+}
+
 /// The manager of all pools.
 pub struct ProcManager {
     settings: Arc<ManagerSettings>,
@@ -88,8 +95,8 @@ pub struct ProcManager {
     settling: bool,
     /// Process -> how to reach it; one that was told to stop stays until it is gone.
     procs: FxHashMap<ProcId, Arc<ProcessRef>>,
-    /// Process to be -> its opener.
-    openers: FxHashMap<ProcId, Addr<Opener>>,
+    /// Process to be -> what opens it.
+    openers: FxHashMap<ProcId, Opening>,
     /// Request -> who waits for it.
     requests: FxHashMap<RequestId, Waiting>,
     /// The clients that are watched; a client's number is that of its pid.
@@ -113,6 +120,8 @@ pub struct ProcManager {
     watchers: FxHashMap<PoolId, watch::Sender<PoolState>>,
     /// Whether the memory of processes is being read, or a timer is set for that.
     checks_memory: bool,
+    /// Whose turn it is to read what listed processes take.
+    usage_turn: ps::UsageTurn,
     /// Warnings that repeat.
     repeats: Repeats,
     /// The cells of pools.
@@ -154,6 +163,7 @@ impl ProcManager {
             findings: self_check::Findings::default(),
             watchers: FxHashMap::default(),
             checks_memory: false,
+            usage_turn: ps::UsageTurn::default(),
             repeats: Repeats::default(),
             cells: cells::TriedCells::default(),
             probes: Vec::new(),
@@ -237,7 +247,7 @@ impl ProcManager {
             Action::Warn(warning) => self.warn(warning, now),
             Action::Stop { proc, why } => {
                 self.metrics_of(proc.pool).stopped(why);
-                self.stop(proc, why.is_polite());
+                self.stop(proc, why.is_polite(), None);
             }
         }
     }

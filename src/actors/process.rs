@@ -39,7 +39,6 @@ use crate::query_server::child_log::ChildLog;
 use crate::query_server::line::{Line, classify};
 use crate::query_server::proc_shared::{MANAGER_TOKEN, ProcFlag};
 use crate::query_server::prompt::Command;
-use crate::query_server::prompt_error::TOLD_TO_STOP;
 
 /// How many prompts may be unanswered at a time.
 pub(crate) const PROMPTS_IN_FLIGHT_MAX: usize = 1024;
@@ -326,12 +325,14 @@ impl<B: Backend> Process<B> {
         });
     }
 
-    fn stop(&mut self, polite: bool, ctx: &mut Context<Self>) {
-        self.shared.set_exit_error(PromptError::Exited(ExitReport {
-            exit: Some(TOLD_TO_STOP.into()),
-            ..ExitReport::default()
-        }));
-        if polite {
+    fn stop(&mut self, order: &StopProc, ctx: &mut Context<Self>) {
+        let told = PromptError::Exited(ExitReport::stopped(order.by.as_deref()));
+        if order.by.is_some() && !order.polite {
+            // Whoever waits hears of the order, and not of the signal.
+            return self.end_for(told, KillReason::Stopped, ctx);
+        }
+        self.shared.set_exit_error(told);
+        if order.polite {
             B::stop_politely(self, ctx);
         } else {
             self.kill(KillReason::Stopped, ctx);
@@ -427,7 +428,7 @@ impl<B: Backend> Handler<StopProc> for Process<B> {
     type Result = ();
 
     fn handle(&mut self, msg: StopProc, ctx: &mut Self::Context) {
-        self.stop(msg.polite, ctx);
+        self.stop(&msg, ctx);
     }
 }
 
@@ -436,6 +437,10 @@ impl<B: Backend> Handler<Down> for Process<B> {
     type Result = ();
 
     fn handle(&mut self, _: Down, ctx: &mut Self::Context) {
-        self.stop(false, ctx);
+        let order = StopProc {
+            polite: false,
+            by: None,
+        };
+        self.stop(&order, ctx);
     }
 }

@@ -16,9 +16,11 @@ pub mod dashboard;
 pub mod exit;
 mod hardening;
 pub mod jobs;
+pub mod kill;
 pub mod map;
 pub mod output;
 pub mod pool;
+pub mod ps;
 pub mod replicate;
 pub mod serve;
 pub mod service_manager;
@@ -88,6 +90,12 @@ enum Command {
     Attach(attach::Args),
     /// Show what the running service is doing: pools, processes, who waits.
     Status(status::Args),
+    /// Show what each process of the running service does now: for whom, which function, since when.
+    Ps(ps::Args),
+    /// End a process of the running service.
+    ///
+    /// Takes the rights of an administrator or an operator. The service's log says who did it.
+    Kill(kill::Args),
     /// Show which functions cost most lately: calls, errors, times.
     ///
     /// For each function of a design document and each kind of call, by database.
@@ -191,6 +199,8 @@ fn dispatch(command: Command, builder: DaemonBuilder) -> Result<(), CliError> {
         Command::CheckConfig(args) => check_config::run(&args, languages),
         Command::Attach(args) => attach::run(&args),
         Command::Status(args) => status::run(&args),
+        Command::Ps(args) => ps::run(&args),
+        Command::Kill(args) => kill::run(&args),
         Command::Top(args) => top::run(&args),
         Command::Jobs(args) => jobs::run(&args),
         Command::Dashboard(args) => dashboard::run(&args),

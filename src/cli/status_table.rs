@@ -139,7 +139,7 @@ fn proc_row(pool: &str, proc: &ProcStatus) -> Vec<Cell> {
 }
 
 /// Who holds a process: the user and the process or the address, as far as they are known.
-fn holder(holder: &Holder) -> String {
+pub(super) fn holder(holder: &Holder) -> String {
     let uid = holder.uid.map(|uid| format!("uid {uid}"));
     let from = holder.pid.map(|pid| format!("pid {pid}"));
     let parts = [holder.user.clone().or(uid), from.or(holder.peer.clone())];
@@ -154,6 +154,7 @@ mod tests {
     #[test]
     fn pools_and_processes_stand_in_columns() {
         let proc = ProcStatus {
+            name: "javascript/7".into(),
             os_pid: Some(4711),
             state: "idle".into(),
             db: Some("orders\x1b[2J".into()),

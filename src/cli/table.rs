@@ -72,6 +72,15 @@ pub(super) fn count(number: usize, one: &str, more: &str) -> String {
     format!("{number} {}", if number == 1 { one } else { more })
 }
 
+/// Returns a time in microseconds as far as it says something.
+pub(super) fn microseconds(microseconds: u64) -> String {
+    match microseconds {
+        0..1_000 => format!("{microseconds}us"),
+        1_000..10_000 => format!("{:.1}ms", microseconds as f64 / 1000.0),
+        _ => duration(microseconds / 1000),
+    }
+}
+
 /// Returns a time in the two largest units that say something.
 pub(super) fn duration(milliseconds: u64) -> String {
     let seconds = milliseconds / 1000;

@@ -8,7 +8,7 @@ use strum::VariantNames;
 
 use super::exit::CliError;
 use super::service_socket::{Service, SocketArgs, block_on};
-use super::table::{Cell, columns, count, duration, number, text};
+use super::table::{Cell, columns, count, microseconds, number, text};
 use super::watch::WatchArgs;
 use crate::messages::function_costs::{CostsPage, CostsRow, Period, SortBy};
 
@@ -71,11 +71,6 @@ fn table(costs: &CostsPage) -> String {
 }
 
 fn row(row: &CostsRow) -> Vec<Cell> {
-    let time = |microseconds: u64| match microseconds {
-        0..1_000 => format!("{microseconds}us"),
-        1_000..10_000 => format!("{:.1}ms", microseconds as f64 / 1000.0),
-        _ => duration(microseconds / 1000),
-    };
     vec![
         text("DATABASE", row.db.as_ref()),
         text("DESIGN DOCUMENT", row.ddoc.as_ref()),
@@ -83,11 +78,11 @@ fn row(row: &CostsRow) -> Vec<Cell> {
         number("CALLS", Some(row.calls)),
         number("ERRORS", Some(row.errors)),
         number("KILLS", Some(row.kills)),
-        number("RUN", Some(time(row.run_us))),
-        number("P50", Some(time(row.run_p50_us))),
-        number("P99", Some(time(row.run_p99_us))),
-        number("WAIT", Some(time(row.wait_us))),
-        number("CPU", Some(time(row.cpu_us))),
+        number("RUN", Some(microseconds(row.run_us))),
+        number("P50", Some(microseconds(row.run_p50_us))),
+        number("P99", Some(microseconds(row.run_p99_us))),
+        number("WAIT", Some(microseconds(row.wait_us))),
+        number("CPU", Some(microseconds(row.cpu_us))),
         number("BYTES", Some(row.bytes)),
     ]
 }

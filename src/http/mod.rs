@@ -31,6 +31,7 @@ mod origin;
 mod outgoing;
 mod params;
 mod pools_api;
+mod procs_api;
 mod query;
 mod replicate;
 mod replicator;

@@ -21,8 +21,8 @@ use super::answer::{Answer, Refusal};
 use super::request::{is_lines, segments};
 use super::{
     HttpContext, config_api as config, dashboard, entrance, functions_api as functions, info,
-    list_stream, map_stream, pools_api as pools, query, replicate, scheduler_api as scheduler,
-    session_api as session, tasks,
+    list_stream, map_stream, pools_api as pools, procs_api as procs, query, replicate,
+    scheduler_api as scheduler, session_api as session, tasks,
 };
 use crate::auth::rights::Right::{self, Administer, Call, Inspect, Look, Operate, Replicate};
 use crate::otp::registered_name::RegisteredName;
@@ -85,6 +85,8 @@ fn table() -> Vec<Declared> {
             [Operate],
             pools::unthrottle,
         ),
+        on(GET, "/_procs", [Look], procs::list),
+        on(DELETE, "/_procs/{pool}/{number}", [Operate], procs::kill),
         on(POST, "/_query/{name:map}", [Call], map_stream::map).of_lines(),
         on(POST, "/_query/{name:map}", [Call], query::call),
         on(POST, "/_query/{name:list}", [Call], list_stream::list).of_lines(),

@@ -109,6 +109,15 @@ pub enum Call<'a> {
     Status(Option<String>),
     /// Tell which functions cost most lately.
     Functions(CostsQuery),
+    /// Tell what processes do now.
+    Procs(Option<String>),
+    /// End a process: its name, and whether to kill it at once.
+    KillProc {
+        /// `POOL/NUMBER`.
+        name: String,
+        /// Whether it is killed at once.
+        now: bool,
+    },
     /// Add a pool.
     AddPool(AddPool),
     /// Remove a pool.
@@ -135,7 +144,8 @@ impl Call<'_> {
             | Self::GetProcCount
             | Self::GetStaleProcCount
             | Self::Status(_)
-            | Self::Functions(_) => Right::Look,
+            | Self::Functions(_)
+            | Self::Procs(_) => Right::Look,
             Self::AddPool(AddPool(order)) | Self::ReconfigurePool(ReconfigurePool(order))
                 if order.settings.contains_key(CALLERS) =>
             {
@@ -144,6 +154,7 @@ impl Call<'_> {
             }
             Self::Reload
             | Self::TerminateStaleProcs
+            | Self::KillProc { .. }
             | Self::AddPool(_)
             | Self::RemovePool(_)
             | Self::ReconfigurePool(_)
@@ -264,6 +275,11 @@ impl<'a> Call<'a> {
             "reload_config" => Self::ReloadConfig,
             "terminate_stale_procs" => Self::TerminateStaleProcs,
             "status" => Self::Status(arguments.text("pool")?),
+            "procs" => Self::Procs(arguments.text("pool")?),
+            "kill_proc" => Self::KillProc {
+                name: arguments.string("name")?,
+                now: arguments.flag("now")?,
+            },
             "functions" => Self::Functions(costs_query(arguments)?),
             "add_pool" => Self::AddPool(AddPool(pool_order(arguments)?)),
             "reconfigure_pool" => Self::ReconfigurePool(ReconfigurePool(pool_order(arguments)?)),

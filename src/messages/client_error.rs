@@ -14,6 +14,7 @@ use serde_json::value::{RawValue, to_raw_value};
 use crate::messages::pools::PoolError;
 use crate::messages::proc_manager::{CallError, GetProcError};
 use crate::messages::process::{ExitReport, Fault, PromptError};
+use crate::messages::ps::KillError;
 
 /// What an error is about, as far as it is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -263,6 +264,16 @@ impl From<PoolError> for ErrorReply {
     }
 }
 
+impl From<KillError> for ErrorReply {
+    fn from(error: KillError) -> Self {
+        let reason = error.to_string();
+        match error {
+            KillError::NotFound(_) => Self::not_found(reason),
+            KillError::Starting(_) => Self::new("conflict", &reason, "open", Fault::Settee, true),
+        }
+    }
+}
+
 impl From<PromptError> for ErrorReply {
     fn from(error: PromptError) -> Self {
         let (name, phase) = match &error {
@@ -344,6 +355,7 @@ mod tests {
             exit: Some("exited with status 2".into()),
             status: Some(2),
             stderr: vec!["usage".into()],
+            by_order: false,
         });
         let wire = wire(ErrorReply::from(error).about("1.2.3"));
         assert_eq!(wire["name"], "os_process_error");

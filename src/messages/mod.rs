@@ -14,6 +14,7 @@ pub mod pools;
 pub mod proc_manager;
 pub mod proc_token;
 pub mod process;
+pub(crate) mod ps;
 pub mod replication_job;
 pub mod replication_scheduler;
 pub mod replicator_documents;

@@ -142,12 +142,14 @@ pub struct SetTimeout {
 }
 
 /// Ends the process. Its pid guard tells when it is gone and its child reaped.
-#[derive(Clone, Copy, Debug, Message)]
+#[derive(Clone, Debug, Message)]
 #[rtype(result = "()")]
 pub struct StopProc {
     /// Whether the process is given time to end by itself: its input is closed, then it is told
     /// (TERM), then it is killed. An impolite stop kills at once.
     pub polite: bool,
+    /// Who ordered it, if it was not the service itself: whoever waits for an answer is told.
+    pub by: Option<Arc<str>>,
 }
 
 /// A running process: whom to prompt, whom to stop, whom to watch.

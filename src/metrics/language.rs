@@ -20,7 +20,7 @@ pub enum KillReason {
     Fatal,
     /// It was told to stop and did not in time.
     Overdue,
-    /// It could not be trusted any more, or the service had to end at once.
+    /// It could not be trusted any more, somebody ordered it, or the service had to end at once.
     Stopped,
 }
 

@@ -99,6 +99,7 @@ impl Call {
             progress.wait = asked.elapsed().saturating_sub(progress.teach);
             progress.pool = Some(Arc::clone(pool));
         }
+        process.serve(Arc::clone(self));
         Arc::new(Loan {
             call: Arc::clone(self),
             told: Mutex::default(),

@@ -1,11 +1,12 @@
 //! What everyone who deals with a process may know of it without asking its actor.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use strum::EnumCount;
 
+use crate::query_server::call::Call;
 use crate::query_server::prompt_error::{ExitReport, PromptError};
 use crate::query_server::usage;
 use policy::pool::{Condition, Token};
@@ -23,7 +24,28 @@ pub struct ProcShared {
     /// How long the lesson took that it got for whom it is lent to, in microseconds.
     lesson: AtomicU64,
     memory: Mutex<Option<(Instant, u64)>>,
+    work: Mutex<Work>,
+    /// What a launcher has started, found when it is first measured.
+    command: OnceLock<Option<u32>>,
     exit_error: OnceLock<PromptError>,
+}
+
+/// What a process works for.
+#[derive(Clone, Debug)]
+pub(crate) struct Work {
+    /// When it was lent, taken back, or told to end.
+    pub(crate) since: Instant,
+    /// The call that it serves.
+    pub(crate) call: Option<Arc<Call>>,
+}
+
+impl Work {
+    fn begun() -> Self {
+        Self {
+            since: Instant::now(),
+            call: None,
+        }
+    }
 }
 
 /// What may be true of a process. Set by its actor, but for [`ProcFlag::Started`].
@@ -43,7 +65,7 @@ pub(crate) enum ProcFlag {
     TaughtByClient,
     /// It has closed its output: it will not answer any more, though it has not ended yet.
     OutputClosed,
-    /// It is the launcher of a cell, and what it costs is not what the query server in there does.
+    /// It is the launcher of a cell: its command is the query server.
     Launcher,
 }
 
@@ -64,12 +86,15 @@ impl ProcShared {
             last_activity: AtomicU64::new(0),
             lesson: AtomicU64::new(0),
             memory: Mutex::default(),
+            work: Mutex::new(Work::begun()),
+            command: OnceLock::new(),
             exit_error: OnceLock::new(),
         })
     }
 
     /// Lends the process under `token`: prompts with any other token are refused from now on.
     pub fn assign(&self, token: Token) {
+        *self.lock_work() = Work::begun();
         self.assignment.store(token.0, Ordering::Release);
         self.set(ProcFlag::Prompted, false);
     }
@@ -78,7 +103,22 @@ impl ProcShared {
     pub(crate) fn unassign(&self, now: Timestamp) {
         self.note_activity(now);
         self.lesson.store(0, Ordering::Relaxed);
+        *self.lock_work() = Work::begun();
         self.assignment.store(UNASSIGNED, Ordering::Release);
+    }
+
+    /// Notes the call that it was lent for.
+    pub(crate) fn serve(&self, call: Arc<Call>) {
+        self.lock_work().call = Some(call);
+    }
+
+    /// Returns what it works for.
+    pub(crate) fn work(&self) -> Work {
+        self.lock_work().clone()
+    }
+
+    fn lock_work(&self) -> MutexGuard<'_, Work> {
+        self.work.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Notes how long it has learned for whom it is lent to next. Called by the manager only.
@@ -92,9 +132,15 @@ impl ProcShared {
         Duration::from_micros(self.lesson.load(Ordering::Relaxed))
     }
 
-    /// Returns the operating system's number of what runs the functions.
+    /// Returns the operating system's number of what runs the functions. That of a command in a cell is known once it
+    /// has answered.
     pub(crate) fn measured_pid(&self) -> Option<u32> {
-        self.os_pid.filter(|_| !self.is(ProcFlag::Launcher))
+        let pid = self.os_pid?;
+        if !self.is(ProcFlag::Launcher) {
+            return Some(pid);
+        }
+        let find = || *(self.command).get_or_init(|| usage::launched_command(pid));
+        self.is(ProcFlag::Started).then(find).flatten()
     }
 
     /// Returns the most memory that it has had, in bytes, as it was at most `age` ago.
@@ -107,6 +153,12 @@ impl ProcShared {
         memory.map(|(_, bytes)| bytes)
     }
 
+    /// Returns the assignment in force.
+    pub(crate) fn token(&self) -> Option<Token> {
+        let token = self.assignment.load(Ordering::Acquire);
+        (token != UNASSIGNED).then_some(Token(token))
+    }
+
     /// Returns whether `token` is the assignment in force.
     pub(crate) fn is_assigned_to(&self, token: Token) -> bool {
         token.0 != UNASSIGNED && self.assignment.load(Ordering::Acquire) == token.0
@@ -114,7 +166,7 @@ impl ProcShared {
 
     /// Returns whether it is lent, or taught or reset by the manager.
     pub(crate) fn is_assigned(&self) -> bool {
-        self.assignment.load(Ordering::Acquire) != UNASSIGNED
+        self.token().is_some()
     }
 
     pub(crate) fn set(&self, flag: ProcFlag, value: bool) {
@@ -156,7 +208,9 @@ impl ProcShared {
     /// Says that the process has ended or is being ended, and why; the first word counts. Called by
     /// the process's actor only.
     pub(crate) fn set_exit_error(&self, why: PromptError) {
-        let _ = self.exit_error.set(why);
+        if self.exit_error.set(why).is_ok() {
+            self.lock_work().since = Instant::now();
+        }
     }
 
     /// Returns why the process has ended or is being ended, if it is: what a prompt gets from then

@@ -25,7 +25,7 @@ pub enum Fault {
 }
 
 /// How an exit report describes a process that we stopped: the end of a sentence.
-pub(crate) const TOLD_TO_STOP: &str = "was told to stop";
+const TOLD_TO_STOP: &str = "was told to stop";
 
 /// How a child ended and what it said last, for errors that have to explain it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -39,9 +39,25 @@ pub struct ExitReport {
     /// The last lines that the child wrote to its standard error, oldest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub stderr: Vec<String>,
+    /// Whether somebody ordered it: nobody but who runs the machine is to blame.
+    #[serde(skip)]
+    pub by_order: bool,
 }
 
 impl ExitReport {
+    /// Describes a process that we stopped, by order of somebody or not.
+    pub(crate) fn stopped(by: Option<&str>) -> Self {
+        let exit = by.map_or_else(
+            || TOLD_TO_STOP.to_owned(),
+            |by| format!("was killed by order of {by}"),
+        );
+        Self {
+            exit: Some(exit),
+            by_order: by.is_some(),
+            ..Self::default()
+        }
+    }
+
     /// Returns how it ended and what it said last, in words that follow its name.
     pub(crate) fn told(&self) -> String {
         let exit = self.exit.as_deref().unwrap_or("ended");
@@ -178,7 +194,9 @@ impl PromptError {
     /// the protocol, without having been told to stop.
     pub(crate) fn is_own_end(&self) -> bool {
         match self {
-            Self::Exited(exit_report) => exit_report.exit.as_deref() != Some(TOLD_TO_STOP),
+            Self::Exited(exit_report) => {
+                !exit_report.by_order && exit_report.exit.as_deref() != Some(TOLD_TO_STOP)
+            }
             Self::Protocol { .. } | Self::Function { fatal: true, .. } => true,
             Self::NotRun { because } => because.is_own_end(),
             _ => false,
@@ -190,6 +208,7 @@ impl PromptError {
         match self {
             Self::Timeout { command, .. } if command.runs_functions() => Fault::Function,
             Self::NotRun { because } => because.fault(),
+            Self::Exited(exit_report) if exit_report.by_order => Fault::Host,
             Self::Function { .. } | Self::BadPrompt | Self::TooMany { .. } | Self::NotHolder => {
                 Fault::Client
             }

@@ -1,7 +1,8 @@
 //! What the system tells of a running child: its time on processors, and its memory.
 //!
-//! PROMISES  Reads nothing that waits for a disk. [`cpu_time`] is a system call, [`memory_peak`] a file of /proc.
-//! LIMITS    Of the child alone: not of its own children, and not of what a launcher has started.
+//! PROMISES  Reads nothing that waits for a disk. [`cpu_time`] is a system call, the others are files of /proc.
+//! LIMITS    Of one process alone: not of its own children. The command of a launched cell is found where the
+//!           kernel tells the children of a process (`CONFIG_PROC_CHILDREN`).
 
 use std::time::Duration;
 
@@ -16,6 +17,17 @@ pub(crate) fn cpu_time(pid: u32) -> Option<Duration> {
 pub(crate) fn memory_peak(pid: u32) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     status_bytes(&status, "VmHWM:")
+}
+
+/// Returns the number of the command that a launcher has started: the first child of the first process of its cell.
+/// Orphans that come to either of them stand behind it.
+pub(crate) fn launched_command(launcher: u32) -> Option<u32> {
+    first_child(first_child(launcher)?)
+}
+
+fn first_child(pid: u32) -> Option<u32> {
+    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
+    children.split_ascii_whitespace().next()?.parse().ok()
 }
 
 /// Takes an amount of memory out of `/proc/PID/status`, in bytes.

@@ -306,6 +306,26 @@ impl Client {
         self.connection.call("status", &arguments).await
     }
 
+    /// Returns the processes with what they do now (`procs`), of one pool or of all: the value as the service wrote it,
+    /// a [`status::ProcPage`].
+    ///
+    /// # Errors
+    /// [`ClientError::Service`]: `not_found` for a pool that does not exist.
+    pub async fn raw_procs(&self, pool: Option<&str>) -> Result<Box<RawValue>, ClientError> {
+        let arguments = pool.map_or_else(|| json!({}), |pool| json!({"pool": pool}));
+        self.connection.call("procs", &arguments).await
+    }
+
+    /// Ends a process by its name, `POOL/NUMBER` (`kill_proc`): at once if it runs something or `now` is said, otherwise
+    /// as every process is stopped. Returns the value as the service wrote it, a [`status::KilledProc`].
+    ///
+    /// # Errors
+    /// [`ClientError::Service`]: `not_found`; `conflict` for a process that is being started; `forbidden`.
+    pub async fn raw_kill_proc(&self, name: &str, now: bool) -> Result<Box<RawValue>, ClientError> {
+        let arguments = json!({"name": name, "now": now});
+        self.connection.call("kill_proc", &arguments).await
+    }
+
     /// Returns the functions that cost most in a `period`, `minute` or `hour`, in the order of `sort` (`functions`).
     ///
     /// # Errors

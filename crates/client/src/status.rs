@@ -129,6 +129,9 @@ pub struct SandboxStatus {
 /// The state of one process.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ProcStatus {
+    /// Its name, unique in the service: `POOL/NUMBER`.
+    #[serde(default)]
+    pub name: String,
     /// The operating system's number of it, `None` for one inside the service.
     pub os_pid: Option<u32>,
     /// `idle`, `assigned` or `teaching`.
@@ -149,6 +152,63 @@ pub struct ProcStatus {
     /// The memory that it took when it was last looked at, in bytes; only in pools with a limit.
     #[serde(default)]
     pub memory: Option<u64>,
+}
+
+/// Processes with what they do now.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ProcPage {
+    /// How many there are; the rows are bounded.
+    pub total_rows: usize,
+    /// Those that work first, of these the ones that have done so longest.
+    pub procs: Vec<ProcRow>,
+}
+
+/// What one process does now.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ProcRow {
+    /// Its name, unique in the service: `POOL/NUMBER`.
+    pub name: String,
+    /// The operating system's number of it, `None` for one inside the service or that is being started. That of a
+    /// process in a cell may be its launcher's.
+    pub os_pid: Option<u32>,
+    /// The pool.
+    pub pool: String,
+    /// The pool's language.
+    pub language: String,
+    /// `running`: it runs a call, or answers a prompt; `teaching`: it learns a design document, is reset, or forgets;
+    /// `lent`: its holder asks it nothing; `starting`; `ending`; `idle`.
+    pub state: String,
+    /// For how long, in milliseconds; of `running` and `lent` since it was lent.
+    pub state_ms: u64,
+    /// Who holds it.
+    pub holder: Option<Holder>,
+    /// The name of the request that it runs.
+    pub request_id: Option<String>,
+    /// The database of the call that it runs, otherwise the one that it is tied to.
+    pub db: Option<String>,
+    /// The design document of the call, if it has one.
+    pub ddoc: Option<String>,
+    /// The function of the call: its path in the design document, or the name of the call.
+    pub function: Option<String>,
+    /// How often it was lent; `None` of one that ends.
+    pub uses: Option<u64>,
+    /// How long it has existed, in milliseconds; `None` of one that starts or ends.
+    pub age_ms: Option<u64>,
+    /// The time that it was on processors since it was started, in microseconds.
+    pub cpu_us: Option<u64>,
+    /// The resident memory of its process group, in bytes.
+    pub memory: Option<u64>,
+}
+
+/// What became of the order to end a process.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct KilledProc {
+    /// What was done: `killed`; `told` to end, and killed later if it does not (`stop_grace`); `ending`, nothing, since it
+    /// was told already.
+    pub how: String,
+    /// The process as it was before.
+    pub proc: ProcRow,
 }
 
 /// Who holds a process, as far as it is known.

@@ -30,6 +30,7 @@ use crate::messages::proc_manager::{
     GetProcCount, GetProcError, GetStaleProcCount, GetStatus, SetThresholdTs, TerminateStaleProcs,
     Want,
 };
+use crate::messages::ps::{KillProc, ListProcs};
 use crate::query_server::language::LanguageName;
 
 /// The value of `get_proc`, with `config`, and of `attach`, with `end`.
@@ -139,6 +140,11 @@ fn take_service_request(ticket: Ticket, call: Call<'_>) {
                     _ => Ok(status),
                 },
             );
+        }
+        Call::Procs(pool) => ask(ticket, ListProcs { pool }, |page| Ok(page?)),
+        Call::KillProc { name, now } => {
+            let who = ticket.session().query_servers.caller().who();
+            ask(ticket, KillProc { name, now, who }, |killed| Ok(killed?));
         }
         Call::AddPool(order) => ask(ticket, order, |changed| Ok(changed?)),
         Call::ReconfigurePool(order) => ask(ticket, order, |changed| Ok(changed?)),

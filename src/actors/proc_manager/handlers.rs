@@ -308,8 +308,10 @@ impl Handler<Stop> for ProcManager {
         self.cancel_probes(ctx);
         self.event(Event::Shutdown, ctx);
         if msg.now {
-            let all: Vec<_> = self.procs.keys().copied().collect();
-            all.into_iter().for_each(|proc| self.stop(proc, false));
+            let all = self.procs.keys().chain(self.openers.keys());
+            let all: Vec<_> = all.copied().collect();
+            all.into_iter()
+                .for_each(|proc| self.stop(proc, false, None));
         }
         self.finish_shutdown(ctx);
     }

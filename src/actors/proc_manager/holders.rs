@@ -16,10 +16,6 @@ impl ProcManager {
         (proc, token): (ProcId, Token),
         why: StopReason,
     ) {
-        let holder = self.clients.get(&client);
-        let Some(revoked) = holder.and_then(|holder| holder.revoked.as_ref()) else {
-            return;
-        };
         let pool = &self.pools.at(proc.pool).name;
         let (name, reason) = match why {
             StopReason::MemoryHard => (
@@ -33,13 +29,27 @@ impl ProcManager {
             StopReason::Shutdown => ("shutting_down", "the service is shutting down".to_owned()),
             _ => ("pool_removed", format!("the pool '{pool}' was removed")),
         };
-        // Ignores the mailbox's bound: there is one for each process that it holds.
-        revoked.do_send(ProcRevoked {
-            proc,
-            token,
-            name,
-            reason,
-        });
+        self.revoke(client, (proc, token), name, reason);
+    }
+
+    /// Tells a client that a process which it holds is over, and why: for programs and for people.
+    pub(super) fn revoke(
+        &self,
+        client: ClientId,
+        (proc, token): (ProcId, Token),
+        name: &'static str,
+        reason: String,
+    ) {
+        let holder = self.clients.get(&client);
+        if let Some(revoked) = holder.and_then(|holder| holder.revoked.as_ref()) {
+            // Ignores the mailbox's bound: there is one for each process that it holds.
+            revoked.do_send(ProcRevoked {
+                proc,
+                token,
+                name,
+                reason,
+            });
+        }
     }
 }
 

@@ -58,7 +58,7 @@ impl ProcManager {
 }
 
 /// Returns what the process groups of these leaders take: each child leads one of its own.
-fn of_groups(leaders: &FxHashMap<u32, ProcId>) -> Vec<(ProcId, u64)> {
+pub(super) fn of_groups(leaders: &FxHashMap<u32, ProcId>) -> Vec<(ProcId, u64)> {
     let mut sums: FxHashMap<ProcId, u64> = FxHashMap::default();
     let Ok(entries) = std::fs::read_dir("/proc") else {
         return Vec::new();

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use actix::prelude::*;
 use slog::o;
 
-use super::ProcManager;
+use super::{Opening, ProcManager};
 use crate::actors::language::StartContext;
 use crate::actors::opener::{Opener, StopOpening};
 use crate::messages::opener::{Exit, StartError};
@@ -73,7 +73,8 @@ impl ProcManager {
         };
         let reset = prompt::reset(&self.settings.reset_config);
         let opener = Opener::open(starter, context, reset, timeout, ctx.address().recipient());
-        self.openers.insert(proc, opener);
+        let since = self.clock.now();
+        self.openers.insert(proc, Opening { opener, since });
     }
 
     pub(super) fn teach(&mut self, proc: ProcId, request: RequestId, ctx: &mut Context<Self>) {
@@ -114,12 +115,13 @@ impl ProcManager {
         });
     }
 
-    pub(super) fn stop(&mut self, proc: ProcId, polite: bool) {
+    /// Stops a process, at once where it is asked something. `by`: whose order it is, if it is not our own.
+    pub(super) fn stop(&mut self, proc: ProcId, polite: bool, by: Option<Arc<str>>) {
         if let Some(process) = self.procs.get(&proc) {
             let polite = polite && process.shared.in_flight() == 0;
             // Ignores the mailbox's bound: it must not be lost, and it is sent once.
-            process.stop.do_send(StopProc { polite });
-        } else if let Some(opener) = self.openers.get(&proc) {
+            process.stop.do_send(StopProc { polite, by });
+        } else if let Some(Opening { opener, .. }) = self.openers.get(&proc) {
             opener.do_send(StopOpening);
         }
     }
@@ -130,6 +132,9 @@ impl ProcManager {
         reason: ExitReason,
         ctx: &mut Context<Self>,
     ) {
+        if let Some((client, token, reason)) = self.holder_to_tell(proc) {
+            self.revoke(client, (proc, token), "killed", reason);
+        }
         let process = self.procs.remove(&proc);
         // What the process knows about its end says more than the reason does.
         let exit_error = process.and_then(|process| process.shared.exit_error().cloned());

@@ -9,8 +9,8 @@ use crate::config::{self, PoolConfig};
 use crate::messages::proc_manager::GetStatus;
 use crate::query_server::status::{DaemonStatus, Holder, PoolStatus, ProcStatus, Totals};
 use policy::pool::{
-    OnClientCrash, PoolId, PoolTotals, ProcPhase, ProcStatus as CoreProc, RemoveMode, Reuse,
-    StopReason,
+    ClientId, OnClientCrash, PoolId, PoolTotals, ProcPhase, ProcStatus as CoreProc, RemoveMode,
+    Reuse, StopReason,
 };
 
 impl Handler<GetStatus> for ProcManager {
@@ -36,7 +36,7 @@ impl Handler<GetStatus> for ProcManager {
     }
 }
 
-fn milliseconds(time: Duration) -> u64 {
+pub(super) fn milliseconds(time: Duration) -> u64 {
     time.as_millis().try_into().unwrap_or(u64::MAX)
 }
 
@@ -122,6 +122,7 @@ impl ProcManager {
     fn proc_status(&self, proc: &CoreProc) -> ProcStatus {
         let process = self.procs.get(&proc.proc);
         ProcStatus {
+            name: self.proc_name(proc.proc),
             os_pid: process.and_then(|process| process.shared.os_pid),
             state: match proc.phase {
                 ProcPhase::Idle => "idle",
@@ -134,15 +135,18 @@ impl ProcManager {
             uses: proc.uses,
             age_ms: milliseconds(proc.age),
             idle_ms: proc.idle.map_or(0, milliseconds),
-            holder: proc.holder.map(|client| {
-                let known = self.clients.get(&client);
-                let who = known.and_then(|known| known.who.as_deref());
-                Holder {
-                    client: client.0,
-                    ..who.cloned().unwrap_or_default()
-                }
-            }),
+            holder: proc.holder.map(|client| self.holder(client)),
             memory: proc.memory,
+        }
+    }
+
+    /// Returns who a client is, for people.
+    pub(super) fn holder(&self, client: ClientId) -> Holder {
+        let known = self.clients.get(&client);
+        let who = known.and_then(|known| known.who.as_deref());
+        Holder {
+            client: client.0,
+            ..who.cloned().unwrap_or_default()
         }
     }
 }

@@ -156,7 +156,9 @@ impl GetProcError {
                 };
                 // A process that died over a lesson says nothing about the next one.
                 let retry = error.is_some_and(PromptError::retryable);
-                (name, "teach", QueryServer, retry)
+                let is_ordered = error.is_some_and(|error| error.fault() == Host);
+                let fault = if is_ordered { Host } else { QueryServer };
+                (name, "teach", fault, retry)
             }
             Self::Unable { ability, .. } => match ability {
                 Ability::Ddoc => ("not_implemented", "teach", QueryServer, false),

@@ -1,5 +1,8 @@
 //! The table of errors: each row is provoked, and has the code, the fault and the retry that it says.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
 use serde_json::{Value, json};
 
 use crate::support::daemon::wait_until;
@@ -120,6 +123,23 @@ fn each_error_of_the_table_is_what_it_says() {
     assert!(client.ret_proc(held["proc"].as_str().unwrap()));
     provoke("map", patient(map("dies", "f")));
     provoke("map", patient(map("missing", "f")));
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        // One that is killed while it is reset is not the last that the call gets.
+        let killed = || {
+            let page = web.get("/_procs").ok();
+            let rows = page["procs"].as_array().unwrap();
+            for row in rows.iter().filter(|row| row["state"] == "running") {
+                let path = format!("/_procs/{}", row["name"].as_str().unwrap());
+                web.send("DELETE", &path, "");
+            }
+            is_over.load(Ordering::Relaxed)
+        };
+        scope.spawn(move || wait_until("the end of a call that is killed", killed));
+        let endless = map("javascript", "function(doc) { while (true) {} }");
+        provoke("map", patient(endless));
+        is_over.store(true, Ordering::Relaxed);
+    });
     let mut broken = patient(map("missing", "f"));
     broken["pool"] = json!("broken");
     web.send("POST", "/_query/map", &broken.to_string())

@@ -64,6 +64,8 @@ fn each_role_may_what_it_is_for_and_nothing_else() {
         ("PUT", "/_pools/new", r#"{"callers": true}"#, admin),
         ("DELETE", "/_pools/new", "", operate),
         ("POST", "/_pools/x/_unthrottle", "", operate),
+        ("GET", "/_procs", "", look),
+        ("DELETE", "/_procs/javascript/0", "", operate),
         ("POST", "/_reload_query_servers", "", operate),
         ("PUT", "/_node/_local/_config/log/level", "\"info\"", admin),
         ("DELETE", "/_node/_local/_config/log/level", "", admin),

@@ -188,6 +188,16 @@ fn who_waits_for_one_that_hangs_at_its_start_is_told_within_start_timeout() {
 }
 
 #[test]
+fn the_end_of_the_service_does_not_wait_for_one_that_hangs_at_its_start() {
+    let service = Service::start(
+        "[query_servers]\nhangs = \"/bin/sleep 1000\"\n[pools.hangs]\nstart_timeout = \"1h\"\ninit_size = 1\n\
+         [server]\nshutdown_grace = 1\n",
+    );
+    service.connect().wait_for_pool("hangs", &[("opening", 1)]);
+    service.stop();
+}
+
+#[test]
 fn a_pool_that_keeps_processes_of_a_command_that_hangs_is_throttled() {
     let directory = directory();
     let command = program(

@@ -10,6 +10,7 @@ mod forgetting;
 mod groups;
 mod http;
 mod library;
+mod ps;
 mod removal;
 mod rules;
 mod support;

@@ -73,6 +73,8 @@ fn members_of_the_group_call_functions_and_nothing_else() {
         r#"{"id":6,"call":"dashboard"}"#,
         r#"{"id":7,"call":"add_pool","name":"x","language":"python","callers":true}"#,
         r#"{"id":8,"call":"reload_config"}"#,
+        r#"{"id":10,"call":"procs"}"#,
+        r#"{"id":11,"call":"kill_proc","name":"javascript/1"}"#,
         r#"{"id":9,"call":"attach","lang":"javascript"}"#,
     ];
     let replies = talk(&service, GROUP, &lines).unwrap();

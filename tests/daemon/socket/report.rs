@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::support::daemon::{Client, Service, configure, directory, serve_command};
-use crate::support::http_client::Web;
+use crate::support::http_client::{Web, command};
 use crate::support::work::Work;
 
 /// Throws over documents without `a`.
@@ -348,8 +348,46 @@ fn a_system_call_that_the_cell_refuses_is_a_warning_of_the_call() {
     let warning =
         json!({"level": "warning", "message": "the cell refused the system call unshare"});
     assert_eq!(reply["logs"], json!([warning]), "{reply}");
-    // What the launcher of the cell costs is not what the function does.
-    assert!(reply["cost"].get("cpu_us").is_none(), "{reply}");
     drop(client);
     service.stop();
+}
+
+/// Answers `map_doc` after a quarter of a million rounds, and keeps a text of eight million bytes.
+const BURNS: &str = "while read -r line; do case $line in \
+    *map_doc*) kept=$(head -c 8000000 /dev/zero | tr '\\0' x); i=0; \
+        while [ $i -lt 250000 ]; do i=$((i + 1)); done; echo '[[]]';; \
+    *) echo true;; esac; done";
+
+#[test]
+fn the_cost_of_a_command_in_a_cell_is_its_own_and_not_that_of_its_launcher() {
+    let directory = directory();
+    let script = directory.path().join("burns.sh");
+    std::fs::write(&script, BURNS).unwrap();
+    let extra = format!(
+        "[query_servers]\nshell = \"sh {}\"\n[pools.shell]\nsandbox = \"standard\"\n",
+        script.display()
+    );
+    let config = configure(directory.path(), &extra);
+    let web = Web::start_command(directory, command(&config));
+    let mut client = web.service.connect();
+    let call = json!({"id": 1, "call": "map_docs", "db": "d", "lang": "shell", "funs": ["f"],
+                      "docs": [{"_id": "a"}], "report": true});
+    let reply = client.call(&call);
+    assert_eq!(reply["ok"], json!([[[]]]), "{reply}");
+    let cost = &reply["cost"];
+    // The launcher takes some milliseconds, and a megabyte or two, for the making of the cell.
+    let cpu_us = cost["cpu_us"].as_u64().unwrap();
+    assert!(cpu_us > 10_000, "{cost}");
+    assert!(
+        cost["memory_peak_bytes"].as_u64().unwrap() > 8_000_000,
+        "{cost}"
+    );
+    let functions = web.get("/_functions").ok();
+    assert_eq!(functions["functions"][0]["cpu_us"], cpu_us, "{functions}");
+    let page = web.get("/_procs?pool=shell").ok();
+    let row = &page["procs"][0];
+    assert!(row["cpu_us"].as_u64() >= Some(cpu_us), "{row}");
+    assert!(row["memory"].as_u64() > Some(8_000_000), "{row}");
+    drop(client);
+    web.service.stop();
 }

@@ -59,6 +59,7 @@ async fn an_end_during_a_prompt_is_told_as_without_a_cell() {
             exit: Some(exit.into()),
             status: Some(status),
             stderr: stderr.iter().map(|line| (*line).to_owned()).collect(),
+            ..ExitReport::default()
         })
     };
     for (case, expected) in [

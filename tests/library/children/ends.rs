@@ -26,6 +26,7 @@ fn exit_report(exit: &str, status: i32, stderr: &[&str]) -> PromptError {
         exit: Some(exit.to_owned()),
         status: Some(status),
         stderr: stderr.iter().map(|line| (*line).to_owned()).collect(),
+        ..ExitReport::default()
     })
 }
 

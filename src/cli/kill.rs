@@ -1,0 +1,167 @@
+//! `settee kill`: ends one process of the running service.
+//!
+//! SUMMARY   Prints what was done, and whose call it cost.
+
+use super::exit::{CliError, Exit};
+use super::output;
+use super::service_socket::{Service, SocketArgs, block_on};
+use super::status_table;
+use super::table::printable;
+use crate::query_server::status::{KilledProc, ProcRow};
+
+/// Options of `settee kill`.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+A process that runs something is killed at once: its call fails with os_process_error, which says by whose order,
+and may be tried again. Another one is stopped as the service stops its processes: its input is closed, it is told
+to end (TERM) after stop_grace, and is killed after as much again. Who holds it is told. The pool starts another
+one when it needs one.
+
+Exit codes:
+  0   the process was killed, or told to end
+  64  the command line is wrong
+  69  no service answers, or there is no such process, or not any more
+  74  writing standard output failed
+  75  the process is being started: try again
+  77  this user may not: it takes an administrator or an operator
+
+Example:
+  settee kill javascript/17")]
+pub struct Args {
+    /// The process, POOL/NUMBER as `settee ps` shows it.
+    #[arg(value_name = "PROC", value_parser = proc_name)]
+    proc: String,
+    /// Kill it at once, even if it runs nothing.
+    #[arg(long)]
+    now: bool,
+    /// Print the value as the service sends it: one JSON object on one line.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    socket: SocketArgs,
+}
+
+fn proc_name(text: &str) -> Result<String, String> {
+    let is_number = |number: &str| number.parse::<u64>().is_ok();
+    match text.rsplit_once('/') {
+        Some((pool, number)) if !pool.is_empty() && is_number(number) => Ok(text.to_owned()),
+        _ => Err("write it as POOL/NUMBER, javascript/17 for example; `settee ps` shows it".into()),
+    }
+}
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// See the exit codes above.
+pub fn run(args: &Args) -> Result<(), CliError> {
+    let text = block_on(async {
+        let service = Service::connect(&args.socket, |_, said| {
+            let hint = "`settee ps` shows those there are";
+            (said.name == "not_found")
+                .then(|| CliError::new(Exit::Unavailable, said.reason_text(), hint))
+        })
+        .await?;
+        let killed = service.client.raw_kill_proc(&args.proc, args.now);
+        let killed = service.answer(killed).await?;
+        Ok(match args.json {
+            true => format!("{}\n", killed.get()),
+            false => told(&service.read("the value of 'kill_proc'", &killed)?) + "\n",
+        })
+    })?;
+    output::print(&text)
+}
+
+/// Says what was done, and what it cost.
+fn told(killed: &KilledProc) -> String {
+    let proc = &killed.proc;
+    let pid = proc.os_pid.map(|pid| format!(" (pid {pid})"));
+    let name = format!("{}{}", proc.name, pid.unwrap_or_default());
+    let done = match killed.how.as_str() {
+        "killed" => "was killed",
+        "ending" => return format!("{name} is ending already; --now kills it at once"),
+        _ => "is told to end, and killed if it does not (stop_grace)",
+    };
+    printable(&format!("{name} {done}: {}", cost(proc)))
+}
+
+/// Says what the end of a process costs whom.
+fn cost(proc: &ProcRow) -> String {
+    let holder = proc.holder.as_ref().map(status_table::holder);
+    let holder = holder.as_deref().unwrap_or("a client");
+    match (proc.state.as_str(), &proc.function) {
+        ("running", Some(function)) => {
+            let of = |part: &Option<String>, word: &str| match part {
+                Some(name) => format!(" {word} {name}"),
+                None => String::new(),
+            };
+            let request = proc.request_id.as_deref().unwrap_or("-");
+            format!(
+                "the call {request} of {holder} fails, {function}{}{}",
+                of(&proc.ddoc, "of"),
+                of(&proc.db, "in"),
+            )
+        }
+        ("running", None) => format!("what {holder} asked of it fails"),
+        ("lent", _) => format!("{holder} held it, and is told"),
+        ("teaching", _) => "whoever waits for it to learn gets an error".to_owned(),
+        _ => "nobody held it".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::query_server::status::Holder;
+
+    #[test]
+    fn a_process_is_named_as_ps_shows_it() {
+        assert_eq!(proc_name("a.b-1/17"), Ok("a.b-1/17".to_owned()));
+        for wrong in ["17", "javascript", "/17", "javascript/", "javascript/x"] {
+            assert!(proc_name(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn it_is_told_what_was_done_and_whose_call_it_cost() {
+        let killed = |how: &str, state: &str, function: Option<&str>| {
+            let proc = ProcRow {
+                name: "javascript/17".into(),
+                os_pid: Some(4711),
+                state: state.into(),
+                holder: Some(Holder {
+                    user: Some("ann".into()),
+                    ..Holder::default()
+                }),
+                function: function.map(str::to_owned),
+                ddoc: function.map(|_| "_design/d".into()),
+                db: function.map(|_| "shop".into()),
+                request_id: function.map(|_| "5c2f-1".into()),
+                ..ProcRow::default()
+            };
+            let how = how.to_owned();
+            told(&KilledProc { how, proc })
+        };
+        assert_eq!(
+            killed("killed", "running", Some("shows/s")),
+            "javascript/17 (pid 4711) was killed: the call 5c2f-1 of ann fails, shows/s of _design/d in shop"
+        );
+        assert_eq!(
+            killed("killed", "running", None),
+            "javascript/17 (pid 4711) was killed: what ann asked of it fails"
+        );
+        let told =
+            "javascript/17 (pid 4711) is told to end, and killed if it does not (stop_grace)";
+        assert_eq!(
+            killed("told", "lent", None),
+            format!("{told}: ann held it, and is told")
+        );
+        assert_eq!(
+            killed("told", "idle", None),
+            format!("{told}: nobody held it")
+        );
+        assert_eq!(
+            killed("ending", "ending", None),
+            "javascript/17 (pid 4711) is ending already; --now kills it at once"
+        );
+    }
+}

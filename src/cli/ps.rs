@@ -1,0 +1,142 @@
+//! `settee ps`: what each process does now.
+//!
+//! SUMMARY   Asks the service and prints a table, or the value as it came; with `--watch` again and again until
+//!           interrupted.
+
+use super::exit::{CliError, Exit};
+use super::service_socket::{Service, SocketArgs, block_on};
+use super::status_table;
+use super::table::{Cell, columns, count, duration, microseconds, number, text};
+use super::watch::WatchArgs;
+use crate::query_server::status::{ProcPage, ProcRow};
+
+/// Options of `settee ps`.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Those that work stand first, of these the ones that have done so longest. STATE is running (a call, or a
+command of its holder), teaching (it learns a design document, is reset, or forgets), lent (its holder asks
+it nothing), starting, ending or idle, and FOR how long it has been so: while it runs or is lent, since it was
+lent. USES is how often it was lent, CPU its time on processors since it was started, MEMORY what its process
+group takes.
+
+Exit codes:
+  0   the processes were printed; with --watch also when its output is closed
+  64  the command line is wrong, or there is no such pool
+  69  no service answers
+  74  writing standard output failed
+  77  the socket belongs to another user
+
+Example:
+  settee ps --pool javascript --watch")]
+pub struct Args {
+    /// Only processes of this pool.
+    #[arg(long, value_name = "NAME")]
+    pool: Option<String>,
+    #[command(flatten)]
+    watch: WatchArgs,
+    #[command(flatten)]
+    socket: SocketArgs,
+}
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// See the exit codes above.
+pub fn run(args: &Args) -> Result<(), CliError> {
+    block_on(async {
+        let service = Service::connect(&args.socket, |_, said| {
+            let hint = "`settee pool list` shows the pools";
+            (said.name == "not_found").then(|| CliError::new(Exit::Usage, said.reason_text(), hint))
+        })
+        .await?;
+        let ask = async || {
+            let procs = service.client.raw_procs(args.pool.as_deref());
+            let procs = service.answer(procs).await?;
+            Ok(match args.watch.json {
+                true => format!("{}\n", procs.get()),
+                false => table(&service.read("the value of 'procs'", &procs)?),
+            })
+        };
+        args.watch.show(ask).await
+    })
+}
+
+fn table(page: &ProcPage) -> String {
+    let known = count(page.total_rows, "process", "processes");
+    let first = match page.procs.len() < page.total_rows {
+        true => format!(", the first {}", page.procs.len()),
+        false => String::new(),
+    };
+    let rows = columns(page.procs.iter().map(row));
+    let space = if rows.is_empty() { "" } else { "\n" };
+    format!("{known}{first}\n{space}{rows}")
+}
+
+fn row(proc: &ProcRow) -> Vec<Cell> {
+    let memory = proc.memory.map(|bytes| format!("{}MiB", bytes >> 20));
+    vec![
+        text("PROC", Some(&proc.name)),
+        number("PID", proc.os_pid),
+        text("LANGUAGE", Some(&proc.language)),
+        text("STATE", Some(&proc.state)),
+        number("FOR", Some(duration(proc.state_ms))),
+        text("HOLDER", proc.holder.as_ref().map(status_table::holder)),
+        text("DATABASE", proc.db.as_ref()),
+        text("DESIGN DOCUMENT", proc.ddoc.as_ref()),
+        text("FUNCTION", proc.function.as_ref()),
+        number("USES", proc.uses),
+        number("CPU", proc.cpu_us.map(microseconds)),
+        number("MEMORY", memory),
+        text("REQUEST", proc.request_id.as_ref()),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::query_server::status::Holder;
+
+    #[test]
+    fn a_process_is_a_line_and_what_is_not_known_a_dash() {
+        let running = ProcRow {
+            name: "javascript/17".into(),
+            os_pid: Some(4711),
+            language: "javascript".into(),
+            state: "running".into(),
+            state_ms: 61_000,
+            holder: Some(Holder {
+                user: Some("ann".into()),
+                pid: Some(12),
+                ..Holder::default()
+            }),
+            request_id: Some("5c2f-1\x1b[2J".into()),
+            db: Some("shop".into()),
+            ddoc: Some("_design/d".into()),
+            function: Some("shows/s".into()),
+            uses: Some(3),
+            cpu_us: Some(60_200_000),
+            memory: Some(70 << 20),
+            ..ProcRow::default()
+        };
+        let starting = ProcRow {
+            name: "python/18".into(),
+            language: "python".into(),
+            state: "starting".into(),
+            state_ms: 20,
+            ..ProcRow::default()
+        };
+        let page = ProcPage {
+            total_rows: 3,
+            procs: vec![running, starting],
+        };
+        assert_eq!(
+            table(&page),
+            "3 processes, the first 2\n\
+             \n\
+             PROC            PID  LANGUAGE    STATE       FOR  HOLDER       DATABASE  DESIGN DOCUMENT  FUNCTION  USES    CPU  MEMORY  REQUEST\n\
+             javascript/17  4711  javascript  running   1m01s  ann, pid 12  shop      _design/d        shows/s      3  1m00s   70MiB  5c2f-1?[2J\n\
+             python/18         -  python      starting   20ms  -            -         -                -            -      -       -  -\n"
+        );
+        assert_eq!(table(&ProcPage::default()), "0 processes\n");
+    }
+}

@@ -1,0 +1,46 @@
+//! `/_procs`: what each process does now, and the order to end one.
+//!
+//! SOURCE    The calls `procs` and `kill_proc` of the client socket.
+
+use actix_web::web::{Data, Path};
+use serde_json::json;
+
+use super::HttpContext;
+use super::access::User;
+use super::answer::{self, Answer, Refusal};
+use super::params::Params;
+use super::routes::ask;
+use crate::messages::client_error::ErrorReply;
+use crate::messages::ps::{KillError, KillProc, ListProcs};
+
+impl From<KillError> for Refusal {
+    fn from(error: KillError) -> Self {
+        ErrorReply::from(error).into()
+    }
+}
+
+/// `GET /_procs`.
+pub(super) async fn list(params: Params, shared: Data<HttpContext>) -> Answer {
+    let pool = params.get("pool").map(str::to_owned);
+    let page = ask(&shared.manager, ListProcs { pool }).await??;
+    Ok(answer::ok(&page))
+}
+
+/// `DELETE /_procs/POOL/NUMBER`.
+pub(super) async fn kill(
+    name: Path<(String, String)>,
+    params: Params,
+    shared: Data<HttpContext>,
+    user: User,
+) -> Answer {
+    let (pool, number) = name.into_inner();
+    let order = KillProc {
+        name: format!("{pool}/{number}"),
+        now: params.boolean("now", false)?,
+        who: user.principal().who,
+    };
+    let killed = ask(&shared.manager, order).await??;
+    Ok(answer::ok(
+        &json!({"ok": true, "how": killed.how, "proc": killed.proc}),
+    ))
+}

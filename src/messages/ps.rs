@@ -1,0 +1,72 @@
+//! Messages about single processes: what each does now, and the order to end one.
+//!
+//! PROMISES  A process is named `POOL/NUMBER`. Numbers are unique in the service and never used again, so an order for
+//!           one that is gone reaches no other.
+
+use std::fmt;
+use std::sync::Arc;
+
+use actix::Message;
+
+use crate::messages::pools::PoolError;
+use crate::query_server::status::{Holder, KilledProc, ProcPage};
+use policy::pool::ProcId;
+
+/// How many processes are listed at most.
+pub(crate) const PROCS_LISTED_MAX: usize = 1000;
+
+/// The name of a process, for people.
+pub(crate) struct ProcName<'a> {
+    pub(crate) pool: &'a str,
+    pub(crate) proc: ProcId,
+}
+
+impl fmt::Display for ProcName<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.pool, self.proc.number)
+    }
+}
+
+/// Asks what processes do now: at most [`PROCS_LISTED_MAX`], those that work first.
+#[derive(Clone, Debug, Default, Message)]
+#[rtype(result = "Result<ProcPage, PoolError>")]
+pub(crate) struct ListProcs {
+    /// Only those of this pool; `None` is all.
+    pub(crate) pool: Option<String>,
+}
+
+/// Ends one process: at once if it works on something, otherwise as every process is stopped.
+#[derive(Clone, Debug, Message)]
+#[rtype(result = "Result<KilledProc, KillError>")]
+pub(crate) struct KillProc {
+    /// Its name.
+    pub(crate) name: String,
+    /// Whether it is killed at once in any case.
+    pub(crate) now: bool,
+    /// Who says so.
+    pub(crate) who: Option<Arc<Holder>>,
+}
+
+impl KillProc {
+    /// Returns who says so, in a word.
+    pub(crate) fn by(&self) -> Arc<str> {
+        let who = self.who.as_deref().cloned().unwrap_or_default();
+        let uid = who.uid.map(|uid| format!("uid {uid}"));
+        let by = who.user.or(uid).or(who.peer);
+        by.unwrap_or_else(|| "an operator".to_owned()).into()
+    }
+}
+
+/// Why a process was not ended.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum KillError {
+    /// There is none of this name, or not any more. The fault of whoever asks.
+    #[error("there is no process named '{0}': it has ended, or never was")]
+    NotFound(String),
+    /// It is being started. Worth a retry.
+    #[error(
+        "the process '{0}' is being started: it can be killed when it has answered its first reset, and is \
+         killed if it has not after start_timeout"
+    )]
+    Starting(String),
+}
