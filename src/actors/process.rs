@@ -141,7 +141,7 @@ impl<B: Backend> Process<B> {
     }
 
     /// Returns the log, with the call that is worked for.
-    fn log(&self) -> Logger {
+    pub(super) fn log(&self) -> Logger {
         let log = &self.context.log;
         let loan = self.unanswered.loan();
         loan.map_or_else(|| log.clone(), |loan| loan.call.log(log))
