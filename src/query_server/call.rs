@@ -106,6 +106,7 @@ impl Call {
         }
         Arc::new(Loan {
             call: Arc::clone(self),
+            is_run: true,
             told: Mutex::default(),
             cpu_before: process.measured_pid().and_then(usage::cpu_time),
         })
@@ -190,6 +191,11 @@ impl Call {
     }
 }
 
+/// Returns a log whose records name a call, if there is one.
+pub(crate) fn call_log(call: Option<&Arc<Call>>, log: &Logger) -> Logger {
+    call.map_or_else(|| log.clone(), |call| call.log(log))
+}
+
 fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
@@ -225,6 +231,8 @@ impl KV for LogKeys {
 #[derive(Debug)]
 pub struct Loan {
     pub(crate) call: Arc<Call>,
+    /// Whether what the process does is the run of the call.
+    is_run: bool,
     told: Mutex<Telling>,
     /// The time on processors that the process had used before.
     cpu_before: Option<Duration>,
@@ -251,8 +259,19 @@ impl Loan {
             function: "prompt".to_owned(),
             ..Subject::default()
         };
+        let call = Call::new(RequestId::made(), who, subject, true, RunTime::Whole);
+        Self::beside(call)
+    }
+
+    /// Names a call in what a process writes to the log while it learns for it.
+    pub(crate) fn of_lesson(call: &Arc<Call>) -> Arc<Self> {
+        Self::beside(Arc::clone(call))
+    }
+
+    fn beside(call: Arc<Call>) -> Arc<Self> {
         Arc::new(Self {
-            call: Call::new(RequestId::made(), who, subject, true, RunTime::Whole),
+            call,
+            is_run: false,
             told: Mutex::default(),
             cpu_before: None,
         })
@@ -284,14 +303,14 @@ impl Loan {
 
     /// The process is given so many prompts.
     pub(crate) fn asks(&self, count: usize) {
-        if self.call.run_time == RunTime::Work {
+        if self.is_run && self.call.run_time == RunTime::Work {
             self.call.progress().work.ask(count);
         }
     }
 
     /// The process gives its next answer.
     pub(crate) fn answers(&self) {
-        if self.call.run_time == RunTime::Work {
+        if self.is_run && self.call.run_time == RunTime::Work {
             self.call.progress().work.answer();
         }
         if let Some(mut telling) = self.telling() {

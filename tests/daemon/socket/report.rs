@@ -324,6 +324,35 @@ fn a_record_of_a_refused_index_definition_names_its_call() {
 }
 
 #[test]
+fn records_of_a_lesson_name_the_call_that_it_is_for() {
+    let script = "while read -r line; do case $line in \
+        *_design/never*) echo '[\"log\",\"learning\"]'; echo '[\"error\",\"never\",\"I do not learn\"]';; \
+        *'\"ddoc\",\"new\"'*) echo true;; *'\"ddoc\"'*) echo \"$line\";; *) echo true;; esac; done";
+    let work = Work::new();
+    let child = work.file("child.sh", script);
+    let service = Service::start(&format!("[query_servers]\nshell = \"sh {child}\"\n"));
+    let mut client = service.connect();
+    let ddoc = json!({"_id": "_design/never", "language": "shell", "shows": {"s": "x"}});
+    let call = json!({"id": 1, "call": "show", "db": "shop", "ddoc": ddoc, "name": "s", "doc": null, "request_id": "of-a-lesson"});
+    let error = client.error(&call);
+    assert_eq!(error["phase"], "teach", "{error}");
+    for msg in [
+        "query server log",
+        "a process did not learn, was not reset, or did not forget",
+    ] {
+        service.wait_for_log(msg);
+        let log = service.log();
+        let record = log.lines().find(|line| line.contains(msg)).unwrap();
+        let record: Value = serde_json::from_str(record).unwrap();
+        let members =
+            ["request_id", "db", "ddoc", "function", "pool"].map(|name| record[name].clone());
+        let expected = ["of-a-lesson", "shop", "_design/never", "shows/s", "shell"];
+        assert_eq!(members, expected.map(|value| json!(value)), "{record}");
+    }
+    service.stop();
+}
+
+#[test]
 fn http_answers_with_a_report_and_the_name_of_the_request() {
     let web = Web::start("");
     let mut connection = web.connect();
