@@ -174,7 +174,7 @@ impl Client {
             Mode::Tunnel(tunnel) => {
                 self.session.note_activity();
                 let ticket = self.session.ticket(None, line.len());
-                tunnel.process.prompt(ticket, line, tunnel.timeout);
+                tunnel.process.prompt(ticket, line, tunnel.timeout, false);
             }
             Mode::Relay(_) => {}
         }

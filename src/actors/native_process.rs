@@ -17,6 +17,7 @@ use actix_rt::time::Instant;
 use bytes::{Buf, Bytes};
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
+use slog::Logger;
 use tokio::sync::oneshot;
 
 use crate::actors::language::StartContext;
@@ -32,6 +33,9 @@ pub trait NativeServer: Send {
     /// server in a process of its own would print it: `["error", NAME, REASON]` says no. Lines
     /// `["log",TEXT]` may stand before it.
     fn prompt(&mut self, command: &str) -> String;
+
+    /// Takes the log for what the next command has to say there: its records name the call that it is for.
+    fn log_to(&mut self, _log: Logger) {}
 }
 
 /// The line that answers a command, or how the server ended instead.
@@ -42,7 +46,7 @@ pub type NativeProcess = Process<NativeBackend>;
 
 /// One native query server, which is given one command at a time.
 pub struct NativeBackend {
-    server: Box<dyn FnMut(Bytes) -> Answering>,
+    server: Box<dyn FnMut(Bytes, Logger) -> Answering>,
     /// Unanswered commands, oldest first; the server works on the first.
     commands: VecDeque<Bytes>,
     /// How long it takes to end when it is told to.
@@ -59,10 +63,10 @@ impl NativeProcess {
         context: StartContext,
     ) -> Result<ProcessRef, StartError> {
         let jobs = start_thread(server, &context)?;
-        let server = move |line| {
+        let server = move |line, log| {
             let (answer, result) = oneshot::channel();
             // A thread that is gone drops the job, which is seen as an answer that never comes.
-            drop(jobs.send(Job { line, answer }));
+            drop(jobs.send(Job { line, log, answer }));
             let panicked = |_| ExitReport {
                 exit: Some("panicked".into()),
                 ..ExitReport::default()
@@ -74,7 +78,7 @@ impl NativeProcess {
 
     /// Starts the actor of a server that answers on this thread.
     pub(crate) fn start_answering(
-        server: impl FnMut(Bytes) -> Answering + 'static,
+        server: impl FnMut(Bytes, Logger) -> Answering + 'static,
         stop_delay: Duration,
         context: StartContext,
     ) -> ProcessRef {
@@ -93,7 +97,8 @@ impl NativeProcess {
         let Some(command) = self.backend.commands.front().cloned() else {
             return;
         };
-        let answer = (self.backend.server)(command).into_actor(self);
+        let log = self.log();
+        let answer = (self.backend.server)(command, log).into_actor(self);
         ctx.spawn(answer.map(|answer, process, ctx| {
             process.backend.commands.pop_front();
             match answer {
@@ -162,6 +167,7 @@ impl Backend for NativeBackend {
 
 struct Job {
     line: Bytes,
+    log: Logger,
     answer: oneshot::Sender<String>,
 }
 
@@ -176,6 +182,7 @@ fn start_thread(
         .spawn(move || {
             for job in inbox {
                 let command = String::from_utf8_lossy(&job.line);
+                server.log_to(job.log);
                 // Nobody waits when the process was given up meanwhile.
                 drop(job.answer.send(server.prompt(&command)));
             }

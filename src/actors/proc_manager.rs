@@ -224,12 +224,12 @@ impl ProcManager {
             Action::Teach { proc, request } => self.teach(proc, request, ctx),
             Action::Reset { proc } => {
                 let line = prompt::reset(&self.settings.reset_config);
-                self.help(proc, line, ctx);
+                self.help(proc, line, None, ctx);
             }
             Action::Forget { proc } => {
                 self.metrics_of(proc.pool).forgets();
                 let line = prompt::forget(&self.settings.reset_config);
-                self.help(proc, line, ctx);
+                self.help(proc, line, None, ctx);
             }
             Action::Assign {
                 request,

@@ -35,6 +35,7 @@ use crate::messages::process::{
 };
 use crate::metrics::KillReason;
 use crate::otp::pid::{Down, ExitReason, PidGuard, Watch};
+use crate::query_server::call::call_log;
 use crate::query_server::child_log::ChildLog;
 use crate::query_server::line::{Line, classify};
 use crate::query_server::proc_shared::{MANAGER_TOKEN, ProcFlag};
@@ -140,10 +141,10 @@ impl<B: Backend> Process<B> {
     }
 
     /// Returns the log, with the call that is worked for.
-    fn log(&self) -> Logger {
+    pub(super) fn log(&self) -> Logger {
         let log = &self.context.log;
         let loan = self.unanswered.loan();
-        loan.map_or_else(|| log.clone(), |loan| loan.call.log(log))
+        call_log(loan.map(|loan| &loan.call), log)
     }
 
     /// What is written for the log next is of the call that is worked for.

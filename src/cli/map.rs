@@ -31,6 +31,7 @@ use crate::functions::view::{
 use crate::query_server::call::{Call, Subject};
 use crate::query_server::ddoc::DEFAULT_LANGUAGE;
 use crate::query_server::request_id::RequestId;
+use crate::query_server::run_time::RunTime;
 use crate::query_server::told::Told;
 use couchjs::{members, syntax};
 
@@ -205,14 +206,14 @@ struct Job<'a> {
 impl Job<'_> {
     async fn run(&self, input: Batches, log: &Logger) -> Result<(), CliError> {
         let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+        let subject = Subject {
+            function: "map".to_owned(),
+            ..Subject::default()
+        };
+        let call = Call::new(RequestId::made(), None, subject, true, RunTime::Whole);
         let Some(socket) = &self.args.socket else {
             let pool = pool::Pool::start(&self.config, self.languages, log)?;
             let limit = self.config.query_server_config.os_process_limit as usize;
-            let subject = Subject {
-                function: "map".to_owned(),
-                ..Subject::default()
-            };
-            let call = Call::new(RequestId::made(), None, subject, true);
             let processes = pool.processes(call);
             let done = self.produce(&processes, cores.min(limit), input).await;
             pool.stop().await;
@@ -220,7 +221,7 @@ impl Job<'_> {
         };
         let socket = socket.clone();
         let service = Service::connect(&SocketArgs { socket }, |_, _| None).await?;
-        let processes = Processes::Service(service.client);
+        let processes = Processes::Service(service.client, Some(call));
         self.produce(&processes, cores, input).await
     }
 

@@ -143,6 +143,7 @@ impl Caller {
             timeout,
             limits: shared.limits.borrow().clone(),
             who: self.who(),
+            call: self.call.clone(),
         };
         let asked = self.call.as_ref().map(|call| (call, Instant::now()));
         let question = shared.address.borrow().get_proc.send(request);

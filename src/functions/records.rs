@@ -6,7 +6,7 @@
 
 use std::cell::RefCell;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use slog::{Logger, info, warn};
 use tokio::sync::watch;
@@ -15,8 +15,10 @@ use crate::config::Config;
 use crate::messages::client_error::ErrorReply;
 use crate::messages::function_costs::{CostsPage, CostsQuery};
 use crate::metrics::function_costs::{CallCost, FunctionCosts, Outcome};
+use crate::otp::clock::Clock;
 use crate::query_server::call::FinishedCall;
 use crate::query_server::reduce::OverflowLog;
+use policy::time::Timestamp;
 
 /// How many slow calls are told in a second.
 const SLOW_MAX: u32 = 10;
@@ -27,6 +29,7 @@ pub(crate) struct CallRecords {
     pub(crate) sums: OverflowLog,
     costs: RefCell<FunctionCosts>,
     slow: RefCell<SlowCalls>,
+    clock: Clock,
     config: watch::Receiver<Arc<Config>>,
     log: Logger,
     /// Where every call is told, if anywhere.
@@ -35,7 +38,7 @@ pub(crate) struct CallRecords {
 
 /// The slow calls of a second.
 struct SlowCalls {
-    since: Instant,
+    since: Timestamp,
     told: u32,
     suppressed: u32,
 }
@@ -46,15 +49,16 @@ impl CallRecords {
         log: Logger,
         access: Option<Logger>,
     ) -> Self {
-        let now = Instant::now();
+        let clock = Clock::new();
         Self {
             sums: OverflowLog::new(log.clone()),
-            costs: RefCell::new(FunctionCosts::new(now)),
+            costs: RefCell::new(FunctionCosts::new(clock.now())),
             slow: RefCell::new(SlowCalls {
-                since: now,
+                since: clock.now(),
                 told: 0,
                 suppressed: 0,
             }),
+            clock,
             config,
             log,
             access,
@@ -64,7 +68,7 @@ impl CallRecords {
     /// Takes a call that is over.
     pub(crate) fn note(&self, finished: &FinishedCall, error: Option<&ErrorReply>) {
         let (call, cost) = (&finished.call, &finished.cost);
-        let now = Instant::now();
+        let now = self.clock.now();
         let spent = CallCost {
             wait: Duration::from_micros(cost.wait_us + cost.teach_us),
             run: Duration::from_micros(cost.run_us),
@@ -95,14 +99,14 @@ impl CallRecords {
 
     /// Returns the functions that cost most in a period until now.
     pub(crate) fn costs(&self, query: CostsQuery) -> CostsPage {
-        self.costs.borrow_mut().page(query, Instant::now())
+        self.costs.borrow_mut().page(query, self.clock.now())
     }
 }
 
 impl SlowCalls {
     /// Returns how many were left out before one that may be told.
-    fn admit(&mut self, now: Instant) -> Option<u32> {
-        if now.duration_since(self.since) >= Duration::from_secs(1) {
+    fn admit(&mut self, now: Timestamp) -> Option<u32> {
+        if now.since(self.since) >= Duration::from_secs(1) {
             (self.since, self.told) = (now, 0);
         }
         if self.told == SLOW_MAX {
@@ -120,7 +124,7 @@ mod tests {
 
     #[test]
     fn slow_calls_beyond_the_bound_are_counted_and_told_with_the_next() {
-        let begun = Instant::now();
+        let begun = Timestamp::ZERO;
         let mut slow = SlowCalls {
             since: begun,
             told: 0,

@@ -1,10 +1,9 @@
 //! A function call from its beginning to its end.
 //!
-//! SUMMARY   [`QueryServers::begin`] makes a [`Call`] and a client whose processes serve it; [`QueryServers::end`] ends
-//!           it.
-//!           [`QueryServers::serve`] does both around a call as data.
-//! PROMISES  Every call of the socket and of HTTP that has a value or an error ends in [`QueryServers::end`].
-//! LIMITS    A call whose client is gone is dropped on its way, and ends nowhere.
+//! SUMMARY   [`QueryServers::begin`] makes a [`BegunCall`] and a client whose processes serve it; [`BegunCall::end`]
+//!           ends it. [`QueryServers::serve`] does both around a call as data.
+//! PROMISES  Every call of the socket and of HTTP is recorded once at its end. One that is dropped on its way, as its
+//!           connection is closed, ends as `disconnected`.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -13,8 +12,10 @@ use bytes::Bytes;
 use serde::Serialize;
 
 use super::QueryServers;
+use super::records::CallRecords;
 use crate::messages::client_error::ErrorReply;
 use crate::messages::function::{CallOptions, FunctionRequest};
+use crate::otp::pid::Pid;
 use crate::query_server::call::{Call, FinishedCall, Subject};
 use crate::query_server::request_id::RequestId;
 use crate::query_server::told::{FunctionName, ReportedError};
@@ -51,18 +52,67 @@ pub(crate) fn members(object: &impl Serialize) -> Bytes {
     text.into()
 }
 
+/// A call on its way.
+pub(crate) struct BegunCall {
+    call: Arc<Call>,
+    client: Pid,
+    /// Where it is recorded; `None` once that is done.
+    records: Option<Rc<CallRecords>>,
+}
+
+impl BegunCall {
+    /// Ends the call.
+    pub(crate) fn end(mut self, error: Option<&ErrorReply>) -> FinishedCall {
+        // What fails after its client has gone fails because of that.
+        let disconnected = || (!self.client.is_alive()).then(ErrorReply::disconnected);
+        let instead = error.and_then(|_| disconnected());
+        self.finish(instead.as_ref().or(error))
+    }
+
+    fn finish(&mut self, error: Option<&ErrorReply>) -> FinishedCall {
+        let finished = (self.call).finish(error.filter(|_| self.call.reports).map(reported));
+        if let Some(records) = self.records.take() {
+            records.note(&finished, error);
+        }
+        finished
+    }
+}
+
+impl Drop for BegunCall {
+    fn drop(&mut self) {
+        if self.records.is_some() {
+            let error = match std::thread::panicking() {
+                true => ErrorReply::internal(),
+                false => ErrorReply::disconnected(),
+            };
+            self.finish(Some(&error));
+        }
+    }
+}
+
 impl QueryServers {
     /// Begins a call. What the returned client does is done for it.
-    pub(crate) fn begin(&self, subject: Subject, options: &CallOptions) -> (Self, Arc<Call>) {
+    pub(crate) fn begin(&self, subject: Subject, options: &CallOptions) -> (Self, BegunCall) {
         let request_id = options.request_id.clone();
         let request_id = request_id.unwrap_or_else(RequestId::made);
-        let call = Call::new(request_id, self.caller.who(), subject, options.report);
+        let call = Call::new(
+            request_id,
+            self.caller.who(),
+            subject,
+            options.report,
+            options.run_time,
+        );
         call.count_arguments(options.argument_bytes);
         let servers = Self {
             caller: Rc::new(self.caller.for_call(Arc::clone(&call))),
             records: self.records.clone(),
         };
-        (servers, call)
+        let begun = BegunCall {
+            call,
+            client: self.caller.client().clone(),
+            records: self.records.clone(),
+        };
+        (servers, begun)
     }
 
     /// Performs a call from its beginning to its end.
@@ -70,21 +120,12 @@ impl QueryServers {
         let FunctionRequest { call, options } = request;
         let (servers, begun) = self.begin(call.subject(), &options);
         let value = servers.perform(call).await.map_err(ErrorReply::from);
-        begun.count_value(value.as_ref().map_or(0, Bytes::len));
+        begun.call.count_value(value.as_ref().map_or(0, Bytes::len));
         Served {
-            finished: servers.end(&begun, value.as_ref().err()),
+            finished: begun.end(value.as_ref().err()),
             value,
             is_named: options.request_id.is_some(),
         }
-    }
-
-    /// Ends a call that this client was made for.
-    pub(crate) fn end(&self, call: &Arc<Call>, error: Option<&ErrorReply>) -> FinishedCall {
-        let finished = call.finish(error.filter(|_| call.reports).map(reported));
-        if let Some(records) = &self.records {
-            records.note(&finished, error);
-        }
-        finished
     }
 }
 

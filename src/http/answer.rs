@@ -123,6 +123,11 @@ impl Refusal {
         self.with_member("error", error)
     }
 
+    /// Returns whether this is its error's name.
+    pub(super) fn is_named(&self, error: &str) -> bool {
+        self.members.get("error").is_some_and(|name| name == error)
+    }
+
     /// Gives it another reason.
     pub(super) fn because(self, reason: impl Into<Value>) -> Self {
         self.with_member("reason", reason)

@@ -8,9 +8,12 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use actix_web::dev::Payload;
+use actix_web::error::PayloadError;
 use actix_web::http::{StatusCode, header};
 use actix_web::{Error, FromRequest, HttpMessage, HttpRequest, web};
 use bytes::{Bytes, BytesMut};
@@ -34,6 +37,9 @@ pub(super) const UNKNOWN_BYTES_MAX: usize = 4096;
 
 /// The longest body of a request with settings, in bytes.
 pub(super) const ORDER_BYTES_MAX: usize = 1 << 20;
+
+/// The error of a body whose connection was closed before its end. Nobody is there to read it.
+const CUT: &str = "disconnected";
 
 /// What a request holds of the memory of all requests in flight.
 #[derive(Clone)]
@@ -197,6 +203,8 @@ pub(super) struct Incoming {
     timeout: Duration,
     /// What came of the line that is not complete yet.
     line: Option<(Pace, usize)>,
+    /// Whether the connection was closed before the end.
+    pub(super) is_cut: Arc<AtomicBool>,
 }
 
 impl FromRequest for Incoming {
@@ -211,6 +219,7 @@ impl FromRequest for Incoming {
             account,
             timeout: shared.config.borrow().server.request_timeout,
             line: None,
+            is_cut: Arc::default(),
         });
         begin.boxed_local()
     }
@@ -226,7 +235,10 @@ impl Incoming {
         let idle = Instant::now() + IDLE_MAX;
         let line = self.line.as_ref();
         let deadline = line.map_or(idle, |(pace, _)| pace.deadline().min(idle));
-        let Some(chunk) = next(&mut self.payload, deadline).await? else {
+        let next = next(&mut self.payload, deadline).await;
+        let is_cut = next.as_ref().is_err_and(|refusal| refusal.is_named(CUT));
+        self.is_cut.store(is_cut, Ordering::Relaxed);
+        let Some(chunk) = next? else {
             return Ok(None);
         };
         let begun = memchr::memrchr(b'\n', &chunk).map_or(0, |end| end + 1);
@@ -253,8 +265,13 @@ async fn next(payload: &mut web::Payload, deadline: Instant) -> Result<Option<By
         }
         Ok(None) => Ok(None),
         Ok(Some(Ok(chunk))) => Ok(Some(chunk)),
-        Ok(Some(Err(error))) => Err(Refusal::bad_request(format!(
-            "the body is cut off: {error}"
-        ))),
+        Ok(Some(Err(error))) => {
+            let name = match error {
+                PayloadError::Incomplete(_) | PayloadError::Io(_) => CUT,
+                _ => "bad_request",
+            };
+            let reason = format!("the body is cut off: {error}");
+            Err(Refusal::new(StatusCode::BAD_REQUEST, name, reason))
+        }
     }
 }

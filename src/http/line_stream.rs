@@ -7,6 +7,8 @@
 //!           answer has its code. However the request ends, the work and what it holds end with it.
 //! LIMITS    A client has to read while it writes. The head of the answer comes with its first piece.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use actix_web::http::StatusCode;
 use bytes::Bytes;
 use futures_util::future::{LocalBoxFuture, OptionFuture};
@@ -18,6 +20,7 @@ use super::answer::{Answer, Pieces, Refusal, streamed};
 use super::body::{IDLE_MAX, Incoming};
 use super::request::NDJSON;
 use crate::actors::pool_executor::PoolWork;
+use crate::messages::client_error::ErrorReply;
 use crate::query_server::line::{LineBuffer, LineTooLong};
 
 /// Pieces of the answer that wait for the client.
@@ -122,6 +125,19 @@ impl Pieces for LineStream {
             work.await?;
         }
         Ok(answer)
+    }
+}
+
+/// Returns the error of a stream as it is recorded: one that fails when its client has gone fails because of that.
+/// `is_cut`: its body was not complete.
+pub(super) fn recorded(
+    error: ErrorReply,
+    answers: &mpsc::Sender<Bytes>,
+    is_cut: &AtomicBool,
+) -> ErrorReply {
+    match answers.is_closed() || is_cut.load(Ordering::Relaxed) {
+        true => ErrorReply::disconnected(),
+        false => error,
     }
 }
 

@@ -6,6 +6,9 @@
 //!           enough ends the answer, however many rows are still to come.
 //! SOURCE    couch_mrview_show: handle_view_list/6, list_cb/2.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
 use actix_web::HttpRequest;
 use actix_web::web::Data;
 use bytes::Bytes;
@@ -15,8 +18,8 @@ use super::HttpContext;
 use super::access::User;
 use super::answer::{Answer, Refusal, line};
 use super::body::{IDLE_MAX, Incoming};
-use super::line_stream::{self, ANSWERS_AHEAD, Lines, not_read};
-use super::query::options as options_of;
+use super::line_stream::{self, ANSWERS_AHEAD, Lines, not_read, recorded};
+use super::query::stream_options;
 use crate::actors::pool_executor::PoolWork;
 use crate::functions::{FunctionError, FunctionErrorKind, ListPart, QueryServers, Rows};
 use crate::messages::client_error::ErrorReply;
@@ -38,13 +41,14 @@ pub(super) async fn list(
     let parse =
         |json: &str| Ok::<_, ErrorReply>((ListStart::parse(json)?, CallOptions::parse(json)?));
     let ((start, options), lines) = Lines::begin(incoming, &shared, parse).await?;
-    let options = options_of(options, &request)?;
+    let options = stream_options(options, &request)?;
     let (rows_in, rows) = mpsc::channel(ROWS_AHEAD);
     let (answers, answers_out) = mpsc::channel(ANSWERS_AHEAD);
     let work = List {
         start,
         rows,
         answers,
+        is_cut: Arc::clone(&lines.incoming.is_cut),
         options,
     };
     let pump = pump(lines, rows_in);
@@ -82,6 +86,7 @@ struct List {
     start: ListStart,
     rows: Rows,
     answers: mpsc::Sender<Bytes>,
+    is_cut: Arc<AtomicBool>,
     options: CallOptions,
 }
 
@@ -105,7 +110,10 @@ impl PoolWork for List {
         let list = servers.list(&self.start, self.rows, parts_in);
         let (listed, forwarded) = futures_util::join!(list, forward);
         let listed = listed.map_err(ErrorReply::from);
-        let finished = servers.end(&call, listed.as_ref().err());
+        let unread = forwarded.is_err().then(ErrorReply::unread);
+        let error = listed.as_ref().err().cloned().or(unread);
+        let error = error.map(|error| recorded(error, &last, &self.is_cut));
+        let finished = call.end(error.as_ref());
         let report = finished.report();
         if let Err(error) = listed {
             return Err(match &report {

@@ -8,7 +8,7 @@
 use std::cell::RefCell;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
@@ -21,8 +21,8 @@ use super::HttpContext;
 use super::access::User;
 use super::answer::{Answer, Refusal, line};
 use super::body::{IDLE_MAX, Incoming};
-use super::line_stream::{self, ANSWERS_AHEAD, Lines, not_read};
-use super::query::options as options_of;
+use super::line_stream::{self, ANSWERS_AHEAD, Lines, not_read, recorded};
+use super::query::stream_options;
 use super::tasks::Task;
 use crate::actors::pool_executor::PoolWork;
 use crate::functions::QueryServers;
@@ -32,6 +32,7 @@ use crate::functions::view::{
 };
 use crate::messages::client_error::ErrorReply;
 use crate::messages::function::{CallOptions, MapStart};
+use crate::messages::process::Fault;
 use crate::query_server::told::{LogLine, ReportedError, Told};
 
 /// Processes that work for one stream, if they can be had.
@@ -47,23 +48,24 @@ pub(super) async fn map(
     let parse =
         |json: &str| Ok::<_, ErrorReply>((MapStart::parse(json)?, CallOptions::parse(json)?));
     let ((start, options), lines) = Lines::begin(incoming, &shared, parse).await?;
-    let options = options_of(options, &request)?;
+    let options = stream_options(options, &request)?;
     let task = shared.tasks.begin(start.at.language.as_str());
     let (batches, input) = mpsc::channel(BATCHES_AHEAD);
     let (sink, answers) = mpsc::channel(ANSWERS_AHEAD);
     let cutter = DocumentCutter::new(shared.config.borrow().server.line_max);
-    let pump = pump(lines, cutter, batches, Arc::clone(&task));
     let work = Map {
         start,
         input,
         sink: Sink {
             reports: options.report,
             answers: sink,
+            is_cut: Arc::clone(&lines.incoming.is_cut),
             ready: RefCell::default(),
             task,
         },
         options,
     };
+    let pump = pump(lines, cutter, batches, Arc::clone(&work.sink.task));
     line_stream::answer(pump, answers, work, (&shared, &user)).await
 }
 
@@ -125,9 +127,9 @@ impl PoolWork for Map {
         let (start, sink) = (self.start, self.sink);
         let (servers, call) = servers.begin(start.at.subject("map_docs"), &self.options);
         let result = servers.map(&start, self.input, PROCESSES, &sink).await;
-        let error = result.as_ref().err().and_then(ViewError::cause);
-        let finished = servers.end(&call, error.cloned().map(ErrorReply::from).as_ref());
-        if call.reports && result.is_ok() {
+        let error = result.as_ref().err().map(|error| sink.noted(error));
+        let finished = call.end(error.as_ref());
+        if sink.reports && result.is_ok() {
             sink.last(&finished.summary());
         }
         // What was mapped before an error is told first.
@@ -149,6 +151,7 @@ struct Sink {
     /// Whether each goes out with what was told on the way.
     reports: bool,
     answers: mpsc::Sender<Bytes>,
+    is_cut: Arc<AtomicBool>,
     /// What can go out now: the answers to documents that were in flight together.
     ready: RefCell<BytesMut>,
     task: Arc<Task>,
@@ -158,6 +161,15 @@ impl Sink {
     /// Adds the last line.
     fn last(&self, summary: &impl Serialize) {
         self.ready.borrow_mut().extend_from_slice(&line(summary));
+    }
+
+    /// Returns the error of the call as it is recorded.
+    fn noted(&self, error: &ViewError) -> ErrorReply {
+        let error = match error {
+            ViewError::Unwanted => ErrorReply::unread(),
+            _ => reply_of(error),
+        };
+        recorded(error, &self.answers, &self.is_cut)
     }
 
     fn line(&self, parts: &[&[u8]]) {
@@ -216,31 +228,26 @@ impl MapSink for Sink {
     }
 }
 
+fn reply_of(error: &ViewError) -> ErrorReply {
+    match (error, error.cause()) {
+        (_, Some(cause)) => cause.clone().into(),
+        (ViewError::Document { .. } | ViewError::Process(_), None) => {
+            ErrorReply::answer("os_process_error", &error.to_string(), Fault::QueryServer)
+        }
+        (_, None) => ErrorReply::bad_request(error.to_string()),
+    }
+}
+
 fn refusal_of(error: ViewError) -> Refusal {
-    let text = error.to_string();
-    let cause = error.cause().cloned().map(ErrorReply::from);
+    let refusal = Refusal::from(reply_of(&error)).because(error.to_string());
     match error {
         ViewError::Input(InputError::Line { line, problem }) => {
             Refusal::bad_request(problem).with_member("line", line)
         }
-        ViewError::Compile { .. } => cause
-            .map_or_else(|| Refusal::bad_request(""), Refusal::from)
+        ViewError::Compile { .. } => refusal
             .named(StatusCode::BAD_REQUEST, "compilation_error")
-            .because(text)
             .with_member("line", 1),
-        ViewError::Document { line, .. } => {
-            refusal_of_process(cause, text).with_member("line", line)
-        }
-        ViewError::Process(_) => refusal_of_process(cause, text),
-        ViewError::Input(InputError::Read(_)) | ViewError::Reduce { .. } | ViewError::Unwanted => {
-            Refusal::bad_request(text)
-        }
-    }
-}
-
-fn refusal_of_process(cause: Option<ErrorReply>, text: String) -> Refusal {
-    match cause {
-        Some(cause) => Refusal::from(cause).because(text),
-        None => Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "os_process_error", text),
+        ViewError::Document { line, .. } => refusal.with_member("line", line),
+        _ => refusal,
     }
 }

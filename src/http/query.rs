@@ -18,6 +18,7 @@ use super::{HttpContext, body};
 use crate::functions::served::{Served, members};
 use crate::messages::function::{CallOptions, FunctionCall, FunctionRequest};
 use crate::query_server::request_id::RequestId;
+use crate::query_server::run_time::RunTime;
 
 /// What a value of a call takes beside its text: a pointer in a list that may be half empty, and the least
 /// that the system gives out.
@@ -87,11 +88,22 @@ pub(super) async fn call(
 }
 
 /// Adds to the options in a body what the rest of the request says.
-pub(super) fn options(in_body: CallOptions, request: &HttpRequest) -> Result<CallOptions, Refusal> {
+fn options(in_body: CallOptions, request: &HttpRequest) -> Result<CallOptions, Refusal> {
     Ok(CallOptions {
         report: Params::of(request)?.boolean("report", in_body.report)?,
         request_id: request.extensions().get::<RequestId>().cloned(),
         ..in_body
+    })
+}
+
+/// As [`options`], of a stream.
+pub(super) fn stream_options(
+    in_body: CallOptions,
+    request: &HttpRequest,
+) -> Result<CallOptions, Refusal> {
+    Ok(CallOptions {
+        run_time: RunTime::Work,
+        ..options(in_body, request)?
     })
 }
 

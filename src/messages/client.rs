@@ -60,6 +60,8 @@ pub enum Call<'a> {
         data: &'a str,
         /// How long the answer may take; `None` is the process's own time.
         timeout: Option<Duration>,
+        /// Whether the client wants to know what was told before the answer.
+        report: bool,
     },
     /// Give a process back.
     RetProc {
@@ -243,6 +245,7 @@ impl<'a> Call<'a> {
                 proc: proc_token(arguments)?,
                 data: arguments.array("data")?.get(),
                 timeout: arguments.timeout()?,
+                report: arguments.flag("report")?,
             },
             "ret_proc" => Self::RetProc {
                 proc: proc_token(arguments)?,

@@ -173,6 +173,12 @@ impl ErrorReply {
         Self::new("timeout", reason, "write", Fault::Client, false)
     }
 
+    /// The connection of a call was closed before its end. It is counted, and sent to nobody.
+    pub(crate) fn disconnected() -> Self {
+        let reason = "the connection was closed before the end of the call";
+        Self::new("disconnected", reason, "write", Fault::Client, true)
+    }
+
     /// A connection of a service has lasted as long as it may.
     pub(crate) fn session_too_long(limit: Duration) -> Self {
         let reason = format!(

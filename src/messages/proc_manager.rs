@@ -14,6 +14,7 @@ use crate::messages::opener::StartError;
 use crate::messages::process::{Fault, PromptError};
 use crate::otp::pid::Pid;
 use crate::query_server::abilities::Ability;
+use crate::query_server::call::Call;
 use crate::query_server::language::LanguageName;
 use crate::query_server::status::Holder;
 use policy::pool::ProcId;
@@ -38,6 +39,8 @@ pub struct GetProc {
     pub limits: Option<CallerLimits>,
     /// Who that is, for people, where it is known.
     pub who: Option<Arc<Holder>>,
+    /// The call that the process is to serve, if it is one of ours.
+    pub(crate) call: Option<Arc<Call>>,
 }
 
 /// A process has been unused for `os_process_idle_limit` (`os_proc_idle`).
@@ -54,6 +57,8 @@ pub struct OsProcIdle {
 pub(crate) struct TeachOrResetDone {
     pub proc: ProcId,
     pub result: Result<(), ProcFailure>,
+    /// The call that it was done for.
+    pub call: Option<Arc<Call>>,
 }
 
 /// Why a process could not be opened, taught or reset, or ended.

@@ -8,13 +8,14 @@
 //! SOURCE    The counters are those of Space-Saving (Metwally, Agrawal, El Abbadi 2005), weighted by time.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 
 use super::Times;
 use crate::messages::function_costs::{CostsPage, CostsQuery, CostsRow, Period};
 use crate::query_server::call::Subject;
+use policy::time::Timestamp;
 
 /// How many functions are kept of half a period.
 pub(crate) const FUNCTIONS_MAX: usize = 1_000;
@@ -140,14 +141,14 @@ impl Half {
 struct Halves {
     half: Duration,
     /// When the one that runs began.
-    begun: Instant,
+    begun: Timestamp,
     running: Half,
     /// The one before, if there is one.
     before: Option<Half>,
 }
 
 impl Halves {
-    fn new(period: Period, begun: Instant) -> Self {
+    fn new(period: Period, begun: Timestamp) -> Self {
         Self {
             half: half_of(period),
             begun,
@@ -157,8 +158,8 @@ impl Halves {
     }
 
     /// Begins another half when it is time.
-    fn advance(&mut self, now: Instant) {
-        let over = now.saturating_duration_since(self.begun);
+    fn advance(&mut self, now: Timestamp) {
+        let over = now.since(self.begun);
         if over < self.half {
             return;
         }
@@ -171,7 +172,7 @@ impl Halves {
         };
     }
 
-    fn read(&mut self, now: Instant) -> PeriodCosts {
+    fn read(&mut self, now: Timestamp) -> PeriodCosts {
         self.advance(now);
         let mut costs: FxHashMap<&Subject, FunctionCost> = FxHashMap::default();
         for half in self.before.iter().chain([&self.running]) {
@@ -181,7 +182,7 @@ impl Halves {
         }
         let before = self.before.as_ref().map_or(Duration::ZERO, |_| self.half);
         PeriodCosts {
-            covered: now.saturating_duration_since(self.begun) + before,
+            covered: now.since(self.begun) + before,
             functions: costs
                 .into_iter()
                 .map(|(function, cost)| (function.clone(), cost))
@@ -232,7 +233,7 @@ pub(crate) struct FunctionCosts {
 }
 
 impl FunctionCosts {
-    pub(crate) fn new(now: Instant) -> Self {
+    pub(crate) fn new(now: Timestamp) -> Self {
         Self {
             minute: Halves::new(Period::Minute, now),
             hour: Halves::new(Period::Hour, now),
@@ -245,7 +246,7 @@ impl FunctionCosts {
         function: &Subject,
         cost: &CallCost,
         outcome: Outcome,
-        now: Instant,
+        now: Timestamp,
     ) {
         for halves in [&mut self.minute, &mut self.hour] {
             halves.advance(now);
@@ -254,7 +255,7 @@ impl FunctionCosts {
     }
 
     /// Returns the functions that cost most in a period until now.
-    pub(crate) fn page(&mut self, query: CostsQuery, now: Instant) -> CostsPage {
+    pub(crate) fn page(&mut self, query: CostsQuery, now: Timestamp) -> CostsPage {
         let costs = self.of(query.period, now);
         let rows = costs.functions.iter();
         let mut functions: Vec<_> = rows.map(|(subject, cost)| row(subject, cost)).collect();
@@ -268,7 +269,7 @@ impl FunctionCosts {
         }
     }
 
-    fn of(&mut self, period: Period, now: Instant) -> PeriodCosts {
+    fn of(&mut self, period: Period, now: Timestamp) -> PeriodCosts {
         match period {
             Period::Minute => self.minute.read(now),
             Period::Hour => self.hour.read(now),
@@ -305,7 +306,7 @@ mod tests {
 
     #[test]
     fn calls_of_a_function_are_added_up_by_how_they_ended() {
-        let now = Instant::now();
+        let now = Timestamp::ZERO;
         let mut costs = FunctionCosts::new(now);
         for outcome in [Outcome::Value, Outcome::Error, Outcome::Killed] {
             costs.note(&subject("f"), &took(20), outcome, now);
@@ -317,7 +318,7 @@ mod tests {
 
     #[test]
     fn a_period_reaches_back_for_half_of_it_at_least_and_tells_how_far() {
-        let begun = Instant::now();
+        let begun = Timestamp::ZERO;
         let after = |seconds| begun + Duration::from_secs(seconds);
         let mut costs = FunctionCosts::new(begun);
         costs.note(&subject("f"), &took(1), Outcome::Value, after(29));
@@ -342,7 +343,7 @@ mod tests {
 
     #[test]
     fn the_most_expensive_functions_stay_however_many_others_there_are() {
-        let now = Instant::now();
+        let now = Timestamp::ZERO;
         let mut costs = FunctionCosts::new(now);
         for number in 0..20 * FUNCTIONS_MAX {
             let function = match number % 4 {

@@ -16,6 +16,7 @@ use tokio::time::Instant;
 
 use crate::query_server::proc_shared::ProcShared;
 use crate::query_server::request_id::RequestId;
+use crate::query_server::run_time::{RunTime, Work};
 use crate::query_server::status::Holder;
 use crate::query_server::told::{FunctionName, Level, LogEntry, LogLine, ReportedError, Told};
 use crate::query_server::usage;
@@ -42,6 +43,7 @@ pub struct Call {
     pub(crate) subject: Subject,
     /// Whether its caller wants a report.
     pub(crate) reports: bool,
+    run_time: RunTime,
     begun: Instant,
     progress: Mutex<Progress>,
 }
@@ -53,6 +55,7 @@ struct Progress {
     pool: Option<Arc<str>>,
     wait: Duration,
     teach: Duration,
+    work: Work,
     cpu: Option<Duration>,
     memory_peak_bytes: Option<u64>,
     argument_bytes: usize,
@@ -70,12 +73,14 @@ impl Call {
         who: Option<Arc<Holder>>,
         subject: Subject,
         reports: bool,
+        run_time: RunTime,
     ) -> Arc<Self> {
         Arc::new(Self {
             request_id,
             who,
             subject,
             reports,
+            run_time,
             begun: Instant::now(),
             progress: Mutex::default(),
         })
@@ -102,6 +107,7 @@ impl Call {
         process.serve(Arc::clone(self));
         Arc::new(Loan {
             call: Arc::clone(self),
+            is_run: true,
             told: Mutex::default(),
             cpu_before: process.measured_pid().and_then(usage::cpu_time),
         })
@@ -159,10 +165,14 @@ impl Call {
             progress.told.error(error);
         }
         let since_lent = self.begun.elapsed().saturating_sub(progress.wait);
+        let run = match self.run_time {
+            RunTime::Whole => since_lent.saturating_sub(progress.teach),
+            RunTime::Work => progress.work.so_far(),
+        };
         let cost = Cost {
             wait_us: micros(progress.wait),
             teach_us: micros(progress.teach),
-            run_us: micros(since_lent.saturating_sub(progress.teach)),
+            run_us: micros(run),
             cpu_us: progress.cpu.map(micros),
             memory_peak_bytes: progress.memory_peak_bytes,
         };
@@ -180,6 +190,11 @@ impl Call {
     pub(crate) fn log(self: &Arc<Self>, log: &Logger) -> Logger {
         log.new(OwnedKV(LogKeys(Arc::clone(self))))
     }
+}
+
+/// Returns a log whose records name a call, if there is one.
+pub(crate) fn call_log(call: Option<&Arc<Call>>, log: &Logger) -> Logger {
+    call.map_or_else(|| log.clone(), |call| call.log(log))
 }
 
 fn micros(time: Duration) -> u64 {
@@ -217,6 +232,8 @@ impl KV for LogKeys {
 #[derive(Debug)]
 pub struct Loan {
     pub(crate) call: Arc<Call>,
+    /// Whether what the process does is the run of the call.
+    is_run: bool,
     told: Mutex<Telling>,
     /// The time on processors that the process had used before.
     cpu_before: Option<Duration>,
@@ -237,6 +254,30 @@ struct Telling {
 const UNTAKEN_BYTES_MAX: usize = 512 << 10;
 
 impl Loan {
+    /// Keeps what a process tells beside its answers to single prompts of somebody.
+    pub(crate) fn of_prompts(who: Option<Arc<Holder>>) -> Arc<Self> {
+        let subject = Subject {
+            function: "prompt".to_owned(),
+            ..Subject::default()
+        };
+        let call = Call::new(RequestId::made(), who, subject, true, RunTime::Whole);
+        Self::beside(call)
+    }
+
+    /// Names a call in what a process writes to the log while it learns for it.
+    pub(crate) fn of_lesson(call: &Arc<Call>) -> Arc<Self> {
+        Self::beside(Arc::clone(call))
+    }
+
+    fn beside(call: Arc<Call>) -> Arc<Self> {
+        Arc::new(Self {
+            call,
+            is_run: false,
+            told: Mutex::default(),
+            cpu_before: None,
+        })
+    }
+
     fn telling(&self) -> Option<MutexGuard<'_, Telling>> {
         let told = self.call.reports.then(|| self.told.lock());
         told.map(|told| told.unwrap_or_else(PoisonError::into_inner))
@@ -261,8 +302,18 @@ impl Loan {
         }
     }
 
+    /// The process is given so many prompts.
+    pub(crate) fn asks(&self, count: usize) {
+        if self.is_run && self.call.run_time == RunTime::Work {
+            self.call.progress().work.ask(count);
+        }
+    }
+
     /// The process gives its next answer.
     pub(crate) fn answers(&self) {
+        if self.is_run && self.call.run_time == RunTime::Work {
+            self.call.progress().work.answer();
+        }
         if let Some(mut telling) = self.telling() {
             let told = std::mem::take(&mut telling.current);
             telling.bytes += told.bytes();
@@ -305,7 +356,7 @@ pub(crate) struct Cost {
     pub(crate) wait_us: u64,
     /// Until the process had learned the design document.
     pub(crate) teach_us: u64,
-    /// The rest.
+    /// The rest; of a stream the time in which a process worked for it.
     pub(crate) run_us: u64,
     /// On processors, of all its processes.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -16,6 +16,7 @@ pub mod prompt;
 pub mod prompt_error;
 pub mod reduce;
 pub mod request_id;
+pub(crate) mod run_time;
 pub mod stderr;
 pub(crate) mod taught;
 pub mod told;

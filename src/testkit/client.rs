@@ -74,6 +74,7 @@ impl TestClient {
             timeout,
             limits: None,
             who: None,
+            call: None,
         };
         // The message is in the mailbox when this returns: clients are served in the order in
         // which the test lets them ask.

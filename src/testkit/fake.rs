@@ -143,7 +143,7 @@ impl Language for FakeLanguage {
                     return Err(StartError { reason, fault });
                 }
             }
-            let answers = move |line: Bytes| {
+            let answers = move |line: Bytes, _| {
                 let answer = (language.answers)(&String::from_utf8_lossy(&line));
                 answered(answer).boxed_local()
             };

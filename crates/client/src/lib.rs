@@ -49,6 +49,7 @@ use tokio::sync::broadcast;
 
 use connection::Connection;
 use status::DaemonStatus;
+use wire::Prompting;
 
 pub use attach::{AttachEnd, Attached, AttachedPipes, END_MARK, attach, attach_pipes};
 pub use connection::{REPLY_BYTES_MAX, REQUESTS_QUEUED_MAX};
@@ -211,18 +212,7 @@ impl Client {
         command: &impl Serialize,
         timeout: Option<Duration>,
     ) -> Result<Box<RawValue>, ClientError> {
-        #[derive(Serialize)]
-        struct Arguments<'a, C> {
-            proc: &'a str,
-            data: &'a C,
-            #[serde(skip_serializing_if = "Option::is_none")]
-            timeout_ms: Option<u64>,
-        }
-        let arguments = Arguments {
-            proc,
-            data: command,
-            timeout_ms: timeout.map(milliseconds),
-        };
+        let arguments = Prompting::new(proc, command, timeout);
         self.connection.call("prompt", &arguments).await
     }
 

@@ -1,11 +1,14 @@
 //! What the service tells of a call that asked for a report.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::connection::Reply;
 use super::error::{ClientError, ServiceError};
+use super::wire::Prompting;
 use super::{Client, wire};
 
 /// The outcome of a call, and what happened on the way.
@@ -52,6 +55,29 @@ impl Client {
     /// # Errors
     /// See [`ClientError`]; an error of the service is the outcome.
     pub async fn function_reported(
+        &self,
+        call: &'static str,
+        arguments: &impl Serialize,
+    ) -> Result<Reported, ClientError> {
+        self.reported(call, arguments).await
+    }
+
+    /// As [`Self::prompt`], with what the process told before its answer: `logs` and `errors` of the report. The
+    /// `reset` before has to ask for errors (`"report": true` in its configuration).
+    ///
+    /// # Errors
+    /// See [`ClientError`]; an error of the service is the outcome.
+    pub async fn prompt_reported(
+        &self,
+        proc: &str,
+        command: &impl Serialize,
+        timeout: Option<Duration>,
+    ) -> Result<Reported, ClientError> {
+        let arguments = Prompting::new(proc, command, timeout);
+        self.reported("prompt", &arguments).await
+    }
+
+    async fn reported(
         &self,
         call: &'static str,
         arguments: &impl Serialize,

@@ -3,11 +3,14 @@
 //! SOURCE    The client socket: `{"id":ID,"call":NAME,...}` and `{"id":ID,"ok":VALUE}` or
 //!           `{"id":ID,"error":{...}}`, one JSON object a line.
 
+use std::time::Duration;
+
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::error::{ClientError, ServiceError};
+use super::milliseconds;
 use super::report::Report;
 
 /// A process that this connection holds.
@@ -55,6 +58,26 @@ pub struct Imported {
     /// Why, for people.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
+}
+
+/// The arguments of a prompt.
+#[derive(Serialize)]
+pub(super) struct Prompting<'a, C> {
+    proc: &'a str,
+    data: &'a C,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    timeout_ms: Option<u64>,
+}
+
+impl<'a, C> Prompting<'a, C> {
+    pub(super) fn new(proc: &'a str, data: &'a C, timeout: Option<Duration>) -> Self {
+        let timeout_ms = timeout.map(milliseconds);
+        Self {
+            proc,
+            data,
+            timeout_ms,
+        }
+    }
 }
 
 /// What a client says of a process that it gives back.

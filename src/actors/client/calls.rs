@@ -83,9 +83,11 @@ pub(super) fn take_request(session: &Rc<Session>, line: &Bytes, ctx: &mut Contex
             proc,
             data,
             timeout,
+            report,
         } => match session.holding(proc) {
             Some(holding) => {
-                holding.prompt(ticket, line.slice_ref(data.as_bytes()), timeout);
+                let line = line.slice_ref(data.as_bytes());
+                holding.prompt(ticket, line, timeout, report);
             }
             None => ticket.error(&ErrorReply::not_holder()),
         },

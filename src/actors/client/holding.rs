@@ -5,7 +5,7 @@
 //! PROMISES  Prompts to one process are answered in the order in which they came. A return that
 //!           says `ok` comes after them, one that says `fail` at once.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::pin;
@@ -19,10 +19,13 @@ use futures_util::FutureExt;
 
 use super::session::Session;
 use super::ticket::Ticket;
+use crate::functions::served::members;
 use crate::messages::client::ProcToken;
 use crate::messages::client_error::ErrorReply;
 use crate::messages::proc_manager::{Lease, Lender};
 use crate::messages::process::{Answer, ProcShared, PromptError, SetTimeout};
+use crate::query_server::call::Loan;
+use crate::query_server::told::Told;
 use policy::pool::ReturnStatus;
 
 /// What a tunnel answers to a line that a native language cannot be given, as a query server would.
@@ -31,7 +34,8 @@ pub(super) const NO_COMMAND: &[u8] =
 
 /// Something that was asked of the process, or that waits for what was asked before it.
 enum QueuedCall {
-    Prompt(Ticket, Answer),
+    /// With where it is kept what the process tells before its answer, if that is wanted.
+    Prompt(Ticket, Answer, Option<Arc<Loan>>),
     Timeout(Ticket, RecipientRequest<SetTimeout>),
     Return(Ticket),
 }
@@ -52,6 +56,8 @@ pub(super) struct Holding {
     going_back: Cell<bool>,
     /// Whether a task takes answers.
     pumping: Cell<bool>,
+    /// Where what the process tells is kept for prompts whose client wants to know.
+    loan: OnceCell<Arc<Loan>>,
 }
 
 impl Holding {
@@ -68,6 +74,7 @@ impl Holding {
             lease: RefCell::new(Some(lease)),
             queue: RefCell::new(VecDeque::new()),
             pumping: Cell::new(false),
+            loan: OnceCell::new(),
         })
     }
 
@@ -100,19 +107,30 @@ impl Holding {
     }
 
     /// Sends a command, or a line of a tunnel, whose answer comes with everything that is printed
-    /// before it.
-    pub(super) fn prompt(self: &Rc<Self>, ticket: Ticket, line: Bytes, timeout: Option<Duration>) {
+    /// before it. With a `report` the reply to a command tells what was told before the answer.
+    pub(super) fn prompt(
+        self: &Rc<Self>,
+        ticket: Ticket,
+        line: Bytes,
+        timeout: Option<Duration>,
+        report: bool,
+    ) {
+        let loan = report.then(|| {
+            let who = || ticket.session().query_servers.caller().who();
+            let loan = self.loan.get_or_init(|| Loan::of_prompts(who()));
+            Arc::clone(loan)
+        });
         let request = self.lease.borrow().as_ref().map(|lease| {
             let Lease { process, token, .. } = lease;
             match ticket.is_tunnel() {
                 true => process.prompt_verbatim(*token, line, timeout),
-                false => process.prompt(*token, line, timeout),
+                false => process.prompt_for(loan.clone(), *token, line, timeout),
             }
         });
         match request {
             Some(request) => self.queue(
                 ticket.session().clone(),
-                QueuedCall::Prompt(ticket, request),
+                QueuedCall::Prompt(ticket, request, loan),
             ),
             None => ticket.error(&ErrorReply::not_holder().about(self.name)),
         }
@@ -164,9 +182,9 @@ impl Holding {
         loop {
             let entry = self.queue.borrow_mut().pop_front();
             match entry {
-                Some(QueuedCall::Prompt(ticket, answer)) => {
+                Some(QueuedCall::Prompt(ticket, answer, loan)) => {
                     let answer = soon(&session, answer).await;
-                    self.answer(ticket, answer);
+                    self.answer(ticket, answer, loan.map(|loan| loan.take()));
                 }
                 Some(QueuedCall::Timeout(ticket, answer)) => {
                     // The client holds it; a process that has died takes any timeout.
@@ -189,11 +207,13 @@ impl Holding {
         session.flush();
     }
 
-    fn answer(&self, ticket: Ticket, answer: Result<Bytes, PromptError>) {
+    fn answer(&self, ticket: Ticket, answer: Result<Bytes, PromptError>, told: Option<Told>) {
+        let told = told.filter(|told| !told.is_empty());
+        let told = told.map(|told| members(&told)).unwrap_or_default();
         match answer {
-            Ok(answer) => ticket.ok_later(&answer),
+            Ok(answer) => ticket.ok_with(&answer, &told),
             Err(error) if !ticket.is_tunnel() => {
-                ticket.error_later(&ErrorReply::from(error).about(self.name));
+                ticket.error_with(&ErrorReply::from(error).about(self.name), &told);
             }
             Err(PromptError::BadPrompt) => ticket.ok_later(NO_COMMAND),
             // The process is gone: the tunnel ends as it does.

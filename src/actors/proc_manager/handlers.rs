@@ -17,6 +17,7 @@ use crate::metrics::ReturnKind;
 use crate::otp::deferred::{Deferred, deferred};
 use crate::otp::pid::{Down, ExitReason};
 use crate::otp::supervisor::Stop;
+use crate::query_server::call::call_log;
 use crate::query_server::cell::terms::CellTerms;
 use crate::query_server::language::LanguageName;
 use policy::pool::{ClientId, Event, RequestId, ReturnStatus};
@@ -60,6 +61,7 @@ impl Handler<GetProc> for ProcManager {
             client,
             label: None,
             want: msg.want,
+            call: msg.call,
             target,
             asked,
         };
@@ -200,7 +202,8 @@ impl Handler<TeachOrResetDone> for ProcManager {
     fn handle(&mut self, msg: TeachOrResetDone, ctx: &mut Self::Context) {
         let (proc, ok) = (msg.proc, msg.result.is_ok());
         if let Err(failure) = &msg.result {
-            warn!(self.log, "a process did not learn, was not reset, or did not forget";
+            let log = call_log(msg.call.as_ref(), &self.log);
+            warn!(log, "a process did not learn, was not reset, or did not forget";
                   "generation" => proc.number, "pool" => &*self.pools.at(proc.pool).name,
                   "error" => &failure.reason);
         }

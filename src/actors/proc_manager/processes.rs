@@ -17,6 +17,7 @@ use crate::messages::proc_manager::{ProcFailure, TeachOrResetDone, What};
 use crate::messages::process::{ExitReport, Fault, PromptError, StopProc};
 use crate::metrics::{OpenFailure, ProcessMetrics};
 use crate::otp::pid::ExitReason;
+use crate::query_server::call::{Call, Loan};
 use crate::query_server::child_log::LogTerms;
 use crate::query_server::proc_shared::MANAGER_TOKEN;
 use crate::query_server::prompt;
@@ -81,14 +82,24 @@ impl ProcManager {
         let want = self.request(request).map(|request| &request.want.what);
         let Some(What::Ddoc { ddoc, .. }) = want else {
             let result = Err(ProcFailure::of_server("the request is gone"));
-            return ctx.notify(TeachOrResetDone { proc, result });
+            let call = None;
+            return ctx.notify(TeachOrResetDone { proc, result, call });
         };
         let line = prompt::teach(ddoc);
-        self.help(proc, line, ctx);
+        let call = self
+            .request(request)
+            .and_then(|request| request.call.clone());
+        self.help(proc, line, call, ctx);
     }
 
-    /// Prompts a process on our own behalf and requires the answer `true`, off our turn (PM-6).
-    pub(super) fn help(&mut self, proc: ProcId, line: bytes::Bytes, ctx: &mut Context<Self>) {
+    /// Prompts a process on our own behalf, for a call perhaps, and requires the answer `true`, off our turn (PM-6).
+    pub(super) fn help(
+        &mut self,
+        proc: ProcId,
+        line: bytes::Bytes,
+        call: Option<Arc<Call>>,
+        ctx: &mut Context<Self>,
+    ) {
         let Some(process) = self.procs.get(&proc).cloned() else {
             return;
         };
@@ -98,7 +109,9 @@ impl ProcManager {
         // Ends with the answer, at the latest with the prompt's deadline.
         actix_rt::spawn(async move {
             let since = clock.now();
-            let result = match process.prompt(MANAGER_TOKEN, line, None).await {
+            let loan = call.as_ref().map(Loan::of_lesson);
+            let answer = process.prompt_for(loan, MANAGER_TOKEN, line, None).await;
+            let result = match answer {
                 Ok(answer) if answer.trim_ascii() == b"true" => Ok(()),
                 Ok(answer) => {
                     let text = String::from_utf8_lossy(&answer);
@@ -111,7 +124,7 @@ impl ProcManager {
             process.shared.unassign(now);
             process.shared.set_lesson(now.since(since));
             // Ignores the mailbox's bound: there is one such report for each process at most.
-            manager.do_send(TeachOrResetDone { proc, result });
+            manager.do_send(TeachOrResetDone { proc, result, call });
         });
     }
 

@@ -12,6 +12,7 @@ use super::ProcManager;
 use crate::messages::proc_manager::{GetProcError, Lease, Lender, ProcFailure, Want};
 use crate::metrics::{PoolMetrics, Refused};
 use crate::otp::deferred::Replier;
+use crate::query_server::call::Call;
 use crate::query_server::prompt;
 use policy::pool::{ClientId, PoolId, ProcId, Refusal, RequestId, Target, Token};
 use policy::time::Timestamp;
@@ -25,6 +26,8 @@ pub(super) struct Waiting {
     pub(super) replier: Option<Replier<Answer>>,
     pub(super) client: ClientId,
     pub(super) want: Want,
+    /// The call that it is for.
+    pub(super) call: Option<Arc<Call>>,
     /// The pools that may serve it.
     pub(super) target: Target,
     /// What they are called: a pool's name, or a group's; none while its call is being handled.

@@ -87,6 +87,9 @@ impl Unanswered {
         }
         let count = prompts.commands.len();
         self.count += count;
+        if let Some(loan) = &prompts.loan {
+            loan.asks(count);
+        }
         self.shared
             .prompts_sent(u32::try_from(count).unwrap_or(u32::MAX));
         self.queue.push_back(prompts);

@@ -3,8 +3,7 @@
 //! SUMMARY   [`Watched`] stands before a sink and shows what was told of each document: errors by [`Errors`], what
 //!           functions logged by [`LogLines`].
 //! PROMISES  Of each kind of error [`SHOWN_MAX`] are shown, of at most [`KINDS_MAX`] kinds.
-//! LIMITS    A query server that does not tell errors in its log has none here. With --socket they are in the
-//!           service's log.
+//! LIMITS    A query server that does not tell errors in its log has none here.
 
 use std::cell::{Cell, RefCell};
 

@@ -2,7 +2,7 @@
 //!
 //! SUMMARY   A drain for the pool's log that lets only lines of standard error and remarks on sums through; what
 //!           functions log comes beside their answers.
-//! LIMITS    With --socket the lines are in the service's log.
+//! LIMITS    With --socket, lines of standard error are in the service's log alone.
 
 use std::fmt;
 use std::io::{self, Write};

@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
-use crate::client::{Borrowed, Client, ClientError, ReturnStatus};
+use crate::client::{Borrowed, Client, ClientError, Report, Reported, ReturnStatus};
 use crate::functions::caller::Caller;
 use crate::functions::decode::{excerpt, text};
 use crate::messages::proc_manager::{CallError, Lease, TakeFrom, TenantName, Want};
@@ -19,14 +19,15 @@ use crate::query_server::abilities::Ability;
 use crate::query_server::call::Call;
 use crate::query_server::language::LanguageName;
 use crate::query_server::prompt;
+use crate::query_server::told::{Level, LogLine, Told};
 use policy::pool::ReturnStatus as LeaseStatus;
 
 /// Lends processes.
 pub enum Processes {
     /// Those of a pool in this program, for functions of a tenant.
     Pool(Rc<Caller>, TakeFrom, TenantName),
-    /// Those of a running service.
-    Service(Client),
+    /// Those of a running service, for a call that collects what they tell, if there is one.
+    Service(Client, Option<Arc<Call>>),
 }
 
 /// A process on loan.
@@ -34,7 +35,15 @@ pub enum Process {
     /// From a pool in this program.
     Pool(Box<Lease>),
     /// From a running service.
-    Service(Client, Box<Borrowed>),
+    Service(Box<ServiceProcess>),
+}
+
+/// A process that a running service has lent.
+pub struct ServiceProcess {
+    client: Client,
+    borrowed: Borrowed,
+    /// The call that takes what the process tells.
+    call: Option<Arc<Call>>,
 }
 
 /// Why there is no process or no answer.
@@ -101,7 +110,7 @@ impl Processes {
                 let able = caller.require(&LanguageName::new(language), ability).await;
                 Ok(able.map_err(CallError::GetProc)?)
             }
-            Self::Service(_) => Ok(()),
+            Self::Service(..) => Ok(()),
         }
     }
 
@@ -109,7 +118,7 @@ impl Processes {
     pub(crate) fn call(&self) -> Option<&Arc<Call>> {
         match self {
             Self::Pool(caller, ..) => caller.call(),
-            Self::Service(_) => None,
+            Self::Service(_, call) => call.as_ref(),
         }
     }
 
@@ -130,14 +139,19 @@ impl Processes {
                 let lease = caller.get_clean_proc(&want, timeout).await?;
                 Ok(Process::Pool(Box::new(lease)))
             }
-            Self::Service(client) => {
+            Self::Service(client, call) => {
                 let borrowed = client
                     .get_proc(language, timeout)
                     .await
                     .map_err(no_process)?;
                 let config = borrowed.config.as_deref().map_or("{}", RawValue::get);
-                let reset = prompt::reset_for_calls(config, &LanguageName::new(language), false);
-                let process = Process::Service(client.clone(), Box::new(borrowed));
+                let language = LanguageName::new(language);
+                let reset = prompt::reset_for_calls(config, &language, call.is_some());
+                let process = Process::Service(Box::new(ServiceProcess {
+                    client: client.clone(),
+                    borrowed,
+                    call: call.clone(),
+                }));
                 process.expect_true(reset, timeout).await?;
                 Ok(process)
             }
@@ -158,11 +172,12 @@ impl Process {
     ) -> Result<Bytes, ProcessError> {
         match self {
             Self::Pool(lease) => Ok(lease.prompt(line, timeout).await?),
-            Self::Service(client, borrowed) => {
-                let command: &RawValue =
-                    serde_json::from_slice(&line).expect("VW-4: a prompt is JSON");
-                let answer = client.prompt(&borrowed.proc, &command, timeout).await?;
-                Ok(Bytes::from(String::from(Box::<str>::from(answer))))
+            Self::Service(process) => {
+                let (answer, told) = process.prompt(line, timeout).await;
+                if let Some((told, call)) = told.zip(process.call.as_ref()) {
+                    call.take(*told, false);
+                }
+                answer
             }
         }
     }
@@ -196,17 +211,64 @@ impl Process {
                 };
                 lease.ret_proc(status).await;
             }
-            Self::Service(client, borrowed) => {
+            Self::Service(process) => {
                 let status = if usable {
                     ReturnStatus::Ok
                 } else {
                     ReturnStatus::Fail
                 };
                 // A service that is gone has it back already.
-                drop(client.ret_proc(&borrowed.proc, status).await);
+                let (client, proc) = (&process.client, &process.borrowed.proc);
+                drop(client.ret_proc(proc, status).await);
             }
         }
     }
+}
+
+impl ServiceProcess {
+    /// Sends a command and waits for its answer. Also returns what was told before it; the call itself gets it
+    /// if there is no answer to hand on.
+    pub(super) async fn prompt(
+        &self,
+        line: Bytes,
+        timeout: Option<Duration>,
+    ) -> (Result<Bytes, ProcessError>, Option<Box<Told>>) {
+        let command: &RawValue = serde_json::from_slice(&line).expect("VW-4: a prompt is JSON");
+        let (client, proc) = (&self.client, &self.borrowed.proc);
+        let text = |answer: Box<RawValue>| Bytes::from(String::from(Box::<str>::from(answer)));
+        let Some(call) = &self.call else {
+            let answer = client.prompt(proc, &command, timeout).await;
+            return (answer.map(text).map_err(ProcessError::from), None);
+        };
+        match client.prompt_reported(proc, &command, timeout).await {
+            Ok(Reported { outcome, report }) => {
+                let told = told(report);
+                match outcome {
+                    Ok(answer) => (Ok(text(answer)), told),
+                    Err(error) => {
+                        call.take(told.map(|told| *told).unwrap_or_default(), true);
+                        (Err(ClientError::Service(error).into()), None)
+                    }
+                }
+            }
+            Err(error) => (Err(error.into()), None),
+        }
+    }
+}
+
+/// What a service has told, if anything.
+fn told(report: Report) -> Option<Box<Told>> {
+    let mut told = Told::default();
+    (told.logs_dropped, told.errors_dropped) = (report.logs_dropped, report.errors_dropped);
+    for line in report.logs {
+        let level = serde_json::from_value(line.level.into()).unwrap_or(Level::Info);
+        let message = line.message;
+        told.log(LogLine { level, message });
+    }
+    let errors = report.errors.into_iter();
+    let errors = errors.filter_map(|error| serde_json::from_value(error).ok());
+    errors.for_each(|error| told.error(error));
+    (!told.is_empty()).then(|| Box::new(told))
 }
 
 impl From<CallError> for ProcessError {

@@ -8,12 +8,12 @@
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
 use futures_util::stream::{FuturesOrdered, StreamExt};
-use futures_util::{FutureExt, TryFutureExt};
 use tokio::sync::mpsc;
 
-use super::processes::{Process, ProcessError};
+use super::processes::{Process, ProcessError, ServiceProcess};
 use crate::messages::proc_manager::Lease;
 use crate::messages::process::PromptError;
 use crate::query_server::told::Told;
@@ -34,15 +34,22 @@ impl From<Answer> for Answered {
     }
 }
 
+impl From<(Result<Bytes, ProcessError>, Option<Box<Told>>)> for Answered {
+    fn from((answer, told): (Result<Bytes, ProcessError>, Option<Box<Told>>)) -> Self {
+        let answer = answer.map_err(Box::new);
+        Self { answer, told }
+    }
+}
+
 /// Commands on their way to one process.
 pub(super) enum PromptQueue<'a> {
     /// One of a pool in this program.
     Pool(PoolPrompts<'a>),
     /// One of a service.
     Service {
-        process: &'a Process,
+        process: &'a ServiceProcess,
         timeout: Option<Duration>,
-        answers: FuturesOrdered<LocalBoxFuture<'a, Answer>>,
+        answers: FuturesOrdered<LocalBoxFuture<'a, Answered>>,
     },
 }
 
@@ -50,7 +57,7 @@ impl<'a> PromptQueue<'a> {
     pub(super) fn with(process: &'a Process, timeout: Option<Duration>) -> Self {
         match process {
             Process::Pool(lease) => Self::Pool(PoolPrompts::new(lease, timeout)),
-            Process::Service(..) => Self::Service {
+            Process::Service(process) => Self::Service {
                 process,
                 timeout,
                 answers: FuturesOrdered::new(),
@@ -72,7 +79,7 @@ impl<'a> PromptQueue<'a> {
                 answers,
             } => {
                 let answer = process.prompt(line, *timeout);
-                answers.push_back(answer.map_err(Box::new).boxed_local());
+                answers.push_back(answer.map(Answered::from).boxed_local());
             }
         }
     }
@@ -82,9 +89,9 @@ impl<'a> PromptQueue<'a> {
         match self {
             Self::Pool(pool) => pool.receive(into).await,
             Self::Service { answers, .. } => {
-                into.extend(answers.next().await.map(Answered::from));
+                into.extend(answers.next().await);
                 while let Some(Some(answer)) = answers.next().now_or_never() {
-                    into.push(answer.into());
+                    into.push(answer);
                 }
             }
         }

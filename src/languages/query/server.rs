@@ -273,6 +273,10 @@ impl QueryServer {
 }
 
 impl NativeServer for QueryServer {
+    fn log_to(&mut self, log: Logger) {
+        self.log = log;
+    }
+
     fn prompt(&mut self, command: &str) -> String {
         let answer = self
             .perform(command)

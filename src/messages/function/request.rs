@@ -7,12 +7,15 @@ use crate::messages::arguments::{Arguments, Parsed};
 use crate::messages::client_error::ErrorReply;
 use crate::query_server::call::Subject;
 use crate::query_server::request_id::RequestId;
+use crate::query_server::run_time::RunTime;
 
 /// What the caller of a function wants beside its value.
 #[derive(Clone, Debug, Default)]
 pub struct CallOptions {
     /// Whether it wants to know what was logged, what went wrong where, and what it cost.
     pub report: bool,
+    /// Which time counts as its run.
+    pub(crate) run_time: RunTime,
     /// How it calls the request, if it names it.
     pub(crate) request_id: Option<RequestId>,
     /// How long its arguments are, in bytes of JSON.
@@ -35,6 +38,7 @@ impl CallOptions {
         };
         Ok(Self {
             report: arguments.flag("report")?,
+            run_time: RunTime::default(),
             request_id: arguments.get("request_id").map(named),
             argument_bytes: arguments.iter().map(|(_, value)| value.get().len()).sum(),
         })

@@ -385,7 +385,8 @@ impl Init<'_> {
         }
     }
 
-    /// Refuses the call that the listener has heard of, if any.
+    /// Refuses the call that the listener has heard of, if any. It is reported first: a report of the call that the
+    /// command works for has it then.
     fn refuse(&self, reported: &mut HashSet<&'static str>) {
         let Some(listener) = &self.listener else {
             return;
@@ -393,12 +394,14 @@ impl Init<'_> {
         let now = Timespec::default();
         let mut heard = [PollFd::new(listener, PollFlags::IN)];
         let is_there = poll(&mut heard, Some(&now)).is_ok() && heard[0].revents() == PollFlags::IN;
-        if let Some((number, arguments)) = is_there.then(|| os::refuse_next(listener)).flatten() {
-            let name = system_calls::name(number);
-            let is_news = !system_calls::is_harmless(number, arguments);
-            if is_news && reported.insert(name) {
-                self.launch.reporter.tell(&Report::Refused(name.into()));
-            }
+        if is_there {
+            os::refuse_next(listener, |number, arguments| {
+                let name = system_calls::name(number);
+                let is_news = !system_calls::is_harmless(number, arguments);
+                if is_news && reported.insert(name) {
+                    self.launch.reporter.tell(&Report::Refused(name.into()));
+                }
+            });
         }
     }
 }

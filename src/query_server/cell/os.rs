@@ -244,9 +244,9 @@ pub(super) fn filter_with_listener(filter: &BpfProgram) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(number as RawFd) })
 }
 
-/// Refuses the call that the listener has heard of; returns its number and its first two arguments.
-/// `None` where its caller is gone.
-pub(super) fn refuse_next(listener: &OwnedFd) -> Option<(i64, [u64; 2])> {
+/// Refuses the call that the listener has heard of, if its caller is there. `tell` is called before with its number
+/// and its first two arguments, so that what its caller does next comes later.
+pub(super) fn refuse_next(listener: &OwnedFd, tell: impl FnOnce(i64, [u64; 2])) {
     // SAFETY: all fields of both are numbers; the system wants the first one zeroed.
     let (mut heard, mut answer): (libc::seccomp_notif, libc::seccomp_notif_resp) =
         unsafe { (zeroed(), zeroed()) };
@@ -259,8 +259,10 @@ pub(super) fn refuse_next(listener: &OwnedFd) -> Option<(i64, [u64; 2])> {
         )
     };
     if received < 0 {
-        return None;
+        return;
     }
+    let arguments = [heard.data.args[0], heard.data.args[1]];
+    tell(heard.data.nr.into(), arguments);
     answer.id = heard.id;
     answer.error = -libc::EPERM;
     // SAFETY: the call reads a structure of its layout, which lives here. It fails where the caller is
@@ -272,10 +274,6 @@ pub(super) fn refuse_next(listener: &OwnedFd) -> Option<(i64, [u64; 2])> {
             &raw mut answer,
         )
     };
-    Some((
-        heard.data.nr.into(),
-        [heard.data.args[0], heard.data.args[1]],
-    ))
 }
 
 fn checked(result: libc::c_long) -> io::Result<libc::c_long> {

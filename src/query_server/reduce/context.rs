@@ -13,7 +13,7 @@ use super::sum::error_object;
 use crate::config::{QueryServerConfig, ReduceLimit};
 use crate::logging::RepeatLimiter;
 use crate::otp::clock::Clock;
-use crate::query_server::call::Call;
+use crate::query_server::call::{Call, call_log};
 use crate::query_server::told::Level;
 
 /// When a sum is too long for a reduction (`reduce_limit` and its companions).
@@ -123,7 +123,7 @@ impl OverflowLog {
     fn tell(&self, reason: &str, call: Option<&Arc<Call>>) {
         let admitted = self.limiter.borrow_mut().admit(self.clock.now());
         if let Some(suppressed) = admitted {
-            let log = call.map_or_else(|| self.log.clone(), |call| call.log(&self.log));
+            let log = call_log(call, &self.log);
             slog::error!(log, "a built-in sum is too long"; "error" => reason,
                 "suppressed" => suppressed);
         }

@@ -1,6 +1,8 @@
 //! What is kept of function calls: what functions cost, slow calls, the access log.
 
 use std::fs;
+use std::path::PathBuf;
+use std::time::Instant;
 
 use serde_json::{Value, json};
 
@@ -40,9 +42,11 @@ fn what_functions_cost_is_told_by_database_design_document_and_function() {
     }
     let rows = functions(&web, "period=hour");
     assert_eq!(rows.len(), 3);
-    assert_eq!(rows[0]["function"], "shows/slow", "the most time first");
-    assert!(rows[0]["run_us"].as_u64().unwrap() >= 50_000);
-    assert!(rows[0]["cpu_us"].as_u64().unwrap() >= 10_000);
+    let runs: Vec<_> = rows.iter().map(|row| row["run_us"].as_u64()).collect();
+    assert!(runs.is_sorted_by(|one, next| one >= next), "{runs:?}");
+    let slow = named(&rows, "shows/slow");
+    assert!(slow["run_us"].as_u64().unwrap() >= 50_000);
+    assert!(slow["cpu_us"].as_u64().unwrap() > 0);
     let quick = named(&rows, "shows/quick");
     assert_eq!(
         (&quick["db"], &quick["ddoc"]),
@@ -109,29 +113,90 @@ fn a_call_that_takes_longer_than_the_limit_is_logged_with_what_it_cost() {
     let slow: Vec<Value> = slow
         .map(|line| serde_json::from_str(line).unwrap())
         .collect();
-    assert_eq!(slow.len(), 1, "{log}");
-    assert_eq!(slow[0]["function"], "shows/slow");
-    assert_eq!(slow[0]["db"], "shop");
-    assert!(slow[0]["run_us"].as_u64().unwrap() >= 50_000);
-    assert!(slow[0]["argument_bytes"].as_u64().unwrap() > 100);
-    assert!(slow[0]["request_id"].is_string());
+    for call in &slow {
+        let parts = ["wait_us", "teach_us", "run_us"].map(|part| call[part].as_u64().unwrap());
+        assert!(parts.iter().sum::<u64>() >= 39_000, "{call}");
+    }
+    let slow = named(&slow, "shows/slow");
+    assert_eq!(slow["db"], "shop");
+    assert!(slow["run_us"].as_u64().unwrap() >= 50_000);
+    assert!(slow["argument_bytes"].as_u64().unwrap() > 100);
+    assert!(slow["request_id"].is_string());
     web.service.stop();
+}
+
+/// A service with an access log.
+struct Logged {
+    web: Web,
+    file: PathBuf,
+}
+
+impl Logged {
+    /// `log` are further settings of the log.
+    fn start(log: &str) -> Self {
+        let directory = directory();
+        let file = directory.path().join("access.log");
+        let config = format!("[log]\naccess_log = {file:?}\n{log}");
+        let config = configure(directory.path(), &config);
+        let web = Web::start_command(directory, command(&config));
+        Self { web, file }
+    }
+
+    /// Waits until the access log has so many lines, and returns them.
+    fn lines(&self, count: usize) -> Vec<Value> {
+        let text = || fs::read_to_string(&self.file).unwrap();
+        wait_until("the lines", || text().lines().count() >= count);
+        let lines = text();
+        let lines = lines.lines().map(serde_json::from_str);
+        lines.collect::<Result<_, _>>().unwrap()
+    }
+}
+
+#[test]
+fn the_time_that_the_client_of_a_stream_takes_is_not_its_run() {
+    let logged = Logged::start("");
+    let web = &logged.web;
+    call(web, "quick");
+    let mut connection = web.connect();
+    let begun = Instant::now();
+    connection.begin_chunked("/_query/map?report=true", "application/x-ndjson");
+    let start = json!({"funs": ["function(doc) { emit(1) }"]});
+    connection.send_chunk(&format!("{start}\n{{\"_id\":\"a\"}}\n"));
+    assert_eq!(connection.head().status, 200);
+    connection.chunk().unwrap();
+    // The stream has nothing to do meanwhile.
+    (0..20).for_each(|_| call(web, "slow"));
+    connection.end_chunks();
+    let rest: String = std::iter::from_fn(|| connection.chunk()).collect();
+    let whole = begun.elapsed().as_micros();
+    let lines = logged.lines(22);
+    let run_of = |function: &str| -> u128 {
+        let lines = lines.iter().filter(|line| line["function"] == function);
+        lines
+            .map(|line| u128::from(line["run_us"].as_u64().unwrap()))
+            .sum()
+    };
+    let (stream, others) = (run_of("map_docs"), run_of("shows/slow"));
+    assert!(others >= 1_000_000 && stream > 0, "{lines:?}");
+    assert!(
+        stream + others <= whole,
+        "{stream} us of {whole} us, {others} us of others"
+    );
+    let cost: Value = serde_json::from_str(rest.lines().last().unwrap()).unwrap();
+    assert_eq!(
+        cost["cost"]["run_us"],
+        named(&functions(web, ""), "map_docs")["run_us"]
+    );
+    logged.web.service.stop();
 }
 
 #[test]
 fn every_call_is_a_line_of_the_access_log() {
-    let directory = directory();
-    let file = directory.path().join("access.log");
-    let config = configure(directory.path(), &format!("[log]\naccess_log = {file:?}\n"));
-    let web = Web::start_command(directory, command(&config));
-    call(&web, "quick");
-    call(&web, "wrong");
-    let lines = || fs::read_to_string(&file).unwrap();
-    wait_until("both lines", || lines().lines().count() == 2);
-    let lines: Vec<Value> = lines()
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
+    let logged = Logged::start("");
+    let web = &logged.web;
+    call(web, "quick");
+    call(web, "wrong");
+    let lines = logged.lines(2);
     let told: Vec<_> = lines
         .iter()
         .map(|line| (&line["function"], &line["error"]))
@@ -141,5 +206,88 @@ fn every_call_is_a_line_of_the_access_log() {
     assert_eq!(told[1].0, &wrong);
     assert!(told[1].1.is_string());
     assert_eq!(lines[0]["pool"], "javascript");
-    web.service.stop();
+    logged.web.service.stop();
+}
+
+/// Never answers.
+const LOOPS: &str = "function(doc) { while (true); }";
+
+fn looping() -> Value {
+    json!({"lang": "javascript", "funs": [LOOPS], "docs": [{"_id": "a"}]})
+}
+
+/// A way to leave in the middle of a call.
+type Leave = fn(&Web);
+
+#[test]
+fn a_call_whose_client_goes_away_is_recorded_whichever_way_it_is_dropped() {
+    let logged = Logged::start("slow_log_timeout = \"1ms\"\n");
+    let ways: [(&str, Leave); 5] = [
+        ("a request of HTTP", |web| {
+            let mut connection = web.connect();
+            let json = [("Content-Type", "application/json")];
+            connection.send("POST", "/_query/map", &json, &looping().to_string());
+            web.wait_until_used();
+            connection.disconnect();
+        }),
+        ("a call on the socket", |web| {
+            let mut client = web.service.connect();
+            let mut call = looping();
+            call["id"] = json!(1);
+            call["call"] = json!("map_docs");
+            client.send(&call);
+            web.wait_until_used();
+        }),
+        ("a stream in the middle of a document", |web| {
+            let mut connection = web.connect();
+            connection.begin_chunked("/_query/map", "application/x-ndjson");
+            let start = json!({"funs": [LOOPS]});
+            connection.send_chunk(&format!("{start}\n{{\"_id\":\"a\"}}\n"));
+            web.wait_until_used();
+            connection.disconnect();
+        }),
+        ("a stream between two documents", |web| {
+            let mut connection = web.connect();
+            connection.begin_chunked("/_query/map", "application/x-ndjson");
+            let start = json!({"funs": ["function(doc) { emit(1) }"]});
+            connection.send_chunk(&format!("{start}\n{{\"_id\":\"a\"}}\n"));
+            assert_eq!(connection.head().status, 200);
+            assert_eq!(connection.chunk().as_deref(), Some("[[[1,null]]]\n"));
+            connection.disconnect();
+        }),
+        ("a list in the middle of its rows", |web| {
+            let mut connection = web.connect();
+            connection.begin_chunked("/_query/list", "application/x-ndjson");
+            let list = "function() { send('begun'); while (getRow()); return 'end' }";
+            let ddoc = json!({"_id": "_design/d", "lists": {"l": list}});
+            let start = json!({"db": "shop", "ddoc": ddoc, "name": "l", "head": {}, "req": {}});
+            connection.send_chunk(&format!(
+                "{start}\n{{\"id\":\"a\",\"key\":1,\"value\":1}}\n"
+            ));
+            assert_eq!(connection.head().status, 200);
+            connection.disconnect();
+        }),
+    ];
+    for (count, (what, leave)) in ways.into_iter().enumerate() {
+        leave(&logged.web);
+        let lines = logged.lines(count + 1);
+        assert_eq!(lines.len(), count + 1, "{what}");
+        assert_eq!(lines[count]["error"], "disconnected", "{what}: {lines:?}");
+        assert_eq!(lines[count]["pool"], "javascript", "{what}");
+        logged.web.wait_until_idle();
+    }
+    let rows = functions(&logged.web, "");
+    let (map, list) = (named(&rows, "map_docs"), named(&rows, "lists/l"));
+    let counts = |row: &Value| ["calls", "errors", "kills"].map(|name| row[name].clone());
+    assert_eq!(counts(&map), [4, 4, 0].map(Value::from));
+    assert_eq!(counts(&list), [1, 1, 0].map(Value::from));
+    let log = logged.web.service.log();
+    let slow = log
+        .lines()
+        .filter(|line| line.contains("function call was slow"));
+    let slow: Vec<_> = slow
+        .filter(|line| line.contains("\"error\":\"disconnected\""))
+        .collect();
+    assert!(slow.len() >= 3, "{log}");
+    logged.web.service.stop();
 }

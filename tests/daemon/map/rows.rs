@@ -406,6 +406,50 @@ fn a_document_over_which_the_function_throws_has_no_rows_and_is_told() {
 }
 
 #[test]
+fn a_running_service_tells_errors_and_logs_as_a_pool_of_ones_own() {
+    let service = Service::start("");
+    let socket = service.socket();
+    let work = Work::new();
+    let socket = ["--socket", socket.to_str().unwrap()];
+    let said = |function: &str, arguments: &[&str], values: &[Value]| {
+        let output = run(
+            &mut work.map(function, arguments),
+            documents(values).as_bytes(),
+        );
+        let mut said: Vec<String> = stderr(&output).lines().map(str::to_owned).collect();
+        said.sort();
+        let rows = output.stdout.iter().filter(|byte| **byte == b'\n');
+        (output.status.code(), rows.count(), said)
+    };
+    let odd =
+        "function(doc) { log('at ' + doc.v); if (doc.v % 2) throw new Error('odd'); emit(1) }";
+    let three = [json!(1), json!(2), json!(4)];
+    let there = said(odd, &socket, &three);
+    assert_eq!(there, said(odd, &[], &three));
+    assert_eq!((there.0, there.1), (Some(0), 2));
+    for told in [
+        "log: at 2",
+        "map.js:1:62: Error: odd (document d00000)",
+        "over 1 of 3 documents",
+    ] {
+        assert!(there.2.iter().any(|line| line.contains(told)), "{there:?}");
+    }
+    let all = "function(doc) { emit(doc.nothing.there) }";
+    let there = said(all, &socket, &three);
+    assert_eq!(there.0, Some(65), "{there:?}");
+    assert_eq!(there, said(all, &[], &three));
+    let reduce = work.file("bad.js", "function(k, values) {\n  return k.a.b }");
+    let arguments = [&socket[..], &["--reduce", &reduce]].concat();
+    let there = said(ONE, &arguments, &three);
+    assert_eq!(there, said(ONE, &arguments[2..], &three));
+    assert!(
+        there.2.iter().any(|line| line.contains("bad.js:2:")),
+        "{there:?}"
+    );
+    service.stop();
+}
+
+#[test]
 fn a_running_services_processes_can_be_used() {
     let service = Service::start("");
     let work = Work::new();

@@ -245,6 +245,114 @@ fn a_request_has_its_name_in_the_answer_and_in_the_log_down_to_the_process() {
 }
 
 #[test]
+fn a_prompt_to_a_held_process_tells_what_was_told_before_its_answer() {
+    let service = Service::start("");
+    let mut client = service.connect();
+    let proc = client.get_proc("javascript");
+    let prompt = |data: Value, report: bool| json!({"id": 1, "call": "prompt", "proc": &proc, "data": data, "report": report});
+    let plain = json!({"id": 1, "ok": true});
+    assert_eq!(
+        client.call(&prompt(json!(["reset", {"report": true}]), true)),
+        plain
+    );
+    assert_eq!(
+        client.call(&prompt(json!(["add_fun", THROWS]), true)),
+        plain
+    );
+    let maps = json!(["map_doc", {"_id": "x"}]);
+    let told = client.call(&prompt(maps.clone(), true));
+    assert_eq!(told["ok"], json!([[]]));
+    assert_eq!(
+        told["logs"][0],
+        json!({"level": "info", "message": "map x"})
+    );
+    assert_eq!(
+        (&told["errors"][0]["doc"], &told["errors"][0]["line"]),
+        (&json!("x"), &json!(3))
+    );
+    assert_eq!(
+        client.call(&prompt(maps.clone(), false)),
+        json!({"id": 1, "ok": [[]]})
+    );
+    // Each is told what is its own, whatever else is on its way.
+    for (data, report) in [
+        (maps.clone(), true),
+        (json!(["add_fun", "function("]), true),
+        (maps, false),
+        (json!(["map_doc", {"_id": "y"}]), true),
+    ] {
+        client.send(&prompt(data, report));
+    }
+    let replies: Vec<Value> = (0..4).map(|_| client.reply()).collect();
+    let docs: Vec<&Value> = replies
+        .iter()
+        .map(|reply| &reply["errors"][0]["doc"])
+        .collect();
+    assert_eq!(
+        docs,
+        [&json!("x"), &Value::Null, &Value::Null, &json!("y")],
+        "{replies:?}"
+    );
+    assert_eq!(
+        replies[1]["errors"][0]["name"], "SyntaxError",
+        "{replies:?}"
+    );
+    assert_eq!(names(&replies[2]), ["id", "ok"]);
+    drop(client);
+    service.stop();
+}
+
+#[test]
+fn a_record_of_a_refused_index_definition_names_its_call() {
+    let service = Service::start("");
+    let mut client = service.connect();
+    let call = json!({"id": 1, "call": "map_docs", "lang": "query", "request_id": "of-an-index", "db": "shop",
+                      "funs": [{"fields": 7}], "docs": [{"_id": "a"}]});
+    client.ok(&call);
+    let refused = "index definition refused";
+    service.wait_for_log(refused);
+    let log = service.log();
+    let record = log.lines().find(|line| line.contains(refused)).unwrap();
+    let record: Value = serde_json::from_str(record).unwrap();
+    let members = ["request_id", "db", "function", "pool"].map(|name| record[name].clone());
+    assert_eq!(
+        members,
+        ["of-an-index", "shop", "map_docs", "query"].map(|value| json!(value)),
+        "{record}"
+    );
+    service.stop();
+}
+
+#[test]
+fn records_of_a_lesson_name_the_call_that_it_is_for() {
+    let script = "while read -r line; do case $line in \
+        *_design/never*) echo '[\"log\",\"learning\"]'; echo '[\"error\",\"never\",\"I do not learn\"]';; \
+        *'\"ddoc\",\"new\"'*) echo true;; *'\"ddoc\"'*) echo \"$line\";; *) echo true;; esac; done";
+    let work = Work::new();
+    let child = work.file("child.sh", script);
+    let service = Service::start(&format!("[query_servers]\nshell = \"sh {child}\"\n"));
+    let mut client = service.connect();
+    let ddoc = json!({"_id": "_design/never", "language": "shell", "shows": {"s": "x"}});
+    let call = json!({"id": 1, "call": "show", "db": "shop", "ddoc": ddoc, "name": "s", "doc": null, "request_id": "of-a-lesson"});
+    let error = client.error(&call);
+    assert_eq!(error["phase"], "teach", "{error}");
+    for msg in [
+        "query server log",
+        "a process did not learn, was not reset, or did not forget",
+    ] {
+        service.wait_for_log(msg);
+        let log = service.log();
+        let record = log.lines().find(|line| line.contains(msg)).unwrap();
+        let record: Value = serde_json::from_str(record).unwrap();
+        let members =
+            ["request_id", "db", "ddoc", "function", "pool"].map(|name| record[name].clone());
+        let expected = ["of-a-lesson", "shop", "_design/never", "shows/s", "shell"];
+        assert_eq!(members, expected.map(|value| json!(value)), "{record}");
+    }
+    service.stop();
+}
+
+#[test]
 fn http_answers_with_a_report_and_the_name_of_the_request() {
     let web = Web::start("");
     let mut connection = web.connect();

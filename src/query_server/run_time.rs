@@ -1,0 +1,76 @@
+//! How long a call runs.
+//!
+//! SUMMARY   [`RunTime`] says which time that is. [`Work`] is the time in which any process has a prompt of the call
+//!           to answer.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// Which time of a call counts as its run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum RunTime {
+    /// From when it had a process until its end.
+    #[default]
+    Whole,
+    /// While a process works for it: its client sends and reads meanwhile, as fast as it likes.
+    Work,
+}
+
+/// The time in which processes work for a call.
+#[derive(Debug, Default)]
+pub(crate) struct Work {
+    /// Prompts that are not answered.
+    unanswered: usize,
+    /// Since when there are any.
+    since: Option<Instant>,
+    /// Until then.
+    time: Duration,
+}
+
+impl Work {
+    /// Notes so many prompts.
+    pub(crate) fn ask(&mut self, count: usize) {
+        self.unanswered += count;
+        self.since.get_or_insert_with(Instant::now);
+    }
+
+    /// Notes an answer.
+    pub(crate) fn answer(&mut self) {
+        self.unanswered = self.unanswered.saturating_sub(1);
+        if self.unanswered == 0 {
+            self.time = self.so_far();
+            self.since = None;
+        }
+    }
+
+    /// Returns the time until now.
+    pub(crate) fn so_far(&self) -> Duration {
+        self.time + self.since.map_or(Duration::ZERO, |since| since.elapsed())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn only_the_time_in_which_a_prompt_waits_for_its_answer_is_work() {
+        let mut work = Work::default();
+        let pass = async |seconds| tokio::time::advance(Duration::from_secs(seconds)).await;
+        pass(1).await;
+        assert_eq!(work.so_far(), Duration::ZERO);
+        work.ask(2);
+        pass(10).await;
+        work.answer();
+        work.ask(1);
+        pass(100).await;
+        assert_eq!(work.so_far(), Duration::from_secs(110));
+        work.answer();
+        work.answer();
+        pass(1000).await;
+        work.ask(1);
+        pass(1).await;
+        assert_eq!(work.so_far(), Duration::from_secs(111));
+    }
+}
