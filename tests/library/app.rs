@@ -17,7 +17,7 @@ use tokio::net::UnixStream;
 use crate::support::program::SETTEE;
 
 /// How long anything that must happen may take.
-const DEADLINE: Duration = Duration::from_secs(20);
+const DEADLINE: Duration = Duration::from_secs(60);
 
 async fn start(directory: &Path) -> Daemon {
     let mut config = Config::default();

@@ -18,7 +18,7 @@ use tempfile::TempDir;
 use super::program::SETTEE;
 
 /// How long anything that must happen may take.
-pub const DEADLINE: Duration = Duration::from_secs(20);
+pub const DEADLINE: Duration = Duration::from_secs(60);
 
 /// A running service.
 pub struct Service {

@@ -3,8 +3,9 @@
 //! SUMMARY   [`run`] never returns. It dies with the launcher, and all processes of the cell die with it where
 //!           they have a pid namespace of their own. It collects ended processes, answers the calls that the
 //!           filter refuses, and tells the launcher how the command ends, stops and goes on.
-//! PROMISES  Nothing of the command runs before every layer is on. With `strict`, a missing layer is the end.
-//!           Of refused calls the first of each kind is reported.
+//! PROMISES  Nothing of the command runs before every layer is on and requests to end no longer end the
+//!           launcher. With `strict`, a missing layer is the end. Of refused calls the first of each kind is
+//!           reported.
 //! SOURCE    pid_namespaces(7), seccomp_unotify(2), credentials(7).
 
 use std::collections::HashSet;
@@ -31,6 +32,9 @@ use crate::query_server::parent_death::die_with_parent;
 /// The user inside a user namespace: nobody, by convention.
 pub(super) const NOBODY: u32 = 65534;
 
+/// Stands for no status: the process of the command waits for the launcher before it executes the command.
+pub(super) const ABOUT_TO_EXECUTE: i32 = -1;
+
 /// How often children are looked at where the system does not tell of them, in nanoseconds.
 const BLIND_INTERVAL_NS: i64 = 20_000_000;
 
@@ -52,9 +56,10 @@ pub(super) struct Prepared {
 
 /// What connects it to the launcher.
 pub(super) struct Connection {
-    /// Becomes readable when the launcher has done its part, and ends when it is gone.
+    /// Becomes readable when the launcher has done its part, once more when it has heard of
+    /// [`ABOUT_TO_EXECUTE`], and ends when it is gone.
     pub go: PipeReader,
-    /// Takes the status of the command, as `wait` tells it, whenever it changes.
+    /// Takes [`ABOUT_TO_EXECUTE`], then the status of the command, as `wait` tells it, whenever it changes.
     pub status: PipeWriter,
 }
 
@@ -327,7 +332,9 @@ impl Init<'_> {
         }
     }
 
-    /// Starts the command. One that cannot be executed ends with a status of its own, and is reported.
+    /// Starts the command: in a process that can be asked to end already, and once the launcher lets such
+    /// requests pass by, so that none is lost. A command that cannot be executed ends with a status of its
+    /// own, and is reported.
     fn start_command(&self) -> Result<Pid, String> {
         let program = &self.launch.program;
         let text = |word: &OsStr| {
@@ -336,9 +343,15 @@ impl Init<'_> {
         let words = [program.as_os_str()].into_iter();
         let words = words.chain(self.launch.arguments.iter().map(OsString::as_os_str));
         let words = words.map(text).collect::<Result<Vec<CString>, String>>()?;
-        let (command, error) = os::execute(&words, NOT_EXECUTED_STATUS).map_err(|error| {
-            format!("the system refused to start a process in the cell: {error}")
-        })?;
+        let Connection { go, status } = &self.connection;
+        let may_start = || {
+            let told = (&mut &*status).write_all(&ABOUT_TO_EXECUTE.to_ne_bytes());
+            told.and_then(|()| (&mut &*go).read_exact(&mut [0])).is_ok()
+        };
+        let (command, error) =
+            os::execute(&words, &may_start, NOT_EXECUTED_STATUS).map_err(|error| {
+                format!("the system refused to start a process in the cell: {error}")
+            })?;
         if let Some(error) = error {
             let program = program.display();
             let why = format!("the program '{program}' cannot be executed in its cell: {error}");

@@ -5,8 +5,8 @@
 //!           the layers on and starts the command.
 //! PROMISES  The cell ends with its command, with the launcher, and with whoever started the launcher. The
 //!           launcher ends when nothing of the cell is left, with the command's status or by its signal.
-//!           Requests to end that are sent to its process group are for the command. While the command is
-//!           stopped, so is the launcher.
+//!           Requests to end that are sent to its process group are for the command; before that is executed,
+//!           they end the launcher and the cell. While the command is stopped, so is the launcher.
 //! CALLED    By the spawner of children, with a pipe for reports; by hand, with reports on standard error.
 //! LIMITS    Without a pid namespace, a process that left the command's family is killed at the end if the
 //!           launcher is there to do it.
@@ -25,7 +25,7 @@ use rustix::process::{
 };
 
 use super::cgroup::{self, Cgroup};
-use super::init::{self, Connection, NOBODY, Namespaces, Prepared};
+use super::init::{self, ABOUT_TO_EXECUTE, Connection, NOBODY, Namespaces, Prepared};
 use super::report::{Report, Reporter};
 use super::system_calls::{self, Refusals};
 use super::{CellSpec, UserIds, files, os};
@@ -127,10 +127,8 @@ impl Launch {
         drop(fs::write("/proc/self/oom_score_adj", OOM_SCORE));
         let descriptors = descriptors.map_err(|error| format!("close_range: {error}"));
         let cell = self.start(self.prepare(descriptors))?;
-        os::ignore_requests_to_end();
         // Its memory is nobody's business, now that others need nothing of it any more.
         let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
-        cell.cgroup.remove_abandoned();
         Ok(cell.wait())
     }
 
@@ -160,7 +158,7 @@ impl Launch {
         };
         loop {
             let pipe = || io::pipe().map_err(|error| format!("no pipe: {error}"));
-            let ((go, go_writer), (status, status_writer)) = (pipe()?, pipe()?);
+            let ((go, mut go_writer), (status, status_writer)) = (pipe()?, pipe()?);
             let cgroup = prepared
                 .cgroup
                 .start_in
@@ -183,12 +181,13 @@ impl Launch {
                 }
             };
             drop((go, status_writer));
-            match self.let_go(init, &namespaces, go_writer) {
+            match self.let_go(init, &namespaces, &mut go_writer) {
                 Ok(()) => {
                     let has_namespace = namespaces.pid.is_ok();
                     let cgroup = prepared.cgroup;
                     return Ok(Cell {
                         init,
+                        go: go_writer,
                         status,
                         cgroup,
                         has_namespace,
@@ -204,7 +203,7 @@ impl Launch {
     }
 
     /// Says who the first process is, and lets it go on.
-    fn let_go(&self, init: Pid, namespaces: &Namespaces, mut go: PipeWriter) -> io::Result<()> {
+    fn let_go(&self, init: Pid, namespaces: &Namespaces, go: &mut PipeWriter) -> io::Result<()> {
         if namespaces.user.is_ok() {
             let folder = PathBuf::from(format!("/proc/{}", init.as_raw_nonzero()));
             if !self.is_root() {
@@ -215,10 +214,14 @@ impl Launch {
             fs::write(folder.join("uid_map"), map(self.outside.uid))?;
             fs::write(folder.join("gid_map"), map(self.outside.gid))?;
         }
-        // Where it has ended, its status says so.
-        drop(go.write_all(&[1]));
+        go_on(go);
         Ok(())
     }
+}
+
+/// Lets the process of the cell that waits go on. Where it has ended, its status says so.
+fn go_on(go: &mut PipeWriter) {
+    drop(go.write_all(&[1]));
 }
 
 impl Namespaces {
@@ -253,6 +256,7 @@ fn is_unread(pipe: &File) -> bool {
 /// A cell that runs.
 struct Cell {
     init: Pid,
+    go: PipeWriter,
     status: PipeReader,
     cgroup: Cgroup,
     has_namespace: bool,
@@ -265,7 +269,12 @@ impl Cell {
         let mut ended = None;
         let mut status = [0; size_of::<i32>()];
         while self.status.read_exact(&mut status).is_ok() {
-            let status = ExitStatus::from_raw(i32::from_ne_bytes(status));
+            let status = i32::from_ne_bytes(status);
+            if status == ABOUT_TO_EXECUTE {
+                self.let_execute();
+                continue;
+            }
+            let status = ExitStatus::from_raw(status);
             if status.stopped_signal().is_some() {
                 self.stop_too();
             } else if !status.continued() {
@@ -282,6 +291,13 @@ impl Cell {
             .flatten()
             .map_or(NOT_MADE_STATUS << 8, |(_, status)| status.as_raw());
         ended.unwrap_or_else(|| ExitStatus::from_raw(of_init))
+    }
+
+    /// From now on requests to end are for the command, which may be executed then.
+    fn let_execute(&mut self) {
+        os::ignore_requests_to_end();
+        go_on(&mut self.go);
+        self.cgroup.remove_abandoned();
     }
 
     /// Stops as the command is stopped, until somebody lets both go on.

@@ -134,21 +134,25 @@ pub(super) fn end_by(signal: c_int) -> ! {
 }
 
 /// What a new process needs to become a program.
-struct Execution {
+struct Execution<'a> {
     /// The words of the command and a null pointer behind them.
     words: Vec<*const c_char>,
+    /// Waits until the program may be executed; it must not allocate.
+    may_start: &'a dyn Fn() -> bool,
     failed_status: c_int,
     /// Why it has failed, as the system numbers it.
     error: Option<i32>,
 }
 
-/// Executes a program in a new process, with signals handled as it expects them; it dies with this one.
-/// Returns as well why it cannot be executed: then the new process ends with `failed_status`.
+/// Executes a program in a new process, with signals handled as it expects them, once `may_start` says so
+/// there; it dies with this one. Returns as well why it cannot be executed: then the new process ends with
+/// `failed_status`.
 ///
 /// # Errors
 /// The system has no room for another process.
 pub(super) fn execute(
     words: &[CString],
+    may_start: &dyn Fn() -> bool,
     failed_status: c_int,
 ) -> io::Result<(Pid, Option<io::Error>)> {
     let mut execution = Execution {
@@ -157,6 +161,7 @@ pub(super) fn execute(
             .map(|word| word.as_ptr())
             .chain([null()])
             .collect(),
+        may_start,
         failed_status,
         error: None,
     };
@@ -186,14 +191,16 @@ struct Align(#[allow(dead_code, reason = "room")] [u8; 16]);
 
 extern "C" fn become_program(argument: *mut c_void) -> c_int {
     // SAFETY: it is the `Execution` of `execute`, which nobody else uses for as long as this runs.
-    let execution = unsafe { &mut *argument.cast::<Execution>() };
+    let execution = unsafe { &mut *argument.cast::<Execution<'_>>() };
     // Where nothing leads the cell, it must not outlive its parent. It cannot fail.
     let _ = die_with_parent();
     default_signals();
-    // SAFETY: all texts end with a zero byte, the list with a null pointer, and all live through the
-    // call, which returns only if it failed.
-    unsafe { libc::execvp(execution.words[0], execution.words.as_ptr()) };
-    execution.error = io::Error::last_os_error().raw_os_error();
+    if (execution.may_start)() {
+        // SAFETY: all texts end with a zero byte, the list with a null pointer, and all live through the
+        // call, which returns only if it failed.
+        unsafe { libc::execvp(execution.words[0], execution.words.as_ptr()) };
+        execution.error = io::Error::last_os_error().raw_os_error();
+    }
     // SAFETY: ends this process alone, and runs nothing that belongs to the other one.
     unsafe { libc::_exit(execution.failed_status) }
 }

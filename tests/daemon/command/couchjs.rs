@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::program::SETTEE;
 
-const DEADLINE: Duration = Duration::from_secs(20);
+const DEADLINE: Duration = Duration::from_secs(60);
 
 fn command(program: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(program);

@@ -8,7 +8,9 @@ use std::process::{Command, Stdio};
 use rustix::process::{Pid, Signal, geteuid, kill_process, kill_process_group};
 use serde_json::json;
 
-use super::running::{NOBODY, Running, all_end, cell, eventually, has, holds, layers, shell, spec};
+use super::running::{
+    NOBODY, Running, Steps, all_end, cell, eventually, has, holds, is_running, layers, shell, spec,
+};
 use crate::support::program::SETTEE;
 
 #[test]
@@ -282,6 +284,27 @@ fn requests_to_end_reach_the_command_through_its_group() {
     kill_process_group(running.pid(), Signal::TERM).unwrap();
     running.send("on");
     assert_eq!(running.status(), Some(6));
+}
+
+#[test]
+fn a_command_runs_only_once_requests_to_end_no_longer_end_its_launcher() {
+    let mut running = Running::shell(&spec(json!({})), "echo ready; read -r line");
+    let Ok(steps) = Steps::of(running.pid()) else {
+        return eprintln!("skipped: no process can be traced here");
+    };
+    let rests = |_| !running.descendants().into_iter().any(is_running);
+    loop {
+        // Before and after each system call of the launcher the cell goes on for as long as it can.
+        steps.stopped();
+        while !(0..20).all(rests) {}
+        if running.ignores(libc::SIGTERM) {
+            break;
+        }
+        assert!(!running.has_output());
+        steps.go_on();
+    }
+    drop(steps);
+    assert_eq!(running.line(), "ready");
 }
 
 #[test]

@@ -1,12 +1,14 @@
 //! Cells that run, for tests: the launcher as a shell would start it, and what there is of a cell.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
+use std::ptr;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::Pid;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, WaitOptions, waitpid};
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
     SeccompRule,
@@ -16,7 +18,7 @@ use serde_json::{Value, json};
 use crate::support::program::SETTEE;
 
 /// The longest that anything here may take.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A user that owns nothing.
 pub const NOBODY: &str = "65534";
@@ -148,6 +150,19 @@ impl Running {
         writeln!(self.input.as_mut().unwrap(), "{line}").unwrap();
     }
 
+    pub fn has_output(&self) -> bool {
+        let mut polled = [PollFd::new(self.output.get_ref(), PollFlags::IN)];
+        poll(&mut polled, Some(&Timespec::default())).unwrap() > 0
+    }
+
+    /// Whether the launcher ignores the signal.
+    pub fn ignores(&self, signal: i32) -> bool {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.launcher.id())).unwrap();
+        let mut lines = status.lines();
+        let ignored = lines.find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
+        u64::from_str_radix(ignored.trim(), 16).unwrap() & (1 << (signal - 1)) != 0
+    }
+
     pub fn pid(&self) -> Pid {
         Pid::from_child(&self.launcher)
     }
@@ -182,6 +197,49 @@ impl Drop for Running {
         drop(self.launcher.kill());
         drop(self.launcher.wait());
     }
+}
+
+/// A process that stops before and after each of its system calls, for this thread to look at.
+pub struct Steps(Pid);
+
+impl Steps {
+    pub fn of(pid: Pid) -> io::Result<Self> {
+        let steps = Self(pid);
+        steps.ask(libc::PTRACE_SEIZE)?;
+        steps.ask(libc::PTRACE_INTERRUPT)?;
+        Ok(steps)
+    }
+
+    pub fn stopped(&self) {
+        let status = waitpid(Some(self.0), WaitOptions::empty()).unwrap();
+        assert!(status.unwrap().1.stopped());
+    }
+
+    pub fn go_on(&self) {
+        self.ask(libc::PTRACE_SYSCALL).unwrap();
+    }
+
+    #[allow(unsafe_code, reason = "no crate here traces processes")]
+    fn ask(&self, request: libc::c_uint) -> io::Result<()> {
+        let none = ptr::null_mut::<libc::c_void>();
+        // SAFETY: these requests touch no memory of this process.
+        match unsafe { libc::ptrace(request, self.0.as_raw_nonzero(), none, none) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+}
+
+impl Drop for Steps {
+    fn drop(&mut self) {
+        drop(self.ask(libc::PTRACE_DETACH));
+    }
+}
+
+/// Whether the process does not wait for anything.
+pub fn is_running(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat"));
+    stat.is_ok_and(|text| text.contains(") R "))
 }
 
 pub fn is_alive(pid: u32) -> bool {

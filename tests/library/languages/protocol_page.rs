@@ -19,7 +19,7 @@ use crate::docs::{read, tables};
 use crate::support::program::SETTEE;
 
 /// How long a block may take.
-const DEADLINE: Duration = Duration::from_secs(20);
+const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Returns the blocks of examples as cases: a process each.
 fn examples(page: &str) -> Vec<Case> {
