@@ -13,5 +13,6 @@ mod children;
 mod docs;
 mod functions;
 mod languages;
+mod links;
 mod manager;
 mod published;

@@ -1,0 +1,314 @@
+//! What many databases cost, by how many processes there are and by `reuse`: calls a second, starts, processor time;
+//! and what memory a process has.
+//!
+//! `cargo bench --bench tenants` prints the tables of docs/tuning.md. Each row is a service of its own with its
+//! processes in their cells, the built-in JavaScript or a command (Perl), and clients of its socket that call functions
+//! of databases at random: the median of a few services. Other work on the machine changes calls a second more than
+//! processor time.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+const CLIENTS: usize = 32;
+const CALLS: u64 = 2_000;
+const ROUNDS: usize = 3;
+
+/// In which Linux tells processor time.
+const TICKS_PER_SECOND: f64 = 100.0;
+
+/// Processes and databases of each row.
+const ROWS: [(u32, u64); 6] = [(16, 4), (16, 16), (16, 64), (16, 256), (64, 64), (128, 64)];
+
+/// Languages with what is called of them.
+#[derive(Clone, Copy, PartialEq)]
+enum Server {
+    JavaScript,
+    Perl,
+}
+
+impl Server {
+    fn language(self) -> &'static str {
+        match self {
+            Server::JavaScript => "javascript",
+            Server::Perl => "perl",
+        }
+    }
+
+    /// A call of a function of a database.
+    fn call(self, db: u64) -> String {
+        let call = match self {
+            Server::JavaScript => json!({"id": 1, "call": "ddoc_prompt", "db": format!("db{db}"),
+                "ddoc": {"_id": "_design/d", "shows": {"s": "function(doc) { return 'hello ' + doc.name }"}},
+                "path": ["shows", "s"], "args": [{"name": "ida"}, {}]}),
+            Server::Perl => {
+                json!({"id": 1, "call": "map_docs", "lang": "perl", "db": format!("db{db}"),
+                "funs": ["sub { my ($doc) = @_; emit($doc->{name}, 1) }"], "docs": [{"_id": "a", "name": "ida"}]})
+            }
+        };
+        format!("{call}\n")
+    }
+}
+
+struct Service {
+    child: Child,
+    directory: tempfile::TempDir,
+}
+
+impl Service {
+    fn start(reuse: &str, processes: u32) -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
+        let config = directory.path().join("settee.toml");
+        let perl = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/examples/languages/perl_server.pl"
+        );
+        let text = format!(
+            "[query_server_config]\nreuse = \"{reuse}\"\nos_process_limit = {processes}\n\
+             [couchdb]\nos_process_timeout = 60000\n\
+             [query_servers]\nperl = \"/usr/bin/perl {perl}\"\n"
+        );
+        fs::write(&config, text).expect("a file");
+        let mut child = Command::new(env!("CARGO_BIN_EXE_settee"))
+            .args(["serve", "-c"])
+            .arg(&config)
+            .env(
+                "SETTEE__SERVER__SOCKET",
+                directory.path().join("run/s.sock"),
+            )
+            .env("SETTEE__SERVER__HTTP", "off")
+            .env("SETTEE__STORE__PATH", "memory")
+            .env("SETTEE__LOG__LEVEL", "error")
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the service starts");
+        let stdout = child.stdout.take().expect("it has an output");
+        let mut line = String::new();
+        BufReader::new(stdout)
+            .read_line(&mut line)
+            .expect("it says where it listens");
+        Self { child, directory }
+    }
+
+    fn connect(&self) -> Client {
+        let socket = self.directory.path().join("run/s.sock");
+        let stream = UnixStream::connect(socket).expect("it listens");
+        let reader = BufReader::new(stream.try_clone().expect("a descriptor"));
+        Client {
+            stream,
+            reader,
+            line: String::new(),
+        }
+    }
+
+    fn starts(&self, server: Server) -> u64 {
+        let status = json!({"id": 1, "call": "status", "pool": server.language()});
+        let status = self.connect().ask(&format!("{status}\n"));
+        status["pools"][0]["totals"]["started"]
+            .as_u64()
+            .expect("a number")
+    }
+
+    /// Ends it, so that its processor time is that of this process's children.
+    fn stop(mut self) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it runs");
+        self.child.wait().expect("it ends");
+    }
+}
+
+struct Client {
+    stream: UnixStream,
+    reader: BufReader<UnixStream>,
+    line: String,
+}
+
+impl Client {
+    fn ask(&mut self, request: &str) -> Value {
+        self.stream
+            .write_all(request.as_bytes())
+            .expect("it listens");
+        self.line.clear();
+        self.reader.read_line(&mut self.line).expect("it answers");
+        let reply: Value = serde_json::from_str(&self.line).expect("JSON");
+        assert!(reply.get("ok").is_some(), "{request}{reply}");
+        reply["ok"].clone()
+    }
+}
+
+/// The processor time of children that have ended, with theirs.
+fn cpu_of_children() -> Duration {
+    let stat = fs::read_to_string("/proc/self/stat").expect("Linux");
+    let (_, after_name) = stat.rsplit_once(')').expect("a name");
+    let mut ticks = after_name.split_ascii_whitespace().skip(13).take(2);
+    let mut next = || ticks.next().and_then(|text| text.parse::<u64>().ok());
+    let ticks = next().zip(next()).map_or(0, |(user, system)| user + system);
+    Duration::from_secs_f64(ticks as f64 / TICKS_PER_SECOND)
+}
+
+/// What a run tells.
+#[derive(Clone, Copy)]
+struct Figures {
+    calls_per_second: f64,
+    started: f64,
+    cpu_us: f64,
+}
+
+fn run(server: Server, reuse: &str, processes: u32, databases: u64) -> Figures {
+    let cpu = cpu_of_children();
+    let service = Service::start(reuse, processes);
+    let next = AtomicU64::new(0);
+    let since = Instant::now();
+    thread::scope(|scope| {
+        for _ in 0..CLIENTS {
+            scope.spawn(|| {
+                let mut client = service.connect();
+                loop {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    if number >= CALLS {
+                        return;
+                    }
+                    // The same databases in the same order in each run.
+                    let random = number.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+                    let random = random.wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 33;
+                    client.ask(&server.call(random % databases));
+                }
+            });
+        }
+    });
+    let seconds = since.elapsed().as_secs_f64();
+    let starts = service.starts(server);
+    service.stop();
+    let cpu = cpu_of_children() - cpu;
+    Figures {
+        calls_per_second: CALLS as f64 / seconds,
+        started: starts as f64 / CALLS as f64,
+        cpu_us: cpu.as_secs_f64() * 1e6 / CALLS as f64,
+    }
+}
+
+fn median(runs: &[Figures], of: impl Fn(&Figures) -> f64) -> f64 {
+    let mut values: Vec<f64> = runs.iter().map(of).collect();
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+fn databases() {
+    println!(
+        "| query server | `reuse` | processes | databases | calls per second, first row 1 | calls that start a process | processor time per call |"
+    );
+    println!("|---|---|---|---|---|---|---|");
+    for server in [Server::JavaScript, Server::Perl] {
+        let mut first = None;
+        for reuse in ["any", "database"] {
+            for (processes, databases) in ROWS {
+                let runs: Vec<_> = (0..ROUNDS)
+                    .map(|_| run(server, reuse, processes, databases))
+                    .collect();
+                let calls = median(&runs, |run| run.calls_per_second);
+                let of_first = calls / *first.get_or_insert(calls);
+                println!(
+                    "| {} | `{reuse}` | {processes} | {databases} | {of_first:.2} | {:.1} % | {:.2} ms |",
+                    server.language(),
+                    median(&runs, |run| run.started) * 100.0,
+                    median(&runs, |run| run.cpu_us) / 1e3,
+                );
+            }
+        }
+    }
+}
+
+/// A process and all that it started.
+fn tree(pid: u64) -> Vec<u64> {
+    let mut found = vec![pid];
+    let tasks = fs::read_dir(format!("/proc/{pid}/task"))
+        .into_iter()
+        .flatten()
+        .flatten();
+    for task in tasks {
+        let children = fs::read_to_string(task.path().join("children")).unwrap_or_default();
+        let children = children
+            .split_ascii_whitespace()
+            .filter_map(|child| child.parse().ok());
+        children.for_each(|child| found.extend(tree(child)));
+    }
+    found
+}
+
+/// The memory that a process with all that it started has written and shares with no other, in MiB.
+fn own_memory(pid: u64) -> f64 {
+    let own = |pid: u64| {
+        let path = PathBuf::from(format!("/proc/{pid}/smaps_rollup"));
+        let text = fs::read_to_string(path).expect("root may read it");
+        let private = text
+            .lines()
+            .filter(|line| line.starts_with("Private_Dirty"));
+        let kib =
+            private.filter_map(|line| line.split_ascii_whitespace().nth(1)?.parse::<f64>().ok());
+        kib.sum::<f64>()
+    };
+    tree(pid).into_iter().map(own).sum::<f64>() / 1024.0
+}
+
+fn memory() {
+    println!("\n| query server | started | with a function, after 1,000 documents | idle again |");
+    println!("|---|---|---|---|");
+    for server in [Server::JavaScript, Server::Perl] {
+        let service = Service::start("any", 4);
+        let mut client = service.connect();
+        let lent = client.ask(&format!(
+            "{}\n",
+            json!({"id": 1, "call": "get_proc", "lang": server.language()})
+        ));
+        let (proc, pid) = (&lent["proc"], lent["os_pid"].as_u64().expect("a number"));
+        let prompt = |data: Value| {
+            format!(
+                "{}\n",
+                json!({"id": 1, "call": "prompt", "proc": proc, "data": data})
+            )
+        };
+        client.ask(&prompt(json!(["reset", lent["config"]])));
+        let started = own_memory(pid);
+        let source = match server {
+            Server::JavaScript => "function(doc) { emit(doc.name, doc.total) }",
+            Server::Perl => "sub { my ($doc) = @_; emit($doc->{name}, $doc->{total}) }",
+        };
+        client.ask(&prompt(json!(["add_fun", source])));
+        for number in 0..1_000 {
+            let doc = json!({"_id": number.to_string(), "name": "ida", "total": number, "note": "x".repeat(1_000)});
+            client.ask(&prompt(json!(["map_doc", doc])));
+        }
+        let used = own_memory(pid);
+        client.ask(&format!(
+            "{}\n",
+            json!({"id": 1, "call": "ret_proc", "proc": proc})
+        ));
+        // Another client's reset.
+        let lent = client.ask(&format!(
+            "{}\n",
+            json!({"id": 1, "call": "get_proc", "lang": server.language()})
+        ));
+        assert_eq!(lent["os_pid"], pid, "the same process");
+        let reset = json!({"id": 1, "call": "prompt", "proc": lent["proc"], "data": ["reset", lent["config"]]});
+        client.ask(&format!("{reset}\n"));
+        println!(
+            "| {} | {started:.1} MiB | {used:.1} MiB | {:.1} MiB |",
+            server.language(),
+            own_memory(pid)
+        );
+        drop(client);
+        service.stop();
+    }
+}
+
+fn main() {
+    memory();
+    databases();
+}

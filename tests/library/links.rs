@@ -1,0 +1,83 @@
+//! Pages lead where they say: every link from one page to another, to a heading of it or to a file, and every metric
+//! that a page names.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use regex::Regex;
+
+use crate::docs::read;
+
+fn pages() -> Vec<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let folders = ["", "docs", "clients/python", "clients/node"].map(|folder| root.join(folder));
+    let files = folders
+        .into_iter()
+        .flat_map(|folder| fs::read_dir(folder).expect("a folder"));
+    let files = files.map(|entry| entry.expect("an entry").path());
+    files
+        .filter(|path| path.extension().is_some_and(|extension| extension == "md"))
+        .collect()
+}
+
+fn pattern(text: &str) -> Regex {
+    Regex::new(text).expect("a pattern")
+}
+
+/// Returns a page without its blocks of code.
+fn prose(page: &Path) -> String {
+    let text = read(page);
+    pattern("(?s)```.*?```").replace_all(&text, "").into_owned()
+}
+
+/// Returns the names by which links lead to the headings of a page.
+fn headings(page: &Path) -> BTreeSet<String> {
+    let text = prose(page);
+    let headings = text.lines().filter(|line| line.starts_with('#'));
+    let no_part = pattern(r"[^\w\- ]");
+    let name = |heading: &str| {
+        let heading = heading.trim_start_matches('#').trim().to_lowercase();
+        no_part.replace_all(&heading, "").replace(' ', "-")
+    };
+    headings.map(name).collect()
+}
+
+#[test]
+fn every_link_between_pages_leads_somewhere() {
+    let link = pattern(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)");
+    for page in pages() {
+        let text = prose(&page);
+        for found in link
+            .captures_iter(&text)
+            .filter(|found| !found[1].contains("://"))
+        {
+            let to = match &found[1] {
+                "" => page.clone(),
+                path => page.with_file_name(path),
+            };
+            assert!(to.exists(), "{}: {}", page.display(), &found[0]);
+            if let Some(heading) = found.get(2) {
+                let known = headings(&to).contains(heading.as_str());
+                assert!(known, "{}: {}", page.display(), &found[0]);
+            }
+        }
+    }
+}
+
+#[test]
+fn every_metric_that_a_page_names_is_there() {
+    let metric = pattern("`((?:settee|couchdb)_[a-z_]+)`");
+    let names = |text: &str| {
+        let found = metric.captures_iter(text).map(|found| found[1].to_owned());
+        found.collect::<BTreeSet<_>>()
+    };
+    let known = read("docs/metrics.md");
+    let (_, known) = known.split_once("## Metrics\n").expect("the table");
+    let known = names(known);
+    for page in pages() {
+        let named = names(&read(&page));
+        let unknown: Vec<_> = named.difference(&known).collect();
+        assert!(unknown.is_empty(), "{}: {unknown:?}", page.display());
+    }
+}
