@@ -291,3 +291,55 @@ fn a_call_whose_client_goes_away_is_recorded_whichever_way_it_is_dropped() {
     assert!(slow.len() >= 3, "{log}");
     logged.web.service.stop();
 }
+
+#[test]
+fn a_stream_that_fails_is_recorded_with_its_error() {
+    let logged = Logged::start("");
+    let (map, list) = (
+        json!({"funs": ["function(doc) {}"]}),
+        json!({"db": "shop", "name": "l", "head": {}, "req": {},
+        "ddoc": {"_id": "_design/d", "lists": {"l": "function() { while (getRow()); }"}}}),
+    );
+    for (count, (path, start)) in [("/_query/map", map), ("/_query/list", list)]
+        .into_iter()
+        .enumerate()
+    {
+        let mut connection = logged.web.connect();
+        connection.begin_chunked(path, "application/x-ndjson");
+        connection.send_chunk(&format!("{start}\nnot JSON\n"));
+        connection.end_chunks();
+        connection.response();
+        let lines = logged.lines(count + 1);
+        assert_eq!(lines[count]["error"], "bad_request", "{path}: {lines:?}");
+    }
+    logged.web.service.stop();
+}
+
+#[test]
+fn a_call_that_the_end_of_the_service_cuts_off_is_recorded() {
+    let logged = Logged::start("[server]\nshutdown_grace = \"100ms\"\n");
+    let mut connection = logged.web.connect();
+    let json = [("Content-Type", "application/json")];
+    connection.send("POST", "/_query/map", &json, &looping().to_string());
+    let mut client = logged.web.service.connect();
+    let mut call = looping();
+    call["id"] = json!(1);
+    call["call"] = json!("map_docs");
+    client.send(&call);
+    let mut other = logged.web.service.connect();
+    other.wait_for_pool("javascript", &[("used", 2)]);
+    drop(other);
+    let Logged { web, file } = logged;
+    let _directory = web.service.stop_and_keep();
+    let text = fs::read_to_string(&file).unwrap();
+    let lines = text.lines().map(serde_json::from_str);
+    let lines: Vec<Value> = lines.collect::<Result<_, _>>().unwrap();
+    assert_eq!(lines.len(), 2, "{text}");
+    for line in &lines {
+        // Whether its connection or the pool ends first is open.
+        assert!(
+            ["disconnected", "shutting_down"].contains(&line["error"].as_str().unwrap()),
+            "{line}"
+        );
+    }
+}
