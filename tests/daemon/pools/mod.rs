@@ -12,6 +12,7 @@ mod http;
 mod library;
 mod removal;
 mod rules;
+mod starts;
 mod support;
 mod tenants;
 mod watching;
