@@ -23,6 +23,7 @@ mod ps;
 mod requests;
 mod self_check;
 mod settings;
+mod starts;
 mod status;
 mod table;
 mod warnings;
@@ -118,6 +119,8 @@ pub struct ProcManager {
     findings: self_check::Findings,
     /// Pool -> whom to tell of its changes.
     watchers: FxHashMap<PoolId, watch::Sender<PoolState>>,
+    /// Whether a timer is set for the summaries of starts.
+    sums_starts_up: bool,
     /// Whether the memory of processes is being read, or a timer is set for that.
     checks_memory: bool,
     /// Whose turn it is to read what listed processes take.
@@ -162,6 +165,7 @@ impl ProcManager {
             timer: None,
             findings: self_check::Findings::default(),
             watchers: FxHashMap::default(),
+            sums_starts_up: false,
             checks_memory: false,
             usage_turn: ps::UsageTurn::default(),
             repeats: Repeats::default(),
@@ -286,6 +290,10 @@ impl ProcManager {
     fn finish_shutdown(&mut self, ctx: &mut Context<Self>) {
         let nothing_left = self.procs.is_empty() && self.openers.is_empty() && self.probing == 0;
         if self.shutting_down && nothing_left {
+            let pools: Vec<_> = self.pools.iter().map(|(id, _)| id).collect();
+            pools
+                .into_iter()
+                .for_each(|pool| self.tell_last_starts(pool));
             self.pid_guard.ending(ExitReason::Shutdown);
             ctx.stop();
         }

@@ -25,7 +25,7 @@ use std::time::Duration;
 use actix::prelude::*;
 use actix_rt::time::Instant;
 use bytes::Bytes;
-use slog::{Logger, debug, info, warn};
+use slog::{Logger, debug, warn};
 
 use self::unanswered::{Pending, Unanswered};
 use crate::actors::language::StartContext;
@@ -351,7 +351,6 @@ impl<B: Backend> Actor for Process<B> {
         B::started(self, ctx);
         self.owner = Some(self.context.owner.watch(ctx.address().recipient()));
         Self::watch_idleness(self.context.idle_limit, ctx);
-        info!(self.context.log, "query server started");
     }
 }
 

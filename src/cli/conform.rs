@@ -277,10 +277,10 @@ impl Args {
         let mut flow = tell(&headline)?;
         let mut verdicts = std::pin::pin!(subject.verdicts(cases));
         while flow.is_continue()
-            && let Some((case, verdict)) = verdicts.next().await
+            && let Some((case, verdict, took)) = verdicts.next().await
         {
             flow = tell(&line(case, &verdict))?;
-            report.add(case, verdict);
+            report.add(case, verdict, took);
         }
         Ok(flow)
     }

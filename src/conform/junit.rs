@@ -1,10 +1,11 @@
 //! The report as JUnit XML, which continuous integration shows case by case.
 //!
-//! SUMMARY   A test suite for each ability, a test case for each case. A case that failed or was not run is a
+//! SUMMARY   A test suite for each ability, a test case for each case, with their times in seconds. A case that failed or was not run is a
 //!           failure; one that is not supported is skipped; a command that is no query server is an error.
 //! PROMISES  Whatever the command printed, it is well-formed XML.
 
 use std::fmt::Write;
+use std::time::Duration;
 
 use super::report::{Ability, CaseReport, CaseResult, Counts, Report};
 
@@ -12,7 +13,7 @@ use super::report::{Ability, CaseReport, CaseResult, Counts, Report};
 pub(crate) fn junit(report: &Report) -> String {
     let mut text = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n".to_owned();
     let errors = usize::from(report.problem.is_some());
-    let totals = totals(report.counts, errors);
+    let totals = totals(report.counts, errors, time(&report.cases));
     let suites = report
         .abilities
         .iter()
@@ -29,9 +30,9 @@ pub(crate) fn junit(report: &Report) -> String {
 
 fn suite(report: &Report, ability: &Ability) -> String {
     let cases = report.cases.iter();
-    let cases = cases.filter(|case| case.ability == ability.name).map(case);
-    let (name, totals) = (escaped(&ability.name), totals(ability.counts, 0));
-    let cases: String = cases.collect();
+    let cases = cases.filter(|case| case.ability == ability.name);
+    let totals = totals(ability.counts, 0, time(cases.clone()));
+    let (name, cases) = (escaped(&ability.name), cases.map(case).collect::<String>());
     format!("<testsuite name=\"{name}\" {totals}>\n{cases}</testsuite>\n")
 }
 
@@ -50,12 +51,25 @@ fn case(case: &CaseReport) -> String {
         }
     };
     let (ability, id) = (escaped(&case.ability), escaped(&case.id));
-    format!("<testcase classname=\"{ability}\" name=\"{id}\">{inside}</testcase>\n")
+    let time = seconds(case.took);
+    format!("<testcase classname=\"{ability}\" name=\"{id}\" {time}>{inside}</testcase>\n")
+}
+
+/// Returns the time of cases one after the other. Several are played at a time, so that all of them take less.
+fn time<'a>(cases: impl IntoIterator<Item = &'a CaseReport>) -> Duration {
+    cases.into_iter().map(|case| case.took).sum()
+}
+
+fn seconds(time: Duration) -> String {
+    format!("time=\"{:.3}\"", time.as_secs_f64())
 }
 
 /// Returns the suite of a command that cannot be tested.
 fn unusable(problem: &str) -> String {
-    let (totals, problem) = (totals(Counts::default(), 1), escaped(problem));
+    let (totals, problem) = (
+        totals(Counts::default(), 1, Duration::ZERO),
+        escaped(problem),
+    );
     format!(
         "<testsuite name=\"reset\" {totals}>\n\
          <testcase classname=\"reset\" name=\"it answers reset\"><error message=\"{problem}\"/></testcase>\n\
@@ -63,10 +77,12 @@ fn unusable(problem: &str) -> String {
     )
 }
 
-fn totals(counts: Counts, errors: usize) -> String {
+fn totals(counts: Counts, errors: usize, time: Duration) -> String {
     let (tests, failures) = (counts.all() + errors, counts.failed + counts.not_run);
-    let skipped = counts.not_supported;
-    format!("tests=\"{tests}\" failures=\"{failures}\" errors=\"{errors}\" skipped=\"{skipped}\"")
+    let (skipped, time) = (counts.not_supported, seconds(time));
+    format!(
+        "tests=\"{tests}\" failures=\"{failures}\" errors=\"{errors}\" skipped=\"{skipped}\" {time}"
+    )
 }
 
 /// Returns a text as it may stand in an attribute or an element. Characters that XML has no form for
@@ -98,6 +114,31 @@ mod tests {
             escaped("a<b> & \"c\"\n\u{0}\u{1b}\u{ffff}é"),
             "a&lt;b&gt; &amp; &quot;c&quot;&#10;???é"
         );
+    }
+
+    #[test]
+    fn each_case_has_its_time_and_each_suite_and_all_of_them_their_sum() {
+        let mut report = Report::new(vec!["x".into()], "none", false);
+        for (id, ability, took) in [("a", "map", 1500), ("b", "map", 20), ("c", "reduce", 3)] {
+            report.cases.push(CaseReport {
+                id: id.into(),
+                ability: ability.into(),
+                why: String::new(),
+                result: CaseResult::Pass,
+                took: Duration::from_millis(took),
+                failure: None,
+            });
+        }
+        report.settle();
+        let text = junit(&report);
+        for part in [
+            "<testcase classname=\"map\" name=\"a\" time=\"1.500\">",
+            "<testcase classname=\"map\" name=\"b\" time=\"0.020\">",
+            "<testsuite name=\"map\" tests=\"2\" failures=\"0\" errors=\"0\" skipped=\"0\" time=\"1.520\">",
+            "skipped=\"0\" time=\"1.523\">\n<testsuite",
+        ] {
+            assert!(text.contains(part), "{part} is not in {text}");
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What came out of all cases, added up by ability.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde::Serialize;
 
@@ -77,6 +78,9 @@ pub(crate) struct CaseReport {
     pub why: String,
     /// How it came out.
     pub result: CaseResult,
+    /// How long it took; only in the JUnit form.
+    #[serde(skip)]
+    pub took: Duration,
     /// What was not as expected.
     #[serde(flatten)]
     pub failure: Option<Failure>,
@@ -112,8 +116,8 @@ impl Report {
     }
 
     /// Adds what came out of a case.
-    pub fn add(&mut self, case: &Case, verdict: Verdict) {
-        self.cases.push(CaseReport::of(case, verdict));
+    pub fn add(&mut self, case: &Case, verdict: Verdict, took: Duration) {
+        self.cases.push(CaseReport::of(case, verdict, took));
     }
 
     /// Adds the cases up. A command that can do a part of an ability has it: what it refused of that
@@ -205,7 +209,7 @@ impl Counts {
 }
 
 impl CaseReport {
-    fn of(case: &Case, verdict: Verdict) -> Self {
+    fn of(case: &Case, verdict: Verdict, took: Duration) -> Self {
         let (result, failure) = match verdict {
             Verdict::Pass => (CaseResult::Pass, None),
             Verdict::Fail(failure) if is_unsupported(case, &failure) => {
@@ -219,6 +223,7 @@ impl CaseReport {
             ability: case.ability.clone(),
             why: case.why.clone(),
             result,
+            took,
             failure,
         }
     }
@@ -252,12 +257,12 @@ mod tests {
         };
         let mut report = Report::new(vec!["x".into()], "python", true);
         assert!(!report.is_success(), "nothing was tested");
-        report.add(&case("a", "map"), Verdict::Pass);
+        report.add(&case("a", "map"), Verdict::Pass, Duration::ZERO);
         report.settle();
         assert!(report.is_success());
-        report.add(&case("b", "reduce"), Verdict::Pass);
-        report.add(&case("c", "reduce"), Verdict::Fail(failure));
-        report.add(&case("d", "ddoc"), Verdict::NotRun);
+        report.add(&case("b", "reduce"), Verdict::Pass, Duration::ZERO);
+        report.add(&case("c", "reduce"), Verdict::Fail(failure), Duration::ZERO);
+        report.add(&case("d", "ddoc"), Verdict::NotRun, Duration::ZERO);
         report.settle();
         assert!(!report.is_success());
         let verdicts: Vec<_> = report
@@ -287,15 +292,23 @@ mod tests {
             kind,
         };
         let mut report = Report::new(vec!["x".into()], "none", false);
-        report.add(&case("a", "reset"), Verdict::Pass);
-        report.add(&case("b", "ddoc"), Verdict::Fail(failure(Kind::Error)));
-        report.add(&case("c", "ddoc.shows"), Verdict::Fail(failure(Kind::End)));
+        report.add(&case("a", "reset"), Verdict::Pass, Duration::ZERO);
+        report.add(
+            &case("b", "ddoc"),
+            Verdict::Fail(failure(Kind::Error)),
+            Duration::ZERO,
+        );
+        report.add(
+            &case("c", "ddoc.shows"),
+            Verdict::Fail(failure(Kind::End)),
+            Duration::ZERO,
+        );
         report.settle();
         assert!(report.is_success());
         let verdict = |report: &Report, at: usize| report.abilities[at].verdict;
         assert_eq!(verdict(&report, 1), "not_supported");
         assert_eq!(report.cases[2].result, CaseResult::NotSupported);
-        report.add(&case("d", "ddoc"), Verdict::Pass);
+        report.add(&case("d", "ddoc"), Verdict::Pass, Duration::ZERO);
         report.settle();
         assert_eq!((report.counts.failed, report.counts.not_supported), (1, 1));
         assert_eq!(
@@ -309,7 +322,11 @@ mod tests {
             ("ddoc", Kind::Silence),
         ] {
             let mut report = Report::new(vec!["x".into()], "none", false);
-            report.add(&case("a", ability), Verdict::Fail(failure(kind)));
+            report.add(
+                &case("a", ability),
+                Verdict::Fail(failure(kind)),
+                Duration::ZERO,
+            );
             report.settle();
             assert_eq!((report.counts.failed, verdict(&report, 0)), (1, "absent"));
         }

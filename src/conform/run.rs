@@ -6,7 +6,7 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::{Stream, StreamExt};
 use strum::VariantArray;
@@ -115,27 +115,29 @@ impl Subject {
         abilities
     }
 
-    /// Plays cases, [`WIDTH`] at a time.
+    /// Plays cases, [`WIDTH`] at a time. Returns of each what came out and how long it took.
     pub fn verdicts<'a>(
         &'a self,
         cases: &'a [Case],
-    ) -> impl Stream<Item = (&'a Case, Verdict)> + 'a {
+    ) -> impl Stream<Item = (&'a Case, Verdict, Duration)> + 'a {
         let silences = Rc::new(RefCell::new(HashMap::<&str, usize>::new()));
         let played = move |case: &'a Case| {
             let silences = Rc::clone(&silences);
             async move {
                 if silences.borrow().get(case.ability.as_str()) >= Some(&SILENCES_MAX) {
-                    return (case, Verdict::NotRun);
+                    return (case, Verdict::NotRun, Duration::ZERO);
                 }
-                match play(case, &self.target, &self.spawner, self.time).await {
-                    Ok(()) => (case, Verdict::Pass),
+                let begun = Instant::now();
+                let verdict = match play(case, &self.target, &self.spawner, self.time).await {
+                    Ok(()) => Verdict::Pass,
                     Err(failure) => {
                         if failure.kind == Kind::Silence {
                             *silences.borrow_mut().entry(&case.ability).or_default() += 1;
                         }
-                        (case, Verdict::Fail(failure))
+                        Verdict::Fail(failure)
                     }
-                }
+                };
+                (case, verdict, begun.elapsed())
             }
         };
         futures_util::stream::iter(cases)

@@ -6,13 +6,20 @@ use actix_web::http::StatusCode;
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
 use serde_json::json;
+use tokio::sync::Semaphore;
 
 use super::HttpContext;
-use super::answer::{self, Answer};
+use super::answer::{self, Answer, Refusal};
 use super::request::segments;
 use super::routes::ask;
 use crate::messages::proc_manager::{GetProcCount, GetStaleProcCount, GetStatus};
 use crate::metrics::{PROMETHEUS_CONTENT_TYPE, Snapshot, prometheus_text, stats_at, stats_json};
+use blocking;
+
+/// How many requests for all numbers are answered at a time; the others wait. Each has a thread.
+const READINGS_MAX: usize = 2;
+
+static READINGS: Semaphore = Semaphore::const_new(READINGS_MAX);
 
 /// `GET /`. The uuid is that of the store, so that it stays over restarts.
 pub(super) async fn welcome(shared: Data<HttpContext>) -> Answer {
@@ -46,21 +53,33 @@ pub(super) async fn system(shared: Data<HttpContext>) -> Answer {
 
 /// `GET /_node/_local/_stats`, and below it a part of it.
 pub(super) async fn stats(request: HttpRequest, shared: Data<HttpContext>) -> Answer {
-    let stats = stats_json(&snapshot(&shared).await);
+    let stats = read(&shared, stats_json).await?;
     let path = segments(request.path())?;
     Ok(answer::ok(stats_at(&stats, &path[3..].join("/"))))
 }
 
 /// `GET /_node/_local/_prometheus` and `/metrics`.
 pub(super) async fn prometheus(shared: Data<HttpContext>) -> Answer {
-    let text = prometheus_text(&snapshot(&shared).await);
+    let text = read(&shared, prometheus_text).await?;
     Ok(HttpResponse::Ok()
         .content_type(PROMETHEUS_CONTENT_TYPE)
         .body(text))
 }
 
-/// Reads all numbers. While there is no manager there are no pools.
-async fn snapshot(shared: &HttpContext) -> Snapshot {
+/// Reads all numbers and makes a form of them, on a thread for what blocks. While there is no manager there
+/// are no pools.
+async fn read<T: Send + 'static>(
+    shared: &HttpContext,
+    form: fn(&Snapshot) -> T,
+) -> Result<T, Refusal> {
+    let reading = READINGS.acquire().await;
     let status = ask(&shared.manager, GetStatus { pool: None }).await;
-    shared.metrics.snapshot(&status.unwrap_or_default())
+    let metrics = shared.metrics.clone();
+    let read = blocking::run("metrics", move || {
+        // Held to the end of the work, also when the client has gone.
+        let _reading = reading;
+        form(&metrics.snapshot(&status.unwrap_or_default()))
+    });
+    let read = read.await;
+    read.map_err(|error| Refusal::unavailable("no_thread", error.to_string()))
 }

@@ -25,7 +25,7 @@ use crate::config::{Log, LogFormat, LogLevel};
 use policy::schedule::WallTime;
 
 use overflow::Overflow;
-pub(crate) use repeat::RepeatLimiter;
+pub(crate) use repeat::{BurstLimiter, RepeatLimiter, SUMMARY_PERIOD, Summary};
 
 /// Records that may wait for the writing thread. The default of `slog-async`, 128, lost nearly all
 /// of a burst of 5,000.
@@ -46,6 +46,7 @@ pub const KEYS: &[(&str, &str)] = &[
     ),
     ("because", "why something was done"),
     ("call", "a system call"),
+    ("calls", "how many calls and loans"),
     ("changes", "what changed in the configuration"),
     ("client", "number of the client"),
     ("component", "the part of the service that speaks"),

@@ -1,6 +1,8 @@
-//! Keeps a repeating warning from filling the log.
+//! Keeps records that repeat from filling the log.
 //!
-//! SUMMARY   One per interval; the next one that passes says how many were left out.
+//! SUMMARY   Of a warning ([`RepeatLimiter`]) one per interval; the next one that passes says how many were
+//!           left out. Of what comes with every call under load ([`BurstLimiter`]) the first ones, and then one
+//!           summary per period.
 //! SOURCE    Postfix's master warns about an exhausted service once in 1000 s.
 
 use std::time::Duration;
@@ -35,6 +37,76 @@ impl RepeatLimiter {
     }
 }
 
+/// How many records of a burst are written one by one; the others are counted.
+pub(crate) const BURST_RECORDS_MAX: u32 = 10;
+
+/// How long records are counted for one summary.
+pub(crate) const SUMMARY_PERIOD: Duration = Duration::from_secs(60);
+
+/// Decides whether a record is written or counted. One for each event and what it is about. A burst is over
+/// when a period went by in which nothing was counted.
+#[derive(Debug, Default)]
+pub(crate) struct BurstLimiter {
+    /// When the period began.
+    since: Option<Timestamp>,
+    /// How many were written in this burst.
+    written: u32,
+    /// How many were counted in this period.
+    counted: u64,
+}
+
+/// What was counted instead of being written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Summary {
+    pub(crate) count: u64,
+    /// Since when, until now.
+    pub(crate) period: Duration,
+}
+
+impl BurstLimiter {
+    /// Returns whether a record is written; otherwise it is counted.
+    pub(crate) fn admit(&mut self, now: Timestamp) -> bool {
+        if !self.is_counting() && self.age(now) >= SUMMARY_PERIOD {
+            *self = Self {
+                since: Some(now),
+                ..Self::default()
+            };
+        }
+        let is_written = self.written < BURST_RECORDS_MAX;
+        match is_written {
+            true => self.written += 1,
+            false => self.counted += 1,
+        }
+        is_written
+    }
+
+    /// Whether a summary is to come.
+    pub(crate) const fn is_counting(&self) -> bool {
+        self.counted > 0
+    }
+
+    /// Returns the summary of a period that is over, and begins the next one.
+    pub(crate) fn summary(&mut self, now: Timestamp) -> Option<Summary> {
+        (self.age(now) >= SUMMARY_PERIOD)
+            .then(|| self.rest(now))
+            .flatten()
+    }
+
+    /// Returns what was counted so far, and begins another period.
+    pub(crate) fn rest(&mut self, now: Timestamp) -> Option<Summary> {
+        let period = self.age(now);
+        let count = std::mem::take(&mut self.counted);
+        (count > 0).then(|| {
+            self.since = Some(now);
+            Summary { count, period }
+        })
+    }
+
+    fn age(&self, now: Timestamp) -> Duration {
+        self.since.map_or(Duration::MAX, |since| now.since(since))
+    }
+}
+
 /// Logs a warning unless its limiter holds it back; the record has `suppressed` as its first key.
 ///
 /// `warn_repeating!(log, limiter, now, "pool reached its process limit"; "pool" => name)`
@@ -66,6 +138,43 @@ mod tests {
         let mut limiter = RepeatLimiter::default();
         let given: Vec<_> = (0..=2000).filter_map(|s| limiter.admit(at(s))).collect();
         assert_eq!(given, [0, 999, 999]);
+    }
+
+    #[test]
+    fn a_burst_is_its_first_records_and_a_summary_a_period_until_it_is_over() {
+        let mut limiter = BurstLimiter::default();
+        let (mut written, mut summaries) = (Vec::new(), Vec::new());
+        // Four a second for three minutes, then one an hour later.
+        for quarter in 0..720 {
+            let now = Timestamp::ZERO + Duration::from_millis(quarter * 250);
+            if limiter.admit(now) {
+                written.push(now);
+            }
+            summaries.extend(limiter.summary(now));
+        }
+        assert_eq!(written.len(), BURST_RECORDS_MAX as usize);
+        // The first one is told before the period is over, and from then on all of a period.
+        let counts: Vec<_> = summaries.iter().map(|summary| summary.count).collect();
+        assert_eq!(counts, [231, 240]);
+        assert!(summaries.iter().all(|one| one.period == SUMMARY_PERIOD));
+        assert!(limiter.is_counting());
+        let rest = limiter.rest(at(180)).expect("some were counted");
+        assert_eq!((rest.count, rest.period), (239, SUMMARY_PERIOD));
+        assert_eq!(limiter.rest(at(181)), None);
+        assert!(!limiter.admit(at(200)), "the burst may go on");
+        assert_eq!(limiter.summary(at(200)), None);
+        assert!(limiter.summary(at(240)).is_some_and(|one| one.count == 1));
+        assert!(limiter.admit(at(3600)), "it is over");
+    }
+
+    #[test]
+    fn what_comes_seldom_is_written_each_time() {
+        let mut limiter = BurstLimiter::default();
+        for minute in 0..100 {
+            let now = at(minute * 60);
+            assert!((0..5).all(|_| limiter.admit(now)), "minute {minute}");
+        }
+        assert!(!limiter.is_counting());
     }
 
     #[test]

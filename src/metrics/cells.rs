@@ -11,6 +11,8 @@ use std::time::Duration;
 
 use strum::VariantArray;
 
+use super::names::Absorb;
+
 /// A number that only grows.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
@@ -29,6 +31,12 @@ impl Counter {
     /// Returns the count.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Absorb for Counter {
+    fn absorb(&self, gone: &Self) {
+        self.add(gone.get());
     }
 }
 
@@ -66,6 +74,13 @@ impl<R: VariantArray + Copy + PartialEq + Into<&'static str>> CountersBy<R> {
     /// Returns the count for all reasons together.
     pub fn sum(&self) -> u64 {
         self.counters.iter().map(Counter::get).sum()
+    }
+}
+
+impl<R: VariantArray> Absorb for CountersBy<R> {
+    fn absorb(&self, gone: &Self) {
+        let counters = self.counters.iter().zip(&gone.counters);
+        counters.for_each(|(counter, gone)| counter.absorb(gone));
     }
 }
 
@@ -163,6 +178,16 @@ impl Histogram {
             ranges: std::array::from_fn(|range| self.ranges[range].load(Ordering::Relaxed)),
             sum: self.sum.load(Ordering::Relaxed),
         }
+    }
+}
+
+impl Absorb for Histogram {
+    fn absorb(&self, gone: &Self) {
+        let times = gone.get();
+        for (range, more) in self.ranges.iter().zip(times.ranges) {
+            range.fetch_add(more, Ordering::Relaxed);
+        }
+        self.sum.fetch_add(times.sum, Ordering::Relaxed);
     }
 }
 

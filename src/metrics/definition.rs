@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use strum::{EnumString, IntoStaticStr};
 
 /// Ends with the table.
-const DOCUMENT: &str = include_str!("../../docs/metrics.md");
+pub(super) const DOCUMENT: &str = include_str!("../../docs/metrics.md");
 
 /// All metrics, in the order of the table.
 pub(super) static DEFINITIONS: LazyLock<Vec<Definition>> = LazyLock::new(|| {

@@ -5,40 +5,98 @@
 //! DIFFERS   Native query servers are counted like any other. `vdu_process_time` is the time of one
 //!           function and not of all that look at a document, which is the database's to know.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use strum::VariantArray;
 
 use super::cells::{Counter, CountersBy, Times};
 use super::language::LanguageMetrics;
+use super::names::REST;
 use super::pool::PoolMetrics;
 use super::replication::ReplicationMetrics;
 use super::service::ServiceMetrics;
 use super::snapshot::Snapshot;
-use super::{CODES, ClientMetrics, Inner, METHODS, all};
+use super::{CODES, ClientMetrics, Inner, METHODS, process};
 use crate::config::SandboxMode;
 use crate::query_server::cell::layers::Layer;
 use crate::query_server::prompt::PromptClass;
-use crate::query_server::status::{DaemonStatus, SandboxStatus};
+use crate::query_server::status::{DaemonStatus, PoolStatus, SandboxStatus, ServiceStatus};
 use policy::invariants::Invariant;
 
 type Named<T> = [(Arc<str>, Arc<T>)];
 
 pub(super) fn gather(inner: &Inner, status: &DaemonStatus) -> Snapshot {
     let mut to = Snapshot::new();
-    let (pools, languages) = (all(&inner.pools), all(&inner.languages));
+    let (pools, languages) = (inner.pools.all(), inner.languages.all());
+    let services = inner.services.all();
     query_servers(&mut to, &pools, &languages);
     http(&mut to, inner);
     replication(&mut to, &inner.replication);
     program(&mut to, inner);
-    status_of_pools(&mut to, status);
+    process::gather(&mut to);
+    let (pool_rows, service_rows) = (Rows::of(&pools), Rows::of(&services));
+    left_out(
+        &mut to,
+        status,
+        &pool_rows,
+        &Rows::of(&languages),
+        &service_rows,
+    );
+    status_of_pools(&mut to, status, &pool_rows);
     of_pools(&mut to, &pools);
     of_languages(&mut to, &languages);
     clients(&mut to, &inner.clients);
-    of_services(&mut to, &all(&inner.services));
-    status_of_services(&mut to, status);
+    of_services(&mut to, &services);
+    status_of_services(&mut to, status, &service_rows, &pool_rows);
     to
+}
+
+/// Which names have a row of their own.
+struct Rows<'a>(BTreeSet<&'a str>);
+
+impl<'a> Rows<'a> {
+    fn of<T>(all: &'a Named<T>) -> Self {
+        Self(all.iter().map(|(name, _)| &**name).collect())
+    }
+
+    /// Returns the row of a name.
+    fn of_name<'n>(&self, name: &'n str) -> &'n str {
+        match self.0.contains(name) {
+            true => name,
+            false => REST,
+        }
+    }
+
+    /// Counts the names that have none.
+    fn count_others<'n>(&self, names: impl Iterator<Item = &'n str>) -> u64 {
+        let others = names.filter(|name| self.of_name(name) == REST);
+        others.collect::<BTreeSet<_>>().len() as u64
+    }
+}
+
+/// How many names have no row of their own.
+fn left_out(
+    to: &mut Snapshot,
+    status: &DaemonStatus,
+    pools: &Rows<'_>,
+    languages: &Rows<'_>,
+    services: &Rows<'_>,
+) {
+    let names = status.pools.iter().map(|pool| &*pool.name);
+    // A language has a row from its first process on: without a row for the rest, all that count have one.
+    let spoken = status.pools.iter().map(|pool| &*pool.language);
+    let spoken = spoken.filter(|_| languages.0.contains(REST));
+    for (label, count) in [
+        ("pool", pools.count_others(names)),
+        ("language", languages.count_others(spoken)),
+        (
+            "service",
+            services.count_others(status.services.iter().map(|service| &*service.name)),
+        ),
+    ] {
+        to.add("settee_names_left_out", &[label], count);
+    }
 }
 
 /// What CouchDB counts of its query servers as a whole.
@@ -116,9 +174,6 @@ fn replication(to: &mut Snapshot, metrics: &ReplicationMetrics) {
 fn program(to: &mut Snapshot, inner: &Inner) {
     let uptime = inner.started.elapsed().as_secs_f64();
     to.add("couchdb_uptime_seconds", &[], uptime);
-    let started = inner.started_at.duration_since(SystemTime::UNIX_EPOCH);
-    let started = started.unwrap_or_default().as_secs_f64();
-    to.add("settee_start_time_seconds", &[], started);
     to.add("settee_build_info", &[env!("CARGO_PKG_VERSION")], 1_u64);
     let dropped = inner.log_dropped();
     to.add("settee_log_records_dropped_total", &[], dropped);
@@ -129,45 +184,69 @@ fn program(to: &mut Snapshot, inner: &Inner) {
     }
 }
 
-/// What the manager says of its processes.
-fn status_of_pools(to: &mut Snapshot, status: &DaemonStatus) {
+/// What the manager says of its processes. A row may be of several pools: of those without a row of their
+/// own, or of one that is going and another of its name.
+fn status_of_pools(to: &mut Snapshot, status: &DaemonStatus, rows: &Rows<'_>) {
     let count = status.proc_count;
     to.add("couchdb_query_server_process_count", &[], count);
     to.add("settee_stale_processes", &[], status.stale_proc_count);
+    let mut by_row: BTreeMap<&str, Vec<&PoolStatus>> = BTreeMap::new();
     for pool in &status.pools {
-        let name = &*pool.name;
-        for (state, count) in [
-            ("used", pool.used),
-            ("idle", pool.free),
-            ("opening", pool.opening),
-            ("stopping", pool.stopping),
-        ] {
-            to.add("settee_pool_processes", &[name, state], count);
-        }
-        to.add("settee_pool_process_limit", &[name], pool.hard_limit);
-        to.add("settee_pool_tagged_processes", &[name], pool.free_tagged);
-        to.add("settee_pool_waiters", &[name], pool.waiting);
-        let is_throttled = u32::from(pool.throttled_ms.is_some());
-        to.add("settee_pool_throttled", &[name], is_throttled);
-        let is_stressed = u32::from(pool.stressed_ms.is_some());
-        to.add("settee_pool_stressed", &[name], is_stressed);
-        let longest = seconds(pool.longest_wait_ms);
-        to.add("settee_pool_longest_wait_seconds", &[name], longest);
-        if let Some(sandbox) = &pool.sandbox {
-            sandbox_layers(to, name, sandbox);
-        }
+        by_row
+            .entry(rows.of_name(&pool.name))
+            .or_default()
+            .push(pool);
+    }
+    for (name, pools) in by_row {
+        status_of_row(to, name, &pools);
     }
 }
 
-/// Which layers of a pool's cells hold; without a cell none does.
-fn sandbox_layers(to: &mut Snapshot, pool: &str, sandbox: &SandboxStatus) {
-    let mut add = |layer: &str, held: u32| to.add("settee_sandbox_layers", &[pool, layer], held);
-    if sandbox.mode == SandboxMode::Off.to_string() {
-        let all = Layer::VARIANTS.iter().map(ToString::to_string);
-        return all.for_each(|layer| add(&layer, 0));
+fn status_of_row(to: &mut Snapshot, name: &str, pools: &[&PoolStatus]) {
+    let sum = |number: fn(&PoolStatus) -> u32| -> u64 {
+        pools.iter().map(|pool| u64::from(number(pool))).sum()
+    };
+    let any = |holds: fn(&PoolStatus) -> bool| u32::from(pools.iter().any(|pool| holds(pool)));
+    for (state, count) in [
+        ("used", sum(|pool| pool.used)),
+        ("idle", sum(|pool| pool.free)),
+        ("opening", sum(|pool| pool.opening)),
+        ("stopping", sum(|pool| pool.stopping)),
+    ] {
+        to.add("settee_pool_processes", &[name, state], count);
     }
-    sandbox.layers.iter().for_each(|layer| add(layer, 1));
-    sandbox.missing.keys().for_each(|layer| add(layer, 0));
+    let limit = sum(|pool| pool.hard_limit);
+    to.add("settee_pool_process_limit", &[name], limit);
+    let tagged = sum(|pool| pool.free_tagged);
+    to.add("settee_pool_tagged_processes", &[name], tagged);
+    to.add("settee_pool_waiters", &[name], sum(|pool| pool.waiting));
+    let is_throttled = any(|pool| pool.throttled_ms.is_some());
+    to.add("settee_pool_throttled", &[name], is_throttled);
+    let is_stressed = any(|pool| pool.stressed_ms.is_some());
+    to.add("settee_pool_stressed", &[name], is_stressed);
+    let longest = pools.iter().map(|pool| pool.longest_wait_ms).max();
+    let longest = seconds(longest.unwrap_or(0));
+    to.add("settee_pool_longest_wait_seconds", &[name], longest);
+    let mut layers: BTreeMap<String, bool> = BTreeMap::new();
+    for sandbox in pools.iter().filter_map(|pool| pool.sandbox.as_ref()) {
+        for (layer, holds) in layers_of(sandbox) {
+            *layers.entry(layer).or_insert(true) &= holds;
+        }
+    }
+    for (layer, holds) in layers {
+        to.add("settee_sandbox_layers", &[name, &layer], u32::from(holds));
+    }
+}
+
+/// Which layers of a cell hold; without a cell none does.
+fn layers_of(sandbox: &SandboxStatus) -> Vec<(String, bool)> {
+    if sandbox.mode == SandboxMode::Off.to_string() {
+        let all = Layer::VARIANTS.iter();
+        return all.map(|layer| (layer.to_string(), false)).collect();
+    }
+    let held = sandbox.layers.iter().map(|layer| (layer.clone(), true));
+    let missing = sandbox.missing.keys().map(|layer| (layer.clone(), false));
+    held.chain(missing).collect()
 }
 
 fn of_pools(to: &mut Snapshot, pools: &Named<PoolMetrics>) {
@@ -233,16 +312,33 @@ fn of_services(to: &mut Snapshot, services: &Named<ServiceMetrics>) {
     }
 }
 
-/// The services that are there, before which pools.
-fn status_of_services(to: &mut Snapshot, status: &DaemonStatus) {
+/// The services that are there, before which pools. As with pools, a row may be of several.
+fn status_of_services(
+    to: &mut Snapshot,
+    status: &DaemonStatus,
+    service_rows: &Rows<'_>,
+    pool_rows: &Rows<'_>,
+) {
+    let mut by_row: BTreeMap<[&str; 2], Vec<&ServiceStatus>> = BTreeMap::new();
     for service in &status.services {
-        let labels = [&*service.name, &*service.pool];
-        if let Some(limit) = service.limit {
+        let row = [
+            service_rows.of_name(&service.name),
+            pool_rows.of_name(&service.pool),
+        ];
+        by_row.entry(row).or_default().push(service);
+    }
+    for (labels, services) in by_row {
+        let limits = services.iter().filter_map(|service| service.limit);
+        if let Some(limit) = limits.reduce(u32::saturating_add) {
             to.add("settee_service_limit", &labels, limit);
         }
-        let throttled = seconds(service.throttled_ms.unwrap_or(0));
+        let longest = |time: fn(&ServiceStatus) -> Option<u64>| {
+            let times = services.iter().filter_map(|service| time(service));
+            seconds(times.max().unwrap_or(0))
+        };
+        let throttled = longest(|service| service.throttled_ms);
         to.add("settee_service_throttled_seconds", &labels, throttled);
-        let stressed = seconds(service.stressed_ms.unwrap_or(0));
+        let stressed = longest(|service| service.stressed_ms);
         to.add("settee_service_stressed_seconds", &labels, stressed);
     }
 }

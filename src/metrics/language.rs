@@ -5,6 +5,7 @@ use std::time::Duration;
 use strum::{IntoStaticStr, VariantArray};
 
 use super::cells::{Counter, CountersBy, Histogram, Times};
+use super::names::Absorb;
 use crate::messages::process::PromptError;
 use crate::query_server::prompt::PromptClass;
 
@@ -47,6 +48,21 @@ pub struct LanguageMetrics {
     pub(super) exits: Counter,
     pub(super) error_exits: Counter,
     pub(super) kills: CountersBy<KillReason>,
+}
+
+impl Absorb for LanguageMetrics {
+    fn absorb(&self, gone: &Self) {
+        self.prompts.absorb(&gone.prompts);
+        self.prompt_bytes.absorb(&gone.prompt_bytes);
+        self.answer_bytes.absorb(&gone.answer_bytes);
+        let answered = self.answered.iter().zip(&gone.answered);
+        answered.for_each(|(times, gone)| times.absorb(gone));
+        self.failures.absorb(&gone.failures);
+        self.vdu_rejects.absorb(&gone.vdu_rejects);
+        self.exits.absorb(&gone.exits);
+        self.error_exits.absorb(&gone.error_exits);
+        self.kills.absorb(&gone.kills);
+    }
 }
 
 impl LanguageMetrics {

@@ -18,7 +18,9 @@ mod definition;
 pub(crate) mod function_costs;
 mod gather;
 mod language;
+mod names;
 mod pool;
+mod process;
 mod prometheus;
 mod replication;
 mod service;
@@ -26,10 +28,9 @@ mod service_state;
 mod snapshot;
 mod stats;
 
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 pub(crate) use cells::{Counter, Gauge, Histogram};
 pub use cells::{Range, Times};
@@ -46,23 +47,14 @@ pub use snapshot::{Snapshot, Value};
 pub use stats::{stats_at, stats_json};
 
 use crate::query_server::status::DaemonStatus;
+use names::Names;
 use policy::invariants::Invariant;
-
-/// Pools, and languages, beyond which more are counted under [`OTHER`]: names come from the
-/// configuration, which may change without an end.
-const NAMES_MAX: usize = 256;
-
-/// What the names that are too many are counted under.
-pub(crate) const OTHER: &str = "other";
 
 /// The methods of HTTP that are counted apart, as in CouchDB.
 const METHODS: [&str; 7] = ["COPY", "DELETE", "GET", "HEAD", "OPTIONS", "POST", "PUT"];
 
 /// The codes of HTTP.
 const CODES: std::ops::Range<u16> = 100..600;
-
-/// Name -> what is counted under it.
-type ByName<T> = Mutex<BTreeMap<Arc<str>, Arc<T>>>;
 
 /// Everything that is counted. Cheap to clone; the clones count the same.
 #[derive(Clone, Debug, Default)]
@@ -71,11 +63,10 @@ pub struct Metrics(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     started: Instant,
-    started_at: SystemTime,
-    pools: ByName<PoolMetrics>,
-    languages: ByName<LanguageMetrics>,
+    pools: Names<PoolMetrics>,
+    languages: Names<LanguageMetrics>,
     clients: Arc<ClientMetrics>,
-    services: ByName<ServiceMetrics>,
+    services: Names<ServiceMetrics>,
     /// The services that are there; each is gone when its actor is.
     service_states: Mutex<Vec<Weak<ServiceState>>>,
     http: HttpMetrics,
@@ -117,11 +108,10 @@ impl Default for Inner {
     fn default() -> Self {
         Self {
             started: Instant::now(),
-            started_at: SystemTime::now(),
-            pools: Mutex::default(),
-            languages: Mutex::default(),
+            pools: Names::default(),
+            languages: Names::default(),
             clients: Arc::default(),
-            services: Mutex::default(),
+            services: Names::default(),
             service_states: Mutex::default(),
             http: HttpMetrics {
                 time: Histogram::default(),
@@ -143,12 +133,12 @@ impl Metrics {
 
     /// Finds the numbers of a pool, or begins them. Takes a lock: ask once and keep the answer.
     pub fn pool(&self, name: &str) -> Arc<PoolMetrics> {
-        find(&self.0.pools, name)
+        self.0.pools.find(name)
     }
 
     /// Finds the numbers of a language, or begins them. Takes a lock: ask once and keep the answer.
     pub fn language(&self, name: &str) -> Arc<LanguageMetrics> {
-        find(&self.0.languages, name)
+        self.0.languages.find(name)
     }
 
     /// Returns the numbers of the client socket.
@@ -158,7 +148,7 @@ impl Metrics {
 
     /// Finds the numbers of a service, or begins them. Takes a lock: ask once and keep the answer.
     pub fn service(&self, name: &str) -> Arc<ServiceMetrics> {
-        find(&self.0.services, name)
+        self.0.services.find(name)
     }
 
     /// Shows a service for as long as what is returned is kept.
@@ -213,7 +203,7 @@ impl Metrics {
 
     /// Reads everything. What is not counted but is there comes from the manager: `status` is its
     /// answer to [`GetStatus`](crate::messages::proc_manager::GetStatus) of all pools, or the
-    /// default while there is no manager.
+    /// default while there is no manager. Reads files of `/proc`, so not on an event loop.
     pub fn snapshot(&self, status: &DaemonStatus) -> Snapshot {
         gather::gather(&self.0, status)
     }
@@ -226,30 +216,7 @@ impl Inner {
     }
 }
 
-/// Returns what is there, in order of names.
-fn all<T>(known: &ByName<T>) -> Vec<(Arc<str>, Arc<T>)> {
-    let known = lock(known);
-    let all = known.iter();
-    all.map(|(name, one)| (Arc::clone(name), Arc::clone(one)))
-        .collect()
-}
-
-fn find<T: Default>(known: &ByName<T>, name: &str) -> Arc<T> {
-    let mut known = lock(known);
-    if let Some(found) = known.get(name) {
-        return Arc::clone(found);
-    }
-    let name = match known.len() >= NAMES_MAX {
-        true => OTHER,
-        false => name,
-    };
-    Arc::clone(known.entry(name.into()).or_default())
-}
-
-/// Nothing panics while it holds a lock, and what is locked is whole at any time.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
+#[cfg(test)]
+mod bounds_tests;
 #[cfg(test)]
 mod tests;

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use strum::{IntoStaticStr, VariantArray};
 
-use super::OTHER;
 use super::cells::{Counter, CountersBy, Histogram};
+use super::names::Absorb;
 use crate::messages::process::Fault;
 use policy::pool::{Phase, StopReason};
 
@@ -118,16 +118,19 @@ pub(super) struct Counts {
 /// How many system calls are counted by name; more are counted as [`OTHER`].
 const CALLS_MAX: usize = 64;
 
+/// What the system calls that are too many are counted as.
+const OTHER: &str = "other";
+
 /// System calls that cells refused, by name. They are seldom, so counting one may take a lock.
 #[derive(Debug, Default)]
 pub(super) struct RefusedCalls(Mutex<BTreeMap<Box<str>, u64>>);
 
 impl RefusedCalls {
-    fn one(&self, call: &str) {
+    fn add(&self, call: &str, count: u64) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let has_room = known.len() < CALLS_MAX || known.contains_key(call);
         let name = if has_room { call } else { OTHER };
-        *known.entry(name.into()).or_default() += 1;
+        *known.entry(name.into()).or_default() += count;
     }
 
     /// Returns the counts with their names; one for [`OTHER`] is always there.
@@ -143,6 +146,25 @@ impl Counts {
     pub(super) fn stops(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let names = STOP_REASONS.iter().map(|(_, name)| *name);
         names.zip(self.stops.iter().map(Counter::get))
+    }
+}
+
+impl Absorb for PoolMetrics {
+    fn absorb(&self, gone: &Self) {
+        let Some(gone) = gone.0.get() else { return };
+        let to = self.count();
+        to.wait.absorb(&gone.wait);
+        to.open.absorb(&gone.open);
+        to.open_failures.absorb(&gone.open_failures);
+        to.returns.absorb(&gone.returns);
+        to.timeouts.absorb(&gone.timeouts);
+        to.refusals.absorb(&gone.refusals);
+        to.forgets.absorb(&gone.forgets);
+        let stops = to.stops.iter().zip(&gone.stops);
+        stops.for_each(|(stops, gone)| stops.absorb(gone));
+        for (call, count) in gone.refused_calls.by_name() {
+            to.refused_calls.add(&call, count);
+        }
     }
 }
 
@@ -200,7 +222,7 @@ impl PoolMetrics {
 
     /// Counts a system call that the cell of a process refused: the first one of its name in a process.
     pub(crate) fn call_refused(&self, call: &str) {
-        self.count().refused_calls.one(call);
+        self.count().refused_calls.add(call, 1);
     }
 
     /// Counts a process that was told to forget its tenant.

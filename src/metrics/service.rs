@@ -6,6 +6,7 @@ use strum::{IntoStaticStr, VariantArray};
 
 use super::ClientMetrics;
 use super::cells::{Counter, CountersBy, Gauge};
+use super::names::Absorb;
 use crate::messages::client_error::ErrorReply;
 use crate::messages::process::Fault;
 
@@ -64,6 +65,18 @@ pub struct ServiceMetrics {
     pub limit_reached: Counter,
     /// 1 while it accepts.
     pub listening: Gauge,
+}
+
+/// One that is gone has no connections and does not listen.
+impl Absorb for ServiceMetrics {
+    fn absorb(&self, gone: &Self) {
+        let (to, from) = (&self.connections, &gone.connections);
+        to.accepted.absorb(&from.accepted);
+        to.received_bytes.absorb(&from.received_bytes);
+        to.sent_bytes.absorb(&from.sent_bytes);
+        self.ends.absorb(&gone.ends);
+        self.limit_reached.absorb(&gone.limit_reached);
+    }
 }
 
 impl ServiceMetrics {

@@ -6,6 +6,7 @@
 pub mod admission;
 pub mod attach;
 pub mod counted;
+pub mod exchange;
 pub mod invariants;
 pub mod pool;
 pub mod pressure;

@@ -13,8 +13,10 @@ use super::ProcManager;
 use super::table::Pool;
 use crate::actors::proc_manager::ManagerSettings;
 use crate::config::PoolConfig;
+use crate::logging::{BurstLimiter, RepeatLimiter};
 use crate::query_server::abilities::Abilities;
 use crate::query_server::language::LanguageName;
+use policy::exchange::ExchangeWatch;
 use policy::pool::{Event, PoolId, PoolKind, PoolSettings, RemoveMode};
 
 impl ProcManager {
@@ -180,6 +182,9 @@ impl ProcManager {
             metrics: self.metrics.pool(name),
             cell: None,
             log: Arc::default(),
+            starts: BurstLimiter::default(),
+            exchanges: ExchangeWatch::default(),
+            exchanges_told: RepeatLimiter::default(),
             lender: None,
             failure: None,
             is_going: false,

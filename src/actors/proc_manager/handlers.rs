@@ -180,6 +180,7 @@ impl Handler<Exit> for ProcManager {
             Ok(process) => {
                 self.actors.insert(process.pid.id(), proc);
                 process.pid.monitor(ctx.address().recipient());
+                self.note_start(proc, &process, ctx);
                 self.procs.insert(proc, Arc::new(process));
                 self.event(Event::SpawnOk { proc }, ctx);
             }

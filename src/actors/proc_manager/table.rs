@@ -12,11 +12,13 @@ use super::cells::TriedCell;
 use super::pool_settings::{Around, core_settings};
 use super::settings::PoolTerms;
 use crate::config::PoolConfig;
+use crate::logging::{BurstLimiter, RepeatLimiter};
 use crate::messages::proc_manager::{GetProcError, Lender, TakeFrom, Want};
 use crate::metrics::PoolMetrics;
 use crate::query_server::abilities::Abilities;
 use crate::query_server::child_log::PoolLog;
 use crate::query_server::language::LanguageName;
+use policy::exchange::ExchangeWatch;
 use policy::pool::{GroupId, LanguageId, PoolId, PoolKind, PoolSettings, Target};
 
 /// How many pools there may be at a time, languages' own included.
@@ -38,6 +40,12 @@ pub(super) struct Pool {
     pub(super) cell: Option<Arc<TriedCell>>,
     /// What its processes have logged.
     pub(super) log: Arc<PoolLog>,
+    /// Which of its starts have a record.
+    pub(super) starts: BurstLimiter,
+    /// Whether its databases take processes from each other.
+    pub(super) exchanges: ExchangeWatch,
+    /// The warning of that.
+    pub(super) exchanges_told: RepeatLimiter,
     /// What whoever is lent a process of it gets with it, from the first one on.
     pub(super) lender: Option<Arc<Lender>>,
     /// How the last start failed that did: command, end, last words.

@@ -126,6 +126,7 @@ impl ProcManager {
     pub(super) fn pool_gone(&mut self, pool: PoolId) {
         self.end_watches(pool);
         self.repeats.stressed.remove(&pool);
+        self.tell_last_starts(pool);
         if let Some(name) = self.pools.forget(pool) {
             info!(self.log, "pool is gone"; "pool" => &*name);
         }

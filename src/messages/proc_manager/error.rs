@@ -148,6 +148,12 @@ impl GetProcError {
                 Phase::Teach => ("timeout", "teach", QueryServer, true),
             },
             Self::SpawnFailed { fault, .. } => ("os_process_error", "open", *fault, *fault == Host),
+            // The design document has a mistake, in a selector for example.
+            Self::TeachFailed {
+                error: Some(error), ..
+            } if matches!(**error, PromptError::Function { fatal: false, .. }) => {
+                ("compilation_error", "teach", Client, false)
+            }
             Self::TeachFailed { error, .. } => {
                 let error = error.as_deref();
                 let name = match error {

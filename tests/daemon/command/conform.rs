@@ -158,8 +158,14 @@ fn a_junit_file_is_written_beside_the_lines_and_one_that_cannot_be_is_an_error()
     let output = run(&file, &[SETTEE, "couchjs"]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     assert!(text(&output.stdout).contains("ok    map            basic/map/one-row\n"));
-    let case = "<testcase classname=\"map\" name=\"basic/map/one-row\"></testcase>";
-    assert!(fs::read_to_string(&file).unwrap().contains(case));
+    let written = fs::read_to_string(&file).unwrap();
+    let case = "<testcase classname=\"map\" name=\"basic/map/one-row\" time=\"";
+    let (_, rest) = written
+        .split_once(case)
+        .unwrap_or_else(|| panic!("{written}"));
+    let (time, rest) = rest.split_once('"').unwrap();
+    assert!(time.parse::<f64>().unwrap() > 0.0, "{time}");
+    assert!(rest.starts_with("></testcase>"), "{written}");
     assert_eq!(run(&file, &["true"]).status.code(), Some(1));
     let error = "<error message=\"it exited with status 0";
     assert!(fs::read_to_string(&file).unwrap().contains(error));

@@ -13,6 +13,7 @@ use std::thread;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, Signal, pidfd_getfd, pidfd_open};
 use rustix::thread::{Gid, Uid, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use serde_json::json;
+use tempfile::TempDir;
 
 use crate::support::daemon::{
     Client, Service, configure, directory, serve_command, signal, wait_for_exit, wait_until,
@@ -191,6 +192,11 @@ fn run_as(user: u32, command: &mut Command) {
 
 /// Starts a service of an ordinary user: all its files are that user's.
 fn service_of(user: u32) -> Service {
+    let (directory, command) = command_of(user);
+    Service::start_command(directory, with_secrets(command))
+}
+
+fn command_of(user: u32) -> (TempDir, Command) {
     let directory = directory();
     let config = configure(
         directory.path(),
@@ -215,7 +221,7 @@ fn service_of(user: u32) -> Service {
             .filter_map(|(name, value)| Some((name, value?))),
     );
     run_as(user, &mut command);
-    Service::start_command(directory, with_secrets(command))
+    (directory, command)
 }
 
 /// A process of the user that anybody of that user may look into; it ends with its input.
@@ -244,6 +250,31 @@ fn another_process_of_its_user_cannot_look_into_it_or_trace_it() {
     drop(other.stdin.take());
     assert_eq!(wait_for_exit(&mut other), Some(0));
     service.stop();
+}
+
+#[test]
+fn a_service_reads_its_own_numbers_whoever_its_user_is() {
+    for user in [NOBODY, rustix::process::geteuid().as_raw()] {
+        let (directory, mut command) = command_of(user);
+        command.env("SETTEE__SERVER__HTTP", "127.0.0.1:0");
+        command.env("SETTEE__SERVER__OPEN", "true");
+        let web = Web::start_command(directory, command);
+        let text = web.get("/metrics").body;
+        for (name, least) in [
+            ("process_cpu_seconds_total", 0.000_1),
+            ("process_resident_memory_bytes", 1e6),
+            ("process_virtual_memory_bytes", 1e6),
+            ("process_open_fds", 4.0),
+            ("process_max_fds", 4.0),
+            ("process_threads", 2.0),
+            ("process_start_time_seconds", 1e9),
+        ] {
+            let line = text.lines().find_map(|line| line.strip_prefix(name));
+            let number = line.and_then(|line| line.trim().parse::<f64>().ok());
+            assert!(number >= Some(least), "{name}{line:?} of user {user}");
+        }
+        web.service.stop();
+    }
 }
 
 #[test]

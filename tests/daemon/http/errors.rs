@@ -7,9 +7,10 @@ use serde_json::{Value, json};
 
 use crate::support::daemon::wait_until;
 use crate::support::http_client::Web;
+use crate::support::program::SETTEE;
 use crate::support::work::Work;
 
-/// Rows of the table: name, code, fault, retry.
+/// Rows of the table: name, code or 0, fault, retry.
 type Row = (String, u16, String, bool);
 
 fn documented() -> Vec<Row> {
@@ -24,9 +25,23 @@ fn documented() -> Vec<Row> {
             .map(|cell| cell.replace('`', ""))
             .collect();
         let cell = |index: usize| cells[index].trim().to_owned();
-        (cell(0), cell(1).parse().unwrap(), cell(2), cell(3) == "yes")
+        let code = match cell(1).as_str() {
+            "-" => 0,
+            code => code.parse().unwrap(),
+        };
+        (cell(0), code, cell(2), cell(3) == "yes")
     })
     .collect()
+}
+
+/// Returns the row of an error that was told, under the name of its member `name`.
+fn told(name: &str, code: u16, error: &Value) -> Row {
+    let text = |member: &str| {
+        let text = error[member].as_str();
+        text.unwrap_or_else(|| panic!("{error}")).to_owned()
+    };
+    let retry = error["retry"].as_bool().unwrap();
+    (text(name), code, text("fault"), retry)
 }
 
 /// The programs of query servers that do something wrong.
@@ -45,8 +60,10 @@ fn config(work: &Work) -> String {
         script("odd", "*map_doc*) echo 7;;"),
         script("mute", "*reset*) read -r more;;"),
         "missing = \"/nonexistent/server\"\n".to_owned(),
+        format!("brief = \"{SETTEE} couchjs --line-max 10000\"\n"),
     ];
     let pools = "[pools.tight]\nlanguage = \"javascript\"\nmax = 1\nqueue_max = 1\n\
+                 [pools.last]\nlanguage = \"javascript\"\nmax = 1\n\
                  [pools.broken]\nlanguage = \"missing\"\nmax = 1\n";
     format!("[query_servers]\n{}{pools}", servers.concat())
 }
@@ -58,19 +75,7 @@ fn each_error_of_the_table_is_what_it_says() {
     let mut provoked = Vec::new();
     let mut provoke = |name: &str, body: Value| {
         let answer = web.send("POST", &format!("/_query/{name}"), &body.to_string());
-        let error = answer.json();
-        let text = |member: &str| {
-            error[member]
-                .as_str()
-                .unwrap_or_else(|| panic!("{error}"))
-                .to_owned()
-        };
-        provoked.push((
-            text("error"),
-            answer.status,
-            text("fault"),
-            error["retry"].as_bool().unwrap(),
-        ));
+        provoked.push(told("error", answer.status, &answer.json()));
     };
     let map = |language: &str, source: &str| json!({"db": "d", "lang": language, "funs": [source], "docs": [{"_id": "a"}], "timeout_ms": 300});
     let show = |source: &str| json!({"db": "d", "ddoc": {"_id": "_design/d", "shows": {"s": source}}, "name": "s", "timeout_ms": 20000});
@@ -90,15 +95,17 @@ fn each_error_of_the_table_is_what_it_says() {
     plain["ddoc"]["language"] = json!("plain");
     provoke("show", plain);
     provoke("map", patient(map("javascript", "function(doc) { emit(")));
+    let mango =
+        json!({"_id": "_design/d", "language": "query", "validate_doc_update": {"n": {"$gtt": 1}}});
+    let validates =
+        |ddoc: Value| json!({"db": "d", "ddoc": ddoc, "docs": [{"newDoc": {"_id": "a"}}]});
+    provoke("validate", validates(mango));
     provoke("show", show("function() { throw new Error('x') }"));
     let rewrites = json!({"_id": "_design/d", "rewrites": "function() { return {path: 7} }"});
     provoke("rewrite", json!({"db": "d", "ddoc": rewrites}));
     provoke("show", show("function() { return {status: 200} }"));
-    let validates = json!({"_id": "_design/d", "validate_doc_update": "function() { throw 'no' }"});
-    provoke(
-        "validate",
-        json!({"db": "d", "ddoc": validates, "docs": [{"newDoc": {"_id": "a"}}]}),
-    );
+    let throws = json!({"_id": "_design/d", "validate_doc_update": "function() { throw 'no' }"});
+    provoke("validate", validates(throws));
     provoke(
         "reduce",
         json!({"lang": "javascript", "funs": ["_stats"], "rows": [[["k", "a"], "x"]]}),
@@ -146,10 +153,48 @@ fn each_error_of_the_table_is_what_it_says() {
         .error(500, "os_process_error");
     provoke("map", broken);
     provoke("map", patient(map("odd", "f")));
+    let row = json!([["k", "a"], "x".repeat(1_000_000)]);
+    provoke(
+        "reduce",
+        json!({"lang": "javascript", "funs": vec!["_first"; 100], "rows": [row]}),
+    );
+    let long = "function(doc) { emit('x'.repeat(20000), 1) }";
+    provoke("map", patient(map("brief", long)));
+
+    let proc = client.get_proc("javascript");
+    client.prompt(&proc, json!(["reset", {}]));
+    client.prompt(
+        &proc,
+        json!(["add_fun", "function(doc) { while (true) {} }"]),
+    );
+    let endless = json!({"id": 1, "call": "prompt", "proc": proc, "timeout_ms": 300, "data": ["map_doc", {}]});
+    client.send_raw(format!("{endless}\n{endless}\n").as_bytes());
+    assert_eq!(client.reply()["error"]["name"], "timeout");
+    provoked.push(told("name", 0, &client.reply()["error"]));
+
+    // A call waits for the process that another client holds.
+    client.ok(&json!({"id": 1, "call": "get_proc", "pool": "tight"}));
+    let mut waits = patient(map("javascript", "function(doc) {}"));
+    waits["pool"] = json!("tight");
+    let mut waiting = web.connect();
+    let json = [("Content-Type", "application/json")];
+    waiting.send("POST", "/_query/map", &json, &waits.to_string());
+    wait_until("a waiter", || client.pool("tight")["waiting"] == 1);
+    client.ok(&json!({"id": 1, "call": "remove_pool", "name": "tight"}));
+    let answer = waiting.response();
+    provoked.push(told("error", answer.status, &answer.json()));
+    client.ok(&json!({"id": 1, "call": "get_proc", "pool": "last"}));
+    let mut waiting = web.service.connect();
+    waiting.send(&json!({"id": 1, "call": "get_proc", "pool": "last"}));
+    wait_until("a waiter", || client.pool("last")["waiting"] == 1);
+    web.service.signal("TERM");
+    provoked.push(told("name", 0, &waiting.reply()["error"]));
+
     let documented = documented();
     for (row, provoked) in documented.iter().zip(&provoked) {
         assert_eq!(row, provoked, "of {provoked:?}");
     }
     assert_eq!(documented.len(), provoked.len());
-    web.service.stop();
+    drop(client);
+    web.service.ends_well();
 }

@@ -13,6 +13,7 @@ mod library;
 mod ps;
 mod removal;
 mod rules;
+mod starts;
 mod support;
 mod tenants;
 mod watching;

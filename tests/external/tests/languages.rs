@@ -60,8 +60,8 @@ async fn failed(command: &str, language: &str, wanted: impl Fn(&Case) -> bool) -
     let verdicts: Vec<_> = subject.verdicts(&cases).collect().await;
     let failed = verdicts
         .into_iter()
-        .filter(|(_, verdict)| *verdict != Verdict::Pass);
-    failed.map(|(case, _)| case.id.clone()).collect()
+        .filter(|(_, verdict, _)| *verdict != Verdict::Pass);
+    failed.map(|(case, _, _)| case.id.clone()).collect()
 }
 
 fn is_common(case: &Case) -> bool {

@@ -1,4 +1,4 @@
-//! What needs programs that are not ours: couchpy, express-pouchdb, Node, Perl, Ruby, Lua, a browser.
+//! What needs programs that are not ours: couchpy, express-pouchdb, Node, Perl, Ruby, Lua, promtool, a browser.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -18,6 +18,7 @@ mod own_programs;
 mod picture;
 mod pouch;
 mod pouchdb;
+mod promtool;
 mod readme;
 mod tutorial;
 mod webdriver;

@@ -320,10 +320,10 @@ async fn a_function_that_takes_too_long_is_a_timeout_that_costs_the_process() {
 async fn a_lesson_may_be_tried_again_when_the_process_died_over_it_and_not_when_it_said_no() {
     let dies = [Step::Complain("oh".into()), Step::Exit(3)];
     let no = [Step::error("bad_ddoc", "no")];
-    for (steps, retry) in [
-        (&dies[..], true),
-        (&no, false),
-        (&[Step::answer("17")], false),
+    for (steps, retry, fault) in [
+        (&dies[..], true, "query_server"),
+        (&no, false, "client"),
+        (&[Step::answer("17")], false, "query_server"),
     ] {
         let child = ScriptedChild::new(Script::echo().on_teach("_design/d", steps));
         let functions = Functions::scripted(&child);
@@ -334,6 +334,7 @@ async fn a_lesson_may_be_tried_again_when_the_process_died_over_it_and_not_when_
             (&json!("teach"), &json!(retry), &json!("shop")),
             "{error}"
         );
+        assert_eq!(error["fault"], fault, "{error}");
         if retry {
             assert_eq!(
                 (&error["status"], &error["stderr"]),

@@ -96,8 +96,8 @@ async fn play_file(name: &str) {
     let verdicts: Vec<_> = subject.verdicts(&cases).collect().await;
     let failures: Vec<String> = verdicts
         .into_iter()
-        .filter(|(_, verdict)| *verdict != Verdict::Pass)
-        .map(|(case, verdict)| format!("{}: {verdict:?}", case.id))
+        .filter(|(_, verdict, _)| *verdict != Verdict::Pass)
+        .map(|(case, verdict, _)| format!("{}: {verdict:?}", case.id))
         .collect();
     assert!(
         failures.is_empty(),

@@ -111,7 +111,18 @@ fn a_validator_is_asked_in_one_call_over_the_socket() {
     let mut wrong = ddoc(json!({"newDoc.title": {"$type": 1}}));
     wrong["_rev"] = json!("2-b");
     let error = client.error(&call(&wrong, json!({})));
-    assert_eq!(error["phase"], "teach", "{error}");
+    let class = json!([
+        error["name"],
+        error["phase"],
+        error["fault"],
+        error["retry"]
+    ]);
+    let expected = json!(["compilation_error", "teach", "client", false]);
+    assert_eq!(class, expected, "{error}");
+    // Which design document, and where in it.
+    for word in ["_design/v", "line 1, column"] {
+        assert!(error["reason"].as_str().unwrap().contains(word), "{error}");
+    }
     assert!(
         error["reason"].as_str().unwrap().contains("$type"),
         "{error}"

@@ -75,7 +75,7 @@ async fn the_built_in_server_answers_the_examples_as_they_stand_there() {
         spawner: Spawner::start().unwrap(),
     };
     let verdicts: Vec<_> = subject.verdicts(&cases).collect().await;
-    for (case, verdict) in verdicts {
+    for (case, verdict, _) in verdicts {
         assert_eq!(verdict, Verdict::Pass, "{}", case.id);
     }
 }

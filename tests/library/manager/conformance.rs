@@ -52,7 +52,7 @@ async fn each_case_has_a_process_of_its_own_whose_lines_and_end_are_compared() {
     ];
     let cases: Vec<Case> = cases.iter().map(case).collect();
     let verdicts: Vec<_> = subject.verdicts(&cases).collect().await;
-    let kinds = verdicts.iter().map(|(_, verdict)| match verdict {
+    let kinds = verdicts.iter().map(|(_, verdict, _)| match verdict {
         Verdict::Fail(failure) => Some(failure.kind),
         _ => None,
     });

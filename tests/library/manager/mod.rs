@@ -11,4 +11,5 @@ mod native_language;
 mod pressure;
 mod prompts_together;
 mod reuse;
+mod starts;
 mod stress;

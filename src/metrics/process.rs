@@ -1,0 +1,92 @@
+//! What the system tells of this process: processor time, memory, descriptors, threads.
+//!
+//! SOURCE    The metrics `process_*` that the client libraries of Prometheus give.
+//! PROMISES  A process may read this of itself whoever its user is, also when nobody else may (it is not
+//!           dumpable).
+//! LIMITS    Linux: what `/proc` does not tell has no sample. Children are not in it. The list of open
+//!           files is walked over, which takes a while where there are many: not on an event loop.
+
+use std::fs;
+use std::sync::LazyLock;
+use std::time::{Duration, SystemTime};
+
+use rustix::process::{Resource, getrlimit};
+use rustix::time::{ClockId, Timespec, clock_gettime};
+
+use super::snapshot::Snapshot;
+use crate::query_server::usage::status_bytes;
+
+/// How many ticks a second has in which `/proc` gives times. A constant of Linux, on every processor that
+/// Rust builds for.
+const TICKS_PER_SECOND: f64 = 100.0;
+
+/// When the process was started, in seconds since 1970. Read once, so that it stays the same when the
+/// machine's clock is set.
+static STARTED: LazyLock<Option<f64>> = LazyLock::new(|| {
+    let stat = fs::read_to_string("/proc/self/stat").ok()?;
+    let since_boot = started_ticks(&stat)? as f64 / TICKS_PER_SECOND;
+    let running = seconds(clock_gettime(ClockId::Boottime)) - since_boot;
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    Some(now.unwrap_or_default().as_secs_f64() - running)
+});
+
+pub(super) fn gather(to: &mut Snapshot) {
+    let cpu = seconds(clock_gettime(ClockId::ProcessCPUTime));
+    to.add("process_cpu_seconds_total", &[], cpu);
+    if let Some(started) = *STARTED {
+        to.add("process_start_time_seconds", &[], started);
+    }
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    // The directory itself is open while it is read.
+    let open = fs::read_dir("/proc/self/fd").map(|files| (files.count() as u64).saturating_sub(1));
+    for (name, number) in [
+        (
+            "process_resident_memory_bytes",
+            status_bytes(&status, "VmRSS:"),
+        ),
+        (
+            "process_virtual_memory_bytes",
+            status_bytes(&status, "VmSize:"),
+        ),
+        ("process_threads", threads(&status)),
+        ("process_open_fds", open.ok()),
+        ("process_max_fds", getrlimit(Resource::Nofile).current),
+    ] {
+        if let Some(number) = number {
+            to.add(name, &[], number);
+        }
+    }
+}
+
+fn seconds(time: Timespec) -> f64 {
+    Duration::try_from(time).unwrap_or_default().as_secs_f64()
+}
+
+fn threads(status: &str) -> Option<u64> {
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("Threads:"));
+    line?.trim().parse().ok()
+}
+
+/// Takes out of `/proc/self/stat` when the process was started, in ticks since the machine was. The name of
+/// the program, in brackets, may hold anything.
+fn started_ticks(stat: &str) -> Option<u64> {
+    let (_, rest) = stat.rsplit_once(')')?;
+    // The state is field 3, this is field 22.
+    rest.split_ascii_whitespace().nth(19)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_there_or_not_understood_is_nothing() {
+        assert_eq!(threads("Name:\tx\nThreads:\t12\n"), Some(12));
+        assert_eq!(threads("Name:\tx\n"), None);
+        let stat = "7 (a) b (c)) S 1 7 7 0 -1 4194560 1 0 0 0 2 1 0 0 20 0 3 0 4711 8 9";
+        assert_eq!(started_ticks(stat), Some(4711));
+        assert_eq!(started_ticks("7 (a) S 1"), None);
+    }
+}

@@ -1,0 +1,101 @@
+//! What the log tells of many starts: the first ones, sums of the others, and a warning if databases take
+//! processes from each other.
+
+use serde_json::{Value, json};
+
+use crate::support::daemon::{Client, Service};
+
+/// Calls for databases in turn until the log has the text; returns how many calls that took.
+fn call_until(service: &Service, client: &mut Client, databases: usize, text: &str) -> usize {
+    // Far more than it takes: the period begins anew on a machine that is slower than a call a second.
+    const CALLS_MAX: usize = 2000;
+    for call in 0..CALLS_MAX {
+        if service.log().contains(text) {
+            return call;
+        }
+        let db = format!("db{}", call % databases);
+        let got = client.ok(&json!({"id": 1, "call": "get_proc", "lang": "python", "db": db}));
+        assert!(client.ret_proc(got["proc"].as_str().unwrap()));
+    }
+    panic!("no {text:?} after {CALLS_MAX} calls");
+}
+
+fn records(service: &Service, message: &str) -> Vec<Value> {
+    let log = service.log();
+    let records = log
+        .lines()
+        .filter_map(|line| serde_json::from_str(line).ok());
+    let records = records.filter(|record: &Value| record["msg"] == message);
+    records
+        .filter(|record| record["pool"] == "python")
+        .collect()
+}
+
+const WARNING: &str = "most calls start a query server";
+
+#[test]
+fn a_warning_with_numbers_tells_that_more_databases_than_processes_are_in_use() {
+    let config = "[query_server_config]\nreuse = \"database\"\nos_process_limit = 2\n";
+    let service = Service::start(config);
+    let mut client = service.connect();
+    let calls = call_until(&service, &mut client, 5, WARNING);
+    assert!(calls >= 100, "{calls}");
+    let warnings = records(&service, WARNING);
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    let warning = &warnings[0];
+    assert_eq!(warning["level"], "warning");
+    let number = |key: &str| warning[key].as_u64().unwrap();
+    assert!(number("calls") >= 100, "{warning}");
+    assert!(number("count") * 2 > number("calls"), "{warning}");
+    assert_eq!((number("limit"), number("period_ms")), (2, 60_000));
+    let remedy = warning["remedy"].as_str().unwrap();
+    for word in ["os_process_limit", "fewer databases", "reuse"] {
+        assert!(remedy.contains(word), "{word} is not in {remedy}");
+    }
+    drop(client);
+    service.stop();
+}
+
+#[test]
+fn where_all_pools_together_have_too_few_processes_the_warning_names_that_limit() {
+    let config = "[server]\nprocesses_max = 2\n[query_server_config]\nreuse = \"database\"\n\
+                  os_process_limit = 2\n[pools.q]\nlanguage = \"query\"\ninit_size = 1\nmax = 1\n";
+    let service = Service::start(config);
+    let mut client = service.connect();
+    call_until(&service, &mut client, 5, WARNING);
+    let warning = records(&service, WARNING).remove(0);
+    let remedy = warning["remedy"].as_str().unwrap();
+    assert!(remedy.contains("[server] processes_max"), "{warning}");
+    drop(client);
+    service.stop();
+}
+
+#[test]
+fn the_first_starts_of_a_pool_have_a_record_each_and_the_others_a_sum() {
+    let service =
+        Service::start("[query_server_config]\nreuse = \"database\"\nos_process_limit = 1\n");
+    let mut client = service.connect();
+    for call in 0..25 {
+        let db = format!("db{}", call % 2);
+        let got = client.ok(&json!({"id": 1, "call": "get_proc", "lang": "python", "db": db}));
+        assert!(client.ret_proc(got["proc"].as_str().unwrap()));
+    }
+    drop(client);
+    // What was not told by then is told at the end.
+    service.signal("TERM");
+    service.wait_for_log("\"query servers started\"");
+    let singly = records(&service, "query server started");
+    assert_eq!(singly.len(), 10);
+    assert!(
+        singly.iter().all(|record| record["os_pid"].is_u64()),
+        "{singly:?}"
+    );
+    let sums = records(&service, "query servers started");
+    let counts = sums.iter().map(|record| record["count"].as_u64().unwrap());
+    assert_eq!(counts.sum::<u64>(), 15, "{sums:?}");
+    assert!(
+        sums.iter().all(|record| record["period_ms"].is_u64()),
+        "{sums:?}"
+    );
+    service.ends_well();
+}

@@ -1,0 +1,73 @@
+//! Prometheus' own tool has nothing to say about the metrics that Settee names itself.
+
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::support::http_client::Web;
+use crate::support::program::run;
+
+/// Pools with and without a cell, one that cannot be started, and a service.
+const CONFIG: &str = "\
+[query_server_config]
+sandbox = \"standard\"
+[query_servers]
+missing = \"/nonexistent/server\"
+[pools.one]
+language = \"javascript\"
+max = 1
+queue_max = 1
+[pools.free]
+language = \"python\"
+sandbox = \"off\"
+[services.js]
+listen = \"localhost:0\"
+language = \"javascript\"
+";
+
+/// Runs functions that work, fail, do not end and cannot be started, and a replication that fails.
+fn keep_busy(web: &Web) {
+    let map = |language: &str, source: &str| json!({"db": "d", "lang": language, "funs": [source], "docs": [{"_id": "a"}], "timeout_ms": 1000});
+    let send = |path: &str, body: &Value| web.send("POST", path, &body.to_string()).status;
+    let good = map("javascript", "function(doc) { emit(doc._id, 1); }");
+    assert_eq!(send("/_query/map", &good), 200);
+    let mut elsewhere = good.clone();
+    elsewhere["pool"] = json!("one");
+    assert_eq!(send("/_query/map", &elsewhere), 200);
+    let mistaken = map("javascript", "function(doc) {");
+    assert_eq!(send("/_query/map", &mistaken), 400);
+    let endless = map("javascript", "function(doc) { while (true) {} }");
+    assert_eq!(send("/_query/map", &endless), 500);
+    assert_eq!(send("/_query/map", &map("missing", "f")), 500);
+    let nowhere = json!({"source": "http://127.0.0.1:1/a", "target": "http://127.0.0.1:1/b"});
+    assert_ne!(send("/_replicate", &nowhere), 200);
+    let mut client = web.service.connect();
+    let got = client.ok(&json!({"id": 1, "call": "get_proc", "pool": "free"}));
+    assert!(client.ret_proc(got["proc"].as_str().unwrap()));
+}
+
+#[test]
+fn promtool_has_nothing_to_say_about_our_own_names() {
+    let web = Web::start(CONFIG);
+    keep_busy(&web);
+    let text = web.get("/_node/_local/_prometheus").body;
+    for sample in [
+        "settee_pool_open_failures_total{pool=\"missing\",reason=\"query_server\"} 1",
+        "settee_kills_total{language=\"javascript\",reason=\"timeout\"} 1",
+        "settee_pool_processes{pool=\"free\",state=\"idle\"} 1",
+    ] {
+        assert!(text.contains(sample), "{sample} is not in {text}");
+    }
+    let mut promtool = Command::new("promtool");
+    promtool.args(["check", "metrics"]);
+    let output = run(&mut promtool, text.as_bytes());
+    let said = [output.stdout, output.stderr].concat();
+    let said = String::from_utf8(said).unwrap();
+    // Names that CouchDB gives stay as they are, also where the tool would name them otherwise.
+    let is_ours = |line: &&str| !line.starts_with("couchdb_");
+    let ours: Vec<_> = said.lines().filter(is_ours).collect();
+    assert!(ours.is_empty(), "{ours:#?}");
+    // 3: it found something to say, and could read everything.
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    web.service.stop();
+}
