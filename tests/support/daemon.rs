@@ -52,10 +52,23 @@ pub fn shared(text: &str) -> String {
     let usual: String = usual
         .map(|(key, value)| format!("{key} = {value:?}\n"))
         .collect();
-    let section = "[query_server_config]\n";
-    match text.split_once(section) {
-        Some((before, after)) => format!("{before}{section}{usual}{after}"),
-        None => format!("{text}\n{section}{usual}"),
+    into_section(text, "query_server_config", &usual)
+}
+
+/// Returns a configuration in which a machine under load is no reason for a timeout, unless it says
+/// something about that.
+fn patient(text: &str) -> String {
+    match text.contains("os_process_timeout") {
+        true => text.to_owned(),
+        false => into_section(text, "couchdb", "os_process_timeout = 60000\n"),
+    }
+}
+
+fn into_section(text: &str, name: &str, lines: &str) -> String {
+    let section = format!("[{name}]\n");
+    match text.split_once(&section) {
+        Some((before, after)) => format!("{before}{section}{lines}{after}"),
+        None => format!("{text}\n{section}{lines}"),
     }
 }
 
@@ -93,7 +106,7 @@ pub fn configure(directory: &Path, extra: &str) -> PathBuf {
         scripted(directory),
         socket,
     );
-    fs::write(&file, shared(&text)).unwrap();
+    fs::write(&file, patient(&shared(&text))).unwrap();
     file
 }
 

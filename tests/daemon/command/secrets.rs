@@ -125,11 +125,10 @@ fn a_reload_finds_what_the_environment_has_set() {
     };
     log_in();
     let text = fs::read_to_string(&config).unwrap();
-    let text = format!("{text}\n[couchdb]\nos_process_timeout = 4321\n");
-    fs::write(&config, text).unwrap();
+    fs::write(&config, format!("{text}\n[log]\nlevel = \"debug\"\n")).unwrap();
     web.service.signal("HUP");
     web.service.wait_for_log("configuration changed");
-    assert!(web.service.log().contains("os_process_timeout"));
+    assert!(web.service.log().contains("[log] level"));
     assert!(
         !web.service.log().contains("admins"),
         "{}",

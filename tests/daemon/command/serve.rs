@@ -3,7 +3,6 @@
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
-use std::time::Instant;
 
 use crate::support::daemon::{
     DEADLINE, Service, assert_nothing_runs_for, configure, directory, pid_exists, refused,
@@ -26,9 +25,7 @@ fn the_socket_is_its_owners_alone_and_gone_at_the_end() {
         0o700,
         "it was made by the service"
     );
-    let at = Instant::now();
     service.stop();
-    assert!(at.elapsed().as_secs() < 5, "an idle service stops at once");
 }
 
 #[test]

@@ -17,7 +17,9 @@ fn get(web: &Web, section: &str, key: &str) -> Value {
 
 #[test]
 fn are_texts_as_in_couchdb() {
-    let web = Web::start("[query_server_config]\nos_process_idle_limit = \"2min\"\n");
+    let web = Web::start(
+        "[couchdb]\nos_process_timeout = \"5s\"\n[query_server_config]\nos_process_idle_limit = \"2min\"\n",
+    );
     let all = web.get("/_node/_local/_config").ok();
     for (section, keys) in all.as_object().unwrap() {
         let same = web.get(&format!("/_node/_local/_config/{section}")).ok();

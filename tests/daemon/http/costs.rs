@@ -17,7 +17,7 @@ fn call(web: &Web, function: &str) {
         "args": [null, {}],
         "ddoc": {"_id": "_design/d", "shows": {
             "quick": "function() { return 'quick' }",
-            "slow": "function() { var end = Date.now() + 50; while (Date.now() < end); return 'slow' }",
+            "slow": "function() { var end = Date.now() + 50, n = 0; while (Date.now() < end || n < 3e5) n++; return 'slow' }",
             "wrong": "function() { throw new Error('wrong') }",
         }},
     });
@@ -77,7 +77,7 @@ fn what_functions_cost_is_told_by_database_design_document_and_function() {
 
 #[test]
 fn a_call_that_ended_its_process_is_counted_as_a_kill() {
-    let web = Web::start("[couchdb]\nos_process_timeout = 500\n");
+    let web = Web::start("[couchdb]\nos_process_timeout = 3000\n");
     let body = json!({"db": "shop", "lang": "javascript", "funs": ["function(doc) { while (true); }"], "docs": [{"_id": "a"}]});
     let told = web.send("POST", "/_query/map", &body.to_string()).json();
     assert_eq!(told["error"], "timeout");
@@ -102,8 +102,14 @@ fn another_period_or_order_is_refused_with_those_there_are() {
 
 #[test]
 fn a_call_that_takes_longer_than_the_limit_is_logged_with_what_it_cost() {
-    let web = Web::start("[log]\nslow_log_timeout = \"40ms\"\nformat = \"json\"\n");
-    call(&web, "quick");
+    let text = "[log]\nformat = \"json\"\nslow_log_timeout = ";
+    let web = Web::start(&format!("{text}\"1h\"\n"));
+    call(&web, "slow");
+    let config = web.service.path("settee.toml");
+    let now = fs::read_to_string(&config).unwrap();
+    fs::write(config, now.replace("1h", "40ms")).unwrap();
+    web.service.signal("HUP");
+    web.service.wait_for_log("configuration changed");
     call(&web, "slow");
     web.service.wait_for_log("shows/slow");
     let log = web.service.log();

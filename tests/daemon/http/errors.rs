@@ -77,7 +77,7 @@ fn each_error_of_the_table_is_what_it_says() {
         let answer = web.send("POST", &format!("/_query/{name}"), &body.to_string());
         provoked.push(told("error", answer.status, &answer.json()));
     };
-    let map = |language: &str, source: &str| json!({"db": "d", "lang": language, "funs": [source], "docs": [{"_id": "a"}], "timeout_ms": 300});
+    let map = |language: &str, source: &str| json!({"db": "d", "lang": language, "funs": [source], "docs": [{"_id": "a"}], "timeout_ms": 3000});
     let show = |source: &str| json!({"db": "d", "ddoc": {"_id": "_design/d", "shows": {"s": source}}, "name": "s", "timeout_ms": 20000});
     let patient = |mut body: Value| {
         body["timeout_ms"] = json!(20000);

@@ -111,7 +111,7 @@ fn what_is_wrong_at_the_start_has_its_code() {
 
 #[test]
 fn an_error_in_the_middle_is_the_last_line() {
-    let web = Web::start("[couchdb]\nos_process_timeout = 300\n");
+    let web = Web::start("[couchdb]\nos_process_timeout = 3000\n");
     for (bad, name) in [
         ("nonsense", "bad_request"),
         ("{\"_id\": \"x\", \"loop\": 1}", "timeout"),
@@ -226,7 +226,7 @@ fn a_list_that_has_enough_ends_the_answer() {
 
 #[test]
 fn what_is_wrong_with_a_list_or_its_rows_is_told_where_it_shows() {
-    let web = Web::start("[couchdb]\nos_process_timeout = 500\n");
+    let web = Web::start("[couchdb]\nos_process_timeout = 3000\n");
     let headers = [("Content-Type", NDJSON)];
     let ask = |body: &str| {
         web.connect()

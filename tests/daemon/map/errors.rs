@@ -270,7 +270,7 @@ fn a_reader_that_goes_away_is_no_error() {
 #[test]
 fn a_function_that_never_ends_is_told_with_its_document() {
     let work = Work::new();
-    let config = work.file("c.toml", "[couchdb]\nos_process_timeout = 500\n");
+    let config = work.file("c.toml", "[couchdb]\nos_process_timeout = 3000\n");
     let function = "function(doc) { emit(doc.v); if (doc.v === 7) for (;;); }";
     let values: Vec<Value> = (0..10).map(|number| json!(number)).collect();
     fails(

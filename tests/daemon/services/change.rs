@@ -54,7 +54,11 @@ async fn a_service_that_is_removed_under_load_ends_its_connections_and_lends_not
     other.pid().await;
     let mut waiting = daemon.connect("a.sock").await;
     waiting.send("[\"hello\"]").await;
+    let label = ["service=\"a\""];
+    let received = || daemon.number("settee_service_received_bytes_total", &label);
+    let before = received();
     busy.send("[\"half done\"]").await;
+    eventually("it is asked", async || received() > before).await;
     let rest = format!("{POOL}{}", service("b", "b.sock")).replace("max = 2", "max = 3");
     daemon.reload(&rest).await.unwrap();
     // Who has something in hand gets it.

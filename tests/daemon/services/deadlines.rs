@@ -157,7 +157,7 @@ async fn a_session_lasts_as_long_as_it_may_also_where_its_client_is_busy() {
 
 #[actix_rt::test]
 async fn a_session_that_is_over_waits_for_one_answer_at_most() {
-    let settings = "session_timeout = \"300ms\"\nprompt_timeout = \"1s\"";
+    let settings = "session_timeout = \"300ms\"\nprompt_timeout = \"30s\"";
     let daemon = Daemon::start(&config(settings)).await;
     let mut client = daemon.connect("py.sock").await;
     client.pid().await;

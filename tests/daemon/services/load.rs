@@ -2,10 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
-use crate::services::harness::Daemon;
+use crate::support::daemon::{Service, directory};
 
 const COUNT: u64 = 10_000;
 const LIMIT: u64 = 10;
@@ -14,22 +15,27 @@ const OPEN_MAX: usize = 500;
 /// How long all of it may take.
 const DEADLINE: Duration = Duration::from_secs(300);
 
-/// Returns the memory of this program, in bytes.
-fn memory() -> u64 {
-    let text = std::fs::read_to_string("/proc/self/statm").unwrap();
+/// Returns the memory of a program, in bytes.
+fn memory(pid: u32) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/statm")).unwrap();
     let pages: u64 = text.split(' ').nth(1).unwrap().parse().unwrap();
     pages * 4096
 }
 
 #[actix_rt::test]
 async fn ten_thousand_connections_at_a_limit_of_10_are_answered_in_flat_memory() {
+    let directory = directory();
+    let path = directory.path().join("e.sock");
     let text = format!(
         "[native_query_servers]\necho = true\n\
          [pools.e]\nlanguage = \"echo\"\nmax = {LIMIT}\n\
-         [services.e]\nlisten = \"unix:DIR/e.sock\"\npool = \"e\"\nbacklog = 1024\n"
+         [services.e]\nlisten = \"unix:{}\"\npool = \"e\"\nbacklog = 1024\n",
+        path.display()
     );
-    let daemon = Daemon::start(&text).await;
-    let path = daemon.path("e.sock");
+    // A program of its own: other tests run in this one.
+    let service = Service::start_in(directory, &text);
+    let mut other = service.connect();
+    let mut status = || other.ok(&json!({"id": 1, "call": "status"}))["services"][0].clone();
     let began = Instant::now();
     let places = std::sync::Arc::new(tokio::sync::Semaphore::new(OPEN_MAX));
     let mut clients = Vec::new();
@@ -51,20 +57,19 @@ async fn ten_thousand_connections_at_a_limit_of_10_are_answered_in_flat_memory()
             assert_eq!(answer, line);
         }));
         if number % 50 == 0 {
-            let open = daemon.connected("e");
+            let open = status()["connections"].as_u64().unwrap();
             assert!(open <= LIMIT, "{open} connections are accepted");
             assert!(began.elapsed() < DEADLINE, "{number} in {DEADLINE:?}");
         }
         if number == COUNT / 10 {
-            warm = memory();
+            warm = memory(service.pid());
         }
     }
     for client in clients {
         client.await.unwrap();
     }
-    assert_eq!(daemon.accepted("e"), COUNT);
-    let grown = memory().saturating_sub(warm) / 1024;
-    // What the test itself keeps of each connection is a part of it.
+    assert_eq!(status()["accepted"], COUNT);
+    let grown = memory(service.pid()).saturating_sub(warm) / 1024;
     assert!(grown < 16 * 1024, "{grown} KiB more than after a tenth");
-    daemon.stop().await;
+    service.stop();
 }

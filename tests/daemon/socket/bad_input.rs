@@ -335,7 +335,7 @@ start_timeout = "1s"
 [pools.deaf]
 start_timeout = "1s"
 [couchdb]
-os_process_timeout = 1500
+os_process_timeout = 5000
 "#,
     );
     let mut client = service.connect();

@@ -17,7 +17,7 @@ fn ddoc(id: &str) -> Value {
 
 #[test]
 fn a_process_is_lent_prompted_and_given_back() {
-    let service = Service::start("");
+    let service = Service::start("[couchdb]\nos_process_timeout = 5000\n");
     let mut client = service.connect();
     let got = client.ok(&json!({"id": 1, "call": "get_proc", "lang": "python"}));
     assert_eq!(got["lang"], "python");
@@ -255,7 +255,7 @@ fn a_prompt_out_of_time_ends_its_process_and_says_so() {
 #[test]
 fn a_request_may_wait_for_longer_than_the_configured_time() {
     let service = Service::start(
-        "[query_server_config]\nos_process_limit = 1\n[couchdb]\nos_process_timeout = 300",
+        "[query_server_config]\nos_process_limit = 1\n[couchdb]\nos_process_timeout = 2000",
     );
     let mut holder = service.connect();
     let proc = holder.get_proc("python");
@@ -269,13 +269,13 @@ fn a_request_may_wait_for_longer_than_the_configured_time() {
         (&error["fault"], &error["retry"]),
         (&json!("settee"), &json!(true))
     );
-    waiter.send(&json!({"id": 2, "call": "get_proc", "lang": "python", "timeout_ms": 20_000}));
+    waiter.send(&json!({"id": 2, "call": "get_proc", "lang": "python", "timeout_ms": 60_000}));
     let mut other = service.connect();
     other.error(&json!({"id": 1, "call": "get_proc", "lang": "python"}));
     assert_eq!(
         other.pool("python")["waiting"],
         1,
-        "it has waited for longer than 300 ms"
+        "it has waited for longer than 2000 ms"
     );
     assert!(holder.ret_proc(&proc));
     assert!(waiter.reply()["ok"]["proc"].is_string());

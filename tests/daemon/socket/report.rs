@@ -160,7 +160,7 @@ fn errors_that_no_process_tells_are_reported_too() {
     let reply = client.call(&nobody);
     assert_eq!(reply["errors"][0]["name"], "unknown_query_language");
     assert!(reply.get("pool").is_none(), "{reply}");
-    let looping = json!({"id": 1, "call": "map_docs", "lang": "javascript", "report": true, "timeout_ms": 200,
+    let looping = json!({"id": 1, "call": "map_docs", "lang": "javascript", "report": true, "timeout_ms": 3000,
                          "funs": ["function(doc) { log('begins'); while (true) {} }"], "docs": [{"_id": "a"}]});
     let reply = client.call(&looping);
     assert_eq!(reply["errors"][0]["name"], "timeout", "{reply}");

@@ -10,9 +10,12 @@ use settee::messages::proc_manager::GetProcError;
 use settee::messages::process::{ExitReport, PromptError};
 use settee::query_server::cell::{Cell, CellSpec};
 use settee::query_server::child::CommandSpec;
-use settee::testkit::{TestPool, TestPoolBuilder, eventually};
+use settee::testkit::{PATIENCE, TestPool, TestPoolBuilder, eventually};
 
 use crate::support::program::SETTEE;
+
+/// How long a child may take to end.
+const GRACE: Duration = Duration::from_secs(20);
 
 /// Answers `true` to everything but a line that the script handles before.
 fn server(case: &str) -> String {
@@ -44,7 +47,7 @@ fn in_cell(words: &[&str]) -> CommandSpec {
 fn pool(words: &[&str]) -> TestPoolBuilder {
     TestPool::builder()
         .hard_limit(1)
-        .settings(|settings| settings.stop_grace = Duration::from_secs(20))
+        .settings(|settings| settings.stop_grace = GRACE)
         .language("celled", CommandLanguage::from_spec(in_cell(words)))
 }
 
@@ -92,11 +95,11 @@ async fn an_end_during_a_prompt_is_told_as_without_a_cell() {
 
 #[actix_rt::test]
 async fn a_child_in_a_cell_may_end_by_itself_when_its_input_ends_and_when_told() {
-    for script in [
-        server(""),
-        format!("trap 'exit 0' TERM; {}; while :; do :; done", server("")),
-    ] {
-        let pool = pool(&["/bin/sh", "-c", &script]).start();
+    let stays = format!("trap 'exit 0' TERM; {}; while :; do :; done", server(""));
+    for (script, grace) in [(server(""), PATIENCE * 4), (stays, GRACE)] {
+        let pool = pool(&["/bin/sh", "-c", &script])
+            .settings(|settings| settings.stop_grace = grace)
+            .start();
         let mut client = pool.client("1");
         client.takes(pool.any()).await;
         client.returns().await;
@@ -105,7 +108,7 @@ async fn a_child_in_a_cell_may_end_by_itself_when_its_input_ends_and_when_told()
         pool.becomes("it has ended", |pool| pool.stopping == 0)
             .await;
         // At half of the grace it is told to end, and at the whole it would be killed.
-        assert!(told.elapsed() < Duration::from_secs(18));
+        assert!(told.elapsed() < grace);
         pool.assert_quiet().await;
     }
 }
@@ -114,7 +117,7 @@ async fn a_child_in_a_cell_may_end_by_itself_when_its_input_ends_and_when_told()
 async fn a_prompt_that_takes_too_long_ends_the_whole_cell() {
     let script = "setsid sleep 987654 & while read -r line; do case $line in *x*) sleep 987654;; *) echo true;; esac; done";
     let pool = pool(&["/bin/sh", "-c", script])
-        .timeout(Duration::from_millis(300))
+        .timeout(Duration::from_secs(5))
         .start();
     let mut client = pool.client("1");
     client.takes(pool.any()).await;

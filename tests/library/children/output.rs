@@ -1,11 +1,11 @@
 //! Children that print what they should not: none of it is ever an answer (PM-10), each client gets
 //! the exact error, and nobody else notices.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use settee::messages::process::PromptError;
 use settee::testkit::{
-    Script, ScriptedChild, Step, TestClient, TestPool, TestPoolBuilder, eventually,
+    PATIENCE, Script, ScriptedChild, Step, TestClient, TestPool, TestPoolBuilder, eventually,
 };
 
 const LINE_BYTES_MAX: usize = 10_000;
@@ -157,7 +157,7 @@ async fn prompt_after(late: Step) -> (ScriptedChild, TestPool, [TestClient; 2]) 
     child.release("late");
     // Blocks the arbiter on purpose: the line is in the pipe, and no actor can have seen it.
     let mark = child.folder().join("mark-late");
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + PATIENCE;
     while !mark.exists() {
         assert!(Instant::now() < deadline, "the child prints its late line");
         std::thread::yield_now();

@@ -17,7 +17,7 @@ fn timed_out() -> PromptError {
 }
 
 /// Far more than any of these tests needs, far less than a child that is waited for takes.
-const SOON: Duration = Duration::from_secs(10);
+const SOON: Duration = Duration::from_secs(60);
 
 fn builder(child: &ScriptedChild) -> TestPoolBuilder {
     TestPool::builder()

@@ -296,7 +296,7 @@ async fn a_process_that_dies_over_a_function_is_told_with_its_exit_and_last_word
 async fn a_function_that_takes_too_long_is_a_timeout_that_costs_the_process() {
     let functions = Functions::javascript();
     let ddoc = json!({"shows": {"s": "function(doc) { while (doc) {} return 'ok' }"}});
-    let call = |doc| json!({"ddoc": ddoc, "name": "s", "doc": doc, "timeout_ms": 300});
+    let call = |doc| json!({"ddoc": ddoc, "name": "s", "doc": doc, "timeout_ms": 3000});
     functions.ok("show", call(json!(null))).await;
     let error = functions.error("show", call(json!({"_id": "d1"}))).await;
     assert_eq!(
@@ -309,7 +309,7 @@ async fn a_function_that_takes_too_long_is_a_timeout_that_costs_the_process() {
     );
     assert_eq!(
         (&error["fault"], &error["limit_ms"]),
-        (&json!("function"), &json!(300))
+        (&json!("function"), &json!(3000))
     );
     functions.ok("show", call(json!(null))).await;
     assert_eq!(functions.pool.started().len(), 2);

@@ -103,7 +103,7 @@ async fn many_who_need_it_at_once_wait_for_one_probe() {
 #[actix_rt::test]
 async fn loans_go_on_while_a_probe_hangs_and_then_it_is_asked_as_ever() {
     let server = Server::new("sleep 600");
-    let pool = server.pool().timeout(Duration::from_millis(800)).start();
+    let pool = server.pool().timeout(Duration::from_secs(3)).start();
     let mut shower = pool.client("show");
     shower.asks(pool.ddoc("db", "_design/a"));
     eventually("the probe's child runs", async || {

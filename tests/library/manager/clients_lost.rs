@@ -11,7 +11,7 @@ use settee::actors::proc_manager::ReloadConfig;
 use settee::messages::opener::StartError;
 use settee::messages::process::ProcessRef;
 use settee::otp::pid::{Down, ExitReason};
-use settee::testkit::{Probe, Script, ScriptedChild, Step, TestPool};
+use settee::testkit::{PATIENCE, Probe, Script, ScriptedChild, Step, TestPool};
 
 fn pool_of_one(child: &ScriptedChild) -> TestPool {
     TestPool::builder().hard_limit(1).script("x", child).start()
@@ -70,7 +70,7 @@ async fn a_process_that_does_not_obey_the_reset_is_replaced() {
         let child = ScriptedChild::new(Script::echo().on("reset", steps));
         let pool = TestPool::builder()
             .hard_limit(1)
-            .timeout(Duration::from_secs(1))
+            .timeout(Duration::from_secs(3))
             .script("x", &child)
             .start();
         let (mut first, mut next) = (pool.client("1"), pool.client("2"));
@@ -78,7 +78,7 @@ async fn a_process_that_does_not_obey_the_reset_is_replaced() {
         first.prompts("[1]").await.unwrap();
         let lost = first.proc();
         first.dies();
-        next.asks_within(pool.any(), Some(Duration::from_secs(10)));
+        next.asks_within(pool.any(), Some(PATIENCE));
         assert_eq!(next.answer().await, Ok(()));
         assert_ne!(next.proc(), lost);
         next.returns().await;

@@ -196,10 +196,8 @@ fn a_filter_that_cannot_be_read_is_an_error_for_now() {
     body["filter"] = "ddoc/none".into();
     create(&world.web, "filtered", &body);
     let error = world.wait_for_state("filtered", "error");
-    assert_eq!(
-        (&error["id"], &error["error_count"]),
-        (&Value::Null, &json!(1))
-    );
+    assert_eq!(error["id"], Value::Null);
+    assert!(error["error_count"].as_u64() >= Some(1), "{error}");
     assert!(error["info"]["error"].is_string(), "{error}");
     assert_eq!(error.get("source"), None);
     world.stop();
