@@ -104,6 +104,7 @@ impl Call {
             progress.wait = asked.elapsed().saturating_sub(progress.teach);
             progress.pool = Some(Arc::clone(pool));
         }
+        progress.is_explained = false;
         process.serve(Arc::clone(self));
         Arc::new(Loan {
             call: Arc::clone(self),
@@ -123,7 +124,8 @@ impl Call {
     pub(crate) fn take(&self, mut told: Told, failed: bool) {
         let mut progress = self.progress();
         if failed {
-            progress.is_explained = !told.errors.is_empty();
+            // Prompts behind the one that failed may fail without a word.
+            progress.is_explained |= !told.errors.is_empty();
         }
         for error in &mut told.errors {
             if let Some(FunctionName::Index(index)) = &mut error.function
@@ -428,5 +430,27 @@ impl FinishedCall {
             told: None,
             cost: self.cost,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_that_the_process_told_is_reported_once_though_later_prompts_fail_too() {
+        let (id, subject) = (RequestId::made(), Subject::default());
+        let call = Call::new(id, None, subject, true, RunTime::Whole);
+        let error = ReportedError {
+            name: "out_of_memory".into(),
+            line: Some(1),
+            ..ReportedError::default()
+        };
+        let mut told = Told::default();
+        told.error(error.clone());
+        call.take(told, true);
+        call.take(Told::default(), true);
+        let finished = call.finish(Some(error));
+        assert_eq!(finished.told.errors.len(), 1);
     }
 }
