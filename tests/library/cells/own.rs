@@ -147,7 +147,8 @@ fn a_server_without_a_cell_is_as_whoever_starts_it() {
 #[test]
 fn a_server_in_a_cell_forgets_again_and_again_and_does_not_grow() {
     const ROUNDS: usize = 100;
-    const GROWTH_KIB_MAX: u64 = 1 << 10;
+    // What is left over of one round in twenty is more; what is prepared for the next round is less.
+    const GROWTH_KIB_MAX: u64 = 4 << 10;
     let mode = strictest().to_string();
     let mut server = Running::start(&mut couchjs(&["--sandbox", &mode]));
     let show = "function(doc) { globalThis.all = []; for (var i = 0; i < 1e4; i++) all.push({i: i}); return doc.n; }";
