@@ -77,7 +77,11 @@ impl CallRecords {
         };
         let outcome = match error {
             None => Outcome::Value,
-            Some(error) if error.ended_its_process() => Outcome::Killed,
+            // What it was at is nobody's doing.
+            Some(error) if error.is_disconnected() => Outcome::Error,
+            Some(error) if finished.has_ended_process || error.ended_its_process() => {
+                Outcome::Killed
+            }
             Some(_) => Outcome::Error,
         };
         self.costs

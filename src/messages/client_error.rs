@@ -77,6 +77,9 @@ pub struct ErrorReply {
     pub place: Option<Box<Place>>,
 }
 
+/// The name of the error of a call whose client went away.
+const DISCONNECTED: &str = "disconnected";
+
 impl ErrorReply {
     fn new(name: &str, reason: &str, phase: &'static str, fault: Fault, retry: bool) -> Self {
         Self {
@@ -176,7 +179,12 @@ impl ErrorReply {
     /// The connection of a call was closed before its end. It is counted, and sent to nobody.
     pub(crate) fn disconnected() -> Self {
         let reason = "the connection was closed before the end of the call";
-        Self::new("disconnected", reason, "write", Fault::Client, true)
+        Self::new(DISCONNECTED, reason, "write", Fault::Client, true)
+    }
+
+    /// Returns whether it is the error of a call whose client went away.
+    pub(crate) fn is_disconnected(&self) -> bool {
+        self.name == DISCONNECTED
     }
 
     /// A connection of a service has lasted as long as it may.

@@ -59,6 +59,8 @@ pub(crate) struct FunctionCost {
     pub(crate) kills: u64,
     pub(crate) wait: Duration,
     pub(crate) run: Times,
+    /// The longest run.
+    pub(crate) run_max: Duration,
     pub(crate) cpu: Duration,
     pub(crate) bytes: u64,
     /// How much it may have taken before it was kept, at most; not counted above.
@@ -72,6 +74,7 @@ impl FunctionCost {
         self.kills += u64::from(outcome == Outcome::Killed);
         self.wait += cost.wait;
         self.run.observe(cost.run);
+        self.run_max = self.run_max.max(cost.run);
         self.cpu += cost.cpu;
         self.bytes += cost.bytes;
     }
@@ -82,6 +85,7 @@ impl FunctionCost {
         self.kills += other.kills;
         self.wait += other.wait;
         self.run.merge(&other.run);
+        self.run_max = self.run_max.max(other.run_max);
         self.cpu += other.cpu;
         self.bytes += other.bytes;
         self.uncertain += other.uncertain;
@@ -203,7 +207,9 @@ struct PeriodCosts {
 /// Returns a function as it is shown.
 fn row(subject: &Subject, cost: &FunctionCost) -> CostsRow {
     let text = |text: &Option<Arc<str>>| text.as_deref().map(str::to_owned);
-    let quantile = |share| micros(Duration::from_secs_f64(cost.run.quantile(share)));
+    // Those of the ranges of a histogram: the end of the last range is longer than any run.
+    let of_ranges = |share| Duration::from_secs_f64(cost.run.quantile(share));
+    let quantile = |share| micros(of_ranges(share).min(cost.run_max));
     CostsRow {
         db: text(&subject.db),
         ddoc: text(&subject.ddoc),
@@ -314,6 +320,19 @@ mod tests {
         let f = named(&costs.of(Period::Hour, now), "f").unwrap();
         assert_eq!((f.calls, f.errors, f.kills, f.bytes), (3, 2, 1, 30));
         assert_eq!(f.run.sum(), Duration::from_millis(60));
+    }
+
+    #[test]
+    fn no_quantile_is_longer_than_the_longest_run() {
+        let mut cost = FunctionCost::default();
+        cost.note(&took(3_000), Outcome::Value);
+        let row = row(&subject("f"), &cost);
+        assert!(
+            (1_000_000..=3_000_000).contains(&row.run_p50_us),
+            "{}",
+            row.run_p50_us
+        );
+        assert_eq!(row.run_p99_us, 3_000_000);
     }
 
     #[test]

@@ -63,6 +63,8 @@ struct Progress {
     told: Told,
     /// Whether the error that an answer is was told by the process too.
     is_explained: bool,
+    /// Whether a process was given back as one that cannot be used any more.
+    has_ended_process: bool,
     /// The functions that are run now, by their places in the call's list.
     functions: Vec<usize>,
 }
@@ -147,6 +149,11 @@ impl Call {
         self.progress().value_bytes = bytes;
     }
 
+    /// Its process cannot be used any more.
+    pub(crate) fn process_ended(&self) {
+        self.progress().has_ended_process = true;
+    }
+
     /// Takes an error that the service itself found.
     pub(crate) fn error(&self, error: ReportedError) {
         self.progress().told.error(error);
@@ -182,6 +189,7 @@ impl Call {
             call: Arc::clone(self),
             pool: progress.pool,
             cost,
+            has_ended_process: progress.has_ended_process,
             argument_bytes: progress.argument_bytes,
             value_bytes: progress.value_bytes,
             told: progress.told,
@@ -374,6 +382,8 @@ pub(crate) struct FinishedCall {
     pub(crate) call: Arc<Call>,
     pub(crate) pool: Option<Arc<str>>,
     pub(crate) cost: Cost,
+    /// Whether a process was given back as one that cannot be used any more.
+    pub(crate) has_ended_process: bool,
     argument_bytes: usize,
     value_bytes: usize,
     pub(crate) told: Told,

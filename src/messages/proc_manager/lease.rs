@@ -90,6 +90,9 @@ impl Lease {
             status
         };
         self.is_out = false;
+        if let Some(loan) = self.loan.as_ref().filter(|_| status == ReturnStatus::Fail) {
+            loan.call.process_ended();
+        }
         self.end_loan();
         Some((self.lender.manager.clone(), self.return_as(status)))
     }

@@ -87,6 +87,12 @@ fn a_call_that_ended_its_process_is_counted_as_a_kill() {
     assert_eq!(told["error"], "timeout");
     let row = named(&functions(&web, ""), "map_docs");
     assert_eq!((&row["errors"], &row["kills"]), (&json!(1), &json!(1)));
+    let body = json!({"db": "shop", "lang": "javascript", "docs": [{"_id": "a"}],
+        "funs": ["function(doc) { emit('x'.repeat(5e8)) }"]});
+    let told = web.send("POST", "/_query/map", &body.to_string());
+    assert_eq!(told.json()["error"], "out_of_memory");
+    let row = named(&functions(&web, ""), "map_docs");
+    assert_eq!((&row["errors"], &row["kills"]), (&json!(2), &json!(2)));
     web.service.stop();
 }
 
