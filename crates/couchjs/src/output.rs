@@ -60,13 +60,9 @@ impl Alarm {
 
     /// Wakes the writer after some time; never, if that is zero.
     fn set(&self, time: Duration) {
-        let none = Timespec::try_from(Duration::ZERO);
-        let (Ok(it_interval), Ok(it_value)) = (none, Timespec::try_from(time)) else {
-            return;
-        };
         let timer = Itimerspec {
-            it_interval,
-            it_value,
+            it_interval: Timespec::default(),
+            it_value: Timespec::try_from(time).expect("output: milliseconds are a time"),
         };
         timerfd_settime(&self.0, TimerfdTimerFlags::empty(), &timer).expect("a timer can be set");
     }
