@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::access::User;
 use super::answer::{self, Answer, Refusal};
-use super::params::Params;
+use super::params::{Params, query_parse_error};
 use super::request::require_json;
 use super::{HttpContext, body};
 use crate::functions::served::{Served, members};
@@ -89,11 +89,26 @@ pub(super) async fn call(
 
 /// Adds to the options in a body what the rest of the request says.
 fn options(in_body: CallOptions, request: &HttpRequest) -> Result<CallOptions, Refusal> {
+    let params = Params::of(request)?;
+    check_database(params.get("db"), in_body.db.as_deref())?;
     Ok(CallOptions {
-        report: Params::of(request)?.boolean("report", in_body.report)?,
+        report: params.boolean("report", in_body.report)?,
         request_id: request.extensions().get::<RequestId>().cloned(),
         ..in_body
     })
+}
+
+/// Checks the database that a path repeats for a proxy, which chooses a daemon by it.
+fn check_database(in_path: Option<&str>, in_body: Option<&str>) -> Result<(), Refusal> {
+    match (in_path, in_body) {
+        (Some(path), Some(body)) if path != body => Err(query_parse_error(format!(
+            "`db` is {path:?} in the path and {body:?} in the body: name the same database in both"
+        ))),
+        (Some(path), None) => Err(query_parse_error(format!(
+            "`db` is {path:?} in the path and not in the body: name the database in the body too"
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// As [`options`], of a stream.

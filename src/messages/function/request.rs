@@ -1,5 +1,7 @@
 //! A function call with what its caller wants beside its value.
 
+use std::sync::Arc;
+
 use serde_json::value::RawValue;
 
 use super::FunctionCall;
@@ -20,6 +22,8 @@ pub struct CallOptions {
     pub(crate) request_id: Option<RequestId>,
     /// How long its arguments are, in bytes of JSON.
     pub(crate) argument_bytes: usize,
+    /// The database that its arguments name.
+    pub(crate) db: Option<Arc<str>>,
 }
 
 impl CallOptions {
@@ -41,6 +45,7 @@ impl CallOptions {
             run_time: RunTime::default(),
             request_id: arguments.get("request_id").map(named),
             argument_bytes: arguments.iter().map(|(_, value)| value.get().len()).sum(),
+            db: arguments.optional_database()?,
         })
     }
 }

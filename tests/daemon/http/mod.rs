@@ -5,6 +5,7 @@ mod bounds;
 mod config;
 mod costs;
 mod dashboard;
+mod database_in_path;
 mod errors;
 mod floods;
 mod hosts;

@@ -1,4 +1,4 @@
-//! What needs programs that are not ours: couchpy, express-pouchdb, Node, Perl, Ruby, Lua, promtool, a browser.
+//! What needs programs that are not ours: couchpy, express-pouchdb, Node, Perl, Ruby, Lua, HAProxy, promtool, a browser.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -12,6 +12,7 @@ mod couchpy;
 mod couchpy_env;
 mod dashboard;
 mod filters;
+mod haproxy;
 mod languages;
 mod own_cell;
 mod own_programs;
