@@ -3,12 +3,14 @@
 //! SUMMARY   Asks the running service over its socket; prints a table, a job, or the value as it came.
 
 mod transfer;
+mod verify;
 
 use std::path::Path;
 
 use clap::Subcommand;
 use serde_json::Value;
 
+use crate::actors::language::Registry;
 use crate::client::ServiceError;
 use crate::replicator::{JobOrder, PAUSED, STATES};
 
@@ -17,6 +19,7 @@ use super::output;
 use super::service_socket::{Service, SocketArgs, block_on};
 use super::table::{Cell, columns, count, number, text};
 use transfer::{ExportArgs, ImportArgs, export, import};
+use verify::{VerifyArgs, verify};
 
 /// Jobs that are listed unless told.
 const LIMIT: usize = 1000;
@@ -27,7 +30,8 @@ const LIMIT: usize = 1000;
 Exit codes:
   0   done
   64  the command line is wrong
-  65  import: a line is wrong, or a document was not imported
+  65  import: a line is wrong, or a document was not imported; verify: the target does not hold
+      everything
   69  no service answers, or there is no such job
   74  export: the file is there already; reading or writing failed
   77  the socket belongs to another user
@@ -90,6 +94,11 @@ enum Action {
     ///
     /// A document of the same id that is there already stays as it is.
     Import(ImportArgs),
+    /// Compare both sides of a document's replication: tell each revision that the target lacks.
+    ///
+    /// As `settee replicate --verify=only`, with the document's source, target, credentials and
+    /// filter. The job goes on meanwhile.
+    Verify(VerifyArgs),
     /// Give a job another priority.
     Priority {
         /// The job's id.
@@ -104,8 +113,20 @@ enum Action {
 ///
 /// # Errors
 /// See the exit codes above.
-pub fn run(args: &Args) -> Result<(), CliError> {
-    block_on(carry_out(args))
+pub fn run(args: &Args, languages: &Registry) -> Result<(), CliError> {
+    match &args.action {
+        Some(Action::Verify(verify_args)) => {
+            verify(&args.socket, verify_args, args.json, languages)
+        }
+        _ => block_on(carry_out(args)),
+    }
+}
+
+impl Args {
+    /// Whether it learns passwords of others.
+    pub(super) fn holds_secrets(&self) -> bool {
+        matches!(self.action, Some(Action::Verify(_)))
+    }
 }
 
 async fn carry_out(args: &Args) -> Result<(), CliError> {
@@ -127,6 +148,8 @@ async fn carry_out(args: &Args) -> Result<(), CliError> {
         Some(Action::Priority { id, priority }) => {
             (job, order(id, JobOrder::Priority(*priority)).await?)
         }
+        // It has been run without a runtime around it.
+        Some(Action::Verify(_)) => return Ok(()),
         Some(Action::Export(args)) => return export(&service, args).await,
         Some(Action::Import(import_args)) => return import(&service, import_args, args.json).await,
     };

@@ -12,4 +12,4 @@ mod outgoing;
 mod resumes;
 mod transfer;
 mod upkeep;
-mod world;
+pub mod world;
