@@ -2,6 +2,7 @@
 //!
 //! SUMMARY   Asks the running service over its socket; prints a table, a job, or the value as it came.
 
+mod apply;
 mod transfer;
 mod verify;
 
@@ -18,6 +19,7 @@ use super::exit::{CliError, Exit};
 use super::output;
 use super::service_socket::{Service, SocketArgs, block_on};
 use super::table::{Cell, columns, count, number, text};
+use apply::{ApplyArgs, apply};
 use transfer::{ExportArgs, ImportArgs, export, import};
 use verify::{VerifyArgs, verify};
 
@@ -31,7 +33,7 @@ Exit codes:
   0   done
   64  the command line is wrong
   65  import: a line is wrong, or a document was not imported; verify: the target does not hold
-      everything
+      everything; apply: the file is wrong, or a document was not written
   69  no service answers, or there is no such job
   74  export: the file is there already; reading or writing failed
   77  the socket belongs to another user
@@ -39,7 +41,9 @@ Exit codes:
 Example:
   settee jobs list --states crashing,pending
   settee jobs pause 8f5b1bd0be6f9166ccfd36fc8be8fc22+continuous
-  settee jobs export --secrets /backup/settee-monday.ndjson")]
+  settee jobs export --secrets /backup/settee-monday.ndjson
+  settee jobs apply fleet.toml --dry-run
+  settee jobs verify shop --deep")]
 pub struct Args {
     #[command(subcommand)]
     action: Option<Action>,
@@ -94,6 +98,10 @@ enum Action {
     ///
     /// A document of the same id that is there already stays as it is.
     Import(ImportArgs),
+    /// Have the service hold the documents that a file describes: many replications at once.
+    ///
+    /// Shows what is added, changed and removed, and asks. See docs/fleet.md.
+    Apply(ApplyArgs),
     /// Compare both sides of a document's replication: tell each revision that the target lacks.
     ///
     /// As `settee replicate --verify=only`, with the document's source, target, credentials and
@@ -125,7 +133,7 @@ pub fn run(args: &Args, languages: &Registry) -> Result<(), CliError> {
 impl Args {
     /// Whether it learns passwords of others.
     pub(super) fn holds_secrets(&self) -> bool {
-        matches!(self.action, Some(Action::Verify(_)))
+        matches!(self.action, Some(Action::Verify(_) | Action::Apply(_)))
     }
 }
 
@@ -148,6 +156,7 @@ async fn carry_out(args: &Args) -> Result<(), CliError> {
         Some(Action::Priority { id, priority }) => {
             (job, order(id, JobOrder::Priority(*priority)).await?)
         }
+        Some(Action::Apply(apply_args)) => return apply(&service, apply_args, args.json).await,
         // It has been run without a runtime around it.
         Some(Action::Verify(_)) => return Ok(()),
         Some(Action::Export(args)) => return export(&service, args).await,
