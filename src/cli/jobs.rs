@@ -2,13 +2,16 @@
 //!
 //! SUMMARY   Asks the running service over its socket; prints a table, a job, or the value as it came.
 
+mod apply;
 mod transfer;
+mod verify;
 
 use std::path::Path;
 
 use clap::Subcommand;
 use serde_json::Value;
 
+use crate::actors::language::Registry;
 use crate::client::ServiceError;
 use crate::replicator::{JobOrder, PAUSED, STATES};
 
@@ -16,7 +19,9 @@ use super::exit::{CliError, Exit};
 use super::output;
 use super::service_socket::{Service, SocketArgs, block_on};
 use super::table::{Cell, columns, count, number, text};
+use apply::{ApplyArgs, apply};
 use transfer::{ExportArgs, ImportArgs, export, import};
+use verify::{VerifyArgs, verify};
 
 /// Jobs that are listed unless told.
 const LIMIT: usize = 1000;
@@ -27,7 +32,8 @@ const LIMIT: usize = 1000;
 Exit codes:
   0   done
   64  the command line is wrong
-  65  import: a line is wrong, or a document was not imported
+  65  import: a line is wrong, or a document was not imported; verify: the target does not hold
+      everything; apply: the file is wrong, or a document was not written
   69  no service answers, or there is no such job
   74  export: the file is there already; reading or writing failed
   77  the socket belongs to another user
@@ -35,7 +41,9 @@ Exit codes:
 Example:
   settee jobs list --states crashing,pending
   settee jobs pause 8f5b1bd0be6f9166ccfd36fc8be8fc22+continuous
-  settee jobs export --secrets /backup/settee-monday.ndjson")]
+  settee jobs export --secrets /backup/settee-monday.ndjson
+  settee jobs apply fleet.toml --dry-run
+  settee jobs verify shop --deep")]
 pub struct Args {
     #[command(subcommand)]
     action: Option<Action>,
@@ -90,6 +98,15 @@ enum Action {
     ///
     /// A document of the same id that is there already stays as it is.
     Import(ImportArgs),
+    /// Have the service hold the documents that a file describes: many replications at once.
+    ///
+    /// Shows what is added, changed and removed, and asks. See docs/fleet.md.
+    Apply(ApplyArgs),
+    /// Compare both sides of a document's replication: tell each revision that the target lacks.
+    ///
+    /// As `settee replicate --verify=only`, with the document's source, target, credentials and
+    /// filter. The job goes on meanwhile.
+    Verify(VerifyArgs),
     /// Give a job another priority.
     Priority {
         /// The job's id.
@@ -104,8 +121,20 @@ enum Action {
 ///
 /// # Errors
 /// See the exit codes above.
-pub fn run(args: &Args) -> Result<(), CliError> {
-    block_on(carry_out(args))
+pub fn run(args: &Args, languages: &Registry) -> Result<(), CliError> {
+    match &args.action {
+        Some(Action::Verify(verify_args)) => {
+            verify(&args.socket, verify_args, args.json, languages)
+        }
+        _ => block_on(carry_out(args)),
+    }
+}
+
+impl Args {
+    /// Whether it learns passwords of others.
+    pub(super) fn holds_secrets(&self) -> bool {
+        matches!(self.action, Some(Action::Verify(_) | Action::Apply(_)))
+    }
 }
 
 async fn carry_out(args: &Args) -> Result<(), CliError> {
@@ -127,6 +156,9 @@ async fn carry_out(args: &Args) -> Result<(), CliError> {
         Some(Action::Priority { id, priority }) => {
             (job, order(id, JobOrder::Priority(*priority)).await?)
         }
+        Some(Action::Apply(apply_args)) => return apply(&service, apply_args, args.json).await,
+        // It has been run without a runtime around it.
+        Some(Action::Verify(_)) => return Ok(()),
         Some(Action::Export(args)) => return export(&service, args).await,
         Some(Action::Import(import_args)) => return import(&service, import_args, args.json).await,
     };

@@ -141,15 +141,16 @@ enum Command {
 
 impl Command {
     /// Whether it holds passwords of others, or starts query servers.
-    const fn holds_secrets(&self) -> bool {
-        matches!(
-            self,
+    fn holds_secrets(&self) -> bool {
+        match self {
             Self::Serve(_)
-                | Self::CheckConfig(_)
-                | Self::Map(_)
-                | Self::Replicate(_)
-                | Self::Conform(_)
-        )
+            | Self::CheckConfig(_)
+            | Self::Map(_)
+            | Self::Replicate(_)
+            | Self::Conform(_) => true,
+            Self::Jobs(args) => args.holds_secrets(),
+            _ => false,
+        }
     }
 }
 
@@ -202,7 +203,7 @@ fn dispatch(command: Command, builder: DaemonBuilder) -> Result<(), CliError> {
         Command::Ps(args) => ps::run(&args),
         Command::Kill(args) => kill::run(&args),
         Command::Top(args) => top::run(&args),
-        Command::Jobs(args) => jobs::run(&args),
+        Command::Jobs(args) => jobs::run(&args, languages),
         Command::Dashboard(args) => dashboard::run(&args),
         Command::Pool(args) => pool::run(&args),
         Command::Map(args) => map::run(&args, languages),

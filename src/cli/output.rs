@@ -61,6 +61,12 @@ pub fn print(text: &str) -> Result<(), CliError> {
     Output::standard().write(text).map(drop)
 }
 
+/// Writes `text` to standard error.
+pub fn print_error(text: &str) {
+    // Nobody is left to tell when standard error is gone.
+    let _ = io::stderr().write_all(text.as_bytes());
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::exit::Exit;

@@ -2,15 +2,19 @@
 //!
 //! SUMMARY   Makes a replication of the command line, runs its job in an actix system of its own,
 //!           shows how far it is, and sums up what was read, written and refused. A filter that the
-//!           source does not run is run by a pool of the command's own.
+//!           source does not run is run by a pool of the command's own. With `--verify` both
+//!           databases are compared afterwards.
 //! PROMISES  It goes on where an earlier run of the same replication ended. A first interrupt stops
 //!           it with a checkpoint, a second one at once.
 //! SOURCE    The options are those of a document in CouchDB's `_replicator`.
 
 mod identity;
 mod options;
+mod outcome;
 mod progress;
 mod refusals;
+mod resume;
+mod verify;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -31,14 +35,15 @@ use crate::functions::caller::Caller;
 use crate::functions::{QueryServers, filter_pool};
 use crate::logging::Logging;
 use crate::messages::replication_job::{
-    JobEnd, JobEvent, JobNews, JobProgress, JobSettings, JobStart, NewRun, StopJob,
+    JobEnd, JobEvent, JobNews, JobSettings, JobStart, NewRun, StopJob,
 };
 use crate::otp::registered_name::RegisteredName;
 use crate::replicator;
 use replication::crash::Crash;
-use replication::endpoint::{Cause, Http, HttpSettings};
+use replication::endpoint::{Http, HttpSettings};
 use replication::filter::{FilterAt, FilterErrorKind, FilterPool, fetch_code};
-use replication::id::replication_id;
+use replication::id::{Identity, ReplicationId, replication_id};
+use replication::refused::RefusedDoc;
 use replication::spec::{Replication, UserCtx};
 use replication::stats::Stats;
 
@@ -48,8 +53,11 @@ use super::map::pool::Pool;
 use super::output;
 use super::terminal::ClearingDrain;
 use options::Options;
+use outcome::{CORRECT_FILTER, GIVE_PASSWORD, explain, settings_to_correct, summary};
 use progress::Progress;
 use refusals::Refusals;
+pub(super) use verify::Comparing;
+use verify::Comparison;
 
 /// Options of `settee replicate`.
 #[derive(Debug, clap::Args)]
@@ -62,7 +70,8 @@ the URL. A run leaves checkpoints in both databases and the next one goes on fro
 Exit codes:
   0   everything is replicated, but for what the target refused; or stopped by a signal
   64  the command line is wrong
-  65  a database or the filter is not there, or an answer is none; or the filter failed here
+  65  a database or the filter is not there, or an answer is none; or the filter failed here;
+      --verify: the target does not hold everything
   74  a file cannot be written
   75  a failure worth another try later; what is done is not done again
   77  a database does not let this user in: a wrong password, for example
@@ -71,7 +80,8 @@ Exit codes:
 Example:
   settee replicate http://localhost:5984/orders http://ann:secret@backup:5984/orders --create-target
   settee replicate http://a:5984/db http://b:5984/db --continuous --selector '{\"type\": \"order\"}'
-  settee replicate http://a:5984/db http://b:5984/db --filter app/mine --filter-at settee")]
+  settee replicate http://a:5984/db http://b:5984/db --filter app/mine --filter-at settee
+  settee replicate http://a:5984/db http://b:5984/db --verify=only --deep")]
 pub struct Args {
     #[command(flatten)]
     config: ConfigArgs,
@@ -84,6 +94,26 @@ pub struct Args {
     /// Do not verify the certificates of databases: for tests. Whoever is on the way reads passwords and documents.
     #[arg(long)]
     insecure: bool,
+    /// Compare the target with the source: `after` the replication, which is what --verify alone means, or
+    /// `only` compare. Each revision or attachment that the target lacks is a line.
+    #[arg(long, value_name = "after|only", num_args = 0..=1, require_equals = true, default_missing_value = "after")]
+    verify: Option<When>,
+    /// With --verify: compare the bytes of attachments, too.
+    #[arg(long, requires = "verify")]
+    deep: bool,
+    /// With --verify: note in this file how far the comparison is, and go on from there if the file is there.
+    #[arg(long, value_name = "FILE", requires = "verify")]
+    resume: Option<PathBuf>,
+    /// With --verify: print differences and the sum as JSON, an object a line.
+    #[arg(long, requires = "verify")]
+    json: bool,
+}
+
+/// When both databases are compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum When {
+    After,
+    Only,
 }
 
 /// Runs the subcommand.
@@ -100,20 +130,60 @@ pub(super) fn run(args: &Args, languages: &Registry) -> Result<(), CliError> {
     let defaults = replicator::defaults(&config.replicator);
     let replication = Replication::parse(&body, &defaults, UserCtx::default(), None)
         .map_err(|error| CliError::new(Exit::Usage, error.text, "see `settee replicate --help`"))?;
-    let refusals = Refusals::open(args.refused.as_deref())?;
+    let comparing = args.verify.map(|_| Comparing {
+        deep: args.deep,
+        resume: args.resume.clone(),
+        json: args.json,
+    });
+    let is_endless = replication.options.continuous && args.verify == Some(When::After);
+    if is_endless {
+        let message = "a continuous replication has no end after which it could be verified";
+        let hint = "run --verify=only beside it";
+        return Err(CliError::new(Exit::Usage, message, hint));
+    }
     let logging = Logging::to_stderr(&config.log);
-    // What happens as it should is shown by the progress and the summary.
-    let log = ClearingDrain(logging.logger.clone());
-    let log = LevelFilter::new(log, Level::Warning).ignore_res();
-    let log = Logger::root(log, o!());
     let run = Run {
+        log: logger(&logging),
         replication,
         config,
         languages,
-        refusals,
-        log,
+        refusals: Refusals::open(args.refused.as_deref())?,
+        refused: Vec::new(),
+        replicates: args.verify != Some(When::Only),
+        comparing,
     };
     System::new().block_on(run.run())
+}
+
+/// Compares both sides of a replication, and nothing else; `refused` is what the target is known to refuse.
+///
+/// # Errors
+/// As `settee replicate --verify=only`.
+pub(super) fn verify(
+    replication: Replication,
+    config: Config,
+    languages: &Registry,
+    refused: Vec<RefusedDoc>,
+    comparing: Comparing,
+) -> Result<(), CliError> {
+    let logging = Logging::to_stderr(&config.log);
+    let run = Run {
+        log: logger(&logging),
+        replication,
+        config,
+        languages,
+        refusals: Refusals::open(None)?,
+        refused,
+        replicates: false,
+        comparing: Some(comparing),
+    };
+    System::new().block_on(run.run())
+}
+
+/// What happens as it should is shown by the progress and the summary.
+fn logger(logging: &Logging) -> Logger {
+    let log = ClearingDrain(logging.logger.clone());
+    Logger::root(LevelFilter::new(log, Level::Warning).ignore_res(), o!())
 }
 
 /// What is to be done.
@@ -122,7 +192,22 @@ struct Run<'a> {
     config: Config,
     languages: &'a Registry,
     refusals: Refusals,
+    /// What the target refused, at most [`REFUSED_MAX`] of it.
+    refused: Vec<RefusedDoc>,
+    replicates: bool,
+    /// How both sides are compared at the end, if they are.
+    comparing: Option<Comparing>,
     log: Logger,
+}
+
+/// Refused documents that are kept for the comparison.
+const REFUSED_MAX: usize = 10_000;
+
+/// What a replication is done with, and its name.
+struct Prepared {
+    http: Http,
+    identity: Identity,
+    id: ReplicationId,
 }
 
 /// Passes on what a job tells.
@@ -151,17 +236,43 @@ impl Run<'_> {
             Some(pool) => filters_of(pool.manager()),
             None => FilterPool::none(),
         };
-        let done = self.replicate(filters).await;
+        let done = self.replicate_and_compare(filters).await;
         if let Some(pool) = pool {
             pool.stop().await;
         }
         done
     }
 
-    async fn replicate(mut self, filters: FilterPool) -> Result<(), CliError> {
+    async fn replicate_and_compare(mut self, filters: FilterPool) -> Result<(), CliError> {
+        let prepared = self.prepare().await?;
+        if self.replicates && !self.replicate(&prepared, filters.clone()).await? {
+            return Ok(());
+        }
+        let Some(comparing) = self.comparing else {
+            return Ok(());
+        };
+        let comparison = Comparison {
+            replication: &self.replication,
+            config: &self.config.replicator,
+            http: &prepared.http,
+            identity: &prepared.identity,
+            id: &prepared.id,
+            filters: &filters,
+            refused: self.refused,
+            log: self.log,
+        };
+        comparison.run(&comparing).await
+    }
+
+    /// Returns whether everything is replicated; not so after an interrupt.
+    async fn replicate(
+        &mut self,
+        prepared: &Prepared,
+        filters: FilterPool,
+    ) -> Result<bool, CliError> {
         let (events, mut told) = mpsc::unbounded_channel();
         let events = Listener(events).start().recipient();
-        let job = self.start(events, filters).await?;
+        let job = self.start(prepared, events, filters);
         let stopper = actix_rt::spawn(stop_on_signals(job));
         let mut progress = Progress::start();
         let mut last = None;
@@ -178,7 +289,12 @@ impl Run<'_> {
                     progress.shows(&now);
                     last = Some(now);
                 }
-                JobNews::Refused(doc) => self.refusals.note(&doc)?,
+                JobNews::Refused(doc) => {
+                    self.refusals.note(&doc)?;
+                    if self.comparing.is_some() && self.refused.len() < REFUSED_MAX {
+                        self.refused.push(doc);
+                    }
+                }
                 JobNews::Ended(end) => break end,
             }
         };
@@ -186,19 +302,21 @@ impl Run<'_> {
         let began_with = progress.end();
         self.refusals.flush()?;
         if let Some(last) = &last {
-            output::print(&summary(&end, last, began_with, &self.refusals))?;
+            let summary = summary(&end, last, began_with, &self.refusals);
+            match self.comparing.as_ref().is_some_and(|how| how.json) {
+                // Standard output is JSON alone.
+                true => output::print_error(&summary),
+                false => output::print(&summary)?,
+            }
         }
         match end {
-            JobEnd::Normal(_) | JobEnd::Stopped => Ok(()),
+            JobEnd::Normal(_) => Ok(true),
+            JobEnd::Stopped => Ok(false),
             JobEnd::Crashed(crash) => Err(explain(&crash)),
         }
     }
 
-    async fn start(
-        &self,
-        events: Recipient<JobEvent>,
-        filters: FilterPool,
-    ) -> Result<Addr<ReplicationJob>, CliError> {
+    async fn prepare(&self) -> Result<Prepared, CliError> {
         let replicator = &self.config.replicator;
         let config_error =
             |what: String| CliError::new(Exit::Config, what, "correct it in [replicator]");
@@ -207,6 +325,16 @@ impl Run<'_> {
         let identity = identity::of(&self.config, &self.log).await;
         let code = self.filter_code(&http).await?;
         let id = replication_id(&self.replication, &identity, code.as_deref());
+        Ok(Prepared { http, identity, id })
+    }
+
+    fn start(
+        &self,
+        prepared: &Prepared,
+        events: Recipient<JobEvent>,
+        filters: FilterPool,
+    ) -> Addr<ReplicationJob> {
+        let (id, identity) = (prepared.id.clone(), prepared.identity.clone());
         let id_text = id.to_string();
         let run = NewRun {
             replication: Arc::new(self.replication.clone()),
@@ -216,12 +344,13 @@ impl Run<'_> {
             events,
             log: self.log.new(o!("replication" => id_text)),
         };
+        let http = prepared.http.clone();
         let settings = JobSettings {
             // There is nobody else to give way to.
             startup_jitter: Duration::ZERO,
-            ..job_settings(replicator, http, identity, filters)
+            ..job_settings(&self.config.replicator, http, identity, filters)
         };
-        Ok(ReplicationJob::new(JobStart { run, settings }).start())
+        ReplicationJob::new(JobStart { run, settings }).start()
     }
 
     /// The code of a filter is part of the replication's id.
@@ -272,88 +401,4 @@ async fn stop_on_signals(job: Addr<ReplicationJob>) {
         _ = terminate.recv() => {}
     }
     std::process::exit(i32::from(Exit::TryAgain as u8));
-}
-
-/// What is left to say at the end.
-fn summary(end: &JobEnd, last: &JobProgress, began_with: Stats, refusals: &Refusals) -> String {
-    let last = match end {
-        JobEnd::Normal(completed) => &completed.progress,
-        JobEnd::Stopped | JobEnd::Crashed(_) => last,
-    };
-    let how = match end {
-        JobEnd::Normal(_) => "everything is replicated",
-        JobEnd::Stopped => "stopped",
-        JobEnd::Crashed(_) => "not finished",
-    };
-    let done = last.stats.since(&began_with);
-    let mut text = format!(
-        "{how}: {} revisions looked at, {} missing at the target, {} read, {} written ({} bytes), {} refused\n\
-         through sequence {}, checkpoint at {}\n",
-        done.missing_checked,
-        done.missing_found,
-        done.docs_read,
-        done.docs_written,
-        last.bytes_written,
-        done.doc_write_failures,
-        last.through_seq.as_text(),
-        last.checkpointed_source_seq.as_text(),
-    );
-    if done.doc_write_failures > 0 {
-        text.push_str(&refusals.advice());
-    }
-    text
-}
-
-const GIVE_PASSWORD: &str = "give a name and a password that may, in the URL or by $SETTEE_SOURCE_PASSWORD and $SETTEE_TARGET_PASSWORD";
-const CORRECT_FILTER: &str = "see that the source has the filter, its design document and its view, and what it wants to be given";
-
-/// Whether a source says that it cannot make this feed, now or later.
-fn is_wrong(code: Option<u16>) -> bool {
-    code.is_some_and(|code| (400..500).contains(&code))
-}
-
-/// What to correct where a request fails however often it is made.
-fn settings_to_correct(cause: &Cause) -> Option<(Exit, &'static str)> {
-    match cause {
-        Cause::RedirectedElsewhere { .. } => Some((
-            Exit::Data,
-            "correct the URL, or name the other origin in [replicator] redirects_to",
-        )),
-        Cause::Denied(_) => Some((
-            Exit::Config,
-            "correct the URL, or [replicator] endpoints_allowed and endpoints_denied",
-        )),
-        _ => None,
-    }
-}
-
-/// Turns the reason of a failure into one for people.
-fn explain(crash: &Crash) -> CliError {
-    let (code, hint) = match crash {
-        crash if crash.is_refusal() => (Exit::NoPermission, GIVE_PASSWORD),
-        Crash::DbNotFound(_) => (
-            Exit::Data,
-            "correct the URL; --create-target makes a target that is not there",
-        ),
-        Crash::ChangesReqFailed(answered) if is_wrong(answered.code) => {
-            (Exit::Data, CORRECT_FILTER)
-        }
-        crash if crash.code() == Some(404) => (
-            Exit::Data,
-            "see that the database is still there; then run this again: it goes on from its checkpoint",
-        ),
-        Crash::FilterFailed(_) => (
-            Exit::Data,
-            "correct the filter at the source; then run this again: it goes on from its checkpoint",
-        ),
-        Crash::DocWriteFailed { .. } => (
-            Exit::Data,
-            "look at the document and the target; then run this again: it goes on from its checkpoint",
-        ),
-        crash => crash.cause().and_then(settings_to_correct).unwrap_or((
-            Exit::TryAgain,
-            "run this again later: it goes on from its checkpoint",
-        )),
-    };
-    CliError::new(code, crash.to_string(), hint)
 }

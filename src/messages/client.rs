@@ -163,7 +163,9 @@ impl Call<'_> {
             | Self::UnthrottlePool(_) => Right::Operate,
             Self::ReloadConfig
             | Self::Dashboard
-            | Self::Jobs(JobCall::Export { .. } | JobCall::Import { .. }) => Right::Administer,
+            | Self::Jobs(JobCall::Export { .. } | JobCall::Import { .. } | JobCall::Write { .. }) => {
+                Right::Administer
+            }
         })
     }
 }

@@ -41,6 +41,11 @@ pub enum JobCall {
         /// Whether in place of others of the same ids.
         replace: bool,
     },
+    /// Write documents of `_replicator`, also deletions, each over the revision that it names.
+    Write {
+        /// JSON texts.
+        docs: Vec<String>,
+    },
     /// Tell one what to do.
     Order {
         /// Its id.
@@ -61,6 +66,7 @@ impl JobCall {
         "set_job_priority",
         "export_jobs",
         "import_jobs",
+        "write_jobs",
     ];
 
     /// Makes the call `name` of its arguments.
@@ -78,16 +84,13 @@ impl JobCall {
                 after: arguments.text("after")?,
                 secrets: arguments.flag("secrets")?,
             }),
-            "import_jobs" => {
-                let docs = arguments.elements("docs", "an array of documents")?;
-                Ok(Self::Import {
-                    docs: docs
-                        .iter()
-                        .map(|doc: &&RawValue| doc.get().to_owned())
-                        .collect(),
-                    replace: arguments.flag("replace")?,
-                })
-            }
+            "import_jobs" => Ok(Self::Import {
+                docs: documents(arguments)?,
+                replace: arguments.flag("replace")?,
+            }),
+            "write_jobs" => Ok(Self::Write {
+                docs: documents(arguments)?,
+            }),
             "pause_job" => order(JobOrder::Pause),
             "resume_job" => order(JobOrder::Resume),
             "restart_job" => order(JobOrder::Restart),
@@ -98,6 +101,12 @@ impl JobCall {
             _ => Ok(Self::Show { job: job()? }),
         }
     }
+}
+
+fn documents(arguments: &Arguments<'_>) -> Parsed<Vec<String>> {
+    let docs = arguments.elements("docs", "an array of documents")?;
+    let text = |doc: &&RawValue| doc.get().to_owned();
+    Ok(docs.iter().map(text).collect())
 }
 
 fn states(arguments: &Arguments<'_>) -> Parsed<Vec<String>> {

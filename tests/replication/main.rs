@@ -13,3 +13,4 @@ mod protocol;
 mod replicator;
 mod scheduled;
 mod tls;
+mod verify;

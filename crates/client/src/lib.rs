@@ -38,6 +38,7 @@ mod report;
 pub mod status;
 mod wire;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
@@ -384,6 +385,16 @@ impl Client {
         }
         self.typed("import_jobs", &Arguments { docs, replace })
             .await
+    }
+
+    /// Writes documents of `_replicator` (`write_jobs`), each over the revision that its `_rev` names; `_deleted`
+    /// removes one. Returns of each what became of it, `written` or why not, in the same order.
+    ///
+    /// # Errors
+    /// As [`Client::export_jobs`].
+    pub async fn write_jobs(&self, docs: &[Box<RawValue>]) -> Result<Vec<Imported>, ClientError> {
+        let arguments = BTreeMap::from([("docs", docs)]);
+        self.typed("write_jobs", &arguments).await
     }
 
     /// Returns a job of a replication (`job`).

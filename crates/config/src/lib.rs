@@ -23,7 +23,7 @@ pub mod keys;
 mod layer;
 mod load;
 mod names;
-mod nearest;
+pub mod nearest;
 pub mod new_file;
 mod origin;
 pub mod password;

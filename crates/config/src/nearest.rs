@@ -35,7 +35,7 @@ pub(super) fn nearest<'a>(
 }
 
 /// Returns the known name that a slip of the finger makes of `asked`, if there is one.
-pub(super) fn slip<'a>(asked: &str, known: &[&'a str]) -> Option<&'a str> {
+pub fn slip<'a>(asked: &str, known: &[&'a str]) -> Option<&'a str> {
     let near = nearest(asked, known.iter().copied())?;
     near.likely.then_some(near.name)
 }

@@ -2,7 +2,8 @@
 //!
 //! SUMMARY   [`spec`] says what is to be replicated, [`id`] names it, [`endpoint`] speaks HTTP to one
 //!           database, [`open`] opens one, [`log`] keeps checkpoints in both. [`changes`] reads what
-//!           changed, [`progress`] knows how far a run is, [`crash`] why one ended.
+//!           changed, [`progress`] knows how far a run is, [`crash`] why one ended. [`verify`] compares two
+//!           databases afterwards.
 //! SOURCE    CouchDB's couch_replicator, as of 3.5. The wire is CouchDB's HTTP API.
 
 mod average;
@@ -24,4 +25,5 @@ pub mod spec;
 pub mod stats;
 #[cfg(test)]
 mod testing;
+pub mod verify;
 pub mod worker;

@@ -80,6 +80,19 @@ pub(crate) async fn db_info(endpoint: &Endpoint) -> Result<DbInfo, Crash> {
     }
 }
 
+/// Asks a server for the names of its databases.
+///
+/// # Errors
+/// It does not answer with them.
+pub async fn all_dbs(server: &Endpoint) -> Result<Vec<String>, Crash> {
+    let reply = ask(server, Request::get("_all_dbs")).await?;
+    let names = reply.json().ok().filter(|_| reply.status == StatusCode::OK);
+    names.ok_or_else(|| {
+        let (asked, status, said) = (&reply.asked, reply.status, reply.excerpt());
+        Crash::DbNotFound(format!("{} ({asked}: {status}: {said})", server.url()))
+    })
+}
+
 /// Asks how many changes there are after `since`; `None` if the database does not tell.
 pub async fn changes_pending(endpoint: &Endpoint, since: &Seq) -> Option<u64> {
     #[derive(Deserialize)]

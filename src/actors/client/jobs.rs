@@ -9,8 +9,8 @@ use crate::actors::replicator_api::{ReplicatorApi, ReplicatorError};
 use crate::messages::client_error::ErrorReply;
 use crate::messages::job_call::JobCall;
 use crate::messages::proc_manager::GetProcError;
-use crate::replicator::Refused;
-use crate::replicator::document::{DocumentError, Person};
+use crate::replicator::document::{DocumentError, Incoming, Person};
+use crate::replicator::{Database, Refused};
 use crate::store::Imported;
 
 /// Answers a call about jobs. Everybody on the socket counts as an operator; rights were checked before.
@@ -49,12 +49,48 @@ async fn answer(
             let imported = database.import(&docs, replace).await?;
             raw(&imported.iter().map(imported_row).collect::<Vec<_>>())
         }
+        JobCall::Write { docs } => raw(&write(database, &docs, &operator).await?),
         JobCall::Order { job, order } => raw(&replications.order(&job, order, &operator).await?),
     })
 }
 
 fn raw(value: &impl Serialize) -> Box<RawValue> {
     to_raw_value(value).expect("jobs: texts and numbers can be written")
+}
+
+/// Writes documents; returns what became of each, in their order.
+async fn write(
+    database: &Database,
+    docs: &[String],
+    operator: &Person,
+) -> Result<Vec<Value>, ReplicatorError> {
+    let mut read = Vec::with_capacity(docs.len());
+    let mut results = Vec::with_capacity(docs.len());
+    for text in docs {
+        let incoming = Incoming::of(text);
+        results.push(incoming.as_ref().err().map(
+            |error| json!({"id": id_of(text), "error": error.name(), "reason": error.to_string()}),
+        ));
+        read.extend(incoming);
+    }
+    let mut written = database.write(read, operator).await?.into_iter();
+    let results = results.into_iter().map(|result| match result {
+        Some(refused) => refused,
+        None => match written.next() {
+            Some(Ok(written)) => json!({"id": written.id, "ok": "written"}),
+            Some(Err((id, error))) => {
+                json!({"id": id, "error": error.name(), "reason": error.to_string()})
+            }
+            None => Value::Null,
+        },
+    });
+    Ok(results.collect())
+}
+
+/// Returns the id of a document that is not understood, if it has one.
+fn id_of(text: &str) -> String {
+    let value: Value = serde_json::from_str(text).unwrap_or_default();
+    value["_id"].as_str().unwrap_or_default().to_owned()
 }
 
 /// Returns what became of a document that was imported.

@@ -94,7 +94,7 @@ fn line(now: &JobProgress, left: Option<u64>, began_with: Stats, elapsed: Durati
 }
 
 /// A time for people.
-fn duration(seconds: f64) -> String {
+pub(super) fn duration(seconds: f64) -> String {
     let seconds = Duration::from_secs_f64(seconds.clamp(0.0, 1e9)).as_secs();
     match seconds {
         0..60 => format!("{seconds} s"),

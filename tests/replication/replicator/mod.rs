@@ -1,5 +1,6 @@
 //! The replicator as a service: documents, jobs, what outlives a restart.
 
+mod apply;
 mod calls;
 mod changes;
 mod crashes;
@@ -12,4 +13,4 @@ mod outgoing;
 mod resumes;
 mod transfer;
 mod upkeep;
-mod world;
+pub mod world;

@@ -166,6 +166,20 @@ impl Couch {
         rev
     }
 
+    /// Loses a revision, as no database should.
+    pub fn lose(&self, id: &str, rev: &str) {
+        let mut data = self.data.lock().unwrap();
+        let lost = data.docs.get_mut(id).and_then(|revs| revs.remove(rev));
+        assert!(lost.is_some(), "{id} {rev}");
+    }
+
+    /// Changes the attachments of a revision, as no database should.
+    pub fn damage(&self, id: &str, rev: &str, damage: impl FnOnce(&mut Vec<Stored>)) {
+        let mut data = self.data.lock().unwrap();
+        let revs = data.docs.get_mut(id).unwrap();
+        damage(&mut revs.get_mut(rev).unwrap().attachments);
+    }
+
     /// All revisions that have a body, or once had, with parents, and the bodies of the leaves.
     pub fn trees(&self) -> BTreeMap<String, Tree> {
         let data = self.data.lock().unwrap();

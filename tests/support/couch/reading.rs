@@ -91,7 +91,26 @@ impl Data {
         Answer::json(200, json!({"results": results}))
     }
 
+    /// An attachment, as whoever takes no encoding gets it.
+    fn attachment(&self, id: &str, name: &str, request: &Received) -> Answer {
+        let revs = self.docs.get(&decode(id));
+        let rev = revs.and_then(|revs| revs.get(request.param("rev")?));
+        let found = rev.and_then(|rev| {
+            let name = decode(name);
+            rev.attachments.iter().find(|known| known.name == name)
+        });
+        match found {
+            Some(found) => Answer::bytes(200, &found.content_type, found.bytes.clone()),
+            None => Answer::error(404, "not_found", "Document is missing attachment"),
+        }
+    }
+
     pub(super) fn open_revs(&self, request: &Received) -> Answer {
+        if let Some((id, name)) = request.call().split_once('/')
+            && id != "_design"
+        {
+            return self.attachment(id, name, request);
+        }
         let id = decode(request.call());
         let texts = |name| -> Vec<String> {
             request
@@ -108,6 +127,18 @@ impl Data {
                 return Answer::error(404, "not_found", "missing");
             };
             return Answer::json(200, self.document(&id, &rev, &[], false).0);
+        }
+        if request
+            .headers
+            .get("accept")
+            .is_some_and(|kind| kind == "application/json")
+        {
+            let entry = |rev: String| match self.latest(&id, &rev) {
+                Some(leaf) => json!({"ok": self.document(&id, &leaf, &[], false).0}),
+                None => json!({"missing": rev}),
+            };
+            let entries: Vec<Value> = texts("open_revs").into_iter().map(entry).collect();
+            return Answer::json(200, Value::Array(entries));
         }
         let since = texts("atts_since");
         let mut body = BytesMutBody::default();

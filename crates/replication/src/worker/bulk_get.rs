@@ -24,7 +24,7 @@ use super::document::DocMeta;
 use super::missing::Wanted;
 use super::open_revs::OpenRevs;
 use crate::crash::Crash;
-use crate::endpoint::{Cause, Reply, Request, RequestFailed, StatusCode};
+use crate::endpoint::{Cause, Endpoint, Reply, Request, RequestFailed, StatusCode};
 use crate::offload::offload;
 
 /// The longest answer, in bytes: it is in memory as a whole, once for each worker.
@@ -35,11 +35,11 @@ const ANCESTORS_MAX: usize = 10;
 
 /// One revision that is asked for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(super) struct RevRequest<'a> {
-    pub(super) id: &'a str,
-    pub(super) rev: &'a str,
+pub(crate) struct RevRequest<'a> {
+    pub(crate) id: &'a str,
+    pub(crate) rev: &'a str,
     /// Revisions that the target has.
-    pub(super) atts_since: &'a [String],
+    pub(crate) atts_since: &'a [String],
 }
 
 #[derive(Deserialize)]
@@ -62,19 +62,19 @@ struct BulkGetEntry<'a> {
 
 /// A document that was wanted.
 #[derive(Debug)]
-pub(super) struct Found {
-    pub(super) id: String,
+pub(crate) struct Found {
+    pub(crate) id: String,
     /// Where it is in the answer.
     place: Range<usize>,
     /// The wanted revisions that it answers for.
-    answers: Vec<String>,
+    pub(crate) answers: Vec<String>,
     /// It has no attachments.
     is_plain: bool,
 }
 
 impl Found {
     /// Returns its text.
-    pub(super) fn text<'a>(&self, answer: &'a Bytes) -> &'a str {
+    pub(crate) fn text<'a>(&self, answer: &'a Bytes) -> &'a str {
         let text = answer.get(self.place.clone()).unwrap_or_default();
         std::str::from_utf8(text).unwrap_or_default()
     }
@@ -82,10 +82,10 @@ impl Found {
 
 /// What is wanted of many documents, and has not come yet.
 #[derive(Debug)]
-pub(super) struct OpenDocs(FxHashMap<String, OpenRevs>);
+pub(crate) struct OpenDocs(FxHashMap<String, OpenRevs>);
 
 impl OpenDocs {
-    pub(super) fn of(wanted: &[Wanted]) -> Self {
+    pub(crate) fn of(wanted: &[Wanted]) -> Self {
         let of_one = |wanted: &Wanted| (wanted.id.clone(), OpenRevs::of(&wanted.revs));
         Self(wanted.iter().map(of_one).collect())
     }
@@ -99,14 +99,14 @@ impl OpenDocs {
     }
 
     /// Closes what a document answers for. Returns whether anything of it was open.
-    pub(super) fn close_all(&mut self, found: &Found) -> bool {
+    pub(crate) fn close_all(&mut self, found: &Found) -> bool {
         let close = |was_open, rev: &String| self.close(&found.id, rev) || was_open;
         found.answers.iter().fold(false, close)
     }
 
     /// Finds what is wanted in an answer; with attachments only if `attached` says so. `None` if the answer
     /// is malformed.
-    pub(super) fn find(&self, answer: &[u8], attached: bool) -> Option<Vec<Found>> {
+    pub(crate) fn find(&self, answer: &[u8], attached: bool) -> Option<Vec<Found>> {
         let BulkGetAnswer { results } = serde_json::from_slice(answer).ok()?;
         let documents = results.iter().flat_map(|result| &result.docs);
         let found = documents.filter_map(|entry| {
@@ -130,7 +130,7 @@ impl OpenDocs {
     }
 
     /// What was wanted without what has come.
-    fn left(&self, wanted: Vec<Wanted>) -> Vec<Wanted> {
+    pub(crate) fn left(&self, wanted: Vec<Wanted>) -> Vec<Wanted> {
         let mut left = wanted;
         left.retain_mut(|wanted| {
             let open = self.0.get(&wanted.id);
@@ -199,15 +199,7 @@ impl Worker {
         asked: &[RevRequest<'_>],
         attachments: bool,
     ) -> Result<Reply, RequestFailed> {
-        let question = question(asked);
-        yield_now().await;
-        let request = Request::post("_bulk_get")
-            .query("latest", "true")
-            .query("revs", "true")
-            .query("attachments", if attachments { "true" } else { "false" })
-            .reply_bytes_max(ANSWER_MAX)
-            .json(question);
-        self.source.request(request).await
+        ask(&self.source, asked, attachments).await
     }
 
     /// Takes what is wanted of an answer. Returns what is still open.
@@ -265,6 +257,23 @@ impl Worker {
     }
 }
 
+/// Asks a database for revisions, or what is newer in place of them, with their attachments in them or as stubs.
+pub(crate) async fn ask(
+    database: &Endpoint,
+    asked: &[RevRequest<'_>],
+    attachments: bool,
+) -> Result<Reply, RequestFailed> {
+    let question = question(asked);
+    yield_now().await;
+    let request = Request::post("_bulk_get")
+        .query("latest", "true")
+        .query("revs", "true")
+        .query("attachments", if attachments { "true" } else { "false" })
+        .reply_bytes_max(ANSWER_MAX)
+        .json(question);
+    database.request(request).await
+}
+
 fn revisions_of(wanted: &Wanted) -> impl Iterator<Item = RevRequest<'_>> {
     wanted.revs.iter().map(|rev| RevRequest {
         id: &wanted.id,
@@ -279,7 +288,7 @@ fn question(docs: &[RevRequest<'_>]) -> Vec<u8> {
 }
 
 /// Whether less may be had: the answer is longer than is read, or the source takes no question of so many.
-fn is_too_much(cause: &Cause) -> bool {
+pub(crate) fn is_too_much(cause: &Cause) -> bool {
     match cause {
         Cause::TooLong(_) => true,
         Cause::Status { status, .. } => *status == StatusCode::PAYLOAD_TOO_LARGE,

@@ -112,7 +112,7 @@ impl Attachment {
 }
 
 /// Reads the attachments of a document, in its order; `None` if they are malformed.
-pub(super) fn attachments(raw: &RawValue) -> Option<Vec<(String, Attachment)>> {
+pub(crate) fn attachments(raw: &RawValue) -> Option<Vec<(String, Attachment)>> {
     let all: RawObject<'_> = serde_json::from_str(raw.get()).ok()?;
     let read = |(name, raw): (&str, &RawValue)| {
         Some((name.to_owned(), serde_json::from_str(raw.get()).ok()?))

@@ -19,12 +19,12 @@ use crate::endpoint::{Cause, Reply, StatusCode, encode, encode_doc_id, is_path};
 use crate::refused::RefusedDoc;
 
 /// Whether a document can be asked for by a path with its id.
-pub(super) fn has_path(id: &str) -> bool {
+pub(crate) fn has_path(id: &str) -> bool {
     is_path(&encode_doc_id(id))
 }
 
 /// Whether an attachment can.
-pub(super) fn attachment_has_path(name: &str) -> bool {
+pub(crate) fn attachment_has_path(name: &str) -> bool {
     is_path(&format!("x/{}", encode(name)))
 }
 

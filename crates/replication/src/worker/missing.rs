@@ -13,7 +13,7 @@ use super::Worker;
 use super::document::Text;
 use crate::changes::feed::Row;
 use crate::crash::{Answered, Crash};
-use crate::endpoint::{Request, StatusCode};
+use crate::endpoint::{Endpoint, Request, StatusCode};
 use crate::offload::offload;
 
 /// Revisions of a document that are to be replicated.
@@ -61,25 +61,33 @@ impl Worker {
     }
 
     async fn revs_diff(&self, asked: Vec<Wanted>, count: usize) -> Result<Vec<Wanted>, Crash> {
-        let question = question(&asked);
-        yield_now().await;
-        let request = Request::post("_revs_diff").json(question);
-        let reply = self.target.request(request).await?;
-        let failed = || Crash::RevsDiffFailed(Answered::of(&reply));
-        if reply.status != StatusCode::OK {
-            return Err(failed());
-        }
-        let body = reply.body.clone();
-        let picked = offload(body.len(), move || pick(asked, &body)).await;
-        let (wanted, in_vain) = picked.ok_or_else(failed)?;
+        let (wanted, in_vain) = revs_diff(&self.target, asked).await?;
         let mut averages = self.averages.borrow_mut();
         averages.revs_diff.count(in_vain, count, Instant::now());
         Ok(wanted)
     }
 }
 
+/// Asks a target what it misses. Also tells how many missing revisions have no ancestor there.
+pub(crate) async fn revs_diff(
+    target: &Endpoint,
+    asked: Vec<Wanted>,
+) -> Result<(Vec<Wanted>, usize), Crash> {
+    let question = question(&asked);
+    yield_now().await;
+    let request = Request::post("_revs_diff").json(question);
+    let reply = target.request(request).await?;
+    let failed = || Crash::RevsDiffFailed(Answered::of(&reply));
+    if reply.status != StatusCode::OK {
+        return Err(failed());
+    }
+    let body = reply.body.clone();
+    let picked = offload(body.len(), move || pick(asked, &body)).await;
+    picked.ok_or_else(failed)
+}
+
 /// Puts together what rows tell of the same document, each revision once.
-fn by_document(rows: Vec<Row>) -> Vec<Wanted> {
+pub(crate) fn by_document(rows: Vec<Row>) -> Vec<Wanted> {
     let mut places: FxHashMap<String, usize> = FxHashMap::default();
     let mut wanted: Vec<Wanted> = Vec::with_capacity(rows.len());
     for row in rows.into_iter().filter(|row| !row.revs.is_empty()) {
@@ -102,7 +110,7 @@ fn by_document(rows: Vec<Row>) -> Vec<Wanted> {
     wanted
 }
 
-fn revisions(wanted: &[Wanted]) -> usize {
+pub(crate) fn revisions(wanted: &[Wanted]) -> usize {
     wanted.iter().map(|wanted| wanted.revs.len()).sum()
 }
 

@@ -1,0 +1,262 @@
+//! Compares the attachments of revisions that both sides have: names, lengths and, if asked for, bytes.
+//!
+//! PROMISES  The target is asked about revisions alone that have attachments at the source. Bytes are compared as they
+//!           come, decoded; of an attachment two pieces are in memory, unless no URL can name it.
+
+use std::collections::BTreeMap;
+
+use bytes::{Buf, Bytes};
+use reqwest::header::ACCEPT_ENCODING;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use tokio::time::{Instant, sleep};
+
+use super::reading::{Seen, chunks};
+use super::{Comparison, Difference, Leaf, Step};
+use crate::crash::Crash;
+use crate::endpoint::{
+    BodyFailed, BodyStream, Chunks, Endpoint, HeaderValue, Request, RequestFailed, StatusCode,
+    encode, encode_doc_id,
+};
+use crate::worker::bulk_get::{OpenDocs, RevRequest, ask};
+use crate::worker::document::DocMeta;
+use crate::worker::inline::{attachment_has_path, has_path};
+use crate::worker::missing::{Wanted, revisions};
+
+/// What came of comparing bytes.
+struct Compared {
+    /// In what they differ, in words, if they do.
+    how: Option<String>,
+    /// How many were the same.
+    bytes: u64,
+}
+
+impl Compared {
+    fn new(differ: bool, bytes: u64) -> Self {
+        let how = || format!("the bytes differ from byte {bytes} on");
+        Self {
+            how: differ.then(how),
+            bytes,
+        }
+    }
+}
+
+/// Why bytes were not compared.
+enum Unread {
+    /// It may be different with another try.
+    Retry(String),
+    Final(Crash),
+}
+
+impl From<BodyFailed> for Unread {
+    fn from(failed: BodyFailed) -> Self {
+        Self::Retry(failed.to_string())
+    }
+}
+
+impl From<RequestFailed> for Unread {
+    fn from(failed: RequestFailed) -> Self {
+        match failed.is_max_backoff() || failed.is_refused() {
+            true => Self::Final(failed.into()),
+            false => Self::Retry(failed.to_string()),
+        }
+    }
+}
+
+impl Comparison {
+    /// Compares the attachments of revisions that the target knows.
+    pub(super) async fn attachments(
+        &self,
+        present: Vec<Wanted>,
+        step: &mut Step,
+    ) -> Result<(), Crash> {
+        for chunk in chunks(present) {
+            let asked = revisions(&chunk);
+            let mut at_source = self.source.read(chunk, false).await?;
+            at_source.retain(|leaf, seen| seen.rev == leaf.rev);
+            step.counts.changed += (asked - at_source.len()) as u64;
+            let attached = at_source.into_iter();
+            let attached = attached.filter(|(_, seen)| !seen.attachments.is_empty());
+            let attached: BTreeMap<Leaf, Seen> = attached.collect();
+            if attached.is_empty() {
+                continue;
+            }
+            let at_target = self.target.read(by_id(attached.keys()), false).await?;
+            for (leaf, source) in attached {
+                match at_target.get(&leaf) {
+                    // The target has gone on from it, and need not keep it.
+                    Some(target) if target.rev != leaf.rev => step.counts.changed += 1,
+                    Some(target) => self.of_revision(leaf, &source, target, step).await?,
+                    None => step.differences.push(Difference::Unreadable { leaf }),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn of_revision(
+        &self,
+        leaf: Leaf,
+        source: &Seen,
+        target: &Seen,
+        step: &mut Step,
+    ) -> Result<(), Crash> {
+        let there: BTreeMap<&String, Option<u64>> = target
+            .attachments
+            .iter()
+            .map(|(name, length)| (name, *length))
+            .collect();
+        for (name, length) in &source.attachments {
+            step.counts.attachments += 1;
+            let differs = |how: String| Difference::AttachmentDiffers {
+                leaf: leaf.clone(),
+                name: name.clone(),
+                how,
+            };
+            let difference = match (length, there.get(name)) {
+                (_, None) => Some(Difference::AttachmentMissing {
+                    leaf: leaf.clone(),
+                    name: name.clone(),
+                }),
+                (Some(here), Some(Some(there))) if here != there => Some(differs(format!(
+                    "{here} bytes at the source, {there} at the target"
+                ))),
+                _ if self.deep => {
+                    let Compared { how, bytes } = self.bytes(&leaf, name).await?;
+                    step.counts.bytes += bytes;
+                    how.map(differs)
+                }
+                _ => None,
+            };
+            step.differences.extend(difference);
+        }
+        Ok(())
+    }
+
+    /// Compares bytes, with as many tries as it takes.
+    async fn bytes(&self, leaf: &Leaf, name: &str) -> Result<Compared, Crash> {
+        let sides = [&self.source.database, &self.target.database];
+        let mut retries = sides[0].retries(self.retries);
+        loop {
+            let compared = match has_path(&leaf.id) && attachment_has_path(name) {
+                true => streamed(sides, leaf, name).await,
+                false => inline(sides, leaf, name).await,
+            };
+            let why = match compared {
+                Ok(compared) => return Ok(compared),
+                Err(Unread::Final(crash)) => return Err(crash),
+                Err(Unread::Retry(why)) => why,
+            };
+            let Some(wait) = retries.next(Instant::now()) else {
+                return Err(Crash::OpenDocRevsFailed {
+                    id: leaf.id.clone(),
+                    why: format!("attachment '{name}': {why}"),
+                    cause: None,
+                });
+            };
+            sleep(wait).await;
+        }
+    }
+}
+
+fn by_id<'a>(leaves: impl Iterator<Item = &'a Leaf>) -> Vec<Wanted> {
+    let mut wanted: Vec<Wanted> = Vec::new();
+    for leaf in leaves {
+        match wanted.last_mut().filter(|last| last.id == leaf.id) {
+            Some(last) => last.revs.push(leaf.rev.clone()),
+            None => wanted.push(Wanted {
+                id: leaf.id.clone(),
+                revs: vec![leaf.rev.clone()],
+                ancestors: Vec::new(),
+            }),
+        }
+    }
+    wanted
+}
+
+async fn streamed(sides: [&Endpoint; 2], leaf: &Leaf, name: &str) -> Result<Compared, Unread> {
+    let [mut source, mut target] = [
+        open(sides[0], leaf, name).await?,
+        open(sides[1], leaf, name).await?,
+    ];
+    let (mut here, mut there, mut at) = (Bytes::new(), Bytes::new(), 0);
+    loop {
+        if here.is_empty() {
+            here = source.chunk().await?.unwrap_or_default();
+        }
+        if there.is_empty() {
+            there = target.chunk().await?.unwrap_or_default();
+        }
+        let length = here.len().min(there.len());
+        if length == 0 {
+            return Ok(Compared::new(here.len() != there.len(), at));
+        }
+        let mut pairs = here[..length].iter().zip(&there[..length]);
+        if here[..length] != there[..length] {
+            let differs = pairs.position(|(here, there)| here != there);
+            at += differs.unwrap_or_default() as u64;
+            return Ok(Compared::new(true, at));
+        }
+        here.advance(length);
+        there.advance(length);
+        at += length as u64;
+    }
+}
+
+async fn open(database: &Endpoint, leaf: &Leaf, name: &str) -> Result<BodyStream, Unread> {
+    let path = format!("{}/{}", encode_doc_id(&leaf.id), encode(name));
+    // Both sides decode what they have compressed: how they compress is their own affair.
+    let request = Request::get(path)
+        .query("rev", &leaf.rev)
+        .header(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+    let reply = database.stream(request).await?;
+    match reply.status {
+        StatusCode::OK => Ok(reply.body),
+        status => {
+            let asked = reply.asked.to_string();
+            let said = reply.excerpt().await;
+            Err(Unread::Retry(format!("{asked}: {status}: {said}")))
+        }
+    }
+}
+
+/// Compares an attachment that no URL can name, in the text of its document.
+async fn inline(sides: [&Endpoint; 2], leaf: &Leaf, name: &str) -> Result<Compared, Unread> {
+    let [source, target] = [
+        data(sides[0], leaf, name).await?,
+        data(sides[1], leaf, name).await?,
+    ];
+    let (Some(source), Some(target)) = (source, target) else {
+        let how = "not compared: no URL can name it, and a side does not send it otherwise";
+        return Ok(Compared {
+            how: Some(how.to_owned()),
+            bytes: 0,
+        });
+    };
+    let common = source.iter().zip(&target);
+    let same = common.take_while(|(here, there)| here == there).count();
+    Ok(Compared::new(source != target, same as u64))
+}
+
+/// Reads an attachment in the text of its document; none if it is not there.
+async fn data(database: &Endpoint, leaf: &Leaf, name: &str) -> Result<Option<Vec<u8>>, Unread> {
+    #[derive(Deserialize)]
+    struct Inline {
+        data: String,
+    }
+    let asked = [RevRequest {
+        id: &leaf.id,
+        rev: &leaf.rev,
+        atts_since: &[],
+    }];
+    let reply = ask(database, &asked, true).await?;
+    let open = OpenDocs::of(&by_id(std::iter::once(leaf)));
+    let found = open.find(&reply.body, true).unwrap_or_default();
+    let text = found.first().map_or("", |found| found.text(&reply.body));
+    Ok(DocMeta::read(text.as_bytes()).and_then(|meta| {
+        let all: BTreeMap<String, &RawValue> =
+            serde_json::from_str(meta.attachments?.get()).ok()?;
+        let one: Inline = serde_json::from_str(all.get(name)?.get()).ok()?;
+        data_encoding::BASE64.decode(one.data.as_bytes()).ok()
+    }))
+}

@@ -1,0 +1,111 @@
+//! What a target lacks, as it is told.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::Leaf;
+use crate::refused::RefusedDoc;
+
+/// One thing in which the target differs from the source.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "difference", rename_all = "snake_case")]
+pub enum Difference {
+    /// The target does not have the revision.
+    Missing {
+        #[serde(flatten)]
+        leaf: Leaf,
+    },
+    /// The target does not have the document because it refused it, or because no database can have it.
+    Refused {
+        id: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        rev: Option<String>,
+        /// The error's name.
+        error: String,
+        /// Why, in words.
+        reason: String,
+    },
+    /// The target knows the revision and does not send it.
+    Unreadable {
+        #[serde(flatten)]
+        leaf: Leaf,
+    },
+    /// The target has the revision without the attachment.
+    AttachmentMissing {
+        #[serde(flatten)]
+        leaf: Leaf,
+        name: String,
+    },
+    /// The target has another attachment of that name.
+    AttachmentDiffers {
+        #[serde(flatten)]
+        leaf: Leaf,
+        name: String,
+        /// In what, in words.
+        how: String,
+    },
+}
+
+impl Difference {
+    pub(super) fn refused(doc: RefusedDoc) -> Self {
+        let RefusedDoc {
+            id,
+            rev,
+            error,
+            reason,
+        } = doc;
+        Self::Refused {
+            id,
+            rev,
+            error,
+            reason,
+        }
+    }
+
+    /// Returns what kind of difference it is, in lower case words.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Missing { .. } => "missing",
+            Self::Refused { .. } => "refused",
+            Self::Unreadable { .. } => "unreadable",
+            Self::AttachmentMissing { .. } => "attachment missing",
+            Self::AttachmentDiffers { .. } => "attachment differs",
+        }
+    }
+}
+
+impl fmt::Display for Difference {
+    /// Writes one line: ids and names have no line ends in it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.kind())?;
+        let mut part = |text: &str| write!(f, " {}", text.replace(|c: char| c.is_control(), " "));
+        match self {
+            Self::Missing { leaf } | Self::Unreadable { leaf } => {
+                part(&leaf.id)?;
+                part(&leaf.rev)
+            }
+            Self::Refused {
+                id,
+                rev,
+                error,
+                reason,
+            } => {
+                part(id)?;
+                part(rev.as_deref().unwrap_or("-"))?;
+                part(&format!("({error}: {reason})"))
+            }
+            Self::AttachmentMissing { leaf, name } => {
+                part(&leaf.id)?;
+                part(&leaf.rev)?;
+                part(name)
+            }
+            Self::AttachmentDiffers { leaf, name, how } => {
+                part(&leaf.id)?;
+                part(&leaf.rev)?;
+                part(name)?;
+                part(&format!("({how})"))
+            }
+        }
+    }
+}

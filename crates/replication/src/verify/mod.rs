@@ -1,0 +1,291 @@
+//! Whether a target holds everything that a replication should have brought there.
+//!
+//! SUMMARY   [`Verifier::run`] reads the source's feed as the replication does, asks the target which leaf
+//!           revisions it misses, and compares the attachments of the others ([`attachments`]). Revisions that
+//!           are missing are looked for again at the end ([`again`]) before they are told.
+//! PROMISES  Nothing is written anywhere. Memory is bounded by [`BATCHES`] batches and [`SUSPECTS_MAX`] revisions,
+//!           whatever the size of the databases. What was told is not taken back.
+//! LIMITS    What the target has beyond the source is no difference. A revision that both have is taken to be the
+//!           same document: its body is not compared.
+
+mod again;
+mod attachments;
+mod difference;
+mod reading;
+
+use std::cell::RefCell;
+use std::ops::ControlFlow;
+use std::rc::Rc;
+
+use futures_util::stream::{self, StreamExt, TryStreamExt};
+use rustc_hash::FxHashMap;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use slog::Logger;
+
+use crate::changes::feed::Row;
+use crate::changes::query::FeedQuery;
+use crate::changes::queue::{Consumer, QueueLimits, bounded};
+use crate::changes::reader::{Change, ChangesReader};
+use crate::crash::Crash;
+use crate::endpoint::Endpoint;
+use crate::filter::FilterHere;
+use crate::refused::RefusedDoc;
+use crate::run_counters::RunCounters;
+use crate::seq::Seq;
+use crate::spec::Options;
+use crate::worker::missing::{Wanted, by_document, revisions, revs_diff};
+pub use difference::Difference;
+use reading::{Reader, chunks};
+
+/// Batches of the feed that are compared at a time.
+const BATCHES: usize = 4;
+
+/// Missing revisions that are kept to be looked for again. When there are more, they are looked for at once.
+const SUSPECTS_MAX: usize = 10_000;
+
+/// A leaf revision of a document.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Leaf {
+    pub id: String,
+    pub rev: String,
+}
+
+/// What is compared.
+pub struct Verifier {
+    pub source: Endpoint,
+    pub target: Endpoint,
+    /// Those of the replication: which documents, and how databases are asked.
+    pub options: Options,
+    /// The filter, if the source does not run it.
+    pub filter: Option<FilterHere>,
+    /// Documents with longer ids, in bytes, are not replicated.
+    pub id_max: Option<usize>,
+    /// Whether the bytes of attachments are compared.
+    pub deep: bool,
+    /// Where to begin in the source's feed.
+    pub since: Seq,
+    /// Missing revisions of before `since` that are still to be looked for again.
+    pub suspects: Vec<Leaf>,
+    /// Documents that the target is known to refuse.
+    pub refused: Vec<RefusedDoc>,
+    pub log: Logger,
+}
+
+/// What was counted, each number since the last report.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counts {
+    /// Leaf revisions of the feed.
+    pub revisions: u64,
+    /// Of these, missing at the target and not passing the filter that Settee runs.
+    pub filtered: u64,
+    /// Of these, replaced by newer ones, or purged, while they were compared.
+    pub changed: u64,
+    /// Attachments whose names and lengths were compared.
+    pub attachments: u64,
+    /// Bytes of attachments that were read of each side.
+    pub bytes: u64,
+}
+
+impl std::ops::AddAssign for Counts {
+    fn add_assign(&mut self, more: Self) {
+        self.revisions += more.revisions;
+        self.filtered += more.filtered;
+        self.changed += more.changed;
+        self.attachments += more.attachments;
+        self.bytes += more.bytes;
+    }
+}
+
+/// What one step found.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Step {
+    /// Everything up to here was compared; none after looking again for all suspects so far.
+    pub through: Option<Seq>,
+    pub counts: Counts,
+    pub differences: Vec<Difference>,
+    /// Missing revisions that will be looked for again.
+    pub suspects: Vec<Leaf>,
+}
+
+/// A comparison under way.
+struct Comparison {
+    source: Reader,
+    target: Reader,
+    filter: Option<FilterHere>,
+    retries: u32,
+    deep: bool,
+    refused: FxHashMap<(String, Option<String>), RefusedDoc>,
+}
+
+impl Verifier {
+    /// Compares everything. `tell` hears of each step, in the order of the source's feed, and may end it.
+    ///
+    /// # Errors
+    /// A database does not answer, or not what it should; what was told until then is right.
+    pub async fn run(self, mut tell: impl FnMut(Step) -> ControlFlow<()>) -> Result<(), Crash> {
+        let options = Options {
+            continuous: false,
+            ..self.options
+        };
+        let (workers, batch) = (BATCHES, options.tuning.worker_batch_size.max(1) as usize);
+        let (producer, consumer) = bounded(QueueLimits::of(workers, batch));
+        let passed_over: Rc<RefCell<Vec<Difference>>> = Rc::default();
+        let listener = Rc::clone(&passed_over);
+        let changes = ChangesReader {
+            source: self.source.clone(),
+            query: FeedQuery::new(&options),
+            since: self.since,
+            retries: options.tuning.retries_per_request,
+            id_max: self.id_max,
+            run_counters: Rc::new(RunCounters::default()),
+            refused: Rc::new(move |doc| listener.borrow_mut().push(Difference::refused(doc))),
+            log: self.log,
+        };
+        let key = |doc: &RefusedDoc| (doc.id.clone(), doc.rev.clone());
+        let comparison = Comparison {
+            source: Reader::new(self.source, options.tuning.use_bulk_get),
+            target: Reader::new(self.target, options.tuning.use_bulk_get),
+            filter: self.filter,
+            retries: options.tuning.retries_per_request,
+            deep: self.deep,
+            refused: self
+                .refused
+                .into_iter()
+                .map(|doc| (key(&doc), doc))
+                .collect(),
+        };
+        let told = |mut step: Step| {
+            step.differences.append(&mut passed_over.borrow_mut());
+            tell(step)
+        };
+        let comparing = comparison.compare(&consumer, batch, self.suspects, told);
+        let reading = changes.run(producer);
+        let mut comparing = std::pin::pin!(comparing);
+        tokio::select! {
+            read = reading => read?,
+            compared = &mut comparing => return compared,
+        }
+        comparing.await
+    }
+}
+
+impl Comparison {
+    async fn compare(
+        &self,
+        changes: &Consumer<Change>,
+        batch: usize,
+        mut suspects: Vec<Leaf>,
+        mut tell: impl FnMut(Step) -> ControlFlow<()>,
+    ) -> Result<(), Crash> {
+        let batches = stream::unfold(changes, |changes| async move {
+            let rows = next_batch(changes, batch).await;
+            (!rows.is_empty()).then_some((rows, changes))
+        });
+        let steps = batches.map(|rows| self.step(rows)).buffered(BATCHES);
+        let mut steps = std::pin::pin!(steps);
+        while let Some(step) = steps.try_next().await? {
+            suspects.extend(step.suspects.iter().cloned());
+            if tell(step).is_break() {
+                return Ok(());
+            }
+            if suspects.len() >= SUSPECTS_MAX
+                && tell(self.look_again(std::mem::take(&mut suspects)).await?).is_break()
+            {
+                return Ok(());
+            }
+        }
+        // Also where nothing is left: what the feed's reader passed over last is told with it.
+        let _ = tell(self.look_again(suspects).await?);
+        Ok(())
+    }
+
+    /// Compares what some rows of the feed name.
+    async fn step(&self, rows: Vec<Row>) -> Result<Step, Crash> {
+        let mut step = Step {
+            through: rows.last().map(|row| row.seq.clone()),
+            ..Step::default()
+        };
+        let asked = by_document(rows);
+        step.counts.revisions = revisions(&asked) as u64;
+        if asked.is_empty() {
+            return Ok(step);
+        }
+        let (missing, _) = revs_diff(&self.target.database, asked.clone()).await?;
+        let present = without(asked, &missing);
+        self.attachments(present, &mut step).await?;
+        step.suspects = match &self.filter {
+            None => missing.into_iter().flat_map(leaves).collect(),
+            Some(filter) => self.passing(filter, missing, &mut step.counts).await?,
+        };
+        Ok(step)
+    }
+
+    /// Returns those of the missing revisions that the filter lets through.
+    async fn passing(
+        &self,
+        filter: &FilterHere,
+        missing: Vec<Wanted>,
+        counts: &mut Counts,
+    ) -> Result<Vec<Leaf>, Crash> {
+        let mut passing = Vec::new();
+        for chunk in chunks(missing) {
+            let asked = revisions(&chunk) as u64;
+            let mut seen = self.source.read(chunk, true).await?;
+            seen.retain(|leaf, seen| seen.rev == leaf.rev);
+            counts.changed += asked - seen.len() as u64;
+            let docs: Vec<(&str, &RawValue)> = seen
+                .iter()
+                .map(|(leaf, seen)| {
+                    let text = serde_json::from_str(&seen.text).unwrap_or(RawValue::NULL);
+                    (leaf.id.as_str(), text)
+                })
+                .collect();
+            let verdicts = filter.passing(&docs).await?;
+            let before = passing.len();
+            let passes = seen.keys().zip(verdicts).filter(|(_, passes)| *passes);
+            passing.extend(passes.map(|(leaf, _)| leaf.clone()));
+            counts.filtered += (seen.len() + before - passing.len()) as u64;
+        }
+        passing.sort_unstable();
+        Ok(passing)
+    }
+}
+
+/// Waits for a whole batch of rows; fewer at the end, and none behind it.
+async fn next_batch(changes: &Consumer<Change>, size: usize) -> Vec<Row> {
+    let mut rows = Vec::new();
+    while rows.len() < size {
+        let more = changes.take(size - rows.len()).await;
+        if more.is_empty() {
+            break;
+        }
+        rows.extend(more.into_iter().filter_map(Change::into_row));
+    }
+    rows
+}
+
+/// Returns what was asked for without what is missing; both name documents in the same order.
+fn without(asked: Vec<Wanted>, missing: &[Wanted]) -> Vec<Wanted> {
+    let mut missing = missing.iter().peekable();
+    let mut present = asked;
+    present.retain_mut(|wanted| {
+        if let Some(missing) = missing.next_if(|missing| missing.id == wanted.id) {
+            let revs: rustc_hash::FxHashSet<&String> = missing.revs.iter().collect();
+            wanted.revs.retain(|rev| !revs.contains(rev));
+        }
+        !wanted.revs.is_empty()
+    });
+    present
+}
+
+fn leaves(wanted: Wanted) -> impl Iterator<Item = Leaf> {
+    let Wanted { id, revs, .. } = wanted;
+    revs.into_iter().map(move |rev| Leaf {
+        id: id.clone(),
+        rev,
+    })
+}
+
+#[cfg(test)]
+mod tests;

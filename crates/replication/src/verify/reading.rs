@@ -1,0 +1,236 @@
+//! Reads revisions of one database for their attachments, or their texts.
+//!
+//! SUMMARY   [`Reader::read`] asks `_bulk_get`, and document by document what that does not deliver, or where the
+//!           database has none. Attachments come as stubs.
+
+use std::cell::Cell;
+
+use bytes::Bytes;
+use reqwest::header::ACCEPT;
+use rustc_hash::FxHashMap;
+
+use super::Leaf;
+use crate::crash::Crash;
+use crate::endpoint::{
+    Cause, Endpoint, HeaderValue, Reply, Request, RequestFailed, StatusCode, encode_doc_id,
+};
+use crate::offload::offload;
+use crate::worker::bulk_get::{OpenDocs, RevRequest, ask, is_too_much};
+use crate::worker::document::{DOCUMENT_MAX, DocMeta, attachments};
+use crate::worker::inline::has_path;
+use crate::worker::missing::{Wanted, revisions};
+
+/// Revisions that are asked for at a time.
+const REVISIONS_MAX: usize = 200;
+
+/// Revisions in the URL of one request.
+const LINE_REVISIONS_MAX: usize = 80;
+
+/// A revision as a database sent it.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    /// Itself, or a newer one in its place.
+    pub(super) rev: String,
+    /// Names and lengths of its attachments; a length that was not told is none.
+    pub(super) attachments: Vec<(String, Option<u64>)>,
+    /// Its text, if that was wanted.
+    pub(super) text: String,
+}
+
+/// One database. Revisions that it does not have are not in what is read.
+pub(super) struct Reader {
+    pub(super) database: Endpoint,
+    has_bulk_get: Cell<bool>,
+}
+
+impl Reader {
+    pub(super) fn new(database: Endpoint, use_bulk_get: bool) -> Self {
+        Self {
+            database,
+            has_bulk_get: Cell::new(use_bulk_get),
+        }
+    }
+
+    /// Reads revisions, one of the [`chunks`], with their texts if `texts` says so.
+    ///
+    /// # Errors
+    /// The database does not answer, or not what it should.
+    pub(super) async fn read(
+        &self,
+        wanted: Vec<Wanted>,
+        texts: bool,
+    ) -> Result<FxHashMap<Leaf, Seen>, Crash> {
+        let mut seen = FxHashMap::default();
+        let mut left = Vec::new();
+        let mut parts = vec![wanted];
+        while let Some(part) = parts.pop().filter(|part| !part.is_empty()) {
+            if !self.has_bulk_get.get() {
+                left.extend(part);
+                continue;
+            }
+            match self.bulk(&part).await {
+                Ok(reply) if reply.status == StatusCode::OK => {
+                    seen.extend(
+                        found(&part, reply.body.clone(), texts)
+                            .await
+                            .unwrap_or_default(),
+                    );
+                    left.extend(part);
+                }
+                Ok(reply) if reply.status == StatusCode::PAYLOAD_TOO_LARGE => {
+                    halve(part, &mut parts, &mut left);
+                }
+                Err(failed) if is_too_much(&failed.cause) => halve(part, &mut parts, &mut left),
+                // If the database is gone, reading documents one by one fails, too.
+                _ => {
+                    self.has_bulk_get.set(false);
+                    left.extend(part);
+                }
+            }
+        }
+        let is_open = |id: &str, rev: &String| {
+            let (id, rev) = (id.to_owned(), rev.clone());
+            !seen.contains_key(&Leaf { id, rev })
+        };
+        left.retain_mut(|wanted| {
+            wanted.revs.retain(|rev| is_open(&wanted.id, rev));
+            !wanted.revs.is_empty() && has_path(&wanted.id)
+        });
+        for wanted in left {
+            for revs in wanted.revs.chunks(LINE_REVISIONS_MAX) {
+                seen.extend(self.single(&wanted.id, revs, texts).await?);
+            }
+        }
+        Ok(seen)
+    }
+
+    async fn bulk(&self, wanted: &[Wanted]) -> Result<Reply, RequestFailed> {
+        let asked: Vec<RevRequest<'_>> = wanted
+            .iter()
+            .flat_map(|wanted| {
+                wanted.revs.iter().map(|rev| RevRequest {
+                    id: &wanted.id,
+                    rev,
+                    atts_since: &[],
+                })
+            })
+            .collect();
+        ask(&self.database, &asked, false).await
+    }
+
+    /// Reads revisions of one document.
+    async fn single(
+        &self,
+        id: &str,
+        revs: &[String],
+        texts: bool,
+    ) -> Result<Vec<(Leaf, Seen)>, Crash> {
+        let failed = |why: String, cause: Option<Cause>| Crash::OpenDocRevsFailed {
+            id: id.to_owned(),
+            why,
+            cause,
+        };
+        let open_revs = serde_json::to_string(revs).expect("texts are JSON");
+        let request = Request::get(encode_doc_id(id))
+            .query("revs", "true")
+            .query("open_revs", open_revs)
+            .query("latest", "true")
+            .header(ACCEPT, HeaderValue::from_static("application/json"))
+            .reply_bytes_max(DOCUMENT_MAX);
+        let reply = self.database.request(request).await;
+        let reply = reply.map_err(|error| failed(error.to_string(), Some(error.cause)))?;
+        let unread = || {
+            let why = format!("{}: {}: {}", reply.asked, reply.status, reply.excerpt());
+            failed(why, None)
+        };
+        match reply.status {
+            StatusCode::NOT_FOUND => return Ok(Vec::new()),
+            StatusCode::OK => {}
+            _ => return Err(unread()),
+        }
+        let wanted = [Wanted {
+            id: id.to_owned(),
+            revs: revs.to_vec(),
+            ancestors: Vec::new(),
+        }];
+        // The entries are those of an answer to `_bulk_get`.
+        let answer = [br#"{"results":[{"docs":"#, &*reply.body, b"}]}"].concat();
+        found(&wanted, answer.into(), texts)
+            .await
+            .ok_or_else(unread)
+    }
+}
+
+/// Finds what is wanted in an answer to `_bulk_get`; none if it is no such answer.
+async fn found(wanted: &[Wanted], answer: Bytes, texts: bool) -> Option<Vec<(Leaf, Seen)>> {
+    let (open, bytes) = (OpenDocs::of(wanted), answer.len());
+    let find = move || {
+        let mut seen = Vec::new();
+        for found in open.find(&answer, true)? {
+            let text = found.text(&answer);
+            let Some(meta) = DocMeta::read(text.as_bytes()) else {
+                continue;
+            };
+            let lengths = match meta.attachments.filter(|_| meta.has_attachments()) {
+                Some(raw) => attachments(raw)?,
+                None => Vec::new(),
+            };
+            let lengths = lengths.into_iter();
+            let lengths: Vec<_> = lengths.map(|(name, one)| (name, one.length)).collect();
+            seen.extend(found.answers.iter().map(|rev| {
+                let leaf = Leaf {
+                    id: found.id.clone(),
+                    rev: rev.clone(),
+                };
+                let seen = Seen {
+                    rev: meta.rev().to_owned(),
+                    attachments: lengths.clone(),
+                    text: if texts {
+                        text.to_owned()
+                    } else {
+                        String::new()
+                    },
+                };
+                (leaf, seen)
+            }));
+        }
+        Some(seen)
+    };
+    offload(bytes, find).await
+}
+
+/// Splits what is wanted into parts of at most [`REVISIONS_MAX`] revisions.
+pub(super) fn chunks(wanted: Vec<Wanted>) -> Vec<Vec<Wanted>> {
+    split(wanted, REVISIONS_MAX)
+}
+
+fn split(wanted: Vec<Wanted>, most: usize) -> Vec<Vec<Wanted>> {
+    let mut parts: Vec<Vec<Wanted>> = Vec::new();
+    let mut room = 0;
+    for wanted in wanted {
+        let mut revs = wanted.revs.into_iter().peekable();
+        while revs.peek().is_some() {
+            if room == 0 {
+                parts.push(Vec::new());
+                room = most;
+            }
+            let taken: Vec<String> = revs.by_ref().take(room).collect();
+            room -= taken.len();
+            let part = Wanted {
+                id: wanted.id.clone(),
+                revs: taken,
+                ancestors: Vec::new(),
+            };
+            parts.last_mut().expect("there is room in one").push(part);
+        }
+    }
+    parts
+}
+
+/// Asks for less at a time; one revision is left to be read by itself.
+fn halve(part: Vec<Wanted>, parts: &mut Vec<Vec<Wanted>>, left: &mut Vec<Wanted>) {
+    match revisions(&part) {
+        0 | 1 => left.extend(part),
+        count => parts.extend(split(part, count.div_ceil(2))),
+    }
+}

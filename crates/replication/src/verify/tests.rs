@@ -1,0 +1,78 @@
+//! The comparison's own parts; whole comparisons are in tests/replication.
+
+use super::*;
+
+fn wanted(id: &str, revs: &[&str]) -> Wanted {
+    Wanted {
+        id: id.to_owned(),
+        revs: revs.iter().map(|rev| (*rev).to_owned()).collect(),
+        ancestors: Vec::new(),
+    }
+}
+
+#[test]
+fn what_is_present_is_what_was_asked_for_without_what_is_missing() {
+    let asked = vec![
+        wanted("a", &["1-a"]),
+        wanted("b", &["1-b", "2-b"]),
+        wanted("c", &["1-c"]),
+    ];
+    let missing = [wanted("b", &["2-b"]), wanted("c", &["1-c"])];
+    let present = without(asked, &missing);
+    assert_eq!(present, [wanted("a", &["1-a"]), wanted("b", &["1-b"])]);
+}
+
+#[test]
+fn a_document_with_very_many_leaves_is_read_in_parts() {
+    let revs: Vec<String> = (0..450).map(|number| format!("1-{number}")).collect();
+    let revs: Vec<&str> = revs.iter().map(String::as_str).collect();
+    let parts = chunks(vec![wanted("a", &revs), wanted("b", &["1-b"])]);
+    let counts: Vec<usize> = parts.iter().map(|part| revisions(part)).collect();
+    assert_eq!(counts, [200, 200, 51]);
+    assert_eq!(parts[2][1], wanted("b", &["1-b"]));
+}
+
+#[test]
+fn a_difference_is_one_line_and_reads_as_it_was_written() {
+    let leaf = Leaf {
+        id: "a\nb".to_owned(),
+        rev: "1-x".to_owned(),
+    };
+    let name = "photo.png".to_owned();
+    let cases = [
+        (
+            Difference::Missing { leaf: leaf.clone() },
+            "missing a b 1-x",
+        ),
+        (
+            Difference::AttachmentMissing {
+                leaf: leaf.clone(),
+                name: name.clone(),
+            },
+            "attachment missing a b 1-x photo.png",
+        ),
+        (
+            Difference::AttachmentDiffers {
+                leaf,
+                name,
+                how: "3 bytes at the source, 4 at the target".to_owned(),
+            },
+            "attachment differs a b 1-x photo.png (3 bytes at the source, 4 at the target)",
+        ),
+        (
+            Difference::Refused {
+                id: "d".to_owned(),
+                rev: None,
+                error: "forbidden".to_owned(),
+                reason: "no".to_owned(),
+            },
+            "refused d - (forbidden: no)",
+        ),
+    ];
+    for (difference, line) in cases {
+        assert_eq!(difference.to_string(), line);
+        let text = serde_json::to_string(&difference).unwrap();
+        let read: Difference = serde_json::from_str(&text).unwrap();
+        assert_eq!(read, difference, "{text}");
+    }
+}

@@ -1,0 +1,299 @@
+//! `settee jobs apply`: has the service hold the documents that a file describes.
+//!
+//! SUMMARY   Reads the file, asks servers for their databases where it says so, compares with what the service has,
+//!           shows the plan, asks, and writes. A second run finds nothing to do; one that was interrupted goes on.
+//! PROMISES  Nothing is written unless the whole file is right and every server has answered. Credentials come from the
+//!           environment or from files, and are not printed.
+//! LIMITS    [`DOCUMENTS_MAX`] documents are written at a time.
+
+mod file;
+mod plan;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Map, Value, json};
+use slog::{Discard, Logger, o};
+
+use self::file::{Databases, Entry, Mistake, Reference};
+use self::plan::{Documents, MARK, Plan};
+use crate::cli::config_args::ConfigArgs;
+use crate::cli::exit::{CliError, Exit};
+use crate::cli::output;
+use crate::cli::service_socket::Service;
+use crate::cli::table::count;
+use crate::config::{Replicator, Surroundings};
+use crate::replicator;
+use crate::replicator::document::{DocKind, kind_of};
+use replication::endpoint::{Http, HttpSettings};
+use replication::open::all_dbs;
+use replication::spec::{Defaults, Replication, UserCtx};
+
+/// Documents that are written at a time.
+const DOCUMENTS_MAX: usize = 200;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct ApplyArgs {
+    /// The file, in TOML. Its name without the ending marks the documents that are made from it.
+    file: PathBuf,
+    /// Do not ask before something is changed.
+    #[arg(long, short)]
+    yes: bool,
+    /// Print what would change, and change nothing.
+    #[arg(long)]
+    dry_run: bool,
+    /// Remove documents that an earlier apply of a file of this name made, and that are not in it any more.
+    #[arg(long)]
+    prune: bool,
+    #[command(flatten)]
+    config: ConfigArgs,
+}
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// See the exit codes of `settee jobs`.
+pub(super) async fn apply(service: &Service, args: &ApplyArgs, json: bool) -> Result<(), CliError> {
+    let config = args.config.load()?.config.replicator;
+    let mark = args.file.file_stem().unwrap_or_default();
+    let mark = mark.to_string_lossy().into_owned();
+    let wanted = wanted(&args.file, &config).await?;
+    let there = there(service, &wanted, &mark).await?;
+    let plan = Plan::new(wanted, &there, &mark, args.prune);
+    if !plan.foreign.is_empty() {
+        return Err(foreign(&plan.foreign, &mark));
+    }
+    let [added, changed, removed, unchanged] = plan.counts();
+    let lines = plan.changes.iter().map(|change| match json {
+        true => format!("{}\n", json!(change)),
+        false => format!("{change}\n"),
+    });
+    let mut text: String = lines.collect();
+    if !json {
+        text += &format!(
+            "{added} to add, {changed} to change, {removed} to remove, {unchanged} unchanged\n"
+        );
+    }
+    output::print(&text)?;
+    if plan.writes.is_empty() || args.dry_run {
+        return Ok(());
+    }
+    if !args.yes && !is_confirmed()? {
+        let hint = "answer y, or give --yes";
+        return Err(CliError::new(Exit::Usage, "nothing was changed", hint));
+    }
+    write(service, &plan.writes).await
+}
+
+/// Asks on standard error, and reads the answer.
+fn is_confirmed() -> Result<bool, CliError> {
+    output::print_error("Apply this? [y/N] ");
+    let _ = io::stderr().flush();
+    let mut answer = String::new();
+    let read = io::stdin().read_line(&mut answer);
+    read.map_err(|error| CliError::io("standard input", &error))?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+}
+
+/// Returns the documents that the file describes.
+async fn wanted(path: &Path, config: &Replicator) -> Result<Documents, CliError> {
+    let text = fs::read_to_string(path);
+    let text = text.map_err(|error| CliError::io(path.display(), &error))?;
+    let surroundings = Surroundings::of_process();
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let lookup = |reference: Reference<'_>| look_up(reference, &surroundings, folder);
+    let entries = file::read(&text, &lookup).map_err(|mistakes| wrong(path, &mistakes))?;
+    let defaults = replicator::defaults(config);
+    let (mut documents, mut lines) = (Documents::new(), BTreeMap::new());
+    let mut mistakes = Vec::new();
+    for entry in &entries {
+        let names = databases(entry, path, config, &defaults).await?;
+        for (id, members) in entry.documents(&names) {
+            let mistake = |what: String, remedy: &str| Mistake {
+                line: entry.line,
+                what,
+                remedy: remedy.to_owned(),
+            };
+            if let Some(before) = lines.insert(id.clone(), entry.line) {
+                let what = format!("document {id} is described twice, before in line {before}");
+                mistakes.push(mistake(what, "give one of them another name"));
+            } else if let Err(what) = check(&id, &members, &defaults) {
+                mistakes.push(mistake(
+                    format!("document {id}: {what}"),
+                    "correct the replication",
+                ));
+            }
+            documents.insert(id, members);
+        }
+    }
+    match mistakes.is_empty() {
+        true => Ok(documents),
+        false => Err(wrong(path, &mistakes)),
+    }
+}
+
+/// Reads a text that the file refers to.
+fn look_up(
+    reference: Reference<'_>,
+    surroundings: &Surroundings,
+    folder: &Path,
+) -> Result<String, String> {
+    match reference {
+        Reference::Env(name) => {
+            let value = surroundings.variable(name).and_then(|value| value.to_str());
+            let value = value.map(str::to_owned);
+            value.ok_or_else(|| format!("${name} is not set"))
+        }
+        Reference::File(name) => {
+            let path = folder.join(name);
+            let text = fs::read_to_string(&path);
+            let text = text.map_err(|error| format!("{}: {error}", path.display()))?;
+            Ok(text.trim_end_matches(['\r', '\n']).to_owned())
+        }
+    }
+}
+
+/// Returns the databases for which an entry makes documents.
+async fn databases(
+    entry: &Entry,
+    path: &Path,
+    config: &Replicator,
+    defaults: &Defaults,
+) -> Result<Vec<String>, CliError> {
+    let server = match &entry.databases {
+        Databases::None => return Ok(Vec::new()),
+        Databases::Listed(names) => return Ok(names.clone()),
+        Databases::Of { server, .. } => server,
+    };
+    let place = || format!("{}:{}: all_dbs", path.display(), entry.line);
+    let body = json!({"source": server, "target": server});
+    let asked = Replication::parse(&body, defaults, UserCtx::default(), None);
+    let asked = asked.map_err(|error| {
+        CliError::at(
+            Exit::Data,
+            place(),
+            error,
+            "write the URL of a server there",
+        )
+    })?;
+    let failed = |error: String| {
+        let hint = "see that the server is there and lets this user list its databases";
+        CliError::at(Exit::TryAgain, place(), error, hint)
+    };
+    let log = Logger::root(Discard, o!());
+    let http = Http::new(replicator::http_config(config), &log);
+    let http = http.map_err(|error| {
+        CliError::new(
+            Exit::Config,
+            error.to_string(),
+            "correct it in [replicator]",
+        )
+    })?;
+    let settings = HttpSettings::of_source(&asked.options, config.health_threshold);
+    let server = http.endpoint(&asked.source, settings);
+    let server = server.map_err(|error| failed(error.to_string()))?;
+    let mut names = all_dbs(&server)
+        .await
+        .map_err(|crash| failed(crash.to_string()))?;
+    names.retain(|name| entry.databases.takes(name));
+    Ok(names)
+}
+
+/// Requires that the service would take a document.
+fn check(id: &str, members: &Map<String, Value>, defaults: &Defaults) -> Result<(), String> {
+    match kind_of(id).map_err(|error| error.to_string())? {
+        DocKind::Replication => {}
+        _ => return Err("an id of a replication does not begin with _".to_owned()),
+    }
+    let body = Value::Object(members.clone());
+    let read = Replication::parse(&body, defaults, UserCtx::of_body(&body), None);
+    read.map(drop).map_err(|error| error.to_string())
+}
+
+fn wrong(path: &Path, mistakes: &[Mistake]) -> CliError {
+    let line = |one: &Mistake| {
+        format!(
+            "{}:{}: {}: {}",
+            path.display(),
+            one.line,
+            one.what,
+            one.remedy
+        )
+    };
+    let lines: Vec<String> = mistakes.iter().map(line).collect();
+    match mistakes {
+        [one] => CliError::at(
+            Exit::Data,
+            format!("{}:{}", path.display(), one.line),
+            &one.what,
+            &one.remedy,
+        ),
+        several => {
+            let hint = format!(
+                "{} mistakes in the file, nothing was changed",
+                several.len()
+            );
+            CliError::new(Exit::Data, lines.join("\n"), hint)
+        }
+    }
+}
+
+fn foreign(ids: &[String], mark: &str) -> CliError {
+    /// Documents that are named.
+    const NAMED_MAX: usize = 10;
+    let line = |id: &String| format!("document {id} is there, and was not made from this file");
+    let mut lines: Vec<String> = ids.iter().take(NAMED_MAX).map(line).collect();
+    if ids.len() > NAMED_MAX {
+        lines.push(format!("and {} more", ids.len() - NAMED_MAX));
+    }
+    let hint = format!(
+        "give it another name in the file, or the member \"{MARK}\": \"{mark}\" in _replicator; nothing was changed"
+    );
+    CliError::new(Exit::Data, lines.join("\n"), hint)
+}
+
+/// Returns those documents of the service that are wanted or were made from the file.
+async fn there(service: &Service, wanted: &Documents, mark: &str) -> Result<Documents, CliError> {
+    let (mut documents, mut after) = (Documents::new(), None::<String>);
+    loop {
+        let asked = service.client.export_jobs(after.as_deref(), true);
+        let page = service.answer(asked).await?;
+        let mut last = None;
+        for raw in page {
+            let document: Map<String, Value> = service.read("a document", &raw)?;
+            let id = document.get("_id").and_then(Value::as_str);
+            let id = id.unwrap_or_default().to_owned();
+            last = Some(id.clone());
+            let is_own = document.get(MARK).is_some_and(|known| known == mark);
+            if is_own || wanted.contains_key(&id) {
+                documents.insert(id, document);
+            }
+        }
+        match last {
+            Some(last) if after.as_ref() < Some(&last) => after = Some(last),
+            _ => return Ok(documents),
+        }
+    }
+}
+
+/// Writes documents, and tells those that were not taken.
+async fn write(service: &Service, documents: &[Value]) -> Result<(), CliError> {
+    let mut refused = Vec::new();
+    for batch in documents.chunks(DOCUMENTS_MAX) {
+        let texts = batch.iter().map(to_raw_value);
+        let texts: Vec<Box<RawValue>> = texts.map(|text| text.expect("values are JSON")).collect();
+        let written = service.answer(service.client.write_jobs(&texts)).await?;
+        let failed = written.into_iter().filter(|one| one.ok.is_none());
+        refused.extend(failed.map(|one| format!("{}: {}: {}", one.id, one.error, one.reason)));
+    }
+    if !refused.is_empty() {
+        let all = count(documents.len(), "document", "documents");
+        refused.push(format!("{} of {all} were not written", refused.len()));
+        let hint = "correct what is wrong and run this again; what is written stays";
+        return Err(CliError::new(Exit::Data, refused.join("\n"), hint));
+    }
+    Ok(())
+}

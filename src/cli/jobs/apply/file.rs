@@ -1,0 +1,447 @@
+//! The file of `settee jobs apply`: replications of many databases, in TOML.
+//!
+//! SUMMARY   [`read`] makes an [`Entry`] of each `[[replication]]`, with its line. [`Entry::documents`] makes the
+//!           documents for the names of databases.
+//! PROMISES  All mistakes of a file are found at once, each with its line and what to do. Texts of the environment and of
+//!           files are taken where the file refers to them: `{ env = "NAME" }`, `{ file = "PATH" }`; none is in an error.
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use serde_json::{Map, Value, json};
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use crate::config::nearest::slip;
+
+/// What stands for the name of a database.
+const PLACEHOLDER: &str = "{db}";
+
+/// Members that say which documents there are.
+const OWN: [&str; 5] = ["name", "databases", "all_dbs", "match", "except"];
+
+/// Members whose texts may be in the environment or in files.
+const WITH_SECRETS: [&str; 6] = [
+    "source",
+    "target",
+    "all_dbs",
+    "proxy",
+    "source_proxy",
+    "target_proxy",
+];
+
+/// Members of a document.
+const MEMBERS: [&str; 24] = [
+    "source",
+    "target",
+    "continuous",
+    "create_target",
+    "create_target_params",
+    "doc_ids",
+    "selector",
+    "filter",
+    "query_params",
+    "filter_at",
+    "winning_revs_only",
+    "since_seq",
+    "use_checkpoints",
+    "checkpoint_interval",
+    "use_bulk_get",
+    "worker_processes",
+    "worker_batch_size",
+    "http_connections",
+    "connection_timeout",
+    "retries_per_request",
+    "proxy",
+    "source_proxy",
+    "target_proxy",
+    "user_ctx",
+];
+
+/// A mistake in the file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Mistake {
+    pub(super) line: usize,
+    pub(super) what: String,
+    pub(super) remedy: String,
+}
+
+/// A `[[replication]]`.
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    pub(super) line: usize,
+    /// The id of its documents, a template.
+    name: String,
+    /// The members of its documents, `source` and `target` as templates.
+    members: Map<String, Value>,
+    pub(super) databases: Databases,
+}
+
+/// What `{db}` stands for.
+#[derive(Clone, Debug)]
+pub(super) enum Databases {
+    /// There is no `{db}`, and one document.
+    None,
+    Listed(Vec<String>),
+    /// Those of a server, an endpoint like `source`.
+    Of {
+        server: Value,
+        matching: Vec<String>,
+        except: Vec<String>,
+    },
+}
+
+/// Where texts come from that are not in the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reference<'a> {
+    Env(&'a str),
+    File(&'a str),
+}
+
+/// Reads such a text; says in words why there is none.
+pub(super) type Lookup<'a> = &'a dyn Fn(Reference<'_>) -> Result<String, String>;
+
+/// Reads the file's text.
+///
+/// # Errors
+/// All its mistakes.
+pub(super) fn read(text: &str, lookup: Lookup<'_>) -> Result<Vec<Entry>, Vec<Mistake>> {
+    let mut reading = Reading {
+        line_ends: memchr::memchr_iter(b'\n', text.as_bytes()).collect(),
+        lookup,
+        mistakes: Vec::new(),
+    };
+    let (document, errors) = DeTable::parse_recoverable(text);
+    for error in &errors {
+        let line = reading.line(error.span().map_or(0, |span| span.start));
+        let what = format!("this is not TOML ({})", error.message().replace('\n', ", "));
+        reading.mistake(line, what, "correct the line");
+    }
+    let mut entries = Vec::new();
+    if errors.is_empty() {
+        for (name, value) in document.get_ref() {
+            let line = reading.line(name.span().start);
+            match (name.get_ref().as_ref(), value.get_ref()) {
+                ("replication", DeValue::Array(tables)) => {
+                    entries.extend(tables.iter().filter_map(|table| reading.entry(table)));
+                }
+                (name, _) => {
+                    let what = format!("{name:?} is no list of replications");
+                    reading.mistake(line, what, "the file has sections [[replication]] alone");
+                }
+            }
+        }
+        if entries.is_empty() && reading.mistakes.is_empty() {
+            let what = "there is no replication in the file".to_owned();
+            reading.mistake(1, what, "add a section [[replication]]");
+        }
+    }
+    match reading.mistakes.is_empty() {
+        true => Ok(entries),
+        false => Err(reading.mistakes),
+    }
+}
+
+struct Reading<'a> {
+    line_ends: Vec<usize>,
+    lookup: Lookup<'a>,
+    mistakes: Vec<Mistake>,
+}
+
+impl Reading<'_> {
+    fn line(&self, offset: usize) -> usize {
+        self.line_ends.partition_point(|end| *end < offset) + 1
+    }
+
+    fn mistake(&mut self, line: usize, what: String, remedy: impl Into<String>) {
+        let remedy = remedy.into();
+        self.mistakes.push(Mistake { line, what, remedy });
+    }
+
+    fn entry(&mut self, table: &Spanned<DeValue<'_>>) -> Option<Entry> {
+        let line = self.line(table.span().start);
+        let DeValue::Table(members) = table.get_ref() else {
+            self.mistake(
+                line,
+                "a replication is no table".to_owned(),
+                "write [[replication]]",
+            );
+            return None;
+        };
+        let before = self.mistakes.len();
+        let mut read = Map::new();
+        for (name, value) in members {
+            let line = self.line(name.span().start);
+            let name = name.get_ref().as_ref();
+            if !OWN.contains(&name) && !MEMBERS.contains(&name) {
+                let known = [&OWN[..], &MEMBERS].concat();
+                let remedy = match slip(name, &known) {
+                    Some(meant) => format!("write {meant}"),
+                    None => "docs/replication.md lists the members of a document".to_owned(),
+                };
+                self.mistake(line, format!("there is no member {name:?}"), remedy);
+                continue;
+            }
+            if let Some(value) = self.value(value, WITH_SECRETS.contains(&name)) {
+                read.insert(name.to_owned(), value);
+            }
+        }
+        (before == self.mistakes.len()).then(|| self.made(line, read))?
+    }
+
+    fn made(&mut self, line: usize, mut members: Map<String, Value>) -> Option<Entry> {
+        let before = self.mistakes.len();
+        let Some(Value::String(name)) = members.remove("name") else {
+            let what = "the replication has no name, which is a text".to_owned();
+            self.mistake(line, what, "add name = \"..\", the id of its document");
+            return None;
+        };
+        for side in ["source", "target"] {
+            if !members.contains_key(side) {
+                let what = format!("the replication has no {side}");
+                self.mistake(
+                    line,
+                    what,
+                    format!("add {side} = \"..\", the URL of a database"),
+                );
+            }
+        }
+        let mut texts = |name: &str| match members.remove(name) {
+            None => Vec::new(),
+            Some(Value::String(text)) => vec![text],
+            Some(value) => serde_json::from_value(value).unwrap_or_else(|_| {
+                let what = format!("{name} is no list of texts");
+                self.mistake(line, what, format!("write {name} = [\"..\", \"..\"]"));
+                Vec::new()
+            }),
+        };
+        let listed = texts("databases");
+        let (matching, except) = (texts("match"), texts("except"));
+        let databases = match members.remove("all_dbs") {
+            Some(_) if !listed.is_empty() => {
+                let what = "the replication has both databases and all_dbs".to_owned();
+                self.mistake(line, what, "leave one of them out");
+                Databases::None
+            }
+            Some(server) => Databases::Of {
+                server,
+                matching,
+                except,
+            },
+            None if !matching.is_empty() || !except.is_empty() => {
+                let what = "match and except choose among all_dbs, which is not there".to_owned();
+                self.mistake(line, what, "add all_dbs = \"http://..\", or leave them out");
+                Databases::None
+            }
+            None if listed.is_empty() => Databases::None,
+            None => Databases::Listed(listed),
+        };
+        let templates = [
+            ("name", Some(name.as_str())),
+            ("source", members.get("source").and_then(url_of)),
+            ("target", members.get("target").and_then(url_of)),
+        ];
+        self.check_templates(line, &templates, !matches!(databases, Databases::None));
+        (before == self.mistakes.len()).then_some(Entry {
+            line,
+            name,
+            members,
+            databases,
+        })
+    }
+
+    fn check_templates(&mut self, line: usize, all: &[(&str, Option<&str>); 3], has_names: bool) {
+        for (member, text) in all {
+            let unknown = text.and_then(unknown_placeholder);
+            if let Some(unknown) = unknown {
+                let what = format!("{member} has {unknown}, which stands for nothing");
+                self.mistake(
+                    line,
+                    what,
+                    format!("write {PLACEHOLDER}, the name of a database"),
+                );
+            }
+        }
+        let has = |text: Option<&str>| text.is_some_and(|text| text.contains(PLACEHOLDER));
+        let [(_, name), (_, source), (_, target)] = *all;
+        if has_names {
+            if !has(name) {
+                let what = "name is the same for all databases".to_owned();
+                self.mistake(line, what, format!("write {PLACEHOLDER} in it"));
+            }
+            if !has(source) && !has(target) {
+                let what = "source and target are the same for all databases".to_owned();
+                self.mistake(
+                    line,
+                    what,
+                    format!("write {PLACEHOLDER} in one of them, or in both"),
+                );
+            }
+        } else if has(name) || has(source) || has(target) {
+            let what = format!("{PLACEHOLDER} stands for nothing: there are no databases");
+            self.mistake(
+                line,
+                what,
+                "add databases = [\"..\"], or all_dbs = \"http://..\"",
+            );
+        }
+    }
+
+    /// Reads a value as JSON; none after a mistake.
+    fn value(&mut self, value: &Spanned<DeValue<'_>>, has_secrets: bool) -> Option<Value> {
+        let line = self.line(value.span().start);
+        match value.get_ref() {
+            DeValue::String(text) => Some(json!(text)),
+            DeValue::Boolean(value) => Some(json!(value)),
+            DeValue::Integer(number) => {
+                let read = i64::from_str_radix(number.as_str(), number.radix());
+                self.some(
+                    read.ok().map(Value::from),
+                    line,
+                    "the number is out of range",
+                )
+            }
+            DeValue::Float(number) => {
+                let read = number.as_str().parse::<f64>().ok();
+                let read = read.and_then(serde_json::Number::from_f64);
+                self.some(read.map(Value::Number), line, "JSON has no such number")
+            }
+            DeValue::Datetime(_) => self.some(None, line, "JSON has no dates"),
+            DeValue::Array(array) => {
+                let read = array.iter().map(|value| self.value(value, has_secrets));
+                let read: Vec<Option<Value>> = read.collect();
+                read.into_iter()
+                    .collect::<Option<Vec<Value>>>()
+                    .map(Value::Array)
+            }
+            DeValue::Table(table) if has_secrets && table.len() == 1 => match reference(table) {
+                Some(reference) => match (self.lookup)(reference) {
+                    Ok(text) => Some(Value::String(text)),
+                    Err(why) => {
+                        self.mistake(line, why, "set it, or correct its name");
+                        None
+                    }
+                },
+                None => self.table(table, has_secrets),
+            },
+            DeValue::Table(table) => self.table(table, has_secrets),
+        }
+    }
+
+    fn table(&mut self, table: &DeTable<'_>, has_secrets: bool) -> Option<Value> {
+        let read = table.iter().map(|(name, value)| {
+            let value = self.value(value, has_secrets)?;
+            Some((name.get_ref().to_string(), value))
+        });
+        let read: Vec<Option<(String, Value)>> = read.collect();
+        let read: Option<Map<String, Value>> = read.into_iter().collect();
+        read.map(Value::Object)
+    }
+
+    fn some(&mut self, value: Option<Value>, line: usize, what: &str) -> Option<Value> {
+        if value.is_none() {
+            self.mistake(line, what.to_owned(), "write it as a text, or leave it out");
+        }
+        value
+    }
+}
+
+fn reference<'a>(table: &'a DeTable<'_>) -> Option<Reference<'a>> {
+    let (name, value) = table.iter().next()?;
+    let text = value.get_ref().as_str()?;
+    match name.get_ref().as_ref() {
+        "env" => Some(Reference::Env(text)),
+        "file" => Some(Reference::File(text)),
+        _ => None,
+    }
+}
+
+/// The URL of an endpoint.
+fn url_of(endpoint: &Value) -> Option<&str> {
+    endpoint.as_str().or_else(|| endpoint["url"].as_str())
+}
+
+/// Returns what stands in braces and is no placeholder.
+fn unknown_placeholder(text: &str) -> Option<&str> {
+    let mut rest = text;
+    while let Some(open) = rest.find('{') {
+        let length = rest[open..]
+            .find('}')
+            .map_or(rest.len() - open, |close| close + 1);
+        let found = &rest[open..open + length];
+        if found != PLACEHOLDER {
+            return Some(found);
+        }
+        rest = &rest[open + length..];
+    }
+    None
+}
+
+impl Entry {
+    /// Returns its documents, each with its id: one for each of the databases, or the only one.
+    pub(super) fn documents(&self, databases: &[String]) -> Vec<(String, Map<String, Value>)> {
+        if let Databases::None = self.databases {
+            return vec![(self.name.clone(), self.members.clone())];
+        }
+        let document = |db: &String| {
+            let mut members = self.members.clone();
+            for side in ["source", "target"] {
+                match &mut members[side] {
+                    Value::String(url) => *url = filled(url, db),
+                    endpoint => {
+                        if let Some(Value::String(url)) = endpoint.get_mut("url") {
+                            *url = filled(url, db);
+                        }
+                    }
+                }
+            }
+            (self.name.replace(PLACEHOLDER, db), members)
+        };
+        databases.iter().map(document).collect()
+    }
+}
+
+/// Puts the name of a database into a URL.
+fn filled(url: &str, db: &str) -> String {
+    const KEPT: &AsciiSet = &NON_ALPHANUMERIC
+        .remove(b'-')
+        .remove(b'.')
+        .remove(b'_')
+        .remove(b'~');
+    url.replace(PLACEHOLDER, &utf8_percent_encode(db, KEPT).to_string())
+}
+
+impl Databases {
+    /// Returns whether a database of the server is meant.
+    pub(super) fn takes(&self, db: &str) -> bool {
+        match self {
+            Self::Of {
+                matching, except, ..
+            } => {
+                let is_one = |patterns: &[String]| patterns.iter().any(|one| matches(one, db));
+                (matching.is_empty() || is_one(matching)) && !is_one(except)
+            }
+            _ => true,
+        }
+    }
+}
+
+/// Whether a name matches a pattern, in which `*` stands for any letters.
+fn matches(pattern: &str, name: &str) -> bool {
+    let mut parts = pattern.split('*');
+    let first = parts.next().unwrap_or_default();
+    let Some(mut rest) = name.strip_prefix(first) else {
+        return false;
+    };
+    let Some(last) = parts.next_back() else {
+        return rest.is_empty();
+    };
+    for part in parts {
+        let Some(at) = rest.find(part) else {
+            return false;
+        };
+        rest = &rest[at + part.len()..];
+    }
+    rest.ends_with(last)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,189 @@
+//! What is to be done so that the service has the documents of a file: the difference, without doing it.
+//!
+//! PROMISES  Documents that are not marked as made from the file are never changed or removed. Of a change only the
+//!           names of members are told.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+/// The member that says from which file a document was made.
+pub(super) const MARK: &str = "managed_by";
+
+/// What becomes of a document.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum DocumentChange {
+    Add(String),
+    Remove(String),
+    /// It is not in the file any more, and stays.
+    Keep(String),
+    #[serde(untagged)]
+    Change {
+        /// Its id.
+        change: String,
+        /// The members that differ.
+        members: Vec<String>,
+    },
+}
+
+impl fmt::Display for DocumentChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Add(id) => write!(f, "add {id}"),
+            Self::Change { change, members } => {
+                write!(f, "change {change} ({})", members.join(", "))
+            }
+            Self::Remove(id) => write!(f, "remove {id}"),
+            Self::Keep(id) => write!(f, "keep {id} (not in the file: --prune removes it)"),
+        }
+    }
+}
+
+/// Documents by their ids.
+pub(super) type Documents = BTreeMap<String, Map<String, Value>>;
+
+/// See the module's documentation.
+#[derive(Debug, Default)]
+pub(super) struct Plan {
+    /// In the order of ids.
+    pub(super) changes: Vec<DocumentChange>,
+    /// Documents to be written, for each change but those that keep one.
+    pub(super) writes: Vec<Value>,
+    pub(super) unchanged: usize,
+    /// Documents of the file that are there and were not made from it.
+    pub(super) foreign: Vec<String>,
+}
+
+impl Plan {
+    /// Compares `wanted`, without their marks, with what is there.
+    pub(super) fn new(wanted: Documents, there: &Documents, mark: &str, prune: bool) -> Self {
+        let mut plan = Self::default();
+        for (id, document) in there {
+            let is_own = document.get(MARK).is_some_and(|known| known == mark);
+            if wanted.contains_key(id) || !is_own {
+                continue;
+            }
+            if !prune {
+                plan.changes.push(DocumentChange::Keep(id.clone()));
+                continue;
+            }
+            plan.changes.push(DocumentChange::Remove(id.clone()));
+            let mut write = head(id, document.get("_rev"));
+            write.insert("_deleted".to_owned(), true.into());
+            plan.writes.push(Value::Object(write));
+        }
+        for (id, mut document) in wanted {
+            document.insert(MARK.to_owned(), mark.into());
+            let known = there.get(&id);
+            if known.is_some_and(|known| known.get(MARK) != document.get(MARK)) {
+                plan.foreign.push(id);
+                continue;
+            }
+            let members = known.map(|known| differing(known, &document));
+            match members {
+                Some(members) if members.is_empty() => {
+                    plan.unchanged += 1;
+                    continue;
+                }
+                Some(members) => plan.changes.push(DocumentChange::Change {
+                    change: id.clone(),
+                    members,
+                }),
+                None => plan.changes.push(DocumentChange::Add(id.clone())),
+            }
+            let mut write = head(&id, known.and_then(|known| known.get("_rev")));
+            write.extend(document);
+            plan.writes.push(Value::Object(write));
+        }
+        plan
+    }
+
+    /// Returns how many documents are added, changed, removed, and stay as they are.
+    pub(super) fn counts(&self) -> [usize; 4] {
+        let count =
+            |is: fn(&DocumentChange) -> bool| self.changes.iter().filter(|one| is(one)).count();
+        [
+            count(|one| matches!(one, DocumentChange::Add(_))),
+            count(|one| matches!(one, DocumentChange::Change { .. })),
+            count(|one| matches!(one, DocumentChange::Remove(_))),
+            self.unchanged,
+        ]
+    }
+}
+
+fn head(id: &str, rev: Option<&Value>) -> Map<String, Value> {
+    let mut head = Map::new();
+    head.insert("_id".to_owned(), id.into());
+    if let Some(rev) = rev {
+        head.insert("_rev".to_owned(), rev.clone());
+    }
+    head
+}
+
+/// Returns the names of members that differ; what the service itself writes is no difference.
+fn differing(there: &Map<String, Value>, wanted: &Map<String, Value>) -> Vec<String> {
+    let is_own = |name: &&String| !name.starts_with('_') && *name != "owner";
+    let mut names: Vec<&String> = wanted.keys().collect();
+    names.extend(there.keys().filter(|name| !wanted.contains_key(*name)));
+    names.sort_unstable();
+    let differs = |name: &&String| there.get(*name) != wanted.get(*name);
+    let differing = names.into_iter().filter(is_own).filter(differs);
+    differing.cloned().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn documents(value: Value) -> Documents {
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn the_plan_is_what_differs_and_touches_no_document_of_others() {
+        let wanted = json!({"new": {"source": "a"}, "same": {"source": "a"},
+            "other": {"source": "b", "continuous": true}, "theirs": {"source": "a"}});
+        let there = json!({
+            "same": {"_rev": "1-a", "_replication_state": "completed", "owner": null, "source": "a", "managed_by": "fleet"},
+            "other": {"_rev": "2-b", "source": "a", "filter": "f", "managed_by": "fleet"},
+            "old": {"_rev": "3-c", "source": "a", "managed_by": "fleet"},
+            "theirs": {"_rev": "1-d", "source": "a"}, "unrelated": {"source": "a", "managed_by": "x"}});
+        let (wanted, there) = (documents(wanted), documents(there));
+        let plan = Plan::new(wanted.clone(), &there, "fleet", true);
+        let lines: Vec<String> = plan.changes.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            lines,
+            [
+                "remove old",
+                "add new",
+                "change other (continuous, filter, source)"
+            ]
+        );
+        assert_eq!(
+            (plan.counts(), &*plan.foreign),
+            ([1, 1, 1, 1], &["theirs".to_owned()][..])
+        );
+        assert_eq!(
+            plan.writes,
+            [
+                json!({"_id": "old", "_rev": "3-c", "_deleted": true}),
+                json!({"_id": "new", "source": "a", "managed_by": "fleet"}),
+                json!({"_id": "other", "_rev": "2-b", "source": "b", "continuous": true, "managed_by": "fleet"}),
+            ]
+        );
+        let plan = Plan::new(wanted, &there, "fleet", false);
+        assert_eq!(plan.changes[0], DocumentChange::Keep("old".to_owned()));
+        assert_eq!((plan.writes.len(), plan.counts()), (2, [1, 1, 0, 1]));
+        let texts: Vec<Value> = plan.changes.iter().map(|change| json!(change)).collect();
+        let change = json!({"change": "other", "members": ["continuous", "filter", "source"]});
+        assert_eq!(
+            texts,
+            [json!({"keep": "old"}), json!({"add": "new"}), change]
+        );
+    }
+}

@@ -1,0 +1,130 @@
+//! `settee jobs verify`: compares both sides of a document's replication.
+//!
+//! SUMMARY   Asks the service for the document and for what its target refused, and compares like
+//!           `settee replicate --verify=only`, in this process.
+//! PROMISES  Credentials come over the socket and are not printed; none is on the command line.
+
+use std::path::PathBuf;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::actors::language::Registry;
+use crate::cli::config_args::ConfigArgs;
+use crate::cli::exit::{CliError, Exit};
+use crate::cli::replicate::{self, Comparing};
+use crate::cli::service_socket::{Service, SocketArgs, block_on};
+use crate::replicator;
+use replication::refused::RefusedDoc;
+use replication::spec::{Replication, UserCtx};
+
+/// Jobs that are asked for at a time.
+const JOBS_MAX: usize = 1000;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct VerifyArgs {
+    /// The id of a document in _replicator.
+    #[arg(value_name = "DOC")]
+    document: String,
+    /// Compare the bytes of attachments, too.
+    #[arg(long)]
+    deep: bool,
+    /// Note in this file how far the comparison is, and go on from there if the file is there.
+    #[arg(long, value_name = "FILE")]
+    resume: Option<PathBuf>,
+    #[command(flatten)]
+    config: ConfigArgs,
+}
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// See the exit codes of `settee jobs`.
+pub(super) fn verify(
+    socket: &SocketArgs,
+    args: &VerifyArgs,
+    json: bool,
+    languages: &Registry,
+) -> Result<(), CliError> {
+    let config = args.config.load()?.config;
+    let (body, refused) = block_on(async {
+        let service = Service::connect(socket, |_, _| None).await?;
+        let body = document(&service, &args.document).await?;
+        Ok((body, refused(&service, &args.document).await?))
+    })?;
+    let defaults = replicator::defaults(&config.replicator);
+    let user = UserCtx::of_body(&body);
+    let replication = Replication::parse(&body, &defaults, user, None).map_err(|error| {
+        let place = format!("document {}", args.document);
+        CliError::at(Exit::Data, place, error, "correct the document")
+    })?;
+    let comparing = Comparing {
+        deep: args.deep,
+        resume: args.resume.clone(),
+        json,
+    };
+    replicate::verify(replication, config, languages, refused, comparing)
+}
+
+/// Reads a document with its credentials.
+async fn document(service: &Service, id: &str) -> Result<Value, CliError> {
+    // Documents come in the order of their ids; nothing is between these two that is not longer.
+    let mut before = id.to_owned();
+    before.pop();
+    let mut after = Some(before);
+    loop {
+        let asked = service.client.export_jobs(after.as_deref(), true);
+        let page = service.answer(asked).await?;
+        let docs = page
+            .iter()
+            .map(|raw| serde_json::from_str::<Value>(raw.get()).unwrap_or_default());
+        after = None;
+        for doc in docs {
+            match doc["_id"].as_str() {
+                Some(known) if known == id => return Ok(doc),
+                Some(known) if known < id => after = Some(known.to_owned()),
+                _ => return Err(no_document(id)),
+            }
+        }
+        if after.is_none() {
+            return Err(no_document(id));
+        }
+    }
+}
+
+fn no_document(id: &str) -> CliError {
+    let message = format!("there is no document {id} in _replicator");
+    CliError::new(
+        Exit::Unavailable,
+        message,
+        "`settee jobs` shows the documents of jobs",
+    )
+}
+
+/// Returns the latest documents that the target of a document's job refused.
+async fn refused(service: &Service, document: &str) -> Result<Vec<RefusedDoc>, CliError> {
+    #[derive(Deserialize)]
+    struct Jobs {
+        jobs: Vec<Job>,
+    }
+    #[derive(Deserialize)]
+    struct Job {
+        doc_id: Option<String>,
+        #[serde(default)]
+        refused: Vec<RefusedDoc>,
+    }
+    let mut skip = 0;
+    loop {
+        let asked = service.client.jobs(skip, JOBS_MAX, &[]);
+        let answer = service.answer(asked).await?;
+        let Jobs { jobs } = service.read("the answer about jobs", &answer)?;
+        if jobs.is_empty() {
+            return Ok(Vec::new());
+        }
+        skip += jobs.len();
+        let is_its = |job: &Job| job.doc_id.as_deref() == Some(document);
+        if let Some(job) = jobs.into_iter().find(is_its) {
+            return Ok(job.refused);
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! How a replication ended: a sum, and what a user does about a failure.
+
+use super::refusals::Refusals;
+use crate::cli::exit::{CliError, Exit};
+use crate::messages::replication_job::{JobEnd, JobProgress};
+use replication::crash::Crash;
+use replication::endpoint::Cause;
+use replication::stats::Stats;
+
+pub(super) const GIVE_PASSWORD: &str = "give a name and a password that may, in the URL or by $SETTEE_SOURCE_PASSWORD and $SETTEE_TARGET_PASSWORD";
+pub(super) const CORRECT_FILTER: &str = "see that the source has the filter, its design document and its view, and what it wants to be given";
+
+/// Whether a source says that it cannot make this feed, now or later.
+fn is_wrong(code: Option<u16>) -> bool {
+    code.is_some_and(|code| (400..500).contains(&code))
+}
+
+/// What to correct where a request fails however often it is made.
+pub(super) fn settings_to_correct(cause: &Cause) -> Option<(Exit, &'static str)> {
+    match cause {
+        Cause::RedirectedElsewhere { .. } => Some((
+            Exit::Data,
+            "correct the URL, or name the other origin in [replicator] redirects_to",
+        )),
+        Cause::Denied(_) => Some((
+            Exit::Config,
+            "correct the URL, or [replicator] endpoints_allowed and endpoints_denied",
+        )),
+        _ => None,
+    }
+}
+
+/// Turns the reason of a failure into one for people.
+pub(super) fn explain(crash: &Crash) -> CliError {
+    let (code, hint) = match crash {
+        crash if crash.is_refusal() => (Exit::NoPermission, GIVE_PASSWORD),
+        Crash::DbNotFound(_) => (
+            Exit::Data,
+            "correct the URL; --create-target makes a target that is not there",
+        ),
+        Crash::ChangesReqFailed(answered) if is_wrong(answered.code) => {
+            (Exit::Data, CORRECT_FILTER)
+        }
+        crash if crash.code() == Some(404) => (
+            Exit::Data,
+            "see that the database is still there; then run this again: it goes on from its checkpoint",
+        ),
+        Crash::FilterFailed(_) => (
+            Exit::Data,
+            "correct the filter at the source; then run this again: it goes on from its checkpoint",
+        ),
+        Crash::DocWriteFailed { .. } => (
+            Exit::Data,
+            "look at the document and the target; then run this again: it goes on from its checkpoint",
+        ),
+        crash => crash.cause().and_then(settings_to_correct).unwrap_or((
+            Exit::TryAgain,
+            "run this again later: it goes on from its checkpoint",
+        )),
+    };
+    CliError::new(code, crash.to_string(), hint)
+}
+
+/// What is left to say at the end.
+pub(super) fn summary(
+    end: &JobEnd,
+    last: &JobProgress,
+    began_with: Stats,
+    refusals: &Refusals,
+) -> String {
+    let last = match end {
+        JobEnd::Normal(completed) => &completed.progress,
+        JobEnd::Stopped | JobEnd::Crashed(_) => last,
+    };
+    let how = match end {
+        JobEnd::Normal(_) => "everything is replicated",
+        JobEnd::Stopped => "stopped",
+        JobEnd::Crashed(_) => "not finished",
+    };
+    let done = last.stats.since(&began_with);
+    let mut text = format!(
+        "{how}: {} revisions looked at, {} missing at the target, {} read, {} written ({} bytes), {} refused\n\
+         through sequence {}, checkpoint at {}\n",
+        done.missing_checked,
+        done.missing_found,
+        done.docs_read,
+        done.docs_written,
+        last.bytes_written,
+        done.doc_write_failures,
+        last.through_seq.as_text(),
+        last.checkpointed_source_seq.as_text(),
+    );
+    if done.doc_write_failures > 0 {
+        text.push_str(&refusals.advice());
+    }
+    text
+}

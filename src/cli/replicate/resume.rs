@@ -1,0 +1,199 @@
+//! How far a comparison has come, in a file: `--resume FILE`.
+//!
+//! SUMMARY   The first line names what is compared, each further one is a [`Step`]. The file of a comparison that
+//!           was interrupted is read, told again and gone on with; that of a complete one is removed.
+//! PROMISES  A file that is no such file, or of another comparison, is not touched. A last line that was not written
+//!           whole counts as not written: its step is done again.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufRead, BufReader, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::cli::exit::{CliError, Exit};
+use replication::seq::Seq;
+use replication::verify::{Leaf, Step};
+
+/// The format of the file.
+const FORMAT: u32 = 1;
+
+/// What is compared.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Compared {
+    settee_verify: u32,
+    /// The id of the replication: a hash of source, target and filter.
+    replication: String,
+    deep: bool,
+}
+
+impl Compared {
+    pub(super) fn new(replication: String, deep: bool) -> Self {
+        Self {
+            settee_verify: FORMAT,
+            replication,
+            deep,
+        }
+    }
+}
+
+/// The file, if there is to be one.
+pub(super) struct ResumeFile(Option<(File, PathBuf)>);
+
+/// Where to go on.
+#[derive(Debug, Default)]
+pub(super) struct Resumed {
+    pub(super) since: Option<Seq>,
+    pub(super) suspects: Vec<Leaf>,
+}
+
+impl ResumeFile {
+    /// Opens the file, or makes it. `tell` hears of each step that is in it.
+    ///
+    /// # Errors
+    /// The file cannot be read or written, or is of something else.
+    pub(super) fn open(
+        path: Option<&Path>,
+        compared: &Compared,
+        mut tell: impl FnMut(&Step) -> Result<(), CliError>,
+    ) -> Result<(Self, Resumed), CliError> {
+        let mut resumed = Resumed::default();
+        let Some(path) = path else {
+            return Ok((Self(None), resumed));
+        };
+        let failed = |error: io::Error| CliError::io(path.display(), &error);
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false);
+        let mut file = options.open(path).map_err(failed)?;
+        let mut lines = BufReader::new(&file);
+        let (mut line, mut whole) = (Vec::new(), 0);
+        while lines.read_until(b'\n', &mut line).map_err(failed)? > 0 && line.ends_with(b"\n") {
+            if whole == 0 {
+                require(compared, &line, path)?;
+            } else {
+                let step: Step =
+                    serde_json::from_slice(&line).map_err(|_| none(path, "is damaged"))?;
+                tell(&step)?;
+                match step.through {
+                    Some(seq) => resumed.since = Some(seq),
+                    None => resumed.suspects.clear(),
+                }
+                resumed.suspects.extend(step.suspects);
+            }
+            whole += line.len() as u64;
+            line.clear();
+        }
+        // Another program's file without a line end.
+        if whole == 0 && !line.is_empty() {
+            return Err(none(path, "is no file of a comparison"));
+        }
+        file.set_len(whole).map_err(failed)?;
+        file.seek(SeekFrom::End(0)).map_err(failed)?;
+        let mut opened = Self(Some((file, path.to_owned())));
+        if whole == 0 {
+            opened.note(compared)?;
+        }
+        Ok((opened, resumed))
+    }
+
+    /// Writes a line.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub(super) fn note(&mut self, value: &impl Serialize) -> Result<(), CliError> {
+        let Some((file, path)) = &mut self.0 else {
+            return Ok(());
+        };
+        let line = serde_json::to_string(value).expect("texts and numbers are JSON") + "\n";
+        let written = file.write_all(line.as_bytes());
+        written.map_err(|error| CliError::io(path.display(), &error))
+    }
+
+    /// The comparison is complete: removes the file.
+    ///
+    /// # Errors
+    /// It cannot be removed.
+    pub(super) fn finish(self) -> Result<(), CliError> {
+        let Some((_, path)) = self.0 else {
+            return Ok(());
+        };
+        std::fs::remove_file(&path).map_err(|error| CliError::io(path.display(), &error))
+    }
+}
+
+/// Requires that a file is of this comparison.
+fn require(compared: &Compared, line: &[u8], path: &Path) -> Result<(), CliError> {
+    match serde_json::from_slice::<Compared>(line) {
+        Ok(known) if known == *compared => Ok(()),
+        Ok(_) => Err(none(path, "is of another comparison")),
+        Err(_) => Err(none(path, "is no file of a comparison")),
+    }
+}
+
+fn none(path: &Path, what: &str) -> CliError {
+    let hint = "name another file, or remove that one to compare from the beginning";
+    CliError::new(Exit::Usage, format!("{} {what}", path.display()), hint)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn step(through: Option<&str>, suspects: &[&str]) -> Step {
+        let leaf = |id: &&str| Leaf {
+            id: (*id).to_owned(),
+            rev: "1-x".to_owned(),
+        };
+        Step {
+            through: through.and_then(Seq::from_json),
+            suspects: suspects.iter().map(leaf).collect(),
+            ..Step::default()
+        }
+    }
+
+    #[test]
+    fn an_interrupted_comparison_goes_on_behind_its_last_whole_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("state");
+        let compared = Compared::new("a".to_owned(), false);
+        let open = |tell: &mut dyn FnMut(&Step) -> Result<(), CliError>| {
+            ResumeFile::open(Some(&path), &compared, tell).unwrap()
+        };
+        let (mut file, resumed) = open(&mut |_| panic!("it is empty"));
+        assert_eq!((resumed.since, resumed.suspects.len()), (None, 0));
+        file.note(&step(Some("\"1-x\""), &["a"])).unwrap();
+        file.note(&step(None, &[])).unwrap();
+        file.note(&step(Some("[2]"), &["b"])).unwrap();
+        file.note(&step(Some("3"), &["c"])).unwrap();
+        drop(file);
+        let whole = std::fs::read(&path).unwrap();
+        std::fs::write(&path, [&whole[..], b"{\"through\":4,\"cou"].concat()).unwrap();
+        let mut told = 0;
+        let (file, resumed) = open(&mut |_| {
+            told += 1;
+            Ok(())
+        });
+        let ids: Vec<&str> = resumed.suspects.iter().map(|leaf| &*leaf.id).collect();
+        assert_eq!(
+            (resumed.since, ids, told),
+            (Seq::from_json("3"), vec!["b", "c"], 4)
+        );
+        assert_eq!(std::fs::read(&path).unwrap(), whole);
+        file.finish().unwrap();
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_file_of_something_else_is_not_touched() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("state");
+        let compared = Compared::new("a".to_owned(), false);
+        let other = serde_json::to_string(&Compared::new("a".to_owned(), true)).unwrap() + "\n";
+        for text in ["my notes", "my notes\n", &other] {
+            std::fs::write(&path, text).unwrap();
+            let opened = ResumeFile::open(Some(&path), &compared, |_| Ok(()));
+            assert_eq!(opened.err().unwrap().code, Exit::Usage);
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! Compares both sides of a replication, and tells what the target lacks.
+//!
+//! SUMMARY   [`Comparison::run`] opens both databases, has them compared by [`Verifier`], prints a line for each
+//!           difference as it is found, and a sum at the end.
+//! CALLED    By `settee replicate --verify` and `settee jobs verify`.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::{self, IsTerminal};
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use serde_json::json;
+use slog::Logger;
+
+use super::outcome::explain;
+use super::progress::duration;
+use super::resume::{Compared, ResumeFile};
+use crate::cli::exit::{CliError, Exit};
+use crate::cli::output::Output;
+use crate::cli::table::count;
+use crate::cli::terminal::{clear_line, draw_line};
+use crate::config::Replicator;
+use replication::endpoint::{Http, HttpSettings};
+use replication::filter::{FilterHere, FilterPool};
+use replication::id::{Identity, ReplicationId};
+use replication::open::{changes_pending, open_endpoint};
+use replication::refused::RefusedDoc;
+use replication::seq::Seq;
+use replication::spec::Replication;
+use replication::verify::{Counts, Step, Verifier};
+
+/// How both sides are compared.
+#[derive(Clone, Debug)]
+pub(in crate::cli) struct Comparing {
+    /// Whether the bytes of attachments are compared.
+    pub(in crate::cli) deep: bool,
+    /// Where to note how far it is.
+    pub(in crate::cli) resume: Option<PathBuf>,
+    /// Whether to print JSON.
+    pub(in crate::cli) json: bool,
+}
+
+/// What is compared.
+pub(super) struct Comparison<'a> {
+    pub(super) replication: &'a Replication,
+    pub(super) config: &'a Replicator,
+    pub(super) http: &'a Http,
+    pub(super) identity: &'a Identity,
+    pub(super) id: &'a ReplicationId,
+    pub(super) filters: &'a FilterPool,
+    pub(super) refused: Vec<RefusedDoc>,
+    pub(super) log: Logger,
+}
+
+impl Comparison<'_> {
+    /// Compares and tells.
+    ///
+    /// # Errors
+    /// The target lacks something (exit code 65), or a database does not answer.
+    pub(super) async fn run(self, how: &Comparing) -> Result<(), CliError> {
+        let options = &self.replication.options;
+        let threshold = self.config.health_threshold;
+        let endpoint = |spec, settings| {
+            let made = self.http.endpoint(spec, settings);
+            made.map_err(|error| explain(&error.into()))
+        };
+        let of_source = HttpSettings::of_source(options, threshold);
+        let source = endpoint(&self.replication.source, of_source)?;
+        let of_target = HttpSettings::of_target(options, threshold);
+        let target = endpoint(&self.replication.target, of_target)?;
+        for side in [&source, &target] {
+            let opened = open_endpoint(side, None).await;
+            opened.map_err(|crash| explain(&crash))?;
+        }
+        let (id, identity) = (self.id, self.identity);
+        let id_max = self.config.max_document_id_length;
+        let filter = FilterHere::open(self.replication, id, identity, &source, self.filters);
+        let filter = filter.await.map_err(|crash| explain(&crash))?;
+        let mut report = Report::new(how.json);
+        let compared = Compared::new(id.to_string(), how.deep);
+        let (mut file, resumed) = ResumeFile::open(how.resume.as_deref(), &compared, |step| {
+            report.step(step).map(drop)
+        })?;
+        let since = resumed.since.or_else(|| options.since_seq.clone());
+        let since = since.unwrap_or_else(Seq::zero);
+        report.began_with = report.counts.revisions;
+        if report.is_seen {
+            report.expected = changes_pending(&source, &since).await;
+        }
+        let verifier = Verifier {
+            source,
+            target,
+            options: options.clone(),
+            filter,
+            id_max: id_max.map(number),
+            deep: how.deep,
+            since,
+            suspects: resumed.suspects,
+            refused: self.refused,
+            log: self.log,
+        };
+        let mut stopped = None;
+        let ran = verifier.run(|step| {
+            let told = file.note(&step).and_then(|()| report.step(&step));
+            told.unwrap_or_else(|error| {
+                stopped = Some(error);
+                ControlFlow::Break(())
+            })
+        });
+        let ran = ran.await;
+        clear_line();
+        if let Some(error) = stopped {
+            return Err(error);
+        }
+        ran.map_err(|crash| explain(&crash))?;
+        if report.reader_is_gone {
+            return Ok(());
+        }
+        file.finish()?;
+        report.end()
+    }
+}
+
+/// What is told.
+struct Report {
+    json: bool,
+    output: Output<io::StdoutLock<'static>>,
+    counts: Counts,
+    /// Differences by kind.
+    differences: BTreeMap<&'static str, u64>,
+    reader_is_gone: bool,
+    is_seen: bool,
+    start: Instant,
+    /// Revisions that were compared before `start`.
+    began_with: u64,
+    /// How many changes the source had, if it told.
+    expected: Option<u64>,
+}
+
+impl Report {
+    fn new(json: bool) -> Self {
+        Self {
+            json,
+            output: Output::standard(),
+            counts: Counts::default(),
+            differences: BTreeMap::new(),
+            reader_is_gone: false,
+            is_seen: io::stderr().is_terminal(),
+            start: Instant::now(),
+            began_with: 0,
+            expected: None,
+        }
+    }
+
+    /// Counts and prints what a step found.
+    fn step(&mut self, step: &Step) -> Result<ControlFlow<()>, CliError> {
+        self.counts += step.counts;
+        if self.is_seen {
+            clear_line();
+        }
+        let mut lines = String::new();
+        for difference in &step.differences {
+            *self.differences.entry(difference.kind()).or_default() += 1;
+            match self.json {
+                true => lines += &json!(difference).to_string(),
+                false => lines += &difference.to_string(),
+            }
+            lines.push('\n');
+        }
+        if !lines.is_empty() && self.output.write(&lines)?.is_break() {
+            self.reader_is_gone = true;
+            return Ok(ControlFlow::Break(()));
+        }
+        if self.is_seen {
+            draw_line(&self.line());
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// How far it is.
+    fn line(&self) -> String {
+        let compared = self.counts.revisions;
+        let done = compared - self.began_with;
+        let differences: u64 = self.differences.values().sum();
+        let seconds = self.start.elapsed().as_secs_f64().max(0.001);
+        #[expect(clippy::cast_precision_loss, reason = "rates are rounded anyway")]
+        let rate = done as f64 / seconds;
+        let found = count(number(differences), "difference", "differences");
+        let mut line = format!("{compared} revisions compared, {rate:.0}/s, {found}");
+        if let Some(left) = self.expected.map(|all| all.saturating_sub(done)) {
+            #[expect(clippy::cast_precision_loss, reason = "a guess anyway")]
+            let left = left as f64 / rate;
+            if left.is_finite() {
+                let _ = write!(line, ", about {}", duration(left));
+            }
+        }
+        line
+    }
+
+    /// Prints the sum.
+    fn end(mut self) -> Result<(), CliError> {
+        let total: u64 = self.differences.values().sum();
+        let text = match self.json {
+            true => {
+                let mut sum = json!(self.counts);
+                sum["differences"] = json!(self.differences);
+                format!("{sum}\n")
+            }
+            false => self.summary(total),
+        };
+        let _ = self.output.write(&text)?;
+        match total {
+            0 => Ok(()),
+            _ => Err(CliError::new(
+                Exit::Data,
+                format!(
+                    "the target differs from the source in {}",
+                    count(number(total), "place", "places")
+                ),
+                "what is missing comes with a replication without checkpoints: --no-checkpoints",
+            )),
+        }
+    }
+
+    fn summary(&self, total: u64) -> String {
+        let Counts {
+            revisions,
+            filtered,
+            changed,
+            attachments,
+            bytes,
+        } = self.counts;
+        let outcome = match total {
+            0 => "the target holds everything",
+            _ => "the target does not hold everything",
+        };
+        let mut text = format!("{outcome}: {revisions} revisions, {attachments} attachments");
+        if bytes > 0 {
+            let _ = write!(text, " ({bytes} bytes)");
+        }
+        text.push_str(" compared");
+        for (number, what) in [(filtered, "filtered"), (changed, "changed meanwhile")] {
+            if number > 0 {
+                let _ = write!(text, ", {number} {what}");
+            }
+        }
+        for (kind, number) in &self.differences {
+            let _ = write!(text, ", {number} {kind}");
+        }
+        text.push('\n');
+        text
+    }
+}
+
+fn number(count: u64) -> usize {
+    usize::try_from(count).unwrap_or(usize::MAX)
+}

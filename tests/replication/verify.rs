@@ -1,0 +1,467 @@
+//! `settee replicate --verify` and `settee jobs verify`: whether the target holds everything.
+
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+use settee::testkit::eventually;
+use tokio::process::Child;
+use tokio::sync::Notify;
+
+use crate::command::{code, command_of, folder, run};
+use crate::replicator::world::World;
+use crate::support::couch::{Couch, Stored};
+use crate::support::filters::KIND;
+use crate::support::http_server::{Answer, Piece};
+use crate::support::program::SETTEE;
+use crate::support::store::create;
+
+fn attached(name: &str, bytes: &'static str) -> Stored {
+    Stored {
+        name: name.into(),
+        content_type: "text/plain".into(),
+        encoding: None,
+        bytes: Bytes::from(bytes),
+        revpos: 0,
+    }
+}
+
+/// Of one database, what the other is to hold.
+struct Two {
+    source: Couch,
+    target: Couch,
+    plain: String,
+    branches: [String; 2],
+    gone: String,
+    pictures: String,
+}
+
+/// Two databases with the same documents: plain ones, a conflict, a deletion, attachments.
+async fn two() -> Two {
+    let (source, target) = (Couch::start().await, Couch::start().await);
+    let both = |id: &str, parent: Option<&str>, body: Value, attachments: Vec<Stored>| {
+        target.put_with(id, parent, body.clone(), attachments.clone());
+        source.put_with(id, parent, body, attachments)
+    };
+    let plain = both("plain", None, json!({"n": 1}), vec![]);
+    let first = both("conflict", None, json!({"n": 1}), vec![]);
+    let branches = [2, 3].map(|n| both("conflict", Some(&first), json!({"n": n}), vec![]));
+    let was = both("gone", None, json!({}), vec![]);
+    let gone = both("gone", Some(&was), json!({"_deleted": true}), vec![]);
+    let three = vec![
+        attached("a b.txt", "one"),
+        attached("..", "dots"),
+        attached("third", "third"),
+    ];
+    let pictures = both("pictures/1", None, json!({}), three);
+    both("_design/d", None, json!({"views": {}}), vec![]);
+    Two {
+        source,
+        target,
+        plain,
+        branches,
+        gone,
+        pictures,
+    }
+}
+
+impl Two {
+    /// Runs `settee replicate --verify=only`. Returns exit code, standard output and standard error.
+    async fn verified(&self, more: &[&str]) -> (Option<i32>, String, String) {
+        let folder = folder();
+        let more = [&["--verify=only"], more].concat();
+        code(&run(&folder, &self.source.url(), &self.target.url(), &more).await)
+    }
+
+    /// Takes `_bulk_get` away from both.
+    fn without_bulk_get(&self) {
+        for couch in [&self.source, &self.target] {
+            couch.fails(
+                "POST _bulk_get",
+                usize::MAX,
+                Answer::error(404, "not_found", "missing"),
+            );
+        }
+    }
+}
+
+#[actix_rt::test]
+async fn a_target_that_holds_everything_is_told_to_after_a_replication_or_without_one() {
+    let (two, folder) = (two().await, folder());
+    let empty = Couch::start().await;
+    for verify in ["--verify", "--verify=after"] {
+        let output = run(
+            &folder,
+            &two.source.url(),
+            &empty.url(),
+            &[verify, "--deep"],
+        )
+        .await;
+        let (status, out, error) = code(&output);
+        assert_eq!(status, Some(0), "{error}");
+        assert!(out.starts_with("everything is replicated: "), "{out}");
+        let sum = "\nthe target holds everything: 6 revisions, 3 attachments (12 bytes) compared\n";
+        assert!(out.ends_with(sum), "{out}");
+    }
+    let (status, out, error) = two.verified(&[]).await;
+    assert_eq!(
+        (status, out.as_str()),
+        (
+            Some(0),
+            "the target holds everything: 6 revisions, 3 attachments compared\n"
+        ),
+        "{error}"
+    );
+    assert!(two.target.locals().is_empty(), "nothing was written");
+    let more = ["--continuous", "--verify"];
+    let (status, _, error) = code(&run(&folder, "http://a/b", "http://a/c", &more).await);
+    assert!(
+        status == Some(64) && error.contains("--verify=only"),
+        "{error}"
+    );
+}
+
+#[actix_rt::test]
+async fn every_revision_and_attachment_that_the_target_lacks_is_a_line() {
+    for has_bulk_get in [true, false] {
+        let two = two().await;
+        let Two { source, target, .. } = &two;
+        if !has_bulk_get {
+            two.without_bulk_get();
+        }
+        target.lose("plain", &two.plain);
+        target.lose("conflict", &two.branches[1]);
+        target.lose("gone", &two.gone);
+        target.damage("pictures/1", &two.pictures, |all| {
+            all.retain(|one| one.name != "third");
+            all[0].bytes = "more".into();
+        });
+        let lines = [
+            format!("missing plain {}", two.plain),
+            format!("missing conflict {}", two.branches[1]),
+            format!("missing gone {}", two.gone),
+            format!("attachment missing pictures/1 {} third", two.pictures),
+            format!(
+                "attachment differs pictures/1 {} a b.txt (3 bytes at the source, 4 at the target)",
+                two.pictures
+            ),
+        ];
+        let (status, out, error) = two.verified(&[]).await;
+        assert_eq!(status, Some(65), "{out}{error}");
+        let mut told: Vec<&str> = out.lines().collect();
+        let sum = told.pop().unwrap();
+        told.sort_unstable();
+        let mut expected: Vec<&str> = lines.iter().map(String::as_str).collect();
+        expected.sort_unstable();
+        assert_eq!(told, expected);
+        assert_eq!(
+            sum,
+            "the target does not hold everything: 6 revisions, 3 attachments compared, \
+             1 attachment differs, 1 attachment missing, 3 missing"
+        );
+        assert!(
+            error.contains("in 5 places") && error.contains("--no-checkpoints"),
+            "{error}"
+        );
+        // What the target has beyond it is no difference.
+        target.put("more", None, json!({}));
+        source.put("plain", Some(&two.plain), json!({}));
+        target.put("plain", None, json!({"n": 1}));
+        target.put("plain", Some(&two.plain), json!({}));
+        let (_, out, _) = two.verified(&[]).await;
+        assert!(!out.contains("plain") && !out.contains("more\n"), "{out}");
+    }
+}
+
+#[actix_rt::test]
+async fn other_bytes_of_the_same_length_are_found_by_a_deep_comparison_alone() {
+    let two = two().await;
+    two.target.damage("pictures/1", &two.pictures, |all| {
+        all[0].bytes = "onE".into();
+        // No URL can name it.
+        all[1].bytes = "dotS".into();
+    });
+    let (status, _, error) = two.verified(&[]).await;
+    assert_eq!(status, Some(0), "{error}");
+    let (status, out, _) = two.verified(&["--deep", "--json"]).await;
+    assert_eq!(status, Some(65), "{out}");
+    let lines: Vec<Value> = out
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let line = |name: &str, at: u32| {
+        json!({"difference": "attachment_differs", "id": "pictures/1", "rev": two.pictures,
+            "name": name, "how": format!("the bytes differ from byte {at} on")})
+    };
+    assert_eq!(lines[..2], [line("a b.txt", 2), line("..", 3)]);
+    assert_eq!(lines[2]["differences"], json!({"attachment differs": 2}));
+    assert_eq!(lines[2]["revisions"], json!(6));
+    two.without_bulk_get();
+    let (status, out, _) = two.verified(&["--deep"]).await;
+    assert_eq!(status, Some(65), "{out}");
+    assert!(
+        out.contains(" .. (not compared: no URL can name it"),
+        "{out}"
+    );
+}
+
+#[actix_rt::test]
+async fn documents_that_the_filter_does_not_let_through_are_not_missed() {
+    let (source, target) = (Couch::start().await, Couch::start().await);
+    source.put("_design/f", None, json!({"filters": {"kind": KIND}}));
+    let mut missing = Vec::new();
+    for n in 0..10 {
+        let kind = if n < 5 { "x" } else { "y" };
+        let body = json!({"kind": kind});
+        let id = format!("{n:02}");
+        match n {
+            0..4 => drop(target.put(&id, None, body.clone())),
+            4 => missing.push(source.put(&id, None, body.clone())),
+            _ => {}
+        }
+        source.put(&id, None, body);
+    }
+    let line = format!("missing 04 {}\n", missing[0]);
+    let function = [
+        "--filter",
+        "f/kind",
+        "--query-params",
+        "kind=x",
+        "--filter-at",
+        "settee",
+    ];
+    for (more, filtered) in [
+        (&["--doc-ids", "00,01,02,03,04"][..], 0),
+        (&["--selector", r#"{"kind": "x"}"#], 0),
+        (
+            &["--selector", r#"{"kind": "x"}"#, "--filter-at", "settee"],
+            6,
+        ),
+        (&function, 6),
+    ] {
+        let folder = folder();
+        let more = [&["--verify=only"], more].concat();
+        let output = run(&folder, &source.url(), &target.url(), &more).await;
+        let (status, out, error) = code(&output);
+        assert_eq!(status, Some(65), "{more:?}: {error}");
+        assert!(out.starts_with(&line), "{more:?}: {out}");
+        assert_eq!(out.lines().count(), 2, "{more:?}: {out}");
+        let told = format!(", {filtered} filtered");
+        assert_eq!(out.contains(&told), filtered > 0, "{more:?}: {out}");
+    }
+}
+
+#[actix_rt::test]
+async fn a_document_that_the_target_refused_is_told_as_refused() {
+    let (two, folder) = (two().await, folder());
+    let empty = Couch::start().await;
+    empty.refuse("plain");
+    let output = run(&folder, &two.source.url(), &empty.url(), &["--verify"]).await;
+    let (status, out, _) = code(&output);
+    let line = format!("\nrefused plain {} (forbidden: not this one)\n", two.plain);
+    assert!(status == Some(65) && out.contains(&line), "{out}");
+}
+
+#[actix_rt::test]
+async fn a_write_during_the_comparison_is_no_difference() {
+    let two = two().await;
+    let (source, target) = (Arc::new(two.source), Arc::new(two.target));
+    let rev = source.put("replaced", None, json!({"n": 1}));
+    source.put("arrives", None, json!({"n": 1}));
+    let asked = AtomicUsize::new(0);
+    let (writes, arrives) = (Arc::clone(&source), Arc::clone(&target));
+    target.fault(move |request| {
+        if request.call() == "_revs_diff" {
+            match asked.fetch_add(1, Ordering::SeqCst) {
+                0 => drop(writes.put("replaced", Some(&rev), json!({"n": 2}))),
+                2 => drop(arrives.put("arrives", None, json!({"n": 1}))),
+                _ => {}
+            }
+        }
+        None
+    });
+    let folder = folder();
+    let output = run(&folder, &source.url(), &target.url(), &["--verify=only"]).await;
+    let (status, out, error) = code(&output);
+    assert_eq!(
+        (status, out.as_str()),
+        (
+            Some(0),
+            "the target holds everything: 8 revisions, 3 attachments compared, 1 changed meanwhile\n"
+        ),
+        "{error}"
+    );
+    // The closure has the server that has it.
+    target.heal();
+}
+
+/// Two databases of so many documents.
+async fn many(count: usize, body: &Value) -> (Couch, Couch) {
+    let (source, target) = (Couch::start().await, Couch::start().await);
+    for n in 0..count {
+        let id = format!("d{n:05}");
+        source.put(&id, None, body.clone());
+        target.put(&id, None, body.clone());
+    }
+    (source, target)
+}
+
+/// The target does not answer questions for missing revisions of documents from `id` on until it is told to. Returns
+/// how to tell, and how many such questions there were.
+fn hold(target: &Couch, id: &'static str) -> (Arc<Notify>, Arc<AtomicUsize>) {
+    let (go_on, held) = (Arc::new(Notify::new()), Arc::new(AtomicUsize::new(0)));
+    let (bell, count) = (Arc::clone(&go_on), Arc::clone(&held));
+    target.fault(move |request| {
+        if request.call() != "_revs_diff" || request.json().get(id).is_none() {
+            return None;
+        }
+        count.fetch_add(1, Ordering::SeqCst);
+        let pieces = vec![Piece::Until(Arc::clone(&bell)), Piece::Bytes("{}".into())];
+        Some(Answer::stream(200, "application/json", pieces))
+    });
+    (go_on, held)
+}
+
+fn spawn(folder: &tempfile::TempDir, source: &Couch, target: &Couch, more: &[&str]) -> Child {
+    let more = [&["--verify=only"], more].concat();
+    let mut command = command_of(folder, &source.url(), &target.url(), &more);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.spawn().unwrap()
+}
+
+fn lines(file: &Path) -> usize {
+    std::fs::read_to_string(file).map_or(0, |text| text.lines().count())
+}
+
+#[actix_rt::test]
+async fn a_comparison_that_was_killed_goes_on_where_it_was() {
+    let (folder, (source, target)) = (folder(), many(2000, &json!({})).await);
+    let lost = target.trees()["d00003"].1.keys().next().unwrap().clone();
+    target.lose("d00003", &lost);
+    let state = folder.path().join("state");
+    let more = [
+        "--worker-batch-size",
+        "100",
+        "--resume",
+        state.to_str().unwrap(),
+    ];
+    hold(&target, "d01000");
+    let mut child = spawn(&folder, &source, &target, &more);
+    // The first line says what is compared.
+    eventually("ten batches are noted", || async { lines(&state) == 11 }).await;
+    child.kill().await.unwrap();
+    target.heal();
+    let asked = |couch: &Couch| {
+        let received = couch.server.received();
+        let questions = received.iter().filter(|one| one.call() == "_revs_diff");
+        questions.count()
+    };
+    let before = asked(&target);
+    let arguments = [&["--verify=only"], &more[..]].concat();
+    let output = run(&folder, &source.url(), &target.url(), &arguments).await;
+    let (status, out, error) = code(&output);
+    assert_eq!(status, Some(65), "{error}");
+    let expected = format!(
+        "missing d00003 {lost}\nthe target does not hold everything: 2000 revisions, \
+         0 attachments compared, 1 missing\n"
+    );
+    assert_eq!(out, expected);
+    let looks = 4;
+    assert_eq!(asked(&target) - before, 10 + looks, "ten batches were left");
+    assert!(!state.exists(), "it is complete");
+}
+
+#[actix_rt::test]
+async fn memory_does_not_grow_with_the_number_of_documents() {
+    let body = json!({"text": "x".repeat(2000)});
+    let mut peaks = Vec::new();
+    for (count, last) in [(2000, "d01999"), (20_000, "d19999")] {
+        let (folder, (source, target)) = (folder(), many(count, &body).await);
+        let (go_on, held) = hold(&target, last);
+        let child = spawn(&folder, &source, &target, &[]);
+        eventually("the last batch is asked for", || async {
+            held.load(Ordering::SeqCst) > 0
+        })
+        .await;
+        peaks.push(peak_kib(child.id().unwrap()));
+        target.heal();
+        go_on.notify_waiters();
+        let output = child.wait_with_output().await.unwrap();
+        let (status, out, error) = code(&output);
+        assert_eq!(status, Some(0), "{out}{error}");
+        assert!(out.contains(&format!(": {count} revisions")), "{out}");
+    }
+    let more = peaks[1].saturating_sub(peaks[0]);
+    assert!(
+        more < 16 << 10,
+        "{peaks:?} KiB: 18,000 documents of 2 KiB are 36,000 KiB"
+    );
+}
+
+/// The most memory that a process has had.
+fn peak_kib(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmHWM:"));
+    let number = line.and_then(|line| line.split_whitespace().nth(1));
+    number.unwrap().parse().unwrap()
+}
+
+#[test]
+fn a_documents_replication_is_verified_with_the_documents_credentials() {
+    let world = World::start();
+    world.fill(20);
+    let url = |couch: &Couch| couch.url().replace("http://", "http://ann:secret@");
+    let mut body = world.body();
+    body["source"] = url(&world.source).into();
+    body["target"] = url(&world.target).into();
+    body["doc_ids"] = json!(["d00001", "d00002", "d00003", "d00004"]);
+    world.target.refuse("d00004");
+    for id in ["shop", "shop-10", "shop-12"] {
+        create(&world.web, id, &body);
+        body["doc_ids"] = json!(["d00001"]);
+    }
+    world.wait_for_state("shop", "completed");
+    let verify = |document: &str, more: &[&str]| {
+        let mut command = std::process::Command::new(SETTEE);
+        command.args(["jobs", "verify", document]).args(more);
+        command.arg("--socket").arg(world.web.service.socket());
+        let folder = tempfile::tempdir().unwrap();
+        command.env("XDG_STATE_HOME", folder.path());
+        let output = command.output().unwrap();
+        let (status, out, error) = code(&output);
+        assert!(
+            !out.contains("secret") && !error.contains("secret"),
+            "{out}{error}"
+        );
+        (status, out, error)
+    };
+    let rev = |id: &str| world.source.trees()[id].1.keys().next().unwrap().clone();
+    let lost = rev("d00002");
+    world.target.lose("d00002", &lost);
+    let (status, out, error) = verify("shop", &[]);
+    assert_eq!(status, Some(65), "{error}");
+    let refused = format!("d00004 {}", rev("d00004"));
+    let told: Vec<&str> = out.lines().collect();
+    assert_eq!(told.len(), 3, "{out}");
+    assert_eq!(told[0], format!("missing d00002 {lost}"));
+    assert!(told[1].contains(&refused), "{out}");
+    assert!(told[2].contains(": 4 revisions, "), "{out}");
+    let (status, out, error) = verify("shop-12", &["--json"]);
+    assert_eq!(status, Some(0), "{error}");
+    let sum: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(
+        (&sum["revisions"], &sum["differences"]),
+        (&json!(1), &json!({}))
+    );
+    for none in ["shop-11", "zzz", "a", "sho"] {
+        let (status, _, error) = verify(none, &[]);
+        assert!(
+            status == Some(69) && error.contains("no document"),
+            "{error}"
+        );
+    }
+    world.stop();
+}
