@@ -6,13 +6,15 @@
 //!           feed is ended by time-out, without a change, and asked for again. Writes documents in
 //!           `_replicator`, waits until all of them run, and reads `/proc`.
 //!           `SETTEE_BENCH_JOBS`, `SETTEE_BENCH_SERVERS` and `SETTEE_BENCH_SECONDS` are how many, to how many
-//!           servers, and for how long (10000, 10, 60).
+//!           servers, and for how long (10000, 10, 60). With `SETTEE_BENCH_OUTAGE`, in seconds, all servers are
+//!           away for so long then, and jobs that crash meanwhile would back off for hours: told is when all run
+//!           again, and the most connections and requests of a second.
 //! LIMITS    Linux. Without TLS. Both processes need a descriptor for each replication.
 
 mod common;
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use common::service::Service;
@@ -22,20 +24,28 @@ use tokio::net::TcpListener;
 /// What is wanted for ten thousand jobs.
 const WANTED_BYTES: u64 = 600 << 20;
 const WANTED_CPU: f64 = 0.15;
+/// How long all jobs may take to run again after an outage.
+const BACK_MAX: Duration = Duration::from_secs(120);
 /// How long the service is left alone before it is measured.
 const SETTLE: Duration = Duration::from_secs(12);
 
 fn number(variable: &str, usual: u64) -> u64 {
     let given = std::env::var(variable).ok();
-    given
-        .and_then(|text| text.parse().ok())
-        .unwrap_or(usual)
-        .max(1)
+    given.and_then(|text| text.parse().ok()).unwrap_or(usual)
 }
 
 /// Connections to all servers: how many there are now, and the most that there were.
 static CONNECTIONS: AtomicUsize = AtomicUsize::new(0);
 static CONNECTIONS_MOST: AtomicUsize = AtomicUsize::new(0);
+/// Connections that were opened, requests, and feeds that are open now.
+static OPENED: AtomicUsize = AtomicUsize::new(0);
+static REQUESTS: AtomicUsize = AtomicUsize::new(0);
+static FEEDS: AtomicUsize = AtomicUsize::new(0);
+/// Whether all servers are away.
+static AWAY: AtomicBool = AtomicBool::new(false);
+
+/// How often it is looked whether the servers are away.
+const LOOK: Duration = Duration::from_millis(20);
 
 fn main() {
     let (jobs, seconds) = (
@@ -46,7 +56,7 @@ fn main() {
     let servers: Vec<SocketAddr> = (0..servers).map(|_| start_database()).collect();
     let folder = tempfile::tempdir().expect("a folder");
     // The last one of a full table would wait for a cycle.
-    let replicator = format!("max_jobs = {}", jobs + 1);
+    let replicator = format!("max_jobs = {}\nbackoff_base = 14400", jobs + 1);
     let service = Service::start(folder.path(), &replicator);
     let before = service.memory();
     let (start, cpu) = (Instant::now(), service.cpu());
@@ -99,30 +109,82 @@ fn main() {
             WANTED_CPU * 100.0
         );
     }
+    let seconds = number("SETTEE_BENCH_OUTAGE", 0);
+    if seconds > 0 {
+        outage(&service, usize::try_from(jobs).expect("a number"), seconds);
+    }
+}
+
+/// Takes the servers away, brings them back, and looks each second until all feeds are open.
+fn outage(service: &Service, jobs: usize, seconds: u64) {
+    AWAY.store(true, Ordering::Relaxed);
+    std::thread::sleep(Duration::from_secs(seconds));
+    let metrics = service.call("GET", "/metrics", "");
+    let crashed = "couchdb_couch_replicator_jobs_crashed ";
+    let crashed = metrics.lines().find_map(|line| line.strip_prefix(crashed));
+    println!("{} jobs have crashed", crashed.unwrap_or("no"));
+    AWAY.store(false, Ordering::Relaxed);
+    let count = || {
+        (
+            OPENED.load(Ordering::Relaxed),
+            REQUESTS.load(Ordering::Relaxed),
+        )
+    };
+    let (start, mut before, mut most) = (Instant::now(), count(), (0, 0));
+    // A few are always between two requests.
+    while FEEDS.load(Ordering::Relaxed) < jobs - jobs / 100 {
+        assert!(start.elapsed() < BACK_MAX, "not all jobs run again");
+        std::thread::sleep(Duration::from_secs(1));
+        let now = count();
+        most = (most.0.max(now.0 - before.0), most.1.max(now.1 - before.1));
+        before = now;
+    }
+    println!(
+        "after an outage of {seconds} s all run again {:.0?} after its end; at most {} connections and {} requests a second",
+        start.elapsed(),
+        most.0,
+        most.1
+    );
 }
 
 /// Starts a database without documents, on a thread of its own.
 fn start_database() -> SocketAddr {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-    listener.set_nonblocking(true).expect("a socket");
     let address = listener.local_addr().expect("an address");
+    let mut listener = Some(listener);
     std::thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build();
-        runtime.expect("a runtime").block_on(async move {
-            let listener = TcpListener::from_std(listener).expect("a listener");
-            while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(async move {
-                    let now = CONNECTIONS.fetch_add(1, Ordering::Relaxed) + 1;
-                    CONNECTIONS_MOST.fetch_max(now, Ordering::Relaxed);
-                    let _ = serve(stream).await;
-                    CONNECTIONS.fetch_sub(1, Ordering::Relaxed);
-                });
+        loop {
+            let again = || std::net::TcpListener::bind(address).expect("the same port");
+            let listening = listener.take().unwrap_or_else(again);
+            listening.set_nonblocking(true).expect("a socket");
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build();
+            // Ends with all connections when the servers are away.
+            runtime.expect("a runtime").block_on(accept(listening));
+            FEEDS.store(0, Ordering::Relaxed);
+            while AWAY.load(Ordering::Relaxed) {
+                std::thread::sleep(LOOK);
             }
-        });
+        }
     });
     address
+}
+
+async fn accept(listener: std::net::TcpListener) {
+    let listener = TcpListener::from_std(listener).expect("a listener");
+    while !AWAY.load(Ordering::Relaxed) {
+        let Ok(Ok((stream, _))) = tokio::time::timeout(LOOK, listener.accept()).await else {
+            continue;
+        };
+        OPENED.fetch_add(1, Ordering::Relaxed);
+        tokio::spawn(async move {
+            let now = CONNECTIONS.fetch_add(1, Ordering::Relaxed) + 1;
+            CONNECTIONS_MOST.fetch_max(now, Ordering::Relaxed);
+            let _ = serve(stream).await;
+            CONNECTIONS.fetch_sub(1, Ordering::Relaxed);
+        });
+    }
 }
 
 /// Answers requests without a body until the other side closes.
@@ -139,12 +201,15 @@ async fn serve(mut stream: tokio::net::TcpStream) -> Option<()> {
         buffer.copy_within(end + 4..length, 0);
         length -= end + 4;
         let target = head.split(' ').nth(1)?;
+        REQUESTS.fetch_add(1, Ordering::Relaxed);
         if target.contains("feed=continuous") {
             let chunked = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\
                            Transfer-Encoding: chunked\r\n\r\n";
             stream.write_all(chunked.as_bytes()).await.ok()?;
             let timeout = target.split("timeout=").nth(1)?.split('&').next()?;
+            FEEDS.fetch_add(1, Ordering::Relaxed);
             tokio::time::sleep(Duration::from_millis(timeout.parse().ok()?)).await;
+            FEEDS.fetch_sub(1, Ordering::Relaxed);
             let last = "{\"last_seq\":0,\"pending\":0}\n";
             let end = format!("{:x}\r\n{last}\r\n0\r\n\r\n", last.len());
             stream.write_all(end.as_bytes()).await.ok()?;

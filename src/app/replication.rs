@@ -17,7 +17,7 @@ use std::time::Duration;
 use actix::fut::wrap_future;
 use actix::prelude::*;
 use actix_rt::Arbiter;
-use slog::{Logger, error};
+use slog::{Logger, error, warn};
 use tokio::sync::watch;
 
 use super::SHUTDOWN_MAX;
@@ -30,6 +30,7 @@ use crate::actors::replicator_documents::{BeginAnew, DocumentsOptions, Replicato
 use crate::auth::rights::CallerLimits;
 use crate::config::{Config, Replicator, SchedulerRules};
 use crate::functions::{QueryServers, SourceFilter};
+use crate::machine_bounds;
 use crate::messages::function::Json;
 use crate::messages::job_supervisor::StartJobs;
 use crate::messages::replication_job::{JobSettings, JobStart};
@@ -167,12 +168,14 @@ fn scheduler_options(
     states: Arc<DocStates>,
 ) -> SchedulerOptions {
     let settings = schedule_settings(&options.config.borrow().replicator);
+    warn_of_descriptors(settings.max_jobs, &options.log);
     let metrics = options.metrics.replication();
     metrics.watch(&options.http);
     SchedulerOptions {
         settings,
         metrics,
         log: options.log.clone(),
+        http: options.http.clone(),
         jobs: start_jobs(options),
         live,
         states,
@@ -181,6 +184,7 @@ fn scheduler_options(
 
 /// Tells the scheduler, and what all replications share, of a configuration that changed.
 async fn follow(mut options: ReplicationOptions, scheduler: Addr<ReplicationScheduler>) {
+    let mut max_jobs = schedule_settings(&options.config.borrow().replicator).max_jobs;
     while options.config.changed().await.is_ok() {
         let config = options.config.borrow_and_update().replicator.clone();
         let (http, wanted) = (options.http.clone(), http_config(&config));
@@ -194,14 +198,25 @@ async fn follow(mut options: ReplicationOptions, scheduler: Addr<ReplicationSche
             error!(options.log, "settings of replications' connections stay as they were";
                    "error" => %error, "remedy" => "correct them in [replicator] and reload");
         }
+        let settings = schedule_settings(&config);
+        if settings.max_jobs != max_jobs {
+            max_jobs = settings.max_jobs;
+            warn_of_descriptors(max_jobs, &options.log);
+        }
         // The scheduler ends with this at the latest.
-        if scheduler
-            .send(Configure(schedule_settings(&config)))
-            .await
-            .is_err()
-        {
+        if scheduler.send(Configure(settings)).await.is_err() {
             return;
         }
+    }
+}
+
+/// Warns if more replications may run than there are descriptors for.
+fn warn_of_descriptors(max_jobs: usize, log: &Logger) {
+    let room = machine_bounds::replications_max();
+    if max_jobs > room {
+        warn!(log, "more replications may run than the limit of open files has room for";
+              "max_jobs" => max_jobs, "limit" => room,
+              "remedy" => "raise the limit (LimitNOFILE= of the unit, ulimit -n), or lower [replicator] max_jobs");
     }
 }
 

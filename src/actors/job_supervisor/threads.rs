@@ -148,7 +148,7 @@ mod tests {
         type Context = Context<Self>;
 
         fn started(&mut self, _: &mut Self::Context) {
-            drop(self.0.send(thread::current().id()));
+            self.0.send(thread::current().id()).unwrap();
         }
     }
 
