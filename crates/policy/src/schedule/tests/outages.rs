@@ -57,6 +57,17 @@ fn jobs_that_could_not_reach_a_server_are_tried_when_it_answers_and_not_hours_la
     );
     assert_eq!(probes(world.end("b", unreachable(SERVER, SERVER))), [""; 0]);
     world.on(probed(SERVER, false));
+    let why = world
+        .scheduler
+        .job("a")
+        .unwrap()
+        .why_not
+        .unwrap()
+        .to_string();
+    assert!(
+        why.contains(", or until the server answers again, after 9 crashes: "),
+        "{why}"
+    );
     assert_eq!(probes(world.advance(PROBE_INTERVAL / 2)), [""; 0]);
     assert_eq!(probes(world.advance(PROBE_INTERVAL / 2)), [SERVER]);
     world.on(probed(SERVER, true));
