@@ -1,53 +1,69 @@
-//! What a thousand replications cost a service while nothing changes: memory and processor time of the
+//! What ten thousand replications cost a service while nothing changes: memory and processor time of the
 //! service's process alone.
 //!
 //! SUMMARY   Run with `cargo bench --bench replication_idle`. Starts `settee serve` with a configuration of
-//!           its own and a database in this process that behaves as an idle CouchDB does: a continuous
+//!           its own and servers in this process that behave as an idle CouchDB does: a continuous
 //!           feed is ended by time-out, without a change, and asked for again. Writes documents in
 //!           `_replicator`, waits until all of them run, and reads `/proc`.
-//!           `SETTEE_BENCH_JOBS` and `SETTEE_BENCH_SECONDS` are how many and for how long (1000, 60).
-//! LIMITS    Linux. One database for all jobs, on one address, without TLS.
+//!           `SETTEE_BENCH_JOBS`, `SETTEE_BENCH_SERVERS` and `SETTEE_BENCH_SECONDS` are how many, to how many
+//!           servers, and for how long (10000, 10, 60). With `SETTEE_BENCH_OUTAGE`, in seconds, all servers are
+//!           away for so long then, and jobs that crash meanwhile would back off for hours: told is when all run
+//!           again, and the most connections and requests of a second.
+//! LIMITS    Linux. Without TLS. Both processes need a descriptor for each replication.
 
-use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream};
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
+mod common;
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use common::service::Service;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
-/// What is wanted for a thousand jobs.
-const WANTED_BYTES: u64 = 150 << 20;
-const WANTED_CPU: f64 = 0.03;
-/// Clock ticks a second in `/proc`; the same on every Linux.
-const TICKS: f64 = 100.0;
-/// How long all jobs may take to be running.
-const START_MAX: Duration = Duration::from_secs(120);
+/// What is wanted for ten thousand jobs.
+const WANTED_BYTES: u64 = 600 << 20;
+const WANTED_CPU: f64 = 0.15;
+/// How long all jobs may take to run again after an outage.
+const BACK_MAX: Duration = Duration::from_secs(120);
 /// How long the service is left alone before it is measured.
 const SETTLE: Duration = Duration::from_secs(12);
 
 fn number(variable: &str, usual: u64) -> u64 {
     let given = std::env::var(variable).ok();
-    given
-        .and_then(|text| text.parse().ok())
-        .unwrap_or(usual)
-        .max(1)
+    given.and_then(|text| text.parse().ok()).unwrap_or(usual)
 }
+
+/// Connections to all servers: how many there are now, and the most that there were.
+static CONNECTIONS: AtomicUsize = AtomicUsize::new(0);
+static CONNECTIONS_MOST: AtomicUsize = AtomicUsize::new(0);
+/// Connections that were opened, requests, and feeds that are open now.
+static OPENED: AtomicUsize = AtomicUsize::new(0);
+static REQUESTS: AtomicUsize = AtomicUsize::new(0);
+static FEEDS: AtomicUsize = AtomicUsize::new(0);
+/// Whether all servers are away.
+static AWAY: AtomicBool = AtomicBool::new(false);
+
+/// How often it is looked whether the servers are away.
+const LOOK: Duration = Duration::from_millis(20);
 
 fn main() {
     let (jobs, seconds) = (
-        number("SETTEE_BENCH_JOBS", 1000),
+        number("SETTEE_BENCH_JOBS", 10_000),
         number("SETTEE_BENCH_SECONDS", 60),
     );
-    let database = start_database();
+    let servers = number("SETTEE_BENCH_SERVERS", 10);
+    let servers: Vec<SocketAddr> = (0..servers).map(|_| start_database()).collect();
     let folder = tempfile::tempdir().expect("a folder");
-    let service = Service::start(folder.path(), jobs);
+    // The last one of a full table would wait for a cycle.
+    let replicator = format!("max_jobs = {}\nbackoff_base = 14400", jobs + 1);
+    let service = Service::start(folder.path(), &replicator);
     let before = service.memory();
+    let (start, cpu) = (Instant::now(), service.cpu());
     for first in (0..jobs).step_by(500) {
-        let docs: Vec<String> = (first..jobs.min(first + 500))
-            .map(|n| {
+        let docs = (first..jobs.min(first + 500)).zip(servers.iter().cycle());
+        let docs: Vec<String> = docs
+            .map(|(n, database)| {
                 format!(
                     "{{\"_id\":\"job-{n}\",\"source\":\"http://{database}/a{n}\",\
                      \"target\":\"http://{database}/b{n}\",\"continuous\":true}}"
@@ -59,7 +75,12 @@ fn main() {
         assert!(!answer.contains("\"error\""), "{answer}");
     }
     service.until_running(jobs);
+    println!("{jobs} replications run after {:.1?}", start.elapsed());
     std::thread::sleep(SETTLE);
+    println!(
+        "their start took {:.1} s of processor time",
+        service.cpu() - cpu
+    );
     let (start, cpu) = (Instant::now(), service.cpu());
     std::thread::sleep(Duration::from_secs(seconds));
     let share = (service.cpu() - cpu) / start.elapsed().as_secs_f64();
@@ -74,137 +95,101 @@ fn main() {
         mib(before),
         share * 100.0
     );
+    let (descriptors, threads) = service.holds();
+    println!(
+        "{descriptors} descriptors, {threads} threads; {} connections to {} servers, {} at most",
+        CONNECTIONS.load(Ordering::Relaxed),
+        servers.len(),
+        CONNECTIONS_MOST.load(Ordering::Relaxed)
+    );
     if memory > WANTED_BYTES || share > WANTED_CPU {
         println!(
-            "(wanted for 1000: {:.0} MiB and {:.0} %)",
+            "(wanted for 10000: {:.0} MiB and {:.0} %)",
             mib(WANTED_BYTES),
             WANTED_CPU * 100.0
         );
     }
-}
-
-/// A service in a process of its own. It ends with the bench.
-struct Service {
-    child: Child,
-    address: SocketAddr,
-}
-
-impl Service {
-    fn start(folder: &Path, jobs: u64) -> Self {
-        let config = folder.join("settee.toml");
-        let text = format!(
-            "[server]\nsocket = \"{}\"\nhttp = \"127.0.0.1:0\"\nopen = true\n[log]\nlevel = \"warning\"\n\
-             [store]\npath = \"memory\"\n[replicator]\nmax_jobs = {}\nstartup_jitter = 2000\n",
-            folder.join("run").join("s.sock").display(),
-            // The last one of a full table would wait for a cycle.
-            jobs + 1
-        );
-        fs::write(&config, text).expect("the configuration is written");
-        let mut child = Command::new(env!("CARGO_BIN_EXE_settee"))
-            .args(["serve", "-c"])
-            .arg(&config)
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("the service starts");
-        let stdout = child.stdout.take().expect("it is a pipe");
-        let mut lines = BufReader::new(stdout).lines();
-        let address = lines
-            .find_map(|line| {
-                let line = line.expect("a line");
-                let (_, rest) = line.split_once("http://")?;
-                rest.trim().trim_end_matches('/').parse().ok()
-            })
-            .expect("it says where it listens");
-        // It goes on printing what nobody reads.
-        std::thread::spawn(move || lines.for_each(drop));
-        Self { child, address }
-    }
-
-    fn call(&self, method: &str, path: &str, body: &str) -> String {
-        let mut stream = TcpStream::connect(self.address).expect("it listens");
-        let request = format!(
-            "{method} {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\
-             Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
-            self.address,
-            body.len()
-        );
-        stream.write_all(request.as_bytes()).expect("it reads");
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).expect("it answers");
-        answer
-    }
-
-    fn until_running(&self, jobs: u64) {
-        let (start, line) = (
-            Instant::now(),
-            format!("couchdb_couch_replicator_jobs_running {jobs}\n"),
-        );
-        while !self.call("GET", "/metrics", "").contains(&line) {
-            assert!(start.elapsed() < START_MAX, "not all jobs run");
-            std::thread::sleep(Duration::from_millis(200));
-        }
-    }
-
-    fn proc(&self, file: &str) -> String {
-        let path = format!("/proc/{}/{file}", self.child.id());
-        fs::read_to_string(path).expect("it lives")
-    }
-
-    /// Seconds of processor time so far.
-    fn cpu(&self) -> f64 {
-        let stat = self.proc("stat");
-        let (_, fields) = stat.rsplit_once(") ").expect("it has a name");
-        let ticks = |index| {
-            let field: f64 = fields
-                .split(' ')
-                .nth(index)
-                .and_then(|text| text.parse().ok())
-                .expect("a number");
-            field
-        };
-        (ticks(11) + ticks(12)) / TICKS
-    }
-
-    /// Resident bytes.
-    fn memory(&self) -> u64 {
-        let status = self.proc("status");
-        let (_, rest) = status.split_once("VmRSS:").expect("it has a size");
-        let kib = rest.split_whitespace().next();
-        1024 * kib
-            .and_then(|text| text.parse::<u64>().ok())
-            .expect("a number")
+    let seconds = number("SETTEE_BENCH_OUTAGE", 0);
+    if seconds > 0 {
+        outage(&service, usize::try_from(jobs).expect("a number"), seconds);
     }
 }
 
-impl Drop for Service {
-    fn drop(&mut self) {
-        drop(self.child.kill());
-        drop(self.child.wait());
+/// Takes the servers away, brings them back, and looks each second until all feeds are open.
+fn outage(service: &Service, jobs: usize, seconds: u64) {
+    AWAY.store(true, Ordering::Relaxed);
+    std::thread::sleep(Duration::from_secs(seconds));
+    let metrics = service.call("GET", "/metrics", "");
+    let crashed = "couchdb_couch_replicator_jobs_crashed ";
+    let crashed = metrics.lines().find_map(|line| line.strip_prefix(crashed));
+    println!("{} jobs have crashed", crashed.unwrap_or("no"));
+    AWAY.store(false, Ordering::Relaxed);
+    let count = || {
+        (
+            OPENED.load(Ordering::Relaxed),
+            REQUESTS.load(Ordering::Relaxed),
+        )
+    };
+    let (start, mut before, mut most) = (Instant::now(), count(), (0, 0));
+    // A few are always between two requests.
+    while FEEDS.load(Ordering::Relaxed) < jobs - jobs / 100 {
+        assert!(start.elapsed() < BACK_MAX, "not all jobs run again");
+        std::thread::sleep(Duration::from_secs(1));
+        let now = count();
+        most = (most.0.max(now.0 - before.0), most.1.max(now.1 - before.1));
+        before = now;
     }
+    println!(
+        "after an outage of {seconds} s all run again {:.0?} after its end; at most {} connections and {} requests a second",
+        start.elapsed(),
+        most.0,
+        most.1
+    );
 }
 
 /// Starts a database without documents, on a thread of its own.
 fn start_database() -> SocketAddr {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-    listener.set_nonblocking(true).expect("a socket");
     let address = listener.local_addr().expect("an address");
+    let mut listener = Some(listener);
     std::thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build();
-        runtime.expect("a runtime").block_on(async move {
-            let listener = TcpListener::from_std(listener).expect("a listener");
-            while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(serve(stream));
+        loop {
+            let again = || std::net::TcpListener::bind(address).expect("the same port");
+            let listening = listener.take().unwrap_or_else(again);
+            listening.set_nonblocking(true).expect("a socket");
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build();
+            // Ends with all connections when the servers are away.
+            runtime.expect("a runtime").block_on(accept(listening));
+            FEEDS.store(0, Ordering::Relaxed);
+            while AWAY.load(Ordering::Relaxed) {
+                std::thread::sleep(LOOK);
             }
-        });
+        }
     });
     address
 }
 
+async fn accept(listener: std::net::TcpListener) {
+    let listener = TcpListener::from_std(listener).expect("a listener");
+    while !AWAY.load(Ordering::Relaxed) {
+        let Ok(Ok((stream, _))) = tokio::time::timeout(LOOK, listener.accept()).await else {
+            continue;
+        };
+        OPENED.fetch_add(1, Ordering::Relaxed);
+        tokio::spawn(async move {
+            let now = CONNECTIONS.fetch_add(1, Ordering::Relaxed) + 1;
+            CONNECTIONS_MOST.fetch_max(now, Ordering::Relaxed);
+            let _ = serve(stream).await;
+            CONNECTIONS.fetch_sub(1, Ordering::Relaxed);
+        });
+    }
+}
+
 /// Answers requests without a body until the other side closes.
 async fn serve(mut stream: tokio::net::TcpStream) -> Option<()> {
-    let (mut buffer, mut length) = (vec![0; 16 << 10], 0);
+    let (mut buffer, mut length) = (vec![0; 4 << 10], 0);
     loop {
         let end = memchr::memmem::find(&buffer[..length], b"\r\n\r\n");
         let Some(end) = end else {
@@ -216,12 +201,15 @@ async fn serve(mut stream: tokio::net::TcpStream) -> Option<()> {
         buffer.copy_within(end + 4..length, 0);
         length -= end + 4;
         let target = head.split(' ').nth(1)?;
+        REQUESTS.fetch_add(1, Ordering::Relaxed);
         if target.contains("feed=continuous") {
             let chunked = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\
                            Transfer-Encoding: chunked\r\n\r\n";
             stream.write_all(chunked.as_bytes()).await.ok()?;
             let timeout = target.split("timeout=").nth(1)?.split('&').next()?;
+            FEEDS.fetch_add(1, Ordering::Relaxed);
             tokio::time::sleep(Duration::from_millis(timeout.parse().ok()?)).await;
+            FEEDS.fetch_sub(1, Ordering::Relaxed);
             let last = "{\"last_seq\":0,\"pending\":0}\n";
             let end = format!("{:x}\r\n{last}\r\n0\r\n\r\n", last.len());
             stream.write_all(end.as_bytes()).await.ok()?;

@@ -24,6 +24,7 @@ use settee::metrics::Metrics;
 use settee::policy::schedule::{
     Action, End, Event, JobId, Level, NewJob, Reason, Scheduler, Settings, WallTime,
 };
+use settee::replication::endpoint::Http;
 use settee::replication::id::ReplicationId;
 use settee::replication::spec::{Defaults, DocRef, Replication, UserCtx};
 use slog::{Discard, Logger, o};
@@ -273,6 +274,7 @@ async fn register(jobs: usize, running: usize) -> Addr<ReplicationScheduler> {
             max_jobs: running,
             ..Settings::default()
         },
+        http: Http::new(Default::default(), &Logger::root(Discard, o!())).expect("HTTP"),
         jobs: Box::new(|run| Ok(job_supervisor::run(IdleJob(run)))),
         metrics: Metrics::new().replication(),
         log: Logger::root(Discard, o!()),

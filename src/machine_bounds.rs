@@ -1,7 +1,8 @@
 //! What the machine has to share out: memory and file descriptors.
 //!
 //! SUMMARY   [`memory`] is the machine's, or what the service may use of it; [`connections_max`] is how
-//!           many connections of a kind the limit of open files leaves room for.
+//!           many connections of a kind the limit of open files leaves room for, [`replications_max`] how many
+//!           replications.
 //! LIMITS    Of control groups, version 2 is read, and the limits of the service's own group and those
 //!           above it.
 
@@ -61,10 +62,23 @@ fn group_limit(root: &Path, memberships: &str) -> Option<usize> {
 /// Returns how many connections of one kind (HTTP, or clients of the sockets) there may be: at most
 /// `wanted`, and half of the descriptors that are left beside those in use now and the reserve.
 pub(crate) fn connections_max(wanted: usize) -> usize {
-    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     let in_use = fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
-    share(limit, in_use, wanted)
+    share(descriptors(), in_use, wanted)
+}
+
+/// Returns how many descriptors the service may have.
+fn descriptors() -> usize {
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    usize::try_from(limit).unwrap_or(usize::MAX)
+}
+
+/// Returns how many replications can run that each keep a connection open, and open others now and then.
+pub(crate) fn replications_max() -> usize {
+    replications_of(descriptors())
+}
+
+fn replications_of(descriptors: usize) -> usize {
+    descriptors.saturating_sub(DESCRIPTORS_RESERVED) / 3 * 2
 }
 
 fn share(limit: usize, in_use: usize, wanted: usize) -> usize {
@@ -87,6 +101,13 @@ mod tests {
         assert_eq!(limit("1:name=x:/\n0::/a/b\n"), Some(419_430_400));
         assert_eq!(limit("0::/\n"), None);
         assert_eq!(limit("1:memory:/a\n"), None);
+    }
+
+    #[test]
+    fn two_thirds_of_the_descriptors_are_for_the_feeds_of_replications() {
+        assert_eq!(replications_of(1024), 640);
+        assert_eq!(replications_of(20_000), 13_290);
+        assert_eq!(replications_of(10), 0);
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! What the benches share: timing, a table of results beside their floors, a process that costs nothing.
 #![allow(dead_code, reason = "each bench uses a part of it")]
 
+pub mod service;
+
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -92,9 +92,10 @@ impl Prepared {
     fn answer(&self, method: &str, target: &str, body: &[u8]) -> (u16, &'static str, Bytes) {
         let json = "application/json";
         let path = target.split('?').next().unwrap_or_default();
-        let call = path.trim_start_matches("/db/");
-        match (method, call) {
-            ("GET", "") | ("GET", "/db") => (
+        // Whatever the database is called.
+        let call = path.trim_start_matches('/').split_once('/');
+        match (method, call.map_or("", |(_, call)| call)) {
+            ("GET", "") => (
                 200,
                 json,
                 Bytes::from_static(

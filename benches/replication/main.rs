@@ -3,7 +3,12 @@
 //!
 //! The floor beside each figure is the same bytes, asked for and sent by the same HTTP client
 //! without a look at them.
+//!
+//! At the end: several replications at once in a service, on one thread and on two, and processor time of the service's
+//! process.
 
+#[path = "../common/mod.rs"]
+mod common;
 mod endpoint;
 
 use std::sync::Arc;
@@ -23,6 +28,7 @@ use settee::replication::stats::Stats;
 use slog::{Discard, Logger, o};
 use tokio::sync::mpsc;
 
+use common::service::Service;
 use endpoint::Shape;
 
 /// What is wanted of documents of 300 bytes.
@@ -184,6 +190,41 @@ fn report(name: &str, shape: Shape, workers: usize) {
     println!();
 }
 
+/// Several replications at once in a service with these lines in `[replicator]`.
+#[allow(clippy::cast_precision_loss, reason = "figures for people")]
+fn report_service(name: &str, replicator: &str) {
+    let (documents, at_once) = (200_000, 4);
+    let shape = Shape {
+        documents,
+        bytes: 300,
+        attachment: 0,
+    };
+    let folder = tempfile::tempdir().expect("a folder");
+    let service = Service::start(folder.path(), replicator);
+    let servers: Vec<_> = (0..2).map(|_| endpoint::start(shape)).collect();
+    let (start, before) = (Instant::now(), service.cpu());
+    std::thread::scope(|scope| {
+        for n in 0..at_once {
+            let body = format!(
+                "{{\"source\":\"http://{}/a{n}\",\"target\":\"http://{}/b{n}\"}}",
+                servers[0], servers[1]
+            );
+            let service = &service;
+            scope.spawn(move || {
+                let answer = service.call("POST", "/_replicate", &body);
+                let written = format!("\"docs_written\":{documents}");
+                assert!(answer.contains(&written), "{answer}");
+            });
+        }
+    });
+    let (elapsed, all) = (start.elapsed(), (documents * at_once) as f64);
+    println!(
+        "{at_once} at once in a service, {name:<10} {:>9.0} documents/s {:>9.1} us of CPU each",
+        all / elapsed.as_secs_f64(),
+        (service.cpu() - before) * 1e6 / all
+    );
+}
+
 fn main() {
     let shapes = [
         (
@@ -215,5 +256,10 @@ fn main() {
         for workers in [1, 4] {
             report(name, shape, workers);
         }
+    }
+    // In turn, as other programs may be at work.
+    for _ in 0..5 {
+        report_service("1 thread", "threads = 1");
+        report_service("2 threads", "threads = 2");
     }
 }

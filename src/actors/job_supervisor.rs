@@ -6,18 +6,22 @@
 //! PROMISES  One [`ChildEnded`] for each run that was to be started, whatever becomes of it: its start
 //!           fails or panics, it ends, panics, or does not end in its time. All children end with the
 //!           scheduler, or with this. Of a replication there is never more than one run.
-//! CALLED    By the ReplicationScheduler, on whose arbiter it runs.
+//! CALLED    By the ReplicationScheduler, on whose arbiter it runs. The runs are on other threads
+//!           ([`JobThreads`]).
 //! SOURCE    couch_replicator_scheduler_sup 004: simple_one_for_one, temporary, shutdown 5000. Its
 //!           restart intensity is about children that are restarted, of which there are none.
 //! LIMITS    A child that does not even end when it is killed is left behind, and counts as ended: its
 //!           slot is free, its replication is not.
 
 mod live;
+mod threads;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
+use actix::dev::channel;
 use actix::prelude::*;
+use futures_util::future::{AbortHandle, Abortable};
 use rustc_hash::FxHashMap;
 use slog::{Logger, error, info, o, warn};
 
@@ -30,6 +34,10 @@ pub(crate) use live::LiveRuns;
 use policy::schedule::Run;
 use replication::crash::Crash;
 use replication::id::ReplicationId;
+pub(crate) use threads::JobThreads;
+
+/// Messages that may wait for a job before senders have to wait; those of the supervisor never do.
+const MAILBOX_MESSAGES_MAX: usize = 16;
 
 /// How long a child that was killed may take to be gone.
 const KILLED_MAX: Duration = Duration::from_secs(1);
@@ -37,23 +45,41 @@ const KILLED_MAX: Duration = Duration::from_secs(1);
 /// How long children may take to end when the scheduler has failed.
 const ORPHANED_MAX: Duration = Duration::from_millis(4500);
 
-/// Runs an actor as a job: its life ends when nothing is left of it, and it can be killed.
+/// Runs an actor as a job on this thread: its life ends when nothing is left of it, and it can be killed.
 pub fn run<A>(job: A) -> RunningJob
 where
     A: Actor<Context = Context<A>> + Handler<StopJob>,
 {
+    let (running, begin) = prepare(move || job, ());
+    begin();
+    running
+}
+
+/// Prepares a job; what is returned beside it begins the job on the thread that calls it. If nobody does, the job has
+/// ended. `held` is dropped when nothing else is left of it.
+fn prepare<A, H>(make: impl FnOnce() -> A, held: H) -> (RunningJob, impl FnOnce())
+where
+    H: 'static,
+    A: Actor<Context = Context<A>> + Handler<StopJob>,
+{
     let pid_guard = PidGuard::new();
     let pid = pid_guard.pid();
-    let context = Context::new();
-    let stop = context.address().recipient();
-    // Ends with the job, at the latest when it is killed. What of the job is dropped, is dropped
-    // before its pid guard is.
-    let task = actix_rt::spawn(async move {
-        context.into_future(job).await;
-        pid_guard.ending(ExitReason::Normal);
-    });
-    let kill = Box::new(move || task.abort());
-    RunningJob { pid, stop, kill }
+    let (sender, receiver) = channel::channel(MAILBOX_MESSAGES_MAX);
+    let stop = Addr::new(sender).recipient();
+    let (killer, registration) = AbortHandle::new_pair();
+    let begin = move || {
+        let life = Context::with_receiver(receiver).into_future(make());
+        // Ends with the job, at the latest when it is killed. What of the job is dropped, is dropped
+        // before its pid guard is.
+        actix_rt::spawn(async move {
+            let _held = held;
+            if Abortable::new(life, registration).await.is_ok() {
+                pid_guard.ending(ExitReason::Normal);
+            }
+        });
+    };
+    let kill = Box::new(move || killer.abort());
+    (RunningJob { pid, stop, kill }, begin)
 }
 
 /// A run. What is left of it ends with the supervisor.

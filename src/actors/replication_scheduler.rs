@@ -13,6 +13,7 @@
 
 mod entry;
 mod handlers;
+mod probe;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,6 +37,7 @@ use policy::schedule::{
     WallTime,
 };
 use replication::crash::Crash;
+use replication::endpoint::Http;
 
 use entry::JobEntry;
 
@@ -58,6 +60,8 @@ pub struct SchedulerOptions {
     pub live: LiveRuns,
     /// The states of documents, which hears of their jobs.
     pub states: Arc<DocStates>,
+    /// How servers are asked whether they answer.
+    pub http: Http,
     /// Where it counts.
     pub metrics: Arc<ReplicationMetrics>,
     /// The log.
@@ -90,6 +94,7 @@ pub struct ReplicationScheduler {
     events: Option<Recipient<JobEvent>>,
     clock: WallClock,
     states: Arc<DocStates>,
+    http: Http,
     metrics: Arc<ReplicationMetrics>,
     /// The actions of the event at hand; kept for its memory.
     actions: Vec<Action>,
@@ -125,6 +130,7 @@ impl ReplicationScheduler {
             events: None,
             clock: WallClock::new(),
             states: options.states,
+            http: options.http,
             metrics: options.metrics,
             actions: Vec::new(),
             ending: None,
@@ -148,7 +154,7 @@ impl ReplicationScheduler {
         let mut actions = std::mem::take(&mut self.actions);
         self.core.handle(event, now, &mut actions);
         for action in actions.drain(..) {
-            self.perform(action);
+            self.perform(action, ctx);
         }
         self.actions = actions;
         self.tell_states();
@@ -167,7 +173,7 @@ impl ReplicationScheduler {
         }
     }
 
-    fn perform(&mut self, action: Action) {
+    fn perform(&mut self, action: Action, ctx: &mut Context<Self>) {
         match action {
             Action::Start { id, run, eased } => self.start_job(id, run, eased),
             Action::Stop { id, run, why } => {
@@ -178,6 +184,7 @@ impl ReplicationScheduler {
             // Its history tells.
             Action::Stopped { .. } => {}
             Action::Crashed { id, reason, until } => self.job_crashed(&id, &reason, until),
+            Action::Probe { server, id } => self.ask_server(server, &id, ctx),
             Action::Left { id, how } => self.job_left(&id, how),
         }
     }
@@ -321,9 +328,7 @@ impl ReplicationScheduler {
                 End::Normal
             }
             JobEnd::Stopped => End::Stopped,
-            JobEnd::Crashed(crash) => {
-                End::Crashed(Reason::new(&crash.to_string(), crash.is_max_backoff()).into())
-            }
+            JobEnd::Crashed(crash) => self.crashed(&row.id, crash),
         };
         self.ending = Some(ending);
         self.event(Event::Exited { run: msg.run, end }, ctx);

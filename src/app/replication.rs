@@ -1,25 +1,27 @@
-//! Replication's place in the service: its thread, its scheduler, and what they work by.
+//! Replication's place in the service: its threads, its scheduler, and what they work by.
 //!
-//! SUMMARY   The scheduler, its jobs and ReplicatorDocuments run on an arbiter of their own, so that they never keep the
-//!           pool waiting, nor it them. [`schedule_settings`] and [`job_settings`] are the one place
+//! SUMMARY   The scheduler and ReplicatorDocuments run on an arbiter of their own, so that they never keep the
+//!           pool waiting, nor it them; jobs run on others ([`JobThreads`]). [`schedule_settings`] and [`job_settings`] are the one place
 //!           that turns the configuration into what they work by.
 //! PROMISES  A configuration that changes holds at once for the scheduler, and for the next run of
-//!           each job. The thread ends with the service.
+//!           each job. The threads end with the service.
 //! SOURCE    couch_replicator_sup.
 
 use std::cell::RefCell;
+use std::num::NonZero;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use actix::fut::wrap_future;
 use actix::prelude::*;
 use actix_rt::Arbiter;
-use slog::{Logger, error};
+use slog::{Logger, error, warn};
 use tokio::sync::watch;
 
 use super::SHUTDOWN_MAX;
-use crate::actors::job_supervisor::{self, LiveRuns};
+use crate::actors::job_supervisor::{JobThreads, LiveRuns};
 use crate::actors::pool_executor::{PoolHandle, PoolWork, Principal};
 use crate::actors::replication_job::ReplicationJob;
 use crate::actors::replication_scheduler::{ReplicationScheduler, SchedulerOptions};
@@ -28,6 +30,7 @@ use crate::actors::replicator_documents::{BeginAnew, DocumentsOptions, Replicato
 use crate::auth::rights::CallerLimits;
 use crate::config::{Config, Replicator, SchedulerRules};
 use crate::functions::{QueryServers, SourceFilter};
+use crate::machine_bounds;
 use crate::messages::function::Json;
 use crate::messages::job_supervisor::StartJobs;
 use crate::messages::replication_job::{JobSettings, JobStart};
@@ -165,12 +168,14 @@ fn scheduler_options(
     states: Arc<DocStates>,
 ) -> SchedulerOptions {
     let settings = schedule_settings(&options.config.borrow().replicator);
+    warn_of_descriptors(settings.max_jobs, &options.log);
     let metrics = options.metrics.replication();
     metrics.watch(&options.http);
     SchedulerOptions {
         settings,
         metrics,
         log: options.log.clone(),
+        http: options.http.clone(),
         jobs: start_jobs(options),
         live,
         states,
@@ -179,6 +184,7 @@ fn scheduler_options(
 
 /// Tells the scheduler, and what all replications share, of a configuration that changed.
 async fn follow(mut options: ReplicationOptions, scheduler: Addr<ReplicationScheduler>) {
+    let mut max_jobs = schedule_settings(&options.config.borrow().replicator).max_jobs;
     while options.config.changed().await.is_ok() {
         let config = options.config.borrow_and_update().replicator.clone();
         let (http, wanted) = (options.http.clone(), http_config(&config));
@@ -192,19 +198,31 @@ async fn follow(mut options: ReplicationOptions, scheduler: Addr<ReplicationSche
             error!(options.log, "settings of replications' connections stay as they were";
                    "error" => %error, "remedy" => "correct them in [replicator] and reload");
         }
+        let settings = schedule_settings(&config);
+        if settings.max_jobs != max_jobs {
+            max_jobs = settings.max_jobs;
+            warn_of_descriptors(max_jobs, &options.log);
+        }
         // The scheduler ends with this at the latest.
-        if scheduler
-            .send(Configure(schedule_settings(&config)))
-            .await
-            .is_err()
-        {
+        if scheduler.send(Configure(settings)).await.is_err() {
             return;
         }
     }
 }
 
+/// Warns if more replications may run than there are descriptors for.
+fn warn_of_descriptors(max_jobs: usize, log: &Logger) {
+    let room = machine_bounds::replications_max();
+    if max_jobs > room {
+        warn!(log, "more replications may run than the limit of open files has room for";
+              "max_jobs" => max_jobs, "limit" => room,
+              "remedy" => "raise the limit (LimitNOFILE= of the unit, ulimit -n), or lower [replicator] max_jobs");
+    }
+}
+
 /// Starts jobs by the configuration in force.
 fn start_jobs(options: ReplicationOptions) -> StartJobs {
+    let mut threads = JobThreads::new(options.http.clone(), &options.log);
     Box::new(move |run| {
         let Some(identity) = options.identity.known() else {
             let why = "the id of this server is not known yet";
@@ -212,14 +230,22 @@ fn start_jobs(options: ReplicationOptions) -> StartJobs {
         };
         let config = options.config.borrow().replicator.clone();
         let filters = options.filters.clone();
-        let mut settings = job_settings(&config, options.http.clone(), identity, filters);
-        // Somebody waits for a call of `_replicate`, and thousands of them do not begin at once.
-        if run.replication.is_transient() {
-            settings.startup_jitter = Duration::ZERO;
-        }
-        let job = ReplicationJob::new(JobStart { run, settings });
-        Ok(job_supervisor::run(job))
+        threads.run(job_threads(&config), move |http| {
+            let mut settings = job_settings(&config, http, identity, filters);
+            // Somebody waits for a call of `_replicate`, and thousands of them do not begin at once.
+            if run.replication.is_transient() {
+                settings.startup_jitter = Duration::ZERO;
+            }
+            ReplicationJob::new(JobStart { run, settings })
+        })
     })
+}
+
+/// Returns on how many threads jobs run: on one a core, if the configuration does not say.
+fn job_threads(config: &Replicator) -> usize {
+    let cores = || thread::available_parallelism().map_or(1, NonZero::get);
+    let configured = config.threads.and_then(|threads| threads.try_into().ok());
+    configured.unwrap_or_else(cores)
 }
 
 /// Returns what the scheduler works by.
@@ -326,7 +352,7 @@ mod tests {
         let job = job_settings(config, shared, identity(), FilterPool::none());
         format!(
             "{:?} {:?} {:?} {:?} {:?} {:?} {} {:?}",
-            schedule_settings(config),
+            (schedule_settings(config), job_threads(config)),
             crate::replicator::defaults(config),
             (
                 job.startup_jitter,
@@ -383,7 +409,7 @@ mod tests {
                 serde_json::Value::Object(_) => json!(Duration::from_secs(7)),
                 serde_json::Value::Array(_) => json!(["other"]),
                 _ if name == "request_timeout" => json!(Duration::from_secs(7)),
-                _ if name == "max_document_id_length" => 7.into(),
+                _ if name == "max_document_id_length" || name == "threads" => 7.into(),
                 _ if name == "rules" => "2017".into(),
                 // Texts and paths.
                 _ => "other".into(),

@@ -100,6 +100,10 @@ pub const KEYS: &[(&str, &str)] = &[
         "time from when a process was ready, in microseconds",
     ),
     ("running", "replications that run"),
+    (
+        "server",
+        "a server that replications speak to: scheme, host and port",
+    ),
     ("service", "a service: a section [services.NAME]"),
     ("signal", "a signal"),
     (

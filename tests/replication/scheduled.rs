@@ -15,10 +15,13 @@ use settee::metrics::Metrics;
 use settee::otp::pid::{Down, ExitReason, Pid};
 use settee::otp::supervisor::Stop;
 use settee::policy::schedule::{Backoff, JobState, Settings};
+use settee::replication::endpoint::Http;
 use settee::replication::id::ReplicationId;
 use settee::replication::spec::{Defaults, DocRef, Replication, UserCtx};
 use settee::testkit::{Probe, eventually, within};
 use slog::{Discard, Logger, o};
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::oneshot;
 
 use crate::support::couch::Couch;
@@ -29,6 +32,7 @@ use crate::support::job::{Job, body_with};
 struct World {
     scheduler: Addr<ReplicationScheduler>,
     pid: Pid,
+    http: Http,
 }
 
 /// A replication with its id; the document's name decides whether it has one.
@@ -54,8 +58,10 @@ impl World {
         };
         change(&mut settings);
         let (start, _) = Job::prepare(&json!({"source": "http://h/a/", "target": "http://h/b/"}));
+        let http = start.settings.http.clone();
         let scheduler = ReplicationScheduler::new(SchedulerOptions {
             states: Default::default(),
+            http: http.clone(),
             live: Default::default(),
             settings,
             jobs: Box::new(move |run| {
@@ -68,7 +74,11 @@ impl World {
         });
         let pid = scheduler.pid();
         let scheduler = scheduler.start();
-        Self { scheduler, pid }
+        Self {
+            scheduler,
+            pid,
+            http,
+        }
     }
 
     async fn add(&self, body: &serde_json::Value, doc: Option<&str>) -> ReplicationId {
@@ -174,6 +184,71 @@ async fn a_replication_whose_target_fails_backs_off_and_goes_on_when_that_is_hea
     let job = world.job(&id).await.unwrap();
     assert_eq!(job.summary.state, JobState::Running);
     assert_eq!(world.stop().await, ExitReason::Shutdown);
+}
+
+#[actix_rt::test]
+async fn replications_that_could_not_reach_a_server_go_on_when_it_is_back_and_not_after_their_backoff()
+ {
+    let source = Couch::start().await;
+    source.put("doc", None, json!({}));
+    // A port where nobody listens yet.
+    let away = TcpSocket::new_v4().unwrap();
+    away.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let here = away.local_addr().unwrap();
+    let url = format!("http://{here}/db/");
+    let hour = Duration::from_secs(3600);
+    let world = World::start(|settings| {
+        settings.backoff = Backoff {
+            base: hour,
+            ceiling: hour,
+        };
+    });
+    let mut jobs = Vec::new();
+    for n in 0..3 {
+        let target = Couch::start().await;
+        let more = json!({"continuous": true, "retries_per_request": 0});
+        let body = body_with(&url, &target.url(), more);
+        let id = world.add(&body, Some(&format!("doc-{n}"))).await;
+        jobs.push((id, target));
+    }
+    for (id, _) in &jobs {
+        let crashed = || async {
+            let job = world.job(id).await;
+            job.is_some_and(|job| job.summary.state == JobState::Crashing)
+        };
+        eventually("it has crashed", crashed).await;
+    }
+    // One request of each job, one question to each target, and two to the server that is away: the first of them was
+    // not answered.
+    let requests = || async {
+        let all = world.http.counters().all();
+        let requests = all.iter().find(|(name, _)| *name == "requests");
+        requests.is_some_and(|(_, n)| *n >= 2 * jobs.len() as u64 + 2)
+    };
+    eventually("the server was asked", requests).await;
+    let listener = away.listen(16).unwrap();
+    let behind = source.url();
+    let behind = behind
+        .trim_start_matches("http://")
+        .split('/')
+        .next()
+        .unwrap()
+        .to_owned();
+    let forwarding = actix_rt::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let behind = behind.clone();
+            actix_rt::spawn(async move {
+                let mut other = TcpStream::connect(behind).await.unwrap();
+                drop(copy_bidirectional(&mut stream, &mut other).await);
+            });
+        }
+    });
+    for (_, target) in &jobs {
+        let equal = || async { source.trees() == target.trees() };
+        eventually("the target has the document", equal).await;
+    }
+    assert_eq!(world.stop().await, ExitReason::Shutdown);
+    forwarding.abort();
 }
 
 #[actix_rt::test]

@@ -169,6 +169,7 @@ const AUTH_PLUGINS: Kind = Kind::Words(&[AUTH_SESSION, "couch_replicator_auth_no
 const ENDPOINT_PROTOCOLS: Kind = Kind::Words(&["http", "https"]);
 const PROXY_PROTOCOLS: Kind = Kind::Words(&["http", "https", "socks5"]);
 const REQUEST_TIMEOUT: Kind = Kind::OrNone(value::INFINITY, &ms(1, YEAR));
+const THREADS: Kind = Kind::OrNone("cores", &count(1, 256));
 const ID_LENGTH: Kind = Kind::OrNone(value::INFINITY, &bytes(1, 1 << 32));
 const QUEUE_MAX: Kind = Kind::OrNone(value::OFF, &count(0, 1 << 32));
 const MAX_USES: Kind = Kind::Stressed(&count(0, 1 << 53));
@@ -227,6 +228,7 @@ pub const KEYS: &[Key] = &[
     key("chttpd_auth", "timeout", seconds(1000, YEAR)),
     key("chttpd_auth", "secret", value::SECRET),
     replicator("max_jobs", count(0, 10_000_000)),
+    replicator("threads", THREADS),
     replicator("interval", ms(1, YEAR)),
     replicator("max_churn", count(0, 10_000_000)),
     replicator("max_history", count(1, 10_000)),

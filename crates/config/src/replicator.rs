@@ -2,7 +2,7 @@
 //!
 //! SUMMARY   One field a key, under the key's own name.
 //! SOURCE    Names, units and defaults of `[replicator]` are CouchDB's.
-//! DIFFERS   `backoff_base` and `backoff_max` are our own. Values that CouchDB would pass over without
+//! DIFFERS   `backoff_base`, `backoff_max`, `rules` and `threads` are our own. Values that CouchDB would pass over without
 //!           a word, or bend to its limits, are refused: no workers, a coefficient beyond 1.
 
 use std::collections::BTreeMap;
@@ -27,6 +27,8 @@ pub enum SchedulerRules {
 pub struct Replicator {
     /// Most replications that run at a time.
     pub max_jobs: u64,
+    /// Threads that replications run on; one a core if nothing is said. Not in CouchDB.
+    pub threads: Option<u64>,
     /// How often it is decided who runs.
     pub interval: Duration,
     /// Most continuous replications that are stopped in one go to make room.

@@ -72,6 +72,43 @@ fn a_one_shot_that_is_killed_in_the_middle_completes_after_the_start() {
 }
 
 #[test]
+fn the_end_of_a_service_leaves_the_checkpoints_of_runs_on_all_of_its_threads() {
+    let mut world = World::start_with("threads = 3\n");
+    world.fill(20);
+    let event_loops = |pid: u32| {
+        let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+        let names =
+            threads.map(|thread| std::fs::read_to_string(thread.unwrap().path().join("comm")));
+        names
+            .filter(|name| {
+                name.as_ref()
+                    .is_ok_and(|name| name.starts_with("actix-rt|"))
+            })
+            .count()
+    };
+    let before = event_loops(world.web.service.pid());
+    let targets: Vec<_> = (0..5).map(|_| world.another()).collect();
+    for (number, target) in targets.iter().enumerate() {
+        let mut body = world.continuous();
+        body["target"] = target.url().into();
+        body["checkpoint_interval"] = 3_600_000.into();
+        create(&world.web, &format!("to-{number}"), &body);
+    }
+    let equal = || {
+        targets
+            .iter()
+            .all(|target| target.trees() == world.source.trees())
+    };
+    wait_until("equal databases", equal);
+    assert_eq!(event_loops(world.web.service.pid()), before + 3);
+    assert!(targets.iter().all(|target| target.locals().is_empty()));
+    let directory = world.web.service.stop_and_keep();
+    assert!(targets.iter().all(|target| target.locals().len() == 1));
+    world.web = start_in(directory, SETTINGS);
+    world.stop();
+}
+
+#[test]
 fn a_transient_job_does_not_survive_a_restart() {
     let mut world = World::start();
     let begun = crate::support::store::post(&world.web, "/_replicate", &world.continuous());

@@ -14,6 +14,9 @@ use super::wall_time::WallTime;
 /// A replication id: base and extension, as `c0ebe9256695ff083347cbf95f93e280+continuous`.
 pub type JobId = Arc<str>;
 
+/// A server that jobs speak to, as `http://db.example:5984`.
+pub type Server = Arc<str>;
+
 /// One incarnation of a job, from its start to its end; never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Run(pub u64);
@@ -56,6 +59,8 @@ pub enum End {
     Stopped,
     /// It failed, in whatever way, or could not be started.
     Crashed(Arc<Reason>),
+    /// It crashed because a server could not be reached, one of these.
+    Unreachable(Arc<Reason>, [Server; 2]),
 }
 
 /// Something that happened.
@@ -96,6 +101,12 @@ pub enum Event {
     Cycle,
     /// Time passed: [`super::Scheduler::next_wake`] was reached.
     Tick,
+    /// A server was asked, as [`Action::Probe`] said.
+    Probed {
+        server: Server,
+        /// Whether it answered at all.
+        answers: bool,
+    },
     /// Settings changed.
     Configure(Box<Settings>),
     /// The service ends: everything is stopped, nothing is started any more.
@@ -128,6 +139,12 @@ pub enum Action {
         reason: Arc<Reason>,
         /// When it is tried again at the earliest.
         until: WallTime,
+    },
+    /// Ask a server whether it answers; report [`Event::Probed`], exactly once.
+    Probe {
+        server: Server,
+        /// A job that speaks to it.
+        id: JobId,
     },
     /// A job is not known any more.
     Left { id: JobId, how: Departure },

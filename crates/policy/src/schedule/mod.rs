@@ -28,12 +28,15 @@
 //! * **Only jobs that could run** are a reason to stop others.
 //! * **The latest start is never forgotten**, however short histories are.
 //! * **Nothing is retried in a tight loop**, whatever is configured ([`RESTART_MIN`]).
+//! * **A server that is back** is noticed ([`Action::Probe`]), and the jobs that could not reach it are tried
+//!   early, a few milliseconds after one another. Other crashes keep their back-off.
 //! * **Per job**: pause and resume, a priority, begin anew, and a reason for not running.
 
 mod cycle;
 mod event;
 mod fair_share;
 mod history;
+mod outage;
 mod scheduler;
 mod settings;
 mod table;
@@ -43,7 +46,9 @@ mod wall_time;
 #[cfg(test)]
 mod tests;
 
-pub use event::{Action, Departure, End, Event, JobId, Level, NewJob, Pause, Run, StopReason};
+pub use event::{
+    Action, Departure, End, Event, JobId, Level, NewJob, Pause, Run, Server, StopReason,
+};
 pub use history::{History, HistoryEntry, HistoryEvent, Reason};
 pub use scheduler::{Scheduler, Totals};
 pub use settings::{Backoff, Coefficient, RuleSet, Settings, Shares};

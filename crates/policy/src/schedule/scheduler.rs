@@ -11,6 +11,7 @@ use std::sync::Arc;
 use super::event::{Action, Departure, End, Event, JobId, Level, NewJob, Pause, Run, StopReason};
 use super::fair_share::FairShare;
 use super::history::{History, HistoryEvent, Reason};
+use super::outage::Outages;
 use super::settings::{RuleSet, Settings};
 use super::table::{Job, Jobs, Phase, Slot, Then};
 use super::wall_time::WallTime;
@@ -41,6 +42,7 @@ pub struct Scheduler {
     pub(super) jobs: Jobs,
     pub(super) fair_share: FairShare,
     pub(super) totals: Totals,
+    pub(super) outages: Outages,
     next_run: u64,
     pub(super) shutting_down: bool,
 }
@@ -55,6 +57,7 @@ impl Scheduler {
             settings,
             jobs,
             totals: Totals::default(),
+            outages: Outages::default(),
             next_run: 1,
             shutting_down: false,
         }
@@ -78,20 +81,24 @@ impl Scheduler {
             Event::Cycle if self.shutting_down => {}
             Event::Cycle => self.cycle(now, out),
             Event::Tick => self.refill(now, out),
+            Event::Probed { server, answers } => {
+                self.probed(&server, answers, now);
+                self.wake(now);
+                self.refill(now, out);
+            }
             Event::Configure(settings) => self.configure(*settings, now),
             Event::Shutdown => self.shut_down(out),
         }
+        self.probe(now, out);
     }
 
     /// Returns when [`Event::Tick`] is due next: when the back-off of a job ends while there is a
-    /// free slot for it.
+    /// free slot for it, or a server is to be asked whether it answers.
     pub fn next_wake(&self) -> Option<WallTime> {
         let fills = self.fills_at_once() && !self.shutting_down;
-        if fills && self.jobs.occupied() < self.settings.max_jobs {
-            self.jobs.next_rested()
-        } else {
-            None
-        }
+        let has_room = fills && self.jobs.occupied() < self.settings.max_jobs;
+        let rested = self.jobs.next_rested().filter(|_| has_room);
+        rested.into_iter().chain(self.next_probe()).min()
     }
 
     /// Returns what it works by.
@@ -145,6 +152,7 @@ impl Scheduler {
             transient: new.transient,
             level: new.level,
             eased: false,
+            awaits_server: false,
             history: History::added(now),
             last_started: WallTime::ZERO,
             phase,
@@ -344,10 +352,14 @@ impl Scheduler {
     /// An incarnation that should have gone on is gone.
     fn ended(&mut self, slot: Slot, end: End, now: WallTime, out: &mut Vec<Action>) {
         self.charge(slot, now);
-        let reason = match end {
+        let (reason, servers) = match end {
             End::Normal => return self.completed(slot, now, out),
-            End::Crashed(reason) => reason,
-            End::Stopped => Arc::new(Reason::new("it ended without being told to", false)),
+            End::Crashed(reason) => (reason, None),
+            End::Unreachable(reason, servers) => (reason, Some(servers)),
+            End::Stopped => {
+                let reason = Reason::new("it ended without being told to", false);
+                (Arc::new(reason), None)
+            }
         };
         let job = self.jobs.get(slot);
         let id = job.id.clone();
@@ -372,6 +384,9 @@ impl Scheduler {
             }
         });
         out.push(Action::Crashed { id, reason, until });
+        if let Some(servers) = servers {
+            self.await_servers(slot, servers, now);
+        }
         let few = self.jobs.census.total < self.settings.max_jobs;
         if few || self.fills_at_once() {
             self.fill(now, out);

@@ -35,6 +35,8 @@ pub(super) struct Job {
     pub(super) level: Level,
     /// Whether it goes easier because a server limits its rate.
     pub(super) eased: bool,
+    /// Whether it is tried early when a server answers again. Only while it backs off.
+    pub(super) awaits_server: bool,
     pub(super) history: History,
     /// When it was started last, also when its history has forgotten that.
     pub(super) last_started: WallTime,
@@ -260,6 +262,7 @@ impl Jobs {
         let job = self.rows[slot.0 as usize].as_mut();
         let job = job.expect("a slot that is passed around has a row");
         let result = change(job, &mut self.penalties[slot.0 as usize]);
+        job.awaits_server &= matches!(job.phase, Phase::BackingOff { .. });
         self.enter(slot);
         result
     }
@@ -275,6 +278,11 @@ impl Jobs {
     /// Finds the row of an id, also one that is leaving.
     pub(super) fn find(&self, id: &str) -> Option<Slot> {
         self.by_id.get(id).copied()
+    }
+
+    /// Finds a job that is tried early when a server answers again.
+    pub(super) fn awaits_server(&self, id: &str) -> Option<Slot> {
+        self.find(id).filter(|slot| self.get(*slot).awaits_server)
     }
 
     pub(super) fn find_run(&self, run: Run) -> Option<Slot> {

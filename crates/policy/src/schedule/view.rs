@@ -103,6 +103,8 @@ pub enum WhyNot {
         until: WallTime,
         /// How often it crashed in a row; 0 when it had run in good health before it crashed.
         crashes: u32,
+        /// Whether it runs again sooner when a server that it could not reach answers.
+        awaits_server: bool,
         /// The latest reason.
         reason: Arc<Reason>,
     },
@@ -130,9 +132,14 @@ impl fmt::Display for WhyNot {
             Self::BackingOff {
                 until,
                 crashes,
+                awaits_server,
                 reason,
             } => {
-                write!(f, "backing off until {until}, after ")?;
+                write!(f, "backing off until {until}, ")?;
+                if *awaits_server {
+                    f.write_str("or until the server answers again, ")?;
+                }
+                f.write_str("after ")?;
                 match crashes {
                     0 => f.write_str("a crash")?,
                     1 => f.write_str("1 crash")?,
@@ -264,6 +271,7 @@ impl Scheduler {
                 crashes: job
                     .history
                     .consecutive_crashes(self.settings.health_threshold),
+                awaits_server: job.awaits_server,
                 reason: job.history.latest_crash_reason()?.clone(),
             },
             Phase::Ready if self.jobs.occupied() >= max_jobs => WhyNot::NoSlot { max_jobs },

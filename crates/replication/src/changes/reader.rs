@@ -21,7 +21,8 @@ use super::queue::{Producer, QueueItem};
 use crate::counters::Counter;
 use crate::crash::{Answered, Crash};
 use crate::endpoint::{
-    Backoff, BodyFailed, BodyStream, Chunks, Endpoint, RequestFailed, StatusCode, WAIT_MIN,
+    Backoff, BodyFailed, BodyStream, Chunks, Endpoint, HeaderMap, RequestFailed, StatusCode,
+    WAIT_MIN,
 };
 use crate::offload::offload;
 use crate::refused::{RefusalListener, RefusedDoc};
@@ -178,7 +179,9 @@ impl ChangesReader {
 
     async fn read_feed(&mut self, queue: &Producer<Change>) -> Result<FeedEnd, Interrupted> {
         let request = self.query.request(&self.since);
-        let reply = self.source.stream(request).await?;
+        let mut reply = self.source.stream(request).await?;
+        // They keep the buffer that they were read into, which an idle feed can do without.
+        reply.headers = HeaderMap::new();
         match reply.status {
             StatusCode::OK => self.read_body(reply.body, queue).await,
             StatusCode::METHOD_NOT_ALLOWED if self.query.filter_here() => {

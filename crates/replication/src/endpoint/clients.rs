@@ -1,8 +1,10 @@
-//! The pools of connections: one for each way of connecting.
+//! The pools of connections: one for each way of connecting, on each thread.
 //!
-//! SUMMARY   All endpoints that connect in the same way share a [`reqwest::Client`], and so its idle
+//! SUMMARY   All endpoints of a thread that connect in the same way share a [`reqwest::Client`], and so its idle
 //!           connections: directly, through one proxy, or to one other target ([`super::connect_to`]).
-//! PROMISES  A thousand endpoints without a proxy are one pool. There are [`POOLS_MAX`] at most.
+//!           [`Clients`] is what all threads share, [`Pools`] one thread's.
+//! PROMISES  A thousand endpoints without a proxy are one pool. There are [`POOLS_MAX`] at most on a thread. A
+//!           connection is a task of the thread that opened it, and is used there only.
 //! SOURCE    couch_replicator_connection and couch_replicator_utils, ssl_params.
 //! DIFFERS   Keys with a password are refused, the depth of certificate chains is the library's. Connections are
 //!           HTTP/1.1, with keep-alive and without delay.
@@ -21,10 +23,10 @@ use super::guard::{Guard, Guarded, Ports};
 use crate::endpoint::listening::Listening;
 use crate::spec::ProxySpec;
 
-/// The most idle connections that are kept to one server.
+/// The most idle connections that a thread keeps to one server.
 const IDLE_PER_SERVER_MAX: usize = 256;
 
-/// The most ways of connecting whose idle connections are kept.
+/// The most ways of connecting whose idle connections a thread keeps.
 const POOLS_MAX: usize = 1_000;
 
 /// How long a connection is idle before the system asks whether its other end is still there.
@@ -48,18 +50,42 @@ pub(super) struct Override {
     pub(super) target: Target,
 }
 
-/// The pools, and what they are made from.
+/// What pools are made from.
 pub(super) struct Clients {
     pub(super) config: HttpConfig,
     pub(super) guard: Guard,
-    pub(super) connect_to: Arc<ConnectTo>,
+    pub(super) connect_to: ConnectTo,
     /// Certificates are to be verified by the system's authorities, and the system has none.
     pub(super) has_no_authorities: bool,
     trusted: Option<Vec<Certificate>>,
     identity: Option<Identity>,
-    pools: FxHashMap<Route, Client>,
-    /// When files were read last.
+    /// When files were read.
     read: Instant,
+}
+
+/// The pools of a thread, all of one configuration.
+#[derive(Default)]
+pub(super) struct Pools {
+    clients: Option<Arc<Clients>>,
+    by_route: FxHashMap<Route, Client>,
+}
+
+impl Pools {
+    /// Returns the pool of one way of connecting.
+    pub(super) fn get(&mut self, clients: &Arc<Clients>, route: &Route) -> Result<Client, String> {
+        let is_current = |known| Arc::ptr_eq(known, clients);
+        // Endpoints keep the pools that they use; the others are built again on demand.
+        if !self.clients.as_ref().is_some_and(is_current) || self.by_route.len() >= POOLS_MAX {
+            self.by_route.clear();
+            self.clients = Some(Arc::clone(clients));
+        }
+        if let Some(client) = self.by_route.get(route) {
+            return Ok(client.clone());
+        }
+        let client = clients.build(route)?;
+        self.by_route.insert(route.clone(), client.clone());
+        Ok(client)
+    }
 }
 
 impl Clients {
@@ -73,22 +99,21 @@ impl Clients {
         let connect_to = ConnectTo::parse(config.connect_to.as_deref().unwrap_or_default());
         let mut clients = Self {
             guard: Guard::new(&config, listening)?,
-            connect_to: Arc::new(connect_to),
+            connect_to,
             has_no_authorities: false,
             trusted,
             identity: read_identity(&config)?,
             config,
-            pools: FxHashMap::default(),
             read: Instant::now(),
         };
         // Reports a certificate that cannot be used at once.
-        let mut built = clients.get(&Route::default());
+        let mut built = clients.build(&Route::default());
         let by_system = clients.config.verify_ssl_certificates && clients.trusted.is_none();
         if by_system && built.is_err() {
             // A machine without authorities can still speak to servers without TLS.
             clients.has_no_authorities = true;
             clients.trusted = Some(Vec::new());
-            built = clients.get(&Route::default());
+            built = clients.build(&Route::default());
         }
         match built {
             Ok(_) => Ok(clients),
@@ -96,33 +121,19 @@ impl Clients {
         }
     }
 
-    /// Returns the pool of one way of connecting.
-    pub(super) fn get(&mut self, route: &Route) -> Result<Client, String> {
-        if let Some(client) = self.pools.get(route) {
-            return Ok(client.clone());
-        }
-        if self.pools.len() >= POOLS_MAX {
-            // Endpoints keep those that they use; the others are built again on demand.
-            self.pools.clear();
-        }
-        let client = self.build(route);
-        let client = client.map_err(|error| super::errors::describe(&error))?;
-        self.pools.insert(route.clone(), client.clone());
-        Ok(client)
-    }
-
-    /// Returns whether it is time to read files again: `true` once each time.
-    pub(super) fn is_due(&mut self, now: Instant) -> bool {
+    /// Returns when its files are to be read again, if it is made from any.
+    pub(super) fn files_due(&self) -> Option<Instant> {
         let config = &self.config;
         let reads_files = config.verify_ssl_certificates || config.cert_file.is_some();
-        let is_due = reads_files && now >= self.read + config.cacert_reload_interval;
-        if is_due {
-            self.read = now;
-        }
-        is_due
+        reads_files.then(|| self.read + config.cacert_reload_interval)
     }
 
-    fn build(&self, route: &Route) -> reqwest::Result<Client> {
+    fn build(&self, route: &Route) -> Result<Client, String> {
+        let built = self.try_build(route);
+        built.map_err(|error| super::errors::describe(&error))
+    }
+
+    fn try_build(&self, route: &Route) -> reqwest::Result<Client> {
         let mut builder = Client::builder()
             .http1_only()
             .no_proxy()

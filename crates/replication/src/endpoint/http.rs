@@ -8,7 +8,7 @@ use reqwest::header::{ACCEPT, HeaderMap, HeaderName, HeaderValue, USER_AGENT};
 use tokio::time::Instant;
 use url::Url;
 
-use super::clients::{Clients, Override, Route};
+use super::clients::{Clients, Override, Pools, Route};
 use super::config::{HttpConfig, HttpConfigError, HttpSettings};
 use super::limiter::Limiter;
 use super::{Cause, Endpoint, RequestFailed};
@@ -24,17 +24,38 @@ const AGENT: &str = concat!(
     " (Settee)"
 );
 
-/// What all replications of the service share. A clone is cheap and shares it too.
+/// What all replications of the service share. A clone is cheap and shares it too, with the connections; those belong
+/// to one thread ([`Http::with_own_connections`]).
 #[derive(Clone)]
-pub struct Http(Arc<Shared>);
+pub struct Http {
+    shared: Arc<Shared>,
+    pools: Arc<Mutex<Pools>>,
+}
 
+/// What all threads share. Locks are held for a few instructions.
 struct Shared {
-    clients: Mutex<Clients>,
+    clients: Mutex<Current>,
     limiter: Mutex<Limiter>,
     listening: Listening,
     started: Instant,
     counters: Arc<Counters>,
     logger: slog::Logger,
+}
+
+/// What new connections are made from.
+struct Current {
+    clients: Arc<Clients>,
+    /// When files are to be read again.
+    files_due: Option<std::time::Instant>,
+}
+
+impl From<Clients> for Current {
+    fn from(clients: Clients) -> Self {
+        Self {
+            files_due: clients.files_due(),
+            clients: Arc::new(clients),
+        }
+    }
 }
 
 /// Locks a mutex. A panic under the lock would leave its data whole.
@@ -61,14 +82,28 @@ impl Http {
         logger: &slog::Logger,
     ) -> Result<Self, HttpConfigError> {
         let clients = read_clients(config, listening.clone(), logger)?;
-        Ok(Self(Arc::new(Shared {
-            clients: Mutex::new(clients),
+        let shared = Shared {
+            clients: Mutex::new(clients.into()),
             limiter: Mutex::default(),
             listening,
             started: Instant::now(),
             counters: Arc::default(),
             logger: logger.clone(),
-        })))
+        };
+        Ok(Self {
+            shared: Arc::new(shared),
+            pools: Arc::default(),
+        })
+    }
+
+    /// Returns the same with connections of its own, for another thread: limits, counters, certificates and the
+    /// configuration stay shared. A connection is a task of the thread that opened it, and ends with it.
+    #[must_use]
+    pub fn with_own_connections(&self) -> Self {
+        Self {
+            shared: Arc::clone(&self.shared),
+            pools: Arc::default(),
+        }
     }
 
     /// Takes another configuration for the endpoints made from now on. It reads files, as [`Http::new`].
@@ -76,11 +111,12 @@ impl Http {
     /// # Errors
     /// As [`Http::new`]; then everything stays as it was.
     pub fn configure(&self, config: HttpConfig) -> Result<(), HttpConfigError> {
-        if lock(&self.0.clients).config == config {
+        if lock(&self.shared.clients).clients.config == config {
             return Ok(());
         }
-        let clients = read_clients(config, self.0.listening.clone(), &self.0.logger)?;
-        *lock(&self.0.clients) = clients;
+        let shared = &self.shared;
+        let clients = read_clients(config, shared.listening.clone(), &shared.logger)?;
+        *lock(&shared.clients) = clients.into();
         Ok(())
     }
 
@@ -93,28 +129,28 @@ impl Http {
         spec: &EndpointSpec,
         settings: HttpSettings,
     ) -> Result<Endpoint, RequestFailed> {
-        let config = lock(&self.0.clients).config.clone();
-        Endpoint::new(self.clone(), spec, settings, &config)
+        let clients = Arc::clone(&lock(&self.shared.clients).clients);
+        Endpoint::new(self.clone(), spec, settings, &clients.config)
     }
 
     /// Returns what is counted of all replications.
     pub fn counters(&self) -> &Arc<Counters> {
-        &self.0.counters
+        &self.shared.counters
     }
 
     /// Does something with the rate limits, and the time as they count it.
     pub(super) fn limiter<T>(&self, act: impl FnOnce(&mut Limiter, u64) -> T) -> T {
-        let now = self.0.started.elapsed().as_millis();
+        let now = self.shared.started.elapsed().as_millis();
         act(
-            &mut lock(&self.0.limiter),
+            &mut lock(&self.shared.limiter),
             u64::try_from(now).unwrap_or(u64::MAX),
         )
     }
 
     /// Returns the connections for a URL, and the URL and the `Host` to use with them.
     pub(super) fn route(&self, url: &Url, proxy: Option<&ProxySpec>) -> Result<Connection, Cause> {
-        let mut clients = lock(&self.0.clients);
-        let connect_to = Arc::clone(&clients.connect_to);
+        let clients = self.current_clients();
+        let connect_to = &clients.connect_to;
         let mut route = Route {
             proxy: proxy.cloned(),
             ..Route::default()
@@ -128,7 +164,7 @@ impl Http {
                 .host_str()
                 .and_then(|name| connect_to.target(name, port))
         {
-            self.0.counters.count(Counter::ConnectToApplied);
+            self.shared.counters.count(Counter::ConnectToApplied);
             host = HeaderValue::from_str(&url[url::Position::BeforeHost..url::Position::AfterPort])
                 .ok();
             if matches!(url.host(), Some(url::Host::Domain(_))) {
@@ -146,10 +182,7 @@ impl Http {
                 let _ = url.set_port(Some(target.port));
             }
         }
-        if clients.is_due(std::time::Instant::now()) {
-            self.read_certificates_again(clients.config.clone());
-        }
-        let guard = clients.guard.clone();
+        let guard = &clients.guard;
         match &route.target_override {
             // The resolver knows the port of the target.
             Some(_) => drop(guard.ports(&asked, None, true)?),
@@ -159,22 +192,36 @@ impl Http {
                 route.ports = guard.ports(&url, through.as_ref(), is_looked_up_here)?;
             }
         }
-        let client = clients.get(&route).map_err(Cause::Invalid)?;
+        let client = lock(&self.pools).get(&clients, &route);
+        let client = client.map_err(Cause::Invalid)?;
         Ok(Connection { client, url, host })
+    }
+
+    /// Returns what new connections are made from, and has files read again when it is time: once each time.
+    fn current_clients(&self) -> Arc<Clients> {
+        let mut current = lock(&self.shared.clients);
+        let clients = Arc::clone(&current.clients);
+        let now = std::time::Instant::now();
+        if current.files_due.is_some_and(|due| now >= due) {
+            current.files_due = Some(now + clients.config.cacert_reload_interval);
+            drop(current);
+            self.read_certificates_again(clients.config.clone());
+        }
+        clients
     }
 
     /// Reads certificates on a thread that may wait. What cannot be read now leaves everything as it is.
     fn read_certificates_again(&self, config: HttpConfig) {
         let http = self.clone();
-        let listening = self.0.listening.clone();
+        let listening = self.shared.listening.clone();
         let reading = blocking::run("certificates", move || Clients::new(config, listening));
         // Ends with the reading of files.
         tokio::spawn(async move {
             let read = reading.await.map_err(|error| error.to_string());
             match read.and_then(|read| read.map_err(|error| error.to_string())) {
-                Ok(again) => *lock(&http.0.clients) = again,
+                Ok(again) => *lock(&http.shared.clients) = again.into(),
                 Err(error) => {
-                    slog::error!(http.0.logger, "certificates were not read again"; "error" => error);
+                    slog::error!(http.shared.logger, "certificates were not read again"; "error" => error);
                 }
             }
         });

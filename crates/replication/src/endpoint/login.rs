@@ -31,7 +31,7 @@ impl Endpoint {
                 // An unknown host is the better reason.
                 TryFailed::Again | TryFailed::Retry(Cause::UnknownHost) => failed,
                 TryFailed::Retry(cause) | TryFailed::Final(cause) => {
-                    TryFailed::Retry(Cause::Session(format!("session_request_failed: {cause}")))
+                    TryFailed::Retry(Cause::NoSession(cause.into()))
                 }
             })?;
             if response.status().is_redirection() {

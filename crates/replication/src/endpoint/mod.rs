@@ -23,6 +23,7 @@ pub mod listening;
 mod location;
 mod login;
 mod probe;
+mod reach;
 mod request;
 mod resolver;
 mod retries;

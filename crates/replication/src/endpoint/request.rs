@@ -301,6 +301,9 @@ pub enum Cause {
     /// The request for a session failed.
     #[error("replication_auth_error: {0}")]
     Session(String),
+    /// There was no connection for the request for a session, or no answer.
+    #[error("replication_auth_error: session_request_failed: {0}")]
+    NoSession(Box<Cause>),
     /// No session, for the server does not take the credentials. Not worth a retry.
     #[error("replication_auth_error: {0}")]
     Refused(String),
@@ -313,4 +316,15 @@ pub enum Cause {
     /// The request cannot be made: a header or URL has bytes that it must not have. Not worth a retry.
     #[error("it cannot be sent: {0}")]
     Invalid(String),
+}
+
+impl Cause {
+    /// Returns whether the server could not be reached: no connection, no address, no answer in time.
+    pub fn is_unreachable(&self) -> bool {
+        match self {
+            Self::Connect(_) | Self::UnknownHost | Self::Timeout(_) => true,
+            Self::NoSession(cause) => cause.is_unreachable(),
+            _ => false,
+        }
+    }
 }

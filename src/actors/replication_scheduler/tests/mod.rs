@@ -22,6 +22,7 @@ use crate::otp::supervisor::Stop;
 use crate::replicator::JobOrder;
 use crate::testkit::{Probe, eventually, within};
 use policy::schedule::{JobState, Level};
+use replication::endpoint::Http;
 use replication::id::ReplicationId;
 use replication::seq::Seq;
 use replication::spec::{DocRef, Replication, UserCtx};
@@ -196,6 +197,7 @@ impl World {
             jobs: Box::new(move |order| starter.start(order)),
             live: live.clone(),
             states: Arc::default(),
+            http: Http::new(Default::default(), &Logger::root(Discard, o!())).unwrap(),
             metrics: metrics.replication(),
             log: Logger::root(Discard, o!()),
         });

@@ -7,6 +7,7 @@ mod cases;
 mod edges;
 mod histories;
 mod model;
+mod outages;
 mod priorities;
 mod properties;
 mod shares;
@@ -212,6 +213,7 @@ impl World {
             transient: given.transient,
             level: Level::default(),
             eased: false,
+            awaits_server: false,
             last_started: given.history.last_started(),
             history: given.history,
             phase,
@@ -240,7 +242,10 @@ impl World {
                     self.alive.insert(*run, id.clone());
                 }
                 Action::Stop { run, .. } => stops.push(*run),
-                Action::Stopped { .. } | Action::Crashed { .. } | Action::Left { .. } => {}
+                Action::Stopped { .. }
+                | Action::Crashed { .. }
+                | Action::Probe { .. }
+                | Action::Left { .. } => {}
             }
         }
         assert_eq!(self.alive.len(), self.scheduler.census().running);

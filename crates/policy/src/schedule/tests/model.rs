@@ -108,8 +108,9 @@ impl Model {
             Event::Exited { run, end } => self.exited(run, end),
             Event::Cycle if self.shutting_down => {}
             Event::Cycle => self.cycle(),
-            Event::Tick if at_once => self.fill(usize::MAX),
-            Event::Tick => {}
+            // No job of this model waits for a server.
+            Event::Tick | Event::Probed { .. } if at_once => self.fill(usize::MAX),
+            Event::Tick | Event::Probed { .. } => {}
             Event::Configure(settings) => {
                 self.settings = *settings;
                 self.wake();
@@ -280,7 +281,9 @@ impl Model {
         let how = match &end {
             _ if job.leaving => Some(None),
             End::Normal if !job.foreign => Some(Some(Departure::Completed)),
-            End::Crashed(reason) if !job.stopping && job.transient => {
+            End::Crashed(reason) | End::Unreachable(reason, _)
+                if !job.stopping && job.transient =>
+            {
                 Some(Some(Departure::Failed(reason.clone())))
             }
             End::Stopped if !job.stopping && job.transient => {
@@ -312,7 +315,7 @@ impl Model {
             return;
         }
         let reason = match end {
-            End::Crashed(reason) => reason,
+            End::Crashed(reason) | End::Unreachable(reason, _) => reason,
             _ => reason("it ended without being told to"),
         };
         job.history

@@ -116,7 +116,11 @@ impl Pair {
             },
             17..=28 => self.exit(),
             29..=36 => Event::Cycle,
-            37 | 38 => Event::Tick,
+            37 => Event::Tick,
+            38 => Event::Probed {
+                server: "http://h:5984".into(),
+                answers: self.yes(2),
+            },
             _ if self.yes(3) => Event::Configure(any_settings(&mut self.random).into()),
             _ if self.yes(40) => Event::Shutdown,
             _ => Event::Tick,

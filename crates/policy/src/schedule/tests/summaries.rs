@@ -152,6 +152,7 @@ fn a_backoff_says_how_many_crashes_there_were() {
         WhyNot::BackingOff {
             until,
             crashes,
+            awaits_server: false,
             reason,
         }
         .to_string()

@@ -151,7 +151,7 @@ async fn nobody_listening_and_unknown_hosts_are_told_apart() {
         .request(Request::get(""))
         .await
         .unwrap_err();
-    assert!(matches!(failed.cause, Cause::Session(_)), "{failed}");
+    assert!(matches!(failed.cause, Cause::NoSession(_)), "{failed}");
     let nobody = endpoint(&url, |config, _| config.sessions = false);
     let failed = nobody.request(Request::get("")).await.unwrap_err();
     assert!(matches!(failed.cause, Cause::Connect(_)), "{failed}");
@@ -536,4 +536,56 @@ async fn databases_that_differ_in_a_secret_have_names_that_differ_and_do_not_sho
         "{one}"
     );
     assert_eq!(tag("http://u:p@h/db"), "http://h/db/");
+}
+
+#[tokio::test]
+async fn threads_have_connections_of_their_own_and_share_what_is_counted() {
+    let server = Server::start(|_| Answer::new(200, "{}")).await;
+    let body = json!({"source": server.url(""), "target": server.url("")});
+    let replication = crate::testing::replication(&body);
+    let here = Http::new(Default::default(), &crate::testing::logger()).unwrap();
+    let there = here.with_own_connections();
+    for http in [&here, &there, &here, &there] {
+        let settings = HttpSettings::of_source(&replication.options, Duration::from_secs(120));
+        let endpoint = http.endpoint(&replication.source, settings).unwrap();
+        endpoint.request(Request::get("")).await.unwrap();
+    }
+    let received = server.received();
+    let connections: Vec<usize> = received.iter().map(|request| request.connection).collect();
+    assert_eq!(connections[0], connections[2]);
+    assert_eq!(connections[1], connections[3]);
+    assert_ne!(connections[0], connections[1]);
+    let requests = ("requests", 4);
+    assert!(here.counters().all().contains(&requests));
+}
+
+#[tokio::test]
+async fn a_server_that_answers_anything_but_a_failure_of_a_proxy_is_there() {
+    for (status, answers) in [
+        (200, true),
+        (401, true),
+        (404, true),
+        (502, false),
+        (503, false),
+    ] {
+        let server = Server::start(move |_| Answer::new(status, "{}")).await;
+        let url = server.url("bob:s3cret@");
+        let spec = spec(&json!({"url": url, "headers": {"X-Own": "secret"}}));
+        let http = Http::new(Default::default(), &crate::testing::logger()).unwrap();
+        let replication = json!({"source": server.url(""), "target": server.url("")});
+        let replication = crate::testing::replication(&replication);
+        let settings = HttpSettings::of_source(&replication.options, Duration::from_secs(120));
+        let within = Duration::from_secs(30);
+        assert_eq!(
+            http.answers(&spec, settings, within).await,
+            answers,
+            "{status}"
+        );
+        let [asked] = &server.received()[..] else {
+            panic!("one question, without a login");
+        };
+        assert_eq!(asked.line, "GET /");
+        assert_eq!(asked.header("x-own"), None);
+        assert_eq!(asked.header("authorization"), None);
+    }
 }

@@ -1,0 +1,113 @@
+//! `settee serve` in a process of its own, with the store in memory, for benches that measure that process.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long all replications may take to be running.
+const START_MAX: Duration = Duration::from_secs(120);
+
+/// A service in a process of its own. It ends with the bench.
+pub struct Service {
+    child: Child,
+    pub address: SocketAddr,
+}
+
+impl Service {
+    /// Starts one with these lines in `[replicator]`. `SETTEE_BENCH_PROGRAM` is another build to measure.
+    pub fn start(folder: &Path, replicator: &str) -> Self {
+        let config = folder.join("settee.toml");
+        let text = format!(
+            "[server]\nsocket = \"{}\"\nhttp = \"127.0.0.1:0\"\nopen = true\n[log]\nlevel = \"warning\"\n\
+             [store]\npath = \"memory\"\n[replicator]\n{replicator}\n",
+            folder.join("run").join("s.sock").display(),
+        );
+        fs::write(&config, text).expect("the configuration is written");
+        let built = env!("CARGO_BIN_EXE_settee").into();
+        let program = std::env::var_os("SETTEE_BENCH_PROGRAM").unwrap_or(built);
+        let mut child = Command::new(program)
+            .args(["serve", "-c"])
+            .arg(&config)
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the service starts");
+        let stdout = child.stdout.take().expect("it is a pipe");
+        let mut lines = BufReader::new(stdout).lines();
+        let address = lines
+            .find_map(|line| {
+                let line = line.expect("a line");
+                let (_, rest) = line.split_once("http://")?;
+                rest.trim().trim_end_matches('/').parse().ok()
+            })
+            .expect("it says where it listens");
+        // It goes on printing what nobody reads.
+        std::thread::spawn(move || lines.for_each(drop));
+        Self { child, address }
+    }
+
+    /// Makes a call over HTTP and returns the whole answer.
+    pub fn call(&self, method: &str, path: &str, body: &str) -> String {
+        let mut stream = TcpStream::connect(self.address).expect("it listens");
+        let request = format!(
+            "{method} {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\
+             Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+            self.address,
+            body.len()
+        );
+        stream.write_all(request.as_bytes()).expect("it reads");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("it answers");
+        answer
+    }
+
+    /// Waits until so many replications run.
+    pub fn until_running(&self, jobs: u64) {
+        let (start, line) = (
+            Instant::now(),
+            format!("couchdb_couch_replicator_jobs_running {jobs}\n"),
+        );
+        while !self.call("GET", "/metrics", "").contains(&line) {
+            assert!(start.elapsed() < START_MAX, "not all jobs run");
+            std::thread::sleep(Duration::from_millis(200));
+        }
+    }
+
+    fn proc(&self, file: &str) -> String {
+        let path = format!("/proc/{}/{file}", self.child.id());
+        fs::read_to_string(path).expect("it lives")
+    }
+
+    /// Seconds of processor time so far, of all threads that there are.
+    pub fn cpu(&self) -> f64 {
+        super::nanoseconds(self.child.id()) / 1e9
+    }
+
+    /// How many descriptors and how many threads it has.
+    pub fn holds(&self) -> (usize, usize) {
+        let count = |what| {
+            let path = format!("/proc/{}/{what}", self.child.id());
+            fs::read_dir(path).map_or(0, Iterator::count)
+        };
+        (count("fd"), count("task"))
+    }
+
+    /// Resident bytes.
+    pub fn memory(&self) -> u64 {
+        let status = self.proc("status");
+        let (_, rest) = status.split_once("VmRSS:").expect("it has a size");
+        let kib = rest.split_whitespace().next();
+        1024 * kib
+            .and_then(|text| text.parse::<u64>().ok())
+            .expect("a number")
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}

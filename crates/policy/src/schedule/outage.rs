@@ -1,0 +1,162 @@
+//! Servers that could not be reached: when they are asked again, and who hears that they are back.
+//!
+//! SUMMARY   A job that crashed because a server could not be reached waits for its back-off as any other, up to hours.
+//!           Meanwhile its servers are asked every [`PROBE_INTERVAL`] whether they answer. When one that did not
+//!           answers, the jobs that wait for it are tried early, spread over [`SPREAD_MAX`] at most.
+//! PROMISES  One question to a server at a time, [`PROBES_MAX`] in all. A server that answers the first question was
+//!           not away: its jobs keep their back-off. A job that has been started, paused, begun anew or removed
+//!           meanwhile is left alone. Nothing is kept of a server that nobody waits for.
+//! CALLED    By [`super::Scheduler`].
+//! DIFFERS   The reference knows no servers: each job waits for its own back-off.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::event::{Action, JobId, Server};
+use super::scheduler::Scheduler;
+use super::settings::{RESTART_MIN, RuleSet};
+use super::table::{Phase, Slot};
+use super::wall_time::WallTime;
+
+/// The time between two questions to a server.
+pub(crate) const PROBE_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Servers that are asked at a time; others wait.
+pub(crate) const PROBES_MAX: usize = 16;
+
+/// The longest time over which the jobs of a server that is back are started ..
+pub(crate) const SPREAD_MAX: Duration = Duration::from_secs(10);
+
+/// .. and the time between two of them, if that is less.
+pub(crate) const SPREAD_EACH: Duration = Duration::from_millis(2);
+
+/// What is known of a server.
+#[derive(Clone, Debug, Default)]
+struct Outage {
+    /// Whether it was asked and did not answer.
+    is_down: bool,
+    /// When it is asked next; none while it is being asked.
+    due: Option<WallTime>,
+    jobs: BTreeSet<JobId>,
+}
+
+/// The servers that jobs wait for.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Outages {
+    servers: BTreeMap<Server, Outage>,
+    /// When servers are asked next, the earliest first.
+    due: BTreeSet<(WallTime, Server)>,
+    /// How many are being asked.
+    asked: usize,
+}
+
+impl Outages {
+    /// A job waits for a server.
+    fn wait(&mut self, server: Server, id: JobId, now: WallTime) {
+        let outage = self.servers.entry(server.clone()).or_insert_with(|| {
+            self.due.insert((now, server));
+            Outage {
+                due: Some(now),
+                ..Outage::default()
+            }
+        });
+        outage.jobs.insert(id);
+    }
+
+    fn forget(&mut self, server: &Server) -> Option<Outage> {
+        let outage = self.servers.remove(server)?;
+        if let Some(due) = outage.due {
+            self.due.remove(&(due, server.clone()));
+        }
+        Some(outage)
+    }
+
+    /// Returns when the next server is to be asked.
+    fn next(&self) -> Option<WallTime> {
+        let (due, _) = self.due.first()?;
+        (self.asked < PROBES_MAX).then_some(*due)
+    }
+}
+
+impl Scheduler {
+    /// A job has crashed, because one of these servers could not be reached.
+    pub(super) fn await_servers(&mut self, slot: Slot, servers: [Server; 2], now: WallTime) {
+        if self.settings.rules == RuleSet::First {
+            return;
+        }
+        let id = self.jobs.change(slot, |job, _| {
+            job.awaits_server = matches!(job.phase, Phase::BackingOff { .. });
+            job.id.clone()
+        });
+        for server in servers {
+            self.outages.wait(server, id.clone(), now);
+        }
+    }
+
+    /// Asks the servers that are due.
+    pub(super) fn probe(&mut self, now: WallTime, out: &mut Vec<Action>) {
+        while let Some(due) = self.next_probe()
+            && due <= now
+            && let Some((_, server)) = self.outages.due.pop_first()
+        {
+            let Some(outage) = self.outages.servers.get_mut(&server) else {
+                continue;
+            };
+            outage.due = None;
+            let jobs = &self.jobs;
+            outage.jobs.retain(|id| jobs.awaits_server(id).is_some());
+            let Some(id) = outage.jobs.first().cloned() else {
+                self.outages.servers.remove(&server);
+                continue;
+            };
+            self.outages.asked += 1;
+            out.push(Action::Probe { server, id });
+        }
+    }
+
+    /// Returns when the next server is to be asked.
+    pub(super) fn next_probe(&self) -> Option<WallTime> {
+        self.outages.next().filter(|_| !self.shutting_down)
+    }
+
+    /// A server was asked.
+    pub(super) fn probed(&mut self, server: &Server, answers: bool, now: WallTime) {
+        let Some(outage) = self.outages.servers.get_mut(server) else {
+            return;
+        };
+        if outage.due.is_some() {
+            return;
+        }
+        self.outages.asked -= 1;
+        if !answers {
+            let due = now + PROBE_INTERVAL;
+            outage.is_down = true;
+            outage.due = Some(due);
+            self.outages.due.insert((due, server.clone()));
+            return;
+        }
+        if let Some(outage) = self.outages.forget(server)
+            && outage.is_down
+        {
+            self.wake_early(&outage.jobs, now);
+        }
+    }
+
+    /// Spreads the starts of those that still wait.
+    fn wake_early(&mut self, ids: &BTreeSet<JobId>, now: WallTime) {
+        let waiting = ids.iter().filter_map(|id| self.jobs.awaits_server(id));
+        let slots: Vec<Slot> = waiting.collect();
+        let number = u32::try_from(slots.len()).unwrap_or(u32::MAX).max(1);
+        let each = SPREAD_EACH.min(SPREAD_MAX / number);
+        for (slot, nth) in slots.into_iter().zip(0..) {
+            self.jobs.change(slot, |job, _| {
+                job.awaits_server = false;
+                let rested = job.history.latest_crash() + RESTART_MIN;
+                let early = rested.max(now + each * nth);
+                if let Phase::BackingOff { until } = &mut job.phase {
+                    *until = early.min(*until);
+                }
+            });
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! Servers that cannot be reached: who is asked, when, and who is tried early.
+
+use super::super::outage::{PROBE_INTERVAL, PROBES_MAX, SPREAD_EACH, SPREAD_MAX};
+use super::*;
+use test_random::TestRandom;
+
+const SERVER: &str = "http://db.example:5984";
+const OTHER: &str = "http://other.example:5984";
+
+fn unreachable(one: &str, other: &str) -> End {
+    End::Unreachable(reason("no connection"), [one.into(), other.into()])
+}
+
+fn probes(actions: &[Action]) -> Vec<String> {
+    let server = |action: &Action| match action {
+        Action::Probe { server, .. } => Some(server.to_string()),
+        _ => None,
+    };
+    actions.iter().filter_map(server).collect()
+}
+
+fn probed(server: &str, answers: bool) -> Event {
+    let server = server.into();
+    Event::Probed { server, answers }
+}
+
+/// Jobs of which each has failed so often that it waits for hours.
+fn worn(ids: &[&str], settings: Settings) -> World {
+    let mut world = World::with(settings, []);
+    ids.iter().for_each(|id| {
+        world.on(Event::Add(new_job(id)));
+    });
+    for _ in 0..8 {
+        ids.iter().for_each(|id| {
+            world.end(id, crash("x"));
+        });
+        let wait = Duration::from_secs(30_720);
+        world.advance(wait);
+    }
+    assert_eq!(world.running().len(), ids.len());
+    world
+}
+
+fn at_rest() -> Settings {
+    Settings {
+        interval: Duration::ZERO,
+        ..Settings::default()
+    }
+}
+
+#[test]
+fn jobs_that_could_not_reach_a_server_are_tried_when_it_answers_and_not_hours_later() {
+    let mut world = worn(&["a", "b"], at_rest());
+    assert_eq!(
+        probes(world.end("a", unreachable(SERVER, SERVER))),
+        [SERVER]
+    );
+    assert_eq!(probes(world.end("b", unreachable(SERVER, SERVER))), [""; 0]);
+    world.on(probed(SERVER, false));
+    let why = world
+        .scheduler
+        .job("a")
+        .unwrap()
+        .why_not
+        .unwrap()
+        .to_string();
+    assert!(
+        why.contains(", or until the server answers again, after 9 crashes: "),
+        "{why}"
+    );
+    assert_eq!(probes(world.advance(PROBE_INTERVAL / 2)), [""; 0]);
+    assert_eq!(probes(world.advance(PROBE_INTERVAL / 2)), [SERVER]);
+    world.on(probed(SERVER, true));
+    world.advance(SPREAD_EACH);
+    assert_eq!(world.running(), ["a", "b"]);
+    assert_eq!(world.scheduler.next_wake(), None);
+}
+
+#[test]
+fn a_server_that_answers_the_first_question_was_not_away_and_its_jobs_keep_their_backoff() {
+    let mut world = worn(&["a"], at_rest());
+    world.end("a", unreachable(SERVER, OTHER));
+    world.on(probed(SERVER, true));
+    world.on(probed(OTHER, true));
+    assert_eq!(probes(world.advance(PROBE_INTERVAL * 2)), [""; 0]);
+    assert_eq!(world.stopped(), ["a"]);
+}
+
+#[test]
+fn either_server_of_a_job_brings_it_back() {
+    for back in [SERVER, OTHER] {
+        let mut world = worn(&["a"], at_rest());
+        let mut asked = probes(world.end("a", unreachable(SERVER, OTHER)));
+        asked.sort();
+        assert_eq!(asked, [SERVER, OTHER]);
+        for server in [SERVER, OTHER] {
+            world.on(probed(server, server != back));
+        }
+        assert_eq!(probes(world.advance(PROBE_INTERVAL)), [back]);
+        world.on(probed(back, true));
+        assert_eq!(world.running(), ["a"]);
+    }
+}
+
+#[test]
+fn other_crashes_keep_their_backoff_when_the_server_answers() {
+    let mut world = worn(&["a", "b"], at_rest());
+    world.end("a", unreachable(SERVER, SERVER));
+    world.end("b", crash("db_not_found"));
+    world.on(probed(SERVER, false));
+    world.advance(PROBE_INTERVAL);
+    world.on(probed(SERVER, true));
+    assert_eq!(
+        (world.running(), world.stopped()),
+        (vec!["a".into()], vec!["b".into()])
+    );
+}
+
+#[test]
+fn a_job_that_was_paused_or_removed_meanwhile_is_left_alone_and_nobody_is_asked_for_it() {
+    let mut world = worn(&["a", "b"], at_rest());
+    world.end("a", unreachable(SERVER, SERVER));
+    world.end("b", unreachable(SERVER, SERVER));
+    world.on(probed(SERVER, false));
+    let (id, by) = ("a".into(), "ann".into());
+    world.on(Event::Pause { id, by });
+    world.on(Event::Remove { id: "b".into() });
+    assert_eq!(probes(world.advance(PROBE_INTERVAL)), [""; 0]);
+    assert_eq!(world.running(), [""; 0]);
+    assert_eq!(world.scheduler.next_wake(), None, "nothing is kept of it");
+}
+
+#[test]
+fn thousands_of_jobs_are_started_one_after_another_within_ten_seconds() {
+    let (jobs, mut now) = (20_000, NOW);
+    let mut scheduler = Scheduler::new(Settings {
+        max_jobs: jobs + 1,
+        ..at_rest()
+    });
+    let mut on = |event: Event, after: Duration| {
+        now = now + after;
+        let mut actions = Vec::new();
+        scheduler.handle(event, now, &mut actions);
+        actions
+    };
+    for n in 0..jobs {
+        on(Event::Add(new_job(&n.to_string())), Duration::ZERO);
+    }
+    for n in 0..jobs as u64 {
+        let (run, end) = (Run(n + 1), unreachable(SERVER, OTHER));
+        on(Event::Exited { run, end }, Duration::ZERO);
+    }
+    on(probed(OTHER, true), Duration::ZERO);
+    on(probed(SERVER, false), Duration::ZERO);
+    on(Event::Tick, PROBE_INTERVAL);
+    let starts = |actions: &[Action]| {
+        let is_start = |action: &&Action| matches!(action, Action::Start { .. });
+        actions.iter().filter(is_start).count()
+    };
+    let mut all = starts(&on(probed(SERVER, true), Duration::ZERO));
+    for _ in 0..10 {
+        let some = starts(&on(Event::Tick, SPREAD_MAX / 10));
+        assert!((1_000..=3_000).contains(&some), "{some}");
+        all += some;
+    }
+    assert_eq!(all, jobs);
+}
+
+#[test]
+fn nobody_is_asked_by_the_rules_of_2017_or_after_the_end() {
+    let mut world = World::new(RuleSet::First, []);
+    world.on(Event::Add(new_job("a")));
+    assert_eq!(probes(world.end("a", unreachable(SERVER, OTHER))), [""; 0]);
+    let mut world = worn(&["a"], at_rest());
+    world.end("a", unreachable(SERVER, SERVER));
+    world.on(Event::Shutdown);
+    world.on(probed(SERVER, false));
+    assert_eq!(probes(world.advance(PROBE_INTERVAL)), [""; 0]);
+}
+
+/// Servers that come and go, and jobs that find them so: who could not reach a server that is back runs soon, and
+/// questions stay within their bounds. A server does not come back before a question has found it away.
+#[test]
+fn in_random_outages_every_job_runs_soon_after_its_servers_are_back() {
+    let mut random = TestRandom::for_test("in_random_outages");
+    for _ in 0..40 {
+        let servers: Vec<Server> = (0..PROBES_MAX * 2)
+            .map(|n| format!("http://h{n}").into())
+            .collect();
+        let settings = Settings {
+            max_jobs: 1_000,
+            ..at_rest()
+        };
+        let mut world = World::with(settings, []);
+        let jobs: Vec<(String, [Server; 2])> = (0..60)
+            .map(|n| {
+                let ends = [random.one_of(&servers), random.one_of(&servers)].map(Server::clone);
+                (format!("{n:02}"), ends)
+            })
+            .collect();
+        for (id, _) in &jobs {
+            world.on(Event::Add(new_job(id)));
+        }
+        let mut down = vec![false; servers.len()];
+        let mut asked: Vec<Server> = Vec::new();
+        let mut unseen: Vec<Server> = Vec::new();
+        let is_down = |down: &[bool], server: &Server| {
+            down[servers.iter().position(|known| known == server).unwrap()]
+        };
+        // At the end all are back, and stay.
+        for step in 0..400 {
+            for (is_down, server) in down.iter_mut().zip(&servers) {
+                let turns = random.below(40) == 0 || (*is_down && step >= 300);
+                if turns && !unseen.contains(server) {
+                    *is_down = !*is_down && step < 300;
+                }
+            }
+            let mut actions = Vec::new();
+            for (id, ends) in &jobs {
+                let runs = world.scheduler.job(id).is_some_and(|job| job.run.is_some());
+                if runs && ends.iter().any(|server| is_down(&down, server)) {
+                    let away = ends.iter().filter(|server| is_down(&down, server));
+                    unseen.extend(away.cloned());
+                    let end = End::Unreachable(reason("x"), ends.clone());
+                    actions.extend_from_slice(world.end(id, end));
+                }
+            }
+            // Some questions are answered now, others later.
+            let (now, later): (Vec<_>, Vec<_>) = asked.drain(..).partition(|_| random.below(3) > 0);
+            asked = later;
+            for server in now {
+                let answers = !is_down(&down, &server);
+                unseen.retain(|away| *away != server);
+                actions.extend_from_slice(world.on(probed(&server, answers)));
+            }
+            actions.extend_from_slice(world.advance(Duration::from_secs(1)));
+            for server in probes(&actions) {
+                let server: Server = server.into();
+                assert!(!asked.contains(&server), "one question at a time");
+                asked.push(server);
+            }
+            assert!(asked.len() <= PROBES_MAX);
+        }
+        assert_eq!(world.stopped(), [""; 0]);
+    }
+}
