@@ -34,7 +34,12 @@ const JOBS_MAX: usize = 50;
 const TASKS_MAX: usize = 50;
 
 /// The states of jobs, those first that need attention.
-const SHOWN_FIRST: [JobState; 3] = [JobState::Crashing, JobState::Running, JobState::Pending];
+const SHOWN_FIRST: [JobState; 4] = [
+    JobState::Crashing,
+    JobState::Paused,
+    JobState::Running,
+    JobState::Pending,
+];
 
 /// Only what comes from here, and no frame around it.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \

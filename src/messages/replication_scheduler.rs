@@ -205,6 +205,10 @@ pub struct JobInfo {
     pub priority: Level,
     /// Who paused it, if it is.
     pub paused: Option<Pause>,
+    /// What it is in lists.
+    pub listed: JobState,
+    /// Since when it is that.
+    pub since: WallTime,
     /// Why it does not run, if it does not; shown in words.
     pub why_not: Option<WhyNot>,
 }

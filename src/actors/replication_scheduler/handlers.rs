@@ -109,6 +109,8 @@ impl ReplicationScheduler {
             last_started: Some(job.last_started).filter(|at| *at > WallTime::ZERO),
             priority: job.level,
             paused: job.paused.cloned(),
+            listed: job.listed,
+            since: job.since,
             why_not: job.why_not,
         })
     }
@@ -247,8 +249,8 @@ impl Handler<JobEvent> for ReplicationScheduler {
                 self.note_progress(run, &id, progress);
             }
             JobNews::Refused(doc) => {
-                warn!(self.log, "document was not replicated"; "replication" => &*id,
-                      "document" => &doc.id, "error" => &doc.error, "reason" => &doc.reason);
+                warn!(self.log, "document was not replicated"; self.name(&id),
+                      "refused" => &doc.id, "error" => &doc.error, "reason" => &doc.reason);
                 let is_its_own = self.core.job(&id).is_some_and(|job| job.owns(run));
                 if let Some(entry) = self.entries.get_mut(&id).filter(|_| is_its_own) {
                     entry.refuse(doc);

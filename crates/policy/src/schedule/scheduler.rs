@@ -147,6 +147,7 @@ impl Scheduler {
             eased: false,
             history: History::added(now),
             last_started: WallTime::ZERO,
+            failing_since: None,
             phase,
         };
         let Some(slot) = self.jobs.find(&new.id) else {
@@ -208,6 +209,7 @@ impl Scheduler {
         self.jobs.change(slot, |job, _| {
             job.history = History::added(now);
             job.last_started = WallTime::ZERO;
+            job.failing_since = None;
             job.eased = false;
             job.phase = match job.phase {
                 Phase::Stopping { run, .. } => Phase::Stopping {
@@ -323,6 +325,8 @@ impl Scheduler {
         let id = self.jobs.change(slot, |job, _| {
             if !foreign {
                 job.history.push(now, HistoryEvent::Stopped, max);
+                // As for the count of its crashes: it ran until it was told to stop.
+                job.failing_since = None;
             }
             job.phase = then.phase();
             job.id.clone()
@@ -359,6 +363,10 @@ impl Scheduler {
         self.totals.crashes += 1;
         let settings = &self.settings;
         let until = self.jobs.change(slot, |job, _| {
+            let was_healthy = now.since(job.last_started) > settings.health_threshold;
+            if was_healthy || job.failing_since.is_none() {
+                job.failing_since = Some(now);
+            }
             // Equal reasons, as they are as a rule, are kept once.
             let known = job.history.latest_crash_reason();
             let known = known.filter(|known| **known == reason);

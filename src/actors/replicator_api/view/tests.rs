@@ -74,6 +74,8 @@ fn info(state: JobState, run: Option<u64>) -> JobInfo {
         last_started: Some(at(1_376_116_644)),
         priority: Level(0),
         paused: None,
+        listed: state,
+        since: at(1_491_425_700),
         why_not: None,
     }
 }

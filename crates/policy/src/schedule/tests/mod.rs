@@ -214,6 +214,7 @@ impl World {
             eased: false,
             last_started: given.history.last_started(),
             history: given.history,
+            failing_since: None,
             phase,
         };
         self.scheduler.jobs.insert(job, 0);
