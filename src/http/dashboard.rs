@@ -105,13 +105,12 @@ async fn jobs(shared: &HttpContext) -> Result<Value, Refusal> {
     let census = replications.census().await?;
     let mut shown = Vec::new();
     for state in SHOWN_FIRST {
-        let states = [state.name().to_owned()];
         let room = JOBS_MAX - shown.len();
         if room == 0 {
             // To look for more would be to look at every job.
             break;
         }
-        shown.extend(replications.jobs(0, room, &states).await?.1);
+        shown.extend(replications.jobs_in(state, room).await?);
     }
     Ok(json!({
         "total": census.total,

@@ -73,7 +73,7 @@ pub enum Crash {
         /// What happened the last time.
         why: String,
         /// The request that had no answer, if that is why.
-        failed: Option<RequestFailed>,
+        failed: Option<Box<RequestFailed>>,
     },
     /// The source finds even short URLs too long.
     #[strum(serialize = "worker_died")]

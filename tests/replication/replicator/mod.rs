@@ -1,5 +1,6 @@
 //! The replicator as a service: documents, jobs, what outlives a restart.
 
+mod bulk;
 mod calls;
 mod changes;
 mod crashes;

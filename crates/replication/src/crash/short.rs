@@ -51,7 +51,7 @@ impl Crash {
             Self::ChangesReqFailed(answered)
             | Self::RevsDiffFailed(answered)
             | Self::BulkDocsFailed(answered) => answered.failed.as_deref(),
-            Self::OpenDocRevsFailed { failed, .. } => failed.as_ref(),
+            Self::OpenDocRevsFailed { failed, .. } => failed.as_deref(),
             _ => None,
         }
     }
@@ -189,7 +189,7 @@ mod tests {
                 Crash::OpenDocRevsFailed {
                     id: "secret".to_owned(),
                     why: "secret".to_owned(),
-                    failed: Some(failed(refused(None))),
+                    failed: Some(Box::new(failed(refused(None)))),
                 },
                 "no connection: db7.example:5984",
             ),

@@ -160,7 +160,7 @@ impl Single<'_> {
                 id: self.id.clone(),
                 why: failed.to_string(),
                 failed: match failed {
-                    DocFailed::Request(failed) => Some(failed),
+                    DocFailed::Request(failed) => Some(Box::new(failed)),
                     _ => None,
                 },
             },
