@@ -298,9 +298,14 @@ impl ReplicationScheduler {
         let Some(entry) = self.entries.get(id) else {
             return;
         };
+        let refused = match what {
+            Happening::Ended(_) => entry.refused.iter().cloned().collect(),
+            Happening::Triggered | Happening::Crashed(_) => Vec::new(),
+        };
         let event = ReplicationEvent {
             id: entry.id.clone(),
             replication: Arc::clone(&entry.replication),
+            refused,
             what,
         };
         // Ignores the mailbox's bound: a subscriber must not miss anything.

@@ -12,6 +12,7 @@ mod bulk;
 mod calls;
 mod error;
 mod list;
+mod settled;
 #[cfg(test)]
 mod tests;
 pub(super) mod view;

@@ -19,7 +19,7 @@ use crate::replicator::selection::is_pattern;
 use super::exit::{CliError, Exit};
 use super::output;
 use super::service_socket::{Service, SocketArgs, block_on};
-use list::{ListArgs, list};
+use list::{ListArgs, list, refused};
 use order::{OrderArgs, OrderOptions, order, send};
 use transfer::{ExportArgs, ImportArgs, export, import};
 
@@ -64,6 +64,11 @@ enum Action {
     List(ListArgs),
     /// Show jobs: how far they are, what happened to them, why they do not run.
     Show {
+        /// Its document or its id; * stands for any text and ? for one character.
+        name: String,
+    },
+    /// List the documents that the target refused, of a job or of a replication that is over: the latest 20.
+    Refused {
         /// Its document or its id; * stands for any text and ? for one character.
         name: String,
     },
@@ -113,6 +118,7 @@ async fn carry_out(args: &Args) -> Result<(), CliError> {
         None => list(service, &args.list, json).await,
         Some(Action::List(args)) => list(service, args, json).await,
         Some(Action::Show { name }) => show(service, name, json).await,
+        Some(Action::Refused { name }) => refused(service, name, json).await,
         Some(Action::Pause(args)) => order(service, BulkOrderName::Pause, args, json).await,
         Some(Action::Resume(args)) => order(service, BulkOrderName::Resume, args, json).await,
         Some(Action::Restart(args)) => order(service, BulkOrderName::Restart, args, json).await,

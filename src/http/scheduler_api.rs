@@ -19,7 +19,7 @@ use super::replicator::{page_of, person};
 use super::request::{IsJson, segments};
 use crate::actors::replicator_api::{ReplicatorError, Whose};
 use crate::auth::rights::Right;
-use crate::messages::job_call::right_of;
+use crate::messages::job_call::{has_doc_states, right_of};
 use crate::replicator::members::DocMembers;
 use crate::replicator::{JobOrder, NAME, PAUSED, STATES};
 
@@ -62,7 +62,12 @@ pub(super) async fn jobs(params: Params, shared: Data<HttpContext>, user: User) 
         skip: bounded(&params, "skip", 0)?,
         limit: bounded(&params, "limit", LIMIT)?,
     };
-    let whose = whose(&user, Right::Look)?;
+    // Which documents there are is for fewer than which jobs.
+    let right = match has_doc_states(&query.select) {
+        true => Right::Inspect,
+        false => Right::Look,
+    };
+    let whose = whose(&user, right)?;
     Ok(answer::ok(&shared.replications.list(&query, &whose).await?))
 }
 

@@ -9,6 +9,7 @@ use crate::auth::rights::Right;
 use crate::messages::arguments::{Arguments, Parsed, missing, wrong};
 use crate::messages::client_error::ErrorReply;
 use crate::replicator::{JobOrder, PAUSED, STATES};
+use policy::schedule::JobState;
 
 /// Jobs that are listed unless told.
 const LIMIT: usize = 100;
@@ -65,6 +66,8 @@ impl JobCall {
     /// Returns the right that it takes.
     pub(super) fn takes(&self) -> Right {
         match self {
+            // Which documents there are is for fewer than which jobs.
+            Self::List(query) if has_doc_states(&query.select) => Right::Inspect,
             Self::List(_) | Self::Show { .. } => Right::Look,
             Self::OrderMany(order) => right_of(order.order),
             Self::Order { .. } => Right::Operate,
@@ -126,6 +129,12 @@ impl JobCall {
     }
 }
 
+/// Returns whether states are asked for that only documents without a job have.
+pub(crate) fn has_doc_states(selection: &JobSelection) -> bool {
+    let is_of_jobs = |name: &String| JobState::ALL.iter().any(|state| state.name() == name);
+    !selection.states.iter().all(is_of_jobs)
+}
+
 /// Returns the right that it takes to order jobs of everybody.
 pub(crate) fn right_of(order: BulkOrderName) -> Right {
     match order {
@@ -168,6 +177,8 @@ mod tests {
         };
         assert_eq!(parse("jobs", "{}"), Some(JobCall::List(all)));
         assert_eq!(parse("jobs", r#"{"states": ["odd"]}"#), None);
+        let completed = parse("jobs", r#"{"states": ["completed"]}"#);
+        assert_eq!(completed.map(|call| call.takes()), Some(Right::Inspect));
         assert_eq!(parse("jobs", r#"{"sort": "odd"}"#), None);
         assert_eq!(parse("jobs", r#"{"select": {"staets": []}}"#), None);
         let text = r#"{"order": "restart", "select": {"match": ["a*"]}, "expect": 7}"#;

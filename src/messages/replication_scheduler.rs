@@ -242,7 +242,7 @@ impl JobInfo {
         to(&JobFacts {
             id: &self.id.to_string(),
             doc: replication.doc.as_ref().map(|doc| &*doc.id),
-            state: self.listed,
+            state: self.listed.name(),
             source: &replication.source.shown(),
             target: &replication.target.shown(),
             reason: self.reason().as_deref(),
@@ -263,6 +263,8 @@ pub(crate) struct ReplicationEvent {
     pub id: ReplicationId,
     /// What is replicated.
     pub replication: Arc<Replication>,
+    /// Documents that were not replicated, where the job ended.
+    pub refused: Vec<RefusedDoc>,
     /// What happened.
     pub what: Happening,
 }

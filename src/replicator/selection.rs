@@ -29,8 +29,8 @@ pub(crate) struct JobFacts<'a> {
     pub id: &'a str,
     /// The document that it belongs to.
     pub doc: Option<&'a str>,
-    /// What it is in lists.
-    pub state: JobState,
+    /// What it is in lists, or what its document is.
+    pub state: &'a str,
     /// Its source, as it is shown.
     pub source: &'a str,
     /// Its target, as it is shown.
@@ -53,6 +53,7 @@ pub(crate) struct Selection {
     names: BTreeSet<String>,
     patterns: Vec<String>,
     states: Option<Vec<JobState>>,
+    doc_states: Vec<String>,
     source: Option<String>,
     target: Option<String>,
     reason: Option<String>,
@@ -61,7 +62,7 @@ pub(crate) struct Selection {
 }
 
 impl Selection {
-    /// Checks a selection. States that only documents have fit no job.
+    /// Checks a selection.
     ///
     /// # Errors
     /// What is wrong with it, in words.
@@ -92,8 +93,11 @@ impl Selection {
         }
         let asked_for = |state: &JobState| asked.states.iter().any(|name| name == state.name());
         let states = JobState::ALL.into_iter().filter(asked_for).collect();
+        let is_of_docs = |name: &&String| JobState::ALL.iter().all(|state| state.name() != *name);
+        let doc_states = asked.states.iter().filter(is_of_docs).cloned().collect();
         let names: BTreeSet<String> = names.into_iter().collect();
         Ok(Self {
+            doc_states,
             missing: names.clone(),
             names,
             patterns,
@@ -111,10 +115,18 @@ impl Selection {
             .unwrap_or_else(|| JobState::ALL.to_vec())
     }
 
-    /// Returns whether only states are asked for.
+    /// Returns the states that are asked for of those that only documents without a job have.
+    pub fn doc_states(&self) -> &[String] {
+        &self.doc_states
+    }
+
+    /// Returns whether only states of jobs are asked for.
     pub fn is_of_states(&self) -> bool {
         let sides = [&self.source, &self.target, &self.reason];
-        self.names.is_empty() && self.patterns.is_empty() && sides.iter().all(|side| side.is_none())
+        self.doc_states.is_empty()
+            && self.names.is_empty()
+            && self.patterns.is_empty()
+            && sides.iter().all(|side| side.is_none())
     }
 
     /// Returns whether a job fits, but for its state; remembers that its names are known.
@@ -181,21 +193,26 @@ fn fits(pattern: &str, text: &str) -> bool {
     }
 }
 
-/// Sorts jobs by trouble: crashing ones first, then paused, pending and running ones; of each those that have been
-/// longest.
+/// Sorts jobs by trouble: crashing ones first, then those that cannot start yet, paused, pending and running ones; of each
+/// those that have been longest. Documents without a job come last.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Trouble(u8, WallTime, Box<str>);
 
 impl Trouble {
     /// Returns the place of a job that has been in its state for some time.
     pub fn of(job: &JobFacts<'_>, since: WallTime) -> Self {
-        let rank = match job.state {
-            JobState::Crashing => 0,
-            JobState::Paused => 1,
-            JobState::Pending => 2,
-            JobState::Running => 3,
-        };
-        Self(rank, since, job.name().into())
+        const ORDER: [&str; 8] = [
+            "crashing",
+            "error",
+            super::PAUSED,
+            "pending",
+            "running",
+            "initializing",
+            "failed",
+            "completed",
+        ];
+        let rank = ORDER.iter().position(|state| *state == job.state);
+        Self(rank.unwrap_or(ORDER.len()) as u8, since, job.name().into())
     }
 }
 
@@ -203,7 +220,7 @@ impl Trouble {
 #[derive(Debug, Default)]
 pub(crate) struct Groups {
     total: usize,
-    states: BTreeMap<&'static str, usize>,
+    states: BTreeMap<String, usize>,
     groups: FxHashMap<Option<Box<str>>, JobGroup>,
 }
 
@@ -211,7 +228,7 @@ impl Groups {
     /// Counts a job.
     pub fn add(&mut self, job: &JobFacts<'_>) {
         self.total += 1;
-        *self.states.entry(job.state.name()).or_default() += 1;
+        *self.states.entry(job.state.to_owned()).or_default() += 1;
         let group = self.groups.entry(job.reason.map(Box::from));
         let group = group.or_insert_with(|| JobGroup {
             reason: job.reason.map(str::to_owned),
@@ -219,8 +236,7 @@ impl Groups {
             ..JobGroup::default()
         });
         group.count += 1;
-        let states = &mut group.states;
-        *states.entry(job.state.name().to_owned()).or_default() += 1;
+        *group.states.entry(job.state.to_owned()).or_default() += 1;
     }
 
     /// Returns how many there are.
@@ -229,7 +245,7 @@ impl Groups {
     }
 
     /// Returns how many there are in which state.
-    pub const fn states(&self) -> &BTreeMap<&'static str, usize> {
+    pub const fn states(&self) -> &BTreeMap<String, usize> {
         &self.states
     }
 
@@ -246,7 +262,7 @@ impl Groups {
 mod tests {
     use super::*;
 
-    fn facts<'a>(doc: &'a str, state: JobState, reason: Option<&'a str>) -> JobFacts<'a> {
+    fn facts<'a>(doc: &'a str, state: &'a str, reason: Option<&'a str>) -> JobFacts<'a> {
         JobFacts {
             id: "8f5b+continuous",
             doc: Some(doc),
@@ -300,7 +316,7 @@ mod tests {
 
     #[test]
     fn a_job_fits_every_member_of_a_selection_and_names_that_are_no_jobs_are_told() {
-        let job = facts("customer-7", JobState::Crashing, Some("database missing"));
+        let job = facts("customer-7", "crashing", Some("database missing"));
         let select = |change: fn(&mut JobSelection)| {
             let mut asked = JobSelection::default();
             change(&mut asked);
@@ -329,6 +345,7 @@ mod tests {
         };
         assert_eq!(of(&["paused"]).unwrap().states(), [JobState::Paused]);
         assert_eq!(of(&["completed"]).unwrap().states(), []);
+        assert_eq!(of(&["completed"]).unwrap().doc_states(), ["completed"]);
         assert_eq!(of(&[]).unwrap().states(), JobState::ALL);
         assert!(of(&["odd"]).unwrap_err().starts_with("\"odd\" is no state"));
     }
@@ -336,11 +353,11 @@ mod tests {
     #[test]
     fn jobs_in_trouble_come_first_and_equal_reasons_are_counted_together() {
         let jobs = [
-            ("a", JobState::Running, None, 1),
-            ("b", JobState::Crashing, Some("database missing"), 9),
-            ("c", JobState::Crashing, Some("database missing"), 3),
-            ("d", JobState::Paused, Some("paused by ann"), 1),
-            ("e", JobState::Pending, Some("database missing"), 1),
+            ("a", "running", None, 1),
+            ("b", "crashing", Some("database missing"), 9),
+            ("c", "crashing", Some("database missing"), 3),
+            ("d", "paused", Some("paused by ann"), 1),
+            ("e", "pending", Some("database missing"), 1),
         ];
         let mut groups = Groups::default();
         let mut order: Vec<Trouble> = Vec::new();

@@ -14,6 +14,7 @@ use super::{ReplicatorApi, ReplicatorError, view};
 use crate::messages::replication_scheduler::{GetJobs, GetJobsById, JOBS_MAX, JobInfo};
 use crate::replicator::document::members;
 use crate::replicator::selection::{Groups, JobFacts, Selection, Trouble};
+use replication::id::ReplicationId;
 
 /// Whose jobs are looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +23,13 @@ pub(crate) enum Whose {
     All,
     /// Those of a user: of documents that the user owns, and those that the user asked for without one.
     Of(String),
+}
+
+/// A row of a list.
+enum Found {
+    Job(ReplicationId),
+    /// A document without a job.
+    Doc(Value),
 }
 
 impl ReplicatorApi {
@@ -39,15 +47,23 @@ impl ReplicatorApi {
             return Ok(json!({"total_rows": total, "offset": skip.min(total), "jobs": jobs}));
         }
         let (mut groups, mut found) = (Groups::default(), Vec::new());
+        let is_sorted = query.sort == JobsSort::Trouble;
         let each = |info: &JobInfo, facts: &JobFacts<'_>| {
             groups.add(facts);
             if !query.groups {
-                let is_sorted = query.sort == JobsSort::Trouble;
                 let place = is_sorted.then(|| Trouble::of(facts, info.since));
-                found.push((place, info.id.clone()));
+                found.push((place, Found::Job(info.id.clone())));
             }
         };
         self.each_selected(&mut selection, whose, each).await?;
+        let each = |doc: &Value, facts: &JobFacts<'_>, since| {
+            groups.add(facts);
+            if !query.groups {
+                let place = is_sorted.then(|| Trouble::of(facts, since));
+                found.push((place, Found::Doc(doc.clone())));
+            }
+        };
+        self.each_settled(&mut selection, whose, each).await?;
         let (total, states) = (groups.total(), json!(groups.states()));
         if query.groups {
             let groups = groups.into_groups();
@@ -56,18 +72,31 @@ impl ReplicatorApi {
         // Without places that is the order of their ids, in which they came.
         found.sort_by(|(a, _), (b, _)| a.cmp(b));
         let page = found.into_iter().skip(skip).take(limit);
-        let ids: Vec<_> = page.map(|(_, id)| id).collect();
-        let mut jobs = Vec::new();
-        for ids in ids.chunks(JOBS_MAX) {
-            let infos = self.scheduler(GetJobsById { ids: ids.to_vec() }).await?;
-            jobs.extend(infos.iter().flatten().map(view::job));
-        }
+        let jobs = self.rows(page.map(|(_, one)| one).collect()).await?;
         let offset = skip.min(total);
         let mut list = json!({"total_rows": total, "offset": offset, "jobs": jobs});
         if !is_plain {
             list["states"] = states;
         }
         Ok(list)
+    }
+
+    /// Returns jobs and documents as users see them; jobs that are gone by now are left out.
+    async fn rows(&self, found: Vec<Found>) -> Result<Vec<Value>, ReplicatorError> {
+        let mut rows = Vec::new();
+        for part in found.chunks(JOBS_MAX) {
+            let ids = part.iter().filter_map(|one| match one {
+                Found::Job(id) => Some(id.clone()),
+                Found::Doc(_) => None,
+            });
+            let ids = ids.collect();
+            let mut infos = self.scheduler(GetJobsById { ids }).await?.into_iter();
+            rows.extend(part.iter().filter_map(|one| match one {
+                Found::Job(_) => infos.next().flatten().map(|info| view::job(&info)),
+                Found::Doc(doc) => Some(doc.clone()),
+            }));
+        }
+        Ok(rows)
     }
 
     /// Looks at each job that is selected, in the order of their ids.

@@ -20,6 +20,7 @@ use crate::replicator::rows::{Row, RowState};
 use crate::replicator::state::{COMPLETED, FAILED, REASON, STATE, STATS, TIME};
 use crate::store::Document;
 use policy::schedule::{HistoryEntry, HistoryEvent, JobState, Run, WallTime};
+use replication::refused::RefusedDoc;
 use replication::seq::Seq;
 use replication::spec::{Replication, mask_url, strip_url};
 
@@ -138,9 +139,16 @@ fn stats(progress: &JobProgress) -> Value {
 }
 
 /// Returns what stands in a document whose replication has completed.
-pub(crate) fn completed_stats(progress: &JobProgress, replication: &Replication) -> Value {
+pub(crate) fn completed_stats(
+    progress: &JobProgress,
+    replication: &Replication,
+    refused: &[RefusedDoc],
+) -> Value {
     let mut stats = counters(progress);
     stats["start_time"] = start_time(replication).into();
+    if !refused.is_empty() {
+        stats["refused"] = json!(refused);
+    }
     stats
 }
 

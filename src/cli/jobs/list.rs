@@ -3,14 +3,15 @@
 use serde_json::Value;
 use settee_client::{JobGroup, JobSelection, JobsQuery, JobsSort};
 
-use super::super::exit::CliError;
+use super::super::exit::{CliError, Exit};
+use super::super::output;
 use super::super::service_socket::Service;
 use super::super::table::{Cell, columns, count, duration, number, text};
 use super::super::watch::WatchArgs;
 use super::shown;
 use crate::otp::wall_clock::system_time;
 use crate::replicator::{PAUSED, STATES};
-use policy::schedule::{JobState, WallTime};
+use policy::schedule::WallTime;
 
 /// Jobs that are listed unless told.
 const LIMIT: usize = 1000;
@@ -27,7 +28,8 @@ pub(super) struct SelectArgs {
     /// Only jobs whose document or id fits: * stands for any text, ? for one character.
     #[arg(long = "match", value_name = "PATTERN")]
     patterns: Vec<String>,
-    /// Only jobs in these states, with commas between them: running, pending, crashing, paused.
+    /// Only jobs in these states, with commas between them: running, pending, crashing, paused; lists also show documents
+    /// without a job: error (it cannot start yet), completed, failed.
     #[arg(long, value_delimiter = ',', value_parser = state)]
     states: Vec<String>,
     /// Only jobs whose source fits, a URL without credentials: 'http://db7.example:5984/*'.
@@ -90,6 +92,9 @@ pub(super) async fn list(service: &Service, args: &ListArgs, json: bool) -> Resu
     watch.show(async || page(service, args, json).await).await
 }
 
+/// States that are listed unless told: all but those of replications that are over.
+const USUAL: [&str; 5] = ["crashing", "error", PAUSED, "pending", "running"];
+
 async fn page(service: &Service, args: &ListArgs, json: bool) -> Result<String, CliError> {
     let mut query = JobsQuery {
         select: args.select.selection(&[]),
@@ -98,6 +103,9 @@ async fn page(service: &Service, args: &ListArgs, json: bool) -> Result<String, 
         skip: 0,
         limit: args.limit.min(PAGE),
     };
+    if query.select.states.is_empty() {
+        query.select.states = USUAL.map(str::to_owned).to_vec();
+    }
     let mut rows: Vec<Value> = Vec::new();
     let last = loop {
         let answer = service.answer(service.client.jobs(&query)).await?;
@@ -125,18 +133,87 @@ async fn page(service: &Service, args: &ListArgs, json: bool) -> Result<String, 
     })
 }
 
+/// Prints the documents that were not replicated, of jobs and of replications that are over.
+///
+/// # Errors
+/// There is no such job.
+pub(super) async fn refused(service: &Service, name: &str, json: bool) -> Result<(), CliError> {
+    let states = STATES.iter().copied().chain([PAUSED]);
+    let query = JobsQuery {
+        select: JobSelection {
+            patterns: vec![name.to_owned()],
+            states: states.map(str::to_owned).collect(),
+            ..JobSelection::default()
+        },
+        limit: PAGE,
+        ..JobsQuery::default()
+    };
+    let answer = service.answer(service.client.jobs(&query)).await?;
+    let answer: Value = service.read("the answer about jobs", &answer)?;
+    let jobs = answer["jobs"].as_array().map_or(&[][..], Vec::as_slice);
+    if jobs.is_empty() {
+        let hint = "`settee jobs` lists them";
+        let what = format!("no such job: {name}");
+        return Err(CliError::at(
+            Exit::Unavailable,
+            service.socket.display(),
+            what,
+            hint,
+        ));
+    }
+    let of = |job: &Value| [&job["refused"], &job["info"]["refused"]].map(Value::clone);
+    let found: Vec<Value> = jobs.iter().flat_map(of).collect();
+    let docs: Vec<&Value> = found.iter().filter_map(Value::as_array).flatten().collect();
+    let all: u64 = jobs
+        .iter()
+        .filter_map(|job| job["info"]["doc_write_failures"].as_u64())
+        .sum();
+    if json {
+        return output::print(
+            &docs
+                .iter()
+                .map(|doc| format!("{doc}\n"))
+                .collect::<String>(),
+        );
+    }
+    let row = |doc: &&Value| {
+        let cell = |title, name: &str| text(title, Some(shown(&doc[name])));
+        vec![
+            cell("REFUSED", "id"),
+            cell("REVISION", "rev"),
+            cell("ERROR", "error"),
+            cell("REASON", "reason"),
+        ]
+    };
+    let gap = if docs.is_empty() { "" } else { "\n" };
+    let all = count(
+        usize::try_from(all).unwrap_or(usize::MAX),
+        "document",
+        "documents",
+    );
+    let text = columns(docs.iter().map(row));
+    output::print(&format!(
+        "{text}{gap}{all} refused, the latest {} are shown\n",
+        docs.len()
+    ))
+}
+
 /// Returns how many jobs there are in which state, and how many of them are shown.
 fn summary(answer: &Value, shown: Option<usize>) -> String {
     let total = usize::try_from(answer["total_rows"].as_u64().unwrap_or(0)).unwrap_or(usize::MAX);
     let states = [
-        JobState::Running,
-        JobState::Pending,
-        JobState::Crashing,
-        JobState::Paused,
+        "running",
+        "pending",
+        "crashing",
+        "error",
+        PAUSED,
+        "initializing",
+        "failed",
+        "completed",
     ];
     let counts = states.iter().filter_map(|state| {
-        let count = answer["states"][state.name()].as_u64()?;
-        Some(format!("{count} {}", state.name()))
+        let count = answer["states"][*state].as_u64()?;
+        Some(format!("{count} {state}"))
     });
     let counts: Vec<String> = counts.collect();
     let counts = match counts.is_empty() {

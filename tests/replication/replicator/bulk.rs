@@ -311,6 +311,9 @@ fn a_replicator_lists_and_orders_only_its_own_jobs() {
     assert_eq!(list("olga", "states=paused")["total_rows"], 2);
     assert_eq!(bulk("olga", "resume").ok()["done"], 3);
     assert_eq!(list("olga", "states=paused")["total_rows"], 0);
+    let path = "/_scheduler/jobs?states=completed";
+    by("vera", "GET", path, &json!(null)).error(403, "forbidden");
+    assert_eq!(list("rita", "states=completed")["total_rows"], 0);
     bulk("vera", "pause").error(403, "forbidden");
     bulk("olga", "delete").error(403, "forbidden");
     for path in ["/_scheduler/jobs/d2", "/_scheduler/jobs/d2/_pause"] {
@@ -327,4 +330,51 @@ fn a_replicator_lists_and_orders_only_its_own_jobs() {
         list("olga", "")["total_rows"] == 1
     });
     web.service.stop();
+}
+
+#[test]
+fn replications_that_are_over_or_cannot_start_are_listed_and_tell_what_was_refused() {
+    let mut world = World::start();
+    world.fill(3);
+    world.target.refuse("d00001");
+    store::create(&world.web, "done", &world.body());
+    world.wait_for_state("done", "completed");
+    store::create(&world.web, "live", &world.continuous());
+    let mut filtered = world.continuous();
+    filtered["filter"] = "app/missing".into();
+    store::create(&world.web, "filtered", &filtered);
+    world.wait_for_state("filtered", "error");
+    world.wait_for_state("live", "running");
+
+    let usual = printed(&world, &[]);
+    assert!(
+        usual.ends_with("\n2 jobs: 1 running, 1 error\n") && usual.contains("filtered  error"),
+        "{usual}"
+    );
+    let refused = |world: &World, name: &str| printed(world, &["refused", name]);
+    // It goes on from the checkpoint of the other one.
+    world.target.refuse("later");
+    world.source.put("later", None, json!({}));
+    wait_until("a refused document", || {
+        refused(&world, "live").contains("later")
+    });
+    let over = ["--states", "completed,failed"];
+    let directory = world.web.service.stop_and_keep();
+    world.web = store::start_in(directory, super::world::SETTINGS);
+    let list = printed(&world, &over);
+    assert!(
+        list.contains("done      completed") && list.ends_with("\n1 job: 1 completed\n"),
+        "{list}"
+    );
+    let said = refused(&world, "done");
+    assert!(
+        said.contains("d00001   1-") && said.contains("  forbidden  "),
+        "{said}"
+    );
+    assert!(
+        said.ends_with("\n1 document refused, the latest 1 are shown\n"),
+        "{said}"
+    );
+    failed(&settee(&world, &["refused", "none"]), 69);
+    world.stop();
 }
