@@ -28,7 +28,7 @@ use slog::{Logger, error, info, o, warn};
 use crate::messages::job_supervisor::{
     ChildEnded, RunningJob, StartChild, StartJobs, TerminateChild,
 };
-use crate::messages::replication_job::{NewRun, StopJob};
+use crate::messages::replication_job::{JobName, NewRun, StopJob};
 use crate::otp::pid::{Down, ExitReason, MonitorRef, Pid, PidGuard};
 pub(crate) use live::LiveRuns;
 use policy::schedule::Run;
@@ -85,6 +85,7 @@ where
 /// A run. What is left of it ends with the supervisor.
 struct Child {
     id: ReplicationId,
+    name: JobName,
     job: RunningJob,
     monitor: MonitorRef,
     /// When it is killed, or given up, once it was told to end.
@@ -162,7 +163,7 @@ impl JobSupervisor {
         let run = new.number;
         if let Some(earlier) = self.live.owner(&new.id) {
             info!(self.log, "replication waits until its earlier run is gone";
-                  "replication" => new.id.to_string(), "run" => run.0);
+                  JobName::new(&new.id, &new.replication), "run" => run.0);
             let monitor = earlier.monitor(ctx.address().recipient());
             self.by_monitor.insert(monitor, run);
             let waiting = Waiting {
@@ -174,6 +175,7 @@ impl JobSupervisor {
             return;
         }
         let id = new.id.clone();
+        let name = JobName::new(&id, &new.replication);
         let start = AssertUnwindSafe(|| (self.jobs)(new));
         // A mistake in starting one job is that job's end and nobody else's.
         let started = catch_unwind(start)
@@ -187,6 +189,7 @@ impl JobSupervisor {
         self.by_monitor.insert(monitor, run);
         let child = Child {
             id,
+            name,
             job,
             monitor,
             timer: None,
@@ -222,7 +225,7 @@ impl JobSupervisor {
             return;
         };
         warn!(self.log, "replication did not stop in time and is ended without a checkpoint";
-              "run" => run.0);
+              child.name.clone(), "run" => run.0);
         (child.job.kill)();
         let give_up = move |supervisor: &mut Self, ctx: &mut Context<Self>| {
             supervisor.give_up(run, ctx);
@@ -232,7 +235,8 @@ impl JobSupervisor {
 
     fn give_up(&mut self, run: Run, ctx: &mut Context<Self>) {
         if let Some(child) = self.children.get(&run) {
-            error!(self.log, "replication could not be ended and is left behind"; "run" => run.0);
+            error!(self.log, "replication could not be ended and is left behind";
+                   child.name.clone(), "run" => run.0);
             child.job.pid.demonitor(child.monitor);
             self.forget(run, ExitReason::Killed, ctx);
         }

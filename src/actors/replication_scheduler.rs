@@ -25,7 +25,7 @@ use slog::{Logger, info, o, warn};
 
 use crate::actors::job_supervisor::{JobSupervisor, LiveRuns};
 use crate::messages::job_supervisor::{ChildEnded, StartChild, StartJobs, TerminateChild};
-use crate::messages::replication_job::{JobEnd, JobEvent, JobProgress, NewRun, STOP_MAX};
+use crate::messages::replication_job::{JobEnd, JobEvent, JobName, JobProgress, NewRun, STOP_MAX};
 use crate::messages::replication_scheduler::{Happening, Outcome, ReplicationEvent};
 use crate::metrics::ReplicationMetrics;
 use crate::otp::deferred::Replier;
@@ -177,7 +177,7 @@ impl ReplicationScheduler {
         match action {
             Action::Start { id, run, eased } => self.start_job(id, run, eased),
             Action::Stop { id, run, why } => {
-                info!(self.log, "replication is stopped"; "replication" => &*id, "run" => run.0,
+                info!(self.log, "replication is stopped"; self.name(&id), "run" => run.0,
                       "because" => why.because());
                 self.stop_job(run, why);
             }
@@ -193,15 +193,16 @@ impl ReplicationScheduler {
         let entry = self.entries.get(&id);
         let entry = entry.expect("SCH-1: a job that is started is registered");
         let mut replication = Arc::clone(&entry.replication);
+        let name = entry.name();
         if eased {
             let tuning = &mut Arc::make_mut(&mut replication).options.tuning;
             for lowered in tuning.lower_for_rate_limit() {
                 warn!(self.log, "option lowered, because a server limits the rate of requests";
-                      "replication" => &*id, "option" => lowered.name,
+                      name.clone(), "option" => lowered.name,
                       "from" => lowered.from, "to" => lowered.to);
             }
         }
-        info!(self.log, "replication is started"; "replication" => &*id, "run" => run.0);
+        info!(self.log, "replication is started"; name.clone(), "run" => run.0);
         let new = NewRun {
             replication,
             id: entry.id.clone(),
@@ -214,15 +215,19 @@ impl ReplicationScheduler {
                 .events
                 .clone()
                 .expect("SCH-2: jobs are started after the scheduler"),
-            log: self
-                .log
-                .new(o!("replication" => id.to_string(), "run" => run.0)),
+            log: self.log.new(o!(name, "run" => run.0)),
         };
         // Ignores the mailbox's bound: it must not be lost, and there is one for each run.
         self.supervisor().do_send(StartChild(new));
         let (end, gone) = (None, Vec::new());
         self.tell(&id, Happening::Triggered);
         self.runs.insert(run, RunRow { id, end, gone });
+    }
+
+    /// Returns what a job is called in the log.
+    fn name(&self, id: &JobId) -> JobName {
+        let entry = self.entries.get(id);
+        entry.map_or_else(|| JobName::of_id(id), JobEntry::name)
     }
 
     fn stop_job(&self, run: Run, why: StopReason) {
@@ -253,7 +258,7 @@ impl ReplicationScheduler {
             .core
             .summary(id)
             .map_or(0, |summary| summary.error_count);
-        warn!(self.log, "replication crashed"; "replication" => &**id, "error" => &*reason.text,
+        warn!(self.log, "replication crashed"; self.name(id), "error" => &*reason.text,
               "crashes" => crashes, "next_try" => until.to_string());
         let crash = self.crash(reason);
         if let Some(entry) = self.entries.get_mut(id) {
@@ -266,7 +271,7 @@ impl ReplicationScheduler {
         let outcome = match (how, &self.ending) {
             (Departure::Removed, _) => Outcome::Removed,
             (Departure::Completed, Some(JobEnd::Normal(completed))) => {
-                info!(self.log, "replication completed"; "replication" => &**id);
+                info!(self.log, "replication completed"; self.name(id));
                 Outcome::Completed(Arc::clone(completed))
             }
             (Departure::Completed, _) => {
@@ -274,7 +279,7 @@ impl ReplicationScheduler {
             }
             (Departure::Failed(reason), _) => {
                 warn!(self.log, "replication without a document failed and is removed";
-                      "replication" => &**id, "error" => &*reason.text);
+                      self.name(id), "error" => &*reason.text);
                 Outcome::Crashed(self.crash(&reason))
             }
         };
@@ -300,9 +305,14 @@ impl ReplicationScheduler {
         let Some(entry) = self.entries.get(id) else {
             return;
         };
+        let refused = match what {
+            Happening::Ended(_) => entry.refused.iter().cloned().collect(),
+            Happening::Triggered | Happening::Crashed(_) => Vec::new(),
+        };
         let event = ReplicationEvent {
             id: entry.id.clone(),
             replication: Arc::clone(&entry.replication),
+            refused,
             what,
         };
         // Ignores the mailbox's bound: a subscriber must not miss anything.

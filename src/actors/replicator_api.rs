@@ -8,8 +8,13 @@
 //! DIFFERS   A job can be paused, resumed, begun anew and given a priority. Filtered documents are
 //!           paged after the filter, so that no page is short.
 
+mod bulk;
 mod calls;
 mod error;
+mod list;
+mod settled;
+#[cfg(test)]
+mod tests;
 pub(super) mod view;
 
 use std::ops::Bound;
@@ -22,21 +27,17 @@ use serde_json::value::RawValue;
 
 use crate::actors::replication_scheduler::ReplicationScheduler;
 use crate::actors::replicator_documents::{DocumentsOptions, ReplicatorDocuments};
-use crate::messages::replication_scheduler::{
-    GetCounts, GetJob, GetJobs, GetJobsById, JOBS_MAX, JobInfo, OrderJob,
-};
+use crate::messages::replication_scheduler::{GetCounts, GetJob, GetJobs, GetJobsById, JobInfo};
 use crate::messages::replicator_documents::GetRows;
 use crate::otp::registered_name::RegisteredName;
-use crate::otp::wall_clock::system_time;
-use crate::replicator::document::Person;
-use crate::replicator::kept::Kept;
-use crate::replicator::{Database, JobOrder, NAME, PAUSED, Page};
+use crate::replicator::{Database, NAME, Page};
 use crate::store::Document;
-use policy::schedule::{Census, JobState, Level, Pause};
+use policy::schedule::{Census, JobState};
 use replication::id::ReplicationId;
 
 pub(crate) use calls::Replicated;
 pub(crate) use error::ReplicatorError;
+pub(crate) use list::Whose;
 
 /// Documents, and jobs, that are read at a time.
 const BATCH: usize = 256;
@@ -72,55 +73,17 @@ impl ReplicatorApi {
         ask(&self.options.scheduler, message).await
     }
 
-    /// Returns how many jobs there are in one of the states, all without states, and some of them in
-    /// the order of their ids, as users see them.
+    /// Returns the first jobs in a state, in the order of their ids, as users see them.
     ///
     /// # Errors
     /// The service ends.
-    pub async fn jobs(
+    pub async fn jobs_in(
         &self,
-        skip: usize,
+        state: JobState,
         limit: usize,
-        states: &[String],
-    ) -> Result<(usize, Vec<Value>), ReplicatorError> {
-        let is_asked_for = |state: &JobState| states.iter().any(|name| name == state.name());
-        if states.iter().any(|name| name == PAUSED) {
-            let fits = |job: &JobInfo| job.paused.is_some() || is_asked_for(&job.summary.state);
-            return self.jobs_that(fits, skip, limit).await;
-        }
-        let mut asked_for = JobState::ALL.to_vec();
-        asked_for.retain(|state| states.is_empty() || is_asked_for(state));
-        let (total, jobs) = self.some_jobs(asked_for, skip, limit).await?;
-        Ok((total, jobs.iter().map(view::job).collect()))
-    }
-
-    /// Returns how many jobs fit, and some of them; all jobs are looked at.
-    async fn jobs_that(
-        &self,
-        fits: impl Fn(&JobInfo) -> bool,
-        skip: usize,
-        limit: usize,
-    ) -> Result<(usize, Vec<Value>), ReplicatorError> {
-        let (mut total, mut shown, mut after) = (0, Vec::new(), None);
-        loop {
-            let order = GetJobs {
-                after,
-                skip: 0,
-                limit: JOBS_MAX,
-                states: JobState::ALL.to_vec(),
-            };
-            let page = self.scheduler(order).await?.jobs;
-            after = page.last().map(|job| job.id.to_string());
-            for job in page.iter().filter(|job| fits(job)) {
-                if total >= skip && shown.len() < limit {
-                    shown.push(view::job(job));
-                }
-                total += 1;
-            }
-            if after.is_none() {
-                return Ok((total, shown));
-            }
-        }
+    ) -> Result<Vec<Value>, ReplicatorError> {
+        let (_, jobs) = self.some_jobs(vec![state], 0, limit).await?;
+        Ok(jobs.iter().map(view::job).collect())
     }
 
     /// Asks for jobs, as many times as it takes: each answer is short, so that the scheduler is not
@@ -156,17 +119,21 @@ impl ReplicatorApi {
         Ok(self.scheduler(GetCounts).await?.census)
     }
 
-    /// Returns a job, as users see it.
+    /// Returns a job by its id or its document's, as users see it.
     ///
     /// # Errors
     /// There is none, or the service ends.
-    pub async fn job(&self, id: &str) -> Result<Value, ReplicatorError> {
-        let info = self.info(id).await?;
-        Ok(view::job(&info))
+    pub async fn job(&self, name: &str, whose: &Whose) -> Result<Value, ReplicatorError> {
+        Ok(view::job(&self.find(name, whose).await?))
     }
 
-    async fn info(&self, id: &str) -> Result<JobInfo, ReplicatorError> {
-        let Ok(id) = id.parse();
+    async fn info(&self, name: &str) -> Result<JobInfo, ReplicatorError> {
+        let Ok(id) = name.parse();
+        if let Some(found) = self.scheduler(GetJob { id }).await? {
+            return Ok(found);
+        }
+        let job = self.database().states().job_of(name);
+        let Ok(id) = job.ok_or(ReplicatorError::Missing)?.parse();
         let found = self.scheduler(GetJob { id }).await?;
         found.ok_or(ReplicatorError::Missing)
     }
@@ -180,43 +147,6 @@ impl ReplicatorApi {
             .some_jobs(vec![JobState::Running], 0, usize::MAX)
             .await?;
         Ok(jobs.iter().filter_map(view::task).collect())
-    }
-
-    /// Tells a job what to do, and keeps that over restarts where it belongs to a document.
-    ///
-    /// # Errors
-    /// There is no such job, the store fails, or the service ends.
-    pub async fn order(
-        &self,
-        id: &str,
-        order: JobOrder,
-        person: &Person,
-    ) -> Result<Value, ReplicatorError> {
-        let info = self.info(id).await?;
-        let by: Arc<str> = person.name.as_deref().unwrap_or("admin").into();
-        if let Some(doc) = &info.replication.doc {
-            let mut kept = Kept {
-                paused: info.paused.clone(),
-                priority: info.priority,
-            };
-            match order {
-                JobOrder::Pause => {
-                    let since = system_time();
-                    let by = Arc::clone(&by);
-                    kept.paused = kept.paused.or(Some(Pause { by, since }));
-                }
-                JobOrder::Resume => kept.paused = None,
-                JobOrder::Priority(level) => kept.priority = Level(level),
-                JobOrder::Restart => {}
-            }
-            // First: what was answered outlives the service.
-            self.database().store().keep(&doc.id, kept.text()).await?;
-        }
-        let id = info.id.clone();
-        if !self.scheduler(OrderJob { id, order, by }).await? {
-            return Err(ReplicatorError::Missing);
-        }
-        self.job(&info.id.to_string()).await
     }
 
     /// Returns how many documents there are, where the page begins, and those of the page that are in

@@ -426,6 +426,7 @@ impl Handler<ReplicationEvent> for ReplicatorDocuments {
         let ReplicationEvent {
             id,
             replication,
+            refused,
             what,
         } = msg;
         let Some(doc) = replication.doc.as_ref().map(|doc| doc.id.clone()) else {
@@ -445,7 +446,7 @@ impl Handler<ReplicationEvent> for ReplicatorDocuments {
                 let pending = self.take(event, ctx);
                 self.spawn_all(pending, ctx);
                 Outcome::Completed {
-                    stats: view::completed_stats(&completed.progress, &replication),
+                    stats: view::completed_stats(&completed.progress, &replication, &refused),
                     id: id.to_string(),
                 }
             }

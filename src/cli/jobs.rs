@@ -1,8 +1,10 @@
 //! `settee jobs`: what replications do, and what they are to do.
 //!
-//! SUMMARY   Asks the running service over its socket; prints a table, a job, or the value as it came.
+//! SUMMARY   Asks the running service over its socket; prints lists, jobs, and what came of orders.
 
 mod apply;
+mod list;
+mod order;
 mod transfer;
 mod verify;
 
@@ -10,44 +12,50 @@ use std::path::Path;
 
 use clap::Subcommand;
 use serde_json::Value;
+use serde_json::value::RawValue;
+use settee_client::{BulkOrderName, JobSelection, JobsQuery};
 
 use crate::actors::language::Registry;
 use crate::client::ServiceError;
-use crate::replicator::{JobOrder, PAUSED, STATES};
+use crate::replicator::selection::is_pattern;
 
 use super::exit::{CliError, Exit};
 use super::output;
 use super::service_socket::{Service, SocketArgs, block_on};
-use super::table::{Cell, columns, count, number, text};
 use apply::{ApplyArgs, apply};
+use list::{ListArgs, list, refused};
+use order::{OrderArgs, OrderOptions, order, send};
 use transfer::{ExportArgs, ImportArgs, export, import};
 use verify::{VerifyArgs, verify};
 
-/// Jobs that are listed unless told.
-const LIMIT: usize = 1000;
+/// Jobs that are shown of those that fit a pattern.
+const SHOWN_MAX: usize = 100;
 
 /// Options of `settee jobs`.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Exit codes:
   0   done
-  64  the command line is wrong
-  65  import: a line is wrong, or a document was not imported; verify: the target does not hold
-      everything; apply: the file is wrong, or a document was not written
+  64  the command line is wrong, or several jobs are meant and neither --yes nor a terminal is there
+  65  an order failed for some jobs; import: a line is wrong, or a document was not imported; verify:
+      the target does not hold everything; apply: the file is wrong, or a document was not written
   69  no service answers, or there is no such job
   74  export: the file is there already; reading or writing failed
+  75  more jobs fit by now than were shown
   77  the socket belongs to another user
 
 Example:
-  settee jobs list --states crashing,pending
-  settee jobs pause 8f5b1bd0be6f9166ccfd36fc8be8fc22+continuous
+  settee jobs --group-by reason
+  settee jobs --states crashing --source 'http://db7.example:5984/*'
+  settee jobs restart --reason 'database missing' --yes
+  settee jobs pause shop 'customer-*'
   settee jobs export --secrets /backup/settee-monday.ndjson
   settee jobs apply fleet.toml --dry-run
   settee jobs verify shop --deep")]
 pub struct Args {
     #[command(subcommand)]
     action: Option<Action>,
-    /// Print the value as the service sends it: one JSON object on one line.
+    /// Print JSON: one object a line, of each job, group or result.
     #[arg(long, global = true)]
     json: bool,
     #[command(flatten)]
@@ -56,40 +64,32 @@ pub struct Args {
     socket: SocketArgs,
 }
 
-#[derive(Clone, Debug, Default, clap::Args)]
-struct ListArgs {
-    /// Only jobs in these states, with commas between them: running, pending, crashing, paused.
-    #[arg(long, value_delimiter = ',', value_parser = state)]
-    states: Vec<String>,
-    /// At most as many.
-    #[arg(long, default_value_t = LIMIT)]
-    limit: usize,
-}
-
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// List jobs, in the order of their ids; what `settee jobs` does by itself.
+    /// List jobs, those in trouble first; what `settee jobs` does by itself.
+    ///
+    /// PENDING is how many changes are still to come, PROGRESS how long ago a job came on.
     List(ListArgs),
-    /// Show a job: how far it is, what happened to it, why it does not run.
+    /// Show jobs: how far they are, what happened to them, why they do not run.
     Show {
-        /// The job's id, as `list` shows it.
-        id: String,
+        /// Its document or its id; * stands for any text and ? for one character.
+        name: String,
     },
-    /// Stop a job until it is resumed. One with a document stays paused over restarts.
-    Pause {
-        /// The job's id.
-        id: String,
+    /// List the documents that the target refused, of a job or of a replication that is over: the latest 20.
+    Refused {
+        /// Its document or its id; * stands for any text and ? for one character.
+        name: String,
     },
-    /// Let a paused job run.
-    Resume {
-        /// The job's id.
-        id: String,
-    },
-    /// Begin a job anew now, its failures forgotten.
-    Restart {
-        /// The job's id.
-        id: String,
-    },
+    /// Stop jobs until they are resumed. Those with a document stay paused over restarts.
+    Pause(OrderArgs),
+    /// Let paused jobs run.
+    Resume(OrderArgs),
+    /// Begin jobs anew now, their failures forgotten, also paused ones.
+    Restart(OrderArgs),
+    /// End jobs of POST /_replicate. Jobs of documents are paused or deleted.
+    Cancel(OrderArgs),
+    /// Delete the documents of jobs, and so end them.
+    Delete(OrderArgs),
     /// Write the documents of all replications, one JSON document a line: a backup.
     ///
     /// The service goes on meanwhile. Without --secrets there are no credentials in it.
@@ -107,13 +107,16 @@ enum Action {
     /// As `settee replicate --verify=only`, with the document's source, target, credentials and
     /// filter. The job goes on meanwhile.
     Verify(VerifyArgs),
-    /// Give a job another priority.
+    /// Give jobs another priority.
     Priority {
-        /// The job's id.
-        id: String,
-        /// From -128 to 127; the higher, the sooner its turn. 0 is ordinary.
-        #[arg(allow_negative_numbers = true)]
+        /// Documents or ids; * stands for any text and ? for one character.
+        #[arg(value_name = "NAME", required = true, allow_negative_numbers = true)]
+        names: Vec<String>,
+        /// From -128 to 127; the higher, the sooner their turn. 0 is ordinary.
+        #[arg(allow_negative_numbers = true, required = true)]
         priority: i8,
+        #[command(flatten)]
+        options: OrderOptions,
     },
 }
 
@@ -138,83 +141,74 @@ impl Args {
 }
 
 async fn carry_out(args: &Args) -> Result<(), CliError> {
-    let service = Service::connect(&args.socket, no_such_job).await?;
-    let client = &service.client;
-    let list = async |list: &ListArgs| {
-        let jobs = client.jobs(0, list.limit, &list.states);
-        service.answer(jobs).await
-    };
-    let order = async |id: &str, order| service.answer(client.order_job(id, order)).await;
-    type ToText = fn(&Value) -> String;
-    let (to_text, answer): (ToText, _) = match &args.action {
-        None => (table, list(&args.list).await?),
-        Some(Action::List(args)) => (table, list(args).await?),
-        Some(Action::Show { id }) => (job, service.answer(client.job(id)).await?),
-        Some(Action::Pause { id }) => (job, order(id, JobOrder::Pause).await?),
-        Some(Action::Resume { id }) => (job, order(id, JobOrder::Resume).await?),
-        Some(Action::Restart { id }) => (job, order(id, JobOrder::Restart).await?),
-        Some(Action::Priority { id, priority }) => {
-            (job, order(id, JobOrder::Priority(*priority)).await?)
+    let service = Service::connect(&args.socket, explain).await?;
+    let (service, json) = (&service, args.json);
+    match &args.action {
+        None => list(service, &args.list, json).await,
+        Some(Action::List(args)) => list(service, args, json).await,
+        Some(Action::Show { name }) => show(service, name, json).await,
+        Some(Action::Refused { name }) => refused(service, name, json).await,
+        Some(Action::Pause(args)) => order(service, BulkOrderName::Pause, args, json).await,
+        Some(Action::Resume(args)) => order(service, BulkOrderName::Resume, args, json).await,
+        Some(Action::Restart(args)) => order(service, BulkOrderName::Restart, args, json).await,
+        Some(Action::Cancel(args)) => order(service, BulkOrderName::Cancel, args, json).await,
+        Some(Action::Delete(args)) => order(service, BulkOrderName::Delete, args, json).await,
+        Some(Action::Priority {
+            names,
+            priority,
+            options,
+        }) => {
+            let name = BulkOrderName::Priority;
+            send(service, name, Some(*priority), names, options, json).await
         }
-        Some(Action::Apply(apply_args)) => return apply(&service, apply_args, args.json).await,
+        Some(Action::Apply(args)) => apply(service, args, json).await,
         // It has been run without a runtime around it.
-        Some(Action::Verify(_)) => return Ok(()),
-        Some(Action::Export(args)) => return export(&service, args).await,
-        Some(Action::Import(import_args)) => return import(&service, import_args, args.json).await,
-    };
-    let text = match args.json {
-        true => format!("{}\n", answer.get()),
-        false => to_text(&service.read("the answer about jobs", &answer)?),
-    };
-    output::print(&text)
-}
-
-/// Says where jobs are to be seen, when there is none of that id.
-fn no_such_job(socket: &Path, said: &ServiceError) -> Option<CliError> {
-    let hint = "`settee jobs` lists them";
-    (said.name == "not_found")
-        .then(|| CliError::at(Exit::Unavailable, socket.display(), said, hint))
-}
-
-fn state(text: &str) -> Result<String, String> {
-    let word = text.trim().to_ascii_lowercase();
-    match STATES.contains(&word.as_str()) || word == PAUSED {
-        true => Ok(word),
-        false => Err(format!("a state is one of {}, {PAUSED}", STATES.join(", "))),
+        Some(Action::Verify(_)) => Ok(()),
+        Some(Action::Export(args)) => export(service, args).await,
+        Some(Action::Import(args)) => import(service, args, json).await,
     }
 }
 
-/// Returns jobs as a table for people.
-fn table(value: &Value) -> String {
-    let jobs = value["jobs"].as_array().map_or(&[][..], Vec::as_slice);
-    let total = usize::try_from(value["total_rows"].as_u64().unwrap_or(0)).unwrap_or(usize::MAX);
-    let first = match jobs.len() < total {
-        true => format!(", the first {}", jobs.len()),
-        false => String::new(),
+/// Prints a job, or all whose names fit a pattern.
+async fn show(service: &Service, name: &str, json: bool) -> Result<(), CliError> {
+    let jobs = match is_pattern(name) {
+        false => vec![service.answer(service.client.job(name)).await?],
+        true => {
+            let query = JobsQuery {
+                select: JobSelection {
+                    patterns: vec![name.to_owned()],
+                    ..JobSelection::default()
+                },
+                limit: SHOWN_MAX,
+                ..JobsQuery::default()
+            };
+            #[derive(serde::Deserialize)]
+            struct Page {
+                jobs: Vec<Box<RawValue>>,
+            }
+            let answer = service.answer(service.client.jobs(&query)).await?;
+            let page: Page = service.read("the answer about jobs", &answer)?;
+            page.jobs
+        }
     };
-    let gap = if jobs.is_empty() { "" } else { "\n" };
-    let table = columns(jobs.iter().map(row));
-    format!("{}{first}\n{gap}{table}", count(total, "job", "jobs"))
+    let mut texts = Vec::new();
+    for one in &jobs {
+        texts.push(match json {
+            true => format!("{}\n", one.get()),
+            false => job(&service.read("the answer about jobs", one)?),
+        });
+    }
+    output::print(&texts.join(if json { "" } else { "\n" }))
 }
 
-fn row(job: &Value) -> Vec<Cell> {
-    let info = |name: &str| Some(shown(&job["info"][name]));
-    let state = match job["paused"].is_object() {
-        true => "paused".to_owned(),
-        false => shown(&job["state"]),
+/// Says what to do when there is no such job, or when jobs have changed meanwhile.
+fn explain(socket: &Path, said: &ServiceError) -> Option<CliError> {
+    let (code, hint) = match &*said.name {
+        "not_found" => (Exit::Unavailable, "`settee jobs` lists them"),
+        "conflict" => (Exit::TryAgain, "run it again, and look at what it asks"),
+        _ => return None,
     };
-    let way = format!("{} -> {}", shown(&job["source"]), shown(&job["target"]));
-    vec![
-        text("STATE", Some(state)),
-        number("READ", info("docs_read")),
-        number("WRITTEN", info("docs_written")),
-        number("REFUSED", info("doc_write_failures")),
-        number("PENDING", info("changes_pending")),
-        number("ERRORS", Some(shown(&job["error_count"]))),
-        text("DOCUMENT", Some(shown(&job["doc_id"]))),
-        text("FROM -> TO", Some(way)),
-        text("ID", Some(shown(&job["id"]))),
-    ]
+    Some(CliError::at(code, socket.display(), said, hint))
 }
 
 fn shown(value: &Value) -> String {
@@ -258,27 +252,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-
-    #[test]
-    fn a_table_has_a_line_a_job() {
-        let jobs = json!({"total_rows": 2, "offset": 0, "jobs": [
-            {"id": "a+continuous", "state": "running", "doc_id": "d", "source": "http://s/a/",
-             "target": "http://t/b/", "info": {"docs_read": 12, "docs_written": 11,
-             "doc_write_failures": 1, "changes_pending": null}, "error_count": 0},
-            {"id": "b", "state": "pending", "doc_id": null, "paused": {"by": "x"}, "info": null,
-             "source": "http://s/c/", "target": "http://t/d/", "error_count": 3},
-        ]});
-        let expected = "\
-2 jobs
-
-STATE    READ  WRITTEN  REFUSED  PENDING  ERRORS  DOCUMENT  FROM -> TO                  ID
-running    12       11        1        -       0  d         http://s/a/ -> http://t/b/  a+continuous
-paused      -        -        -        -       3  -         http://s/c/ -> http://t/d/  b
-";
-        assert_eq!(table(&jobs), expected);
-        let none = json!({"total_rows": 0, "jobs": []});
-        assert_eq!(table(&none), "0 jobs\n");
-    }
 
     #[test]
     fn a_job_is_shown_with_what_happened_to_it() {

@@ -89,11 +89,23 @@ impl Service {
         &self,
         answer: impl Future<Output = Result<T, ClientError>>,
     ) -> Result<T, CliError> {
-        let Ok(answered) = tokio::time::timeout(ANSWER_TIMEOUT, answer).await else {
+        self.answer_within(ANSWER_TIMEOUT, answer).await
+    }
+
+    /// As [`Service::answer`], for what may take longer.
+    ///
+    /// # Errors
+    /// As [`Service::answer`].
+    pub(super) async fn answer_within<T>(
+        &self,
+        timeout: Duration,
+        answer: impl Future<Output = Result<T, ClientError>>,
+    ) -> Result<T, CliError> {
+        let Ok(answered) = tokio::time::timeout(timeout, answer).await else {
             return Err(CliError::new(
                 Exit::Unavailable,
                 format!(
-                    "the service at {} did not answer within {ANSWER_TIMEOUT:?}",
+                    "the service at {} did not answer within {timeout:?}",
                     self.socket.display(),
                 ),
                 "look at its log; it may be stopped or overloaded",

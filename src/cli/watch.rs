@@ -19,7 +19,7 @@ pub struct WatchArgs {
     pub(super) json: bool,
     /// Ask again every second until interrupted. On a terminal, the top of the table stays on the screen.
     #[arg(long)]
-    watch: bool,
+    pub(super) watch: bool,
 }
 
 impl WatchArgs {

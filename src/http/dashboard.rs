@@ -34,7 +34,12 @@ const JOBS_MAX: usize = 50;
 const TASKS_MAX: usize = 50;
 
 /// The states of jobs, those first that need attention.
-const SHOWN_FIRST: [JobState; 3] = [JobState::Crashing, JobState::Running, JobState::Pending];
+const SHOWN_FIRST: [JobState; 4] = [
+    JobState::Crashing,
+    JobState::Paused,
+    JobState::Running,
+    JobState::Pending,
+];
 
 /// Only what comes from here, and no frame around it.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
@@ -100,13 +105,12 @@ async fn jobs(shared: &HttpContext) -> Result<Value, Refusal> {
     let census = replications.census().await?;
     let mut shown = Vec::new();
     for state in SHOWN_FIRST {
-        let states = [state.name().to_owned()];
         let room = JOBS_MAX - shown.len();
         if room == 0 {
             // To look for more would be to look at every job.
             break;
         }
-        shown.extend(replications.jobs(0, room, &states).await?.1);
+        shown.extend(replications.jobs_in(state, room).await?);
     }
     Ok(json!({
         "total": census.total,

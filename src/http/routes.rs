@@ -94,6 +94,12 @@ fn table() -> Vec<Declared> {
         on(POST, "/_query/{name}", [Call], query::call),
         on(GET, "/_scheduler/jobs", [Look, Replicate], scheduler::jobs),
         on(
+            POST,
+            "/_scheduler/_bulk",
+            [Operate, Replicate],
+            scheduler::bulk,
+        ),
+        on(
             GET,
             "/_scheduler/jobs/{id}",
             [Look, Replicate],

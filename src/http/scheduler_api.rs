@@ -7,46 +7,82 @@ use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
 use actix_web::web::{Data, Path};
 use serde_json::{Value, json};
+use settee_client::{BulkOrder, JobSelection, JobsQuery, JobsSort};
 
 use super::HttpContext;
 use super::access::{User, Visitor};
 use super::answer::{self, Answer, Refusal};
 use super::body::{AtMost, ORDER_BYTES_MAX};
 use super::params::Params;
-use super::replicator::owners::{check_job, owns_document, owns_job};
+use super::replicator::owners::owns_document;
 use super::replicator::{page_of, person};
 use super::request::{IsJson, segments};
-use crate::actors::replicator_api::ReplicatorError;
+use crate::actors::replicator_api::{ReplicatorError, Whose};
 use crate::auth::rights::Right;
+use crate::messages::job_call::{has_doc_states, right_of};
 use crate::replicator::members::DocMembers;
 use crate::replicator::{JobOrder, NAME, PAUSED, STATES};
 
 /// Jobs of a page, unless told.
 const LIMIT: usize = 100;
 
+/// Returns whose jobs a visitor may see, or order: with the right everybody's, and otherwise their own.
+fn whose(user: &Visitor, right: Right) -> Result<Whose, Refusal> {
+    if user.may(right) {
+        return Ok(Whose::All);
+    }
+    user.needs(Right::Replicate)?;
+    Ok(Whose::Of(user.name.clone().unwrap_or_default()))
+}
+
 /// `GET /_scheduler/jobs`. A visitor who may not see all jobs sees their own.
 pub(super) async fn jobs(params: Params, shared: Data<HttpContext>, user: User) -> Answer {
-    let limit = bounded(&params, "limit", LIMIT)?;
-    let skip = bounded(&params, "skip", 0)?;
-    let states = states(params.get("states"), &[PAUSED])?;
-    let replications = &shared.replications;
-    let (total, jobs) = match user.may(Right::Look) {
-        true => replications.jobs(skip, limit, &states).await?,
-        false => {
-            let mut own = Vec::new();
-            for job in replications.jobs(0, usize::MAX, &states).await?.1 {
-                if owns_job(&user, &job, &shared).await? {
-                    own.push(job);
-                }
-            }
-            page(own, skip, limit)
-        }
+    let text = |name| params.get(name).map(str::to_owned);
+    let sort = match params.get("sort") {
+        None | Some("id") => JobsSort::Id,
+        Some("trouble") => JobsSort::Trouble,
+        Some(_) => return Err(Refusal::bad_request("sort must be id or trouble")),
     };
-    Ok(answer::ok(&json!({
-        "total_rows": total,
-        "offset": skip.min(total),
-        "jobs": jobs,
-    })))
+    let groups = match params.get("group_by") {
+        None => false,
+        Some("reason") => true,
+        Some(_) => return Err(Refusal::bad_request("group_by must be reason")),
+    };
+    let query = JobsQuery {
+        select: JobSelection {
+            patterns: text("match").into_iter().collect(),
+            states: states(params.get("states"), &[PAUSED])?,
+            source: text("source"),
+            target: text("target"),
+            reason: text("reason"),
+            all: false,
+        },
+        sort,
+        groups,
+        skip: bounded(&params, "skip", 0)?,
+        limit: bounded(&params, "limit", LIMIT)?,
+    };
+    // Which documents there are is for fewer than which jobs.
+    let right = match has_doc_states(&query.select) {
+        true => Right::Inspect,
+        false => Right::Look,
+    };
+    let whose = whose(&user, right)?;
+    Ok(answer::ok(&shared.replications.list(&query, &whose).await?))
+}
+
+/// `POST /_scheduler/_bulk`.
+pub(super) async fn bulk(
+    _: IsJson,
+    body: AtMost<ORDER_BYTES_MAX>,
+    shared: Data<HttpContext>,
+    user: User,
+) -> Answer {
+    let order: BulkOrder = serde_json::from_str(body.0.text()?)
+        .map_err(|error| Refusal::bad_request(format!("the body: {error}")))?;
+    let (whose, person) = (whose(&user, right_of(order.order))?, person(&user));
+    let ordered = shared.replications.order_jobs(&order, &whose, &person);
+    Ok(answer::ok(&ordered.await?))
 }
 
 /// Returns how many there are, and some of them.
@@ -54,13 +90,13 @@ fn page<T>(all: Vec<T>, skip: usize, limit: usize) -> (usize, Vec<T>) {
     (all.len(), all.into_iter().skip(skip).take(limit).collect())
 }
 
-/// `GET /_scheduler/jobs/ID`.
-pub(super) async fn job(id: Path<String>, shared: Data<HttpContext>, user: User) -> Answer {
-    check_job(&user, Right::Look, &id, &shared).await?;
-    Ok(answer::ok(&shared.replications.job(&id).await?))
+/// `GET /_scheduler/jobs/NAME`, by its id or its document.
+pub(super) async fn job(name: Path<String>, shared: Data<HttpContext>, user: User) -> Answer {
+    let whose = whose(&user, Right::Look)?;
+    Ok(answer::ok(&shared.replications.job(&name, &whose).await?))
 }
 
-/// `POST /_scheduler/jobs/ID/ORDER`.
+/// `POST /_scheduler/jobs/NAME/ORDER`.
 pub(super) async fn order(
     _: IsJson,
     place: Path<(String, String)>,
@@ -68,17 +104,17 @@ pub(super) async fn order(
     shared: Data<HttpContext>,
     user: User,
 ) -> Answer {
-    let (id, name) = &*place;
-    check_job(&user, Right::Operate, id, &shared).await?;
-    let order = match name.as_str() {
+    let (name, order) = &*place;
+    let whose = whose(&user, Right::Operate)?;
+    let order = match order.as_str() {
         "_pause" => JobOrder::Pause,
         "_resume" => JobOrder::Resume,
         "_restart" => JobOrder::Restart,
         _ => priority(body.0.text()?)?,
     };
     let person = person(&user);
-    let job = shared.replications.order(id, order, &person).await?;
-    Ok(answer::ok(&json!({"ok": true, "job": job})))
+    let ordered = shared.replications.order(name, order, &whose, &person);
+    Ok(answer::ok(&json!({"ok": true, "job": ordered.await?})))
 }
 
 fn priority(body: &str) -> Result<JobOrder, Refusal> {
@@ -229,7 +265,10 @@ impl From<ReplicatorError> for Refusal {
             }
             // CouchDB's name for what its filter_fetch_error becomes.
             ReplicatorError::Filter(_) | ReplicatorError::Missing => Self::not_found(&reason),
-            ReplicatorError::Taken(_) => Self::new(StatusCode::CONFLICT, "conflict", reason),
+            ReplicatorError::Selection(_) => Self::bad_request(reason),
+            ReplicatorError::Unexpected { .. } | ReplicatorError::Taken(_) => {
+                Self::new(StatusCode::CONFLICT, "conflict", reason)
+            }
             ReplicatorError::Crashed(crash) => crashed(&crash.to_string()),
             ReplicatorError::Cancelled => {
                 Self::new(StatusCode::INTERNAL_SERVER_ERROR, "cancelled", reason)

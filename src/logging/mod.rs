@@ -89,6 +89,7 @@ pub const KEYS: &[(&str, &str)] = &[
     ),
     ("pool", "a pool"),
     ("reason", "why a document was not replicated"),
+    ("refused", "id of a document that was not replicated"),
     ("remedy", "what the operator can do"),
     ("replication", "id of a replication"),
     ("request_id", "name of the request"),

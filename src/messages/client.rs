@@ -141,9 +141,8 @@ impl Call<'_> {
             | Self::SetTimeout { .. }
             | Self::Auth { .. } => return None,
             Self::GetProc { .. } | Self::Attach { .. } | Self::Function(_) => Right::Call,
-            Self::Jobs(JobCall::Order { .. }) => Right::Operate,
-            Self::Jobs(JobCall::List { .. } | JobCall::Show { .. })
-            | Self::GetProcCount
+            Self::Jobs(call) => call.takes(),
+            Self::GetProcCount
             | Self::GetStaleProcCount
             | Self::Status(_)
             | Self::Functions(_)
@@ -161,11 +160,7 @@ impl Call<'_> {
             | Self::RemovePool(_)
             | Self::ReconfigurePool(_)
             | Self::UnthrottlePool(_) => Right::Operate,
-            Self::ReloadConfig
-            | Self::Dashboard
-            | Self::Jobs(JobCall::Export { .. } | JobCall::Import { .. } | JobCall::Write { .. }) => {
-                Right::Administer
-            }
+            Self::ReloadConfig | Self::Dashboard => Right::Administer,
         })
     }
 }

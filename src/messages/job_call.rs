@@ -3,9 +3,13 @@
 //! SOURCE    The names are our own; what is shown is CouchDB's `_scheduler/jobs`.
 
 use serde_json::value::RawValue;
+use settee_client::{BulkOrder, BulkOrderName, JobSelection, JobsQuery};
 
-use crate::messages::arguments::{Arguments, Parsed, wrong};
+use crate::auth::rights::Right;
+use crate::messages::arguments::{Arguments, Parsed, missing, wrong};
+use crate::messages::client_error::ErrorReply;
 use crate::replicator::{JobOrder, PAUSED, STATES};
+use policy::schedule::JobState;
 
 /// Jobs that are listed unless told.
 const LIMIT: usize = 100;
@@ -14,17 +18,12 @@ const LIMIT: usize = 100;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JobCall {
     /// List jobs.
-    List {
-        /// Passes over as many.
-        skip: usize,
-        /// At most as many.
-        limit: usize,
-        /// Only those in one of these states; none is all.
-        states: Vec<String>,
-    },
+    List(JobsQuery),
+    /// Tell all jobs of a selection what to do.
+    OrderMany(BulkOrder),
     /// Show one.
     Show {
-        /// Its id.
+        /// Its id, or its document's.
         job: String,
     },
     /// Send some documents of `_replicator`.
@@ -48,7 +47,7 @@ pub enum JobCall {
     },
     /// Tell one what to do.
     Order {
-        /// Its id.
+        /// Its id, or its document's.
         job: String,
         /// What.
         order: JobOrder,
@@ -59,6 +58,7 @@ impl JobCall {
     /// The names of the calls.
     pub const NAMES: &[&str] = &[
         "jobs",
+        "order_jobs",
         "job",
         "pause_job",
         "resume_job",
@@ -69,17 +69,46 @@ impl JobCall {
         "write_jobs",
     ];
 
+    /// Returns the right that it takes.
+    pub(super) fn takes(&self) -> Right {
+        match self {
+            // Which documents there are is for fewer than which jobs.
+            Self::List(query) if has_doc_states(&query.select) => Right::Inspect,
+            Self::List(_) | Self::Show { .. } => Right::Look,
+            Self::OrderMany(order) => right_of(order.order),
+            Self::Order { .. } => Right::Operate,
+            Self::Export { .. } | Self::Import { .. } | Self::Write { .. } => Right::Administer,
+        }
+    }
+
     /// Makes the call `name` of its arguments.
     pub(super) fn of(name: &str, arguments: &Arguments<'_>) -> Parsed<Self> {
         let count = |name| arguments.read::<usize>(name, "a whole number");
         let job = || arguments.string("job");
         let order = |order| Ok(Self::Order { job: job()?, order });
         match name {
-            "jobs" => Ok(Self::List {
-                skip: count("skip")?.unwrap_or(0),
-                limit: count("limit")?.unwrap_or(LIMIT),
-                states: states(arguments)?,
-            }),
+            "jobs" => {
+                let mut select = selection(arguments)?.unwrap_or_default();
+                select.states.extend(states(arguments)?);
+                let sort = arguments.read("sort", "\"id\" or \"trouble\"")?;
+                Ok(Self::List(JobsQuery {
+                    select,
+                    sort: sort.unwrap_or_default(),
+                    groups: arguments.flag("group_by_reason")?,
+                    skip: count("skip")?.unwrap_or(0),
+                    limit: count("limit")?.unwrap_or(LIMIT),
+                }))
+            }
+            "order_jobs" => {
+                let orders = "restart, pause, resume, priority, cancel or delete";
+                Ok(Self::OrderMany(BulkOrder {
+                    order: arguments.require("order", orders)?,
+                    priority: arguments.read("priority", "a whole number from -128 to 127")?,
+                    select: selection(arguments)?.ok_or_else(|| missing("select"))?,
+                    dry_run: arguments.flag("dry_run")?,
+                    expect: count("expect")?,
+                }))
+            }
             "export_jobs" => Ok(Self::Export {
                 after: arguments.text("after")?,
                 secrets: arguments.flag("secrets")?,
@@ -109,6 +138,27 @@ fn documents(arguments: &Arguments<'_>) -> Parsed<Vec<String>> {
     Ok(docs.iter().map(text).collect())
 }
 
+/// Returns whether states are asked for that only documents without a job have.
+pub(crate) fn has_doc_states(selection: &JobSelection) -> bool {
+    let is_of_jobs = |name: &String| JobState::ALL.iter().any(|state| state.name() == name);
+    !selection.states.iter().all(is_of_jobs)
+}
+
+/// Returns the right that it takes to order jobs of everybody.
+pub(crate) fn right_of(order: BulkOrderName) -> Right {
+    match order {
+        BulkOrderName::Cancel | BulkOrderName::Delete => Right::Administer,
+        _ => Right::Operate,
+    }
+}
+
+/// `select`: which jobs.
+fn selection(arguments: &Arguments<'_>) -> Parsed<Option<JobSelection>> {
+    let read = |value: &RawValue| serde_json::from_str(value.get());
+    let selection = arguments.get("select").map(read).transpose();
+    selection.map_err(|error| ErrorReply::bad_request(format!("'select': {error}")))
+}
+
 fn states(arguments: &Arguments<'_>) -> Parsed<Vec<String>> {
     let what = format!("an array of {}, {PAUSED}", STATES.join(", "));
     let states: Option<Vec<String>> = arguments.read("states", &what)?;
@@ -130,13 +180,34 @@ mod tests {
 
     #[test]
     fn arguments_are_taken_or_what_is_wrong_is_told() {
-        let all = JobCall::List {
-            skip: 0,
+        let all = JobsQuery {
             limit: 100,
-            states: vec![],
+            ..JobsQuery::default()
         };
-        assert_eq!(parse("jobs", "{}"), Some(all));
+        assert_eq!(parse("jobs", "{}"), Some(JobCall::List(all)));
         assert_eq!(parse("jobs", r#"{"states": ["odd"]}"#), None);
+        let completed = parse("jobs", r#"{"states": ["completed"]}"#);
+        assert_eq!(completed.map(|call| call.takes()), Some(Right::Inspect));
+        assert_eq!(parse("jobs", r#"{"sort": "odd"}"#), None);
+        assert_eq!(parse("jobs", r#"{"select": {"staets": []}}"#), None);
+        let text = r#"{"order": "restart", "select": {"match": ["a*"]}, "expect": 7}"#;
+        let patterns = vec!["a*".to_owned()];
+        let order = BulkOrder {
+            order: BulkOrderName::Restart,
+            priority: None,
+            select: JobSelection {
+                patterns,
+                ..JobSelection::default()
+            },
+            dry_run: false,
+            expect: Some(7),
+        };
+        let order = JobCall::OrderMany(order);
+        assert_eq!(order.takes(), Right::Operate);
+        assert_eq!(parse("order_jobs", text), Some(order));
+        assert_eq!(parse("order_jobs", r#"{"order": "restart"}"#), None);
+        let delete = parse("order_jobs", r#"{"order": "delete", "select": {}}"#);
+        assert_eq!(delete.map(|call| call.takes()), Some(Right::Administer));
         let job = || "a+continuous".to_owned();
         let text = r#"{"id": 1, "call": "x", "job": "a+continuous", "priority": -3}"#;
         assert_eq!(parse("job", text), Some(JobCall::Show { job: job() }));

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use actix::{Message, Recipient};
 use serde_json::value::RawValue;
-use slog::Logger;
+use slog::{KV, Logger, Record, Serializer};
 
 use policy::schedule::Run;
 use replication::crash::Crash;
@@ -38,6 +38,38 @@ pub struct NewRun {
     pub events: Recipient<JobEvent>,
     /// For what is worth a line.
     pub log: Logger,
+}
+
+/// Names a job in records of the log: `replication`, its id, and `document` if it belongs to one.
+#[derive(Clone, Debug)]
+pub(crate) struct JobName {
+    id: String,
+    doc: Option<String>,
+}
+
+impl JobName {
+    /// Returns the name of one of which no more is known.
+    pub fn of_id(id: &str) -> Self {
+        let (id, doc) = (id.to_owned(), None);
+        Self { id, doc }
+    }
+
+    /// Returns the name of a replication.
+    pub fn new(id: &ReplicationId, replication: &Replication) -> Self {
+        Self {
+            id: id.to_string(),
+            doc: replication.doc.as_ref().map(|doc| doc.id.clone()),
+        }
+    }
+}
+
+impl KV for JobName {
+    fn serialize(&self, _: &Record<'_>, serializer: &mut dyn Serializer) -> slog::Result {
+        if let Some(doc) = &self.doc {
+            serializer.emit_str("document", doc)?;
+        }
+        serializer.emit_str("replication", &self.id)
+    }
 }
 
 /// Everything that a run needs.

@@ -13,6 +13,7 @@ use tokio::sync::oneshot;
 
 use crate::messages::replication_job::{Completed, JobProgress};
 use crate::replicator::JobOrder;
+use crate::replicator::selection::JobFacts;
 use policy::schedule::{
     Census, HistoryEntry, JobState, Level, Pause, Run, Settings, Summary, Totals, WallTime, WhyNot,
 };
@@ -102,13 +103,17 @@ pub struct RemoveJob {
     pub id: ReplicationId,
 }
 
-/// Tells a job what to do. One that is paused already stays so. Answers whether there is such a job.
+/// The most jobs that are ordered in one turn.
+pub(crate) const ORDERS_MAX: usize = 100;
+
+/// Tells jobs what to do, at most [`ORDERS_MAX`], all in one turn. One that is paused already stays so. Answers of each whether there is such
+/// a job, in the same order.
 #[derive(Clone, Debug, Message)]
-#[rtype(result = "bool")]
-pub(crate) struct OrderJob {
+#[rtype(result = "Vec<bool>")]
+pub(crate) struct OrderJobs {
     /// Which.
-    pub id: ReplicationId,
-    /// What it is to do.
+    pub ids: Vec<ReplicationId>,
+    /// What they are to do.
     pub order: JobOrder,
     /// Who says so; shown of a job that is paused.
     pub by: Arc<str>,
@@ -205,8 +210,44 @@ pub struct JobInfo {
     pub priority: Level,
     /// Who paused it, if it is.
     pub paused: Option<Pause>,
+    /// What it is in lists.
+    pub listed: JobState,
+    /// Since when it is that.
+    pub since: WallTime,
     /// Why it does not run, if it does not; shown in words.
     pub why_not: Option<WhyNot>,
+}
+
+impl JobInfo {
+    /// Returns why it does not run in a few words, equal for equal causes; none if it runs.
+    pub(crate) fn reason(&self) -> Option<String> {
+        match (&self.paused, &self.summary.error) {
+            (Some(pause), _) => Some(WhyNot::Paused(pause.clone()).short()),
+            (None, Some(error)) => Some(error.short.to_string()),
+            (None, None) => Some(self.why_not.as_ref()?.short()),
+        }
+    }
+
+    /// Returns when a crashed job is tried again at the earliest.
+    pub(crate) fn next_try(&self) -> Option<WallTime> {
+        match self.why_not {
+            Some(WhyNot::BackingOff { until, .. }) => Some(until),
+            _ => None,
+        }
+    }
+
+    /// Hands on what a selection looks at.
+    pub(crate) fn facts<T>(&self, to: impl FnOnce(&JobFacts<'_>) -> T) -> T {
+        let replication = &*self.replication;
+        to(&JobFacts {
+            id: &self.id.to_string(),
+            doc: replication.doc.as_ref().map(|doc| &*doc.id),
+            state: self.listed.name(),
+            source: &replication.source.shown(),
+            target: &replication.target.shown(),
+            reason: self.reason().as_deref(),
+        })
+    }
 }
 
 /// Tells of everything that happens to jobs from now on, in order.
@@ -222,6 +263,8 @@ pub(crate) struct ReplicationEvent {
     pub id: ReplicationId,
     /// What is replicated.
     pub replication: Arc<Replication>,
+    /// Documents that were not replicated, where the job ended.
+    pub refused: Vec<RefusedDoc>,
     /// What happened.
     pub what: Happening,
 }

@@ -12,6 +12,7 @@ pub mod identity;
 pub mod kept;
 pub mod members;
 pub mod rows;
+pub(crate) mod selection;
 pub mod state;
 pub mod states;
 

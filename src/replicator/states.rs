@@ -144,6 +144,13 @@ impl DocStates {
         });
     }
 
+    /// Returns the job of a document.
+    pub(crate) fn job_of(&self, id: &str) -> Option<JobId> {
+        let inner = self.lock();
+        let (job, _) = inner.known.get(id)?.job.as_ref()?;
+        Some(Arc::clone(job))
+    }
+
     /// Forgets what the two actors told.
     pub(crate) fn forget_jobs(&self) {
         let mut inner = self.lock();

@@ -33,6 +33,7 @@ mod attach;
 mod connection;
 mod error;
 mod functions;
+mod jobs;
 mod pool_change;
 mod report;
 pub mod status;
@@ -56,6 +57,10 @@ pub use attach::{AttachEnd, Attached, AttachedPipes, END_MARK, attach, attach_pi
 pub use connection::{REPLY_BYTES_MAX, REQUESTS_QUEUED_MAX};
 pub use error::{ClientError, ServiceError};
 pub use functions::{Compiling, Indexing, Mapping, Reducing};
+pub use jobs::{
+    BulkAnswer, BulkOrder, BulkOrderName, JobGroup, JobOrder, JobResult, JobSelection, JobsQuery,
+    JobsSort,
+};
 pub use pool_change::PoolChange;
 pub use report::{LogLine, Report, Reported};
 pub use wire::{Borrowed, Imported, ProcDown, ReturnStatus};
@@ -122,19 +127,6 @@ impl Taking<'_> {
         }
         arguments
     }
-}
-
-/// What can be done with a job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum JobOrder {
-    /// Stop it until it is resumed.
-    Pause,
-    /// Let it run.
-    Resume,
-    /// Restart it and forget its failures.
-    Restart,
-    /// Give it this priority: the higher, the sooner its turn.
-    Priority(i8),
 }
 
 /// A design document, and the database that it stands in.
@@ -337,89 +329,6 @@ impl Client {
     /// [`ClientError::Service`]: `not_found` for a service without an HTTP address, `forbidden`.
     pub async fn dashboard(&self) -> Result<String, ClientError> {
         self.typed("dashboard", &json!({})).await
-    }
-
-    /// Returns jobs of replications (`jobs`): an object with `total_rows`, `offset` and `jobs`, each as
-    /// in `_scheduler/jobs`. `states` are those asked for, all when empty.
-    ///
-    /// # Errors
-    /// [`ClientError::Service`]: `bad_request` for a state that does not exist.
-    pub async fn jobs(
-        &self,
-        skip: usize,
-        limit: usize,
-        states: &[String],
-    ) -> Result<Box<RawValue>, ClientError> {
-        let arguments = json!({"skip": skip, "limit": limit, "states": states});
-        self.connection.call("jobs", &arguments).await
-    }
-
-    /// Returns some documents of `_replicator` after an id (`export_jobs`), in the order of their ids, with
-    /// their credentials if `secrets`; none at the end.
-    ///
-    /// # Errors
-    /// [`ClientError::Service`]: `forbidden`, `store_unavailable`.
-    pub async fn export_jobs(
-        &self,
-        after: Option<&str>,
-        secrets: bool,
-    ) -> Result<Vec<Box<RawValue>>, ClientError> {
-        let arguments = json!({"after": after, "secrets": secrets});
-        self.typed("export_jobs", &arguments).await
-    }
-
-    /// Writes documents of an export (`import_jobs`), with `replace` also in place of others of the same ids.
-    /// Returns of each what became of it, in the same order.
-    ///
-    /// # Errors
-    /// As [`Client::export_jobs`].
-    pub async fn import_jobs(
-        &self,
-        docs: &[Box<RawValue>],
-        replace: bool,
-    ) -> Result<Vec<Imported>, ClientError> {
-        #[derive(Serialize)]
-        struct Arguments<'a> {
-            docs: &'a [Box<RawValue>],
-            replace: bool,
-        }
-        self.typed("import_jobs", &Arguments { docs, replace })
-            .await
-    }
-
-    /// Writes documents of `_replicator` (`write_jobs`), each over the revision that its `_rev` names; `_deleted`
-    /// removes one. Returns of each what became of it, `written` or why not, in the same order.
-    ///
-    /// # Errors
-    /// As [`Client::export_jobs`].
-    pub async fn write_jobs(&self, docs: &[Box<RawValue>]) -> Result<Vec<Imported>, ClientError> {
-        let arguments = BTreeMap::from([("docs", docs)]);
-        self.typed("write_jobs", &arguments).await
-    }
-
-    /// Returns a job of a replication (`job`).
-    ///
-    /// # Errors
-    /// [`ClientError::Service`]: `not_found`.
-    pub async fn job(&self, id: &str) -> Result<Box<RawValue>, ClientError> {
-        self.connection.call("job", &json!({"job": id})).await
-    }
-
-    /// Tells a job what to do (`pause_job`, `resume_job`, `restart_job`, `set_job_priority`), and
-    /// returns it as it is then.
-    ///
-    /// # Errors
-    /// [`ClientError::Service`]: `not_found`, `store_unavailable`.
-    pub async fn order_job(&self, id: &str, order: JobOrder) -> Result<Box<RawValue>, ClientError> {
-        let (call, arguments) = match order {
-            JobOrder::Pause => ("pause_job", json!({"job": id})),
-            JobOrder::Resume => ("resume_job", json!({"job": id})),
-            JobOrder::Restart => ("restart_job", json!({"job": id})),
-            JobOrder::Priority(level) => {
-                ("set_job_priority", json!({"job": id, "priority": level}))
-            }
-        };
-        self.connection.call(call, &arguments).await
     }
 
     /// Borrows a process from a pool or a group (`get_proc`), of whatever language that is.

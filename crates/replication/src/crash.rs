@@ -4,6 +4,8 @@
 //! PROMISES  No credential is in it: URLs come from endpoints, which show none.
 //! SOURCE    The exit reasons of `couch_replicator_scheduler_job`, under their names.
 
+mod short;
+
 use super::endpoint::{Cause, Reply, RequestFailed, SentRequest};
 use super::log::{CheckpointError, LogError};
 
@@ -17,9 +19,13 @@ pub enum Crash {
     /// A database answers 403 when it is opened. Not worth a retry with the same credentials.
     #[error("forbidden: forbidden to access or create database {0}")]
     Forbidden(String),
-    /// What answers when a database is opened is no database.
+    /// There is no database of this name.
     #[error("db_not_found: could not open {0}")]
     DbNotFound(String),
+    /// What answers when a database is opened is no database.
+    #[strum(serialize = "db_not_found")]
+    #[error("db_not_found: could not open {0}")]
+    NoDatabase(String),
     /// The name of a database's host is unknown.
     #[error("nxdomain: could not resolve {0}")]
     Nxdomain(String),
@@ -66,8 +72,8 @@ pub enum Crash {
         id: String,
         /// What happened the last time.
         why: String,
-        /// Why there was no answer, if there was none.
-        cause: Option<Cause>,
+        /// The request that had no answer, if that is why.
+        failed: Option<Box<RequestFailed>>,
     },
     /// The source finds even short URLs too long.
     #[strum(serialize = "worker_died")]
@@ -103,8 +109,8 @@ pub struct Answered {
     pub code: Option<u16>,
     /// Its body, or what happened, at most the beginning of it.
     pub(crate) body: String,
-    /// Why there was no answer, if there was none.
-    pub(crate) cause: Option<Cause>,
+    /// The request that had no answer, if that is why.
+    pub(crate) failed: Option<Box<RequestFailed>>,
 }
 
 impl Answered {
@@ -135,7 +141,7 @@ impl Answered {
 impl From<RequestFailed> for Answered {
     fn from(failed: RequestFailed) -> Self {
         Self {
-            cause: Some(failed.cause.clone()),
+            failed: Some(Box::new(failed.clone())),
             ..Self::none(failed.to_string())
         }
     }
@@ -190,12 +196,9 @@ impl Crash {
     /// Returns why the request failed that ended it, if one did.
     pub fn cause(&self) -> Option<&Cause> {
         match self {
-            Self::HttpRequestFailed(failed) => Some(&failed.cause),
             Self::CheckpointReadFailure(error) => error.cause(),
             Self::CheckpointCommitFailure(error) => error.log_error()?.cause(),
-            Self::ChangesReqFailed(answered) => answered.cause.as_ref(),
-            Self::OpenDocRevsFailed { cause, .. } => cause.as_ref(),
-            _ => None,
+            _ => self.failed_request().map(|failed| &failed.cause),
         }
     }
 

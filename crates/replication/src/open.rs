@@ -72,7 +72,7 @@ pub(crate) async fn db_info(endpoint: &Endpoint) -> Result<DbInfo, Crash> {
     match (reply.status, reply.json()) {
         (StatusCode::OK, Ok(info)) => Ok(info),
         (StatusCode::NOT_FOUND, _) => Err(Crash::DbNotFound(url.to_owned())),
-        (status, _) => Err(Crash::DbNotFound(format!(
+        (status, _) => Err(Crash::NoDatabase(format!(
             "{url} ({}: {status}: {})",
             reply.asked,
             reply.excerpt()

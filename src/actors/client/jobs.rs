@@ -5,7 +5,7 @@ use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
 use super::ticket::Ticket;
-use crate::actors::replicator_api::{ReplicatorApi, ReplicatorError};
+use crate::actors::replicator_api::{ReplicatorApi, ReplicatorError, Whose};
 use crate::messages::client_error::ErrorReply;
 use crate::messages::job_call::JobCall;
 use crate::messages::proc_manager::GetProcError;
@@ -35,22 +35,22 @@ async fn answer(
     };
     let database = replications.database();
     Ok(match call {
-        JobCall::List {
-            skip,
-            limit,
-            states,
-        } => {
-            let (total, jobs) = replications.jobs(skip, limit, &states).await?;
-            raw(&json!({"total_rows": total, "offset": skip.min(total), "jobs": jobs}))
+        JobCall::List(query) => raw(&replications.list(&query, &Whose::All).await?),
+        JobCall::Show { job } => raw(&replications.job(&job, &Whose::All).await?),
+        JobCall::OrderMany(order) => {
+            let ordered = replications.order_jobs(&order, &Whose::All, &operator);
+            raw(&ordered.await?)
         }
-        JobCall::Show { job } => raw(&replications.job(&job).await?),
         JobCall::Export { after, secrets } => raw(&database.export(after, secrets).await?),
         JobCall::Import { docs, replace } => {
             let imported = database.import(&docs, replace).await?;
             raw(&imported.iter().map(imported_row).collect::<Vec<_>>())
         }
         JobCall::Write { docs } => raw(&write(database, &docs, &operator).await?),
-        JobCall::Order { job, order } => raw(&replications.order(&job, order, &operator).await?),
+        JobCall::Order { job, order } => {
+            let ordered = replications.order(&job, order, &Whose::All, &operator);
+            raw(&ordered.await?)
+        }
     })
 }
 
@@ -112,7 +112,11 @@ fn imported_row(result: &Result<(String, Imported), Refused>) -> Value {
 
 fn refusal(error: &ReplicatorError) -> ErrorReply {
     match error {
-        ReplicatorError::Missing => ErrorReply::not_found("there is no job with this id"),
+        ReplicatorError::Missing => {
+            ErrorReply::not_found("there is no job of this document or with this id")
+        }
+        ReplicatorError::Selection(why) => ErrorReply::bad_request(why),
+        ReplicatorError::Unexpected { .. } => ErrorReply::conflict(error.to_string()),
         ReplicatorError::ShuttingDown => GetProcError::ShuttingDown.into(),
         error => ErrorReply::store(error.to_string()),
     }

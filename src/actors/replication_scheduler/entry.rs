@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
-use crate::messages::replication_job::JobProgress;
+use crate::messages::replication_job::{JobName, JobProgress};
 use crate::messages::replication_scheduler::Outcome;
 use crate::replicator::NAME;
 use policy::schedule::WallTime;
@@ -35,6 +35,11 @@ pub(super) struct JobEntry {
 }
 
 impl JobEntry {
+    /// Returns what it is called in the log.
+    pub(super) fn name(&self) -> JobName {
+        JobName::new(&self.id, &self.replication)
+    }
+
     /// Returns the document of this service's own database that it belongs to.
     pub(super) fn own_doc(&self) -> Option<&DocRef> {
         let doc = self.replication.doc.as_ref();

@@ -12,7 +12,7 @@ use crate::messages::job_supervisor::ChildEnded;
 use crate::messages::replication_job::{JobEvent, JobNews};
 use crate::messages::replication_scheduler::{
     AddJob, AddJobError, Added, Configure, Counts, GetCounts, GetJob, GetJobs, GetJobsById,
-    JOBS_MAX, JobInfo, JobList, OrderJob, Outcome, RemoveJob, Reschedule, Subscribe,
+    JOBS_MAX, JobInfo, JobList, ORDERS_MAX, OrderJobs, Outcome, RemoveJob, Reschedule, Subscribe,
 };
 use crate::otp::deferred::{Deferred, deferred};
 use crate::otp::pid::{Down, ExitReason};
@@ -109,6 +109,8 @@ impl ReplicationScheduler {
             last_started: Some(job.last_started).filter(|at| *at > WallTime::ZERO),
             priority: job.level,
             paused: job.paused.cloned(),
+            listed: job.listed,
+            since: job.since,
             why_not: job.why_not,
         })
     }
@@ -139,13 +141,17 @@ impl Handler<RemoveJob> for ReplicationScheduler {
     }
 }
 
-impl Handler<OrderJob> for ReplicationScheduler {
-    type Result = bool;
+impl Handler<OrderJobs> for ReplicationScheduler {
+    type Result = Vec<bool>;
 
-    fn handle(&mut self, msg: OrderJob, ctx: &mut Self::Context) -> bool {
-        let OrderJob { id, order, by } = msg;
+    fn handle(&mut self, msg: OrderJobs, ctx: &mut Self::Context) -> Self::Result {
+        let OrderJobs { ids, order, by } = msg;
+        debug_assert!(ids.len() <= ORDERS_MAX, "no turn takes long");
         let event = |id| match order {
-            JobOrder::Pause => Event::Pause { id, by },
+            JobOrder::Pause => Event::Pause {
+                id,
+                by: Arc::clone(&by),
+            },
             JobOrder::Resume => Event::Resume { id },
             JobOrder::Restart => Event::Restart { id },
             JobOrder::Priority(level) => {
@@ -153,7 +159,7 @@ impl Handler<OrderJob> for ReplicationScheduler {
                 Event::SetLevel { id, level }
             }
         };
-        self.on_job(&id, event, ctx)
+        ids.iter().map(|id| self.on_job(id, event, ctx)).collect()
     }
 }
 
@@ -247,8 +253,8 @@ impl Handler<JobEvent> for ReplicationScheduler {
                 self.note_progress(run, &id, progress);
             }
             JobNews::Refused(doc) => {
-                warn!(self.log, "document was not replicated"; "replication" => &*id,
-                      "document" => &doc.id, "error" => &doc.error, "reason" => &doc.reason);
+                warn!(self.log, "document was not replicated"; self.name(&id),
+                      "refused" => &doc.id, "error" => &doc.error, "reason" => &doc.reason);
                 let is_its_own = self.core.job(&id).is_some_and(|job| job.owns(run));
                 if let Some(entry) = self.entries.get_mut(&id).filter(|_| is_its_own) {
                     entry.refuse(doc);

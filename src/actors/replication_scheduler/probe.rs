@@ -20,7 +20,8 @@ const ANSWER_MAX: Duration = Duration::from_secs(5);
 impl ReplicationScheduler {
     /// Returns how a run of a job ended that crashed.
     pub(super) fn crashed(&self, id: &JobId, crash: &Crash) -> End {
-        let reason = Arc::new(Reason::new(&crash.to_string(), crash.is_max_backoff()));
+        let (text, short) = (crash.to_string(), crash.short());
+        let reason = Arc::new(Reason::with_short(&text, &short, crash.is_max_backoff()));
         let entry = self.entries.get(id).filter(|_| crash.is_unreachable());
         match entry.map(|entry| &entry.replication) {
             Some(replication) => {

@@ -22,6 +22,17 @@ pub(crate) enum ReplicatorError {
     /// The id could not be found out: the source does not say what its filter is. Worth a retry.
     #[error("{0}")]
     Filter(String),
+    /// A selection or an order for jobs is wrong. The caller's fault.
+    #[error("{0}")]
+    Selection(String),
+    /// More jobs are selected than the caller expects. Nothing was done.
+    #[error("{total} jobs are selected, and {expected} were expected: nothing was done")]
+    Unexpected {
+        /// How many the caller expects.
+        expected: usize,
+        /// How many there are.
+        total: usize,
+    },
     /// There is no such job.
     #[error("missing")]
     Missing,
@@ -37,4 +48,17 @@ pub(crate) enum ReplicatorError {
     /// The service ends. Worth a retry after its start.
     #[error("the service is shutting down")]
     ShuttingDown,
+}
+
+impl ReplicatorError {
+    /// Returns its name in results of many orders.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Store(_) => "store_unavailable",
+            Self::Missing => "not_found",
+            Self::Taken(_) => "conflict",
+            Self::ShuttingDown => "shutting_down",
+            _ => "bad_request",
+        }
+    }
 }

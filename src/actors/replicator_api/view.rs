@@ -2,8 +2,8 @@
 //!
 //! SOURCE    couch_replicator_scheduler: job_ejson/1, job_summary/2; couch_replicator_httpd_util and
 //!           couch_replicator_doc_processor: the documents; couch_replicator_scheduler_job: the task.
-//! DIFFERS   A job also has its `state`, why it does not run (`reason`), its `priority` and who
-//!           `paused` it. A process id is the number of a run.
+//! DIFFERS   A job also has its `state` and since when (`since`), why it does not run (`reason`), when it is tried
+//!           again (`next_try`), its `priority`, who `paused` it, and when it came on last (`last_progress`). A process id is the number of a run.
 
 use std::time::UNIX_EPOCH;
 
@@ -20,6 +20,7 @@ use crate::replicator::rows::{Row, RowState};
 use crate::replicator::state::{COMPLETED, FAILED, REASON, STATE, STATS, TIME};
 use crate::store::Document;
 use policy::schedule::{HistoryEntry, HistoryEvent, JobState, Run, WallTime};
+use replication::refused::RefusedDoc;
 use replication::seq::Seq;
 use replication::spec::{Replication, mask_url, strip_url};
 
@@ -36,6 +37,10 @@ pub fn job(info: &JobInfo) -> Value {
             "info": info.progress.as_deref().map(stats),
             "history": info.history.iter().map(event).collect::<Vec<_>>(),
             "priority": info.priority.0,
+            "document": info.replication.doc.as_ref().map(|doc| &doc.id),
+            "since": info.since.to_string(),
+            "next_try": info.next_try().map(|at| at.to_string()),
+            "last_progress": info.progress_at.map(|at| at.to_string()),
         }),
     );
     if let Some(pause) = &info.paused {
@@ -56,8 +61,8 @@ fn job_and_document(info: &JobInfo) -> Value {
             "start_time": start_time(&info.replication),
         }),
     );
-    if let Some(why) = &info.why_not {
-        value["reason"] = why.to_string().into();
+    if let Some(reason) = info.reason() {
+        value["reason"] = reason.into();
     }
     if !info.refused.is_empty() {
         value["refused"] = json!(info.refused);
@@ -134,9 +139,16 @@ fn stats(progress: &JobProgress) -> Value {
 }
 
 /// Returns what stands in a document whose replication has completed.
-pub(crate) fn completed_stats(progress: &JobProgress, replication: &Replication) -> Value {
+pub(crate) fn completed_stats(
+    progress: &JobProgress,
+    replication: &Replication,
+    refused: &[RefusedDoc],
+) -> Value {
     let mut stats = counters(progress);
     stats["start_time"] = start_time(replication).into();
+    if !refused.is_empty() {
+        stats["refused"] = json!(refused);
+    }
     stats
 }
 

@@ -34,7 +34,7 @@ pub(super) fn settings_to_correct(cause: &Cause) -> Option<(Exit, &'static str)>
 pub(super) fn explain(crash: &Crash) -> CliError {
     let (code, hint) = match crash {
         crash if crash.is_refusal() => (Exit::NoPermission, GIVE_PASSWORD),
-        Crash::DbNotFound(_) => (
+        Crash::DbNotFound(_) | Crash::NoDatabase(_) => (
             Exit::Data,
             "correct the URL; --create-target makes a target that is not there",
         ),

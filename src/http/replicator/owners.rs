@@ -11,7 +11,6 @@ use super::super::HttpContext;
 use super::super::access::Visitor;
 use super::super::answer::Refusal;
 use super::Call;
-use crate::auth::rights::Right;
 use crate::replicator::document::members;
 
 /// Refuses a document of another user, unless the sender is an administrator.
@@ -51,34 +50,4 @@ pub(in crate::http) async fn owns_document(
     let found = shared.replications.database().store().document(id).await?;
     let owner = found.and_then(|document| members(&document).text("owner"));
     Ok(owner.is_some() && owner == visitor.name)
-}
-
-/// Returns whether a job, as users see it, is the visitor's: by its document, or by the user who started it.
-pub(in crate::http) async fn owns_job(
-    visitor: &Visitor,
-    job: &Value,
-    shared: &HttpContext,
-) -> Result<bool, Refusal> {
-    match job["doc_id"].as_str() {
-        Some(id) => owns_document(visitor, id, shared).await,
-        None => Ok(job["user"].is_string() && job["user"].as_str() == visitor.name.as_deref()),
-    }
-}
-
-/// Refuses a job of another user as missing, unless the visitor has the right.
-pub(in crate::http) async fn check_job(
-    visitor: &Visitor,
-    right: Right,
-    id: &str,
-    shared: &HttpContext,
-) -> Result<(), Refusal> {
-    if visitor.may(right) {
-        return Ok(());
-    }
-    visitor.needs(Right::Replicate)?;
-    let job = shared.replications.job(id).await?;
-    match owns_job(visitor, &job, shared).await? {
-        true => Ok(()),
-        false => Err(crate::actors::replicator_api::ReplicatorError::Missing.into()),
-    }
 }

@@ -59,6 +59,18 @@ fn each_role_may_what_it_is_for_and_nothing_else() {
             "",
             &["root", "olga", "rita"],
         ),
+        (
+            "POST",
+            "/_scheduler/_bulk",
+            "{\"order\": \"pause\", \"select\": {\"all\": true}}",
+            &["root", "olga", "rita"],
+        ),
+        (
+            "POST",
+            "/_scheduler/_bulk",
+            "{\"order\": \"delete\", \"select\": {\"all\": true}}",
+            &["root", "rita"],
+        ),
         ("GET", "/_node/_local/_config", "", operate),
         ("PUT", "/_pools/new", new_pool, operate),
         ("PUT", "/_pools/new", r#"{"callers": true}"#, admin),

@@ -14,14 +14,14 @@ fn order(world: &World, id: &str, name: &str, body: &Value) -> Response {
     post(&world.web, &format!("/_scheduler/jobs/{id}/{name}"), body)
 }
 
-fn settee(world: &World, arguments: &[&str]) -> Output {
+pub fn settee(world: &World, arguments: &[&str]) -> Output {
     let mut command = Command::new(SETTEE);
     command.arg("jobs").args(arguments);
     command.arg("--socket").arg(world.web.service.socket());
     command.output().unwrap()
 }
 
-fn printed(world: &World, arguments: &[&str]) -> String {
+pub fn printed(world: &World, arguments: &[&str]) -> String {
     let output = settee(world, arguments);
     assert!(output.status.success(), "{output:?}");
     String::from_utf8(output.stdout).unwrap()
@@ -85,9 +85,13 @@ fn a_restart_forgets_failures() {
         .unwrap()
         .to_owned();
     let list = printed(&world, &["list", "--states", "crashing"]);
-    assert!(list.starts_with("1 job\n") && list.contains(&id), "{list}");
+    assert!(
+        list.ends_with("\n1 job: 1 crashing\n") && list.contains("database missing"),
+        "{list}"
+    );
+    assert!(!list.contains(&id), "{list}");
     assert_eq!(printed(&world, &["--states", "running"]), "0 jobs\n");
-    printed(&world, &["restart", &id]);
+    assert_eq!(printed(&world, &["restart", &id]), "1 job restarted\n");
     world.wait_for_state("late", "completed");
     world.stop();
 }
@@ -101,28 +105,32 @@ fn settee_jobs_lists_shows_pauses_and_resumes() {
         .as_str()
         .unwrap()
         .to_owned();
-    let list = printed(&world, &["list"]);
+    let list = printed(&world, &["list", "--ids"]);
     assert!(
         list.contains("running") && list.contains("live") && list.contains(&id),
         "{list}"
     );
     let json: Value = serde_json::from_str(&printed(&world, &["--json"])).unwrap();
     assert_eq!(
-        (&json["total_rows"], &json["jobs"][0]["id"]),
-        (&json!(1), &json!(id))
+        (&json["document"], &json["id"]),
+        (&json!("live"), &json!(id))
     );
-    let shown = printed(&world, &["show", &id]);
-    assert!(
-        shown.contains(&world.source.url()) && shown.ends_with(" added\n"),
-        "{shown}"
-    );
-    printed(&world, &["pause", &id]);
+    for name in ["live", "l*e", &id] {
+        let shown = printed(&world, &["show", name]);
+        assert!(
+            shown.contains(&world.source.url()) && shown.ends_with(" added\n"),
+            "{shown}"
+        );
+    }
+    let by_name = world.web.get("/_scheduler/jobs/live").ok();
+    assert_eq!(by_name["id"], json!(id));
+    printed(&world, &["pause", "live"]);
     world.wait_for_state("live", "pending");
     assert!(printed(&world, &["list"]).contains("paused"));
     for states in ["paused", "running,Paused"] {
         let list = printed(&world, &["--states", states]);
         assert!(
-            list.starts_with("1 job\n") && list.contains(&id),
+            list.ends_with("\n1 job: 1 paused\n") && list.contains("paused by "),
             "{states}: {list}"
         );
     }
@@ -130,10 +138,11 @@ fn settee_jobs_lists_shows_pauses_and_resumes() {
         world.web.get("/_scheduler/jobs?states=paused").ok()["total_rows"],
         1
     );
-    let job: Value =
-        serde_json::from_str(&printed(&world, &["priority", &id, "-3", "--json"])).unwrap();
-    assert_eq!(job["priority"], -3);
-    printed(&world, &["resume", &id]);
+    let done: Value =
+        serde_json::from_str(&printed(&world, &["priority", "live", "-3", "--json"])).unwrap();
+    assert_eq!(done, json!({"id": id, "document": "live", "ok": true}));
+    assert_eq!(world.jobs()[0]["priority"], -3);
+    printed(&world, &["resume", "l?ve"]);
     world.wait_for_state("live", "running");
     let missing = settee(&world, &["show", "none"]);
     assert_eq!(missing.status.code(), Some(69), "{missing:?}");

@@ -17,19 +17,24 @@ pub(crate) const REASON_BYTES_MAX: usize = 512;
 pub struct Reason {
     /// In words, as users see it, without credentials.
     pub text: Box<str>,
+    /// The same for lists: one line without ids, equal for equal causes.
+    pub short: Box<str>,
     /// Whether a server asked for less so often that the job gave up (`max_backoff`).
     pub rate_limited: bool,
 }
 
 impl Reason {
-    /// Makes a reason, cut to [`REASON_BYTES_MAX`].
+    /// Makes a reason, cut to [`REASON_BYTES_MAX`], whose text is short enough for lists.
     pub fn new(text: &str, rate_limited: bool) -> Self {
-        let mut end = text.len().min(REASON_BYTES_MAX);
-        while !text.is_char_boundary(end) {
-            end -= 1;
-        }
+        Self::with_short(text, text, rate_limited)
+    }
+
+    /// Makes a reason with another text for lists; both are cut to [`REASON_BYTES_MAX`].
+    pub fn with_short(text: &str, short: &str, rate_limited: bool) -> Self {
+        let cut = |text: &str| text[..text.floor_char_boundary(REASON_BYTES_MAX)].into();
         Self {
-            text: text[..end].into(),
+            text: cut(text),
+            short: cut(short),
             rate_limited,
         }
     }

@@ -155,6 +155,7 @@ impl Scheduler {
             awaits_server: false,
             history: History::added(now),
             last_started: WallTime::ZERO,
+            failing_since: None,
             phase,
         };
         let Some(slot) = self.jobs.find(&new.id) else {
@@ -216,6 +217,7 @@ impl Scheduler {
         self.jobs.change(slot, |job, _| {
             job.history = History::added(now);
             job.last_started = WallTime::ZERO;
+            job.failing_since = None;
             job.eased = false;
             job.phase = match job.phase {
                 Phase::Stopping { run, .. } => Phase::Stopping {
@@ -331,6 +333,8 @@ impl Scheduler {
         let id = self.jobs.change(slot, |job, _| {
             if !foreign {
                 job.history.push(now, HistoryEvent::Stopped, max);
+                // As for the count of its crashes: it ran until it was told to stop.
+                job.failing_since = None;
             }
             job.phase = then.phase();
             job.id.clone()
@@ -371,6 +375,10 @@ impl Scheduler {
         self.totals.crashes += 1;
         let settings = &self.settings;
         let until = self.jobs.change(slot, |job, _| {
+            let was_healthy = now.since(job.last_started) > settings.health_threshold;
+            if was_healthy || job.failing_since.is_none() {
+                job.failing_since = Some(now);
+            }
             // Equal reasons, as they are as a rule, are kept once.
             let known = job.history.latest_crash_reason();
             let known = known.filter(|known| **known == reason);

@@ -40,6 +40,8 @@ pub(super) struct Job {
     pub(super) history: History,
     /// When it was started last, also when its history has forgotten that.
     pub(super) last_started: WallTime,
+    /// When the first of its crashes in a row was, also when its history has forgotten that.
+    pub(super) failing_since: Option<WallTime>,
     pub(super) phase: Phase,
 }
 
@@ -87,6 +89,18 @@ impl Phase {
     pub(super) const fn then(&self) -> Option<&Then> {
         match self {
             Self::Stopping { then, .. } => Some(then),
+            _ => None,
+        }
+    }
+
+    /// Returns who paused a job, also one that is stopping for that.
+    pub(super) const fn pause(&self) -> Option<&Pause> {
+        match self {
+            Self::Paused(pause)
+            | Self::Stopping {
+                then: Then::Pause(pause),
+                ..
+            } => Some(pause),
             _ => None,
         }
     }
@@ -189,6 +203,14 @@ pub(super) struct StateRules {
 }
 
 impl StateRules {
+    /// Returns what a job is in lists.
+    pub(super) fn listed(&self, job: &Job) -> JobState {
+        match job.phase.pause() {
+            Some(_) => JobState::Paused,
+            None => self.state(job),
+        }
+    }
+
     pub(super) fn state(&self, job: &Job) -> JobState {
         let history = &job.history;
         match job.phase {
@@ -430,7 +452,7 @@ impl Jobs {
             self.states.remove(&job.id);
             return;
         }
-        let class = self.state_rules.state(job) as Class;
+        let class = self.state_rules.listed(job) as Class;
         if self.states.set(&job.id, class) != Some(class) {
             self.changed.push(job.id.clone());
         }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use super::event::{JobId, Level, Pause, Run};
 use super::history::{History, Reason};
 use super::scheduler::Scheduler;
-use super::table::{Census, Job, Phase, Slot, Then};
+use super::table::{Census, Job, Phase, Slot};
 use super::wall_time::WallTime;
 use crate::counted::{Class, Classes, Section};
 
@@ -24,11 +24,14 @@ pub enum JobState {
     Pending,
     /// It waits because it crashed.
     Crashing,
+    /// It is not to run until it is resumed. In lists only: [`Summary::state`] says what it is beside
+    /// that.
+    Paused,
 }
 
 impl JobState {
     /// All states.
-    pub const ALL: [Self; 3] = [Self::Running, Self::Pending, Self::Crashing];
+    pub const ALL: [Self; 4] = [Self::Running, Self::Pending, Self::Crashing, Self::Paused];
 
     /// Returns the name on the wire.
     pub const fn name(self) -> &'static str {
@@ -36,6 +39,7 @@ impl JobState {
             Self::Running => "running",
             Self::Pending => "pending",
             Self::Crashing => "crashing",
+            Self::Paused => "paused",
         }
     }
 }
@@ -74,6 +78,10 @@ pub struct JobView<'a> {
     pub history: &'a History,
     /// Who paused it, if it is, or will be once it has stopped.
     pub paused: Option<&'a Pause>,
+    /// What it is in lists.
+    pub listed: JobState,
+    /// Since when it is that: a crashing job since the first of its crashes in a row.
+    pub since: WallTime,
     /// Why it does not run, if it does not.
     pub why_not: Option<WhyNot>,
     /// What `job_summary` says.
@@ -116,6 +124,17 @@ pub enum WhyNot {
     Replacing,
     /// The service ends.
     ShuttingDown,
+}
+
+impl WhyNot {
+    /// Returns it for lists: one line, equal for equal causes.
+    pub fn short(&self) -> String {
+        match self {
+            Self::BackingOff { reason, .. } => reason.short.to_string(),
+            Self::Paused(pause) => format!("paused by {}", pause.by),
+            other => other.to_string(),
+        }
+    }
 }
 
 impl fmt::Display for WhyNot {
@@ -184,12 +203,12 @@ impl Scheduler {
         Some(self.jobs.state_rules.state(self.jobs.get(slot)))
     }
 
-    /// Returns how many jobs are in some states.
+    /// Returns how many jobs are in some states, as in lists.
     pub fn count(&self, states: &[JobState]) -> usize {
         self.jobs.states.count(classes(states), Section::ALL)
     }
 
-    /// Returns the ids of jobs in some states, in order: at most `limit` of those after `after`, but
+    /// Returns the ids of jobs in some states, as in lists, in order: at most `limit` of those after `after`, but
     /// for the first `skip` of them. Costs what it returns.
     pub fn page(
         &self,
@@ -228,16 +247,24 @@ impl Scheduler {
             eased: job.eased,
             last_started: job.last_started,
             history: &job.history,
-            paused: match &job.phase {
-                Phase::Paused(pause)
-                | Phase::Stopping {
-                    then: Then::Pause(pause),
-                    ..
-                } => Some(pause),
-                _ => None,
-            },
+            paused: job.phase.pause(),
+            listed: self.jobs.state_rules.listed(job),
+            since: self.since(job),
             why_not: self.why_not(job),
             summary: self.summary_of(job),
+        }
+    }
+
+    fn since(&self, job: &Job) -> WallTime {
+        let newest = job
+            .history
+            .newest()
+            .map_or(WallTime::ZERO, |entry| entry.at);
+        match self.jobs.state_rules.listed(job) {
+            JobState::Paused => job.phase.pause().map_or(newest, |pause| pause.since),
+            JobState::Running => job.last_started,
+            JobState::Crashing => job.failing_since.unwrap_or(newest),
+            JobState::Pending => newest,
         }
     }
 

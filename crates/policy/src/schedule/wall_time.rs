@@ -6,6 +6,9 @@ use std::time::Duration;
 
 const SECONDS_PER_DAY: u64 = 24 * 60 * 60;
 
+/// Days from the March of the year zero to 1970.
+const FROM_YEAR_ZERO: u64 = 719_468;
+
 /// An instant in UTC. Histories are shown to people, so that they need one.
 ///
 /// # Units
@@ -25,6 +28,22 @@ impl WallTime {
     /// Returns the microseconds since the beginning of 1970.
     pub const fn as_micros(self) -> u64 {
         self.0
+    }
+
+    /// Reads an instant as it is shown.
+    pub fn parse(text: &str) -> Option<Self> {
+        let number = |from: usize, to: usize| text.get(from..to)?.parse::<u64>().ok();
+        let (year, month, day) = (number(0, 4)?, number(5, 7)?, number(8, 10)?);
+        let of_day = number(11, 13)? * 3600 + number(14, 16)? * 60 + number(17, 19)?;
+        // The day of a year that begins in March, as in `date`.
+        let (year, month) = match month {
+            1 | 2 => (year.checked_sub(1)?, month + 9),
+            3..=12 => (year, month - 3),
+            _ => return None,
+        };
+        let day = 365 * year + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5 + day;
+        let days = day.checked_sub(FROM_YEAR_ZERO + 1)?;
+        Some(Self((days * SECONDS_PER_DAY + of_day) * 1_000_000))
     }
 
     /// Returns how long ago `earlier` was, zero when it lies in the future.
@@ -62,7 +81,6 @@ impl fmt::Display for WallTime {
 /// year; 400 years are one period.
 const fn date(day: u64) -> (u64, u64, u64) {
     const DAYS_PER_PERIOD: u64 = 146_097;
-    const FROM_YEAR_ZERO: u64 = 719_468;
     let day = day + FROM_YEAR_ZERO;
     let of_period = day % DAYS_PER_PERIOD;
     let leap_days = of_period / 1_460 - of_period / 36_524 + of_period / 146_096;
@@ -100,6 +118,17 @@ mod tests {
             (4_107_542_400, "2100-03-01T00:00:00Z"),
         ] {
             assert_eq!(shown(seconds), text);
+            let read = WallTime::parse(text);
+            assert_eq!(read, Some(WallTime::from_micros(seconds * 1_000_000)));
+        }
+        for text in [
+            "",
+            "2017",
+            "2017-13-01T00:00:00Z",
+            "1969-12-31T00:00:00Z",
+            "x",
+        ] {
+            assert_eq!(WallTime::parse(text), None, "{text}");
         }
     }
 }

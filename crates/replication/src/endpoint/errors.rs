@@ -25,7 +25,8 @@ pub(super) fn classify(error: &reqwest::Error) -> TryFailed {
         if text.contains("dns error") {
             return TryFailed::Retry(Cause::UnknownHost);
         }
-        return TryFailed::Retry(Cause::Connect(text));
+        let kind = source_of::<std::io::Error>(error).map(std::io::Error::kind);
+        return TryFailed::Retry(Cause::Connect { kind, said: text });
     }
     TryFailed::Retry(Cause::Protocol(text))
 }

@@ -268,8 +268,12 @@ pub enum Cause {
         said: String,
     },
     /// No connection, in this many words.
-    #[error("no connection: {0}")]
-    Connect(String),
+    #[error("no connection: {said}")]
+    Connect {
+        /// What the system says, if it is why.
+        kind: Option<std::io::ErrorKind>,
+        said: String,
+    },
     /// The host's name is unknown.
     #[error("the host's name is not known (nxdomain)")]
     UnknownHost,

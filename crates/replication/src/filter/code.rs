@@ -53,7 +53,7 @@ pub async fn fetch_code(source: &Endpoint, filter: &Filter) -> Result<Option<Str
     db_info(source).await.map_err(|error| FilterError {
         kind: match &error {
             error if error.is_refusal() => FilterErrorKind::Refused,
-            Crash::DbNotFound(_) => FilterErrorKind::Missing,
+            Crash::DbNotFound(_) | Crash::NoDatabase(_) => FilterErrorKind::Missing,
             _ => FilterErrorKind::Unknown,
         },
         text: format!("Could not open source database `{url}`: {error}"),

@@ -117,7 +117,7 @@ impl Worker {
         Crash::OpenDocRevsFailed {
             id: id.to_owned(),
             why: format!("{}: {}: {}", reply.asked, reply.status, reply.excerpt()),
-            cause: None,
+            failed: None,
         }
     }
 

@@ -159,8 +159,8 @@ impl Single<'_> {
             failed => Crash::OpenDocRevsFailed {
                 id: self.id.clone(),
                 why: failed.to_string(),
-                cause: match failed {
-                    DocFailed::Request(failed) => Some(failed.cause),
+                failed: match failed {
+                    DocFailed::Request(failed) => Some(Box::new(failed)),
                     _ => None,
                 },
             },

@@ -233,8 +233,8 @@ impl World {
     }
 
     async fn order(&self, name: &str, order: JobOrder) -> bool {
-        let (id, by) = (id(name), "ann".into());
-        self.ask(OrderJob { id, order, by }).await
+        let (ids, by) = (vec![id(name)], "ann".into());
+        self.ask(OrderJobs { ids, order, by }).await == [true]
     }
 
     /// Adds a job and waits for its run.

@@ -74,6 +74,8 @@ fn info(state: JobState, run: Option<u64>) -> JobInfo {
         last_started: Some(at(1_376_116_644)),
         priority: Level(0),
         paused: None,
+        listed: state,
+        since: at(1_491_425_700),
         why_not: None,
     }
 }
@@ -116,7 +118,9 @@ fn a_job_has_couchdbs_members_and_says_why_it_does_not_run() {
             {"timestamp": "2017-04-05T20:55:00Z", "type": "added"},
         ],
         "node": "_local", "start_time": "2017-04-29T05:01:37Z",
-        "state": "running", "error_count": 2, "priority": 0,
+        "state": "running", "error_count": 2, "priority": 0, "document": "d1",
+        "since": "2017-04-05T20:55:00Z", "next_try": null,
+        "last_progress": at(1_376_116_651).to_string(),
     });
     assert_eq!(value, expected);
     known.run = None;
@@ -133,7 +137,8 @@ fn a_job_has_couchdbs_members_and_says_why_it_does_not_run() {
         (&Value::Null, &Value::Null)
     );
     assert_eq!(value["paused"]["by"], "ann");
-    assert_eq!(value["reason"], "paused by ann since 1970-01-01T00:00:00Z");
+    assert_eq!(value["reason"], "paused by ann");
+    assert_eq!(value["paused"]["since"], "1970-01-01T00:00:00Z");
     assert!(!value.to_string().contains("secret"));
 }
 

@@ -216,6 +216,7 @@ impl World {
             awaits_server: false,
             last_started: given.history.last_started(),
             history: given.history,
+            failing_since: None,
             phase,
         };
         self.scheduler.jobs.insert(job, 0);

@@ -1,5 +1,7 @@
 //! What users see: the reference's cases of `job_summary`, and the reasons for not running.
 
+use std::sync::Arc;
+
 use super::*;
 
 fn summary(rules: RuleSet, running: bool, history: History) -> Summary {
@@ -84,10 +86,9 @@ fn the_summary_of_an_unknown_job_is_none() {
 
 #[test]
 fn names_on_the_wire() {
-    let states = [JobState::Running, JobState::Pending, JobState::Crashing];
     assert_eq!(
-        states.map(JobState::name),
-        ["running", "pending", "crashing"]
+        JobState::ALL.map(JobState::name),
+        ["running", "pending", "crashing", "paused"]
     );
     let events = [added(0), started(0), stopped(0), crashed(0)];
     let names = events.map(|entry| entry.what.name());
@@ -165,6 +166,74 @@ fn a_backoff_says_how_many_crashes_there_were() {
         why(3),
         "backing off until 1970-01-01T00:00:00Z, after 3 crashes: r"
     );
+}
+
+#[test]
+fn a_job_is_listed_since_the_first_of_its_crashes_in_a_row_and_paused_jobs_apart() {
+    let mut world = World::new(RuleSet::Current, []);
+    world.configure(|settings| settings.max_history = 3);
+    world.now = at(1000);
+    world.on(Event::Add(new_job("a")));
+    let listed = |world: &World| {
+        let job = world.scheduler.job("a").expect("it is known");
+        (job.listed, job.since)
+    };
+    assert_eq!(listed(&world), (JobState::Running, at(1000)));
+    world.end("a", crash("x"));
+    for _ in 0..3 {
+        world.advance(Duration::from_secs(400));
+        assert_eq!(listed(&world).0, JobState::Running);
+        world.end("a", crash("x"));
+    }
+    assert_eq!(
+        listed(&world),
+        (JobState::Crashing, at(1000)),
+        "also when the history has forgotten it"
+    );
+    world.advance(Duration::from_secs(1000));
+    world.advance(Duration::from_secs(200));
+    let now = world.now;
+    world.end("a", crash("x"));
+    world.end("a", crash("x"));
+    assert_eq!(
+        listed(&world),
+        (JobState::Crashing, now),
+        "a healthy run ended the row"
+    );
+    let id = || "a".into();
+    world.on(Event::Pause {
+        id: id(),
+        by: "ann".into(),
+    });
+    assert_eq!(listed(&world), (JobState::Paused, now));
+    let count = |state| world.scheduler.count(&[state]);
+    assert_eq!((count(JobState::Paused), count(JobState::Crashing)), (1, 0));
+    assert_eq!(world.scheduler.count(&JobState::ALL), 1);
+    let summary = world.scheduler.summary("a").expect("it is known");
+    assert_eq!(summary.state, JobState::Crashing, "as CouchDB says");
+    world.on(Event::Restart { id: id() });
+    assert_eq!(listed(&world), (JobState::Running, now));
+}
+
+#[test]
+fn reasons_are_equal_in_lists_for_equal_causes() {
+    let reason = Arc::new(Reason::with_short(
+        "nxdomain: http://h/a/",
+        "name not found: h",
+        false,
+    ));
+    let back_off = WhyNot::BackingOff {
+        until: at(7),
+        crashes: 2,
+        reason,
+    };
+    assert_eq!(back_off.short(), "name not found: h");
+    let pause = Pause {
+        by: "ann".into(),
+        since: at(7),
+    };
+    assert_eq!(WhyNot::Paused(pause).short(), "paused by ann");
+    assert_eq!(WhyNot::Stopping.short(), "stopping");
 }
 
 #[test]

@@ -154,7 +154,7 @@ async fn nobody_listening_and_unknown_hosts_are_told_apart() {
     assert!(matches!(failed.cause, Cause::NoSession(_)), "{failed}");
     let nobody = endpoint(&url, |config, _| config.sessions = false);
     let failed = nobody.request(Request::get("")).await.unwrap_err();
-    assert!(matches!(failed.cause, Cause::Connect(_)), "{failed}");
+    assert!(matches!(failed.cause, Cause::Connect { .. }), "{failed}");
     assert!(!failed.to_string().contains("s3cret"), "{failed}");
     let unknown = endpoint("http://nowhere.invalid/db", |_, _| {});
     let failed = unknown.request(Request::get("")).await.unwrap_err();

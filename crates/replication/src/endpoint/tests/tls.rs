@@ -85,7 +85,7 @@ async fn is_answered(endpoint: &Endpoint) -> bool {
         Ok(reply) => reply.status == 200,
         Err(failed) => {
             assert!(
-                matches!(failed.cause, Cause::Connect(_) | Cause::Protocol(_)),
+                matches!(failed.cause, Cause::Connect { .. } | Cause::Protocol(_)),
                 "{failed}"
             );
             false

@@ -1,0 +1,256 @@
+//! Jobs of replications: which ones, what they are to do, and what came of it.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use serde_json::value::RawValue;
+
+use super::{Client, ClientError, Imported};
+
+/// What can be done with a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JobOrder {
+    /// Stop it until it is resumed.
+    Pause,
+    /// Let it run.
+    Resume,
+    /// Restart it and forget its failures.
+    Restart,
+    /// Give it this priority: the higher, the sooner its turn.
+    Priority(i8),
+}
+
+/// Some of the jobs: those that fit every member that is there. In patterns `*` stands for any text and `?` for one
+/// character.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct JobSelection {
+    /// The document or the id fits one of these patterns.
+    #[serde(rename = "match", skip_serializing_if = "Vec::is_empty")]
+    pub patterns: Vec<String>,
+    /// It is in one of these states: `running`, `pending`, `crashing`, `paused`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub states: Vec<String>,
+    /// The source's URL, as it is shown, fits this pattern.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+    /// The target's URL, as it is shown, fits this pattern.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub target: Option<String>,
+    /// The reason fits this pattern.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Every job. Orders take a selection without any other member only with this.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub all: bool,
+}
+
+impl JobSelection {
+    /// Returns whether nothing is asked for.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// The order of a list of jobs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum JobsSort {
+    /// That of their ids.
+    #[default]
+    Id,
+    /// Crashing ones first, those that have been longest first; then paused, pending and running ones.
+    Trouble,
+}
+
+/// Which jobs to list.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct JobsQuery {
+    /// Which ones.
+    pub select: JobSelection,
+    /// In which order.
+    pub sort: JobsSort,
+    /// Counts them by reason instead.
+    #[serde(rename = "group_by_reason")]
+    pub groups: bool,
+    /// How many to pass over.
+    pub skip: usize,
+    /// How many at most.
+    pub limit: usize,
+}
+
+/// What many jobs can be told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum BulkOrderName {
+    /// Restart them and forget their failures.
+    Restart,
+    /// Stop them until they are resumed.
+    Pause,
+    /// Let them run.
+    Resume,
+    /// Give them another priority.
+    Priority,
+    /// End transient jobs.
+    Cancel,
+    /// Delete their documents, and so end them.
+    Delete,
+}
+
+/// An order for many jobs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BulkOrder {
+    /// What they are to do.
+    pub order: BulkOrderName,
+    /// Their priority, with [`BulkOrderName::Priority`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority: Option<i8>,
+    /// Which jobs.
+    pub select: JobSelection,
+    /// Whether only to tell which jobs they are.
+    #[serde(default)]
+    pub dry_run: bool,
+    /// The most jobs that it may touch: if more are selected, nothing is done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expect: Option<usize>,
+}
+
+/// What came of an order for many jobs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BulkAnswer {
+    /// How many jobs were selected.
+    pub total: usize,
+    /// How many of them did it; none with `dry_run`.
+    pub done: usize,
+    /// How many of them did not.
+    pub failed: usize,
+    /// Names without `*` and `?` in the selection that are no job's.
+    pub missing: Vec<String>,
+    /// The selected jobs, counted by reason; the largest groups first.
+    pub groups: Vec<JobGroup>,
+    /// What came of each job, failures first.
+    pub results: Vec<JobResult>,
+    /// How many results there was no room for.
+    pub results_left_out: usize,
+}
+
+/// Jobs with the same reason.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobGroup {
+    /// Why they do not run; none for jobs that run.
+    pub reason: Option<String>,
+    /// How many there are.
+    pub count: usize,
+    /// State -> how many of them are in it.
+    pub states: BTreeMap<String, usize>,
+    /// One of their documents, or the id of a transient one.
+    pub example: String,
+}
+
+/// What came of an order for one job.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobResult {
+    /// The job's id.
+    pub id: String,
+    /// Its document.
+    pub document: Option<String>,
+    /// Whether it was done.
+    pub ok: bool,
+    /// Why not, for programs.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub error: String,
+    /// Why not, for people.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+}
+
+impl Client {
+    /// Returns jobs of replications (`jobs`): an object with `total_rows`, `offset` and `jobs`, each as
+    /// in `_scheduler/jobs`, and `states` where there is a selection or an order; or with `groups`, each a
+    /// [`JobGroup`].
+    ///
+    /// # Errors
+    /// [`ClientError::Service`]: `bad_request` for a state that does not exist.
+    pub async fn jobs(&self, query: &JobsQuery) -> Result<Box<RawValue>, ClientError> {
+        self.connection.call("jobs", query).await
+    }
+
+    /// Tells all jobs of a selection what to do (`order_jobs`); with `dry_run` only says which they are.
+    ///
+    /// # Errors
+    /// [`ClientError::Service`]: `bad_request`; `conflict` if more jobs are selected than expected: then nothing
+    /// was done.
+    pub async fn order_jobs(&self, order: &BulkOrder) -> Result<BulkAnswer, ClientError> {
+        self.typed("order_jobs", order).await
+    }
+
+    /// Returns some documents of `_replicator` after an id (`export_jobs`), in the order of their ids, with
+    /// their credentials if `secrets`; none at the end.
+    ///
+    /// # Errors
+    /// [`ClientError::Service`]: `forbidden`, `store_unavailable`.
+    pub async fn export_jobs(
+        &self,
+        after: Option<&str>,
+        secrets: bool,
+    ) -> Result<Vec<Box<RawValue>>, ClientError> {
+        let arguments = json!({"after": after, "secrets": secrets});
+        self.typed("export_jobs", &arguments).await
+    }
+
+    /// Writes documents of an export (`import_jobs`), with `replace` also in place of others of the same ids.
+    /// Returns of each what became of it, in the same order.
+    ///
+    /// # Errors
+    /// As [`Client::export_jobs`].
+    pub async fn import_jobs(
+        &self,
+        docs: &[Box<RawValue>],
+        replace: bool,
+    ) -> Result<Vec<Imported>, ClientError> {
+        #[derive(Serialize)]
+        struct Arguments<'a> {
+            docs: &'a [Box<RawValue>],
+            replace: bool,
+        }
+        self.typed("import_jobs", &Arguments { docs, replace })
+            .await
+    }
+
+    /// Writes documents of `_replicator` (`write_jobs`), each over the revision that its `_rev` names; `_deleted`
+    /// removes one. Returns of each what became of it, `written` or why not, in the same order.
+    ///
+    /// # Errors
+    /// As [`Client::export_jobs`].
+    pub async fn write_jobs(&self, docs: &[Box<RawValue>]) -> Result<Vec<Imported>, ClientError> {
+        let arguments = BTreeMap::from([("docs", docs)]);
+        self.typed("write_jobs", &arguments).await
+    }
+
+    /// Returns a job of a replication (`job`).
+    ///
+    /// # Errors
+    /// [`ClientError::Service`]: `not_found`.
+    pub async fn job(&self, id: &str) -> Result<Box<RawValue>, ClientError> {
+        self.connection.call("job", &json!({"job": id})).await
+    }
+
+    /// Tells a job what to do (`pause_job`, `resume_job`, `restart_job`, `set_job_priority`), and
+    /// returns it as it is then.
+    ///
+    /// # Errors
+    /// [`ClientError::Service`]: `not_found`, `store_unavailable`.
+    pub async fn order_job(&self, id: &str, order: JobOrder) -> Result<Box<RawValue>, ClientError> {
+        let (call, arguments) = match order {
+            JobOrder::Pause => ("pause_job", json!({"job": id})),
+            JobOrder::Resume => ("resume_job", json!({"job": id})),
+            JobOrder::Restart => ("restart_job", json!({"job": id})),
+            JobOrder::Priority(level) => {
+                ("set_job_priority", json!({"job": id, "priority": level}))
+            }
+        };
+        self.connection.call(call, &arguments).await
+    }
+}

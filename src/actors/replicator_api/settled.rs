@@ -1,0 +1,69 @@
+//! Documents without a job in lists of jobs: completed and failed ones, and those that cannot start yet.
+//!
+//! LIMITS    All documents in the states that are asked for are read, [`super::BATCH`] at a time.
+
+use serde_json::Value;
+
+use super::list::Whose;
+use super::{ReplicatorApi, ReplicatorError};
+use crate::replicator::Page;
+use crate::replicator::document::members;
+use crate::replicator::selection::{JobFacts, Selection};
+use policy::schedule::WallTime;
+
+/// The most characters of an error that stand in a list.
+const REASON_MAX: usize = 120;
+
+impl ReplicatorApi {
+    /// Looks at each document that is selected, in the order of their ids: as in `_scheduler/docs`, with what a job has in
+    /// addition, and since when.
+    ///
+    /// # Errors
+    /// The store fails, or the service ends.
+    pub(super) async fn each_settled(
+        &self,
+        selection: &mut Selection,
+        whose: &Whose,
+        mut each: impl FnMut(&Value, &JobFacts<'_>, WallTime),
+    ) -> Result<(), ReplicatorError> {
+        if selection.doc_states().is_empty() {
+            return Ok(());
+        }
+        let (_, _, docs) = self.docs(Page::default(), selection.doc_states()).await?;
+        for doc in docs {
+            let mut doc: Value = serde_json::from_str(doc.get()).unwrap_or_default();
+            let id = doc["doc_id"].as_str().unwrap_or_default().to_owned();
+            if let Whose::Of(user) = whose
+                && !self.owns(&id, user).await?
+            {
+                continue;
+            }
+            let error = doc["info"]["error"].as_str();
+            let reason = error.map(|text| text.chars().take(REASON_MAX).collect::<String>());
+            let text = |name: &str| doc[name].as_str().unwrap_or_default().to_owned();
+            let (source, target, state) = (text("source"), text("target"), text("state"));
+            let since = text("last_updated");
+            doc["document"] = id.as_str().into();
+            doc["since"] = since.as_str().into();
+            doc["reason"] = reason.clone().into();
+            let facts = JobFacts {
+                id: doc["id"].as_str().unwrap_or_default(),
+                doc: Some(&id),
+                state: &state,
+                source: &source,
+                target: &target,
+                reason: reason.as_deref(),
+            };
+            if selection.fits(&facts) {
+                each(&doc, &facts, WallTime::parse(&since).unwrap_or_default());
+            }
+        }
+        Ok(())
+    }
+
+    async fn owns(&self, doc: &str, user: &str) -> Result<bool, ReplicatorError> {
+        let found = self.database().store().document(doc).await?;
+        let owner = found.and_then(|document| members(&document).text("owner"));
+        Ok(owner.as_deref() == Some(user))
+    }
+}

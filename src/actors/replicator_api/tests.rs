@@ -1,0 +1,166 @@
+//! Tests of lists and orders with many jobs, in a real scheduler that starts none.
+
+use serde_json::json;
+use settee_client::{BulkOrder, BulkOrderName, JobSelection, JobsQuery, JobsSort};
+use slog::{Discard, Logger, o};
+use tokio::sync::watch;
+
+use super::*;
+use crate::actors::replication_scheduler::SchedulerOptions;
+use crate::config::Config;
+use crate::messages::replication_scheduler::AddJob;
+use crate::metrics::Metrics;
+use crate::otp::pid::PidGuard;
+use crate::replicator::DocStates;
+use crate::replicator::document::Person;
+use crate::replicator::identity::ServerIdentity;
+use crate::store::{Store, StorePlace};
+use crate::testkit::within;
+use policy::schedule::Settings;
+use replication::crash::Crash;
+use replication::endpoint::Http;
+use replication::spec::{DocRef, Replication, UserCtx};
+
+const JOBS: usize = 10_000;
+
+/// Starts a scheduler with jobs of documents `d00000` and on.
+async fn start(jobs: usize) -> ReplicatorApi {
+    let log = Logger::root(Discard, o!());
+    let states: Arc<DocStates> = Arc::default();
+    let scheduler = ReplicationScheduler::new(SchedulerOptions {
+        settings: Settings {
+            max_jobs: 0,
+            ..Settings::default()
+        },
+        jobs: Box::new(|_| Err(Crash::JobDied("none is to start".to_owned()))),
+        live: Default::default(),
+        states: Arc::clone(&states),
+        metrics: Metrics::new().replication(),
+        log: log.clone(),
+    });
+    let scheduler = scheduler.start();
+    let store = Store::start(StorePlace::Memory, states.clone(), &log).unwrap();
+    let (_, config) = watch::channel(Arc::new(Config::default()));
+    let options = DocumentsOptions {
+        database: Database::new(store, states, config.clone()),
+        scheduler: RegisteredName::new(scheduler.clone()),
+        http: Http::new(Default::default(), &log).unwrap(),
+        identity: ServerIdentity::default(),
+        config,
+        log,
+    };
+    let documents = ReplicatorDocuments::new(options.clone(), PidGuard::new()).start();
+    for number in 0..jobs {
+        let (database, id) = (NAME.to_owned(), format!("d{number:05}"));
+        let body = json!({
+            "source": format!("http://db{}.example/a", number % 7),
+            "target": format!("http://t.example/{id}"), "continuous": true,
+        });
+        let doc = Some(DocRef { database, id });
+        let replication =
+            Replication::parse(&body, &Default::default(), UserCtx::default(), doc).unwrap();
+        let id = format!("{number:032x}+continuous").parse().unwrap();
+        let added = scheduler.send(AddJob::new(replication, id)).await;
+        added.unwrap().unwrap();
+    }
+    ReplicatorApi::new(options, RegisteredName::new(documents))
+}
+
+/// The scheduler asserts that no turn orders more jobs than it may.
+#[actix_rt::test]
+async fn ten_thousand_jobs_are_listed_and_ordered_in_short_turns() {
+    let api = start(JOBS).await;
+    let mut order = BulkOrder {
+        order: BulkOrderName::Pause,
+        priority: None,
+        select: JobSelection {
+            source: Some("http://db3.*".to_owned()),
+            ..JobSelection::default()
+        },
+        dry_run: true,
+        expect: None,
+    };
+    let ann = Person {
+        name: Some("ann".to_owned()),
+        is_admin: true,
+    };
+    let selected = JOBS.div_ceil(7) - 1 + usize::from(JOBS % 7 > 3);
+    let planned = api.order_jobs(&order, &Whose::All, &ann).await.unwrap();
+    assert_eq!((planned.total, planned.done), (selected, 0));
+    assert_eq!(planned.groups[0].example, "d00003");
+    order.dry_run = false;
+    order.expect = Some(selected);
+    let ordered = api.order_jobs(&order, &Whose::All, &ann);
+    let paused = within("the order", ordered).await.unwrap();
+    assert_eq!((paused.done, paused.failed), (selected, 0));
+    let store = api.database().store();
+    assert!(store.kept("d00003").await.unwrap().is_some());
+    let mut query = JobsQuery {
+        sort: JobsSort::Trouble,
+        skip: selected - 1,
+        limit: 2,
+        ..JobsQuery::default()
+    };
+    let list = api.list(&query, &Whose::All).await.unwrap();
+    assert_eq!(list["total_rows"], JOBS);
+    assert_eq!(list["states"]["paused"], selected);
+    let jobs: Vec<_> = list["jobs"].as_array().unwrap().iter().collect();
+    assert!(jobs[0]["paused"].is_object() && jobs[1]["document"] == "d00000");
+    assert_eq!(jobs[0]["reason"], "paused by ann");
+    query.groups = true;
+    let groups = api.list(&query, &Whose::All).await.unwrap();
+    assert_eq!(groups["groups"][1]["count"], selected);
+    order.select = JobSelection {
+        all: true,
+        ..JobSelection::default()
+    };
+    order.expect = None;
+    let all = within("the order", api.order_jobs(&order, &Whose::All, &ann)).await;
+    let all = all.unwrap();
+    assert_eq!((all.total, all.done), (JOBS, JOBS));
+    assert_eq!((all.results.len(), all.results_left_out), (JOBS, 0));
+}
+
+#[actix_rt::test]
+async fn what_the_scheduler_does_not_know_any_more_fails_and_stops_no_other() {
+    let api = start(3).await;
+    let order = BulkOrder {
+        order: BulkOrderName::Delete,
+        priority: None,
+        select: JobSelection {
+            patterns: vec!["d0000?".to_owned(), "d00001".to_owned(), "none".to_owned()],
+            ..JobSelection::default()
+        },
+        dry_run: false,
+        expect: None,
+    };
+    let ann = Person {
+        name: None,
+        is_admin: true,
+    };
+    let edit = crate::store::Edit {
+        id: "d00001".to_owned(),
+        expected: None,
+        deleted: false,
+        body: json!({"source": "http://db1.example/a", "target": "http://t.example/d00001", "continuous": true})
+            .to_string(),
+    };
+    let written = api.database().store().edit(vec![edit]).await.unwrap();
+    assert!(written[0].is_ok());
+    let deleted = api.order_jobs(&order, &Whose::All, &ann).await.unwrap();
+    assert_eq!((deleted.total, deleted.done, deleted.failed), (3, 1, 2));
+    assert_eq!(deleted.missing, ["none"]);
+    let told: Vec<_> = deleted
+        .results
+        .iter()
+        .map(|result| (result.document.as_deref().unwrap(), &*result.error))
+        .collect();
+    assert_eq!(
+        told,
+        [
+            ("d00000", "not_found"),
+            ("d00002", "not_found"),
+            ("d00001", "")
+        ]
+    );
+}

@@ -1,0 +1,344 @@
+//! `settee jobs list`: which jobs there are, those in trouble first, or how many have the same reason.
+
+use serde_json::Value;
+use settee_client::{JobGroup, JobSelection, JobsQuery, JobsSort};
+
+use super::super::exit::{CliError, Exit};
+use super::super::output;
+use super::super::service_socket::Service;
+use super::super::table::{Cell, columns, count, duration, number, text};
+use super::super::watch::WatchArgs;
+use super::shown;
+use crate::otp::wall_clock::system_time;
+use crate::replicator::{PAUSED, STATES};
+use policy::schedule::WallTime;
+
+/// Jobs that are listed unless told.
+const LIMIT: usize = 1000;
+
+/// Jobs that are asked for at a time.
+const PAGE: usize = 500;
+
+/// The longest side of a transient job that is shown, in characters.
+const SIDE_MAX: usize = 32;
+
+/// Which jobs.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(super) struct SelectArgs {
+    /// Only jobs whose document or id fits: * stands for any text, ? for one character.
+    #[arg(long = "match", value_name = "PATTERN")]
+    patterns: Vec<String>,
+    /// Only jobs in these states, with commas between them: running, pending, crashing, paused; lists also show documents
+    /// without a job: error (it cannot start yet), completed, failed.
+    #[arg(long, value_delimiter = ',', value_parser = state)]
+    states: Vec<String>,
+    /// Only jobs whose source fits, a URL without credentials: 'http://db7.example:5984/*'.
+    #[arg(long, value_name = "PATTERN")]
+    source: Option<String>,
+    /// Only jobs whose target fits.
+    #[arg(long, value_name = "PATTERN")]
+    target: Option<String>,
+    /// Only jobs whose reason fits: 'name not found: *'.
+    #[arg(long, value_name = "PATTERN")]
+    reason: Option<String>,
+}
+
+impl SelectArgs {
+    /// Returns the selection, with further names.
+    pub(super) fn selection(&self, names: &[String]) -> JobSelection {
+        JobSelection {
+            patterns: [names, &self.patterns].concat(),
+            states: self.states.clone(),
+            source: self.source.clone(),
+            target: self.target.clone(),
+            reason: self.reason.clone(),
+            all: false,
+        }
+    }
+}
+
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(super) struct ListArgs {
+    #[command(flatten)]
+    select: SelectArgs,
+    /// Count the jobs that have the same reason instead of listing them.
+    #[arg(long, value_name = "WHAT", value_parser = ["reason"])]
+    group_by: Option<String>,
+    /// Show the ids of all jobs, not only of transient ones.
+    #[arg(long)]
+    ids: bool,
+    /// At most as many.
+    #[arg(long, default_value_t = LIMIT)]
+    limit: usize,
+    /// Ask again every second until interrupted. On a terminal, the top of the table stays on the screen.
+    #[arg(long)]
+    watch: bool,
+}
+
+fn state(text: &str) -> Result<String, String> {
+    let word = text.trim().to_ascii_lowercase();
+    match STATES.contains(&word.as_str()) || word == PAUSED {
+        true => Ok(word),
+        false => Err(format!("a state is one of {}, {PAUSED}", STATES.join(", "))),
+    }
+}
+
+/// Prints the list, once or again and again.
+pub(super) async fn list(service: &Service, args: &ListArgs, json: bool) -> Result<(), CliError> {
+    let watch = WatchArgs {
+        json,
+        watch: args.watch,
+    };
+    watch.show(async || page(service, args, json).await).await
+}
+
+/// States that are listed unless told: all but those of replications that are over.
+const USUAL: [&str; 5] = ["crashing", "error", PAUSED, "pending", "running"];
+
+async fn page(service: &Service, args: &ListArgs, json: bool) -> Result<String, CliError> {
+    let mut query = JobsQuery {
+        select: args.select.selection(&[]),
+        sort: JobsSort::Trouble,
+        groups: args.group_by.is_some(),
+        skip: 0,
+        limit: args.limit.min(PAGE),
+    };
+    if query.select.states.is_empty() {
+        query.select.states = USUAL.map(str::to_owned).to_vec();
+    }
+    let mut rows: Vec<Value> = Vec::new();
+    let last = loop {
+        let answer = service.answer(service.client.jobs(&query)).await?;
+        let mut answer: Value = service.read("the answer about jobs", &answer)?;
+        let member = if query.groups { "groups" } else { "jobs" };
+        let Value::Array(page) = answer[member].take() else {
+            break answer;
+        };
+        query.skip += page.len();
+        query.limit = args.limit.saturating_sub(query.skip).min(PAGE);
+        let is_end = query.groups || page.is_empty() || query.limit == 0;
+        rows.extend(page);
+        if is_end {
+            break answer;
+        }
+    };
+    Ok(match (json, query.groups) {
+        (true, _) => rows.iter().map(|line| format!("{line}\n")).collect(),
+        (false, true) => {
+            let groups = rows.into_iter().map(serde_json::from_value);
+            let groups: Vec<JobGroup> = groups.filter_map(Result::ok).collect();
+            self::groups(&groups) + &summary(&last, None)
+        }
+        (false, false) => table(&rows, args.ids, system_time()) + &summary(&last, Some(rows.len())),
+    })
+}
+
+/// Prints the documents that were not replicated, of jobs and of replications that are over.
+///
+/// # Errors
+/// There is no such job.
+pub(super) async fn refused(service: &Service, name: &str, json: bool) -> Result<(), CliError> {
+    let states = STATES.iter().copied().chain([PAUSED]);
+    let query = JobsQuery {
+        select: JobSelection {
+            patterns: vec![name.to_owned()],
+            states: states.map(str::to_owned).collect(),
+            ..JobSelection::default()
+        },
+        limit: PAGE,
+        ..JobsQuery::default()
+    };
+    let answer = service.answer(service.client.jobs(&query)).await?;
+    let answer: Value = service.read("the answer about jobs", &answer)?;
+    let jobs = answer["jobs"].as_array().map_or(&[][..], Vec::as_slice);
+    if jobs.is_empty() {
+        let hint = "`settee jobs` lists them";
+        let what = format!("no such job: {name}");
+        return Err(CliError::at(
+            Exit::Unavailable,
+            service.socket.display(),
+            what,
+            hint,
+        ));
+    }
+    let of = |job: &Value| [&job["refused"], &job["info"]["refused"]].map(Value::clone);
+    let found: Vec<Value> = jobs.iter().flat_map(of).collect();
+    let docs: Vec<&Value> = found.iter().filter_map(Value::as_array).flatten().collect();
+    let all: u64 = jobs
+        .iter()
+        .filter_map(|job| job["info"]["doc_write_failures"].as_u64())
+        .sum();
+    if json {
+        return output::print(
+            &docs
+                .iter()
+                .map(|doc| format!("{doc}\n"))
+                .collect::<String>(),
+        );
+    }
+    let row = |doc: &&Value| {
+        let cell = |title, name: &str| text(title, Some(shown(&doc[name])));
+        vec![
+            cell("REFUSED", "id"),
+            cell("REVISION", "rev"),
+            cell("ERROR", "error"),
+            cell("REASON", "reason"),
+        ]
+    };
+    let gap = if docs.is_empty() { "" } else { "\n" };
+    let all = count(
+        usize::try_from(all).unwrap_or(usize::MAX),
+        "document",
+        "documents",
+    );
+    let text = columns(docs.iter().map(row));
+    output::print(&format!(
+        "{text}{gap}{all} refused, the latest {} are shown\n",
+        docs.len()
+    ))
+}
+
+/// Returns how many jobs there are in which state, and how many of them are shown.
+fn summary(answer: &Value, shown: Option<usize>) -> String {
+    let total = usize::try_from(answer["total_rows"].as_u64().unwrap_or(0)).unwrap_or(usize::MAX);
+    let states = [
+        "running",
+        "pending",
+        "crashing",
+        "error",
+        PAUSED,
+        "initializing",
+        "failed",
+        "completed",
+    ];
+    let counts = states.iter().filter_map(|state| {
+        let count = answer["states"][*state].as_u64()?;
+        Some(format!("{count} {state}"))
+    });
+    let counts: Vec<String> = counts.collect();
+    let counts = match counts.is_empty() {
+        true => String::new(),
+        false => format!(": {}", counts.join(", ")),
+    };
+    let first = match shown {
+        Some(shown) if shown < total => format!("; the first {shown} are shown"),
+        _ => String::new(),
+    };
+    format!("{}{counts}{first}\n", count(total, "job", "jobs"))
+}
+
+/// Returns jobs as a table for people.
+fn table(jobs: &[Value], ids: bool, now: WallTime) -> String {
+    let gap = if jobs.is_empty() { "" } else { "\n" };
+    columns(jobs.iter().map(|job| row(job, ids, now))) + gap
+}
+
+fn row(job: &Value, ids: bool, now: WallTime) -> Vec<Cell> {
+    let time = |name: &str| WallTime::parse(job[name].as_str()?);
+    let span = |from: WallTime, to: WallTime| {
+        duration(u64::try_from(to.since(from).as_millis()).unwrap_or(u64::MAX))
+    };
+    let state = match job["paused"].is_object() {
+        true => PAUSED.to_owned(),
+        false => shown(&job["state"]),
+    };
+    let name = match job["document"].as_str() {
+        Some(document) => document.to_owned(),
+        None => format!("{} -> {}", side(&job["source"]), side(&job["target"])),
+    };
+    let id = Some(&job["id"]).filter(|_| ids || job["document"].is_null());
+    let reason = job["reason"].as_str();
+    let mut cells = vec![
+        text("DOCUMENT", Some(name)),
+        text("STATE", Some(state)),
+        number("SINCE", time("since").map(|at| span(at, now))),
+        number("NEXT TRY", time("next_try").map(|at| span(now, at))),
+        number("WRITTEN", Some(shown(&job["info"]["docs_written"]))),
+        number("REFUSED", Some(shown(&job["info"]["doc_write_failures"]))),
+        number("PENDING", Some(shown(&job["info"]["changes_pending"]))),
+        number("PROGRESS", time("last_progress").map(|at| span(at, now))),
+        text("REASON", reason),
+    ];
+    cells.push(text("ID", Some(id.map(shown).unwrap_or_default())));
+    cells
+}
+
+/// Returns a side of a transient job, shortened.
+fn side(url: &Value) -> String {
+    let url = shown(url);
+    let short = url.split_once("://").map_or(&*url, |(_, rest)| rest);
+    let short = short.trim_end_matches('/');
+    match short.char_indices().nth(SIDE_MAX) {
+        Some((end, _)) => format!("{}..", &short[..end]),
+        None => short.to_owned(),
+    }
+}
+
+/// Returns groups as lines for people.
+pub(super) fn groups(groups: &[JobGroup]) -> String {
+    let row = |group: &JobGroup| {
+        let states = group.states.iter();
+        let states: Vec<String> = states.map(|(state, n)| format!("{n} {state}")).collect();
+        vec![
+            number("JOBS", Some(format!("{} x", group.count))),
+            text("REASON", group.reason.as_deref()),
+            text("STATES", Some(states.join(", "))),
+            text("SUCH AS", Some(&group.example)),
+        ]
+    };
+    let gap = if groups.is_empty() { "" } else { "\n" };
+    columns(groups.iter().map(row)) + gap
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_table_has_a_line_a_job_with_ages_and_ids_only_where_there_is_no_document() {
+        let jobs = [
+            json!({"id": "a+continuous", "state": "crashing", "document": "d",
+             "source": "http://s/a/", "target": "http://t/b/", "info": {"docs_written": 11,
+             "doc_write_failures": 1, "changes_pending": null}, "since": "2026-11-22T10:00:00Z",
+             "next_try": "2026-11-22T10:05:30Z", "last_progress": "2026-11-22T09:00:00Z",
+             "reason": "database missing"}),
+            json!({"id": "b", "state": "pending", "document": null, "paused": {"by": "x"}, "info": null,
+             "source": "http://s/c/", "target": "http://t/d/", "since": "2026-11-22T10:04:30Z",
+             "next_try": null, "last_progress": null, "reason": "paused by x"}),
+        ];
+        let now = WallTime::parse("2026-11-22T10:05:00Z").unwrap();
+        let expected = "\
+DOCUMENT    STATE     SINCE  NEXT TRY  WRITTEN  REFUSED  PENDING  PROGRESS  REASON            ID
+d           crashing  5m00s     30.0s       11        1        -     1h05m  database missing
+s/c -> t/d  paused    30.0s         -        -        -        -         -  paused by x       b
+
+";
+        assert_eq!(table(&jobs, false, now), expected);
+        assert!(table(&jobs, true, now).contains("database missing  a+continuous\n"));
+        let answer = json!({"total_rows": 3, "states": {"crashing": 2, "paused": 1}});
+        let said = summary(&answer, Some(2));
+        assert_eq!(
+            said,
+            "3 jobs: 2 crashing, 1 paused; the first 2 are shown\n"
+        );
+        assert_eq!(summary(&json!({"total_rows": 0}), Some(0)), "0 jobs\n");
+    }
+
+    #[test]
+    fn a_group_is_a_line_with_its_states_and_an_example() {
+        let group = JobGroup {
+            reason: Some("database missing".to_owned()),
+            count: 97,
+            states: [("crashing".to_owned(), 96), ("pending".to_owned(), 1)].into(),
+            example: "shop".to_owned(),
+        };
+        let expected = "\
+JOBS  REASON            STATES                  SUCH AS
+97 x  database missing  96 crashing, 1 pending  shop
+
+";
+        assert_eq!(groups(&[group]), expected);
+    }
+}

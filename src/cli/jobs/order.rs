@@ -1,0 +1,204 @@
+//! `settee jobs restart` and the like: tells all jobs of a selection what to do.
+//!
+//! SUMMARY   Asks the service which jobs they are, shows how many and why, asks the user, and then sends the order.
+//! PROMISES  More than one job is touched only with `--yes` or a yes on a terminal, and no more than were shown.
+
+use std::io::{self, IsTerminal, Write};
+use std::time::Duration;
+
+use settee_client::{BulkAnswer, BulkOrder, BulkOrderName, JobResult};
+
+use super::super::exit::{CliError, Exit};
+use super::super::output;
+use super::super::service_socket::Service;
+use super::super::table::{count, printable};
+use super::list::{SelectArgs, groups};
+
+/// How long an order for many jobs may take.
+const ORDER_TIMEOUT: Duration = Duration::from_secs(600);
+
+/// Groups that are told before the user is asked.
+const GROUPS_SHOWN: usize = 10;
+
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct OrderArgs {
+    /// Documents or ids; * stands for any text and ? for one character.
+    #[arg(value_name = "NAME")]
+    names: Vec<String>,
+    #[command(flatten)]
+    options: OrderOptions,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct OrderOptions {
+    #[command(flatten)]
+    select: SelectArgs,
+    /// All jobs.
+    #[arg(long)]
+    all: bool,
+    /// Do not ask.
+    #[arg(long, short)]
+    yes: bool,
+    /// Only say which jobs they are.
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// Tells jobs what to do.
+pub(super) async fn order(
+    service: &Service,
+    name: BulkOrderName,
+    args: &OrderArgs,
+    json: bool,
+) -> Result<(), CliError> {
+    send(service, name, None, &args.names, &args.options, json).await
+}
+
+/// Tells jobs what to do; only an order for a priority has one.
+pub(super) async fn send(
+    service: &Service,
+    name: BulkOrderName,
+    priority: Option<i8>,
+    names: &[String],
+    options: &OrderOptions,
+    json: bool,
+) -> Result<(), CliError> {
+    let mut select = options.select.selection(names);
+    select.all = options.all;
+    if select.is_empty() {
+        let message = "no job is named";
+        let hint = "name documents or ids, select with --states, --match, --source, --target or --reason, or say --all";
+        return Err(CliError::new(Exit::Usage, message, hint));
+    }
+    let mut order = BulkOrder {
+        order: name,
+        priority,
+        select,
+        dry_run: options.dry_run || !options.yes,
+        expect: None,
+    };
+    let ask = async |order: &BulkOrder| {
+        let answer = service.client.order_jobs(order);
+        service.answer_within(ORDER_TIMEOUT, answer).await
+    };
+    let mut answer = ask(&order).await?;
+    if answer.total == 0 {
+        return Err(none(service, &answer));
+    }
+    if options.dry_run {
+        let jobs = count(answer.total, "job", "jobs");
+        return output::print(&format!("{}{jobs}\n", groups(&answer.groups)));
+    }
+    if order.dry_run {
+        if (answer.total > 1 || name == BulkOrderName::Delete) && !confirm(name, &answer)? {
+            return output::print("nothing was done\n");
+        }
+        order.dry_run = false;
+        order.expect = Some(answer.total);
+        answer = ask(&order).await?;
+        if answer.total == 0 {
+            return Err(none(service, &answer));
+        }
+    }
+    tell(name, &answer, json)
+}
+
+fn none(service: &Service, answer: &BulkAnswer) -> CliError {
+    let what = match answer.missing.is_empty() {
+        true => "no job fits".to_owned(),
+        false => format!("no such job: {}", printable(&answer.missing.join(", "))),
+    };
+    let hint = "`settee jobs` lists them";
+    CliError::at(Exit::Unavailable, service.socket.display(), what, hint)
+}
+
+/// Asks the user whether all these jobs are meant.
+///
+/// # Errors
+/// There is nobody to ask.
+fn confirm(name: BulkOrderName, answer: &BulkAnswer) -> Result<bool, CliError> {
+    let jobs = count(answer.total, "job", "jobs");
+    let verb = verb(name);
+    if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
+        if answer.total == 1 {
+            return Ok(true);
+        }
+        let message = format!("this would {verb} {jobs}, and nobody is there to be asked");
+        let hint = "say --yes if that is meant; --dry-run shows them by reason";
+        return Err(CliError::new(Exit::Usage, message, hint));
+    }
+    let shown = &answer.groups[..answer.groups.len().min(GROUPS_SHOWN)];
+    let more = match answer.groups.len() - shown.len() {
+        0 => String::new(),
+        more => format!(".. and {more} more reasons\n"),
+    };
+    let question = format!("{}{more}{verb} {jobs}? [y/N] ", groups(shown));
+    let failed = |error| CliError::io("the terminal", &error);
+    io::stderr()
+        .write_all(question.as_bytes())
+        .map_err(failed)?;
+    let mut line = String::new();
+    io::stdin().read_line(&mut line).map_err(failed)?;
+    Ok(matches!(line.trim(), "y" | "Y" | "yes"))
+}
+
+const fn verb(name: BulkOrderName) -> &'static str {
+    match name {
+        BulkOrderName::Restart => "restart",
+        BulkOrderName::Pause => "pause",
+        BulkOrderName::Resume => "resume",
+        BulkOrderName::Priority => "change the priority of",
+        BulkOrderName::Cancel => "cancel",
+        BulkOrderName::Delete => "delete the documents of",
+    }
+}
+
+const fn done(name: BulkOrderName) -> &'static str {
+    match name {
+        BulkOrderName::Restart => "restarted",
+        BulkOrderName::Pause => "paused",
+        BulkOrderName::Resume => "resumed",
+        BulkOrderName::Priority => "given the priority",
+        BulkOrderName::Cancel => "cancelled",
+        BulkOrderName::Delete => "deleted",
+    }
+}
+
+/// Prints what came of it.
+///
+/// # Errors
+/// Some jobs did not do it, or names are no job's.
+fn tell(name: BulkOrderName, answer: &BulkAnswer, json: bool) -> Result<(), CliError> {
+    let lines = answer.results.iter().filter(|result| json || !result.ok);
+    let mut text: String = lines.map(|result| line(result, json)).collect();
+    let done = done(name);
+    if !json {
+        text += &format!("{} {done}\n", count(answer.done, "job", "jobs"));
+    }
+    output::print(&text)?;
+    let mut problems = Vec::new();
+    if answer.failed > 0 {
+        let failed = answer.failed;
+        problems.push(format!("{failed} of {} jobs were not {done}", answer.total));
+    }
+    if !answer.missing.is_empty() {
+        let missing = printable(&answer.missing.join(", "));
+        problems.push(format!("no such job: {missing}"));
+    }
+    match problems.is_empty() {
+        true => Ok(()),
+        false => {
+            let hint = "the lines on standard output say why; `settee jobs` lists all jobs";
+            Err(CliError::new(Exit::Data, problems.join("; "), hint))
+        }
+    }
+}
+
+fn line(result: &JobResult, json: bool) -> String {
+    if json {
+        return serde_json::to_string(result).unwrap_or_default() + "\n";
+    }
+    let name = result.document.as_ref().unwrap_or(&result.id);
+    let text = format!("{name}: {}: {}", result.error, result.reason);
+    printable(&text) + "\n"
+}

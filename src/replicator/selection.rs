@@ -1,0 +1,382 @@
+//! Which jobs a list or an order is about: patterns, the order of trouble, counts by reason.
+//!
+//! SUMMARY   [`Selection`] is what users ask for, checked; [`JobFacts`] is what it looks at of a job.
+//! PROMISES  Pure. A job that is not known by one of the names does not fit.
+//! LIMITS    [`PATTERNS_MAX`] patterns of [`PATTERN_BYTES_MAX`] bytes; names without `*` and `?` are as many as a
+//!           request holds.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+use rustc_hash::FxHashMap;
+use settee_client::{JobGroup, JobSelection};
+
+use policy::schedule::{JobState, WallTime};
+
+/// The most patterns with `*` or `?` of a selection.
+const PATTERNS_MAX: usize = 64;
+
+/// The longest pattern, in bytes.
+const PATTERN_BYTES_MAX: usize = 1024;
+
+/// The most groups that are told, the largest ones.
+const GROUPS_MAX: usize = 1000;
+
+/// What a selection looks at of a job.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct JobFacts<'a> {
+    /// Its id.
+    pub id: &'a str,
+    /// The document that it belongs to.
+    pub doc: Option<&'a str>,
+    /// What it is in lists, or what its document is.
+    pub state: &'a str,
+    /// Its source, as it is shown.
+    pub source: &'a str,
+    /// Its target, as it is shown.
+    pub target: &'a str,
+    /// Why it does not run, in a few words.
+    pub reason: Option<&'a str>,
+}
+
+impl JobFacts<'_> {
+    /// Returns the document, or the id of a transient job.
+    pub fn name(&self) -> &str {
+        self.doc.unwrap_or(self.id)
+    }
+}
+
+/// A selection that was checked.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Selection {
+    /// Names without `*` and `?`.
+    names: BTreeSet<String>,
+    patterns: Vec<String>,
+    states: Option<Vec<JobState>>,
+    doc_states: Vec<String>,
+    source: Option<String>,
+    target: Option<String>,
+    reason: Option<String>,
+    /// Names that no job had so far.
+    missing: BTreeSet<String>,
+}
+
+impl Selection {
+    /// Checks a selection.
+    ///
+    /// # Errors
+    /// What is wrong with it, in words.
+    pub fn new(asked: &JobSelection) -> Result<Self, String> {
+        let (patterns, names): (Vec<_>, Vec<_>) = asked
+            .patterns
+            .iter()
+            .cloned()
+            .partition(|text| is_pattern(text));
+        if patterns.len() > PATTERNS_MAX {
+            return Err(format!("at most {PATTERNS_MAX} patterns may have * or ?"));
+        }
+        let sides = [&asked.source, &asked.target, &asked.reason];
+        let is_long = |text: &String| text.len() > PATTERN_BYTES_MAX;
+        if patterns.iter().any(is_long) || sides.into_iter().flatten().any(is_long) {
+            return Err(format!(
+                "a pattern may have at most {PATTERN_BYTES_MAX} bytes"
+            ));
+        }
+        for state in &asked.states {
+            if state != super::PAUSED && !super::STATES.contains(&state.as_str()) {
+                let known = super::STATES.join(", ");
+                return Err(format!(
+                    "{state:?} is no state: choose from {known}, {}",
+                    super::PAUSED
+                ));
+            }
+        }
+        let asked_for = |state: &JobState| asked.states.iter().any(|name| name == state.name());
+        let states = JobState::ALL.into_iter().filter(asked_for).collect();
+        let is_of_docs = |name: &&String| JobState::ALL.iter().all(|state| state.name() != *name);
+        let doc_states = asked.states.iter().filter(is_of_docs).cloned().collect();
+        let names: BTreeSet<String> = names.into_iter().collect();
+        Ok(Self {
+            doc_states,
+            missing: names.clone(),
+            names,
+            patterns,
+            states: (!asked.states.is_empty()).then_some(states),
+            source: asked.source.clone(),
+            target: asked.target.clone(),
+            reason: asked.reason.clone(),
+        })
+    }
+
+    /// Returns the states that are looked at.
+    pub fn states(&self) -> Vec<JobState> {
+        self.states
+            .clone()
+            .unwrap_or_else(|| JobState::ALL.to_vec())
+    }
+
+    /// Returns the states that are asked for of those that only documents without a job have.
+    pub fn doc_states(&self) -> &[String] {
+        &self.doc_states
+    }
+
+    /// Returns whether only states of jobs are asked for.
+    pub fn is_of_states(&self) -> bool {
+        let sides = [&self.source, &self.target, &self.reason];
+        self.doc_states.is_empty()
+            && self.names.is_empty()
+            && self.patterns.is_empty()
+            && sides.iter().all(|side| side.is_none())
+    }
+
+    /// Returns whether a job fits, but for its state; remembers that its names are known.
+    pub fn fits(&mut self, job: &JobFacts<'_>) -> bool {
+        if !self.names.is_empty() || !self.patterns.is_empty() {
+            let names = [Some(job.id), job.doc];
+            let mut is_named = false;
+            for name in names.into_iter().flatten() {
+                is_named |= self.names.contains(name);
+                is_named |= self.patterns.iter().any(|pattern| fits(pattern, name));
+                self.missing.remove(name);
+            }
+            if !is_named {
+                return false;
+            }
+        }
+        let fits_url = |pattern: &Option<String>, url: &str| {
+            let Some(pattern) = pattern else { return true };
+            fits(pattern, url) || fits(pattern, url.trim_end_matches('/'))
+        };
+        let fits_reason = |pattern: &String| job.reason.is_some_and(|reason| fits(pattern, reason));
+        fits_url(&self.source, job.source)
+            && fits_url(&self.target, job.target)
+            && self.reason.as_ref().is_none_or(fits_reason)
+    }
+
+    /// Returns the names that no job had.
+    pub fn into_missing(self) -> Vec<String> {
+        self.missing.into_iter().collect()
+    }
+}
+
+/// Returns whether a name stands for several.
+pub(crate) fn is_pattern(text: &str) -> bool {
+    text.contains(['*', '?'])
+}
+
+/// Returns whether a text fits a pattern, in which `*` stands for any text and `?` for one character.
+fn fits(pattern: &str, text: &str) -> bool {
+    let (mut pattern, mut text) = (pattern.chars(), text.chars());
+    // Behind the latest `*`, and what it may have stood for so far is before this.
+    let mut again: Option<(std::str::Chars<'_>, std::str::Chars<'_>)> = None;
+    loop {
+        let here = (pattern.clone(), text.clone());
+        match (pattern.next(), text.next()) {
+            (None, None) => return true,
+            (Some('*'), _) => {
+                text = here.1;
+                again = Some((pattern.clone(), text.clone()));
+            }
+            (Some('?'), Some(_)) => {}
+            (Some(wanted), Some(found)) if wanted == found => {}
+            _ => {
+                let Some((behind, mut from)) = again.take() else {
+                    return false;
+                };
+                if from.next().is_none() {
+                    return false;
+                }
+                (pattern, text) = (behind.clone(), from.clone());
+                again = Some((behind, from));
+            }
+        }
+    }
+}
+
+/// Sorts jobs by trouble: crashing ones first, then those that cannot start yet, paused, pending and running ones; of each
+/// those that have been longest. Documents without a job come last.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Trouble(u8, WallTime, Box<str>);
+
+impl Trouble {
+    /// Returns the place of a job that has been in its state for some time.
+    pub fn of(job: &JobFacts<'_>, since: WallTime) -> Self {
+        const ORDER: [&str; 8] = [
+            "crashing",
+            "error",
+            super::PAUSED,
+            "pending",
+            "running",
+            "initializing",
+            "failed",
+            "completed",
+        ];
+        let rank = ORDER.iter().position(|state| *state == job.state);
+        Self(rank.unwrap_or(ORDER.len()) as u8, since, job.name().into())
+    }
+}
+
+/// Jobs, counted by state and by reason.
+#[derive(Debug, Default)]
+pub(crate) struct Groups {
+    total: usize,
+    states: BTreeMap<String, usize>,
+    groups: FxHashMap<Option<Box<str>>, JobGroup>,
+}
+
+impl Groups {
+    /// Counts a job.
+    pub fn add(&mut self, job: &JobFacts<'_>) {
+        self.total += 1;
+        *self.states.entry(job.state.to_owned()).or_default() += 1;
+        let group = self.groups.entry(job.reason.map(Box::from));
+        let group = group.or_insert_with(|| JobGroup {
+            reason: job.reason.map(str::to_owned),
+            example: job.name().to_owned(),
+            ..JobGroup::default()
+        });
+        group.count += 1;
+        *group.states.entry(job.state.to_owned()).or_default() += 1;
+    }
+
+    /// Returns how many there are.
+    pub const fn total(&self) -> usize {
+        self.total
+    }
+
+    /// Returns how many there are in which state.
+    pub const fn states(&self) -> &BTreeMap<String, usize> {
+        &self.states
+    }
+
+    /// Returns the groups, the largest first, at most [`GROUPS_MAX`].
+    pub fn into_groups(self) -> Vec<JobGroup> {
+        let mut groups: Vec<_> = self.groups.into_values().collect();
+        groups.sort_unstable_by_key(|group| (Reverse(group.count), group.reason.clone()));
+        groups.truncate(GROUPS_MAX);
+        groups
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts<'a>(doc: &'a str, state: &'a str, reason: Option<&'a str>) -> JobFacts<'a> {
+        JobFacts {
+            id: "8f5b+continuous",
+            doc: Some(doc),
+            state,
+            source: "http://db1.example/shop/",
+            target: "http://db2.example/shop/",
+            reason,
+        }
+    }
+
+    #[test]
+    fn a_star_stands_for_any_text_and_a_question_mark_for_one_character() {
+        for (pattern, text, expected) in [
+            ("", "", true),
+            ("*", "", true),
+            ("?", "", false),
+            ("?", "\u{e9}", true),
+            ("customer-*", "customer-152", true),
+            ("customer-?", "customer-15", false),
+            ("*-1?2", "customer-1-152", true),
+            ("a*b*c", "abbbcbc", true),
+            ("a*b*c", "abbbcb", false),
+            ("*aab", "aaaaab", true),
+            ("*\u{e9}*", "caf\u{e9}s", true),
+            ("[a]", "a", false),
+            ("a", "ab", false),
+            ("ab", "a", false),
+        ] {
+            assert_eq!(fits(pattern, text), expected, "{pattern} {text}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn a_pattern_fits_what_a_walk_over_all_splits_says(
+            pattern in "[ab*?]{0,8}",
+            text in "[ab]{0,8}",
+        ) {
+            fn slow(pattern: &[u8], text: &[u8]) -> bool {
+                match (pattern.first(), text.first()) {
+                    (None, None) => true,
+                    (Some(b'*'), _) => (0..=text.len()).any(|at| slow(&pattern[1..], &text[at..])),
+                    (Some(b'?'), Some(_)) => slow(&pattern[1..], &text[1..]),
+                    (Some(a), Some(b)) if a == b => slow(&pattern[1..], &text[1..]),
+                    _ => false,
+                }
+            }
+            assert_eq!(fits(&pattern, &text), slow(pattern.as_bytes(), text.as_bytes()));
+        }
+    }
+
+    #[test]
+    fn a_job_fits_every_member_of_a_selection_and_names_that_are_no_jobs_are_told() {
+        let job = facts("customer-7", "crashing", Some("database missing"));
+        let select = |change: fn(&mut JobSelection)| {
+            let mut asked = JobSelection::default();
+            change(&mut asked);
+            let mut selection = Selection::new(&asked).unwrap();
+            (selection.fits(&job), selection.into_missing())
+        };
+        let none = Vec::<String>::new();
+        assert_eq!(select(|_| {}), (true, none.clone()));
+        assert_eq!(
+            select(|s| s.patterns = vec!["customer-7".into(), "x".into()]),
+            (true, vec!["x".to_owned()])
+        );
+        assert!(select(|s| s.patterns = vec!["8f5b*".into()]).0);
+        assert!(!select(|s| s.patterns = vec!["8f5b".into()]).0);
+        assert!(select(|s| s.source = Some("http://db1.*".into())).0);
+        assert!(select(|s| s.target = Some("http://db2.example/shop".into())).0);
+        assert!(!select(|s| s.target = Some("http://db1.*".into())).0);
+        assert!(select(|s| s.reason = Some("database *".into())).0);
+        assert!(!select(|s| s.reason = Some("name *".into())).0);
+        let of = |states: &[&str]| {
+            let states = states.iter().map(ToString::to_string).collect();
+            Selection::new(&JobSelection {
+                states,
+                ..JobSelection::default()
+            })
+        };
+        assert_eq!(of(&["paused"]).unwrap().states(), [JobState::Paused]);
+        assert_eq!(of(&["completed"]).unwrap().states(), []);
+        assert_eq!(of(&["completed"]).unwrap().doc_states(), ["completed"]);
+        assert_eq!(of(&[]).unwrap().states(), JobState::ALL);
+        assert!(of(&["odd"]).unwrap_err().starts_with("\"odd\" is no state"));
+    }
+
+    #[test]
+    fn jobs_in_trouble_come_first_and_equal_reasons_are_counted_together() {
+        let jobs = [
+            ("a", "running", None, 1),
+            ("b", "crashing", Some("database missing"), 9),
+            ("c", "crashing", Some("database missing"), 3),
+            ("d", "paused", Some("paused by ann"), 1),
+            ("e", "pending", Some("database missing"), 1),
+        ];
+        let mut groups = Groups::default();
+        let mut order: Vec<Trouble> = Vec::new();
+        for (doc, state, reason, since) in jobs {
+            let job = facts(doc, state, reason);
+            groups.add(&job);
+            order.push(Trouble::of(&job, WallTime::from_micros(since)));
+        }
+        order.sort();
+        let names: Vec<&str> = order.iter().map(|place| &*place.2).collect();
+        assert_eq!(names, ["c", "b", "d", "e", "a"]);
+        assert_eq!((groups.total(), groups.states()["crashing"]), (5, 2));
+        let groups = groups.into_groups();
+        let first = &groups[0];
+        assert_eq!(
+            (first.reason.as_deref(), first.count, &*first.example),
+            (Some("database missing"), 3, "b")
+        );
+        assert_eq!((first.states["crashing"], first.states["pending"]), (2, 1));
+        assert_eq!(groups.len(), 3);
+    }
+}

@@ -1,0 +1,380 @@
+//! Lists of and orders for hundreds of jobs, with `settee jobs` and over HTTP.
+
+use std::process::Output;
+
+use data_encoding::BASE64;
+use serde_json::{Value, json};
+
+use crate::replicator::orders::{printed, settee};
+use crate::replicator::world::World;
+use crate::support::daemon::wait_until;
+use crate::support::http_client::{Response, Web};
+use crate::support::http_server::Answer;
+use crate::support::store;
+
+/// How many jobs the world of an outage has in which trouble.
+const LOST: usize = 100;
+const MISSING: usize = 97;
+const IDLE: usize = 303;
+
+fn set(world: &World, key: &str, value: &str) {
+    let path = format!("/_node/_local/_config/replicator/{key}");
+    world.web.send("PUT", &path, &format!("{value:?}")).ok();
+}
+
+fn total(web: &Web, query: &str) -> Value {
+    let jobs = web.get(&format!("/_scheduler/jobs?limit=0&{query}")).ok();
+    jobs["total_rows"].clone()
+}
+
+/// Writes documents, `name-0` and on, each with a target of its own.
+fn create(web: &Web, name: &str, count: usize, body: impl Fn(usize) -> Value) {
+    let doc = |number| {
+        let mut body = body(number);
+        body["_id"] = format!("{name}-{number}").into();
+        body
+    };
+    let docs: Vec<Value> = (0..count).map(doc).collect();
+    let made = store::post(web, "/_replicator/_bulk_docs", &json!({"docs": docs}));
+    assert_eq!(made.status, 201, "{made:?}");
+}
+
+#[track_caller]
+fn failed(output: &Output, code: i32) -> String {
+    assert_eq!(output.status.code(), Some(code), "{output:?}");
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+#[test]
+fn an_outage_of_hundreds_of_jobs_is_told_by_reason_and_mended_with_one_command() {
+    let world = World::start_with("max_jobs = 0\n");
+    set(&world, "backoff_max", "10h");
+    set(&world, "backoff_base", "5h");
+    let is_missing = |path: &str| path.starts_with("missing-");
+    world.target.fault(move |request| {
+        is_missing(&request.path).then(|| Answer::error(404, "not_found", "no db"))
+    });
+    let source = world.source.url();
+    let to = |target: String| json!({"source": source, "target": target});
+    create(&world.web, "lost", LOST, |n| {
+        to(format!("http://ann:secret@nowhere.invalid/db{n}"))
+    });
+    create(&world.web, "shop", MISSING, |n| {
+        to(world.target.server.url(&format!("missing-{n}")))
+    });
+    create(&world.web, "idle", IDLE, |n| {
+        to(world.target.server.url(&format!("idle-{n}")))
+    });
+    wait_until("all jobs", || {
+        total(&world.web, "") == LOST + MISSING + IDLE
+    });
+
+    let pause = ["pause", "idle-*"];
+    let said = failed(&settee(&world, &pause), 64);
+    assert!(
+        said.contains("this would pause 303 jobs") && said.contains("--yes"),
+        "{said}"
+    );
+    assert_eq!(total(&world.web, "states=paused"), 0);
+    let planned = printed(&world, &["pause", "idle-*", "--dry-run"]);
+    assert!(planned.ends_with("303 jobs\n"), "{planned}");
+    assert_eq!(total(&world.web, "states=paused"), 0);
+    let done = printed(&world, &["pause", "idle-*", "--yes"]);
+    assert_eq!(done, "303 jobs paused\n");
+    set(&world, "max_jobs", "500");
+    wait_until("the outage", || {
+        total(&world.web, "states=crashing") == LOST + MISSING
+    });
+
+    let groups = printed(&world, &["--group-by", "reason"]);
+    let lines: Vec<Vec<&str>> = groups
+        .lines()
+        .map(|line| line.split("  ").collect())
+        .collect();
+    let starts =
+        |line: usize, text: &str| assert!(lines[line].join("|").starts_with(text), "{groups}");
+    starts(1, "303 x|paused by admin");
+    starts(2, "100 x|name not found: nowhere.invalid|100 crashing|");
+    starts(3, " 97 x|database missing");
+    assert!(
+        groups.ends_with("\n\n500 jobs: 197 crashing, 303 paused\n"),
+        "{groups}"
+    );
+    let list = printed(&world, &["--limit", "200"]);
+    let rows: Vec<&str> = list.lines().collect();
+    assert!(rows[1..=197].iter().all(|row| row.contains("  crashing  ")));
+    assert!(rows[198..=200].iter().all(|row| row.contains("  paused  ")));
+    assert_eq!(
+        rows[202],
+        "500 jobs: 197 crashing, 303 paused; the first 200 are shown"
+    );
+    assert!(!list.contains("secret"), "{list}");
+    let target = format!("{}*", world.target.server.url("missing-1"));
+    let json = printed(
+        &world,
+        &["--target", target.trim_end_matches('/'), "--json"],
+    );
+    assert_eq!(json.lines().count(), 11, "1 and 10 to 19: {json}");
+    for line in json.lines() {
+        let job: Value = serde_json::from_str(line).unwrap();
+        assert_eq!(
+            (&job["reason"], &job["state"]),
+            (&json!("database missing"), &json!("crashing"))
+        );
+        assert!(
+            job["next_try"].is_string() && job["since"].is_string(),
+            "{job}"
+        );
+    }
+
+    world.target.heal();
+    let done = printed(
+        &world,
+        &["restart", "--reason", "database missing", "--yes"],
+    );
+    assert_eq!(done, "97 jobs restarted\n");
+    wait_until("the mended ones are done", || {
+        total(&world.web, "") == LOST + IDLE
+    });
+    assert_eq!(total(&world.web, "states=crashing"), LOST);
+    let done = printed(
+        &world,
+        &[
+            "delete", "lost-*", "--states", "crashing", "--yes", "--json",
+        ],
+    );
+    assert_eq!(done.lines().count(), LOST);
+    wait_until("the deleted ones are gone", || {
+        total(&world.web, "") == IDLE
+    });
+    assert_eq!(world.web.get("/_replicator/lost-7").status, 404);
+    world.stop();
+}
+
+#[test]
+fn orders_say_what_they_did_not_do() {
+    let world = World::start();
+    store::create(&world.web, "live", &world.continuous());
+    let mut other = world.continuous();
+    other["target"] = world.target.server.url("other").into();
+    let begun = store::post(&world.web, "/_replicate", &other);
+    let id = begun.json()["_local_id"].as_str().unwrap().to_owned();
+    wait_until("both jobs", || total(&world.web, "states=running") == 2);
+    let list = printed(&world, &["list"]);
+    assert!(list.contains(&id) && list.contains(" -> "), "{list}");
+
+    assert!(failed(&settee(&world, &["restart"]), 64).contains("no job is named"));
+    assert!(failed(&settee(&world, &["restart", "none"]), 69).contains("no such job: none"));
+    assert!(failed(&settee(&world, &["pause", "none*"]), 69).contains("no job fits"));
+    let said = failed(&settee(&world, &["pause", "live", "none"]), 65);
+    assert!(said.contains("no such job: none"), "{said}");
+    wait_until("a pause", || total(&world.web, "states=paused") == 1);
+    let cancelled = settee(&world, &["cancel", "--all", "--yes"]);
+    let said = failed(&cancelled, 65);
+    assert!(said.contains("1 of 2 jobs were not cancelled"), "{said}");
+    let said = String::from_utf8(cancelled.stdout).unwrap();
+    assert!(
+        said.starts_with("live: conflict: it belongs to document `live`: delete or pause it\n"),
+        "{said}"
+    );
+    wait_until("the transient one is gone", || total(&world.web, "") == 1);
+
+    let bulk = |body: Value| store::post(&world.web, "/_scheduler/_bulk", &body);
+    let answer = bulk(json!({"order": "priority", "priority": 3, "select": {"all": true}})).ok();
+    assert_eq!((&answer["total"], &answer["done"]), (&json!(1), &json!(1)));
+    assert_eq!(answer["results"][0]["document"], "live");
+    assert_eq!(world.jobs()[0]["priority"], 3);
+    let all = json!({"all": true});
+    for (wrong, code, name) in [
+        (
+            json!({"order": "restart", "select": {}}),
+            400,
+            "bad_request",
+        ),
+        (json!({"order": "restart"}), 400, "bad_request"),
+        (
+            json!({"order": "explode", "select": all}),
+            400,
+            "bad_request",
+        ),
+        (
+            json!({"order": "restart", "select": {"staets": []}}),
+            400,
+            "bad_request",
+        ),
+        (
+            json!({"order": "restart", "select": {"states": ["odd"]}}),
+            400,
+            "bad_request",
+        ),
+        (
+            json!({"order": "priority", "select": all}),
+            400,
+            "bad_request",
+        ),
+        (
+            json!({"order": "pause", "priority": 1, "select": all}),
+            400,
+            "bad_request",
+        ),
+        (
+            json!({"order": "pause", "select": all, "expect": 0}),
+            409,
+            "conflict",
+        ),
+    ] {
+        bulk(wrong).error(code, name);
+    }
+    world
+        .web
+        .get("/_scheduler/jobs?sort=odd")
+        .error(400, "bad_request");
+    world
+        .web
+        .get("/_scheduler/jobs?group_by=odd")
+        .error(400, "bad_request");
+    world.stop();
+}
+
+#[test]
+fn a_restart_of_a_paused_job_lasts_over_a_restart_of_the_service() {
+    let mut world = World::start();
+    store::create(&world.web, "live", &world.continuous());
+    world.wait_for_state("live", "running");
+    printed(&world, &["pause", "live"]);
+    world.wait_for_state("live", "pending");
+    printed(&world, &["restart", "live"]);
+    world.wait_for_state("live", "running");
+    let directory = world.web.service.stop_and_keep();
+    world.web = store::start_in(directory, super::world::SETTINGS);
+    world.wait_for_state("live", "running");
+    world.stop();
+}
+
+#[test]
+fn a_replicator_lists_and_orders_only_its_own_jobs() {
+    let user = |name: &str, role: &str| {
+        format!("[users.{name}]\npassword = \"secret\"\nroles = [{role:?}]\n")
+    };
+    let web = store::start(&format!(
+        "[replicator]\nmax_jobs = 0\n{}{}{}{}",
+        user("rita", "replicator"),
+        user("rolf", "replicator"),
+        user("olga", "operator"),
+        user("vera", "viewer")
+    ));
+    let by = |name: &str, method: &str, path: &str, body: &Value| -> Response {
+        let credentials = format!(
+            "Basic {}",
+            BASE64.encode(format!("{name}:secret").as_bytes())
+        );
+        let headers = [
+            ("Content-Type", "application/json"),
+            ("Authorization", &credentials),
+        ];
+        let body = if method == "GET" {
+            String::new()
+        } else {
+            body.to_string()
+        };
+        web.connect().request(method, path, &headers, &body)
+    };
+    for (name, number) in [("rita", 0), ("rita", 1), ("rolf", 2)] {
+        let body = json!({"source": "http://127.0.0.1:1/a",
+            "target": format!("http://127.0.0.1:1/{number}"), "continuous": true});
+        let made = by(name, "PUT", &format!("/_replicator/d{number}"), &body);
+        assert_eq!(made.status, 201, "{made:?}");
+    }
+    let list = |name: &str, query: &str| {
+        by(
+            name,
+            "GET",
+            &format!("/_scheduler/jobs?{query}"),
+            &json!(null),
+        )
+        .ok()
+    };
+    wait_until("all jobs", || list("olga", "")["total_rows"] == 3);
+    assert_eq!(list("rita", "sort=trouble")["total_rows"], 2);
+    assert_eq!(list("rita", "match=d2")["total_rows"], 0);
+    assert_eq!(list("rolf", "limit=1&skip=0")["jobs"][0]["doc_id"], "d2");
+    assert_eq!(list("vera", "group_by=reason")["groups"][0]["count"], 3);
+    let bulk = |name: &str, order: &str| {
+        by(
+            name,
+            "POST",
+            "/_scheduler/_bulk",
+            &json!({"order": order, "select": {"all": true}}),
+        )
+    };
+    assert_eq!(bulk("rita", "pause").ok()["done"], 2);
+    assert_eq!(list("olga", "states=paused")["total_rows"], 2);
+    assert_eq!(bulk("olga", "resume").ok()["done"], 3);
+    assert_eq!(list("olga", "states=paused")["total_rows"], 0);
+    let path = "/_scheduler/jobs?states=completed";
+    by("vera", "GET", path, &json!(null)).error(403, "forbidden");
+    assert_eq!(list("rita", "states=completed")["total_rows"], 0);
+    bulk("vera", "pause").error(403, "forbidden");
+    bulk("olga", "delete").error(403, "forbidden");
+    for path in ["/_scheduler/jobs/d2", "/_scheduler/jobs/d2/_pause"] {
+        let method = if path.ends_with("_pause") {
+            "POST"
+        } else {
+            "GET"
+        };
+        by("rita", method, path, &json!({})).error(404, "not_found");
+        by("rolf", method, path, &json!({})).ok();
+    }
+    assert_eq!(bulk("rita", "delete").ok()["done"], 2);
+    wait_until("the deleted ones are gone", || {
+        list("olga", "")["total_rows"] == 1
+    });
+    web.service.stop();
+}
+
+#[test]
+fn replications_that_are_over_or_cannot_start_are_listed_and_tell_what_was_refused() {
+    let mut world = World::start();
+    world.fill(3);
+    world.target.refuse("d00001");
+    store::create(&world.web, "done", &world.body());
+    world.wait_for_state("done", "completed");
+    store::create(&world.web, "live", &world.continuous());
+    let mut filtered = world.continuous();
+    filtered["filter"] = "app/missing".into();
+    store::create(&world.web, "filtered", &filtered);
+    world.wait_for_state("filtered", "error");
+    world.wait_for_state("live", "running");
+
+    let usual = printed(&world, &[]);
+    assert!(
+        usual.ends_with("\n2 jobs: 1 running, 1 error\n") && usual.contains("filtered  error"),
+        "{usual}"
+    );
+    let refused = |world: &World, name: &str| printed(world, &["refused", name]);
+    // It goes on from the checkpoint of the other one.
+    world.target.refuse("later");
+    world.source.put("later", None, json!({}));
+    wait_until("a refused document", || {
+        refused(&world, "live").contains("later")
+    });
+    let over = ["--states", "completed,failed"];
+    let directory = world.web.service.stop_and_keep();
+    world.web = store::start_in(directory, super::world::SETTINGS);
+    let list = printed(&world, &over);
+    assert!(
+        list.contains("done      completed") && list.ends_with("\n1 job: 1 completed\n"),
+        "{list}"
+    );
+    let said = refused(&world, "done");
+    assert!(
+        said.contains("d00001   1-") && said.contains("  forbidden  "),
+        "{said}"
+    );
+    assert!(
+        said.ends_with("\n1 document refused, the latest 1 are shown\n"),
+        "{said}"
+    );
+    failed(&settee(&world, &["refused", "none"]), 69);
+    world.stop();
+}
