@@ -204,14 +204,7 @@ impl Crash {
 
     /// Returns whether it ended because a server could not be reached.
     pub fn is_unreachable(&self) -> bool {
-        let cause = match self {
-            Self::Nxdomain(_) => return true,
-            Self::RevsDiffFailed(answered) | Self::BulkDocsFailed(answered) => {
-                answered.cause.as_ref()
-            }
-            _ => self.cause(),
-        };
-        cause.is_some_and(Cause::is_unreachable)
+        matches!(self, Self::Nxdomain(_)) || self.cause().is_some_and(Cause::is_unreachable)
     }
 
     /// Returns the status of the answer that ended it, where the answer is why.

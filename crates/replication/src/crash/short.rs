@@ -83,8 +83,12 @@ fn of_log(error: &LogError) -> String {
 }
 
 fn of_request(failed: &RequestFailed) -> String {
-    let url = &failed.url;
-    let what = match &failed.cause {
+    of_cause(&failed.cause, &failed.url)
+}
+
+fn of_cause(cause: &Cause, url: &str) -> String {
+    let what = match cause {
+        Cause::NoSession(cause) => return of_cause(cause, url),
         Cause::UnknownHost => return at("name not found", host(url)),
         Cause::MaxBackoff => "rate limited",
         Cause::Status { status, .. } => {

@@ -326,7 +326,7 @@ impl Cause {
     /// Returns whether the server could not be reached: no connection, no address, no answer in time.
     pub fn is_unreachable(&self) -> bool {
         match self {
-            Self::Connect(_) | Self::UnknownHost | Self::Timeout(_) => true,
+            Self::Connect { .. } | Self::UnknownHost | Self::Timeout(_) => true,
             Self::NoSession(cause) => cause.is_unreachable(),
             _ => false,
         }

@@ -151,7 +151,7 @@ impl Comparison {
                 return Err(Crash::OpenDocRevsFailed {
                     id: leaf.id.clone(),
                     why: format!("attachment '{name}': {why}"),
-                    cause: None,
+                    failed: None,
                 });
             };
             sleep(wait).await;

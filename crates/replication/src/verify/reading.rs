@@ -12,7 +12,7 @@ use rustc_hash::FxHashMap;
 use super::Leaf;
 use crate::crash::Crash;
 use crate::endpoint::{
-    Cause, Endpoint, HeaderValue, Reply, Request, RequestFailed, StatusCode, encode_doc_id,
+    Endpoint, HeaderValue, Reply, Request, RequestFailed, StatusCode, encode_doc_id,
 };
 use crate::offload::offload;
 use crate::worker::bulk_get::{OpenDocs, RevRequest, ask, is_too_much};
@@ -125,10 +125,10 @@ impl Reader {
         revs: &[String],
         texts: bool,
     ) -> Result<Vec<(Leaf, Seen)>, Crash> {
-        let failed = |why: String, cause: Option<Cause>| Crash::OpenDocRevsFailed {
+        let failed = |why: String, failed: Option<RequestFailed>| Crash::OpenDocRevsFailed {
             id: id.to_owned(),
             why,
-            cause,
+            failed: failed.map(Box::new),
         };
         let open_revs = serde_json::to_string(revs).expect("texts are JSON");
         let request = Request::get(encode_doc_id(id))
@@ -138,7 +138,7 @@ impl Reader {
             .header(ACCEPT, HeaderValue::from_static("application/json"))
             .reply_bytes_max(DOCUMENT_MAX);
         let reply = self.database.request(request).await;
-        let reply = reply.map_err(|error| failed(error.to_string(), Some(error.cause)))?;
+        let reply = reply.map_err(|error| failed(error.to_string(), Some(error)))?;
         let unread = || {
             let why = format!("{}: {}: {}", reply.asked, reply.status, reply.excerpt());
             failed(why, None)
