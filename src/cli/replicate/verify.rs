@@ -236,18 +236,20 @@ impl Report {
             0 => "the target holds everything",
             _ => "the target does not hold everything",
         };
-        let mut text = format!("{outcome}: {revisions} revisions, {attachments} attachments");
+        let revisions = count(number(revisions), "revision", "revisions");
+        let attachments = count(number(attachments), "attachment", "attachments");
+        let mut text = format!("{outcome}: {revisions}, {attachments}");
         if bytes > 0 {
             let _ = write!(text, " ({bytes} bytes)");
         }
         text.push_str(" compared");
-        for (number, what) in [(filtered, "filtered"), (changed, "changed meanwhile")] {
-            if number > 0 {
-                let _ = write!(text, ", {number} {what}");
+        for (some, what) in [(filtered, "filtered"), (changed, "changed meanwhile")] {
+            if some > 0 {
+                let _ = write!(text, ", {some} {what}");
             }
         }
-        for (kind, number) in &self.differences {
-            let _ = write!(text, ", {number} {kind}");
+        for (kind, some) in &self.differences {
+            let _ = write!(text, ", {some} {kind}");
         }
         text.push('\n');
         text

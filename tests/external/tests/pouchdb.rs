@@ -9,6 +9,7 @@ use settee::testkit::eventually;
 use crate::pouch::Pouch;
 use crate::support::couch::{Couch, Stored};
 use crate::support::job::{Job, body, body_with, replicate, run};
+use crate::support::program::SETTEE;
 
 /// A server with two databases.
 async fn two() -> (Pouch, String, String) {
@@ -65,6 +66,44 @@ async fn conflicts_deletions_attachments_and_design_documents() {
     assert_eq!((stats.docs_written, stats.doc_write_failures), (7, 0));
     let (result, _) = run(&body(&a, &b)).await.normal();
     assert_eq!(result["no_changes"], json!(true));
+}
+
+#[actix_rt::test]
+async fn a_comparison_tells_what_a_target_lacks() {
+    let (pouch, a, b) = two().await;
+    let answers = pouch.write("a", vec![json!({"_id": "attached"})]).await;
+    let rev = answers[0]["rev"].as_str().unwrap().to_owned();
+    let bytes = Bytes::from(vec![7; 300_000]);
+    pouch.attach("a", "attached", &rev, "one.png", bytes).await;
+    let docs = vec![
+        doc("conflict", &["2-aaa", "1-x"], json!({})),
+        doc("gone", &["2-gone", "1-was"], json!({"_deleted": true})),
+    ];
+    pouch.bulk("a", docs).await;
+    replicate(&a, &b).await;
+    let verify = async || {
+        let folder = tempfile::tempdir().unwrap();
+        let mut command = tokio::process::Command::new(SETTEE);
+        command.args(["replicate", &a, &b, "--verify=only", "--deep"]);
+        command.env("SETTEE__STORE__PATH", folder.path().join("settee.redb"));
+        let output = command.kill_on_drop(true).output().await.unwrap();
+        let out = String::from_utf8(output.stdout).unwrap();
+        (output.status.code(), out)
+    };
+    let all = "3 revisions, 1 attachment (300000 bytes) compared\n";
+    let told = format!("the target holds everything: {all}");
+    assert_eq!(verify().await, (Some(0), told));
+    let docs = vec![
+        doc("conflict", &["2-bbb", "1-x"], json!({})),
+        doc("lost", &["2-lost", "1-was"], json!({"_deleted": true})),
+    ];
+    pouch.bulk("a", docs).await;
+    let (status, out) = verify().await;
+    assert_eq!(status, Some(65), "{out}");
+    assert!(
+        out.starts_with("missing conflict 2-bbb\nmissing lost 2-lost\n"),
+        "{out}"
+    );
 }
 
 #[actix_rt::test]
