@@ -229,11 +229,24 @@ fn summary(answer: &Value, shown: Option<usize>) -> String {
 
 /// Returns jobs as a table for people.
 fn table(jobs: &[Value], ids: bool, now: WallTime) -> String {
+    let ids = match (ids, jobs.iter().any(|job| job["document"].is_null())) {
+        (true, _) => Ids::All,
+        (false, true) => Ids::OfTransient,
+        (false, false) => Ids::None,
+    };
     let gap = if jobs.is_empty() { "" } else { "\n" };
     columns(jobs.iter().map(|job| row(job, ids, now))) + gap
 }
 
-fn row(job: &Value, ids: bool, now: WallTime) -> Vec<Cell> {
+/// Which ids a table has.
+#[derive(Clone, Copy, PartialEq)]
+enum Ids {
+    All,
+    OfTransient,
+    None,
+}
+
+fn row(job: &Value, ids: Ids, now: WallTime) -> Vec<Cell> {
     let time = |name: &str| WallTime::parse(job[name].as_str()?);
     let span = |from: WallTime, to: WallTime| {
         duration(u64::try_from(to.since(from).as_millis()).unwrap_or(u64::MAX))
@@ -246,7 +259,7 @@ fn row(job: &Value, ids: bool, now: WallTime) -> Vec<Cell> {
         Some(document) => document.to_owned(),
         None => format!("{} -> {}", side(&job["source"]), side(&job["target"])),
     };
-    let id = Some(&job["id"]).filter(|_| ids || job["document"].is_null());
+    let id = Some(&job["id"]).filter(|_| ids == Ids::All || job["document"].is_null());
     let reason = job["reason"].as_str();
     let mut cells = vec![
         text("DOCUMENT", Some(name)),
@@ -259,7 +272,9 @@ fn row(job: &Value, ids: bool, now: WallTime) -> Vec<Cell> {
         number("PROGRESS", time("last_progress").map(|at| span(at, now))),
         text("REASON", reason),
     ];
-    cells.push(text("ID", Some(id.map(shown).unwrap_or_default())));
+    if ids != Ids::None {
+        cells.push(text("ID", Some(id.map(shown).unwrap_or_default())));
+    }
     cells
 }
 
@@ -317,6 +332,7 @@ s/c -> t/d  paused    30.0s         -        -        -        -         -  paus
 ";
         assert_eq!(table(&jobs, false, now), expected);
         assert!(table(&jobs, true, now).contains("database missing  a+continuous\n"));
+        assert!(table(&jobs[..1], false, now).contains("  REASON\n"));
         let answer = json!({"total_rows": 3, "states": {"crashing": 2, "paused": 1}});
         let said = summary(&answer, Some(2));
         assert_eq!(

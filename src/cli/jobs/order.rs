@@ -158,7 +158,7 @@ const fn done(name: BulkOrderName) -> &'static str {
         BulkOrderName::Restart => "restarted",
         BulkOrderName::Pause => "paused",
         BulkOrderName::Resume => "resumed",
-        BulkOrderName::Priority => "given the priority",
+        BulkOrderName::Priority => "given the new priority",
         BulkOrderName::Cancel => "cancelled",
         BulkOrderName::Delete => "deleted",
     }

@@ -1,8 +1,11 @@
 //! Lists of and orders for hundreds of jobs, with `settee jobs` and over HTTP.
 
-use std::process::Output;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::process::{Command, Output};
 
 use data_encoding::BASE64;
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use serde_json::{Value, json};
 
 use crate::replicator::orders::{printed, settee};
@@ -10,6 +13,7 @@ use crate::replicator::world::World;
 use crate::support::daemon::wait_until;
 use crate::support::http_client::{Response, Web};
 use crate::support::http_server::Answer;
+use crate::support::program::SETTEE;
 use crate::support::store;
 
 /// How many jobs the world of an outage has in which trouble.
@@ -233,6 +237,60 @@ fn orders_say_what_they_did_not_do() {
         .web
         .get("/_scheduler/jobs?group_by=odd")
         .error(400, "bad_request");
+    world.stop();
+}
+
+/// Runs `settee jobs` on a terminal, types a line, and returns what the terminal shows.
+fn on_terminal(world: &World, arguments: &[&str], line: &str) -> String {
+    let mut screen = File::from(openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap());
+    grantpt(&screen).unwrap();
+    unlockpt(&screen).unwrap();
+    let name = ptsname(&screen, Vec::new()).unwrap().into_string().unwrap();
+    let terminal = File::options().read(true).write(true).open(name).unwrap();
+    let mut command = Command::new(SETTEE);
+    command.arg("jobs").args(arguments);
+    command.arg("--socket").arg(world.web.service.socket());
+    let other = || terminal.try_clone().unwrap();
+    command.stdin(other()).stdout(other()).stderr(other());
+    let mut child = command.spawn().unwrap();
+    // The terminal keeps the line until it is read.
+    screen.write_all(format!("{line}\n").as_bytes()).unwrap();
+    // The terminal ends, with an error, when the last program that has it open does.
+    drop((command, terminal));
+    let mut shown = Vec::new();
+    assert!(screen.read_to_end(&mut shown).is_err());
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    String::from_utf8(shown).unwrap()
+}
+
+#[test]
+fn an_order_for_several_jobs_and_a_deletion_ask_on_a_terminal() {
+    let world = World::start_with("max_jobs = 0\n");
+    create(
+        &world.web,
+        "shop",
+        3,
+        |n| json!({"source": world.source.url(), "target": world.target.server.url(&format!("{n}"))}),
+    );
+    wait_until("all jobs", || total(&world.web, "") == 3);
+    let shown = on_terminal(&world, &["pause", "shop-*"], "n");
+    assert!(
+        shown.contains("3 x") && shown.contains("pause 3 jobs? [y/N]"),
+        "{shown}"
+    );
+    assert!(shown.contains("nothing was done"), "{shown}");
+    assert_eq!(total(&world.web, "states=paused"), 0);
+    let shown = on_terminal(&world, &["pause", "shop-*"], "y");
+    assert!(shown.contains("3 jobs paused"), "{shown}");
+    assert_eq!(total(&world.web, "states=paused"), 3);
+    let shown = on_terminal(&world, &["delete", "shop-0"], "");
+    assert!(shown.contains("delete the documents of 1 job?"), "{shown}");
+    assert_eq!(world.web.get("/_replicator/shop-0").status, 200);
+    let shown = on_terminal(&world, &["resume", "shop-0"], "");
+    assert!(
+        !shown.contains("[y/N]") && shown.contains("1 job resumed"),
+        "{shown}"
+    );
     world.stop();
 }
 

@@ -84,6 +84,15 @@ fn a_restart_forgets_failures() {
         .as_str()
         .unwrap()
         .to_owned();
+    world.web.service.wait_for_log("replication crashed");
+    let log = world.web.service.log();
+    let is_told = |line: &str| {
+        let record: Value = serde_json::from_str(line).unwrap_or_default();
+        record["msg"] == "replication crashed"
+            && record["document"] == "late"
+            && record["replication"] == id
+    };
+    assert!(log.lines().any(is_told), "{log}");
     let list = printed(&world, &["list", "--states", "crashing"]);
     assert!(
         list.ends_with("\n1 job: 1 crashing\n") && list.contains("database missing"),
