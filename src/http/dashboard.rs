@@ -87,6 +87,7 @@ pub(super) async fn state(request: HttpRequest, shared: Data<HttpContext>, user:
     Ok(answer::ok(&json!({
         "version": env!("CARGO_PKG_VERSION"),
         "user": user.name,
+        "may": user.rights.may(),
         "status": status,
         "functions": functions,
         "tasks": tasks,
