@@ -12,6 +12,7 @@ fn the_page_may_use_nothing_but_its_own_files() {
         ("/_dashboard", "text/html; charset=utf-8"),
         ("/_dashboard/page.css", "text/css; charset=utf-8"),
         ("/_dashboard/page.js", "text/javascript; charset=utf-8"),
+        ("/_dashboard/dom.js", "text/javascript; charset=utf-8"),
     ] {
         let response = web.get(path);
         assert_eq!(response.status, 200);
@@ -30,6 +31,32 @@ fn the_page_may_use_nothing_but_its_own_files() {
     assert_eq!(state["jobs"]["total"], 0);
     assert!(state["status"]["pools"].is_array());
     assert_eq!(state["may"][2], "operate");
+    web.service.stop();
+}
+
+#[test]
+fn every_file_that_a_file_of_the_page_names_is_there_and_all_are_small() {
+    let web = Web::start("");
+    let (mut asked, mut bytes) = (vec!["/_dashboard".to_owned()], 0);
+    let mut at = 0;
+    while let Some(path) = asked.get(at).cloned() {
+        let response = web.get(&path);
+        assert_eq!(response.status, 200, "{path}");
+        bytes += response.body.len();
+        let named = response
+            .body
+            .split('"')
+            .filter(|part| part.starts_with("./") || part.starts_with("/_dashboard/page."));
+        for part in named {
+            let path = part.replace("./", "/_dashboard/");
+            if !asked.contains(&path) {
+                asked.push(path);
+            }
+        }
+        at += 1;
+    }
+    assert_eq!(asked.len(), 12, "{asked:?}");
+    assert!(bytes < 64_000, "{bytes} bytes");
     web.service.stop();
 }
 
