@@ -19,8 +19,8 @@ const SCANNED_MAX = 1000;
 const STATES = ["running", "pending", "crashing", "paused"];
 const OVER = ["completed", "failed"];
 
-const scan = remembering(5_000, (path) => ask(path));
-const scanned = (states) => scan(query("/_scheduler/jobs", { states, limit: SCANNED_MAX }));
+const scanPath = (states) => query("/_scheduler/jobs", { states, limit: SCANNED_MAX });
+const [scan, scanCrashing] = [0, 0].map(() => remembering(5_000, (path) => ask(path)));
 
 export function reasonOf(job) {
   if (job.paused) return job.reason || `paused by ${job.paused.by}`;
@@ -46,7 +46,7 @@ async function find({ state, match, reason }, skip, limit) {
     return { total, jobs };
   }
   const wanted = (match ?? "").toLowerCase();
-  const { total_rows: total, jobs: all } = await scanned(state);
+  const { total_rows: total, jobs: all } = await scan(scanPath(state));
   const jobs = all.filter((job) => fits(job, wanted) && (!reason || groupOf(job) === reason));
   return { total: jobs.length, jobs: jobs.slice(skip, skip + limit), unseen: Math.max(total - all.length, 0) };
 }
@@ -54,7 +54,7 @@ async function find({ state, match, reason }, skip, limit) {
 // Groups of jobs that fail for the same reason, largest first: [reason, count].
 export async function groups() {
   const counts = new Map();
-  for (const job of (await scanned("crashing")).jobs) {
+  for (const job of (await scanCrashing(scanPath("crashing"))).jobs) {
     if (!job.paused) counts.set(groupOf(job), (counts.get(groupOf(job)) ?? 0) + 1);
   }
   return [...counts].sort((one, other) => other[1] - one[1]);
