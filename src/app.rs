@@ -267,6 +267,7 @@ impl DaemonBuilder {
                 replications,
                 in_flight,
                 tasks: Default::default(),
+                history: Default::default(),
                 stopping: watch::Sender::new(false),
                 log: log.clone(),
             };

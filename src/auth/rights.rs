@@ -6,10 +6,13 @@
 
 use std::sync::Arc;
 
+use strum::{IntoStaticStr, VariantArray};
+
 use crate::config::Role;
 
 /// What a request takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum Right {
     /// To see pools, processes, numbers and jobs.
     Look,
@@ -67,6 +70,12 @@ impl Rights {
     /// Returns whether they have a right.
     pub fn has(&self, right: Right) -> bool {
         self.is_admin() || right.roles().iter().any(|role| self.roles.contains(role))
+    }
+
+    /// Returns the names of the rights that they have.
+    pub(crate) fn may(&self) -> Vec<&'static str> {
+        let held = Right::VARIANTS.iter().filter(|right| self.has(**right));
+        held.map(Into::into).collect()
     }
 
     /// Returns the roles.
@@ -140,6 +149,10 @@ mod tests {
             }
         }
         assert!(!Rights::default().has(Look));
+        assert_eq!(
+            Rights::of(&[Role::Operator], &[]).may(),
+            ["look", "inspect", "operate"]
+        );
         let told = Rights::default().require(Look).unwrap_err();
         assert_eq!(told, "this takes the role admin or operator or viewer");
     }

@@ -1,7 +1,7 @@
 //! What is kept of calls that are over: what functions cost, slow calls in the log, every call in the access log.
 //!
 //! SUMMARY   [`CallRecords::note`] takes each call of the socket and of HTTP once; [`CallRecords::costs`] tells what
-//!           functions cost.
+//!           functions cost, [`CallRecords::take_tally`] how many calls there were lately.
 //! PROMISES  Slow calls are told at most [`SLOW_MAX`] times a second. What the log cannot take is dropped and counted.
 
 use std::cell::RefCell;
@@ -15,6 +15,7 @@ use crate::config::Config;
 use crate::messages::client_error::ErrorReply;
 use crate::messages::function_costs::{CostsPage, CostsQuery};
 use crate::metrics::function_costs::{CallCost, FunctionCosts, Outcome};
+use crate::metrics::history::CallTally;
 use crate::otp::clock::Clock;
 use crate::query_server::call::FinishedCall;
 use crate::query_server::reduce::OverflowLog;
@@ -28,6 +29,7 @@ pub(crate) struct CallRecords {
     /// Where built-in sums that are too long are told.
     pub(crate) sums: OverflowLog,
     costs: RefCell<FunctionCosts>,
+    tally: RefCell<CallTally>,
     slow: RefCell<SlowCalls>,
     clock: Clock,
     config: watch::Receiver<Arc<Config>>,
@@ -53,6 +55,7 @@ impl CallRecords {
         Self {
             sums: OverflowLog::new(log.clone()),
             costs: RefCell::new(FunctionCosts::new(clock.now())),
+            tally: RefCell::default(),
             slow: RefCell::new(SlowCalls {
                 since: clock.now(),
                 told: 0,
@@ -87,6 +90,9 @@ impl CallRecords {
         self.costs
             .borrow_mut()
             .note(&call.subject, &spent, outcome, now);
+        self.tally
+            .borrow_mut()
+            .note(finished.pool.as_ref(), outcome != Outcome::Value);
         let name = error.map(|error| &*error.name);
         if let Some(access) = &self.access {
             info!(call.log(access), "function call"; finished, "error" => name);
@@ -99,6 +105,11 @@ impl CallRecords {
             warn!(call.log(&self.log), "function call was slow"; finished,
                 "error" => name, "suppressed" => suppressed);
         }
+    }
+
+    /// Returns how many calls there were since this was asked last.
+    pub(crate) fn take_tally(&self) -> CallTally {
+        self.tally.take()
     }
 
     /// Returns the functions that cost most in a period until now.

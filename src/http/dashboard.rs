@@ -1,8 +1,8 @@
 //! `/_dashboard`: a page that shows pools, who waits, what functions cost, services and jobs, live.
 //!
-//! SUMMARY   The page and its two files hold no data and are given to everybody; [`state`] is what the
-//!           page asks for once a second, made of the values that `status`, `_functions`, `_scheduler/jobs`
-//!           and `_active_tasks` show.
+//! SUMMARY   The page and its files, modules without a build step, hold no data and are given to everybody;
+//!           [`state`] is what the page asks for once a second, made of the values that `status`, `_functions`,
+//!           `_scheduler/jobs` and `_active_tasks` show.
 //! PROMISES  A user sees here only what those pages show to the same user. The page loads nothing from
 //!           elsewhere, runs no script but its own, and shows what children and other servers say
 //!           as text.
@@ -10,7 +10,7 @@
 //!           first; [`TASKS_MAX`] views that are being mapped.
 
 use actix_web::http::header;
-use actix_web::web::Data;
+use actix_web::web::{Data, Path};
 use actix_web::{HttpRequest, HttpResponse};
 use serde_json::{Value, json};
 
@@ -53,20 +53,40 @@ pub(super) async fn page() -> Answer {
     )
 }
 
-/// `GET /_dashboard/page.css`.
-pub(super) async fn style() -> Answer {
-    file(
-        "text/css; charset=utf-8",
-        include_str!("dashboard/page.css"),
-    )
+/// The files of the page, with their types.
+const FILES: [(&str, &str, &str); 11] = [
+    style("page.css", include_str!("dashboard/page.css")),
+    script("page.js", include_str!("dashboard/page.js")),
+    script("api.js", include_str!("dashboard/api.js")),
+    script("charts.js", include_str!("dashboard/charts.js")),
+    script("dom.js", include_str!("dashboard/dom.js")),
+    script("functions.js", include_str!("dashboard/functions.js")),
+    script("jobs.js", include_str!("dashboard/jobs.js")),
+    script("orders.js", include_str!("dashboard/orders.js")),
+    script("overview.js", include_str!("dashboard/overview.js")),
+    script("pools.js", include_str!("dashboard/pools.js")),
+    script("words.js", include_str!("dashboard/words.js")),
+];
+
+const fn style(
+    name: &'static str,
+    text: &'static str,
+) -> (&'static str, &'static str, &'static str) {
+    (name, "text/css; charset=utf-8", text)
 }
 
-/// `GET /_dashboard/page.js`.
-pub(super) async fn script() -> Answer {
-    file(
-        "text/javascript; charset=utf-8",
-        include_str!("dashboard/page.js"),
-    )
+const fn script(
+    name: &'static str,
+    text: &'static str,
+) -> (&'static str, &'static str, &'static str) {
+    (name, "text/javascript; charset=utf-8", text)
+}
+
+/// `GET /_dashboard/FILE`.
+pub(super) async fn part(name: Path<String>) -> Answer {
+    let found = FILES.iter().find(|(known, ..)| **known == **name);
+    let (_, content_type, text) = found.ok_or_else(Refusal::no_such_path)?;
+    file(content_type, text)
 }
 
 fn file(content_type: &str, text: &'static str) -> Answer {
@@ -92,6 +112,7 @@ pub(super) async fn state(request: HttpRequest, shared: Data<HttpContext>, user:
     Ok(answer::ok(&json!({
         "version": env!("CARGO_PKG_VERSION"),
         "user": user.name,
+        "may": user.rights.may(),
         "status": status,
         "functions": functions,
         "tasks": tasks,

@@ -23,6 +23,7 @@ mod dashboard;
 mod entrance;
 mod functions_api;
 mod guard;
+mod history;
 mod info;
 mod line_stream;
 mod list_stream;
@@ -43,7 +44,7 @@ mod session_api;
 mod tasks;
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use slog::Logger;
 use tokio::sync::watch;
@@ -56,6 +57,7 @@ use crate::auth::Authority;
 use crate::config::Config;
 use crate::in_flight::InFlight;
 use crate::metrics::Metrics;
+use crate::metrics::history::History;
 use crate::otp::registered_name::RegisteredName;
 use tasks::Tasks;
 
@@ -74,6 +76,8 @@ pub struct HttpContext {
     /// The memory of requests and answers in flight.
     pub(crate) in_flight: Arc<InFlight>,
     pub(crate) tasks: Tasks,
+    /// The numbers of the last hour.
+    pub(crate) history: Mutex<History>,
     pub(crate) stopping: watch::Sender<bool>,
     pub(crate) log: Logger,
 }

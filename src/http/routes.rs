@@ -20,8 +20,8 @@ use super::access::User;
 use super::answer::{Answer, Refusal};
 use super::request::{is_lines, segments};
 use super::{
-    HttpContext, config_api as config, dashboard, entrance, functions_api as functions, info,
-    list_stream, map_stream, pools_api as pools, procs_api as procs, query, replicate,
+    HttpContext, config_api as config, dashboard, entrance, functions_api as functions, history,
+    info, list_stream, map_stream, pools_api as pools, procs_api as procs, query, replicate,
     scheduler_api as scheduler, session_api as session, tasks,
 };
 use crate::auth::rights::Right::{self, Administer, Call, Inspect, Look, Operate, Replicate};
@@ -60,9 +60,9 @@ fn table() -> Vec<Declared> {
         on(POST, "/_session", [], session::log_in),
         on(DELETE, "/_session", [], session::log_out),
         on(GET, "/_dashboard", [], dashboard::page),
-        on(GET, "/_dashboard/page.css", [], dashboard::style),
-        on(GET, "/_dashboard/page.js", [], dashboard::script),
         on(GET, "/_dashboard/state", [], dashboard::state),
+        on(GET, "/_dashboard/history", [], history::history),
+        on(GET, "/_dashboard/{file}", [], dashboard::part),
         on(GET, "/_active_tasks", [Look], tasks::list),
         on(GET, "/_functions", [Look], functions::list),
         on(GET, "/metrics", [Look], info::prometheus),

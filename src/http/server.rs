@@ -117,6 +117,8 @@ impl Actor for HttpServer {
             };
             server.end(reason, ctx);
         });
+        let sampling = super::history::sample(Arc::clone(&self.options.shared));
+        ctx.spawn(sampling.into_actor(self));
         self.running = Some((ctx.spawn(serving), handle));
     }
 }

@@ -17,6 +17,7 @@ mod cells;
 mod definition;
 pub(crate) mod function_costs;
 mod gather;
+pub(crate) mod history;
 mod language;
 mod names;
 mod pool;

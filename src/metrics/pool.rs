@@ -180,6 +180,12 @@ impl PoolMetrics {
         self.0.get().map_or_else(|| &*NOTHING, Box::as_ref)
     }
 
+    /// Returns how many processes were lent, and how long their clients waited for them in all.
+    pub(crate) fn lent(&self) -> (u64, Duration) {
+        let wait = self.counted().wait.get();
+        (wait.count(), wait.sum())
+    }
+
     /// Counts a process that was lent, after its client had waited for this time in all.
     pub fn acquired(&self, waited: Duration) {
         self.count().wait.observe(waited);

@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::cells::{Counter, Gauge};
 use policy::schedule::{Census, Totals};
-use replication::counters::Counters;
+use replication::counters::{self, Counters};
 use replication::endpoint::Http;
 
 /// The numbers of all replications.
@@ -57,6 +57,12 @@ impl ReplicationMetrics {
             Some(work) => work.all(),
             None => Counters::default().all(),
         }
+    }
+
+    /// Returns how many documents were written to targets.
+    pub(crate) fn docs_written(&self) -> u64 {
+        let work = self.work.get();
+        work.map_or(0, |work| work.get(counters::Counter::DocsWritten))
     }
 
     /// Takes in what an event changed: how many jobs there are now, and what was counted before it

@@ -46,6 +46,8 @@ pub enum Counter {
     WorkerDeaths,
     /// Workers of replications that were started
     WorkersStarted,
+    /// Documents that were written to targets
+    DocsWritten,
     /// Times that the replicator database was read from its beginning
     DbScans,
     /// Replicator databases that were found at a start
@@ -68,7 +70,15 @@ pub struct Counters([AtomicU64; Counter::COUNT]);
 
 impl Counters {
     pub fn count(&self, counter: Counter) {
-        self.0[counter as usize].fetch_add(1, Ordering::Relaxed);
+        self.add(counter, 1);
+    }
+
+    pub fn add(&self, counter: Counter, count: u64) {
+        self.0[counter as usize].fetch_add(count, Ordering::Relaxed);
+    }
+
+    pub fn get(&self, counter: Counter) -> u64 {
+        self.0[counter as usize].load(Ordering::Relaxed)
     }
 
     /// Returns the name and the number of each.

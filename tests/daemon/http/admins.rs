@@ -55,6 +55,7 @@ const CLOSED: &[(&str, &str, &str)] = &[
     ("GET", "/_pools", ""),
     ("GET", "/_pools/javascript", ""),
     ("GET", "/_dashboard/state", ""),
+    ("GET", "/_dashboard/history", ""),
     ("GET", "/_replicator", ""),
     ("GET", "/_replicator/_all_docs", ""),
     ("GET", "/_replicator/_changes", ""),
@@ -88,7 +89,7 @@ fn everything_but_the_welcome_and_the_way_in_takes_a_login() {
         let reason = refused.reason(401, "unauthorized");
         assert_eq!(reason, "Authentication required.", "{path}");
         // The page has a form of its own.
-        let asks = *path != "/_dashboard/state";
+        let asks = !path.starts_with("/_dashboard/");
         assert_eq!(refused.header("www-authenticate").is_some(), asks, "{path}");
         let status = ask(&web, method, path, &[("Authorization", &ann)], body).status;
         assert!(![401, 403].contains(&status), "{method} {path}: {status}");

@@ -44,6 +44,7 @@ fn each_role_may_what_it_is_for_and_nothing_else() {
         ("GET", "/metrics", "", look),
         ("GET", "/_active_tasks", "", look),
         ("GET", "/_dashboard/state", "", look),
+        ("GET", "/_dashboard/history", "", look),
         ("GET", "/_node/_local/_stats", "", look),
         ("GET", "/_node/_local/_system", "", look),
         (

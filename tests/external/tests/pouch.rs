@@ -3,15 +3,14 @@
 //!
 //! PROMISES  [`Pouch::start`] returns a server that answers, or fails the test saying what is missing.
 
-use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use bytes::Bytes;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::npm;
 use crate::support::ask;
 
 const PACKAGES: [&str; 6] = [
@@ -35,7 +34,7 @@ pub struct Pouch {
 impl Pouch {
     /// Starts one, without any database.
     pub fn start() -> Self {
-        let modules = modules();
+        let modules = npm::packages("express-pouchdb-4.2.0", &PACKAGES);
         let folder = tempfile::tempdir().unwrap();
         let mut child = Command::new("node")
             .arg(SERVER)
@@ -168,42 +167,4 @@ impl Drop for Pouch {
         drop(self.child.kill());
         drop(self.child.wait());
     }
-}
-
-/// The directory of the packages. Whoever comes first installs them, the others wait.
-fn modules() -> PathBuf {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("express-pouchdb-4.2.0");
-    let modules = folder.join("node_modules");
-    let complete = folder.join("complete");
-    fs::create_dir_all(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let lock = File::create(folder.with_extension("lock")).unwrap();
-    lock.lock().unwrap();
-    if !complete.exists() {
-        // What an interrupted attempt left is of no use.
-        drop(fs::remove_dir_all(&folder));
-        fs::create_dir_all(&folder).unwrap();
-        fs::write(folder.join("package.json"), "{\"private\":true}").unwrap();
-        let output = Command::new("npm")
-            .args([
-                "install",
-                "--ignore-scripts",
-                "--no-audit",
-                "--no-fund",
-                "--no-save",
-            ])
-            .args(PACKAGES)
-            .current_dir(&folder)
-            .output()
-            .unwrap_or_else(|error| {
-                panic!("npm: {error}; install npm (Debian: apt-get install npm)")
-            });
-        assert!(
-            output.status.success(),
-            "npm could not install {PACKAGES:?}: {}{}",
-            String::from_utf8_lossy(&output.stdout),
-            String::from_utf8_lossy(&output.stderr),
-        );
-        File::create(complete).unwrap();
-    }
-    modules
 }

@@ -68,6 +68,26 @@ impl Browser {
         self.post("/execute/sync", &json!({"script": script, "args": []}))
     }
 
+    /// Returns what a script in the page gives to its last argument, a function.
+    pub fn run_async(&self, script: &str) -> Value {
+        self.post("/execute/async", &json!({"script": script, "args": []}))
+    }
+
+    /// Goes to a view of the page by its address, as a link does.
+    pub fn go(&self, hash: &str) {
+        self.run(&format!("location.hash = {}", json!(hash)));
+    }
+
+    /// Presses keys, one after the other, wherever the focus is; Tab is `\u{e004}`, Escape `\u{e00c}`.
+    pub fn keys(&self, keys: &str) {
+        let keys = keys
+            .chars()
+            .flat_map(|key| ["keyDown", "keyUp"].map(|what| json!({"type": what, "value": key})));
+        let keyboard =
+            json!({"type": "key", "id": "keyboard", "actions": keys.collect::<Vec<_>>()});
+        self.post("/actions", &json!({"actions": [keyboard]}));
+    }
+
     /// Returns what a reader sees of the page.
     pub fn text(&self) -> String {
         let text = self.run("return document.body.innerText");
@@ -90,7 +110,14 @@ impl Browser {
         }
     }
 
+    /// Waits until there is such an element.
+    #[track_caller]
     fn element(&self, selector: &str) -> String {
+        let found = format!(
+            "return document.querySelector({}) !== null",
+            json!(selector)
+        );
+        self.wait_until(&found);
         let what = json!({"using": "css selector", "value": selector});
         let found = self.post("/element", &what);
         format!("/element/{}", found[ELEMENT].as_str().unwrap())

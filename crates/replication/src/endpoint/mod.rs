@@ -168,7 +168,12 @@ impl Endpoint {
 
     /// Counts what this endpoint did among what all replications did.
     pub(crate) fn count(&self, counter: Counter) {
-        self.0.http.counters().count(counter);
+        self.add(counter, 1);
+    }
+
+    /// Counts several of what this endpoint did.
+    pub(crate) fn add(&self, counter: Counter, count: u64) {
+        self.0.http.counters().add(counter, count);
     }
 }
 

@@ -19,6 +19,7 @@ use super::Worker;
 use super::document::DocMeta;
 use super::entries;
 use super::verdict::{self, Verdict};
+use crate::counters::Counter;
 use crate::crash::{Answered, Crash};
 use crate::endpoint::{Reply, Request, StatusCode};
 use crate::refused::RefusedDoc;
@@ -165,6 +166,7 @@ impl Worker {
         }
         self.run_counters
             .count(|stats| stats.docs_written += written);
+        self.target.add(Counter::DocsWritten, written);
     }
 
     fn refuse_text(&self, document: &str, error: &str, reason: &str) {

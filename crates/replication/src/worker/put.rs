@@ -17,6 +17,7 @@ use super::Worker;
 use super::document::DocMeta;
 use super::failed::DocFailed;
 use super::verdict::{self, Verdict};
+use crate::counters::Counter;
 use crate::crash::Crash;
 use crate::endpoint::{
     BodyFailed, Chunks, HeaderValue, Reply, Request, RequestBody, encode_doc_id,
@@ -117,6 +118,7 @@ impl Worker {
         let verdict = verdict::of_put(reply);
         if verdict == Verdict::Written {
             self.run_counters.count(|stats| stats.docs_written += 1);
+            self.target.count(Counter::DocsWritten);
             return Ok(());
         }
         let (error, reason) = verdict::error_and_reason(reply);

@@ -1,0 +1,44 @@
+// What the page asks of the service.
+
+const ANSWER_WAIT_MS = 10_000;
+
+export class Refused extends Error {
+  constructor(status, reason) {
+    super(reason);
+    this.status = status;
+  }
+}
+
+// Asks, and returns the answer; what the service refuses is an error with its reason.
+export async function ask(path, method = "GET", body = undefined) {
+  const response = await fetch(path, {
+    method,
+    cache: "no-store",
+    // An order is awaited as long as it takes: nobody knows what became of one that was given up.
+    signal: method === "GET" ? AbortSignal.timeout(ANSWER_WAIT_MS) : undefined,
+    headers: body === undefined ? {} : { "Content-Type": "application/json" },
+    body: body === undefined ? undefined : JSON.stringify(body),
+  });
+  const answer = await response.json();
+  if (!response.ok) throw new Refused(response.status, answer.reason ?? answer.error);
+  return answer;
+}
+
+// Asks again only after some time, since more happens on a page than has to be asked for.
+export function remembering(milliseconds, question) {
+  let path = null, at = 0, answer = null;
+  return async (wanted) => {
+    if (wanted !== path || Date.now() - at >= milliseconds) {
+      answer = await question(wanted);
+      [path, at] = [wanted, Date.now()];
+    }
+    return answer;
+  };
+}
+
+// The path with a query; values that are empty are left out.
+export function query(path, values) {
+  const chosen = Object.entries(values).filter(([, value]) => value != null && value !== "" && value !== 0);
+  const text = new URLSearchParams(chosen).toString();
+  return text === "" ? path : `${path}?${text}`;
+}

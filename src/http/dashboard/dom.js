@@ -1,0 +1,115 @@
+// Makes elements, and changes what is on the page into what it should be.
+//
+// A view is made anew at each answer; `patch` changes only what differs, so that the focus, a selection, an
+// open list and the place on the page stay. Texts are set as text, never as markup: names of pools, URLs and
+// reasons come from configurations, children and other servers.
+
+const SVG = new Set(["svg", "path", "line"]);
+const HANDLERS = ["onclick", "onchange", "oninput", "onsubmit"];
+
+// Functions become handlers, everything else attributes; null and false are left out.
+export function h(tag, attributes, ...children) {
+  const node = SVG.has(tag) ? document.createElementNS("http://www.w3.org/2000/svg", tag) : document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes ?? {})) {
+    if (typeof value === "function") node[name] = value;
+    else if (value != null && value !== false) node.setAttribute(name, value === true ? "" : value);
+  }
+  node.append(...children.flat(2).filter((child) => child != null && child !== false));
+  return node;
+}
+
+// Makes the children of an element those that are given. Those with a data-key stay the same element wherever
+// they stand.
+export function patch(parent, next) {
+  const keyed = new Map();
+  for (const child of parent.children) if (child.dataset.key !== undefined) keyed.set(child.dataset.key, child);
+  let at = parent.firstChild;
+  for (const node of next) {
+    const key = node.dataset?.key;
+    const known = key === undefined ? at : keyed.get(key);
+    if (known?.nodeName !== node.nodeName || known.dataset?.key !== key) {
+      parent.insertBefore(node, at);
+      continue;
+    }
+    if (known === at) at = at.nextSibling;
+    else parent.insertBefore(known, at);
+    change(known, node);
+  }
+  while (at !== null) {
+    const gone = at;
+    at = at.nextSibling;
+    gone.remove();
+  }
+}
+
+function change(old, node) {
+  if (old.nodeType !== Node.ELEMENT_NODE) {
+    if (old.data !== node.data) old.data = node.data;
+    return;
+  }
+  for (const { name } of [...old.attributes]) {
+    // Whether a list is open is the reader's choice.
+    if (!node.hasAttribute(name) && name !== "open") old.removeAttribute(name);
+  }
+  for (const { name, value } of node.attributes) {
+    if (old.getAttribute(name) !== value && name !== "open") old.setAttribute(name, value);
+  }
+  for (const name of HANDLERS) if (old[name] !== node[name]) old[name] = node[name];
+  patch(old, [...node.childNodes]);
+  const isField = old.nodeName === "INPUT" || old.nodeName === "SELECT";
+  if (isField && old !== document.activeElement && old.value !== node.value) old.value = node.value;
+}
+
+// Shows nodes; an element that is moved keeps the focus.
+export function show(parent, nodes) {
+  const focused = document.activeElement;
+  patch(parent, nodes.flat(2).filter((node) => node != null && node !== false));
+  if (focused !== document.activeElement && focused.isConnected) focused.focus({ preventScroll: true });
+}
+
+export const link = (path, text, attributes) => h("a", { href: path, ...attributes }, text);
+
+// A link from names: each is encoded, since a name may have slashes.
+export const to = (...names) => `#/${names.map(encodeURIComponent).join("/")}`;
+
+// A table. `columns` are [heading, class]; `rows` are {key, cells, mood}, cells in the order of the columns.
+// Below 700 px a row is a card: what is of the class "first" comes first, each other cell with its heading.
+export function table(id, columns, rows, nothing) {
+  const cell = (value, [heading, kind]) => {
+    const isNumber = typeof value === "number";
+    const text = isNumber ? value.toLocaleString("en") : value ?? "";
+    // A long text is cut after some lines; the page of the thing has all of it.
+    const shown = kind.includes("text") && typeof text === "string" && text !== "" ? h("span", null, text) : text;
+    const label = typeof heading === "string" ? heading : heading.textContent;
+    return h("td", { class: kind, "data-label": label }, shown);
+  };
+  const body = rows.length === 0
+    ? h("tr", { class: "none" }, h("td", { colspan: columns.length, class: "quiet" }, nothing))
+    : rows.map((row) => h("tr", { "data-key": row.key }, row.cells.map((value, at) => cell(value, columns[at]))));
+  const head = columns.map(([heading, kind, sorted]) => h("th", { scope: "col", class: kind, "aria-sort": sorted && "descending" }, heading));
+  return h("div", { class: "scroll", role: "region", "aria-label": `Table of ${id}`, tabindex: "0" },
+    h("table", { id }, h("thead", null, h("tr", null, head)), h("tbody", null, body)));
+}
+
+// Facts: a list of names with values; those without a value are left out, those marked as wide have a line.
+export function facts(pairs) {
+  const shown = pairs.filter(([, value]) => value != null && value !== "");
+  return h("dl", { class: "facts" }, shown.map(([name, value, wide]) =>
+    h("div", { class: wide }, h("dt", null, name), h("dd", null, typeof value === "number" ? value.toLocaleString("en") : value))));
+}
+
+export const section = (title, count, ...nodes) => h("section", { "data-key": title },
+  h("h2", null, title, " ", count && h("small", null, count)), nodes);
+
+export const mood = (text, kind) => h("span", { class: kind }, text);
+
+// Links to the page before and after, and what is shown of how many.
+export function pages(total, skip, size, path) {
+  if (total <= size && skip === 0) return null;
+  const end = Math.min(skip + size, total);
+  const step = (text, there, at) => there ? link(path(at), text) : h("span", { class: "quiet" }, text);
+  return h("nav", { class: "pages", "aria-label": "Pages" },
+    step("← Previous", skip > 0, Math.max(skip - size, 0)),
+    h("span", null, total === 0 ? "0" : `${(skip + 1).toLocaleString("en")}–${end.toLocaleString("en")} of ${total.toLocaleString("en")}`),
+    step("Next →", end < total, skip + size));
+}

@@ -1,0 +1,142 @@
+// Pools and their processes: the list, one pool, and the orders to them.
+
+import { ask, query } from "./api.js";
+import * as charts from "./charts.js";
+import { facts, h, link, mood, pages, section, table, to } from "./dom.js";
+import { button, confirm } from "./orders.js";
+import { bytes, cellOfPool, holderOf, number, plural, span, stateOfPool, took } from "./words.js";
+
+const PAGE = 50;
+const PROCS_MAX = 200;
+
+const path = (name) => `/_pools/${encodeURIComponent(name)}`;
+export const poolLink = (name) => link(to("pools", name), name);
+const used = (pool) => h("meter", { min: 0, max: Math.max(pool.hard_limit, 1), value: pool.used, title: `${pool.used} of ${pool.hard_limit}`, "aria-label": `${pool.used} of ${pool.hard_limit} in use` });
+
+export function poolsTable(pools) {
+  const columns = [["Pool", "first"], ["State", "first text"], ["Language", ""], ["Group", ""], ["In use", ""], ["Used", "number"], ["Free", "number"],
+    ["Opening", "number"], ["Stopping", "number"], ["Limit", "number"], ["Waiting", "number"], ["Longest wait", "number"], ["Cell", ""]];
+  return table("pools", columns, pools.map((pool) => ({
+    key: `${pool.name} ${pool.removing ?? ""}`,
+    cells: [poolLink(pool.name), stateOfPool(pool), pool.language, pool.group, used(pool), pool.used, pool.free, pool.opening || "", pool.stopping || "",
+      pool.hard_limit, pool.waiting || "", pool.waiting > 0 ? span(pool.longest_wait_ms) : "", cellOfPool(pool)],
+  })), "No pool was used yet.");
+}
+
+// Those first that need attention, then those at work.
+export function byTrouble(pools) {
+  const weight = (pool) => (pool.throttled_ms != null ? 4 : 0) + (pool.waiting > 0 ? 2 : 0) + (pool.used > 0 ? 1 : 0);
+  return pools.toSorted((one, other) => weight(other) - weight(one) || one.name.localeCompare(other.name));
+}
+
+// A process as the status has it, of any pool.
+export function procsTable(pools) {
+  const procs = pools.flatMap((pool) => pool.procs.map((proc) => [pool.name, proc]));
+  const columns = [["Pool", "first"], ["State", "first"], ["Database", "first"], ["PID", "number"], ["Client", ""], ["Design documents", "number"],
+    ["Uses", "number"], ["Age", "number"], ["Idle", "number"]];
+  return table("procs", columns, procs.slice(0, PROCS_MAX).map(([pool, proc]) => ({
+    key: proc.name,
+    cells: [poolLink(pool), mood(proc.state, proc.state === "idle" ? "quiet" : ""), proc.db, proc.os_pid == null ? "inside" : String(proc.os_pid),
+      holderOf(proc.holder), proc.ddocs, proc.uses, span(proc.age_ms), proc.state === "idle" ? span(proc.idle_ms) : ""],
+  })), "No process runs.");
+}
+
+export function procsSection(pools) {
+  const count = pools.reduce((sum, pool) => sum + pool.procs.length, 0);
+  const left = count - PROCS_MAX;
+  return h("details", { "data-key": "procs-list", id: "procs-list" },
+    h("summary", null, h("h2", null, "Processes ", h("small", null, plural(count, "process", "processes") + (left > 0 ? `; ${number(left)} are not shown` : "")))),
+    procsTable(pools));
+}
+
+export const list = {
+  title: () => "Pools",
+  load: () => charts.load(),
+  show({ status: { pools } }, series, { params, go }) {
+    const match = params.get("match") ?? "", skip = Number(params.get("skip") ?? 0);
+    const wanted = match.toLowerCase();
+    const found = byTrouble(pools).filter((pool) => [pool.name, pool.language, pool.group].some((text) => text?.toLowerCase().includes(wanted)));
+    const listPath = (at) => query("#/pools", { match, skip: at });
+    const shown = found.slice(skip, skip + PAGE);
+    return [
+      charts.draw(series, "lent", "waiting", "waits"),
+      section("Pools", found.length === pools.length ? plural(pools.length, "pool") : `${number(found.length)} of ${plural(pools.length, "pool")}`,
+        h("form", { class: "filter", role: "search", onsubmit: (event) => event.preventDefault() },
+          h("label", null, "Search", h("input", { id: "pool-match", type: "search", value: match, placeholder: "name, language, group", oninput: (event) => go(query("#/pools", { match: event.target.value })) }))),
+        poolsTable(shown), pages(found.length, skip, PAGE, listPath)),
+      procsSection(shown),
+    ];
+  },
+};
+
+// ---- one pool ---------------------------------------------------------------------------------
+
+// The limits that can be changed: their key, their name, whether they may be empty.
+const LIMITS = [["max", "Most processes", { min: 1, required: true }], ["min_free", "Kept free", { min: 0, required: true }], ["queue_max", "Most requests that wait", { min: 0 }]];
+
+function changeLimits(pool, again) {
+  confirm({
+    title: `Change the limits of ${pool.name}`, verb: "Change", done: again,
+    text: `They hold for the pool ${pool.name} at once, until the service restarts; write them into its configuration to keep them.`,
+    fields: LIMITS.map(([key, label, attributes]) => [key, label, pool.settings[key] ?? (key === "max" ? pool.hard_limit : null), attributes]),
+    run: (values) => {
+      const given = Object.entries(values).filter(([, value]) => value !== "");
+      return ask(path(pool.name), "PUT", Object.fromEntries(given.map(([key, value]) => [key, Number(value)])));
+    },
+  });
+}
+
+function unthrottle(pool, again) {
+  confirm({
+    title: `Unthrottle ${pool.name}`, verb: "Unthrottle", done: again,
+    text: `The pool ${pool.name} starts processes again now, and not only in ${span(pool.throttled_ms)}.`,
+    run: () => ask(`${path(pool.name)}/_unthrottle`, "POST"),
+  });
+}
+
+function end(proc, again) {
+  const works = proc.state === "running" || proc.state === "teaching";
+  confirm({
+    title: `End ${proc.name}`, verb: "End it", danger: true, done: again,
+    text: `The process ${proc.name}${proc.os_pid == null ? "" : ` (PID ${proc.os_pid})`} ` +
+      (works ? `is killed. What it runs${proc.function ? `, ${proc.function}` : ""}, fails.` : "is told to end, and killed if it does not."),
+    run: () => ask(`/_procs/${proc.name.split("/").map(encodeURIComponent).join("/")}`, "DELETE"),
+  });
+}
+
+function workTable(procs, mayOperate, again) {
+  const columns = [["State", "first"], ["Function", "first text"], ["Database", "first"], ["Process", ""], ["PID", "number"], ["For", "number"], ["Client", ""],
+    ["CPU", "number"], ["Memory", "number"], ["Uses", "number"], ["Age", "number"]];
+  if (mayOperate && procs.length > 0) columns.push(["Orders", ""]);
+  return table("procs", columns, procs.map((proc) => {
+    const called = proc.function == null ? "" : link(to("functions", proc.db ?? "", proc.ddoc ?? "", proc.function), proc.function);
+    const cells = [mood(proc.state, proc.state === "idle" ? "quiet" : ""), called, proc.db, proc.name, proc.os_pid == null ? "inside" : String(proc.os_pid), span(proc.state_ms),
+      holderOf(proc.holder), proc.cpu_us == null ? "" : took(proc.cpu_us), bytes(proc.memory), proc.uses, proc.age_ms == null ? "" : span(proc.age_ms)];
+    if (mayOperate) cells.push(button("End", () => end(proc, again), { "aria-label": `End ${proc.name}` }));
+    return { key: proc.name, cells };
+  }), "No process runs.");
+}
+
+export const one = {
+  title: ([name]) => `Pool ${name}`,
+  async load({ names: [name] }) {
+    const [pool, { procs }, series] = await Promise.all([ask(path(name)), ask(query("/_procs", { pool: name })), charts.load(name)]);
+    return { pool, procs, series };
+  },
+  show({ may }, { pool, procs, series }, { again }) {
+    const mayOperate = may.includes("operate");
+    const { totals } = pool;
+    const settings = Object.entries(pool.settings).map(([key, value]) => [key, typeof value === "string" ? value : JSON.stringify(value)]);
+    return [
+      section("Now", null,
+        facts([["State", stateOfPool(pool), "wide"], ["Language", pool.language], ["Group", pool.group], ["In use", h("span", null, used(pool), ` ${pool.used} of ${pool.hard_limit}`)],
+          ["Free", pool.free], ["Opening", pool.opening], ["Stopping", pool.stopping], ["Waiting", pool.waiting], ["Longest wait", pool.waiting > 0 ? span(pool.longest_wait_ms) : ""],
+          ["Lent", totals.taken], ["Given back broken", totals.failed], ["Cell", cellOfPool(pool)]]),
+        mayOperate ? h("p", { class: "orders" }, button("Change limits", () => changeLimits(pool, again)),
+          pool.throttled_ms != null ? button("Unthrottle", () => unthrottle(pool, again)) : null) : null),
+      charts.draw(series, "calls", "errors", "lent", "waiting", "waits"),
+      section("Processes", plural(procs.length, "process", "processes"), workTable(procs, mayOperate, again)),
+      h("details", { "data-key": "settings" }, h("summary", null, h("h2", null, "Settings")), facts(settings)),
+    ];
+  },
+};

@@ -1,0 +1,85 @@
+// Numbers, times and states in words.
+
+import { h, mood } from "./dom.js";
+
+export function span(milliseconds) {
+  const seconds = milliseconds / 1000;
+  if (seconds < 1) return `${Math.round(milliseconds)} ms`;
+  if (seconds < 120) return `${Math.floor(seconds)} s`;
+  if (seconds < 7200) return `${Math.floor(seconds / 60)} min`;
+  if (seconds < 172800) return `${Math.floor(seconds / 3600)} h`;
+  return `${Math.floor(seconds / 86400)} d`;
+}
+
+export function took(microseconds) {
+  const milliseconds = microseconds / 1000;
+  if (milliseconds < 1) return `${microseconds} µs`;
+  if (milliseconds < 10) return `${milliseconds.toFixed(1)} ms`;
+  if (milliseconds >= 1000 && milliseconds < 60_000) return `${(milliseconds / 1000).toFixed(1)} s`;
+  return span(milliseconds);
+}
+
+export const number = (value) => (value == null ? "" : value.toLocaleString("en"));
+export const plural = (count, word, words = `${word}s`) => `${number(count)} ${count === 1 ? word : words}`;
+export const bytes = (count) => (count == null ? "" : `${(count / 1048576).toFixed(count < 10485760 ? 1 : 0)} MiB`);
+
+// How long ago, or until when; the exact time is the title.
+export function when(time) {
+  const at = time == null ? NaN : typeof time === "number" ? time * 1000 : Date.parse(time);
+  if (Number.isNaN(at)) return "";
+  const exact = new Date(at).toISOString().replace(/\.\d+Z/, "Z");
+  const past = Date.now() - at;
+  const text = past >= 0 ? `${span(past)} ago` : `in ${span(-past)}`;
+  return h("time", { datetime: exact, title: exact }, Math.abs(past) < 1000 ? "now" : text);
+}
+
+export function stateOfPool(pool) {
+  const words = [];
+  let kind = "good";
+  if (pool.waiting > 0) { words.push("at its limit"); kind = "warn"; }
+  if (pool.stressed_ms != null) { words.push(`under stress for ${span(pool.stressed_ms)} more`); kind = "warn"; }
+  if (pool.removing) { words.push(`being removed (${pool.removing})`); kind = "warn"; }
+  if (pool.throttled_ms != null) {
+    words.push(`starts nothing for ${span(pool.throttled_ms)}: ${pool.failure ?? "a start failed"}`);
+    kind = "bad";
+  }
+  return mood(words.join("; ") || "ok", kind);
+}
+
+// How the processes of a pool are confined, and which layers of that this machine lacks.
+export function cellOfPool({ sandbox }) {
+  if (sandbox == null) return "";
+  if (sandbox.mode === "off") return mood("off", "bad");
+  if (sandbox.error != null) return mood(`${sandbox.mode}: ${sandbox.error}`, "bad");
+  const missing = Object.keys(sandbox.missing);
+  if (missing.length === 0) return sandbox.mode;
+  return mood(`${sandbox.mode}, without ${missing.join(", ")}`, "warn");
+}
+
+// Why a service does not accept, in words.
+const CLOSED = {
+  at_limit: "at its limit: new connections wait in the system's queue",
+  throttled: "its pool starts nothing",
+  no_pool: "there is no such pool",
+  accept_failed: "the system gives it no connection",
+  stopping: "it is being stopped",
+};
+
+export function stateOfService(service) {
+  const words = [service.listening ? "accepts" : `does not accept: ${CLOSED[service.closed] ?? service.closed}`];
+  let kind = service.listening ? "good" : "warn";
+  if (service.stressed_ms != null) { words.push(`under stress for ${span(service.stressed_ms)} more`); kind = "warn"; }
+  if (service.throttled_ms != null) {
+    words.push(`starts nothing for ${span(service.throttled_ms)}: ${service.failure ?? "a start failed"}`);
+    kind = "bad";
+  }
+  return mood(words.join("; "), kind);
+}
+
+// The user and the process or the address, as far as they are known.
+export function holderOf(holder) {
+  if (!holder) return "";
+  const user = holder.user ?? (holder.uid == null ? null : `uid ${holder.uid}`);
+  const from = holder.pid == null ? holder.peer : `pid ${holder.pid}`;
+  return [user, from].filter((part) => part != null).join(", ") || `client ${holder.client}`;
+}

@@ -1,0 +1,89 @@
+//! `/_dashboard/history`: the numbers of the last hour, and the task that takes them.
+//!
+//! SUMMARY   [`sample`] reads, every [`SAMPLE_PERIOD`], what the metrics, the manager and the running replications
+//!           tell; [`history`] shows it.
+//! LIMITS    A reading for which the manager or the replicator does not answer is left out; its numbers count in the
+//!           next one.
+
+use std::sync::{Arc, PoisonError};
+
+use actix_web::HttpRequest;
+use actix_web::web::Data;
+use tokio::time::{MissedTickBehavior, interval};
+
+use super::HttpContext;
+use super::access::User;
+use super::answer::{self, Answer, Refusal};
+use super::params::Params;
+use super::routes::ask;
+use crate::actors::pool_executor::{PoolWork, Principal};
+use crate::auth::rights::{Right, Rights};
+use crate::functions::QueryServers;
+use crate::messages::proc_manager::GetStatus;
+use crate::metrics::history::{CallTally, PoolReading, Reading, SAMPLE_PERIOD};
+use crate::query_server::status::PoolStatus;
+use crate::store::unix_now;
+
+/// `GET /_dashboard/history`, with `pool` of this pool alone.
+pub(super) async fn history(request: HttpRequest, shared: Data<HttpContext>, user: User) -> Answer {
+    user.needs(Right::Look).map_err(Refusal::for_a_form)?;
+    let params = Params::of(&request)?;
+    let history = shared.history.lock();
+    let history = history.unwrap_or_else(PoisonError::into_inner);
+    Ok(answer::ok(&history.series(params.get("pool"))))
+}
+
+/// Takes samples, without an end.
+pub(super) async fn sample(shared: Arc<HttpContext>) {
+    let mut ticks = interval(SAMPLE_PERIOD);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        if let Ok(reading) = read(&shared).await {
+            let history = shared.history.lock();
+            history.unwrap_or_else(PoisonError::into_inner).add(reading);
+        }
+    }
+}
+
+async fn read(shared: &HttpContext) -> Result<Reading, Refusal> {
+    let status = ask(&shared.manager, GetStatus { pool: None }).await?;
+    let tasks = shared.replications.tasks().await?;
+    let pending = tasks
+        .iter()
+        .filter_map(|task| task["changes_pending"].as_u64());
+    let nobody = Principal {
+        limits: Rights::all().limits(),
+        who: None,
+    };
+    let pools = status.pools.iter();
+    let pools = pools.map(|pool| ((&*pool.name).into(), reading_of(pool, shared)));
+    Ok(Reading {
+        at: unix_now(),
+        pools: pools.collect(),
+        docs_written: shared.metrics.replication().docs_written(),
+        pending: pending.sum(),
+        tally: shared.pool.run(TakeTally, nobody).await?,
+    })
+}
+
+fn reading_of(pool: &PoolStatus, shared: &HttpContext) -> PoolReading {
+    let (lent, waited) = shared.metrics.pool(&pool.name).lent();
+    PoolReading {
+        waiting: pool.waiting,
+        lent,
+        waited,
+    }
+}
+
+/// Takes how many calls there were.
+struct TakeTally;
+
+impl PoolWork for TakeTally {
+    type Output = CallTally;
+
+    async fn run(self, servers: QueryServers) -> Self::Output {
+        let records = servers.records();
+        records.map_or_else(CallTally::default, |records| records.take_tally())
+    }
+}

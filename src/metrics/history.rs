@@ -1,0 +1,345 @@
+//! The numbers of the last hour, in samples: what the dashboard draws.
+//!
+//! SUMMARY   [`History::add`] takes a [`Reading`] every [`SAMPLE_PERIOD`] and keeps what came since the one before;
+//!           [`History::series`] gives the samples of the daemon, or of a pool, number by number.
+//! PROMISES  At most [`BYTES_MAX`] bytes. A counter that began anew, as that of a pool that was removed and added,
+//!           never makes a number negative.
+//! LIMITS    [`SAMPLES_MAX`] samples. A sample has at most [`POOLS_MAX`] pools in which something happened; what
+//!           happens in others counts in the daemon's numbers only. Pools without a row of their own among the metrics
+//!           share the numbers of that row.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustc_hash::FxHashMap;
+use serde::Serialize;
+
+/// The time between two samples.
+pub(crate) const SAMPLE_PERIOD: Duration = Duration::from_secs(30);
+
+/// How many samples are kept: those of an hour.
+pub(crate) const SAMPLES_MAX: usize = 120;
+
+/// How many pools a sample has at most.
+pub(crate) const POOLS_MAX: usize = 64;
+
+/// How much memory the samples take at most, in bytes.
+const BYTES_MAX: usize = 512 << 10;
+
+const _: () = {
+    let pools = POOLS_MAX * size_of::<(Arc<str>, Numbers)>();
+    assert!(SAMPLES_MAX * (size_of::<Sample>() + pools) <= BYTES_MAX);
+};
+
+/// How many function calls there were.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Calls {
+    pub(crate) calls: u32,
+    /// Those that ended with an error.
+    pub(crate) errors: u32,
+}
+
+impl Calls {
+    fn note(&mut self, failed: bool) {
+        self.calls = self.calls.saturating_add(1);
+        self.errors = self.errors.saturating_add(failed.into());
+    }
+}
+
+/// How many function calls there were in all and in each pool, of [`POOLS_MAX`] pools at most.
+#[derive(Debug, Default)]
+pub(crate) struct CallTally {
+    pub(crate) all: Calls,
+    pub(crate) pools: FxHashMap<Arc<str>, Calls>,
+}
+
+impl CallTally {
+    /// Counts a call that is over; without a pool it got no process.
+    pub(crate) fn note(&mut self, pool: Option<&Arc<str>>, failed: bool) {
+        self.all.note(failed);
+        let Some(pool) = pool else { return };
+        if let Some(calls) = self.pools.get_mut(pool) {
+            calls.note(failed);
+        } else if self.pools.len() < POOLS_MAX {
+            self.pools.entry(Arc::clone(pool)).or_default().note(failed);
+        }
+    }
+}
+
+/// What is known of a pool at one time.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct PoolReading {
+    /// Requests that wait now.
+    pub(crate) waiting: u32,
+    /// Processes that were ever lent.
+    pub(crate) lent: u64,
+    /// How long their clients waited for them in all.
+    pub(crate) waited: Duration,
+}
+
+/// What is known at one time.
+#[derive(Debug, Default)]
+pub(crate) struct Reading {
+    /// In seconds since 1970.
+    pub(crate) at: u64,
+    pub(crate) pools: BTreeMap<Arc<str>, PoolReading>,
+    /// Calls since the last reading.
+    pub(crate) tally: CallTally,
+    /// Documents that were ever written by replications.
+    pub(crate) docs_written: u64,
+    /// Changes that running replications have still to read.
+    pub(crate) pending: u64,
+}
+
+/// The numbers of one sample, of the daemon or of one pool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Numbers {
+    calls: Calls,
+    waiting: u32,
+    lent: u32,
+    waited_ms: u32,
+}
+
+impl Numbers {
+    fn add(&mut self, other: &Self) {
+        self.waiting = self.waiting.saturating_add(other.waiting);
+        self.lent = self.lent.saturating_add(other.lent);
+        self.waited_ms = self.waited_ms.saturating_add(other.waited_ms);
+    }
+
+    /// Returns what came between two readings of a pool.
+    fn between(before: &PoolReading, now: &PoolReading, calls: Calls) -> Self {
+        let before = match now.lent < before.lent {
+            // It counts anew.
+            true => &PoolReading::default(),
+            false => before,
+        };
+        let waited = now.waited.saturating_sub(before.waited).as_millis();
+        Self {
+            calls,
+            waiting: now.waiting,
+            lent: short(now.lent - before.lent),
+            waited_ms: u32::try_from(waited).unwrap_or(u32::MAX),
+        }
+    }
+}
+
+fn short(number: u64) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
+
+#[derive(Debug)]
+struct Sample {
+    at: u64,
+    all: Numbers,
+    docs_written: u32,
+    pending: u64,
+    /// Those in which something happened.
+    pools: Box<[(Arc<str>, Numbers)]>,
+}
+
+/// The samples of the last hour.
+#[derive(Debug, Default)]
+pub(crate) struct History {
+    samples: VecDeque<Sample>,
+    /// The last reading, without its calls.
+    before: Option<Reading>,
+}
+
+/// The samples of one hour, number by number, oldest first.
+#[derive(Debug, Default, PartialEq, Serialize)]
+pub(crate) struct Series {
+    /// The time between two samples, in seconds.
+    period: u64,
+    /// The ends of the samples, in seconds since 1970.
+    at: Vec<u64>,
+    /// Function calls that ended.
+    calls: Vec<u32>,
+    /// Those that ended with an error.
+    errors: Vec<u32>,
+    /// Requests that waited for a process when the sample was taken.
+    waiting: Vec<u32>,
+    /// Processes that were lent.
+    lent: Vec<u32>,
+    /// How long their clients waited for them in all, in milliseconds.
+    waited_ms: Vec<u32>,
+    /// Documents that replications wrote; not of a pool.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    docs_written: Option<Vec<u32>>,
+    /// Changes that running replications had still to read; not of a pool.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pending: Option<Vec<u64>>,
+}
+
+impl History {
+    /// Takes a reading. The first one is what the second is compared with.
+    pub(crate) fn add(&mut self, mut now: Reading) {
+        let tally = std::mem::take(&mut now.tally);
+        if let Some(before) = &self.before {
+            let sample = Sample::between(before, &now, &tally);
+            if self.samples.len() == SAMPLES_MAX {
+                self.samples.pop_front();
+            }
+            self.samples.push_back(sample);
+        }
+        self.before = Some(now);
+    }
+
+    /// Returns the samples of the daemon, or of a pool.
+    pub(crate) fn series(&self, pool: Option<&str>) -> Series {
+        let is_all = pool.is_none();
+        let mut series = Series {
+            period: SAMPLE_PERIOD.as_secs(),
+            docs_written: is_all.then(Vec::new),
+            pending: is_all.then(Vec::new),
+            ..Series::default()
+        };
+        for sample in &self.samples {
+            let numbers = match pool {
+                None => sample.all,
+                Some(name) => sample.of_pool(name),
+            };
+            series.at.push(sample.at);
+            series.calls.push(numbers.calls.calls);
+            series.errors.push(numbers.calls.errors);
+            series.waiting.push(numbers.waiting);
+            series.lent.push(numbers.lent);
+            series.waited_ms.push(numbers.waited_ms);
+            if let (Some(written), Some(pending)) = (&mut series.docs_written, &mut series.pending)
+            {
+                written.push(sample.docs_written);
+                pending.push(sample.pending);
+            }
+        }
+        series
+    }
+}
+
+impl Sample {
+    fn between(before: &Reading, now: &Reading, tally: &CallTally) -> Self {
+        let mut all = Numbers {
+            calls: tally.all,
+            ..Numbers::default()
+        };
+        let mut pools = Vec::new();
+        for (name, pool) in &now.pools {
+            let earlier = before.pools.get(name).copied().unwrap_or_default();
+            let calls = tally.pools.get(name).copied().unwrap_or_default();
+            let numbers = Numbers::between(&earlier, pool, calls);
+            all.add(&numbers);
+            if numbers != Numbers::default() && pools.len() < POOLS_MAX {
+                pools.push((Arc::clone(name), numbers));
+            }
+        }
+        Self {
+            at: now.at,
+            all,
+            docs_written: short(now.docs_written.saturating_sub(before.docs_written)),
+            pending: now.pending,
+            pools: pools.into(),
+        }
+    }
+
+    fn of_pool(&self, name: &str) -> Numbers {
+        let found = self.pools.iter().find(|(known, _)| **known == *name);
+        found.map_or_else(Numbers::default, |(_, numbers)| *numbers)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reading(at: u64, pools: &[(&str, u32, u64, u64)]) -> Reading {
+        let pools = pools.iter().map(|&(name, waiting, lent, waited_ms)| {
+            let pool = PoolReading {
+                waiting,
+                lent,
+                waited: Duration::from_millis(waited_ms),
+            };
+            (name.into(), pool)
+        });
+        Reading {
+            at,
+            pools: pools.collect(),
+            ..Reading::default()
+        }
+    }
+
+    #[test]
+    fn a_sample_is_what_came_since_the_reading_before() {
+        let mut history = History::default();
+        let first = reading(30, &[("a", 9, 100, 5_000)]);
+        history.add(Reading {
+            docs_written: 7,
+            ..first
+        });
+        assert!(history.series(None).at.is_empty());
+        let mut tally = CallTally::default();
+        tally.note(Some(&"a".into()), true);
+        tally.note(Some(&"b".into()), false);
+        tally.note(None, true);
+        history.add(Reading {
+            tally,
+            docs_written: 57,
+            pending: 1_000,
+            ..reading(60, &[("a", 2, 104, 5_300), ("b", 1, 1, 20)])
+        });
+        let all = history.series(None);
+        assert_eq!((all.period, &*all.at), (30, &[60][..]));
+        assert_eq!((&*all.calls, &*all.errors), (&[3][..], &[2][..]));
+        assert_eq!((&*all.waiting, &*all.lent), (&[3][..], &[5][..]));
+        assert_eq!(all.waited_ms, [320]);
+        assert_eq!(
+            (all.docs_written, all.pending),
+            (Some(vec![50]), Some(vec![1_000]))
+        );
+        let one = history.series(Some("b"));
+        assert_eq!(
+            (&*one.calls, &*one.errors, &*one.lent),
+            (&[1][..], &[0][..], &[1][..])
+        );
+        assert_eq!((one.docs_written, one.pending), (None, None));
+        assert_eq!(history.series(Some("none")).lent, [0]);
+    }
+
+    #[test]
+    fn a_pool_that_counts_anew_makes_no_number_negative() {
+        let mut history = History::default();
+        history.add(reading(30, &[("a", 0, 100, 9_000)]));
+        history.add(reading(60, &[("a", 0, 3, 20)]));
+        let series = history.series(Some("a"));
+        assert_eq!((&*series.lent, &*series.waited_ms), (&[3][..], &[20][..]));
+    }
+
+    #[test]
+    fn no_more_is_kept_than_the_bounds_say() {
+        let mut history = History::default();
+        let names: Vec<String> = (0..2 * POOLS_MAX).map(|n| format!("pool{n}")).collect();
+        for at in 0..2 * SAMPLES_MAX as u64 {
+            let pools: Vec<_> = names.iter().map(|name| (&**name, 1, at, at)).collect();
+            let mut tally = CallTally::default();
+            for name in &names {
+                tally.note(Some(&Arc::from(&**name)), false);
+            }
+            assert_eq!((tally.pools.len(), tally.all.calls), (POOLS_MAX, 128));
+            history.add(Reading {
+                tally,
+                ..reading(at, &pools)
+            });
+        }
+        let series = history.series(None);
+        assert_eq!(
+            (series.at.len(), series.at[0]),
+            (SAMPLES_MAX, SAMPLES_MAX as u64)
+        );
+        assert_eq!(series.waiting[0], 128);
+        let kept = history
+            .samples
+            .iter()
+            .map(|sample| sample.pools.len())
+            .max();
+        assert_eq!(kept, Some(POOLS_MAX));
+    }
+}

@@ -1,0 +1,205 @@
+//! The dashboard of a service with many pools and jobs: what fits where, and for whom it can be used.
+
+use std::fs;
+
+use serde_json::json;
+
+use crate::npm;
+use crate::support::couch::Couch;
+use crate::support::http_client::Web;
+use crate::support::http_server::Answer;
+use crate::webdriver::Browser;
+
+/// Pools beside those of languages.
+const POOLS: usize = 30;
+
+const JOBS: usize = 300;
+
+/// A phone, a small window, a large one.
+const WIDTHS: [u32; 3] = [390, 700, 1400];
+
+/// What another server says.
+const HOSTILE: &str = "<img src=x onerror=document.title=1>";
+
+/// 30 pools, one of which starts nothing.
+fn config() -> String {
+    let pool = |n| format!("[pools.team{n:02}]\nlanguage = \"javascript\"\nmax = 2\n");
+    let pools: String = (1..POOLS).map(pool).collect();
+    format!(
+        "[replicator]\nmax_jobs = 10\n[query_servers]\nfailing = \"echo no rates >&2; exit 1\"\n\
+         [pools.broken]\nlanguage = \"failing\"\ninit_size = 1\n{pools}"
+    )
+}
+
+/// Replications whose source nobody answers for, and a call in each of some pools.
+fn fill(web: &Web) {
+    let docs = (0..JOBS).map(|n| {
+        json!({"_id": format!("customer-{n:03}"), "source": format!("http://127.0.0.1:1/customer{n:03}"),
+            "target": format!("http://127.0.0.1:1/a_copy_with_a_long_name_of_customer{n:03}"), "continuous": true})
+    });
+    let body = json!({"docs": docs.collect::<Vec<_>>()}).to_string();
+    assert_eq!(
+        web.send("POST", "/_replicator/_bulk_docs", &body).status,
+        201
+    );
+    for n in 1..4 {
+        let body = json!({"pool": format!("team{n:02}"), "db": "shop", "path": ["shows", "s"], "args": [null, {}],
+            "ddoc": {"_id": "_design/d", "shows": {"s": "function() { return 'x' }"}}});
+        assert_eq!(
+            web.send("POST", "/_query/ddoc", &body.to_string()).status,
+            200
+        );
+    }
+}
+
+/// Goes to a view, and waits until it is shown.
+fn go(browser: &Browser, hash: &str, title: &str) {
+    browser.go(hash);
+    browser.wait_until(&format!(
+        "return document.title.startsWith({}) && document.querySelector('#view').childElementCount > 0",
+        json!(title)
+    ));
+    browser.run("for (const list of document.querySelectorAll('details')) list.open = true");
+}
+
+#[test]
+fn thirty_pools_and_three_hundred_jobs_fit_every_width_and_axe_finds_nothing() {
+    let axe = npm::packages("axe-core-4.10.3", &["axe-core@4.10.3"]).join("axe-core/axe.min.js");
+    let axe = fs::read_to_string(axe).unwrap();
+    let web = Web::start(&config());
+    fill(&web);
+    let job = web.get("/_scheduler/jobs?limit=1").ok()["jobs"][0]["id"].clone();
+    let job = format!("#/jobs/{}", job.as_str().unwrap().replace('+', "%2B"));
+    let views = [
+        ("#/", "Settee"),
+        ("#/pools", "Pools"),
+        ("#/pools/broken", "Pool broken"),
+        ("#/functions?period=hour", "Functions"),
+        ("#/functions/shop/_design%2Fd/shows%2Fs", "Function shows/s"),
+        ("#/jobs", "Replications"),
+        (&*job, "Job "),
+    ];
+    let browser = Browser::open(&format!("http://{}/_dashboard", web.address));
+    browser.wait_for(&format!("{JOBS} jobs: "));
+    browser.run(&axe);
+    let check = "const done = arguments[0]; axe.run().then((found) => \
+        done(found.violations.map((one) => [one.id, one.nodes[0].html])))";
+    for width in WIDTHS {
+        for scheme in ["light", "dark"] {
+            browser.resize(width, 1000, scheme);
+            for (hash, title) in views {
+                go(&browser, hash, title);
+                let at = format!("{hash} at {width} px, {scheme}");
+                assert_eq!(browser.run_async(check), json!([]), "{at}");
+                let widest = browser.run("return document.documentElement.scrollWidth");
+                assert!(widest.as_u64().unwrap() <= width.into(), "{at}: {widest}");
+            }
+            go(&browser, "#/jobs", "Replications");
+            browser.click("[data-order=_pause]");
+            assert_eq!(
+                browser.run_async(check),
+                json!([]),
+                "a dialog at {width} px"
+            );
+            browser.keys("\u{e00c}");
+            browser.wait_until("return document.querySelector('dialog') === null");
+        }
+    }
+    browser.close();
+    web.service.stop();
+}
+
+#[test]
+fn lists_have_pages_a_search_and_links_and_reasons_are_grouped() {
+    let web = Web::start(&config());
+    fill(&web);
+    let browser = Browser::open(&format!("http://{}/_dashboard", web.address));
+    go(&browser, "#/jobs", "Replications");
+    browser.wait_for("1–50 of 300");
+    let rows = "return document.querySelectorAll('#jobs tbody tr').length";
+    assert_eq!(browser.run(rows), 50);
+    browser.click(".pages a");
+    browser.wait_for("51–100 of 300");
+    // All fail in the same way, whatever their addresses.
+    browser.wait_until("return document.querySelectorAll('#reasons tbody tr').length === 1");
+    browser.click("#reasons a");
+    browser.wait_for("Reason: http_request_failed");
+    browser.write("#job-match", "customer-007");
+    browser.wait_until("return document.querySelectorAll('#jobs tbody tr').length === 1");
+    browser.wait_for("customer-007");
+    go(&browser, "#/pools", "Pools");
+    browser.write("#pool-match", "team2");
+    browser.wait_for("10 of ");
+    browser.click("#pools a");
+    browser.wait_for("Pool team20");
+    let focused = browser.run("return document.activeElement.id");
+    assert_eq!(focused, "title");
+    browser.run("history.back()");
+    browser.wait_until("return document.title.startsWith('Pools')");
+    browser.close();
+    web.service.stop();
+}
+
+#[test]
+fn on_a_phone_a_job_begins_with_its_state_and_its_reason() {
+    let web = Web::start(&config());
+    fill(&web);
+    let browser = Browser::open(&format!("http://{}/_dashboard", web.address));
+    browser.resize(390, 844, "dark");
+    go(&browser, "#/jobs?state=crashing", "Replications");
+    browser.wait_for("customer-");
+    let order = "const cells = [...document.querySelector('#jobs tbody tr').cells]; \
+        cells.sort((one, other) => one.getBoundingClientRect().top - other.getBoundingClientRect().top); \
+        return cells.filter((cell) => cell.offsetHeight > 0).slice(0, 3).map((cell) => cell.dataset.label)";
+    assert_eq!(browser.run(order), json!(["State", "Job", "Reason"]));
+    browser.close();
+    web.service.stop();
+}
+
+#[actix_rt::test]
+async fn a_reason_of_a_hostile_server_is_shown_as_text() {
+    let couch = Couch::start().await;
+    couch.fault(|_| Some(Answer::error(500, HOSTILE, HOSTILE)));
+    let source = couch.url();
+    let page = tokio::task::spawn_blocking(move || {
+        let web = Web::start("");
+        let body = json!({"_id": "bad", "source": source, "target": "http://127.0.0.1:1/b", "continuous": true});
+        let made = web.send("POST", "/_replicator", &body.to_string());
+        assert_eq!(made.status, 201, "{made:?}");
+        let browser = Browser::open(&format!("http://{}/_dashboard", web.address));
+        for (hash, title) in [("#/", "Settee"), ("#/jobs", "Replications · Settee")] {
+            go(&browser, hash, title);
+            browser.wait_for(HOSTILE);
+            assert_eq!(browser.run("return document.images.length"), 0);
+            assert_eq!(browser.run("return document.title"), title);
+        }
+        browser.close();
+        web.service.stop();
+    });
+    page.await.unwrap();
+}
+
+#[actix_rt::test]
+async fn jobs_that_are_over_are_found_by_their_state_and_what_they_wrote_is_counted() {
+    let (source, target) = (Couch::start().await, Couch::start().await);
+    source.put("a", None, json!({"n": 1}));
+    source.put("b", None, json!({"n": 2}));
+    let (from, to) = (source.url(), target.url());
+    let page = tokio::task::spawn_blocking(move || {
+        let web = Web::start("");
+        let body = json!({"_id": "once", "source": from, "target": to});
+        let made = web.send("POST", "/_replicator", &body.to_string());
+        assert_eq!(made.status, 201, "{made:?}");
+        let browser = Browser::open(&format!("http://{}/_dashboard", web.address));
+        browser.go("#/jobs?state=completed");
+        browser.wait_until(
+            "return document.querySelector('#jobs tbody tr')?.innerText.startsWith('completed\\tonce')",
+        );
+        let metrics = web.get("/metrics").body;
+        let written = "couchdb_couch_replicator_docs_written_total 2\n";
+        assert!(metrics.contains(written), "{metrics}");
+        browser.close();
+        web.service.stop();
+    });
+    page.await.unwrap();
+}
