@@ -39,7 +39,6 @@ mod report;
 pub mod status;
 mod wire;
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 

@@ -133,11 +133,8 @@ async fn page(service: &Service, args: &ListArgs, json: bool) -> Result<String, 
     })
 }
 
-/// Prints the documents that were not replicated, of jobs and of replications that are over.
-///
-/// # Errors
-/// There is no such job.
-pub(super) async fn refused(service: &Service, name: &str, json: bool) -> Result<(), CliError> {
+/// Returns jobs that fit a name or a pattern, and replications that are over.
+pub(super) async fn of_any_state(service: &Service, name: &str) -> Result<Vec<Value>, CliError> {
     let states = STATES.iter().copied().chain([PAUSED]);
     let query = JobsQuery {
         select: JobSelection {
@@ -149,8 +146,25 @@ pub(super) async fn refused(service: &Service, name: &str, json: bool) -> Result
         ..JobsQuery::default()
     };
     let answer = service.answer(service.client.jobs(&query)).await?;
-    let answer: Value = service.read("the answer about jobs", &answer)?;
-    let jobs = answer["jobs"].as_array().map_or(&[][..], Vec::as_slice);
+    let mut answer: Value = service.read("the answer about jobs", &answer)?;
+    match answer["jobs"].take() {
+        Value::Array(jobs) => Ok(jobs),
+        _ => Ok(Vec::new()),
+    }
+}
+
+/// Returns the documents that the target of a job refused.
+pub(super) fn refusals(job: &Value) -> impl Iterator<Item = &Value> {
+    let both = [&job["refused"], &job["info"]["refused"]];
+    both.into_iter().filter_map(Value::as_array).flatten()
+}
+
+/// Prints the documents that were not replicated, of jobs and of replications that are over.
+///
+/// # Errors
+/// There is no such job.
+pub(super) async fn refused(service: &Service, name: &str, json: bool) -> Result<(), CliError> {
+    let jobs = of_any_state(service, name).await?;
     if jobs.is_empty() {
         let hint = "`settee jobs` lists them";
         let what = format!("no such job: {name}");
@@ -161,9 +175,7 @@ pub(super) async fn refused(service: &Service, name: &str, json: bool) -> Result
             hint,
         ));
     }
-    let of = |job: &Value| [&job["refused"], &job["info"]["refused"]].map(Value::clone);
-    let found: Vec<Value> = jobs.iter().flat_map(of).collect();
-    let docs: Vec<&Value> = found.iter().filter_map(Value::as_array).flatten().collect();
+    let docs: Vec<&Value> = jobs.iter().flat_map(refusals).collect();
     let all: u64 = jobs
         .iter()
         .filter_map(|job| job["info"]["doc_write_failures"].as_u64())

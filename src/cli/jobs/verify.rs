@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::list::{of_any_state, refusals};
 use crate::actors::language::Registry;
 use crate::cli::config_args::ConfigArgs;
 use crate::cli::exit::{CliError, Exit};
@@ -17,9 +18,6 @@ use crate::cli::service_socket::{Service, SocketArgs, block_on};
 use crate::replicator;
 use replication::refused::RefusedDoc;
 use replication::spec::{Replication, UserCtx};
-
-/// Jobs that are asked for at a time.
-const JOBS_MAX: usize = 1000;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct VerifyArgs {
@@ -103,28 +101,10 @@ fn no_document(id: &str) -> CliError {
 
 /// Returns the latest documents that the target of a document's job refused.
 async fn refused(service: &Service, document: &str) -> Result<Vec<RefusedDoc>, CliError> {
-    #[derive(Deserialize)]
-    struct Jobs {
-        jobs: Vec<Job>,
-    }
-    #[derive(Deserialize)]
-    struct Job {
-        doc_id: Option<String>,
-        #[serde(default)]
-        refused: Vec<RefusedDoc>,
-    }
-    let mut skip = 0;
-    loop {
-        let asked = service.client.jobs(skip, JOBS_MAX, &[]);
-        let answer = service.answer(asked).await?;
-        let Jobs { jobs } = service.read("the answer about jobs", &answer)?;
-        if jobs.is_empty() {
-            return Ok(Vec::new());
-        }
-        skip += jobs.len();
-        let is_its = |job: &Job| job.doc_id.as_deref() == Some(document);
-        if let Some(job) = jobs.into_iter().find(is_its) {
-            return Ok(job.refused);
-        }
-    }
+    let jobs = of_any_state(service, document).await?;
+    let its = jobs.iter().filter(|job| job["doc_id"] == document);
+    let docs = its.flat_map(refusals);
+    Ok(docs
+        .filter_map(|doc| RefusedDoc::deserialize(doc).ok())
+        .collect())
 }

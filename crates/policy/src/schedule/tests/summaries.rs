@@ -226,6 +226,7 @@ fn reasons_are_equal_in_lists_for_equal_causes() {
         until: at(7),
         crashes: 2,
         reason,
+        awaits_server: false,
     };
     assert_eq!(back_off.short(), "name not found: h");
     let pause = Pause {
