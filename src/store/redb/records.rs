@@ -8,11 +8,13 @@ use redb::{
     TableDefinition, WriteTransaction,
 };
 
-use super::Watcher;
-use super::documents::{Conflict, Row};
-use super::file::{OpenProblem, StorePlace};
+use super::documents::Row;
 use super::migrate::{SetAside, from_format_1, from_format_2};
-use super::upkeep::unix_now;
+use crate::store::document_store::Watcher;
+use crate::store::documents::{Conflict, LocalDocument, unix_now};
+use crate::store::error::OpenProblem;
+use crate::store::place::StorePlace;
+use crate::store::tables::next_local;
 use policy::counted::Class;
 
 /// The format of the file, which a later program may not know any more.
@@ -95,15 +97,6 @@ pub(super) fn meta(
 fn set_meta(transaction: &WriteTransaction, name: &str, value: &str) -> Result<(), redb::Error> {
     transaction.open_table(META)?.insert(name, value)?;
     Ok(())
-}
-
-/// A `_local/` document.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct LocalDocument {
-    /// How often it was written; its revision is `0-NUMBER`.
-    pub number: u64,
-    /// JSON text without `_id` and `_rev`.
-    pub body: String,
 }
 
 /// The tables, as they were at one moment.
@@ -220,22 +213,14 @@ impl<'t> Records<'t> {
         body: Option<&str>,
     ) -> Result<Result<u64, Conflict>, redb::Error> {
         let known = self.locals.get(id)?.map(|found| found.value().0);
-        if known != expected || known.is_none() && body.is_none() {
-            return Ok(Err(Conflict));
-        }
-        let number = known.unwrap_or(0) + 1;
+        let number = match next_local(known, expected, body.is_none()) {
+            Ok(number) => number,
+            Err(conflict) => return Ok(Err(conflict)),
+        };
         match body {
             Some(body) => self.locals.insert(id, (number, body))?.map(drop),
             None => self.locals.remove(id)?.map(drop),
         };
         Ok(Ok(number))
-    }
-
-    pub(super) fn keep(&mut self, id: &str, value: Option<&str>) -> Result<(), redb::Error> {
-        match value {
-            Some(value) => self.jobs.insert(id, value)?.map(drop),
-            None => self.jobs.remove(id)?.map(drop),
-        };
-        Ok(())
     }
 }
