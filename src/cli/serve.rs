@@ -219,7 +219,8 @@ impl From<StartError> for CliError {
             StartError::Service(error) => (listen_code(error.kind), error.remedy.into()),
             StartError::Store(StoreError::Open(error)) => {
                 let code = match &error.problem {
-                    OpenProblem::InUse => Exit::TryAgain,
+                    OpenProblem::InUse | OpenProblem::Database(_) => Exit::TryAgain,
+                    OpenProblem::Refused(_) => Exit::Config,
                     OpenProblem::Io(io::ErrorKind::PermissionDenied, _) => Exit::NoPermission,
                     OpenProblem::Io(..) | OpenProblem::Broken(_) | OpenProblem::Format(_) => {
                         Exit::Io

@@ -11,6 +11,9 @@ pub enum StoreError {
     /// Reading or writing failed; nothing was written. The host's fault.
     #[error("the store failed: {0}: look at the disk; the next request tries again")]
     Failed(String),
+    /// This store cannot keep such a document; nothing was written.
+    #[error("{0}")]
+    Unstorable(String),
     /// The thread has ended: the service ends.
     #[error("the store is closed, for the service is shutting down")]
     Closed,
@@ -37,6 +40,10 @@ pub enum OpenProblem {
     Broken(String),
     /// A later program wrote it.
     Format(String),
+    /// The database does not answer, or a request to it failed.
+    Database(String),
+    /// The database does not let this service in, or cannot be used for it.
+    Refused(String),
 }
 
 impl OpenError {
@@ -44,7 +51,7 @@ impl OpenError {
     pub(crate) fn may_pass(&self) -> bool {
         !matches!(
             self.problem,
-            OpenProblem::Broken(_) | OpenProblem::Format(_)
+            OpenProblem::Broken(_) | OpenProblem::Format(_) | OpenProblem::Refused(_)
         )
     }
 
@@ -57,6 +64,12 @@ impl OpenError {
                 "move it away to begin with an empty one, and import what was exported"
             }
             OpenProblem::Format(_) => "start the program that wrote it, or a later one",
+            OpenProblem::Database(_) => {
+                "see whether PostgreSQL runs there, can be reached and says more in its log; the next request tries again"
+            }
+            OpenProblem::Refused(_) => {
+                "mend what the database names, or name another one in [store] url"
+            }
         }
     }
 }
@@ -74,6 +87,8 @@ impl OpenProblem {
             Self::Io(_, error) => format!("cannot be opened ({error})"),
             Self::Broken(error) => format!("cannot be read ({error})"),
             Self::Format(error) => format!("is of another program ({error})"),
+            Self::Database(error) => format!("does not answer ({error})"),
+            Self::Refused(error) => format!("cannot be used ({error})"),
         }
     }
 }

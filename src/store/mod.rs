@@ -1,12 +1,15 @@
 //! What outlives the service: replicator documents, the server's uuid, which jobs are paused.
 //!
-//! SUMMARY   A [`Store`] is a handle of a [`DocumentStore`]: of a file in [`redb`].
+//! SUMMARY   A [`Store`] is a handle of a [`DocumentStore`]: of a file in [`redb`], or of a
+//!           PostgreSQL database that several services share.
 //! LIMITS    At most [`REQUESTS_MAX`] requests wait for a store; later callers wait for room.
 
 mod document_store;
 mod documents;
 mod error;
 mod place;
+#[cfg(feature = "postgres")]
+mod postgres;
 mod redb;
 mod revision;
 pub mod suite;
@@ -69,11 +72,15 @@ impl Store {
         let of_file = uuid_file::beside(&place).and_then(|file| uuid_file::read(&file));
         let new_uuid = of_file.unwrap_or_else(|| HEXLOWER.encode(&random::<16>()));
         let new_uuid: Arc<str> = new_uuid.into();
-        let store = RedbStore::start(place, Arc::clone(&new_uuid), watcher, log)?;
-        Ok(Self {
-            store: Arc::new(store),
-            new_uuid,
-        })
+        let uuid = Arc::clone(&new_uuid);
+        let store: Arc<dyn DocumentStore> = match place {
+            #[cfg(feature = "postgres")]
+            StorePlace::Postgres(url) => {
+                Arc::new(postgres::PostgresStore::start(url, uuid, watcher, log)?)
+            }
+            place => Arc::new(RedbStore::start(place, uuid, watcher, log)?),
+        };
+        Ok(Self { store, new_uuid })
     }
 
     /// Returns the name of this store as [`uuid`](DocumentStore::uuid) does if the store is open, and else the name

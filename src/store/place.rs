@@ -4,6 +4,8 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use super::error::{OpenError, OpenProblem};
+use crate::config::Store;
+use crate::config::store_url::StoreUrl;
 
 /// The name of the file in a directory that was named for it.
 const FILE_NAME: &str = "settee.redb";
@@ -15,6 +17,8 @@ pub enum StorePlace {
     File(PathBuf),
     /// In memory: it ends with the process.
     Memory,
+    /// In a PostgreSQL database, which several services share.
+    Postgres(StoreUrl),
 }
 
 impl fmt::Display for StorePlace {
@@ -22,12 +26,21 @@ impl fmt::Display for StorePlace {
         match self {
             Self::File(path) => write!(f, "{}", path.display()),
             Self::Memory => f.write_str("memory"),
+            Self::Postgres(url) => write!(f, "{url}"),
         }
     }
 }
 
 impl StorePlace {
-    /// Returns the place that a configuration names; a directory stands for a file in it.
+    /// Returns the place that a configuration names.
+    pub fn of_config(store: &Store) -> Self {
+        match &store.url {
+            Some(url) => Self::Postgres(url.clone()),
+            None => Self::of(store.file()),
+        }
+    }
+
+    /// Returns the place of a file, in memory without one; a directory stands for a file in it.
     pub fn of(file: Option<&Path>) -> Self {
         match file {
             None => Self::Memory,
@@ -41,6 +54,7 @@ impl StorePlace {
         match self {
             Self::File(path) => path.symlink_metadata().is_ok(),
             Self::Memory => false,
+            Self::Postgres(_) => true,
         }
     }
 

@@ -17,7 +17,7 @@ const NAME: &str = "replicate.uuid";
 pub fn beside(place: &StorePlace) -> Option<PathBuf> {
     match place {
         StorePlace::File(path) => Some(path.with_file_name(NAME)),
-        StorePlace::Memory => None,
+        StorePlace::Memory | StorePlace::Postgres(_) => None,
     }
 }
 

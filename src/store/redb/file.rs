@@ -21,7 +21,7 @@ const CACHE_BYTES: usize = 16 << 20;
 pub(super) fn file_bytes(place: &StorePlace) -> u64 {
     match place {
         StorePlace::File(path) => path.metadata().map_or(0, |metadata| metadata.len()),
-        StorePlace::Memory => 0,
+        StorePlace::Memory | StorePlace::Postgres(_) => 0,
     }
 }
 
@@ -32,10 +32,16 @@ impl From<redb::Error> for OpenProblem {
 }
 
 pub(super) fn open(place: &StorePlace) -> Result<Database, OpenProblem> {
+    if let StorePlace::Postgres(_) = place {
+        let without = "this program was built without PostgreSQL";
+        return Err(OpenProblem::Refused(without.to_owned()));
+    }
     let mut builder = Database::builder();
     builder.set_cache_size(CACHE_BYTES);
     let opened = match place {
-        StorePlace::Memory => builder.create_with_backend(InMemoryBackend::new()),
+        StorePlace::Memory | StorePlace::Postgres(_) => {
+            builder.create_with_backend(InMemoryBackend::new())
+        }
         StorePlace::File(path) => {
             make(path)?;
             let opened = builder.create(path);

@@ -8,11 +8,13 @@
 #![allow(clippy::unwrap_used, clippy::missing_panics_doc, reason = "tests")]
 
 mod basics;
+mod outages;
 mod shared;
 mod transfer;
 mod upkeep;
 
 pub use basics::*;
+pub use outages::*;
 pub use shared::*;
 pub use transfer::*;
 pub use upkeep::*;
@@ -51,6 +53,15 @@ impl TestPlace {
         Self::of(StorePlace::of(Some(path)))
     }
 
+    /// Returns a place in the database of a URL.
+    ///
+    /// # Errors
+    /// What is wrong with the URL.
+    pub fn postgres(url: &str) -> Result<Self, String> {
+        let url = crate::config::store_url::StoreUrl::parse(url)?;
+        Ok(Self::of(StorePlace::Postgres(url)))
+    }
+
     fn of(place: StorePlace) -> Self {
         Self {
             place,
@@ -73,6 +84,7 @@ impl TestPlace {
         let store = started(self.place.clone(), watcher);
         match self.place {
             StorePlace::File(_) | StorePlace::Memory => only.insert(store).clone(),
+            StorePlace::Postgres(_) => store,
         }
     }
 }

@@ -106,7 +106,7 @@ pub async fn followers_miss_no_update_of_twenty_writers(place: &TestPlace) {
 
 /// Notes what it is told: id -> class, while the document is there.
 #[derive(Debug, Default)]
-struct Noted(Mutex<BTreeMap<String, Class>>);
+pub(super) struct Noted(Mutex<BTreeMap<String, Class>>);
 
 impl Watcher for Noted {
     fn class(&self, _: &str, body: &str) -> Class {
@@ -129,7 +129,7 @@ impl Watcher for Noted {
 }
 
 impl Noted {
-    fn all(&self) -> Vec<(String, Class)> {
+    pub fn all(&self) -> Vec<(String, Class)> {
         let noted = self.0.lock().unwrap();
         noted
             .iter()

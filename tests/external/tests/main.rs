@@ -1,4 +1,4 @@
-//! What needs programs that are not ours: couchpy, express-pouchdb, Node, Perl, Ruby, Lua, promtool, a browser.
+//! What needs programs that are not ours: couchpy, express-pouchdb, Node, Perl, Ruby, Lua, promtool, PostgreSQL, a browser.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -16,6 +16,7 @@ mod languages;
 mod own_cell;
 mod own_programs;
 mod picture;
+mod postgres;
 mod pouch;
 mod pouchdb;
 mod promtool;
