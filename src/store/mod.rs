@@ -4,6 +4,7 @@
 //!           PostgreSQL database that several services share.
 //! LIMITS    At most [`REQUESTS_MAX`] requests wait for a store; later callers wait for room.
 
+mod copy;
 mod document_store;
 mod documents;
 mod error;
@@ -19,6 +20,7 @@ mod tests;
 mod transfer;
 pub mod uuid_file;
 
+pub(crate) use copy::{Copied, CopyError, copy};
 pub use document_store::DocumentStore;
 pub(crate) use document_store::Watcher;
 pub use documents::Document;
@@ -40,6 +42,11 @@ use redb::RedbStore;
 
 /// Requests that wait for a store.
 const REQUESTS_MAX: usize = 1024;
+
+/// Returns a name for a store.
+fn new_uuid() -> String {
+    HEXLOWER.encode(&random::<16>())
+}
 
 /// A handle of the store. Cheap to clone; the store is closed when the last clone is gone.
 #[derive(Clone, Debug)]
@@ -70,7 +77,7 @@ impl Store {
         log: &Logger,
     ) -> std::io::Result<Self> {
         let of_file = uuid_file::beside(&place).and_then(|file| uuid_file::read(&file));
-        let new_uuid = of_file.unwrap_or_else(|| HEXLOWER.encode(&random::<16>()));
+        let new_uuid = of_file.unwrap_or_else(new_uuid);
         let new_uuid: Arc<str> = new_uuid.into();
         let uuid = Arc::clone(&new_uuid);
         let store: Arc<dyn DocumentStore> = match place {

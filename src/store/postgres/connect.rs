@@ -21,13 +21,13 @@ use crate::store::error::OpenProblem;
 const CONNECT_MAX: Duration = Duration::from_secs(10);
 
 /// How long a statement, or the transaction of a batch of writes, may take.
-pub(super) const REQUEST_MAX: Duration = Duration::from_secs(10);
+pub(in crate::store) const REQUEST_MAX: Duration = Duration::from_secs(10);
 
 /// The oldest version, as PostgreSQL counts them.
 const VERSION_MIN: u32 = 130_000;
 
 /// What makes connections to one database.
-pub(super) struct Connector {
+pub(in crate::store) struct Connector {
     config: Config,
     tls: Tls,
     /// Notified when another service has written.
@@ -117,7 +117,7 @@ async fn prepare(client: &Client) -> Result<(), OpenProblem> {
 }
 
 /// Returns what a failed request means.
-pub(super) fn problem(error: &tokio_postgres::Error) -> OpenProblem {
+pub(in crate::store) fn problem(error: &tokio_postgres::Error) -> OpenProblem {
     let text = text(error);
     let refusals = ["28", "3D", "42501"];
     let code = error.code().map_or("", SqlState::code);
@@ -128,7 +128,7 @@ pub(super) fn problem(error: &tokio_postgres::Error) -> OpenProblem {
 }
 
 /// Nothing came back in time.
-pub(super) fn no_answer(within: Duration) -> OpenProblem {
+pub(in crate::store) fn no_answer(within: Duration) -> OpenProblem {
     OpenProblem::Database(format!("nothing came back within {} s", within.as_secs()))
 }
 

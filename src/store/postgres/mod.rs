@@ -9,10 +9,10 @@
 //!           database longer than two times [`REQUEST_MAX`](connect::REQUEST_MAX): for the requests before, and for its own.
 
 mod batch;
-mod connect;
+pub(super) mod connect;
 mod follow;
-mod migrations;
-mod shared;
+pub(super) mod migrations;
+pub(super) mod shared;
 mod tls;
 mod writer;
 
@@ -152,7 +152,7 @@ impl PostgresStore {
 }
 
 /// Refuses an id that the database does not take, which would fail the writes of others with it.
-fn storable(id: &str) -> Result<(), StoreError> {
+pub(super) fn storable(id: &str) -> Result<(), StoreError> {
     if id.contains('\0') {
         let what = "The store in PostgreSQL takes no document id with a NUL character.";
         return Err(StoreError::Unstorable(what.to_owned()));

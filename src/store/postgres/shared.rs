@@ -36,7 +36,7 @@ struct Outage {
 }
 
 /// What a statement is given.
-pub(super) enum Param {
+pub(in crate::store) enum Param {
     Text(String),
     Texts(Vec<String>),
     Number(u64),
@@ -53,12 +53,12 @@ impl Param {
 }
 
 /// Returns a number as the database has it.
-pub(super) fn int(number: u64) -> i64 {
+pub(in crate::store) fn int(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
 /// Returns a number of the database.
-pub(super) fn count(number: i64) -> u64 {
+pub(in crate::store) fn count(number: i64) -> u64 {
     u64::try_from(number).unwrap_or(0)
 }
 
@@ -99,7 +99,7 @@ impl Shared {
     pub async fn open(self: &Arc<Self>) -> Result<(), StoreError> {
         let opened = self.opened.get_or_try_init(async || {
             let client = self.reader().await?;
-            let prepared = timeout(REQUEST_MAX * 2, migrate(&client, &self.new_uuid)).await;
+            let prepared = timeout(REQUEST_MAX * 2, migrate(&client, &self.new_uuid, false)).await;
             let prepared = prepared.unwrap_or_else(|_| Err(no_answer(REQUEST_MAX * 2)));
             if prepared.is_err() {
                 // It may stand in the middle of a transaction.
@@ -206,7 +206,7 @@ impl Shared {
 }
 
 /// Runs a statement in one round trip.
-pub(super) async fn query(
+pub(in crate::store) async fn query(
     client: &Client,
     sql: &str,
     params: &[Param],

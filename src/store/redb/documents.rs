@@ -56,7 +56,7 @@ impl Snapshot {
         updates.map(|entry| Ok(entry.map(|_| 1)?)).sum()
     }
 
-    pub(super) fn info(&self) -> Result<Info, redb::Error> {
+    pub(in crate::store) fn info(&self) -> Result<Info, redb::Error> {
         use redb::ReadableTableMetadata;
 
         // All of these are counters: this is asked often.
@@ -145,7 +145,11 @@ impl DocumentTables for Records<'_> {
 
 impl Records<'_> {
     /// Counts the size of a body, in bytes.
-    pub(super) fn count_bytes(&mut self, before: usize, now: usize) -> Result<(), redb::Error> {
+    pub(in crate::store) fn count_bytes(
+        &mut self,
+        before: usize,
+        now: usize,
+    ) -> Result<(), redb::Error> {
         let count = self.counters.get("bytes")?.map_or(0, |count| count.value());
         let count = count.saturating_add(now as u64);
         self.counters

@@ -31,7 +31,7 @@ impl From<redb::Error> for OpenProblem {
     }
 }
 
-pub(super) fn open(place: &StorePlace) -> Result<Database, OpenProblem> {
+pub(in crate::store) fn open(place: &StorePlace) -> Result<Database, OpenProblem> {
     if let StorePlace::Postgres(_) = place {
         let without = "this program was built without PostgreSQL";
         return Err(OpenProblem::Refused(without.to_owned()));

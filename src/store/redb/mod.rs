@@ -6,9 +6,9 @@
 //! LIMITS    One process has the file.
 
 mod documents;
-mod file;
+pub(super) mod file;
 mod migrate;
-mod records;
+pub(super) mod records;
 #[cfg(test)]
 mod tests;
 mod thread;

@@ -15,7 +15,7 @@ use crate::support::store::{create, put};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Starts a service on a database.
-fn start(database: &TestDatabase) -> Web {
+pub fn start(database: &TestDatabase) -> Web {
     let directory = directory();
     let config = configure(directory.path(), "[replicator]\nmax_jobs = 0\n");
     let mut command: Command = http_command(&config);
@@ -33,7 +33,7 @@ fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-fn replication() -> Value {
+pub fn replication() -> Value {
     json!({"source": "http://127.0.0.1:1/a", "target": "http://127.0.0.1:1/b", "continuous": true, "n": 1.0})
 }
 

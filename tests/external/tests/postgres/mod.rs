@@ -1,6 +1,7 @@
 //! Replications are kept in PostgreSQL as in a file.
 
 mod daemon;
+mod migrate;
 mod server;
 mod tls;
 
