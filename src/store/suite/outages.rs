@@ -121,6 +121,29 @@ pub async fn while_the_database_is_gone_requests_fail_and_afterwards_all_goes_on
     assert!(noted.all().contains(&("c".to_owned(), 2)));
 }
 
+/// A database that says nothing fails requests after their time, and does not hold up later ones. `pause` stops what
+/// has connections to it, `resume` has that go on.
+pub async fn a_database_that_says_nothing_fails_requests_after_their_time(
+    place: &TestPlace,
+    pause: impl FnOnce(),
+    resume: impl FnOnce(),
+) {
+    let store = place.handle();
+    let first = one(&store, edit("a", None, "1")).await.unwrap();
+    pause();
+    let write = try_one(&store, edit("a", Some(first.clone()), "2"));
+    let (write, read) = futures_util::future::join(write, store.document("a")).await;
+    for error in [write.map(drop).unwrap_err(), read.map(drop).unwrap_err()] {
+        let text = error.to_string();
+        assert!(text.contains("nothing came back within 10 s"), "{text}");
+    }
+    resume();
+    let found = until_it_works(|| store.document("a")).await.unwrap();
+    assert_eq!(found.revision, first);
+    let wish = || edit("a", Some(first.clone()), "3");
+    until_it_works(|| try_one(&store, wish())).await.unwrap();
+}
+
 /// Services that start at the same time make one schema.
 pub async fn services_that_start_at_the_same_time_make_one_store(place: &TestPlace) {
     let stores: Vec<Store> = (0..4).map(|_| place.handle()).collect();

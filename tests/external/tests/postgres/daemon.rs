@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::server::{Server, TestDatabase};
 use crate::support::daemon::{Service, configure, directory};
 use crate::support::http_client::{Web, command as http_command};
+use crate::support::program::{program, run};
 use crate::support::store::{create, put};
 
 /// How long a change may take to be seen.
@@ -81,4 +82,22 @@ fn without_its_database_a_service_answers_503_and_afterwards_goes_on() {
     wait_for("documents are written again", || {
         put(&web, "/_replicator/other", &replication()).status == 201
     });
+}
+
+#[test]
+fn the_command_that_replicates_has_the_uuid_of_the_services() {
+    let database = TestDatabase::new();
+    let web = start(&database);
+    let uuid = web.get("/").json()["uuid"].clone();
+    let folder = directory();
+    let mut command = program(&["replicate", "http://127.0.0.1:1/a", "http://127.0.0.1:1/b"]);
+    command.env("SETTEE__STORE__URL", database.url());
+    command.env("SETTEE__STORE__PATH", folder.path().join("store.redb"));
+    let output = run(&mut command, b"");
+    assert!(
+        !output.status.success(),
+        "there is nobody to replicate with"
+    );
+    let kept = std::fs::read_to_string(folder.path().join("replicate.uuid")).unwrap();
+    assert_eq!(kept.trim(), uuid.as_str().unwrap());
 }

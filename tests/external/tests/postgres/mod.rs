@@ -40,6 +40,18 @@ async fn while_the_database_is_gone_requests_fail_and_afterwards_all_goes_on() {
 }
 
 #[tokio::test]
+async fn a_database_that_says_nothing_fails_requests_after_their_time() {
+    let (place, database) = place();
+    let stopped = std::cell::RefCell::new(Vec::new());
+    suite::a_database_that_says_nothing_fails_requests_after_their_time(
+        &place,
+        || stopped.replace(database.pause()).clear(),
+        || server::resume(&stopped.borrow()),
+    )
+    .await;
+}
+
+#[tokio::test]
 async fn services_that_start_at_the_same_time_make_one_store() {
     let (place, database) = place();
     suite::services_that_start_at_the_same_time_make_one_store(&place).await;

@@ -224,10 +224,33 @@ impl TestDatabase {
         self.server.sql(&self.name, sql)
     }
 
+    /// Stops the processes behind all connections to it; returns them for [`resume`].
+    pub fn pause(&self) -> Vec<Pid> {
+        let others = "SELECT pid FROM pg_stat_activity \
+                      WHERE datname = current_database() AND pid <> pg_backend_pid()";
+        let pids = self.sql(others);
+        let pids = pids
+            .lines()
+            .map(|pid| Pid::from_raw(pid.parse().unwrap()).unwrap());
+        let pids: Vec<Pid> = pids.collect();
+        assert!(!pids.is_empty());
+        for pid in &pids {
+            kill_process(*pid, Signal::STOP).unwrap();
+        }
+        pids
+    }
+
     /// Cuts all connections to it; returns how many.
     pub fn cut(&self) -> usize {
         let cut = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
                    WHERE datname = current_database() AND pid <> pg_backend_pid()";
         self.sql(cut).parse().unwrap()
+    }
+}
+
+/// Has processes go on that were stopped.
+pub fn resume(pids: &[Pid]) {
+    for pid in pids {
+        kill_process(*pid, Signal::CONT).unwrap();
     }
 }
