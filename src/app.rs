@@ -429,8 +429,9 @@ async fn open_store(
     states: &Arc<DocStates>,
     log: &Logger,
 ) -> Result<Store, StartError> {
-    let place = StorePlace::of(config.store.file());
-    let is_named = config.origin("store", "path") != Origin::Default;
+    let place = StorePlace::of_config(&config.store);
+    // Nobody waits for a file of another service; a database comes back.
+    let is_named = config.store.url.is_none() && config.origin("store", "path") != Origin::Default;
     let watcher: Arc<dyn Watcher> = states.clone();
     let store = Store::start(place.clone(), watcher, log)?;
     if !is_named && !place.exists() {

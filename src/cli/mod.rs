@@ -27,6 +27,7 @@ pub mod service_manager;
 pub mod service_socket;
 pub mod status;
 mod status_table;
+pub mod store;
 mod table;
 mod terminal;
 pub mod top;
@@ -135,6 +136,8 @@ enum Command {
     /// A drop-in for CouchDB's couchjs, also when the program is called through a link of that name.
     #[command(disable_help_flag = true)]
     Couchjs(couchjs::Args),
+    /// Take the store of replications to another place: from a file to PostgreSQL, or back.
+    Store(store::Args),
     /// Print a script that completes the command line in a shell.
     Completions(completions::Args),
 }
@@ -147,7 +150,8 @@ impl Command {
             | Self::CheckConfig(_)
             | Self::Map(_)
             | Self::Replicate(_)
-            | Self::Conform(_) => true,
+            | Self::Conform(_)
+            | Self::Store(_) => true,
             Self::Jobs(args) => args.holds_secrets(),
             _ => false,
         }
@@ -209,6 +213,7 @@ fn dispatch(command: Command, builder: DaemonBuilder) -> Result<(), CliError> {
         Command::Map(args) => map::run(&args, languages),
         Command::Replicate(args) => replicate::run(&args, languages),
         Command::Conform(args) => conform::run(&args, languages),
+        Command::Store(args) => store::run(&args),
         Command::Completions(args) => completions::run(&args),
         // `main` has run it: it reads the command line by itself.
         Command::Couchjs(_) => Ok(()),

@@ -218,15 +218,8 @@ impl From<StartError> for CliError {
             StartError::Address(error) => (listen_code(error.source.kind()), error.remedy()),
             StartError::Service(error) => (listen_code(error.kind), error.remedy.into()),
             StartError::Store(StoreError::Open(error)) => {
-                let code = match &error.problem {
-                    OpenProblem::InUse => Exit::TryAgain,
-                    OpenProblem::Io(io::ErrorKind::PermissionDenied, _) => Exit::NoPermission,
-                    OpenProblem::Io(..) | OpenProblem::Broken(_) | OpenProblem::Format(_) => {
-                        Exit::Io
-                    }
-                };
                 message = error.to_string();
-                (code, error.remedy().into())
+                (open_code(&error.problem), error.remedy().into())
             }
             StartError::Store(_) => (Exit::Io, "look at the disk".into()),
             StartError::Replication(_) => {
@@ -237,6 +230,16 @@ impl From<StartError> for CliError {
             StartError::Program(error) => return Self::no_program(&error),
         };
         Self::new(code, message, hint)
+    }
+}
+
+/// Returns the code for a store that cannot be opened.
+pub(super) fn open_code(problem: &OpenProblem) -> Exit {
+    match problem {
+        OpenProblem::InUse | OpenProblem::Database(_) => Exit::TryAgain,
+        OpenProblem::Refused(_) => Exit::Config,
+        OpenProblem::Io(io::ErrorKind::PermissionDenied, _) => Exit::NoPermission,
+        OpenProblem::Io(..) | OpenProblem::Broken(_) | OpenProblem::Format(_) => Exit::Io,
     }
 }
 

@@ -74,3 +74,31 @@ impl FromStr for Revision {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    #[test]
+    fn a_revision_reads_as_it_is_written() {
+        let revision = Revision::after(None, false, "{}");
+        assert_eq!(revision.to_string().parse(), Ok(revision.clone()));
+        assert_ne!(Revision::after(None, true, "{}"), revision);
+        assert_ne!(
+            Revision::after(Some(&revision), false, "{}").hash,
+            revision.hash
+        );
+        for text in ["1-a", "12-xyz", "3-00000000000000000000000000000abc"] {
+            assert_eq!(text.parse::<Revision>().unwrap().to_string(), text);
+        }
+        let upper = "1-0123456789ABCDEF0123456789ABCDEF";
+        let same: Revision = upper.parse().unwrap();
+        assert_eq!(same.to_string(), upper.to_lowercase());
+        let long = format!("1-{}", "x".repeat(33));
+        for text in ["", "1", "1-", "-1", "0-1", "x-1", "1-+1", "+1-1", &long] {
+            assert_eq!(text.parse::<Revision>(), Err(InvalidRevision), "{text}");
+        }
+    }
+}

@@ -8,7 +8,7 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use super::file::{StorePlace, sync_folders};
+use super::place::StorePlace;
 
 /// The name of the file.
 const NAME: &str = "replicate.uuid";
@@ -17,7 +17,7 @@ const NAME: &str = "replicate.uuid";
 pub fn beside(place: &StorePlace) -> Option<PathBuf> {
     match place {
         StorePlace::File(path) => Some(path.with_file_name(NAME)),
-        StorePlace::Memory => None,
+        StorePlace::Memory | StorePlace::Postgres(_) => None,
     }
 }
 
@@ -43,6 +43,23 @@ pub fn write(file: &Path, uuid: &str) -> io::Result<()> {
     written.sync_all()?;
     fs::rename(new, file)?;
     sync_folders(file)
+}
+
+/// Writes the entries of a file's folder, and of the folder above it, to the disk.
+pub(super) fn sync_folders(path: &Path) -> io::Result<()> {
+    let parents = path.ancestors().skip(1).take(2);
+    for folder in parents {
+        let folder = match folder.as_os_str().is_empty() {
+            true => Path::new("."),
+            false => folder,
+        };
+        // A folder that this user may enter and not read is another user's, who has synced it.
+        match File::open(folder) {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
+            folder => folder?.sync_all()?,
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

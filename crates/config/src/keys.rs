@@ -269,6 +269,7 @@ pub const KEYS: &[Key] = &[
     replicator("cacert_reload_interval_hours", HOURS),
     replicator("auth_plugins", AUTH_PLUGINS),
     key("store", "path", value::STORE_PATH).at_start(),
+    key("store", "url", value::STORE_URL).at_start(),
     key("store", "deleted_kept_for", seconds(0, 10 * YEAR)),
     key("log", "level", LEVEL),
     key("log", "format", FORMAT).at_start(),

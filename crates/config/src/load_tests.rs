@@ -528,3 +528,27 @@ fn rules_between_the_replicators_keys_are_kept() {
         assert!(problems[0].contains(key), "{problems:?}");
     }
 }
+
+#[test]
+fn a_bad_url_of_the_store_is_told_with_its_line_and_without_its_password() {
+    let text = "[store]\n\nurl = \"postgres://u:secret@host:port/db\"\n";
+    let problems = Fixture::new().file("a.toml", text).problems();
+    let expected = "a.toml:3: [store] url: what follows a host's colon is no port: it must be text";
+    assert!(problems[0].starts_with(expected), "{problems:?}");
+    assert!(!problems[0].contains("secret"), "{problems:?}");
+}
+
+#[test]
+fn the_url_of_the_store_comes_from_the_environment_and_is_shown_without_its_password() {
+    let url = "postgres://u:hunter2@host/db?sslmode=require";
+    let loaded = Fixture::new().variable("SETTEE__STORE__URL", url).load();
+    let settings = loaded.config.settings();
+    let shown = settings
+        .iter()
+        .find(|setting| setting.key == "url")
+        .map(Setting::shown);
+    let expected = "postgres://u:***@host/db?sslmode=require";
+    assert_eq!(shown.as_deref(), Some(expected));
+    assert!(!format!("{:?}", loaded.config).contains("hunter2"));
+    assert_eq!(Config::default().store.url, None);
+}

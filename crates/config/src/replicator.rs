@@ -11,6 +11,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::store_url::StoreUrl;
+
 /// Which version of couch_replicator_scheduler decides who runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SchedulerRules {
@@ -118,6 +120,8 @@ pub struct Replicator {
 pub struct Store {
     /// The file; the word [`Store::MEMORY`] is none.
     pub path: PathBuf,
+    /// The PostgreSQL that keeps replications instead of the file.
+    pub url: Option<StoreUrl>,
     /// How long deleted documents are kept.
     pub deleted_kept_for: Duration,
 }

@@ -26,7 +26,11 @@ pub(super) async fn of(config: &Config, log: &Logger) -> Identity {
     let uuid = match uuid_file::read(&file) {
         Some(uuid) => uuid,
         None => {
-            let uuid = new(place, log).await;
+            let store = match config.store.url {
+                Some(_) => StorePlace::of_config(&config.store),
+                None => place,
+            };
+            let uuid = new(store, log).await;
             if let Err(error) = uuid_file::write(&file, &uuid) {
                 warn!(log, "the id of this user cannot be kept";
                     "file" => file.display().to_string(), "error" => %error,

@@ -283,6 +283,7 @@ impl From<StoreError> for Refusal {
             StoreError::Failed(_) => {
                 Self::new(StatusCode::INTERNAL_SERVER_ERROR, "store_failed", reason)
             }
+            StoreError::Unstorable(_) => Self::bad_request(reason),
             StoreError::Closed => super::routes::shutting_down(),
         }
     }

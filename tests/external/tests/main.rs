@@ -1,4 +1,5 @@
-//! What needs programs that are not ours: couchpy, express-pouchdb, Node, Perl, Ruby, Lua, HAProxy, promtool, a browser.
+//! What needs programs that are not ours: couchpy, express-pouchdb, Node, Perl, Ruby, Lua, HAProxy, promtool,
+//! PostgreSQL, a browser.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -20,6 +21,7 @@ mod npm;
 mod own_cell;
 mod own_programs;
 mod picture;
+mod postgres;
 mod pouch;
 mod pouchdb;
 mod promtool;

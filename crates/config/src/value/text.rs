@@ -5,6 +5,7 @@ use std::net::{Ipv6Addr, SocketAddr};
 use serde_json::Value;
 
 use super::super::services::ServiceAddress;
+use super::super::store_url::{self, StoreUrl};
 use super::super::types::language_name;
 use super::{Kind, OFF, Raw, environment};
 use crate::password::{HIDDEN, PasswordHash};
@@ -146,6 +147,22 @@ pub(crate) const STORE_PATH: Kind = Kind::Text(&Form {
     expected: "text: the path of a file, \"memory\" for one that ends with the service, or \"\" for the \
                usual place",
     only_in_files: Some(FILE),
+    ..PLAIN
+});
+
+/// The URL of a PostgreSQL database; empty is none. The value stands in no message.
+pub(crate) const STORE_URL: Kind = Kind::Text(&Form {
+    read: |raw| match raw.text() {
+        Some("") => Ok(Value::Null),
+        Some(text) if text.contains(HIDDEN) => {
+            Err("this is how a URL is shown, without its password".to_owned())
+        }
+        Some(text) => StoreUrl::parse(text).map(|_| text.into()),
+        None => Err("a URL is text".to_owned()),
+    },
+    expected: store_url::EXPECTED,
+    none: Some(""),
+    only_in_files: Some(CREDENTIALS),
     ..PLAIN
 });
 

@@ -8,15 +8,21 @@ use redb::{
     TableDefinition, WriteTransaction,
 };
 
-use super::Watcher;
-use super::documents::{Conflict, Row};
-use super::file::{OpenProblem, StorePlace};
+use super::documents::Row;
 use super::migrate::{SetAside, from_format_1, from_format_2};
-use super::upkeep::unix_now;
+use crate::store::copy::UNFINISHED;
+use crate::store::document_store::Watcher;
+use crate::store::documents::{Conflict, LocalDocument, unix_now};
+use crate::store::error::OpenProblem;
+use crate::store::place::StorePlace;
+use crate::store::tables::next_local;
 use policy::counted::Class;
 
 /// The format of the file, which a later program may not know any more.
 const FORMAT: &str = "3";
+
+/// In place of the format while a copy into the file is unfinished.
+pub(in crate::store) const UNFINISHED_FORMAT: &str = "copy";
 
 /// Id -> revision, whether deleted, sequence number of the last update, body as JSON text without `_id` and
 /// `_rev`. Its name is from format 2, where other revisions stood beside them.
@@ -35,7 +41,7 @@ const JOBS: TableDefinition<&str, &str> = TableDefinition::new("jobs");
 const META: TableDefinition<&str, &str> = TableDefinition::new("meta");
 
 /// What is known of a store once it is open.
-pub(super) struct Prepared {
+pub(in crate::store) struct Prepared {
     /// The last sequence number.
     pub(super) update_seq: u64,
     pub(super) uuid: String,
@@ -45,7 +51,7 @@ pub(super) struct Prepared {
 
 /// Makes what is not there yet: tables, `new_uuid` as the uuid; brings a file of an earlier format to this
 /// one. Tells `watcher` of all documents.
-pub(super) fn prepare(
+pub(in crate::store) fn prepare(
     database: &Database,
     place: &StorePlace,
     new_uuid: &str,
@@ -66,6 +72,7 @@ pub(super) fn prepare(
                 None
             }
             Some("2") => from_format_2(&transaction, &records, place)?,
+            Some(UNFINISHED_FORMAT) => return Err(OpenProblem::Refused(UNFINISHED.to_owned())),
             Some(other) => {
                 let formats = format!("format {other}, this program knows {FORMAT}");
                 return Err(OpenProblem::Format(formats));
@@ -83,7 +90,7 @@ pub(super) fn prepare(
     Ok(prepared)
 }
 
-pub(super) fn meta(
+pub(in crate::store) fn meta(
     transaction: &WriteTransaction,
     name: &str,
 ) -> Result<Option<String>, redb::Error> {
@@ -92,33 +99,40 @@ pub(super) fn meta(
     Ok(value.map(|value| value.value().to_owned()))
 }
 
+/// Marks a file as an unfinished copy, or as whole; gives it a uuid, if there is one.
+pub(in crate::store) fn mark(
+    transaction: &WriteTransaction,
+    uuid: Option<&str>,
+    is_unfinished: bool,
+) -> Result<(), redb::Error> {
+    if let Some(uuid) = uuid {
+        set_meta(transaction, "uuid", uuid)?;
+    }
+    let format = match is_unfinished {
+        true => UNFINISHED_FORMAT,
+        false => FORMAT,
+    };
+    set_meta(transaction, "format", format)
+}
+
 fn set_meta(transaction: &WriteTransaction, name: &str, value: &str) -> Result<(), redb::Error> {
     transaction.open_table(META)?.insert(name, value)?;
     Ok(())
 }
 
-/// A `_local/` document.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct LocalDocument {
-    /// How often it was written; its revision is `0-NUMBER`.
-    pub number: u64,
-    /// JSON text without `_id` and `_rev`.
-    pub body: String,
-}
-
 /// The tables, as they were at one moment.
-pub(super) struct Snapshot {
-    pub(super) documents: ReadOnlyTable<&'static str, Row>,
-    pub(super) updates: ReadOnlyTable<u64, &'static str>,
-    pub(super) deaths: ReadOnlyTable<u64, u64>,
-    pub(super) counters: ReadOnlyTable<&'static str, u64>,
-    pub(super) locals: ReadOnlyTable<&'static str, (u64, &'static str)>,
-    pub(super) jobs: ReadOnlyTable<&'static str, &'static str>,
+pub(in crate::store) struct Snapshot {
+    pub(in crate::store) documents: ReadOnlyTable<&'static str, Row>,
+    pub(in crate::store) updates: ReadOnlyTable<u64, &'static str>,
+    pub(in crate::store) deaths: ReadOnlyTable<u64, u64>,
+    pub(in crate::store) counters: ReadOnlyTable<&'static str, u64>,
+    pub(in crate::store) locals: ReadOnlyTable<&'static str, (u64, &'static str)>,
+    pub(in crate::store) jobs: ReadOnlyTable<&'static str, &'static str>,
     pub(super) meta: ReadOnlyTable<&'static str, &'static str>,
 }
 
 impl Snapshot {
-    pub(super) fn of(transaction: &ReadTransaction) -> Result<Self, redb::Error> {
+    pub(in crate::store) fn of(transaction: &ReadTransaction) -> Result<Self, redb::Error> {
         Ok(Self {
             documents: transaction.open_table(DOCUMENTS)?,
             updates: transaction.open_table(UPDATES)?,
@@ -133,6 +147,11 @@ impl Snapshot {
     pub(super) fn uuid(&self) -> Result<String, redb::Error> {
         let uuid = self.meta.get("uuid")?;
         Ok(uuid.map_or_else(String::new, |uuid| uuid.value().to_owned()))
+    }
+
+    pub(in crate::store) fn is_unfinished(&self) -> Result<bool, redb::Error> {
+        let format = self.meta.get("format")?;
+        Ok(format.is_some_and(|format| format.value() == UNFINISHED_FORMAT))
     }
 
     pub(super) fn local(&self, id: &str) -> Result<Option<LocalDocument>, redb::Error> {
@@ -153,13 +172,13 @@ impl Snapshot {
 }
 
 /// The tables, in a transaction.
-pub(super) struct Records<'t> {
-    pub(super) documents: Table<'t, &'static str, Row>,
-    pub(super) updates: Table<'t, u64, &'static str>,
-    pub(super) deaths: Table<'t, u64, u64>,
-    pub(super) counters: Table<'t, &'static str, u64>,
-    pub(super) locals: Table<'t, &'static str, (u64, &'static str)>,
-    pub(super) jobs: Table<'t, &'static str, &'static str>,
+pub(in crate::store) struct Records<'t> {
+    pub(in crate::store) documents: Table<'t, &'static str, Row>,
+    pub(in crate::store) updates: Table<'t, u64, &'static str>,
+    pub(in crate::store) deaths: Table<'t, u64, u64>,
+    pub(in crate::store) counters: Table<'t, &'static str, u64>,
+    pub(in crate::store) locals: Table<'t, &'static str, (u64, &'static str)>,
+    pub(in crate::store) jobs: Table<'t, &'static str, &'static str>,
     pub(super) watcher: &'t dyn Watcher,
     /// Documents that were saved, each with its class while it is there.
     pub(super) saved: Vec<(String, Option<Class>)>,
@@ -168,7 +187,7 @@ pub(super) struct Records<'t> {
 }
 
 impl<'t> Records<'t> {
-    pub(super) fn of(
+    pub(in crate::store) fn of(
         transaction: &'t WriteTransaction,
         watcher: &'t dyn Watcher,
     ) -> Result<Self, redb::Error> {
@@ -220,22 +239,14 @@ impl<'t> Records<'t> {
         body: Option<&str>,
     ) -> Result<Result<u64, Conflict>, redb::Error> {
         let known = self.locals.get(id)?.map(|found| found.value().0);
-        if known != expected || known.is_none() && body.is_none() {
-            return Ok(Err(Conflict));
-        }
-        let number = known.unwrap_or(0) + 1;
+        let number = match next_local(known, expected, body.is_none()) {
+            Ok(number) => number,
+            Err(conflict) => return Ok(Err(conflict)),
+        };
         match body {
             Some(body) => self.locals.insert(id, (number, body))?.map(drop),
             None => self.locals.remove(id)?.map(drop),
         };
         Ok(Ok(number))
-    }
-
-    pub(super) fn keep(&mut self, id: &str, value: Option<&str>) -> Result<(), redb::Error> {
-        match value {
-            Some(value) => self.jobs.insert(id, value)?.map(drop),
-            None => self.jobs.remove(id)?.map(drop),
-        };
-        Ok(())
     }
 }

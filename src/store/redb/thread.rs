@@ -12,11 +12,14 @@ use redb::{Database, ReadableDatabase};
 use slog::{Logger, warn};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::file::StorePlace;
+use super::file;
 use super::migrate::SetAside;
 use super::records::{Records, Snapshot, prepare};
 use super::upkeep::compact;
-use super::{StoreError, Watcher, uuid_file};
+use crate::store::document_store::Watcher;
+use crate::store::error::StoreError;
+use crate::store::place::StorePlace;
+use crate::store::uuid_file;
 
 /// Most writes of one transaction.
 const BATCH_MAX: usize = 256;
@@ -91,9 +94,9 @@ impl Keeper {
             Some(database) => database,
             None => {
                 let place = &self.place;
-                let database = place.open().map_err(|problem| problem.of(place))?;
+                let database = file::open(place).map_err(|problem| place.cannot_open(problem))?;
                 let prepared = prepare(&database, place, &self.new_uuid, &*self.watcher)
-                    .map_err(|problem| problem.of(place))?;
+                    .map_err(|problem| place.cannot_open(problem))?;
                 self.tell(&prepared.uuid);
                 if let Some(SetAside { file, count }) = prepared.set_aside {
                     warn!(self.log, "branches of documents were written to a file, the winners stay";

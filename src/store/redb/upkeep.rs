@@ -7,12 +7,14 @@
 //! SOURCE    couch_db_updater: compaction; `purge` of couch_db is another thing: it takes revisions.
 
 use std::ops::Bound;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use redb::{Database, ReadableDatabase, ReadableTable, ReadableTableMetadata};
 
-use super::file::StorePlace;
+use super::file::file_bytes;
 use super::records::{DOCUMENTS, Records};
+use crate::store::documents::Purged;
+use crate::store::place::StorePlace;
+use crate::store::tables::DocumentTables;
 
 /// The size of a file that is worth compacting, in bytes.
 const COMPACT_FILE_MIN: u64 = 4 << 20;
@@ -20,21 +22,6 @@ const COMPACT_FILE_MIN: u64 = 4 << 20;
 /// The most documents, deleted ones too, with which a file is compacted: moving as many takes a
 /// part of a second. What is free in the file of more is used by later writes.
 const COMPACT_DOCUMENTS_MAX: u64 = 100_000;
-
-/// What a purge did.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Purged {
-    /// How many documents it removed.
-    pub removed: usize,
-    /// The last update that it looked at; none when there are no more.
-    pub last: Option<u64>,
-}
-
-/// Returns the time, in seconds since 1970.
-pub(crate) fn unix_now() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.unwrap_or_default().as_secs()
-}
 
 impl Records<'_> {
     pub(super) fn purge(
@@ -75,7 +62,7 @@ impl Records<'_> {
 
 /// Gives what is free in the file back to the system. Returns how many bytes that was.
 pub(super) fn compact(database: &mut Database, place: &StorePlace) -> Result<u64, redb::Error> {
-    let before = place.file_bytes();
+    let before = file_bytes(place);
     if before < COMPACT_FILE_MIN {
         return Ok(0);
     }
@@ -91,5 +78,5 @@ pub(super) fn compact(database: &mut Database, place: &StorePlace) -> Result<u64
         return Ok(0);
     }
     database.compact()?;
-    Ok(before.saturating_sub(place.file_bytes()))
+    Ok(before.saturating_sub(file_bytes(place)))
 }

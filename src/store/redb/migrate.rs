@@ -14,8 +14,10 @@ use redb::{ReadableTable, ReadableTableMetadata, TableDefinition, WriteTransacti
 use serde::Deserialize;
 use serde_json::json;
 
-use super::file::{OpenProblem, StorePlace, sync_folders};
 use super::records::{Records, meta};
+use crate::store::error::OpenProblem;
+use crate::store::place::StorePlace;
+use crate::store::uuid_file::sync_folders;
 
 /// Documents of format 1: revision number, hash, whether deleted, sequence number, body.
 const DOCUMENTS_1: TableDefinition<&str, (u64, u128, bool, u64, &str)> =

@@ -21,7 +21,8 @@ const UUID: &str = "d30821d8b062a99ef4a2f57fda1b7277";
 
 /// Writes the store of format 2 into a directory, and returns the files of the store and of its branches.
 fn old_store(directory: &Path) -> (PathBuf, PathBuf) {
-    let packed = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/store/tests/format_2.redb.gz");
+    let packed =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("src/store/redb/tests/format_2.redb.gz");
     let unpacked = Command::new("gzip")
         .arg("-dc")
         .arg(packed)
@@ -82,7 +83,7 @@ async fn a_migration_that_was_interrupted_begins_anew() {
     let transaction = database.begin_write().unwrap();
     {
         let records = Records::of(&transaction, &()).unwrap();
-        let set_aside = super::super::migrate::from_format_2(&transaction, &records, &place);
+        let set_aside = crate::store::redb::migrate::from_format_2(&transaction, &records, &place);
         assert_eq!(set_aside.unwrap().unwrap().count, 2);
     }
     transaction.abort().unwrap();

@@ -1,6 +1,7 @@
 //! Documents on their way out of the store and into it.
 
 use super::*;
+use crate::store::transfer::{Import, Imported};
 
 fn import(id: &str, body: &str, kept: Option<&str>) -> Import {
     Import {
@@ -10,9 +11,9 @@ fn import(id: &str, body: &str, kept: Option<&str>) -> Import {
     }
 }
 
-#[tokio::test]
-async fn an_export_has_each_document_once_with_what_is_kept_of_its_job() {
-    let store = memory();
+/// An export has each document once with what is kept of its job.
+pub async fn an_export_has_each_document_once_with_what_is_kept_of_its_job(place: &TestPlace) {
+    let store = place.handle();
     let edits = (0..1200).map(|n| edit(&format!("d{n:04}"), None, "{}"));
     store.edit(edits.collect()).await.unwrap();
     let gone = one(&store, edit("gone", None, "{}")).await.unwrap();
@@ -36,9 +37,11 @@ async fn an_export_has_each_document_once_with_what_is_kept_of_its_job() {
     assert_eq!(kept.collect::<Vec<_>>(), [("d0007", "kept")]);
 }
 
-#[tokio::test]
-async fn an_import_writes_what_is_not_there_and_replaces_only_what_it_is_told_to() {
-    let store = memory();
+/// An import writes what is not there and replaces only what it is told to.
+pub async fn an_import_writes_what_is_not_there_and_replaces_only_what_it_is_told_to(
+    place: &TestPlace,
+) {
+    let store = place.handle();
     let mine = one(&store, edit("mine", None, "{\"a\":1}")).await.unwrap();
     let gone = one(&store, edit("gone", None, "{}")).await.unwrap();
     one(&store, deletion("gone", Some(gone))).await.unwrap();

@@ -1,0 +1,288 @@
+//! `[store] url`: which PostgreSQL keeps replications.
+//!
+//! PROMISES  What is shown of it, and what errors say, has no password.
+//! SOURCE    libpq: connection URIs.
+//! DIFFERS   `sslmode` is one of `disable`, `prefer`, `require` and `verify-full`. A password stands before the host
+//!           and nowhere else.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+/// The parameters that may follow a `?`.
+const PARAMETERS: &[&str] = &[
+    "application_name",
+    "dbname",
+    "host",
+    "options",
+    "port",
+    "sslmode",
+    "sslrootcert",
+    "target_session_attrs",
+    "user",
+];
+
+/// What it looks like, to follow "it must be".
+pub(crate) const EXPECTED: &str = "text: \"postgres://user:password@host:port/database\", with ?sslmode=.. if need be, \
+                                   or \"\" for the file in path";
+
+/// How a connection is protected.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SslMode {
+    /// Not at all.
+    Disable,
+    /// By TLS if the server has it; the server may be anybody.
+    #[default]
+    Prefer,
+    /// By TLS; the server may be anybody.
+    Require,
+    /// By TLS, from the server that the URL names.
+    VerifyFull,
+}
+
+impl SslMode {
+    fn of(text: &str) -> Option<Self> {
+        Some(match text {
+            "disable" => Self::Disable,
+            "prefer" => Self::Prefer,
+            "require" => Self::Require,
+            "verify-full" => Self::VerifyFull,
+            _ => return None,
+        })
+    }
+}
+
+/// The URL of a PostgreSQL database.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct StoreUrl(String);
+
+impl StoreUrl {
+    /// Reads it.
+    ///
+    /// # Errors
+    /// What is wrong with it, without its text.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let schemes = ["postgres://", "postgresql://"];
+        let rest = schemes.iter().find_map(|scheme| text.strip_prefix(scheme));
+        let rest = rest.ok_or("the URL does not begin with postgres://")?;
+        if text.contains(|c: char| c.is_control() || c == ' ' || c == '#') {
+            return Err(
+                "the URL has a blank, a control character or #: write % and two hexadecimal digits"
+                    .to_owned(),
+            );
+        }
+        let end = rest.find(['/', '?']).unwrap_or(rest.len());
+        let (authority, after) = rest.split_at(end);
+        if after.contains('@') || authority.matches('@').count() > 1 {
+            return Err(
+                "a user or a password with / ? or @ in it: write % and two hexadecimal digits"
+                    .to_owned(),
+            );
+        }
+        let hosts = authority.rsplit('@').next().unwrap_or_default();
+        for host in hosts.split(',') {
+            let port = host.rsplit_once(':').filter(|_| !host.ends_with(']'));
+            if port.is_some_and(|(_, port)| !matches!(port.parse::<u16>(), Ok(1..))) {
+                return Err("what follows a host's colon is no port".to_owned());
+            }
+        }
+        let url = Self(text.to_owned());
+        for (name, value) in url.parameters() {
+            if name == "password" {
+                return Err("a password in a parameter: write it as user:password@host".to_owned());
+            }
+            if !PARAMETERS.contains(&name) {
+                let known = PARAMETERS.join(", ");
+                return Err(format!("the parameter {name:?} is none of {known}"));
+            }
+            if name == "sslmode" && SslMode::of(value).is_none() {
+                let what = "sslmode is none of disable, prefer, require, verify-full";
+                return Err(what.to_owned());
+            }
+        }
+        if url.parameter("host").is_none() && hosts.is_empty() {
+            return Err("no host, and no ?host=/folder of a Unix socket".to_owned());
+        }
+        if url.database().is_empty() && url.parameter("dbname").is_none() {
+            return Err("no name of a database".to_owned());
+        }
+        Ok(url)
+    }
+
+    /// Returns how connections are protected.
+    pub fn ssl_mode(&self) -> SslMode {
+        let mode = self.parameter("sslmode").and_then(SslMode::of);
+        mode.unwrap_or_default()
+    }
+
+    /// Returns the file of the certificates that the server's is verified by, if one is named.
+    pub fn root_certificates(&self) -> Option<PathBuf> {
+        self.parameter("sslrootcert").map(PathBuf::from)
+    }
+
+    /// Returns the URL with its password, and without what says how connections are protected.
+    pub fn without_ssl(&self) -> String {
+        let (base, _) = self.parts();
+        let others = self.parameters();
+        let others = others.filter(|(name, _)| !matches!(*name, "sslmode" | "sslrootcert"));
+        let others: Vec<_> = others
+            .map(|(name, value)| format!("{name}={value}"))
+            .collect();
+        match others.is_empty() {
+            true => base.to_owned(),
+            false => format!("{base}?{}", others.join("&")),
+        }
+    }
+
+    /// Returns the URL with a password, if it has none.
+    #[must_use]
+    pub fn with_password(&self, password: &str) -> Self {
+        let Some((scheme, rest)) = self.0.split_once("://") else {
+            return self.clone();
+        };
+        let encoded: String = password
+            .bytes()
+            .map(|byte| format!("%{byte:02x}"))
+            .collect();
+        match rest.split_once('@') {
+            Some((user, place)) if !user.contains(':') => {
+                Self(format!("{scheme}://{user}:{encoded}@{place}"))
+            }
+            _ => self.clone(),
+        }
+    }
+
+    fn parts(&self) -> (&str, &str) {
+        self.0.split_once('?').unwrap_or((&self.0, ""))
+    }
+
+    fn database(&self) -> &str {
+        let after = self
+            .parts()
+            .0
+            .split_once("://")
+            .and_then(|(_, rest)| rest.split_once('/'));
+        after.map_or("", |(_, database)| database)
+    }
+
+    fn parameters(&self) -> impl Iterator<Item = (&str, &str)> {
+        let pairs = self.parts().1.split('&').filter(|pair| !pair.is_empty());
+        pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")))
+    }
+
+    fn parameter(&self, name: &str) -> Option<&str> {
+        self.parameters()
+            .find(|(known, _)| *known == name)
+            .map(|(_, value)| value)
+    }
+}
+
+/// Without the password and what follows a `?`, except for the folder of a Unix socket and the name of the database.
+impl fmt::Display for StoreUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (base, _) = self.parts();
+        let (scheme, rest) = base.split_once("://").unwrap_or(("postgres", base));
+        let shown = match rest.split_once('@') {
+            Some((login, place)) => {
+                format!("{}@{place}", login.split(':').next().unwrap_or_default())
+            }
+            None => rest.to_owned(),
+        };
+        write!(f, "{scheme}://{shown}")?;
+        let said = ["host", "port", "dbname"].into_iter();
+        let said = said.filter_map(|name| Some(format!("{name}={}", self.parameter(name)?)));
+        match said.collect::<Vec<_>>().join("&") {
+            said if said.is_empty() => Ok(()),
+            said => write!(f, "?{said}"),
+        }
+    }
+}
+
+impl fmt::Debug for StoreUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_is_shown_without_its_password() {
+        for (text, shown) in [
+            ("postgres://u:pw@h:1/db", "postgres://u@h:1/db"),
+            (
+                "postgresql://u:pw@h/db?sslmode=require",
+                "postgresql://u@h/db",
+            ),
+            (
+                "postgres://h1:1,h2:2/db?target_session_attrs=read-write",
+                "postgres://h1:1,h2:2/db",
+            ),
+            (
+                "postgres://u:p%40w@[::1]:5432/db",
+                "postgres://u@[::1]:5432/db",
+            ),
+            ("postgres://u:p@[::1]/db", "postgres://u@[::1]/db"),
+            (
+                "postgres:///db?host=/run/postgresql&user=u",
+                "postgres:///db?host=/run/postgresql",
+            ),
+        ] {
+            let url = StoreUrl::parse(text).unwrap();
+            assert_eq!(url.to_string(), shown);
+            assert_eq!(format!("{url:?}"), shown);
+        }
+    }
+
+    #[test]
+    fn what_is_no_url_is_refused_and_not_repeated() {
+        for (text, what) in [
+            ("/var/lib/settee", "postgres://"),
+            ("mysql://u:secret@h/db", "postgres://"),
+            ("postgres://u:sec/ret@h/db", "password"),
+            ("postgres://u:sec@ret@h/db", "password"),
+            ("postgres://u:secret@h:x/db", "port"),
+            ("postgres://u:secret@h:0/db", "port"),
+            ("postgres://h/db?password=secret", "user:password@host"),
+            ("postgres://h/db?sslmode=allow", "sslmode"),
+            ("postgres://h/db?sslmod=require", "\"sslmod\" is none of"),
+            ("postgres://h", "database"),
+            ("postgres:///db", "host"),
+            ("postgres://u:sec ret@h/db", "blank"),
+        ] {
+            let error = StoreUrl::parse(text).unwrap_err();
+            assert!(
+                error.contains(what) && !error.contains("sec"),
+                "{text}: {error}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_password_is_added_where_there_is_none() {
+        let with = |text: &str| {
+            StoreUrl::parse(text)
+                .unwrap()
+                .with_password("p@/")
+                .without_ssl()
+        };
+        assert_eq!(with("postgres://u@h/db"), "postgres://u:%70%40%2f@h/db");
+        assert_eq!(with("postgres://u:own@h/db"), "postgres://u:own@h/db");
+        assert_eq!(with("postgres://h/db"), "postgres://h/db");
+    }
+
+    #[test]
+    fn what_protects_a_connection_is_read_apart() {
+        let url = "postgres://u:pw@h/db?sslmode=verify-full&sslrootcert=/ca.pem&options=-c%20x";
+        let url = StoreUrl::parse(url).unwrap();
+        assert_eq!(url.ssl_mode(), SslMode::VerifyFull);
+        assert_eq!(url.root_certificates(), Some("/ca.pem".into()));
+        assert_eq!(url.without_ssl(), "postgres://u:pw@h/db?options=-c%20x");
+        let plain = StoreUrl::parse("postgres://h/db").unwrap();
+        assert_eq!(plain.ssl_mode(), SslMode::Prefer);
+    }
+}

@@ -1,0 +1,192 @@
+//! Hears of what others write, and tells the watcher of it in the order of the updates.
+//!
+//! SUMMARY   A connection listens; whenever something was said there, and every [`POLL`], the updates after the last
+//!           one known are read. Writers of this service tell the watcher themselves if nobody else wrote between.
+//! PROMISES  The watcher hears of each update, and never of an earlier one of a document after a later one. What was
+//!           missed while there was no connection is read afterwards.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use slog::warn;
+use tokio::time::{sleep, timeout};
+use tokio_postgres::{Client, Row};
+
+use super::connect::{REQUEST_MAX, no_answer, problem};
+use super::shared::{Param, Shared, WAIT_MAX, count, query};
+use crate::store::error::StoreError;
+use policy::counted::Class;
+
+/// How often updates are looked for though none was told.
+const POLL: Duration = Duration::from_secs(10);
+
+/// Documents that are read at a time.
+const DOCUMENTS_MAX: u64 = 1000;
+
+/// The number of the last update, that of the last one purged, and the next updates after one.
+const UPDATES: &str = "SELECT m.seq, m.purged_seq, d.seq, d.id, d.deleted, d.body FROM settee.meta m \
+     LEFT JOIN (SELECT * FROM settee.docs WHERE seq > $1 ORDER BY seq LIMIT $2) d ON true \
+     ORDER BY d.seq";
+
+/// The next documents after an id.
+const DOCUMENTS: &str = "SELECT id, body FROM settee.docs WHERE NOT deleted AND id > $1 \
+     ORDER BY id LIMIT $2";
+
+/// Follows the updates until the store is closed.
+pub(super) async fn follow(shared: Arc<Shared>) {
+    let mut is_told = false;
+    loop {
+        let error = match listen(&shared, &mut is_told).await {
+            Err(error) => error,
+            Ok(never) => match never {},
+        };
+        if !std::mem::replace(&mut is_told, true) {
+            warn!(shared.log, "the database of the store is not heard"; "error" => %error,
+                  "effect" => "what others write is read when it is");
+        }
+        sleep(WAIT_MAX).await;
+    }
+}
+
+/// Follows the updates while there is a connection.
+async fn listen(
+    shared: &Arc<Shared>,
+    is_told: &mut bool,
+) -> Result<std::convert::Infallible, StoreError> {
+    let client = shared.connect().await?;
+    let news = shared.news().await?;
+    let listening = client.batch_execute("LISTEN settee_docs").await;
+    listening.map_err(|error| shared.failed(problem(&error)))?;
+    loop {
+        catch_up(shared, &client).await?;
+        *is_told = false;
+        tokio::select! {
+            () = news.notified() => {}
+            () = shared.nudge.notified() => {}
+            () = sleep(POLL) => {}
+        }
+    }
+}
+
+async fn read(shared: &Shared, client: &Client, since: u64) -> Result<Vec<Row>, StoreError> {
+    let params = [Param::Number(since), Param::Number(DOCUMENTS_MAX)];
+    let read = timeout(REQUEST_MAX, query(client, UPDATES, &params)).await;
+    let read = read.map_err(|_| shared.failed(no_answer(REQUEST_MAX)))?;
+    read.map_err(|error| shared.failed(problem(&error)))
+}
+
+/// Reads all updates that the watcher has not heard of.
+async fn catch_up(shared: &Arc<Shared>, client: &Client) -> Result<(), StoreError> {
+    loop {
+        let since = shared.update_seq.borrow().unwrap_or(0);
+        let rows = read(shared, client, since).await?;
+        let updates = Updates::of(shared, &rows);
+        let updates = updates.map_err(|error| shared.failed(problem(&error)))?;
+        // A deletion that was removed before it was read; a database that lost its last updates.
+        if updates.purged > since || updates.last < since {
+            begin_anew(shared).await?;
+            continue;
+        }
+        let is_end = (updates.documents.len() as u64) < DOCUMENTS_MAX;
+        updates.tell(shared, is_end);
+        if is_end {
+            return Ok(());
+        }
+    }
+}
+
+/// Updates in their order.
+struct Updates {
+    last: u64,
+    purged: u64,
+    /// Sequence number, id, and the class of a document that is there.
+    documents: Vec<(u64, String, Option<Class>)>,
+}
+
+impl Updates {
+    fn of(shared: &Shared, rows: &[Row]) -> Result<Self, tokio_postgres::Error> {
+        let mut updates = Self {
+            last: 0,
+            purged: 0,
+            documents: Vec::with_capacity(rows.len()),
+        };
+        for row in rows {
+            updates.last = count(row.try_get(0)?);
+            updates.purged = count(row.try_get(1)?);
+            let Some(seq) = row.try_get::<_, Option<i64>>(2)? else {
+                continue;
+            };
+            let (id, deleted): (String, bool) = (row.try_get(3)?, row.try_get(4)?);
+            let body: &str = row.try_get(5)?;
+            let class = (!deleted).then(|| shared.watcher.class(&id, body));
+            updates.documents.push((count(seq), id, class));
+        }
+        Ok(updates)
+    }
+
+    /// Tells the watcher what it has not heard from a writer meanwhile.
+    fn tell(self, shared: &Shared, is_end: bool) {
+        let last = match (is_end, self.documents.last()) {
+            (false, Some((seq, ..))) => *seq,
+            _ => self.last,
+        };
+        shared.update_seq.send_if_modified(|known| {
+            if known.is_some_and(|known| known >= last) {
+                return false;
+            }
+            let news = self.documents.into_iter();
+            let news = news.filter(|(seq, ..)| known.is_none_or(|known| *seq > known));
+            shared
+                .watcher
+                .written(news.map(|(_, id, class)| (id, class)).collect());
+            *known = Some(last);
+            true
+        });
+    }
+}
+
+/// Tells the watcher all documents anew.
+async fn begin_anew(shared: &Arc<Shared>) -> Result<(), StoreError> {
+    loop {
+        let before = *shared.update_seq.borrow();
+        let (seq, documents) = stock(shared).await?;
+        let mut is_done = false;
+        shared.update_seq.send_if_modified(|known| {
+            is_done = *known == before;
+            if is_done {
+                shared.watcher.opened(documents);
+                *known = Some(seq);
+            }
+            is_done
+        });
+        if is_done {
+            return Ok(());
+        }
+    }
+}
+
+/// Reads the number of the last update, and then all documents that are there with their classes: of some, later
+/// updates may be in it already.
+pub(super) async fn stock(shared: &Arc<Shared>) -> Result<(u64, Vec<(String, Class)>), StoreError> {
+    let failed = |error: tokio_postgres::Error| shared.failed(problem(&error));
+    let rows = shared.rows("SELECT seq FROM settee.meta", &[]).await?;
+    let seq = rows.first().map_or(Ok(0), |row| row.try_get(0));
+    let seq = seq.map_err(failed)?;
+    let mut documents: Vec<(String, Class)> = Vec::new();
+    loop {
+        let after = documents.last().map_or(String::new(), |(id, _)| id.clone());
+        let params = [Param::Text(after), Param::Number(DOCUMENTS_MAX)];
+        let rows = shared.rows(DOCUMENTS, &params).await?;
+        for row in &rows {
+            let (id, body): (String, &str) = (
+                row.try_get(0).map_err(failed)?,
+                row.try_get(1).map_err(failed)?,
+            );
+            let class = shared.watcher.class(&id, body);
+            documents.push((id, class));
+        }
+        if (rows.len() as u64) < DOCUMENTS_MAX {
+            return Ok((count(seq), documents));
+        }
+    }
+}

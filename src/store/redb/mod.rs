@@ -1,0 +1,196 @@
+//! The store of one service: a file that one thread reads and writes.
+//!
+//! SUMMARY   [`RedbStore`] hands each request to the thread. Writes that wait at the same time are one transaction.
+//! PROMISES  A write that was answered is on the disk. A file that cannot be used is an error that says why; it is
+//!           never replaced by an empty one.
+//! LIMITS    One process has the file.
+
+mod documents;
+pub(super) mod file;
+mod migrate;
+pub(super) mod records;
+#[cfg(test)]
+mod tests;
+mod thread;
+mod upkeep;
+
+use std::sync::Arc;
+
+use slog::Logger;
+use tokio::sync::{mpsc, oneshot, watch};
+
+use super::REQUESTS_MAX;
+use super::document_store::{Answer, Change, DocumentStore, Watcher};
+use super::documents::{Changes, Conflict, Document, Edit, Info, LocalDocument, Purged};
+use super::error::StoreError;
+use super::place::StorePlace;
+use super::revision::Revision;
+use super::tables::DocumentTables;
+use super::transfer::{Import, Imported};
+use records::{Records, Snapshot};
+use thread::{Keeper, Reply, StoreRequest};
+
+/// A store in a file, or in memory. The file is closed when this is gone.
+#[derive(Debug)]
+pub(super) struct RedbStore {
+    requests: mpsc::Sender<StoreRequest>,
+    update_seq: watch::Receiver<Option<u64>>,
+    place: StorePlace,
+}
+
+impl RedbStore {
+    /// Starts the thread. The file is opened by the first request.
+    ///
+    /// # Errors
+    /// The system has no room for a thread.
+    pub fn start(
+        place: StorePlace,
+        new_uuid: Arc<str>,
+        watcher: Arc<dyn Watcher>,
+        log: &Logger,
+    ) -> std::io::Result<Self> {
+        let (requests, waiting) = mpsc::channel(REQUESTS_MAX);
+        let (seq, update_seq) = watch::channel(None);
+        let keeper = Keeper {
+            place: place.clone(),
+            new_uuid,
+            watcher,
+            requests: waiting,
+            update_seq: seq,
+            database: None,
+            log: log.clone(),
+        };
+        keeper.start()?;
+        Ok(Self {
+            requests,
+            update_seq,
+            place,
+        })
+    }
+
+    fn read<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Snapshot) -> Result<T, redb::Error> + Send + 'static,
+    ) -> Answer<'_, T> {
+        Box::pin(async {
+            let (to, value) = oneshot::channel();
+            let work = move |tables: &Snapshot| work(tables).map(|value| drop(to.send(value)));
+            self.ask(|reply| StoreRequest::Read(Box::new(work), reply))
+                .await?;
+            value.await.map_err(|_| StoreError::Closed)
+        })
+    }
+
+    fn write<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Records<'_>) -> Result<T, redb::Error> + Send + 'static,
+    ) -> Answer<'_, T> {
+        Box::pin(async {
+            let (to, value) = oneshot::channel();
+            let work =
+                move |tables: &mut Records<'_>| work(tables).map(|value| drop(to.send(value)));
+            self.ask(|reply| StoreRequest::Write(Box::new(work), reply))
+                .await?;
+            value.await.map_err(|_| StoreError::Closed)
+        })
+    }
+
+    async fn ask<T>(
+        &self,
+        request: impl FnOnce(Reply<T>) -> StoreRequest,
+    ) -> Result<T, StoreError> {
+        let (reply, result) = oneshot::channel();
+        let sent = self.requests.send(request(reply)).await;
+        sent.map_err(|_| StoreError::Closed)?;
+        result.await.unwrap_or(Err(StoreError::Closed))
+    }
+}
+
+impl DocumentStore for RedbStore {
+    fn place(&self) -> &StorePlace {
+        &self.place
+    }
+
+    fn open(&self) -> Answer<'_, ()> {
+        self.read(|_| Ok(()))
+    }
+
+    fn updates(&self) -> watch::Receiver<Option<u64>> {
+        self.update_seq.clone()
+    }
+
+    fn uuid(&self) -> Answer<'_, String> {
+        self.read(|tables| tables.uuid())
+    }
+
+    fn documents(&self, ids: Vec<String>) -> Answer<'_, Vec<Option<Document>>> {
+        self.read(move |tables| ids.iter().map(|id| tables.document(id)).collect())
+    }
+
+    fn changes(&self, since: u64, limit: usize) -> Answer<'_, Changes> {
+        self.read(move |tables| tables.changes(since, limit))
+    }
+
+    fn pending(&self, since: u64) -> Answer<'_, u64> {
+        self.read(move |tables| tables.pending(since))
+    }
+
+    fn change_with(&self, id: &str, change: Change) -> Answer<'_, Option<Revision>> {
+        let id = id.to_owned();
+        self.write(move |tables| tables.change(&id, change))
+    }
+
+    fn info(&self) -> Answer<'_, Info> {
+        self.read(|tables| tables.info())
+    }
+
+    fn edit(&self, edits: Vec<Edit>) -> Answer<'_, Vec<Result<Revision, Conflict>>> {
+        self.write(move |tables| edits.into_iter().map(|edit| tables.edit(edit)).collect())
+    }
+
+    fn export(&self, after: Option<String>) -> Answer<'_, Vec<(Document, Option<String>)>> {
+        self.read(move |tables| tables.export(after.as_deref()))
+    }
+
+    fn import(&self, documents: Vec<Import>, replace: bool) -> Answer<'_, Vec<Imported>> {
+        self.write(move |tables| {
+            let documents = documents.into_iter();
+            documents
+                .map(|document| tables.import(document, replace))
+                .collect()
+        })
+    }
+
+    fn local(&self, id: &str) -> Answer<'_, Option<LocalDocument>> {
+        let id = id.to_owned();
+        self.read(move |tables| tables.local(&id))
+    }
+
+    fn edit_local(
+        &self,
+        id: &str,
+        expected: Option<u64>,
+        body: Option<String>,
+    ) -> Answer<'_, Result<u64, Conflict>> {
+        let id = id.to_owned();
+        self.write(move |tables| tables.edit_local(&id, expected, body.as_deref()))
+    }
+
+    fn kept(&self, id: &str) -> Answer<'_, Option<String>> {
+        let id = id.to_owned();
+        self.read(move |tables| tables.kept(&id))
+    }
+
+    fn keep(&self, id: &str, value: Option<String>) -> Answer<'_, ()> {
+        let id = id.to_owned();
+        self.write(move |tables| tables.keep(&id, value.as_deref()))
+    }
+
+    fn purge(&self, before: u64, after: u64, limit: usize) -> Answer<'_, Purged> {
+        self.write(move |tables| tables.purge(before, after, limit))
+    }
+
+    fn compact(&self) -> Answer<'_, u64> {
+        Box::pin(self.ask(StoreRequest::Compact))
+    }
+}

@@ -1,0 +1,90 @@
+//! What a write does, whatever the tables are that it writes to.
+//!
+//! SUMMARY   [`DocumentTables`] is a transaction of a store: it finds and saves documents; whether a writer may, and
+//!           what an import does, is decided here.
+//! SOURCE    couch_db: update_docs/4; couch_db_updater.
+
+use super::documents::{Conflict, Document, Edit};
+use super::revision::Revision;
+use super::transfer::{Import, Imported};
+
+/// The tables of a store, in a transaction.
+pub(super) trait DocumentTables {
+    /// Why the store fails.
+    type Error;
+
+    fn document(&self, id: &str) -> Result<Option<Document>, Self::Error>;
+
+    /// Writes a revision after the one that is known, as the document's last update.
+    fn save(
+        &mut self,
+        id: &str,
+        known: Option<&Document>,
+        deleted: bool,
+        body: &str,
+    ) -> Result<Revision, Self::Error>;
+
+    /// Keeps something of a document's job, or nothing any more.
+    fn keep(&mut self, id: &str, value: Option<&str>) -> Result<(), Self::Error>;
+
+    /// Gives a document that is there another body, if `change` has one for it.
+    fn change(
+        &mut self,
+        id: &str,
+        change: impl FnOnce(&Document) -> Option<String>,
+    ) -> Result<Option<Revision>, Self::Error> {
+        let known = self.document(id)?.filter(|known| !known.deleted);
+        match known.as_ref().and_then(change) {
+            Some(body) => self.save(id, known.as_ref(), false, &body).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Writes a document whose writer names its last revision. A deleted document can be written without
+    /// one; a document that is not there cannot be deleted.
+    fn edit(&mut self, edit: Edit) -> Result<Result<Revision, Conflict>, Self::Error> {
+        let known = self.document(&edit.id)?;
+        let fits = match (&known, &edit.expected) {
+            (Some(known), Some(expected)) => known.revision == *expected,
+            (None, Some(_)) => false,
+            (known, None) => !edit.deleted && known.as_ref().is_none_or(|known| known.deleted),
+        };
+        match fits {
+            true => {
+                let saved = self.save(&edit.id, known.as_ref(), edit.deleted, &edit.body);
+                saved.map(Ok)
+            }
+            false => Ok(Err(Conflict)),
+        }
+    }
+
+    /// Writes a document that is not there, or with `replace` also in place of another.
+    fn import(&mut self, document: Import, replace: bool) -> Result<Imported, Self::Error> {
+        let Import { id, body, kept } = document;
+        let known = self.document(&id)?;
+        let is_there = known.as_ref().filter(|known| !known.deleted);
+        let imported = match is_there {
+            None => Imported::Created,
+            Some(known) if known.body == body => Imported::Unchanged,
+            Some(_) if replace => Imported::Replaced,
+            Some(_) => Imported::Conflict,
+        };
+        if matches!(imported, Imported::Created | Imported::Replaced) {
+            self.save(&id, known.as_ref(), false, &body)?;
+            self.keep(&id, kept.as_deref())?;
+        }
+        Ok(imported)
+    }
+}
+
+/// Returns the number of a `_local/` document after a write, if its writer knows the one before.
+pub(super) fn next_local(
+    known: Option<u64>,
+    expected: Option<u64>,
+    deletes: bool,
+) -> Result<u64, Conflict> {
+    match known != expected || known.is_none() && deletes {
+        true => Err(Conflict),
+        false => Ok(known.unwrap_or(0) + 1),
+    }
+}

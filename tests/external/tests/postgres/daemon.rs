@@ -1,0 +1,103 @@
+//! Services with one database.
+
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::server::{Server, TestDatabase};
+use crate::support::daemon::{Service, configure, directory};
+use crate::support::http_client::{Web, command as http_command};
+use crate::support::program::{program, run};
+use crate::support::store::{create, put};
+
+/// How long a change may take to be seen.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Starts a service on a database.
+pub fn start(database: &TestDatabase) -> Web {
+    let directory = directory();
+    let config = configure(directory.path(), "[replicator]\nmax_jobs = 0\n");
+    let mut command: Command = http_command(&config);
+    command.env("SETTEE__STORE__URL", database.url());
+    let mut service = Service::start_command(directory, command);
+    let address = service.next_address("http://");
+    Web { service, address }
+}
+
+fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "{what}");
+        std::thread::yield_now();
+    }
+}
+
+pub fn replication() -> Value {
+    json!({"source": "http://127.0.0.1:1/a", "target": "http://127.0.0.1:1/b", "continuous": true, "n": 1.0})
+}
+
+#[test]
+fn what_one_service_writes_the_other_reads_and_lists() {
+    let database = TestDatabase::new();
+    let (first, second) = (start(&database), start(&database));
+    create(&first, "rep", &replication());
+    let found = second.get("/_replicator/rep");
+    assert!(found.body.contains("\"n\":1.0"), "{found:?}");
+    let listed = || second.get("/_replicator/_all_docs").json()["total_rows"] == 1;
+    wait_for("the other service lists it", listed);
+    let uuid = |web: &Web| web.get("/").json()["uuid"].clone();
+    assert_eq!(uuid(&first), uuid(&second));
+    let config = first.get("/_node/_local/_config/store/url").body;
+    assert!(
+        config.contains(":***@") && !config.contains("secret"),
+        "{config}"
+    );
+}
+
+#[test]
+fn without_its_database_a_service_answers_503_and_afterwards_goes_on() {
+    let server = Arc::new(Server::new(&[], |_| {}));
+    let database = TestDatabase::on(Arc::clone(&server));
+    let web = start(&database);
+    create(&web, "rep", &replication());
+    server.stop();
+    let refused = put(&web, "/_replicator/other", &replication());
+    let reason = refused.reason(503, "store_unavailable");
+    assert!(
+        reason.contains("does not answer") && !reason.contains("secret"),
+        "{reason}"
+    );
+    // Others start without it, and find it later.
+    let late = start(&database);
+    late.get("/_replicator/rep")
+        .reason(503, "store_unavailable");
+    server.start();
+    for web in [&web, &late] {
+        wait_for("the document is read again", || {
+            web.get("/_replicator/rep").status == 200
+        });
+    }
+    wait_for("documents are written again", || {
+        put(&web, "/_replicator/other", &replication()).status == 201
+    });
+}
+
+#[test]
+fn the_command_that_replicates_has_the_uuid_of_the_services() {
+    let database = TestDatabase::new();
+    let web = start(&database);
+    let uuid = web.get("/").json()["uuid"].clone();
+    let folder = directory();
+    let mut command = program(&["replicate", "http://127.0.0.1:1/a", "http://127.0.0.1:1/b"]);
+    command.env("SETTEE__STORE__URL", database.url());
+    command.env("SETTEE__STORE__PATH", folder.path().join("store.redb"));
+    let output = run(&mut command, b"");
+    assert!(
+        !output.status.success(),
+        "there is nobody to replicate with"
+    );
+    let kept = std::fs::read_to_string(folder.path().join("replicate.uuid")).unwrap();
+    assert_eq!(kept.trim(), uuid.as_str().unwrap());
+}

@@ -1,0 +1,104 @@
+//! Replications are kept in PostgreSQL as in a file.
+
+mod daemon;
+mod migrate;
+mod server;
+mod tls;
+
+use std::sync::Arc;
+
+use server::{Server, TestDatabase};
+use settee::testkit::store_suite::{self as suite, TestPlace};
+
+fn place() -> (TestPlace, TestDatabase) {
+    let database = TestDatabase::new();
+    (TestPlace::postgres(&database.url()).unwrap(), database)
+}
+
+mod in_postgres {
+    settee::store_suite!(super::place());
+}
+
+#[tokio::test]
+async fn what_was_answered_is_there_though_connections_are_cut() {
+    let (place, database) = place();
+    let cut = || database.cut();
+    suite::what_was_answered_is_there_though_connections_are_cut(&place, cut).await;
+}
+
+#[tokio::test]
+async fn while_the_database_is_gone_requests_fail_and_afterwards_all_goes_on() {
+    let server = Arc::new(Server::new(&[], |_| {}));
+    let database = TestDatabase::on(Arc::clone(&server));
+    let place = TestPlace::postgres(&database.url()).unwrap();
+    suite::while_the_database_is_gone_requests_fail_and_afterwards_all_goes_on(
+        &place,
+        || server.stop(),
+        || server.start(),
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_database_that_says_nothing_fails_requests_after_their_time() {
+    let (place, database) = place();
+    let stopped = std::cell::RefCell::new(Vec::new());
+    suite::a_database_that_says_nothing_fails_requests_after_their_time(
+        &place,
+        || stopped.replace(database.pause()).clear(),
+        || server::resume(&stopped.borrow()),
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn services_that_start_at_the_same_time_make_one_store() {
+    let (place, database) = place();
+    suite::services_that_start_at_the_same_time_make_one_store(&place).await;
+    assert_eq!(database.sql("SELECT count(*) FROM settee.meta"), "1");
+}
+
+#[tokio::test]
+async fn an_id_that_cannot_be_kept_fails_its_own_write_alone() {
+    let (place, _database) = place();
+    suite::an_id_that_cannot_be_kept_fails_its_own_write_alone(&place).await;
+}
+
+#[tokio::test]
+async fn tables_of_a_later_program_are_refused_and_stay() {
+    let (place, database) = place();
+    suite::opens(&place).await;
+    database.sql("UPDATE settee.meta SET format = 99");
+    let error = suite::refusal(&place).await;
+    let told = "(format 99, this program knows 1): start the program that wrote it";
+    assert!(error.contains(told), "{error}");
+    assert_eq!(database.sql("SELECT format FROM settee.meta"), "99");
+}
+
+#[tokio::test]
+async fn a_database_that_is_not_there_is_refused_by_its_name_and_without_the_password() {
+    let (_, database) = place();
+    let url = database.url().replace("test", "other_test");
+    let place = TestPlace::postgres(&url).unwrap();
+    let error = suite::refusal(&place).await;
+    assert!(
+        error.contains("does not exist") && error.contains("other_test"),
+        "{error}"
+    );
+    assert!(!error.contains("secret"), "{error}");
+}
+
+#[tokio::test]
+async fn a_database_with_another_encoding_is_refused() {
+    let (_, database) = place();
+    let sql = "CREATE DATABASE latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0";
+    database.sql(sql);
+    let at = database.url().find("/test").unwrap();
+    let rest = database.url()[at..].split_once('?').unwrap().1.to_owned();
+    let url = format!("{}/latin?{rest}", &database.url()[..at]);
+    let error = suite::refusal(&TestPlace::postgres(&url).unwrap()).await;
+    assert!(
+        error.contains("its encoding is LATIN1, and UTF8 is needed"),
+        "{error}"
+    );
+}
