@@ -6,6 +6,7 @@
 //! SOURCE    couch_replicator_docs; the document API of chttpd_db.
 //! DIFFERS   There is one database, `_replicator`.
 
+mod checkpoint_guard;
 mod database;
 pub mod document;
 pub mod identity;
@@ -15,6 +16,7 @@ pub mod rows;
 pub mod state;
 pub mod states;
 
+pub use checkpoint_guard::{CheckpointGuard, JobLease};
 pub use database::{Database, NAME, Refused, Written};
 pub(crate) use states::{DocStates, PAUSED, Page, STATES};
 

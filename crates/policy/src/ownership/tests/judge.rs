@@ -42,6 +42,8 @@ impl Judge {
 
     pub(super) fn failover(&mut self, now: Ms, up: Ms) {
         self.last_failover = Some(now);
+        // Documents may be lost that are asked for anew much later.
+        self.unserved.clear();
         self.fault(up);
     }
 
