@@ -45,7 +45,7 @@ pub(super) enum Fault {
 }
 
 fn doc_name(n: usize) -> String {
-    let kind = if n % 3 == 0 { "once" } else { "doc" };
+    let kind = if n.is_multiple_of(3) { "once" } else { "doc" };
     format!("{kind}-{n}")
 }
 
@@ -85,7 +85,9 @@ impl World {
             Fault::Add(n) => self.add(&doc_name(n)),
             Fault::Delete(n) => {
                 let row = self.database.tables.docs.get_mut(&*doc_name(n));
-                row.map(|row| row.wanted = false);
+                if let Some(row) = row {
+                    row.wanted = false;
+                }
                 self.judge.changed(self.now);
             }
             Fault::Stop(at) => self.later(0, at, What::Stop),

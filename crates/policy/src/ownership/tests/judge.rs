@@ -102,10 +102,8 @@ impl Judge {
                 format!("FL-1: {all} daemons may write checkpoints of {doc} at {now}, {confirmed} confirmed")
             });
             let is_served = world.daemons.iter().any(|daemon| daemon.serves(doc));
-            if is_served {
-                if let Some(at) = self.stopped.remove(doc) {
-                    self.handover_max = self.handover_max.max(now - at);
-                }
+            if is_served && let Some(at) = self.stopped.remove(doc) {
+                self.handover_max = self.handover_max.max(now - at);
             }
             if is_served || !row.wanted {
                 self.unserved.remove(doc);

@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
 use super::daemon::{Cut, Daemon, Run, RunState};
-use super::database::{Answer, Ask, Database, DocRow, Ms, Tables, ms};
+use super::database::{Answer, Ask, Database, Ms, Tables, ms};
 use super::judge::Judge;
 use super::*;
 
@@ -161,12 +161,7 @@ impl World {
     }
 
     pub(super) fn add(&mut self, doc: &str) {
-        let row = self
-            .database
-            .tables
-            .docs
-            .entry(doc.into())
-            .or_insert_with(DocRow::default);
+        let row = self.database.tables.docs.entry(doc.into()).or_default();
         row.wanted = true;
         self.judge.changed(self.now);
         self.notify();
