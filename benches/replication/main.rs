@@ -95,6 +95,7 @@ async fn replicate(replication: Replication, documents: usize) {
         replication: Arc::new(replication),
         number: Run(1),
         earlier: Stats::default(),
+        guard: Default::default(),
         events: Listener(events).start().recipient(),
         log: Logger::root(Discard, o!()),
     };

@@ -211,6 +211,7 @@ impl ReplicationScheduler {
                 .progress
                 .as_ref()
                 .map_or_else(Default::default, |last| last.stats),
+            guard: entry.guard.clone(),
             events: self
                 .events
                 .clone()

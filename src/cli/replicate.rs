@@ -341,6 +341,7 @@ impl Run<'_> {
             id,
             number: policy::schedule::Run(1),
             earlier: Stats::default(),
+            guard: Default::default(),
             events,
             log: self.log.new(o!("replication" => id_text)),
         };

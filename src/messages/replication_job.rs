@@ -13,6 +13,7 @@ use actix::{Message, Recipient};
 use serde_json::value::RawValue;
 use slog::{KV, Logger, Record, Serializer};
 
+pub use crate::replicator::{CheckpointGuard, JobLease};
 use policy::schedule::Run;
 use replication::crash::Crash;
 use replication::endpoint::Http;
@@ -34,6 +35,8 @@ pub struct NewRun {
     pub number: Run,
     /// What runs before this one counted, as far as it is known here.
     pub earlier: Stats,
+    /// Asked before each checkpoint.
+    pub guard: CheckpointGuard,
     /// Who is told. The last news is how the run ended.
     pub events: Recipient<JobEvent>,
     /// For what is worth a line.

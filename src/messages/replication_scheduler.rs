@@ -12,8 +12,8 @@ use actix::{Message, Recipient};
 use tokio::sync::oneshot;
 
 use crate::messages::replication_job::{Completed, JobProgress};
-use crate::replicator::JobOrder;
 use crate::replicator::selection::JobFacts;
+use crate::replicator::{CheckpointGuard, JobOrder};
 use policy::schedule::{
     Census, HistoryEntry, JobState, Level, Pause, Run, Settings, Summary, Totals, WallTime, WhyNot,
 };
@@ -37,6 +37,8 @@ pub struct AddJob {
     pub priority: Level,
     /// Who paused it, if it is not to run.
     pub paused: Option<Pause>,
+    /// What its runs ask before each checkpoint.
+    pub guard: CheckpointGuard,
     /// Who waits for its end, also if it was there already. May be dropped at any time.
     pub waiter: Option<oneshot::Sender<Outcome>>,
 }
@@ -49,6 +51,7 @@ impl AddJob {
             id,
             priority: Level::default(),
             paused: None,
+            guard: CheckpointGuard::default(),
             waiter: None,
         }
     }

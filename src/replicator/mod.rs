@@ -6,6 +6,7 @@
 //! SOURCE    couch_replicator_docs; the document API of chttpd_db.
 //! DIFFERS   There is one database, `_replicator`.
 
+mod checkpoint_guard;
 mod database;
 pub mod document;
 pub mod identity;
@@ -16,6 +17,7 @@ pub(crate) mod selection;
 pub mod state;
 pub mod states;
 
+pub use checkpoint_guard::{CheckpointGuard, JobLease};
 pub use database::{Database, NAME, Refused, Written};
 pub(crate) use states::{DocStates, PAUSED, Page, STATES};
 

@@ -91,6 +91,7 @@ impl Job {
             id,
             number: Run(7),
             earlier: Stats::default(),
+            guard: Default::default(),
             events: events.recipient(),
             log,
         };

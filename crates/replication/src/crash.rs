@@ -38,6 +38,12 @@ pub enum Crash {
     /// A checkpoint cannot be written.
     #[error("checkpoint_commit_failure: {0}")]
     CheckpointCommitFailure(#[from] CheckpointError),
+    /// The lease of the replication's document is over, or nearly: another daemon may run it. No checkpoint was
+    /// begun, or the one at hand was given up.
+    #[error(
+        "lease_lost: no checkpoint may be written, because another daemon may own the replication now"
+    )]
+    LeaseLost,
     /// A server answered 429 too often.
     #[error("max_backoff")]
     MaxBackoff,

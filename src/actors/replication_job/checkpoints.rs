@@ -13,6 +13,7 @@ use std::time::SystemTime;
 use actix::prelude::*;
 use serde_json::value::RawValue;
 use slog::warn;
+use tokio::time::timeout;
 
 use super::opening::Opened;
 use super::{ReplicationJob, Then};
@@ -48,6 +49,7 @@ struct Run {
     start_time: SystemTime,
     history: Vec<HistoryEntry>,
     by_doc_ids: bool,
+    owner_epoch: Option<u64>,
 }
 
 /// A checkpoint that was made, or not.
@@ -56,6 +58,9 @@ struct Made {
     through: (u64, Seq),
     body: Result<LogBody, CheckpointError>,
 }
+
+/// The lease ended while a checkpoint was being made.
+type Late = tokio::time::error::Elapsed;
 
 impl Checkpoints {
     pub(super) fn new(start: &JobStart, opened: &Opened) -> Self {
@@ -67,6 +72,7 @@ impl Checkpoints {
             start_time: replication.start_time,
             history: opened.history.clone(),
             by_doc_ids: matches!(options.filter, Filter::DocIds(_)),
+            owner_epoch: start.run.guard.epoch(),
         };
         let result = match options.tuning.use_checkpoints {
             true => {
@@ -124,6 +130,7 @@ impl ReplicationJob {
     /// Makes a checkpoint if there is anything to record, and goes on as the job's state says.
     pub(super) fn checkpoint(&mut self, ctx: &mut Context<Self>) {
         let stats = self.run_counters.stats();
+        let left = self.start.run.guard.left();
         let Some(running) = self.running() else {
             return;
         };
@@ -134,6 +141,9 @@ impl ReplicationJob {
         let Some((mut source, mut target)) = checkpoints.sides.take() else {
             // When the one at hand is made it goes on from there.
             return;
+        };
+        let Some(left) = left else {
+            return self.lease_lost(ctx);
         };
         let through = checkpoints.progress.through().clone();
         let run = Rc::clone(&checkpoints.run);
@@ -147,6 +157,7 @@ impl ReplicationJob {
                 stats: &stats,
                 history: &run.history,
                 by_doc_ids: run.by_doc_ids,
+                owner_epoch: run.owner_epoch,
             };
             let body = log::checkpoint(&mut source, &mut target, &checkpoint).await;
             Made {
@@ -155,8 +166,23 @@ impl ReplicationJob {
                 body,
             }
         };
-        let making = making.into_actor(self);
-        ctx.spawn(making.map(|made, job, ctx| job.checkpoint_made(made, ctx)));
+        let making = timeout(left, making).into_actor(self);
+        ctx.spawn(making.map(|made: Result<Made, Late>, job, ctx| match made {
+            Ok(made) => job.checkpoint_made(made, ctx),
+            Err(_) => job.lease_lost(ctx),
+        }));
+    }
+
+    /// No checkpoint may be written any more, so that the work done since the last one is another's to do.
+    fn lease_lost(&mut self, ctx: &mut Context<Self>) {
+        self.counters().count(Counter::CheckpointsFailure);
+        match self.running().map(|running| running.then) {
+            Some(Then::Stop) => {
+                warn!(self.start.run.log, "no checkpoint was left"; "error" => %Crash::LeaseLost);
+                self.end(JobEnd::Stopped, ctx);
+            }
+            _ => self.crash(Crash::LeaseLost, ctx),
+        }
     }
 
     fn checkpoint_made(&mut self, made: Made, ctx: &mut Context<Self>) {

@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 
 use crate::messages::replication_job::{JobName, JobProgress};
 use crate::messages::replication_scheduler::Outcome;
-use crate::replicator::NAME;
+use crate::replicator::{CheckpointGuard, NAME};
 use policy::schedule::WallTime;
 use replication::id::ReplicationId;
 use replication::refused::RefusedDoc;
@@ -24,6 +24,8 @@ const REASON_MAX: usize = 512;
 pub(super) struct JobEntry {
     pub(super) id: ReplicationId,
     pub(super) replication: Arc<Replication>,
+    /// What its runs ask before each checkpoint.
+    pub(super) guard: CheckpointGuard,
     /// How far it is, or was when it ran last.
     pub(super) progress: Option<Arc<JobProgress>>,
     /// When that was.
@@ -85,6 +87,7 @@ mod tests {
         let mut entry = JobEntry {
             id: "abc".parse().unwrap(),
             replication: Arc::new(replication.unwrap()),
+            guard: CheckpointGuard::default(),
             progress: None,
             progress_at: None,
             refused: VecDeque::new(),

@@ -63,6 +63,7 @@ impl ReplicationScheduler {
         let entry = JobEntry {
             id: msg.id,
             replication: msg.replication,
+            guard: msg.guard,
             progress: None,
             progress_at: None,
             refused: VecDeque::new(),

@@ -6,6 +6,8 @@ use std::time::Duration;
 use actix::{Actor, Arbiter};
 use futures_util::future::join_all;
 use serde_json::json;
+use settee::actors::replication_job::ReplicationJob;
+use settee::messages::replication_job::{CheckpointGuard, JobLease};
 use settee::replication::crash::Crash;
 use settee::testkit::eventually;
 use tokio::time::{Instant, timeout};
@@ -208,10 +210,8 @@ async fn a_job_whose_arbiter_ends_says_so() {
     let arbiter = Arbiter::new();
     let options = json!({"continuous": true});
     let (start, mut job) = Job::prepare(&body_with(&source.url(), &target.url(), options));
-    let address = settee::actors::replication_job::ReplicationJob::start_in_arbiter(
-        &arbiter.handle(),
-        |_| settee::actors::replication_job::ReplicationJob::new(start),
-    );
+    let address =
+        ReplicationJob::start_in_arbiter(&arbiter.handle(), |_| ReplicationJob::new(start));
     job.address = Some(address);
     eventually("it is at work", || async {
         target.trees() == source.trees()
@@ -219,4 +219,64 @@ async fn a_job_whose_arbiter_ends_says_so() {
     .await;
     arbiter.stop();
     assert!(matches!(job.outcome().await.crash(), Crash::JobDied(_)));
+}
+
+/// A lease that lasts for so long from every question on, or is over.
+#[derive(Debug)]
+struct Lease(Option<Duration>);
+
+impl JobLease for Lease {
+    fn left(&self) -> Option<Duration> {
+        self.0
+    }
+
+    fn epoch(&self) -> u64 {
+        0xabc
+    }
+}
+
+fn under(lease: Lease, body: &serde_json::Value) -> Job {
+    let (mut start, mut job) = Job::prepare(body);
+    start.run.guard = CheckpointGuard::of(Arc::new(lease));
+    job.address = Some(ReplicationJob::new(start).start());
+    job
+}
+
+#[actix_rt::test]
+async fn outside_its_lease_a_job_begins_no_checkpoint() {
+    let (source, target) = two().await;
+    let job = under(Lease(None), &body(&source.url(), &target.url()));
+    assert_eq!(job.outcome().await.crash(), Crash::LeaseLost);
+    assert_eq!(target.trees(), source.trees());
+    assert!(target.locals().is_empty() && source.locals().is_empty());
+    let commits =
+        |couch: &crate::support::couch::Couch| couch.server.count("POST _ensure_full_commit");
+    assert_eq!((commits(&source), commits(&target)), (0, 0));
+}
+
+#[actix_rt::test]
+async fn a_checkpoint_ends_with_the_lease_whatever_the_servers_do() {
+    let (source, target) = two().await;
+    let hangs = Answer::stream(201, "application/json", vec![Piece::Until(Arc::default())]);
+    target.fails("POST _ensure_full_commit", usize::MAX, hangs);
+    let lease = Lease(Some(Duration::from_millis(100)));
+    let job = under(lease, &body(&source.url(), &target.url()));
+    assert_eq!(job.outcome().await.crash(), Crash::LeaseLost);
+    assert!(target.locals().is_empty() && source.locals().is_empty());
+}
+
+#[actix_rt::test]
+async fn a_checkpoint_names_the_epoch_of_the_owner_and_none_where_there_is_none() {
+    let (source, target) = two().await;
+    run(&body(&source.url(), &target.url())).await;
+    let text = |couch: &crate::support::couch::Couch| format!("{:?}", couch.locals());
+    assert!(!text(&source).contains("owner_epoch"));
+    let (source, target) = two().await;
+    let lease = Lease(Some(Duration::from_secs(60)));
+    under(lease, &body(&source.url(), &target.url()))
+        .outcome()
+        .await;
+    for couch in [&source, &target] {
+        assert!(text(couch).contains("0000000000000abc"), "{}", text(couch));
+    }
 }

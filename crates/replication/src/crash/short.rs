@@ -27,6 +27,7 @@ impl Crash {
             Self::CheckpointCommitFailure(CheckpointError::Restarted(side)) => {
                 format!("database restarted: {side}")
             }
+            Self::LeaseLost => "lease lost".to_owned(),
             Self::MaxBackoff => "rate limited".to_owned(),
             Self::ChangesReqFailed(answered) => of_answer("changes feed failed", answered),
             Self::FilterFailed(_) => "filter failed".to_owned(),

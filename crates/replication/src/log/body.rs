@@ -59,6 +59,8 @@ pub struct Checkpoint<'a> {
     pub history: &'a [HistoryEntry],
     /// Whether documents were chosen by id, in which case counters stand at the top, too.
     pub by_doc_ids: bool,
+    /// The epoch of the owner, where several daemons share the replications.
+    pub owner_epoch: Option<u64>,
 }
 
 /// Reads a member; `None` if it is missing, or is something else.
@@ -143,6 +145,10 @@ impl Checkpoint<'_> {
         entry.push("doc_write_failures", &stats.doc_write_failures);
         entry.push("bulk_get_docs", &stats.bulk_get_docs);
         entry.push("bulk_get_attempts", &stats.bulk_get_attempts);
+        if let Some(epoch) = self.owner_epoch {
+            // Not every reader of JSON has whole numbers of this size.
+            entry.push("owner_epoch", &format!("{epoch:016x}"));
+        }
         let entry = entry.to_raw();
         let earlier = self.history.iter().map(|entry| &*entry.raw);
         let history: Vec<&RawValue> = iter::once(&*entry)

@@ -129,6 +129,7 @@ fn body_at(seq: &str, history: &[HistoryEntry], by_doc_ids: bool) -> LogBody {
         stats: &STATS,
         history,
         by_doc_ids,
+        owner_epoch: None,
     }
     .body()
 }
@@ -504,6 +505,7 @@ async fn checkpointed(
         stats: &STATS,
         history: &[],
         by_doc_ids: false,
+        owner_epoch: None,
     };
     let result = checkpoint(&mut source, &mut target, &record).await;
     (result, servers.map(|server| server.lines()))

@@ -1,0 +1,113 @@
+//! What one daemon's ownership is told and what it answers.
+//!
+//! SUMMARY   The vocabulary between [`super::Ownership`] and the actor that speaks to the database.
+
+use std::sync::Arc;
+
+/// The id of a document that asks for a replication.
+pub type DocId = Arc<str>;
+
+/// One start of one daemon, or what follows the loss of its lease: a random number that no other has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Epoch(pub u64);
+
+/// The number of a request to the database; never reused by the same daemon process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Request(pub u64);
+
+/// The request by which a document was claimed. With the epoch it stands in the document's row.
+pub type Claim = Request;
+
+/// How much there is to share, and among how many.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Documents that ask for a replication, owned or not.
+    pub wanted: usize,
+    /// Daemons whose lease is not over and that are not leaving.
+    pub live: usize,
+}
+
+/// A document that is claimed in the name of an epoch, as a renewal lists it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListedDoc {
+    pub doc: DocId,
+    pub claim: Claim,
+    /// Whether it still asks for a replication.
+    pub wanted: bool,
+}
+
+/// Something that happened.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// The daemon starts, or [`super::Ownership::next_wake`] was reached.
+    Tick,
+    /// [`Action::TakeEpoch`] was carried out.
+    EpochTaken {
+        request: Request,
+        epoch: Epoch,
+        counts: Counts,
+    },
+    /// [`Action::Renew`] was carried out. All documents of the epoch are listed.
+    Renewed {
+        request: Request,
+        docs: Vec<ListedDoc>,
+        counts: Counts,
+    },
+    /// [`Action::Renew`] found no such epoch, or its lease was over.
+    NotRenewed { request: Request },
+    /// [`Action::Claim`] was carried out: these documents were free and are claimed.
+    Claimed {
+        request: Request,
+        docs: Vec<DocId>,
+        counts: Counts,
+    },
+    /// [`Action::Release`] was carried out.
+    Released { request: Request },
+    /// A request failed; whether it was carried out is not known.
+    Failed { request: Request },
+    /// The database told that documents were added or released.
+    Notified,
+    /// Nothing runs any more of a document's job, and its outcome, if it has one, is written. Asked for
+    /// with [`Action::GiveBack`] or not.
+    Stopped { doc: DocId, claim: Claim },
+    /// The daemon is to end: everything is given back.
+    Stop,
+}
+
+/// Something to do, in this order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Take an epoch that no start has had, with a lease of [`super::LEASE`]. Another epoch of this daemon, of
+    /// which nothing runs any more, is removed.
+    TakeEpoch {
+        request: Request,
+        former: Option<Epoch>,
+    },
+    /// Renew the lease if it is not over, and list what is claimed in its name.
+    Renew {
+        request: Request,
+        epoch: Epoch,
+        /// Whether the daemon is leaving, and does not count as alive.
+        leaving: bool,
+    },
+    /// Claim free documents, `most` at most, which may be none: the counts are answered anyway.
+    Claim {
+        request: Request,
+        epoch: Epoch,
+        most: usize,
+    },
+    /// Release documents that are still claimed by these claims.
+    Release {
+        request: Request,
+        epoch: Epoch,
+        docs: Vec<(DocId, Claim)>,
+    },
+    /// A document is owned from now on: its job may run.
+    Claimed { doc: DocId, claim: Claim },
+    /// Stop a document's job, with a checkpoint, then report [`Event::Stopped`].
+    GiveBack { doc: DocId, claim: Claim },
+    /// A document is not owned any more: its job is killed, without a checkpoint.
+    Lost { doc: DocId, claim: Claim },
+    /// The last action of a daemon that was to end: remove its epoch, and with it what is claimed in its name.
+    Depart { epoch: Option<Epoch> },
+}

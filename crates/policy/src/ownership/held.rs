@@ -1,0 +1,114 @@
+//! The documents of one daemon, with how far each is from being released.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::event::{Claim, DocId, Request};
+
+/// What becomes of a document.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Hold {
+    /// It is owned.
+    Owned,
+    /// It is owned, and its job is told to stop.
+    Stopping,
+    /// It is claimed, and nothing runs: it is to be released.
+    Unused,
+}
+
+/// A document that is claimed in this daemon's name, as far as it knows.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Held {
+    pub(super) claim: Claim,
+    /// The latest request that was sent when the claim became known: later ones see it.
+    pub(super) known: Request,
+    hold: Hold,
+}
+
+impl Held {
+    pub(super) const fn is_owned(&self) -> bool {
+        matches!(self.hold, Hold::Owned | Hold::Stopping)
+    }
+}
+
+/// All of them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct HeldDocs {
+    docs: BTreeMap<DocId, Held>,
+    /// Those that are to be released.
+    pub(super) unused: BTreeSet<DocId>,
+    /// How many are [`Hold::Owned`].
+    owned: usize,
+}
+
+impl HeldDocs {
+    pub(super) fn len(&self) -> usize {
+        self.docs.len()
+    }
+
+    /// Returns how many are owned and not told to stop.
+    pub(super) const fn owned(&self) -> usize {
+        self.owned
+    }
+
+    pub(super) fn get(&self, doc: &str) -> Option<&Held> {
+        self.docs.get(doc)
+    }
+
+    /// Whether a document is owned and not told to stop.
+    pub(super) fn is_running(&self, doc: &str) -> bool {
+        self.get(doc).is_some_and(|held| held.hold == Hold::Owned)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&DocId, &Held)> {
+        self.docs.iter()
+    }
+
+    /// Returns those that are owned and not told to stop.
+    pub(super) fn running(&self) -> impl Iterator<Item = (&DocId, Claim)> {
+        let owned = self
+            .docs
+            .iter()
+            .filter(|(_, held)| held.hold == Hold::Owned);
+        owned.map(|(doc, held)| (doc, held.claim))
+    }
+
+    /// Returns those that are to be released, at most `count`.
+    pub(super) fn unused(&self, count: usize) -> Vec<(DocId, Claim)> {
+        let docs = self.unused.iter().take(count);
+        docs.map(|doc| (doc.clone(), self.docs[doc].claim))
+            .collect()
+    }
+
+    pub(super) fn has_unused(&self) -> bool {
+        !self.unused.is_empty()
+    }
+
+    /// Adds a document. One that is there is replaced.
+    pub(super) fn insert(&mut self, doc: DocId, claim: Claim, known: Request, hold: Hold) {
+        self.remove(&doc);
+        self.note(&doc, hold);
+        self.docs.insert(doc, Held { claim, known, hold });
+    }
+
+    pub(super) fn remove(&mut self, doc: &str) -> Option<Held> {
+        let held = self.docs.remove(doc)?;
+        self.unused.remove(doc);
+        self.owned -= usize::from(held.hold == Hold::Owned);
+        Some(held)
+    }
+
+    /// Changes what becomes of a document.
+    pub(super) fn set(&mut self, doc: &DocId, hold: Hold) {
+        if let Some(held) = self.docs.get(doc).copied() {
+            self.insert(doc.clone(), held.claim, held.known, hold);
+        }
+    }
+
+    fn note(&mut self, doc: &DocId, hold: Hold) {
+        match hold {
+            Hold::Owned => self.owned += 1,
+            Hold::Stopping => {}
+            Hold::Unused => drop(self.unused.insert(doc.clone())),
+        }
+    }
+}

@@ -1,0 +1,467 @@
+//! One daemon's side of ownership: its epoch, its lease, what it claims and gives back.
+//!
+//! SUMMARY   Every event first ends requests that took too long and a lease that is nearly over; then it is
+//!           handled; then what is due is asked of the database.
+//! PROMISES  Total: an answer to a request that is not under way changes nothing. One renewal and one claim or release
+//!           are under way at a time.
+
+use std::collections::BTreeMap;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustc_hash::FxHasher;
+
+use super::event::{Action, Claim, Counts, DocId, Epoch, Event, ListedDoc, Request};
+use super::held::{HeldDocs, Hold};
+use super::{
+    BATCH, CLAIM_EVERY, CLAIM_GAP_MIN, LEASE, RENEW_EVERY, REQUEST_MAX, RETRY_AFTER,
+    STOP_BEFORE_END,
+};
+
+/// An epoch, and how long it lasts.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Lease {
+    pub(super) epoch: Epoch,
+    /// When the request was sent that began or renewed it.
+    pub(super) sent: Duration,
+}
+
+impl Lease {
+    /// Returns when everything is given up unless it is renewed.
+    fn stop_at(&self) -> Duration {
+        self.sent + LEASE - STOP_BEFORE_END
+    }
+}
+
+/// A request that is under way.
+#[derive(Clone, Copy, Debug)]
+struct Sent {
+    request: Request,
+    at: Duration,
+}
+
+/// What is asked beside renewals.
+#[derive(Clone, Debug)]
+enum Order {
+    Claim { most: usize },
+    Release(Vec<(DocId, Claim)>),
+}
+
+/// How far the daemon is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Working,
+    /// It gives everything back.
+    Leaving,
+    Gone,
+}
+
+/// See the module's documentation.
+#[derive(Clone, Debug)]
+pub struct Ownership {
+    /// The daemon's name, by which it differs from others in what it gives back first.
+    daemon: Arc<str>,
+    pub(super) lease: Option<Lease>,
+    /// An epoch that was given up and may still be in the database.
+    former: Option<Epoch>,
+    pub(super) docs: HeldDocs,
+    counts: Counts,
+    /// The request that was answered with the counts.
+    counted: Request,
+    /// The renewal that is under way, and whether it tells that the daemon is leaving.
+    renewal: Option<(Sent, bool)>,
+    order: Option<(Sent, Order)>,
+    renew_at: Duration,
+    /// When something may be asked beside renewals.
+    order_at: Duration,
+    claim_at: Duration,
+    /// When free documents were asked for last.
+    claimed_at: Duration,
+    last_request: Request,
+    phase: Phase,
+}
+
+impl Ownership {
+    /// Returns a daemon that owns nothing. Its name differs from those of the others.
+    pub fn new(daemon: impl Into<Arc<str>>) -> Self {
+        Self {
+            daemon: daemon.into(),
+            lease: None,
+            former: None,
+            docs: HeldDocs::default(),
+            counts: Counts::default(),
+            counted: Request(0),
+            renewal: None,
+            order: None,
+            renew_at: Duration::ZERO,
+            order_at: Duration::ZERO,
+            claim_at: Duration::ZERO,
+            claimed_at: Duration::ZERO,
+            last_request: Request(0),
+            phase: Phase::Working,
+        }
+    }
+
+    /// Handles an event and appends what is to be done to `out`, in order.
+    pub fn handle(&mut self, event: Event, now: Duration, out: &mut Vec<Action>) {
+        if self.phase == Phase::Gone {
+            return;
+        }
+        self.time_out(now);
+        if self.lease.is_some_and(|lease| lease.stop_at() <= now) {
+            self.give_up(now, out);
+        }
+        match event {
+            Event::Tick => {}
+            Event::EpochTaken {
+                request,
+                epoch,
+                counts,
+            } => {
+                if let Some((sent, _)) = self.take_renewal(request) {
+                    self.former = None;
+                    self.renewed(epoch, sent.at);
+                    (self.order_at, self.claim_at) = (now, now);
+                    self.hear(request, counts, out);
+                }
+            }
+            Event::Renewed {
+                request,
+                docs,
+                counts,
+            } => self.listed(request, docs, counts, now, out),
+            Event::NotRenewed { request } => {
+                if self.take_renewal(request).is_some() {
+                    self.give_up(now, out);
+                }
+            }
+            Event::Claimed {
+                request,
+                docs,
+                counts,
+            } => self.claimed(request, docs, counts, now, out),
+            Event::Released { request } => self.released(request),
+            Event::Failed { request } => self.failed(request, now),
+            Event::Notified => {
+                self.claim_at = self.claim_at.min(now.max(self.claimed_at + CLAIM_GAP_MIN));
+            }
+            Event::Stopped { doc, claim } => {
+                let held = self.docs.get(&doc);
+                if held.is_some_and(|held| held.claim == claim) {
+                    self.docs.set(&doc, Hold::Unused);
+                }
+            }
+            Event::Stop => {
+                self.phase = Phase::Leaving;
+                self.renew_at = now;
+                let all: Vec<_> = own(self.docs.running()).collect();
+                self.give_back(all, out);
+            }
+        }
+        self.ask(now, out);
+    }
+
+    /// Returns when [`Event::Tick`] is due next.
+    pub fn next_wake(&self) -> Option<Duration> {
+        if self.phase == Phase::Gone {
+            return None;
+        }
+        let renewal = self
+            .renewal
+            .map_or(self.renew_at, |(sent, _)| sent.at + REQUEST_MAX);
+        let order = match &self.order {
+            Some((sent, _)) => Some(sent.at + REQUEST_MAX),
+            None if self.lease.is_none() => None,
+            None if self.docs.has_unused() => Some(self.order_at),
+            None if self.phase == Phase::Working => Some(self.order_at.max(self.claim_at)),
+            None => None,
+        };
+        let stop = self.lease.map(|lease| lease.stop_at());
+        [Some(renewal), order, stop].into_iter().flatten().min()
+    }
+
+    /// Returns for how long a checkpoint that is begun now may take; none if none may be begun: the lease is nearly
+    /// over, or is not there.
+    pub fn may_checkpoint(&self, now: Duration) -> Option<Duration> {
+        let left = self.lease?.stop_at().checked_sub(now)?;
+        Some(left).filter(|left| !left.is_zero())
+    }
+
+    /// Returns the epoch whose lease is held.
+    pub fn epoch(&self) -> Option<Epoch> {
+        self.lease.map(|lease| lease.epoch)
+    }
+
+    /// Returns whether a document is owned, under whatever claim.
+    pub fn owns(&self, doc: &str) -> bool {
+        self.docs.get(doc).is_some_and(|held| held.is_owned())
+    }
+
+    /// Returns how many documents are owned and not being given back.
+    pub const fn owned(&self) -> usize {
+        self.docs.owned()
+    }
+
+    /// Whether the daemon that was to end has nothing left.
+    pub fn is_gone(&self) -> bool {
+        self.phase == Phase::Gone
+    }
+
+    /// Returns how many documents are this daemon's to own: an equal part, rounded up.
+    fn share(&self) -> usize {
+        match self.phase {
+            Phase::Working => self.counts.wanted.div_ceil(self.counts.live.max(1)),
+            Phase::Leaving | Phase::Gone => 0,
+        }
+    }
+
+    fn take_renewal(&mut self, request: Request) -> Option<(Sent, bool)> {
+        self.renewal.take_if(|(sent, _)| sent.request == request)
+    }
+
+    fn take_order(&mut self, request: Request) -> Option<Order> {
+        let order = self.order.take_if(|(sent, _)| sent.request == request);
+        order.map(|(_, order)| order)
+    }
+
+    fn next_request(&mut self) -> Request {
+        self.last_request.0 += 1;
+        self.last_request
+    }
+
+    /// Ends requests that took too long.
+    fn time_out(&mut self, now: Duration) {
+        let late = |sent: &Sent| sent.at + REQUEST_MAX <= now;
+        let renewal = self.renewal.as_ref().map(|(sent, _)| sent);
+        let order = self.order.as_ref().map(|(sent, _)| sent);
+        let both: Vec<_> = renewal
+            .into_iter()
+            .chain(order)
+            .filter(|sent| late(sent))
+            .collect();
+        let requests: Vec<_> = both.into_iter().map(|sent| sent.request).collect();
+        requests
+            .into_iter()
+            .for_each(|request| self.failed(request, now));
+    }
+
+    fn failed(&mut self, request: Request, now: Duration) {
+        if self.take_renewal(request).is_some() {
+            self.renew_at = now + RETRY_AFTER;
+        }
+        if self.take_order(request).is_some() {
+            self.order_at = now + RETRY_AFTER;
+        }
+    }
+
+    /// Loses everything; another epoch is taken.
+    fn give_up(&mut self, now: Duration, out: &mut Vec<Action>) {
+        let docs = std::mem::take(&mut self.docs);
+        let owned = docs.iter().filter(|(_, held)| held.is_owned());
+        out.extend(owned.map(|(doc, held)| Action::Lost {
+            doc: doc.clone(),
+            claim: held.claim,
+        }));
+        let lease = self.lease.take();
+        self.former = lease.map(|lease| lease.epoch).or(self.former);
+        (self.renewal, self.order) = (None, None);
+        self.renew_at = now;
+    }
+
+    fn renewed(&mut self, epoch: Epoch, sent: Duration) {
+        self.lease = Some(Lease { epoch, sent });
+        self.renew_at = sent + RENEW_EVERY;
+    }
+
+    /// The lease was renewed: what is claimed is compared with what is known.
+    fn listed(
+        &mut self,
+        request: Request,
+        docs: Vec<ListedDoc>,
+        counts: Counts,
+        now: Duration,
+        out: &mut Vec<Action>,
+    ) {
+        let Some(((sent, has_told), lease)) = self.take_renewal(request).zip(self.lease) else {
+            return;
+        };
+        self.renewed(lease.epoch, sent.at);
+        if self.phase == Phase::Leaving && !has_told {
+            self.renew_at = now;
+        }
+        let listed: BTreeMap<_, _> = docs
+            .into_iter()
+            .map(|listed| (listed.doc.clone(), listed))
+            .collect();
+        // What became known after the renewal was sent is judged by the next one.
+        let seen = self.docs.iter().filter(|(_, held)| held.known < request);
+        let is_listed = |doc: &DocId, claim| listed.get(doc).is_some_and(|row| row.claim == claim);
+        let missing = seen.filter(|(doc, held)| !is_listed(doc, held.claim));
+        let missing: Vec<_> = missing.map(|(doc, _)| doc.clone()).collect();
+        missing.iter().for_each(|doc| self.lose(doc, out));
+        let mut over = Vec::new();
+        for ListedDoc { doc, claim, wanted } in listed.into_values() {
+            match self.docs.get(&doc) {
+                Some(_) if wanted => {}
+                Some(held) if held.claim == claim => over.push((doc, claim)),
+                Some(_) => {}
+                None if self.is_claiming(claim) => {}
+                None => self.docs.insert(doc, claim, request, Hold::Unused),
+            }
+        }
+        self.give_back(over, out);
+        self.hear(request, counts, out);
+    }
+
+    /// Whether a claim is under way: its documents become known with its answer.
+    fn is_claiming(&self, claim: Claim) -> bool {
+        self.order
+            .as_ref()
+            .is_some_and(|(sent, _)| sent.request == claim)
+    }
+
+    fn lose(&mut self, doc: &DocId, out: &mut Vec<Action>) {
+        if let Some(held) = self.docs.remove(doc).filter(|held| held.is_owned()) {
+            out.push(Action::Lost {
+                doc: doc.clone(),
+                claim: held.claim,
+            });
+        }
+    }
+
+    fn claimed(
+        &mut self,
+        request: Request,
+        docs: Vec<DocId>,
+        counts: Counts,
+        now: Duration,
+        out: &mut Vec<Action>,
+    ) {
+        let Some(Order::Claim { most }) = self.take_order(request) else {
+            return;
+        };
+        let is_full = docs.len() >= most;
+        for doc in docs {
+            // It was free, so that another claim of it is over.
+            self.lose(&doc, out);
+            let hold = match self.phase {
+                Phase::Working => Hold::Owned,
+                Phase::Leaving | Phase::Gone => Hold::Unused,
+            };
+            self.docs
+                .insert(doc.clone(), request, self.last_request, hold);
+            if hold == Hold::Owned {
+                out.push(Action::Claimed {
+                    doc,
+                    claim: request,
+                });
+            }
+        }
+        self.hear(request, counts, out);
+        // What was answered in full may not have been all there is.
+        if is_full && self.docs.len() < self.share() {
+            self.claim_at = now;
+        }
+    }
+
+    fn released(&mut self, request: Request) {
+        if let Some(Order::Release(docs)) = self.take_order(request) {
+            for (doc, claim) in docs {
+                if self.docs.get(&doc).is_some_and(|held| held.claim == claim) {
+                    self.docs.remove(&doc);
+                }
+            }
+        }
+    }
+
+    /// Takes in how much there is to share, and gives back what is too much.
+    fn hear(&mut self, request: Request, counts: Counts, out: &mut Vec<Action>) {
+        if request < self.counted {
+            return;
+        }
+        (self.counts, self.counted) = (counts, request);
+        let surplus = self.docs.owned().saturating_sub(self.share());
+        if surplus == 0 {
+            return;
+        }
+        let mut docs: Vec<_> = own(self.docs.running()).collect();
+        docs.sort_by_cached_key(|(doc, _)| self.distance(doc));
+        let last = docs.split_off(docs.len() - surplus);
+        self.give_back(last, out);
+    }
+
+    /// Returns how far a document is from this daemon: each has an order of its own.
+    fn distance(&self, doc: &str) -> u64 {
+        let mut hasher = FxHasher::default();
+        (doc, &self.daemon).hash(&mut hasher);
+        hasher.finish()
+    }
+
+    fn give_back(&mut self, docs: Vec<(DocId, Claim)>, out: &mut Vec<Action>) {
+        for (doc, claim) in docs {
+            if self.docs.is_running(&doc) {
+                self.docs.set(&doc, Hold::Stopping);
+                out.push(Action::GiveBack { doc, claim });
+            }
+        }
+    }
+
+    /// Asks the database for what is due.
+    fn ask(&mut self, now: Duration, out: &mut Vec<Action>) {
+        let is_leaving = self.phase == Phase::Leaving;
+        if is_leaving && self.docs.len() == 0 && self.order.is_none() {
+            self.phase = Phase::Gone;
+            let epoch = self.epoch().or(self.former);
+            return out.push(Action::Depart { epoch });
+        }
+        if self.renewal.is_none() && self.renew_at <= now {
+            let request = self.next_request();
+            out.push(match self.lease {
+                Some(Lease { epoch, .. }) => Action::Renew {
+                    request,
+                    epoch,
+                    leaving: is_leaving,
+                },
+                None => Action::TakeEpoch {
+                    request,
+                    former: self.former,
+                },
+            });
+            self.renewal = Some((Sent { request, at: now }, is_leaving));
+        }
+        let Some(Lease { epoch, .. }) = self.lease else {
+            return;
+        };
+        if self.order.is_some() || self.order_at > now {
+            return;
+        }
+        let order = if self.docs.has_unused() {
+            Order::Release(self.docs.unused(BATCH))
+        } else if !is_leaving && self.claim_at <= now {
+            (self.claimed_at, self.claim_at) = (now, now + CLAIM_EVERY);
+            let most = self.share().saturating_sub(self.docs.len()).min(BATCH);
+            Order::Claim { most }
+        } else {
+            return;
+        };
+        let request = self.next_request();
+        out.push(match &order {
+            Order::Claim { most } => Action::Claim {
+                request,
+                epoch,
+                most: *most,
+            },
+            Order::Release(docs) => Action::Release {
+                request,
+                epoch,
+                docs: docs.clone(),
+            },
+        });
+        self.order = Some((Sent { request, at: now }, order));
+    }
+}
+
+fn own<'a>(docs: impl Iterator<Item = (&'a DocId, Claim)>) -> impl Iterator<Item = (DocId, Claim)> {
+    docs.map(|(doc, claim)| (doc.clone(), claim))
+}

@@ -1,0 +1,138 @@
+//! One daemon of the simulation: the core itself, its clock, and runs that checkpoint, end and take time to stop.
+
+use std::collections::BTreeMap;
+
+use super::database::Ms;
+use super::*;
+
+/// How much faster or slower a local clock is than the database's, at most, in thousandths.
+const DRIFT_MAX: u64 = 10;
+
+/// A clock that never goes back.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LocalClock {
+    ahead: Ms,
+    /// Its seconds, in thousandths of the world's.
+    rate: u64,
+}
+
+impl LocalClock {
+    pub(super) fn any(random: &mut TestRandom) -> Self {
+        Self {
+            ahead: random.below(1_000_000) as Ms,
+            rate: 1000 - DRIFT_MAX + random.below(2 * DRIFT_MAX as usize + 1) as u64,
+        }
+    }
+
+    pub(super) fn jump(&mut self, by: Ms) {
+        self.ahead += by;
+    }
+
+    pub(super) fn now(&self, now: Ms) -> Duration {
+        Duration::from_micros(self.ahead * 1000 + now * self.rate)
+    }
+
+    /// Returns when it shows a time, in the world's time.
+    pub(super) fn when(&self, wake: Duration) -> Ms {
+        let micros = wake.as_micros() as u64;
+        micros.saturating_sub(self.ahead * 1000).div_ceil(self.rate)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RunState {
+    Working,
+    Stopping,
+    /// Its outcome is being written.
+    Finished,
+}
+
+/// A run of a document's job.
+#[derive(Clone, Debug)]
+pub(super) struct Run {
+    pub(super) number: u64,
+    pub(super) claim: Claim,
+    pub(super) epoch: Epoch,
+    pub(super) state: RunState,
+    /// The revision of the checkpoint that it knows.
+    pub(super) rev: u64,
+    pub(super) progress: u64,
+    /// One checkpoint is on its way.
+    pub(super) is_checkpointing: bool,
+}
+
+/// What of its messages is lost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Cut {
+    pub(super) requests: bool,
+    pub(super) answers: bool,
+}
+
+impl Cut {
+    pub(super) fn is_any(self) -> bool {
+        self.requests || self.answers
+    }
+}
+
+pub(super) struct Daemon {
+    pub(super) core: Ownership,
+    pub(super) clock: LocalClock,
+    /// Which process it is; none while it is dead.
+    pub(super) life: Option<u64>,
+    pub(super) is_paused: bool,
+    /// What happened to it while it was paused.
+    pub(super) inbox: Vec<world::What>,
+    pub(super) cut: Cut,
+    pub(super) runs: BTreeMap<DocId, Run>,
+    /// The latest renewal that was accepted, and in which generation of the database it was carried out.
+    pub(super) renewed: (u64, Request),
+    /// When it is to be woken.
+    pub(super) wake_at: Option<Ms>,
+    pub(super) is_stopping: bool,
+}
+
+impl Daemon {
+    pub(super) fn new(random: &mut TestRandom) -> Self {
+        Self {
+            core: Ownership::new("dead"),
+            clock: LocalClock::any(random),
+            life: None,
+            is_paused: false,
+            inbox: Vec::new(),
+            cut: Cut::default(),
+            runs: BTreeMap::new(),
+            renewed: (0, Request(0)),
+            wake_at: None,
+            is_stopping: false,
+        }
+    }
+
+    /// Whether nothing hinders it.
+    pub(super) fn is_well(&self) -> bool {
+        self.acts() && !self.cut.is_any() && !self.is_stopping
+    }
+
+    pub(super) fn acts(&self) -> bool {
+        self.life.is_some() && !self.is_paused
+    }
+
+    /// Whether it has a document and sees to its job.
+    pub(super) fn serves(&self, doc: &str) -> bool {
+        self.acts() && self.core.owns(doc) && self.runs.contains_key(doc)
+    }
+
+    /// Whether it believes that it may begin a checkpoint.
+    pub(super) fn believes(&self, doc: &str, now: Ms) -> bool {
+        self.acts() && self.core.owns(doc) && self.may_checkpoint(now)
+    }
+
+    pub(super) fn may_checkpoint(&self, now: Ms) -> bool {
+        self.core.may_checkpoint(self.clock.now(now)).is_some()
+    }
+
+    /// Whether a renewal in this generation of the database has listed its claim of a document.
+    pub(super) fn is_confirmed(&self, doc: &str, generation: u64) -> bool {
+        let held = self.core.docs.get(doc);
+        self.renewed.0 == generation && held.is_some_and(|held| held.known < self.renewed.1)
+    }
+}

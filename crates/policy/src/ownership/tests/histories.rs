@@ -1,0 +1,224 @@
+//! Random histories: daemons are killed, paused, cut off, woken and stopped, and the database fails over.
+//!
+//! SUMMARY   Faults for [`CHAOS`], then nothing hinders anybody until [`END`], when everything must have an owner
+//!           and an outcome.
+//!
+//! # Replay
+//! `SETTEE_HISTORIES` says how many histories are run. A violation names the seed of its history:
+//! `SETTEE_SEED=.. SETTEE_HISTORIES=1` repeats it and prints what happened.
+
+use super::daemon::Cut;
+use super::database::{Mistakes, Ms, ms};
+use super::world::{What, World};
+use super::*;
+
+/// For how long faults begin, in milliseconds.
+const CHAOS: Ms = 100_000;
+
+/// When a history ends. The longest fault is over well before.
+const END: Ms = 250_000;
+
+/// How long a fault lasts at most.
+const FAULT_MAX: Ms = 50_000;
+
+/// Histories of an ordinary test run; more with `SETTEE_HISTORIES`.
+const HISTORIES: usize = 150;
+
+/// Something that hinders.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Fault {
+    Kill(usize, Option<Ms>),
+    /// SIGSTOP, or a machine that sleeps.
+    Pause(usize, Ms),
+    Cut(usize, Cut, Ms),
+    /// Messages are lost and slow, so many in a thousand.
+    Noise(usize, usize),
+    Jump(usize, Ms),
+    /// The database's clock is set forward.
+    DatabaseJump(Ms),
+    /// Loses the commits of so long; down for so long.
+    Failover(Ms, Ms),
+    Add(usize),
+    Delete(usize),
+    Stop(usize),
+    Start(usize),
+}
+
+fn doc_name(n: usize) -> String {
+    let kind = if n.is_multiple_of(3) { "once" } else { "doc" };
+    format!("{kind}-{n}")
+}
+
+impl World {
+    pub(super) fn fault(&mut self, fault: Fault) {
+        match fault {
+            Fault::Kill(at, restart) => {
+                self.kill(at);
+                if let Some(after) = restart {
+                    self.later_to(after, at, None, What::Start);
+                }
+            }
+            Fault::Pause(at, how_long) => {
+                if self.daemons[at].acts() {
+                    self.daemons[at].is_paused = true;
+                    self.judge.fault(self.now);
+                    self.later(how_long, at, What::Resume);
+                }
+            }
+            Fault::Cut(at, cut, how_long) => {
+                self.daemons[at].cut = cut;
+                self.judge.fault(self.now);
+                self.later_to(how_long, at, None, What::Heal);
+            }
+            Fault::Noise(lost, slow) => (self.lost, self.slow) = (lost, slow),
+            Fault::Jump(at, by) => {
+                self.daemons[at].clock.jump(by);
+                self.judge.fault(self.now);
+            }
+            Fault::DatabaseJump(by) => {
+                self.database.ahead += by;
+                self.judge.fault(self.now);
+            }
+            Fault::Failover(loss, down) => {
+                self.later_to(0, 0, None, What::Snapshot(loss, down));
+            }
+            Fault::Add(n) => self.add(&doc_name(n)),
+            Fault::Delete(n) => {
+                let row = self.database.tables.docs.get_mut(&*doc_name(n));
+                if let Some(row) = row {
+                    row.wanted = false;
+                }
+                self.judge.changed(self.now);
+            }
+            Fault::Stop(at) => self.later(0, at, What::Stop),
+            Fault::Start(at) => self.start(at),
+        }
+    }
+}
+
+fn any_fault(random: &mut TestRandom, daemons: usize) -> Fault {
+    let long = |random: &mut TestRandom| match random.below(3) {
+        0 => random.below(2_000) as Ms,
+        _ => random.below(FAULT_MAX as usize) as Ms,
+    };
+    let at = random.below(daemons);
+    match random.below(14) {
+        // The first one always comes back.
+        0 if at == 0 => Fault::Kill(at, Some(long(random))),
+        0 => Fault::Kill(at, (random.below(2) == 0).then(|| long(random))),
+        1 | 2 => Fault::Pause(at, long(random)),
+        3 | 4 => {
+            let (requests, answers) = *random.one_of(&[(true, true), (true, false), (false, true)]);
+            Fault::Cut(at, Cut { requests, answers }, long(random))
+        }
+        5 => Fault::Noise(random.below(100), random.below(100)),
+        6 => Fault::Jump(at, long(random)),
+        7 => Fault::DatabaseJump(random.below(2_000) as Ms),
+        8 | 9 => Fault::Failover(random.below(1_000) as Ms, random.below(10_000) as Ms),
+        10 | 11 => Fault::Add(random.below(12)),
+        12 => Fault::Delete(random.below(12)),
+        _ if at > 0 => *random.one_of(&[Fault::Stop(at), Fault::Start(at)]),
+        _ => Fault::Pause(at, long(random)),
+    }
+}
+
+/// Returns the world at the end of the history of a seed.
+pub(super) fn history(seed: u64, sabotage: Sabotage, mistakes: Mistakes, tells: bool) -> World {
+    let mut random = TestRandom::with_seed(seed);
+    let daemons = 1 + random.below(4);
+    let mut world = World::new(random.fork(), daemons);
+    (world.sabotage, world.database.mistakes) = (sabotage, mistakes);
+    world.story = tells.then(Vec::new);
+    let mut faults: Vec<_> = (0..random.below(12))
+        .map(|n| (500 * n as Ms, Fault::Add(n)))
+        .collect();
+    faults.extend((0..daemons).map(|at| (random.below(20_000) as Ms, Fault::Start(at))));
+    for _ in 0..random.below(12) {
+        let fault = any_fault(&mut random, daemons);
+        faults.push((random.below(CHAOS as usize) as Ms, fault));
+    }
+    // From here on all is well.
+    faults.push((CHAOS + FAULT_MAX, Fault::Noise(0, 0)));
+    faults.push((CHAOS + FAULT_MAX, Fault::Start(0)));
+    for (at, fault) in faults {
+        world.later_to(at, 0, None, What::Fault(fault));
+    }
+    world.run_until(END);
+    let mut judge = std::mem::take(&mut world.judge);
+    judge.at_the_end(&world);
+    world.judge = judge;
+    world
+}
+
+pub(super) fn count(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    Some(
+        text.parse()
+            .unwrap_or_else(|_| panic!("{name} must be a number, and is '{text}'")),
+    )
+}
+
+#[test]
+fn documents_have_one_owner_whatever_happens_to_daemons_and_database() {
+    let histories = count("SETTEE_HISTORIES").unwrap_or(HISTORIES as u64);
+    let mut random = TestRandom::for_test("documents_have_one_owner_whatever_happens");
+    let (mut handover_max, mut unserved_max) = (0, 0);
+    for n in 0..histories {
+        let seed = match count("SETTEE_SEED") {
+            Some(seed) if histories == 1 => seed,
+            _ => random.below(usize::MAX) as u64,
+        };
+        let world = history(seed, Sabotage::None, Mistakes::default(), histories == 1);
+        if let Some(violation) = &world.judge.violation {
+            let story = world.story.unwrap_or_default().join("\n");
+            panic!(
+                "{story}\nhistory {n}: {violation}; repeat with SETTEE_SEED={seed} SETTEE_HISTORIES=1"
+            );
+        }
+        handover_max = world.judge.handover_max.max(handover_max);
+        unserved_max = world.judge.unserved_max.max(unserved_max);
+    }
+    println!(
+        "{histories} histories; longest without an owner after the last fault: {unserved_max} ms"
+    );
+}
+
+#[test]
+fn what_a_leaving_daemon_has_stopped_is_anothers_within_five_seconds() {
+    for seed in 1..=40 {
+        let mut world = World::new(TestRandom::with_seed(seed), 3);
+        // Half of them hear nothing of releases.
+        world.tells = seed % 2 == 0;
+        (0..12).for_each(|n| world.add(&format!("doc-{n}")));
+        (0..3).for_each(|at| world.start(at));
+        world.run_until(60_000);
+        assert_eq!(world.daemons[1].core.owned(), 4, "seed {seed}");
+        world.fault(Fault::Stop(1));
+        world.run_until(120_000);
+        assert!(world.daemons[1].core.is_gone(), "seed {seed}");
+        assert_eq!(world.judge.violation, None, "seed {seed}");
+        let handover_max = world.judge.handover_max;
+        assert!(
+            (1..=5_000).contains(&handover_max),
+            "seed {seed}: {handover_max} ms"
+        );
+    }
+}
+
+#[test]
+fn what_a_dead_daemon_had_is_anothers_within_the_bound_and_comes_back_to_its_successor() {
+    for seed in 1..=40 {
+        let mut world = World::new(TestRandom::with_seed(seed), 2);
+        (0..10).for_each(|n| world.add(&format!("doc-{n}")));
+        (0..2).for_each(|at| world.start(at));
+        world.run_until(50_000 + 100 * seed);
+        world.fault(Fault::Kill(1, None));
+        world.run_until(world.now + ms(OWNER_WITHIN));
+        assert_eq!(world.daemons[0].core.owned(), 10, "seed {seed}");
+        world.start(1);
+        world.run_until(world.now + ms(SHARE_WITHIN));
+        let owned = world.daemons.iter().map(|daemon| daemon.core.owned());
+        assert_eq!(owned.collect::<Vec<_>>(), [5, 5], "seed {seed}");
+        assert_eq!(world.judge.violation, None, "seed {seed}");
+    }
+}

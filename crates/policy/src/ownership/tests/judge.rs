@@ -1,0 +1,160 @@
+//! The invariants FL-1 to FL-4, judged after every step.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::database::{Ms, ms};
+use super::world::World;
+use super::*;
+
+/// What a local clock may be slower, and messages take, beside the bounds.
+const SLACK: Ms = 1_000;
+
+#[derive(Debug, Default)]
+pub(super) struct Judge {
+    /// When something last hindered somebody, and when there was the last failover.
+    last_fault: Ms,
+    last_failover: Option<Ms>,
+    /// When daemons or documents came or went.
+    last_change: Ms,
+    live: BTreeSet<usize>,
+    /// Since when nothing hinders one daemon or another.
+    well: BTreeMap<usize, Ms>,
+    /// Since when a document has no owner that sees to its job.
+    unserved: BTreeMap<DocId, Ms>,
+    /// When the job of a document was stopped that was given back, until it is another's.
+    stopped: BTreeMap<DocId, Ms>,
+    /// The longest time from a stop to the next owner.
+    pub(super) handover_max: Ms,
+    pub(super) unserved_max: Ms,
+    /// The first violation.
+    pub(super) violation: Option<String>,
+}
+
+impl Judge {
+    pub(super) fn fault(&mut self, now: Ms) {
+        self.last_fault = self.last_fault.max(now);
+        self.changed(now);
+    }
+
+    pub(super) fn changed(&mut self, now: Ms) {
+        self.last_change = self.last_change.max(now);
+    }
+
+    pub(super) fn failover(&mut self, now: Ms, up: Ms) {
+        self.last_failover = Some(now);
+        // Documents may be lost that are asked for anew much later.
+        self.unserved.clear();
+        self.fault(up);
+    }
+
+    pub(super) fn seen(&mut self, live: BTreeSet<usize>, now: Ms) {
+        if self.live != live {
+            self.live = live;
+            self.changed(now);
+        }
+    }
+
+    pub(super) fn stopped(&mut self, doc: &DocId, now: Ms) {
+        self.stopped.insert(doc.clone(), now);
+    }
+
+    /// Whether a failover may have lost what daemons rely on.
+    fn is_after_failover(&self, now: Ms) -> bool {
+        let window = ms(LEASE - STOP_BEFORE_END) + SLACK;
+        self.last_failover.is_some_and(|at| now <= at + window)
+    }
+
+    pub(super) fn require(&mut self, holds: bool, what: impl FnOnce() -> String) {
+        if !holds && self.violation.is_none() {
+            self.violation = Some(what());
+        }
+    }
+
+    /// A checkpoint is begun.
+    pub(super) fn begins(&mut self, now: Ms, lease_holds: bool) {
+        let holds = lease_holds || self.is_after_failover(now);
+        self.require(holds, || {
+            format!("FL-3: a checkpoint is begun outside a lease at {now}")
+        });
+    }
+
+    pub(super) fn after_each(&mut self, world: &World) {
+        let now = world.now;
+        for (at, daemon) in world.daemons.iter().enumerate() {
+            match daemon.is_well() {
+                true => drop(self.well.entry(at).or_insert(now)),
+                false => drop(self.well.remove(&at)),
+            }
+        }
+        let well_since = self.well.values().min().copied();
+        let after_failover = self.is_after_failover(now);
+        for (doc, row) in &world.database.tables.docs {
+            let believers = world
+                .daemons
+                .iter()
+                .filter(|daemon| daemon.believes(doc, now));
+            let generation = world.database.generation;
+            let all = believers.clone().count();
+            let confirmed = believers.filter(|daemon| daemon.is_confirmed(doc, generation));
+            let confirmed = confirmed.count();
+            let holds = confirmed <= 1 && (all <= 1 || after_failover);
+            self.require(holds, || {
+                format!("FL-1: {all} daemons may write checkpoints of {doc} at {now}, {confirmed} confirmed")
+            });
+            let is_served = world.daemons.iter().any(|daemon| daemon.serves(doc));
+            if is_served && let Some(at) = self.stopped.remove(doc) {
+                self.handover_max = self.handover_max.max(now - at);
+            }
+            if is_served || !row.wanted {
+                self.unserved.remove(doc);
+                continue;
+            }
+            let since = *self.unserved.entry(doc.clone()).or_insert(now);
+            let Some(well_since) = well_since else {
+                continue;
+            };
+            let waited = now.saturating_sub(since.max(self.last_fault).max(well_since));
+            self.unserved_max = self.unserved_max.max(waited);
+            self.require(waited <= ms(OWNER_WITHIN), || {
+                format!("FL-2: {doc} has had no owner for {waited} ms at {now}")
+            });
+        }
+        let (epochs, repeated) = (world.database.epochs.len(), world.database.has_repeated);
+        self.require(!repeated, || {
+            format!("FL-4: one of {epochs} epochs was taken twice")
+        });
+        if now > self.last_change + ms(SHARE_WITHIN) {
+            self.judge_shares(world);
+        }
+    }
+
+    /// Nothing has changed for a while: everybody who is alive has no more than its share.
+    fn judge_shares(&mut self, world: &World) {
+        let live: Vec<_> = world
+            .daemons
+            .iter()
+            .filter(|daemon| daemon.life.is_some())
+            .collect();
+        if !live.iter().all(|daemon| daemon.is_well()) {
+            return;
+        }
+        let share = world.database.wanted().div_ceil(live.len().max(1));
+        for daemon in live {
+            let owned = daemon.core.owned();
+            self.require(owned <= share, || {
+                format!(
+                    "FL-2: a daemon has {owned} documents where {share} are its share at {}",
+                    world.now
+                )
+            });
+        }
+    }
+
+    /// The history is over, and there was time enough: every one-shot job has its outcome.
+    pub(super) fn at_the_end(&mut self, world: &World) {
+        for (doc, row) in &world.database.tables.docs {
+            let is_over = !World::is_one_shot(doc) || !row.wanted;
+            self.require(is_over, || format!("FL-4: {doc} has no outcome at the end"));
+        }
+    }
+}

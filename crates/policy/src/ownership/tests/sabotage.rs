@@ -1,0 +1,194 @@
+//! Deliberate mistakes: each is found by an invariant.
+
+use super::daemon::Daemon;
+use super::database::Mistakes;
+use super::histories::history;
+use super::*;
+
+/// What a daemon does wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sabotage {
+    None,
+    /// The lease never ends by the daemon's own clock.
+    NeverGivesUp,
+    /// A refused renewal counts as one.
+    TakesRefusalForRenewal,
+    /// What a renewal does not list is kept.
+    KeepsWhatIsNotListed,
+    /// What a renewal lists and nobody knows of is not released.
+    ForgetsWhatIsListed,
+    /// What is given back is released before its job has stopped.
+    ReleasesWhatRuns,
+    /// The end of a job that was not told to stop is not heard.
+    IgnoresEnds,
+    /// Nothing is given back.
+    KeepsSurplus,
+}
+
+impl Sabotage {
+    /// Changes what the core is told.
+    pub(super) fn event(self, event: Event, daemon: &Daemon) -> Option<Event> {
+        let held = || daemon.core.docs.iter();
+        Some(match (self, event) {
+            (Self::TakesRefusalForRenewal, Event::NotRenewed { request }) => Event::Renewed {
+                request,
+                docs: held()
+                    .map(|(doc, held)| ListedDoc {
+                        doc: doc.clone(),
+                        claim: held.claim,
+                        wanted: true,
+                    })
+                    .collect(),
+                counts: Counts {
+                    wanted: 12,
+                    live: 1,
+                },
+            },
+            (
+                Self::KeepsWhatIsNotListed,
+                Event::Renewed {
+                    request,
+                    mut docs,
+                    counts,
+                },
+            ) => {
+                let known: Vec<_> = held().filter(|(_, held)| held.is_owned()).collect();
+                docs.retain(|row| known.iter().all(|(doc, _)| **doc != row.doc));
+                docs.extend(known.into_iter().map(|(doc, held)| ListedDoc {
+                    doc: doc.clone(),
+                    claim: held.claim,
+                    wanted: true,
+                }));
+                Event::Renewed {
+                    request,
+                    docs,
+                    counts,
+                }
+            }
+            (
+                Self::ForgetsWhatIsListed,
+                Event::Renewed {
+                    request,
+                    mut docs,
+                    counts,
+                },
+            ) => {
+                docs.retain(|row| daemon.core.docs.get(&row.doc).is_some());
+                Event::Renewed {
+                    request,
+                    docs,
+                    counts,
+                }
+            }
+            (Self::IgnoresEnds, Event::Stopped { doc, .. })
+                if daemon.core.docs.is_running(&doc) =>
+            {
+                return None;
+            }
+            (Self::ReleasesWhatRuns, Event::Released { .. }) => return None,
+            (_, event) => event,
+        })
+    }
+
+    /// Spoils the core before it handles an event.
+    pub(super) fn before(self, core: &mut Ownership, now: Duration) {
+        if let (Self::NeverGivesUp, Some(lease)) = (self, &mut core.lease) {
+            lease.sent = now;
+        }
+    }
+
+    /// Changes what is done.
+    pub(super) fn action(self, action: Action, core: &mut Ownership) -> Option<Action> {
+        match (self, &action) {
+            (Self::ReleasesWhatRuns, Action::GiveBack { doc, .. }) => {
+                core.docs.unused.insert(doc.clone());
+            }
+            (Self::KeepsSurplus, Action::GiveBack { .. }) => return None,
+            _ => {}
+        }
+        Some(action)
+    }
+}
+
+/// How many histories a mistake may take until it is found.
+const HISTORIES_MAX: u64 = 2_000;
+
+/// Requires that a mistake is found in one of many histories, by one of these invariants.
+fn is_found(by: &[&str], sabotage: Sabotage, mistakes: Mistakes) {
+    is_found_from(1, by, sabotage, mistakes);
+}
+
+/// The same, of histories from a seed on: some mistakes take a rare coincidence.
+fn is_found_from(seed: u64, by: &[&str], sabotage: Sabotage, mistakes: Mistakes) {
+    let seeds = seed..seed + HISTORIES_MAX;
+    let found = seeds
+        .into_iter()
+        .find_map(|seed| history(seed, sabotage, mistakes, false).judge.violation);
+    let found = found.unwrap_or_else(|| panic!("{sabotage:?} {mistakes:?} is not found"));
+    let is_named = by.iter().any(|name| found.starts_with(name));
+    assert!(is_named, "{sabotage:?} {mistakes:?}: {found}");
+}
+
+fn daemon_is_found(by: &[&str], sabotage: Sabotage) {
+    is_found(by, sabotage, Mistakes::default());
+}
+
+fn database_is_found(by: &[&str], change: fn(&mut Mistakes)) {
+    let mut mistakes = Mistakes::default();
+    change(&mut mistakes);
+    is_found(by, Sabotage::None, mistakes);
+}
+
+#[test]
+fn a_daemon_that_outlives_its_lease_is_found() {
+    daemon_is_found(&["FL-1", "FL-3"], Sabotage::NeverGivesUp);
+}
+
+#[test]
+fn a_refusal_that_is_taken_for_a_renewal_is_found() {
+    daemon_is_found(&["FL-1", "FL-2", "FL-3"], Sabotage::TakesRefusalForRenewal);
+}
+
+#[test]
+fn a_claim_that_a_failover_lost_and_that_is_kept_is_found() {
+    daemon_is_found(&["FL-1"], Sabotage::KeepsWhatIsNotListed);
+}
+
+#[test]
+fn a_claim_whose_answer_was_lost_and_that_is_kept_is_found() {
+    daemon_is_found(&["FL-2"], Sabotage::ForgetsWhatIsListed);
+}
+
+#[test]
+fn a_document_that_is_released_while_its_job_runs_is_found() {
+    daemon_is_found(&["FL-1"], Sabotage::ReleasesWhatRuns);
+}
+
+#[test]
+fn a_document_that_is_kept_after_its_outcome_is_found() {
+    daemon_is_found(&["FL-2", "FL-4"], Sabotage::IgnoresEnds);
+}
+
+#[test]
+fn a_daemon_that_gives_nothing_back_is_found() {
+    daemon_is_found(&["FL-2"], Sabotage::KeepsSurplus);
+}
+
+#[test]
+fn a_release_that_ends_a_later_claim_is_found() {
+    let mistakes = Mistakes {
+        releases_any_claim: true,
+        ..Mistakes::default()
+    };
+    is_found_from(11_150, &["FL-1"], Sabotage::None, mistakes);
+}
+
+#[test]
+fn epochs_that_a_failover_repeats_are_found() {
+    database_is_found(&["FL-1", "FL-4"], |mistakes| mistakes.counts_epochs = true);
+}
+
+#[test]
+fn a_claim_of_what_is_under_a_lease_is_found() {
+    database_is_found(&["FL-1"], |mistakes| mistakes.ignores_leases = true);
+}

@@ -1,0 +1,546 @@
+//! Several daemons and one database in simulated time: messages are slow, get lost, or arrive late.
+//!
+//! SUMMARY   [`World::run_until`] takes one thing that happens after the other; after each, [`World::judge`] judges the
+//!           invariants.
+//! LIMITS    A message that a paused process has read and not handled is one that arrives at its end.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+
+use super::daemon::{Cut, Daemon, Run, RunState};
+use super::database::{Answer, Ask, Database, Ms, Tables, ms};
+use super::judge::Judge;
+use super::*;
+
+/// How long a one-shot job takes.
+const ONE_SHOT: Ms = 8_000;
+
+/// Something that happens to a daemon, or to the database.
+#[derive(Clone, Debug)]
+pub(super) enum What {
+    Wake,
+    Told(u64, Answer),
+    /// A job has done its work, or its outcome is not written yet.
+    RunDone(DocId, u64),
+    StopDone(DocId, u64),
+    CheckpointDue(DocId, u64),
+    /// A checkpoint arrives: the run, the revision that it knew, what it records.
+    CheckpointLands(DocId, u64, u64, u64),
+    /// A request arrives at the database, of this generation of connections.
+    Asked(u64, Ask),
+    Resume,
+    Heal,
+    Start,
+    Stop,
+    /// A failover begins: what is committed from now on is lost.
+    Snapshot(Ms, Ms),
+    /// The database is another one.
+    Failover(Box<Tables>, Ms),
+    /// Something of the test.
+    Fault(histories::Fault),
+}
+
+impl What {
+    /// Whether it waits while its daemon is paused.
+    fn waits(&self) -> bool {
+        matches!(
+            self,
+            Self::Told(..)
+                | Self::RunDone(..)
+                | Self::StopDone(..)
+                | Self::CheckpointDue(..)
+                | Self::Stop
+        )
+    }
+}
+
+#[derive(Debug)]
+struct Entry {
+    at: Ms,
+    order: u64,
+    daemon: usize,
+    /// The process that it concerns, if it does not concern all of a daemon's.
+    life: Option<u64>,
+    what: What,
+}
+
+impl PartialEq for Entry {
+    fn eq(&self, other: &Self) -> bool {
+        self.order == other.order
+    }
+}
+
+impl Eq for Entry {}
+
+impl PartialOrd for Entry {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Entry {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.at, self.order).cmp(&(other.at, other.order))
+    }
+}
+
+/// A checkpoint document.
+#[derive(Clone, Copy, Debug, Default)]
+struct Log {
+    rev: u64,
+    seq: u64,
+}
+
+pub(super) struct World {
+    pub(super) random: TestRandom,
+    pub(super) now: Ms,
+    pub(super) daemons: Vec<Daemon>,
+    pub(super) database: Database,
+    /// The messages per thousand that are lost, and that are slow.
+    pub(super) lost: usize,
+    pub(super) slow: usize,
+    pub(super) tells: bool,
+    pub(super) sabotage: Sabotage,
+    pub(super) judge: Judge,
+    queue: BinaryHeap<Reverse<Entry>>,
+    numbers: u64,
+    logs: BTreeMap<DocId, Log>,
+    /// What is in the target of each document's replication.
+    written: BTreeMap<DocId, u64>,
+    /// What happened, for who has to find out why.
+    pub(super) story: Option<Vec<String>>,
+}
+
+impl World {
+    pub(super) fn new(mut random: TestRandom, daemons: usize) -> Self {
+        Self {
+            now: 1_000,
+            daemons: (0..daemons).map(|_| Daemon::new(&mut random)).collect(),
+            random,
+            database: Database::default(),
+            lost: 0,
+            slow: 0,
+            tells: true,
+            sabotage: Sabotage::None,
+            judge: Judge::default(),
+            queue: BinaryHeap::new(),
+            numbers: 0,
+            logs: BTreeMap::new(),
+            written: BTreeMap::new(),
+            story: None,
+        }
+    }
+
+    pub(super) fn number(&mut self) -> u64 {
+        self.numbers += 1;
+        self.numbers
+    }
+
+    fn tell(&mut self, line: impl FnOnce() -> String) {
+        if let Some(story) = &mut self.story {
+            story.push(line());
+        }
+    }
+
+    /// Has something happen later, to the process that there is now.
+    pub(super) fn later(&mut self, after: Ms, daemon: usize, what: What) {
+        let life = self.daemons[daemon].life;
+        self.later_to(after, daemon, life, what);
+    }
+
+    /// The same, whatever process there is then.
+    pub(super) fn later_to(&mut self, after: Ms, daemon: usize, life: Option<u64>, what: What) {
+        let entry = Entry {
+            at: self.now + after,
+            order: self.number(),
+            daemon,
+            life,
+            what,
+        };
+        self.queue.push(Reverse(entry));
+    }
+
+    pub(super) fn add(&mut self, doc: &str) {
+        let row = self.database.tables.docs.entry(doc.into()).or_default();
+        row.wanted = true;
+        self.judge.changed(self.now);
+        self.notify();
+    }
+
+    pub(super) fn is_one_shot(doc: &str) -> bool {
+        doc.starts_with("once")
+    }
+
+    /// Lets things happen until a time.
+    pub(super) fn run_until(&mut self, end: Ms) {
+        while self
+            .queue
+            .peek()
+            .is_some_and(|Reverse(entry)| entry.at <= end)
+        {
+            let Some(Reverse(entry)) = self.queue.pop() else {
+                return;
+            };
+            self.now = self.now.max(entry.at);
+            self.happens(entry.daemon, entry.life, entry.what);
+            self.judge();
+        }
+        self.now = end;
+        self.judge();
+    }
+
+    fn happens(&mut self, at: usize, life: Option<u64>, what: What) {
+        let daemon = &mut self.daemons[at];
+        let is_its = life.is_none() || daemon.life == life;
+        if what.waits() {
+            if !is_its {
+                return;
+            }
+            if daemon.is_paused {
+                return daemon.inbox.push(what);
+            }
+        }
+        if matches!(what, What::Wake) && (daemon.is_paused || daemon.wake_at != Some(self.now)) {
+            return;
+        }
+        if self.story.is_some() {
+            let line = format!("{} {at} {what:?}", self.now);
+            self.tell(|| line);
+        }
+        match what {
+            What::Wake => self.core_event(at, Event::Tick),
+            What::Told(generation, answer) => self.told(at, generation, answer),
+            What::RunDone(doc, number) => self.run_done(at, doc, number),
+            What::StopDone(doc, number) => {
+                let run = self.daemons[at].runs.get(&doc);
+                if let Some(claim) = run.filter(|run| run.number == number).map(|run| run.claim) {
+                    self.daemons[at].runs.remove(&doc);
+                    self.judge.stopped(&doc, self.now);
+                    self.core_event(at, Event::Stopped { doc, claim });
+                }
+            }
+            What::CheckpointDue(doc, number) => self.checkpoint(at, doc, number),
+            What::CheckpointLands(doc, number, rev, seq) => self.lands(at, &doc, number, rev, seq),
+            What::Asked(generation, ask) => self.asked(at, life, generation, ask),
+            What::Resume => {
+                if !is_its || !self.daemons[at].is_paused {
+                    return;
+                }
+                self.daemons[at].is_paused = false;
+                self.judge.changed(self.now);
+                let mut inbox = std::mem::take(&mut self.daemons[at].inbox);
+                // Which of what waited is seen first is chance.
+                if !inbox.is_empty() {
+                    let first = self.random.below(inbox.len());
+                    inbox.rotate_left(first);
+                }
+                self.core_wake(at);
+                let life = self.daemons[at].life;
+                inbox
+                    .into_iter()
+                    .for_each(|what| self.happens(at, life, what));
+            }
+            What::Heal => {
+                self.daemons[at].cut = Cut::default();
+                self.judge.changed(self.now);
+            }
+            What::Start => self.start(at),
+            What::Stop => {
+                self.daemons[at].is_stopping = true;
+                self.judge.changed(self.now);
+                self.core_event(at, Event::Stop);
+            }
+            What::Snapshot(after, down) => {
+                let tables = Box::new(self.database.tables.clone());
+                self.later_to(after, 0, None, What::Failover(tables, down));
+            }
+            What::Failover(tables, down) => {
+                self.database.tables = *tables;
+                self.database.generation += 1;
+                self.database.down_until = self.now + down;
+                self.judge.failover(self.now, self.now + down);
+            }
+            What::Fault(fault) => self.fault(fault),
+        }
+    }
+
+    /// Starts a process of a daemon that has none.
+    pub(super) fn start(&mut self, at: usize) {
+        if self.daemons[at].life.is_some() {
+            return;
+        }
+        let life = Some(self.number());
+        let name = format!("daemon-{at}");
+        let daemon = &mut self.daemons[at];
+        daemon.core = Ownership::new(name);
+        (daemon.life, daemon.is_stopping, daemon.wake_at) = (life, false, None);
+        self.judge.changed(self.now);
+        self.core_event(at, Event::Tick);
+    }
+
+    /// Ends a process at once.
+    pub(super) fn kill(&mut self, at: usize) {
+        let daemon = &mut self.daemons[at];
+        daemon.life = None;
+        daemon.is_paused = false;
+        daemon.inbox.clear();
+        daemon.runs.clear();
+        self.judge.fault(self.now);
+    }
+
+    /// Hands an event to the core and carries out what it says.
+    pub(super) fn core_event(&mut self, at: usize, event: Event) {
+        let Some(event) = self.sabotage.event(event, &self.daemons[at]) else {
+            return;
+        };
+        let now = self.now;
+        let daemon = &mut self.daemons[at];
+        let local = daemon.clock.now(now);
+        let before = daemon.core.lease.map(|lease| lease.sent);
+        let renewal = match &event {
+            Event::Renewed { request, .. } | Event::EpochTaken { request, .. } => Some(*request),
+            _ => None,
+        };
+        self.sabotage.before(&mut daemon.core, local);
+        let mut actions = Vec::new();
+        daemon.core.handle(event, local, &mut actions);
+        if let Some(request) =
+            renewal.filter(|_| daemon.core.lease.map(|lease| lease.sent) != before)
+        {
+            daemon.renewed = (self.database.generation, request);
+        }
+        for action in actions {
+            self.perform(at, action);
+        }
+        if self.daemons[at].core.is_gone() {
+            self.daemons[at].life = None;
+        }
+        self.core_wake(at);
+    }
+
+    /// Sees to it that a daemon is woken in time.
+    fn core_wake(&mut self, at: usize) {
+        let daemon = &mut self.daemons[at];
+        let Some(wake) = daemon.core.next_wake().filter(|_| daemon.life.is_some()) else {
+            return;
+        };
+        let due = daemon.clock.when(wake).max(self.now + 1);
+        if daemon.wake_at.replace(due) != Some(due) {
+            self.later(due - self.now, at, What::Wake);
+        }
+    }
+
+    fn perform(&mut self, at: usize, action: Action) {
+        if self.story.is_some() {
+            let line = format!("{} {at}   {action:?}", self.now);
+            self.tell(|| line);
+        }
+        let Some(action) = self.sabotage.action(action, &mut self.daemons[at].core) else {
+            return;
+        };
+        match action {
+            Action::Claimed { doc, claim } => self.begin_run(at, doc, claim),
+            Action::GiveBack { doc, claim } => {
+                let takes = self.random.below(5_000) as Ms;
+                let run = self.daemons[at].runs.get_mut(&doc);
+                match run.filter(|run| run.claim == claim) {
+                    Some(run) => {
+                        run.state = RunState::Stopping;
+                        let number = run.number;
+                        self.later(takes, at, What::StopDone(doc, number));
+                    }
+                    None => self.core_event(at, Event::Stopped { doc, claim }),
+                }
+            }
+            Action::Lost { doc, .. } => drop(self.daemons[at].runs.remove(&doc)),
+            request => self.send(at, Ask::Core(request)),
+        }
+    }
+
+    fn begin_run(&mut self, at: usize, doc: DocId, claim: Claim) {
+        let number = self.number();
+        let log = self.logs.get(&doc).copied().unwrap_or_default();
+        let run = Run {
+            number,
+            claim,
+            epoch: self.daemons[at]
+                .core
+                .epoch()
+                .expect("who owns something has an epoch"),
+            state: RunState::Working,
+            rev: log.rev,
+            progress: log.seq,
+            is_checkpointing: false,
+        };
+        self.daemons[at].runs.insert(doc.clone(), run);
+        let first = self.random.below(10_000) as Ms;
+        self.later(first, at, What::CheckpointDue(doc.clone(), number));
+        if Self::is_one_shot(&doc) {
+            self.later(ONE_SHOT, at, What::RunDone(doc, number));
+        }
+    }
+
+    fn run_done(&mut self, at: usize, doc: DocId, number: u64) {
+        let run = self.daemons[at]
+            .runs
+            .get_mut(&doc)
+            .filter(|run| run.number == number);
+        let Some(run) = run.filter(|run| run.state != RunState::Stopping) else {
+            return;
+        };
+        run.state = RunState::Finished;
+        let owner = (run.epoch, run.claim);
+        let ask = Ask::Outcome {
+            doc: doc.clone(),
+            owner,
+        };
+        self.send(at, ask);
+        // Until it is known to be written.
+        self.later(ms(REQUEST_MAX), at, What::RunDone(doc, number));
+    }
+
+    fn checkpoint(&mut self, at: usize, doc: DocId, number: u64) {
+        let progress = 1 + self.random.below(5) as u64;
+        let daemon = &mut self.daemons[at];
+        let Some(run) = daemon.runs.get_mut(&doc).filter(|run| run.number == number) else {
+            return;
+        };
+        run.progress += progress;
+        let (rev, seq, epoch) = (run.rev, run.progress, run.epoch);
+        let written = self.written.entry(doc.clone()).or_default();
+        *written = seq.max(*written);
+        let is_idle = !run.is_checkpointing;
+        if is_idle && daemon.may_checkpoint(self.now) && daemon.core.owns(&doc) {
+            let run = self.daemons[at].runs.get_mut(&doc);
+            run.expect("it was seen").is_checkpointing = true;
+            let holds = self.database.lease_holds(epoch, self.now);
+            self.judge.begins(self.now, holds);
+            let late = self.random.below(10) == 0;
+            let takes = 5 + self.random.below(if late { 60_000 } else { 50 }) as Ms;
+            self.later(
+                takes,
+                at,
+                What::CheckpointLands(doc.clone(), number, rev, seq),
+            );
+        }
+        let next = 4_000 + self.random.below(8_000) as Ms;
+        self.later(next, at, What::CheckpointDue(doc, number));
+    }
+
+    fn lands(&mut self, at: usize, doc: &DocId, number: u64, rev: u64, seq: u64) {
+        let log = self.logs.entry(doc.clone()).or_default();
+        if log.rev == rev {
+            let is_committed = log.seq <= seq && seq <= self.written[doc];
+            self.judge.require(is_committed, || {
+                format!(
+                    "FL-3: a checkpoint of {doc} at {seq} replaces one at {}",
+                    log.seq
+                )
+            });
+            *log = Log { rev: rev + 1, seq };
+        }
+        // Who meets another's revision ends, and begins from what is there.
+        let log = *log;
+        let run = self.daemons[at]
+            .runs
+            .get_mut(doc)
+            .filter(|run| run.number == number);
+        if let Some(run) = run {
+            if log.rev != rev + 1 || log.seq != seq {
+                run.progress = log.seq;
+            }
+            run.rev = log.rev;
+            run.is_checkpointing = false;
+        }
+    }
+
+    fn latency(&mut self) -> Ms {
+        let is_slow = self.random.below(1000) < self.slow;
+        1 + self.random.below(if is_slow { 9_000 } else { 60 }) as Ms
+    }
+
+    fn is_lost(&mut self) -> bool {
+        self.random.below(1000) < self.lost
+    }
+
+    /// Sends a request; it may be lost, or be carried out after its sender has given it up.
+    fn send(&mut self, at: usize, ask: Ask) {
+        let is_lost = self.is_lost();
+        let latency = self.latency();
+        if is_lost || latency > 100 {
+            // It ends when the message arrives.
+            self.judge.fault(self.now + latency);
+        }
+        if !is_lost && !self.daemons[at].cut.requests {
+            let generation = self.database.generation;
+            self.later(latency, at, What::Asked(generation, ask));
+        }
+    }
+
+    fn asked(&mut self, at: usize, life: Option<u64>, generation: u64, ask: Ask) {
+        if self.database.generation != generation || self.now < self.database.down_until {
+            return;
+        }
+        let tells = matches!(
+            ask,
+            Ask::Core(Action::Release { .. } | Action::Depart { .. })
+        );
+        if matches!(ask, Ask::Outcome { .. }) {
+            self.judge.changed(self.now);
+        }
+        let answer = self.database.carry_out(at, ask, self.now, &mut self.random);
+        self.judge.seen(self.database.live(self.now), self.now);
+        let is_lost = self.is_lost();
+        let latency = self.latency();
+        if is_lost || latency > 100 {
+            self.judge.fault(self.now + latency);
+        }
+        if let Some(answer) = answer.filter(|_| !is_lost && !self.daemons[at].cut.answers) {
+            self.later_to(latency, at, life, What::Told(generation, answer));
+        }
+        if tells {
+            self.notify();
+        }
+    }
+
+    fn told(&mut self, at: usize, generation: u64, answer: Answer) {
+        // Connections end with a failover.
+        if generation != self.database.generation {
+            return;
+        }
+        match answer {
+            Answer::Core(event) => self.core_event(at, event),
+            Answer::Outcome { doc, claim } => {
+                let run = self.daemons[at].runs.get(&doc);
+                if run.is_some_and(|run| run.claim == claim && run.state == RunState::Finished) {
+                    self.daemons[at].runs.remove(&doc);
+                    self.judge.changed(self.now);
+                    self.core_event(at, Event::Stopped { doc, claim });
+                }
+            }
+        }
+    }
+
+    /// Tells all daemons that there may be something to claim. What is lost of it is no fault.
+    pub(super) fn notify(&mut self) {
+        for at in 0..self.daemons.len() {
+            let daemon = &self.daemons[at];
+            if self.tells
+                && daemon.life.is_some()
+                && !daemon.cut.is_any()
+                && self.random.below(10) > 0
+            {
+                let latency = self.latency();
+                let generation = self.database.generation;
+                let told = What::Told(generation, Answer::Core(Event::Notified));
+                self.later(latency, at, told);
+            }
+        }
+    }
+
+    fn judge(&mut self) {
+        let mut judge = std::mem::take(&mut self.judge);
+        judge.after_each(self);
+        self.judge = judge;
+    }
+}
