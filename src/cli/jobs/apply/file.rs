@@ -11,6 +11,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use crate::config::nearest::slip;
+use crate::replicator::selection::fits;
 
 /// What stands for the name of a database.
 const PLACEHOLDER: &str = "{db}";
@@ -416,31 +417,12 @@ impl Databases {
             Self::Of {
                 matching, except, ..
             } => {
-                let is_one = |patterns: &[String]| patterns.iter().any(|one| matches(one, db));
+                let is_one = |patterns: &[String]| patterns.iter().any(|one| fits(one, db));
                 (matching.is_empty() || is_one(matching)) && !is_one(except)
             }
             _ => true,
         }
     }
-}
-
-/// Whether a name matches a pattern, in which `*` stands for any letters.
-fn matches(pattern: &str, name: &str) -> bool {
-    let mut parts = pattern.split('*');
-    let first = parts.next().unwrap_or_default();
-    let Some(mut rest) = name.strip_prefix(first) else {
-        return false;
-    };
-    let Some(last) = parts.next_back() else {
-        return rest.is_empty();
-    };
-    for part in parts {
-        let Some(at) = rest.find(part) else {
-            return false;
-        };
-        rest = &rest[at + part.len()..];
-    }
-    rest.ends_with(last)
 }
 
 #[cfg(test)]

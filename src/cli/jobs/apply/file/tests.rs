@@ -62,8 +62,6 @@ except = ["*-test", "customer-0*1"]
     assert!(taken.iter().all(|name| databases.takes(name)));
     let others = ["a-customer-1", "customer-a-test", "customer-001", "_users"];
     assert!(!others.iter().any(|name| databases.takes(name)));
-    assert!(matches("a*b*c", "abc") && matches("a", "a") && matches("*", ""));
-    assert!(!matches("a*a", "a") && !matches("a", "ab"));
 }
 
 #[test]
