@@ -215,17 +215,26 @@ impl JobSupervisor {
         if let Some(timer) = child.timer.take() {
             ctx.cancel_future(timer);
         }
+        if within.is_zero() {
+            return self.kill(run, ctx);
+        }
         // Ignores the mailbox's bound: it must not be lost, and is sent a few times at most.
         child.job.stop.do_send(StopJob);
-        child.timer = Some(ctx.run_later(within, move |supervisor, ctx| supervisor.kill(run, ctx)));
+        let kill = move |supervisor: &mut Self, ctx: &mut Context<Self>| {
+            if let Some(child) = supervisor.children.get(&run) {
+                warn!(supervisor.log,
+                      "replication did not stop in time and is ended without a checkpoint";
+                      child.name.clone(), "run" => run.0);
+                supervisor.kill(run, ctx);
+            }
+        };
+        child.timer = Some(ctx.run_later(within, kill));
     }
 
     fn kill(&mut self, run: Run, ctx: &mut Context<Self>) {
         let Some(child) = self.children.get_mut(&run) else {
             return;
         };
-        warn!(self.log, "replication did not stop in time and is ended without a checkpoint";
-              child.name.clone(), "run" => run.0);
         (child.job.kill)();
         let give_up = move |supervisor: &mut Self, ctx: &mut Context<Self>| {
             supervisor.give_up(run, ctx);

@@ -233,6 +233,7 @@ impl ReplicationScheduler {
 
     fn stop_job(&self, run: Run, why: StopReason) {
         let within = match why {
+            StopReason::Lost => Duration::ZERO,
             StopReason::Shutdown => SHUTDOWN_MAX,
             _ => STOP_MAX,
         };

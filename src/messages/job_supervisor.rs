@@ -34,7 +34,7 @@ pub(crate) struct StartChild(pub NewRun);
 pub(crate) struct TerminateChild {
     /// Which; one that is gone is no mistake.
     pub run: Run,
-    /// How long it may take.
+    /// How long it may take; zero ends it at once, without a checkpoint (`brutal_kill`).
     pub within: Duration,
 }
 

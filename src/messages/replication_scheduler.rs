@@ -106,6 +106,15 @@ pub struct RemoveJob {
     pub id: ReplicationId,
 }
 
+/// Removes a job that another daemon owns now: its run is killed and leaves no checkpoint, also one that
+/// was told to stop before. Answered once that is gone: whether there was such a job or run.
+#[derive(Clone, Debug, Message)]
+#[rtype(result = "bool")]
+pub struct LoseJob {
+    /// Which.
+    pub id: ReplicationId,
+}
+
 /// The most jobs that are ordered in one turn.
 pub(crate) const ORDERS_MAX: usize = 100;
 

@@ -9,7 +9,7 @@ use settee::actors::replication_job::ReplicationJob;
 use settee::actors::replication_scheduler::{ReplicationScheduler, SchedulerOptions};
 use settee::messages::replication_job::JobStart;
 use settee::messages::replication_scheduler::{
-    AddJob, Added, GetCounts, GetJob, JobInfo, Outcome, RemoveJob,
+    AddJob, Added, GetCounts, GetJob, JobInfo, LoseJob, Outcome, RemoveJob,
 };
 use settee::metrics::Metrics;
 use settee::otp::pid::{Down, ExitReason, Pid};
@@ -268,6 +268,28 @@ async fn the_end_of_the_service_leaves_checkpoints() {
     assert_eq!(target.local(&log), None);
     assert_eq!(world.stop().await, ExitReason::Shutdown);
     assert!(target.local(&log).is_some() && source.local(&log).is_some());
+}
+
+#[actix_rt::test]
+async fn a_lost_replication_is_gone_without_a_checkpoint_when_that_is_answered() {
+    let (source, target) = (Couch::start().await, Couch::start().await);
+    source.put("doc", None, json!({}));
+    let world = World::start(|_| {});
+    let more = json!({"continuous": true, "checkpoint_interval": 3_600_000});
+    let body = body_with(&source.url(), &target.url(), more);
+    let id = world.add(&body, Some("doc")).await;
+    let written = || async {
+        let progress = world.job(&id).await.and_then(|job| job.progress);
+        progress.is_some_and(|progress| progress.stats.docs_written == 1)
+    };
+    eventually("the target has the document", written).await;
+    let lost = LoseJob { id: id.clone() };
+    assert!(world.scheduler.send(lost).await.unwrap());
+    let counts = world.scheduler.send(GetCounts).await.unwrap();
+    assert_eq!(counts.census.running, 0);
+    assert_eq!(world.stop().await, ExitReason::Shutdown);
+    let log = format!("_local/{}", id.base);
+    assert_eq!((target.local(&log), source.local(&log)), (None, None));
 }
 
 #[actix_rt::test]

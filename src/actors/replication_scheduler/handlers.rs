@@ -12,13 +12,14 @@ use crate::messages::job_supervisor::ChildEnded;
 use crate::messages::replication_job::{JobEvent, JobNews};
 use crate::messages::replication_scheduler::{
     AddJob, AddJobError, Added, Configure, Counts, GetCounts, GetJob, GetJobs, GetJobsById,
-    JOBS_MAX, JobInfo, JobList, ORDERS_MAX, OrderJobs, Outcome, RemoveJob, Reschedule, Subscribe,
+    JOBS_MAX, JobInfo, JobList, LoseJob, ORDERS_MAX, OrderJobs, Outcome, RemoveJob, Reschedule,
+    Subscribe,
 };
 use crate::otp::deferred::{Deferred, deferred};
 use crate::otp::pid::{Down, ExitReason};
 use crate::otp::supervisor::Stop;
 use crate::replicator::JobOrder;
-use policy::schedule::{Event, JobId, Level, NewJob, WallTime};
+use policy::schedule::{Event, JobId, Level, NewJob, Run, WallTime};
 use replication::id::ReplicationId;
 use replication::spec::Replication;
 
@@ -95,6 +96,18 @@ impl ReplicationScheduler {
         is_known
     }
 
+    /// Answers once a run is gone; without one at once, what is given.
+    fn when_gone(&mut self, run: Option<Run>, otherwise: bool) -> Deferred<bool> {
+        match run.and_then(|run| self.runs.get_mut(&run)) {
+            Some(row) => {
+                let (answer, replier) = deferred();
+                row.gone.push(replier);
+                answer
+            }
+            None => Deferred::now(otherwise),
+        }
+    }
+
     fn info(&self, id: &str) -> Option<JobInfo> {
         let entry = self.entries.get(id)?;
         let job = self.core.job(id)?;
@@ -131,14 +144,19 @@ impl Handler<RemoveJob> for ReplicationScheduler {
     fn handle(&mut self, msg: RemoveJob, ctx: &mut Self::Context) -> Self::Result {
         let run = self.core.job(&msg.id.to_string()).and_then(|job| job.run);
         let was_known = self.on_job(&msg.id, |id| Event::Remove { id }, ctx);
-        match run.and_then(|run| self.runs.get_mut(&run)) {
-            Some(row) => {
-                let (answer, replier) = deferred();
-                row.gone.push(replier);
-                answer
-            }
-            None => Deferred::now(was_known),
-        }
+        self.when_gone(run, was_known)
+    }
+}
+
+impl Handler<LoseJob> for ReplicationScheduler {
+    type Result = Deferred<bool>;
+
+    fn handle(&mut self, msg: LoseJob, ctx: &mut Self::Context) -> Self::Result {
+        let id = job_id(&msg.id);
+        let was_known = self.entries.contains_key(&id);
+        let run = self.core.run_of(&id);
+        self.event(Event::Lose { id }, ctx);
+        self.when_gone(run, was_known)
     }
 }
 

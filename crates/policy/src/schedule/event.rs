@@ -73,6 +73,12 @@ pub enum Event {
         /// Which; an unknown one is no mistake.
         id: JobId,
     },
+    /// A job is another daemon's: it ends at once and leaves no checkpoint. So does a run that was told
+    /// to stop before, also one of a job that was removed or replaced.
+    Lose {
+        /// Which; an unknown one is no mistake.
+        id: JobId,
+    },
     /// No job is to be run any more (`stop_clear_all_jobs`).
     RemoveAll,
     /// A job is to be begun anew, its failures forgotten (`restart_job`).
@@ -124,7 +130,8 @@ pub enum Action {
         /// on (`maybe_optimize_job_for_rate_limiting`).
         eased: bool,
     },
-    /// Stop an incarnation, with a checkpoint; report its `Exited` once it is gone.
+    /// Stop an incarnation, with a checkpoint unless it is lost; report its `Exited` once it is gone.
+    /// One that was told to stop before may be told once more that it is lost.
     Stop {
         id: JobId,
         run: Run,
@@ -157,7 +164,7 @@ pub enum Departure {
     Completed,
     /// It was transient and failed.
     Failed(Arc<Reason>),
-    /// It was not wanted any more. It may not be gone yet.
+    /// It was not wanted any more, or lost. It may not be gone yet.
     Removed,
 }
 
@@ -172,6 +179,8 @@ pub enum StopReason {
     Paused,
     /// It was removed.
     Removed,
+    /// It is another daemon's.
+    Lost,
     /// It is replaced, or begun anew.
     Replaced,
     /// The service ends.
@@ -186,6 +195,7 @@ impl StopReason {
             Self::Rotated => "it is the turn of others",
             Self::Paused => "it was paused",
             Self::Removed => "it was removed",
+            Self::Lost => "this daemon does not own it any more",
             Self::Replaced => "it is begun anew",
             Self::Shutdown => "the service ends",
         }

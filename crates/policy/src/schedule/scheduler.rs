@@ -68,10 +68,12 @@ impl Scheduler {
         self.wake(now);
         match event {
             Event::Add(job) => self.add(job, now, out),
-            Event::Remove { id } => self.remove(&id, now, out),
+            Event::Remove { id } => self.remove(&id, StopReason::Removed, now, out),
+            Event::Lose { id } => self.lose(&id, now, out),
             Event::RemoveAll => {
                 let all: Vec<_> = self.jobs.slots().map(|slot| self.id(slot)).collect();
-                all.iter().for_each(|id| self.remove(id, now, out));
+                all.iter()
+                    .for_each(|id| self.remove(id, StopReason::Removed, now, out));
             }
             Event::Restart { id } => self.restart(&id, now, out),
             Event::Pause { id, by } => self.pause(&id, by, now, out),
@@ -174,14 +176,23 @@ impl Scheduler {
         });
     }
 
-    fn remove(&mut self, id: &str, now: WallTime, out: &mut Vec<Action>) {
+    fn remove(&mut self, id: &str, why: StopReason, now: WallTime, out: &mut Vec<Action>) {
         let Some(slot) = self.find(id) else {
             return;
         };
         let id = self.id(slot);
-        self.detach(slot, StopReason::Removed, now, out);
+        self.detach(slot, why, now, out);
         let how = Departure::Removed;
         out.push(Action::Left { id, how });
+    }
+
+    fn lose(&mut self, id: &JobId, now: WallTime, out: &mut Vec<Action>) {
+        let slot = self.jobs.find(id);
+        if let Some(Phase::Stopping { run, .. }) = slot.map(|slot| &self.jobs.get(slot).phase) {
+            let (id, run, why) = (id.clone(), *run, StopReason::Lost);
+            out.push(Action::Stop { id, run, why });
+        }
+        self.remove(id, StopReason::Lost, now, out);
     }
 
     /// Removes a job; if it runs, a row stays for its incarnation until that is gone.

@@ -184,6 +184,11 @@ impl Scheduler {
         self.find(id).map(|slot| self.view(slot))
     }
 
+    /// Returns the run that has a job's slot, also one of a job that was removed.
+    pub fn run_of(&self, id: &str) -> Option<Run> {
+        self.jobs.get(self.jobs.find(id)?).phase.run()
+    }
+
     /// Returns all jobs, in no order that means anything.
     pub fn jobs(&self) -> impl Iterator<Item = JobView<'_>> {
         let slots = self.jobs.slots();

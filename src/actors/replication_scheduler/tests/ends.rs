@@ -19,24 +19,87 @@ async fn a_removal_is_answered_when_the_run_is_gone() {
     assert_eq!(world.counts().await.census, Default::default());
 }
 
-/// Returns after how many seconds a job is gone that does not stop.
-async fn seconds_to_end(stopping: Stopping) -> u64 {
+/// Returns after how many seconds a job is gone that does not stop, and is removed or lost.
+async fn seconds_to_end(stopping: Stopping, is_lost: bool) -> u64 {
     let world = World::start(|_| {}).await;
     world.stop_jobs(stopping);
     world.add_and_run("a").await;
     let before = Instant::now();
-    assert!(world.ask(RemoveJob { id: id("a") }).await);
+    let id = id("a");
+    assert!(match is_lost {
+        true => world.ask(LoseJob { id }).await,
+        false => world.ask(RemoveJob { id }).await,
+    });
     before.elapsed().as_secs()
 }
 
 #[actix_rt::test]
 async fn a_job_that_does_not_stop_is_killed_after_five_seconds() {
-    assert_eq!(seconds_to_end(Stopping::Never).await, 5);
+    assert_eq!(seconds_to_end(Stopping::Never, false).await, 5);
 }
 
 #[actix_rt::test]
 async fn a_job_that_cannot_be_killed_is_left_behind() {
-    assert_eq!(seconds_to_end(Stopping::NotEvenKilled).await, 6);
+    assert_eq!(seconds_to_end(Stopping::NotEvenKilled, false).await, 6);
+}
+
+#[actix_rt::test]
+async fn a_lost_job_that_cannot_be_killed_is_left_behind_after_a_second() {
+    assert_eq!(seconds_to_end(Stopping::NotEvenKilled, true).await, 1);
+}
+
+#[actix_rt::test]
+async fn a_lost_job_is_killed_at_once_and_not_asked_to_stop() {
+    let mut world = World::start(|_| {}).await;
+    world.stop_jobs(Stopping::After(Duration::from_secs(3)));
+    world.add_and_run("a").await;
+    let before = Instant::now();
+    assert!(world.ask(LoseJob { id: id("a") }).await);
+    assert!(before.elapsed() < Duration::from_secs(1));
+    assert!(!world.ask(LoseJob { id: id("a") }).await);
+    world.next_event().await;
+    assert!(matches!(
+        world.next_event().await.1,
+        Happening::Ended(Outcome::Removed)
+    ));
+    let counts = world.counts().await;
+    assert_eq!(counts.census, Default::default());
+    assert_eq!(counts.totals.crashes, 0, "that is no crash");
+    assert_eq!(world.jobs.asked.get(), 0);
+}
+
+#[actix_rt::test]
+async fn a_run_that_is_stopping_is_killed_when_its_job_is_lost() {
+    let world = World::start(|_| {}).await;
+    world.stop_jobs(Stopping::Never);
+    world.add_and_run("a").await;
+    world.add_and_run("b").await;
+    let before = Instant::now();
+    world.order("a", JobOrder::Pause).await;
+    let removal = world.scheduler.send(RemoveJob { id: id("b") });
+    assert!(world.ask(LoseJob { id: id("a") }).await);
+    assert!(world.ask(LoseJob { id: id("b") }).await);
+    assert!(
+        within("the removal's answer", removal).await.unwrap(),
+        "who removed it is answered too"
+    );
+    assert!(before.elapsed() < Duration::from_secs(1));
+    assert_eq!(world.counts().await.census, Default::default());
+}
+
+#[actix_rt::test]
+async fn a_lost_job_that_is_added_again_runs_when_its_killed_run_is_gone() {
+    let world = World::start(|_| {}).await;
+    world.stop_jobs(Stopping::NotEvenKilled);
+    let left = world.add_and_run("a").await;
+    world.scheduler.do_send(LoseJob { id: id("a") });
+    assert_eq!(world.add("a").await, Ok(Added::New));
+    world.add_and_run_others().await;
+    assert_eq!(world.runs_of("a"), 1);
+    assert!(world.ask(LoseJob { id: id("a") }).await, "it is lost again");
+    assert_eq!(world.add("a").await, Ok(Added::New));
+    left.job.do_send(Do::Vanish);
+    eventually("it has its turn", || async { world.runs_of("a") == 2 }).await;
 }
 
 #[actix_rt::test]

@@ -44,6 +44,7 @@ enum Stopping {
 struct FakeJob {
     order: NewRun,
     stopping: Stopping,
+    asked: Rc<Cell<usize>>,
     begun: Rc<RefCell<Vec<Begun>>>,
 }
 
@@ -97,6 +98,7 @@ impl Handler<StopJob> for FakeJob {
     type Result = ();
 
     fn handle(&mut self, _: StopJob, ctx: &mut Self::Context) {
+        self.asked.update(|asked| asked + 1);
         match self.stopping {
             Stopping::AtOnce => self.end(JobEnd::Stopped, ctx),
             Stopping::After(time) => {
@@ -118,6 +120,8 @@ struct Begun {
 #[derive(Clone)]
 struct Jobs {
     stopping: Rc<Cell<Stopping>>,
+    /// How many orders to stop they got.
+    asked: Rc<Cell<usize>>,
     start: Rc<Cell<Starting>>,
     begun: Rc<RefCell<Vec<Begun>>>,
 }
@@ -142,6 +146,7 @@ impl Jobs {
         let mut running = job_supervisor::run(FakeJob {
             order,
             stopping,
+            asked: Rc::clone(&self.asked),
             begun,
         });
         match stopping {
@@ -176,6 +181,7 @@ impl World {
         tokio::time::pause();
         let jobs = Jobs {
             stopping: Rc::new(Cell::new(Stopping::AtOnce)),
+            asked: Rc::default(),
             start: Rc::new(Cell::new(Starting::Succeeds)),
             begun: Rc::default(),
         };

@@ -172,6 +172,82 @@ fn a_job_that_is_removed_while_it_stops_is_gone_for_everybody_but_its_slot() {
     assert_eq!(world.scheduler.totals().stops, 0);
 }
 
+fn lose(id: &str) -> Event {
+    Event::Lose { id: id.into() }
+}
+
+#[test]
+fn a_lost_job_is_told_to_stop_for_that_and_is_known_no_more() {
+    let mut world = start_all(&["a", "b"]);
+    world.holds = true;
+    let run = world.run_of("a");
+    let actions = world.on(lose("a"));
+    assert_eq!(stops(actions), [("a", StopReason::Lost)]);
+    assert!(matches!(
+        actions[1],
+        Action::Left {
+            how: Departure::Removed,
+            ..
+        }
+    ));
+    assert!(world.scheduler.job("a").is_none());
+    assert_eq!(world.scheduler.run_of("a"), Some(run));
+    world.let_go();
+    assert_eq!(world.scheduler.run_of("a"), None);
+    assert!(world.on(lose("a")).is_empty(), "there is no such job");
+}
+
+#[test]
+fn a_lost_job_that_waits_is_gone_without_a_stop() {
+    let mut world = World::new(RuleSet::Current, [c(3)]);
+    let actions = world.on(lose("3"));
+    assert_eq!(stops(actions), []);
+    assert!(matches!(actions, [Action::Left { .. }]), "{actions:?}");
+}
+
+#[test]
+fn a_run_that_is_stopping_is_told_once_more_when_its_job_is_lost() {
+    let told: [fn() -> Event; 3] = [
+        || Event::Pause {
+            id: "a".into(),
+            by: "ann".into(),
+        },
+        || Event::Add(new_job("a")),
+        || Event::Shutdown,
+    ];
+    for told in told {
+        let mut world = start_all(&["a"]);
+        world.holds = true;
+        assert_eq!(stops(world.on(told())).len(), 1);
+        let actions = world.on(lose("a"));
+        assert_eq!(stops(actions), [("a", StopReason::Lost)]);
+        assert!(world.scheduler.job("a").is_none());
+    }
+}
+
+#[test]
+fn a_run_whose_job_was_removed_is_told_once_more_when_that_is_lost() {
+    let mut world = start_all(&["a"]);
+    world.holds = true;
+    world.on(Event::Remove { id: "a".into() });
+    let actions = world.on(lose("a"));
+    assert!(
+        matches!(actions, [Action::Stop { why, .. }] if *why == StopReason::Lost),
+        "it left before: {actions:?}"
+    );
+    assert!(world.let_go().is_empty());
+}
+
+#[test]
+fn a_lost_job_that_is_added_again_waits_for_its_killed_run() {
+    let mut world = start_all(&["a"]);
+    world.holds = true;
+    world.on(lose("a"));
+    assert!(world.on(Event::Add(new_job("a"))).is_empty());
+    assert_eq!(starts(world.let_go()), ["a"]);
+    assert_eq!(world.types("a"), ["started", "added"]);
+}
+
 #[test]
 fn a_removed_job_that_is_added_again_waits_for_its_predecessor() {
     let mut world = start_all(&["a"]);

@@ -94,7 +94,14 @@ impl Model {
         let at_once = self.settings.rules == RuleSet::Current;
         match event {
             Event::Add(new) => self.add(new),
-            Event::Remove { id } => self.remove(&id),
+            Event::Remove { id } => self.remove(&id, StopReason::Removed),
+            Event::Lose { id } => {
+                let stopping = self.at(&id).filter(|at| self.jobs[*at].stopping);
+                if stopping.is_some() {
+                    self.stop(&id, StopReason::Lost);
+                }
+                self.remove(&id, StopReason::Lost);
+            }
             Event::RemoveAll => unreachable!("in an order that means nothing"),
             Event::Restart { id } => self.restart(&id),
             Event::Pause { id, by } => self.pause(&id, by),
@@ -211,9 +218,9 @@ impl Model {
         self.jobs[at].leaving = true;
     }
 
-    fn remove(&mut self, id: &JobId) {
+    fn remove(&mut self, id: &JobId, why: StopReason) {
         if self.known(id).is_some() {
-            self.detach(id, StopReason::Removed);
+            self.detach(id, why);
             let (id, how) = (id.clone(), Departure::Removed);
             self.out.push(Action::Left { id, how });
         }

@@ -102,7 +102,8 @@ impl Pair {
 
     fn event(&mut self) -> Event {
         match self.random.below(40) {
-            0..=9 => Event::Add(self.new_job()),
+            0..=8 => Event::Add(self.new_job()),
+            9 => Event::Lose { id: self.id() },
             10 | 11 => Event::Remove { id: self.id() },
             12 => Event::Restart { id: self.id() },
             13 => Event::Pause {
