@@ -73,19 +73,6 @@ impl ReplicatorApi {
         ask(&self.options.scheduler, message).await
     }
 
-    /// Returns the first jobs in a state, in the order of their ids, as users see them.
-    ///
-    /// # Errors
-    /// The service ends.
-    pub async fn jobs_in(
-        &self,
-        state: JobState,
-        limit: usize,
-    ) -> Result<Vec<Value>, ReplicatorError> {
-        let (_, jobs) = self.some_jobs(vec![state], 0, limit).await?;
-        Ok(jobs.iter().map(view::job).collect())
-    }
-
     /// Asks for jobs, as many times as it takes: each answer is short, so that the scheduler is not
     /// kept from its work.
     async fn some_jobs(

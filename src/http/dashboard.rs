@@ -1,18 +1,17 @@
 //! `/_dashboard`: a page that shows pools, who waits, what functions cost, services and jobs, live.
 //!
 //! SUMMARY   The page and its files, modules without a build step, hold no data and are given to everybody;
-//!           [`state`] is what the page asks for once a second, made of the values that `status`, `_functions`,
-//!           `_scheduler/jobs` and `_active_tasks` show.
+//!           [`state`] is what every view asks for once a second, made of the values that `status`, `_functions`
+//!           and `_active_tasks` show, and how many jobs are in which state.
 //! PROMISES  A user sees here only what those pages show to the same user. The page loads nothing from
 //!           elsewhere, runs no script but its own, and shows what children and other servers say
 //!           as text.
-//! LIMITS    [`FUNCTIONS_MAX`] functions, those that cost most; [`JOBS_MAX`] jobs, those that need attention
-//!           first; [`TASKS_MAX`] views that are being mapped.
+//! LIMITS    [`FUNCTIONS_MAX`] functions, those that cost most; [`TASKS_MAX`] views that are being mapped.
 
 use actix_web::http::header;
 use actix_web::web::{Data, Path};
 use actix_web::{HttpRequest, HttpResponse};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::HttpContext;
 use super::access::User;
@@ -22,24 +21,12 @@ use super::params::Params;
 use super::routes::ask;
 use crate::auth::rights::Right;
 use crate::messages::proc_manager::GetStatus;
-use policy::schedule::JobState;
 
 /// How many functions the page shows.
 const FUNCTIONS_MAX: usize = 50;
 
-/// How many jobs the page shows.
-const JOBS_MAX: usize = 50;
-
 /// How many running tasks beside replications the page shows.
 const TASKS_MAX: usize = 50;
-
-/// The states of jobs, those first that need attention.
-const SHOWN_FIRST: [JobState; 4] = [
-    JobState::Crashing,
-    JobState::Paused,
-    JobState::Running,
-    JobState::Pending,
-];
 
 /// Only what comes from here, and no frame around it.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
@@ -108,7 +95,7 @@ pub(super) async fn state(request: HttpRequest, shared: Data<HttpContext>, user:
     let status = ask(&shared.manager, GetStatus { pool: None }).await?;
     let mut tasks = shared.tasks.list();
     tasks.truncate(TASKS_MAX);
-    let jobs = jobs(&shared).await?;
+    let census = shared.replications.census().await?;
     Ok(answer::ok(&json!({
         "version": env!("CARGO_PKG_VERSION"),
         "user": user.name,
@@ -116,29 +103,12 @@ pub(super) async fn state(request: HttpRequest, shared: Data<HttpContext>, user:
         "status": status,
         "functions": functions,
         "tasks": tasks,
-        "jobs": jobs,
+        "jobs": {
+            "total": census.total,
+            "running": census.running,
+            "pending": census.pending,
+            "crashed": census.crashed,
+            "paused": census.paused,
+        },
     })))
-}
-
-/// Counts the jobs, and shows some: first those that crash, then those that run.
-async fn jobs(shared: &HttpContext) -> Result<Value, Refusal> {
-    let replications = &shared.replications;
-    let census = replications.census().await?;
-    let mut shown = Vec::new();
-    for state in SHOWN_FIRST {
-        let room = JOBS_MAX - shown.len();
-        if room == 0 {
-            // To look for more would be to look at every job.
-            break;
-        }
-        shown.extend(replications.jobs_in(state, room).await?);
-    }
-    Ok(json!({
-        "total": census.total,
-        "running": census.running,
-        "pending": census.pending,
-        "crashed": census.crashed,
-        "paused": census.paused,
-        "shown": shown,
-    }))
 }

@@ -5,80 +5,71 @@
 import { ask, query, remembering } from "./api.js";
 import * as charts from "./charts.js";
 import { facts, h, link, mood, pages, section, table, to } from "./dom.js";
-import { button, confirm, each } from "./orders.js";
+import { button, confirm } from "./orders.js";
 import { number, plural, when } from "./words.js";
 
 // ---- asking -----------------------------------------------------------------------------------
 
 const PAGE = 50;
+const GROUPS_SHOWN = 10;
 
-// How many jobs are looked at for a text or a reason, and ordered at once.
-const SCANNED_MAX = 1000;
+// The longest text that is searched for, in characters.
+const TEXT_MAX = 200;
 
-// States of jobs, and those in which only a document is left.
+// States of jobs, and those of documents without a job.
 const STATES = ["running", "pending", "crashing", "paused"];
-const OVER = ["completed", "failed"];
+const DOC_STATES = ["error", "completed", "failed"];
 
-const scanPath = (states) => query("/_scheduler/jobs", { states, limit: SCANNED_MAX });
-const [scan, scanCrashing] = [0, 0].map(() => remembering(5_000, (path) => ask(path)));
+const FILTER = ["state", "match", "source", "target", "reason"];
 
-export function reasonOf(job) {
-  if (job.paused) return job.reason || `paused by ${job.paused.by}`;
-  const newest = job.history?.[0];
-  return job.info?.error || newest?.reason || job.reason || "";
+// A text is looked for anywhere, unless it says with * and ? where.
+const pattern = (text) => (!text || /[*?]/.test(text) ? text : `*${text}*`);
+
+// The parameters of a filter, and its selection for an order.
+const parameters = ({ state, match, source, target, reason }) =>
+  ({ states: state, match: pattern(match), source: pattern(source), target: pattern(target), reason });
+
+function selection(filter) {
+  const { states, match, ...sides } = parameters(filter);
+  return { states: states ? [states] : [], match: match ? [match] : [], ...sides, all: !Object.values(filter).some(Boolean) };
 }
 
-// When it is tried again: a job that backs off says so in its reason.
-const nextTry = (job) => job.next_try ?? job.reason?.match(/until (\d{4}-\S+Z)/)?.[1];
+// The jobs that a filter shows, those in trouble first: {total_rows, jobs}.
+export const find = (filter, skip, limit) => ask(query("/_scheduler/jobs", { ...parameters(filter), sort: "trouble", skip, limit }));
 
-// What several jobs have in common: the reason without its addresses.
-const groupOf = (job) => reasonOf(job).replace(/https?:\/\/[^\s"',]+/g, "URL");
-const fits = (job, match) => [job.id, job.doc_id, job.source, job.target, reasonOf(job)].some((text) => text?.toLowerCase().includes(match));
+const askForGroups = remembering(5_000, (path) => ask(path));
 
-// The jobs that a filter shows: {total, jobs}.
-async function find({ state, match, reason }, skip, limit) {
-  if (OVER.includes(state)) {
-    const { total_rows: total, docs } = await ask(query("/_scheduler/docs", { states: state, skip, limit }));
-    return { total, jobs: docs };
-  }
-  if (!match && !reason) {
-    const { total_rows: total, jobs } = await ask(query("/_scheduler/jobs", { states: state, skip, limit }));
-    return { total, jobs };
-  }
-  const wanted = (match ?? "").toLowerCase();
-  const { total_rows: total, jobs: all } = await scan(scanPath(state));
-  const jobs = all.filter((job) => fits(job, wanted) && (!reason || groupOf(job) === reason));
-  return { total: jobs.length, jobs: jobs.slice(skip, skip + limit), unseen: Math.max(total - all.length, 0) };
+// Jobs of a filter that fail, counted by reason, the largest group first.
+export async function groups(filter = {}) {
+  const path = query("/_scheduler/jobs", { ...parameters({ ...filter, state: "crashing" }), group_by: "reason" });
+  return (await askForGroups(path)).groups;
 }
 
-// Groups of jobs that fail for the same reason, largest first: [reason, count].
-export async function groups() {
-  const counts = new Map();
-  for (const job of (await scanCrashing(scanPath("crashing"))).jobs) {
-    if (!job.paused) counts.set(groupOf(job), (counts.get(groupOf(job)) ?? 0) + 1);
-  }
-  return [...counts].sort((one, other) => other[1] - one[1]);
-}
-
+const isJob = (job) => STATES.includes(job.state);
 const jobPath = (id) => `/_scheduler/jobs/${encodeURIComponent(id)}`;
 
 // ---- orders -----------------------------------------------------------------------------------
 
 const mayOrder = ({ may }) => may.includes("operate");
 // Operators may not: they do not see documents.
-const mayCancel = ({ may }) => may.includes("administer");
+const mayEnd = ({ may }) => may.includes("administer");
 
+// What an order does to one job, and to several.
 const ORDERS = {
-  _pause: ["Pause", "stops and does not run again before it is resumed", "stop and do not run again before they are resumed"],
-  _resume: ["Resume", "gets its turn again", "get their turn again"],
-  _restart: ["Restart", "stops and begins anew at its checkpoint, without waiting for its next try", "stop and begin anew at their checkpoints, without waiting for their next try"],
+  pause: ["Pause", "stops and does not run again before it is resumed", "They stop and do not run again before they are resumed."],
+  resume: ["Resume", "gets its turn again", "They get their turn again."],
+  restart: ["Restart", "stops and begins anew at its checkpoint, without waiting for its next try", "They stop and begin anew at their checkpoints, without waiting for their next try."],
+  cancel: ["Cancel", "ends and is not started again"],
+  delete: ["Delete", "ends, and its document is deleted; what it has written stays", "They end, and their documents are deleted. What they have written stays."],
 };
+const ENDS = ["cancel", "delete"];
 
-async function cancel(job) {
-  if (job.doc_id == null) return ask("/_replicate", "POST", { cancel: true, id: job.id });
-  const path = `/_replicator/${encodeURIComponent(job.doc_id)}`;
-  const { _rev: rev } = await ask(path);
-  return ask(query(path, { rev }), "DELETE");
+const send = (order) => ask("/_scheduler/_bulk", "POST", order);
+
+async function give(order) {
+  const { total, failed, results } = await send(order);
+  if (total === 0) throw new Error("There is no such job any more.");
+  if (failed > 0) throw new Error(`${number(failed)} of ${number(total)} were refused: ${results[0].reason}`);
 }
 
 const nameOf = (job) => job.doc_id ?? job.id;
@@ -86,51 +77,44 @@ const nameOf = (job) => job.doc_id ?? job.id;
 function orderOne(order, job, done) {
   const [verb, does] = ORDERS[order];
   confirm({
-    title: `${verb} ${nameOf(job)}`, verb, done,
+    title: `${verb} ${nameOf(job)}`, verb: `${verb} it`, danger: ENDS.includes(order), done,
     text: `The replication from ${job.source} to ${job.target} ${does}.`,
-    run: () => ask(`${jobPath(job.id)}/${order}`, "POST"),
-  });
-}
-
-function cancelOne(job, done) {
-  const [verb, text] = job.doc_id == null
-    ? ["Cancel", "It ends and is not started again."]
-    : ["Delete", `Its document ${job.doc_id} is deleted, and the replication ends. What it has written stays.`];
-  confirm({
-    title: `${verb} ${nameOf(job)}`, verb: `${verb} it`, danger: true, done,
-    text: `The replication from ${job.source} to ${job.target}: ${text}`,
-    run: () => cancel(job),
+    run: () => give({ order, select: { match: [job.id] } }),
   });
 }
 
 // `left` is done when there is no such job any more.
 function buttonsOf(state, job, again, left = again) {
-  if (!mayOrder(state) || OVER.includes(job.state)) return null;
-  const order = job.paused ? "_resume" : "_pause";
-  const named = (text) => ({ "aria-label": `${text} ${nameOf(job)}` });
-  return h("span", { class: "orders" },
-    button(ORDERS[order][0], () => orderOne(order, job, again), named(ORDERS[order][0])),
-    job.paused ? null : button("Restart", () => orderOne("_restart", job, again), named("Restart")),
-    mayCancel(state) ? button(job.doc_id == null ? "Cancel" : "Delete", () => cancelOne(job, left), named(job.doc_id == null ? "Cancel" : "Delete")) : null);
+  if (!mayOrder(state) || !isJob(job)) return null;
+  const orders = job.paused ? ["resume"] : ["pause", "restart"];
+  if (mayEnd(state)) orders.push(job.doc_id == null ? "cancel" : "delete");
+  return h("span", { class: "orders" }, orders.map((order) =>
+    button(ORDERS[order][0], () => orderOne(order, job, ENDS.includes(order) ? left : again), { "aria-label": `${ORDERS[order][0]} ${nameOf(job)}` })));
 }
 
-// Orders to all that the filter shows, on every page of it.
-function orderAll(order, filter, total, again) {
-  const [verb, , do_] = ORDERS[order];
-  const which = [filter.state && `that are ${filter.state}`, filter.match && `with “${filter.match}”`, filter.reason && `that fail with “${filter.reason}”`].filter(Boolean).join(" ");
+// An order to all that the filter shows, on every page of it. The question says how many and in what trouble they
+// are; if they have become more when it is answered, nothing is done.
+function orderAll(order, filter, done) {
+  const [verb, , text] = ORDERS[order];
+  const select = selection(filter);
+  let expect = 0;
   confirm({
-    title: `${verb} ${plural(Math.min(total, SCANNED_MAX), "job")}`, verb: `${verb} all`, done: again,
-    text: `All jobs ${which || "of this service"} ${do_}.` + (total > SCANNED_MAX ? ` The first ${number(SCANNED_MAX)} of ${number(total)}: give the order again for the others.` : ""),
-    run: async (_, tell) => {
-      const { jobs } = await find(filter, 0, SCANNED_MAX);
-      await each(jobs, tell, (job) => ask(`${jobPath(job.id)}/${order}`, "POST"));
+    title: `${verb} jobs`, verb: `${verb} all`, danger: ENDS.includes(order), text, done,
+    async look() {
+      const { total, groups: found } = await send({ order, select, dry_run: true });
+      if (total === 0) throw new Error("There is no such job any more.");
+      expect = total;
+      const lines = found.slice(0, GROUPS_SHOWN).map((group) => `${number(group.count)} × ${group.reason ?? Object.keys(group.states).join(", ")}`);
+      if (found.length > GROUPS_SHOWN) lines.push(`${plural(found.length - GROUPS_SHOWN, "other reason")}`);
+      return { title: `${verb} ${plural(total, "job")}`, lines };
     },
+    run: () => give({ order, select, expect }),
   });
 }
 
 // ---- views ------------------------------------------------------------------------------------
 
-const MOODS = { running: "good", completed: "good", crashing: "bad", failed: "bad", paused: "quiet" };
+const MOODS = { running: "good", completed: "good", crashing: "bad", error: "bad", failed: "bad", paused: "quiet" };
 
 export function stateOfJob(job) {
   const state = job.paused ? "paused" : job.state;
@@ -140,57 +124,59 @@ export function stateOfJob(job) {
 export const counts = (jobs) => `${plural(jobs.total, "job")}: ${number(jobs.running)} running, ${number(jobs.pending)} pending, ` +
   `${number(jobs.crashed)} crashed` + (jobs.paused > 0 ? `, ${number(jobs.paused)} of them paused` : "");
 
-// A job that is over has no page: only its document is left.
-const nameCell = (job) => (OVER.includes(job.state) ? job.doc_id : link(to("jobs", job.id), job.doc_id ?? `${job.id.slice(0, 12)}…`, { title: job.id }));
+// A document without a job has no page.
+const nameCell = (job) => (!isJob(job) ? job.doc_id : link(to("jobs", job.id), job.doc_id ?? `${job.id.slice(0, 12)}…`, { title: job.id }));
 
 export function jobsTable(jobs, nothing, state, again) {
   const columns = [["State", "first"], ["Job", "first"], ["Reason", "first text"], ["Source and target", "text"],
     ["Written", "number"], ["Refused", "number"], ["Pending", "number"], ["Since", ""]];
-  const hasTries = jobs.some(nextTry);
+  const hasTries = jobs.some((job) => job.next_try);
   if (hasTries) columns.push(["Next try", ""]);
   const orders = state && jobs.some((job) => buttonsOf(state, job));
   if (orders) columns.push(["Orders", ""]);
   return table("jobs", columns, jobs.map((job) => {
     const info = job.info ?? {};
-    const cells = [stateOfJob(job), nameCell(job), reasonOf(job), h("span", null, job.source, h("br"), job.target),
-      info.docs_written, info.doc_write_failures, info.changes_pending, when(job.since ?? job.last_updated ?? job.start_time)];
-    if (hasTries) cells.push(when(nextTry(job)));
+    const cells = [stateOfJob(job), nameCell(job), job.reason, h("span", null, job.source, h("br"), job.target),
+      info.docs_written, info.doc_write_failures, info.changes_pending, when(job.since)];
+    if (hasTries) cells.push(when(job.next_try));
     if (orders) cells.push(buttonsOf(state, job, again));
     return { key: job.id ?? job.doc_id, cells };
   }), nothing);
 }
 
-export const groupsTable = (found) => table("reasons", [["Jobs", "number first"], ["Reason", "text first"]], found.slice(0, 10).map(([reason, count]) =>
-  ({ key: reason, cells: [count, link(listPath({ state: "crashing", reason }), reason || "no reason given")] })), "No job fails.");
+export const groupsTable = (found, filter = {}) => table("reasons", [["Jobs", "number first"], ["Reason", "text first"]], found.slice(0, GROUPS_SHOWN).map(({ reason, count }) =>
+  ({ key: reason, cells: [count, link(listPath({ ...filter, state: "crashing", reason }), reason ?? "no reason given")] })), "No job fails.");
 
 export const listPath = (filter) => query("#/jobs", filter);
 
 export const list = {
   title: () => "Replications",
   async load({ params }) {
-    const filter = Object.fromEntries(["state", "match", "reason"].map((name) => [name, params.get(name)]));
+    const filter = Object.fromEntries(FILTER.map((name) => [name, params.get(name)]));
     const skip = Number(params.get("skip") ?? 0);
-    const [found, reasons, series] = await Promise.all([find(filter, skip, PAGE), groups(), charts.load()]);
+    const hasGroups = !filter.reason && (!filter.state || filter.state === "crashing");
+    const [found, reasons, series] = await Promise.all([find(filter, skip, PAGE), hasGroups ? groups(filter) : [], charts.load()]);
     return { filter, skip, found, reasons, series };
   },
-  show(state, { filter, skip, found, reasons, series }, { go, again }) {
+  show(state, { filter, skip, found: { total_rows: total, jobs }, reasons, series }, { go, again }) {
     const choose = (change) => go(listPath({ ...filter, ...change }));
-    const states = [...STATES, ...(state.may.includes("inspect") ? OVER : [])];
+    const states = [...STATES, ...(state.may.includes("inspect") ? DOC_STATES : [])];
     const option = (name) => h("option", { value: name, selected: (filter.state ?? "") === name }, name || "any state");
-    const isOrdered = mayOrder(state) && !OVER.includes(filter.state) && found.total > 0;
-    const all = (order) => button(`${ORDERS[order][0]} all ${number(found.total)}`, () => orderAll(order, filter, found.total, again), { "data-order": order });
+    const field = (name, label, placeholder) => h("label", null, label, h("input",
+      { id: `job-${name}`, type: "search", maxlength: TEXT_MAX, value: filter[name] ?? "", placeholder, oninput: (event) => choose({ [name]: event.target.value }) }));
+    const orders = mayOrder(state) && !DOC_STATES.includes(filter.state) && total > 0 ? ["pause", "resume", "restart", ...(mayEnd(state) ? ["delete"] : [])] : [];
+    const all = (order) => button(`${ORDERS[order][0]} all ${number(total)}`, () => orderAll(order, filter, again), { "data-order": order });
     return [
       charts.draw(series, "written", "pending"),
-      reasons.length > 0 && !filter.reason ? section("Reasons", "of jobs that fail", groupsTable(reasons)) : null,
+      reasons.length > 0 ? section("Reasons", "of jobs that fail", groupsTable(reasons, filter)) : null,
       section("Jobs", counts(state.jobs),
         h("form", { class: "filter", role: "search", onsubmit: (event) => event.preventDefault() },
           h("label", null, "State", h("select", { id: "job-state", onchange: (event) => choose({ state: event.target.value }) }, ["", ...states].map(option))),
-          h("label", null, "Search", h("input", { id: "job-match", type: "search", value: filter.match ?? "", placeholder: "document, source, target, reason", oninput: (event) => choose({ match: event.target.value }) })),
+          field("match", "Job", "document or id"), field("source", "Source", "URL"), field("target", "Target", "URL"),
           filter.reason ? h("span", null, `Reason: ${filter.reason} `, link(listPath({ ...filter, reason: null }), "any reason")) : null,
-          isOrdered ? h("span", { class: "orders" }, Object.keys(ORDERS).map(all)) : null),
-        found.unseen > 0 ? h("p", { class: "warn" }, `${plural(found.unseen, "job")} beyond the first ${number(SCANNED_MAX)} were not looked at: choose a state.`) : null,
-        jobsTable(found.jobs, filter.state || filter.match || filter.reason ? "No such job." : "No replication is scheduled.", state, again),
-        pages(found.total, skip, PAGE, (at) => listPath({ ...filter, skip: at }))),
+          orders.length > 0 ? h("span", { class: "orders" }, orders.map(all)) : null),
+        jobsTable(jobs, FILTER.some((name) => filter[name]) ? "No such job." : "No replication is scheduled.", state, again),
+        pages(total, skip, PAGE, (at) => listPath({ ...filter, skip: at }))),
     ];
   },
 };
@@ -204,7 +190,7 @@ export const one = {
     const refused = (job.refused ?? []).map((doc) => ({ key: `${doc.id} ${doc.rev}`, cells: [doc.id, doc.rev, doc.error, doc.reason] }));
     return [
       section("Now", null,
-        facts([["State", stateOfJob(job), "wide"], ["Reason", reasonOf(job), "wide"], ["Next try", when(nextTry(job))], ["Document", job.doc_id], ["Source", job.source], ["Target", job.target],
+        facts([["State", stateOfJob(job), "wide"], ["Reason", job.reason, "wide"], ["Next try", when(job.next_try)], ["Document", job.doc_id], ["Source", job.source], ["Target", job.target],
           ["User", job.user], ["Asked for", when(job.start_time)], ["Errors in a row", job.error_count], ["Priority", job.priority],
           ["Paused", job.paused && h("span", null, `by ${job.paused.by}, `, when(job.paused.since))],
           ["Read", info.docs_read], ["Written", info.docs_written], ["Refused", info.doc_write_failures], ["Pending", info.changes_pending],

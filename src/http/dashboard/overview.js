@@ -3,7 +3,7 @@
 import * as charts from "./charts.js";
 import { h, link, section, table } from "./dom.js";
 import { functionsTable, lately } from "./functions.js";
-import { counts, groups, groupsTable, jobsTable } from "./jobs.js";
+import { counts, find, groups, groupsTable, jobsTable } from "./jobs.js";
 import { byTrouble, poolLink, poolsTable, procsSection } from "./pools.js";
 import { number, plural, stateOfService, when } from "./words.js";
 
@@ -31,10 +31,10 @@ function views(tasks) {
 export const overview = {
   title: () => "",
   async load({ state }) {
-    const [series, reasons] = await Promise.all([charts.load(), state.jobs.crashed > 0 ? groups() : []]);
-    return { series, reasons };
+    const [series, found, reasons] = await Promise.all([charts.load(), find({}, 0, JOBS_MAX), state.jobs.crashed > 0 ? groups() : []]);
+    return { series, found, reasons };
   },
-  show({ status, functions, jobs, tasks }, { series, reasons }) {
+  show({ status, functions, jobs, tasks }, { series, found, reasons }) {
     const pools = byTrouble(status.pools);
     const costly = functions.functions.slice(0, FUNCTIONS_MAX);
     return [
@@ -48,7 +48,7 @@ export const overview = {
       status.services.length > 0 ? services(status.services) : null,
       section("Replications", counts(jobs),
         reasons.length > 0 ? groupsTable(reasons) : null,
-        jobsTable(jobs.shown.slice(0, JOBS_MAX), "No replication is scheduled."),
+        jobsTable(found.jobs, "No replication is scheduled."),
         h("p", { class: "more" }, link("#/jobs", "All jobs, with search and orders"))),
       tasks.length > 0 ? views(tasks) : null,
     ];

@@ -1,4 +1,5 @@
-// The dashboard: asks for the state once a second, and shows the view that the address names.
+// The dashboard: asks for the state once a second, less often if answers take long, and shows the view that the address
+// names.
 //
 // A page that nobody looks at does not ask.
 
@@ -12,8 +13,12 @@ import { number, plural, span } from "./words.js";
 
 const INTERVAL_MS = 1000;
 
+// How much longer than the answers took the page waits before it asks again.
+const REST = 4;
+
 const byId = (id) => document.getElementById(id);
 let timer = null;
+let interval = INTERVAL_MS;
 let answeredAt = null;
 let questions = 0;
 
@@ -103,6 +108,7 @@ async function refresh() {
   clearTimeout(timer);
   timer = null;
   const question = ++questions;
+  const askedAt = Date.now();
   const route = routed();
   let state = null;
   try {
@@ -124,6 +130,7 @@ async function refresh() {
       say(`the service does not answer${since}`, "bad");
     }
   }
+  interval = Math.max(INTERVAL_MS, REST * (Date.now() - askedAt));
   later();
 }
 
@@ -141,7 +148,7 @@ function gone(route, error) {
 const again = () => { refresh(); };
 
 function later() {
-  if (timer === null && !document.hidden) timer = setTimeout(refresh, INTERVAL_MS);
+  if (timer === null && !document.hidden) timer = setTimeout(refresh, interval);
 }
 
 async function session(method, body) {

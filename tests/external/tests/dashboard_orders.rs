@@ -142,8 +142,8 @@ fn all_jobs_that_the_filter_shows_are_paused_and_no_others() {
     browser.wait_for("1–50 of 60");
     browser.write("#job-match", "north");
     browser.wait_for("1–50 of 55");
-    browser.click("[data-order=_pause]");
-    browser.wait_for("All jobs with “north” stop and do not run again");
+    browser.click("[data-order=pause]");
+    browser.wait_for("Pause 55 jobs");
     browser.click("dialog [type=submit]");
     browser.wait_for("55 of them paused");
     let paused = web.get("/_scheduler/jobs?states=paused&limit=100").ok();
@@ -154,6 +154,38 @@ fn all_jobs_that_the_filter_shows_are_paused_and_no_others() {
             .iter()
             .all(|job| job["doc_id"].as_str().unwrap().starts_with("north"))
     );
+    browser.click("[data-order=delete]");
+    browser.wait_for("Delete 55 jobs");
+    browser.wait_for("55 × paused by ");
+    browser.click("dialog [type=submit]");
+    browser.wait_for("5 jobs: ");
+    browser.wait_for("No such job.");
+    let left = web.get("/_replicator/_all_docs").ok();
+    let left = left["rows"].as_array().unwrap();
+    assert_eq!(left.len(), 5);
+    assert!(
+        left.iter()
+            .all(|row| row["id"].as_str().unwrap().starts_with("south"))
+    );
+    browser.close();
+    web.service.stop();
+}
+
+#[test]
+fn an_order_to_all_does_nothing_if_more_jobs_fit_than_were_shown() {
+    let web = Web::start("");
+    assert_eq!(web.send("PUT", "/_replicator/lost", LOST).status, 201);
+    let browser = open(&web, "#/jobs");
+    browser.wait_for("1 job: ");
+    browser.click("[data-order=pause]");
+    browser.wait_for("Pause 1 job");
+    let more = LOST.replace("lost", "more");
+    assert_eq!(web.send("PUT", "/_replicator/more", &more).status, 201);
+    browser.wait_for("2 jobs: ");
+    browser.click("dialog [type=submit]");
+    browser.wait_until("return document.querySelector('dialog [role=alert]').innerText !== ''");
+    let paused = web.get("/_scheduler/jobs?states=paused").ok();
+    assert_eq!(paused["total_rows"], 0);
     browser.close();
     web.service.stop();
 }
@@ -169,7 +201,7 @@ fn a_document_is_deleted_and_the_list_is_shown_again() {
     let title = browser.run("return document.activeElement.innerText");
     assert!(title.as_str().unwrap().starts_with("Job "), "{title}");
     browser.click("#view .orders button:last-child");
-    browser.wait_for("Its document lost is deleted");
+    browser.wait_for("its document is deleted");
     browser.click("dialog [type=submit]");
     browser.wait_for("No replication is scheduled.");
     assert_eq!(web.get("/_replicator/lost").status, 404);
