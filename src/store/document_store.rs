@@ -71,6 +71,9 @@ pub trait DocumentStore: Send + Sync + fmt::Debug {
     /// Returns at most `limit` documents that were updated after `since`, oldest update first.
     fn changes(&self, since: u64, limit: usize) -> Answer<'_, Changes>;
 
+    /// Returns at most `limit` documents, newest update first.
+    fn last_changes(&self, limit: usize) -> Answer<'_, Vec<Document>>;
+
     /// Returns how many documents were updated after `since`.
     fn pending(&self, since: u64) -> Answer<'_, u64>;
 

@@ -11,6 +11,7 @@ macro_rules! store_suite {
             a_deleted_document_stays_as_its_last_revision_and_can_be_made_again
             edits_of_one_request_see_those_before_them
             changes_have_each_document_once_in_the_order_of_its_last_update
+            the_last_changes_are_all_changes_read_from_the_end
             a_change_is_made_to_what_is_there_at_that_moment_or_not_at_all
             local_documents_count_their_updates_and_are_nowhere_else
             the_order_of_members_and_the_digits_of_numbers_stay

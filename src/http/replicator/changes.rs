@@ -280,9 +280,14 @@ async fn descending(call: &Call<'_>, params: &Params) -> Answer {
     let include_docs = params.boolean("include_docs", false)?;
     let filter = Filter::of(params)?;
     let limit = params.count("limit")?.unwrap_or(usize::MAX);
-    let changes = store.changes(0, usize::MAX).await?;
+    // All are of one moment: with a filter nobody knows how many have to be read.
+    let read = match filter {
+        Filter::All => limit,
+        _ => usize::MAX,
+    };
+    let documents = store.last_changes(read).await?;
     let (mut rows, mut last) = (Vec::new(), 0);
-    for document in changes.documents.iter().rev() {
+    for document in &documents {
         if rows.len() >= limit {
             break;
         }

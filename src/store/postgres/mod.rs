@@ -230,6 +230,13 @@ impl DocumentStore for PostgresStore {
         })
     }
 
+    fn last_changes(&self, limit: usize) -> Answer<'_, Vec<Document>> {
+        let sql = format!("SELECT {COLUMNS} FROM settee.docs ORDER BY seq DESC LIMIT $1");
+        self.read(sql, vec![Param::Number(limit as u64)], |rows| {
+            rows.iter().map(document).collect()
+        })
+    }
+
     fn pending(&self, since: u64) -> Answer<'_, u64> {
         let sql = "SELECT count(*) FROM settee.docs WHERE seq > $1";
         self.read(sql, vec![Param::Number(since)], |rows| {

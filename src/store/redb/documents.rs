@@ -48,6 +48,15 @@ impl Snapshot {
         Ok(changes)
     }
 
+    pub(super) fn last_changes(&self, limit: usize) -> Result<Vec<Document>, redb::Error> {
+        let mut documents = Vec::new();
+        for entry in self.updates.range::<u64>(..)?.rev().take(limit) {
+            let (_, id) = entry?;
+            documents.extend(self.document(id.value())?);
+        }
+        Ok(documents)
+    }
+
     /// Counts the documents that were updated after `since`: a walk over them.
     pub(super) fn pending(&self, since: u64) -> Result<u64, redb::Error> {
         let updates = self

@@ -131,6 +131,10 @@ impl DocumentStore for RedbStore {
         self.read(move |tables| tables.changes(since, limit))
     }
 
+    fn last_changes(&self, limit: usize) -> Answer<'_, Vec<Document>> {
+        self.read(move |tables| tables.last_changes(limit))
+    }
+
     fn pending(&self, since: u64) -> Answer<'_, u64> {
         self.read(move |tables| tables.pending(since))
     }

@@ -81,6 +81,25 @@ pub async fn changes_have_each_document_once_in_the_order_of_its_last_update(pla
     assert_eq!(store.changes(3, 9).await.unwrap().documents, []);
 }
 
+/// The last changes are all changes read from the end.
+pub async fn the_last_changes_are_all_changes_read_from_the_end(place: &TestPlace) {
+    let store = place.handle();
+    assert_eq!(store.last_changes(9).await.unwrap(), []);
+    let first = one(&store, edit("a", None, "1")).await.unwrap();
+    let gone = one(&store, edit("b", None, "2")).await.unwrap();
+    one(&store, edit("c", None, "3")).await.unwrap();
+    one(&store, deletion("b", Some(gone))).await.unwrap();
+    one(&store, edit("a", Some(first), "4")).await.unwrap();
+    let mut all = store.changes(0, usize::MAX).await.unwrap().documents;
+    all.reverse();
+    let seqs: Vec<_> = all.iter().map(|document| document.seq).collect();
+    assert_eq!(seqs, [5, 4, 3]);
+    for limit in [0, 1, 2, 3, usize::MAX] {
+        let last = store.last_changes(limit).await.unwrap();
+        assert_eq!(last, all[..limit.min(3)], "limit {limit}");
+    }
+}
+
 /// A change is made to what is there at that moment or not at all.
 pub async fn a_change_is_made_to_what_is_there_at_that_moment_or_not_at_all(place: &TestPlace) {
     let store = place.handle();

@@ -66,7 +66,14 @@ fn each_document_stands_once_at_its_last_update() {
         ids(&web.get("/_replicator/_changes?descending=true").ok()),
         ["a", "b"]
     );
+    let newest = web
+        .get("/_replicator/_changes?descending=true&limit=1")
+        .ok();
+    assert_eq!(ids(&newest), ["a"]);
+    assert_eq!(newest["last_seq"], newest["results"][0]["seq"]);
     let some = json!({"doc_ids": ["b", "x"]});
+    let found = "/_replicator/_changes?filter=_doc_ids&descending=true&limit=1";
+    assert_eq!(ids(&post(&web, found, &some).ok()), ["b"]);
     assert_eq!(
         ids(&post(&web, "/_replicator/_changes?filter=_doc_ids", &some).ok()),
         ["b"]
