@@ -160,7 +160,7 @@ impl DaemonBuilder {
         let authority = Arc::new(Authority::new(changes.clone()));
         let in_flight = InFlight::new(changes.clone());
         let states = Arc::new(DocStates::default());
-        let store = open_store(&changes.borrow().clone(), &states, &log).await?;
+        let store = open_store(&changes.borrow().clone(), &states, &self.metrics, &log).await?;
         let database = Database::new(store, states, changes.clone());
         let active = Rc::new(ActiveConfig {
             sources: RefCell::new(self.sources),
@@ -427,13 +427,14 @@ fn config_spec(
 async fn open_store(
     config: &Config,
     states: &Arc<DocStates>,
+    metrics: &Metrics,
     log: &Logger,
 ) -> Result<Store, StartError> {
     let place = StorePlace::of_config(&config.store);
     // Nobody waits for a file of another service; a database comes back.
     let is_named = config.store.url.is_none() && config.origin("store", "path") != Origin::Default;
     let watcher: Arc<dyn Watcher> = states.clone();
-    let store = Store::start(place.clone(), watcher, log)?;
+    let store = Store::start(place.clone(), watcher, metrics.store(), log)?;
     if !is_named && !place.exists() {
         return Ok(store);
     }

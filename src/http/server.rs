@@ -37,6 +37,10 @@ use crate::otp::supervisor::Stop;
 /// one keeps up with it; a second one keeps small requests going beside large bodies.
 const WORKERS: usize = 2;
 
+/// The time between the end of accepting and the order to stop. The library's accepting thread hears of a stop
+/// later than the workers, and panics if it has accepted a connection when no worker is left.
+const ACCEPTING_ENDS: Duration = Duration::from_millis(20);
+
 /// How long a client may take to close a connection that is over.
 const CLOSE_WAIT: Duration = Duration::from_secs(2);
 
@@ -140,8 +144,10 @@ impl Handler<Stop> for HttpServer {
             return self.end(ExitReason::Shutdown, ctx);
         }
         info!(self.log, "stopped listening");
-        // Sends the order at once; that the server has ended is told by its own future.
-        drop(handle.stop(true));
+        // Orders are sent at once; that the server has ended is told by its own future.
+        drop(handle.pause());
+        let handle = handle.clone();
+        ctx.run_later(ACCEPTING_ENDS, move |_, _| drop(handle.stop(true)));
     }
 }
 

@@ -17,6 +17,7 @@ use super::pool::PoolMetrics;
 use super::replication::ReplicationMetrics;
 use super::service::ServiceMetrics;
 use super::snapshot::Snapshot;
+use super::store::StoreMetrics;
 use super::{CODES, ClientMetrics, Inner, METHODS, process};
 use crate::config::SandboxMode;
 use crate::query_server::cell::layers::Layer;
@@ -33,6 +34,7 @@ pub(super) fn gather(inner: &Inner, status: &DaemonStatus) -> Snapshot {
     query_servers(&mut to, &pools, &languages);
     http(&mut to, inner);
     replication(&mut to, &inner.replication);
+    store(&mut to, &inner.store);
     program(&mut to, inner);
     process::gather(&mut to);
     let (pool_rows, service_rows) = (Rows::of(&pools), Rows::of(&services));
@@ -168,6 +170,15 @@ fn replication(to: &mut Snapshot, metrics: &ReplicationMetrics) {
     to.add("settee_replication_jobs_failed_total", &[], failed);
     let paused = metrics.paused.get();
     to.add("settee_replication_jobs_paused", &[], paused);
+}
+
+fn store(to: &mut Snapshot, metrics: &StoreMetrics) {
+    for (request, times) in metrics.times() {
+        to.add("settee_store_request_seconds", &[request], times);
+    }
+    let (now, ever) = (metrics.connections.get(), metrics.connects.get());
+    to.add("settee_store_connections", &[], now);
+    to.add("settee_store_connects_total", &[], ever);
 }
 
 /// The program itself.

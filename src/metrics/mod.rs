@@ -28,6 +28,7 @@ mod service;
 mod service_state;
 mod snapshot;
 mod stats;
+mod store;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -46,6 +47,7 @@ pub(crate) use service::{LendEnd, ServiceMetrics};
 pub(crate) use service_state::{Closed, ServicePlace, ServiceState};
 pub use snapshot::{Snapshot, Value};
 pub use stats::{stats_at, stats_json};
+pub(crate) use store::StoreMetrics;
 
 use crate::query_server::status::DaemonStatus;
 use names::Names;
@@ -72,6 +74,7 @@ struct Inner {
     service_states: Mutex<Vec<Weak<ServiceState>>>,
     http: HttpMetrics,
     replication: Arc<ReplicationMetrics>,
+    store: Arc<StoreMetrics>,
     invariants: [Counter; Invariant::ALL.len()],
     log_dropped: OnceLock<Arc<AtomicU64>>,
 }
@@ -120,6 +123,7 @@ impl Default for Inner {
                 codes: CODES.map(|_| Counter::default()).collect(),
             },
             replication: Arc::default(),
+            store: Arc::default(),
             invariants: Default::default(),
             log_dropped: OnceLock::new(),
         }
@@ -177,6 +181,11 @@ impl Metrics {
     /// Returns the numbers of replications.
     pub fn replication(&self) -> Arc<ReplicationMetrics> {
         Arc::clone(&self.0.replication)
+    }
+
+    /// Returns the numbers of the store's database.
+    pub(crate) fn store(&self) -> Arc<StoreMetrics> {
+        Arc::clone(&self.0.store)
     }
 
     /// Counts a request over HTTP: its method, the code of its answer, and the time from when its

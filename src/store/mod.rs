@@ -8,6 +8,7 @@ mod copy;
 mod document_store;
 mod documents;
 mod error;
+mod observer;
 mod place;
 #[cfg(feature = "postgres")]
 mod postgres;
@@ -27,6 +28,7 @@ pub use documents::Document;
 pub(crate) use documents::{Edit, unix_now};
 pub(crate) use error::OpenProblem;
 pub use error::StoreError;
+pub(crate) use observer::{DatabaseObserver, DatabaseRequest};
 pub use place::StorePlace;
 pub(crate) use revision::Revision;
 pub(crate) use transfer::{Import, Imported};
@@ -66,14 +68,17 @@ impl Deref for Store {
 }
 
 impl Store {
-    /// Starts the thread of the store, which tells `watcher` of each document. The store is opened by the first
-    /// request.
+    /// Starts the thread of the store, which tells `watcher` of each document, and `observer` of a database. The
+    /// store is opened by the first request.
     ///
     /// # Errors
     /// The system has no room for a thread.
     pub(crate) fn start(
         place: StorePlace,
         watcher: Arc<dyn Watcher>,
+        #[cfg_attr(not(feature = "postgres"), expect(unused_variables))] observer: Arc<
+            dyn DatabaseObserver,
+        >,
         log: &Logger,
     ) -> std::io::Result<Self> {
         let of_file = uuid_file::beside(&place).and_then(|file| uuid_file::read(&file));
@@ -82,9 +87,9 @@ impl Store {
         let uuid = Arc::clone(&new_uuid);
         let store: Arc<dyn DocumentStore> = match place {
             #[cfg(feature = "postgres")]
-            StorePlace::Postgres(url) => {
-                Arc::new(postgres::PostgresStore::start(url, uuid, watcher, log)?)
-            }
+            StorePlace::Postgres(url) => Arc::new(postgres::PostgresStore::start(
+                url, uuid, watcher, observer, log,
+            )?),
             place => Arc::new(RedbStore::start(place, uuid, watcher, log)?),
         };
         Ok(Self { store, new_uuid })

@@ -40,7 +40,7 @@ async fn start(jobs: usize) -> ReplicatorApi {
         log: log.clone(),
     });
     let scheduler = scheduler.start();
-    let store = Store::start(StorePlace::Memory, states.clone(), &log).unwrap();
+    let store = Store::start(StorePlace::Memory, states.clone(), Arc::new(()), &log).unwrap();
     let (_, config) = watch::channel(Arc::new(Config::default()));
     let options = DocumentsOptions {
         database: Database::new(store, states, config.clone()),

@@ -53,7 +53,7 @@ fn place(config: &Config) -> StorePlace {
 /// The store's, or one of its own when there is no store, or a service has it.
 async fn new(place: StorePlace, log: &Logger) -> String {
     if place.exists()
-        && let Ok(store) = Store::start(place, Arc::new(()), log)
+        && let Ok(store) = Store::start(place, Arc::new(()), Arc::new(()), log)
         && let Ok(Ok(uuid)) = tokio::time::timeout(STORE_MAX, store.uuid()).await
     {
         return uuid;

@@ -1,5 +1,7 @@
 //! A PostgreSQL database as one side of a copy.
 
+use std::sync::Arc;
+
 use tokio::time::timeout;
 use tokio_postgres::Client;
 use tokio_postgres::types::{ToSql, Type};
@@ -8,6 +10,7 @@ use super::{CopyRow, Head, ROWS_MAX, RowKind};
 use crate::config::store_url::StoreUrl;
 use crate::store::error::OpenProblem;
 use crate::store::new_uuid;
+use crate::store::observer::DatabaseObserver;
 use crate::store::postgres::connect::{Connector, REQUEST_MAX, no_answer, problem};
 use crate::store::postgres::migrations::{FORMAT, UNFINISHED_FORMAT, migrate};
 use crate::store::postgres::shared::{Param, count, int, query};
@@ -24,7 +27,8 @@ pub(super) struct DatabaseSide(Client);
 impl DatabaseSide {
     /// Opens a database. Of a source all is read as it is at this moment.
     pub async fn open(url: &StoreUrl, is_source: bool) -> Result<Self, OpenProblem> {
-        let client = Connector::of(url)?.connect().await?;
+        let observer: Arc<dyn DatabaseObserver> = Arc::new(());
+        let client = Connector::of(url, &observer)?.connect().await?;
         migrate(&client, &new_uuid(), !is_source).await?;
         let side = Self(client);
         // The other side may be slow.

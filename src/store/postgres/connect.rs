@@ -16,6 +16,7 @@ use tokio_postgres::{AsyncMessage, Client, Config, SimpleQueryMessage};
 use super::tls::Tls;
 use crate::config::store_url::{SslMode, StoreUrl};
 use crate::store::error::OpenProblem;
+use crate::store::observer::DatabaseObserver;
 
 /// How long a connection may take to be made.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
@@ -32,11 +33,28 @@ pub(in crate::store) struct Connector {
     tls: Tls,
     /// Notified when another service has written.
     pub news: Arc<Notify>,
+    observer: Arc<dyn DatabaseObserver>,
+}
+
+/// A connection that is up.
+struct Up(Arc<dyn DatabaseObserver>);
+
+impl Up {
+    fn new(observer: &Arc<dyn DatabaseObserver>) -> Self {
+        observer.connected();
+        Self(Arc::clone(observer))
+    }
+}
+
+impl Drop for Up {
+    fn drop(&mut self) {
+        self.0.disconnected();
+    }
 }
 
 impl Connector {
     /// Reads a URL, and the certificates that it names. Blocks.
-    pub fn of(url: &StoreUrl) -> Result<Self, OpenProblem> {
+    pub fn of(url: &StoreUrl, observer: &Arc<dyn DatabaseObserver>) -> Result<Self, OpenProblem> {
         let read = url.without_ssl().parse::<Config>();
         let mut config = read.map_err(|error| OpenProblem::Refused(text(&error)))?;
         if config.get_application_name().is_none() {
@@ -55,6 +73,7 @@ impl Connector {
             config,
             tls: Tls::of(url).map_err(OpenProblem::Refused)?,
             news: Arc::default(),
+            observer: Arc::clone(observer),
         })
     }
 
@@ -67,7 +86,7 @@ impl Connector {
     async fn try_connect(&self) -> Result<Client, OpenProblem> {
         let connected = self.config.connect(self.tls.clone()).await;
         let (client, mut connection) = connected.map_err(|error| problem(&error))?;
-        let news = Arc::clone(&self.news);
+        let (news, up) = (Arc::clone(&self.news), Up::new(&self.observer));
         tokio::spawn(async move {
             let mut next = std::future::poll_fn(|cx| connection.poll_message(cx));
             while let Some(Ok(message)) = (&mut next).await {
@@ -75,6 +94,7 @@ impl Connector {
                     news.notify_one();
                 }
             }
+            drop(up);
             // Who listened has to know that nothing is heard any more.
             news.notify_one();
         });

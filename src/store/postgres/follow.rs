@@ -9,12 +9,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use slog::warn;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 use tokio_postgres::{Client, Row};
 
-use super::connect::{REQUEST_MAX, no_answer, problem};
+use super::connect::problem;
 use super::shared::{Param, Shared, WAIT_MAX, count, query};
 use crate::store::error::StoreError;
+use crate::store::observer::DatabaseRequest;
 use policy::counted::Class;
 
 /// How often updates are looked for though none was told.
@@ -70,8 +71,8 @@ async fn listen(
 
 async fn read(shared: &Shared, client: &Client, since: u64) -> Result<Vec<Row>, StoreError> {
     let params = [Param::Number(since), Param::Number(DOCUMENTS_MAX)];
-    let read = timeout(REQUEST_MAX, query(client, UPDATES, &params)).await;
-    let read = read.map_err(|_| shared.failed(no_answer(REQUEST_MAX)))?;
+    let read = query(client, UPDATES, &params);
+    let read = shared.ended(DatabaseRequest::Read, read).await?;
     read.map_err(|error| shared.failed(problem(&error)))
 }
 

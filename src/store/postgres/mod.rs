@@ -28,6 +28,7 @@ use super::REQUESTS_MAX;
 use super::document_store::{Answer, Change, DocumentStore, Watcher};
 use super::documents::{Changes, Conflict, Document, Edit, Info, LocalDocument, Purged};
 use super::error::StoreError;
+use super::observer::DatabaseObserver;
 use super::place::StorePlace;
 use super::revision::Revision;
 use super::tables::DocumentTables;
@@ -70,11 +71,12 @@ impl PostgresStore {
         url: StoreUrl,
         new_uuid: Arc<str>,
         watcher: Arc<dyn Watcher>,
+        observer: Arc<dyn DatabaseObserver>,
         log: &Logger,
     ) -> std::io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let (writes, waiting) = mpsc::channel(REQUESTS_MAX);
-        let shared = Arc::new(Shared::new(url, new_uuid, watcher, log.clone()));
+        let shared = Arc::new(Shared::new(url, new_uuid, watcher, observer, log.clone()));
         let writer = Writer::new(Arc::clone(&shared), waiting);
         let store = Self {
             writes,

@@ -20,6 +20,7 @@ use super::migrations::migrate;
 use crate::config::store_url::StoreUrl;
 use crate::store::document_store::Watcher;
 use crate::store::error::{OpenProblem, StoreError};
+use crate::store::observer::{DatabaseObserver, DatabaseRequest};
 use crate::store::place::StorePlace;
 
 /// The time from one try to connect to the next: it doubles with each that fails.
@@ -69,6 +70,7 @@ pub(super) struct Shared {
     /// What a new store is called.
     pub new_uuid: Arc<str>,
     pub watcher: Arc<dyn Watcher>,
+    observer: Arc<dyn DatabaseObserver>,
     /// The last update that `watcher` has heard of.
     pub update_seq: watch::Sender<Option<u64>>,
     /// Notified when there may be updates that `watcher` has not heard of.
@@ -80,12 +82,19 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    pub fn new(url: StoreUrl, new_uuid: Arc<str>, watcher: Arc<dyn Watcher>, log: Logger) -> Self {
+    pub fn new(
+        url: StoreUrl,
+        new_uuid: Arc<str>,
+        watcher: Arc<dyn Watcher>,
+        observer: Arc<dyn DatabaseObserver>,
+        log: Logger,
+    ) -> Self {
         Self {
             place: StorePlace::Postgres(url),
             connector: OnceCell::new(),
             new_uuid,
             watcher,
+            observer,
             update_seq: watch::Sender::new(None),
             nudge: Notify::new(),
             reader: AsyncMutex::default(),
@@ -157,7 +166,7 @@ impl Shared {
             return Err(OpenProblem::Refused("it is no database".to_owned()));
         };
         self.connector
-            .get_or_try_init(async || Connector::of(url))
+            .get_or_try_init(async || Connector::of(url, &self.observer))
             .await
     }
 
@@ -179,13 +188,25 @@ impl Shared {
         drop(reader.take_if(|known| Arc::ptr_eq(known, client)));
     }
 
+    /// Waits for a request that was sent, at most [`REQUEST_MAX`].
+    pub async fn ended<T>(
+        &self,
+        request: DatabaseRequest,
+        work: impl Future<Output = T>,
+    ) -> Result<T, StoreError> {
+        let begun = Instant::now();
+        let done = timeout(REQUEST_MAX, work).await;
+        self.observer.ended(request, begun.elapsed());
+        done.map_err(|_| self.failed(no_answer(REQUEST_MAX)))
+    }
+
     /// Reads rows; once more if the connection was lost.
     pub async fn rows(&self, sql: &str, params: &[Param]) -> Result<Vec<Row>, StoreError> {
         let mut is_second = false;
         loop {
             let client = self.reader().await?;
             let read = query(&client, sql, params);
-            match timeout(REQUEST_MAX, read).await {
+            match self.ended(DatabaseRequest::Read, read).await {
                 Ok(Ok(rows)) => return Ok(rows),
                 Ok(Err(error)) => {
                     let is_lost = is_lost(&client, &error);
@@ -196,9 +217,9 @@ impl Shared {
                         return Err(self.failed(problem(&error)));
                     }
                 }
-                Err(_) => {
+                Err(error) => {
                     self.forget_reader(&client).await;
-                    return Err(self.failed(no_answer(REQUEST_MAX)));
+                    return Err(error);
                 }
             }
         }

@@ -17,6 +17,7 @@ use super::connect::{REQUEST_MAX, is_lost, no_answer, problem};
 use super::shared::{Param, Shared, count, query};
 use crate::store::documents::Purged;
 use crate::store::error::StoreError;
+use crate::store::observer::DatabaseRequest;
 use policy::counted::Class;
 
 /// Most writes of one transaction.
@@ -208,15 +209,11 @@ impl Writer {
     ) -> Result<T, StoreError> {
         self.shared.open().await?;
         let client = self.client().await?;
-        let done = timeout(REQUEST_MAX, work(&client)).await;
-        match done {
-            Ok(Ok(done)) => {
-                self.client = Some(client);
-                Ok(done)
-            }
-            Ok(Err(error)) => Err(self.shared.failed(problem(&error))),
-            Err(_) => Err(self.shared.failed(no_answer(REQUEST_MAX))),
-        }
+        let work = work(&client);
+        let done = self.shared.ended(DatabaseRequest::Write, work).await?;
+        let done = done.map_err(|error| self.shared.failed(problem(&error)))?;
+        self.client = Some(client);
+        Ok(done)
     }
 
     /// Takes the connection, or makes one where it was lost.

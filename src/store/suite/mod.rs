@@ -91,7 +91,7 @@ impl TestPlace {
 
 pub(crate) fn started(place: StorePlace, watcher: Arc<dyn Watcher>) -> Store {
     let log = Logger::root(slog::Discard, slog::o!());
-    Store::start(place, watcher, &log).unwrap()
+    Store::start(place, watcher, Arc::new(()), &log).unwrap()
 }
 
 pub(crate) fn edit(id: &str, expected: Option<Revision>, body: &str) -> Edit {

@@ -84,6 +84,47 @@ fn without_its_database_a_service_answers_503_and_afterwards_goes_on() {
     });
 }
 
+/// Returns the value of a series.
+fn metric(web: &Web, series: &str) -> u64 {
+    let text = web.get("/metrics").body;
+    let mut values = text.lines().filter_map(|line| line.strip_prefix(series));
+    let value = values.find_map(|rest| rest.strip_prefix(' '));
+    value
+        .unwrap_or_else(|| panic!("{series}: {text}"))
+        .parse()
+        .unwrap()
+}
+
+#[test]
+fn metrics_tell_of_requests_to_the_database_and_of_its_connections() {
+    let server = Arc::new(Server::new(&[], |_| {}));
+    let database = TestDatabase::on(Arc::clone(&server));
+    let web = start(&database);
+    let connections = || metric(&web, "settee_store_connections");
+    let requests = |kind: &str| {
+        let series = format!("settee_store_request_seconds_count{{request=\"{kind}\"}}");
+        metric(&web, &series)
+    };
+    let writes = requests("write");
+    create(&web, "rep", &replication());
+    assert!(requests("write") > writes);
+    wait_for("three connections", || connections() == 3);
+    let made = metric(&web, "settee_store_connects_total");
+    let reads = requests("read");
+    assert_eq!(web.get("/_replicator/rep").status, 200);
+    assert!(requests("read") > reads);
+    server.stop();
+    wait_for("no connection", || connections() == 0);
+    server.start();
+    wait_for("three connections again", || {
+        let id = format!("/_replicator/{}", connections());
+        put(&web, &id, &replication());
+        web.get(&id);
+        connections() == 3
+    });
+    assert!(metric(&web, "settee_store_connects_total") >= made + 3);
+}
+
 #[test]
 fn the_command_that_replicates_has_the_uuid_of_the_services() {
     let database = TestDatabase::new();
