@@ -17,7 +17,7 @@ fn call(web: &Web, function: &str) {
         "args": [null, {}],
         "ddoc": {"_id": "_design/d", "shows": {
             "quick": "function() { return 'quick' }",
-            "slow": "function() { var end = Date.now() + 50, n = 0; while (Date.now() < end || n < 3e5) n++; return 'slow' }",
+            "slow": "function() { var end = Date.now() + 60, n = 0; while (Date.now() < end || n < 3e5) n++; return 'slow' }",
             "wrong": "function() { throw new Error('wrong') }",
         }},
     });
