@@ -8,11 +8,13 @@
 
 use std::fmt;
 use std::pin::Pin;
+use std::sync::Arc;
 
 use tokio::sync::watch;
 
 use super::documents::{Changes, Conflict, Document, Edit, Info, LocalDocument, Purged};
 use super::error::StoreError;
+use super::fleet::FleetStore;
 use super::place::StorePlace;
 use super::revision::Revision;
 use super::transfer::{Import, Imported};
@@ -120,4 +122,9 @@ pub trait DocumentStore: Send + Sync + fmt::Debug {
     /// Gives what is free in the store back to the system, if that is much. Returns how many bytes that
     /// was.
     fn compact(&self) -> Answer<'_, u64>;
+
+    /// Returns what several daemons share of this store; none where one daemon has it to itself.
+    fn fleet(&self) -> Option<Arc<dyn FleetStore>> {
+        None
+    }
 }

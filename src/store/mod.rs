@@ -8,6 +8,7 @@ mod copy;
 mod document_store;
 mod documents;
 mod error;
+pub(crate) mod fleet;
 mod observer;
 mod place;
 #[cfg(feature = "postgres")]
