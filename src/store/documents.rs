@@ -46,6 +46,8 @@ pub struct Changes {
     pub documents: Vec<Document>,
     /// The last sequence number.
     pub update_seq: u64,
+    /// See [`Info::mark`].
+    pub mark: String,
 }
 
 /// Counts of the store.
@@ -57,8 +59,9 @@ pub struct Info {
     pub deleted: u64,
     /// The last sequence number.
     pub update_seq: u64,
-    /// The name of the store.
-    pub uuid: String,
+    /// Whose sequence numbers they are: numbers under another mark mean nothing here. The store's name is in it, and
+    /// after a failover, which may have taken updates back, it is another one.
+    pub mark: String,
     /// What the bodies of documents take, in bytes.
     pub bytes: u64,
 }
@@ -79,6 +82,14 @@ pub(crate) struct Purged {
     pub removed: usize,
     /// The last update that it looked at; none when there are no more.
     pub last: Option<u64>,
+}
+
+/// Digits of the store's name in a mark.
+const MARK_DIGITS: usize = 8;
+
+/// Returns the mark of the store of this name, before any failover.
+pub(super) fn mark(uuid: &str) -> &str {
+    uuid.get(..MARK_DIGITS).unwrap_or(uuid)
 }
 
 /// Returns the time, in seconds since 1970.

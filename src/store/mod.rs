@@ -26,7 +26,7 @@ pub(crate) use copy::{Copied, CopyError, copy};
 pub use document_store::DocumentStore;
 pub(crate) use document_store::Watcher;
 pub use documents::Document;
-pub(crate) use documents::{Edit, unix_now};
+pub(crate) use documents::{Changes, Edit, unix_now};
 pub(crate) use error::OpenProblem;
 pub use error::StoreError;
 pub(crate) use observer::{DatabaseObserver, DatabaseRequest};

@@ -31,7 +31,7 @@ pub(super) async fn follow(
     let store = options.database.store().clone();
     let mut updates = store.updates();
     until_open(&store, &mut updates).await;
-    let mut since = 0;
+    let (mut since, mut mark) = (0, String::new());
     // An error is logged once until the store works again.
     let mut is_told = false;
     loop {
@@ -41,12 +41,15 @@ pub(super) async fn follow(
             Err(error) => Err(error),
         };
         match changes {
+            // The numbers are others than before: everything is read again.
+            Ok(changes) if since > 0 && changes.mark != mark => since = 0,
             Ok(changes) if changes.documents.is_empty() => {
                 if updates.changed().await.is_err() {
                     return;
                 }
             }
             Ok(changes) => {
+                mark = changes.mark;
                 since = changes
                     .documents
                     .last()

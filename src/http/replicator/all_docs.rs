@@ -46,7 +46,7 @@ async fn by_range(call: &Call<'_>, params: &Params, include_docs: bool) -> Answe
         .with("rows", rows);
     if params.boolean("update_seq", false)? {
         let info = store.info().await?;
-        answer.set("update_seq", changes::seq(info.update_seq, &info.uuid));
+        answer.set("update_seq", changes::seq(info.update_seq, &info.mark));
     }
     Ok(answer::ok(&answer))
 }

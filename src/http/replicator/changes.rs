@@ -25,7 +25,7 @@ use super::super::request::text;
 use super::Call;
 use crate::replicator::document::{Person, shown};
 use crate::replicator::members::DocMembers;
-use crate::store::{Store, StoreError};
+use crate::store::{Changes, Store, StoreError};
 use filter::Filter;
 use rows::row;
 pub(super) use rows::seq;
@@ -59,7 +59,7 @@ enum Phase {
 
 struct Feed {
     store: Store,
-    uuid: String,
+    mark: String,
     person: Person,
     kind: Kind,
     since: u64,
@@ -95,10 +95,11 @@ async fn feed(call: &Call<'_>, params: &Params) -> Result<Feed, Refusal> {
         Refusal::bad_request(format!("no feed {kind:?} here: {known}"))
     })?;
     let store = call.database.store().clone();
-    let uuid = store.uuid().await?;
+    // Of no document.
+    let now = store.changes(0, 0).await?;
     let timeout = params.milliseconds("timeout", TIMEOUT, TIME_MAX)?;
     Ok(Feed {
-        since: since(call, params, &store, &uuid).await?,
+        since: since(call, params, &now)?,
         limit: params.count("limit")?.unwrap_or(usize::MAX),
         include_docs: params.boolean("include_docs", false)?,
         filter: Filter::of(params)?,
@@ -114,30 +115,25 @@ async fn feed(call: &Call<'_>, params: &Params) -> Result<Feed, Refusal> {
             Kind::Normal | Kind::Longpoll => Phase::Head,
         },
         kind,
-        uuid,
+        mark: now.mark,
         store,
     })
 }
 
-async fn since(
-    call: &Call<'_>,
-    params: &Params,
-    store: &Store,
-    uuid: &str,
-) -> Result<u64, Refusal> {
+fn since(call: &Call<'_>, params: &Params, now: &Changes) -> Result<u64, Refusal> {
     // A browser that was cut off says where.
     let last = text(call.request, HeaderName::from_static("last-event-id"));
     let text = match last.or_else(|| params.get("since")) {
         None => return Ok(0),
-        Some("now") => return Ok(store.info().await?.update_seq),
+        Some("now") => return Ok(now.update_seq),
         Some(text) => text.trim_matches('"'),
     };
     let (number, mark) = text.split_once('-').unwrap_or((text, ""));
     let number: u64 = number
         .parse()
         .map_err(|_| Refusal::bad_request("Malformed sequence supplied in 'since' parameter."))?;
-    // Another store's numbers mean nothing here: everything is news.
-    let is_ours = mark.is_empty() || uuid.starts_with(mark);
+    // Others' numbers mean nothing here: everything is news.
+    let is_ours = mark.is_empty() || mark == now.mark;
     Ok(if is_ours { number } else { 0 })
 }
 
@@ -190,6 +186,11 @@ impl Feed {
     async fn rows(&mut self) -> Result<Option<Bytes>, StoreError> {
         self.updates.mark_unchanged();
         let changes = self.store.changes(self.since, BATCH).await?;
+        if changes.mark != self.mark {
+            // The numbers are others now: the client comes again, and is told everything.
+            self.phase = Phase::End;
+            return Ok(None);
+        }
         let is_last = changes.documents.len() < BATCH;
         let mut text = String::new();
         for document in &changes.documents {
@@ -203,7 +204,7 @@ impl Feed {
             }
             self.limit -= 1;
             self.until = Instant::now() + self.timeout;
-            let row = row(document, whole, &self.uuid, self.include_docs);
+            let row = row(document, whole, &self.mark, self.include_docs);
             match self.kind {
                 Kind::Continuous => text.push_str(&format!("{row}\n")),
                 Kind::EventSource => {
@@ -260,7 +261,7 @@ impl Feed {
 
     async fn end(&self) -> Result<Bytes, StoreError> {
         let pending = self.store.pending(self.since).await?;
-        let last = seq(self.since, &self.uuid);
+        let last = seq(self.since, &self.mark);
         let text = match self.kind {
             Kind::Continuous => json!({"last_seq": last, "pending": pending}).to_string(),
             // The client comes again by itself, and says where it was.
@@ -276,7 +277,7 @@ impl Feed {
 /// The last updates first, once.
 async fn descending(call: &Call<'_>, params: &Params) -> Answer {
     let store = call.database.store();
-    let uuid = store.uuid().await?;
+    let mark = store.changes(0, 0).await?.mark;
     let include_docs = params.boolean("include_docs", false)?;
     let filter = Filter::of(params)?;
     let limit = params.count("limit")?.unwrap_or(usize::MAX);
@@ -294,12 +295,12 @@ async fn descending(call: &Call<'_>, params: &Params) -> Answer {
         let whole = shown(document, &call.person);
         if filter.wants(&document.id, &whole) {
             last = document.seq;
-            rows.push(row(document, whole, &uuid, include_docs));
+            rows.push(row(document, whole, &mark, include_docs));
         }
     }
     let answer = DocMembers::default()
         .with("results", rows)
-        .with("last_seq", seq(last, &uuid))
+        .with("last_seq", seq(last, &mark))
         .with("pending", 0);
     Ok(super::super::answer::ok(&answer))
 }

@@ -235,7 +235,7 @@ async fn info(call: &Call<'_>) -> Answer {
         "engine": "redb",
         "doc_count": info.documents,
         "doc_del_count": info.deleted,
-        "update_seq": changes::seq(info.update_seq, &info.uuid),
+        "update_seq": changes::seq(info.update_seq, &info.mark),
         "purge_seq": 0,
         "compact_running": false,
         "sizes": {"active": info.bytes, "external": info.bytes, "file": info.bytes},

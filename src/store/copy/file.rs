@@ -37,7 +37,7 @@ impl FileSide {
         let count = |rows: Result<u64, redb::StorageError>| rows.map_err(redb::Error::from);
         let small = count(tables.locals.len())? + count(tables.jobs.len())?;
         Ok(Head {
-            uuid: info.uuid,
+            uuid: tables.uuid()?,
             seq: info.update_seq,
             is_unfinished: tables.is_unfinished()?,
             is_empty: info.update_seq + info.documents + info.deleted + small == 0,

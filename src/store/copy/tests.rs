@@ -53,11 +53,11 @@ async fn source(folder: &Path) -> StorePlace {
 async fn all(place: &StorePlace) -> (String, u64, String) {
     let store = reopened(place).await;
     let changes = store.changes(0, usize::MAX).await.unwrap();
-    let info = store.info().await.unwrap();
+    let (info, store_uuid) = (store.info().await.unwrap(), store.uuid().await.unwrap());
     let rest = (store.local("l").await, store.kept("d0007").await);
     drop(store);
     closed(place).await;
-    (info.uuid, info.bytes, format!("{changes:?} {rest:?}"))
+    (store_uuid, info.bytes, format!("{changes:?} {rest:?}"))
 }
 
 #[tokio::test]

@@ -14,6 +14,7 @@ use tokio_postgres::{Client, Row};
 
 use super::connect::problem;
 use super::shared::{Param, Shared, WAIT_MAX, count, query};
+use crate::store::documents::mark;
 use crate::store::error::StoreError;
 use crate::store::observer::DatabaseRequest;
 use policy::counted::Class;
@@ -24,10 +25,22 @@ const POLL: Duration = Duration::from_secs(10);
 /// Documents that are read at a time.
 const DOCUMENTS_MAX: u64 = 1000;
 
-/// The number of the last update, that of the last one purged, and the next updates after one.
-const UPDATES: &str = "SELECT m.seq, m.purged_seq, d.seq, d.id, d.deleted, d.body FROM settee.meta m \
-     LEFT JOIN (SELECT * FROM settee.docs WHERE seq > $1 ORDER BY seq LIMIT $2) d ON true \
-     ORDER BY d.seq";
+/// The server's name and the timeline of its log: a standby that takes over begins another one, and may not have the
+/// last updates.
+pub(super) const MARK: &str =
+    "m.server_uuid || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)";
+
+/// Digits of a timeline, hexadecimal.
+const TIMELINE_DIGITS: usize = 8;
+
+/// Returns the mark of sequence numbers from what [`MARK`] answers.
+pub(super) fn mark_of(answer: &str) -> String {
+    let (uuid, timeline) = answer.split_at(answer.len().saturating_sub(TIMELINE_DIGITS));
+    match timeline.trim_start_matches('0') {
+        "1" => mark(uuid).to_owned(),
+        timeline => mark(uuid).to_owned() + timeline,
+    }
+}
 
 /// The next documents after an id.
 const DOCUMENTS: &str = "SELECT id, body FROM settee.docs WHERE NOT deleted AND id > $1 \
@@ -71,7 +84,11 @@ async fn listen(
 
 async fn read(shared: &Shared, client: &Client, since: u64) -> Result<Vec<Row>, StoreError> {
     let params = [Param::Number(since), Param::Number(DOCUMENTS_MAX)];
-    let read = query(client, UPDATES, &params);
+    let updates = format!(
+        "SELECT m.seq, m.purged_seq, {MARK}, d.seq, d.id, d.deleted, d.body FROM settee.meta m \
+         LEFT JOIN (SELECT * FROM settee.docs WHERE seq > $1 ORDER BY seq LIMIT $2) d ON true ORDER BY d.seq"
+    );
+    let read = query(client, &updates, &params);
     let read = shared.ended(DatabaseRequest::Read, read).await?;
     read.map_err(|error| shared.failed(problem(&error)))
 }
@@ -83,8 +100,8 @@ async fn catch_up(shared: &Arc<Shared>, client: &Client) -> Result<(), StoreErro
         let rows = read(shared, client, since).await?;
         let updates = Updates::of(shared, &rows);
         let updates = updates.map_err(|error| shared.failed(problem(&error)))?;
-        // A deletion that was removed before it was read; a database that lost its last updates.
-        if updates.purged > since || updates.last < since {
+        // A deletion that was removed before it was read; a failover that may have lost updates.
+        if updates.purged > since || updates.last < since || updates.mark != *shared.mark() {
             begin_anew(shared).await?;
             continue;
         }
@@ -100,6 +117,7 @@ async fn catch_up(shared: &Arc<Shared>, client: &Client) -> Result<(), StoreErro
 struct Updates {
     last: u64,
     purged: u64,
+    mark: String,
     /// Sequence number, id, and the class of a document that is there.
     documents: Vec<(u64, String, Option<Class>)>,
 }
@@ -109,16 +127,18 @@ impl Updates {
         let mut updates = Self {
             last: 0,
             purged: 0,
+            mark: String::new(),
             documents: Vec::with_capacity(rows.len()),
         };
         for row in rows {
             updates.last = count(row.try_get(0)?);
             updates.purged = count(row.try_get(1)?);
-            let Some(seq) = row.try_get::<_, Option<i64>>(2)? else {
+            updates.mark = mark_of(row.try_get(2)?);
+            let Some(seq) = row.try_get::<_, Option<i64>>(3)? else {
                 continue;
             };
-            let (id, deleted): (String, bool) = (row.try_get(3)?, row.try_get(4)?);
-            let body: &str = row.try_get(5)?;
+            let (id, deleted): (String, bool) = (row.try_get(4)?, row.try_get(5)?);
+            let body: &str = row.try_get(6)?;
             let class = (!deleted).then(|| shared.watcher.class(&id, body));
             updates.documents.push((count(seq), id, class));
         }
@@ -150,12 +170,17 @@ impl Updates {
 async fn begin_anew(shared: &Arc<Shared>) -> Result<(), StoreError> {
     loop {
         let before = *shared.update_seq.borrow();
-        let (seq, documents) = stock(shared).await?;
+        let Stock {
+            seq,
+            mark,
+            documents,
+        } = stock(shared).await?;
         let mut is_done = false;
         shared.update_seq.send_if_modified(|known| {
             is_done = *known == before;
             if is_done {
                 shared.watcher.opened(documents);
+                *shared.mark() = mark;
                 *known = Some(seq);
             }
             is_done
@@ -166,13 +191,27 @@ async fn begin_anew(shared: &Arc<Shared>) -> Result<(), StoreError> {
     }
 }
 
+/// All documents that are there.
+pub(super) struct Stock {
+    /// The number of the last update.
+    pub seq: u64,
+    /// Whose numbers they are.
+    pub mark: String,
+    /// Their ids and classes.
+    pub documents: Vec<(String, Class)>,
+}
+
 /// Reads the number of the last update, and then all documents that are there with their classes: of some, later
 /// updates may be in it already.
-pub(super) async fn stock(shared: &Arc<Shared>) -> Result<(u64, Vec<(String, Class)>), StoreError> {
+pub(super) async fn stock(shared: &Arc<Shared>) -> Result<Stock, StoreError> {
     let failed = |error: tokio_postgres::Error| shared.failed(problem(&error));
-    let rows = shared.rows("SELECT seq FROM settee.meta", &[]).await?;
-    let seq = rows.first().map_or(Ok(0), |row| row.try_get(0));
-    let seq = seq.map_err(failed)?;
+    let meta = format!("SELECT m.seq, {MARK} FROM settee.meta m");
+    let rows = shared.rows(&meta, &[]).await?;
+    let read = |row: &Row| Ok((count(row.try_get(0)?), mark_of(row.try_get(1)?)));
+    let (seq, mark) = rows
+        .first()
+        .map_or_else(|| Ok(Default::default()), read)
+        .map_err(failed)?;
     let mut documents: Vec<(String, Class)> = Vec::new();
     loop {
         let after = documents.last().map_or(String::new(), |(id, _)| id.clone());
@@ -187,7 +226,11 @@ pub(super) async fn stock(shared: &Arc<Shared>) -> Result<(u64, Vec<(String, Cla
             documents.push((id, class));
         }
         if (rows.len() as u64) < DOCUMENTS_MAX {
-            return Ok((count(seq), documents));
+            return Ok(Stock {
+                seq,
+                mark,
+                documents,
+            });
         }
     }
 }

@@ -36,6 +36,7 @@ use super::transfer::{BYTES_MAX, DOCUMENTS_MAX, Import, Imported};
 use crate::config::store_url::StoreUrl;
 use batch::{Batch, COLUMNS, document};
 use connect::problem;
+use follow::{MARK, mark_of};
 use shared::{Param, Shared, count};
 use writer::{Write, WriteRequest, Writer};
 
@@ -216,14 +217,17 @@ impl DocumentStore for PostgresStore {
     }
 
     fn changes(&self, since: u64, limit: usize) -> Answer<'_, Changes> {
-        let sql = "SELECT d.id, d.rev_number, d.rev_hash, d.deleted, d.seq, d.body, m.seq FROM settee.meta m \
-                   LEFT JOIN (SELECT * FROM settee.docs WHERE seq > $1 ORDER BY seq LIMIT $2) d ON true \
-                   ORDER BY d.seq";
+        let sql = format!(
+            "SELECT d.id, d.rev_number, d.rev_hash, d.deleted, d.seq, d.body, m.seq, {MARK} FROM settee.meta m \
+             LEFT JOIN (SELECT * FROM settee.docs WHERE seq > $1 ORDER BY seq LIMIT $2) d ON true \
+             ORDER BY d.seq"
+        );
         let params = vec![Param::Number(since), Param::Number(limit as u64)];
         self.read(sql, params, |rows| {
             let mut changes = Changes::default();
             for row in &rows {
                 changes.update_seq = count(row.try_get(6)?);
+                changes.mark = mark_of(row.try_get(7)?);
                 if row.try_get::<_, Option<&str>>(0)?.is_some() {
                     changes.documents.push(document(row)?);
                 }
@@ -254,13 +258,15 @@ impl DocumentStore for PostgresStore {
     }
 
     fn info(&self) -> Answer<'_, Info> {
-        let sql = "SELECT m.seq, m.server_uuid, d.* FROM settee.meta m, (SELECT count(*) FILTER (WHERE NOT deleted), \
-                   count(*) FILTER (WHERE deleted), coalesce(sum(octet_length(body)), 0)::bigint FROM settee.docs) d";
+        let sql = format!(
+            "SELECT m.seq, {MARK}, d.* FROM settee.meta m, (SELECT count(*) FILTER (WHERE NOT deleted), \
+             count(*) FILTER (WHERE deleted), coalesce(sum(octet_length(body)), 0)::bigint FROM settee.docs) d"
+        );
         self.read(sql, vec![], |rows| {
             let info = first(&rows, |row| {
                 Ok(Info {
                     update_seq: count(row.try_get(0)?),
-                    uuid: row.try_get(1)?,
+                    mark: mark_of(row.try_get(1)?),
                     documents: count(row.try_get(2)?),
                     deleted: count(row.try_get(3)?),
                     bytes: count(row.try_get(4)?),

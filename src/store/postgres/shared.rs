@@ -73,6 +73,8 @@ pub(super) struct Shared {
     observer: Arc<dyn DatabaseObserver>,
     /// The last update that `watcher` has heard of.
     pub update_seq: watch::Sender<Option<u64>>,
+    /// Whose numbers that of `update_seq` is: see [`Info::mark`](crate::store::documents::Info::mark).
+    mark: Mutex<String>,
     /// Notified when there may be updates that `watcher` has not heard of.
     pub nudge: Notify,
     reader: AsyncMutex<Option<Arc<Client>>>,
@@ -96,6 +98,7 @@ impl Shared {
             watcher,
             observer,
             update_seq: watch::Sender::new(None),
+            mark: Mutex::default(),
             nudge: Notify::new(),
             reader: AsyncMutex::default(),
             opened: OnceCell::new(),
@@ -115,9 +118,10 @@ impl Shared {
                 self.forget_reader(&client).await;
             }
             prepared.map_err(|problem| self.failed(problem))?;
-            let (seq, documents) = stock(self).await?;
-            self.watcher.opened(documents);
-            self.update_seq.send_replace(Some(seq));
+            let stock = stock(self).await?;
+            self.watcher.opened(stock.documents);
+            *self.mark() = stock.mark;
+            self.update_seq.send_replace(Some(stock.seq));
             tokio::spawn(follow(Arc::clone(self)));
             Ok(())
         });
@@ -168,6 +172,10 @@ impl Shared {
         self.connector
             .get_or_try_init(async || Connector::of(url, &self.observer))
             .await
+    }
+
+    pub fn mark(&self) -> std::sync::MutexGuard<'_, String> {
+        self.mark.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn outage(&self) -> std::sync::MutexGuard<'_, Option<Outage>> {

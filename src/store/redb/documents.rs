@@ -5,7 +5,7 @@ use std::ops::Bound;
 use redb::ReadableTable;
 
 use super::records::{Records, Snapshot};
-use crate::store::documents::{Changes, Document, Info};
+use crate::store::documents::{Changes, Document, Info, mark};
 use crate::store::revision::Revision;
 use crate::store::tables::DocumentTables;
 use crate::store::transfer::{BYTES_MAX, DOCUMENTS_MAX};
@@ -36,6 +36,7 @@ impl Snapshot {
     pub(super) fn changes(&self, since: u64, limit: usize) -> Result<Changes, redb::Error> {
         let mut changes = Changes {
             update_seq: self.counter("last_update")?,
+            mark: mark(&self.uuid()?).to_owned(),
             ..Changes::default()
         };
         let updates = self
@@ -75,7 +76,7 @@ impl Snapshot {
             documents: all.saturating_sub(deleted),
             deleted,
             update_seq: self.counter("last_update")?,
-            uuid: self.uuid()?,
+            mark: mark(&self.uuid()?).to_owned(),
             bytes: self.counter("bytes")?,
         })
     }

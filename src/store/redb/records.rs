@@ -144,7 +144,7 @@ impl Snapshot {
         })
     }
 
-    pub(super) fn uuid(&self) -> Result<String, redb::Error> {
+    pub(in crate::store) fn uuid(&self) -> Result<String, redb::Error> {
         let uuid = self.meta.get("uuid")?;
         Ok(uuid.map_or_else(String::new, |uuid| uuid.value().to_owned()))
     }

@@ -7,25 +7,21 @@ use serde_json::json;
 use crate::replicator::members::DocMembers;
 use crate::store::Document;
 
-/// Digits of the store's name in a sequence number.
-const MARK: usize = 8;
-
-/// Returns a sequence number as clients see it. It has a part of the store's name in it, so that one
-/// of another store is known.
-pub(in super::super) fn seq(number: u64, uuid: &str) -> String {
-    format!("{number}-{}", uuid.get(..MARK).unwrap_or(uuid))
+/// Returns a sequence number as clients see it, with the mark that tells whose it is.
+pub(in super::super) fn seq(number: u64, mark: &str) -> String {
+    format!("{number}-{mark}")
 }
 
 /// Returns the row of a document of which `whole` is what its reader sees.
 pub(super) fn row(
     document: &Document,
     whole: DocMembers,
-    uuid: &str,
+    mark: &str,
     include_docs: bool,
 ) -> DocMembers {
     let rev = whole.text("_rev").unwrap_or_default();
     let mut row = DocMembers::default()
-        .with("seq", seq(document.seq, uuid))
+        .with("seq", seq(document.seq, mark))
         .with("id", &document.id)
         .with("changes", [json!({"rev": rev})]);
     if document.deleted {

@@ -39,7 +39,7 @@ async fn check(path: &Path) {
     let store = opened(StorePlace::File(path.to_owned())).await;
     let info = store.info().await.unwrap();
     assert_eq!((info.documents, info.deleted, info.update_seq), (3, 1, 4));
-    assert_eq!(info.uuid, UUID);
+    assert_eq!(info.mark, UUID[..8]);
     let winner = store.document("a").await.unwrap().unwrap();
     assert_eq!(winner.revision.to_string(), "2-c");
     assert!(

@@ -84,6 +84,38 @@ fn without_its_database_a_service_answers_503_and_afterwards_goes_on() {
     });
 }
 
+#[test]
+fn after_a_failover_that_lost_updates_everything_is_told_again() {
+    let server = Arc::new(Server::new(&[], |_| {}));
+    let database = TestDatabase::on(Arc::clone(&server));
+    let (first, second) = (start(&database), start(&database));
+    create(&first, "kept", &replication());
+    server.back_up();
+    for n in 0..3 {
+        create(&first, &format!("lost{n}"), &replication());
+    }
+    let total = || second.get("/_replicator/_all_docs").json()["total_rows"].clone();
+    wait_for("the other service lists all", || total() == 4);
+    let changes = |since: &str| second.get(&format!("/_replicator/_changes?since={since}"));
+    let before = changes("0").json()["last_seq"].clone();
+    let before = before.as_str().unwrap();
+    server.fail_over();
+    for n in 0..5 {
+        let id = format!("/_replicator/new{n}");
+        wait_for("documents are written again", || {
+            [201, 409].contains(&put(&first, &id, &replication()).status)
+        });
+    }
+    wait_for("what was lost is not listed", || total() == 6);
+    let told = changes(before).json();
+    let told: Vec<_> = told["results"].as_array().unwrap().iter().collect();
+    let ids: Vec<_> = told.iter().map(|row| row["id"].as_str().unwrap()).collect();
+    assert_eq!(ids, ["kept", "new0", "new1", "new2", "new3", "new4"]);
+    let after = changes("0").json()["last_seq"].clone();
+    let again = changes(after.as_str().unwrap()).json();
+    assert_eq!(again["results"], json!([]), "{again}");
+}
+
 /// Returns the value of a series.
 fn metric(web: &Web, series: &str) -> u64 {
     let text = web.get("/metrics").body;

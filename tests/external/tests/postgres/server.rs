@@ -174,6 +174,32 @@ impl Server {
         }
     }
 
+    /// Copies all that was committed, for [`fail_over`](Self::fail_over).
+    pub fn back_up(&self) {
+        let mut copy = program("pg_basebackup");
+        copy.args(["--no-sync", "--checkpoint=fast", "-U", "settee", "-h"]);
+        copy.arg(self.folder()).arg("-D").arg(self.standby());
+        copy.env("PGPORT", self.port().to_string());
+        succeeded(as_nobody(copy).output().unwrap());
+    }
+
+    fn standby(&self) -> PathBuf {
+        self.folder().join("standby")
+    }
+
+    /// Ends it as a crash would; the copy takes over, as a standby that had nothing of what came after.
+    pub fn fail_over(&self) {
+        self.stop();
+        let data = self.folder().join("data");
+        fs::remove_dir_all(&data).unwrap();
+        fs::rename(self.standby(), &data).unwrap();
+        // It has no more to restore, and begins a timeline of its own.
+        fs::write(data.join("recovery.signal"), "").unwrap();
+        let settings = data.join("postgresql.auto.conf");
+        fs::write(&settings, "restore_command = 'false'\n").unwrap();
+        self.start();
+    }
+
     /// Has a statement run; returns what it answers.
     pub fn sql(&self, database: &str, sql: &str) -> String {
         let mut psql = program("psql");
