@@ -19,6 +19,7 @@ use super::place::StorePlace;
 use super::revision::Revision;
 use super::transfer::{Import, Imported};
 use policy::counted::Class;
+use policy::ownership::Epoch;
 
 /// What a store answers later.
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
@@ -82,6 +83,13 @@ pub trait DocumentStore: Send + Sync + fmt::Debug {
     /// Gives a document that is there another body, if `change` has one for what it is at that
     /// moment. Returns the new revision, if there is one.
     fn change_with(&self, id: &str, change: Change) -> Answer<'_, Option<Revision>>;
+
+    /// As [`change_with`](Self::change_with), and nothing is written unless the epoch owns the document's job; where
+    /// one daemon has the store to itself it owns all.
+    fn change_as(&self, epoch: Epoch, id: &str, change: Change) -> Answer<'_, Option<Revision>> {
+        let _ = epoch;
+        self.change_with(id, change)
+    }
 
     /// Returns the counts.
     fn info(&self) -> Answer<'_, Info>;
