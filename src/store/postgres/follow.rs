@@ -41,6 +41,7 @@ pub(super) fn mark_of(answer: &str) -> String {
         timeline => mark(uuid).to_owned() + timeline,
     }
 }
+const LISTEN: &str = "LISTEN settee_docs; LISTEN settee_fleet";
 
 /// The next documents after an id.
 const DOCUMENTS: &str = "SELECT id, body FROM settee.docs WHERE NOT deleted AND id > $1 \
@@ -68,14 +69,14 @@ async fn listen(
     is_told: &mut bool,
 ) -> Result<std::convert::Infallible, StoreError> {
     let client = shared.connect().await?;
-    let news = shared.news().await?;
-    let listening = client.batch_execute("LISTEN settee_docs").await;
+    let listening = client.batch_execute(LISTEN).await;
     listening.map_err(|error| shared.failed(problem(&error)))?;
+    shared.news.bump_all();
     loop {
         catch_up(shared, &client).await?;
         *is_told = false;
         tokio::select! {
-            () = news.notified() => {}
+            () = shared.news.documents.notified() => {}
             () = shared.nudge.notified() => {}
             () = sleep(POLL) => {}
         }
