@@ -60,6 +60,7 @@ impl ReplicationScheduler {
             transient: msg.replication.is_transient(),
             level: msg.priority,
             paused: msg.paused,
+            earlier: msg.earlier,
         };
         let entry = JobEntry {
             id: msg.id,
