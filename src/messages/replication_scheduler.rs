@@ -102,7 +102,8 @@ fn taken(id: &ReplicationId, by: Option<&DocRef>) -> String {
 }
 
 /// Removes a job (`remove_job`). Answered once its run, if it had one, is gone: whether there was
-/// such a job.
+/// such a job. Without a run, and where several daemons share jobs, answered when its past is saved, or two seconds
+/// later.
 #[derive(Clone, Debug, Message)]
 #[rtype(result = "bool")]
 pub struct RemoveJob {

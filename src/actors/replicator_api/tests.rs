@@ -35,6 +35,7 @@ async fn start(jobs: usize) -> ReplicatorApi {
         jobs: Box::new(|_| Err(Crash::JobDied("none is to start".to_owned()))),
         live: Default::default(),
         states: Arc::clone(&states),
+        pasts: None,
         http: Http::new(Default::default(), &log).unwrap(),
         metrics: Metrics::new().replication(),
         log: log.clone(),

@@ -8,7 +8,10 @@ use crate::actors::replication_scheduler::ReplicationScheduler;
 use crate::messages::replication_scheduler::{AddJob, AddJobError};
 use crate::otp::registered_name::RegisteredName;
 use crate::replicator::kept::Kept;
+use crate::replicator::past;
 use crate::replicator::rows::Taken;
+use crate::store::Store;
+use crate::store::fleet::JobRow;
 use replication::endpoint::HttpSettings;
 use replication::filter::fetch_code;
 use replication::id::{ReplicationId, replication_id};
@@ -17,17 +20,38 @@ use replication::spec::Replication;
 /// How long to wait for a scheduler that is being started again.
 const SCHEDULER_WAIT: Duration = Duration::from_secs(1);
 
+/// Returns the row of a document's job; an empty one if the store does not answer.
+pub(super) async fn job_row(store: &Store, doc: &str) -> JobRow {
+    match store.fleet() {
+        Some(fleet) => {
+            let rows = fleet.job_rows(vec![doc.into()]).await;
+            rows.ok()
+                .and_then(|mut rows| rows.pop())
+                .unwrap_or_default()
+        }
+        None => JobRow {
+            kept: store.kept(doc).await.ok().flatten(),
+            past: None,
+        },
+    }
+}
+
 /// Hands a job to the scheduler.
 pub(super) async fn add(
     scheduler: &RegisteredName<ReplicationScheduler>,
     job: &ReplicationId,
     replication: &Arc<Replication>,
-    kept: &Kept,
+    row: &JobRow,
 ) -> Result<(), Taken> {
+    let kept = row.kept.as_deref().map(Kept::read).unwrap_or_default();
+    let past = row.past.as_deref();
+    let earlier = past.map(|text| past::read(text, &replication.digest()));
+    let earlier = earlier.unwrap_or_default();
     loop {
         let order = AddJob {
             priority: kept.priority,
             paused: kept.paused.clone(),
+            earlier: earlier.clone(),
             ..AddJob::new(Arc::clone(replication), job.clone())
         };
         match scheduler.address().send(order).await {
