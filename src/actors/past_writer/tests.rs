@@ -10,10 +10,18 @@ use crate::testkit::within;
 use policy::schedule::{Event, Level, NewJob, Scheduler, Settings, WallTime};
 use tokio::time::Instant;
 
+/// A request that came to its end.
+#[derive(Debug)]
+struct Tried {
+    at: Instant,
+    epoch: Epoch,
+    pasts: Vec<(DocId, String)>,
+}
+
 /// What was saved in each request, and when; how many fail next; how many are under way.
 #[derive(Clone, Default)]
 struct Saves {
-    requests: Rc<RefCell<Vec<(Instant, Epoch, Vec<(DocId, String)>)>>>,
+    requests: Rc<RefCell<Vec<Tried>>>,
     failures: Rc<Cell<usize>>,
     under_way: Rc<Cell<usize>>,
 }
@@ -30,10 +38,9 @@ impl Saves {
                 // Longer than the time between requests.
                 tokio::time::sleep(SAVE_EVERY * 3).await;
                 saves.under_way.update(|count| count - 1);
-                saves
-                    .requests
-                    .borrow_mut()
-                    .push((Instant::now(), epoch, pasts));
+                let at = Instant::now();
+                let tried = Tried { at, epoch, pasts };
+                saves.requests.borrow_mut().push(tried);
                 match saves.failures.get().checked_sub(1) {
                     Some(left) => {
                         saves.failures.set(left);
@@ -55,7 +62,7 @@ impl Saves {
     /// The texts of a document's job, in the order in which they were saved.
     fn of(&self, doc: &str) -> Vec<String> {
         let requests = self.requests.borrow();
-        let pasts = requests.iter().flat_map(|(_, _, pasts)| pasts);
+        let pasts = requests.iter().flat_map(|tried| &tried.pasts);
         let of_it = pasts.filter(|(id, _)| &**id == doc);
         of_it.map(|(_, text)| text.clone()).collect()
     }
@@ -109,10 +116,10 @@ async fn the_latest_past_of_each_job_is_saved_in_one_request_at_a_time_and_at_mo
     saved(&writer, "b").await;
     assert!(!writer.has(&"a".into()));
     let requests = saves.requests.borrow();
-    let [(first, ..), (second, ..)] = &requests[..] else {
+    let [first, second] = &requests[..] else {
         panic!("two requests: {requests:?}");
     };
-    assert!(second.duration_since(*first) >= SAVE_EVERY * 4);
+    assert!(second.at.duration_since(first.at) >= SAVE_EVERY * 4);
     let texts = saves.of("a");
     assert_eq!(
         texts
@@ -132,7 +139,7 @@ async fn a_request_has_five_hundred_pasts_of_one_owner_at_most() {
     let requests = saves.requests.borrow();
     let sizes = requests
         .iter()
-        .map(|(_, epoch, pasts)| (epoch.0, pasts.len()));
+        .map(|tried| (tried.epoch.0, tried.pasts.len()));
     assert_eq!(
         sizes.collect::<Vec<_>>(),
         [(1, 500), (1, 500), (1, 100), (2, 100)]

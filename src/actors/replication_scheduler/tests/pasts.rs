@@ -178,7 +178,7 @@ async fn a_job_without_a_run_is_removed_when_its_past_is_saved_or_after_two_seco
     world.ask(owned("a", Earlier::default())).await.unwrap();
     world.begun(2).await.job.do_send(Do::End(crash()));
     crashes().await;
-    let before = tokio::time::Instant::now();
+    let before = Instant::now();
     assert!(world.ask(RemoveJob { id: id("a") }).await);
     assert_eq!(before.elapsed().as_secs(), 2, "in paused time");
 }
