@@ -22,7 +22,7 @@ use settee::messages::replication_job::{JobEnd, JobEvent, JobNews, NewRun, StopJ
 use settee::messages::replication_scheduler::{AddJob, Added, GetCounts, Reschedule};
 use settee::metrics::Metrics;
 use settee::policy::schedule::{
-    Action, End, Event, JobId, Level, NewJob, Reason, Scheduler, Settings, WallTime,
+    Action, Earlier, End, Event, JobId, Level, NewJob, Reason, Scheduler, Settings, WallTime,
 };
 use settee::replication::endpoint::Http;
 use settee::replication::id::ReplicationId;
@@ -52,6 +52,7 @@ fn new_job(n: usize, dbs: &[Arc<str>]) -> NewJob {
         transient: false,
         level: Level::default(),
         paused: None,
+        earlier: Earlier::default(),
     }
 }
 

@@ -10,6 +10,7 @@ pub mod listener;
 pub mod native_process;
 pub mod opener;
 pub mod os_process;
+pub(crate) mod past_writer;
 pub mod pool_executor;
 pub mod pressure_gauge;
 pub mod proc_manager;

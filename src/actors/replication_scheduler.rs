@@ -24,6 +24,7 @@ use rustc_hash::FxHashMap;
 use slog::{Logger, info, o, warn};
 
 use crate::actors::job_supervisor::{JobSupervisor, LiveRuns};
+use crate::actors::past_writer::PastWriter;
 use crate::messages::job_supervisor::{ChildEnded, StartChild, StartJobs, TerminateChild};
 use crate::messages::replication_job::{JobEnd, JobEvent, JobName, JobProgress, NewRun, STOP_MAX};
 use crate::messages::replication_scheduler::{Happening, Outcome, ReplicationEvent};
@@ -94,6 +95,7 @@ pub struct ReplicationScheduler {
     events: Option<Recipient<JobEvent>>,
     clock: WallClock,
     states: Arc<DocStates>,
+    pasts: Option<PastWriter>,
     http: Http,
     metrics: Arc<ReplicationMetrics>,
     /// The actions of the event at hand; kept for its memory.
@@ -130,6 +132,7 @@ impl ReplicationScheduler {
             events: None,
             clock: WallClock::new(),
             states: options.states,
+            pasts: None,
             http: options.http,
             metrics: options.metrics,
             actions: Vec::new(),
@@ -141,6 +144,12 @@ impl ReplicationScheduler {
             log: options.log.new(o!("component" => "replication_scheduler")),
             pid_guard,
         }
+    }
+
+    /// Has somebody save what happens to jobs, where several daemons share them.
+    pub(crate) fn with_pasts(mut self, pasts: Option<PastWriter>) -> Self {
+        self.pasts = pasts;
+        self
     }
 
     /// Returns the name by which its life can be watched.
@@ -175,17 +184,35 @@ impl ReplicationScheduler {
 
     fn perform(&mut self, action: Action, ctx: &mut Context<Self>) {
         match action {
-            Action::Start { id, run, eased } => self.start_job(id, run, eased),
+            Action::Start { id, run, eased } => {
+                self.note_past(&id);
+                self.start_job(id, run, eased);
+            }
             Action::Stop { id, run, why } => {
                 info!(self.log, "replication is stopped"; self.name(&id), "run" => run.0,
                       "because" => why.because());
                 self.stop_job(run, why);
             }
-            // Its history tells.
-            Action::Stopped { .. } => {}
-            Action::Crashed { id, reason, until } => self.job_crashed(&id, &reason, until),
+            Action::Stopped { id } => self.note_past(&id),
+            Action::Crashed { id, reason, until } => {
+                self.note_past(&id);
+                self.job_crashed(&id, &reason, until);
+            }
             Action::Probe { server, id } => self.ask_server(server, &id, ctx),
             Action::Left { id, how } => self.job_left(&id, how),
+        }
+    }
+
+    /// Has the past of a job saved, for the next owner of its document.
+    fn note_past(&self, id: &JobId) {
+        let of = self
+            .entries
+            .get(id)
+            .and_then(|entry| entry.past_of.as_ref());
+        if let (Some(pasts), Some(of)) = (&self.pasts, of)
+            && let Some(job) = self.core.job(id)
+        {
+            pasts.note(of, &job);
         }
     }
 

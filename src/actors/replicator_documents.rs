@@ -38,7 +38,6 @@ use crate::otp::supervisor::Stop;
 use crate::otp::wall_clock::system_time;
 use crate::replicator::document::{asked_by, members, parse};
 use crate::replicator::identity::ServerIdentity;
-use crate::replicator::kept::Kept;
 use crate::replicator::rows::{Action, Attempt, Event, Row, Rows, Wish};
 use crate::replicator::state::{self, Outcome};
 use crate::replicator::{Database, NAME, defaults};
@@ -50,8 +49,8 @@ use replication::id::{ReplicationId, replication_id};
 use replication::spec::Replication;
 
 use follow::follow;
-use job::add;
 pub(crate) use job::identify;
+use job::{add, job_row};
 use outcome::write;
 use upkeep::keep_small;
 
@@ -255,10 +254,8 @@ impl ReplicatorDocuments {
     ) -> Pending {
         let options = Rc::clone(&self.options);
         Box::pin(async move {
-            let kept = options.database.store().kept(&doc).await;
-            let kept = kept.ok().flatten().map(|text| Kept::read(&text));
-            let kept = kept.unwrap_or_default();
-            let result = add(&options.scheduler, &job, &replication, &kept).await;
+            let row = job_row(options.database.store(), &doc).await;
+            let result = add(&options.scheduler, &job, &replication, &row).await;
             Event::Scheduled {
                 doc,
                 attempt,

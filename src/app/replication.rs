@@ -22,6 +22,7 @@ use tokio::sync::watch;
 
 use super::SHUTDOWN_MAX;
 use crate::actors::job_supervisor::{JobThreads, LiveRuns};
+use crate::actors::past_writer::PastWriter;
 use crate::actors::pool_executor::{PoolHandle, PoolWork, Principal};
 use crate::actors::replication_job::ReplicationJob;
 use crate::actors::replication_scheduler::{ReplicationScheduler, SchedulerOptions};
@@ -91,9 +92,11 @@ type Told = Rc<RefCell<Option<RegisteredName<ReplicatorDocuments>>>>;
 pub(super) fn parts(options: ReplicationOptions, database: Database) -> Parts {
     let arbiter = Rc::new(OwnArbiter(Arbiter::new()));
     let told = Told::default();
+    let pasts = past_writer(&database, &arbiter.0, &options.log);
     let (scheduler, scheduler_spec) = scheduler_spec(
         options.clone(),
         &database,
+        pasts,
         Rc::clone(&arbiter),
         Rc::clone(&told),
     );
@@ -112,6 +115,18 @@ pub(super) fn parts(options: ReplicationOptions, database: Database) -> Parts {
         replications: ReplicatorApi::new(options, documents),
         specs: [scheduler_spec, documents_spec],
     }
+}
+
+/// Starts what saves the pasts of jobs; nothing where one daemon has the store to itself.
+fn past_writer(database: &Database, arbiter: &Arbiter, log: &Logger) -> Option<PastWriter> {
+    let fleet = database.store().fleet()?;
+    let save = move |epoch, pasts| {
+        let fleet = Arc::clone(&fleet);
+        async move { fleet.save_pasts(epoch, pasts).await }
+    };
+    let (writer, task) = PastWriter::new(save, log);
+    arbiter.spawn(task);
+    Some(writer)
 }
 
 /// Starts ReplicatorDocuments, and describes how its successors are started.
@@ -136,6 +151,7 @@ fn documents_spec(
 fn scheduler_spec(
     options: ReplicationOptions,
     database: &Database,
+    pasts: Option<PastWriter>,
     arbiter: Rc<OwnArbiter>,
     told: Told,
 ) -> (RegisteredName<ReplicationScheduler>, ChildSpec) {
@@ -145,12 +161,14 @@ fn scheduler_spec(
         let pid_guard = PidGuard::new();
         let pid = pid_guard.pid();
         let (options, live, states) = (options.clone(), live.clone(), Arc::clone(&states));
+        let pasts = pasts.clone();
         let address = ReplicationScheduler::start_in_arbiter(&arbiter.0.handle(), move |ctx| {
             ctx.spawn(wrap_future(follow(options.clone(), ctx.address())));
             ReplicationScheduler::with_pid_guard(
                 scheduler_options(options, live, states),
                 pid_guard,
             )
+            .with_pasts(pasts)
         });
         if let Some(documents) = &*told.borrow() {
             // Ignores the mailbox's bound: it must not be lost.

@@ -15,7 +15,8 @@ use crate::messages::replication_job::{Completed, JobProgress};
 use crate::replicator::selection::JobFacts;
 use crate::replicator::{CheckpointGuard, JobOrder};
 use policy::schedule::{
-    Census, HistoryEntry, JobState, Level, Pause, Run, Settings, Summary, Totals, WallTime, WhyNot,
+    Census, Earlier, HistoryEntry, JobState, Level, Pause, Run, Settings, Summary, Totals,
+    WallTime, WhyNot,
 };
 use replication::crash::Crash;
 use replication::id::ReplicationId;
@@ -39,6 +40,8 @@ pub struct AddJob {
     pub paused: Option<Pause>,
     /// What its runs ask before each checkpoint.
     pub guard: CheckpointGuard,
+    /// Its past, if it was another scheduler's.
+    pub earlier: Earlier,
     /// Who waits for its end, also if it was there already. May be dropped at any time.
     pub waiter: Option<oneshot::Sender<Outcome>>,
 }
@@ -52,6 +55,7 @@ impl AddJob {
             priority: Level::default(),
             paused: None,
             guard: CheckpointGuard::default(),
+            earlier: Earlier::default(),
             waiter: None,
         }
     }
@@ -98,7 +102,8 @@ fn taken(id: &ReplicationId, by: Option<&DocRef>) -> String {
 }
 
 /// Removes a job (`remove_job`). Answered once its run, if it had one, is gone: whether there was
-/// such a job.
+/// such a job. Without a run, and where several daemons share jobs, answered when its past is saved, or two seconds
+/// later.
 #[derive(Clone, Debug, Message)]
 #[rtype(result = "bool")]
 pub struct RemoveJob {
@@ -240,10 +245,10 @@ impl JobInfo {
         }
     }
 
-    /// Returns when a crashed job is tried again at the earliest.
+    /// Returns when a job that waits for a time is tried again at the earliest.
     pub(crate) fn next_try(&self) -> Option<WallTime> {
         match self.why_not {
-            Some(WhyNot::BackingOff { until, .. }) => Some(until),
+            Some(WhyNot::BackingOff { until, .. } | WhyNot::NotBefore { until }) => Some(until),
             _ => None,
         }
     }

@@ -12,6 +12,7 @@ pub mod document;
 pub mod identity;
 pub mod kept;
 pub mod members;
+pub(crate) mod past;
 pub mod rows;
 pub(crate) mod selection;
 pub mod state;

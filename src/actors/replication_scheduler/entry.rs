@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
+use crate::actors::past_writer::PastOf;
 use crate::messages::replication_job::{JobName, JobProgress};
 use crate::messages::replication_scheduler::Outcome;
 use crate::replicator::{CheckpointGuard, NAME};
+use policy::ownership::Epoch;
 use policy::schedule::WallTime;
 use replication::id::ReplicationId;
 use replication::refused::RefusedDoc;
@@ -26,6 +28,8 @@ pub(super) struct JobEntry {
     pub(super) replication: Arc<Replication>,
     /// What its runs ask before each checkpoint.
     pub(super) guard: CheckpointGuard,
+    /// Whose past is saved; none where nobody would go on with it.
+    pub(super) past_of: Option<Arc<PastOf>>,
     /// How far it is, or was when it ran last.
     pub(super) progress: Option<Arc<JobProgress>>,
     /// When that was.
@@ -46,6 +50,15 @@ impl JobEntry {
     pub(super) fn own_doc(&self) -> Option<&DocRef> {
         let doc = self.replication.doc.as_ref();
         doc.filter(|doc| doc.database == NAME)
+    }
+
+    /// Returns whose past is to be saved: of a document that is owned by a lease.
+    pub(super) fn find_past_of(&self) -> Option<Arc<PastOf>> {
+        Some(Arc::new(PastOf {
+            doc: self.own_doc()?.id.as_str().into(),
+            epoch: Epoch(self.guard.epoch()?),
+            asked: self.replication.digest(),
+        }))
     }
 
     /// Remembers a document that was not replicated, and forgets the earliest one if there are too many. The
@@ -88,6 +101,7 @@ mod tests {
             id: "abc".parse().unwrap(),
             replication: Arc::new(replication.unwrap()),
             guard: CheckpointGuard::default(),
+            past_of: None,
             progress: None,
             progress_at: None,
             refused: VecDeque::new(),

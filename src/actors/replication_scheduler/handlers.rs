@@ -2,12 +2,15 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
+use actix::fut::wrap_future;
 use actix::prelude::*;
 use slog::{info, warn};
 
 use super::ReplicationScheduler;
 use super::entry::JobEntry;
+use crate::actors::past_writer::PastWriter;
 use crate::messages::job_supervisor::ChildEnded;
 use crate::messages::replication_job::{JobEvent, JobNews};
 use crate::messages::replication_scheduler::{
@@ -19,9 +22,13 @@ use crate::otp::deferred::{Deferred, deferred};
 use crate::otp::pid::{Down, ExitReason};
 use crate::otp::supervisor::Stop;
 use crate::replicator::JobOrder;
+use policy::ownership::DocId;
 use policy::schedule::{Event, JobId, Level, NewJob, Run, WallTime};
 use replication::id::ReplicationId;
 use replication::spec::Replication;
+
+/// How long who removes a job waits until its past is saved.
+const SAVED_MAX: Duration = Duration::from_secs(2);
 
 fn job_id(id: &ReplicationId) -> JobId {
     id.to_string().into()
@@ -60,16 +67,21 @@ impl ReplicationScheduler {
             transient: msg.replication.is_transient(),
             level: msg.priority,
             paused: msg.paused,
+            earlier: msg.earlier,
         };
-        let entry = JobEntry {
+        let mut entry = JobEntry {
             id: msg.id,
             replication: msg.replication,
             guard: msg.guard,
+            past_of: None,
             progress: None,
             progress_at: None,
             refused: VecDeque::new(),
             waiters: msg.waiter.into_iter().collect(),
         };
+        if self.pasts.is_some() {
+            entry.past_of = entry.find_past_of();
+        }
         let replaced = self.entries.insert(id, entry);
         self.event(Event::Add(new), ctx);
         Ok(match replaced {
@@ -94,6 +106,13 @@ impl ReplicationScheduler {
             self.event(event(id), ctx);
         }
         is_known
+    }
+
+    /// Returns who saves the past of a document's job, if that is not done.
+    fn unsaved(&self, id: &JobId) -> Option<(PastWriter, DocId)> {
+        let pasts = self.pasts.clone()?;
+        let of = self.entries.get(id)?.past_of.as_ref()?;
+        pasts.has(&of.doc).then(|| (pasts, DocId::clone(&of.doc)))
     }
 
     /// Answers once a run is gone; without one at once, what is given.
@@ -142,9 +161,23 @@ impl Handler<RemoveJob> for ReplicationScheduler {
     type Result = Deferred<bool>;
 
     fn handle(&mut self, msg: RemoveJob, ctx: &mut Self::Context) -> Self::Result {
-        let run = self.core.job(&msg.id.to_string()).and_then(|job| job.run);
+        let id = job_id(&msg.id);
+        let run = self.core.job(&id).and_then(|job| job.run);
+        let unsaved = self.unsaved(&id).filter(|_| run.is_none());
         let was_known = self.on_job(&msg.id, |id| Event::Remove { id }, ctx);
-        self.when_gone(run, was_known)
+        match unsaved {
+            Some((pasts, doc)) => {
+                let (answer, replier) = deferred();
+                let saved = actix_rt::time::timeout(SAVED_MAX, pasts.saved(doc));
+                ctx.spawn(wrap_future(async move {
+                    // If it takes too long it is lost, which does no harm. Nobody may wait any more.
+                    drop(saved.await);
+                    let _ = replier.send(was_known);
+                }));
+                answer
+            }
+            None => self.when_gone(run, was_known),
+        }
     }
 }
 
@@ -178,7 +211,14 @@ impl Handler<OrderJobs> for ReplicationScheduler {
                 Event::SetLevel { id, level }
             }
         };
-        ids.iter().map(|id| self.on_job(id, event, ctx)).collect()
+        let order_one = |id: &ReplicationId| {
+            let is_known = self.on_job(id, event, ctx);
+            if order == JobOrder::Restart {
+                self.note_past(&job_id(id));
+            }
+            is_known
+        };
+        ids.iter().map(order_one).collect()
     }
 }
 

@@ -8,7 +8,10 @@ use crate::actors::replication_scheduler::ReplicationScheduler;
 use crate::messages::replication_scheduler::{AddJob, AddJobError};
 use crate::otp::registered_name::RegisteredName;
 use crate::replicator::kept::Kept;
+use crate::replicator::past;
 use crate::replicator::rows::Taken;
+use crate::store::Store;
+use crate::store::fleet::JobRow;
 use replication::endpoint::HttpSettings;
 use replication::filter::fetch_code;
 use replication::id::{ReplicationId, replication_id};
@@ -17,17 +20,38 @@ use replication::spec::Replication;
 /// How long to wait for a scheduler that is being started again.
 const SCHEDULER_WAIT: Duration = Duration::from_secs(1);
 
+/// Returns the row of a document's job; an empty one if the store does not answer.
+pub(super) async fn job_row(store: &Store, doc: &str) -> JobRow {
+    match store.fleet() {
+        Some(fleet) => {
+            let rows = fleet.job_rows(vec![doc.into()]).await;
+            rows.ok()
+                .and_then(|mut rows| rows.pop())
+                .unwrap_or_default()
+        }
+        None => JobRow {
+            kept: store.kept(doc).await.ok().flatten(),
+            past: None,
+        },
+    }
+}
+
 /// Hands a job to the scheduler.
 pub(super) async fn add(
     scheduler: &RegisteredName<ReplicationScheduler>,
     job: &ReplicationId,
     replication: &Arc<Replication>,
-    kept: &Kept,
+    row: &JobRow,
 ) -> Result<(), Taken> {
+    let kept = row.kept.as_deref().map(Kept::read).unwrap_or_default();
+    let past = row.past.as_deref();
+    let earlier = past.map(|text| past::read(text, &replication.digest()));
+    let earlier = earlier.unwrap_or_default();
     loop {
         let order = AddJob {
             priority: kept.priority,
             paused: kept.paused.clone(),
+            earlier: earlier.clone(),
             ..AddJob::new(Arc::clone(replication), job.clone())
         };
         match scheduler.address().send(order).await {
@@ -59,4 +83,65 @@ pub(crate) async fn identify(
     let code = fetch_code(&source, &replication.options.filter).await;
     let code = code.map_err(|error| error.to_string())?;
     Ok(replication_id(replication, &identity, code.as_deref()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::actors::replication_scheduler::SchedulerOptions;
+    use crate::messages::replication_scheduler::GetJob;
+    use crate::metrics::Metrics;
+    use actix::Actor;
+    use policy::schedule::{Earlier, History, Settings, WallTime};
+    use replication::crash::Crash;
+    use replication::endpoint::Http;
+    use replication::spec::{DocRef, UserCtx};
+    use serde_json::json;
+    use slog::{Discard, Logger, o};
+
+    fn replication(password: &str) -> Arc<Replication> {
+        let body = json!({
+            "source": format!("http://u:{password}@s.example/a"), "target": "http://t.example/b",
+        });
+        let (database, id) = ("_replicator".to_owned(), "d".to_owned());
+        let doc = Some(DocRef { database, id });
+        let parsed = Replication::parse(&body, &Default::default(), UserCtx::default(), doc);
+        Arc::new(parsed.expect("it is right"))
+    }
+
+    #[actix_rt::test]
+    async fn a_job_has_the_past_of_its_row_unless_the_document_asks_for_something_else() {
+        let log = Logger::root(Discard, o!());
+        let http = Http::new(Default::default(), &log).expect("there are no files to read");
+        let scheduler = ReplicationScheduler::new(SchedulerOptions {
+            settings: Settings::default(),
+            jobs: Box::new(|_| Err(Crash::JobDied("none is to start".to_owned()))),
+            live: Default::default(),
+            states: Arc::default(),
+            http,
+            metrics: Metrics::new().replication(),
+            log,
+        });
+        let scheduler = RegisteredName::new(scheduler.start());
+        let not_before = WallTime::from_micros(u64::MAX);
+        let history = History::default();
+        let earlier = Earlier {
+            history,
+            not_before,
+        };
+        let text = past::text(&replication("wrong").digest(), &earlier);
+        let row = JobRow {
+            kept: None,
+            past: Some(text),
+        };
+        for (password, waits) in [("wrong", true), ("right", false)] {
+            let id: ReplicationId = password.parse().expect("it is an id");
+            // The next one has the id of another job: this is about pasts alone.
+            let added = add(&scheduler, &id, &replication(password), &row).await;
+            added.expect("it is new");
+            let job = scheduler.address().send(GetJob { id }).await;
+            let job = job.expect("it is there").expect("it was added");
+            assert_eq!(job.next_try() == Some(not_before), waits, "{password}");
+        }
+    }
 }

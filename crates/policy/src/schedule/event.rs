@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use super::history::Reason;
+use super::history::{History, Reason};
 use super::settings::Settings;
 use super::wall_time::WallTime;
 
@@ -36,6 +36,17 @@ pub struct NewJob {
     pub level: Level,
     /// Who paused it, if it is not to run.
     pub paused: Option<Pause>,
+    /// What happened to it before it became known here.
+    pub earlier: Earlier,
+}
+
+/// A job's past, as another scheduler knew it. The default is a job that has none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Earlier {
+    /// What happened; the job's crashes in a row are counted on. Times later than now are taken for now.
+    pub history: History,
+    /// It is not started before, unless it is begun anew.
+    pub not_before: WallTime,
 }
 
 /// Whose turn is first: the higher number's. 0 is ordinary.
@@ -81,7 +92,7 @@ pub enum Event {
     },
     /// No job is to be run any more (`stop_clear_all_jobs`).
     RemoveAll,
-    /// A job is to be begun anew, its failures forgotten (`restart_job`).
+    /// A job is to be begun anew, its past forgotten (`restart_job`).
     Restart { id: JobId },
     /// A job is not to run until it is resumed.
     Pause {

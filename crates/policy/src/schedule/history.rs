@@ -94,9 +94,29 @@ impl History {
         Self(vec![HistoryEntry { at, what }])
     }
 
+    /// Goes on with the history of a job that was another scheduler's. A run of which no end is known has
+    /// ended with its scheduler: that is no fault of the job.
+    pub(super) fn resume(mut self, now: WallTime, max: usize) -> Self {
+        for entry in &mut self.0 {
+            entry.at = entry.at.min(now);
+        }
+        match self.newest() {
+            None => return Self::added(now),
+            Some(newest) if newest.what == HistoryEvent::Started => {
+                self.push(now, HistoryEvent::Stopped, max);
+            }
+            Some(_) => self.trim(max),
+        }
+        self
+    }
+
     /// Writes an event down, and forgets the oldest ones beyond `max`, of which at least one stays.
     pub fn push(&mut self, at: WallTime, what: HistoryEvent, max: usize) {
         self.0.push(HistoryEntry { at, what });
+        self.trim(max);
+    }
+
+    fn trim(&mut self, max: usize) {
         let excess = self.0.len().saturating_sub(max.max(1));
         self.0.drain(..excess);
     }
@@ -161,6 +181,23 @@ impl History {
         count
     }
 
+    /// Returns when the first of the latest crashes in a row was; none where the latest end was none.
+    pub(super) fn failing_since(&self, health_threshold: Duration) -> Option<WallTime> {
+        let (mut since, mut started) = (None, WallTime::ZERO);
+        for entry in &self.0 {
+            match entry.what {
+                HistoryEvent::Added => {}
+                HistoryEvent::Started => started = entry.at,
+                HistoryEvent::Stopped => since = None,
+                HistoryEvent::Crashed(_) if entry.at.since(started) > health_threshold => {
+                    since = Some(entry.at);
+                }
+                HistoryEvent::Crashed(_) => since = since.or(Some(entry.at)),
+            }
+        }
+        since
+    }
+
     /// Returns how long the job ran before its newest event, zero if that is not known.
     pub(crate) fn last_run(&self) -> Duration {
         let mut entries = self.iter();
@@ -173,8 +210,7 @@ impl History {
     }
 
     /// Makes a history of any events, the newest first.
-    #[cfg(test)]
-    pub(super) fn of(newest_first: impl IntoIterator<Item = HistoryEntry>) -> Self {
+    pub fn of(newest_first: impl IntoIterator<Item = HistoryEntry>) -> Self {
         let mut entries: Vec<_> = newest_first.into_iter().collect();
         entries.reverse();
         Self(entries)

@@ -30,6 +30,7 @@
 //! * **Nothing is retried in a tight loop**, whatever is configured ([`RESTART_MIN`]).
 //! * **A server that is back** is noticed ([`Action::Probe`]), and the jobs that could not reach it are tried
 //!   early, a few milliseconds after one another. Other crashes keep their back-off.
+//! * **A job may have a past** ([`Earlier`]) when it is added: its crashes are counted on.
 //! * **Per job**: pause and resume, a priority, begin anew, and a reason for not running.
 
 mod cycle;
@@ -47,7 +48,7 @@ mod wall_time;
 mod tests;
 
 pub use event::{
-    Action, Departure, End, Event, JobId, Level, NewJob, Pause, Run, Server, StopReason,
+    Action, Departure, Earlier, End, Event, JobId, Level, NewJob, Pause, Run, Server, StopReason,
 };
 pub use history::{History, HistoryEntry, HistoryEvent, Reason};
 pub use scheduler::{Scheduler, Totals};

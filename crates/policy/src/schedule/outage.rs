@@ -151,7 +151,7 @@ impl Scheduler {
         for (slot, nth) in slots.into_iter().zip(0..) {
             self.jobs.change(slot, |job, _| {
                 job.awaits_server = false;
-                let rested = job.history.latest_crash() + RESTART_MIN;
+                let rested = (job.history.latest_crash() + RESTART_MIN).max(job.not_before);
                 let early = rested.max(now + each * nth);
                 if let Phase::BackingOff { until } = &mut job.phase {
                     *until = early.min(*until);

@@ -8,7 +8,9 @@
 
 use std::sync::Arc;
 
-use super::event::{Action, Departure, End, Event, JobId, Level, NewJob, Pause, Run, StopReason};
+use super::event::{
+    Action, Departure, Earlier, End, Event, JobId, Level, NewJob, Pause, Run, StopReason,
+};
 use super::fair_share::FairShare;
 use super::history::{History, HistoryEvent, Reason};
 use super::outage::Outages;
@@ -94,7 +96,7 @@ impl Scheduler {
         self.probe(now, out);
     }
 
-    /// Returns when [`Event::Tick`] is due next: when the back-off of a job ends while there is a
+    /// Returns when [`Event::Tick`] is due next: when the wait of a job ends while there is a
     /// free slot for it, or a server is to be asked whether it answers.
     pub fn next_wake(&self) -> Option<WallTime> {
         let fills = self.fills_at_once() && !self.shutting_down;
@@ -147,7 +149,12 @@ impl Scheduler {
             RuleSet::First => 0,
         };
         let then = new.paused.map_or(Then::Pend, Then::Pause);
-        let job = |phase| Job {
+        let Earlier {
+            history,
+            not_before,
+        } = new.earlier;
+        let history = history.resume(now, self.settings.max_history);
+        let mut job = Job {
             id: new.id.clone(),
             key: Arc::clone(&new.key),
             continuous: new.continuous,
@@ -155,24 +162,27 @@ impl Scheduler {
             level: new.level,
             eased: false,
             awaits_server: false,
-            history: History::added(now),
-            last_started: WallTime::ZERO,
-            failing_since: None,
-            phase,
+            last_started: history.last_started(),
+            failing_since: history.failing_since(self.settings.health_threshold),
+            history,
+            not_before,
+            phase: Phase::Ready,
         };
         let Some(slot) = self.jobs.find(&new.id) else {
-            let slot = self.jobs.insert(job(then.phase()), penalty);
+            job.phase = then.phase(&self.settings, &job, now);
+            let slot = self.jobs.insert(job, penalty);
             return self.start_if_few(slot, now, out);
         };
         // Its predecessor is not gone yet. It takes the slot over.
         self.jobs.change(slot, |row, row_penalty| {
             let run = row.phase.run().expect("what is leaving has an incarnation");
             *row_penalty = penalty;
-            *row = job(Phase::Stopping {
+            *row = job;
+            row.phase = Phase::Stopping {
                 run,
                 foreign: true,
                 then,
-            });
+            };
         });
     }
 
@@ -227,6 +237,7 @@ impl Scheduler {
         }
         self.jobs.change(slot, |job, _| {
             job.history = History::added(now);
+            job.not_before = WallTime::ZERO;
             job.last_started = WallTime::ZERO;
             job.failing_since = None;
             job.eased = false;
@@ -294,11 +305,11 @@ impl Scheduler {
         }
     }
 
-    /// Makes a job that does not run wait for the end of its back-off, or makes it ready.
+    /// Makes a job that does not run wait for as long as it has to, or makes it ready.
     fn rest(&mut self, slot: Slot, now: WallTime) {
         let settings = &self.settings;
         self.jobs.change(slot, |job, _| {
-            job.phase = Phase::after_wait(settings, &job.history, now);
+            job.phase = Phase::after_wait(settings, job, now);
         });
     }
 
@@ -340,14 +351,15 @@ impl Scheduler {
         if *end == End::Normal && !foreign {
             return self.completed(slot, now, out);
         }
-        let max = self.settings.max_history;
+        let settings = &self.settings;
         let id = self.jobs.change(slot, |job, _| {
             if !foreign {
+                let max = settings.max_history;
                 job.history.push(now, HistoryEvent::Stopped, max);
                 // As for the count of its crashes: it ran until it was told to stop.
                 job.failing_since = None;
             }
-            job.phase = then.phase();
+            job.phase = then.phase(settings, job, now);
             job.id.clone()
         });
         if !foreign {
@@ -396,7 +408,7 @@ impl Scheduler {
             let shared = Arc::clone(known.unwrap_or(&reason));
             job.history
                 .push(now, HistoryEvent::Crashed(shared), settings.max_history);
-            job.phase = Phase::after_wait(settings, &job.history, now);
+            job.phase = Phase::after_wait(settings, job, now);
             match job.phase {
                 Phase::BackingOff { until } => until,
                 _ => now,
@@ -506,8 +518,8 @@ impl Scheduler {
 
 impl Phase {
     /// Returns what a job that does not run is to do: go on waiting, or be ready.
-    fn after_wait(settings: &Settings, history: &History, now: WallTime) -> Self {
-        let until = settings.rested_at(history);
+    fn after_wait(settings: &Settings, job: &Job, now: WallTime) -> Self {
+        let until = settings.rested_at(&job.history).max(job.not_before);
         if until <= now {
             Self::Ready
         } else {
@@ -518,9 +530,9 @@ impl Phase {
 
 impl Then {
     /// Returns the phase of a job that has no incarnation.
-    fn phase(self) -> Phase {
+    fn phase(self, settings: &Settings, job: &Job, now: WallTime) -> Phase {
         match self {
-            Self::Pend => Phase::Ready,
+            Self::Pend => Phase::after_wait(settings, job, now),
             Self::Pause(pause) => Phase::Paused(pause),
             Self::Leave => unreachable!("the row of a job that is leaving is dropped"),
         }

@@ -38,6 +38,8 @@ pub(super) struct Job {
     /// Whether it is tried early when a server answers again. Only while it backs off.
     pub(super) awaits_server: bool,
     pub(super) history: History,
+    /// It is not started before.
+    pub(super) not_before: WallTime,
     /// When it was started last, also when its history has forgotten that.
     pub(super) last_started: WallTime,
     /// When the first of its crashes in a row was, also when its history has forgotten that.
@@ -50,7 +52,7 @@ pub(super) struct Job {
 pub(super) enum Phase {
     /// It waits for its turn.
     Ready,
-    /// It crashed and waits.
+    /// It waits, because it crashed or is not to start before.
     BackingOff { until: WallTime },
     /// It is not to run.
     Paused(Pause),
@@ -191,7 +193,7 @@ pub struct Census {
     pub crashed: usize,
     /// Those that are paused and do not run.
     pub paused: usize,
-    /// Those that wait because they crashed.
+    /// Those that wait because they crashed, or are not to start before a time.
     pub backing_off: usize,
 }
 
@@ -236,7 +238,7 @@ pub(super) struct Jobs {
     by_id: FxHashMap<JobId, Slot>,
     by_run: FxHashMap<Run, Slot>,
     ready: Ready,
-    /// When the wait of a crashed job ends, and its slot; the earliest first.
+    /// When the wait of a job ends, and its slot; the earliest first.
     backing_off: BTreeSet<(WallTime, Slot)>,
     running: BTreeSet<Slot>,
     /// Ids in order with their states, but of jobs that are leaving.
@@ -372,7 +374,7 @@ impl Jobs {
         self.backing_off.first().map(|(until, _)| *until)
     }
 
-    /// Returns those that wait because they crashed.
+    /// Returns those that wait for a time.
     pub(super) fn backing_off(&self) -> Vec<Slot> {
         self.backing_off.iter().map(|(_, slot)| *slot).collect()
     }

@@ -76,6 +76,8 @@ pub struct JobView<'a> {
     pub last_started: WallTime,
     /// What happened to it.
     pub history: &'a History,
+    /// It is not started before, whatever its history says; in the past as a rule.
+    pub not_before: WallTime,
     /// Who paused it, if it is, or will be once it has stopped.
     pub paused: Option<&'a Pause>,
     /// What it is in lists.
@@ -116,6 +118,11 @@ pub enum WhyNot {
         /// The latest reason.
         reason: Arc<Reason>,
     },
+    /// It is not to start before a time that came with it.
+    NotBefore {
+        /// When it may run.
+        until: WallTime,
+    },
     /// It is paused.
     Paused(Pause),
     /// It was told to stop, and writes its checkpoint.
@@ -131,6 +138,7 @@ impl WhyNot {
     pub fn short(&self) -> String {
         match self {
             Self::BackingOff { reason, .. } => reason.short.to_string(),
+            Self::NotBefore { .. } => "not to start yet".to_owned(),
             Self::Paused(pause) => format!("paused by {}", pause.by),
             other => other.to_string(),
         }
@@ -166,6 +174,7 @@ impl fmt::Display for WhyNot {
                 }
                 write!(f, ": {}", reason.text)
             }
+            Self::NotBefore { until } => write!(f, "not to start before {until}"),
             Self::Paused(pause) => write!(f, "paused by {} since {}", pause.by, pause.since),
             Self::Stopping => f.write_str("stopping"),
             Self::Replacing => f.write_str("waiting for the end of its predecessor"),
@@ -252,6 +261,7 @@ impl Scheduler {
             eased: job.eased,
             last_started: job.last_started,
             history: &job.history,
+            not_before: job.not_before,
             paused: job.phase.pause(),
             listed: self.jobs.state_rules.listed(job),
             since: self.since(job),
@@ -298,13 +308,16 @@ impl Scheduler {
             Phase::Stopping { .. } => WhyNot::Stopping,
             Phase::Paused(pause) => WhyNot::Paused(pause.clone()),
             _ if self.shutting_down => WhyNot::ShuttingDown,
-            Phase::BackingOff { until } => WhyNot::BackingOff {
-                until: *until,
-                crashes: job
-                    .history
-                    .consecutive_crashes(self.settings.health_threshold),
-                awaits_server: job.awaits_server,
-                reason: job.history.latest_crash_reason()?.clone(),
+            Phase::BackingOff { until } => match job.history.fresh_crash() {
+                Some(reason) => WhyNot::BackingOff {
+                    until: *until,
+                    crashes: job
+                        .history
+                        .consecutive_crashes(self.settings.health_threshold),
+                    awaits_server: job.awaits_server,
+                    reason: reason.clone(),
+                },
+                None => WhyNot::NotBefore { until: *until },
             },
             Phase::Ready if self.jobs.occupied() >= max_jobs => WhyNot::NoSlot { max_jobs },
             Phase::Ready => WhyNot::NextCycle,

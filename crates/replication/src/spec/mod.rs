@@ -18,6 +18,8 @@ mod proxy;
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
+use data_encoding::HEXLOWER;
+use md5::{Digest, Md5};
 use serde_json::{Map, Value};
 
 pub(crate) use self::credentials::BasicAuth;
@@ -59,6 +61,14 @@ impl Replication {
             && self.doc == other.doc
     }
 
+    /// Returns a text that differs, as a rule, where [`Self::same_as`] finds that two replications of a document do.
+    /// Of the same replication other versions of the program may return other texts.
+    pub fn digest(&self) -> String {
+        let sides = [&self.source, &self.target].map(EndpointSpec::digested);
+        let asked = format!("{sides:?} {}", self.options.digested());
+        HEXLOWER.encode(&Md5::digest(asked))
+    }
+
     /// Whether it belongs to no document: such a replication is not tried again when it fails.
     pub fn is_transient(&self) -> bool {
         self.doc.is_none()
@@ -82,6 +92,15 @@ impl EndpointSpec {
     /// Returns the URL as it may be shown: the values of its parameters are masked. It never held a password.
     pub fn shown(&self) -> String {
         mask_params(&self.url)
+    }
+
+    /// Returns all of it, secrets too.
+    fn digested(&self) -> impl fmt::Debug {
+        let header = |auth: &BasicAuth| auth.header_value();
+        let proxy = self.proxy.as_ref();
+        let proxy = proxy.map(|proxy| (proxy.url(), proxy.auth().as_ref().map(header)));
+        let auth = self.auth.as_ref().map(header);
+        (&self.url, auth, &self.headers, proxy)
     }
 
     /// Returns the proxy's URL with its password masked.

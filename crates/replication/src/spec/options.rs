@@ -61,6 +61,25 @@ impl Options {
         with_its_defaults == *other
     }
 
+    /// Returns in a text what [`Self::same_as`] compares.
+    pub(super) fn digested(&self) -> String {
+        let Self {
+            continuous,
+            create_target,
+            create_target_params,
+            winning_revs_only,
+            filter,
+            filter_at,
+            since_seq,
+            tuning: _,
+            given,
+        } = self;
+        format!(
+            "{continuous} {create_target} {create_target_params:?} {winning_revs_only} \
+             {filter:?} {filter_at:?} {since_seq:?} {given:?}"
+        )
+    }
+
     /// Reads the options of a body; other members are ignored.
     pub(super) fn parse(body: &Map<String, Value>, defaults: &Defaults) -> Result<Self, SpecError> {
         let filter = filter(body)?;

@@ -2,6 +2,7 @@
 
 mod ends;
 mod orders;
+mod pasts;
 mod runs;
 
 use std::cell::{Cell, RefCell};
@@ -135,6 +136,16 @@ enum Starting {
 }
 
 impl Jobs {
+    /// Jobs that start, and stop at once.
+    fn new() -> Self {
+        Self {
+            stopping: Rc::new(Cell::new(Stopping::AtOnce)),
+            asked: Rc::default(),
+            start: Rc::new(Cell::new(Starting::Succeeds)),
+            begun: Rc::default(),
+        }
+    }
+
     fn start(&self, order: NewRun) -> Result<RunningJob, Crash> {
         match self.start.get() {
             Starting::Succeeds => {}
@@ -179,23 +190,30 @@ impl World {
     /// Starts a scheduler in paused time.
     async fn start(change: impl FnOnce(&mut Settings)) -> Self {
         tokio::time::pause();
-        let jobs = Jobs {
-            stopping: Rc::new(Cell::new(Stopping::AtOnce)),
-            asked: Rc::default(),
-            start: Rc::new(Cell::new(Starting::Succeeds)),
-            begun: Rc::default(),
-        };
         let mut settings = Settings::default();
         change(&mut settings);
-        Self::with(jobs, LiveRuns::default(), settings).await
+        Self::with(Jobs::new(), LiveRuns::default(), settings, None).await
+    }
+
+    /// Starts one that has pasts saved, in paused time.
+    async fn saving(pasts: PastWriter) -> Self {
+        tokio::time::pause();
+        let (live, settings) = (LiveRuns::default(), Settings::default());
+        Self::with(Jobs::new(), live, settings, Some(pasts)).await
     }
 
     /// Starts the scheduler that follows this one.
     async fn successor(&self) -> Self {
-        Self::with(self.jobs.clone(), self.live.clone(), self.settings.clone()).await
+        let (jobs, live) = (self.jobs.clone(), self.live.clone());
+        Self::with(jobs, live, self.settings.clone(), None).await
     }
 
-    async fn with(jobs: Jobs, live: LiveRuns, settings: Settings) -> Self {
+    async fn with(
+        jobs: Jobs,
+        live: LiveRuns,
+        settings: Settings,
+        pasts: Option<PastWriter>,
+    ) -> Self {
         let metrics = Metrics::new();
         let starter = jobs.clone();
         let scheduler = ReplicationScheduler::new(SchedulerOptions {
@@ -206,7 +224,8 @@ impl World {
             http: Http::new(Default::default(), &Logger::root(Discard, o!())).unwrap(),
             metrics: metrics.replication(),
             log: Logger::root(Discard, o!()),
-        });
+        })
+        .with_pasts(pasts);
         let pid = scheduler.pid();
         let scheduler = scheduler.start();
         let events = Probe::start();

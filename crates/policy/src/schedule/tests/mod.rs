@@ -4,6 +4,7 @@
 //!           reference, which waits for that; unless a test holds them back.
 
 mod cases;
+mod earlier;
 mod edges;
 mod histories;
 mod model;
@@ -148,6 +149,7 @@ fn new_job(id: &str) -> NewJob {
         transient: false,
         level: Level::default(),
         paused: None,
+        earlier: Earlier::default(),
     }
 }
 
@@ -216,6 +218,7 @@ impl World {
             awaits_server: false,
             last_started: given.history.last_started(),
             history: given.history,
+            not_before: WallTime::ZERO,
             failing_since: None,
             phase,
         };

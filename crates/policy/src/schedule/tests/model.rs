@@ -15,6 +15,7 @@ pub(super) struct ModelJob {
     transient: bool,
     pub(super) level: Level,
     pub(super) history: History,
+    not_before: WallTime,
     last_started: WallTime,
     pub(super) penalty: u64,
     eased: bool,
@@ -151,7 +152,8 @@ impl Model {
 
     fn wake(&mut self) {
         for job in &mut self.jobs {
-            job.backing_off &= self.settings.rested_at(&job.history) > self.now;
+            let rested = self.settings.rested_at(&job.history);
+            job.backing_off &= rested.max(job.not_before) > self.now;
         }
     }
 
@@ -181,17 +183,20 @@ impl Model {
         let old = self.at(&new.id).map(|at| self.jobs.remove(at));
         let id = new.id;
         let run = old.and_then(|old| old.run);
+        let max = self.settings.max_history;
+        let history = new.earlier.history.resume(self.now, max);
         self.jobs.push(ModelJob {
             id: id.clone(),
             key: new.key.clone(),
             continuous: new.continuous,
             transient: new.transient,
             level: new.level,
-            history: History::added(self.now),
-            last_started: WallTime::ZERO,
+            last_started: history.last_started(),
+            history,
+            not_before: new.earlier.not_before,
             penalty: 0,
             eased: false,
-            backing_off: false,
+            backing_off: run.is_none() && new.paused.is_none(),
             paused: new.paused,
             run,
             stopping: run.is_some(),
@@ -202,6 +207,7 @@ impl Model {
             let at = self.at(&id).expect("it was added");
             self.jobs[at].penalty = self.raise(&new.key);
         }
+        self.wake();
         self.start_if_few(&id);
     }
 
@@ -234,6 +240,7 @@ impl Model {
         }
         let job = &mut self.jobs[at];
         job.history = History::added(self.now);
+        job.not_before = WallTime::ZERO;
         job.last_started = WallTime::ZERO;
         job.eased = false;
         job.backing_off = false;
@@ -314,6 +321,8 @@ impl Model {
                 let id = id.clone();
                 self.out.push(Action::Stopped { id });
             }
+            self.jobs[at].backing_off = self.jobs[at].paused.is_none();
+            self.wake();
             match (at_once, foreign) {
                 (true, _) => self.fill(usize::MAX),
                 (false, true) => self.start_if_few(&id),
@@ -327,7 +336,8 @@ impl Model {
         };
         job.history
             .push(now, HistoryEvent::Crashed(reason.clone()), max);
-        let until = self.settings.rested_at(&job.history).max(now);
+        let rested = self.settings.rested_at(&job.history);
+        let until = rested.max(job.not_before).max(now);
         job.backing_off = until > now;
         self.out.push(Action::Crashed { id, reason, until });
         if at_once || self.total() < self.settings.max_jobs {

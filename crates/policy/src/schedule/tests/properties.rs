@@ -1,9 +1,10 @@
 //! Random histories: the core against the naive model, event by event.
 //!
-//! SUMMARY   Jobs are added, replaced, removed, paused, resumed, begun anew; incarnations end as
+//! SUMMARY   Jobs are added, with a past or none, replaced, removed, paused, resumed, begun anew; incarnations end as
 //!           they were told to, or otherwise, at once or late; settings change; time passes; and
 //!           ends of what is long gone come in between. After every event: the same actions as the
-//!           model's, the same jobs, and never more incarnations than slots.
+//!           model's, the same jobs, never more incarnations than slots, and no start before the time
+//!           that a job's past names, unless it is begun anew.
 
 use super::model::Model;
 use super::*;
@@ -21,6 +22,8 @@ struct Pair {
     now: WallTime,
     /// Every incarnation there ever was.
     runs: Vec<Run>,
+    /// Before when jobs are not to start.
+    not_before: BTreeMap<JobId, WallTime>,
     /// What happened so far, for who has to find out why.
     events: Vec<String>,
 }
@@ -34,6 +37,7 @@ impl Pair {
             model: Model::new(settings),
             now: NOW,
             runs: Vec::new(),
+            not_before: BTreeMap::new(),
             events: Vec::new(),
         }
     }
@@ -63,6 +67,46 @@ impl Pair {
                 0
             }),
             paused,
+            earlier: self.earlier(),
+        }
+    }
+
+    /// A time near now, before it or after it.
+    fn near(&mut self) -> WallTime {
+        let span = *self.random.one_of(&[1, 10_000_000, 700_000_000]);
+        let before = self.now.as_micros() - span as u64 / 2;
+        WallTime::from_micros(before) + Duration::from_micros(self.random.below(span) as u64)
+    }
+
+    fn earlier(&mut self) -> Earlier {
+        if self.yes(2) {
+            return Earlier::default();
+        }
+        let past_events = [
+            HistoryEvent::Added,
+            HistoryEvent::Started,
+            HistoryEvent::Stopped,
+            HistoryEvent::Crashed(reason("x")),
+            HistoryEvent::Crashed(reason("y")),
+            HistoryEvent::Crashed(Reason::new("max_backoff", true).into()),
+        ];
+        let count = self.random.below(8);
+        let mut history: Vec<_> = (0..count)
+            .map(|_| HistoryEntry {
+                at: self.near(),
+                what: self.random.one_of(&past_events).clone(),
+            })
+            .collect();
+        if !self.yes(5) {
+            history.sort_by_key(|entry| std::cmp::Reverse(entry.at));
+        }
+        let not_before = match self.yes(3) {
+            true => self.near(),
+            false => WallTime::ZERO,
+        };
+        Earlier {
+            history: History::of(history),
+            not_before,
         }
     }
 
@@ -137,6 +181,14 @@ impl Pair {
         let event = self.event();
         self.events
             .push(format!("{} {event:?}", self.now.as_micros()));
+        match &event {
+            Event::Add(new) => {
+                let not_before = new.earlier.not_before;
+                self.not_before.insert(new.id.clone(), not_before);
+            }
+            Event::Restart { id } => drop(self.not_before.remove(id)),
+            _ => {}
+        }
         let before = self.core.census().running;
         let mut actions = Vec::new();
         self.core.handle(event.clone(), self.now, &mut actions);
@@ -148,12 +200,18 @@ impl Pair {
         }
         assert_eq!(actions, expected, "{:#?}", self.events);
         for action in &actions {
-            if let Action::Start { run, .. } = action {
+            if let Action::Start { id, run, .. } = action {
                 assert!(
                     !self.runs.contains(run),
                     "an incarnation is never used again"
                 );
                 self.runs.push(*run);
+                let not_before = self.not_before.get(id);
+                assert!(
+                    not_before.is_none_or(|at| *at <= self.now),
+                    "{id} is not started before its time: {:#?}",
+                    self.events
+                );
             }
         }
         let after = self.core.census().running;

@@ -135,7 +135,9 @@ fn what_a_body_asks_for_does_not_depend_on_the_configurations_defaults() {
         ..Defaults::default()
     };
     let plain = json!({"source": "http://s/a", "target": "http://t/b"});
-    assert!(of(&plain, &Defaults::default()).same_as(&of(&plain, &others)));
+    let (usual, other) = (of(&plain, &Defaults::default()), of(&plain, &others));
+    assert!(usual.same_as(&other));
+    assert_eq!(usual.digest(), other.digest());
     let usual = json!({
         "use_checkpoints": true, "use_bulk_get": true, "worker_processes": 4,
         "worker_batch_size": "500", "http_connections": 20, "connection_timeout": 30_000,
@@ -153,6 +155,8 @@ fn what_a_body_asks_for_does_not_depend_on_the_configurations_defaults() {
             !of(&plain, &Defaults::default()).same_as(&asked),
             "{name} was taken out"
         );
+        let plain = of(&plain, &Defaults::default());
+        assert_ne!(asked.digest(), plain.digest(), "{name}");
     }
 }
 
@@ -343,6 +347,7 @@ fn replications_are_compared_without_user_and_time() {
     other.user.name = Some("bob".into());
     other.start_time += Duration::from_secs(1);
     assert!(one.same_as(&other));
+    assert_eq!(one.digest(), other.digest());
     assert!(!one.same_as(&parse(json!({"source": "http://u:q@s/a"})).unwrap()));
     assert!(!one.same_as(&parse(json!({"source": "http://s/a"})).unwrap()));
     other.doc = Some(DocRef {
@@ -352,6 +357,45 @@ fn replications_are_compared_without_user_and_time() {
     assert!(!one.same_as(&other));
     let batch = json!({"source": "http://u:p@s/a", "worker_batch_size": 501});
     assert!(!one.same_as(&parse(batch).unwrap()));
+}
+
+#[test]
+fn whatever_a_body_asks_for_is_in_the_digest() {
+    let bodies = [
+        json!({}),
+        json!({"continuous": true}),
+        json!({"create_target": true}),
+        json!({"create_target": true, "create_target_params": {"q": 1}}),
+        json!({"winning_revs_only": true}),
+        json!({"since_seq": 5}),
+        json!({"doc_ids": ["a"]}),
+        json!({"doc_ids": ["b"]}),
+        json!({"selector": {"a": 1}}),
+        json!({"selector": {"a": 1}, "filter_at": "settee"}),
+        json!({"filter": "d/f"}),
+        json!({"filter": "d/f", "query_params": {"a": "secret"}}),
+        json!({"source": "http://s/other"}),
+        json!({"source": "http://u:p@s/a"}),
+        json!({"source": "http://u:q@s/a"}),
+        json!({"source": {"url": "http://s/a", "headers": {"X-Token": "1"}}}),
+        json!({"source": {"url": "http://s/a", "headers": {"X-Token": "2"}}}),
+        json!({"target": "http://u:p@t/b"}),
+        json!({"source_proxy": "http://u:p@proxy:8080"}),
+        json!({"source_proxy": "http://u:q@proxy:8080"}),
+        json!({"target_proxy": "http://u:q@proxy:8080"}),
+    ];
+    let parsed = bodies.map(|body| (parse(body.clone()).expect("it is right"), body));
+    for (one, body) in &parsed {
+        for (other, other_body) in &parsed {
+            let is_same = body == other_body;
+            assert_eq!(one.same_as(other), is_same, "{body} {other_body}");
+            assert_eq!(
+                one.digest() == other.digest(),
+                is_same,
+                "{body} {other_body}"
+            );
+        }
+    }
 }
 
 #[test]

@@ -1,0 +1,187 @@
+//! The writer against a store that counts, in paused time.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use slog::Discard;
+
+use super::*;
+use crate::testkit::within;
+use policy::schedule::{Event, Level, NewJob, Scheduler, Settings, WallTime};
+use tokio::time::Instant;
+
+/// A request that came to its end.
+#[derive(Debug)]
+struct Tried {
+    at: Instant,
+    epoch: Epoch,
+    pasts: Vec<(DocId, String)>,
+}
+
+/// What was saved in each request, and when; how many fail next; how many are under way.
+#[derive(Clone, Default)]
+struct Saves {
+    requests: Rc<RefCell<Vec<Tried>>>,
+    failures: Rc<Cell<usize>>,
+    under_way: Rc<Cell<usize>>,
+}
+
+impl Saves {
+    fn writer(&self) -> PastWriter {
+        tokio::time::pause();
+        let saves = self.clone();
+        let save = move |epoch, pasts| {
+            let saves = saves.clone();
+            async move {
+                saves.under_way.update(|count| count + 1);
+                assert_eq!(saves.under_way.get(), 1, "one request at a time");
+                // Longer than the time between requests.
+                tokio::time::sleep(SAVE_EVERY * 3).await;
+                saves.under_way.update(|count| count - 1);
+                let at = Instant::now();
+                let tried = Tried { at, epoch, pasts };
+                saves.requests.borrow_mut().push(tried);
+                match saves.failures.get().checked_sub(1) {
+                    Some(left) => {
+                        saves.failures.set(left);
+                        Err(StoreError::Failed("as it was told".into()))
+                    }
+                    None => Ok(()),
+                }
+            }
+        };
+        let (writer, task) = PastWriter::new(save, &Logger::root(Discard, o!()));
+        actix_rt::spawn(task);
+        writer
+    }
+
+    fn count(&self) -> usize {
+        self.requests.borrow().len()
+    }
+
+    /// The texts of a document's job, in the order in which they were saved.
+    fn of(&self, doc: &str) -> Vec<String> {
+        let requests = self.requests.borrow();
+        let pasts = requests.iter().flat_map(|tried| &tried.pasts);
+        let of_it = pasts.filter(|(id, _)| &**id == doc);
+        of_it.map(|(_, text)| text.clone()).collect()
+    }
+}
+
+/// Notes a past that differs in its `not_before`.
+fn note(writer: &PastWriter, doc: &str, epoch: u64, not_before: u64) {
+    let mut scheduler = Scheduler::new(Settings::default());
+    let new = NewJob {
+        id: doc.into(),
+        key: "_replicator".into(),
+        continuous: true,
+        transient: false,
+        level: Level::default(),
+        paused: None,
+        earlier: Earlier {
+            history: History::default(),
+            not_before: WallTime::from_micros(not_before),
+        },
+    };
+    scheduler.handle(Event::Add(new), WallTime::ZERO, &mut Vec::new());
+    let of = PastOf {
+        doc: doc.into(),
+        epoch: Epoch(epoch),
+        asked: "d".to_owned(),
+    };
+    writer.note(&of.into(), &scheduler.job(doc).expect("it was added"));
+}
+
+fn not_before(text: &str) -> u64 {
+    past::read(text, "d").not_before.as_micros()
+}
+
+async fn saved(writer: &PastWriter, doc: &str) {
+    within("a past is saved", writer.clone().saved(doc.into())).await;
+}
+
+#[actix_rt::test]
+async fn the_latest_past_of_each_job_is_saved_in_one_request_at_a_time_and_at_most_one_a_second() {
+    let saves = Saves::default();
+    let writer = saves.writer();
+    note(&writer, "a", 1, 1);
+    while saves.under_way.get() == 0 {
+        tokio::task::yield_now().await;
+    }
+    // While that is under way.
+    (2..=9).for_each(|at| note(&writer, "a", 1, at));
+    note(&writer, "b", 1, 5);
+    assert!(writer.has(&"a".into()));
+    saved(&writer, "a").await;
+    saved(&writer, "b").await;
+    assert!(!writer.has(&"a".into()));
+    let requests = saves.requests.borrow();
+    let [first, second] = &requests[..] else {
+        panic!("two requests: {requests:?}");
+    };
+    assert!(second.at.duration_since(first.at) >= SAVE_EVERY * 4);
+    let texts = saves.of("a");
+    assert_eq!(
+        texts
+            .iter()
+            .map(|text| not_before(text))
+            .collect::<Vec<_>>(),
+        [1, 9]
+    );
+}
+
+#[actix_rt::test]
+async fn a_request_has_five_hundred_pasts_of_one_owner_at_most() {
+    let saves = Saves::default();
+    let writer = saves.writer();
+    (0..1200).for_each(|n| note(&writer, &format!("d{n}"), 1 + n / 1100, 0));
+    saved(&writer, "d1199").await;
+    let requests = saves.requests.borrow();
+    let sizes = requests
+        .iter()
+        .map(|tried| (tried.epoch.0, tried.pasts.len()));
+    assert_eq!(
+        sizes.collect::<Vec<_>>(),
+        [(1, 500), (1, 500), (1, 100), (2, 100)]
+    );
+}
+
+#[actix_rt::test]
+async fn what_was_not_saved_is_tried_again_unless_there_is_something_later() {
+    let saves = Saves::default();
+    let writer = saves.writer();
+    saves.failures.set(2);
+    note(&writer, "a", 1, 1);
+    note(&writer, "b", 1, 1);
+    while saves.count() < 1 {
+        tokio::time::sleep(SAVE_EVERY).await;
+    }
+    note(&writer, "a", 1, 2);
+    saved(&writer, "a").await;
+    saved(&writer, "b").await;
+    let last = |doc| saves.of(doc).last().map(|text| not_before(text));
+    assert_eq!((last("a"), last("b"), saves.count()), (Some(2), Some(1), 3));
+}
+
+#[actix_rt::test]
+async fn so_many_jobs_wait_and_no_more() {
+    let saves = Saves::default();
+    let writer = saves.writer();
+    (0..=WAITING_MAX).for_each(|n| note(&writer, &format!("d{n}"), 1, 0));
+    let doc = |n: usize| DocId::from(format!("d{n}"));
+    assert!(writer.has(&doc(WAITING_MAX - 1)));
+    assert!(!writer.has(&doc(WAITING_MAX)));
+}
+
+#[actix_rt::test]
+async fn nobody_waits_for_a_writer_whose_store_is_closed() {
+    tokio::time::pause();
+    let save = |_, _| std::future::ready(Err(StoreError::Closed));
+    let (writer, task) = PastWriter::new(save, &Logger::root(Discard, o!()));
+    let task = actix_rt::spawn(task);
+    note(&writer, "a", 1, 1);
+    saved(&writer, "a").await;
+    within("the task ends", task)
+        .await
+        .expect("it does not panic");
+}

@@ -1,0 +1,184 @@
+//! Jobs that were another daemon's before, and what is saved for the next one.
+
+use std::sync::Mutex;
+
+use super::*;
+use crate::replicator::{CheckpointGuard, JobLease, past};
+use policy::ownership::{DocId, Epoch};
+use policy::schedule::{Earlier, History, HistoryEntry, HistoryEvent};
+
+#[derive(Debug)]
+struct Lease;
+
+impl JobLease for Lease {
+    fn left(&self) -> Option<Duration> {
+        Some(Duration::MAX)
+    }
+
+    fn epoch(&self) -> u64 {
+        7
+    }
+}
+
+/// A job of an owned document.
+fn owned(name: &str, earlier: Earlier) -> AddJob {
+    AddJob {
+        earlier,
+        guard: CheckpointGuard::of(Arc::new(Lease)),
+        ..AddJob::new(permanent(name), id(name))
+    }
+}
+
+/// A past of crashes so many seconds ago, the latest one first.
+fn crashes(seconds_ago: &[u64]) -> Earlier {
+    let now = WallClock::new().now().as_micros();
+    let crashed = HistoryEvent::Crashed(Arc::new(Reason::new("x", false)));
+    let history = seconds_ago.iter().flat_map(|seconds| {
+        let at = |seconds| WallTime::from_micros(now - seconds * 1_000_000);
+        let what = crashed.clone();
+        let started = HistoryEvent::Started;
+        [
+            HistoryEntry {
+                at: at(*seconds),
+                what,
+            },
+            HistoryEntry {
+                at: at(seconds + 1),
+                what: started,
+            },
+        ]
+    });
+    Earlier {
+        history: History::of(history),
+        not_before: WallTime::ZERO,
+    }
+}
+
+#[actix_rt::test]
+async fn a_job_with_three_crashes_in_its_past_waits_its_back_off_and_counts_the_fourth() {
+    let world = World::start(|_| {}).await;
+    let earlier = crashes(&[10, 20, 30]);
+    let last = earlier.history.newest().expect("it crashed").at;
+    assert_eq!(world.ask(owned("a", earlier)).await, Ok(Added::New));
+    let job = world.job("a").await;
+    assert_eq!(job.summary.error_count, 3);
+    assert_eq!(job.summary.state, JobState::Crashing);
+    assert_eq!(job.next_try(), Some(last + Duration::from_secs(120)));
+    assert!(world.jobs.begun.borrow().is_empty());
+    tokio::time::sleep(Duration::from_secs(121)).await;
+    world.begun(1).await.job.do_send(Do::End(crash()));
+    eventually("the fourth crash is counted", || async {
+        world.job("a").await.summary.error_count == 4
+    })
+    .await;
+}
+
+#[actix_rt::test]
+async fn a_job_that_is_not_to_start_yet_tells_when_and_starts_then() {
+    let world = World::start(|_| {}).await;
+    let not_before = WallClock::new().now() + Duration::from_secs(3600);
+    let history = History::default();
+    let earlier = Earlier {
+        history,
+        not_before,
+    };
+    assert_eq!(world.ask(owned("a", earlier)).await, Ok(Added::New));
+    let job = world.job("a").await;
+    assert_eq!(
+        (job.next_try(), job.listed),
+        (Some(not_before), JobState::Pending)
+    );
+    assert_eq!(job.reason().as_deref(), Some("not to start yet"));
+    assert!(world.jobs.begun.borrow().is_empty());
+    tokio::time::sleep(Duration::from_secs(3601)).await;
+    world.begun(1).await;
+}
+
+/// What was saved last of each document's job, and whether saving succeeds.
+#[derive(Clone, Default)]
+struct Saved {
+    pasts: Arc<Mutex<std::collections::BTreeMap<DocId, String>>>,
+    fails: Arc<std::sync::atomic::AtomicBool>,
+}
+
+impl Saved {
+    fn writer(&self) -> PastWriter {
+        let saved = self.clone();
+        let save = move |epoch, pasts: Vec<(DocId, String)>| {
+            assert_eq!(epoch, Epoch(7));
+            let fails = saved.fails.load(std::sync::atomic::Ordering::Relaxed);
+            if !fails {
+                saved.pasts.lock().unwrap().extend(pasts);
+            }
+            let failed = || crate::store::StoreError::Failed("as it was told".into());
+            std::future::ready(if fails { Err(failed()) } else { Ok(()) })
+        };
+        let (writer, task) = PastWriter::new(save, &Logger::root(Discard, o!()));
+        actix_rt::spawn(task);
+        writer
+    }
+
+    /// What the next owner of a document reads, if something was saved.
+    fn types(&self, name: &str) -> Option<Vec<&'static str>> {
+        let pasts = self.pasts.lock().unwrap();
+        let past = past::read(pasts.get(name)?, &permanent(name).digest());
+        Some(past.history.iter().map(|entry| entry.what.name()).collect())
+    }
+}
+
+#[actix_rt::test]
+async fn what_happens_to_jobs_of_owned_documents_is_saved_for_the_next_owner() {
+    let saved = Saved::default();
+    let world = World::saving(saved.writer()).await;
+    let types = |name: &'static str, expected: &'static [&'static str]| {
+        let saved = saved.clone();
+        async move {
+            let what = format!("{expected:?} is saved of {name}");
+            eventually(&what, || async {
+                saved.types(name).is_some_and(|types| types == expected)
+            })
+            .await;
+        }
+    };
+    world.ask(owned("a", Earlier::default())).await.unwrap();
+    let run = world.begun(1).await;
+    types("a", &["started", "added"]).await;
+    run.job.do_send(Do::End(crash()));
+    types("a", &["crashed", "started", "added"]).await;
+    // Paused: it says so no more, and is begun anew when somebody says so.
+    world.order("a", JobOrder::Restart).await;
+    types("a", &["started", "added"]).await;
+    world.order("a", JobOrder::Pause).await;
+    types("a", &["stopped", "started", "added"]).await;
+    // Of what no lease owns nothing is saved.
+    world.add("b").await.unwrap();
+    world.begun(3).await;
+    world.ask(owned("c", Earlier::default())).await.unwrap();
+    types("c", &["started", "added"]).await;
+    assert_eq!(saved.types("b"), None);
+}
+
+#[actix_rt::test]
+async fn a_job_without_a_run_is_removed_when_its_past_is_saved_or_after_two_seconds() {
+    let saved = Saved::default();
+    let world = World::saving(saved.writer()).await;
+    world.ask(owned("a", Earlier::default())).await.unwrap();
+    let crashes = || async {
+        world.history("a", &["crashed", "started", "added"]).await;
+    };
+    world.begun(1).await.job.do_send(Do::End(crash()));
+    crashes().await;
+    assert!(world.ask(RemoveJob { id: id("a") }).await);
+    let expected = ["crashed", "started", "added"];
+    assert_eq!(saved.types("a").as_deref(), Some(&expected[..]));
+
+    saved
+        .fails
+        .store(true, std::sync::atomic::Ordering::Relaxed);
+    world.ask(owned("a", Earlier::default())).await.unwrap();
+    world.begun(2).await.job.do_send(Do::End(crash()));
+    crashes().await;
+    let before = Instant::now();
+    assert!(world.ask(RemoveJob { id: id("a") }).await);
+    assert_eq!(before.elapsed().as_secs(), 2, "in paused time");
+}

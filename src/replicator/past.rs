@@ -1,0 +1,188 @@
+//! A job's past as the owner of its document leaves it to the next one: JSON text.
+//!
+//! ```json
+//! {"asked": "5f0c..", "not_before": 0, "history": [{"at": 1790000000000000, "type": "crashed",
+//!  "reason": "..", "short": "..", "rate_limited": false}, {"at": 1789999999000000, "type": "started"}]}
+//! ```
+//!
+//! SUMMARY   `asked` is the digest of the replication that has this past: after an edit a document's job begins
+//!           anew. `history` has the newest event first. Times are microseconds since 1970.
+//! LIMITS    [`ENTRIES_MAX`] events, [`BYTES_MAX`] bytes.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use policy::schedule::{Earlier, History, HistoryEntry, HistoryEvent, Reason, WallTime};
+
+/// The most events of a past; older ones are left out.
+pub(crate) const ENTRIES_MAX: usize = 100;
+
+/// The longest text that is read, in bytes. [`text`] makes none that is longer.
+const BYTES_MAX: usize = 1024 * 1024;
+
+/// Returns the text of a past.
+pub(crate) fn text(asked: &str, past: &Earlier) -> String {
+    let history = past.history.iter().take(ENTRIES_MAX).map(written);
+    let history: Vec<Value> = history.collect();
+    let not_before = past.not_before.as_micros();
+    json!({"asked": asked, "not_before": not_before, "history": history}).to_string()
+}
+
+fn written(entry: &HistoryEntry) -> Value {
+    let (at, name) = (entry.at.as_micros(), entry.what.name());
+    match &entry.what {
+        HistoryEvent::Crashed(reason) => json!({
+            "at": at, "type": name, "reason": reason.text, "short": reason.short,
+            "rate_limited": reason.rate_limited,
+        }),
+        HistoryEvent::Added | HistoryEvent::Started | HistoryEvent::Stopped => {
+            json!({"at": at, "type": name})
+        }
+    }
+}
+
+/// Reads the past of a job that asks for this. Text that cannot be read, or is of a job that asked for something
+/// else, is no past.
+pub(crate) fn read(text: &str, asked: &str) -> Earlier {
+    if text.len() > BYTES_MAX {
+        return Earlier::default();
+    }
+    let value = serde_json::from_str(text).unwrap_or_default();
+    earlier(&value, asked).unwrap_or_default()
+}
+
+fn earlier(value: &Value, asked: &str) -> Option<Earlier> {
+    if value["asked"] != asked {
+        return None;
+    }
+    // Equal reasons, as they are as a rule, are kept once.
+    let mut last: Option<Arc<Reason>> = None;
+    let entries = value["history"].as_array()?.iter().take(ENTRIES_MAX);
+    let entries = entries.map(|value| entry(value, &mut last));
+    Some(Earlier {
+        history: History::of(entries.collect::<Option<Vec<_>>>()?),
+        not_before: WallTime::from_micros(value["not_before"].as_u64()?),
+    })
+}
+
+fn entry(value: &Value, last: &mut Option<Arc<Reason>>) -> Option<HistoryEntry> {
+    let name = value["type"].as_str()?;
+    let plain = [
+        HistoryEvent::Added,
+        HistoryEvent::Started,
+        HistoryEvent::Stopped,
+    ];
+    let what = match plain.into_iter().find(|what| what.name() == name) {
+        Some(what) => what,
+        None if name == "crashed" => HistoryEvent::Crashed(crash(value, last)?),
+        None => return None,
+    };
+    let at = WallTime::from_micros(value["at"].as_u64()?);
+    Some(HistoryEntry { at, what })
+}
+
+fn crash(value: &Value, last: &mut Option<Arc<Reason>>) -> Option<Arc<Reason>> {
+    let (text, short) = (value["reason"].as_str()?, value["short"].as_str()?);
+    let reason = Reason::with_short(text, short, value["rate_limited"].as_bool()?);
+    let same = last.take_if(|last| **last == reason);
+    let reason = same.unwrap_or_else(|| Arc::new(reason));
+    *last = Some(Arc::clone(&reason));
+    Some(reason)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use test_random::TestRandom;
+
+    fn random_past(random: &mut TestRandom, count: usize) -> Earlier {
+        let reasons = ["", "x", "\"\u{0}\u{7f}\n\\", "\u{e9}\u{1f600}"];
+        let mut entry = |_| {
+            let text = random.one_of(&reasons).repeat(random.below(300));
+            let short = *random.one_of(&reasons);
+            let reason = Reason::with_short(&text, short, random.below(2) == 0);
+            let what = match random.below(4) {
+                0 => HistoryEvent::Added,
+                1 => HistoryEvent::Started,
+                2 => HistoryEvent::Stopped,
+                _ => HistoryEvent::Crashed(reason.into()),
+            };
+            let at = WallTime::from_micros(random.below(usize::MAX) as u64);
+            HistoryEntry { at, what }
+        };
+        Earlier {
+            history: History::of((0..count).map(&mut entry).collect::<Vec<_>>()),
+            not_before: WallTime::from_micros(random.below(usize::MAX) as u64),
+        }
+    }
+
+    #[test]
+    fn a_past_reads_as_it_was_written_unless_another_replication_is_asked_for() {
+        let mut random = TestRandom::for_test("a_past_reads_as_it_was_written");
+        for count in (0..=ENTRIES_MAX).chain([ENTRIES_MAX; 20]) {
+            let past = random_past(&mut random, count);
+            let text = text("digest", &past);
+            assert_eq!(read(&text, "digest"), past);
+            assert_eq!(read(&text, "another"), Earlier::default());
+        }
+    }
+
+    #[test]
+    fn a_past_has_bounds() {
+        let reason = Reason::new(&"\u{0}".repeat(10_000), false);
+        let crashed = |n| HistoryEntry {
+            at: WallTime::from_micros(u64::MAX - n),
+            what: HistoryEvent::Crashed(reason.clone().into()),
+        };
+        let past = |count| Earlier {
+            history: History::of((0..count).map(crashed).collect::<Vec<_>>()),
+            not_before: WallTime::from_micros(u64::MAX),
+        };
+        let asked = "0".repeat(32);
+        let longest = text(&asked, &past(10_000));
+        assert!(longest.len() <= BYTES_MAX, "{}", longest.len());
+        // The newest events.
+        assert_eq!(read(&longest, &asked), past(ENTRIES_MAX as u64));
+        let padded = longest + &" ".repeat(BYTES_MAX);
+        assert_eq!(read(&padded, &asked), Earlier::default());
+    }
+
+    #[test]
+    fn equal_reasons_are_kept_once() {
+        let crashed = json!({"at": 1, "type": "crashed", "reason": "r", "short": "s",
+                             "rate_limited": true});
+        let started = json!({"at": 1, "type": "started"});
+        let history = [crashed.clone(), started, crashed];
+        let text = json!({"asked": "d", "not_before": 7, "history": history}).to_string();
+        let past = read(&text, "d");
+        let reasons = past.history.iter().filter_map(|entry| match &entry.what {
+            HistoryEvent::Crashed(reason) => Some(reason),
+            _ => None,
+        });
+        let reasons: Vec<_> = reasons.collect();
+        assert!(Arc::ptr_eq(reasons[0], reasons[1]));
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_no_past() {
+        for junk in [
+            "",
+            "junk",
+            "[]",
+            r#"{"asked": "d"}"#,
+            r#"{"asked": "d", "not_before": 7}"#,
+            r#"{"asked": "d", "not_before": "7", "history": []}"#,
+            r#"{"asked": "d", "not_before": -1, "history": []}"#,
+            r#"{"asked": "d", "not_before": 7, "history": {}}"#,
+            r#"{"asked": "d", "not_before": 7, "history": [{}]}"#,
+            r#"{"asked": "d", "not_before": 7, "history": [{"at": 1, "type": "eaten", "reason": "r", "short": "s", "rate_limited": true}]}"#,
+            r#"{"asked": "d", "not_before": 7, "history": [{"at": 1, "type": "crashed"}]}"#,
+            r#"{"asked": "d", "not_before": 7, "history": [{"type": "added"}]}"#,
+        ] {
+            assert_eq!(read(junk, "d"), Earlier::default(), "{junk}");
+        }
+        let right = read(r#"{"asked": "d", "not_before": 7, "history": []}"#, "d");
+        assert_eq!(right.not_before, WallTime::from_micros(7));
+    }
+}
