@@ -32,6 +32,12 @@ pub(crate) trait Watcher: Send + Sync + fmt::Debug {
     /// Returns the class of a document: a number below
     /// [`CLASSES_MAX`](policy::counted::CLASSES_MAX).
     fn class(&self, id: &str, body: &str) -> Class;
+    /// Returns whether a document that is there asks for a replication.
+    #[cfg_attr(
+        not(feature = "postgres"),
+        expect(dead_code, reason = "nobody shares the store")
+    )]
+    fn asks(&self, id: &str, body: &str) -> bool;
     /// The store was opened: it has these documents.
     fn opened(&self, documents: Vec<(String, Class)>);
     /// These documents were written, or deleted: then they have no class. Called when they are on the
@@ -43,6 +49,10 @@ pub(crate) trait Watcher: Send + Sync + fmt::Debug {
 impl Watcher for () {
     fn class(&self, _: &str, _: &str) -> Class {
         0
+    }
+
+    fn asks(&self, _: &str, _: &str) -> bool {
+        true
     }
 
     fn opened(&self, _: Vec<(String, Class)>) {}
