@@ -8,9 +8,9 @@ use crate::actors::replication_scheduler::ReplicationScheduler;
 use crate::messages::replication_scheduler::{AddJob, AddJobError};
 use crate::otp::registered_name::RegisteredName;
 use crate::replicator::kept::Kept;
+use crate::replicator::lease::DocLease;
 use crate::replicator::past;
 use crate::replicator::rows::Taken;
-use crate::store::Store;
 use crate::store::fleet::JobRow;
 use replication::endpoint::HttpSettings;
 use replication::filter::fetch_code;
@@ -20,28 +20,13 @@ use replication::spec::Replication;
 /// How long to wait for a scheduler that is being started again.
 const SCHEDULER_WAIT: Duration = Duration::from_secs(1);
 
-/// Returns the row of a document's job; an empty one if the store does not answer.
-pub(super) async fn job_row(store: &Store, doc: &str) -> JobRow {
-    match store.fleet() {
-        Some(fleet) => {
-            let rows = fleet.job_rows(vec![doc.into()]).await;
-            rows.ok()
-                .and_then(|mut rows| rows.pop())
-                .unwrap_or_default()
-        }
-        None => JobRow {
-            kept: store.kept(doc).await.ok().flatten(),
-            past: None,
-        },
-    }
-}
-
-/// Hands a job to the scheduler.
+/// Hands a job to the scheduler, under the lease of its document where there is one.
 pub(super) async fn add(
     scheduler: &RegisteredName<ReplicationScheduler>,
     job: &ReplicationId,
     replication: &Arc<Replication>,
     row: &JobRow,
+    lease: Option<&Arc<DocLease>>,
 ) -> Result<(), Taken> {
     let kept = row.kept.as_deref().map(Kept::read).unwrap_or_default();
     let past = row.past.as_deref();
@@ -52,6 +37,7 @@ pub(super) async fn add(
             priority: kept.priority,
             paused: kept.paused.clone(),
             earlier: earlier.clone(),
+            guard: lease.map(DocLease::guard).unwrap_or_default(),
             ..AddJob::new(Arc::clone(replication), job.clone())
         };
         match scheduler.address().send(order).await {
@@ -137,7 +123,7 @@ mod tests {
         for (password, waits) in [("wrong", true), ("right", false)] {
             let id: ReplicationId = password.parse().expect("it is an id");
             // The next one has the id of another job: this is about pasts alone.
-            let added = add(&scheduler, &id, &replication(password), &row).await;
+            let added = add(&scheduler, &id, &replication(password), &row, None).await;
             added.expect("it is new");
             let job = scheduler.address().send(GetJob { id }).await;
             let job = job.expect("it is there").expect("it was added");
