@@ -35,6 +35,7 @@ use crate::actors::pool_executor::{PoolExecutor, PoolHandle};
 use crate::actors::pressure_gauge::{Gauges, Machine, PressureGauge, PressureOptions};
 use crate::actors::proc_manager::ProcManager;
 use crate::actors::replication_scheduler::ReplicationScheduler;
+use crate::actors::replicator_api::FleetOptions;
 use crate::actors::service::socket::ServiceSockets;
 use crate::actors::service_manager::{ServiceManager, ServiceManagerOptions};
 use crate::auth::Authority;
@@ -52,6 +53,7 @@ use crate::otp::supervisor::{ChildSpec, Intensity, Stop, Supervisor};
 use crate::query_server::child::Spawner;
 use crate::replicator::identity::ServerIdentity;
 use crate::replicator::{Database, DocStates, http_config};
+use crate::store::fleet::DaemonName;
 use crate::store::{Store, StoreError, StorePlace, Watcher};
 use ::replication::endpoint::{Http, HttpConfigError};
 use blocking;
@@ -195,13 +197,20 @@ impl DaemonBuilder {
             filters: replication::filters_through(pool.clone()),
             log: log.clone(),
         };
+        let fleet = database.store().fleet().map(|store| FleetOptions {
+            store,
+            name: daemon_name(http_address),
+            // Until somebody takes a lease there is no epoch, and nothing is told.
+            epoch: watch::channel(None).1,
+            metrics: metrics.fleet(),
+        });
         // Where there is no room for its thread, the start of an arbiter panics.
         blocking::run("replication", || ()).await?;
         let Parts {
             scheduler,
             replications,
-            specs: [scheduler_spec, documents_spec],
-        } = replication::parts(replicator, database);
+            specs: replication_specs,
+        } = replication::parts(replicator, database, fleet);
         let services = Rc::new(ClientContext {
             manager: manager.clone(),
             config: config_listener.clone(),
@@ -246,15 +255,9 @@ impl DaemonBuilder {
             let actor = PressureGauge::new(gauge.clone());
             (actor.pid(), actor.start())
         });
-        let mut children = vec![
-            manager_spec,
-            config_spec,
-            pressure_spec,
-            executor_spec,
-            scheduler_spec,
-            documents_spec,
-            listener_spec,
-        ];
+        let mut children = vec![manager_spec, config_spec, pressure_spec, executor_spec];
+        children.extend(replication_specs);
+        children.push(listener_spec);
         if let (Some(bound), Some(address)) = (http, http_address) {
             let shared = HttpContext {
                 pool,
@@ -445,6 +448,21 @@ async fn open_store(
             Ok(store)
         }
         opened => Ok(opened.map(|()| store)?),
+    }
+}
+
+/// Returns what this daemon tells others of itself.
+fn daemon_name(http: Option<SocketAddr>) -> DaemonName {
+    let system = rustix::system::uname();
+    let machine = system.nodename().to_string_lossy().into_owned();
+    let address = match http {
+        Some(address) if address.ip().is_unspecified() => format!("{machine}:{}", address.port()),
+        Some(address) => address.to_string(),
+        None => machine,
+    };
+    DaemonName {
+        address: address.into(),
+        version: env!("CARGO_PKG_VERSION").into(),
     }
 }
 

@@ -21,11 +21,12 @@ use slog::{Logger, error, warn};
 use tokio::sync::watch;
 
 use super::SHUTDOWN_MAX;
+use crate::actors::fleet_status::FleetStatus;
 use crate::actors::job_supervisor::{JobThreads, LiveRuns};
 use crate::actors::pool_executor::{PoolHandle, PoolWork, Principal};
 use crate::actors::replication_job::ReplicationJob;
 use crate::actors::replication_scheduler::{ReplicationScheduler, SchedulerOptions};
-use crate::actors::replicator_api::ReplicatorApi;
+use crate::actors::replicator_api::{FleetOptions, ReplicatorApi};
 use crate::actors::replicator_documents::{BeginAnew, DocumentsOptions, ReplicatorDocuments};
 use crate::auth::rights::CallerLimits;
 use crate::config::{Config, Replicator, SchedulerRules};
@@ -81,14 +82,19 @@ pub(super) struct Parts {
     /// What HTTP and clients of the socket speak to.
     pub replications: ReplicatorApi,
     /// In the order in which they are started.
-    pub specs: [ChildSpec; 2],
+    pub specs: Vec<ChildSpec>,
 }
 
 /// ReplicatorDocuments, once it is there.
 type Told = Rc<RefCell<Option<RegisteredName<ReplicatorDocuments>>>>;
 
-/// Starts the scheduler and ReplicatorDocuments on a thread of their own.
-pub(super) fn parts(options: ReplicationOptions, database: Database) -> Parts {
+/// Starts the scheduler and ReplicatorDocuments on a thread of their own, and what speaks to the other daemons
+/// of a fleet.
+pub(super) fn parts(
+    options: ReplicationOptions,
+    database: Database,
+    fleet: Option<FleetOptions>,
+) -> Parts {
     let arbiter = Rc::new(OwnArbiter(Arbiter::new()));
     let told = Told::default();
     let (scheduler, scheduler_spec) = scheduler_spec(
@@ -105,13 +111,35 @@ pub(super) fn parts(options: ReplicationOptions, database: Database) -> Parts {
         config: options.config,
         log: options.log,
     };
-    let (documents, documents_spec) = documents_spec(options.clone(), arbiter);
+    let (documents, documents_spec) = documents_spec(options.clone(), Rc::clone(&arbiter));
     *told.borrow_mut() = Some(documents.clone());
+    let log = options.log.clone();
+    let replications = ReplicatorApi::new(options, documents, fleet.clone());
     Parts {
         scheduler,
-        replications: ReplicatorApi::new(options, documents),
-        specs: [scheduler_spec, documents_spec],
+        specs: match fleet {
+            Some(_) => vec![
+                scheduler_spec,
+                documents_spec,
+                fleet_spec(replications.clone(), arbiter, &log),
+            ],
+            None => vec![scheduler_spec, documents_spec],
+        },
+        replications,
     }
+}
+
+/// Starts what speaks to the other daemons, and describes how its successors are started.
+fn fleet_spec(replications: ReplicatorApi, arbiter: Rc<OwnArbiter>, log: &Logger) -> ChildSpec {
+    let log = log.clone();
+    ChildSpec::new("fleet_status", SHUTDOWN_MAX, move || {
+        let (replications, log, pid_guard) = (replications.clone(), log.clone(), PidGuard::new());
+        let pid = pid_guard.pid();
+        let address = FleetStatus::start_in_arbiter(&arbiter.0.handle(), move |_| {
+            FleetStatus::new(replications, &log, pid_guard)
+        });
+        (pid, address)
+    })
 }
 
 /// Starts ReplicatorDocuments, and describes how its successors are started.

@@ -116,7 +116,9 @@ fn refusal(error: &ReplicatorError) -> ErrorReply {
             ErrorReply::not_found("there is no job of this document or with this id")
         }
         ReplicatorError::Selection(why) => ErrorReply::bad_request(why),
-        ReplicatorError::Unexpected { .. } => ErrorReply::conflict(error.to_string()),
+        ReplicatorError::Unexpected { .. } | ReplicatorError::Unowned => {
+            ErrorReply::conflict(error.to_string())
+        }
         ReplicatorError::ShuttingDown => GetProcError::ShuttingDown.into(),
         error => ErrorReply::store(error.to_string()),
     }

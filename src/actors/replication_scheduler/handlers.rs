@@ -19,6 +19,7 @@ use crate::otp::deferred::{Deferred, deferred};
 use crate::otp::pid::{Down, ExitReason};
 use crate::otp::supervisor::Stop;
 use crate::replicator::JobOrder;
+use crate::store::fleet::StatusOf;
 use policy::schedule::{Event, JobId, Level, NewJob, Run, WallTime};
 use replication::id::ReplicationId;
 use replication::spec::Replication;
@@ -94,6 +95,19 @@ impl ReplicationScheduler {
             self.event(event(id), ctx);
         }
         is_known
+    }
+
+    /// Notes that other daemons have something to hear of a job.
+    fn note_changed(&self, id: &ReplicationId) {
+        let id = job_id(id);
+        match self.entries.get(&id).map(JobEntry::own_doc) {
+            Some(Some(doc)) => {
+                let of = StatusOf::Document(doc.id.as_str().into());
+                self.states.note_changed([of]);
+            }
+            Some(None) => self.states.note_transient(&id),
+            None => {}
+        }
     }
 
     /// Answers once a run is gone; without one at once, what is given.
@@ -178,7 +192,10 @@ impl Handler<OrderJobs> for ReplicationScheduler {
                 Event::SetLevel { id, level }
             }
         };
-        ids.iter().map(|id| self.on_job(id, event, ctx)).collect()
+        let done = ids.iter().map(|id| self.on_job(id, event, ctx)).collect();
+        // A priority is no state, and is told nevertheless.
+        ids.iter().for_each(|id| self.note_changed(id));
+        done
     }
 }
 

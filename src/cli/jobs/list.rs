@@ -41,6 +41,9 @@ pub(super) struct SelectArgs {
     /// Only jobs whose reason fits: 'name not found: *'.
     #[arg(long, value_name = "PATTERN")]
     reason: Option<String>,
+    /// Only jobs of daemons of a fleet whose address fits: 'db7.example:*'.
+    #[arg(long, value_name = "PATTERN")]
+    daemon: Option<String>,
 }
 
 impl SelectArgs {
@@ -52,6 +55,7 @@ impl SelectArgs {
             source: self.source.clone(),
             target: self.target.clone(),
             reason: self.reason.clone(),
+            daemon: self.daemon.clone(),
             all: false,
         }
     }
