@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use actix::fut::wrap_future;
 use actix::prelude::*;
 use actix_rt::time::sleep;
-use slog::{Logger, info, o, warn};
+use slog::{KV, Logger, Record, Serializer, info, o, warn};
 
 use crate::actors::replicator_api::ReplicatorApi;
 use crate::actors::replicator_api::fleet::{Fleet, READ_EVERY};
@@ -185,15 +185,12 @@ async fn take_orders(api: ReplicatorApi, log: Logger) {
         }
         for (since, order) in std::mem::take(&mut waiting) {
             match api.take_order(&order).await {
-                Ok(true) => {
-                    info!(log, "order of another daemon carried out"; "order" => &order.body, "of" => name(&order.of))
+                Ok(true) => info!(log, "order of another daemon carried out"; JobOf(&order.of)),
+                // What it sets is kept: only a job that was read before that has to be told.
+                Ok(false) if since.elapsed() >= ORDER_WAIT => {
+                    info!(log, "order of another daemon is for no job"; JobOf(&order.of));
                 }
-                // What it sets is kept: only the job that is there before it was read has to be told.
-                Ok(false) if since.elapsed() < ORDER_WAIT => waiting.push_back((since, order)),
-                Ok(false) => {
-                    info!(log, "order of another daemon is for no job"; "order" => &order.body, "of" => name(&order.of))
-                }
-                Err(_) => waiting.push_back((since, order)),
+                Ok(false) | Err(_) => waiting.push_back((since, order)),
             }
         }
         let wait = match waiting.is_empty() {
@@ -212,9 +209,15 @@ async fn take_orders(api: ReplicatorApi, log: Logger) {
     }
 }
 
-fn name(of: &StatusOf) -> &str {
-    match of {
-        StatusOf::Document(id) | StatusOf::Transient(id) => id,
+/// What an order is for, in the log.
+struct JobOf<'a>(&'a StatusOf);
+
+impl KV for JobOf<'_> {
+    fn serialize(&self, _: &Record<'_>, to: &mut dyn Serializer) -> slog::Result {
+        match self.0 {
+            StatusOf::Document(doc) => to.emit_str("document", doc),
+            StatusOf::Transient(id) => to.emit_str("replication", id),
+        }
     }
 }
 

@@ -190,6 +190,15 @@ impl Client {
         self.connection.call("jobs", query).await
     }
 
+    /// Returns the daemons that share the store (`daemons`): an object with `daemons`, none where one daemon has it to
+    /// itself, and `age_s`, how long ago that was read.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn daemons(&self) -> Result<Box<RawValue>, ClientError> {
+        self.connection.call("daemons", &json!({})).await
+    }
+
     /// Tells all jobs of a selection what to do (`order_jobs`); with `dry_run` only says which they are.
     ///
     /// # Errors

@@ -36,6 +36,10 @@ async fn answer(
     let database = replications.database();
     Ok(match call {
         JobCall::List(query) => raw(&replications.list(&query, &Whose::All).await?),
+        JobCall::Daemons => {
+            let none = || json!({"daemons": [], "age_s": null});
+            raw(&replications.daemons().await.unwrap_or_else(none))
+        }
         JobCall::Show { job } => raw(&replications.job(&job, &Whose::All).await?),
         JobCall::OrderMany(order) => {
             let ordered = replications.order_jobs(&order, &Whose::All, &operator);
