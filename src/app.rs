@@ -414,20 +414,6 @@ fn config_spec(
     ChildSpec::named("config_listener", SHUTDOWN_MAX, make)
 }
 
-/// Returns what this daemon is called among those that share its store: its machine, and its port for HTTP.
-fn daemon_name(http: Option<SocketAddr>) -> DaemonName {
-    let system = rustix::system::uname();
-    let machine = system.nodename().to_string_lossy();
-    let address = match http {
-        Some(http) => format!("{machine}:{}", http.port()),
-        None => machine.into_owned(),
-    };
-    DaemonName {
-        address: address.into(),
-        version: env!("CARGO_PKG_VERSION").into(),
-    }
-}
-
 /// Starts the store.
 ///
 /// One that was named, or is there, has to be usable, for it may hold replications. One in the usual
@@ -455,6 +441,21 @@ async fn open_store(
             Ok(store)
         }
         opened => Ok(opened.map(|()| store)?),
+    }
+}
+
+/// Returns what this daemon tells others of itself.
+fn daemon_name(http: Option<SocketAddr>) -> DaemonName {
+    let system = rustix::system::uname();
+    let machine = system.nodename().to_string_lossy().into_owned();
+    let address = match http {
+        Some(address) if address.ip().is_unspecified() => format!("{machine}:{}", address.port()),
+        Some(address) => address.to_string(),
+        None => machine,
+    };
+    DaemonName {
+        address: address.into(),
+        version: env!("CARGO_PKG_VERSION").into(),
     }
 }
 

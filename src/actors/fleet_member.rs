@@ -15,10 +15,13 @@ use std::time::Duration;
 use actix::fut::wrap_future;
 use actix::prelude::*;
 use slog::{Logger, info, o, warn};
+use tokio::sync::watch;
 
 use crate::actors::replicator_documents::ReplicatorDocuments;
 use crate::config::password::random;
 use crate::messages::fleet_member::{DocStopped, JoinFleet, OwnedChange, OwnedChanges};
+use crate::metrics::FleetMetrics;
+use crate::metrics::fleet::Renewal;
 use crate::otp::boot_clock::BootClock;
 use crate::otp::pid::{Down, ExitReason, PidGuard};
 use crate::otp::registered_name::RegisteredName;
@@ -58,6 +61,10 @@ pub(crate) struct FleetMemberOptions {
     pub documents: RegisteredName<ReplicatorDocuments>,
     /// The clock of leases.
     pub clock: BootClock,
+    /// Told whose lease this daemon has; none while it has none.
+    pub epoch: watch::Sender<Option<Epoch>>,
+    /// Where it counts.
+    pub metrics: Arc<FleetMetrics>,
     /// The log.
     pub log: Logger,
 }
@@ -160,6 +167,7 @@ impl FleetMember {
                 info!(self.log, "epoch taken"; "epoch" => format!("{:016x}", epoch.0));
                 Arc::new(EpochLease::new(epoch, self.options.clock.clone()))
             });
+            self.options.epoch.send_replace(epoch);
         }
         if let Some(lease) = &self.lease {
             let left = self.core.may_checkpoint(now);
@@ -172,6 +180,7 @@ impl FleetMember {
             return;
         };
         lease.end();
+        self.options.epoch.send_replace(None);
         if self.leaving.is_none() {
             warn!(self.log, "lease lost"; "epoch" => format!("{:016x}", lease.epoch().0),
                   "count" => self.docs.len(),
@@ -204,6 +213,7 @@ impl FleetMember {
                     return;
                 };
                 let lease = DocLease::new(Arc::clone(lease), claim);
+                self.options.metrics.takeovers.one();
                 self.docs.insert(Arc::clone(&doc), Arc::clone(&lease));
                 changes.push(OwnedChange::Claimed { doc, lease });
             }
@@ -229,9 +239,18 @@ impl FleetMember {
     /// Carries a request out at the database.
     fn ask(&self, action: Action, ctx: &mut Context<Self>) {
         let (fleet, name) = (Arc::clone(&self.options.fleet), self.options.name.clone());
+        let metrics = Arc::clone(&self.options.metrics);
         let asking = async move {
             let request = number(&action);
+            let is_renewal = matches!(action, Action::Renew { .. });
             let asked = carry_out(&*fleet, name, action).await;
+            if is_renewal {
+                metrics.renewals.one(match &asked {
+                    Ok(Event::NotRenewed { .. }) => Renewal::Over,
+                    Ok(_) => Renewal::Renewed,
+                    Err(_) => Renewal::Failed,
+                });
+            }
             asked.unwrap_or_else(|_| {
                 request.map_or(Event::Tick, |request| Event::Failed { request })
             })
@@ -360,6 +379,7 @@ impl Drop for FleetMember {
     fn drop(&mut self) {
         if let Some(lease) = &self.lease {
             lease.end();
+            self.options.epoch.send_replace(None);
         }
     }
 }

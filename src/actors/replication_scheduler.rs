@@ -175,9 +175,10 @@ impl ReplicationScheduler {
     /// Tells of the jobs of documents whose states are others now.
     fn tell_states(&mut self) {
         for id in self.core.take_changed() {
-            let doc = self.entries.get(&id).and_then(JobEntry::own_doc);
-            if let Some(doc) = doc {
-                self.states.set_job(&doc.id, &id, self.core.state(&id));
+            match self.entries.get(&id).map(JobEntry::own_doc) {
+                Some(Some(doc)) => self.states.set_job(&doc.id, &id, self.core.state(&id)),
+                Some(None) => self.states.note_transient(&id),
+                None => {}
             }
         }
     }
@@ -314,8 +315,9 @@ impl ReplicationScheduler {
         };
         self.tell(id, Happening::Ended(outcome.clone()));
         if let Some(mut entry) = self.entries.remove(id) {
-            if let Some(doc) = entry.own_doc() {
-                self.states.set_job(&doc.id, id, None);
+            match entry.own_doc() {
+                Some(doc) => self.states.set_job(&doc.id, id, None),
+                None => self.states.note_transient(id),
             }
             entry.resolve(&outcome);
         }

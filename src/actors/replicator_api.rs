@@ -5,14 +5,18 @@
 //! CALLED    By HTTP and by clients of the socket, on any thread.
 //! SOURCE    couch_replicator: replicate/2, cancel_replication/1; couch_replicator_httpd;
 //!           couch_replicator_fabric: docs/5.
+//!           Where several daemons share the store, what it answers is about all of them.
 //! DIFFERS   A job can be paused, resumed, begun anew and given a priority. Filtered documents are
 //!           paged after the filter, so that no page is short.
 
 mod bulk;
 mod calls;
 mod error;
+pub(crate) mod fleet;
 mod list;
+pub(crate) mod orders;
 mod settled;
+pub(crate) mod statuses;
 #[cfg(test)]
 mod tests;
 pub(super) mod view;
@@ -22,14 +26,15 @@ use std::sync::Arc;
 
 use actix::dev::ToEnvelope;
 use actix::{Actor, Context, Handler, Message};
-use serde_json::Value;
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 
 use crate::actors::replication_scheduler::ReplicationScheduler;
 use crate::actors::replicator_documents::{DocumentsOptions, ReplicatorDocuments};
 use crate::messages::replication_scheduler::{GetCounts, GetJob, GetJobs, GetJobsById, JobInfo};
 use crate::messages::replicator_documents::GetRows;
 use crate::otp::registered_name::RegisteredName;
+use crate::replicator::rows::Row;
 use crate::replicator::{Database, NAME, Page};
 use crate::store::Document;
 use policy::schedule::{Census, JobState};
@@ -37,6 +42,8 @@ use replication::id::ReplicationId;
 
 pub(crate) use calls::Replicated;
 pub(crate) use error::ReplicatorError;
+pub(crate) use fleet::FleetOptions;
+use fleet::{Fleet, OtherJob};
 pub(crate) use list::Whose;
 
 /// Documents, and jobs, that are read at a time.
@@ -47,15 +54,48 @@ const BATCH: usize = 256;
 pub(crate) struct ReplicatorApi {
     options: Arc<DocumentsOptions>,
     documents: RegisteredName<ReplicatorDocuments>,
+    /// The other daemons, where there are some.
+    fleet: Option<Arc<Fleet>>,
 }
 
 impl ReplicatorApi {
     /// Gathers who knows of replications.
-    pub fn new(options: DocumentsOptions, documents: RegisteredName<ReplicatorDocuments>) -> Self {
+    pub fn new(
+        options: DocumentsOptions,
+        documents: RegisteredName<ReplicatorDocuments>,
+        fleet: Option<FleetOptions>,
+    ) -> Self {
+        let states = options.database.states();
+        let fleet = fleet.map(|fleet| Arc::new(Fleet::new(fleet, Arc::clone(states))));
         Self {
             options: Arc::new(options),
             documents,
+            fleet,
         }
+    }
+
+    /// Returns what is known of the other daemons; none where one daemon has the store to itself.
+    pub(crate) fn fleet(&self) -> Option<&Fleet> {
+        self.fleet.as_deref()
+    }
+
+    /// Returns what is known of the other daemons, read not long ago if the database answers.
+    async fn fresh_fleet(&self) -> Option<&Fleet> {
+        let fleet = self.fleet()?;
+        fleet.freshen().await;
+        Some(fleet)
+    }
+
+    /// Returns how old is what is told of other daemons, in seconds; none where one daemon has the store to itself.
+    pub fn age_s(&self) -> Option<u64> {
+        self.fleet()?.age_s()
+    }
+
+    /// Returns the daemons that share the store, and how old that is in seconds; none where one daemon has it to
+    /// itself.
+    pub async fn daemons(&self) -> Option<Value> {
+        let fleet = self.fresh_fleet().await?;
+        Some(json!({"daemons": fleet.daemons(), "age_s": fleet.age_s()}))
     }
 
     /// Returns the replicator database.
@@ -98,12 +138,28 @@ impl ReplicatorApi {
         }
     }
 
-    /// Returns how many jobs there are in which state; no job is looked at.
+    /// Returns how many jobs there are in which state; no job of this daemon is looked at.
     ///
     /// # Errors
     /// The service ends.
     pub async fn census(&self) -> Result<Census, ReplicatorError> {
-        Ok(self.scheduler(GetCounts).await?.census)
+        let mut census = self.scheduler(GetCounts).await?.census;
+        let Some(fleet) = self.fresh_fleet().await else {
+            return Ok(census);
+        };
+        for other in fleet.others() {
+            let (Some(job), state) = (other.job(), &other.status.body.state) else {
+                continue;
+            };
+            census.total += 1;
+            match state.as_deref() {
+                Some("running") => census.running += 1,
+                Some("crashing") => census.crashed += 1,
+                _ => census.pending += 1,
+            }
+            census.paused += usize::from(job.listed() == Some(JobState::Paused));
+        }
+        Ok(census)
     }
 
     /// Returns a job by its id or its document's, as users see it.
@@ -111,7 +167,23 @@ impl ReplicatorApi {
     /// # Errors
     /// There is none, or the service ends.
     pub async fn job(&self, name: &str, whose: &Whose) -> Result<Value, ReplicatorError> {
-        Ok(view::job(&self.find(name, whose).await?))
+        Ok(match self.find(name, whose).await? {
+            Job::Own(info) => self.shown(&info),
+            Job::Other(other) => other.shown_job().ok_or(ReplicatorError::Missing)?,
+        })
+    }
+
+    /// Returns a job of this daemon as users see it.
+    fn shown(&self, info: &JobInfo) -> Value {
+        self.with_daemon(view::job(info))
+    }
+
+    /// Adds the address of this daemon, in a fleet.
+    fn with_daemon(&self, mut value: Value) -> Value {
+        if let Some(fleet) = self.fleet() {
+            value["daemon"] = (**fleet.address()).into();
+        }
+        value
     }
 
     async fn info(&self, name: &str) -> Result<JobInfo, ReplicatorError> {
@@ -130,6 +202,20 @@ impl ReplicatorApi {
     /// # Errors
     /// The service ends.
     pub async fn tasks(&self) -> Result<Vec<Value>, ReplicatorError> {
+        let own = self.own_tasks().await?.into_iter();
+        let mut tasks: Vec<Value> = own.map(|task| self.with_daemon(task)).collect();
+        if let Some(fleet) = self.fresh_fleet().await {
+            let others = fleet.others();
+            tasks.extend(others.iter().filter_map(OtherJob::shown_task));
+        }
+        Ok(tasks)
+    }
+
+    /// Returns what runs in this daemon.
+    ///
+    /// # Errors
+    /// The service ends.
+    pub async fn own_tasks(&self) -> Result<Vec<Value>, ReplicatorError> {
         let (_, jobs) = self
             .some_jobs(vec![JobState::Running], 0, usize::MAX)
             .await?;
@@ -140,27 +226,46 @@ impl ReplicatorApi {
     /// one of the states, as in `_scheduler/docs`.
     ///
     /// # Errors
-    /// The store fails, or the service ends.
+    /// The store fails, or the service ends. In a fleet a store that was open once may fail.
     pub async fn docs(
         &self,
         mut page: Page,
         states: &[String],
     ) -> Result<(usize, usize, Vec<Box<RawValue>>), ReplicatorError> {
         let database = self.database();
+        let fleet = self.fresh_fleet().await;
         // The states are known once the store is open.
-        database.store().open().await?;
+        let was_open = database.store().updates().borrow().is_some();
+        if fleet.is_none() || !was_open {
+            database.store().open().await?;
+        }
         let limit = std::mem::replace(&mut page.limit, 0);
         let head = database.states().page(&page, states);
         let mut shown = Vec::new();
+        // An outage is waited for once.
+        let mut has_store = true;
         loop {
             page.limit = (limit - shown.len()).min(BATCH);
             let ids = database.states().page(&page, states).ids;
             let Some(last) = ids.last() else { break };
             (page.start, page.skip) = (Bound::Excluded(last.to_string()), 0);
-            let ids = ids.iter().map(ToString::to_string).collect();
-            let found = database.store().documents(ids).await?.into_iter();
-            let there = found.flatten().filter(|document| !document.deleted);
-            for (state, value) in self.summaries(there.collect()).await? {
+            let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
+            let found = match has_store {
+                true => database.store().documents(ids.clone()).await.map(Some),
+                false => Ok(None),
+            };
+            let documents = match found {
+                Ok(Some(found)) => {
+                    let there = found.into_iter().flatten();
+                    there.filter(|one| !one.deleted).map(Named::Found).collect()
+                }
+                Err(error) if fleet.is_none() => return Err(error.into()),
+                Ok(None) | Err(_) => {
+                    has_store = false;
+                    ids.into_iter().map(Named::Unread).collect()
+                }
+            };
+            for (state, value) in self.summaries(documents).await? {
                 // It may be in another one by now.
                 if states.is_empty() || states.contains(&state) {
                     shown.push(value);
@@ -176,40 +281,92 @@ impl ReplicatorApi {
     /// There is none, the store fails, or the service ends.
     pub async fn doc(&self, id: &str) -> Result<Box<RawValue>, ReplicatorError> {
         let found = self.database().store().document(id).await?;
+        self.fresh_fleet().await;
         let documents = found.into_iter().filter(|document| !document.deleted);
-        let shown = self.summaries(documents.collect()).await?;
+        let shown = self
+            .summaries(documents.map(Named::Found).collect())
+            .await?;
         let first = shown.into_iter().next().ok_or(ReplicatorError::Missing)?;
         Ok(first.1)
     }
 
     async fn summaries(
         &self,
-        mut documents: Vec<Document>,
+        mut documents: Vec<Named>,
     ) -> Result<Vec<(String, Box<RawValue>)>, ReplicatorError> {
-        documents.retain(|document| !document.id.starts_with("_design/"));
-        let docs = documents
-            .iter()
-            .map(|document| document.id.clone())
-            .collect();
-        let rows = ask(&self.documents, GetRows { docs }).await?;
+        documents.retain(|document| !document.id().starts_with("_design/"));
+        let docs = documents.iter().map(|one| one.id().to_owned()).collect();
+        let known = self.known(docs).await?;
+        let shown = documents.iter().zip(known).map(|(document, (row, info))| {
+            let own = view::unsettled(document.id(), row.as_ref(), info.as_ref());
+            if let Some((state, value)) = own {
+                return (state, view::raw(&self.with_daemon(value)));
+            }
+            let other = self.fleet().and_then(|fleet| fleet.other(document.id()));
+            if let Some(other) = other
+                && let (Some(state), Some(value)) = (&other.status.body.state, other.shown_doc())
+            {
+                return (state.clone(), view::raw(&value));
+            }
+            match document {
+                Named::Found(document) => view::settled(document),
+                Named::Unread(id) => {
+                    let state = self.database().states().state_of(id);
+                    let value = json!({"database": NAME, "doc_id": id, "state": state});
+                    (state.to_owned(), view::raw(&value))
+                }
+            }
+        });
+        Ok(shown.collect())
+    }
+
+    /// Returns what this daemon knows of documents: how far they are, and their jobs.
+    async fn known(
+        &self,
+        docs: Vec<String>,
+    ) -> Result<Vec<(Option<Row>, Option<JobInfo>)>, ReplicatorError> {
+        let rows = ask(&self.documents, GetRows { docs: docs.clone() }).await?;
         let ids: Vec<ReplicationId> = rows
             .iter()
             .filter_map(|row| row.as_ref()?.job.clone())
             .collect();
         let infos = self.scheduler(GetJobsById { ids }).await?;
         let mut infos = infos.into_iter();
-        let shown = documents.iter().zip(&rows).map(|(document, row)| {
+        let known = docs.into_iter().zip(rows).map(|(id, row)| {
             let job = row.as_ref().and_then(|row| row.job.as_ref());
             let info = job.and_then(|_| infos.next().flatten());
             // A job of the same id may belong to somebody else.
             let own = info.filter(|info| {
                 let doc = info.replication.doc.as_ref();
-                doc.is_some_and(|doc| doc.database == NAME && doc.id == document.id)
+                doc.is_some_and(|doc| doc.database == NAME && doc.id == id)
             });
-            view::document(document, row.as_ref(), own.as_ref())
+            (row, own)
         });
-        Ok(shown.collect())
+        Ok(known.collect())
     }
+}
+
+/// A document that is to be shown.
+enum Named {
+    Found(Document),
+    /// The store does not answer: only its id is known.
+    Unread(String),
+}
+
+impl Named {
+    fn id(&self) -> &str {
+        match self {
+            Self::Found(document) => &document.id,
+            Self::Unread(id) => id,
+        }
+    }
+}
+
+/// A job, of this daemon or of another one.
+#[derive(Clone, Debug)]
+pub(crate) enum Job {
+    Own(Box<JobInfo>),
+    Other(OtherJob),
 }
 
 /// Sends a message to an actor that is there as long as the service runs.

@@ -22,12 +22,13 @@ use tokio::sync::watch;
 
 use super::SHUTDOWN_MAX;
 use crate::actors::fleet_member::{FleetMember, FleetMemberOptions};
+use crate::actors::fleet_status::FleetStatus;
 use crate::actors::job_supervisor::{JobThreads, LiveRuns};
 use crate::actors::past_writer::PastWriter;
 use crate::actors::pool_executor::{PoolHandle, PoolWork, Principal};
 use crate::actors::replication_job::ReplicationJob;
 use crate::actors::replication_scheduler::{ReplicationScheduler, SchedulerOptions};
-use crate::actors::replicator_api::ReplicatorApi;
+use crate::actors::replicator_api::{FleetOptions, ReplicatorApi};
 use crate::actors::replicator_documents::{BeginAnew, DocumentsOptions, ReplicatorDocuments};
 use crate::auth::rights::CallerLimits;
 use crate::config::{Config, Replicator, SchedulerRules};
@@ -93,8 +94,8 @@ pub(super) struct Parts {
 /// ReplicatorDocuments, once it is there.
 type Told = Rc<RefCell<Option<RegisteredName<ReplicatorDocuments>>>>;
 
-/// Starts the scheduler and ReplicatorDocuments on a thread of their own, and the FleetMember where the store is
-/// shared: it is stopped before the others, as they have to stop what it gives back.
+/// Starts the scheduler and ReplicatorDocuments on a thread of their own, and what speaks to other daemons where the
+/// store is shared. The FleetMember is stopped before the others, as they have to stop what it gives back.
 pub(super) fn parts(options: ReplicationOptions, database: Database) -> Parts {
     let arbiter = Rc::new(OwnArbiter(Arbiter::new()));
     let told = Told::default();
@@ -106,7 +107,15 @@ pub(super) fn parts(options: ReplicationOptions, database: Database) -> Parts {
         Rc::clone(&arbiter),
         Rc::clone(&told),
     );
+    let epoch = watch::Sender::new(None);
+    let metrics = options.metrics.fleet();
     let daemon = options.daemon;
+    let fleet = database.store().fleet().map(|store| FleetOptions {
+        store,
+        name: daemon.clone(),
+        epoch: epoch.subscribe(),
+        metrics: Arc::clone(&metrics),
+    });
     let options = DocumentsOptions {
         fleet: database.store().fleet(),
         database,
@@ -123,14 +132,21 @@ pub(super) fn parts(options: ReplicationOptions, database: Database) -> Parts {
         name: daemon,
         documents: documents.clone(),
         clock: BootClock::default(),
+        epoch,
+        metrics,
         log: options.log.clone(),
     });
-    let member_spec = member.map(|member| member_spec(member, arbiter));
-    let specs = [scheduler_spec, documents_spec].into_iter();
+    let log = options.log.clone();
+    let replications = ReplicatorApi::new(options, documents, fleet);
+    let mut specs = vec![scheduler_spec, documents_spec];
+    if let Some(member) = member {
+        specs.push(status_spec(replications.clone(), Rc::clone(&arbiter), log));
+        specs.push(member_spec(member, arbiter));
+    }
     Parts {
         scheduler,
-        replications: ReplicatorApi::new(options, documents),
-        specs: specs.chain(member_spec).collect(),
+        replications,
+        specs,
     }
 }
 
@@ -144,6 +160,18 @@ fn past_writer(database: &Database, arbiter: &Arbiter, log: &Logger) -> Option<P
     let (writer, task) = PastWriter::new(save, log);
     arbiter.spawn(task);
     Some(writer)
+}
+
+/// Describes how what tells other daemons of this one's jobs is started.
+fn status_spec(replications: ReplicatorApi, arbiter: Rc<OwnArbiter>, log: Logger) -> ChildSpec {
+    ChildSpec::new("fleet_status", SHUTDOWN_MAX, move || {
+        let (replications, log, pid_guard) = (replications.clone(), log.clone(), PidGuard::new());
+        let pid = pid_guard.pid();
+        let address = FleetStatus::start_in_arbiter(&arbiter.0.handle(), move |_| {
+            FleetStatus::new(replications, &log, pid_guard)
+        });
+        (pid, address)
+    })
 }
 
 /// Describes how a FleetMember is started, each time with another epoch.

@@ -7,7 +7,7 @@ use crate::query_server::status::DaemonStatus;
 
 use super::exit::CliError;
 use super::service_socket::{Service, SocketArgs, block_on};
-use super::status_table::table;
+use super::status_table::{daemons, table};
 use super::watch::WatchArgs;
 
 /// Options of `settee status`.
@@ -38,10 +38,16 @@ pub fn run(args: &Args) -> Result<(), CliError> {
         let service = Service::connect(&args.socket, |_, _| None).await?;
         let ask = async || {
             let status = service.answer(service.client.raw_status(None)).await?;
-            Ok(match args.watch.json {
-                true => format!("{}\n", status.get()),
-                false => table(&service.read::<DaemonStatus>("the value of 'status'", &status)?),
-            })
+            if args.watch.json {
+                return Ok(format!("{}\n", status.get()));
+            }
+            let status = service.read::<DaemonStatus>("the value of 'status'", &status)?;
+            // A service of an earlier version does not know the call.
+            let fleet = service.client.daemons().await;
+            let fleet = fleet
+                .ok()
+                .and_then(|fleet| serde_json::from_str(fleet.get()).ok());
+            Ok(table(&status) + &daemons(&fleet.unwrap_or_default()))
         };
         args.watch.show(ask).await
     })

@@ -1,5 +1,7 @@
 //! The state of the service as tables for people.
 
+use serde_json::Value;
+
 use super::table::{Cell, columns, count, duration, number, text};
 use crate::query_server::status::{
     DaemonStatus, Holder, PoolStatus, ProcStatus, SandboxStatus, ServiceStatus,
@@ -7,6 +9,9 @@ use crate::query_server::status::{
 
 /// How much of how a start failed is shown, in characters.
 const FAILURE_CHARS: usize = 120;
+
+/// So old is a reading of the other daemons when the database did not answer several times, in seconds.
+pub(super) const OLD_S: u64 = 10;
 
 /// Returns the state as text: totals, pools, services, processes.
 pub(super) fn table(status: &DaemonStatus) -> String {
@@ -20,6 +25,39 @@ pub(super) fn table(status: &DaemonStatus) -> String {
     let tables = [pools(&status.pools), services, processes(&status.pools)];
     let shown = tables.into_iter().filter(|table| !table.is_empty());
     totals + &shown.map(|table| format!("\n{table}")).collect::<String>()
+}
+
+/// Returns the daemons of a fleet as text, behind an empty line; nothing where there is no fleet. `fleet` is the
+/// answer to `daemons`.
+pub(super) fn daemons(fleet: &Value) -> String {
+    let rows = fleet["daemons"].as_array().into_iter().flatten();
+    let table = columns(rows.map(|daemon| {
+        let word = |name: &str| daemon[name].as_str().unwrap_or_default().to_owned();
+        let left = daemon["lease_left_s"].as_u64().unwrap_or(0);
+        let state = match (left, daemon["leaving"] == true) {
+            (0, _) => "its lease is over",
+            (_, true) => "leaving",
+            (_, false) => "alive",
+        };
+        let own = if daemon["self"] == true { "*" } else { "" };
+        vec![
+            text("DAEMON", Some(word("address") + own)),
+            text("STATE", Some(state)),
+            number("LEASE", Some(duration(left * 1000))),
+            number("DOCUMENTS", daemon["documents"].as_u64()),
+            text("VERSION", Some(word("version"))),
+            text("EPOCH", Some(word("epoch"))),
+        ]
+    }));
+    let age = fleet["age_s"].as_u64().filter(|age| *age >= OLD_S);
+    match (table.is_empty(), age) {
+        (true, _) => String::new(),
+        (false, None) => format!("\n{table}"),
+        (false, Some(age)) => {
+            let age = duration(age * 1000);
+            format!("\n{table}read {age} ago: the database does not answer\n")
+        }
+    }
 }
 
 /// Returns the pools as text, a line each below the titles.
@@ -150,6 +188,31 @@ pub(super) fn holder(holder: &Holder) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn daemons_of_a_fleet_stand_in_columns_and_say_how_old_they_are() {
+        let row = |address: &str, left: u64, own: bool| {
+            serde_json::json!({"address": address, "version": "1.2.3", "epoch": "00000000000000ff",
+                "lease_left_s": left, "documents": 7, "leaving": false, "self": own})
+        };
+        let rows = [row("one:5995", 21, true), row("two:5995", 0, false)];
+        let expected = "
+DAEMON     STATE              LEASE  DOCUMENTS  VERSION  EPOCH
+one:5995*  alive              21.0s          7  1.2.3    00000000000000ff
+two:5995   its lease is over    0ms          7  1.2.3    00000000000000ff
+";
+        let of = |age: u64| daemons(&serde_json::json!({"daemons": rows, "age_s": age}));
+        assert_eq!(of(1), expected);
+        assert_eq!(
+            of(61),
+            format!("{expected}read 1m01s ago: the database does not answer\n")
+        );
+        assert_eq!(
+            daemons(&serde_json::json!({"daemons": [], "age_s": null})),
+            ""
+        );
+        assert_eq!(daemons(&Value::Null), "");
+    }
 
     #[test]
     fn pools_and_processes_stand_in_columns() {

@@ -2,7 +2,7 @@
 //!
 //! SUMMARY   The page and its files, modules without a build step, hold no data and are given to everybody;
 //!           [`state`] is what every view asks for once a second, made of the values that `status`, `_functions`
-//!           and `_active_tasks` show, and how many jobs are in which state.
+//!           and `_active_tasks` show, how many jobs are in which state, and the daemons of a fleet.
 //! PROMISES  A user sees here only what those pages show to the same user. The page loads nothing from
 //!           elsewhere, runs no script but its own, and shows what children and other servers say
 //!           as text.
@@ -41,12 +41,13 @@ pub(super) async fn page() -> Answer {
 }
 
 /// The files of the page, with their types.
-const FILES: [(&str, &str, &str); 11] = [
+const FILES: [(&str, &str, &str); 12] = [
     style("page.css", include_str!("dashboard/page.css")),
     script("page.js", include_str!("dashboard/page.js")),
     script("api.js", include_str!("dashboard/api.js")),
     script("charts.js", include_str!("dashboard/charts.js")),
     script("dom.js", include_str!("dashboard/dom.js")),
+    script("fleet.js", include_str!("dashboard/fleet.js")),
     script("functions.js", include_str!("dashboard/functions.js")),
     script("jobs.js", include_str!("dashboard/jobs.js")),
     script("orders.js", include_str!("dashboard/orders.js")),
@@ -96,7 +97,8 @@ pub(super) async fn state(request: HttpRequest, shared: Data<HttpContext>, user:
     let mut tasks = shared.tasks.list();
     tasks.truncate(TASKS_MAX);
     let census = shared.replications.census().await?;
-    Ok(answer::ok(&json!({
+    let daemons = shared.replications.daemons().await;
+    let mut state = json!({
         "version": env!("CARGO_PKG_VERSION"),
         "user": user.name,
         "may": user.rights.may(),
@@ -110,5 +112,9 @@ pub(super) async fn state(request: HttpRequest, shared: Data<HttpContext>, user:
             "crashed": census.crashed,
             "paused": census.paused,
         },
-    })))
+    });
+    if let Some(daemons) = daemons {
+        state["fleet"] = daemons;
+    }
+    Ok(answer::ok(&state))
 }

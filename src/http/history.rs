@@ -48,7 +48,7 @@ pub(super) async fn sample(shared: Arc<HttpContext>) {
 
 async fn read(shared: &HttpContext) -> Result<Reading, Refusal> {
     let status = ask(&shared.manager, GetStatus { pool: None }).await?;
-    let tasks = shared.replications.tasks().await?;
+    let tasks = shared.replications.own_tasks().await?;
     let pending = tasks
         .iter()
         .filter_map(|task| task["changes_pending"].as_u64());

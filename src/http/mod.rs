@@ -21,6 +21,7 @@ mod config_api;
 mod connections;
 mod dashboard;
 mod entrance;
+mod fleet_api;
 mod functions_api;
 mod guard;
 mod history;

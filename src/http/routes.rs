@@ -20,9 +20,10 @@ use super::access::User;
 use super::answer::{Answer, Refusal};
 use super::request::{is_lines, segments};
 use super::{
-    HttpContext, config_api as config, dashboard, entrance, functions_api as functions, history,
-    info, list_stream, map_stream, pools_api as pools, procs_api as procs, query, replicate,
-    scheduler_api as scheduler, session_api as session, tasks,
+    HttpContext, config_api as config, dashboard, entrance, fleet_api as fleet,
+    functions_api as functions, history, info, list_stream, map_stream, pools_api as pools,
+    procs_api as procs, query, replicate, scheduler_api as scheduler, session_api as session,
+    tasks,
 };
 use crate::auth::rights::Right::{self, Administer, Call, Inspect, Look, Operate, Replicate};
 use crate::otp::registered_name::RegisteredName;
@@ -64,6 +65,7 @@ fn table() -> Vec<Declared> {
         on(GET, "/_dashboard/history", [], history::history),
         on(GET, "/_dashboard/{file}", [], dashboard::part),
         on(GET, "/_active_tasks", [Look], tasks::list),
+        on(GET, "/_fleet", [Look], fleet::list),
         on(GET, "/_functions", [Look], functions::list),
         on(GET, "/metrics", [Look], info::prometheus),
         on(POST, "/_reload_query_servers", [Operate], pools::reload),

@@ -55,6 +55,7 @@ pub(super) async fn jobs(params: Params, shared: Data<HttpContext>, user: User) 
             source: text("source"),
             target: text("target"),
             reason: text("reason"),
+            daemon: text("daemon"),
             all: false,
         },
         sort,
@@ -215,6 +216,10 @@ async fn list(params: Params, shared: &HttpContext, user: &Visitor) -> Answer {
         .with("total_rows", total)
         .with("offset", offset)
         .with("docs", docs);
+    let listing = match shared.replications.age_s() {
+        Some(age) => listing.with("age_s", age),
+        None => listing,
+    };
     Ok(answer::ok(&listing))
 }
 
@@ -266,9 +271,9 @@ impl From<ReplicatorError> for Refusal {
             // CouchDB's name for what its filter_fetch_error becomes.
             ReplicatorError::Filter(_) | ReplicatorError::Missing => Self::not_found(&reason),
             ReplicatorError::Selection(_) => Self::bad_request(reason),
-            ReplicatorError::Unexpected { .. } | ReplicatorError::Taken(_) => {
-                Self::new(StatusCode::CONFLICT, "conflict", reason)
-            }
+            ReplicatorError::Unexpected { .. }
+            | ReplicatorError::Taken(_)
+            | ReplicatorError::Unowned => Self::new(StatusCode::CONFLICT, "conflict", reason),
             ReplicatorError::Crashed(crash) => crashed(&crash.to_string()),
             ReplicatorError::Cancelled => {
                 Self::new(StatusCode::INTERNAL_SERVER_ERROR, "cancelled", reason)

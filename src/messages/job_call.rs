@@ -21,6 +21,8 @@ pub enum JobCall {
     List(JobsQuery),
     /// Tell all jobs of a selection what to do.
     OrderMany(BulkOrder),
+    /// List the daemons that share the store.
+    Daemons,
     /// Show one.
     Show {
         /// Its id, or its document's.
@@ -60,6 +62,7 @@ impl JobCall {
         "jobs",
         "order_jobs",
         "job",
+        "daemons",
         "pause_job",
         "resume_job",
         "restart_job",
@@ -74,7 +77,7 @@ impl JobCall {
         match self {
             // Which documents there are is for fewer than which jobs.
             Self::List(query) if has_doc_states(&query.select) => Right::Inspect,
-            Self::List(_) | Self::Show { .. } => Right::Look,
+            Self::List(_) | Self::Show { .. } | Self::Daemons => Right::Look,
             Self::OrderMany(order) => right_of(order.order),
             Self::Order { .. } => Right::Operate,
             Self::Export { .. } | Self::Import { .. } | Self::Write { .. } => Right::Administer,
@@ -109,6 +112,7 @@ impl JobCall {
                     expect: count("expect")?,
                 }))
             }
+            "daemons" => Ok(Self::Daemons),
             "export_jobs" => Ok(Self::Export {
                 after: arguments.text("after")?,
                 secrets: arguments.flag("secrets")?,
@@ -210,6 +214,7 @@ mod tests {
         assert_eq!(delete.map(|call| call.takes()), Some(Right::Administer));
         let job = || "a+continuous".to_owned();
         let text = r#"{"id": 1, "call": "x", "job": "a+continuous", "priority": -3}"#;
+        assert_eq!(parse("daemons", "{}"), Some(JobCall::Daemons));
         assert_eq!(parse("job", text), Some(JobCall::Show { job: job() }));
         for (name, order) in [
             ("pause_job", JobOrder::Pause),

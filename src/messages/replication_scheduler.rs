@@ -253,8 +253,8 @@ impl JobInfo {
         }
     }
 
-    /// Hands on what a selection looks at.
-    pub(crate) fn facts<T>(&self, to: impl FnOnce(&JobFacts<'_>) -> T) -> T {
+    /// Hands on what a selection looks at. `daemon` is the address of this one in a fleet.
+    pub(crate) fn facts<T>(&self, daemon: Option<&str>, to: impl FnOnce(&JobFacts<'_>) -> T) -> T {
         let replication = &*self.replication;
         to(&JobFacts {
             id: &self.id.to_string(),
@@ -263,6 +263,7 @@ impl JobInfo {
             source: &replication.source.shown(),
             target: &replication.target.shown(),
             reason: self.reason().as_deref(),
+            daemon,
         })
     }
 }

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use strum::VariantArray;
 
 use super::cells::{Counter, CountersBy, Times};
+use super::fleet::FleetMetrics;
 use super::language::LanguageMetrics;
 use super::names::REST;
 use super::pool::PoolMetrics;
@@ -35,6 +36,7 @@ pub(super) fn gather(inner: &Inner, status: &DaemonStatus) -> Snapshot {
     http(&mut to, inner);
     replication(&mut to, &inner.replication);
     store(&mut to, &inner.store);
+    fleet(&mut to, &inner.fleet);
     program(&mut to, inner);
     process::gather(&mut to);
     let (pool_rows, service_rows) = (Rows::of(&pools), Rows::of(&services));
@@ -179,6 +181,22 @@ fn store(to: &mut Snapshot, metrics: &StoreMetrics) {
     let (now, ever) = (metrics.connections.get(), metrics.connects.get());
     to.add("settee_store_connections", &[], now);
     to.add("settee_store_connects_total", &[], ever);
+}
+
+fn fleet(to: &mut Snapshot, metrics: &FleetMetrics) {
+    to.add("settee_fleet_daemons", &[], metrics.daemons.get());
+    to.add("settee_fleet_documents_owned", &[], metrics.owned.get());
+    let left = metrics.lease_left().as_secs_f64();
+    to.add("settee_fleet_lease_left_seconds", &[], left);
+    for (result, count) in metrics.renewals.by_name() {
+        to.add("settee_fleet_renewals_total", &[result], count);
+    }
+    let takeovers = metrics.takeovers.get();
+    to.add("settee_fleet_takeovers_total", &[], takeovers);
+    let (unowned, since) = metrics.unowned();
+    to.add("settee_fleet_documents_unowned", &[], unowned);
+    let since = since.as_secs_f64();
+    to.add("settee_fleet_unowned_seconds", &[], since);
 }
 
 /// The program itself.

@@ -15,6 +15,7 @@
 
 mod cells;
 mod definition;
+pub(crate) mod fleet;
 pub(crate) mod function_costs;
 mod gather;
 pub(crate) mod history;
@@ -37,6 +38,7 @@ use std::time::{Duration, Instant};
 pub(crate) use cells::{Counter, Gauge, Histogram};
 pub use cells::{Range, Times};
 pub use definition::{Definition, Kind};
+pub(crate) use fleet::FleetMetrics;
 pub(crate) use language::{KillReason, LanguageMetrics};
 pub(crate) use pool::{OpenFailure, PoolMetrics};
 pub use pool::{Refused, ReturnKind};
@@ -75,6 +77,7 @@ struct Inner {
     http: HttpMetrics,
     replication: Arc<ReplicationMetrics>,
     store: Arc<StoreMetrics>,
+    fleet: Arc<FleetMetrics>,
     invariants: [Counter; Invariant::ALL.len()],
     log_dropped: OnceLock<Arc<AtomicU64>>,
 }
@@ -124,6 +127,7 @@ impl Default for Inner {
             },
             replication: Arc::default(),
             store: Arc::default(),
+            fleet: Arc::default(),
             invariants: Default::default(),
             log_dropped: OnceLock::new(),
         }
@@ -186,6 +190,11 @@ impl Metrics {
     /// Returns the numbers of the store's database.
     pub(crate) fn store(&self) -> Arc<StoreMetrics> {
         Arc::clone(&self.0.store)
+    }
+
+    /// Returns the numbers of the daemons that share the store.
+    pub(crate) fn fleet(&self) -> Arc<FleetMetrics> {
+        Arc::clone(&self.0.fleet)
     }
 
     /// Counts a request over HTTP: its method, the code of its answer, and the time from when its

@@ -19,6 +19,7 @@ pub mod rows;
 pub(crate) mod selection;
 pub mod state;
 pub mod states;
+pub(crate) mod status;
 
 pub use checkpoint_guard::{CheckpointGuard, JobLease};
 pub use database::{Database, NAME, Refused, Written};

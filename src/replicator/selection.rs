@@ -37,6 +37,8 @@ pub(crate) struct JobFacts<'a> {
     pub target: &'a str,
     /// Why it does not run, in a few words.
     pub reason: Option<&'a str>,
+    /// The address of the daemon that has it; none where there is only one.
+    pub daemon: Option<&'a str>,
 }
 
 impl JobFacts<'_> {
@@ -57,6 +59,7 @@ pub(crate) struct Selection {
     source: Option<String>,
     target: Option<String>,
     reason: Option<String>,
+    daemon: Option<String>,
     /// Names that no job had so far.
     missing: BTreeSet<String>,
 }
@@ -75,7 +78,7 @@ impl Selection {
         if patterns.len() > PATTERNS_MAX {
             return Err(format!("at most {PATTERNS_MAX} patterns may have * or ?"));
         }
-        let sides = [&asked.source, &asked.target, &asked.reason];
+        let sides = [&asked.source, &asked.target, &asked.reason, &asked.daemon];
         let is_long = |text: &String| text.len() > PATTERN_BYTES_MAX;
         if patterns.iter().any(is_long) || sides.into_iter().flatten().any(is_long) {
             return Err(format!(
@@ -105,6 +108,7 @@ impl Selection {
             source: asked.source.clone(),
             target: asked.target.clone(),
             reason: asked.reason.clone(),
+            daemon: asked.daemon.clone(),
         })
     }
 
@@ -122,7 +126,7 @@ impl Selection {
 
     /// Returns whether only states of jobs are asked for.
     pub fn is_of_states(&self) -> bool {
-        let sides = [&self.source, &self.target, &self.reason];
+        let sides = [&self.source, &self.target, &self.reason, &self.daemon];
         self.doc_states.is_empty()
             && self.names.is_empty()
             && self.patterns.is_empty()
@@ -147,10 +151,14 @@ impl Selection {
             let Some(pattern) = pattern else { return true };
             fits(pattern, url) || fits(pattern, url.trim_end_matches('/'))
         };
-        let fits_reason = |pattern: &String| job.reason.is_some_and(|reason| fits(pattern, reason));
+        let fits_some = |pattern: &Option<String>, text: Option<&str>| {
+            let Some(pattern) = pattern else { return true };
+            text.is_some_and(|text| fits(pattern, text))
+        };
         fits_url(&self.source, job.source)
             && fits_url(&self.target, job.target)
-            && self.reason.as_ref().is_none_or(fits_reason)
+            && fits_some(&self.reason, job.reason)
+            && fits_some(&self.daemon, job.daemon)
     }
 
     /// Returns the names that no job had.
@@ -270,6 +278,7 @@ mod tests {
             source: "http://db1.example/shop/",
             target: "http://db2.example/shop/",
             reason,
+            daemon: Some("one.example:5984"),
         }
     }
 
@@ -336,6 +345,8 @@ mod tests {
         assert!(!select(|s| s.target = Some("http://db1.*".into())).0);
         assert!(select(|s| s.reason = Some("database *".into())).0);
         assert!(!select(|s| s.reason = Some("name *".into())).0);
+        assert!(select(|s| s.daemon = Some("one.*".into())).0);
+        assert!(!select(|s| s.daemon = Some("two.*".into())).0);
         let of = |states: &[&str]| {
             let states = states.iter().map(ToString::to_string).collect();
             Selection::new(&JobSelection {

@@ -6,6 +6,8 @@
 //!           shows, however many documents it passes over.
 //! CALLED    By the store's thread, by both actors, and by HTTP; the lock is held for one page at most.
 
+mod others;
+
 use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -15,6 +17,7 @@ use super::members::DocMembers;
 use super::rows::RowState;
 use super::state::{COMPLETED, FAILED, STATE};
 use crate::store::Watcher;
+use crate::store::fleet::StatusOf;
 use policy::counted::{Class, Classes, CountedNames, Section};
 use policy::schedule::{JobId, JobState};
 
@@ -49,6 +52,8 @@ struct Known {
     row: Option<Class>,
     /// The state of its job.
     job: Option<(JobId, Class)>,
+    /// What another daemon told of it.
+    other: Option<others::Other>,
 }
 
 impl Known {
@@ -57,7 +62,7 @@ impl Known {
         Some(match (self.row, &self.job) {
             (Some(_), Some((_, job))) => *job,
             (Some(row), None) => row,
-            (None, _) => stored,
+            (None, _) => self.class_of_other().unwrap_or(stored),
         })
     }
 }
@@ -66,6 +71,8 @@ impl Known {
 struct Inner {
     names: CountedNames,
     known: FxHashMap<Arc<str>, Known>,
+    /// What other daemons are to be told; none where there are none.
+    changed: Option<others::Changed>,
 }
 
 impl Inner {
@@ -80,8 +87,24 @@ impl Inner {
             Some(class) => drop(self.names.set(&name, class)),
             None => drop(self.names.remove(&name)),
         }
-        if known.stored.is_none() && known.row.is_none() && known.job.is_none() {
+        let is_bare = known.row.is_none() && known.job.is_none() && known.other.is_none();
+        if known.stored.is_none() && is_bare {
             self.known.remove(&name);
+        }
+    }
+
+    /// Changes what this daemon knows of a document, and notes that it did.
+    fn change_own(&mut self, id: &str, change: impl FnOnce(&mut Known)) {
+        if self.changed.is_none() {
+            return self.change(id, change);
+        }
+        let mut is_own = self.known.get(id).is_some_and(|known| known.row.is_some());
+        self.change(id, |known| {
+            change(known);
+            is_own |= known.row.is_some();
+        });
+        if let Some(changed) = self.changed.as_mut().filter(|_| is_own) {
+            changed.add(StatusOf::Document(id.into()));
         }
     }
 }
@@ -132,12 +155,12 @@ impl DocStates {
     /// Notes how far a document is on its way to a job.
     pub(crate) fn set_row(&self, id: &str, state: Option<RowState>) {
         let class = state.map(|state| class_of(state.name()));
-        self.lock().change(id, |known| known.row = class);
+        self.lock().change_own(id, |known| known.row = class);
     }
 
     /// Notes the state of a document's job; none when the job is gone.
     pub(crate) fn set_job(&self, id: &str, job: &JobId, state: Option<JobState>) {
-        self.lock().change(id, |known| match state {
+        self.lock().change_own(id, |known| match state {
             Some(state) => known.job = Some((Arc::clone(job), class_of(state.name()))),
             // Another one may be its job by now.
             None => drop(known.job.take_if(|(own, _)| own == job)),

@@ -5,7 +5,7 @@
 //! LIMITS    At most [`REQUESTS_MAX`] requests wait for a store; later callers wait for room.
 
 mod copy;
-mod document_store;
+pub(crate) mod document_store;
 mod documents;
 mod error;
 pub(crate) mod fleet;

@@ -41,6 +41,9 @@ pub struct JobSelection {
     /// The reason fits this pattern.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// The address of the daemon that has it fits this pattern. Where there is only one daemon nothing does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub daemon: Option<String>,
     /// Every job. Orders take a selection without any other member only with this.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub all: bool,
@@ -122,8 +125,11 @@ pub struct BulkOrder {
 pub struct BulkAnswer {
     /// How many jobs were selected.
     pub total: usize,
-    /// How many of them did it; none with `dry_run`.
+    /// How many of them did it, or were told to another daemon; none with `dry_run`.
     pub done: usize,
+    /// How many of these were told to another daemon, which does it.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub told: usize,
     /// How many of them did not.
     pub failed: usize,
     /// Names without `*` and `?` in the selection that are no job's.
@@ -156,14 +162,21 @@ pub struct JobResult {
     pub id: String,
     /// Its document.
     pub document: Option<String>,
-    /// Whether it was done.
+    /// Whether it was done, or told to another daemon.
     pub ok: bool,
+    /// The address of the daemon that was told to do it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub told: Option<String>,
     /// Why not, for programs.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub error: String,
-    /// Why not, for people.
+    /// Why not, or not at once, for people.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
+}
+
+const fn is_zero(count: &usize) -> bool {
+    *count == 0
 }
 
 impl Client {
@@ -175,6 +188,15 @@ impl Client {
     /// [`ClientError::Service`]: `bad_request` for a state that does not exist.
     pub async fn jobs(&self, query: &JobsQuery) -> Result<Box<RawValue>, ClientError> {
         self.connection.call("jobs", query).await
+    }
+
+    /// Returns the daemons that share the store (`daemons`): an object with `daemons`, none where one daemon has it to
+    /// itself, and `age_s`, how long ago that was read.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn daemons(&self) -> Result<Box<RawValue>, ClientError> {
+        self.connection.call("daemons", &json!({})).await
     }
 
     /// Tells all jobs of a selection what to do (`order_jobs`); with `dry_run` only says which they are.

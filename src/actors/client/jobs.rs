@@ -36,6 +36,10 @@ async fn answer(
     let database = replications.database();
     Ok(match call {
         JobCall::List(query) => raw(&replications.list(&query, &Whose::All).await?),
+        JobCall::Daemons => {
+            let none = || json!({"daemons": [], "age_s": null});
+            raw(&replications.daemons().await.unwrap_or_else(none))
+        }
         JobCall::Show { job } => raw(&replications.job(&job, &Whose::All).await?),
         JobCall::OrderMany(order) => {
             let ordered = replications.order_jobs(&order, &Whose::All, &operator);
@@ -116,7 +120,9 @@ fn refusal(error: &ReplicatorError) -> ErrorReply {
             ErrorReply::not_found("there is no job of this document or with this id")
         }
         ReplicatorError::Selection(why) => ErrorReply::bad_request(why),
-        ReplicatorError::Unexpected { .. } => ErrorReply::conflict(error.to_string()),
+        ReplicatorError::Unexpected { .. } | ReplicatorError::Unowned => {
+            ErrorReply::conflict(error.to_string())
+        }
         ReplicatorError::ShuttingDown => GetProcError::ShuttingDown.into(),
         error => ErrorReply::store(error.to_string()),
     }

@@ -221,6 +221,8 @@ impl World {
             },
             documents: RegisteredName::new(documents.clone()),
             clock: self.clock.clone(),
+            epoch: Default::default(),
+            metrics: Default::default(),
             log,
         };
         let pid_guard = PidGuard::new();

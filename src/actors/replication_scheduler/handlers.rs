@@ -22,6 +22,7 @@ use crate::otp::deferred::{Deferred, deferred};
 use crate::otp::pid::{Down, ExitReason};
 use crate::otp::supervisor::Stop;
 use crate::replicator::JobOrder;
+use crate::store::fleet::StatusOf;
 use policy::ownership::DocId;
 use policy::schedule::{Event, JobId, Level, NewJob, Run, WallTime};
 use replication::id::ReplicationId;
@@ -115,6 +116,19 @@ impl ReplicationScheduler {
         let pasts = self.pasts.clone()?;
         let of = self.entries.get(id)?.past_of.as_ref()?;
         pasts.has(&of.doc).then(|| (pasts, DocId::clone(&of.doc)))
+    }
+
+    /// Notes that other daemons have something to hear of a job.
+    fn note_changed(&self, id: &ReplicationId) {
+        let id = job_id(id);
+        match self.entries.get(&id).map(JobEntry::own_doc) {
+            Some(Some(doc)) => {
+                let of = StatusOf::Document(doc.id.as_str().into());
+                self.states.note_changed([of]);
+            }
+            Some(None) => self.states.note_transient(&id),
+            None => {}
+        }
     }
 
     /// Answers once a run is gone; without one at once, what is given.
@@ -218,6 +232,8 @@ impl Handler<OrderJobs> for ReplicationScheduler {
             if order == JobOrder::Restart {
                 self.note_past(&job_id(id));
             }
+            // A priority is no state, and is told nevertheless.
+            self.note_changed(id);
             is_known
         };
         ids.iter().map(order_one).collect()

@@ -3,6 +3,7 @@
 //! SUMMARY   [`ReplicatorApi::order_jobs`] selects, and then goes on in batches; what fails for one job is told and
 //!           stops no other. What was done stays when the caller goes away.
 //! PROMISES  A pause or a priority of a document's job is on the disk before the scheduler hears of it.
+//!           An order to a job of another daemon is left for that one.
 //! LIMITS    [`ORDERS_MAX`] jobs are ordered in one turn of the scheduler and one transaction of the store or two;
 //!           [`RESULTS_MAX`] results are told.
 
@@ -12,9 +13,12 @@ use futures_util::future::join_all;
 use serde_json::Value;
 use settee_client::{BulkAnswer, BulkOrder, BulkOrderName, JobResult};
 
+use super::fleet::OtherJob;
 use super::list::Whose;
-use super::{ReplicatorApi, ReplicatorError, view};
-use crate::messages::replication_scheduler::{JobInfo, ORDERS_MAX, OrderJobs, RemoveJob};
+use super::orders::{Ordered, OtherOrder};
+use super::statuses::replication_id;
+use super::{Job, ReplicatorApi, ReplicatorError};
+use crate::messages::replication_scheduler::{ORDERS_MAX, OrderJobs, RemoveJob};
 use crate::otp::wall_clock::system_time;
 use crate::replicator::JobOrder;
 use crate::replicator::document::Person;
@@ -28,24 +32,50 @@ use replication::id::ReplicationId;
 const RESULTS_MAX: usize = 10_000;
 
 /// A job that is to be ordered.
-struct Ordered {
+struct ToOrder {
     id: ReplicationId,
     doc: Option<String>,
-    kept: Kept,
+    at: Place,
 }
 
-impl Ordered {
-    fn of(info: &JobInfo) -> Self {
-        Self {
-            id: info.id.clone(),
-            doc: info.replication.doc.as_ref().map(|doc| doc.id.clone()),
-            kept: Kept {
-                paused: info.paused.clone(),
-                priority: info.priority,
+/// Where a job is.
+enum Place {
+    /// Here, with what was set by hand.
+    Here(Kept),
+    /// With another daemon.
+    There(OtherJob),
+}
+
+impl ToOrder {
+    fn of(job: Job) -> Self {
+        let doc = job.doc().map(str::to_owned);
+        match job {
+            Job::Own(info) => Self {
+                id: info.id.clone(),
+                doc,
+                at: Place::Here(Kept {
+                    paused: info.paused.clone(),
+                    priority: info.priority,
+                }),
+            },
+            Job::Other(other) => Self {
+                id: replication_id(other.job().map_or("", |job| &job.id)),
+                doc,
+                at: Place::There(other),
             },
         }
     }
+
+    const fn other(&self) -> Option<&OtherJob> {
+        match &self.at {
+            Place::Here(_) => None,
+            Place::There(other) => Some(other),
+        }
+    }
 }
+
+/// What became of an order to one job.
+type Outcome = Result<Ordered, ReplicatorError>;
 
 /// What is to be done.
 enum Order {
@@ -84,14 +114,22 @@ impl ReplicatorApi {
         whose: &Whose,
         person: &Person,
     ) -> Result<Value, ReplicatorError> {
-        let info = self.find(name, whose).await?;
-        let job = [Ordered::of(&info)];
+        let job = [ToOrder::of(self.find(name, whose).await?)];
         let [done] = &self.order_batch(order, &job, person).await?[..] else {
             return Err(ReplicatorError::Missing);
         };
-        done.clone()?;
-        let info = self.info(&info.id.to_string()).await?;
-        Ok(view::job(&info))
+        let (done, [job]) = (done.clone()?, job);
+        Ok(match job.at {
+            Place::Here(_) => self.shown(&self.info(&job.id.to_string()).await?),
+            Place::There(other) => {
+                let mut shown = other.shown_job().ok_or(ReplicatorError::Missing)?;
+                shown["told"] = match done {
+                    Ordered::Told(daemon) => (*daemon).into(),
+                    Ordered::Done | Ordered::Kept => Value::Null,
+                };
+                shown
+            }
+        })
     }
 
     /// Tells all jobs of a selection what to do.
@@ -112,12 +150,13 @@ impl ReplicatorApi {
         }
         let mut selection = Selection::new(&order.select).map_err(ReplicatorError::Selection)?;
         let (mut groups, mut jobs) = (Groups::default(), Vec::new());
-        let each = |info: &JobInfo, facts: &JobFacts<'_>| {
+        let each = |job: Job, facts: &JobFacts<'_>| {
             groups.add(facts);
             if !order.dry_run {
-                jobs.push(Ordered::of(info));
+                jobs.push(ToOrder::of(job));
             }
         };
+        self.fresh_fleet().await;
         self.each_selected(&mut selection, whose, each).await?;
         let total = groups.total();
         if let Some(expected) = order.expect.filter(|expected| total > *expected) {
@@ -133,13 +172,14 @@ impl ReplicatorApi {
         for batch in jobs.chunks(ORDERS_MAX) {
             let results = match what {
                 Order::Job(order) => self.order_batch(order, batch, person).await?,
-                Order::Cancel => self.cancel_batch(batch).await?,
+                Order::Cancel => self.cancel_batch(batch, person).await?,
                 Order::Delete => self.delete_batch(batch).await,
             };
             for (job, result) in batch.iter().zip(results) {
-                match result {
-                    Ok(()) => successes.push(result_of(job, None)),
-                    Err(error) => failures.push(result_of(job, Some(&error))),
+                answer.told += usize::from(matches!(result, Ok(Ordered::Told(_))));
+                match result.is_ok() {
+                    true => successes.push(result_of(job, &result)),
+                    false => failures.push(result_of(job, &result)),
                 }
             }
         }
@@ -155,15 +195,24 @@ impl ReplicatorApi {
     async fn order_batch(
         &self,
         order: JobOrder,
-        jobs: &[Ordered],
+        jobs: &[ToOrder],
         person: &Person,
-    ) -> Result<Vec<Result<(), ReplicatorError>>, ReplicatorError> {
-        let by: Arc<str> = person.name.as_deref().unwrap_or("admin").into();
+    ) -> Result<Vec<Outcome>, ReplicatorError> {
+        let by = name_of(person);
+        let others = jobs.iter().filter_map(ToOrder::other).collect();
+        let others = self.order_those_there(OtherOrder::Job(order), others, &by);
+        let mut others = others.await.into_iter();
         // First: what was answered outlives the service. Writes that wait together are one transaction.
-        let keeping = jobs.iter().map(|job| self.keep(order, job, &by));
+        let keeping = jobs.iter().map(|job| async {
+            match (&job.at, &job.doc) {
+                (Place::Here(kept), Some(doc)) => self.keep(order, doc, kept, &by).await,
+                _ => Ok(()),
+            }
+        });
         let mut results = join_all(keeping).await;
         let kept = jobs.iter().zip(&mut results);
-        let kept: Vec<_> = kept.filter(|(_, result)| result.is_ok()).collect();
+        let kept = kept.filter(|(job, result)| result.is_ok() && job.other().is_none());
+        let kept: Vec<_> = kept.collect();
         let ids = kept.iter().map(|(job, _)| job.id.clone()).collect();
         let known = self.scheduler(OrderJobs { ids, order, by }).await?;
         for ((_, result), is_known) in kept.into_iter().zip(known) {
@@ -171,18 +220,35 @@ impl ReplicatorApi {
                 *result = Err(ReplicatorError::Missing);
             }
         }
-        Ok(results)
+        let results = jobs.iter().zip(results).map(|(job, result)| match job.at {
+            Place::Here(_) => result.map(|()| Ordered::Done),
+            Place::There(_) => others.next().unwrap_or(Err(ReplicatorError::Missing)),
+        });
+        Ok(results.collect())
+    }
+
+    /// Leaves an order for jobs that other daemons have, if there are any.
+    async fn order_those_there(
+        &self,
+        order: OtherOrder,
+        others: Vec<&OtherJob>,
+        by: &Arc<str>,
+    ) -> Vec<Outcome> {
+        match self.fleet() {
+            Some(fleet) if !others.is_empty() => self.order_others(fleet, order, &others, by).await,
+            _ => Vec::new(),
+        }
     }
 
     /// Keeps what an order changes of a document's job.
-    async fn keep(
+    pub(super) async fn keep(
         &self,
         order: JobOrder,
-        job: &Ordered,
+        doc: &str,
+        before: &Kept,
         by: &Arc<str>,
     ) -> Result<(), ReplicatorError> {
-        let Some(doc) = &job.doc else { return Ok(()) };
-        let mut kept = job.kept.clone();
+        let mut kept = before.clone();
         match order {
             JobOrder::Pause => {
                 let (by, since) = (Arc::clone(by), system_time());
@@ -191,7 +257,7 @@ impl ReplicatorApi {
             JobOrder::Resume | JobOrder::Restart => kept.paused = None,
             JobOrder::Priority(level) => kept.priority = Level(level),
         }
-        if kept != job.kept {
+        if kept != *before {
             self.database().store().keep(doc, kept.text()).await?;
         }
         Ok(())
@@ -200,24 +266,50 @@ impl ReplicatorApi {
     /// Fails if the service ends.
     async fn cancel_batch(
         &self,
-        jobs: &[Ordered],
-    ) -> Result<Vec<Result<(), ReplicatorError>>, ReplicatorError> {
-        let cancelling = jobs.iter().map(|job| async {
-            if let Some(doc) = &job.doc {
-                return Ok(Err(ReplicatorError::Taken(format!(
-                    "it belongs to document `{doc}`: delete or pause it"
-                ))));
+        jobs: &[ToOrder],
+        person: &Person,
+    ) -> Result<Vec<Outcome>, ReplicatorError> {
+        let transient = jobs.iter().filter(|job| job.doc.is_none());
+        let others = transient.filter_map(ToOrder::other).collect();
+        let by = name_of(person);
+        let others = self.order_those_there(OtherOrder::Cancel, others, &by);
+        let mut others = others.await.into_iter();
+        let cancelling = jobs.iter().map(|job| {
+            let there = (job.doc.is_none() && job.other().is_some())
+                .then(|| others.next().unwrap_or(Err(ReplicatorError::Missing)));
+            async {
+                if let Some(doc) = &job.doc {
+                    return Ok(Err(ReplicatorError::Taken(format!(
+                        "it belongs to document `{doc}`: delete or pause it"
+                    ))));
+                }
+                if let Some(there) = there {
+                    return Ok(there);
+                }
+                let id = job.id.clone();
+                Ok(match self.scheduler(RemoveJob { id }).await? {
+                    true => Ok(Ordered::Done),
+                    false => Err(ReplicatorError::Missing),
+                })
             }
-            let id = job.id.clone();
-            Ok(match self.scheduler(RemoveJob { id }).await? {
-                true => Ok(()),
-                false => Err(ReplicatorError::Missing),
-            })
         });
         join_all(cancelling).await.into_iter().collect()
     }
 
-    async fn delete_batch(&self, jobs: &[Ordered]) -> Vec<Result<(), ReplicatorError>> {
+    /// Ends a transient job, wherever it is.
+    ///
+    /// # Errors
+    /// It belongs to a document, its daemon cannot be told, or the service ends.
+    pub(super) async fn cancel_job(
+        &self,
+        job: Job,
+        person: &Person,
+    ) -> Result<Ordered, ReplicatorError> {
+        let mut done = self.cancel_batch(&[ToOrder::of(job)], person).await?;
+        done.pop().unwrap_or(Err(ReplicatorError::Missing))
+    }
+
+    async fn delete_batch(&self, jobs: &[ToOrder]) -> Vec<Outcome> {
         let store = self.database().store();
         let no_document = || {
             let text = "it belongs to no document: cancel it";
@@ -237,7 +329,7 @@ impl ReplicatorApi {
             let deleted = found.iter().map(|document| match document {
                 Some(document) if document.deleted => Err(ReplicatorError::Missing),
                 Some(_) => match edited.next() {
-                    Some(Ok(_)) => Ok(()),
+                    Some(Ok(_)) => Ok(Ordered::Done),
                     _ => Err(ReplicatorError::Taken(
                         "the document was changed meanwhile".to_owned(),
                     )),
@@ -257,12 +349,29 @@ impl ReplicatorApi {
     }
 }
 
-fn result_of(job: &Ordered, error: Option<&ReplicatorError>) -> JobResult {
+/// Returns who gives an order.
+fn name_of(person: &Person) -> Arc<str> {
+    person.name.as_deref().unwrap_or("admin").into()
+}
+
+fn result_of(job: &ToOrder, result: &Outcome) -> JobResult {
+    let error = result.as_ref().err();
+    let told = match result {
+        Ok(Ordered::Told(daemon)) => Some(daemon.to_string()),
+        _ => None,
+    };
+    let reason = match result {
+        Ok(Ordered::Kept) => {
+            "no daemon has it now: the next one that has it goes by that".to_owned()
+        }
+        _ => error.map(ToString::to_string).unwrap_or_default(),
+    };
     JobResult {
         id: job.id.to_string(),
         document: job.doc.clone(),
         ok: error.is_none(),
+        told,
         error: error.map_or("", ReplicatorError::name).to_owned(),
-        reason: error.map(ToString::to_string).unwrap_or_default(),
+        reason,
     }
 }

@@ -6,7 +6,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::sync::oneshot;
 
-use super::{ReplicatorApi, ReplicatorError};
+use super::{ReplicatorApi, ReplicatorError, Whose};
 use crate::actors::replicator_documents::identify;
 use crate::messages::replication_scheduler::{
     AddJob, AddJobError, GetJob, JobInfo, Outcome, RemoveJob,
@@ -93,6 +93,9 @@ impl ReplicatorApi {
         person: &Person,
     ) -> Result<Replicated, ReplicatorError> {
         let found = self.scheduler(GetJob { id: id.clone() }).await?;
+        if found.is_none() && self.fleet().is_some() {
+            return self.cancel_other(id, person).await;
+        }
         let is_theirs = |info: &JobInfo| {
             let user = &info.replication.user.name;
             person.is_admin || user.is_some() && *user == person.name
@@ -109,6 +112,24 @@ impl ReplicatorApi {
             true => Ok(Replicated::Cancelled(id)),
             false => Err(ReplicatorError::Missing),
         }
+    }
+}
+
+impl ReplicatorApi {
+    /// Tells the daemon that has a job to end it.
+    async fn cancel_other(
+        &self,
+        id: ReplicationId,
+        person: &Person,
+    ) -> Result<Replicated, ReplicatorError> {
+        let whose = match (person.is_admin, &person.name) {
+            (true, _) => Whose::All,
+            (false, Some(user)) => Whose::Of(user.clone()),
+            (false, None) => return Err(ReplicatorError::Missing),
+        };
+        let job = self.find(&id.to_string(), &whose).await?;
+        self.cancel_job(job, person).await?;
+        Ok(Replicated::Cancelled(id))
     }
 }
 

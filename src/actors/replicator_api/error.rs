@@ -39,6 +39,9 @@ pub(crate) enum ReplicatorError {
     /// The id belongs to a document's job.
     #[error("{0}")]
     Taken(String),
+    /// The job is another daemon's whose lease is over, and cannot be told now. Worth a retry.
+    #[error("no daemon has this job now: try again when one has it, within a minute")]
+    Unowned,
     /// The job failed.
     #[error("{0}")]
     Crashed(Crash),
@@ -56,7 +59,7 @@ impl ReplicatorError {
         match self {
             Self::Store(_) => "store_unavailable",
             Self::Missing => "not_found",
-            Self::Taken(_) => "conflict",
+            Self::Taken(_) | Self::Unowned => "conflict",
             Self::ShuttingDown => "shutting_down",
             _ => "bad_request",
         }

@@ -6,14 +6,16 @@
 //!           keeps a name and a time.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 use settee_client::{JobsQuery, JobsSort};
 
-use super::{ReplicatorApi, ReplicatorError, view};
-use crate::messages::replication_scheduler::{GetJobs, GetJobsById, JOBS_MAX, JobInfo};
+use super::{Job, OtherJob, ReplicatorApi, ReplicatorError};
+use crate::messages::replication_scheduler::{GetJobs, GetJobsById, JOBS_MAX};
 use crate::replicator::document::members;
 use crate::replicator::selection::{Groups, JobFacts, Selection, Trouble};
+use crate::replicator::status::JobBody;
 use replication::id::ReplicationId;
 
 /// Whose jobs are looked at.
@@ -28,8 +30,21 @@ pub(crate) enum Whose {
 /// A row of a list.
 enum Found {
     Job(ReplicationId),
+    /// A job of another daemon.
+    Other(OtherJob),
     /// A document without a job.
     Doc(Value),
+}
+
+impl Found {
+    /// Returns the id of a job.
+    fn id(&self) -> String {
+        match self {
+            Self::Job(id) => id.to_string(),
+            Self::Other(other) => other.job().map(|job| job.id.clone()).unwrap_or_default(),
+            Self::Doc(_) => String::new(),
+        }
+    }
 }
 
 impl ReplicatorApi {
@@ -41,21 +56,31 @@ impl ReplicatorApi {
         let mut selection = Selection::new(&query.select).map_err(ReplicatorError::Selection)?;
         let (skip, limit) = (query.skip, query.limit);
         let is_plain = query.sort == JobsSort::Id && !query.groups && selection.is_of_states();
-        if is_plain && *whose == Whose::All {
+        let fleet = self.fresh_fleet().await;
+        if is_plain && *whose == Whose::All && fleet.is_none() {
             let (total, jobs) = self.some_jobs(selection.states(), skip, limit).await?;
-            let jobs: Vec<Value> = jobs.iter().map(view::job).collect();
+            let jobs: Vec<Value> = jobs.iter().map(|info| self.shown(info)).collect();
             return Ok(json!({"total_rows": total, "offset": skip.min(total), "jobs": jobs}));
         }
         let (mut groups, mut found) = (Groups::default(), Vec::new());
         let is_sorted = query.sort == JobsSort::Trouble;
-        let each = |info: &JobInfo, facts: &JobFacts<'_>| {
+        let each = |job: Job, facts: &JobFacts<'_>| {
             groups.add(facts);
             if !query.groups {
-                let place = is_sorted.then(|| Trouble::of(facts, info.since));
-                found.push((place, Found::Job(info.id.clone())));
+                let (since, one) = match job {
+                    Job::Own(info) => (info.since, Found::Job(info.id)),
+                    Job::Other(other) => {
+                        let since = other.job().map(JobBody::since).unwrap_or_default();
+                        (since, Found::Other(other))
+                    }
+                };
+                found.push((is_sorted.then(|| Trouble::of(facts, since)), one));
             }
         };
         self.each_selected(&mut selection, whose, each).await?;
+        if fleet.is_some() && !is_sorted {
+            found.sort_by_cached_key(|(_, one)| one.id());
+        }
         let each = |doc: &Value, facts: &JobFacts<'_>, since| {
             groups.add(facts);
             if !query.groups {
@@ -67,7 +92,8 @@ impl ReplicatorApi {
         let (total, states) = (groups.total(), json!(groups.states()));
         if query.groups {
             let groups = groups.into_groups();
-            return Ok(json!({"total_rows": total, "states": states, "groups": groups}));
+            let list = json!({"total_rows": total, "states": states, "groups": groups});
+            return Ok(self.with_age(list));
         }
         // Without places that is the order of their ids, in which they came.
         found.sort_by(|(a, _), (b, _)| a.cmp(b));
@@ -78,7 +104,15 @@ impl ReplicatorApi {
         if !is_plain {
             list["states"] = states;
         }
-        Ok(list)
+        Ok(self.with_age(list))
+    }
+
+    /// Adds how old is what is told of other daemons, in a fleet.
+    fn with_age(&self, mut list: Value) -> Value {
+        if let Some(fleet) = self.fleet() {
+            list["age_s"] = fleet.age_s().into();
+        }
+        list
     }
 
     /// Returns jobs and documents as users see them; jobs that are gone by now are left out.
@@ -87,19 +121,20 @@ impl ReplicatorApi {
         for part in found.chunks(JOBS_MAX) {
             let ids = part.iter().filter_map(|one| match one {
                 Found::Job(id) => Some(id.clone()),
-                Found::Doc(_) => None,
+                Found::Other(_) | Found::Doc(_) => None,
             });
             let ids = ids.collect();
             let mut infos = self.scheduler(GetJobsById { ids }).await?.into_iter();
             rows.extend(part.iter().filter_map(|one| match one {
-                Found::Job(_) => infos.next().flatten().map(|info| view::job(&info)),
+                Found::Job(_) => infos.next().flatten().map(|info| self.shown(&info)),
+                Found::Other(other) => other.shown_job(),
                 Found::Doc(doc) => Some(doc.clone()),
             }));
         }
         Ok(rows)
     }
 
-    /// Looks at each job that is selected, in the order of their ids.
+    /// Looks at each job that is selected: those of this daemon in the order of their ids, then others'.
     ///
     /// # Errors
     /// The store fails, or the service ends.
@@ -107,8 +142,9 @@ impl ReplicatorApi {
         &self,
         selection: &mut Selection,
         whose: &Whose,
-        mut each: impl FnMut(&JobInfo, &JobFacts<'_>),
+        mut each: impl FnMut(Job, &JobFacts<'_>),
     ) -> Result<(), ReplicatorError> {
+        let daemon = self.fleet().map(|fleet| Arc::clone(fleet.address()));
         let mut after = None;
         loop {
             let order = GetJobs {
@@ -117,51 +153,98 @@ impl ReplicatorApi {
                 limit: JOBS_MAX,
                 states: selection.states(),
             };
-            let mut page = self.scheduler(order).await?.jobs;
+            let page = self.scheduler(order).await?.jobs;
             after = page.last().map(|job| job.id.to_string());
             if after.is_none() {
-                return Ok(());
+                break;
             }
-            if let Whose::Of(user) = whose {
-                page = self.own(page, user).await?;
-            }
-            for info in &page {
-                info.facts(|facts| {
-                    if selection.fits(facts) {
-                        each(info, facts);
-                    }
-                });
+            let page = page.into_iter().map(|info| Job::Own(Box::new(info)));
+            for job in self.of(page.collect(), whose).await? {
+                if let Job::Own(info) = &job {
+                    info.facts(daemon.as_deref(), |facts| {
+                        if selection.fits(facts) {
+                            each(job.clone(), facts);
+                        }
+                    });
+                }
             }
         }
+        let Some(fleet) = self.fleet() else {
+            return Ok(());
+        };
+        let states = selection.states();
+        let listed = |other: &OtherJob| other.job().and_then(JobBody::listed);
+        let others = fleet.others().into_iter();
+        let others = others.filter(|other| listed(other).is_some_and(|it| states.contains(&it)));
+        let others: Vec<Job> = others.map(Job::Other).collect();
+        for part in others.chunks(JOBS_MAX) {
+            for job in self.of(part.to_vec(), whose).await? {
+                let Job::Other(other) = &job else { continue };
+                let facts = other.status.facts(&other.daemon, other.lost.as_deref());
+                if let Some(facts) = facts.filter(|facts| selection.fits(facts)) {
+                    each(job.clone(), &facts);
+                }
+            }
+        }
+        Ok(())
     }
 
-    /// Returns those of some jobs that are a user's.
-    async fn own(&self, jobs: Vec<JobInfo>, user: &str) -> Result<Vec<JobInfo>, ReplicatorError> {
-        let doc = |job: &JobInfo| job.replication.doc.as_ref().map(|doc| doc.id.clone());
-        let ids = jobs.iter().filter_map(doc).collect();
+    /// Returns those of some jobs that may be looked at.
+    async fn of(&self, jobs: Vec<Job>, whose: &Whose) -> Result<Vec<Job>, ReplicatorError> {
+        let Whose::Of(user) = whose else {
+            return Ok(jobs);
+        };
+        let ids = jobs
+            .iter()
+            .filter_map(Job::doc)
+            .map(str::to_owned)
+            .collect();
         let documents = self.database().store().documents(ids).await?;
         let owners: HashMap<String, Option<String>> = documents
             .into_iter()
             .flatten()
             .map(|document| (document.id.clone(), members(&document).text("owner")))
             .collect();
-        let is_own = |job: &JobInfo| match doc(job) {
-            Some(doc) => owners.get(&doc).is_some_and(|o| o.as_deref() == Some(user)),
-            None => job.replication.user.name.as_deref() == Some(user),
+        let is_own = |job: &Job| match job.doc() {
+            Some(doc) => owners.get(doc).is_some_and(|o| o.as_deref() == Some(user)),
+            None => job.user() == Some(user),
         };
         Ok(jobs.into_iter().filter(is_own).collect())
     }
 
-    /// Returns the id of a job of its own name or of its document's, for a user who may see it.
+    /// Returns a job by its own name or its document's, for a user who may see it.
     ///
     /// # Errors
     /// There is none, the store fails, or the service ends.
-    pub(crate) async fn find(&self, name: &str, whose: &Whose) -> Result<JobInfo, ReplicatorError> {
-        let info = self.info(name).await?;
-        let found = match whose {
-            Whose::All => Some(info),
-            Whose::Of(user) => self.own(vec![info], user).await?.pop(),
+    pub(super) async fn find(&self, name: &str, whose: &Whose) -> Result<Job, ReplicatorError> {
+        let job = match self.info(name).await {
+            Ok(info) => Job::Own(Box::new(info)),
+            Err(ReplicatorError::Missing) => {
+                let fleet = self.fresh_fleet().await;
+                let other = fleet.and_then(|fleet| fleet.other_job(name));
+                Job::Other(other.ok_or(ReplicatorError::Missing)?)
+            }
+            Err(error) => return Err(error),
         };
-        found.ok_or(ReplicatorError::Missing)
+        let mut found = self.of(vec![job], whose).await?;
+        found.pop().ok_or(ReplicatorError::Missing)
+    }
+}
+
+impl Job {
+    /// Returns the document that it belongs to.
+    pub(super) fn doc(&self) -> Option<&str> {
+        match self {
+            Self::Own(info) => Some(&info.replication.doc.as_ref()?.id),
+            Self::Other(other) => other.status.doc(),
+        }
+    }
+
+    /// Returns the user who asked for it, of a job without a document.
+    pub(super) fn user(&self) -> Option<&str> {
+        match self {
+            Self::Own(info) => info.replication.user.name.as_deref(),
+            Self::Other(other) => other.user(),
+        }
     }
 }

@@ -53,6 +53,7 @@ impl ReplicatorApi {
                 source: &source,
                 target: &target,
                 reason: reason.as_deref(),
+                daemon: doc["daemon"].as_str(),
             };
             if selection.fits(&facts) {
                 each(&doc, &facts, WallTime::parse(&since).unwrap_or_default());

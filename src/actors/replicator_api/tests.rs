@@ -65,7 +65,7 @@ async fn start(jobs: usize) -> ReplicatorApi {
         let added = scheduler.send(AddJob::new(replication, id)).await;
         added.unwrap().unwrap();
     }
-    ReplicatorApi::new(options, RegisteredName::new(documents))
+    ReplicatorApi::new(options, RegisteredName::new(documents), None)
 }
 
 /// The scheduler asserts that no turn orders more jobs than it may.

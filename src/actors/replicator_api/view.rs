@@ -174,22 +174,19 @@ pub fn task(info: &JobInfo) -> Option<Value> {
     Some(with(with(job_and_task(info), task), progress))
 }
 
-/// Returns a document as in `_scheduler/docs`, and the name of its state.
+/// Returns a document that asks for a replication as in `_scheduler/docs`, and the name of its state; none of
+/// which this daemon knows nothing.
 ///
 /// `row` is what ReplicatorDocuments knows of it, `info` what the scheduler does.
-pub fn document(
-    document: &Document,
-    row: Option<&Row>,
-    info: Option<&JobInfo>,
-) -> (String, Box<RawValue>) {
+pub fn unsettled(id: &str, row: Option<&Row>, info: Option<&JobInfo>) -> Option<(String, Value)> {
     match (row, info) {
-        (_, Some(info)) => scheduled(info),
-        (Some(row), None) => waiting(document, row),
-        (None, None) => settled(document),
+        (_, Some(info)) => Some(scheduled(info)),
+        (Some(row), None) => Some(waiting(id, row)),
+        (None, None) => None,
     }
 }
 
-fn scheduled(info: &JobInfo) -> (String, Box<RawValue>) {
+fn scheduled(info: &JobInfo) -> (String, Value) {
     let replication = &info.replication;
     let summary = &info.summary;
     let shown = match (&summary.state, &summary.error) {
@@ -205,16 +202,16 @@ fn scheduled(info: &JobInfo) -> (String, Box<RawValue>) {
             "target_proxy": replication.target.shown_proxy(),
         }),
     );
-    (summary.state.name().to_owned(), raw(&value))
+    (summary.state.name().to_owned(), value)
 }
 
 /// A document on its way to a job; one whose job has gone this moment is pending.
-fn waiting(document: &Document, row: &Row) -> (String, Box<RawValue>) {
+fn waiting(id: &str, row: &Row) -> (String, Value) {
     let state = row.state.name();
     let info = row.info.as_ref().map(|text| json!({"error": text}));
     let value = json!({
         "database": NAME,
-        "doc_id": document.id,
+        "doc_id": id,
         "id": row.job.as_ref().map(ToString::to_string),
         "node": NODE,
         "state": state,
@@ -223,11 +220,12 @@ fn waiting(document: &Document, row: &Row) -> (String, Box<RawValue>) {
         "last_updated": row.last_updated.to_string(),
         "start_time": start_time(&row.replication),
     });
-    (state.to_owned(), raw(&value))
+    (state.to_owned(), value)
 }
 
-/// A document that has a state of its own, or that nobody has looked at yet.
-fn settled(document: &Document) -> (String, Box<RawValue>) {
+/// Returns a document that has a state of its own, or that nobody has looked at yet, as in `_scheduler/docs`, and the name
+/// of its state.
+pub fn settled(document: &Document) -> (String, Box<RawValue>) {
     let body = members(document);
     let time = body.get(TIME).unwrap_or_default();
     let (state, info, error_count, start) = match body.text(STATE).as_deref() {
@@ -264,7 +262,7 @@ fn settled(document: &Document) -> (String, Box<RawValue>) {
 }
 
 /// Returns an object as text.
-fn raw(value: &impl Serialize) -> Box<RawValue> {
+pub fn raw(value: &impl Serialize) -> Box<RawValue> {
     to_raw_value(value).expect("view: an object of texts and numbers can be written")
 }
 

@@ -6,6 +6,7 @@ use settee_client::{JobGroup, JobSelection, JobsQuery, JobsSort};
 use super::super::exit::{CliError, Exit};
 use super::super::output;
 use super::super::service_socket::Service;
+use super::super::status_table::OLD_S;
 use super::super::table::{Cell, columns, count, duration, number, text};
 use super::super::watch::WatchArgs;
 use super::shown;
@@ -41,6 +42,9 @@ pub(super) struct SelectArgs {
     /// Only jobs whose reason fits: 'name not found: *'.
     #[arg(long, value_name = "PATTERN")]
     reason: Option<String>,
+    /// Only jobs of daemons of a fleet whose address fits: 'db7.example:*'.
+    #[arg(long, value_name = "PATTERN")]
+    daemon: Option<String>,
 }
 
 impl SelectArgs {
@@ -52,6 +56,7 @@ impl SelectArgs {
             source: self.source.clone(),
             target: self.target.clone(),
             reason: self.reason.clone(),
+            daemon: self.daemon.clone(),
             all: false,
         }
     }
@@ -236,7 +241,13 @@ fn summary(answer: &Value, shown: Option<usize>) -> String {
         Some(shown) if shown < total => format!("; the first {shown} are shown"),
         _ => String::new(),
     };
-    format!("{}{counts}{first}\n", count(total, "job", "jobs"))
+    let age = answer["age_s"].as_u64().filter(|age| *age >= OLD_S);
+    let age = age.map(|age| {
+        let age = duration(age * 1000);
+        format!("; other daemons' as they were {age} ago, for the database does not answer")
+    });
+    let age = age.unwrap_or_default();
+    format!("{}{counts}{first}{age}\n", count(total, "job", "jobs"))
 }
 
 /// Returns jobs as a table for people.
@@ -247,7 +258,10 @@ fn table(jobs: &[Value], ids: bool, now: WallTime) -> String {
         (false, false) => Ids::None,
     };
     let gap = if jobs.is_empty() { "" } else { "\n" };
-    columns(jobs.iter().map(|job| row(job, ids, now))) + gap
+    let mut daemons: Vec<&Value> = jobs.iter().map(|job| &job["daemon"]).collect();
+    daemons.dedup();
+    let has_several = daemons.len() > 1;
+    columns(jobs.iter().map(|job| row(job, ids, has_several, now))) + gap
 }
 
 /// Which ids a table has.
@@ -258,7 +272,7 @@ enum Ids {
     None,
 }
 
-fn row(job: &Value, ids: Ids, now: WallTime) -> Vec<Cell> {
+fn row(job: &Value, ids: Ids, has_daemon: bool, now: WallTime) -> Vec<Cell> {
     let time = |name: &str| WallTime::parse(job[name].as_str()?);
     let span = |from: WallTime, to: WallTime| {
         duration(u64::try_from(to.since(from).as_millis()).unwrap_or(u64::MAX))
@@ -284,6 +298,9 @@ fn row(job: &Value, ids: Ids, now: WallTime) -> Vec<Cell> {
         number("PROGRESS", time("last_progress").map(|at| span(at, now))),
         text("REASON", reason),
     ];
+    if has_daemon {
+        cells.push(text("DAEMON", Some(shown(&job["daemon"]))));
+    }
     if ids != Ids::None {
         cells.push(text("ID", Some(id.map(shown).unwrap_or_default())));
     }
@@ -345,6 +362,18 @@ s/c -> t/d  paused    30.0s         -        -        -        -         -  paus
         assert_eq!(table(&jobs, false, now), expected);
         assert!(table(&jobs, true, now).contains("database missing  a+continuous\n"));
         assert!(table(&jobs[..1], false, now).contains("  REASON\n"));
+        let mut of_fleet = jobs.clone();
+        of_fleet[0]["daemon"] = "one.example:5984".into();
+        of_fleet[1]["daemon"] = "two.example:5984".into();
+        let text = table(&of_fleet, false, now);
+        assert!(
+            text.contains("REASON            DAEMON            ID\n"),
+            "{text}"
+        );
+        assert!(
+            text.contains("database missing  one.example:5984\n"),
+            "{text}"
+        );
         let answer = json!({"total_rows": 3, "states": {"crashing": 2, "paused": 1}});
         let said = summary(&answer, Some(2));
         assert_eq!(

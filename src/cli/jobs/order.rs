@@ -173,7 +173,11 @@ fn tell(name: BulkOrderName, answer: &BulkAnswer, json: bool) -> Result<(), CliE
     let mut text: String = lines.map(|result| line(result, json)).collect();
     let done = done(name);
     if !json {
-        text += &format!("{} {done}\n", count(answer.done, "job", "jobs"));
+        let told = match answer.told {
+            0 => String::new(),
+            told => format!("; {} of them told to other daemons, which do it", told),
+        };
+        text += &format!("{} {done}{told}\n", count(answer.done, "job", "jobs"));
     }
     output::print(&text)?;
     let mut problems = Vec::new();

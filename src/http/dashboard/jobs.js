@@ -20,14 +20,14 @@ const TEXT_MAX = 200;
 const STATES = ["running", "pending", "crashing", "paused"];
 const DOC_STATES = ["error", "completed", "failed"];
 
-const FILTER = ["state", "match", "source", "target", "reason"];
+const FILTER = ["state", "match", "source", "target", "reason", "daemon"];
 
 // A text is looked for anywhere, unless it says with * and ? where.
 const pattern = (text) => (!text || /[*?]/.test(text) ? text : `*${text}*`);
 
 // The parameters of a filter, and its selection for an order.
-const parameters = ({ state, match, source, target, reason }) =>
-  ({ states: state, match: pattern(match), source: pattern(source), target: pattern(target), reason });
+const parameters = ({ state, match, source, target, reason, daemon }) =>
+  ({ states: state, match: pattern(match), source: pattern(source), target: pattern(target), reason, daemon });
 
 function selection(filter) {
   const { states, match, ...sides } = parameters(filter);
@@ -124,6 +124,9 @@ export function stateOfJob(job) {
 export const counts = (jobs) => `${plural(jobs.total, "job")}: ${number(jobs.running)} running, ${number(jobs.pending)} pending, ` +
   `${number(jobs.crashed)} crashed` + (jobs.paused > 0 ? `, ${number(jobs.paused)} of them paused` : "");
 
+// The daemon that has a job; what another one told is some seconds old.
+const daemonOf = (job) => job.daemon && h("span", { title: job.age_s == null ? null : `told ${job.age_s} s ago` }, job.daemon);
+
 // A document without a job has no page.
 const nameCell = (job) => (!isJob(job) ? job.doc_id : link(to("jobs", job.id), job.doc_id ?? `${job.id.slice(0, 12)}…`, { title: job.id }));
 
@@ -132,6 +135,8 @@ export function jobsTable(jobs, nothing, state, again) {
     ["Written", "number"], ["Refused", "number"], ["Pending", "number"], ["Since", ""]];
   const hasTries = jobs.some((job) => job.next_try);
   if (hasTries) columns.push(["Next try", ""]);
+  const hasDaemons = new Set(jobs.map((job) => job.daemon)).size > 1;
+  if (hasDaemons) columns.push(["Daemon", ""]);
   const orders = state && jobs.some((job) => buttonsOf(state, job));
   if (orders) columns.push(["Orders", ""]);
   return table("jobs", columns, jobs.map((job) => {
@@ -139,6 +144,7 @@ export function jobsTable(jobs, nothing, state, again) {
     const cells = [stateOfJob(job), nameCell(job), job.reason, h("span", null, job.source, h("br"), job.target),
       info.docs_written, info.doc_write_failures, info.changes_pending, when(job.since)];
     if (hasTries) cells.push(when(job.next_try));
+    if (hasDaemons) cells.push(daemonOf(job));
     if (orders) cells.push(buttonsOf(state, job, again));
     return { key: job.id ?? job.doc_id, cells };
   }), nothing);
@@ -173,6 +179,10 @@ export const list = {
         h("form", { class: "filter", role: "search", onsubmit: (event) => event.preventDefault() },
           h("label", null, "State", h("select", { id: "job-state", onchange: (event) => choose({ state: event.target.value }) }, ["", ...states].map(option))),
           field("match", "Job", "document or id"), field("source", "Source", "URL"), field("target", "Target", "URL"),
+          (state.fleet?.daemons.length ?? 0) > 1 || filter.daemon ? h("label", null, "Daemon", h("select",
+            { id: "job-daemon", onchange: (event) => choose({ daemon: event.target.value }) },
+            [...new Set(["", ...(state.fleet?.daemons ?? []).map((daemon) => daemon.address), filter.daemon ?? ""])].map((name) =>
+              h("option", { value: name, selected: (filter.daemon ?? "") === name }, name || "any daemon")))) : null,
           filter.reason ? h("span", null, `Reason: ${filter.reason} `, link(listPath({ ...filter, reason: null }), "any reason")) : null,
           orders.length > 0 ? h("span", { class: "orders" }, orders.map(all)) : null),
         jobsTable(jobs, FILTER.some((name) => filter[name]) ? "No such job." : "No replication is scheduled.", state, again),
@@ -191,7 +201,7 @@ export const one = {
     return [
       section("Now", null,
         facts([["State", stateOfJob(job), "wide"], ["Reason", job.reason, "wide"], ["Next try", when(job.next_try)], ["Document", job.doc_id], ["Source", job.source], ["Target", job.target],
-          ["User", job.user], ["Asked for", when(job.start_time)], ["Errors in a row", job.error_count], ["Priority", job.priority],
+          ["User", job.user], ["Asked for", when(job.start_time)], ["Errors in a row", job.error_count], ["Priority", job.priority], ["Daemon", daemonOf(job)],
           ["Paused", job.paused && h("span", null, `by ${job.paused.by}, `, when(job.paused.since))],
           ["Read", info.docs_read], ["Written", info.docs_written], ["Refused", info.doc_write_failures], ["Pending", info.changes_pending],
           ["Through sequence", info.through_seq], ["Checkpoint", info.checkpointed_source_seq]]),

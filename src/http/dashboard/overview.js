@@ -2,6 +2,7 @@
 
 import * as charts from "./charts.js";
 import { h, link, section, table } from "./dom.js";
+import { daemons } from "./fleet.js";
 import { functionsTable, lately } from "./functions.js";
 import { counts, find, groups, groupsTable, jobsTable } from "./jobs.js";
 import { byTrouble, poolLink, poolsTable, procsSection } from "./pools.js";
@@ -34,7 +35,8 @@ export const overview = {
     const [series, found, reasons] = await Promise.all([charts.load(), find({}, 0, JOBS_MAX), state.jobs.crashed > 0 ? groups() : []]);
     return { series, found, reasons };
   },
-  show({ status, functions, jobs, tasks }, { series, found, reasons }) {
+  show(state, { series, found, reasons }) {
+    const { status, functions, jobs, tasks } = state;
     const pools = byTrouble(status.pools);
     const costly = functions.functions.slice(0, FUNCTIONS_MAX);
     return [
@@ -46,6 +48,7 @@ export const overview = {
         functionsTable({ ...functions, functions: costly }, "run"),
         h("p", { class: "more" }, link("#/functions", "All functions, by any number"))),
       status.services.length > 0 ? services(status.services) : null,
+      daemons(state),
       section("Replications", counts(jobs),
         reasons.length > 0 ? groupsTable(reasons) : null,
         jobsTable(found.jobs, "No replication is scheduled."),

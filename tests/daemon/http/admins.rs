@@ -51,6 +51,7 @@ const OPEN: &[&str] = &[
 /// What takes a login, and is not a mistake in itself.
 const CLOSED: &[(&str, &str, &str)] = &[
     ("GET", "/_active_tasks", ""),
+    ("GET", "/_fleet", ""),
     ("GET", "/metrics", ""),
     ("GET", "/_pools", ""),
     ("GET", "/_pools/javascript", ""),

@@ -41,6 +41,7 @@ fn the_service_says_who_and_how_it_is() {
     assert!(welcome["vendor"]["name"].is_string());
     assert_eq!(get("/_up"), json!({"status": "ok"}));
     assert_eq!(get("/_active_tasks"), json!([]));
+    assert_eq!(get("/_fleet"), json!({"daemons": [], "age_s": null}));
     let counts = json!({"os_proc_count": 0, "stale_proc_count": 0});
     assert_eq!(get("/_node/_local/_system"), counts);
     for path in ["/", "/_up", "/_active_tasks", "/_node/_local/_config"] {

@@ -81,7 +81,10 @@ fn info(state: JobState, run: Option<u64>) -> JobInfo {
 }
 
 fn shown(doc: &Document, row: Option<&Row>, info: Option<&JobInfo>) -> (String, Value) {
-    let (state, text) = document(doc, row, info);
+    let (state, text) = match unsettled(&doc.id, row, info) {
+        Some((state, value)) => (state, raw(&value)),
+        None => settled(doc),
+    };
     (state, serde_json::from_str(text.get()).unwrap())
 }
 

@@ -116,6 +116,33 @@ fn after_a_failover_that_lost_updates_everything_is_told_again() {
     assert_eq!(again["results"], json!([]), "{again}");
 }
 
+#[test]
+fn without_its_database_a_service_lists_its_replications_from_memory_and_says_how_old_others_are() {
+    let server = Arc::new(Server::new(&[], |_| {}));
+    let database = TestDatabase::on(Arc::clone(&server));
+    let web = start(&database);
+    create(&web, "rep", &replication());
+    let job = || web.get("/_scheduler/jobs").json()["jobs"][0].clone();
+    wait_for("the job", || job()["document"] == "rep");
+    assert!(job()["daemon"].as_str().unwrap().starts_with("127.0.0.1:"));
+    wait_for("a reading", || web.get("/_fleet").json()["age_s"].is_u64());
+    server.stop();
+    wait_for("an old reading", || {
+        web.get("/_scheduler/jobs").json()["age_s"].as_u64() > Some(2)
+    });
+    assert_eq!(job()["document"], "rep");
+    let docs = web.get("/_scheduler/docs").json();
+    assert_eq!(
+        (&docs["total_rows"], &docs["docs"][0]["doc_id"]),
+        (&1.into(), &"rep".into())
+    );
+    assert!(docs["docs"][0]["source"].is_string(), "{docs}");
+    server.start();
+    wait_for("a new reading", || {
+        web.get("/_scheduler/docs").json()["age_s"].as_u64() <= Some(2)
+    });
+}
+
 /// Returns the value of a series.
 fn metric(web: &Web, series: &str) -> u64 {
     let text = web.get("/metrics").body;

@@ -1,0 +1,227 @@
+//! FleetStatus: tells the other daemons of a fleet how this one's jobs stand, reads what they tell, and takes their
+//! orders.
+//!
+//! SUMMARY   Three tasks that know nothing of each other: one writes, one reads, one takes orders.
+//! PROMISES  Statuses are written at most once each [`WRITE_EVERY`], one request at a time. What could not be
+//!           written is written later, as it is then. Under a new epoch everything is told anew.
+//! CALLED    By nobody: what it reads is with [`ReplicatorApi`].
+//! LIMITS    [`STATUSES_MAX`] statuses in a request; an order for a job that is not there yet is tried for
+//!           [`ORDER_WAIT`].
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use actix::fut::wrap_future;
+use actix::prelude::*;
+use actix_rt::time::sleep;
+use slog::{KV, Logger, Record, Serializer, info, o, warn};
+
+use crate::actors::replicator_api::ReplicatorApi;
+use crate::actors::replicator_api::fleet::{Fleet, READ_EVERY};
+use crate::otp::pid::{ExitReason, PidGuard};
+use crate::otp::supervisor::Stop;
+use crate::otp::wall_clock::system_time;
+use crate::store::StoreError;
+use crate::store::fleet::{Order, StatusOf, Topic};
+use policy::ownership::Epoch;
+
+/// How often statuses are written at most.
+const WRITE_EVERY: Duration = Duration::from_secs(1);
+
+/// The most statuses that one request writes.
+const STATUSES_MAX: usize = 500;
+
+/// How often it is looked how far running jobs came.
+const PROGRESS_EVERY: Duration = Duration::from_secs(10);
+
+/// How often orders are looked for when nobody tells of any.
+const ORDERS_EVERY: Duration = Duration::from_secs(10);
+
+/// How long an order is tried whose job is not there yet, and how often.
+const ORDER_WAIT: Duration = Duration::from_secs(10);
+const ORDER_RETRY: Duration = Duration::from_millis(500);
+
+/// See the module's documentation.
+pub(crate) struct FleetStatus {
+    replications: ReplicatorApi,
+    log: Logger,
+    pid_guard: PidGuard,
+}
+
+impl FleetStatus {
+    /// Makes an actor whose life is watched already. Without a fleet it does nothing.
+    pub fn new(replications: ReplicatorApi, log: &Logger, pid_guard: PidGuard) -> Self {
+        Self {
+            replications,
+            log: log.new(o!("component" => "fleet_status")),
+            pid_guard,
+        }
+    }
+}
+
+impl Actor for FleetStatus {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Self::Context) {
+        let (api, log) = (self.replications.clone(), self.log.clone());
+        ctx.spawn(wrap_future(write(api.clone(), log.clone())));
+        ctx.spawn(wrap_future(read(api.clone(), log.clone())));
+        ctx.spawn(wrap_future(take_orders(api, log)));
+    }
+}
+
+impl Handler<Stop> for FleetStatus {
+    type Result = ();
+
+    fn handle(&mut self, _: Stop, ctx: &mut Self::Context) {
+        self.pid_guard.ending(ExitReason::Shutdown);
+        ctx.stop();
+    }
+}
+
+/// Tells of an outage once.
+struct Outage {
+    log: Logger,
+    effect: &'static str,
+    is_told: bool,
+}
+
+impl Outage {
+    const fn new(log: Logger, effect: &'static str) -> Self {
+        let is_told = false;
+        Self {
+            log,
+            effect,
+            is_told,
+        }
+    }
+
+    fn note<T>(&mut self, result: Result<T, StoreError>) -> Option<T> {
+        match result {
+            Ok(value) => {
+                self.is_told = false;
+                Some(value)
+            }
+            Err(error) => {
+                if !std::mem::replace(&mut self.is_told, true) {
+                    warn!(self.log, "the other daemons cannot be spoken to"; "error" => %error,
+                          "effect" => self.effect);
+                }
+                None
+            }
+        }
+    }
+}
+
+/// Writes how the jobs of this daemon stand.
+async fn write(api: ReplicatorApi, log: Logger) {
+    let Some(fleet) = api.fleet() else { return };
+    let states = api.database().states();
+    let mut outage = Outage::new(log, "they do not hear how this one's replications stand");
+    let mut told: Option<Epoch> = None;
+    let (mut looked, mut looked_at) = (Instant::now(), system_time());
+    loop {
+        sleep(WRITE_EVERY).await;
+        let Some(epoch) = fleet.epoch() else { continue };
+        if told != Some(epoch) {
+            // An error is an end of the scheduler: its successor tells of all its jobs.
+            states.note_changed(api.transient().await.unwrap_or_default());
+            states.note_all();
+            told = Some(epoch);
+        }
+        if looked.elapsed() >= PROGRESS_EVERY {
+            let since = std::mem::replace(&mut looked_at, system_time());
+            looked = Instant::now();
+            states.note_changed(api.came_on(since).await.unwrap_or_default());
+        }
+        let changed = states.take_changed(STATUSES_MAX);
+        if changed.is_empty() {
+            continue;
+        }
+        if write_some(&api, fleet, epoch, &changed, &mut outage)
+            .await
+            .is_none()
+        {
+            states.note_changed(changed);
+        }
+    }
+}
+
+async fn write_some(
+    api: &ReplicatorApi,
+    fleet: &Fleet,
+    epoch: Epoch,
+    changed: &[StatusOf],
+    outage: &mut Outage,
+) -> Option<()> {
+    let statuses = api.statuses(changed).await.ok()?;
+    let written = fleet.options.store.write_statuses(epoch, statuses).await;
+    outage.note(written)
+}
+
+/// Reads how the jobs of other daemons stand.
+async fn read(api: ReplicatorApi, log: Logger) {
+    let Some(fleet) = api.fleet() else { return };
+    let effect = "lists show their replications as they were, and say how long ago";
+    let mut outage = Outage::new(log, effect);
+    loop {
+        outage.note(fleet.read().await);
+        sleep(READ_EVERY).await;
+    }
+}
+
+/// Takes orders of other daemons, and carries them out.
+async fn take_orders(api: ReplicatorApi, log: Logger) {
+    let Some(fleet) = api.fleet() else { return };
+    let store = &fleet.options.store;
+    let mut told = store.told(Topic::Orders);
+    let mut outage = Outage::new(log.clone(), "their orders are carried out later");
+    let mut waiting: VecDeque<(Instant, Order)> = VecDeque::new();
+    loop {
+        if let Some(epoch) = fleet.epoch() {
+            let orders = outage.note(store.take_orders(epoch).await);
+            let now = Instant::now();
+            waiting.extend(orders.into_iter().flatten().map(|order| (now, order)));
+        }
+        for (since, order) in std::mem::take(&mut waiting) {
+            match api.take_order(&order).await {
+                Ok(true) => info!(log, "order of another daemon carried out"; JobOf(&order.of)),
+                // What it sets is kept: only a job that was read before that has to be told.
+                Ok(false) if since.elapsed() >= ORDER_WAIT => {
+                    info!(log, "order of another daemon is for no job"; JobOf(&order.of));
+                }
+                Ok(false) | Err(_) => waiting.push_back((since, order)),
+            }
+        }
+        let wait = match waiting.is_empty() {
+            true => ORDERS_EVERY,
+            false => ORDER_RETRY,
+        };
+        tokio::select! {
+            changed = told.changed() => {
+                if changed.is_err() {
+                    // The store is closed.
+                    return;
+                }
+            }
+            () = sleep(wait) => {}
+        }
+    }
+}
+
+/// What an order is for, in the log.
+struct JobOf<'a>(&'a StatusOf);
+
+impl KV for JobOf<'_> {
+    fn serialize(&self, _: &Record<'_>, to: &mut dyn Serializer) -> slog::Result {
+        match self.0 {
+            StatusOf::Document(doc) => to.emit_str("document", doc),
+            StatusOf::Transient(id) => to.emit_str("replication", id),
+        }
+    }
+}
+
+#[cfg(test)]
+mod fake;
+#[cfg(test)]
+mod tests;

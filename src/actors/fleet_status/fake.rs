@@ -1,0 +1,212 @@
+//! What daemons tell each other, in memory: only what FleetStatus asks for.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use crate::store::StoreError;
+use crate::store::document_store::Answer;
+use crate::store::fleet::{
+    Daemon, DaemonName, FleetStore, IdTaken, JobRow, JobStatus, Order, Override, ReadStatus,
+    StatusOf, Topic,
+};
+use policy::ownership::{Claim, Counts, DocId, Epoch, LEASE, ListedDoc};
+
+#[derive(Debug, Default)]
+struct Tables {
+    daemons: BTreeMap<Epoch, Daemon>,
+    statuses: BTreeMap<StatusOf, ReadStatus>,
+    numbers: BTreeMap<Epoch, u64>,
+    orders: Vec<(Epoch, Order)>,
+    is_down: bool,
+    largest_write: usize,
+}
+
+#[derive(Debug)]
+pub(super) struct FakeFleet {
+    tables: Mutex<Tables>,
+    orders: watch::Sender<u64>,
+}
+
+impl FakeFleet {
+    pub fn new() -> Arc<Self> {
+        Arc::new(Self {
+            tables: Mutex::default(),
+            orders: watch::Sender::new(0),
+        })
+    }
+
+    fn tables(&self) -> MutexGuard<'_, Tables> {
+        self.tables.lock().unwrap()
+    }
+
+    pub fn enter(&self, name: DaemonName, epoch: Epoch) {
+        let daemon = Daemon {
+            epoch,
+            name,
+            lease: Some(LEASE),
+            is_leaving: false,
+        };
+        self.tables().daemons.insert(epoch, daemon);
+    }
+
+    pub fn end_lease(&self, epoch: Epoch) {
+        self.tables().daemons.get_mut(&epoch).unwrap().lease = None;
+    }
+
+    pub fn set_down(&self, is_down: bool) {
+        self.tables().is_down = is_down;
+    }
+
+    pub fn largest_write(&self) -> usize {
+        self.tables().largest_write
+    }
+
+    pub fn has(&self, of: &StatusOf) -> bool {
+        self.tables().statuses.contains_key(of)
+    }
+
+    fn answer<T: Send + 'static>(&self, answer: impl FnOnce(&mut Tables) -> T) -> Answer<'_, T> {
+        let mut tables = self.tables();
+        let answer = match tables.is_down {
+            true => Err(StoreError::Failed("it is down".to_owned())),
+            false => Ok(answer(&mut tables)),
+        };
+        Box::pin(async { answer })
+    }
+}
+
+impl FleetStore for FakeFleet {
+    fn told(&self, _: Topic) -> watch::Receiver<u64> {
+        self.orders.subscribe()
+    }
+
+    fn write_statuses(&self, epoch: Epoch, statuses: Vec<JobStatus>) -> Answer<'_, ()> {
+        self.answer(|tables| {
+            tables.largest_write = tables.largest_write.max(statuses.len());
+            for status in statuses {
+                let number = tables.numbers.entry(epoch).or_default();
+                *number += 1;
+                let row = ReadStatus {
+                    epoch,
+                    number: *number,
+                    age: Duration::from_secs(7),
+                    status: status.clone(),
+                };
+                tables.statuses.insert(status.of, row);
+            }
+        })
+    }
+
+    fn statuses(
+        &self,
+        own: Option<Epoch>,
+        known: Vec<(Epoch, u64)>,
+        limit: usize,
+    ) -> Answer<'_, Vec<ReadStatus>> {
+        self.answer(|tables| {
+            let known: BTreeMap<Epoch, u64> = known.into_iter().collect();
+            let is_new = |row: &&ReadStatus| {
+                let seen = known.get(&row.epoch).copied().unwrap_or(0);
+                Some(row.epoch) != own && row.number > seen
+            };
+            let mut new: Vec<ReadStatus> =
+                tables.statuses.values().filter(is_new).cloned().collect();
+            new.sort_by_key(|row| row.number);
+            new.truncate(limit);
+            new
+        })
+    }
+
+    fn daemons(&self) -> Answer<'_, Vec<(Daemon, usize)>> {
+        self.answer(|tables| {
+            let claimed = |epoch: Epoch| {
+                let rows = tables.statuses.values();
+                rows.filter(|row| row.epoch == epoch).count()
+            };
+            let daemons = tables.daemons.values().cloned();
+            daemons
+                .map(|daemon| (daemon.clone(), claimed(daemon.epoch)))
+                .collect()
+        })
+    }
+
+    fn leave_orders(&self, orders: Vec<Order>) -> Answer<'_, Vec<bool>> {
+        let left = self.answer(|tables| {
+            let left = orders.into_iter().map(|order| {
+                let owner = tables.statuses.get(&order.of).map(|row| row.epoch);
+                let owner = owner.filter(|epoch| tables.daemons[epoch].lease.is_some());
+                tables.orders.extend(owner.map(|epoch| (epoch, order)));
+                owner.is_some()
+            });
+            left.collect()
+        });
+        self.orders.send_modify(|count| *count += 1);
+        left
+    }
+
+    fn take_orders(&self, epoch: Epoch) -> Answer<'_, Vec<Order>> {
+        self.answer(|tables| {
+            let (own, others) = std::mem::take(&mut tables.orders)
+                .into_iter()
+                .partition(|(of, _)| *of == epoch);
+            tables.orders = others;
+            own.into_iter().map(|(_, order)| order).collect()
+        })
+    }
+
+    fn take_epoch(&self, _: DaemonName, _: Epoch, _: Option<Epoch>) -> Answer<'_, Counts> {
+        unimplemented!()
+    }
+
+    fn renew(&self, _: Epoch, _: bool) -> Answer<'_, Option<(Vec<ListedDoc>, Counts)>> {
+        unimplemented!()
+    }
+
+    fn claim(&self, _: Epoch, _: Claim, _: usize) -> Answer<'_, (Vec<DocId>, Counts)> {
+        unimplemented!()
+    }
+
+    fn release(&self, _: Epoch, _: Vec<(DocId, Claim)>) -> Answer<'_, ()> {
+        unimplemented!()
+    }
+
+    fn depart(&self, _: Epoch) -> Answer<'_, ()> {
+        unimplemented!()
+    }
+
+    fn job_rows(&self, _: Vec<DocId>) -> Answer<'_, Vec<JobRow>> {
+        unimplemented!()
+    }
+
+    fn set_replication_id(
+        &self,
+        _: Epoch,
+        _: DocId,
+        _: Arc<str>,
+    ) -> Answer<'_, Option<Result<(), IdTaken>>> {
+        unimplemented!()
+    }
+
+    fn save_pasts(&self, _: Epoch, _: Vec<(DocId, String)>) -> Answer<'_, ()> {
+        unimplemented!()
+    }
+
+    fn owners(&self, _: Vec<DocId>) -> Answer<'_, Vec<Option<Epoch>>> {
+        unimplemented!()
+    }
+
+    fn overrides(&self) -> Answer<'_, Vec<Override>> {
+        unimplemented!()
+    }
+
+    fn set_overrides(&self, _: Vec<Override>) -> Answer<'_, ()> {
+        unimplemented!()
+    }
+
+    fn secret(&self, _: &str, _: String) -> Answer<'_, String> {
+        unimplemented!()
+    }
+}

@@ -1,0 +1,451 @@
+//! Two daemons, each with a real scheduler that starts nothing and a store of its own, tell each other of their jobs.
+//! Documents of the one are known to the other as if they shared the store.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use settee_client::{BulkOrder, BulkOrderName, JobSelection, JobsQuery, JobsSort};
+use slog::Discard;
+use tokio::sync::watch;
+
+use super::fake::FakeFleet;
+use super::*;
+use crate::actors::replication_scheduler::{ReplicationScheduler, SchedulerOptions};
+use crate::actors::replicator_api::{FleetOptions, ReplicatorError, Whose};
+use crate::actors::replicator_documents::{DocumentsOptions, ReplicatorDocuments};
+use crate::config::Config;
+use crate::metrics::Metrics;
+use crate::otp::registered_name::RegisteredName;
+use crate::query_server::status::DaemonStatus;
+use crate::replicator::document::Person;
+use crate::replicator::identity::ServerIdentity;
+use crate::replicator::kept::Kept;
+use crate::replicator::{Database, DocStates, JobOrder, Page};
+use crate::store::fleet::DaemonName;
+use crate::store::{Edit, Store, StorePlace, Watcher};
+use crate::testkit::within;
+use policy::schedule::Settings;
+use replication::crash::Crash;
+use replication::endpoint::Http;
+
+/// A daemon of the fleet.
+struct Member {
+    api: ReplicatorApi,
+    states: Arc<DocStates>,
+    metrics: Metrics,
+    epoch: watch::Sender<Option<Epoch>>,
+}
+
+impl Member {
+    fn start(fleet: &Arc<FakeFleet>, address: &str, epoch: Epoch) -> Self {
+        let log = Logger::root(Discard, o!());
+        let (states, metrics): (Arc<DocStates>, _) = (Arc::default(), Metrics::new());
+        let http = || Http::new(Default::default(), &log).unwrap();
+        let scheduler = ReplicationScheduler::new(SchedulerOptions {
+            settings: Settings {
+                max_jobs: 0,
+                ..Settings::default()
+            },
+            jobs: Box::new(|_| Err(Crash::JobDied("none is to start".to_owned()))),
+            live: Default::default(),
+            states: Arc::clone(&states),
+            http: http(),
+            metrics: metrics.replication(),
+            log: log.clone(),
+        });
+        let store = Store::start(StorePlace::Memory, states.clone(), Arc::new(()), &log).unwrap();
+        // The configuration is not to change, and is there for as long as it is asked.
+        let config = watch::Sender::new(Arc::new(Config::default()));
+        let options = DocumentsOptions {
+            // All documents are acted upon: this is not about owners.
+            fleet: None,
+            database: Database::new(store, states.clone(), config.subscribe()),
+            scheduler: RegisteredName::new(scheduler.start()),
+            http: http(),
+            identity: ServerIdentity::default(),
+            config: config.subscribe(),
+            log: log.clone(),
+        };
+        let documents = ReplicatorDocuments::new(options.clone(), PidGuard::new()).start();
+        let name = DaemonName {
+            address: address.into(),
+            version: "1.2.3".into(),
+        };
+        fleet.enter(name.clone(), epoch);
+        let epoch = watch::Sender::new(Some(epoch));
+        let fleet = FleetOptions {
+            store: fleet.clone(),
+            name,
+            epoch: epoch.subscribe(),
+            metrics: metrics.fleet(),
+        };
+        let api = ReplicatorApi::new(options, RegisteredName::new(documents), Some(fleet));
+        FleetStatus::new(api.clone(), &log, PidGuard::new()).start();
+        Self {
+            api,
+            states,
+            metrics,
+            epoch,
+        }
+    }
+
+    /// Writes documents, whose jobs this daemon has.
+    async fn write(&self, ids: &[&str]) {
+        let edits = ids.iter().map(|id| Edit {
+            id: (*id).to_owned(),
+            expected: None,
+            deleted: false,
+            body: json!({"source": format!("http://u:secret@s.example/{id}"), "owner": "ann",
+                         "target": format!("http://t.example/{id}"), "continuous": true})
+            .to_string(),
+        });
+        let store = self.api.database().store();
+        let written = store.edit(edits.collect()).await.unwrap();
+        assert!(written.iter().all(Result::is_ok));
+    }
+
+    /// Hears of documents that another daemon has.
+    fn hear_of(&self, ids: &[&str]) {
+        let documents = ids.iter().map(|id| ((*id).to_owned(), Some(0)));
+        self.states.written(documents.collect());
+    }
+
+    async fn list(&self, query: &JobsQuery) -> Value {
+        self.api.list(query, &Whose::All).await.unwrap()
+    }
+
+    /// Waits until a list is as it should be.
+    async fn lists(
+        &self,
+        what: &str,
+        query: &JobsQuery,
+        is_so: impl Fn(&[Value]) -> bool,
+    ) -> Value {
+        let asking = async {
+            loop {
+                let list = self.list(query).await;
+                if is_so(list["jobs"].as_array().unwrap()) {
+                    return list;
+                }
+                sleep(Duration::from_millis(20)).await;
+            }
+        };
+        within(what, asking).await
+    }
+}
+
+fn all() -> JobsQuery {
+    JobsQuery {
+        limit: 100,
+        ..JobsQuery::default()
+    }
+}
+
+fn names(jobs: &Value) -> Vec<&str> {
+    let jobs = jobs["jobs"].as_array().unwrap().iter();
+    jobs.map(|job| job["document"].as_str().unwrap()).collect()
+}
+
+fn ann() -> Person {
+    Person {
+        name: Some("ann".to_owned()),
+        is_admin: true,
+    }
+}
+
+/// Two daemons; the first has the jobs of `a1` and `a2`, the second that of `b1`.
+async fn two() -> (Arc<FakeFleet>, Member, Member) {
+    let fleet = FakeFleet::new();
+    let one = Member::start(&fleet, "one.example:5984", Epoch(1));
+    let two = Member::start(&fleet, "two.example:5984", Epoch(2));
+    one.write(&["a1", "a2"]).await;
+    one.hear_of(&["b1"]);
+    two.write(&["b1"]).await;
+    two.hear_of(&["a1", "a2"]);
+    for member in [&one, &two] {
+        member
+            .lists("all jobs", &all(), |jobs| jobs.len() == 3)
+            .await;
+    }
+    (fleet, one, two)
+}
+
+#[actix_rt::test]
+async fn every_daemon_lists_the_jobs_documents_and_counts_of_all() {
+    let (fleet, one, two) = two().await;
+    for (member, other) in [(&one, "two.example:5984"), (&two, "one.example:5984")] {
+        let list = member.list(&all()).await;
+        assert_eq!(list["total_rows"], 3);
+        assert!(list["age_s"].is_u64());
+        let ids: Vec<&str> = list["jobs"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|job| job["id"].as_str().unwrap())
+            .collect();
+        assert!(ids.is_sorted(), "{ids:?}");
+        for job in list["jobs"].as_array().unwrap() {
+            let is_others = job["daemon"] == other;
+            assert_eq!(
+                job["age_s"].as_u64().is_some_and(|age| age >= 7),
+                is_others,
+                "{job}"
+            );
+            assert_eq!(job["state"], "pending");
+            assert!(!job.to_string().contains("secret"), "{job}");
+        }
+        let page = JobsQuery {
+            skip: 1,
+            limit: 1,
+            sort: JobsSort::Trouble,
+            ..all()
+        };
+        let page = member.list(&page).await;
+        assert_eq!(
+            (
+                page["total_rows"].as_u64(),
+                page["jobs"].as_array().unwrap().len()
+            ),
+            (Some(3), 1)
+        );
+        let daemon = JobSelection {
+            daemon: Some(other.replace(":5984", ":*")),
+            ..JobSelection::default()
+        };
+        let of_other = member
+            .list(&JobsQuery {
+                select: daemon,
+                ..all()
+            })
+            .await;
+        let expected: &[&str] = if other.starts_with("two") {
+            &["b1"]
+        } else {
+            &["a1", "a2"]
+        };
+        let mut found = names(&of_other);
+        found.sort_unstable();
+        assert_eq!(found, expected);
+        let (total, _, docs) = member
+            .api
+            .docs(Page::default(), &["pending".to_owned()])
+            .await
+            .unwrap();
+        let docs: Vec<Value> = docs
+            .iter()
+            .map(|doc| serde_json::from_str(doc.get()).unwrap())
+            .collect();
+        let ids: Vec<&str> = docs
+            .iter()
+            .map(|doc| doc["doc_id"].as_str().unwrap())
+            .collect();
+        // Only the documents of its own store are there to be shown.
+        assert_eq!((total, ids.len() + expected.len()), (3, 3));
+        let census = member.api.census().await.unwrap();
+        assert_eq!((census.total, census.pending), (3, 3));
+        let one_job = member.api.job(expected[0], &Whose::All).await.unwrap();
+        assert_eq!(
+            (&one_job["document"], &one_job["daemon"]),
+            (&expected[0].into(), &other.into())
+        );
+        let by_id = member
+            .api
+            .job(one_job["id"].as_str().unwrap(), &Whose::All)
+            .await
+            .unwrap();
+        assert_eq!(by_id["document"], expected[0]);
+        let daemons = member.api.daemons().await.unwrap();
+        assert_eq!(daemons["daemons"][0]["address"], "one.example:5984");
+        assert_eq!(daemons["daemons"][0]["documents"], 2);
+        let own: Vec<bool> = daemons["daemons"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|one| one["self"] == true)
+            .collect();
+        assert_eq!(own, [!other.starts_with("one"), other.starts_with("one")]);
+    }
+    let snapshot = one.metrics.snapshot(&DaemonStatus::default());
+    let number = |name: &str| snapshot.number(name, &[]);
+    assert_eq!(number("settee_fleet_daemons"), Some(2.0));
+    assert_eq!(number("settee_fleet_documents_owned"), Some(2.0));
+    assert_eq!(number("settee_fleet_documents_unowned"), Some(0.0));
+    assert!(number("settee_fleet_lease_left_seconds") > Some(0.0));
+    assert!(fleet.largest_write() <= STATUSES_MAX);
+}
+
+#[actix_rt::test]
+async fn an_order_for_a_job_of_another_daemon_is_kept_and_carried_out_there() {
+    let (_fleet, one, two) = two().await;
+    let told = two
+        .api
+        .order("a1", JobOrder::Pause, &Whose::All, &ann())
+        .await
+        .unwrap();
+    assert_eq!(told["told"], "one.example:5984");
+    let kept = two.api.database().store().kept("a1").await.unwrap();
+    assert_eq!(&*Kept::read(&kept.unwrap()).paused.unwrap().by, "ann");
+    let is_paused = |jobs: &[Value]| {
+        jobs.iter()
+            .any(|job| job["document"] == "a1" && job["reason"] == "paused by ann")
+    };
+    one.lists("the pause in its owner", &all(), is_paused).await;
+    two.lists("the pause told back", &all(), is_paused).await;
+    let paused = JobsQuery {
+        select: JobSelection {
+            states: vec!["paused".to_owned()],
+            ..JobSelection::default()
+        },
+        ..all()
+    };
+    assert_eq!(names(&two.list(&paused).await), ["a1"]);
+    let order = BulkOrder {
+        order: BulkOrderName::Priority,
+        priority: Some(7),
+        select: JobSelection {
+            all: true,
+            ..JobSelection::default()
+        },
+        dry_run: false,
+        expect: Some(3),
+    };
+    let done = two
+        .api
+        .order_jobs(&order, &Whose::All, &ann())
+        .await
+        .unwrap();
+    assert_eq!((done.done, done.told, done.failed), (3, 2, 0));
+    for result in &done.results {
+        let told = result.told.as_deref();
+        assert_eq!(
+            told,
+            (result.document.as_deref() != Some("b1")).then_some("one.example:5984")
+        );
+    }
+    let have_it = |jobs: &[Value]| jobs.iter().all(|job| job["priority"] == 7);
+    one.lists("the priority in its owner", &all(), have_it)
+        .await;
+    two.lists("the priority told back", &all(), have_it).await;
+}
+
+#[actix_rt::test]
+async fn a_transient_job_is_seen_and_cancelled_from_every_daemon_by_who_may() {
+    let (fleet, one, two) = two().await;
+    let body =
+        json!({"source": "http://s.example/x", "target": "http://t.example/x", "continuous": true});
+    one.api.replicate(&body, &ann()).await.unwrap();
+    let list = two
+        .lists("the transient job", &all(), |jobs| jobs.len() == 4)
+        .await;
+    let jobs = list["jobs"].as_array().unwrap();
+    let job = jobs.iter().find(|job| job["document"].is_null()).unwrap();
+    let (id, whose) = (job["id"].as_str().unwrap(), |name: &str| {
+        Whose::Of(name.to_owned())
+    });
+    assert!(two.api.job(id, &whose("ann")).await.is_ok());
+    assert!(matches!(
+        two.api.job(id, &whose("bob")).await,
+        Err(ReplicatorError::Missing)
+    ));
+    let cancel = json!({"cancel": true, "id": id});
+    let bob = Person {
+        name: Some("bob".to_owned()),
+        is_admin: false,
+    };
+    let refused = two.api.replicate(&cancel, &bob).await;
+    assert!(matches!(refused, Err(ReplicatorError::Missing)));
+    two.api.replicate(&cancel, &ann()).await.unwrap();
+    one.lists("the end of the job", &all(), |jobs| jobs.len() == 3)
+        .await;
+    two.lists("the end of the job told", &all(), |jobs| jobs.len() == 3)
+        .await;
+    assert!(fleet.has(&StatusOf::Transient(id.into())));
+}
+
+#[actix_rt::test]
+async fn a_job_whose_daemon_has_no_lease_says_so_and_its_orders_are_kept_for_the_next() {
+    let (fleet, one, two) = two().await;
+    // It does not tell any more.
+    one.epoch.send_replace(None);
+    fleet.end_lease(Epoch(1));
+    let is_lost = |jobs: &[Value]| {
+        let of_one = jobs
+            .iter()
+            .filter(|job| job["daemon"] == "one.example:5984");
+        let text = "its daemon one.example:5984 is not heard from since 2";
+        let lost = of_one.filter(|job| {
+            job["reason"]
+                .as_str()
+                .is_some_and(|reason| reason.starts_with(text))
+        });
+        lost.count() == 2
+    };
+    two.lists("the reason", &all(), is_lost).await;
+    let groups = two
+        .list(&JobsQuery {
+            groups: true,
+            ..all()
+        })
+        .await;
+    assert_eq!(groups["groups"][0]["count"], 2, "{groups}");
+    let order = |order| BulkOrder {
+        order,
+        priority: None,
+        select: JobSelection {
+            patterns: vec!["a1".to_owned()],
+            ..JobSelection::default()
+        },
+        dry_run: false,
+        expect: None,
+    };
+    let paused = two
+        .api
+        .order_jobs(&order(BulkOrderName::Pause), &Whose::All, &ann())
+        .await
+        .unwrap();
+    assert_eq!((paused.done, paused.told), (1, 0));
+    assert!(paused.results[0].reason.starts_with("no daemon has it now"));
+    assert!(
+        two.api
+            .database()
+            .store()
+            .kept("a1")
+            .await
+            .unwrap()
+            .is_some()
+    );
+    let again = two
+        .api
+        .order_jobs(&order(BulkOrderName::Restart), &Whose::All, &ann())
+        .await
+        .unwrap();
+    assert_eq!((again.failed, &*again.results[0].error), (1, "conflict"));
+    let snapshot = two.metrics.snapshot(&DaemonStatus::default());
+    assert_eq!(
+        snapshot.number("settee_fleet_documents_unowned", &[]),
+        Some(2.0)
+    );
+}
+
+#[actix_rt::test]
+async fn while_the_database_does_not_answer_lists_go_on_from_memory_and_say_how_old_they_are() {
+    let (fleet, one, two) = two().await;
+    fleet.set_down(true);
+    let grows = async {
+        while two.list(&all()).await["age_s"].as_u64() < Some(3) {
+            sleep(Duration::from_millis(50)).await;
+        }
+    };
+    within("an old reading", grows).await;
+    assert_eq!(two.list(&all()).await["total_rows"], 3);
+    let refused = two
+        .api
+        .order("a1", JobOrder::Restart, &Whose::All, &ann())
+        .await;
+    assert!(matches!(refused, Err(ReplicatorError::Store(_))));
+    one.write(&["a3"]).await;
+    two.hear_of(&["a3"]);
+    fleet.set_down(false);
+    two.lists("what was written since", &all(), |jobs| jobs.len() == 4)
+        .await;
+}

@@ -1,0 +1,377 @@
+//! What this daemon knows of the others of its fleet: which there are, and how their jobs stand.
+//!
+//! SUMMARY   [`Fleet`] reads the daemons and the statuses that they write, and remembers both. What is told of
+//!           documents is with [`DocStates`], so that states, counts and pages are right for all.
+//! PROMISES  A list is made of what is in memory: it waits for a reading for [`LIST_WAIT`] at most, and for none
+//!           while the database does not answer.
+//! LIMITS    Statuses of documents are bounded by the documents, those of transient jobs by
+//!           [`TRANSIENT_MAX`], daemons by [`DAEMONS_MAX`].
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use actix_rt::time::timeout;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use crate::metrics::FleetMetrics;
+use crate::otp::wall_clock::system_time;
+use crate::replicator::DocStates;
+use crate::replicator::status::{JobBody, OtherStatus, StatusBody};
+use crate::store::StoreError;
+use crate::store::fleet::{Daemon, DaemonName, FleetStore, ReadStatus, StatusOf};
+use policy::ownership::{Epoch, LEASE};
+use policy::schedule::WallTime;
+
+/// How often the others' statuses are read, and how old a reading may be for a list.
+pub(crate) const READ_EVERY: Duration = Duration::from_secs(2);
+
+/// How long a list waits for a reading.
+const LIST_WAIT: Duration = Duration::from_secs(1);
+
+/// Statuses that are read at a time.
+const STATUSES_MAX: usize = 500;
+
+/// Transient jobs of other daemons that are remembered.
+const TRANSIENT_MAX: usize = 10_000;
+
+/// Daemons that are remembered, also those that are gone.
+const DAEMONS_MAX: usize = 1000;
+
+/// After so long what was told of a document that asks for nothing is forgotten.
+const FORGET_AFTER: Duration = Duration::from_secs(60);
+
+/// What this daemon is in its fleet.
+#[derive(Clone)]
+pub(crate) struct FleetOptions {
+    pub store: Arc<dyn FleetStore>,
+    pub name: DaemonName,
+    /// This daemon's epoch; none while it has no lease.
+    pub epoch: watch::Receiver<Option<Epoch>>,
+    pub metrics: Arc<FleetMetrics>,
+}
+
+/// A daemon, as it was read last.
+#[derive(Clone, Debug)]
+struct DaemonRow {
+    daemon: Daemon,
+    claimed: usize,
+    /// When it had a lease last, and began or renewed it.
+    heard: Option<WallTime>,
+    is_there: bool,
+}
+
+#[derive(Default)]
+struct Memory {
+    daemons: BTreeMap<Epoch, DaemonRow>,
+    /// The greatest number of each epoch's statuses.
+    numbers: BTreeMap<Epoch, u64>,
+    transient: BTreeMap<Arc<str>, Arc<OtherStatus>>,
+    /// When the last reading that succeeded was begun.
+    read: Option<Instant>,
+    has_failed: bool,
+}
+
+/// The other daemons, and their jobs.
+pub(crate) struct Fleet {
+    pub(crate) options: FleetOptions,
+    states: Arc<DocStates>,
+    memory: Mutex<Memory>,
+    /// One reading is under way at a time.
+    turn: tokio::sync::Mutex<()>,
+}
+
+/// A document, or a transient job, of another daemon.
+#[derive(Clone, Debug)]
+pub(crate) struct OtherJob {
+    pub status: Arc<OtherStatus>,
+    /// The address of its daemon.
+    pub daemon: Arc<str>,
+    /// Why nothing is known any more, if the lease of its daemon is over.
+    pub lost: Option<String>,
+}
+
+impl OtherJob {
+    /// Returns its job, if it has one.
+    pub fn job(&self) -> Option<&JobBody> {
+        self.status.body.job.as_ref()
+    }
+
+    /// Returns the user who asked for it, of a transient job.
+    pub fn user(&self) -> Option<&str> {
+        self.job()?.user.as_deref()
+    }
+
+    /// Returns it as in `_scheduler/jobs`.
+    pub fn shown_job(&self) -> Option<Value> {
+        Some(self.shown(self.job()?.shown.get()))
+    }
+
+    /// Returns it as in `_active_tasks`, if it runs as far as is known.
+    pub fn shown_task(&self) -> Option<Value> {
+        let task = self.job()?.task.as_ref()?;
+        self.lost.is_none().then(|| self.shown(task.get()))
+    }
+
+    /// Returns it as in `_scheduler/docs`.
+    pub fn shown_doc(&self) -> Option<Value> {
+        Some(self.shown(self.status.body.doc.as_ref()?.get()))
+    }
+
+    fn shown(&self, text: &str) -> Value {
+        let mut value: Value = serde_json::from_str(text).unwrap_or_default();
+        value["daemon"] = (*self.daemon).into();
+        value["age_s"] = self.status.age_s().into();
+        if let Some(lost) = &self.lost {
+            value["reason"] = lost.as_str().into();
+        }
+        value
+    }
+}
+
+impl Fleet {
+    /// Remembers nothing yet, and has `states` note what changes.
+    pub fn new(options: FleetOptions, states: Arc<DocStates>) -> Self {
+        states.track();
+        Self {
+            options,
+            states,
+            memory: Mutex::default(),
+            turn: tokio::sync::Mutex::default(),
+        }
+    }
+
+    /// Returns the address of this daemon.
+    pub fn address(&self) -> &Arc<str> {
+        &self.options.name.address
+    }
+
+    /// Returns this daemon's epoch, if it has a lease.
+    pub fn epoch(&self) -> Option<Epoch> {
+        *self.options.epoch.borrow()
+    }
+
+    /// Returns how old the last reading is, in seconds; none before the first.
+    pub fn age_s(&self) -> Option<u64> {
+        Some(self.memory().read?.elapsed().as_secs())
+    }
+
+    /// Reads the daemons, and what they wrote since the last reading.
+    ///
+    /// # Errors
+    /// The database does not answer: what was read before stays.
+    pub async fn read(&self) -> Result<(), StoreError> {
+        let _turn = self.turn.lock().await;
+        let read = self.read_alone().await;
+        self.memory().has_failed = read.is_err();
+        read
+    }
+
+    /// Reads if the last reading is too old for a list.
+    pub async fn freshen(&self) {
+        let is_fresh = |memory: &Memory| {
+            let read = memory.read.is_some_and(|at| at.elapsed() <= READ_EVERY);
+            read || memory.has_failed
+        };
+        if is_fresh(&self.memory()) {
+            return;
+        }
+        let reading = async {
+            let _turn = self.turn.lock().await;
+            // Somebody else may have read meanwhile.
+            if !is_fresh(&self.memory()) {
+                let read = self.read_alone().await;
+                self.memory().has_failed = read.is_err();
+            }
+        };
+        // The list goes on with what is there, and says how old that is.
+        drop(timeout(LIST_WAIT, reading).await);
+    }
+
+    async fn read_alone(&self) -> Result<(), StoreError> {
+        let (began, store) = (Instant::now(), &self.options.store);
+        let daemons = store.daemons().await?;
+        self.note_daemons(daemons);
+        loop {
+            let numbers = self.memory().numbers.clone();
+            let statuses = store
+                .statuses(self.epoch(), numbers.into_iter().collect(), STATUSES_MAX)
+                .await?;
+            let count = statuses.len();
+            self.note_statuses(statuses);
+            if count < STATUSES_MAX {
+                break;
+            }
+        }
+        self.states.forget_others(FORGET_AFTER);
+        self.memory().read = Some(began);
+        Ok(())
+    }
+
+    fn note_daemons(&self, daemons: Vec<(Daemon, usize)>) {
+        let (mut memory, now) = (self.memory(), system_time());
+        let memory = &mut *memory;
+        memory
+            .daemons
+            .values_mut()
+            .for_each(|row| row.is_there = false);
+        let (mut alive, mut owned, mut own, mut left) = (0, 0, 0, Duration::ZERO);
+        for (daemon, claimed) in daemons {
+            let before = memory.daemons.get(&daemon.epoch);
+            let heard = daemon.lease.map(|left| {
+                let since = LEASE.saturating_sub(left).as_micros();
+                WallTime::from_micros(now.as_micros().saturating_sub(since as u64))
+            });
+            if let Some(lease) = daemon.lease {
+                (alive, owned) = (alive + 1, owned + claimed);
+                if Some(daemon.epoch) == *self.options.epoch.borrow() {
+                    (own, left) = (claimed, lease);
+                }
+            }
+            let row = DaemonRow {
+                heard: heard.or(before.and_then(|row| row.heard)),
+                claimed,
+                is_there: true,
+                daemon,
+            };
+            memory.daemons.insert(row.daemon.epoch, row);
+        }
+        if memory.daemons.len() > DAEMONS_MAX {
+            memory.daemons.retain(|_, row| row.is_there);
+            let daemons = &memory.daemons;
+            memory
+                .numbers
+                .retain(|epoch, _| daemons.contains_key(epoch));
+        }
+        let daemons = &memory.daemons;
+        let is_there = |epoch: &Epoch| daemons.get(epoch).is_some_and(|row| row.is_there);
+        memory.transient.retain(|_, status| is_there(&status.epoch));
+        let metrics = &self.options.metrics;
+        metrics.daemons.set(alive);
+        metrics.owned.set(own as u64);
+        metrics.set_lease_left(left);
+        metrics.set_unowned(self.states.wanted().saturating_sub(owned));
+    }
+
+    fn note_statuses(&self, statuses: Vec<ReadStatus>) {
+        let read = Instant::now();
+        for one in statuses {
+            let mut memory = self.memory();
+            let number = memory.numbers.entry(one.epoch).or_default();
+            *number = one.number.max(*number);
+            let status = Arc::new(OtherStatus {
+                epoch: one.epoch,
+                of: one.status.of.clone(),
+                age: one.age,
+                read,
+                body: one
+                    .status
+                    .body
+                    .as_deref()
+                    .map_or_else(Default::default, StatusBody::read),
+            });
+            match &one.status.of {
+                StatusOf::Document(doc) => {
+                    drop(memory);
+                    self.states.set_other(doc, status);
+                }
+                StatusOf::Transient(id) => match one.status.body {
+                    Some(_) if memory.transient.len() < TRANSIENT_MAX => {
+                        memory.transient.insert(Arc::clone(id), status);
+                    }
+                    Some(_) => {}
+                    None => {
+                        let known = memory.transient.get(id);
+                        // Another daemon may have one of this id.
+                        if known.is_some_and(|known| known.epoch == one.epoch) {
+                            memory.transient.remove(id);
+                        }
+                    }
+                },
+            }
+        }
+    }
+
+    /// Returns the documents and the transient jobs of others, in no order.
+    pub fn others(&self) -> Vec<OtherJob> {
+        let mut all = self.states.others();
+        let memory = self.memory();
+        let own = self.epoch();
+        let transient = memory.transient.values();
+        all.extend(
+            transient
+                .filter(|status| Some(status.epoch) != own)
+                .cloned(),
+        );
+        let all = all.into_iter();
+        all.map(|status| other_job(&memory, status)).collect()
+    }
+
+    /// Returns what is known of a document of another daemon.
+    pub fn other(&self, doc: &str) -> Option<OtherJob> {
+        let status = self.states.other(doc)?;
+        Some(other_job(&self.memory(), status))
+    }
+
+    /// Returns a job of another daemon by its id or its document's.
+    pub fn other_job(&self, name: &str) -> Option<OtherJob> {
+        let by_doc = self.other(name).filter(|other| other.job().is_some());
+        by_doc.or_else(|| {
+            let mut all = self.others().into_iter();
+            all.find(|other| other.job().is_some_and(|job| job.id == name))
+        })
+    }
+
+    /// Returns the daemons as users see them, in the order of their addresses.
+    pub fn daemons(&self) -> Vec<Value> {
+        let memory = self.memory();
+        let age = memory.read.map_or(Duration::ZERO, |at| at.elapsed());
+        let own = self.epoch();
+        let mut rows: Vec<&DaemonRow> = memory.daemons.values().collect();
+        rows.retain(|row| row.is_there);
+        rows.sort_by(|a, b| {
+            let key = |row: &DaemonRow| (Arc::clone(&row.daemon.name.address), row.daemon.epoch);
+            key(a).cmp(&key(b))
+        });
+        let shown = rows.into_iter().map(|row| {
+            let daemon = &row.daemon;
+            let left = daemon
+                .lease
+                .map_or(Duration::ZERO, |left| left.saturating_sub(age));
+            json!({
+                "address": &*daemon.name.address,
+                "version": &*daemon.name.version,
+                "epoch": format!("{:016x}", daemon.epoch.0),
+                "lease_left_s": left.as_secs(),
+                "last_renewal": row.heard.map(|at| at.to_string()),
+                "documents": row.claimed,
+                "leaving": daemon.is_leaving,
+                "self": Some(daemon.epoch) == own,
+            })
+        });
+        shown.collect()
+    }
+
+    fn memory(&self) -> MutexGuard<'_, Memory> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn other_job(memory: &Memory, status: Arc<OtherStatus>) -> OtherJob {
+    let row = memory.daemons.get(&status.epoch);
+    let daemon = row.map_or_else(
+        || "unknown".into(),
+        |row| Arc::clone(&row.daemon.name.address),
+    );
+    let is_alive = row.is_some_and(|row| row.is_there && row.daemon.lease.is_some());
+    let lost = (!is_alive).then(|| match row.and_then(|row| row.heard) {
+        Some(heard) => format!("its daemon {daemon} is not heard from since {heard}"),
+        None => format!("its daemon {daemon} is not heard from"),
+    });
+    OtherJob {
+        status,
+        daemon,
+        lost,
+    }
+}

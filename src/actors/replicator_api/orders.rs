@@ -1,0 +1,156 @@
+//! Orders to other daemons of a fleet: how they are left, and what becomes of those that were left for this one.
+//!
+//! PROMISES  What an order sets of a document's job is kept before the order is left: an owner that comes later
+//!           goes by it. Rights were checked where the request arrived.
+
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use serde::{Deserialize, Serialize};
+use settee_client::BulkOrderName;
+
+use super::fleet::{Fleet, OtherJob};
+use super::statuses::replication_id;
+use super::{ReplicatorApi, ReplicatorError};
+use crate::messages::replication_scheduler::{GetJob, OrderJobs, RemoveJob};
+use crate::replicator::JobOrder;
+use crate::replicator::kept::Kept;
+use crate::store::fleet::{Order, StatusOf};
+use replication::id::ReplicationId;
+
+/// What an order that was left says.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+struct OrderBody {
+    order: BulkOrderName,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    priority: Option<i8>,
+    /// Who says so; shown of a job that is paused.
+    by: String,
+}
+
+/// What became of an order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Ordered {
+    /// It is carried out.
+    Done,
+    /// The daemon with this address is told.
+    Told(Arc<str>),
+    /// No daemon has the job: the one that has it next goes by what is kept.
+    Kept,
+}
+
+/// An order to jobs of other daemons.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum OtherOrder {
+    Job(JobOrder),
+    Cancel,
+}
+
+impl OtherOrder {
+    fn body(self, by: &str) -> String {
+        let (order, priority) = match self {
+            Self::Cancel => (BulkOrderName::Cancel, None),
+            Self::Job(JobOrder::Pause) => (BulkOrderName::Pause, None),
+            Self::Job(JobOrder::Resume) => (BulkOrderName::Resume, None),
+            Self::Job(JobOrder::Restart) => (BulkOrderName::Restart, None),
+            Self::Job(JobOrder::Priority(level)) => (BulkOrderName::Priority, Some(level)),
+        };
+        let by = by.to_owned();
+        let body = OrderBody {
+            order,
+            priority,
+            by,
+        };
+        serde_json::to_string(&body).expect("orders: texts and numbers can be written")
+    }
+
+    /// Whether an owner that comes later does it without being told.
+    fn is_kept(self, other: &OtherJob) -> bool {
+        let is_restart = matches!(self, Self::Job(JobOrder::Restart) | Self::Cancel);
+        other.status.doc().is_some() && !is_restart
+    }
+}
+
+impl ReplicatorApi {
+    /// Keeps what an order sets of jobs of other daemons, and leaves it for them. Returns what became of each, in
+    /// the same order.
+    pub(super) async fn order_others(
+        &self,
+        fleet: &Fleet,
+        order: OtherOrder,
+        others: &[&OtherJob],
+        by: &Arc<str>,
+    ) -> Vec<Result<Ordered, ReplicatorError>> {
+        let keeping = others.iter().map(|other| async {
+            let (Some(doc), OtherOrder::Job(order)) = (other.status.doc(), order) else {
+                return Ok(());
+            };
+            let kept = self.database().store().kept(doc).await?;
+            let kept = kept.map(|text| Kept::read(&text)).unwrap_or_default();
+            self.keep(order, doc, &kept, by).await
+        });
+        let kept: Vec<Result<(), ReplicatorError>> = join_all(keeping).await;
+        let body = order.body(by);
+        let orders = others.iter().zip(&kept).filter(|(_, kept)| kept.is_ok());
+        let orders = orders.map(|(other, _)| Order {
+            of: other.status.of.clone(),
+            body: body.clone(),
+        });
+        let left = fleet.options.store.leave_orders(orders.collect()).await;
+        let mut left = left.map(Vec::into_iter);
+        let results = others.iter().zip(kept).map(|(other, kept)| {
+            kept?;
+            let is_left = match &mut left {
+                Ok(left) => left.next().unwrap_or(false),
+                Err(error) => return Err(error.clone().into()),
+            };
+            match is_left {
+                true => Ok(Ordered::Told(Arc::clone(&other.daemon))),
+                false if order.is_kept(other) => Ok(Ordered::Kept),
+                false => Err(ReplicatorError::Unowned),
+            }
+        });
+        results.collect()
+    }
+
+    /// Carries out an order that another daemon has left. Returns false if the job is not there, or not yet.
+    ///
+    /// # Errors
+    /// The service ends.
+    pub(crate) async fn take_order(&self, order: &Order) -> Result<bool, ReplicatorError> {
+        let Ok(body) = serde_json::from_str::<OrderBody>(&order.body) else {
+            // A later version says something that this one does not understand.
+            return Ok(true);
+        };
+        let Some(id) = self.ordered(&order.of).await? else {
+            return Ok(false);
+        };
+        let order = match (body.order, body.priority) {
+            (BulkOrderName::Cancel, _) => return self.scheduler(RemoveJob { id }).await,
+            (BulkOrderName::Pause, _) => JobOrder::Pause,
+            (BulkOrderName::Resume, _) => JobOrder::Resume,
+            (BulkOrderName::Restart, _) => JobOrder::Restart,
+            (BulkOrderName::Priority, Some(level)) => JobOrder::Priority(level),
+            (BulkOrderName::Priority, None) | (BulkOrderName::Delete, _) => return Ok(true),
+        };
+        let by = body.by.into();
+        let ids = vec![id];
+        let known = self.scheduler(OrderJobs { ids, order, by }).await?;
+        Ok(known.first().copied().unwrap_or(false))
+    }
+
+    /// Returns the job of this daemon that an order is for.
+    async fn ordered(&self, of: &StatusOf) -> Result<Option<ReplicationId>, ReplicatorError> {
+        let (id, is_transient) = match of {
+            StatusOf::Document(doc) => (self.database().states().job_of(doc), false),
+            StatusOf::Transient(id) => (Some(Arc::clone(id)), true),
+        };
+        let Some(id) = id.map(|id| replication_id(&id)) else {
+            return Ok(None);
+        };
+        let info = self.scheduler(GetJob { id }).await?;
+        // A job of the same id may be somebody else's by now.
+        let own = info.filter(|info| info.replication.doc.is_none() == is_transient);
+        Ok(own.map(|info| info.id))
+    }
+}

@@ -1,0 +1,232 @@
+//! Documents that other daemons of a fleet own, and what this one has to tell them of its own.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustc_hash::FxHashSet;
+
+use super::{DESIGN, DocStates, Known, class_of};
+use crate::replicator::state::{COMPLETED, FAILED};
+use crate::replicator::status::OtherStatus;
+use crate::store::fleet::StatusOf;
+use policy::counted::{Class, Classes, Section};
+use policy::schedule::JobId;
+
+/// What another daemon told of a document.
+#[derive(Clone, Debug)]
+pub(super) struct Other {
+    class: Class,
+    status: Arc<OtherStatus>,
+}
+
+impl Known {
+    /// Whether this daemon knows nothing of it, and it asks for a replication.
+    fn is_left_to_others(&self) -> bool {
+        self.stored == Some(0) && self.row.is_none()
+    }
+
+    /// Returns what another daemon told, where that counts.
+    pub(super) fn other(&self) -> Option<&Other> {
+        self.other.as_ref().filter(|_| self.is_left_to_others())
+    }
+
+    /// The class of what another daemon told, where that counts.
+    pub(super) fn class_of_other(&self) -> Option<Class> {
+        self.other().map(|other| other.class)
+    }
+}
+
+/// What changed and was not told yet: each once, in the order in which it changed first.
+#[derive(Debug, Default)]
+pub(super) struct Changed {
+    queue: VecDeque<StatusOf>,
+    queued: FxHashSet<StatusOf>,
+}
+
+impl Changed {
+    pub(super) fn add(&mut self, of: StatusOf) {
+        if self.queued.insert(of.clone()) {
+            self.queue.push_back(of);
+        }
+    }
+}
+
+impl DocStates {
+    /// Begins to note what changes, for other daemons.
+    pub(crate) fn track(&self) {
+        self.lock().changed.get_or_insert_default();
+    }
+
+    /// Notes that a transient job changed.
+    pub(crate) fn note_transient(&self, job: &JobId) {
+        self.note_changed([StatusOf::Transient(Arc::clone(job))]);
+    }
+
+    /// Notes what changed.
+    pub(crate) fn note_changed(&self, what: impl IntoIterator<Item = StatusOf>) {
+        if let Some(changed) = &mut self.lock().changed {
+            what.into_iter().for_each(|of| changed.add(of));
+        }
+    }
+
+    /// Notes all documents of which this daemon knows something as changed.
+    pub(crate) fn note_all(&self) {
+        let mut inner = self.lock();
+        let super::Inner { known, changed, .. } = &mut *inner;
+        let Some(changed) = changed else { return };
+        let own = known.iter().filter(|(_, known)| known.row.is_some());
+        own.for_each(|(id, _)| changed.add(StatusOf::Document(Arc::clone(id))));
+    }
+
+    /// Takes what changed, at most `most`.
+    pub(crate) fn take_changed(&self, most: usize) -> Vec<StatusOf> {
+        let mut inner = self.lock();
+        let Some(changed) = &mut inner.changed else {
+            return Vec::new();
+        };
+        let count = changed.queue.len().min(most);
+        let taken: Vec<StatusOf> = changed.queue.drain(..count).collect();
+        for of in &taken {
+            changed.queued.remove(of);
+        }
+        taken
+    }
+
+    /// Notes what another daemon told of a document.
+    pub(crate) fn set_other(&self, id: &str, status: Arc<OtherStatus>) {
+        let state = status.body.state.as_deref();
+        let other = state.map(|state| Other {
+            class: class_of(state),
+            status: Arc::clone(&status),
+        });
+        self.lock().change(id, |known| known.other = other);
+    }
+
+    /// Returns what another daemon told of a document, if this one knows nothing of it and it asks for a
+    /// replication.
+    pub(crate) fn other(&self, id: &str) -> Option<Arc<OtherStatus>> {
+        let inner = self.lock();
+        let other = inner.known.get(id)?.other()?;
+        Some(Arc::clone(&other.status))
+    }
+
+    /// Returns what other daemons told of documents, as [`Self::other`] does.
+    pub(crate) fn others(&self) -> Vec<Arc<OtherStatus>> {
+        let inner = self.lock();
+        let others = inner.known.values().filter_map(Known::other);
+        others.map(|other| Arc::clone(&other.status)).collect()
+    }
+
+    /// Forgets what was told longer ago than `age` of documents that are not there or ask for nothing: a status
+    /// may come before its document, but not so much.
+    pub(crate) fn forget_others(&self, age: Duration) {
+        let Some(before) = Instant::now().checked_sub(age) else {
+            return;
+        };
+        let mut inner = self.lock();
+        let is_over = |known: &Known| {
+            let other = known.other.as_ref();
+            known.stored != Some(0) && other.is_some_and(|other| other.status.read < before)
+        };
+        let over = inner.known.iter().filter(|(_, known)| is_over(known));
+        let over: Vec<Arc<str>> = over.map(|(id, _)| Arc::clone(id)).collect();
+        for id in over {
+            inner.change(&id, |known| known.other = None);
+        }
+    }
+
+    /// Returns how many documents ask for a replication.
+    pub(crate) fn wanted(&self) -> usize {
+        let over = [class_of(COMPLETED), class_of(FAILED), DESIGN];
+        let wanted: Classes = (0..=DESIGN).filter(|class| !over.contains(class)).collect();
+        self.lock().names.count(wanted, Section::ALL)
+    }
+
+    /// Returns how this daemon's lists name the state of a document.
+    pub(crate) fn state_of(&self, id: &str) -> &'static str {
+        let class = self.lock().known.get(id).and_then(Known::class);
+        let place = class.map_or(0, usize::from);
+        super::STATES
+            .get(place)
+            .copied()
+            .unwrap_or(super::STATES[0])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::replicator::rows::RowState;
+    use crate::replicator::status::StatusBody;
+    use crate::replicator::{Page, STATES};
+    use crate::store::Watcher;
+    use policy::ownership::Epoch;
+
+    fn status(id: &str, state: Option<&str>) -> Arc<OtherStatus> {
+        Arc::new(OtherStatus {
+            epoch: Epoch(1),
+            of: StatusOf::Document(id.into()),
+            age: Duration::ZERO,
+            read: Instant::now(),
+            body: StatusBody {
+                state: state.map(str::to_owned),
+                ..StatusBody::default()
+            },
+        })
+    }
+
+    fn in_state(states: &DocStates, state: &str) -> Vec<String> {
+        let page = states.page(&Page::default(), &[state.to_owned()]);
+        page.ids.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn what_another_daemon_told_counts_until_this_one_knows_better() {
+        let states = DocStates::default();
+        let class = |name: &str| STATES.iter().position(|state| *state == name).unwrap() as Class;
+        states.opened(vec![("a".to_owned(), 0), ("b".to_owned(), 0)]);
+        states.set_other("a", status("a", Some("running")));
+        states.set_other("later", status("later", Some("crashing")));
+        assert_eq!(in_state(&states, "running"), ["a"]);
+        assert_eq!(in_state(&states, "crashing"), [""; 0]);
+        states.written(vec![("later".to_owned(), Some(0))]);
+        assert_eq!(in_state(&states, "crashing"), ["later"], "it came first");
+        assert_eq!((states.wanted(), states.others().len()), (3, 2));
+        states.set_row("a", Some(RowState::Scheduled));
+        assert_eq!(in_state(&states, "running"), [""; 0], "it is our own now");
+        assert!(states.other("a").is_none());
+        states.set_row("a", None);
+        assert_eq!(states.state_of("a"), "running");
+        states.written(vec![("a".to_owned(), Some(class(COMPLETED)))]);
+        assert_eq!(in_state(&states, COMPLETED), ["a"], "the outcome is newer");
+        assert!(states.other("a").is_none());
+        assert_eq!(states.wanted(), 2);
+        states.set_other("later", status("later", None));
+        assert_eq!(states.state_of("later"), "initializing");
+        states.set_other("never", status("never", Some("running")));
+        states.forget_others(Duration::ZERO);
+        states.written(vec![("a".into(), Some(0)), ("never".into(), Some(0))]);
+        assert_eq!(in_state(&states, "running"), [""; 0], "both are forgotten");
+    }
+
+    #[test]
+    fn what_changed_is_told_once_in_the_order_of_its_first_change_and_only_in_a_fleet() {
+        let states = DocStates::default();
+        let doc = |id: &str| StatusOf::Document(id.into());
+        states.set_row("a", Some(RowState::Error));
+        assert_eq!(states.take_changed(9), []);
+        states.track();
+        states.set_row("c", Some(RowState::Error));
+        states.note_transient(&"t".into());
+        states.set_row("b", Some(RowState::Error));
+        states.set_row("c", Some(RowState::Scheduled));
+        let transient = StatusOf::Transient("t".into());
+        assert_eq!(states.take_changed(2), [doc("c"), transient]);
+        assert_eq!(states.take_changed(2), [doc("b")]);
+        states.set_row("nothing", None);
+        assert_eq!(states.take_changed(2), []);
+        states.note_all();
+        assert_eq!(states.take_changed(9).len(), 3);
+    }
+}

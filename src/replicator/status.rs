@@ -1,0 +1,146 @@
+//! How a job stands, as one daemon of a fleet tells the others.
+//!
+//! SUMMARY   [`StatusBody`] is what is written: the finished views, and beside them what lists sort and select by.
+//!           [`OtherStatus`] is one that another daemon has written.
+//! PROMISES  Has no credentials: the views have none. What a later version adds is passed over.
+
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use super::selection::JobFacts;
+use crate::store::fleet::StatusOf;
+use policy::ownership::Epoch;
+use policy::schedule::{JobState, WallTime};
+
+/// How a document stands, or a transient job. One without state and job has nothing to tell: its document
+/// says it all.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+pub(crate) struct StatusBody {
+    /// The document's state, as in `_scheduler/docs`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<String>,
+    /// The document, as in `_scheduler/docs`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub doc: Option<Box<RawValue>>,
+    /// Its job, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job: Option<JobBody>,
+}
+
+/// How a job stands.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(crate) struct JobBody {
+    pub id: String,
+    /// What it is in lists: the name of a [`JobState`].
+    pub listed: String,
+    pub source: String,
+    pub target: String,
+    /// Why it does not run, in a few words.
+    pub reason: Option<String>,
+    /// Since when it is what it is in lists, in microseconds since 1970.
+    pub since: u64,
+    /// Who asked for it, of a transient job.
+    pub user: Option<String>,
+    /// As in `_scheduler/jobs`.
+    pub shown: Box<RawValue>,
+    /// As in `_active_tasks`, while it runs.
+    pub task: Option<Box<RawValue>>,
+}
+
+impl StatusBody {
+    /// Reads what another daemon has written; what cannot be read tells nothing.
+    pub fn read(text: &str) -> Self {
+        serde_json::from_str(text).unwrap_or_default()
+    }
+
+    /// Returns its text.
+    pub fn text(&self) -> String {
+        serde_json::to_string(self).expect("status: texts and numbers can be written")
+    }
+}
+
+impl JobBody {
+    /// Returns what it is in lists; none if a later version has given that another name.
+    pub fn listed(&self) -> Option<JobState> {
+        let mut all = JobState::ALL.into_iter();
+        all.find(|state| state.name() == self.listed)
+    }
+
+    pub fn since(&self) -> WallTime {
+        WallTime::from_micros(self.since)
+    }
+}
+
+/// A status that another daemon has written.
+#[derive(Clone, Debug)]
+pub(crate) struct OtherStatus {
+    /// Whose.
+    pub epoch: Epoch,
+    pub of: StatusOf,
+    /// How old it was when it was read.
+    pub age: Duration,
+    /// When it was read.
+    pub read: Instant,
+    pub body: StatusBody,
+}
+
+impl OtherStatus {
+    /// Returns how old it is, in seconds.
+    pub fn age_s(&self) -> u64 {
+        (self.age + self.read.elapsed()).as_secs()
+    }
+
+    /// Returns the document that it is of; none for a transient job.
+    pub fn doc(&self) -> Option<&str> {
+        match &self.of {
+            StatusOf::Document(doc) => Some(doc),
+            StatusOf::Transient(_) => None,
+        }
+    }
+
+    /// Returns what a selection looks at of its job; `reason` is told instead of its own.
+    pub fn facts<'a>(&'a self, daemon: &'a str, reason: Option<&'a str>) -> Option<JobFacts<'a>> {
+        let job = self.body.job.as_ref()?;
+        Some(JobFacts {
+            id: &job.id,
+            doc: self.doc(),
+            state: &job.listed,
+            source: &job.source,
+            target: &job.target,
+            reason: reason.or(job.reason.as_deref()),
+            daemon: Some(daemon),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_reads_as_it_was_written_and_what_a_later_version_adds_is_passed_over() {
+        let raw = |text: &str| RawValue::from_string(text.to_owned()).unwrap();
+        let body = StatusBody {
+            state: Some("running".to_owned()),
+            doc: Some(raw(r#"{"doc_id":"d"}"#)),
+            job: Some(JobBody {
+                id: "abc".to_owned(),
+                listed: "paused".to_owned(),
+                source: "http://s/".to_owned(),
+                target: "http://t/".to_owned(),
+                reason: None,
+                since: 7,
+                user: None,
+                shown: raw(r#"{"id":"abc","z":1,"a":2}"#),
+                task: None,
+            }),
+        };
+        let text = body.text();
+        let read = StatusBody::read(&text.replacen('{', r#"{"new":[1],"#, 1));
+        assert_eq!(read.text(), text);
+        assert_eq!(read.job.unwrap().listed(), Some(JobState::Paused));
+        assert_eq!(StatusBody::read("junk").text(), "{}");
+    }
+}
