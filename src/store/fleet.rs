@@ -13,7 +13,6 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use super::document_store::Answer;
-use super::error::StoreError;
 use policy::ownership::{Claim, Counts, DocId, Epoch, ListedDoc};
 
 /// What a daemon tells of itself.
@@ -110,7 +109,7 @@ pub struct IdTaken {
 /// What daemons share.
 ///
 /// # Errors
-/// Each answer is an error if the database does not answer, or the store is closed: see [`StoreError`].
+/// Each answer is an error if the database does not answer, or the store is closed: see [`StoreError`](super::StoreError).
 pub trait FleetStore: Send + Sync + fmt::Debug {
     /// Returns a receiver that changes whenever something was told of a topic, and when the connection on which
     /// it is told was made anew, as something may have been missed.
