@@ -3,9 +3,12 @@
 //! SUMMARY   Asks no service: it opens both sides itself, and ends with a summary.
 //! PROMISES  The source stays as it is. A password is shown nowhere.
 
+use std::sync::Arc;
+
 use crate::config::Surroundings;
 use crate::config::store_url::StoreUrl;
-use crate::store::{Copied, CopyError, StoreError, StorePlace, copy};
+use crate::replicator::DocStates;
+use crate::store::{Copied, CopyError, StoreError, StorePlace, Watcher, copy};
 
 use super::exit::{CliError, Exit};
 use super::output;
@@ -75,7 +78,8 @@ fn place(text: &str) -> Result<StorePlace, String> {
 /// See the exit codes above.
 pub(super) fn run(args: &Args) -> Result<(), CliError> {
     let Command::Migrate(MigrateArgs { from, to }) = &args.command;
-    let copied = block_on(async { copy(from, to).await.map_err(CliError::from) })?;
+    let watcher: Arc<dyn Watcher> = Arc::new(DocStates::default());
+    let copied = block_on(async { copy(from, to, &watcher).await.map_err(CliError::from) })?;
     output::print(&summary(&copied, from, to))
 }
 

@@ -232,6 +232,11 @@ impl Watcher for DocStates {
         }
     }
 
+    /// All but design documents, and those whose replication has completed or failed.
+    fn asks(&self, id: &str, body: &str) -> bool {
+        self.class(id, body) == 0
+    }
+
     fn opened(&self, documents: Vec<(String, Class)>) {
         let mut inner = self.lock();
         let gone: Vec<Arc<str>> = inner.known.keys().cloned().collect();
@@ -277,6 +282,9 @@ mod tests {
             ("_design/d", design),
         ];
         states.opened(documents.map(|(id, class)| (id.to_owned(), class)).into());
+        let asks = |id, body: &str| states.asks(id, body);
+        assert!(asks("a", "{}") && asks("a", r#"{"_replication_state":"triggered"}"#));
+        assert!(!asks("c", r#"{"_replication_state":"completed"}"#) && !asks("_design/d", "{}"));
         assert_eq!(ids(&states, &[]), ["a", "b", "c", "f"]);
         assert_eq!(ids(&states, &["initializing"]), ["a", "b"]);
         assert_eq!(ids(&states, &["failed", "completed"]), ["c", "f"]);

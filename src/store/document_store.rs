@@ -19,6 +19,7 @@ use super::place::StorePlace;
 use super::revision::Revision;
 use super::transfer::{Import, Imported};
 use policy::counted::Class;
+use policy::ownership::Epoch;
 
 /// What a store answers later.
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
@@ -31,6 +32,12 @@ pub(crate) trait Watcher: Send + Sync + fmt::Debug {
     /// Returns the class of a document: a number below
     /// [`CLASSES_MAX`](policy::counted::CLASSES_MAX).
     fn class(&self, id: &str, body: &str) -> Class;
+    /// Returns whether a document that is there asks for a replication.
+    #[cfg_attr(
+        not(feature = "postgres"),
+        expect(dead_code, reason = "nobody shares the store")
+    )]
+    fn asks(&self, id: &str, body: &str) -> bool;
     /// The store was opened: it has these documents.
     fn opened(&self, documents: Vec<(String, Class)>);
     /// These documents were written, or deleted: then they have no class. Called when they are on the
@@ -42,6 +49,10 @@ pub(crate) trait Watcher: Send + Sync + fmt::Debug {
 impl Watcher for () {
     fn class(&self, _: &str, _: &str) -> Class {
         0
+    }
+
+    fn asks(&self, _: &str, _: &str) -> bool {
+        true
     }
 
     fn opened(&self, _: Vec<(String, Class)>) {}
@@ -82,6 +93,13 @@ pub trait DocumentStore: Send + Sync + fmt::Debug {
     /// Gives a document that is there another body, if `change` has one for what it is at that
     /// moment. Returns the new revision, if there is one.
     fn change_with(&self, id: &str, change: Change) -> Answer<'_, Option<Revision>>;
+
+    /// As [`change_with`](Self::change_with), and nothing is written unless the epoch owns the document's job; where
+    /// one daemon has the store to itself it owns all.
+    fn change_as(&self, epoch: Epoch, id: &str, change: Change) -> Answer<'_, Option<Revision>> {
+        let _ = epoch;
+        self.change_with(id, change)
+    }
 
     /// Returns the counts.
     fn info(&self) -> Answer<'_, Info>;

@@ -13,6 +13,8 @@ pub(crate) enum DatabaseRequest {
     Read,
     /// To carry out one transaction of writes.
     Write,
+    /// To renew a lease, to claim or to release documents.
+    Lease,
 }
 
 /// Hears of requests to a database and of the connections to it, on the store's thread.

@@ -8,6 +8,7 @@ use tokio_postgres::types::{ToSql, Type};
 
 use super::{CopyRow, Head, ROWS_MAX, RowKind};
 use crate::config::store_url::StoreUrl;
+use crate::store::document_store::Watcher;
 use crate::store::error::OpenProblem;
 use crate::store::new_uuid;
 use crate::store::observer::DatabaseObserver;
@@ -22,15 +23,27 @@ const LOCK: u64 = 0x636f_7079_746f;
 /// Bytes of bodies after which no more rows are read at a time.
 const BYTES_MAX: u64 = 1 << 20;
 
-pub(super) struct DatabaseSide(Client);
+pub(super) struct DatabaseSide {
+    client: Client,
+    watcher: Arc<dyn Watcher>,
+}
 
 impl DatabaseSide {
     /// Opens a database. Of a source all is read as it is at this moment.
-    pub async fn open(url: &StoreUrl, is_source: bool) -> Result<Self, OpenProblem> {
+    pub async fn open(
+        url: &StoreUrl,
+        watcher: &Arc<dyn Watcher>,
+        is_source: bool,
+    ) -> Result<Self, OpenProblem> {
         let observer: Arc<dyn DatabaseObserver> = Arc::new(());
-        let client = Connector::of(url, &observer)?.connect().await?;
-        migrate(&client, &new_uuid(), !is_source).await?;
-        let side = Self(client);
+        let client = Connector::of(url, &Arc::default(), &observer)?
+            .connect()
+            .await?;
+        migrate(&client, &new_uuid(), &**watcher, !is_source).await?;
+        let side = Self {
+            client,
+            watcher: Arc::clone(watcher),
+        };
         // The other side may be slow.
         side.run("SET idle_in_transaction_session_timeout = 0")
             .await?;
@@ -51,7 +64,7 @@ impl DatabaseSide {
     }
 
     async fn run(&self, sql: &str) -> Result<(), OpenProblem> {
-        let run = timeout(REQUEST_MAX, self.0.batch_execute(sql)).await;
+        let run = timeout(REQUEST_MAX, self.client.batch_execute(sql)).await;
         let run = run.map_err(|_| no_answer(REQUEST_MAX))?;
         run.map_err(|error| problem(&error))
     }
@@ -61,7 +74,7 @@ impl DatabaseSide {
         sql: &str,
         params: &[Param],
     ) -> Result<Vec<tokio_postgres::Row>, OpenProblem> {
-        let rows = timeout(REQUEST_MAX, query(&self.0, sql, params)).await;
+        let rows = timeout(REQUEST_MAX, query(&self.client, sql, params)).await;
         let rows = rows.map_err(|_| no_answer(REQUEST_MAX))?;
         rows.map_err(|error| problem(&error))
     }
@@ -124,7 +137,7 @@ impl DatabaseSide {
         let sql = "UPDATE settee.meta SET server_uuid = $1, seq = 0, format = $2";
         let params: [(&(dyn ToSql + Sync), Type); 2] =
             [(&uuid, Type::TEXT), (&UNFINISHED_FORMAT, Type::INT4)];
-        let begun = self.0.query_typed(sql, &params).await;
+        let begun = self.client.query_typed(sql, &params).await;
         begun.map(drop).map_err(|error| problem(&error))
     }
 
@@ -141,14 +154,19 @@ impl DatabaseSide {
         let (revisions, seqs) = (numbers(|row| row.number), numbers(|row| row.seq));
         let deleted = rows.iter().map(|row| row.deleted_at.map(int));
         let deleted: Vec<Option<i64>> = deleted.collect();
+        let asks =
+            |row: &&CopyRow| row.deleted_at.is_none() && self.watcher.asks(&row.id, &row.body);
+        let wanted: Vec<&str> = rows.iter().filter(asks).map(|row| &*row.id).collect();
         let ids: (&(dyn ToSql + Sync), Type) = (&ids, Type::TEXT_ARRAY);
         let revisions: (&(dyn ToSql + Sync), Type) = (&revisions, Type::INT8_ARRAY);
         let bodies: (&(dyn ToSql + Sync), Type) = (&bodies, Type::TEXT_ARRAY);
         let (sql, params) = match kind {
             RowKind::Documents => (
-                "INSERT INTO settee.docs (id, rev_number, rev_hash, deleted, deleted_at, seq, body) \
+                "WITH docs AS (INSERT INTO settee.docs (id, rev_number, rev_hash, deleted, deleted_at, seq, body) \
                  SELECT id, number, hash, at IS NOT NULL, at, seq, body \
-                 FROM unnest($1, $2, $3, $4, $5, $6) AS r (id, number, hash, at, seq, body)",
+                 FROM unnest($1, $2, $3, $4, $5, $6) AS r (id, number, hash, at, seq, body)) \
+                 INSERT INTO settee.jobs (doc_id, wanted) SELECT *, true FROM unnest($7) \
+                 ON CONFLICT (doc_id) DO UPDATE SET wanted = true",
                 vec![
                     ids,
                     revisions,
@@ -156,6 +174,7 @@ impl DatabaseSide {
                     (&deleted, Type::INT8_ARRAY),
                     (&seqs, Type::INT8_ARRAY),
                     bodies,
+                    (&wanted, Type::TEXT_ARRAY),
                 ],
             ),
             RowKind::Locals => (
@@ -163,11 +182,12 @@ impl DatabaseSide {
                 vec![ids, revisions, bodies],
             ),
             RowKind::Jobs => (
-                "INSERT INTO settee.jobs (doc_id, kept) SELECT * FROM unnest($1, $2)",
+                "INSERT INTO settee.jobs (doc_id, kept) SELECT * FROM unnest($1, $2) \
+                 ON CONFLICT (doc_id) DO UPDATE SET kept = excluded.kept",
                 vec![ids, bodies],
             ),
         };
-        let put = timeout(REQUEST_MAX, self.0.query_typed(sql, &params)).await;
+        let put = timeout(REQUEST_MAX, self.client.query_typed(sql, &params)).await;
         let put = put.map_err(|_| no_answer(REQUEST_MAX))?;
         put.map(drop).map_err(|error| problem(&error))
     }

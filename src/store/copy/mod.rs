@@ -13,8 +13,11 @@ mod file;
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
+
 use sha2::{Digest, Sha256};
 
+use super::document_store::Watcher;
 use super::error::{OpenProblem, StoreError};
 use super::place::StorePlace;
 use file::FileSide;
@@ -101,11 +104,15 @@ enum Side {
 }
 
 impl Side {
-    async fn open(place: &StorePlace, is_source: bool) -> Result<Self, OpenProblem> {
+    async fn open(
+        place: &StorePlace,
+        #[cfg_attr(not(feature = "postgres"), expect(unused_variables))] watcher: &Arc<dyn Watcher>,
+        is_source: bool,
+    ) -> Result<Self, OpenProblem> {
         match place {
             #[cfg(feature = "postgres")]
             StorePlace::Postgres(url) => {
-                let opened = database::DatabaseSide::open(url, is_source).await;
+                let opened = database::DatabaseSide::open(url, watcher, is_source).await;
                 opened.map(|side| Self::Database(Box::new(side)))
             }
             place => FileSide::open(place, is_source).map(Self::File),
@@ -190,11 +197,16 @@ async fn sum(side: &Side) -> Result<Sum, OpenProblem> {
     Ok(sum)
 }
 
-/// Copies a store to an empty place, or goes on with that.
+/// Copies a store to an empty place, or goes on with that. `watcher` is only asked which documents ask for
+/// replications.
 ///
 /// # Errors
 /// See [`CopyError`].
-pub(crate) async fn copy(from: &StorePlace, to: &StorePlace) -> Result<Copied, CopyError> {
+pub(crate) async fn copy(
+    from: &StorePlace,
+    to: &StorePlace,
+    watcher: &Arc<dyn Watcher>,
+) -> Result<Copied, CopyError> {
     if !from.exists() {
         return Err(CopyError::NoSource(from.to_string()));
     }
@@ -203,12 +215,12 @@ pub(crate) async fn copy(from: &StorePlace, to: &StorePlace) -> Result<Copied, C
     };
     let of_source = |problem| failed(from, problem);
     let of_target = |problem| failed(to, problem);
-    let source = Side::open(from, true).await.map_err(of_source)?;
+    let source = Side::open(from, watcher, true).await.map_err(of_source)?;
     let head = source.head().await.map_err(of_source)?;
     if head.is_unfinished {
         return Err(of_source(OpenProblem::Refused(UNFINISHED.to_owned())));
     }
-    let target = Side::open(to, false).await.map_err(of_target)?;
+    let target = Side::open(to, watcher, false).await.map_err(of_target)?;
     let known = target.head().await.map_err(of_target)?;
     let is_ours = known.uuid == head.uuid && (known.is_unfinished || known.seq == head.seq);
     if !is_ours && (known.is_unfinished || !known.is_empty) {

@@ -13,6 +13,14 @@ fn place(folder: &Path, name: &str) -> StorePlace {
     StorePlace::File(folder.join(name))
 }
 
+fn nobody() -> Arc<dyn Watcher> {
+    Arc::new(())
+}
+
+async fn copy(from: &StorePlace, to: &StorePlace) -> Result<Copied, CopyError> {
+    super::copy(from, to, &nobody()).await
+}
+
 /// Waits until the thread of a store has closed its file, and opens it again.
 async fn reopened(place: &StorePlace) -> Store {
     let store = started(place.clone(), Arc::new(()));
@@ -82,11 +90,11 @@ async fn an_interrupted_copy_is_opened_by_no_service_and_goes_on() {
     let folder = tempfile::tempdir().unwrap();
     let (from, to) = (source(folder.path()).await, place(folder.path(), "to.redb"));
     {
-        let side = Side::open(&from, true).await.unwrap();
+        let side = Side::open(&from, &nobody(), true).await.unwrap();
         let head = side.head().await.unwrap();
         let rows = side.rows(RowKind::Documents, "").await.unwrap();
         assert_eq!(rows.len(), ROWS_MAX);
-        let target = Side::open(&to, false).await.unwrap();
+        let target = Side::open(&to, &nobody(), false).await.unwrap();
         target.begin(&head.uuid).await.unwrap();
         target.put(RowKind::Documents, &rows).await.unwrap();
     }
@@ -130,9 +138,9 @@ async fn a_copy_whose_source_has_changed_meanwhile_is_told_and_stays_unfinished(
     let folder = tempfile::tempdir().unwrap();
     let (from, to) = (source(folder.path()).await, place(folder.path(), "to.redb"));
     {
-        let side = Side::open(&from, true).await.unwrap();
+        let side = Side::open(&from, &nobody(), true).await.unwrap();
         let rows = side.rows(RowKind::Documents, "").await.unwrap();
-        let target = Side::open(&to, false).await.unwrap();
+        let target = Side::open(&to, &nobody(), false).await.unwrap();
         let uuid = side.head().await.unwrap().uuid;
         target.begin(&uuid).await.unwrap();
         target.put(RowKind::Documents, &rows).await.unwrap();

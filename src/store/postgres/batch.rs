@@ -6,11 +6,12 @@ use std::convert::Infallible;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Row};
 
-use super::shared::{Shared, count, int};
+use super::shared::{Shared, count, epoch, int};
 use crate::store::documents::{Conflict, Document, unix_now};
 use crate::store::revision::Revision;
 use crate::store::tables::{DocumentTables, next_local};
 use policy::counted::Class;
+use policy::ownership::Epoch;
 
 /// The columns of a document, in the order of [`document`].
 pub(super) const COLUMNS: &str = "id, rev_number, rev_hash, deleted, seq, body";
@@ -29,6 +30,15 @@ const REMOVE_LOCALS: &str = "DELETE FROM settee.locals WHERE id = ANY($1)";
 
 const KEEP: &str = "INSERT INTO settee.jobs (doc_id, kept) SELECT * FROM unnest($1::text[], $2::text[]) \
      ON CONFLICT (doc_id) DO UPDATE SET kept = excluded.kept";
+
+/// What does not ask any more gives its replication to others.
+const WANT: &str = "INSERT INTO settee.jobs (doc_id, wanted) SELECT * FROM unnest($1::text[], $2::boolean[]) \
+     ON CONFLICT (doc_id) DO UPDATE SET wanted = excluded.wanted, \
+     rep_id = CASE WHEN excluded.wanted THEN jobs.rep_id END, past = CASE WHEN excluded.wanted THEN jobs.past END";
+
+const FORGET_STATUSES: &str = "DELETE FROM settee.job_status WHERE transient = 0 AND key = ANY($1)";
+
+const TELL_WANTED: &str = "SELECT pg_notify('settee_fleet', 'claims')";
 
 /// Reads a document from its [`COLUMNS`].
 pub(super) fn document(row: &Row) -> Result<Document, tokio_postgres::Error> {
@@ -56,6 +66,24 @@ pub(super) struct Batch<'w> {
     locals: BTreeMap<String, (u64, Option<String>)>,
     saved_locals: BTreeSet<String>,
     kept: BTreeMap<String, Option<String>>,
+    jobs: BTreeMap<String, Job>,
+}
+
+/// What is known of a document's job.
+#[derive(Clone, Copy, Debug, Default)]
+struct Job {
+    wanted: bool,
+    owner: Option<Epoch>,
+}
+
+/// What the documents and `_local/` documents of a batch were before it.
+pub(super) struct Before {
+    /// The number of the last update.
+    pub seq: u64,
+    pub documents: Vec<Row>,
+    pub locals: Vec<Row>,
+    /// Id, whether it is wanted, and the owner of each document's job.
+    pub jobs: Vec<Row>,
 }
 
 impl DocumentTables for Batch<'_> {
@@ -93,34 +121,44 @@ impl DocumentTables for Batch<'_> {
 }
 
 impl<'w> Batch<'w> {
-    /// Makes a batch after the update `seq`, of the rows of documents and of `_local/` documents.
-    pub fn of(
-        shared: &'w Shared,
-        seq: u64,
-        documents: &[Row],
-        locals: &[Row],
-    ) -> Result<Self, tokio_postgres::Error> {
-        let documents = documents.iter().map(document);
+    pub fn of(shared: &'w Shared, before: &Before) -> Result<Self, tokio_postgres::Error> {
+        let documents = before.documents.iter().map(document);
         let documents = documents.map(|read| read.map(|read| (read.id.clone(), read)));
-        let locals = locals.iter().map(|row| {
+        let locals = before.locals.iter().map(|row| {
             let (number, body) = (count(row.try_get(1)?), row.try_get(2)?);
             Ok((row.try_get(0)?, (number, Some(body))))
         });
+        let jobs = before.jobs.iter().map(|row| {
+            let owner: Option<i64> = row.try_get(2)?;
+            let job = Job {
+                wanted: row.try_get(1)?,
+                owner: owner.map(epoch),
+            };
+            Ok((row.try_get(0)?, job))
+        });
         Ok(Self {
             shared,
-            seq,
+            seq: before.seq,
             now: unix_now(),
             documents: documents.collect::<Result<_, _>>()?,
             saved: BTreeSet::new(),
             locals: locals.collect::<Result<_, tokio_postgres::Error>>()?,
             saved_locals: BTreeSet::new(),
             kept: BTreeMap::new(),
+            jobs: jobs.collect::<Result<_, tokio_postgres::Error>>()?,
         })
     }
 
     /// Returns the number of the last update.
     pub fn seq(&self) -> u64 {
         self.seq
+    }
+
+    /// Returns whether the epoch has claimed a document.
+    pub fn is_owner(&self, epoch: Epoch, id: &str) -> bool {
+        self.jobs
+            .get(id)
+            .is_some_and(|job| job.owner == Some(epoch))
     }
 
     pub fn edit_local(
@@ -174,6 +212,21 @@ impl<'w> Batch<'w> {
             (&seqs, Type::INT8_ARRAY),
             (&bodies, Type::TEXT_ARRAY),
         ];
+        let asks = |d: &Document| !d.deleted && self.shared.watcher.asks(&d.id, &d.body);
+        let known = |id: &str| self.jobs.get(id).is_some_and(|job| job.wanted);
+        let (want_ids, wanted): (Vec<&str>, Vec<bool>) = documents
+            .iter()
+            .map(|document| (document.id.as_str(), asks(document)))
+            .filter(|(id, asks)| known(id) != *asks)
+            .unzip();
+        let want: [(&(dyn ToSql + Sync), Type); 2] =
+            [(&want_ids, Type::TEXT_ARRAY), (&wanted, Type::BOOL_ARRAY)];
+        let left = want_ids.iter().zip(&wanted);
+        let left: Vec<&str> = left
+            .filter(|(_, asks)| !**asks)
+            .map(|(id, _)| *id)
+            .collect();
+        let forget: [(&(dyn ToSql + Sync), Type); 1] = [(&left, Type::TEXT_ARRAY)];
         let locals = self.saved_locals.iter();
         let locals: Vec<_> = locals
             .filter_map(|id| Some((id, self.locals.get(id)?)))
@@ -216,6 +269,9 @@ impl<'w> Batch<'w> {
             run(!put.is_empty(), SAVE_LOCALS, &save_locals),
             run(!removed.is_empty(), REMOVE_LOCALS, &remove),
             run(!kept.is_empty(), KEEP, &keep),
+            run(!want_ids.is_empty(), WANT, &want),
+            run(!left.is_empty(), FORGET_STATUSES, &forget),
+            run(wanted.contains(&true), TELL_WANTED, &[]),
             run(!ids.is_empty(), TELL, &tell),
             run(true, "COMMIT", &[]),
         ]);

@@ -7,12 +7,12 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::Notify;
 use tokio::time::timeout;
 use tokio_postgres::config::SslMode as Ssl;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{AsyncMessage, Client, Config, SimpleQueryMessage};
 
+use super::news::News;
 use super::tls::Tls;
 use crate::config::store_url::{SslMode, StoreUrl};
 use crate::store::error::OpenProblem;
@@ -31,8 +31,7 @@ const VERSION_MIN: u32 = 130_000;
 pub(in crate::store) struct Connector {
     config: Config,
     tls: Tls,
-    /// Notified when another service has written.
-    pub news: Arc<Notify>,
+    news: Arc<News>,
     observer: Arc<dyn DatabaseObserver>,
 }
 
@@ -54,7 +53,11 @@ impl Drop for Up {
 
 impl Connector {
     /// Reads a URL, and the certificates that it names. Blocks.
-    pub fn of(url: &StoreUrl, observer: &Arc<dyn DatabaseObserver>) -> Result<Self, OpenProblem> {
+    pub fn of(
+        url: &StoreUrl,
+        news: &Arc<News>,
+        observer: &Arc<dyn DatabaseObserver>,
+    ) -> Result<Self, OpenProblem> {
         let read = url.without_ssl().parse::<Config>();
         let mut config = read.map_err(|error| OpenProblem::Refused(text(&error)))?;
         if config.get_application_name().is_none() {
@@ -72,7 +75,7 @@ impl Connector {
         Ok(Self {
             config,
             tls: Tls::of(url).map_err(OpenProblem::Refused)?,
-            news: Arc::default(),
+            news: Arc::clone(news),
             observer: Arc::clone(observer),
         })
     }
@@ -90,13 +93,13 @@ impl Connector {
         tokio::spawn(async move {
             let mut next = std::future::poll_fn(|cx| connection.poll_message(cx));
             while let Some(Ok(message)) = (&mut next).await {
-                if let AsyncMessage::Notification(_) = message {
-                    news.notify_one();
+                if let AsyncMessage::Notification(told) = message {
+                    news.hear(told.channel(), told.payload());
                 }
             }
             drop(up);
             // Who listened has to know that nothing is heard any more.
-            news.notify_one();
+            news.documents.notify_one();
         });
         prepare(&client).await?;
         Ok(client)

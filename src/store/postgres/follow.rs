@@ -24,6 +24,8 @@ const POLL: Duration = Duration::from_secs(10);
 /// Documents that are read at a time.
 const DOCUMENTS_MAX: u64 = 1000;
 
+const LISTEN: &str = "LISTEN settee_docs; LISTEN settee_fleet";
+
 /// The number of the last update, that of the last one purged, and the next updates after one.
 const UPDATES: &str = "SELECT m.seq, m.purged_seq, d.seq, d.id, d.deleted, d.body FROM settee.meta m \
      LEFT JOIN (SELECT * FROM settee.docs WHERE seq > $1 ORDER BY seq LIMIT $2) d ON true \
@@ -55,14 +57,14 @@ async fn listen(
     is_told: &mut bool,
 ) -> Result<std::convert::Infallible, StoreError> {
     let client = shared.connect().await?;
-    let news = shared.news().await?;
-    let listening = client.batch_execute("LISTEN settee_docs").await;
+    let listening = client.batch_execute(LISTEN).await;
     listening.map_err(|error| shared.failed(problem(&error)))?;
+    shared.news.bump_all();
     loop {
         catch_up(shared, &client).await?;
         *is_told = false;
         tokio::select! {
-            () = news.notified() => {}
+            () = shared.news.documents.notified() => {}
             () = shared.nudge.notified() => {}
             () = sleep(POLL) => {}
         }

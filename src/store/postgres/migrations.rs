@@ -4,14 +4,24 @@
 //!           one schema. Tables of a later program are left as they are.
 
 use tokio_postgres::Client;
-use tokio_postgres::types::Type;
+use tokio_postgres::types::{ToSql, Type};
 
 use super::connect::problem;
 use crate::store::copy::UNFINISHED;
+use crate::store::document_store::Watcher;
 use crate::store::error::OpenProblem;
 
 /// The files in their order; the first makes format 1.
-const FILES: &[&str] = &[include_str!("migrations/1.sql")];
+const FILES: &[&str] = &[
+    include_str!("migrations/1.sql"),
+    include_str!("migrations/2.sql"),
+];
+
+/// The first format that knows which documents ask for replications.
+const KNOWS_WANTED: usize = 2;
+
+/// Documents that are read at a time.
+const DOCUMENTS_MAX: i64 = 1000;
 
 /// Today's format.
 pub(in crate::store) const FORMAT: usize = FILES.len();
@@ -27,6 +37,7 @@ const LOCK: i64 = 0x7365_7474_6565;
 pub(in crate::store) async fn migrate(
     client: &Client,
     new_uuid: &str,
+    watcher: &dyn Watcher,
     takes_unfinished: bool,
 ) -> Result<(), OpenProblem> {
     match format(client).await? {
@@ -42,6 +53,10 @@ pub(in crate::store) async fn migrate(
     for file in &FILES[known..] {
         run(file).await?;
     }
+    if (1..KNOWS_WANTED).contains(&known) {
+        let noted = note_wanted(client, watcher).await;
+        noted.map_err(|error| problem(&error))?;
+    }
     if known == 0 {
         let made = "INSERT INTO settee.meta (server_uuid, format) VALUES ($1, 0)";
         let inserted = client.query_typed(made, &[(&new_uuid, Type::TEXT)]).await;
@@ -51,6 +66,32 @@ pub(in crate::store) async fn migrate(
         "UPDATE settee.meta SET format = {FORMAT} WHERE format >= 0; COMMIT"
     ))
     .await
+}
+
+/// Notes of all documents that are there which ask for replications.
+async fn note_wanted(client: &Client, watcher: &dyn Watcher) -> Result<(), tokio_postgres::Error> {
+    let mut after = String::new();
+    loop {
+        let page =
+            "SELECT id, body FROM settee.docs WHERE NOT deleted AND id > $1 ORDER BY id LIMIT $2";
+        let params: [(&(dyn ToSql + Sync), Type); 2] =
+            [(&after, Type::TEXT), (&DOCUMENTS_MAX, Type::INT8)];
+        let rows = client.query_typed(page, &params).await?;
+        let mut wanted: Vec<&str> = Vec::new();
+        for row in &rows {
+            let (id, body) = (row.try_get(0)?, row.try_get(1)?);
+            wanted.extend(watcher.asks(id, body).then_some(id));
+        }
+        let note = "INSERT INTO settee.jobs (doc_id, wanted) SELECT *, true FROM unnest($1::text[]) \
+                    ON CONFLICT (doc_id) DO UPDATE SET wanted = true";
+        client
+            .query_typed(note, &[(&wanted, Type::TEXT_ARRAY)])
+            .await?;
+        match rows.last() {
+            Some(last) => after = last.try_get(0)?,
+            None => return Ok(()),
+        }
+    }
 }
 
 /// Returns how many files have been run; none of an unfinished copy.

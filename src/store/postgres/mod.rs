@@ -1,7 +1,8 @@
 //! The store of several services: a PostgreSQL database.
 //!
 //! SUMMARY   [`PostgresStore`] has a thread with a runtime of its own, on which the connections live: one for reads,
-//!           one for writes, one that listens to what other services write. Its tables are in the schema `settee`.
+//!           one for writes, one that listens to what other services write, and one for leases where there is a fleet.
+//!           Its tables are in the schema `settee`.
 //! PROMISES  A write that was answered is committed. What one service wrote, the others hear of in the order of the
 //!           sequence numbers, none is missed, also when connections are lost.
 //! SOURCE    PostgreSQL: LISTEN, NOTIFY; explicit locking.
@@ -10,9 +11,12 @@
 
 mod batch;
 pub(super) mod connect;
+mod fleet;
 mod follow;
 pub(super) mod migrations;
+mod news;
 pub(super) mod shared;
+mod thread;
 mod tls;
 mod writer;
 
@@ -20,14 +24,15 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use slog::Logger;
-use tokio::runtime::{Builder, Handle};
-use tokio::sync::{Semaphore, mpsc, oneshot, watch};
+use tokio::runtime::Builder;
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio_postgres::Row;
 
 use super::REQUESTS_MAX;
 use super::document_store::{Answer, Change, DocumentStore, Watcher};
 use super::documents::{Changes, Conflict, Document, Edit, Info, LocalDocument, Purged};
 use super::error::StoreError;
+use super::fleet::FleetStore;
 use super::observer::DatabaseObserver;
 use super::place::StorePlace;
 use super::revision::Revision;
@@ -35,8 +40,10 @@ use super::tables::DocumentTables;
 use super::transfer::{BYTES_MAX, DOCUMENTS_MAX, Import, Imported};
 use crate::config::store_url::StoreUrl;
 use batch::{Batch, COLUMNS, document};
-use connect::problem;
+use fleet::PostgresFleet;
+use policy::ownership::Epoch;
 use shared::{Param, Shared, count};
+use thread::StoreThread;
 use writer::{Write, WriteRequest, Writer};
 
 /// Longest id, in bytes: what an index takes.
@@ -46,20 +53,8 @@ const ID_BYTES_MAX: usize = 2600;
 #[derive(Debug)]
 pub(super) struct PostgresStore {
     writes: mpsc::Sender<WriteRequest>,
-    /// Of the store's thread.
-    runtime: Handle,
-    reads: Semaphore,
     update_seq: watch::Receiver<Option<u64>>,
-    shared: SharedPart,
-}
-
-/// What handles have of [`Shared`].
-struct SharedPart(Arc<Shared>);
-
-impl std::fmt::Debug for SharedPart {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}", self.0.place)
-    }
+    thread: StoreThread,
 }
 
 impl PostgresStore {
@@ -80,40 +75,12 @@ impl PostgresStore {
         let writer = Writer::new(Arc::clone(&shared), waiting);
         let store = Self {
             writes,
-            runtime: runtime.handle().clone(),
-            reads: Semaphore::new(REQUESTS_MAX),
             update_seq: shared.update_seq.subscribe(),
-            shared: SharedPart(shared),
+            thread: StoreThread::new(shared, runtime.handle().clone()),
         };
         let thread = std::thread::Builder::new().name("store".to_owned());
         thread.spawn(move || runtime.block_on(writer.run()))?;
         Ok(store)
-    }
-
-    /// Has something done on the store's thread.
-    async fn on_thread<T: Send + 'static>(
-        &self,
-        work: impl Future<Output = Result<T, StoreError>> + Send + 'static,
-    ) -> Result<T, StoreError> {
-        let room = self.reads.acquire().await;
-        let _room = room.map_err(|_| StoreError::Closed)?;
-        let done = self.runtime.spawn(work).await;
-        done.map_err(|_| StoreError::Closed)?
-    }
-
-    /// Reads rows, and what they say.
-    fn read<T: Send + 'static>(
-        &self,
-        sql: impl Into<String>,
-        params: Vec<Param>,
-        of: impl FnOnce(Vec<Row>) -> Result<T, tokio_postgres::Error> + Send + 'static,
-    ) -> Answer<'_, T> {
-        let (shared, sql) = (Arc::clone(&self.shared.0), sql.into());
-        Box::pin(self.on_thread(async move {
-            shared.open().await?;
-            let rows = shared.rows(&sql, &params).await?;
-            of(rows).map_err(|error| shared.failed(problem(&error)))
-        }))
     }
 
     fn write<T: Send + 'static>(
@@ -187,12 +154,12 @@ fn sure<T>(Ok(value): Result<T, std::convert::Infallible>) -> T {
 
 impl DocumentStore for PostgresStore {
     fn place(&self) -> &StorePlace {
-        &self.shared.0.place
+        &self.thread.shared.place
     }
 
     fn open(&self) -> Answer<'_, ()> {
-        let shared = Arc::clone(&self.shared.0);
-        Box::pin(self.on_thread(async move { shared.open().await }))
+        let shared = Arc::clone(&self.thread.shared);
+        Box::pin(self.thread.run(async move { shared.open().await }))
     }
 
     fn updates(&self) -> watch::Receiver<Option<u64>> {
@@ -200,19 +167,21 @@ impl DocumentStore for PostgresStore {
     }
 
     fn uuid(&self) -> Answer<'_, String> {
-        self.read("SELECT server_uuid FROM settee.meta", vec![], |rows| {
-            Ok(first(&rows, |row| row.try_get(0))?.unwrap_or_default())
-        })
+        self.thread
+            .read("SELECT server_uuid FROM settee.meta", vec![], |rows| {
+                Ok(first(&rows, |row| row.try_get(0))?.unwrap_or_default())
+            })
     }
 
     fn documents(&self, ids: Vec<String>) -> Answer<'_, Vec<Option<Document>>> {
         let sql = format!("SELECT {COLUMNS} FROM settee.docs WHERE id = ANY($1)");
-        self.read(sql, vec![known(ids.clone())], move |rows| {
-            let found = rows.iter().map(document);
-            let found = found.map(|read| read.map(|read| (read.id.clone(), read)));
-            let found: HashMap<String, Document> = found.collect::<Result<_, _>>()?;
-            Ok(ids.iter().map(|id| found.get(id).cloned()).collect())
-        })
+        self.thread
+            .read(sql, vec![known(ids.clone())], move |rows| {
+                let found = rows.iter().map(document);
+                let found = found.map(|read| read.map(|read| (read.id.clone(), read)));
+                let found: HashMap<String, Document> = found.collect::<Result<_, _>>()?;
+                Ok(ids.iter().map(|id| found.get(id).cloned()).collect())
+            })
     }
 
     fn changes(&self, since: u64, limit: usize) -> Answer<'_, Changes> {
@@ -220,7 +189,7 @@ impl DocumentStore for PostgresStore {
                    LEFT JOIN (SELECT * FROM settee.docs WHERE seq > $1 ORDER BY seq LIMIT $2) d ON true \
                    ORDER BY d.seq";
         let params = vec![Param::Number(since), Param::Number(limit as u64)];
-        self.read(sql, params, |rows| {
+        self.thread.read(sql, params, |rows| {
             let mut changes = Changes::default();
             for row in &rows {
                 changes.update_seq = count(row.try_get(6)?);
@@ -234,14 +203,15 @@ impl DocumentStore for PostgresStore {
 
     fn last_changes(&self, limit: usize) -> Answer<'_, Vec<Document>> {
         let sql = format!("SELECT {COLUMNS} FROM settee.docs ORDER BY seq DESC LIMIT $1");
-        self.read(sql, vec![Param::Number(limit as u64)], |rows| {
-            rows.iter().map(document).collect()
-        })
+        self.thread
+            .read(sql, vec![Param::Number(limit as u64)], |rows| {
+                rows.iter().map(document).collect()
+            })
     }
 
     fn pending(&self, since: u64) -> Answer<'_, u64> {
         let sql = "SELECT count(*) FROM settee.docs WHERE seq > $1";
-        self.read(sql, vec![Param::Number(since)], |rows| {
+        self.thread.read(sql, vec![Param::Number(since)], |rows| {
             Ok(first(&rows, |row| row.try_get(0))?.map_or(0, count))
         })
     }
@@ -253,10 +223,20 @@ impl DocumentStore for PostgresStore {
         })
     }
 
+    fn change_as(&self, epoch: Epoch, id: &str, change: Change) -> Answer<'_, Option<Revision>> {
+        let id = id.to_owned();
+        self.write(vec![id.clone()], None, move |batch| {
+            match batch.is_owner(epoch, &id) {
+                true => sure(batch.change(&id, change)),
+                false => None,
+            }
+        })
+    }
+
     fn info(&self) -> Answer<'_, Info> {
         let sql = "SELECT m.seq, m.server_uuid, d.* FROM settee.meta m, (SELECT count(*) FILTER (WHERE NOT deleted), \
                    count(*) FILTER (WHERE deleted), coalesce(sum(octet_length(body)), 0)::bigint FROM settee.docs) d";
-        self.read(sql, vec![], |rows| {
+        self.thread.read(sql, vec![], |rows| {
             let info = first(&rows, |row| {
                 Ok(Info {
                     update_seq: count(row.try_get(0)?),
@@ -292,7 +272,7 @@ impl DocumentStore for PostgresStore {
             Param::Number(DOCUMENTS_MAX as u64),
             Param::Number(BYTES_MAX as u64),
         ];
-        self.read(sql, params, |rows| {
+        self.thread.read(sql, params, |rows| {
             let read = rows.iter().map(|row| Ok((document(row)?, row.try_get(6)?)));
             read.collect()
         })
@@ -310,7 +290,7 @@ impl DocumentStore for PostgresStore {
 
     fn local(&self, id: &str) -> Answer<'_, Option<LocalDocument>> {
         let sql = "SELECT number, body FROM settee.locals WHERE id = ANY($1)";
-        self.read(sql, vec![known([id.to_owned()])], |rows| {
+        self.thread.read(sql, vec![known([id.to_owned()])], |rows| {
             first(&rows, |row| {
                 Ok(LocalDocument {
                     number: count(row.try_get(0)?),
@@ -334,7 +314,7 @@ impl DocumentStore for PostgresStore {
 
     fn kept(&self, id: &str) -> Answer<'_, Option<String>> {
         let sql = "SELECT kept FROM settee.jobs WHERE doc_id = ANY($1)";
-        self.read(sql, vec![known([id.to_owned()])], |rows| {
+        self.thread.read(sql, vec![known([id.to_owned()])], |rows| {
             Ok(first(&rows, |row| row.try_get(0))?.flatten())
         })
     }
@@ -358,5 +338,9 @@ impl DocumentStore for PostgresStore {
     /// PostgreSQL does it by itself.
     fn compact(&self) -> Answer<'_, u64> {
         Box::pin(async { Ok(0) })
+    }
+
+    fn fleet(&self) -> Option<Arc<dyn FleetStore>> {
+        Some(Arc::new(PostgresFleet::new(self.thread.clone())))
     }
 }

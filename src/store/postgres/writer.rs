@@ -10,9 +10,9 @@ use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
-use tokio_postgres::{Client, Row};
+use tokio_postgres::Client;
 
-use super::batch::{Batch, COLUMNS};
+use super::batch::{Batch, Before, COLUMNS};
 use super::connect::{REQUEST_MAX, is_lost, no_answer, problem};
 use super::shared::{Param, Shared, count, query};
 use crate::store::documents::Purged;
@@ -130,14 +130,14 @@ impl Writer {
         let shared = Arc::clone(&self.shared);
         let written = self
             .transaction(async |client| {
-                let (seq, documents, locals) = begin(client, &params).await?;
-                let mut batch = Batch::of(&shared, seq, &documents, &locals)?;
+                let before = begin(client, &params).await?;
+                let mut batch = Batch::of(&shared, &before)?;
                 for work in works {
                     work(&mut batch);
                 }
                 batch.commit(client).await?;
                 Ok(Written {
-                    seqs: (seq, batch.seq()),
+                    seqs: (before.seq, batch.seq()),
                     news: batch.news(),
                 })
             })
@@ -231,23 +231,33 @@ impl Writer {
     }
 }
 
-/// Begins a transaction in which nobody else writes. Returns the number of the last update, and the documents and
-/// `_local/` documents of some ids.
+/// Begins a transaction in which nobody else writes documents, nor claims or releases those of some ids. Returns what
+/// these and some `_local/` documents are.
 async fn begin(
     client: &Client,
     (documents, locals): &(Param, Param),
-) -> Result<(u64, Vec<Row>, Vec<Row>), tokio_postgres::Error> {
+) -> Result<Before, tokio_postgres::Error> {
     let sql_documents = format!("SELECT {COLUMNS} FROM settee.docs WHERE id = ANY($1)");
+    // In the order in which all lock them.
+    let sql_jobs = "SELECT doc_id, wanted, owner FROM settee.jobs WHERE doc_id = ANY($1) \
+                    ORDER BY doc_id FOR UPDATE";
     let sql_locals = "SELECT id, number, body FROM settee.locals WHERE id = ANY($1)";
     // They are sent one behind the other; each sees what was committed before the lock was had.
-    let (begun, seq, documents, locals) = tokio::join!(
+    let ids = std::slice::from_ref(documents);
+    let (begun, seq, documents, jobs, locals) = tokio::join!(
         biased;
         client.batch_execute("BEGIN ISOLATION LEVEL READ COMMITTED"),
         query(client, LOCK, &[]),
-        query(client, &sql_documents, std::slice::from_ref(documents)),
+        query(client, &sql_documents, ids),
+        query(client, sql_jobs, ids),
         query(client, sql_locals, std::slice::from_ref(locals)),
     );
     begun?;
     let seq = seq?.first().map_or(Ok(0), |row| row.try_get(0))?;
-    Ok((count(seq), documents?, locals?))
+    Ok(Before {
+        seq: count(seq),
+        documents: documents?,
+        locals: locals?,
+        jobs: jobs?,
+    })
 }

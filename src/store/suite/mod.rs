@@ -8,12 +8,16 @@
 #![allow(clippy::unwrap_used, clippy::missing_panics_doc, reason = "tests")]
 
 mod basics;
+#[cfg(feature = "postgres")]
+mod fleet;
 mod outages;
 mod shared;
 mod transfer;
 mod upkeep;
 
 pub use basics::*;
+#[cfg(feature = "postgres")]
+pub use fleet::*;
 pub use outages::*;
 pub use shared::*;
 pub use transfer::*;

@@ -1,6 +1,7 @@
 //! Replications are kept in PostgreSQL as in a file.
 
 mod daemon;
+mod fleet;
 mod migrate;
 mod server;
 mod tls;
@@ -70,7 +71,7 @@ async fn tables_of_a_later_program_are_refused_and_stay() {
     suite::opens(&place).await;
     database.sql("UPDATE settee.meta SET format = 99");
     let error = suite::refusal(&place).await;
-    let told = "(format 99, this program knows 1): start the program that wrote it";
+    let told = "(format 99, this program knows 2): start the program that wrote it";
     assert!(error.contains(told), "{error}");
     assert_eq!(database.sql("SELECT format FROM settee.meta"), "99");
 }

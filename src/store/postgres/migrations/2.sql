@@ -1,0 +1,79 @@
+-- What the daemons of a fleet share.
+
+ALTER TABLE settee.jobs
+    -- Whether the document asks for a replication. Kept by whoever writes documents.
+    ADD COLUMN wanted boolean NOT NULL DEFAULT false,
+    -- The epoch that has claimed the document, and the number of its claim.
+    ADD COLUMN owner bigint,
+    ADD COLUMN claim bigint,
+    -- Which replication it is: of two documents one has it.
+    ADD COLUMN rep_id text COLLATE "C" UNIQUE,
+    -- What the next owner has to know, as JSON text.
+    ADD COLUMN past text,
+    ADD CHECK ((owner IS NULL) = (claim IS NULL));
+
+CREATE INDEX jobs_owner ON settee.jobs (owner);
+
+-- The daemons, by their epochs.
+CREATE TABLE settee.instances (
+    epoch bigint PRIMARY KEY,
+    address text NOT NULL,
+    version text NOT NULL,
+    lease_until timestamptz NOT NULL,
+    is_leaving boolean NOT NULL DEFAULT false,
+    -- Whether it counts as alive.
+    has_claimed boolean NOT NULL DEFAULT false
+);
+
+-- The number of the last status of each epoch: beside `instances`, so that no renewal waits for a status.
+CREATE TABLE settee.status_numbers (
+    epoch bigint PRIMARY KEY,
+    number bigint NOT NULL DEFAULT 0
+);
+
+-- How jobs stand, as JSON text.
+CREATE TABLE settee.job_status (
+    -- The id of the document, or of the replication of a transient job.
+    key text COLLATE "C" NOT NULL,
+    -- The epoch that was asked for a transient job; 0 of a document's job.
+    transient bigint NOT NULL,
+    epoch bigint NOT NULL,
+    number bigint NOT NULL,
+    -- None of a transient job that is gone.
+    body text,
+    at timestamptz NOT NULL,
+    PRIMARY KEY (key, transient)
+);
+
+CREATE INDEX job_status_number ON settee.job_status (epoch, number);
+
+-- Orders to the owners of jobs, as JSON text.
+CREATE TABLE settee.orders (
+    number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    epoch bigint NOT NULL,
+    key text NOT NULL,
+    is_transient boolean NOT NULL,
+    body text NOT NULL,
+    at timestamptz NOT NULL
+);
+
+CREATE INDEX orders_epoch ON settee.orders (epoch);
+
+-- Settings that were made while daemons ran.
+CREATE TABLE settee.overrides (
+    section text COLLATE "C",
+    key text COLLATE "C",
+    -- None where the setting was taken back.
+    value text,
+    PRIMARY KEY (section, key)
+);
+
+CREATE TABLE settee.secrets (
+    name text PRIMARY KEY,
+    value text NOT NULL
+);
+
+-- Whether a lease is not over at this moment, and not when the statement began. A renewal under way is waited for, and
+-- one that comes later waits for whoever asked.
+CREATE FUNCTION settee.has_lease(asked bigint) RETURNS boolean LANGUAGE sql VOLATILE AS
+    'SELECT lease_until > clock_timestamp() FROM (SELECT lease_until FROM settee.instances WHERE epoch = asked FOR SHARE) l';

@@ -1,0 +1,68 @@
+//! What the daemons of one database share is right on a real server.
+
+use settee::testkit::store_suite as suite;
+
+use super::place;
+use super::server::TestDatabase;
+
+/// Has the lease of an epoch end.
+fn end_lease(database: &TestDatabase) -> impl Fn(u64) + '_ {
+    |epoch| {
+        let sql = "UPDATE settee.instances SET lease_until = clock_timestamp() WHERE epoch = ";
+        database.sql(&format!("{sql}{}", epoch.cast_signed()));
+    }
+}
+
+/// Makes a test of each case that takes a place.
+macro_rules! of_places {
+    ($($case:ident)*) => {$(
+        #[tokio::test]
+        async fn $case() {
+            let (place, _database) = place();
+            suite::$case(&place).await;
+        }
+    )*};
+}
+
+/// Makes a test of each case in which leases end.
+macro_rules! of_leases {
+    ($($case:ident)*) => {$(
+        #[tokio::test]
+        async fn $case() {
+            let (place, database) = place();
+            suite::$case(&place, end_lease(&database)).await;
+        }
+    )*};
+}
+
+of_places! {
+    documents_that_do_not_ask_are_not_claimed_and_owners_hear_of_it
+    a_release_ends_the_claim_that_it_names_and_no_later_one
+    daemons_that_claim_at_the_same_time_share_nothing
+    each_daemon_claims_in_an_order_of_its_own
+    a_daemon_that_leaves_does_not_count_as_alive
+    of_two_documents_that_ask_for_the_same_replication_one_gets_it
+    only_the_owner_saves_a_past
+    a_document_is_changed_for_its_owner_only
+    daemons_hear_when_there_may_be_something_to_claim
+    a_setting_that_one_daemon_makes_is_there_for_all
+    of_secrets_that_are_proposed_at_the_same_time_one_is_everybodys
+    statuses_of_others_are_read_once_and_only_owners_write_them
+    a_reader_misses_no_status_while_two_daemons_write
+}
+
+of_leases! {
+    a_document_has_one_owner_while_the_lease_of_that_one_lasts
+    epochs_go_when_they_depart_are_followed_or_are_over_and_own_nothing
+    an_order_reaches_the_daemon_that_has_the_job
+}
+
+#[tokio::test]
+async fn random_requests_about_leases_are_answered_as_a_model_answers_them() {
+    let (place, database) = place();
+    let end_lease = end_lease(&database);
+    suite::random_requests_about_leases_are_answered_as_a_model_answers_them(
+        &place, 600, end_lease,
+    )
+    .await;
+}
