@@ -11,6 +11,7 @@
 
 pub mod replication;
 pub mod settings;
+mod share;
 
 use std::cell::RefCell;
 use std::io;
@@ -53,11 +54,13 @@ use crate::query_server::child::Spawner;
 use crate::replicator::identity::ServerIdentity;
 use crate::replicator::{Database, DocStates, http_config};
 use crate::store::fleet::DaemonName;
+use crate::store::shared_settings::SharedSettingsError;
 use crate::store::{Store, StoreError, StorePlace, Watcher};
 use ::replication::endpoint::{Http, HttpConfigError};
 use blocking;
 use replication::{Parts, ReplicationOptions};
 use settings::manager_settings;
+use share::share;
 
 /// More failures of the service's own actors than this in so short a time, and it gives up.
 const INTENSITY: Intensity = Intensity {
@@ -86,6 +89,9 @@ pub enum StartError {
     /// The store that was named, or is there, cannot be used.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// The secrets are not those of the other daemons, or cannot be kept.
+    #[error(transparent)]
+    Shared(#[from] SharedSettingsError),
     /// Replications cannot speak to databases.
     #[error(transparent)]
     Replication(#[from] HttpConfigError),
@@ -161,10 +167,13 @@ impl DaemonBuilder {
         let authority = Arc::new(Authority::new(changes.clone()));
         let in_flight = InFlight::new(changes.clone());
         let states = Arc::new(DocStates::default());
-        let store = open_store(&changes.borrow().clone(), &states, &self.metrics, &log).await?;
+        let (store, is_open) =
+            open_store(&changes.borrow().clone(), &states, &self.metrics, &log).await?;
+        let shared = share(&store, is_open, self.sources.as_ref(), &current).await?;
         let database = Database::new(store, states, changes.clone());
         let active = Rc::new(ActiveConfig {
             sources: RefCell::new(self.sources),
+            shared,
             service_sockets: Rc::clone(&service_sockets),
             manager_settings: {
                 let languages = self.languages;
@@ -414,7 +423,7 @@ fn config_spec(
     ChildSpec::named("config_listener", SHUTDOWN_MAX, make)
 }
 
-/// Starts the store.
+/// Starts the store, and returns whether it is open.
 ///
 /// One that was named, or is there, has to be usable, for it may hold replications. One in the usual
 /// place that is not there is made when it is needed first: a service that only lends processes needs
@@ -425,22 +434,22 @@ async fn open_store(
     states: &Arc<DocStates>,
     metrics: &Metrics,
     log: &Logger,
-) -> Result<Store, StartError> {
+) -> Result<(Store, bool), StartError> {
     let place = StorePlace::of_config(&config.store);
     // Nobody waits for a file of another service; a database comes back.
     let is_named = config.store.url.is_none() && config.origin("store", "path") != Origin::Default;
     let watcher: Arc<dyn Watcher> = states.clone();
     let store = Store::start(place.clone(), watcher, metrics.store(), log)?;
     if !is_named && !place.exists() {
-        return Ok(store);
+        return Ok((store, false));
     }
     match store.open().await {
         Err(StoreError::Open(error)) if !is_named && error.may_pass() => {
             warn!(log, "the store cannot be opened"; "error" => %error,
                   "effect" => "no replication runs until it can be");
-            Ok(store)
+            Ok((store, false))
         }
-        opened => Ok(opened.map(|()| store)?),
+        opened => Ok(opened.map(|()| (store, true))?),
     }
 }
 

@@ -4,8 +4,10 @@
 //! PROMISES  A change is applied whole or not at all. One reload at a time. Files are read off the
 //!           arbiter.
 //! CALLED    By HUP, by the call `reload_config` and over HTTP.
-//! LIMITS    What was set over HTTP ends with the service.
+//! LIMITS    What was set over HTTP ends with the service, unless daemons share it.
 //! SOURCE    couch_proc_manager's config listener; config:reload/0.
+
+pub mod shared;
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -17,17 +19,21 @@ use tokio::sync::watch;
 
 use crate::actors::proc_manager::{ManagerSettings, ProcManager, ReloadConfig};
 use crate::actors::service::socket::{Prepared, ServiceSockets};
-use crate::config::{Config, Loaded, Sources, load, reload};
+use crate::config::{Config, Loaded, Sources, keys, load, reload};
 use crate::messages::config_listener::{Reload, ReloadError, SetLogLevel, SetValue};
 use crate::otp::pid::{ExitReason, Pid, PidGuard};
 use crate::otp::registered_name::RegisteredName;
 use crate::otp::supervisor::Stop;
+use crate::store::fleet::Override;
 use blocking;
+use shared::{Refresh, SharedSettings};
 
 /// The configuration in force and what follows its changes, shared by actors that may be restarted.
 pub struct ActiveConfig {
     /// Where it came from; none for one that was made in the program and never changes.
     pub sources: RefCell<Option<Sources>>,
+    /// What other daemons share of it; none where there are none.
+    pub shared: Option<SharedSettings>,
     /// The sockets of services, which are taken before a configuration that names them is in force.
     pub service_sockets: Rc<ServiceSockets>,
     /// Makes the manager's settings of a configuration.
@@ -178,6 +184,12 @@ fn describe(change: &reload::Change) -> String {
 
 impl Actor for ConfigListener {
     type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Self::Context) {
+        if let Some(shared) = &self.active.shared {
+            shared::follow(&*shared.fleet, ctx);
+        }
+    }
 }
 
 impl Handler<Reload> for ConfigListener {
@@ -186,9 +198,15 @@ impl Handler<Reload> for ConfigListener {
     fn handle(&mut self, _: Reload, _: &mut Self::Context) -> Self::Result {
         let sources = self.active.sources.borrow().clone();
         let loading = read(Rc::clone(&self.active), sources).into_actor(self);
-        AtomicResponse::new(Box::pin(
-            loading.map(|loaded, listener, _| listener.finish(loaded)),
-        ))
+        AtomicResponse::new(Box::pin(loading.map(|loaded, listener, ctx| {
+            let changes = listener.finish(loaded);
+            if let Some(shared) = &listener.active.shared {
+                // What did not fit before may fit now.
+                shared.is_told.set(false);
+                ctx.notify(Refresh);
+            }
+            changes
+        })))
     }
 }
 
@@ -197,12 +215,22 @@ impl Handler<SetValue> for ConfigListener {
     type Result = AtomicResponse<Self, Result<Vec<reload::Change>, ReloadError>>;
 
     fn handle(&mut self, msg: SetValue, _: &mut Self::Context) -> Self::Result {
+        let written = Override {
+            section: msg.section.clone(),
+            key: msg.key.clone(),
+            value: msg.value.clone(),
+        };
         let candidate = self.candidate(msg);
         let active = Rc::clone(&self.active);
         let setting = async move {
             // Not applied yet: the next message waits until it is.
             let sources = candidate?;
-            let candidate = read(active, Some(sources.clone())).await?;
+            let candidate = read(Rc::clone(&active), Some(sources.clone())).await?;
+            let shared = active.shared.as_ref();
+            if let Some(shared) = shared.filter(|_| keys::is_shared(&written.section)) {
+                reload::plan(&active.config(), &candidate.loaded.config)?;
+                shared.fleet.set_overrides(vec![written]).await?;
+            }
             Ok::<_, ReloadError>((sources, candidate))
         };
         let setting = setting.into_actor(self);

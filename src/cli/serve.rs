@@ -222,6 +222,7 @@ impl From<StartError> for CliError {
                 (open_code(&error.problem), error.remedy().into())
             }
             StartError::Store(_) => (Exit::Io, "look at the disk".into()),
+            StartError::Shared(error) => (Exit::Config, error.remedy().into()),
             StartError::Replication(_) => {
                 let hint = "correct it in [replicator] of the configuration";
                 (Exit::Config, hint.into())

@@ -117,6 +117,7 @@ async fn set(place: SettingPath, value: Option<String>, shared: &HttpContext) ->
 fn changed(result: Result<Vec<Change>, ReloadError>) -> Result<Vec<Change>, Refusal> {
     result.map_err(|error| match error {
         ReloadError::ShuttingDown => shutting_down(),
+        ReloadError::Store(error) => error.into(),
         ReloadError::NotRead(_) => Refusal::unavailable("no_thread", error.to_string()),
         _ => Refusal::bad_request(error),
     })

@@ -7,14 +7,15 @@ use actix::Message;
 
 use crate::config::reload::{Change, ReloadRefused};
 use crate::config::{ConfigError, LogLevel, Origin};
+use crate::store::StoreError;
 
 /// Reads the configuration again and applies what changed, whole or not at all.
 #[derive(Clone, Copy, Debug, Message)]
 #[rtype(result = "Result<Vec<Change>, ReloadError>")]
 pub struct Reload;
 
-/// Sets one value on top of what files, environment and options say, until the service ends; or
-/// takes back what was set. The answer has the changes that were applied; none when the value was in
+/// Sets one value on top of what files, environment and options say, until the service ends or for all daemons of
+/// a database; or takes back what was set. The answer has the changes that were applied; none when the value was in
 /// force already.
 #[derive(Clone, Debug, Message)]
 #[rtype(result = "Result<Vec<Change>, ReloadError>")]
@@ -74,6 +75,9 @@ pub enum ReloadError {
     /// The files could not be read: the system has no room for the thread that does it.
     #[error("the configuration was not read: {0}; try again later")]
     NotRead(String),
+    /// The database that daemons share the value in did not take it.
+    #[error(transparent)]
+    Store(#[from] StoreError),
     /// The configuration could not be read because the service ends.
     #[error("the service is shutting down")]
     ShuttingDown,

@@ -15,6 +15,7 @@ mod place;
 mod postgres;
 mod redb;
 mod revision;
+pub(crate) mod shared_settings;
 pub mod suite;
 mod tables;
 #[cfg(test)]

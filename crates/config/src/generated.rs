@@ -1,19 +1,19 @@
-//! The administrator of a service whose configuration names none.
+//! The administrator of a service whose configuration names none, and what its session cookies are signed with.
 //!
 //! SUMMARY   The first start makes an administrator [`NAME`] with a random password, and keeps that in
 //!           the file [`FILE`] of the data folder: beside the store, or beside the socket where the
-//!           store is in memory. Later starts read the file.
-//! PROMISES  Nobody but the service's own user can read the file, or have written it.
-//! CALLED    By [`super::load()`], for a service only.
+//!           store is in memory; and a secret for cookies in [`SECRET_FILE`]. Later starts read the files.
+//! PROMISES  Nobody but the service's own user can read the files, or have written them.
+//! CALLED    By [`super::load()`], for a service only. Daemons that share a database [`replace`] what is in the files.
 
-use std::fs::{DirBuilder, File};
+use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use data_encoding::HEXLOWER;
 
-use super::origin::{Origin, Problem};
+use super::origin::{Notice, Origin, Problem};
 use super::types::Config;
 use crate::new_file::NewFile;
 use crate::password::{PASSWORD_BYTES_MAX, PasswordHash, random};
@@ -24,13 +24,24 @@ pub const NAME: &str = "admin";
 /// The file that holds the password, and a line feed.
 pub const FILE: &str = "admin-password";
 
+/// The file that holds what cookies are signed with, and a line feed.
+pub const SECRET_FILE: &str = "cookie-secret";
+
+/// Where the configuration has what cookies are signed with: section and key.
+pub const SECRET: (&str, &str) = ("chttpd_auth", "secret");
+
 /// The permission bits of others than the owner.
 const OTHERS: u32 = 0o077;
 
 impl Config {
     /// Returns where the password of the administrator is kept whom the service has made, if it has.
     pub fn admin_password_file(&self) -> Option<PathBuf> {
-        match self.origin(super::keys::ADMINS, NAME) {
+        self.generated(super::keys::ADMINS, NAME)
+    }
+
+    /// Returns the file of a value that the service has made, if it has.
+    pub fn generated(&self, section: &str, key: &str) -> Option<PathBuf> {
+        match self.origin(section, key) {
             Origin::Generated(path) => Some(path),
             _ => None,
         }
@@ -61,7 +72,7 @@ pub(super) fn add_admin(config: &mut Config) -> Result<(), Problem> {
         return Err(Problem::new(origin, what, remedy));
     }
     let path = config.data_folder().join(FILE);
-    let password = password(&path).map_err(|error| {
+    let password = kept(&path).map_err(|error| {
         let what =
             format!("cannot keep the password of the administrator {NAME:?} there ({error})");
         let remedy = "make it possible, or name an administrator in [admins], or set [server] http and \
@@ -78,8 +89,49 @@ pub(super) fn add_admin(config: &mut Config) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Returns the password in the file, which is made if it is not there.
-fn password(path: &Path) -> io::Result<String> {
+/// Adds what cookies are signed with, if the configuration does not say, so that a restart ends no session. Where
+/// that cannot be kept, sessions end with the service.
+pub(super) fn add_secret(config: &mut Config) -> Option<Notice> {
+    if !config.chttpd_auth.secret.is_empty() || config.server.http.is_none() || config.server.open {
+        return None;
+    }
+    let path = config.data_folder().join(SECRET_FILE);
+    let why = match kept(&path) {
+        Ok(secret) if !secret.is_empty() => {
+            config.chttpd_auth.secret = secret;
+            let place = (SECRET.0.to_owned(), SECRET.1.to_owned());
+            config.origins.insert(place, Origin::Generated(path));
+            return None;
+        }
+        Ok(_) => "the file is empty: remove it".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    Some(Notice {
+        origin: Origin::Generated(path),
+        text: format!(
+            "the secret of sessions is not kept, so that they end with the service ({why})"
+        ),
+    })
+}
+
+/// Puts something else into a file of the service's own, whole or not at all.
+///
+/// # Errors
+/// The system refuses it; then the file is as it was.
+pub fn replace(path: &Path, text: &str) -> io::Result<()> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let new = path.with_file_name(format!("{name}.{}", HEXLOWER.encode(&random::<8>())));
+    let mut file = NewFile::create(&new)?;
+    file.write_all(format!("{text}\n").as_bytes())?;
+    file.finish()?;
+    fs::rename(&new, path)
+}
+
+/// Returns what the file holds, which is made if it is not there.
+///
+/// # Errors
+/// The system refuses it, or the file may be another user's.
+pub fn kept(path: &Path) -> io::Result<String> {
     match read(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             make(path)?;
@@ -119,13 +171,13 @@ fn make(path: &Path) -> io::Result<()> {
             .mode(0o700)
             .create(folder)?;
     }
-    let password = HEXLOWER.encode(&random::<16>());
+    let secret = HEXLOWER.encode(&random::<16>());
     let made = NewFile::create(path).and_then(|mut file| {
-        file.write_all(format!("{password}\n").as_bytes())?;
+        file.write_all(format!("{secret}\n").as_bytes())?;
         file.finish()
     });
     match made {
-        // Another service was first: its password counts.
+        // Another service was first: what it made counts.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         made => made,
     }
@@ -162,6 +214,42 @@ mod tests {
         assert_eq!(first.admins, second.admins);
         let left = fs::read_dir(file.parent().unwrap()).unwrap().count();
         assert_eq!(left, 1);
+    }
+
+    #[test]
+    fn the_secret_of_cookies_is_made_once_and_is_for_the_services_user_only() {
+        let folder = tempfile::tempdir().unwrap();
+        let secret = || {
+            let mut config = config(folder.path());
+            assert_eq!(add_secret(&mut config), None);
+            (
+                config.generated(SECRET.0, SECRET.1).unwrap(),
+                config.chttpd_auth.secret,
+            )
+        };
+        let (file, first) = secret();
+        assert_eq!(file, folder.path().join("data").join(SECRET_FILE));
+        assert_eq!(fs::metadata(&file).unwrap().mode() & 0o777, 0o600);
+        assert_eq!(secret().1, first);
+        replace(&file, "another").unwrap();
+        assert_eq!(fs::metadata(&file).unwrap().mode() & 0o777, 0o600);
+        assert_eq!(secret().1, "another");
+        assert_eq!(fs::read_dir(file.parent().unwrap()).unwrap().count(), 1);
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
+        let mut config = config(folder.path());
+        let notice = add_secret(&mut config).unwrap().to_string();
+        assert!(notice.contains("chmod 0600"), "{notice}");
+        assert_eq!(config.chttpd_auth.secret, "");
+    }
+
+    #[test]
+    fn a_secret_of_the_configuration_counts_and_none_is_made() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut config = config(folder.path());
+        config.chttpd_auth.secret = "explicit".to_owned();
+        assert_eq!(add_secret(&mut config), None);
+        assert_eq!(config.chttpd_auth.secret, "explicit");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 
     #[test]

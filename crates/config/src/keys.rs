@@ -411,6 +411,13 @@ pub fn refused_over_http(section: &str, name: &str) -> Option<&'static str> {
     own.or_else(|| kind(section, name)?.only_in_files())
 }
 
+/// Returns whether what is set over HTTP in this section holds for all daemons of a database. What a daemon has
+/// for itself is not: how it is reached and bounded as a whole, where it logs, services.
+pub fn is_shared(section: &str) -> bool {
+    let is_own = |(family, _)| family == SERVICES;
+    !matches!(section, "server" | "log") && !family(section).is_some_and(is_own)
+}
+
 /// Returns the names of the fixed keys of `section`, in order.
 pub fn names(section: &str) -> Vec<&'static str> {
     rows(section).map(|key| key.name).collect()

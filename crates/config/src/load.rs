@@ -34,10 +34,10 @@ pub struct Sources {
     /// The option `--socket`, which wins over all of these.
     pub socket: Option<PathBuf>,
     /// What was set over HTTP, by section and key, as text: wins over everything, outlives a reload, and
-    /// ends with the service. CouchDB writes it into its last file.
+    /// ends with the service unless daemons share it. CouchDB writes it into its last file.
     pub overlay: BTreeMap<(String, String), String>,
     /// Whether it is for a service that is about to run: an administrator is made where nobody is named
-    /// who may log in, and what this user cannot do is a problem.
+    /// who may log in, and a secret for cookies where none is given, and what this user cannot do is a problem.
     pub is_for_service: bool,
 }
 
@@ -100,6 +100,7 @@ pub fn load(sources: &Sources) -> Result<Loaded, ConfigError> {
     // Nothing is made for a configuration that does not count.
     if sources.is_for_service && problems.is_empty() {
         problems.extend(generated::add_admin(&mut config).err());
+        notices.extend(generated::add_secret(&mut config));
     }
     let service_user = sources.surroundings.user_id;
     let service_user = sources.is_for_service.then_some(service_user);

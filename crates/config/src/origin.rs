@@ -23,7 +23,7 @@ pub enum Origin {
     Environment(String),
     /// An option on the command line, as the user types it.
     Flag(&'static str),
-    /// A request over HTTP; lasts until the service ends.
+    /// A request over HTTP, to this daemon or to another one of the same database.
     Http,
     /// The service itself, which keeps it in this file.
     Generated(PathBuf),

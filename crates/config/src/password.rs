@@ -10,7 +10,6 @@
 //!           it is, and the hash is as strong as something that lives in memory needs to be.
 
 use std::fmt;
-use std::sync::OnceLock;
 
 use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 use pbkdf2::pbkdf2_hmac;
@@ -25,6 +24,9 @@ pub(crate) const HIDDEN: &str = "***";
 /// Iterations for a plain password. Its hash never leaves the memory, where it only has to make
 /// guessing over the network slow; the file that it stands in protects it less.
 const PLAIN_ITERATIONS: u32 = 10_000;
+
+/// The salt of plain passwords.
+const PLAIN_SALT: &str = "settee";
 
 /// Most iterations that a hash may ask for: each login pays for them.
 const ITERATIONS_MAX: u32 = 100_000_000;
@@ -126,16 +128,14 @@ impl PasswordHash {
         }
     }
 
-    /// The salt is this program's: equal passwords have equal hashes as long as it runs, so that
-    /// reading a configuration again changes nothing.
+    /// The salt is always the same, so that equal passwords have equal hashes: reading a configuration again
+    /// changes nothing, and sessions count after a restart and for other daemons. The hash is nowhere kept.
     fn of_plain(password: &str) -> Self {
-        static SALT: OnceLock<String> = OnceLock::new();
-        let salt = SALT.get_or_init(|| HEXLOWER.encode(&random::<16>()));
         let cost = Cost::of_plain();
         Self {
             form: Form::Pbkdf2(cost),
-            key: cost.derive(password.as_bytes(), salt.as_bytes()),
-            salt: salt.clone(),
+            key: cost.derive(password.as_bytes(), PLAIN_SALT.as_bytes()),
+            salt: PLAIN_SALT.to_owned(),
         }
     }
 
@@ -233,6 +233,13 @@ impl From<PasswordHash> for String {
     fn from(hash: PasswordHash) -> Self {
         hash.text()
     }
+}
+
+/// Returns what tells whether two secrets are the same, and nothing else of them as long as guessing is slow. Takes
+/// some milliseconds.
+pub fn fingerprint(secret: &str, salt: &str) -> String {
+    let key = Cost::of_plain().derive(secret.as_bytes(), salt.as_bytes());
+    HEXLOWER.encode(&key)
 }
 
 /// Returns random bytes for a secret.

@@ -288,6 +288,31 @@ fn a_service_that_was_told_of_nobody_makes_an_administrator_and_says_where_the_p
 }
 
 #[test]
+fn a_restart_logs_nobody_out() {
+    let with = |web: &Web, cookie: &str| ask(web, "GET", "/_session", &[("Cookie", cookie)], "");
+    for (admins, name) in [("", "admin"), (ADMINS, "ann")] {
+        let mut directory = directory();
+        let config = configure(directory.path(), admins);
+        let mut session = None;
+        for _ in 0..2 {
+            let mut service = Service::start_command(directory, closed_command(&config));
+            let address = service.next_address("http://");
+            let password = std::fs::read_to_string(service.path("run/admin-password"));
+            let password = password.unwrap_or_else(|_| "open sesame".to_owned());
+            let web = Web { service, address };
+            let begun = || cookie(&log_in(&web, name, password.trim_end()));
+            let session = session.get_or_insert_with(begun);
+            let who = with(&web, session).ok();
+            assert_eq!(who["userCtx"]["name"], json!(name));
+            let secret = web.service.path("run/cookie-secret");
+            let secret = std::fs::read_to_string(secret).unwrap();
+            assert!(!web.service.log().contains(secret.trim_end()));
+            directory = web.service.stop_and_keep();
+        }
+    }
+}
+
+#[test]
 fn where_it_is_open_everybody_here_is_an_administrator_and_the_log_says_so() {
     let web = Web::start("[server]\nopen = true\n");
     let who = web.get("/_session").ok();

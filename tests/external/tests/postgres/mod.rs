@@ -4,6 +4,7 @@ mod daemon;
 mod fleet;
 mod migrate;
 mod server;
+mod shared_settings;
 mod tls;
 
 use std::sync::Arc;

@@ -1,0 +1,120 @@
+//! How the ConfigListener shares settings with the other daemons of its database.
+//!
+//! SUMMARY   Takes over what others set over HTTP, at the start and whenever the database tells of it; compares
+//!           explicit secrets and takes over generated ones when the database first answers.
+//! PROMISES  What comes from the database is applied as a reload is: whole or not at all, and a mistake in it
+//!           leaves what is in force.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::prelude::*;
+use actix_rt::time::timeout;
+use slog::{Logger, error, warn};
+
+use super::{ActiveConfig, Candidate, ConfigListener, read};
+use crate::config::Sources;
+use crate::messages::config_listener::ReloadError;
+use crate::store::fleet::{FleetStore, Topic};
+use crate::store::shared_settings::{self, SharedSettingsError};
+
+/// How long a database that does not answer is left alone, unless it tells of something.
+const RETRY: Duration = Duration::from_secs(5);
+
+/// What daemons share, and how far this one has come with it.
+pub struct SharedSettings {
+    /// Where it is kept.
+    pub fleet: Arc<dyn FleetStore>,
+    /// Whether explicit secrets have been compared, and generated ones taken over.
+    pub has_joined: Cell<bool>,
+    /// Whether the explicit secrets that are in force are told.
+    pub is_told: Cell<bool>,
+}
+
+/// Takes over what the database has. Returns whether it answered.
+#[derive(Clone, Copy, Message)]
+#[rtype(result = "bool")]
+pub(super) struct Refresh;
+
+/// Refreshes now, and whenever the database tells of settings, for as long as the actor lives.
+pub(super) fn follow(fleet: &dyn FleetStore, ctx: &mut Context<ConfigListener>) {
+    let mut told = fleet.told(Topic::Overrides);
+    let address = ctx.address();
+    let following = async move {
+        while let Ok(has_answered) = address.send(Refresh).await {
+            let changed = match has_answered {
+                true => told.changed().await,
+                false => timeout(RETRY, told.changed()).await.unwrap_or(Ok(())),
+            };
+            if changed.is_err() {
+                return;
+            }
+        }
+    };
+    ctx.spawn(fut::wrap_future(following));
+}
+
+/// Returns the sources and the configuration as the database has them; none if they are in force.
+async fn refreshed(
+    active: Rc<ActiveConfig>,
+    log: Logger,
+) -> Result<Option<(Sources, Candidate)>, ReloadError> {
+    let before = active.sources.borrow().clone();
+    let (Some(shared), Some(before)) = (&active.shared, before) else {
+        return Ok(None);
+    };
+    let mut is_changed = false;
+    if !shared.has_joined.get() {
+        match shared_settings::join(&*shared.fleet, &active.config()).await {
+            Ok(are_others) => is_changed = are_others,
+            Err(SharedSettingsError::Store(error)) => return Err(error.into()),
+            Err(error) => error!(log, "secrets are not those of the other daemons";
+                "error" => %error, "remedy" => error.remedy(), "effect" => "sessions of one daemon do not count for the others"),
+        }
+        shared.has_joined.set(true);
+    } else if !shared.is_told.get() {
+        let config = active.config();
+        let telling = shared_settings::tell_explicit(&*shared.fleet, &config);
+        if let Err(SharedSettingsError::Store(error)) = telling.await {
+            return Err(error.into());
+        }
+    }
+    shared.is_told.set(true);
+    let taken = shared_settings::take_overrides(&*shared.fleet, &before).await;
+    let (sources, without_effect) = taken?;
+    if !is_changed && sources.overlay == before.overlay {
+        return Ok(None);
+    }
+    if !without_effect.is_empty() {
+        let line = format!(
+            "in the database, not for HTTP: {}",
+            without_effect.join(", ")
+        );
+        warn!(log, "read without effect"; "line" => line);
+    }
+    let candidate = read(Rc::clone(&active), Some(sources.clone())).await?;
+    Ok(Some((sources, candidate)))
+}
+
+impl Handler<Refresh> for ConfigListener {
+    type Result = AtomicResponse<Self, bool>;
+
+    fn handle(&mut self, _: Refresh, _: &mut Self::Context) -> Self::Result {
+        let refreshing = refreshed(Rc::clone(&self.active), self.log.clone()).into_actor(self);
+        AtomicResponse::new(Box::pin(refreshing.map(|refreshed, listener, _| {
+            let (sources, candidate) = match refreshed {
+                Ok(None) => return true,
+                // The store tells of it.
+                Err(ReloadError::Store(_)) => return false,
+                Ok(Some((sources, candidate))) => (Some(sources), Ok(candidate)),
+                Err(error) => (None, Err(error)),
+            };
+            if listener.finish(candidate).is_ok() {
+                *listener.active.sources.borrow_mut() = sources;
+            }
+            true
+        })))
+    }
+}

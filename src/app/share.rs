@@ -1,0 +1,53 @@
+//! What a service shares with the other daemons of its database, at its start.
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+use super::StartError;
+use crate::actors::config_listener::shared::SharedSettings;
+use crate::config::{Config, Sources, load};
+use crate::store::Store;
+use crate::store::shared_settings::{self, SharedSettingsError};
+use blocking;
+
+/// Prepares what daemons of one database share. If it is there, explicit secrets are compared before anybody can log
+/// in, and generated ones taken over; else the ConfigListener does it once it is there.
+pub(super) async fn share(
+    store: &Store,
+    is_open: bool,
+    sources: Option<&Sources>,
+    current: &watch::Sender<Arc<Config>>,
+) -> Result<Option<SharedSettings>, StartError> {
+    let Some((fleet, sources)) = store.fleet().zip(sources) else {
+        return Ok(None);
+    };
+    let config = Arc::clone(&current.borrow());
+    let has_joined = match is_open {
+        true => match shared_settings::join(&*fleet, &config).await {
+            Ok(are_others) => {
+                if are_others {
+                    let sources = sources.clone();
+                    let loading = blocking::run("configuration", move || load(&sources)).await?;
+                    // It was right a moment ago; a reload tells what is wrong now.
+                    if let Ok(loaded) = loading {
+                        current.send_replace(Arc::new(loaded.config));
+                    }
+                }
+                true
+            }
+            Err(SharedSettingsError::Store(_)) => false,
+            Err(error) => return Err(error.into()),
+        },
+        false => false,
+    };
+    Ok(Some(SharedSettings {
+        fleet,
+        has_joined: Cell::new(has_joined),
+        is_told: Cell::new(has_joined),
+    }))
+}
+
+#[cfg(test)]
+mod tests;
