@@ -10,7 +10,7 @@ use settee::replication::endpoint::{Http, HttpConfig};
 use settee::testkit::{TestRandom, eventually};
 use slog::{Discard, Logger, o};
 
-use crate::support::couch::Host;
+use crate::support::couch::host::Host;
 use crate::support::http_server::{Answer, Server};
 use crate::support::job::{Job, body_with};
 

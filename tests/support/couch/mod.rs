@@ -4,7 +4,7 @@
 //! What it should do wrong is told by a [`Couch::fault`].
 
 mod changes;
-mod host;
+pub mod host;
 mod reading;
 mod tree;
 mod writing;
@@ -18,7 +18,6 @@ use serde_json::{Map, Value, json};
 use settee::replication::multipart::parser::{Parser, Piece as Part};
 
 use crate::support::http_server::{Answer, Received, Server};
-pub use host::Host;
 use tree::{Rev, digest, generation, leaves, seq_number, seq_text};
 pub use tree::{Stored, Tree};
 
