@@ -8,7 +8,9 @@
 //!           `SETTEE_BENCH_JOBS`, `SETTEE_BENCH_SERVERS` and `SETTEE_BENCH_SECONDS` are how many, to how many
 //!           servers, and for how long (10000, 10, 60). With `SETTEE_BENCH_OUTAGE`, in seconds, all servers are
 //!           away for so long then, and jobs that crash meanwhile would back off for hours: told is when all run
-//!           again, and the most connections and requests of a second.
+//!           again, and the most connections and requests of a second. `SETTEE_BENCH_FEED` is `[replicator] feed`
+//!           (continuous); with `db_updates` it settles for longer: idle connections are looked for every `connection_close_interval`, and
+//!           so are kept for up to twice as long.
 //! LIMITS    Linux. Without TLS. Both processes need a descriptor for each replication.
 
 mod common;
@@ -26,8 +28,9 @@ const WANTED_BYTES: u64 = 600 << 20;
 const WANTED_CPU: f64 = 0.15;
 /// How long all jobs may take to run again after an outage.
 const BACK_MAX: Duration = Duration::from_secs(120);
-/// How long the service is left alone before it is measured.
+/// How long the service is left alone before it is measured, and where idle connections are to be closed first.
 const SETTLE: Duration = Duration::from_secs(12);
+const SETTLE_UNTIL_CLOSED: Duration = Duration::from_secs(190);
 
 fn number(variable: &str, usual: u64) -> u64 {
     let given = std::env::var(variable).ok();
@@ -56,7 +59,11 @@ fn main() {
     let servers: Vec<SocketAddr> = (0..servers).map(|_| start_database()).collect();
     let folder = tempfile::tempdir().expect("a folder");
     // The last one of a full table would wait for a cycle.
-    let replicator = format!("max_jobs = {}\nbackoff_base = 14400", jobs + 1);
+    let feed = std::env::var("SETTEE_BENCH_FEED").unwrap_or_else(|_| "continuous".into());
+    let replicator = format!(
+        "max_jobs = {}\nbackoff_base = 14400\nfeed = \"{feed}\"",
+        jobs + 1
+    );
     let service = Service::start(folder.path(), &replicator);
     let before = service.memory();
     let (start, cpu) = (Instant::now(), service.cpu());
@@ -76,7 +83,11 @@ fn main() {
     }
     service.until_running(jobs);
     println!("{jobs} replications run after {:.1?}", start.elapsed());
-    std::thread::sleep(SETTLE);
+    std::thread::sleep(match &*feed {
+        "db_updates" => SETTLE_UNTIL_CLOSED,
+        _ => SETTLE,
+    });
+    let requests = REQUESTS.load(Ordering::Relaxed);
     println!(
         "their start took {:.1} s of processor time",
         service.cpu() - cpu
@@ -94,6 +105,10 @@ fn main() {
         mib(memory.saturating_sub(before)) * 1024.0 / mib(jobs << 20),
         mib(before),
         share * 100.0
+    );
+    println!(
+        "{} requests to the servers in this time",
+        REQUESTS.load(Ordering::Relaxed) - requests
     );
     let (descriptors, threads) = service.holds();
     println!(
@@ -202,9 +217,18 @@ async fn serve(mut stream: tokio::net::TcpStream) -> Option<()> {
         length -= end + 4;
         let target = head.split(' ').nth(1)?;
         REQUESTS.fetch_add(1, Ordering::Relaxed);
-        if target.contains("feed=continuous") {
-            let chunked = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\
+        let chunked = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\
                            Transfer-Encoding: chunked\r\n\r\n";
+        if target.starts_with("/_db_updates") {
+            stream.write_all(chunked.as_bytes()).await.ok()?;
+            let heartbeat = target.split("heartbeat=").nth(1)?.split('&').next()?;
+            let heartbeat = Duration::from_millis(heartbeat.parse().ok()?);
+            loop {
+                stream.write_all(b"1\r\n\n\r\n").await.ok()?;
+                tokio::time::sleep(heartbeat).await;
+            }
+        }
+        if target.contains("feed=continuous") {
             stream.write_all(chunked.as_bytes()).await.ok()?;
             let timeout = target.split("timeout=").nth(1)?.split('&').next()?;
             FEEDS.fetch_add(1, Ordering::Relaxed);

@@ -17,6 +17,7 @@ mod parts;
 mod reports;
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use crate::messages::replication_job::{JobEnd, JobNews, JobStart, STOP_MAX, StopJob};
 use actix::prelude::*;
@@ -87,6 +88,11 @@ struct BatchDone {
 #[rtype(result = "()")]
 struct AllDone;
 
+/// The job has a feed of its own, for this reason, or has none any more.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+struct OwnFeed(Option<Arc<str>>);
+
 impl ReplicationJob {
     /// Makes a job; it begins when the actor is started.
     pub fn new(start: JobStart) -> Self {
@@ -120,6 +126,10 @@ impl ReplicationJob {
         self.run_counters = Rc::new(RunCounters::starting_with(opened.stats));
         let checkpoints = Checkpoints::new(&self.start, &opened);
         let parts = Parts::start(&self.start, &opened, &self.run_counters, &self.reports, ctx);
+        let parts = match parts {
+            Ok(parts) => parts,
+            Err(crash) => return self.crash(crash, ctx),
+        };
         let running = Running {
             parts,
             checkpoints,
@@ -203,6 +213,14 @@ impl Handler<BatchDone> for ReplicationJob {
             running.checkpoints.progress.done(batch.number, batch.seq);
             self.report_progress(ctx);
         }
+    }
+}
+
+impl Handler<OwnFeed> for ReplicationJob {
+    type Result = ();
+
+    fn handle(&mut self, OwnFeed(why): OwnFeed, ctx: &mut Context<Self>) {
+        self.report_own_feed(why, ctx);
     }
 }
 

@@ -485,6 +485,7 @@ mod tests {
                 serde_json::Value::Array(_) => json!(["other"]),
                 _ if name == "request_timeout" => json!(Duration::from_secs(7)),
                 _ if name == "max_document_id_length" || name == "threads" => 7.into(),
+                _ if name == "feed" => "db_updates".into(),
                 _ if name == "rules" => "2017".into(),
                 // Texts and paths.
                 _ => "other".into(),

@@ -141,6 +141,8 @@ pub struct JobProgress {
     pub checkpointed_source_seq: Seq,
     /// Changes at the source that are still to come, if it tells; asked now and then.
     pub changes_pending: Option<u64>,
+    /// Why it has a feed of its own although it was to go by `_db_updates`, and what to do.
+    pub own_feed: Option<Arc<str>>,
 }
 
 /// How a run ended.

@@ -45,6 +45,7 @@ pub fn defaults(config: &Replicator) -> Defaults {
             connection_timeout: config.connection_timeout,
             retries_per_request: number(config.retries_per_request),
             checkpoint_interval: config.checkpoint_interval,
+            feed: config.feed,
         },
         valid_endpoint_protocols: config.valid_endpoint_protocols.clone(),
         valid_proxy_protocols: config.valid_proxy_protocols.clone(),

@@ -7,6 +7,7 @@
 mod support;
 
 mod command;
+mod db_updates;
 mod faults;
 mod filters;
 mod protocol;

@@ -11,6 +11,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinHandle;
 
 /// A document with this in its id is refused with 413 before its body is read.
@@ -64,6 +65,8 @@ pub enum Piece {
     Wait(Duration),
     /// Waits until the test says so.
     Until(Arc<tokio::sync::Notify>),
+    /// What comes, until nothing more can, with an empty line after each time in which nothing does.
+    Lines(Arc<tokio::sync::Mutex<UnboundedReceiver<Bytes>>>, Duration),
 }
 
 /// How an answer ends.
@@ -180,32 +183,63 @@ type Answering = dyn Fn(&Received) -> Answer + Send + Sync;
 pub struct Server {
     pub address: SocketAddr,
     received: Arc<Mutex<Vec<Received>>>,
+    /// One for each connection that is open, beside this one.
+    open: Arc<()>,
     task: JoinHandle<()>,
 }
 
 impl Server {
     pub async fn start(answer: impl Fn(&Received) -> Answer + Send + Sync + 'static) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let any = "127.0.0.1:0".parse().unwrap();
+        Self::start_at(any, answer).await
+    }
+
+    /// Starts one at an address, where another one may just be ending.
+    pub async fn start_at(
+        address: SocketAddr,
+        answer: impl Fn(&Received) -> Answer + Send + Sync + 'static,
+    ) -> Self {
+        let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
+        let listener = loop {
+            match TcpListener::bind(address).await {
+                Ok(listener) => break listener,
+                Err(error) => assert!(tokio::time::Instant::now() < deadline, "{error}"),
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        };
         let address = listener.local_addr().unwrap();
         let received = Arc::new(Mutex::new(Vec::new()));
         let answer: Arc<Answering> = Arc::new(answer);
         let record = Arc::clone(&received);
+        let open = Arc::new(());
+        let connection = Arc::downgrade(&open);
         let task = tokio::spawn(async move {
             let mut connections = tokio::task::JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
                 while connections.try_join_next().is_some() {}
-                connections.spawn(serve(stream, Arc::clone(&answer), Arc::clone(&record)));
+                let is_open = connection.upgrade();
+                let serving = serve(stream, Arc::clone(&answer), Arc::clone(&record));
+                connections.spawn(async move {
+                    serving.await;
+                    drop(is_open);
+                });
             }
         });
         Self {
             address,
             received,
+            open,
             task,
         }
     }
 
     pub fn url(&self, database: &str) -> String {
         format!("http://{}/{database}", self.address)
+    }
+
+    /// How many connections are open.
+    pub fn connections(&self) -> usize {
+        Arc::strong_count(&self.open) - 1
     }
 
     /// What came so far.
@@ -279,6 +313,20 @@ async fn write_answer(stream: &mut TcpStream, answer: &Answer) -> std::io::Resul
             Piece::Until(notify) => {
                 stream.write_all(&std::mem::take(&mut out)).await?;
                 notify.notified().await;
+            }
+            Piece::Lines(lines, heartbeat) => {
+                stream.write_all(&std::mem::take(&mut out)).await?;
+                let mut lines = lines.lock().await;
+                loop {
+                    let line = match tokio::time::timeout(*heartbeat, lines.recv()).await {
+                        Ok(Some(line)) => line,
+                        Ok(None) => break,
+                        Err(_) => Bytes::from_static(b"\n"),
+                    };
+                    let head = format!("{:x}\r\n", line.len());
+                    let chunk = [head.as_bytes(), &line, b"\r\n"].concat();
+                    stream.write_all(&chunk).await?;
+                }
             }
         }
     }

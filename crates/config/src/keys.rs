@@ -139,6 +139,7 @@ const REUSE_BY_LANGUAGE: Kind = Kind::OrNone("", &REUSE);
 const MEMORY_MAX: Kind = Kind::OrZero(&bytes(MIB, 1 << 50));
 /// In percent of one core.
 const CPU_MAX: Kind = count(0, 1_000_000);
+const FEED: Kind = Kind::Choice(&["continuous", "db_updates"], &[]);
 const RULES: Kind = Kind::Choice(&["current", "2017"], &[]);
 const SOCKET_MODE: Kind = Kind::Choice(&["0600", "0660"], &[]);
 const FORMAT: Kind = Kind::Choice(&["auto", "terminal", "json"], &[]);
@@ -249,6 +250,7 @@ pub const KEYS: &[Key] = &[
     replicator("use_checkpoints", Kind::Boolean),
     replicator("use_bulk_get", Kind::Boolean),
     replicator("checkpoint_interval", ms(1, YEAR)),
+    replicator("feed", FEED),
     replicator("max_document_id_length", ID_LENGTH),
     replicator("missing_doc_retry_msec", ms(0, HOUR)),
     replicator("session_refresh_interval_sec", seconds(1, YEAR)),

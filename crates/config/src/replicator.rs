@@ -2,13 +2,14 @@
 //!
 //! SUMMARY   One field a key, under the key's own name.
 //! SOURCE    Names, units and defaults of `[replicator]` are CouchDB's.
-//! DIFFERS   `backoff_base`, `backoff_max`, `rules` and `threads` are our own. Values that CouchDB would pass over without
+//! DIFFERS   `backoff_base`, `backoff_max`, `feed`, `rules` and `threads` are our own. Values that CouchDB would pass over without
 //!           a word, or bend to its limits, are refused: no workers, a coefficient beyond 1.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use replication::spec::Feed;
 use serde::{Deserialize, Serialize};
 
 use super::store_url::StoreUrl;
@@ -71,6 +72,8 @@ pub struct Replicator {
     pub use_bulk_get: bool,
     /// Shortest time between two checkpoints.
     pub checkpoint_interval: Duration,
+    /// How continuous replications hear of changes. Not in CouchDB.
+    pub feed: Feed,
     /// Longest id of a document, in bytes.
     pub max_document_id_length: Option<u64>,
     /// How long to wait for a document that was not there.

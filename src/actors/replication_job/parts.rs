@@ -16,7 +16,7 @@ use tokio::task::{AbortHandle, JoinError, spawn_local};
 
 use super::opening::Opened;
 use super::reports::Reports;
-use super::{BatchBegun, BatchDone, ReplicationJob};
+use super::{BatchBegun, BatchDone, OwnFeed, ReplicationJob};
 use crate::messages::replication_job::JobStart;
 use replication::changes::feed::Row;
 use replication::changes::query::FeedQuery;
@@ -24,9 +24,12 @@ use replication::changes::queue::{self, Consumer, QueueLimits};
 use replication::changes::reader::{Change, ChangesReader};
 use replication::counters::{Counter, Counters};
 use replication::crash::Crash;
+use replication::db_updates::Subscription;
+use replication::endpoint::HttpSettings;
 use replication::progress::BatchNumber;
 use replication::run_counters::RunCounters;
 use replication::seq::Seq;
+use replication::spec::Feed;
 use replication::worker::{Averages, Worker};
 
 /// How a part ended: well, with a reason, or by a panic.
@@ -79,13 +82,15 @@ pub(super) struct Parts {
 }
 
 impl Parts {
+    /// # Errors
+    /// No request can be made to the source's server.
     pub(super) fn start(
         start: &JobStart,
         opened: &Opened,
         run_counters: &Rc<RunCounters>,
         reports: &Reports,
         ctx: &mut Context<ReplicationJob>,
-    ) -> Self {
+    ) -> Result<Self, Crash> {
         let JobStart { run, settings } = start;
         let options = &run.replication.options;
         let tuning = &options.tuning;
@@ -103,6 +108,7 @@ impl Parts {
                 .map(|max| usize::try_from(max).unwrap_or(usize::MAX)),
             run_counters: Rc::clone(run_counters),
             refused: reports.refused(),
+            subscription: subscription(start, ctx)?,
             log: log.clone(),
         };
         let worker = Rc::new(Worker {
@@ -131,7 +137,7 @@ impl Parts {
             parts.watch(Part::Worker, work, ctx);
             settings.http.counters().count(Counter::WorkersStarted);
         }
-        parts
+        Ok(parts)
     }
 
     /// A worker ended well. Returns whether it was the last.
@@ -162,6 +168,29 @@ impl Drop for Parts {
     fn drop(&mut self) {
         self.stop();
     }
+}
+
+/// Subscribes to the source's server, if the replication is to hear of changes from there.
+fn subscription(
+    start: &JobStart,
+    ctx: &Context<ReplicationJob>,
+) -> Result<Option<Subscription>, Crash> {
+    let JobStart { run, settings } = start;
+    let options = &run.replication.options;
+    if !options.continuous || options.tuning.feed != Feed::DbUpdates {
+        return Ok(None);
+    }
+    let http_settings = HttpSettings::of_source(options, settings.health_threshold);
+    let job = ctx.address();
+    // The mailbox's bound is ignored: it is told where a feed begins, and where one ends.
+    let listener = Rc::new(move |why| job.do_send(OwnFeed(why)));
+    let source = &run.replication.source;
+    Ok(Subscription::new(
+        &settings.http,
+        source,
+        http_settings,
+        listener,
+    )?)
 }
 
 /// Deals out batches until everything is dealt out, and then tells every worker so.

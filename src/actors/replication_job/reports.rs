@@ -8,6 +8,7 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use actix::prelude::*;
@@ -41,6 +42,8 @@ pub(super) struct Reports {
     questions: u64,
     /// Whether anything was done since it was seen last that nothing was; nothing while nobody looks.
     moved: Option<bool>,
+    /// Why the job has a feed of its own although it was to go by `_db_updates`.
+    own_feed: Option<Arc<str>>,
 }
 
 /// Where events go. It says that the job is over if nobody else did.
@@ -86,6 +89,7 @@ impl Reports {
             pending_is_due: false,
             questions: 0,
             moved: None,
+            own_feed: None,
         }
     }
 
@@ -111,6 +115,7 @@ impl ReplicationJob {
     pub(super) fn progress_now(&mut self) -> Option<JobProgress> {
         let (stats, bytes_written) = (self.run_counters.stats(), self.run_counters.bytes_written());
         let changes_pending = self.reports.pending;
+        let own_feed = self.reports.own_feed.clone();
         let progress = &self.running()?.checkpoints.progress;
         Some(JobProgress {
             stats,
@@ -119,6 +124,7 @@ impl ReplicationJob {
             through_seq: progress.through().1.clone(),
             checkpointed_source_seq: progress.committed().1.clone(),
             changes_pending,
+            own_feed,
         })
     }
 
@@ -134,6 +140,12 @@ impl ReplicationJob {
     pub(super) fn report_progress(&mut self, ctx: &mut Context<Self>) {
         self.ask_pending(ctx);
         self.ask_pending_when_quiet(ctx);
+        self.report_in_time(ctx);
+    }
+
+    /// Tells of a feed of its own, or that there is none any more.
+    pub(super) fn report_own_feed(&mut self, why: Option<Arc<str>>, ctx: &mut Context<Self>) {
+        self.reports.own_feed = why;
         self.report_in_time(ctx);
     }
 

@@ -131,11 +131,14 @@ fn counters(progress: &JobProgress) -> Value {
 
 /// Returns the statistics of a job, as `info` has them.
 fn stats(progress: &JobProgress) -> Value {
-    let seqs = json!({
+    let mut more = json!({
         "source_seq": text(&progress.source_seq),
         "through_seq": text(&progress.through_seq),
     });
-    with(counters(progress), seqs)
+    if let Some(why) = &progress.own_feed {
+        more["own_feed"] = (**why).into();
+    }
+    with(counters(progress), more)
 }
 
 /// Returns what stands in a document whose replication has completed.

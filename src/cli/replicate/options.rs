@@ -94,6 +94,10 @@ pub(super) struct Options {
     /// Time between checkpoints, in ms.
     #[arg(long, value_name = "MS")]
     checkpoint_interval: Option<u32>,
+    /// How a continuous replication hears of changes: by a feed of its own, or by the _db_updates of
+    /// the source's server, which take an administrator.
+    #[arg(long, value_name = "continuous|db_updates", value_parser = ["continuous", "db_updates"])]
+    feed: Option<String>,
 }
 
 impl Options {
@@ -220,6 +224,8 @@ mod tests {
             "n=[1]",
             "--filter-at",
             "settee",
+            "--feed",
+            "db_updates",
             "--since-seq",
             "5-abc",
             "--winning-revs-only",
@@ -237,7 +243,7 @@ mod tests {
             Ok(json!({
             "source": {"url": "http://a/x", "headers": {"X-A": "b: c"}}, "target": {"url": "http://b/y"},
             "continuous": true, "create_target": true, "filter": "d/f", "query_params": {"k": "v", "n": [1]},
-            "filter_at": "settee",
+            "filter_at": "settee", "feed": "db_updates",
             "since_seq": "5-abc", "winning_revs_only": true, "use_checkpoints": false, "use_bulk_get": false,
             "source_proxy": "http://p:8080", "worker_processes": 2}))
         );

@@ -122,6 +122,7 @@ mod tests {
                 through_seq: Seq::zero(),
                 checkpointed_source_seq: Seq::zero(),
                 changes_pending: pending,
+                own_feed: None,
             })
         };
         assert_eq!(at(None, 0), None);
@@ -152,6 +153,7 @@ mod tests {
             through_seq: Seq::zero(),
             checkpointed_source_seq: Seq::zero(),
             changes_pending: Some(50_000),
+            own_feed: None,
         };
         let left = now.changes_pending;
         let text = line(&now, left, stats(500), Duration::from_secs(2));

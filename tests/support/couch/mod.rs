@@ -4,6 +4,7 @@
 //! What it should do wrong is told by a [`Couch::fault`].
 
 mod changes;
+pub mod host;
 mod reading;
 mod tree;
 mod writing;
@@ -40,9 +41,23 @@ type Rewrite = dyn Fn(&mut Vec<Value>) -> Option<Value> + Send + Sync;
 /// A server with one database.
 pub struct Couch {
     pub server: Server,
-    data: Arc<Mutex<Data>>,
+    database: Database,
     fault: Arc<Mutex<Option<Box<Fault>>>>,
+}
+
+/// A database, without a server.
+#[derive(Clone, Default)]
+pub struct Database {
+    data: Arc<Mutex<Data>>,
     changed: Arc<tokio::sync::Notify>,
+}
+
+impl std::ops::Deref for Couch {
+    type Target = Database;
+
+    fn deref(&self) -> &Database {
+        &self.database
+    }
 }
 
 /// How long an idle continuous feed lasts: a test does not wait ten seconds.
@@ -50,10 +65,9 @@ const FEED: Duration = Duration::from_millis(300);
 
 impl Couch {
     pub async fn start() -> Self {
-        let data = Arc::new(Mutex::new(Data::default()));
+        let database = Database::default();
         let fault: Arc<Mutex<Option<Box<Fault>>>> = Arc::default();
-        let changed = Arc::new(tokio::sync::Notify::new());
-        let (inner, faults, notify) = (Arc::clone(&data), Arc::clone(&fault), Arc::clone(&changed));
+        let (inner, faults) = (database.clone(), Arc::clone(&fault));
         let server = Server::start(move |request| {
             if let Some(answer) = faults
                 .lock()
@@ -63,20 +77,13 @@ impl Couch {
             {
                 return answer;
             }
-            let mut data = inner.lock().unwrap();
-            let before = data.seq;
-            let answer = data.answer(request, &notify);
-            if data.seq != before {
-                notify.notify_waiters();
-            }
-            answer
+            inner.answer(request)
         })
         .await;
         Self {
             server,
-            data,
+            database,
             fault,
-            changed,
         }
     }
 
@@ -104,6 +111,18 @@ impl Couch {
             *left = left.checked_sub(1)?;
             Some(answer.clone())
         });
+    }
+}
+
+impl Database {
+    fn answer(&self, request: &Received) -> Answer {
+        let mut data = self.data.lock().unwrap();
+        let before = data.seq;
+        let answer = data.answer(request, &self.changed);
+        if data.seq != before {
+            self.changed.notify_waiters();
+        }
+        answer
     }
 
     /// `_bulk_docs` stores what this leaves of the documents, and answers what it returns, if anything.

@@ -147,18 +147,21 @@ impl FeedParser {
         Ok(Some(self.buffer.split_to(length).freeze()))
     }
 
-    /// Takes the end of the stream.
+    /// Takes the end of the stream. Returns the sequence up to which a normal feed has told of everything.
     ///
     /// # Errors
     /// The feed is incomplete. A continuous feed may end between any two rows.
-    pub(crate) fn finish(self) -> Result<(), FeedError> {
+    pub(crate) fn finish(self) -> Result<Option<Seq>, FeedError> {
         let left = self.buffer.trim_ascii();
         match (self.framing, self.state) {
-            (Framing::Continuous, _) if left.is_empty() => Ok(()),
+            (Framing::Continuous, _) if left.is_empty() => Ok(None),
             (Framing::Normal, State::Tail) if left.ends_with(b"}") => {
                 // `,"last_seq":..,"pending":..}` becomes an object again.
                 let tail = left.strip_prefix(b",").unwrap_or(left);
-                line(&[b"{", tail].concat()).map(drop)
+                match line(&[b"{", tail].concat())? {
+                    Line::LastSeq(seq) => Ok(Some(seq)),
+                    Line::Row(row) => Ok(Some(row.seq)),
+                }
             }
             _ => Err(FeedError::Truncated),
         }

@@ -1,7 +1,8 @@
 //! Reads the changes feed of the source, over as many requests as it takes.
 //!
 //! SUMMARY   [`ChangesReader::run`] puts every change in the queue until a normal feed ends; a
-//!           continuous one never does.
+//!           continuous one never does. With a [`Subscription`], normal feeds are read again and again,
+//!           when there is something to read.
 //! PROMISES  After a failure it goes on behind the last change it read: none is lost, none read
 //!           twice. It never holds more than the piece at hand and an incomplete row.
 //! SOURCE    `couch_replicator_changes_reader`: which failures count, for how long they do.
@@ -20,6 +21,7 @@ use super::query::FeedQuery;
 use super::queue::{Producer, QueueItem};
 use crate::counters::Counter;
 use crate::crash::{Answered, Crash};
+use crate::db_updates::{Subscription, Turn};
 use crate::endpoint::{
     Backoff, BodyFailed, BodyStream, Chunks, Endpoint, HeaderMap, RequestFailed, StatusCode,
     WAIT_MIN,
@@ -88,6 +90,8 @@ pub struct ChangesReader {
     pub run_counters: Rc<RunCounters>,
     /// Where documents that are passed over are reported.
     pub refused: RefusalListener,
+    /// What tells a continuous replication when to read, if it has no feed of its own.
+    pub subscription: Option<Subscription>,
     pub log: Logger,
 }
 
@@ -136,6 +140,7 @@ impl ChangesReader {
         let mut left = self.retries;
         let mut backoff = BACKOFF;
         loop {
+            self.turn().await?;
             let (before, began) = (self.since.clone(), Instant::now());
             let ended = self.read_feed(&queue).await;
             if ended.is_err() {
@@ -146,10 +151,16 @@ impl ChangesReader {
                 backoff = BACKOFF;
             }
             let longest = match ended {
-                Ok(FeedEnd::Complete) => {
-                    queue.close();
-                    return Ok(());
-                }
+                Ok(FeedEnd::Complete) => match &mut self.subscription {
+                    Some(subscription) => {
+                        subscription.complete();
+                        continue;
+                    }
+                    None => {
+                        queue.close();
+                        return Ok(());
+                    }
+                },
                 Ok(FeedEnd::Unwanted) => return Ok(()),
                 // The usual end of an idle feed. One that ends at once, again and again, is slowed down.
                 Ok(FeedEnd::Pause) if progress || began.elapsed() >= WAIT_MIN => continue,
@@ -175,6 +186,22 @@ impl ChangesReader {
             };
             sleep(backoff.wait().min(longest)).await;
         }
+    }
+
+    /// Waits, if the source's server tells when there is something to read, and takes the feed that is to be read then.
+    async fn turn(&mut self) -> Result<(), Crash> {
+        let Some(subscription) = &mut self.subscription else {
+            return Ok(());
+        };
+        match subscription.turn().await {
+            Turn::Short => self.query.continuous = false,
+            Turn::OwnFeed => self.query.continuous = true,
+            Turn::Deleted => {
+                let why = "the source database was deleted";
+                return Err(Crash::ChangesReqFailed(Answered::none(why)));
+            }
+        }
+        Ok(())
     }
 
     async fn read_feed(&mut self, queue: &Producer<Change>) -> Result<FeedEnd, Interrupted> {
@@ -226,8 +253,16 @@ impl ChangesReader {
             }
         }
         match (parser.finish(), framing) {
-            (Ok(()), Framing::Normal) => Ok(FeedEnd::Complete),
-            (Ok(()), Framing::Continuous) => Ok(FeedEnd::Pause),
+            (Ok(last), Framing::Normal) => {
+                // Where the feed is filtered, the next read need not begin at the last row.
+                if let (Some(last), Some(_)) = (last, &self.subscription)
+                    && !self.take(Line::LastSeq(last), queue).await
+                {
+                    return Ok(FeedEnd::Unwanted);
+                }
+                Ok(FeedEnd::Complete)
+            }
+            (Ok(_), Framing::Continuous) => Ok(FeedEnd::Pause),
             (Err(FeedError::Truncated), _) => Err(interrupted(
                 &BodyFailed::Broken("it ended in the middle".to_owned()),
                 any_byte,
@@ -239,13 +274,20 @@ impl ChangesReader {
     /// Returns `false` when the manager is gone.
     async fn take(&mut self, line: Line, queue: &Producer<Change>) -> bool {
         let row = match line {
-            Line::LastSeq(seq) if seq == self.since || !self.query.continuous => return true,
+            Line::LastSeq(seq) if seq == self.since => return true,
+            // One that stands among the rows of a normal feed.
+            Line::LastSeq(_) if !self.query.continuous && self.subscription.is_none() => {
+                return true;
+            }
             Line::LastSeq(seq) => {
                 self.since = seq.clone();
                 return queue.put(Change::Marker(seq)).await;
             }
             Line::Row(row) => row,
         };
+        if let Some(subscription) = &mut self.subscription {
+            subscription.release();
+        }
         self.since = row.seq.clone();
         if !self.query.takes(&row.id) {
             return true;

@@ -13,6 +13,7 @@ use super::config::{HttpConfig, HttpConfigError, HttpSettings};
 use super::limiter::Limiter;
 use super::{Cause, Endpoint, RequestFailed};
 use crate::counters::{Counter, Counters};
+use crate::db_updates::Servers;
 use crate::endpoint::listening::Listening;
 use crate::spec::{EndpointSpec, ProxySpec};
 use blocking;
@@ -37,6 +38,7 @@ struct Shared {
     clients: Mutex<Current>,
     limiter: Mutex<Limiter>,
     listening: Listening,
+    servers: Servers,
     started: Instant,
     counters: Arc<Counters>,
     logger: slog::Logger,
@@ -59,7 +61,7 @@ impl From<Clients> for Current {
 }
 
 /// Locks a mutex. A panic under the lock would leave its data whole.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -86,6 +88,7 @@ impl Http {
             clients: Mutex::new(clients.into()),
             limiter: Mutex::default(),
             listening,
+            servers: Servers::default(),
             started: Instant::now(),
             counters: Arc::default(),
             logger: logger.clone(),
@@ -136,6 +139,15 @@ impl Http {
     /// Returns what is counted of all replications.
     pub fn counters(&self) -> &Arc<Counters> {
         &self.shared.counters
+    }
+
+    /// Returns the servers whose `_db_updates` are followed.
+    pub(crate) fn servers(&self) -> &Servers {
+        &self.shared.servers
+    }
+
+    pub(super) fn logger(&self) -> &slog::Logger {
+        &self.shared.logger
     }
 
     /// Does something with the rate limits, and the time as they count it.

@@ -48,6 +48,7 @@ pub(crate) use self::body::{BodyFailed, BodyStream, Chunks, RequestBody, collect
 pub use self::config::{HttpConfig, HttpConfigError, HttpSettings};
 pub(crate) use self::excerpt::shown;
 pub use self::http::Http;
+pub(crate) use self::http::lock;
 pub(crate) use self::location::is_path;
 pub(super) use self::location::keeps_path;
 pub use self::request::{Cause, Request, RequestFailed};
@@ -157,6 +158,16 @@ impl Endpoint {
     /// Returns so many tries, none of them so late that a job which fails would look healthy.
     pub(crate) fn retries(&self, retries: u32) -> Retries {
         Retries::new(retries, self.0.settings.health_threshold / 2)
+    }
+
+    /// Returns how long the server may say nothing.
+    pub(crate) fn silence_max(&self) -> Duration {
+        self.0.settings.connection_timeout
+    }
+
+    /// Returns the log of what concerns no replication alone.
+    pub(crate) fn logger(&self) -> &slog::Logger {
+        self.0.http.logger()
     }
 
     /// Waits for a place among the connections; first come, first served.

@@ -12,7 +12,7 @@ use data_encoding::{BASE64, BASE64_NOPAD};
 use serde_json::Value;
 
 /// A name and a password.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct BasicAuth {
     pub(crate) user: String,
     pub(crate) password: String,

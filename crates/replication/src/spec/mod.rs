@@ -6,7 +6,7 @@
 //!           [`BasicAuth`] and header values only, and no `Debug` or `Display` here shows them.
 //! SOURCE    couch_replicator_parse, couch_replicator_utils. Names, defaults and texts are CouchDB's.
 //! DIFFERS   Sizes and counts of 0, with which CouchDB starts jobs that never end, are refused. `filter_at`
-//!           is an option of our own.
+//!           and `feed` are options of our own.
 
 mod credentials;
 mod endpoint;
@@ -20,6 +20,8 @@ use std::time::{Duration, SystemTime};
 
 use data_encoding::HEXLOWER;
 use md5::{Digest, Md5};
+use percent_encoding::percent_decode_str;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 pub(crate) use self::credentials::BasicAuth;
@@ -76,7 +78,7 @@ impl Replication {
 }
 
 /// One side of a replication. Credentials, wherever they stood, are in `auth`.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub struct EndpointSpec {
     /// URL of the database, without credentials, ending in a slash unless it has a query.
     pub(crate) url: String,
@@ -101,6 +103,28 @@ impl EndpointSpec {
         let proxy = proxy.map(|proxy| (proxy.url(), proxy.auth().as_ref().map(header)));
         let auth = self.auth.as_ref().map(header);
         (&self.url, auth, &self.headers, proxy)
+    }
+
+    /// Returns the server with the same credentials, and the name of the database there: `http://h/prefix/a%2Fb` is
+    /// `a/b` of `http://h/prefix/`. `None` if the URL has no path.
+    pub(crate) fn server_and_database(&self) -> Option<(Self, String)> {
+        let (path, query) = match self.url.split_once('?') {
+            Some((path, query)) => (path, format!("?{query}")),
+            None => (self.url.as_str(), String::new()),
+        };
+        let (server, name) = path.trim_end_matches('/').rsplit_once('/')?;
+        if server.ends_with('/') {
+            return None;
+        }
+        let name = percent_decode_str(name).decode_utf8().ok()?.into_owned();
+        let url = format!("{server}/{query}");
+        Some((
+            Self {
+                url,
+                ..self.clone()
+            },
+            name,
+        ))
     }
 
     /// Returns the proxy's URL with its password masked.
@@ -163,6 +187,20 @@ pub struct Tuning {
     pub retries_per_request: u32,
     /// Time between checkpoints.
     pub checkpoint_interval: Duration,
+    /// How a continuous replication hears of changes.
+    pub feed: Feed,
+}
+
+/// How a continuous replication hears of changes: the option `feed`, which CouchDB does not have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Feed {
+    /// It keeps a feed of its database open, as in CouchDB.
+    #[default]
+    Continuous,
+    /// The server tells all replications from it, over one connection, whose database has changed: see
+    /// [`crate::db_updates`].
+    DbUpdates,
 }
 
 /// What the configuration says about every replication.
@@ -188,6 +226,7 @@ impl Default for Defaults {
                 connection_timeout: Duration::from_secs(30),
                 retries_per_request: 5,
                 checkpoint_interval: Duration::from_secs(30),
+                feed: Feed::default(),
             },
             valid_endpoint_protocols: names(&["http", "https"]),
             valid_proxy_protocols: names(&["http", "https", "socks5"]),

@@ -11,7 +11,7 @@ use std::time::Duration;
 use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value};
 
-use super::{Defaults, Options, SpecError, Tuning};
+use super::{Defaults, Feed, Options, SpecError, Tuning};
 use crate::filter::{Filter, FilterAt};
 use crate::id::normal_form;
 use crate::seq::Seq;
@@ -38,7 +38,7 @@ pub struct Lowered {
 }
 
 /// The names of what [`Tuning`] has.
-const TUNING: [&str; 8] = [
+const TUNING: [&str; 9] = [
     "use_checkpoints",
     "use_bulk_get",
     "worker_processes",
@@ -47,6 +47,7 @@ const TUNING: [&str; 8] = [
     "connection_timeout",
     "retries_per_request",
     "checkpoint_interval",
+    "feed",
 ];
 
 impl Options {
@@ -132,6 +133,7 @@ impl Tuning {
                 RETRIES,
             )?,
             checkpoint_interval: time("checkpoint_interval", defaults.checkpoint_interval)?,
+            feed: feed(body)?.unwrap_or(defaults.feed),
         })
     }
 
@@ -250,6 +252,21 @@ fn filter_at(body: &Map<String, Value>, filter: &Filter) -> Result<FilterAt, Spe
         }
         (_, Filter::All) => Ok(FilterAt::default()),
         _ => Ok(at),
+    }
+}
+
+/// Reads how changes are heard of. It has no effect on a replication that is not continuous.
+fn feed(body: &Map<String, Value>) -> Result<Option<Feed>, SpecError> {
+    match body.get("feed") {
+        None | Some(Value::Null) => Ok(None),
+        Some(value) => match value.as_str() {
+            Some("continuous") => Ok(Some(Feed::Continuous)),
+            Some("db_updates") => Ok(Some(Feed::DbUpdates)),
+            _ => {
+                let text = "parameter `feed` must be `continuous` or `db_updates`";
+                Err(SpecError::bad(text))
+            }
+        },
     }
 }
 

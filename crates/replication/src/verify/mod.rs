@@ -140,6 +140,7 @@ impl Verifier {
             id_max: self.id_max,
             run_counters: Rc::new(RunCounters::default()),
             refused: Rc::new(move |doc| listener.borrow_mut().push(Difference::refused(doc))),
+            subscription: None,
             log: self.log,
         };
         let key = |doc: &RefusedDoc| (doc.id.clone(), doc.rev.clone());

@@ -365,6 +365,7 @@ fn progress(docs_written: u64) -> JobProgress {
         through_seq: Seq::zero(),
         checkpointed_source_seq: Seq::zero(),
         changes_pending: None,
+        own_feed: None,
     }
 }
 

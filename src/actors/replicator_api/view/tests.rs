@@ -29,7 +29,16 @@ fn progress() -> Arc<JobProgress> {
         through_seq: Seq::from_json("\"112-g1\"").unwrap(),
         checkpointed_source_seq: Seq::zero(),
         changes_pending: None,
+        own_feed: None,
     })
+}
+
+#[test]
+fn a_job_says_why_it_has_a_feed_of_its_own() {
+    let mut progress = JobProgress::clone(&progress());
+    assert_eq!(stats(&progress).get("own_feed"), None);
+    progress.own_feed = Some("because of 403".into());
+    assert_eq!(stats(&progress)["own_feed"], "because of 403");
 }
 
 fn info(state: JobState, run: Option<u64>) -> JobInfo {

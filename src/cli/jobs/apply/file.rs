@@ -30,7 +30,7 @@ const WITH_SECRETS: [&str; 6] = [
 ];
 
 /// Members of a document.
-const MEMBERS: [&str; 24] = [
+const MEMBERS: [&str; 25] = [
     "source",
     "target",
     "continuous",
@@ -45,6 +45,7 @@ const MEMBERS: [&str; 24] = [
     "since_seq",
     "use_checkpoints",
     "checkpoint_interval",
+    "feed",
     "use_bulk_get",
     "worker_processes",
     "worker_batch_size",

@@ -5,7 +5,7 @@ use serde_json::json;
 use super::*;
 use crate::filter::{Filter, FilterAt};
 use crate::seq::Seq;
-use crate::spec::Tuning;
+use crate::spec::{Feed, Tuning};
 
 fn parse(extra: Value) -> Result<Replication, SpecError> {
     let mut body = json!({"source": "http://s/a", "target": "http://t/b"});
@@ -131,6 +131,7 @@ fn what_a_body_asks_for_does_not_depend_on_the_configurations_defaults() {
             connection_timeout: Duration::from_secs(9),
             retries_per_request: 9,
             checkpoint_interval: Duration::from_secs(9),
+            feed: Feed::DbUpdates,
         },
         ..Defaults::default()
     };
@@ -142,6 +143,7 @@ fn what_a_body_asks_for_does_not_depend_on_the_configurations_defaults() {
         "use_checkpoints": true, "use_bulk_get": true, "worker_processes": 4,
         "worker_batch_size": "500", "http_connections": 20, "connection_timeout": 30_000,
         "retries_per_request": 5, "checkpoint_interval": 30_000,
+        "feed": "continuous",
     });
     for (name, value) in usual.as_object().unwrap() {
         let mut asked = plain.clone();
@@ -459,4 +461,35 @@ fn a_run_ended_by_a_rate_limit_lowers_what_makes_requests() {
     );
     assert!(options.lower_for_rate_limit().is_empty());
     assert_eq!(options.checkpoint_interval, Duration::from_secs(5));
+}
+
+#[test]
+fn how_changes_are_heard_of_is_one_of_two_words() {
+    let feed = |value: Value| parse(json!({"feed": value})).unwrap().options.tuning.feed;
+    assert_eq!(feed(json!("db_updates")), Feed::DbUpdates);
+    assert_eq!(feed(json!("continuous")), Feed::Continuous);
+    assert_eq!(feed(json!(null)), Feed::Continuous);
+    for wrong in [json!("longpoll"), json!(true), json!(1), json!({})] {
+        let text = refused(json!({ "feed": wrong }));
+        assert_eq!(
+            text,
+            "parameter `feed` must be `continuous` or `db_updates`"
+        );
+    }
+}
+
+#[test]
+fn a_database_is_the_last_part_of_its_url_and_its_server_what_is_before() {
+    for (url, server, database) in [
+        ("http://u:p@h:1/db", "http://h:1/", "db"),
+        ("https://h/a/b/team%2Fshop/", "https://h/a/b/", "team/shop"),
+        ("http://h/db?key=1", "http://h/?key=1", "db"),
+    ] {
+        let source = parse(json!({ "source": url })).unwrap().source;
+        let (found, name) = source.server_and_database().unwrap();
+        assert_eq!((found.url.as_str(), name.as_str()), (server, database));
+        assert_eq!(found.auth, source.auth);
+    }
+    let root = parse(json!({"source": "http://h"})).unwrap().source;
+    assert_eq!(root.server_and_database(), None);
 }

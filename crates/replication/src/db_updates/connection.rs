@@ -1,0 +1,152 @@
+//! The connection to a server's `_db_updates`: made, followed, made again.
+//!
+//! SUMMARY   [`follow`] tells subscribers what the server tells, until nobody subscribes or the server refuses.
+//! PROMISES  However it ends, also with its thread, the subscribers know.
+//! SOURCE    CouchDB's `_db_updates?feed=continuous`: an object a line, empty lines as heartbeats.
+
+use std::fmt::Display;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Deserialize;
+use slog::{info, warn};
+use tokio::time::{Instant, sleep};
+
+use super::Server;
+use super::subscribers::Update;
+use crate::changes::feed::{FeedParser, Framing};
+use crate::endpoint::{Backoff, Chunks, Endpoint, Request, StatusCode, WAIT_MIN};
+
+/// The longest wait before the connection is made again.
+const WAIT_MAX: Duration = Duration::from_secs(30);
+
+/// A connection that lasted as long as this is no failure in a row.
+const STEADY: Duration = Duration::from_secs(10);
+
+const BACKOFF: Backoff = Backoff::new(WAIT_MIN, 2, WAIT_MAX);
+
+/// What to do about a server that does not tell.
+const REMEDY: &str = "name an administrator of the source, which must be a CouchDB 2 or newer with a database \
+                      `_global_changes`, or remove feed = \"db_updates\"";
+
+/// Why a connection is none, or none any more.
+enum Ended {
+    /// The server does not tell: asking again soon does not help.
+    Refused(String),
+    /// It was lost, or not made.
+    Lost(String),
+}
+
+#[derive(Deserialize)]
+struct Line<'a> {
+    #[serde(borrow)]
+    db_name: std::borrow::Cow<'a, str>,
+    #[serde(default, rename = "type")]
+    kind: Kind,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Kind {
+    Deleted,
+    #[default]
+    #[serde(other)]
+    Other,
+}
+
+/// Tells that nobody follows any more, also when the thread ends.
+struct Following(Arc<Server>);
+
+impl Drop for Following {
+    fn drop(&mut self) {
+        self.0.wake(|all| all.left(Instant::now()));
+    }
+}
+
+/// Follows the server's updates until nobody wants them, or the server refuses.
+pub(super) async fn follow(server: Arc<Server>, endpoint: Endpoint) {
+    let following = Following(server);
+    let server = &*following.0;
+    let unwanted = async {
+        while !server.subscribers(|all| all.is_empty()) {
+            server.unwanted.notified().await;
+        }
+    };
+    tokio::select! {
+        () = unwanted => {}
+        () = follow_again(server, &endpoint) => {}
+    }
+}
+
+/// Returns when the server refuses.
+async fn follow_again(server: &Server, endpoint: &Endpoint) {
+    let mut backoff = BACKOFF;
+    loop {
+        let began = Instant::now();
+        match follow_once(server, endpoint).await {
+            Ended::Refused(why) => {
+                if !server.subscribers(|all| all.is_refused()) {
+                    warn!(endpoint.logger(), "a source does not tell which of its databases change: replications have feeds of their own";
+                          "server" => endpoint.url(), "error" => &why, "remedy" => REMEDY);
+                }
+                let why = format!("a feed of its own, because of {why}; {REMEDY}");
+                return server.wake(|all| all.refused(&why, Instant::now()));
+            }
+            Ended::Lost(why) => {
+                info!(endpoint.logger(), "the connection that tells which databases change was lost, and is made again";
+                      "server" => endpoint.url(), "error" => &why);
+                let why = format!("a feed of its own until there is a connection: {why}");
+                server.wake(|all| all.failed(&why, Instant::now()));
+            }
+        }
+        if began.elapsed() >= STEADY {
+            backoff = BACKOFF;
+        }
+        sleep(backoff.wait()).await;
+    }
+}
+
+async fn follow_once(server: &Server, endpoint: &Endpoint) -> Ended {
+    let heartbeat = endpoint.silence_max() / 3;
+    let request = Request::get("_db_updates")
+        .query("feed", "continuous")
+        .query("since", "now")
+        .query("heartbeat", heartbeat.as_millis().max(1).to_string())
+        .endless();
+    let reply = match endpoint.stream(request).await {
+        Ok(reply) => reply,
+        Err(failed) if failed.is_refused() => return Ended::Refused(failed.to_string()),
+        Err(failed) => return Ended::Lost(failed.to_string()),
+    };
+    let asked = reply.asked.to_string();
+    if reply.status != StatusCode::OK {
+        let status = reply.status.as_u16();
+        return Ended::Refused(format!("{asked}: {status}: {}", reply.excerpt().await));
+    }
+    server.wake(|all| all.opened());
+    let lost = |why: &dyn Display| Ended::Lost(format!("{asked}: {why}"));
+    let mut parser = FeedParser::new(Framing::Continuous);
+    let mut body = reply.body;
+    loop {
+        match body.chunk().await {
+            Ok(Some(piece)) => parser.push(&piece),
+            Ok(None) => return lost(&"it ended"),
+            Err(failed) => return lost(&failed),
+        }
+        loop {
+            let text = match parser.next_text() {
+                Ok(Some(text)) => text,
+                Ok(None) => break,
+                Err(error) => return Ended::Refused(format!("{asked}: {error}")),
+            };
+            // Other objects, a last_seq or an error, are followed by the end.
+            if let Ok(line) = serde_json::from_slice::<Line<'_>>(&text) {
+                let update = match line.kind {
+                    Kind::Deleted => Update::Deleted,
+                    Kind::Other => Update::Other,
+                };
+                server.wake(|all| all.told(&line.db_name, update));
+            }
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! One connection to a source's server that wakes all replications from its databases: `feed = "db_updates"`.
+//!
+//! SUMMARY   A replication has a [`Subscription`] to its server. [`Subscription::turn`] waits until the server tells of
+//!           the database and says how to read: with a short request, or, where the server does not tell, with a
+//!           feed of its own. [`subscribers`] decides, [`connection`] follows `_db_updates`.
+//! PROMISES  Nothing is missed: a subscription is there before its first read; everybody reads once after the
+//!           connection was made, also again, and each at least every [`READ_EVERY`]. There is one connection to
+//!           a server for each set of credentials, whatever thread replications are on; it ends with the last
+//!           subscription. At most [`READS_MAX`] of them read from a server at a time without having found a change.
+//! SOURCE    CouchDB's `_db_updates`, which takes an administrator.
+//! DIFFERS   couch_replicator has a feed for each replication.
+
+mod connection;
+mod subscribers;
+
+use std::fmt;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+
+use rustc_hash::FxHashMap;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
+
+use self::connection::follow;
+use self::subscribers::{Next, SubscriberId, Subscribers};
+use crate::endpoint::{Endpoint, Http, HttpSettings, RequestFailed, WAIT_MIN, lock};
+use crate::spec::EndpointSpec;
+
+/// How long a replication does not read if nothing is told of its database.
+const READ_EVERY: Duration = Duration::from_secs(600);
+
+/// The most replications that read from a server at a time without having found a change.
+const READS_MAX: usize = 16;
+
+/// The shortest time between the beginnings of two reads of a replication.
+const READ_GAP: Duration = WAIT_MIN;
+
+/// Hears why a replication has a feed of its own; nothing when it has none any more.
+pub type FeedListener = Rc<dyn Fn(Option<Arc<str>>)>;
+
+/// How to read the changes after the last sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// With a request that ends where the changes end.
+    Short,
+    /// With a feed that goes on.
+    OwnFeed,
+    /// Not at all: the database was deleted.
+    Deleted,
+}
+
+/// The servers that are followed: a part of what all replications share.
+#[derive(Default)]
+pub(crate) struct Servers(Mutex<FxHashMap<EndpointSpec, Weak<Server>>>);
+
+/// A server with one set of credentials, and those who wait for it.
+struct Server {
+    waiting: Mutex<Waiting>,
+    reads: Arc<Semaphore>,
+    /// Rings when the last subscriber has left.
+    unwanted: Notify,
+}
+
+#[derive(Default)]
+struct Waiting {
+    subscribers: Subscribers,
+    bells: FxHashMap<SubscriberId, Arc<Notify>>,
+}
+
+impl Default for Server {
+    fn default() -> Self {
+        Self {
+            waiting: Mutex::default(),
+            reads: Arc::new(Semaphore::new(READS_MAX)),
+            unwanted: Notify::new(),
+        }
+    }
+}
+
+impl Servers {
+    fn get(&self, spec: &EndpointSpec) -> Arc<Server> {
+        let mut servers = lock(&self.0);
+        if let Some(known) = servers.get(spec).and_then(Weak::upgrade) {
+            return known;
+        }
+        servers.retain(|_, server| server.strong_count() > 0);
+        let server = Arc::<Server>::default();
+        servers.insert(spec.clone(), Arc::downgrade(&server));
+        server
+    }
+}
+
+impl Server {
+    /// Does something, and wakes those that it returns.
+    fn wake(&self, act: impl FnOnce(&mut Subscribers) -> Vec<SubscriberId>) {
+        let mut waiting = lock(&self.waiting);
+        let ids = act(&mut waiting.subscribers);
+        for id in ids {
+            if let Some(bell) = waiting.bells.get(&id) {
+                bell.notify_one();
+            }
+        }
+    }
+
+    fn subscribers<T>(&self, act: impl FnOnce(&mut Subscribers) -> T) -> T {
+        act(&mut lock(&self.waiting).subscribers)
+    }
+}
+
+/// What a replication has to do with its source's server. It ends when it is dropped.
+pub struct Subscription {
+    server: Arc<Server>,
+    id: SubscriberId,
+    bell: Arc<Notify>,
+    /// To the server, for whoever makes the connection.
+    endpoint: Endpoint,
+    read_at: Instant,
+    /// The read at hand has not come to its end.
+    is_reading: bool,
+    place: Option<OwnedSemaphorePermit>,
+    /// Why it has a feed of its own, if it has.
+    own_feed: Option<Arc<str>>,
+    listener: FeedListener,
+}
+
+impl fmt::Debug for Subscription {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Subscription({:?}, {})", self.endpoint, self.id)
+    }
+}
+
+impl Subscription {
+    /// Subscribes to the server of a source; nothing is sent before the first turn. `None` if the URL does not name
+    /// a database below a server.
+    ///
+    /// # Errors
+    /// As [`Http::endpoint`].
+    pub fn new(
+        http: &Http,
+        source: &EndpointSpec,
+        settings: HttpSettings,
+        listener: FeedListener,
+    ) -> Result<Option<Self>, RequestFailed> {
+        let Some((spec, database)) = source.server_and_database() else {
+            return Ok(None);
+        };
+        let endpoint = http.endpoint(&spec, settings)?;
+        let server = http.servers().get(&spec);
+        let bell = Arc::<Notify>::default();
+        let mut waiting = lock(&server.waiting);
+        let id = waiting.subscribers.subscribe(&database);
+        waiting.bells.insert(id, Arc::clone(&bell));
+        drop(waiting);
+        Ok(Some(Self {
+            server,
+            id,
+            bell,
+            endpoint,
+            read_at: Instant::now(),
+            is_reading: false,
+            place: None,
+            own_feed: None,
+            listener,
+        }))
+    }
+
+    /// Waits until there is something to read. A read before it that was not [`Subscription::complete`] is made again.
+    pub(crate) async fn turn(&mut self) -> Turn {
+        self.release();
+        if std::mem::take(&mut self.is_reading) {
+            self.server.subscribers(|all| all.due(self.id));
+        }
+        loop {
+            match self.next() {
+                Next::Read => {
+                    self.note(None);
+                    self.begin().await;
+                    return Turn::Short;
+                }
+                Next::OwnFeed(why, after) => {
+                    if self.own_feed.is_none() {
+                        sleep(after).await;
+                    }
+                    self.note(Some(why));
+                    return Turn::OwnFeed;
+                }
+                Next::Deleted => return Turn::Deleted,
+                Next::Wait => {
+                    let until = self.read_at + READ_EVERY;
+                    if timeout_at(until, self.bell.notified()).await.is_err() {
+                        self.server.subscribers(|all| all.due(self.id));
+                    }
+                }
+            }
+        }
+    }
+
+    /// The changes were read to their end.
+    pub(crate) fn complete(&mut self) {
+        self.is_reading = false;
+    }
+
+    /// A change was found: what follows is work, and takes no place from those who only look.
+    pub(crate) fn release(&mut self) {
+        self.place = None;
+    }
+
+    /// Decides, and makes the connection if nobody has it.
+    fn next(&self) -> Next {
+        let now = Instant::now();
+        let (takes, next) = self.server.subscribers(|all| {
+            let takes = all.take_connection(now);
+            (takes, all.next(self.id))
+        });
+        if takes {
+            let following = follow(Arc::clone(&self.server), self.endpoint.clone());
+            // It ends with the last subscription, and with the thread; then another subscriber makes it.
+            tokio::spawn(following);
+        }
+        next
+    }
+
+    async fn begin(&mut self) {
+        if self.read_at.elapsed() < READ_GAP {
+            sleep_until(self.read_at + READ_GAP).await;
+        }
+        let reads = Arc::clone(&self.server.reads);
+        self.place = reads.acquire_owned().await.ok();
+        self.server.subscribers(|all| all.began(self.id));
+        self.read_at = Instant::now();
+        self.is_reading = true;
+    }
+
+    fn note(&mut self, why: Option<Arc<str>>) {
+        if self.own_feed != why {
+            self.own_feed.clone_from(&why);
+            (self.listener)(why);
+        }
+    }
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        let mut waiting = lock(&self.server.waiting);
+        waiting.subscribers.leave(self.id);
+        waiting.bells.remove(&self.id);
+        if waiting.subscribers.is_empty() {
+            self.server.unwanted.notify_one();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

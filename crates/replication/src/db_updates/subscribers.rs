@@ -1,0 +1,413 @@
+//! Which replications wait for a server's `_db_updates`, and which of them read next: the decisions alone.
+//!
+//! SUMMARY   A subscriber is a replication that has one database of the server as its source. It reads when it is *due*:
+//!           at first, when its database was told of, and whenever the connection was made.
+//! PROMISES  A change that is written while the connection is up, or before it was made, makes its subscriber due. Each
+//!           is in one place only: it waits, it reads, or it has a feed of its own.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustc_hash::FxHashMap;
+use tokio::time::Instant;
+
+/// How long the connection may be away before subscribers read feeds of their own.
+pub(super) const AWAY_MAX: Duration = Duration::from_secs(30);
+
+/// How long a server that refused `_db_updates` is not asked for it again.
+pub(super) const REFUSED_FOR: Duration = Duration::from_secs(600);
+
+/// The time between two subscribers that begin feeds of their own, and the longest that one waits for its turn.
+const TURN: Duration = Duration::from_millis(2);
+const TURN_MAX: Duration = Duration::from_secs(10);
+
+/// Names a subscriber.
+pub(super) type SubscriberId = u64;
+
+/// What a subscriber does next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// It waits until it is woken.
+    Wait,
+    /// It reads the changes after its last sequence.
+    Read,
+    /// It has a feed of its own for once, for this reason. One that waited until now begins after this time.
+    OwnFeed(Arc<str>, Duration),
+    /// Its database was deleted: what it knows of it is void.
+    Deleted,
+}
+
+/// What became of a database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Update {
+    Deleted,
+    /// It was written to, or made.
+    Other,
+}
+
+#[derive(Debug)]
+enum Connection {
+    /// It is being made, or nobody wants it yet.
+    Away {
+        since: Option<Instant>,
+        /// Why, once it has been away for [`AWAY_MAX`].
+        given_up: Option<Arc<str>>,
+    },
+    Up,
+    /// The server does not tell.
+    Refused {
+        until: Instant,
+        why: Arc<str>,
+    },
+}
+
+#[derive(Debug)]
+struct Subscriber {
+    database: Arc<str>,
+    is_due: bool,
+    is_deleted: bool,
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(super) struct Subscribers {
+    connection: Connection,
+    /// Somebody makes the connection, or reads from it.
+    is_followed: bool,
+    all: BTreeMap<SubscriberId, Subscriber>,
+    by_database: FxHashMap<Arc<str>, Vec<SubscriberId>>,
+    last: SubscriberId,
+}
+
+impl Default for Subscribers {
+    fn default() -> Self {
+        Self {
+            connection: Connection::Away {
+                since: None,
+                given_up: None,
+            },
+            is_followed: false,
+            all: BTreeMap::new(),
+            by_database: FxHashMap::default(),
+            last: 0,
+        }
+    }
+}
+
+impl Subscribers {
+    /// Adds one, which is due.
+    pub(super) fn subscribe(&mut self, database: &str) -> SubscriberId {
+        self.last += 1;
+        let database: Arc<str> = database.into();
+        let ids = self.by_database.entry(Arc::clone(&database)).or_default();
+        ids.push(self.last);
+        let subscriber = Subscriber {
+            database,
+            is_due: true,
+            is_deleted: false,
+        };
+        self.all.insert(self.last, subscriber);
+        self.last
+    }
+
+    /// Removes one.
+    pub(super) fn leave(&mut self, id: SubscriberId) {
+        let Some(gone) = self.all.remove(&id) else {
+            return;
+        };
+        if let Some(ids) = self.by_database.get_mut(&gone.database) {
+            ids.retain(|known| *known != id);
+            if ids.is_empty() {
+                self.by_database.remove(&gone.database);
+            }
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// Returns whether the server does not tell, as far as is known.
+    pub(super) fn is_refused(&self) -> bool {
+        matches!(self.connection, Connection::Refused { .. })
+    }
+
+    /// Returns whether the caller is to make the connection, and follow it: nobody else does then.
+    pub(super) fn take_connection(&mut self, now: Instant) -> bool {
+        let is_wanted = match &self.connection {
+            Connection::Refused { until, .. } => *until <= now,
+            _ => true,
+        };
+        if self.is_followed || !is_wanted {
+            return false;
+        }
+        self.is_followed = true;
+        true
+    }
+
+    /// The connection is made: everybody reads once, for nobody knows what was written before.
+    pub(super) fn opened(&mut self) -> Vec<SubscriberId> {
+        self.connection = Connection::Up;
+        for subscriber in self.all.values_mut() {
+            subscriber.is_due = true;
+        }
+        self.ids()
+    }
+
+    /// The server tells of a database. Returns who is woken.
+    pub(super) fn told(&mut self, database: &str, update: Update) -> Vec<SubscriberId> {
+        let ids = self.by_database.get(database).cloned().unwrap_or_default();
+        for id in &ids {
+            if let Some(subscriber) = self.all.get_mut(id) {
+                subscriber.is_due = true;
+                subscriber.is_deleted |= update == Update::Deleted;
+            }
+        }
+        ids
+    }
+
+    /// The connection was lost, or was not made. Returns who is woken: everybody, once it has been away too long.
+    pub(super) fn failed(&mut self, why: &str, now: Instant) -> Vec<SubscriberId> {
+        match &mut self.connection {
+            Connection::Up => {
+                self.connection = Connection::Away {
+                    since: Some(now),
+                    given_up: None,
+                };
+                Vec::new()
+            }
+            Connection::Away { since, given_up } => {
+                let since = *since.get_or_insert(now);
+                let is_news = given_up.is_none() && now - since >= AWAY_MAX;
+                if is_news {
+                    *given_up = Some(why.into());
+                }
+                if is_news { self.ids() } else { Vec::new() }
+            }
+            // It stays what it was, until a try succeeds.
+            Connection::Refused { until, .. } => {
+                *until = now + REFUSED_FOR;
+                Vec::new()
+            }
+        }
+    }
+
+    /// The server does not tell. Returns who is woken: everybody.
+    pub(super) fn refused(&mut self, why: &str, now: Instant) -> Vec<SubscriberId> {
+        self.connection = Connection::Refused {
+            until: now + REFUSED_FOR,
+            why: why.into(),
+        };
+        self.ids()
+    }
+
+    /// Nobody follows the connection any more. Returns who is woken, one of whom makes it again.
+    pub(super) fn left(&mut self, now: Instant) -> Vec<SubscriberId> {
+        self.is_followed = false;
+        match self.connection {
+            Connection::Refused { .. } => Vec::new(),
+            Connection::Up => {
+                self.connection = Connection::Away {
+                    since: Some(now),
+                    given_up: None,
+                };
+                self.ids()
+            }
+            Connection::Away { .. } => self.ids(),
+        }
+    }
+
+    /// Returns what a subscriber does next.
+    pub(super) fn next(&self, id: SubscriberId) -> Next {
+        let Some(subscriber) = self.all.get(&id) else {
+            return Next::Wait;
+        };
+        if subscriber.is_deleted {
+            return Next::Deleted;
+        }
+        match &self.connection {
+            Connection::Refused { why, .. } => Next::OwnFeed(Arc::clone(why), Duration::ZERO),
+            Connection::Away {
+                given_up: Some(why),
+                ..
+            } => {
+                let turns = u32::try_from(id % 1_000_000).unwrap_or_default();
+                Next::OwnFeed(Arc::clone(why), (TURN * turns).min(TURN_MAX))
+            }
+            _ if subscriber.is_due => Next::Read,
+            _ => Next::Wait,
+        }
+    }
+
+    /// A subscriber begins to read. What is told from now on makes it due again.
+    pub(super) fn began(&mut self, id: SubscriberId) {
+        self.set_due(id, false);
+    }
+
+    /// A subscriber has to read: its time is over, or it has not read to the end.
+    pub(super) fn due(&mut self, id: SubscriberId) {
+        self.set_due(id, true);
+    }
+
+    fn set_due(&mut self, id: SubscriberId, is_due: bool) {
+        if let Some(subscriber) = self.all.get_mut(&id) {
+            subscriber.is_due = is_due;
+        }
+    }
+
+    fn ids(&self) -> Vec<SubscriberId> {
+        self.all.keys().copied().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Three replications, two of them of one database, that have read and wait.
+    fn waiting() -> (Subscribers, [SubscriberId; 3]) {
+        let mut subscribers = Subscribers::default();
+        let ids = ["a", "a", "b"].map(|name| subscribers.subscribe(name));
+        assert!(subscribers.take_connection(Instant::now()));
+        subscribers.opened();
+        ids.iter().for_each(|id| subscribers.began(*id));
+        (subscribers, ids)
+    }
+
+    fn next(subscribers: &Subscribers, ids: &[SubscriberId]) -> Vec<Next> {
+        ids.iter().map(|id| subscribers.next(*id)).collect()
+    }
+
+    #[test]
+    fn a_new_subscriber_reads_at_once_and_again_when_the_connection_is_made() {
+        let mut subscribers = Subscribers::default();
+        let id = subscribers.subscribe("a");
+        assert_eq!(subscribers.next(id), Next::Read);
+        subscribers.began(id);
+        assert_eq!(subscribers.next(id), Next::Wait);
+        assert_eq!(subscribers.opened(), [id]);
+        assert_eq!(subscribers.next(id), Next::Read);
+    }
+
+    #[test]
+    fn an_update_wakes_those_of_its_database_alone() {
+        let (mut subscribers, ids) = waiting();
+        assert_eq!(subscribers.told("a", Update::Other), ids[..2]);
+        let expected = [Next::Read, Next::Read, Next::Wait];
+        assert_eq!(next(&subscribers, &ids), expected);
+        assert!(subscribers.told("c", Update::Other).is_empty());
+    }
+
+    #[test]
+    fn an_update_during_a_read_has_its_subscriber_read_again() {
+        let (mut subscribers, [id, ..]) = waiting();
+        subscribers.told("a", Update::Other);
+        subscribers.began(id);
+        subscribers.told("a", Update::Other);
+        assert_eq!(subscribers.next(id), Next::Read);
+    }
+
+    #[test]
+    fn everybody_reads_once_when_a_lost_connection_is_made_again() {
+        let (mut subscribers, ids) = waiting();
+        assert!(subscribers.failed("reset", Instant::now()).is_empty());
+        assert!(
+            next(&subscribers, &ids)
+                .iter()
+                .all(|next| *next == Next::Wait)
+        );
+        assert_eq!(subscribers.opened(), ids);
+        assert!(
+            next(&subscribers, &ids)
+                .iter()
+                .all(|next| *next == Next::Read)
+        );
+        ids.iter().for_each(|id| subscribers.began(*id));
+        assert!(
+            next(&subscribers, &ids)
+                .iter()
+                .all(|next| *next == Next::Wait)
+        );
+    }
+
+    #[test]
+    fn a_connection_that_stays_away_sends_everybody_to_feeds_of_their_own_in_turn() {
+        let (mut subscribers, ids) = waiting();
+        let now = Instant::now();
+        subscribers.failed("reset", now);
+        let soon = now + AWAY_MAX - Duration::from_secs(1);
+        assert!(subscribers.failed("refused", soon).is_empty());
+        assert_eq!(subscribers.next(ids[0]), Next::Wait);
+        assert_eq!(subscribers.failed("refused", now + AWAY_MAX), ids);
+        let turns = next(&subscribers, &ids).into_iter().map(|next| match next {
+            Next::OwnFeed(why, after) => (why.to_string(), after),
+            other => panic!("{other:?}"),
+        });
+        let turns: Vec<_> = turns.collect();
+        assert!(turns.is_sorted() && turns[0].1 < turns[2].1, "{turns:?}");
+        assert_eq!(turns[0].0, "refused");
+        assert!(
+            subscribers.failed("refused", now + AWAY_MAX * 2).is_empty(),
+            "they are woken once"
+        );
+        subscribers.opened();
+        assert_eq!(subscribers.next(ids[0]), Next::Read);
+    }
+
+    #[test]
+    fn a_server_that_refuses_is_asked_again_after_a_while_and_not_before() {
+        let (mut subscribers, ids) = waiting();
+        let now = Instant::now();
+        assert_eq!(subscribers.refused("403", now), ids);
+        subscribers.left(now);
+        let own = Next::OwnFeed("403".into(), Duration::ZERO);
+        assert_eq!(subscribers.next(ids[0]), own);
+        assert!(!subscribers.take_connection(now));
+        assert!(subscribers.take_connection(now + REFUSED_FOR));
+        assert_eq!(subscribers.next(ids[0]), own, "until it is made");
+        subscribers.failed("timeout", now + REFUSED_FOR);
+        assert_eq!(subscribers.next(ids[0]), own);
+        assert!(subscribers.is_refused());
+        subscribers.opened();
+        assert!(!subscribers.is_refused());
+        assert_eq!(subscribers.next(ids[0]), Next::Read);
+    }
+
+    #[test]
+    fn one_makes_the_connection_and_another_one_when_that_is_gone() {
+        let (mut subscribers, ids) = waiting();
+        let now = Instant::now();
+        assert!(!subscribers.take_connection(now));
+        assert_eq!(subscribers.left(now), ids);
+        assert!(subscribers.take_connection(now));
+        assert!(!subscribers.take_connection(now));
+    }
+
+    #[test]
+    fn a_deleted_database_ends_what_is_known_of_it() {
+        let (mut subscribers, ids) = waiting();
+        subscribers.told("b", Update::Deleted);
+        subscribers.told("b", Update::Other);
+        assert_eq!(subscribers.next(ids[2]), Next::Deleted);
+        assert_eq!(subscribers.next(ids[0]), Next::Wait);
+    }
+
+    #[test]
+    fn a_read_that_was_not_finished_and_one_whose_time_is_over_are_due() {
+        let (mut subscribers, [id, ..]) = waiting();
+        subscribers.due(id);
+        assert_eq!(subscribers.next(id), Next::Read);
+    }
+
+    #[test]
+    fn nothing_is_left_of_subscribers_that_left() {
+        let (mut subscribers, ids) = waiting();
+        for id in ids {
+            subscribers.leave(id);
+            subscribers.leave(id);
+        }
+        assert!(subscribers.is_empty() && subscribers.by_database.is_empty());
+        assert!(subscribers.told("a", Update::Other).is_empty());
+    }
+}
