@@ -120,6 +120,7 @@ fn completed() -> Arc<Completed> {
             through_seq: seq(),
             checkpointed_source_seq: seq(),
             changes_pending: Some(0),
+            own_feed: None,
         },
     })
 }
