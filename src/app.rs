@@ -2,7 +2,7 @@
 //!
 //! SUMMARY   Binds the socket and the addresses, then starts the supervision tree: ProcManager,
 //!           ConfigListener, PressureGauge, PoolExecutor, ReplicationScheduler, ReplicatorDocuments,
-//!           Listener, HttpServer, ServiceManager, in this order; stops them in reverse.
+//!           FleetMember where the store is shared, Listener, HttpServer, ServiceManager, in this order; stops them in reverse.
 //! PROMISES  When [`Daemon::stop`] has returned there is no child, no connection and no socket.
 //! CALLED    By `settee serve`; by tests and other programs, inside an actix system. Everything
 //!           runs on the arbiter that calls, but for the reading and writing of HTTP and for
@@ -52,6 +52,7 @@ use crate::otp::supervisor::{ChildSpec, Intensity, Stop, Supervisor};
 use crate::query_server::child::Spawner;
 use crate::replicator::identity::ServerIdentity;
 use crate::replicator::{Database, DocStates, http_config};
+use crate::store::fleet::DaemonName;
 use crate::store::{Store, StoreError, StorePlace, Watcher};
 use ::replication::endpoint::{Http, HttpConfigError};
 use blocking;
@@ -193,6 +194,7 @@ impl DaemonBuilder {
             config: changes.clone(),
             metrics: metrics.clone(),
             filters: replication::filters_through(pool.clone()),
+            daemon: daemon_name(http_address),
             log: log.clone(),
         };
         // Where there is no room for its thread, the start of an arbiter panics.
@@ -200,7 +202,7 @@ impl DaemonBuilder {
         let Parts {
             scheduler,
             replications,
-            specs: [scheduler_spec, documents_spec],
+            specs: replication_specs,
         } = replication::parts(replicator, database);
         let services = Rc::new(ClientContext {
             manager: manager.clone(),
@@ -246,15 +248,9 @@ impl DaemonBuilder {
             let actor = PressureGauge::new(gauge.clone());
             (actor.pid(), actor.start())
         });
-        let mut children = vec![
-            manager_spec,
-            config_spec,
-            pressure_spec,
-            executor_spec,
-            scheduler_spec,
-            documents_spec,
-            listener_spec,
-        ];
+        let mut children = vec![manager_spec, config_spec, pressure_spec, executor_spec];
+        children.extend(replication_specs);
+        children.push(listener_spec);
         if let (Some(bound), Some(address)) = (http, http_address) {
             let shared = HttpContext {
                 pool,
@@ -416,6 +412,20 @@ fn config_spec(
         (listener.pid(), listener.start())
     };
     ChildSpec::named("config_listener", SHUTDOWN_MAX, make)
+}
+
+/// Returns what this daemon is called among those that share its store: its machine, and its port for HTTP.
+fn daemon_name(http: Option<SocketAddr>) -> DaemonName {
+    let system = rustix::system::uname();
+    let machine = system.nodename().to_string_lossy();
+    let address = match http {
+        Some(http) => format!("{machine}:{}", http.port()),
+        None => machine.into_owned(),
+    };
+    DaemonName {
+        address: address.into(),
+        version: env!("CARGO_PKG_VERSION").into(),
+    }
 }
 
 /// Starts the store.

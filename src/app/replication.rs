@@ -21,6 +21,7 @@ use slog::{Logger, error, warn};
 use tokio::sync::watch;
 
 use super::SHUTDOWN_MAX;
+use crate::actors::fleet_member::{FleetMember, FleetMemberOptions};
 use crate::actors::job_supervisor::{JobThreads, LiveRuns};
 use crate::actors::pool_executor::{PoolHandle, PoolWork, Principal};
 use crate::actors::replication_job::ReplicationJob;
@@ -36,11 +37,13 @@ use crate::messages::job_supervisor::StartJobs;
 use crate::messages::replication_job::{JobSettings, JobStart};
 use crate::messages::replication_scheduler::Configure;
 use crate::metrics::Metrics;
+use crate::otp::boot_clock::BootClock;
 use crate::otp::pid::PidGuard;
 use crate::otp::registered_name::RegisteredName;
 use crate::otp::supervisor::ChildSpec;
 use crate::replicator::identity::ServerIdentity;
 use crate::replicator::{Database, DocStates, http_config};
+use crate::store::fleet::DaemonName;
 use blocking;
 use policy::schedule::{Backoff, Coefficient, RuleSet, Settings, Shares};
 use replication::crash::Crash;
@@ -61,6 +64,8 @@ pub(crate) struct ReplicationOptions {
     pub metrics: Metrics,
     /// Who runs filters that sources do not run.
     pub filters: FilterPool,
+    /// What this daemon is called among those that share its store.
+    pub daemon: DaemonName,
     /// The log.
     pub log: Logger,
 }
@@ -81,13 +86,14 @@ pub(super) struct Parts {
     /// What HTTP and clients of the socket speak to.
     pub replications: ReplicatorApi,
     /// In the order in which they are started.
-    pub specs: [ChildSpec; 2],
+    pub specs: Vec<ChildSpec>,
 }
 
 /// ReplicatorDocuments, once it is there.
 type Told = Rc<RefCell<Option<RegisteredName<ReplicatorDocuments>>>>;
 
-/// Starts the scheduler and ReplicatorDocuments on a thread of their own.
+/// Starts the scheduler and ReplicatorDocuments on a thread of their own, and the FleetMember where the store is
+/// shared: it is stopped before the others, as they have to stop what it gives back.
 pub(super) fn parts(options: ReplicationOptions, database: Database) -> Parts {
     let arbiter = Rc::new(OwnArbiter(Arbiter::new()));
     let told = Told::default();
@@ -97,7 +103,9 @@ pub(super) fn parts(options: ReplicationOptions, database: Database) -> Parts {
         Rc::clone(&arbiter),
         Rc::clone(&told),
     );
+    let daemon = options.daemon;
     let options = DocumentsOptions {
+        fleet: database.store().fleet(),
         database,
         scheduler: scheduler.clone(),
         http: options.http,
@@ -105,13 +113,34 @@ pub(super) fn parts(options: ReplicationOptions, database: Database) -> Parts {
         config: options.config,
         log: options.log,
     };
-    let (documents, documents_spec) = documents_spec(options.clone(), arbiter);
+    let (documents, documents_spec) = documents_spec(options.clone(), Rc::clone(&arbiter));
     *told.borrow_mut() = Some(documents.clone());
+    let member = options.fleet.clone().map(|fleet| FleetMemberOptions {
+        fleet,
+        name: daemon,
+        documents: documents.clone(),
+        clock: BootClock::default(),
+        log: options.log.clone(),
+    });
+    let member_spec = member.map(|member| member_spec(member, arbiter));
+    let specs = [scheduler_spec, documents_spec].into_iter();
     Parts {
         scheduler,
         replications: ReplicatorApi::new(options, documents),
-        specs: [scheduler_spec, documents_spec],
+        specs: specs.chain(member_spec).collect(),
     }
+}
+
+/// Describes how a FleetMember is started, each time with another epoch.
+fn member_spec(options: FleetMemberOptions, arbiter: Rc<OwnArbiter>) -> ChildSpec {
+    ChildSpec::new("fleet_member", SHUTDOWN_MAX, move || {
+        let (options, pid_guard) = (options.clone(), PidGuard::new());
+        let pid = pid_guard.pid();
+        let address = FleetMember::start_in_arbiter(&arbiter.0.handle(), move |_| {
+            FleetMember::new(options, pid_guard)
+        });
+        (pid, address)
+    })
 }
 
 /// Starts ReplicatorDocuments, and describes how its successors are started.
