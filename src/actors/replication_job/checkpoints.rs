@@ -6,8 +6,10 @@
 //!           when nothing has moved. A failure ends the job, unless it is being stopped.
 //! SOURCE    `couch_replicator_scheduler_job:do_checkpoint`, `do_last_checkpoint`.
 
+use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::SystemTime;
 
 use actix::prelude::*;
@@ -58,9 +60,6 @@ struct Made {
     through: (u64, Seq),
     body: Result<LogBody, CheckpointError>,
 }
-
-/// The lease ended while a checkpoint was being made.
-type Late = tokio::time::error::Elapsed;
 
 impl Checkpoints {
     pub(super) fn new(start: &JobStart, opened: &Opened) -> Self {
@@ -166,10 +165,17 @@ impl ReplicationJob {
                 body,
             }
         };
-        let making = timeout(left, making).into_actor(self);
-        ctx.spawn(making.map(|made: Result<Made, Late>, job, ctx| match made {
-            Ok(made) => job.checkpoint_made(made, ctx),
-            Err(_) => job.lease_lost(ctx),
+        let guard = self.start.run.guard.clone();
+        let mut making = Box::pin(making);
+        // A process that stood still may find an answer and the end of the lease at once: the next request is not sent.
+        let held = poll_fn(move |cx| match guard.left() {
+            Some(_) => making.as_mut().poll(cx).map(Some),
+            None => Poll::Ready(None),
+        });
+        let making = timeout(left, held).into_actor(self);
+        ctx.spawn(making.map(|made, job, ctx| match made {
+            Ok(Some(made)) => job.checkpoint_made(made, ctx),
+            Ok(None) | Err(_) => job.lease_lost(ctx),
         }));
     }
 

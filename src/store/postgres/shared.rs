@@ -268,11 +268,13 @@ impl Shared {
     /// Runs a statement about leases within their time. After an error it may have been carried out.
     pub async fn lease(&self, sql: &str, params: &[Param]) -> Result<Vec<Row>, StoreError> {
         let begun = Instant::now();
+        let late = || self.failed(no_answer(ownership::REQUEST_MAX));
         let client = timeout(ownership::REQUEST_MAX, self.client(&self.leases)).await;
-        let client = client.map_err(|_| self.failed(no_answer(ownership::REQUEST_MAX)))??;
+        let client = client.map_err(|_| late())??;
         let left = ownership::REQUEST_MAX.saturating_sub(begun.elapsed());
         let work = query(&client, sql, params);
         let done = self.ended_within(left, DatabaseRequest::Lease, work).await;
+        let done = done.map_err(|_| late());
         let done = self.sorted(&self.leases, &client, done).await?;
         done.map_err(|failed| self.failed(problem(&failed.error)))
     }

@@ -15,6 +15,7 @@ mod dashboard;
 mod dashboard_fleet;
 mod dashboard_orders;
 mod filters;
+mod fleet;
 mod haproxy;
 mod languages;
 mod npm;

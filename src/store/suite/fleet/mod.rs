@@ -3,12 +3,14 @@
 //! SUMMARY   A case takes a place, and some also what ends the lease of an epoch, a number of 64 bits.
 
 mod claims;
+mod faults;
 mod model;
 mod orders;
 mod settings;
 mod statuses;
 
 pub use claims::*;
+pub use faults::*;
 pub use model::*;
 pub use orders::*;
 pub use settings::*;

@@ -167,7 +167,7 @@ fn metrics_tell_of_requests_to_the_database_and_of_its_connections() {
     let writes = requests("write");
     create(&web, "rep", &replication());
     assert!(requests("write") > writes);
-    wait_for("three connections", || connections() == 3);
+    wait_for("four connections", || connections() == 4);
     let made = metric(&web, "settee_store_connects_total");
     let reads = requests("read");
     assert_eq!(web.get("/_replicator/rep").status, 200);
@@ -175,13 +175,13 @@ fn metrics_tell_of_requests_to_the_database_and_of_its_connections() {
     server.stop();
     wait_for("no connection", || connections() == 0);
     server.start();
-    wait_for("three connections again", || {
+    wait_for("four connections again", || {
         let id = format!("/_replicator/{}", connections());
         put(&web, &id, &replication());
         web.get(&id);
-        connections() == 3
+        connections() == 4
     });
-    assert!(metric(&web, "settee_store_connects_total") >= made + 3);
+    assert!(metric(&web, "settee_store_connects_total") >= made + 4);
 }
 
 #[test]

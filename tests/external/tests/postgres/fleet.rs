@@ -3,7 +3,8 @@
 use settee::testkit::store_suite as suite;
 
 use super::place;
-use super::server::TestDatabase;
+use super::server::{TestDatabase, resume};
+use crate::support::daemon::wait_until;
 
 /// Has the lease of an epoch end.
 fn end_lease(database: &TestDatabase) -> impl Fn(u64) + '_ {
@@ -63,6 +64,38 @@ async fn random_requests_about_leases_are_answered_as_a_model_answers_them() {
     let end_lease = end_lease(&database);
     suite::random_requests_about_leases_are_answered_as_a_model_answers_them(
         &place, 600, end_lease,
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn what_a_renewal_that_is_under_way_keeps_is_not_claimed() {
+    let (place, database) = place();
+    let session = std::cell::RefCell::new(database.session());
+    let begin = |epoch: u64| {
+        session.borrow_mut().run(&format!(
+            "BEGIN; UPDATE settee.instances SET lease_until = clock_timestamp() + interval '1 h' WHERE epoch = {epoch}"
+        ));
+    };
+    let waiting = "SELECT count(*) FROM pg_stat_activity \
+                   WHERE datname = current_database() AND wait_event_type = 'Lock'";
+    let commit = || {
+        wait_until("a claim that waits", || database.sql(waiting) == "1");
+        session.borrow_mut().run("COMMIT");
+    };
+    let end_lease = end_lease(&database);
+    suite::what_a_renewal_that_is_under_way_keeps_is_not_claimed(&place, end_lease, begin, commit)
+        .await;
+}
+
+#[tokio::test]
+async fn a_renewal_fails_after_its_time_and_the_next_one_does_not_wait_for_it() {
+    let (place, database) = place();
+    let stopped = std::cell::RefCell::new(Vec::new());
+    suite::a_renewal_fails_after_its_time_and_the_next_one_does_not_wait_for_it(
+        &place,
+        || stopped.replace(database.pause()).clear(),
+        || resume(&stopped.borrow()),
     )
     .await;
 }

@@ -3,7 +3,7 @@
 mod daemon;
 mod fleet;
 mod migrate;
-mod server;
+pub mod server;
 mod shared_settings;
 mod tls;
 

@@ -3,11 +3,12 @@
 //! PROMISES  It ends with the last test that has it, and leaves nothing. It is not reached over a network.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
+use std::net::SocketAddr;
 use std::os::unix::fs::chown;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak, mpsc};
 use std::time::Duration;
@@ -31,6 +32,30 @@ pub struct Server {
     folder: TempDir,
     settings: Vec<String>,
     child: Mutex<Option<Child>>,
+}
+
+/// A connection, which ends with this.
+pub struct Session {
+    child: Child,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Session {
+    /// Runs statements that answer nothing.
+    pub fn run(&mut self, sql: &str) {
+        let asked = self.child.stdin.as_mut().unwrap();
+        writeln!(asked, "{sql};\n\\echo done").unwrap();
+        let mut line = String::new();
+        self.answers.read_line(&mut line).unwrap();
+        assert_eq!(line, "done\n", "{sql}");
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
 }
 
 /// A database of its own for one test, and the server that has to live as long.
@@ -202,6 +227,12 @@ impl Server {
 
     /// Has a statement run; returns what it answers.
     pub fn sql(&self, database: &str, sql: &str) -> String {
+        let mut psql = self.psql(database);
+        psql.args(["-c", sql]);
+        succeeded(psql.output().unwrap()).trim().to_owned()
+    }
+
+    fn psql(&self, database: &str) -> Command {
         let mut psql = program("psql");
         psql.args([
             "-X",
@@ -213,9 +244,9 @@ impl Server {
             "settee",
             "-h",
         ]);
-        psql.arg(self.folder()).args(["-d", database, "-c", sql]);
+        psql.arg(self.folder()).args(["-d", database]);
         psql.env("PGPORT", self.port().to_string());
-        succeeded(psql.output().unwrap()).trim().to_owned()
+        psql
     }
 }
 
@@ -246,8 +277,31 @@ impl TestDatabase {
         format!("postgres://settee:secret@/{}?host={folder}", self.name)
     }
 
+    /// Its URL where the server is reached at another address.
+    pub fn url_at(&self, address: SocketAddr) -> String {
+        format!(
+            "postgres://settee:secret@{address}/{}?sslmode=disable",
+            self.name
+        )
+    }
+
+    /// The socket of its server.
+    pub fn socket(&self) -> PathBuf {
+        let name = format!(".s.PGSQL.{}", self.server.port());
+        self.server.folder().join(name)
+    }
+
     pub fn sql(&self, sql: &str) -> String {
         self.server.sql(&self.name, sql)
+    }
+
+    /// Opens a connection on which transactions can stay open.
+    pub fn session(&self) -> Session {
+        let mut psql = self.server.psql(&self.name);
+        psql.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = psql.spawn().unwrap();
+        let answers = BufReader::new(child.stdout.take().unwrap());
+        Session { child, answers }
     }
 
     /// Stops the processes behind all connections to it; returns them for [`resume`].

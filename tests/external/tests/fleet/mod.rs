@@ -1,0 +1,9 @@
+//! Three daemons share the replications of one PostgreSQL, whatever happens to one of them.
+//!
+//! LIMITS    What is measured is printed, and asserted with room for a machine under load: the bounds that docs/fleet.md
+//!           promises are those of a machine that has time.
+
+mod outages;
+mod relay;
+mod shares;
+mod site;

@@ -1,0 +1,78 @@
+//! A daemon is killed, stands still, or is cut off from the database, while documents are written.
+
+use std::time::{Duration, Instant};
+
+use super::site::{Databases, Site, wait};
+
+/// What `OWNER_WITHIN`, 45 s, may become on a machine under load.
+const OWNER_MAX: Duration = Duration::from_secs(90);
+
+const DAEMONS: usize = 3;
+const JOBS: usize = 6;
+/// The daemon to which it happens.
+const ONE: usize = 1;
+
+/// Has something happen to one of three daemons that share running jobs, and later end. All documents are
+/// replicated, and the daemon begins no checkpoint once others have its jobs.
+async fn others_take_over(
+    what: &str,
+    happens: impl FnOnce(&mut Site),
+    ends: impl AsyncFnOnce(&mut Site),
+) {
+    let mut databases = Databases::start(JOBS).await;
+    let mut site = Site::start(DAEMONS, "checkpoint_interval = 1000\nstartup_jitter = 0\n").await;
+    site.ask(&databases.replications());
+    site.until_shared(JOBS, DAEMONS, || databases.write());
+    databases.until_equal();
+    let epoch = site.epoch(ONE).unwrap();
+    // The first request of a checkpoint has come; what is left of it must not be sent once the lease is over.
+    wait("a checkpoint of the daemon", || {
+        databases.write();
+        databases.checkpoints().iter().any(|one| one.epoch == epoch)
+    });
+    let begun = Instant::now();
+    happens(&mut site);
+    site.until_taken_over(epoch, || databases.write());
+    let (took, taken) = (begun.elapsed(), Instant::now());
+    ends(&mut site).await;
+    let shared = site.until_shared(JOBS, DAEMONS, || databases.write());
+    let equal = databases.until_equal();
+    println!(
+        "{what}: all documents had other owners after {took:?}; shared {shared:?} and equal {equal:?} after its end"
+    );
+    assert!(took < OWNER_MAX, "{took:?}");
+    let checkpoints = databases.checkpoints();
+    let late = checkpoints
+        .iter()
+        .filter(|one| one.epoch == epoch && one.at > taken);
+    assert_eq!(late.count(), 0, "checkpoints of who had lost its lease");
+    site.stop();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_killed_daemon_had_others_take_over() {
+    let happens = |site: &mut Site| site.daemons[ONE].web.service.kill();
+    others_take_over("killed", happens, async |site| {
+        drop(site.daemons.remove(ONE));
+        site.join().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_daemon_had_that_stood_still_others_take_over() {
+    let happens = |site: &mut Site| site.daemons[ONE].web.service.signal("STOP");
+    others_take_over("stood still", happens, async |site| {
+        site.daemons[ONE].web.service.signal("CONT");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_daemon_had_that_was_cut_off_from_the_database_others_take_over() {
+    let happens = |site: &mut Site| site.daemons[ONE].relay.hold();
+    others_take_over("cut off", happens, async |site| {
+        site.daemons[ONE].relay.release();
+    })
+    .await;
+}

@@ -1,0 +1,80 @@
+//! What stands between a daemon and its database, and can hold up all that goes through it.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, UnixStream};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+/// A way to the socket of a server. It ends with this.
+pub struct Relay {
+    pub address: SocketAddr,
+    /// Whether nothing goes through.
+    held: watch::Sender<bool>,
+    accepting: JoinHandle<()>,
+}
+
+impl Relay {
+    pub async fn start(socket: PathBuf) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (held, is_held) = watch::channel(false);
+        let accepting = tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                let (socket, is_held) = (socket.clone(), is_held.clone());
+                tokio::spawn(async move {
+                    let Ok(server) = UnixStream::connect(socket).await else {
+                        return;
+                    };
+                    let (from_client, to_client) = client.into_split();
+                    let (from_server, to_server) = server.into_split();
+                    // Either end closes the other.
+                    tokio::select! {
+                        () = forward(from_client, to_server, is_held.clone()) => {}
+                        () = forward(from_server, to_client, is_held) => {}
+                    }
+                });
+            }
+        });
+        Self {
+            address,
+            held,
+            accepting,
+        }
+    }
+
+    /// Holds up what is said, as a network does that is cut: nobody is told.
+    pub fn hold(&self) {
+        self.held.send_replace(true);
+    }
+
+    /// Lets everything through, also what was held up.
+    pub fn release(&self) {
+        self.held.send_replace(false);
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        self.accepting.abort();
+    }
+}
+
+/// Carries bytes until one of the ends is closed, or the relay is gone.
+async fn forward(
+    mut from: impl AsyncRead + Unpin,
+    mut to: impl AsyncWrite + Unpin,
+    mut is_held: watch::Receiver<bool>,
+) {
+    let mut bytes = vec![0; 16 << 10];
+    while let Ok(length @ 1..) = from.read(&mut bytes).await {
+        if is_held.wait_for(|held| !held).await.is_err() {
+            return;
+        }
+        if to.write_all(&bytes[..length]).await.is_err() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! Daemons that come and go orderly.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::site::{Databases, Site};
+
+/// What `SHARE_WITHIN`, 30 s, may become on a machine under load.
+const SHARE_MAX: Duration = Duration::from_secs(90);
+
+/// What 5 s may become; the end of a lease would take longer than that.
+const HAND_OVER_MAX: Duration = Duration::from_secs(20);
+
+/// Documents of which no job is ever started.
+fn idle(count: usize) -> Vec<Value> {
+    let document = |n| json!({"_id": format!("r{n}"), "source": "http://127.0.0.1:1/a", "target": format!("http://127.0.0.1:1/t{n}")});
+    (0..count).map(document).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thousand_documents_are_shared_equally_and_again_when_daemons_join_and_leave() {
+    const DOCUMENTS: usize = 1000;
+    let mut site = Site::start(2, "max_jobs = 0\n").await;
+    site.ask(&idle(DOCUMENTS));
+    let two = site.until_shared(DOCUMENTS, 2, || {});
+    site.join().await;
+    let three = site.until_shared(DOCUMENTS, 3, || {});
+    let leaving = site.epoch(2).unwrap();
+    let daemon = site.daemons.remove(2);
+    let begun = Instant::now();
+    daemon.web.service.signal("TERM");
+    site.until_taken_over(leaving, || {});
+    let left = begun.elapsed();
+    daemon.web.service.ends_well();
+    let again = site.until_shared(DOCUMENTS, 2, || {});
+    println!(
+        "{DOCUMENTS} documents: by two after {two:?}, by three {three:?}, left {left:?}, by two {again:?}"
+    );
+    for took in [two, three, again] {
+        assert!(took < SHARE_MAX, "{took:?}");
+    }
+    assert!(left < HAND_OVER_MAX, "{left:?}");
+    site.stop();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_daemon_that_is_stopped_hands_its_running_jobs_over_at_once() {
+    let mut databases = Databases::start(4).await;
+    let mut site = Site::start(2, "checkpoint_interval = 1000\nstartup_jitter = 0\n").await;
+    site.ask(&databases.replications());
+    site.until_shared(4, 2, || databases.write());
+    databases.until_equal();
+    let leaving = site.epoch(1).unwrap();
+    let daemon = site.daemons.remove(1);
+    databases.write();
+    let begun = Instant::now();
+    daemon.web.service.signal("TERM");
+    site.until_taken_over(leaving, || databases.write());
+    let took = begun.elapsed();
+    let taken = Instant::now();
+    daemon.web.service.ends_well();
+    databases.until_equal();
+    println!("running jobs were handed over within {took:?}");
+    assert!(took < HAND_OVER_MAX, "{took:?}");
+    let late = databases.checkpoints();
+    let late = late
+        .iter()
+        .filter(|one| one.epoch == leaving && one.at > taken);
+    assert_eq!(late.count(), 0);
+    site.stop();
+}
