@@ -26,7 +26,7 @@ pub fn start(database: &TestDatabase) -> Web {
     Web { service, address }
 }
 
-fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
+pub fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !is_so() {
         assert!(Instant::now() < deadline, "{what}");
