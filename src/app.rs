@@ -2,7 +2,7 @@
 //!
 //! SUMMARY   Binds the socket and the addresses, then starts the supervision tree: ProcManager,
 //!           ConfigListener, PressureGauge, PoolExecutor, ReplicationScheduler, ReplicatorDocuments,
-//!           Listener, HttpServer, ServiceManager, in this order; stops them in reverse.
+//!           FleetMember where the store is shared, Listener, HttpServer, ServiceManager, in this order; stops them in reverse.
 //! PROMISES  When [`Daemon::stop`] has returned there is no child, no connection and no socket.
 //! CALLED    By `settee serve`; by tests and other programs, inside an actix system. Everything
 //!           runs on the arbiter that calls, but for the reading and writing of HTTP and for
@@ -35,7 +35,6 @@ use crate::actors::pool_executor::{PoolExecutor, PoolHandle};
 use crate::actors::pressure_gauge::{Gauges, Machine, PressureGauge, PressureOptions};
 use crate::actors::proc_manager::ProcManager;
 use crate::actors::replication_scheduler::ReplicationScheduler;
-use crate::actors::replicator_api::FleetOptions;
 use crate::actors::service::socket::ServiceSockets;
 use crate::actors::service_manager::{ServiceManager, ServiceManagerOptions};
 use crate::auth::Authority;
@@ -195,22 +194,16 @@ impl DaemonBuilder {
             config: changes.clone(),
             metrics: metrics.clone(),
             filters: replication::filters_through(pool.clone()),
+            daemon: daemon_name(http_address),
             log: log.clone(),
         };
-        let fleet = database.store().fleet().map(|store| FleetOptions {
-            store,
-            name: daemon_name(http_address),
-            // Until somebody takes a lease there is no epoch, and nothing is told.
-            epoch: watch::channel(None).1,
-            metrics: metrics.fleet(),
-        });
         // Where there is no room for its thread, the start of an arbiter panics.
         blocking::run("replication", || ()).await?;
         let Parts {
             scheduler,
             replications,
             specs: replication_specs,
-        } = replication::parts(replicator, database, fleet);
+        } = replication::parts(replicator, database);
         let services = Rc::new(ClientContext {
             manager: manager.clone(),
             config: config_listener.clone(),
@@ -421,6 +414,20 @@ fn config_spec(
     ChildSpec::named("config_listener", SHUTDOWN_MAX, make)
 }
 
+/// Returns what this daemon is called among those that share its store: its machine, and its port for HTTP.
+fn daemon_name(http: Option<SocketAddr>) -> DaemonName {
+    let system = rustix::system::uname();
+    let machine = system.nodename().to_string_lossy();
+    let address = match http {
+        Some(http) => format!("{machine}:{}", http.port()),
+        None => machine.into_owned(),
+    };
+    DaemonName {
+        address: address.into(),
+        version: env!("CARGO_PKG_VERSION").into(),
+    }
+}
+
 /// Starts the store.
 ///
 /// One that was named, or is there, has to be usable, for it may hold replications. One in the usual
@@ -448,21 +455,6 @@ async fn open_store(
             Ok(store)
         }
         opened => Ok(opened.map(|()| store)?),
-    }
-}
-
-/// Returns what this daemon tells others of itself.
-fn daemon_name(http: Option<SocketAddr>) -> DaemonName {
-    let system = rustix::system::uname();
-    let machine = system.nodename().to_string_lossy().into_owned();
-    let address = match http {
-        Some(address) if address.ip().is_unspecified() => format!("{machine}:{}", address.port()),
-        Some(address) => address.to_string(),
-        None => machine,
-    };
-    DaemonName {
-        address: address.into(),
-        version: env!("CARGO_PKG_VERSION").into(),
     }
 }
 

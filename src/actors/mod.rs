@@ -4,6 +4,7 @@
 pub mod client;
 mod config_changes;
 pub mod config_listener;
+pub(crate) mod fleet_member;
 pub mod fleet_status;
 pub mod job_supervisor;
 pub mod language;

@@ -8,6 +8,7 @@
 //! SOURCE    couch_replicator_doc_processor, couch_replicator_docs, couch_multidb_changes.
 //! LIMITS    [`FETCHES_MAX`] sources are asked for the code of filters at a time.
 
+mod fleet;
 mod follow;
 mod job;
 mod outcome;
@@ -29,7 +30,7 @@ use crate::actors::replicator_api::view;
 use crate::config::Config;
 use crate::config::password::random;
 use crate::messages::replication_scheduler::{
-    Happening, Outcome as JobOutcome, RemoveJob, ReplicationEvent, Subscribe,
+    Happening, Outcome as JobOutcome, ReplicationEvent, Subscribe,
 };
 use crate::messages::replicator_documents::GetRows;
 use crate::otp::pid::{ExitReason, PidGuard};
@@ -39,20 +40,23 @@ use crate::otp::wall_clock::system_time;
 use crate::replicator::document::{asked_by, members, parse};
 use crate::replicator::identity::ServerIdentity;
 use crate::replicator::kept::Kept;
+use crate::replicator::owned::Work;
 use crate::replicator::rows::{Action, Attempt, Event, Row, Rows, Wish};
 use crate::replicator::state::{self, Outcome};
 use crate::replicator::{Database, NAME, defaults};
 use crate::store::Document;
+use crate::store::fleet::FleetStore;
 use replication::counters::Counter;
 use replication::endpoint::Http;
 use replication::filter::Filter;
 use replication::id::{ReplicationId, replication_id};
 use replication::spec::Replication;
 
+use fleet::FleetPart;
 use follow::follow;
 use job::add;
 pub(crate) use job::identify;
-use outcome::write;
+use outcome::{change, write};
 use upkeep::keep_small;
 
 /// Sources that are asked for the code of filters at a time.
@@ -66,6 +70,8 @@ const IDENTIFY_MAX: Duration = Duration::from_secs(61);
 pub(crate) struct DocumentsOptions {
     /// The replicator database.
     pub database: Database,
+    /// What several daemons share of it; none where one has it to itself, and owns every document.
+    pub fleet: Option<Arc<dyn FleetStore>>,
     /// The scheduler of all jobs.
     pub scheduler: RegisteredName<ReplicationScheduler>,
     /// What replications share.
@@ -82,6 +88,7 @@ pub(crate) struct DocumentsOptions {
 pub(crate) struct ReplicatorDocuments {
     options: Rc<DocumentsOptions>,
     rows: Rows,
+    fleet: Option<FleetPart>,
     fetches: Arc<Semaphore>,
     /// The task that follows the store.
     following: Option<SpawnHandle>,
@@ -102,16 +109,32 @@ pub(crate) struct BeginAnew {
 #[rtype(result = "()")]
 struct Updated(Vec<Document>);
 
-/// Something takes time, and tells what came of it.
-type Pending = LocalBoxFuture<'static, Event>;
+/// Something takes time, and tells what came of it, if anything matters.
+type Pending = LocalBoxFuture<'static, Done>;
+
+/// What came of something, and the work that has ended with it.
+struct Done {
+    event: Option<Event>,
+    work: Option<Work>,
+}
+
+impl From<Event> for Done {
+    fn from(event: Event) -> Self {
+        Self {
+            event: Some(event),
+            work: None,
+        }
+    }
+}
 
 impl ReplicatorDocuments {
     /// Makes an actor that has read nothing yet, and whose life is watched already.
     pub fn new(options: DocumentsOptions, pid_guard: PidGuard) -> Self {
         Self {
             log: options.log.new(o!("component" => "replicator_documents")),
-            options: Rc::new(options),
             rows: Rows::default(),
+            fleet: options.fleet.clone().map(FleetPart::new),
+            options: Rc::new(options),
             fetches: Arc::new(Semaphore::new(FETCHES_MAX)),
             following: None,
             pid_guard,
@@ -165,23 +188,18 @@ impl ReplicatorDocuments {
                         attempt,
                         job,
                         replication,
-                    } => pending.push(self.schedule(doc, attempt, job, replication)),
+                    } => pending.extend(self.schedule(doc, attempt, job, replication)),
+                    Action::RemoveJob { job } => self.remove_job(&doc, job, ctx),
                     action => self.perform(action, ctx),
                 }
             }
+            self.settle(&doc);
         }
         pending
     }
 
-    fn perform(&self, action: Action, ctx: &mut Context<Self>) {
+    fn perform(&mut self, action: Action, ctx: &mut Context<Self>) {
         match action {
-            Action::RemoveJob { job } => {
-                // Ignores the mailbox's bound: it must not be lost.
-                self.options
-                    .scheduler
-                    .address()
-                    .do_send(RemoveJob { id: job });
-            }
             Action::WriteFailed {
                 doc,
                 reason,
@@ -212,7 +230,7 @@ impl ReplicatorDocuments {
                 });
             }
             // `take` has seen to these.
-            Action::Identify { .. } | Action::Schedule { .. } => {}
+            Action::Identify { .. } | Action::Schedule { .. } | Action::RemoveJob { .. } => {}
         }
     }
 
@@ -238,42 +256,83 @@ impl ReplicatorDocuments {
                     IDENTIFY_MAX.as_secs()
                 ))
             });
-            Event::Identified {
+            let event = Event::Identified {
                 doc,
                 attempt,
                 result,
-            }
+            };
+            event.into()
         })
     }
 
+    /// Hands a job to the scheduler; none if the document may not be acted upon any more.
     fn schedule(
-        &self,
+        &mut self,
         doc: String,
         attempt: Attempt,
         job: ReplicationId,
         replication: Arc<Replication>,
-    ) -> Pending {
+    ) -> Option<Pending> {
         let options = Rc::clone(&self.options);
-        Box::pin(async move {
+        if let Some(part) = &mut self.fleet {
+            return part.schedule(options, doc, attempt, job, replication);
+        }
+        Some(Box::pin(async move {
             let kept = options.database.store().kept(&doc).await;
             let kept = kept.ok().flatten().map(|text| Kept::read(&text));
             let kept = kept.unwrap_or_default();
-            let result = add(&options.scheduler, &job, &replication, &kept).await;
-            Event::Scheduled {
+            let result = add(&options.scheduler, &job, &replication, &kept, None).await;
+            let event = Event::Scheduled {
                 doc,
                 attempt,
                 job,
                 result,
-            }
-        })
+            };
+            event.into()
+        }))
     }
 
     fn spawn(&self, pending: Pending, ctx: &mut Context<Self>) {
-        let done = wrap_future::<_, Self>(pending).map(|event, actor, ctx| {
-            let pending = actor.take(event, ctx);
-            actor.spawn_all(pending, ctx);
-        });
+        let done = wrap_future::<_, Self>(pending).map(|done, actor, ctx| actor.done(done, ctx));
         ctx.spawn(done);
+    }
+
+    /// Takes in what came of something that took time.
+    fn done(&mut self, done: Done, ctx: &mut Context<Self>) {
+        if let Some(event) = done.event {
+            let pending = self.take(event, ctx);
+            self.spawn_all(pending, ctx);
+        }
+        self.end_work(done.work);
+    }
+
+    /// Answers when all of it is done.
+    fn all_done(pending: Vec<Pending>) -> ResponseActFuture<Self, ()> {
+        let all = wrap_future::<_, Self>(join_all(pending));
+        Box::pin(all.map(|all, actor, ctx| {
+            for done in all {
+                actor.done(done, ctx);
+            }
+        }))
+    }
+
+    /// A version of a document was read.
+    fn read(&mut self, document: Document, ctx: &mut Context<Self>) -> Vec<Pending> {
+        if !self.is_to_be_acted_upon(&document) {
+            if document.deleted {
+                self.forget_kept(document.id, ctx);
+            }
+            return Vec::new();
+        }
+        let wish = self.wish(&document, ctx);
+        let doc = document.id;
+        match wish {
+            Some(wish) => self.take(Event::Changed { doc, wish }, ctx),
+            None => {
+                self.settle(&doc);
+                Vec::new()
+            }
+        }
     }
 
     fn spawn_all(&self, pending: Vec<Pending>, ctx: &mut Context<Self>) {
@@ -284,7 +343,7 @@ impl ReplicatorDocuments {
 
     /// Writes an outcome into a document that still asks for the same.
     fn write(
-        &self,
+        &mut self,
         doc: String,
         replication: Option<Arc<Replication>>,
         outcome: Outcome,
@@ -300,10 +359,15 @@ impl ReplicatorDocuments {
             Outcome::Triggered { .. } | Outcome::Error { .. } => None,
         };
         let (log, options) = (self.log.clone(), Rc::clone(&self.options));
-        ctx.spawn(wrap_future(async move {
+        let Ok(lease) = self.lease(&doc) else {
+            return;
+        };
+        let work = self.begin_work(&doc);
+        let writing = async move {
             let writing = write(
                 Rc::clone(&options),
                 doc,
+                lease,
                 replication,
                 outcome,
                 update_docs,
@@ -312,7 +376,9 @@ impl ReplicatorDocuments {
             if let (Ok(true), Some(counter)) = (writing.await, counter) {
                 options.http.counters().count(counter);
             }
-        }));
+            Done { event: None, work }
+        };
+        self.spawn(Box::pin(writing), ctx);
     }
 
     /// Returns what a document asks for; none for those that never ask for anything.
@@ -342,9 +408,12 @@ impl ReplicatorDocuments {
 
     /// Removes a state that was written with `update_docs` from a document.
     fn remove_state(&self, doc: String, ctx: &mut Context<Self>) {
-        let store = self.options.database.store().clone();
+        let Ok(lease) = self.lease(&doc) else {
+            return;
+        };
+        let options = Rc::clone(&self.options);
         ctx.spawn(wrap_future(async move {
-            let removed = store.change(&doc, |document| {
+            let removed = change(&options, lease.as_ref(), &doc, |document| {
                 let mut body = members(document);
                 let state = body.text(state::STATE);
                 let is_over =
@@ -390,6 +459,9 @@ impl Handler<BeginAnew> for ReplicatorDocuments {
     fn handle(&mut self, msg: BeginAnew, ctx: &mut Self::Context) {
         self.options.scheduler.replace(msg.scheduler);
         self.rows.clear();
+        if let Some(part) = &mut self.fleet {
+            part.begin_anew();
+        }
         self.options.database.states().forget_jobs();
         self.begin(ctx);
     }
@@ -403,19 +475,9 @@ impl Handler<Updated> for ReplicatorDocuments {
         let mut pending = Vec::new();
         for document in documents {
             self.options.http.counters().count(Counter::DocsDbChanges);
-            if let Some(wish) = self.wish(&document, ctx) {
-                let doc = document.id;
-                pending.extend(self.take(Event::Changed { doc, wish }, ctx));
-            }
+            pending.extend(self.read(document, ctx));
         }
-        Box::pin(
-            wrap_future::<_, Self>(join_all(pending)).map(|events, actor, ctx| {
-                for event in events {
-                    let pending = actor.take(event, ctx);
-                    actor.spawn_all(pending, ctx);
-                }
-            }),
-        )
+        Self::all_done(pending)
     }
 }
 
@@ -432,6 +494,11 @@ impl Handler<ReplicationEvent> for ReplicatorDocuments {
         let Some(doc) = replication.doc.as_ref().map(|doc| doc.id.clone()) else {
             return;
         };
+        if !self.is_current(&doc, &replication) {
+            return;
+        }
+        // The document is not given back before its outcome is written.
+        let work = self.begin_work(&doc);
         let outcome = match what {
             Happening::Triggered => Outcome::Triggered { id: id.to_string() },
             Happening::Crashed(crash) => Outcome::Error {
@@ -450,9 +517,10 @@ impl Handler<ReplicationEvent> for ReplicatorDocuments {
                     id: id.to_string(),
                 }
             }
-            Happening::Ended(_) => return,
+            Happening::Ended(_) => return self.end_work(work),
         };
         self.write(doc, Some(replication), outcome, ctx);
+        self.end_work(work);
     }
 }
 

@@ -21,6 +21,7 @@ use slog::{Logger, error, warn};
 use tokio::sync::watch;
 
 use super::SHUTDOWN_MAX;
+use crate::actors::fleet_member::{FleetMember, FleetMemberOptions};
 use crate::actors::fleet_status::FleetStatus;
 use crate::actors::job_supervisor::{JobThreads, LiveRuns};
 use crate::actors::pool_executor::{PoolHandle, PoolWork, Principal};
@@ -37,11 +38,13 @@ use crate::messages::job_supervisor::StartJobs;
 use crate::messages::replication_job::{JobSettings, JobStart};
 use crate::messages::replication_scheduler::Configure;
 use crate::metrics::Metrics;
+use crate::otp::boot_clock::BootClock;
 use crate::otp::pid::PidGuard;
 use crate::otp::registered_name::RegisteredName;
 use crate::otp::supervisor::ChildSpec;
 use crate::replicator::identity::ServerIdentity;
 use crate::replicator::{Database, DocStates, http_config};
+use crate::store::fleet::DaemonName;
 use blocking;
 use policy::schedule::{Backoff, Coefficient, RuleSet, Settings, Shares};
 use replication::crash::Crash;
@@ -62,6 +65,8 @@ pub(crate) struct ReplicationOptions {
     pub metrics: Metrics,
     /// Who runs filters that sources do not run.
     pub filters: FilterPool,
+    /// What this daemon is called among those that share its store.
+    pub daemon: DaemonName,
     /// The log.
     pub log: Logger,
 }
@@ -88,13 +93,9 @@ pub(super) struct Parts {
 /// ReplicatorDocuments, once it is there.
 type Told = Rc<RefCell<Option<RegisteredName<ReplicatorDocuments>>>>;
 
-/// Starts the scheduler and ReplicatorDocuments on a thread of their own, and what speaks to the other daemons
-/// of a fleet.
-pub(super) fn parts(
-    options: ReplicationOptions,
-    database: Database,
-    fleet: Option<FleetOptions>,
-) -> Parts {
+/// Starts the scheduler and ReplicatorDocuments on a thread of their own; where the store is shared also FleetStatus,
+/// and the FleetMember, which is stopped before the others, as they have to stop what it gives back.
+pub(super) fn parts(options: ReplicationOptions, database: Database) -> Parts {
     let arbiter = Rc::new(OwnArbiter(Arbiter::new()));
     let told = Told::default();
     let (scheduler, scheduler_spec) = scheduler_spec(
@@ -103,7 +104,9 @@ pub(super) fn parts(
         Rc::clone(&arbiter),
         Rc::clone(&told),
     );
+    let (daemon, metrics) = (options.daemon, options.metrics);
     let options = DocumentsOptions {
+        fleet: database.store().fleet(),
         database,
         scheduler: scheduler.clone(),
         http: options.http,
@@ -113,30 +116,55 @@ pub(super) fn parts(
     };
     let (documents, documents_spec) = documents_spec(options.clone(), Rc::clone(&arbiter));
     *told.borrow_mut() = Some(documents.clone());
+    let epoch = Arc::new(watch::Sender::new(None));
+    let fleet = options.fleet.clone().map(|store| FleetOptions {
+        store,
+        name: daemon.clone(),
+        epoch: epoch.subscribe(),
+        metrics: metrics.fleet(),
+    });
+    let member = options.fleet.clone().map(|fleet| FleetMemberOptions {
+        fleet,
+        name: daemon,
+        epoch,
+        metrics: metrics.fleet(),
+        documents: documents.clone(),
+        clock: BootClock::default(),
+        log: options.log.clone(),
+    });
     let log = options.log.clone();
-    let replications = ReplicatorApi::new(options, documents, fleet.clone());
+    let replications = ReplicatorApi::new(options, documents, fleet);
+    let mut specs = vec![scheduler_spec, documents_spec];
+    if let Some(member) = member {
+        specs.push(status_spec(replications.clone(), Rc::clone(&arbiter), log));
+        specs.push(member_spec(member, arbiter));
+    }
     Parts {
         scheduler,
-        specs: match fleet {
-            Some(_) => vec![
-                scheduler_spec,
-                documents_spec,
-                fleet_spec(replications.clone(), arbiter, &log),
-            ],
-            None => vec![scheduler_spec, documents_spec],
-        },
         replications,
+        specs,
     }
 }
 
-/// Starts what speaks to the other daemons, and describes how its successors are started.
-fn fleet_spec(replications: ReplicatorApi, arbiter: Rc<OwnArbiter>, log: &Logger) -> ChildSpec {
-    let log = log.clone();
+/// Describes how a FleetStatus is started.
+fn status_spec(replications: ReplicatorApi, arbiter: Rc<OwnArbiter>, log: Logger) -> ChildSpec {
     ChildSpec::new("fleet_status", SHUTDOWN_MAX, move || {
         let (replications, log, pid_guard) = (replications.clone(), log.clone(), PidGuard::new());
         let pid = pid_guard.pid();
         let address = FleetStatus::start_in_arbiter(&arbiter.0.handle(), move |_| {
             FleetStatus::new(replications, &log, pid_guard)
+        });
+        (pid, address)
+    })
+}
+
+/// Describes how a FleetMember is started, each time with another epoch.
+fn member_spec(options: FleetMemberOptions, arbiter: Rc<OwnArbiter>) -> ChildSpec {
+    ChildSpec::new("fleet_member", SHUTDOWN_MAX, move || {
+        let (options, pid_guard) = (options.clone(), PidGuard::new());
+        let pid = pid_guard.pid();
+        let address = FleetMember::start_in_arbiter(&arbiter.0.handle(), move |_| {
+            FleetMember::new(options, pid_guard)
         });
         (pid, address)
     })

@@ -57,6 +57,10 @@ pub const KEYS: &[(&str, &str)] = &[
     ("ddoc", "id of the design document of a call"),
     ("document", "id of a document"),
     ("effect", "what it means"),
+    (
+        "epoch",
+        "one start of a daemon of a fleet, 16 hexadecimal digits",
+    ),
     ("error", "why it failed"),
     ("exit", "how a process ended, in words"),
     ("file", "a file"),

@@ -24,8 +24,8 @@ use replication::spec::{DocRef, Replication};
 
 /// Adds a job (`add_job`). It runs when it is its turn.
 ///
-/// A job of the same owner that has the id already is left alone if it asks for the same, else
-/// replaced.
+/// A job of the same owner that has the id already is left alone if it asks for the same under the same lease,
+/// else replaced.
 #[derive(Debug, Message)]
 #[rtype(result = "Result<Added, AddJobError>")]
 pub struct AddJob {

@@ -1,6 +1,7 @@
 //! What OTP gives to Erlang's processes and actix does not give to actors: monitors, supervision, registered
 //! names, deferred replies, and one clock. Nothing here knows CouchDB.
 
+pub(crate) mod boot_clock;
 pub mod clock;
 pub mod deferred;
 pub mod pid;

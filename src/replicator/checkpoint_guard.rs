@@ -33,6 +33,14 @@ impl CheckpointGuard {
         lease.left()
     }
 
+    /// Whether both are the same lease.
+    pub(crate) fn same_as(&self, other: &Self) -> bool {
+        match (&self.0, &other.0) {
+            (Some(own), Some(other)) => Arc::ptr_eq(own, other),
+            (own, other) => own.is_none() && other.is_none(),
+        }
+    }
+
     /// Returns the epoch of the owner; none where one daemon owns everything.
     pub(crate) fn epoch(&self) -> Option<u64> {
         self.0.as_ref().map(|lease| lease.epoch())

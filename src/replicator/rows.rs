@@ -274,6 +274,14 @@ impl Rows {
                 );
                 self.failed_for_now(doc, attempt, reason, now)
             }
+            Err(Taken::Former(other)) => {
+                row.job = None;
+                let reason = format!(
+                    "Replication `{job}` specified by document `{doc}` is still noted as that of \
+                     document `{other}`"
+                );
+                self.failed_for_now(doc, attempt, reason, now)
+            }
             Err(Taken::Document(other)) => {
                 let reason = format!(
                     "Replication `{job}` specified by document `{doc}` already started, triggered \

@@ -23,6 +23,8 @@ mod transfer;
 pub mod uuid_file;
 
 pub(crate) use copy::{Copied, CopyError, copy};
+#[cfg(test)]
+pub(crate) use document_store::Answer;
 pub use document_store::DocumentStore;
 pub(crate) use document_store::Watcher;
 pub use documents::Document;

@@ -38,6 +38,8 @@
 
 mod client;
 mod fake;
+#[cfg(test)]
+pub(crate) mod fleet;
 mod pool;
 mod probe;
 mod quiet;

@@ -58,6 +58,7 @@ impl Member {
         let config = watch::Sender::new(Arc::new(Config::default()));
         let options = DocumentsOptions {
             database: Database::new(store, states.clone(), config.subscribe()),
+            fleet: None,
             scheduler: RegisteredName::new(scheduler.start()),
             http: http(),
             identity: ServerIdentity::default(),

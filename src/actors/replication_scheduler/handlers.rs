@@ -48,7 +48,9 @@ impl ReplicationScheduler {
                 let (id, by) = (msg.id, known.replication.doc.clone());
                 return Err(AddJobError::Taken { id, by });
             }
-            if known.replication.same_as(&msg.replication) {
+            // What was added under an earlier claim of its document leaves no checkpoint.
+            let is_same = known.guard.same_as(&msg.guard);
+            if is_same && known.replication.same_as(&msg.replication) {
                 known.waiters.extend(msg.waiter);
                 self.metrics.duplicate_adds.one();
                 return Ok(Added::Unchanged);

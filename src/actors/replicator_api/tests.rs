@@ -44,6 +44,7 @@ async fn start(jobs: usize) -> ReplicatorApi {
     let (_, config) = watch::channel(Arc::new(Config::default()));
     let options = DocumentsOptions {
         database: Database::new(store, states, config.clone()),
+        fleet: None,
         scheduler: RegisteredName::new(scheduler.clone()),
         http: Http::new(Default::default(), &log).unwrap(),
         identity: ServerIdentity::default(),

@@ -8,6 +8,7 @@ use crate::actors::replication_scheduler::ReplicationScheduler;
 use crate::messages::replication_scheduler::{AddJob, AddJobError};
 use crate::otp::registered_name::RegisteredName;
 use crate::replicator::kept::Kept;
+use crate::replicator::lease::DocLease;
 use crate::replicator::rows::Taken;
 use replication::endpoint::HttpSettings;
 use replication::filter::fetch_code;
@@ -17,17 +18,19 @@ use replication::spec::Replication;
 /// How long to wait for a scheduler that is being started again.
 const SCHEDULER_WAIT: Duration = Duration::from_secs(1);
 
-/// Hands a job to the scheduler.
+/// Hands a job to the scheduler, under the lease of its document where there is one.
 pub(super) async fn add(
     scheduler: &RegisteredName<ReplicationScheduler>,
     job: &ReplicationId,
     replication: &Arc<Replication>,
     kept: &Kept,
+    lease: Option<&Arc<DocLease>>,
 ) -> Result<(), Taken> {
     loop {
         let order = AddJob {
             priority: kept.priority,
             paused: kept.paused.clone(),
+            guard: lease.map(DocLease::guard).unwrap_or_default(),
             ..AddJob::new(Arc::clone(replication), job.clone())
         };
         match scheduler.address().send(order).await {

@@ -1,6 +1,6 @@
 //! Writes what became of a replication into its document.
 //!
-//! PROMISES  A document that asks for something else by then is left as it is.
+//! PROMISES  A document that asks for something else by then, or is not owned any more, is left as it is.
 //! SOURCE    couch_replicator_docs: update_rep_doc/3.
 
 use std::rc::Rc;
@@ -12,8 +12,9 @@ use slog::{Logger, error};
 use super::DocumentsOptions;
 use crate::otp::wall_clock::system_time;
 use crate::replicator::document::{asked_by, members};
+use crate::replicator::lease::DocLease;
 use crate::replicator::state::Outcome;
-use crate::store::StoreError;
+use crate::store::{Document, Revision, StoreError};
 use replication::spec::Replication;
 
 /// The first wait after the store failed; it doubles each time.
@@ -29,14 +30,18 @@ const WAIT_MAX: Duration = Duration::from_secs(60);
 pub(super) async fn write(
     options: Rc<DocumentsOptions>,
     doc: String,
+    lease: Option<Arc<DocLease>>,
     replication: Option<Arc<Replication>>,
     outcome: Outcome,
     update_docs: bool,
     log: &Logger,
 ) -> Result<bool, StoreError> {
-    let mut wait = WAIT_MIN;
+    let (mut wait, lease) = (WAIT_MIN, lease.as_ref());
     loop {
-        match write_once(&options, &doc, &replication, &outcome, update_docs).await {
+        if lease.is_some_and(|lease| !lease.holds()) {
+            return Ok(false);
+        }
+        match write_once(&options, lease, &doc, &replication, &outcome, update_docs).await {
             Err(error) if error != StoreError::Closed => {
                 if wait == WAIT_MIN {
                     error!(log, "the outcome of a replication cannot be written";
@@ -52,13 +57,14 @@ pub(super) async fn write(
 
 async fn write_once(
     options: &DocumentsOptions,
+    lease: Option<&Arc<DocLease>>,
     doc: &str,
     replication: &Option<Arc<Replication>>,
     outcome: &Outcome,
     update_docs: bool,
 ) -> Result<bool, StoreError> {
     let (outcome, asked) = (outcome.clone(), replication.clone());
-    let written = options.database.store().change(doc, move |document| {
+    let written = change(options, lease, doc, move |document| {
         let mut body = members(document);
         let is_same = match (&asked_by(&document.id, &body), &asked) {
             (Some(now), Some(before)) => now.same_as(before),
@@ -71,4 +77,19 @@ async fn write_once(
         Some(body.to_string())
     });
     Ok(written.await?.is_some())
+}
+
+/// Gives a document another body, while it is owned: see
+/// [`change_with`](crate::store::DocumentStore::change_with).
+pub(super) async fn change(
+    options: &DocumentsOptions,
+    lease: Option<&Arc<DocLease>>,
+    doc: &str,
+    change: impl FnOnce(&Document) -> Option<String> + Send + 'static,
+) -> Result<Option<Revision>, StoreError> {
+    let (store, change) = (options.database.store(), Box::new(change));
+    match lease {
+        Some(lease) => store.change_as(lease.owner(), doc, change).await,
+        None => store.change_with(doc, change).await,
+    }
 }

@@ -92,6 +92,8 @@ pub(crate) enum Taken {
     Transient,
     /// Another document.
     Document(DocRef),
+    /// Another document of this id, which does not ask for it any more: its owner has not caught up yet.
+    Former(Arc<str>),
 }
 
 /// Something to do, in this order.

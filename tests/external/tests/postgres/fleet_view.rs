@@ -93,6 +93,55 @@ fn jobs_of_another_daemon_are_listed_with_it_and_orders_for_them_are_left_in_the
 }
 
 #[test]
+fn two_daemons_share_the_jobs_each_lists_all_and_carries_out_what_the_other_is_asked() {
+    let database = TestDatabase::new();
+    let webs = [start(&database), start(&database)];
+    let alive = |web: &Web| web.get("/_fleet").ok()["daemons"].as_array().unwrap().len() == 2;
+    wait_for("both daemons", || webs.iter().all(alive));
+    for n in 0..6 {
+        let mut body = replication();
+        body["target"] = format!("http://127.0.0.1:1/b{n}").into();
+        create(&webs[0], &format!("rep{n}"), &body);
+    }
+    let own = |web: &Web, job: &Value| {
+        let port = format!(":{}", web.address.port());
+        job["daemon"].as_str().unwrap().ends_with(&port)
+    };
+    let owned = |web: &Web| jobs(web, "").iter().filter(|job| own(web, job)).count();
+    wait_for("equal shares that both know of", || {
+        let all = |web| jobs(web, "").len() == 6 && owned(web) == 3;
+        webs.iter().all(all)
+    });
+    let other = jobs(&webs[0], "")
+        .into_iter()
+        .find(|job| !own(&webs[0], job))
+        .unwrap();
+    let doc = other["document"].as_str().unwrap().to_owned();
+    let path = format!("/_scheduler/jobs/{doc}/_pause");
+    let told = webs[0].send("POST", &path, "{}").ok();
+    assert_eq!(told["job"]["told"], other["daemon"], "{told}");
+    let is_paused = |web: &Web| {
+        let job = web.get(&format!("/_scheduler/jobs/{doc}")).ok();
+        job["paused"].is_object()
+    };
+    wait_for("the pause where the job is, and told back", || {
+        webs.iter().all(is_paused)
+    });
+    let metric = |web: &Web, line: &str| web.get("/metrics").body.lines().any(|l| l == line);
+    for web in &webs {
+        wait_for("the numbers of the fleet", || {
+            metric(web, "settee_fleet_daemons 2")
+                && metric(web, "settee_fleet_documents_owned 3")
+                && metric(web, "settee_fleet_documents_unowned 0")
+        });
+    }
+    let [stays, ends] = webs;
+    ends.service.stop();
+    wait_for("all jobs in the daemon that stays", || owned(&stays) == 6);
+    assert!(jobs(&stays, &format!("?match={doc}"))[0]["paused"].is_object());
+}
+
+#[test]
 fn the_dashboard_shows_daemons_and_whose_a_job_is_and_axe_finds_nothing() {
     let axe = npm::packages("axe-core-4.10.3", &["axe-core@4.10.3"]).join("axe-core/axe.min.js");
     let axe = fs::read_to_string(axe).unwrap();

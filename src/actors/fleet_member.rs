@@ -1,0 +1,456 @@
+//! FleetMember: owns documents for this daemon, where several daemons share a store.
+//!
+//! SUMMARY   Runs [`Ownership`]: carries its requests out at the database, tells ReplicatorDocuments what
+//!           it owns, gives back or has lost, and jobs for how long they may begin checkpoints.
+//! PROMISES  Decides nothing and never waits. When it ends, in whatever way, no lease of its says yes any
+//!           more; the next one begins with another epoch. So it does when ReplicatorDocuments ends.
+//! CALLED    By the database's answers, by a timer, and by ReplicatorDocuments ([`DocStopped`]).
+//! LIMITS    When the service ends it takes [`LEAVE_MAX`] and [`DEPART_MAX`] at most: documents that are not released then are
+//!           free with the end of the lease.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::fut::wrap_future;
+use actix::prelude::*;
+use slog::{Logger, info, o, warn};
+use tokio::sync::watch;
+
+use crate::actors::replicator_documents::ReplicatorDocuments;
+use crate::config::password::random;
+use crate::messages::fleet_member::{DocStopped, JoinFleet, OwnedChange, OwnedChanges};
+use crate::metrics::FleetMetrics;
+use crate::metrics::fleet::Renewal;
+use crate::otp::boot_clock::BootClock;
+use crate::otp::pid::{Down, ExitReason, PidGuard};
+use crate::otp::registered_name::RegisteredName;
+use crate::otp::supervisor::Stop;
+use crate::replicator::lease::{DocLease, EpochLease};
+use crate::store::StoreError;
+use crate::store::fleet::{DaemonName, FleetStore, Topic};
+use policy::ownership::{Action, DocId, Epoch, Event, Ownership, Request};
+
+/// How long until the time is looked at again at the latest: timers stand still while the machine sleeps.
+const LOOK_MAX: Duration = Duration::from_secs(1);
+
+/// How long to wait for ReplicatorDocuments when it is being started again.
+const JOIN_WAIT: Duration = Duration::from_millis(200);
+
+/// How long jobs may take to leave a checkpoint when the service ends.
+const LEAVE_JOBS_MAX: Duration = Duration::from_millis(4000);
+
+/// How long it may take until they are released.
+const LEAVE_MAX: Duration = Duration::from_millis(4500);
+
+/// The same two when it has to end at once.
+const LEAVE_NOW_JOBS_MAX: Duration = Duration::from_secs(1);
+const LEAVE_NOW_MAX: Duration = Duration::from_millis(1500);
+
+/// How long the removal of the epoch may take.
+const DEPART_MAX: Duration = Duration::from_millis(500);
+
+/// What a member works with.
+#[derive(Clone)]
+pub(crate) struct FleetMemberOptions {
+    /// What daemons share.
+    pub fleet: Arc<dyn FleetStore>,
+    /// What it tells of itself.
+    pub name: DaemonName,
+    /// Who has to know its epoch; none while it has no lease.
+    pub epoch: Arc<watch::Sender<Option<Epoch>>>,
+    /// Where it counts.
+    pub metrics: Arc<FleetMetrics>,
+    /// Who acts upon the documents.
+    pub documents: RegisteredName<ReplicatorDocuments>,
+    /// The clock of leases.
+    pub clock: BootClock,
+    /// The log.
+    pub log: Logger,
+}
+
+/// One daemon of a fleet.
+pub(crate) struct FleetMember {
+    options: FleetMemberOptions,
+    core: Ownership,
+    lease: Option<Arc<EpochLease>>,
+    /// The leases of the documents that are owned.
+    docs: BTreeMap<DocId, Arc<DocLease>>,
+    timer: Option<SpawnHandle>,
+    /// How long jobs may take to stop, once the service ends.
+    leaving: Option<Duration>,
+    /// Whether the epoch is being removed: nothing else matters.
+    is_departing: bool,
+    log: Logger,
+    pid_guard: PidGuard,
+}
+
+/// The database told of documents that may be claimed.
+#[derive(Message)]
+#[rtype(result = "()")]
+struct Told;
+
+impl FleetMember {
+    /// Makes a member that owns nothing, and whose life is watched already.
+    pub fn new(options: FleetMemberOptions, pid_guard: PidGuard) -> Self {
+        // Two daemons may be told the same address.
+        let number = u64::from_le_bytes(random());
+        let name = format!("{} {number:016x}", options.name.address);
+        Self {
+            core: Ownership::new(name),
+            lease: None,
+            docs: BTreeMap::new(),
+            timer: None,
+            leaving: None,
+            is_departing: false,
+            log: options.log.new(o!("component" => "fleet_member")),
+            options,
+            pid_guard,
+        }
+    }
+
+    /// Has ReplicatorDocuments forget what was owned before, then begins.
+    fn join(&mut self, ctx: &mut Context<Self>) {
+        let member = ctx.address().recipient();
+        let joining = self.options.documents.address().send(JoinFleet { member });
+        ctx.spawn(wrap_future(joining).map(|joined, actor: &mut Self, ctx| {
+            if actor.leaving.is_some() {
+                return;
+            }
+            let Ok(documents) = joined else {
+                // It is being started again.
+                ctx.run_later(JOIN_WAIT, Self::join);
+                return;
+            };
+            documents.monitor(ctx.address().recipient());
+            ctx.spawn(wrap_future(actor.follow(ctx.address())));
+            actor.event(Event::Tick, ctx);
+        }));
+    }
+
+    /// Tells of each notice of the database.
+    fn follow(&self, to: Addr<Self>) -> impl Future<Output = ()> + use<> {
+        let mut told = self.options.fleet.told(Topic::Claims);
+        async move {
+            while told.changed().await.is_ok() {
+                if to.send(Told).await.is_err() {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Lets the core decide, and carries out what it says.
+    fn event(&mut self, event: Event, ctx: &mut Context<Self>) {
+        if self.is_departing {
+            return;
+        }
+        let (now, mut actions) = (self.options.clock.now(), Vec::new());
+        self.count(&event);
+        self.core.handle(event, now, &mut actions);
+        self.keep_lease(now);
+        let mut changes = Vec::new();
+        for action in actions {
+            self.perform(action, &mut changes, ctx);
+        }
+        if !changes.is_empty() {
+            self.tell(changes);
+        }
+        self.watch(now, ctx);
+    }
+
+    fn count(&self, event: &Event) {
+        let renewals = &self.options.metrics.renewals;
+        match event {
+            Event::Renewed { .. } => renewals.one(Renewal::Renewed),
+            Event::NotRenewed { .. } => renewals.one(Renewal::Over),
+            _ => {}
+        }
+    }
+
+    /// Tells jobs how long the lease lasts.
+    fn keep_lease(&mut self, now: Duration) {
+        let epoch = self.core.epoch();
+        if self.lease.as_ref().map(|lease| lease.epoch()) != epoch {
+            self.end_lease();
+            self.lease = epoch.map(|epoch| {
+                info!(self.log, "epoch taken"; "epoch" => format!("{:016x}", epoch.0));
+                Arc::new(EpochLease::new(epoch, self.options.clock.clone()))
+            });
+        }
+        self.options
+            .epoch
+            .send_if_modified(|known| std::mem::replace(known, epoch) != epoch);
+        if let Some(lease) = &self.lease {
+            let left = self.core.may_checkpoint(now);
+            lease.set_until(left.map_or(Duration::ZERO, |left| now + left));
+        }
+    }
+
+    fn end_lease(&mut self) {
+        let Some(lease) = self.lease.take() else {
+            return;
+        };
+        lease.end();
+        self.options.epoch.send_replace(None);
+        if self.leaving.is_none() {
+            warn!(self.log, "lease lost"; "epoch" => format!("{:016x}", lease.epoch().0),
+                  "count" => self.docs.len(),
+                  "effect" => "its replications are killed without checkpoints, and go on on whichever daemon claims them",
+                  "remedy" => "see that the database answers within 10 s, and that this machine is not suspended");
+        }
+    }
+
+    fn tell(&self, changes: Vec<OwnedChange>) {
+        let count = |is: fn(&OwnedChange) -> bool| changes.iter().filter(|one| is(one)).count();
+        let claimed = count(|one| matches!(one, OwnedChange::Claimed { .. }));
+        let back = count(|one| matches!(one, OwnedChange::GiveBack { .. }));
+        let lost = count(|one| matches!(one, OwnedChange::Lost { .. }));
+        for (count, what) in [(claimed, "claimed"), (back, "given_back"), (lost, "lost")] {
+            if count > 0 {
+                info!(self.log, "replications change owners"; "because" => what, "count" => count);
+            }
+        }
+        // Ignores the mailbox's bound: none may be lost.
+        self.options
+            .documents
+            .address()
+            .do_send(OwnedChanges(changes));
+    }
+
+    fn perform(&mut self, action: Action, changes: &mut Vec<OwnedChange>, ctx: &mut Context<Self>) {
+        match action {
+            Action::Claimed { doc, claim } => {
+                let Some(lease) = &self.lease else {
+                    return;
+                };
+                self.options.metrics.takeovers.one();
+                let lease = DocLease::new(Arc::clone(lease), claim);
+                self.docs.insert(Arc::clone(&doc), Arc::clone(&lease));
+                changes.push(OwnedChange::Claimed { doc, lease });
+            }
+            Action::Lost { doc, claim } => {
+                let is_it = |lease: &Arc<DocLease>| lease.claim() == claim;
+                if self.docs.get(&doc).is_some_and(is_it)
+                    && let Some(lease) = self.docs.remove(&doc)
+                {
+                    lease.lose();
+                }
+                changes.push(OwnedChange::Lost { doc, claim });
+            }
+            Action::GiveBack { doc, claim } => changes.push(OwnedChange::GiveBack {
+                doc,
+                claim,
+                within: self.leaving,
+            }),
+            Action::Depart { epoch } => self.depart(epoch, ctx),
+            request => self.ask(request, ctx),
+        }
+    }
+
+    /// Carries a request out at the database.
+    fn ask(&self, action: Action, ctx: &mut Context<Self>) {
+        let (fleet, name) = (Arc::clone(&self.options.fleet), self.options.name.clone());
+        let metrics = Arc::clone(&self.options.metrics);
+        let asking = async move {
+            let request = number(&action);
+            let is_renewal = matches!(action, Action::Renew { .. });
+            let asked = carry_out(&*fleet, name, action).await;
+            asked.unwrap_or_else(|_| {
+                if is_renewal {
+                    metrics.renewals.one(Renewal::Failed);
+                }
+                request.map_or(Event::Tick, |request| Event::Failed { request })
+            })
+        };
+        ctx.spawn(wrap_future(asking).map(|event, actor: &mut Self, ctx| actor.event(event, ctx)));
+    }
+
+    /// Removes the epoch, and ends.
+    fn depart(&mut self, epoch: Option<Epoch>, ctx: &mut Context<Self>) {
+        self.is_departing = true;
+        self.end_lease();
+        let fleet = Arc::clone(&self.options.fleet);
+        let departing = async move {
+            if let Some(epoch) = epoch {
+                // Else it ends with its lease.
+                drop(actix_rt::time::timeout(DEPART_MAX, fleet.depart(epoch)).await);
+            }
+        };
+        ctx.spawn(wrap_future(departing).map(|(), actor: &mut Self, ctx| actor.finish(ctx)));
+    }
+
+    /// Leaves without waiting for documents any more: no checkpoint is begun from now on.
+    fn leave_now(&mut self, ctx: &mut Context<Self>) {
+        if self.is_departing {
+            return;
+        }
+        let left = self.docs.len();
+        warn!(self.log, "the fleet is left before all replications have stopped"; "count" => left,
+              "effect" => "those that still ran go on from their last checkpoint elsewhere");
+        let epoch = self.core.epoch();
+        self.depart(epoch, ctx);
+    }
+
+    fn finish(&self, ctx: &mut Context<Self>) {
+        self.pid_guard.ending(ExitReason::Shutdown);
+        ctx.stop();
+    }
+
+    /// Sets the timer.
+    fn watch(&mut self, now: Duration, ctx: &mut Context<Self>) {
+        if let Some(timer) = self.timer.take() {
+            ctx.cancel_future(timer);
+        }
+        self.timer = self.core.next_wake().map(|at| {
+            let wait = at.saturating_sub(now).min(LOOK_MAX);
+            ctx.run_later(wait, |actor, ctx| {
+                actor.timer = None;
+                actor.event(Event::Tick, ctx);
+            })
+        });
+    }
+}
+
+/// Returns the number of a request.
+const fn number(action: &Action) -> Option<Request> {
+    match action {
+        Action::TakeEpoch { request, .. }
+        | Action::Renew { request, .. }
+        | Action::Claim { request, .. }
+        | Action::Release { request, .. } => Some(*request),
+        Action::Claimed { .. }
+        | Action::GiveBack { .. }
+        | Action::Lost { .. }
+        | Action::Depart { .. } => None,
+    }
+}
+
+/// Asks the database, and returns what it answered.
+async fn carry_out(
+    fleet: &dyn FleetStore,
+    name: DaemonName,
+    action: Action,
+) -> Result<Event, StoreError> {
+    Ok(match action {
+        Action::TakeEpoch { request, former } => {
+            let epoch = Epoch(u64::from_le_bytes(random()));
+            let counts = fleet.take_epoch(name, epoch, former).await?;
+            Event::EpochTaken {
+                request,
+                epoch,
+                counts,
+            }
+        }
+        Action::Renew {
+            request,
+            epoch,
+            leaving,
+        } => match fleet.renew(epoch, leaving).await? {
+            Some((docs, counts)) => Event::Renewed {
+                request,
+                docs,
+                counts,
+            },
+            None => Event::NotRenewed { request },
+        },
+        Action::Claim {
+            request,
+            epoch,
+            most,
+        } => {
+            let (docs, counts) = fleet.claim(epoch, request, most).await?;
+            Event::Claimed {
+                request,
+                docs,
+                counts,
+            }
+        }
+        Action::Release {
+            request,
+            epoch,
+            docs,
+        } => {
+            fleet.release(epoch, docs).await?;
+            Event::Released { request }
+        }
+        // No requests.
+        Action::Claimed { .. }
+        | Action::GiveBack { .. }
+        | Action::Lost { .. }
+        | Action::Depart { .. } => Event::Tick,
+    })
+}
+
+/// Whatever ends this, its jobs leave no checkpoint afterwards.
+impl Drop for FleetMember {
+    fn drop(&mut self) {
+        if let Some(lease) = &self.lease {
+            lease.end();
+        }
+        self.options.epoch.send_replace(None);
+    }
+}
+
+impl Actor for FleetMember {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Self::Context) {
+        self.join(ctx);
+    }
+}
+
+impl Handler<Told> for FleetMember {
+    type Result = ();
+
+    fn handle(&mut self, _: Told, ctx: &mut Self::Context) {
+        self.event(Event::Notified, ctx);
+    }
+}
+
+impl Handler<DocStopped> for FleetMember {
+    type Result = ();
+
+    fn handle(&mut self, msg: DocStopped, ctx: &mut Self::Context) {
+        let DocStopped { doc, claim } = msg;
+        let is_it = |lease: &Arc<DocLease>| lease.claim() == claim;
+        if self.docs.get(&doc).is_some_and(is_it)
+            && let Some(lease) = self.docs.remove(&doc)
+        {
+            lease.lose();
+        }
+        self.event(Event::Stopped { doc, claim }, ctx);
+    }
+}
+
+/// ReplicatorDocuments failed, and knows nothing of what is owned.
+impl Handler<Down> for FleetMember {
+    type Result = ();
+
+    fn handle(&mut self, msg: Down, ctx: &mut Self::Context) {
+        let why = format!("replicator_documents ended: {}", msg.reason);
+        self.pid_guard.ending(ExitReason::Failed(why));
+        ctx.terminate();
+    }
+}
+
+/// Gives everything back, and ends when it is released.
+impl Handler<Stop> for FleetMember {
+    type Result = ();
+
+    fn handle(&mut self, msg: Stop, ctx: &mut Self::Context) {
+        let (jobs_max, leave_max) = match msg.now {
+            true => (LEAVE_NOW_JOBS_MAX, LEAVE_NOW_MAX),
+            false => (LEAVE_JOBS_MAX, LEAVE_MAX),
+        };
+        let is_first = self.leaving.replace(jobs_max).is_none();
+        ctx.run_later(leave_max, Self::leave_now);
+        if is_first {
+            info!(self.log, "the fleet is left"; "count" => self.core.owned());
+            self.event(Event::Stop, ctx);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,503 @@
+//! Members of one fleet in one process, each with a scheduler and documents of its own, and jobs that do as they
+//! are told. The database is in memory, and its clock is set forward.
+
+use std::sync::Mutex;
+
+use serde_json::json;
+use serde_json::value::RawValue;
+use slog::Discard;
+use tokio::sync::watch;
+
+use super::*;
+use crate::actors::job_supervisor;
+use crate::actors::replication_scheduler::{ReplicationScheduler, SchedulerOptions};
+use crate::actors::replicator_documents::DocumentsOptions;
+use crate::config::Config;
+use crate::messages::replication_job::{
+    Completed, JobEnd, JobEvent, JobNews, JobProgress, NewRun, StopJob,
+};
+use crate::messages::replication_scheduler::{Happening, Outcome, ReplicationEvent};
+use crate::messages::replicator_documents::GetRows;
+use crate::metrics::Metrics;
+use crate::otp::pid::Pid;
+use crate::replicator::document::members;
+use crate::replicator::identity::ServerIdentity;
+use crate::replicator::rows::RowState;
+use crate::replicator::{Database, DocStates, state};
+use crate::store::{Document, Edit, Store, StorePlace};
+use crate::testkit::eventually;
+use crate::testkit::fleet::{FakeConnection, FakeFleet};
+use policy::schedule::Settings;
+use replication::endpoint::Http;
+use replication::seq::Seq;
+use replication::stats::Stats;
+
+/// Something that a run did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Did {
+    Begin,
+    /// Under this epoch.
+    Checkpoint(u64),
+    End,
+}
+
+/// What runs did: which daemon's, of which document, what.
+type Deeds = Arc<Mutex<Vec<(&'static str, String, Did)>>>;
+
+/// A run that leaves a checkpoint when it is told to stop, if it may.
+struct FakeJob {
+    run: NewRun,
+    daemon: &'static str,
+    deeds: Deeds,
+    runs: Runs,
+}
+
+/// Runs that were begun, and where to tell them that they are done.
+type Runs = Arc<Mutex<Vec<(NewRun, Addr<FakeJob>)>>>;
+
+/// Everything is replicated.
+#[derive(Message)]
+#[rtype(result = "()")]
+struct Complete;
+
+impl Handler<Complete> for FakeJob {
+    type Result = ();
+
+    fn handle(&mut self, _: Complete, ctx: &mut Self::Context) {
+        self.end(JobEnd::Normal(completed()), ctx);
+    }
+}
+
+impl FakeJob {
+    fn note(&self, did: Did) {
+        let doc = self.run.replication.doc.as_ref().unwrap().id.clone();
+        self.deeds.lock().unwrap().push((self.daemon, doc, did));
+    }
+
+    fn end(&self, end: JobEnd, ctx: &mut Context<Self>) {
+        let (run, news) = (self.run.number, JobNews::Ended(end));
+        self.run.events.do_send(JobEvent { run, news });
+        ctx.stop();
+    }
+}
+
+impl Actor for FakeJob {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Self::Context) {
+        let begun = (self.run.clone(), ctx.address());
+        self.runs.lock().unwrap().push(begun);
+        self.note(Did::Begin);
+    }
+}
+
+impl Drop for FakeJob {
+    fn drop(&mut self) {
+        self.note(Did::End);
+    }
+}
+
+impl Handler<StopJob> for FakeJob {
+    type Result = ();
+
+    fn handle(&mut self, _: StopJob, ctx: &mut Self::Context) {
+        if let (Some(_), Some(epoch)) = (self.run.guard.left(), self.run.guard.epoch()) {
+            self.note(Did::Checkpoint(epoch));
+        }
+        self.end(JobEnd::Stopped, ctx);
+    }
+}
+
+/// Has all been done.
+fn completed() -> Arc<Completed> {
+    let seq = Seq::zero;
+    Arc::new(Completed {
+        result: RawValue::from_string("{}".to_owned()).unwrap(),
+        progress: JobProgress {
+            stats: Stats::default(),
+            bytes_written: 0,
+            source_seq: seq(),
+            through_seq: seq(),
+            checkpointed_source_seq: seq(),
+            changes_pending: Some(0),
+        },
+    })
+}
+
+/// The database, and what runs did.
+struct World {
+    store: Store,
+    states: Arc<DocStates>,
+    clock: BootClock,
+    fleet: FakeFleet,
+    deeds: Deeds,
+    log: Logger,
+}
+
+/// One daemon.
+struct Member {
+    name: &'static str,
+    connection: Arc<FakeConnection>,
+    documents: Addr<ReplicatorDocuments>,
+    member: Addr<FleetMember>,
+    pid: Pid,
+    runs: Runs,
+}
+
+impl World {
+    /// Begins with so many documents.
+    async fn of(documents: usize) -> Self {
+        let log = Logger::root(Discard, o!());
+        let states: Arc<DocStates> = Arc::default();
+        let watcher = Arc::clone(&states);
+        let store = Store::start(StorePlace::Memory, watcher, Arc::new(()), &log).unwrap();
+        let clock = BootClock::default();
+        let world = Self {
+            fleet: FakeFleet::new(store.clone(), clock.clone()),
+            store,
+            states,
+            clock,
+            deeds: Deeds::default(),
+            log,
+        };
+        for number in 0..documents {
+            world.write(&format!("d{number:02}"), number).await;
+        }
+        world
+    }
+
+    /// Writes a document that asks for the replication of a number.
+    async fn write(&self, id: &str, number: usize) {
+        let (source, target) = (format!("http://s/{number}"), format!("http://t/{number}"));
+        let edit = Edit {
+            id: id.to_owned(),
+            expected: None,
+            deleted: false,
+            body: json!({"source": source, "target": target}).to_string(),
+        };
+        self.store.edit(vec![edit]).await.unwrap()[0]
+            .clone()
+            .unwrap();
+    }
+
+    fn start(&self, name: &'static str) -> Member {
+        let (runs, log) = (Runs::default(), self.log.clone());
+        let (deeds, started) = (Arc::clone(&self.deeds), Arc::clone(&runs));
+        let jobs = move |run: NewRun| {
+            Ok(job_supervisor::run(FakeJob {
+                run,
+                daemon: name,
+                deeds: Arc::clone(&deeds),
+                runs: Arc::clone(&started),
+            }))
+        };
+        let scheduler = ReplicationScheduler::new(SchedulerOptions {
+            settings: Settings::default(),
+            jobs: Box::new(jobs),
+            live: Default::default(),
+            states: Arc::clone(&self.states),
+            http: Http::new(Default::default(), &log).unwrap(),
+            metrics: Metrics::new().replication(),
+            log: log.clone(),
+        });
+        let scheduler = RegisteredName::new(scheduler.start());
+        let connection = self.fleet.connect();
+        let (_, config) = watch::channel(Arc::new(Config::default()));
+        let options = DocumentsOptions {
+            database: Database::new(self.store.clone(), Arc::clone(&self.states), config.clone()),
+            fleet: Some(connection.clone()),
+            scheduler: scheduler.clone(),
+            http: Http::new(Default::default(), &log).unwrap(),
+            identity: ServerIdentity::default(),
+            config,
+            log: log.clone(),
+        };
+        let documents = ReplicatorDocuments::new(options, PidGuard::new()).start();
+        let options = FleetMemberOptions {
+            fleet: connection.clone(),
+            name: DaemonName {
+                address: name.into(),
+                version: "0".into(),
+            },
+            epoch: Arc::new(tokio::sync::watch::Sender::new(None)),
+            metrics: crate::metrics::Metrics::new().fleet(),
+            documents: RegisteredName::new(documents.clone()),
+            clock: self.clock.clone(),
+            log,
+        };
+        let pid_guard = PidGuard::new();
+        Member {
+            name,
+            connection,
+            documents,
+            pid: pid_guard.pid(),
+            member: FleetMember::new(options, pid_guard).start(),
+            runs,
+        }
+    }
+
+    fn deeds(&self) -> Vec<(&'static str, String, Did)> {
+        self.deeds.lock().unwrap().clone()
+    }
+
+    /// Returns how many documents have a run that has not ended.
+    fn running(&self, member: &Member) -> usize {
+        let count = |wanted: Did| {
+            let deeds = self.deeds();
+            let of_it =
+                |(daemon, _, did): &&(&str, String, Did)| *daemon == member.name && *did == wanted;
+            deeds.iter().filter(of_it).count()
+        };
+        count(Did::Begin) - count(Did::End)
+    }
+
+    async fn until_running(&self, member: &Member, count: usize) {
+        let what = format!("{} runs {count}", member.name);
+        eventually(&what, || async { self.running(member) == count }).await;
+    }
+
+    /// Asserts that no document had two runs at a time.
+    fn assert_one_run_each(&self) {
+        let mut running: BTreeMap<String, &str> = BTreeMap::new();
+        for (daemon, doc, did) in self.deeds() {
+            match did {
+                Did::Begin => {
+                    let before = running.insert(doc.clone(), daemon);
+                    assert_eq!(before, None, "{doc} has two runs");
+                }
+                Did::End => assert_eq!(running.remove(&doc), Some(daemon)),
+                Did::Checkpoint(_) => assert_eq!(running.get(&doc), Some(&daemon)),
+            }
+        }
+    }
+
+    fn checkpoints(&self, member: &Member) -> usize {
+        let deeds = self.deeds();
+        let of_it = |(daemon, _, did): &&(&str, String, Did)| {
+            *daemon == member.name && matches!(did, Did::Checkpoint(_))
+        };
+        deeds.iter().filter(of_it).count()
+    }
+
+    async fn document(&self, id: &str) -> Document {
+        self.store.document(id).await.unwrap().unwrap()
+    }
+
+    async fn state_of(&self, id: &str) -> Option<String> {
+        members(&self.document(id).await).text(state::STATE)
+    }
+}
+
+impl Member {
+    /// Returns the epoch of its runs, the latest one.
+    fn epoch(&self) -> Epoch {
+        Epoch(self.last_run().guard.epoch().unwrap())
+    }
+
+    fn last_run(&self) -> NewRun {
+        self.runs.lock().unwrap().last().unwrap().0.clone()
+    }
+
+    /// Returns when it has handled everything that it was sent before.
+    async fn flush(&self) {
+        for _ in 0..3 {
+            self.documents
+                .send(GetRows { docs: Vec::new() })
+                .await
+                .unwrap();
+        }
+    }
+}
+
+#[actix_rt::test]
+async fn a_second_daemon_gets_its_share_and_each_run_that_is_handed_over_leaves_a_checkpoint() {
+    let world = World::of(20).await;
+    let one = world.start("one");
+    world.until_running(&one, 20).await;
+    let two = world.start("two");
+    world.until_running(&two, 10).await;
+    world.until_running(&one, 10).await;
+    world.assert_one_run_each();
+    assert_eq!((world.checkpoints(&one), world.checkpoints(&two)), (10, 0));
+    let owned = world.fleet.owned();
+    assert_eq!(owned.into_values().collect::<Vec<_>>(), [10, 10]);
+}
+
+#[actix_rt::test]
+async fn the_jobs_of_a_daemon_that_is_cut_off_end_without_checkpoints_before_another_has_them() {
+    let world = World::of(20).await;
+    let (one, two) = (world.start("one"), world.start("two"));
+    world.until_running(&two, 10).await;
+    world.until_running(&one, 10).await;
+    let (cut_off, other) = (one.epoch(), two.epoch());
+    // How many were handed over while both began.
+    let before = world.checkpoints(&one);
+    one.connection.cut();
+    while world.fleet.lease_left(cut_off) > Duration::ZERO {
+        world.clock.set_forward(Duration::from_secs(1));
+        eventually("the other one renews its lease", || async {
+            world.fleet.lease_left(other) > Duration::from_secs(15)
+        })
+        .await;
+    }
+    world.until_running(&two, 20).await;
+    assert_eq!(world.running(&one), 0);
+    world.assert_one_run_each();
+    assert_eq!(world.checkpoints(&one), before);
+    assert!(one.last_run().guard.left().is_none());
+    assert_eq!(world.fleet.owned(), [(other, 20)].into());
+}
+
+#[actix_rt::test]
+async fn a_daemon_that_ends_stops_its_jobs_with_checkpoints_and_releases_all() {
+    let world = World::of(20).await;
+    let (one, two) = (world.start("one"), world.start("two"));
+    world.until_running(&two, 10).await;
+    world.until_running(&one, 10).await;
+    let before = world.checkpoints(&one);
+    one.member.do_send(Stop { now: false });
+    world.until_running(&two, 20).await;
+    eventually("it has ended", || async { !one.pid.is_alive() }).await;
+    world.assert_one_run_each();
+    assert_eq!(world.checkpoints(&one), before + 10);
+    assert_eq!(world.fleet.owned(), [(two.epoch(), 20)].into());
+}
+
+#[actix_rt::test]
+async fn a_daemon_that_is_cut_off_ends_all_the_same_and_leaves_no_lease() {
+    let world = World::of(3).await;
+    let one = world.start("one");
+    world.until_running(&one, 3).await;
+    one.connection.cut();
+    one.member.do_send(Stop { now: true });
+    eventually("it has ended", || async { !one.pid.is_alive() }).await;
+    assert!(one.last_run().guard.left().is_none());
+    assert_eq!(world.checkpoints(&one), 3);
+}
+
+#[actix_rt::test]
+async fn a_document_whose_replication_has_completed_is_released() {
+    let world = World::of(2).await;
+    let one = world.start("one");
+    world.until_running(&one, 2).await;
+    let (run, job) = one.runs.lock().unwrap()[0].clone();
+    let doc = run.replication.doc.as_ref().unwrap().id.clone();
+    job.do_send(Complete);
+    eventually("the outcome is written", || async {
+        world.state_of(&doc).await.as_deref() == Some(state::COMPLETED)
+    })
+    .await;
+    eventually("it is released", || async {
+        world.fleet.owned() == [(one.epoch(), 1)].into()
+    })
+    .await;
+    assert!(run.guard.left().is_none(), "the claim is over");
+}
+
+#[actix_rt::test]
+async fn an_outcome_of_a_claim_that_was_lost_is_not_written() {
+    let world = World::of(1).await;
+    let one = world.start("one");
+    world.until_running(&one, 1).await;
+    let run = one.last_run();
+    one.connection.cut();
+    world.clock.set_forward(Duration::from_secs(25));
+    world.until_running(&one, 0).await;
+    one.documents.do_send(ReplicationEvent {
+        id: run.id.clone(),
+        replication: Arc::clone(&run.replication),
+        refused: Vec::new(),
+        what: Happening::Ended(Outcome::Completed(completed())),
+    });
+    one.flush().await;
+    assert_eq!(world.state_of("d00").await, None);
+    // Nor one of a document that is another's.
+    let two = world.start("two");
+    world.clock.set_forward(Duration::from_secs(6));
+    world.until_running(&two, 1).await;
+    one.documents.do_send(ReplicationEvent {
+        id: run.id.clone(),
+        replication: run.replication,
+        refused: Vec::new(),
+        what: Happening::Ended(Outcome::Completed(completed())),
+    });
+    one.flush().await;
+    assert_eq!(world.state_of("d00").await, None);
+}
+
+#[actix_rt::test]
+async fn of_two_documents_that_ask_for_the_same_on_two_daemons_one_fails() {
+    let world = World::of(0).await;
+    world.write("a", 1).await;
+    world.write("b", 1).await;
+    let (_one, _two) = (world.start("one"), world.start("two"));
+    let failed = || async {
+        let mut failed = Vec::new();
+        for id in ["a", "b"] {
+            let is_failed = world.state_of(id).await.as_deref() == Some(state::FAILED);
+            failed.extend(is_failed.then_some(id));
+        }
+        failed
+    };
+    eventually("one fails", || async { !failed().await.is_empty() }).await;
+    let failed = failed().await;
+    let other = if failed == ["a"] { "b" } else { "a" };
+    let body = world.document(failed[0]).await.body;
+    let why = format!("already started, triggered by document `{other}`");
+    assert!(body.contains(&why), "{body}");
+    eventually("it is released", || async {
+        world.fleet.owned().into_values().sum::<usize>() == 1
+    })
+    .await;
+    assert_eq!(world.state_of(other).await, None);
+}
+
+#[actix_rt::test]
+async fn an_id_that_is_noted_for_a_document_that_is_gone_is_a_temporary_error() {
+    let world = World::of(1).await;
+    let one = world.start("one");
+    world.until_running(&one, 1).await;
+    let id = one.last_run().id.to_string();
+    one.member.do_send(Stop { now: false });
+    eventually("it has ended", || async { !one.pid.is_alive() }).await;
+    world.fleet.note_id(&id, "gone");
+    let two = world.start("two");
+    eventually("it is an error", || async {
+        let docs = vec!["d00".to_owned()];
+        let rows = two.documents.send(GetRows { docs }).await.unwrap();
+        let row = rows[0].clone();
+        row.is_some_and(|row| row.state == RowState::Error && row.info.unwrap().contains("`gone`"))
+    })
+    .await;
+    assert_eq!(world.state_of("d00").await, None);
+}
+
+#[actix_rt::test]
+async fn a_claim_whose_answer_was_lost_is_found_and_made_again() {
+    let world = World::of(5).await;
+    let one = world.start("one");
+    world.until_running(&one, 5).await;
+    one.connection.lose_claims(true);
+    world.write("late", 99).await;
+    // The next renewal tells that there is one more.
+    world.clock.set_forward(Duration::from_secs(8));
+    eventually("it is claimed", || async {
+        world.fleet.owned().into_values().sum::<usize>() == 6
+    })
+    .await;
+    one.connection.lose_claims(false);
+    // The next renewal lists it.
+    world.clock.set_forward(Duration::from_secs(8));
+    world.until_running(&one, 6).await;
+    world.assert_one_run_each();
+}
+
+#[actix_rt::test]
+async fn a_member_whose_documents_fail_ends_and_its_leases_with_it() {
+    let world = World::of(2).await;
+    let one = world.start("one");
+    world.until_running(&one, 2).await;
+    one.documents.do_send(Stop { now: false });
+    eventually("it has ended", || async { !one.pid.is_alive() }).await;
+    assert!(one.last_run().guard.left().is_none());
+}

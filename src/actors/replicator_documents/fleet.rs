@@ -1,0 +1,369 @@
+//! Where several daemons share the store: documents that this one owns have jobs here, others have none.
+//!
+//! SUMMARY   [`OwnedDocs`] knows what is owned. A claim has its document read; a loss kills its job; one that is given
+//!           back is told to the member of the fleet when nothing of it is left.
+//! PROMISES  Nothing is added to the scheduler and no outcome is written for a document that is not owned.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::fut::wrap_future;
+use actix::prelude::*;
+use slog::warn;
+
+use super::job::{add, identify};
+use super::{Document, DocumentsOptions, Done, Pending, ReplicatorDocuments};
+use crate::messages::fleet_member::{DocStopped, JoinFleet, OwnedChange, OwnedChanges};
+use crate::messages::replication_scheduler::{LoseJob, RemoveJob};
+use crate::otp::pid::Pid;
+use crate::replicator::document::{members, parse};
+use crate::replicator::kept::Kept;
+use crate::replicator::lease::DocLease;
+use crate::replicator::owned::{OwnedDocs, Work};
+use crate::replicator::rows::{Attempt, Event, Taken, Wish};
+use crate::replicator::{NAME, defaults, state};
+use crate::store::StoreError;
+use crate::store::fleet::{FleetStore, IdTaken};
+use policy::ownership::{Claim, DocId};
+use replication::id::ReplicationId;
+use replication::spec::{DocRef, Replication};
+
+/// Documents that are read at a time.
+const BATCH: usize = 256;
+
+/// How long to wait after the store failed.
+const STORE_WAIT: Duration = Duration::from_secs(1);
+
+/// What there is where the store is shared.
+pub(super) struct FleetPart {
+    store: Arc<dyn FleetStore>,
+    owned: OwnedDocs,
+    /// Who hears of documents that can be given back.
+    member: Option<Recipient<DocStopped>>,
+    /// How long the job of the document that is being given back may take to stop.
+    stop_within: Option<Duration>,
+}
+
+/// Documents that were claimed, as they are now; none: it is gone.
+#[derive(Message)]
+#[rtype(result = "()")]
+struct ClaimedDocs(Vec<(DocId, Claim, Option<Document>)>);
+
+impl FleetPart {
+    pub(super) fn new(store: Arc<dyn FleetStore>) -> Self {
+        Self {
+            store,
+            owned: OwnedDocs::default(),
+            member: None,
+            stop_within: None,
+        }
+    }
+
+    /// The scheduler has no job any more, and every document is read again.
+    pub(super) fn begin_anew(&mut self) {
+        self.owned.forget_seen();
+    }
+
+    /// Hands a job to the scheduler, once it is noted which replication it is.
+    pub(super) fn schedule(
+        &mut self,
+        options: Rc<DocumentsOptions>,
+        doc: String,
+        attempt: Attempt,
+        job: ReplicationId,
+        replication: Arc<Replication>,
+    ) -> Option<Pending> {
+        let lease = Arc::clone(self.owned.lease(&doc)?);
+        let work = self.owned.begin(&doc);
+        let store = Arc::clone(&self.store);
+        Some(Box::pin(async move {
+            let result = add_owned(&options, &*store, &lease, &doc, &job, &replication).await;
+            let event = result.map(|result| Event::Scheduled {
+                doc,
+                attempt,
+                job,
+                result,
+            });
+            Done { event, work }
+        }))
+    }
+}
+
+/// Hands the job of a document to the scheduler; none if the document is not owned any more.
+async fn add_owned(
+    options: &DocumentsOptions,
+    fleet: &dyn FleetStore,
+    lease: &Arc<DocLease>,
+    doc: &str,
+    job: &ReplicationId,
+    replication: &Arc<Replication>,
+) -> Option<Result<(), Taken>> {
+    loop {
+        match note(options, fleet, lease, doc, job).await {
+            Ok(None) => return None,
+            Ok(Some(Err(taken))) => return Some(Err(taken)),
+            // Between this look and the order nothing else is done: the order that a loss gives comes later.
+            Ok(Some(Ok(_))) if !lease.holds() => return None,
+            Ok(Some(Ok(kept))) => {
+                return Some(add(&options.scheduler, job, replication, &kept, Some(lease)).await);
+            }
+            Err(StoreError::Closed) => return None,
+            Err(_) if !lease.holds() => return None,
+            Err(_) => actix_rt::time::sleep(STORE_WAIT).await,
+        }
+    }
+}
+
+/// Notes which replication a document's job is, and returns what is kept of it; none if the document is not owned
+/// any more.
+async fn note(
+    options: &DocumentsOptions,
+    fleet: &dyn FleetStore,
+    lease: &Arc<DocLease>,
+    doc: &str,
+    job: &ReplicationId,
+) -> Result<Option<Result<Kept, Taken>>, StoreError> {
+    let id: DocId = doc.into();
+    let noting = fleet.set_replication_id(lease.owner(), Arc::clone(&id), job.to_string().into());
+    match noting.await? {
+        None => Ok(None),
+        Some(Err(IdTaken { by })) => {
+            let asks = asks_for(options, &by, job).await?;
+            let taken = match asks {
+                true => Taken::Document(DocRef {
+                    database: NAME.to_owned(),
+                    id: by.to_string(),
+                }),
+                false => Taken::Former(by),
+            };
+            Ok(Some(Err(taken)))
+        }
+        Some(Ok(())) => {
+            let row = fleet.job_rows(vec![id]).await?.pop().unwrap_or_default();
+            let kept = row.kept.map(|text| Kept::read(&text));
+            Ok(Some(Ok(kept.unwrap_or_default())))
+        }
+    }
+}
+
+/// Whether a document asks for a replication now.
+async fn asks_for(
+    options: &DocumentsOptions,
+    doc: &str,
+    job: &ReplicationId,
+) -> Result<bool, StoreError> {
+    let found = options.database.store().document(doc).await?;
+    let Some(document) = found.filter(|document| !document.deleted) else {
+        return Ok(false);
+    };
+    let body = members(&document);
+    if let Some(state::COMPLETED | state::FAILED) = body.text(state::STATE).as_deref() {
+        return Ok(false);
+    }
+    let defaults = defaults(&options.config.borrow().replicator);
+    Ok(match parse(doc, &body, &defaults) {
+        Ok(replication) => identify(options, &replication).await.as_ref() == Ok(job),
+        Err(_) => false,
+    })
+}
+
+impl ReplicatorDocuments {
+    /// Whether this version of a document is to be acted upon: the document is owned, and no later one was.
+    pub(super) fn is_to_be_acted_upon(&mut self, document: &Document) -> bool {
+        let part = self.fleet.as_mut();
+        part.is_none_or(|part| part.owned.see(&document.id, document.seq))
+    }
+
+    /// Returns the lease of a document; none where every document is owned.
+    ///
+    /// # Errors
+    /// The document may not be acted upon.
+    pub(super) fn lease(&self, doc: &str) -> Result<Option<Arc<DocLease>>, ()> {
+        match &self.fleet {
+            None => Ok(None),
+            Some(part) => part.owned.lease(doc).cloned().map(Some).ok_or(()),
+        }
+    }
+
+    /// Whether news of a replication are of the job that its document has under the present claim.
+    pub(super) fn is_current(&self, doc: &str, replication: &Arc<Replication>) -> bool {
+        let row = self.rows.get(doc);
+        let is_its = row.is_some_and(|row| Arc::ptr_eq(&row.replication, replication));
+        self.fleet.is_none() || is_its
+    }
+
+    /// Begins something that ends before a document is given back.
+    pub(super) fn begin_work(&mut self, doc: &str) -> Option<Work> {
+        self.fleet.as_mut()?.owned.begin(doc)
+    }
+
+    /// It has ended.
+    pub(super) fn end_work(&mut self, work: Option<Work>) {
+        if let (Some(work), Some(part)) = (work, &mut self.fleet) {
+            part.owned.end(&work);
+            self.settle(&work.doc);
+        }
+    }
+
+    /// Tells the member of a document of which nothing is left.
+    pub(super) fn settle(&mut self, doc: &str) {
+        let has_row = self.rows.get(doc).is_some();
+        let Some(part) = &mut self.fleet else {
+            return;
+        };
+        if let Some((Work { doc, claim }, member)) =
+            part.owned.settle(doc, has_row).zip(part.member.as_ref())
+        {
+            // Ignores the mailbox's bound: the document would stay claimed.
+            member.do_send(DocStopped { doc, claim });
+        }
+    }
+
+    /// Removes a job; kills it where its document is not owned any more.
+    pub(super) fn remove_job(&mut self, doc: &str, id: ReplicationId, ctx: &mut Context<Self>) {
+        let scheduler = self.options.scheduler.address();
+        let Some(part) = &mut self.fleet else {
+            // Ignores the mailbox's bound: it must not be lost.
+            return scheduler.do_send(RemoveJob { id });
+        };
+        let Some(work) = part.owned.begin(doc) else {
+            // As above.
+            return scheduler.do_send(LoseJob { id });
+        };
+        let within = part.stop_within;
+        let removing = scheduler.send(RemoveJob { id: id.clone() });
+        let gone = async move {
+            // A scheduler that is gone has no runs.
+            match within {
+                None => {
+                    let _ = removing.await;
+                }
+                Some(within) => {
+                    let removed = actix_rt::time::timeout(within, removing).await;
+                    if removed.is_err() {
+                        let _ = scheduler.send(LoseJob { id }).await;
+                    }
+                }
+            }
+            let (event, work) = (None, Some(work));
+            Done { event, work }
+        };
+        self.spawn(Box::pin(gone), ctx);
+    }
+
+    /// Forgets what a document asks for.
+    fn forget(&mut self, doc: &str, ctx: &mut Context<Self>) {
+        let (doc, wish) = (doc.to_owned(), Wish::Nothing);
+        let pending = self.take(Event::Changed { doc, wish }, ctx);
+        self.spawn_all(pending, ctx);
+    }
+
+    fn change(&mut self, change: OwnedChange, ctx: &mut Context<Self>) -> Option<(DocId, Claim)> {
+        let part = self.fleet.as_mut()?;
+        match change {
+            OwnedChange::Claimed { doc, lease } => {
+                let claim = lease.claim();
+                part.owned.claimed(Arc::clone(&doc), lease);
+                return Some((doc, claim));
+            }
+            OwnedChange::GiveBack { doc, claim, within } => {
+                if part.owned.give_back(&doc, claim) {
+                    part.stop_within = within;
+                    self.forget(&doc, ctx);
+                }
+            }
+            OwnedChange::Lost { doc, claim } => {
+                if part.owned.lost(&doc, claim) {
+                    self.forget(&doc, ctx);
+                }
+            }
+        }
+        None
+    }
+
+    /// Reads documents that were claimed, some at a time: the next ones when the jobs of these are with the
+    /// scheduler.
+    fn read_claimed(&self, docs: Vec<(DocId, Claim)>, ctx: &mut Context<Self>) {
+        let (store, to) = (self.options.database.store().clone(), ctx.address());
+        let log = self.log.clone();
+        ctx.spawn(wrap_future(async move {
+            let mut is_told = false;
+            for some in docs.chunks(BATCH) {
+                let found = loop {
+                    let ids = some.iter().map(|(doc, _)| doc.to_string()).collect();
+                    match store.documents(ids).await {
+                        Ok(found) => break found,
+                        Err(StoreError::Closed) => return,
+                        Err(error) => {
+                            if !std::mem::replace(&mut is_told, true) {
+                                warn!(log, "documents that were claimed cannot be read"; "error" => %error,
+                                      "effect" => "it is tried again; their replications begin later");
+                            }
+                            actix_rt::time::sleep(STORE_WAIT).await;
+                        }
+                    }
+                };
+                let read = some.iter().cloned().zip(found);
+                let read = read.map(|((doc, claim), document)| (doc, claim, document));
+                if to.send(ClaimedDocs(read.collect())).await.is_err() {
+                    return;
+                }
+            }
+        }));
+    }
+}
+
+impl Handler<JoinFleet> for ReplicatorDocuments {
+    type Result = MessageResult<JoinFleet>;
+
+    fn handle(&mut self, msg: JoinFleet, ctx: &mut Self::Context) -> Self::Result {
+        let before = self.fleet.as_ref().map(|part| part.owned.all());
+        for Work { doc, claim } in before.unwrap_or_default() {
+            self.change(OwnedChange::Lost { doc, claim }, ctx);
+        }
+        if let Some(part) = &mut self.fleet {
+            (part.member, part.stop_within) = (Some(msg.member), None);
+        }
+        let pid: Pid = self.pid_guard.pid();
+        MessageResult(pid)
+    }
+}
+
+impl Handler<OwnedChanges> for ReplicatorDocuments {
+    type Result = ();
+
+    fn handle(&mut self, OwnedChanges(changes): OwnedChanges, ctx: &mut Self::Context) {
+        let claimed = changes.into_iter();
+        let claimed: Vec<_> = claimed.filter_map(|one| self.change(one, ctx)).collect();
+        if !claimed.is_empty() {
+            self.read_claimed(claimed, ctx);
+        }
+    }
+}
+
+/// Answered when the jobs are with the scheduler.
+impl Handler<ClaimedDocs> for ReplicatorDocuments {
+    type Result = ResponseActFuture<Self, ()>;
+
+    fn handle(&mut self, ClaimedDocs(docs): ClaimedDocs, ctx: &mut Self::Context) -> Self::Result {
+        let mut pending = Vec::new();
+        for (doc, claim, document) in docs {
+            let part = self.fleet.as_mut();
+            if part.is_none_or(|part| !part.owned.has(&doc, claim)) {
+                continue;
+            }
+            match document {
+                Some(document) => pending.extend(self.read(document, ctx)),
+                // It was deleted, and purged.
+                None => {
+                    if let Some(part) = &mut self.fleet {
+                        part.owned.see(&doc, 0);
+                    }
+                    self.forget(&doc, ctx);
+                }
+            }
+        }
+        Self::all_done(pending)
+    }
+}

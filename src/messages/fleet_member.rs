@@ -1,0 +1,53 @@
+//! What the actor that owns documents for this daemon and the one that acts upon them say to each other.
+//!
+//! SUMMARY   [`JoinFleet`] and [`OwnedChanges`] go to ReplicatorDocuments, [`DocStopped`] to the FleetMember.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::{Message, Recipient};
+
+use crate::otp::pid::Pid;
+use crate::replicator::lease::DocLease;
+use policy::ownership::{Claim, DocId};
+
+/// A member begins: whatever was owned before is lost. Answers the life that the member depends on.
+#[derive(Message)]
+#[rtype(result = "Pid")]
+pub(crate) struct JoinFleet {
+    /// Who hears of documents that can be given back.
+    pub member: Recipient<DocStopped>,
+}
+
+/// What became of documents, in this order.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub(crate) struct OwnedChanges(pub Vec<OwnedChange>);
+
+/// What became of a document.
+#[derive(Clone, Debug)]
+pub(crate) enum OwnedChange {
+    /// It is owned from now on.
+    Claimed {
+        doc: DocId,
+        /// For how long.
+        lease: Arc<DocLease>,
+    },
+    /// Its job is to stop, with a checkpoint, and [`DocStopped`] to be told.
+    GiveBack {
+        doc: DocId,
+        claim: Claim,
+        /// After this time the job is killed; none: it takes as long as any stop may take.
+        within: Option<Duration>,
+    },
+    /// It is not owned any more: its job is killed.
+    Lost { doc: DocId, claim: Claim },
+}
+
+/// Nothing runs any more of a document's job, and its outcome, if it has one, is written.
+#[derive(Clone, Debug, Message)]
+#[rtype(result = "()")]
+pub(crate) struct DocStopped {
+    pub doc: DocId,
+    pub claim: Claim,
+}

@@ -1,0 +1,135 @@
+//! Under which lease this daemon has a document, for its job and for those who write its outcome.
+//!
+//! SUMMARY   The actor of the fleet says how long an epoch's lease lasts ([`EpochLease`]) and which documents are
+//!           lost ([`DocLease`]); jobs on other threads ask, without a lock.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use super::checkpoint_guard::{CheckpointGuard, JobLease};
+use crate::otp::boot_clock::BootClock;
+use policy::ownership::{Claim, Epoch};
+
+/// The lease of an epoch.
+#[derive(Debug)]
+pub(crate) struct EpochLease {
+    epoch: Epoch,
+    clock: BootClock,
+    /// Until when checkpoints may be begun, in microseconds of the clock; 0: it is over.
+    until: AtomicU64,
+}
+
+impl EpochLease {
+    /// Begins the lease of an epoch, which says no until it is told how long it lasts.
+    pub fn new(epoch: Epoch, clock: BootClock) -> Self {
+        Self {
+            epoch,
+            clock,
+            until: AtomicU64::new(0),
+        }
+    }
+
+    /// Returns whose it is.
+    pub const fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// Says until when checkpoints may be begun, by the clock.
+    pub fn set_until(&self, until: Duration) {
+        let until = u64::try_from(until.as_micros()).unwrap_or(u64::MAX);
+        self.until.store(until, Ordering::SeqCst);
+    }
+
+    /// Ends it, for good.
+    pub fn end(&self) {
+        self.set_until(Duration::ZERO);
+    }
+
+    fn left(&self) -> Option<Duration> {
+        let until = Duration::from_micros(self.until.load(Ordering::SeqCst));
+        let left = until.checked_sub(self.clock.now())?;
+        Some(left).filter(|left| !left.is_zero())
+    }
+}
+
+/// What a claim of a document is worth: the lease of its epoch, until the document is lost.
+#[derive(Debug)]
+pub(crate) struct DocLease {
+    lease: Arc<EpochLease>,
+    claim: Claim,
+    is_lost: AtomicBool,
+}
+
+impl DocLease {
+    /// Begins a claim.
+    pub fn new(lease: Arc<EpochLease>, claim: Claim) -> Arc<Self> {
+        Arc::new(Self {
+            lease,
+            claim,
+            is_lost: AtomicBool::new(false),
+        })
+    }
+
+    /// Returns by which claim the document is owned.
+    pub const fn claim(&self) -> Claim {
+        self.claim
+    }
+
+    /// Returns whose claim it is.
+    pub fn owner(&self) -> Epoch {
+        self.lease.epoch
+    }
+
+    /// The document is not owned any more, or must not be acted upon.
+    pub fn lose(&self) {
+        self.is_lost.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether the document is still owned.
+    pub fn holds(&self) -> bool {
+        self.left().is_some()
+    }
+
+    /// Returns what a job of the document asks.
+    pub fn guard(self: &Arc<Self>) -> CheckpointGuard {
+        let lease: Arc<Self> = Arc::clone(self);
+        CheckpointGuard::of(lease)
+    }
+}
+
+impl JobLease for DocLease {
+    fn left(&self) -> Option<Duration> {
+        let is_lost = self.is_lost.load(Ordering::SeqCst);
+        self.lease.left().filter(|_| !is_lost)
+    }
+
+    fn epoch(&self) -> u64 {
+        self.lease.epoch.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_claim_ends_with_its_loss_with_its_epoch_and_with_time() {
+        let clock = BootClock::default();
+        let epoch = Arc::new(EpochLease::new(Epoch(7), clock.clone()));
+        let [lost, kept] = [1, 2]
+            .map(|claim| DocLease::new(Arc::clone(&epoch), policy::ownership::Request(claim)));
+        assert!(!kept.holds(), "nobody has said how long");
+        let hour = Duration::from_secs(3600);
+        epoch.set_until(clock.now() + hour);
+        assert!(kept.left().is_some_and(|left| left <= hour));
+        lost.lose();
+        assert_eq!((lost.holds(), kept.holds()), (false, true));
+        clock.set_forward(hour);
+        assert!(!kept.holds());
+        epoch.set_until(clock.now() + hour);
+        assert_eq!((lost.holds(), kept.holds()), (false, true));
+        epoch.end();
+        assert!(!kept.holds());
+    }
+}

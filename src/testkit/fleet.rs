@@ -1,0 +1,323 @@
+//! What several daemons share, in memory: a [`FleetStore`] for tests of the actors of a fleet.
+//!
+//! SUMMARY   A [`FakeFleet`] is the database: it does what the model of `policy::ownership` says, by a clock that
+//!           tests set forward. Each daemon has a [`FakeConnection`], which can be cut.
+//! LIMITS    Ownership and ids of replications are there; statuses, orders and settings are not kept.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use crate::otp::boot_clock::BootClock;
+use crate::replicator::document::members;
+use crate::replicator::state;
+use crate::store::fleet::{
+    Daemon, DaemonName, FleetStore, IdTaken, JobRow, JobStatus, Order, Override, ReadStatus, Topic,
+};
+use crate::store::{Answer, Store, StoreError};
+use policy::ownership::{Claim, Counts, DocId, Epoch, LEASE, ListedDoc};
+
+/// The most documents that a test has.
+const DOCUMENTS_MAX: usize = 10_000;
+
+#[derive(Debug)]
+struct EpochRow {
+    until: Duration,
+    is_live: bool,
+}
+
+#[derive(Debug, Default)]
+struct Tables {
+    epochs: BTreeMap<Epoch, EpochRow>,
+    owners: BTreeMap<DocId, (Epoch, Claim)>,
+    ids: BTreeMap<Arc<str>, DocId>,
+}
+
+impl Tables {
+    fn holds(&self, epoch: Epoch, now: Duration) -> bool {
+        self.epochs.get(&epoch).is_some_and(|row| row.until > now)
+    }
+
+    fn owns(&self, epoch: Epoch, doc: &str) -> bool {
+        let owner = self.owners.get(doc);
+        owner.is_some_and(|(owner, _)| *owner == epoch)
+    }
+
+    fn counts(&self, wanted: &[DocId], now: Duration) -> Counts {
+        let live = self.epochs.values();
+        Counts {
+            wanted: wanted.len(),
+            live: live.filter(|row| row.is_live && row.until > now).count(),
+        }
+    }
+}
+
+/// The database of a fleet.
+#[derive(Clone, Debug)]
+pub(crate) struct FakeFleet {
+    store: Store,
+    clock: BootClock,
+    tables: Arc<Mutex<Tables>>,
+    told: Arc<watch::Sender<u64>>,
+}
+
+/// One daemon's connection to it.
+#[derive(Debug)]
+pub(crate) struct FakeConnection {
+    fleet: FakeFleet,
+    is_cut: AtomicBool,
+    loses_claims: AtomicBool,
+}
+
+impl FakeFleet {
+    /// Makes a database beside the documents of a store.
+    pub fn new(store: Store, clock: BootClock) -> Self {
+        Self {
+            store,
+            clock,
+            tables: Arc::default(),
+            told: Arc::new(watch::Sender::new(0)),
+        }
+    }
+
+    /// Connects a daemon.
+    pub fn connect(&self) -> Arc<FakeConnection> {
+        Arc::new(FakeConnection {
+            fleet: self.clone(),
+            is_cut: AtomicBool::new(false),
+            loses_claims: AtomicBool::new(false),
+        })
+    }
+
+    /// Returns how many documents each epoch has.
+    pub fn owned(&self) -> BTreeMap<Epoch, usize> {
+        let mut owned = BTreeMap::new();
+        for (epoch, _) in self.tables.lock().unwrap().owners.values() {
+            *owned.entry(*epoch).or_default() += 1;
+        }
+        owned
+    }
+
+    /// Returns how long the lease of an epoch lasts.
+    pub fn lease_left(&self, epoch: Epoch) -> Duration {
+        let tables = self.tables.lock().unwrap();
+        let until = tables.epochs.get(&epoch).map(|row| row.until);
+        until.unwrap_or_default().saturating_sub(self.clock.now())
+    }
+
+    /// Notes that a replication is that of a document.
+    pub fn note_id(&self, id: &str, doc: &str) {
+        let mut tables = self.tables.lock().unwrap();
+        tables.ids.insert(id.into(), doc.into());
+    }
+
+    /// Returns which documents ask for replications.
+    async fn wanted(&self) -> Result<Vec<DocId>, StoreError> {
+        let changes = self.store.changes(0, DOCUMENTS_MAX).await?;
+        let asking = changes.documents.iter().filter(|document| {
+            let state = members(document).text(state::STATE);
+            let is_over = matches!(state.as_deref(), Some(state::COMPLETED | state::FAILED));
+            !document.deleted && !is_over && !document.id.starts_with("_design/")
+        });
+        Ok(asking.map(|document| document.id.as_str().into()).collect())
+    }
+}
+
+impl FakeConnection {
+    /// From now on nothing arrives.
+    pub fn cut(&self) {
+        self.is_cut.store(true, Ordering::SeqCst);
+    }
+
+    /// From now on claims are carried out and their answers lost, or not any more.
+    pub fn lose_claims(&self, loses: bool) {
+        self.loses_claims.store(loses, Ordering::SeqCst);
+    }
+
+    fn ask<'a, T: Send + 'a>(
+        &'a self,
+        work: impl FnOnce(&mut Tables, Vec<DocId>, Duration) -> T + Send + 'a,
+    ) -> Answer<'a, T> {
+        Box::pin(async move {
+            if self.is_cut.load(Ordering::SeqCst) {
+                return Err(lost());
+            }
+            let wanted = self.fleet.wanted().await?;
+            let now = self.fleet.clock.now();
+            Ok(work(&mut self.fleet.tables.lock().unwrap(), wanted, now))
+        })
+    }
+
+    fn tell(&self) {
+        self.fleet.told.send_modify(|told| *told += 1);
+    }
+}
+
+fn lost() -> StoreError {
+    StoreError::Failed("the connection is cut".to_owned())
+}
+
+impl FleetStore for FakeConnection {
+    fn told(&self, _: Topic) -> watch::Receiver<u64> {
+        self.fleet.told.subscribe()
+    }
+
+    fn take_epoch(&self, _: DaemonName, epoch: Epoch, former: Option<Epoch>) -> Answer<'_, Counts> {
+        self.ask(move |tables, wanted, now| {
+            former.map(|former| tables.epochs.remove(&former));
+            let row = EpochRow {
+                until: now + LEASE,
+                is_live: false,
+            };
+            tables.epochs.insert(epoch, row);
+            self.tell();
+            tables.counts(&wanted, now)
+        })
+    }
+
+    fn renew(&self, epoch: Epoch, leaving: bool) -> Answer<'_, Option<(Vec<ListedDoc>, Counts)>> {
+        self.ask(move |tables, wanted, now| {
+            if !tables.holds(epoch, now) {
+                return None;
+            }
+            let row = tables.epochs.get_mut(&epoch)?;
+            row.until = now + LEASE;
+            row.is_live &= !leaving;
+            let own = tables.owners.iter().filter(|(_, owner)| owner.0 == epoch);
+            let listed = own.map(|(doc, (_, claim))| ListedDoc {
+                doc: Arc::clone(doc),
+                claim: *claim,
+                wanted: wanted.contains(doc),
+            });
+            Some((listed.collect(), tables.counts(&wanted, now)))
+        })
+    }
+
+    fn claim(&self, epoch: Epoch, claim: Claim, most: usize) -> Answer<'_, (Vec<DocId>, Counts)> {
+        let claiming = self.ask(move |tables, wanted, now| {
+            if !tables.holds(epoch, now) {
+                return (Vec::new(), tables.counts(&wanted, now));
+            }
+            if let Some(row) = tables.epochs.get_mut(&epoch) {
+                row.is_live = true;
+            }
+            let owner_of = |doc: &DocId| tables.owners.get(doc);
+            let is_free =
+                |doc: &&DocId| owner_of(doc).is_none_or(|(owner, _)| !tables.holds(*owner, now));
+            let free: Vec<DocId> = wanted.iter().filter(is_free).take(most).cloned().collect();
+            for doc in &free {
+                tables.owners.insert(Arc::clone(doc), (epoch, claim));
+            }
+            (free, tables.counts(&wanted, now))
+        });
+        Box::pin(async move {
+            let claimed = claiming.await?;
+            match self.loses_claims.load(Ordering::SeqCst) {
+                true => Err(lost()),
+                false => Ok(claimed),
+            }
+        })
+    }
+
+    fn release(&self, epoch: Epoch, docs: Vec<(DocId, Claim)>) -> Answer<'_, ()> {
+        self.ask(move |tables, _, _| {
+            for (doc, claim) in docs {
+                if tables.owners.get(&doc) == Some(&(epoch, claim)) {
+                    tables.owners.remove(&doc);
+                }
+            }
+            self.tell();
+        })
+    }
+
+    fn depart(&self, epoch: Epoch) -> Answer<'_, ()> {
+        self.ask(move |tables, _, _| {
+            tables.epochs.remove(&epoch);
+            tables.owners.retain(|_, (owner, _)| *owner != epoch);
+            self.tell();
+        })
+    }
+
+    fn job_rows(&self, docs: Vec<DocId>) -> Answer<'_, Vec<JobRow>> {
+        Box::pin(async move {
+            let mut rows = Vec::new();
+            for doc in docs {
+                let kept = self.fleet.store.kept(&doc).await?;
+                rows.push(JobRow { kept, past: None });
+            }
+            Ok(rows)
+        })
+    }
+
+    fn set_replication_id(
+        &self,
+        epoch: Epoch,
+        doc: DocId,
+        id: Arc<str>,
+    ) -> Answer<'_, Option<Result<(), IdTaken>>> {
+        self.ask(move |tables, _, _| {
+            if !tables.owns(epoch, &doc) {
+                return None;
+            }
+            match tables.ids.get(&id).filter(|by| **by != doc) {
+                Some(by) => Some(Err(IdTaken { by: Arc::clone(by) })),
+                None => {
+                    tables.ids.retain(|_, by| *by != doc);
+                    tables.ids.insert(id, doc);
+                    Some(Ok(()))
+                }
+            }
+        })
+    }
+
+    fn save_pasts(&self, _: Epoch, _: Vec<(DocId, String)>) -> Answer<'_, ()> {
+        self.ask(|_, _, _| ())
+    }
+
+    fn write_statuses(&self, _: Epoch, _: Vec<JobStatus>) -> Answer<'_, ()> {
+        self.ask(|_, _, _| ())
+    }
+
+    fn statuses(
+        &self,
+        _: Option<Epoch>,
+        _: Vec<(Epoch, u64)>,
+        _: usize,
+    ) -> Answer<'_, Vec<ReadStatus>> {
+        self.ask(|_, _, _| Vec::new())
+    }
+
+    fn daemons(&self) -> Answer<'_, Vec<(Daemon, usize)>> {
+        self.ask(|_, _, _| Vec::new())
+    }
+
+    fn owners(&self, docs: Vec<DocId>) -> Answer<'_, Vec<Option<Epoch>>> {
+        self.ask(move |tables, _, _| {
+            let owner = |doc: &DocId| tables.owners.get(doc).map(|(owner, _)| *owner);
+            docs.iter().map(owner).collect()
+        })
+    }
+
+    fn leave_orders(&self, orders: Vec<Order>) -> Answer<'_, Vec<bool>> {
+        self.ask(move |_, _, _| vec![false; orders.len()])
+    }
+
+    fn take_orders(&self, _: Epoch) -> Answer<'_, Vec<Order>> {
+        self.ask(|_, _, _| Vec::new())
+    }
+
+    fn overrides(&self) -> Answer<'_, Vec<Override>> {
+        self.ask(|_, _, _| Vec::new())
+    }
+
+    fn set_overrides(&self, _: Vec<Override>) -> Answer<'_, ()> {
+        self.ask(|_, _, _| ())
+    }
+
+    fn secret(&self, _: &str, new: String) -> Answer<'_, String> {
+        self.ask(|_, _, _| new)
+    }
+}
