@@ -220,7 +220,7 @@ impl World {
                 version: "0".into(),
             },
             epoch: Arc::new(tokio::sync::watch::Sender::new(None)),
-            metrics: crate::metrics::Metrics::new().fleet(),
+            metrics: Metrics::new().fleet(),
             documents: RegisteredName::new(documents.clone()),
             clock: self.clock.clone(),
             log,
