@@ -26,7 +26,7 @@ pub fn start(database: &TestDatabase) -> Web {
     Web { service, address }
 }
 
-fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
+pub fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !is_so() {
         assert!(Instant::now() < deadline, "{what}");
@@ -124,7 +124,8 @@ fn without_its_database_a_service_lists_its_replications_from_memory_and_says_ho
     create(&web, "rep", &replication());
     let job = || web.get("/_scheduler/jobs").json()["jobs"][0].clone();
     wait_for("the job", || job()["document"] == "rep");
-    assert!(job()["daemon"].as_str().unwrap().starts_with("127.0.0.1:"));
+    let port = format!(":{}", web.address.port());
+    assert!(job()["daemon"].as_str().unwrap().ends_with(&port));
     wait_for("a reading", || web.get("/_fleet").json()["age_s"].is_u64());
     server.stop();
     wait_for("an old reading", || {

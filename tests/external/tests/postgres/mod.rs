@@ -2,6 +2,7 @@
 
 mod daemon;
 mod fleet;
+mod fleet_view;
 mod migrate;
 pub mod server;
 mod shared_settings;
