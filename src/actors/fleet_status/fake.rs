@@ -78,6 +78,11 @@ impl FakeFleet {
     }
 }
 
+/// What only the owner of leases asks for.
+fn not_asked<T>() -> Answer<'static, T> {
+    Box::pin(async { Err(StoreError::Closed) })
+}
+
 impl FleetStore for FakeFleet {
     fn told(&self, _: Topic) -> watch::Receiver<u64> {
         self.orders.subscribe()
@@ -158,27 +163,27 @@ impl FleetStore for FakeFleet {
     }
 
     fn take_epoch(&self, _: DaemonName, _: Epoch, _: Option<Epoch>) -> Answer<'_, Counts> {
-        unimplemented!()
+        not_asked()
     }
 
     fn renew(&self, _: Epoch, _: bool) -> Answer<'_, Option<(Vec<ListedDoc>, Counts)>> {
-        unimplemented!()
+        not_asked()
     }
 
     fn claim(&self, _: Epoch, _: Claim, _: usize) -> Answer<'_, (Vec<DocId>, Counts)> {
-        unimplemented!()
+        not_asked()
     }
 
     fn release(&self, _: Epoch, _: Vec<(DocId, Claim)>) -> Answer<'_, ()> {
-        unimplemented!()
+        not_asked()
     }
 
     fn depart(&self, _: Epoch) -> Answer<'_, ()> {
-        unimplemented!()
+        not_asked()
     }
 
     fn job_rows(&self, _: Vec<DocId>) -> Answer<'_, Vec<JobRow>> {
-        unimplemented!()
+        not_asked()
     }
 
     fn set_replication_id(
@@ -187,26 +192,26 @@ impl FleetStore for FakeFleet {
         _: DocId,
         _: Arc<str>,
     ) -> Answer<'_, Option<Result<(), IdTaken>>> {
-        unimplemented!()
+        not_asked()
     }
 
     fn save_pasts(&self, _: Epoch, _: Vec<(DocId, String)>) -> Answer<'_, ()> {
-        unimplemented!()
+        not_asked()
     }
 
     fn owners(&self, _: Vec<DocId>) -> Answer<'_, Vec<Option<Epoch>>> {
-        unimplemented!()
+        not_asked()
     }
 
     fn overrides(&self) -> Answer<'_, Vec<Override>> {
-        unimplemented!()
+        not_asked()
     }
 
     fn set_overrides(&self, _: Vec<Override>) -> Answer<'_, ()> {
-        unimplemented!()
+        not_asked()
     }
 
     fn secret(&self, _: &str, _: String) -> Answer<'_, String> {
-        unimplemented!()
+        not_asked()
     }
 }
