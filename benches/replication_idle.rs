@@ -11,6 +11,8 @@
 //!           again, and the most connections and requests of a second. `SETTEE_BENCH_FEED` is `[replicator] feed`
 //!           (continuous); with `db_updates` it settles for longer: idle connections are looked for every `connection_close_interval`, and
 //!           so are kept for up to twice as long.
+//!           With `SETTEE_BENCH_STORE`, the URL of an empty PostgreSQL, `SETTEE_BENCH_DAEMONS` services (1) share the
+//!           replications; told is the memory and the time of all of them together.
 //! LIMITS    Linux. Without TLS. Both processes need a descriptor for each replication.
 
 mod common;
@@ -64,9 +66,17 @@ fn main() {
         "max_jobs = {}\nbackoff_base = 14400\nfeed = \"{feed}\"",
         jobs + 1
     );
-    let service = Service::start(folder.path(), &replicator);
-    let before = service.memory();
-    let (start, cpu) = (Instant::now(), service.cpu());
+    let services: Vec<Service> = (0..number("SETTEE_BENCH_DAEMONS", 1))
+        .map(|n| {
+            let folder = folder.path().join(n.to_string());
+            std::fs::create_dir(&folder).expect("a folder");
+            Service::start(&folder, &replicator)
+        })
+        .collect();
+    let all_memory = || services.iter().map(Service::memory).sum::<u64>();
+    let all_cpu = || services.iter().map(Service::cpu).sum::<f64>();
+    let before = all_memory();
+    let (start, cpu) = (Instant::now(), all_cpu());
     for first in (0..jobs).step_by(500) {
         let docs = (first..jobs.min(first + 500)).zip(servers.iter().cycle());
         let docs: Vec<String> = docs
@@ -78,10 +88,10 @@ fn main() {
             })
             .collect();
         let body = format!("{{\"docs\":[{}]}}", docs.join(","));
-        let answer = service.call("POST", "/_replicator/_bulk_docs", &body);
+        let answer = services[0].call("POST", "/_replicator/_bulk_docs", &body);
         assert!(!answer.contains("\"error\""), "{answer}");
     }
-    service.until_running(jobs);
+    Service::until_running(&services, jobs);
     println!("{jobs} replications run after {:.1?}", start.elapsed());
     std::thread::sleep(match &*feed {
         "db_updates" => SETTLE_UNTIL_CLOSED,
@@ -90,12 +100,12 @@ fn main() {
     let requests = REQUESTS.load(Ordering::Relaxed);
     println!(
         "their start took {:.1} s of processor time",
-        service.cpu() - cpu
+        all_cpu() - cpu
     );
-    let (start, cpu) = (Instant::now(), service.cpu());
+    let (start, cpu) = (Instant::now(), all_cpu());
     std::thread::sleep(Duration::from_secs(seconds));
-    let share = (service.cpu() - cpu) / start.elapsed().as_secs_f64();
-    let memory = service.memory();
+    let share = (all_cpu() - cpu) / start.elapsed().as_secs_f64();
+    let memory = all_memory();
     #[allow(clippy::cast_precision_loss, reason = "figures for people")]
     let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
     println!(
@@ -110,9 +120,9 @@ fn main() {
         "{} requests to the servers in this time",
         REQUESTS.load(Ordering::Relaxed) - requests
     );
-    let (descriptors, threads) = service.holds();
+    let (descriptors, threads) = services[0].holds();
     println!(
-        "{descriptors} descriptors, {threads} threads; {} connections to {} servers, {} at most",
+        "{descriptors} descriptors, {threads} threads of the first service; {} connections to {} servers, {} at most",
         CONNECTIONS.load(Ordering::Relaxed),
         servers.len(),
         CONNECTIONS_MOST.load(Ordering::Relaxed)
@@ -126,7 +136,7 @@ fn main() {
     }
     let seconds = number("SETTEE_BENCH_OUTAGE", 0);
     if seconds > 0 {
-        outage(&service, usize::try_from(jobs).expect("a number"), seconds);
+        outage(&services[0], usize::try_from(jobs).expect("a number"), seconds);
     }
 }
 

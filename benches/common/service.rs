@@ -1,4 +1,5 @@
-//! `settee serve` in a process of its own, with the store in memory, for benches that measure that process.
+//! `settee serve` in a process of its own, for benches that measure that process. Its store is in memory, or the
+//! database that `SETTEE_BENCH_STORE` is the URL of.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -20,9 +21,11 @@ impl Service {
     /// Starts one with these lines in `[replicator]`. `SETTEE_BENCH_PROGRAM` is another build to measure.
     pub fn start(folder: &Path, replicator: &str) -> Self {
         let config = folder.join("settee.toml");
+        let store = std::env::var("SETTEE_BENCH_STORE");
+        let store = store.map_or("path = \"memory\"".into(), |url| format!("url = \"{url}\""));
         let text = format!(
             "[server]\nsocket = \"{}\"\nhttp = \"127.0.0.1:0\"\nopen = true\n[log]\nlevel = \"warning\"\n\
-             [store]\npath = \"memory\"\n[replicator]\n{replicator}\n",
+             [store]\n{store}\n[replicator]\n{replicator}\n",
             folder.join("run").join("s.sock").display(),
         );
         fs::write(&config, text).expect("the configuration is written");
@@ -63,13 +66,20 @@ impl Service {
         answer
     }
 
-    /// Waits until so many replications run.
-    pub fn until_running(&self, jobs: u64) {
-        let (start, line) = (
-            Instant::now(),
-            format!("couchdb_couch_replicator_jobs_running {jobs}\n"),
-        );
-        while !self.call("GET", "/metrics", "").contains(&line) {
+    /// Returns how many replications run.
+    fn running(&self) -> u64 {
+        let metrics = self.call("GET", "/metrics", "");
+        let running = |line: &str| {
+            let count = line.strip_prefix("couchdb_couch_replicator_jobs_running ")?;
+            count.parse().ok()
+        };
+        metrics.lines().find_map(running).expect("a metric")
+    }
+
+    /// Waits until so many replications run, of all services together.
+    pub fn until_running(services: &[Self], jobs: u64) {
+        let start = Instant::now();
+        while services.iter().map(Self::running).sum::<u64>() != jobs {
             assert!(start.elapsed() < START_MAX, "not all jobs run");
             std::thread::sleep(Duration::from_millis(200));
         }
