@@ -136,7 +136,11 @@ fn main() {
     }
     let seconds = number("SETTEE_BENCH_OUTAGE", 0);
     if seconds > 0 {
-        outage(&services[0], usize::try_from(jobs).expect("a number"), seconds);
+        outage(
+            &services[0],
+            usize::try_from(jobs).expect("a number"),
+            seconds,
+        );
     }
 }
 

@@ -11,6 +11,7 @@
 mod fleet;
 mod follow;
 mod job;
+mod notes;
 mod outcome;
 mod upkeep;
 

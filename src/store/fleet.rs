@@ -106,6 +106,9 @@ pub struct IdTaken {
     pub by: DocId,
 }
 
+/// What became of replication ids that were to be noted, in the order asked.
+pub type IdsSet = Vec<Option<Result<(), IdTaken>>>;
+
 /// What daemons share.
 ///
 /// # Errors
@@ -140,13 +143,10 @@ pub trait FleetStore: Send + Sync + fmt::Debug {
     /// Returns the rows of documents' jobs, in the order asked.
     fn job_rows(&self, docs: Vec<DocId>) -> Answer<'_, Vec<JobRow>>;
 
-    /// Notes which replication a document's job is, if the epoch has the document; none if it has not.
-    fn set_replication_id(
-        &self,
-        epoch: Epoch,
-        doc: DocId,
-        id: Arc<str>,
-    ) -> Answer<'_, Option<Result<(), IdTaken>>>;
+    /// Notes which replications the jobs of documents are, each document once; none for one that the epoch has not. Of
+    /// those that ask for the same replication the first gets it.
+    fn set_replication_ids(&self, epoch: Epoch, jobs: Vec<(DocId, Arc<str>)>)
+    -> Answer<'_, IdsSet>;
 
     /// Saves what the next owner has to know of jobs, JSON text, of the documents that the epoch has.
     fn save_pasts(&self, epoch: Epoch, pasts: Vec<(DocId, String)>) -> Answer<'_, ()>;

@@ -15,7 +15,8 @@ use crate::otp::boot_clock::BootClock;
 use crate::replicator::document::members;
 use crate::replicator::state;
 use crate::store::fleet::{
-    Daemon, DaemonName, FleetStore, IdTaken, JobRow, JobStatus, Order, Override, ReadStatus, Topic,
+    Daemon, DaemonName, FleetStore, IdTaken, IdsSet, JobRow, JobStatus, Order, Override,
+    ReadStatus, Topic,
 };
 use crate::store::{Answer, Store, StoreError};
 use policy::ownership::{Claim, Counts, DocId, Epoch, LEASE, ListedDoc};
@@ -44,6 +45,18 @@ impl Tables {
     fn owns(&self, epoch: Epoch, doc: &str) -> bool {
         let owner = self.owners.get(doc);
         owner.is_some_and(|(owner, _)| *owner == epoch)
+    }
+
+    fn set_id(&mut self, epoch: Epoch, doc: DocId, id: Arc<str>) -> Option<Result<(), IdTaken>> {
+        if !self.owns(epoch, &doc) {
+            return None;
+        }
+        if let Some(by) = self.ids.get(&id).filter(|by| **by != doc) {
+            return Some(Err(IdTaken { by: Arc::clone(by) }));
+        }
+        self.ids.retain(|_, by| *by != doc);
+        self.ids.insert(id, doc);
+        Some(Ok(()))
     }
 
     fn counts(&self, wanted: &[DocId], now: Duration) -> Counts {
@@ -252,24 +265,15 @@ impl FleetStore for FakeConnection {
         })
     }
 
-    fn set_replication_id(
+    fn set_replication_ids(
         &self,
         epoch: Epoch,
-        doc: DocId,
-        id: Arc<str>,
-    ) -> Answer<'_, Option<Result<(), IdTaken>>> {
+        jobs: Vec<(DocId, Arc<str>)>,
+    ) -> Answer<'_, IdsSet> {
         self.ask(move |tables, _, _| {
-            if !tables.owns(epoch, &doc) {
-                return None;
-            }
-            match tables.ids.get(&id).filter(|by| **by != doc) {
-                Some(by) => Some(Err(IdTaken { by: Arc::clone(by) })),
-                None => {
-                    tables.ids.retain(|_, by| *by != doc);
-                    tables.ids.insert(id, doc);
-                    Some(Ok(()))
-                }
-            }
+            let jobs = jobs.into_iter();
+            jobs.map(|(doc, id)| tables.set_id(epoch, doc, id))
+                .collect()
         })
     }
 

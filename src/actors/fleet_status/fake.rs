@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use crate::store::StoreError;
 use crate::store::document_store::Answer;
 use crate::store::fleet::{
-    Daemon, DaemonName, FleetStore, IdTaken, JobRow, JobStatus, Order, Override, ReadStatus,
+    Daemon, DaemonName, FleetStore, IdsSet, JobRow, JobStatus, Order, Override, ReadStatus,
     StatusOf, Topic,
 };
 use policy::ownership::{Claim, Counts, DocId, Epoch, LEASE, ListedDoc};
@@ -186,12 +186,7 @@ impl FleetStore for FakeFleet {
         not_asked()
     }
 
-    fn set_replication_id(
-        &self,
-        _: Epoch,
-        _: DocId,
-        _: Arc<str>,
-    ) -> Answer<'_, Option<Result<(), IdTaken>>> {
+    fn set_replication_ids(&self, _: Epoch, _: Vec<(DocId, Arc<str>)>) -> Answer<'_, IdsSet> {
         not_asked()
     }
 

@@ -13,6 +13,7 @@ use actix::prelude::*;
 use slog::warn;
 
 use super::job::{add, identify};
+use super::notes::JobNotes;
 use super::{Document, DocumentsOptions, Done, Pending, ReplicatorDocuments};
 use crate::messages::fleet_member::{DocStopped, JoinFleet, OwnedChange, OwnedChanges};
 use crate::messages::replication_scheduler::{LoseJob, RemoveJob};
@@ -36,7 +37,7 @@ const STORE_WAIT: Duration = Duration::from_secs(1);
 
 /// What there is where the store is shared.
 pub(super) struct FleetPart {
-    store: Arc<dyn FleetStore>,
+    notes: Rc<JobNotes>,
     owned: OwnedDocs,
     /// Who hears of documents that can be given back.
     member: Option<Recipient<DocStopped>>,
@@ -52,7 +53,7 @@ struct ClaimedDocs(Vec<(DocId, Claim, Option<Document>)>);
 impl FleetPart {
     pub(super) fn new(store: Arc<dyn FleetStore>) -> Self {
         Self {
-            store,
+            notes: JobNotes::new(store),
             owned: OwnedDocs::default(),
             member: None,
             stop_within: None,
@@ -75,9 +76,9 @@ impl FleetPart {
     ) -> Option<Pending> {
         let lease = Arc::clone(self.owned.lease(&doc)?);
         let work = self.owned.begin(&doc);
-        let store = Arc::clone(&self.store);
+        let notes = Rc::clone(&self.notes);
         Some(Box::pin(async move {
-            let result = add_owned(&options, &*store, &lease, &doc, &job, &replication).await;
+            let result = add_owned(&options, &notes, &lease, &doc, &job, &replication).await;
             let event = result.map(|result| Event::Scheduled {
                 doc,
                 attempt,
@@ -92,14 +93,14 @@ impl FleetPart {
 /// Hands the job of a document to the scheduler; none if the document is not owned any more.
 async fn add_owned(
     options: &DocumentsOptions,
-    fleet: &dyn FleetStore,
+    notes: &Rc<JobNotes>,
     lease: &Arc<DocLease>,
     doc: &str,
     job: &ReplicationId,
     replication: &Arc<Replication>,
 ) -> Option<Result<(), Taken>> {
     loop {
-        match note(options, fleet, lease, doc, job).await {
+        match note(options, notes, lease, doc, job).await {
             Ok(None) => return None,
             Ok(Some(Err(taken))) => return Some(Err(taken)),
             // Between this look and the order nothing else is done: the order that a loss gives comes later.
@@ -118,14 +119,13 @@ async fn add_owned(
 /// any more.
 async fn note(
     options: &DocumentsOptions,
-    fleet: &dyn FleetStore,
+    notes: &Rc<JobNotes>,
     lease: &Arc<DocLease>,
     doc: &str,
     job: &ReplicationId,
 ) -> Result<Option<Result<JobRow, Taken>>, StoreError> {
-    let id: DocId = doc.into();
-    let noting = fleet.set_replication_id(lease.owner(), Arc::clone(&id), job.to_string().into());
-    match noting.await? {
+    let id = job.to_string().into();
+    match notes.note(lease.owner(), doc.into(), id).await? {
         None => Ok(None),
         Some(Err(IdTaken { by })) => {
             let asks = asks_for(options, &by, job).await?;
@@ -138,10 +138,7 @@ async fn note(
             };
             Ok(Some(Err(taken)))
         }
-        Some(Ok(())) => {
-            let row = fleet.job_rows(vec![id]).await?.pop().unwrap_or_default();
-            Ok(Some(Ok(row)))
-        }
+        Some(Ok(row)) => Ok(Some(Ok(row))),
     }
 }
 

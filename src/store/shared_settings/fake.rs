@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use crate::store::document_store::Answer;
 use crate::store::error::StoreError;
 use crate::store::fleet::{
-    Daemon, DaemonName, FleetStore, IdTaken, JobRow, JobStatus, Order, Override, ReadStatus, Topic,
+    Daemon, DaemonName, FleetStore, IdsSet, JobRow, JobStatus, Order, Override, ReadStatus, Topic,
 };
 use policy::ownership::{Claim, Counts, DocId, Epoch, ListedDoc};
 
@@ -122,12 +122,7 @@ impl FleetStore for FakeFleet {
         none()
     }
 
-    fn set_replication_id(
-        &self,
-        _: Epoch,
-        _: DocId,
-        _: Arc<str>,
-    ) -> Answer<'_, Option<Result<(), IdTaken>>> {
+    fn set_replication_ids(&self, _: Epoch, _: Vec<(DocId, Arc<str>)>) -> Answer<'_, IdsSet> {
         none()
     }
 

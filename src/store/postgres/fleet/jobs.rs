@@ -3,12 +3,13 @@
 //! PROMISES  An owner writes into a row only while it is the owner, and the document asks for a replication.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use tokio_postgres::Row;
 use tokio_postgres::error::SqlState;
 
 use crate::store::error::StoreError;
-use crate::store::fleet::{IdTaken, JobRow};
+use crate::store::fleet::{IdTaken, IdsSet, JobRow};
 use crate::store::postgres::connect::problem;
 use crate::store::postgres::shared::{Param, Shared, epoch};
 use policy::ownership::{DocId, Epoch};
@@ -23,11 +24,16 @@ pub(super) const SAVE_PASTS: &str = "WITH held AS (SELECT j.doc_id, p.past FROM 
      WHERE j.owner = $1 AND j.wanted ORDER BY j.doc_id FOR UPDATE OF j) \
      UPDATE settee.jobs j SET past = h.past FROM held h WHERE j.doc_id = h.doc_id";
 
-/// Whether the epoch has the document, and which other document has the replication.
-const SET_ID: &str = "WITH other AS (SELECT doc_id FROM settee.jobs WHERE rep_id = $3 AND doc_id <> $2), \
-     noted AS (UPDATE settee.jobs SET rep_id = $3 WHERE doc_id = $2 AND owner = $1 AND wanted \
-     AND NOT EXISTS (SELECT 1 FROM other)) \
-     SELECT EXISTS (SELECT 1 FROM settee.jobs WHERE doc_id = $2 AND owner = $1 AND wanted), (SELECT doc_id FROM other)";
+/// Which documents the epoch has, and of each which other one has the replication.
+const SET_IDS: &str = "WITH held AS (SELECT j.doc_id, a.rep_id, a.place FROM settee.jobs j \
+     JOIN unnest($2::text[], $3::text[]) WITH ORDINALITY AS a (doc_id, rep_id, place) ON j.doc_id = a.doc_id \
+     WHERE j.owner = $1 AND j.wanted ORDER BY j.doc_id FOR UPDATE OF j), \
+     taken AS (SELECT h.doc_id, h.rep_id, coalesce(o.doc_id, nullif(first_value(h.doc_id) OVER same, h.doc_id)) AS by \
+     FROM held h LEFT JOIN settee.jobs o ON o.rep_id = h.rep_id AND o.doc_id <> h.doc_id \
+     WINDOW same AS (PARTITION BY h.rep_id ORDER BY h.place)), \
+     noted AS (UPDATE settee.jobs j SET rep_id = t.rep_id FROM taken t WHERE j.doc_id = t.doc_id AND t.by IS NULL \
+     AND j.rep_id IS DISTINCT FROM t.rep_id) \
+     SELECT doc_id, by FROM taken";
 
 /// How often a document that takes the replication at the same moment is looked for.
 const TRIES: usize = 3;
@@ -61,20 +67,19 @@ pub(super) fn last_of_each(pasts: Vec<(DocId, String)>) -> BTreeMap<String, Stri
     pasts.map(|(id, past)| (id.to_string(), past)).collect()
 }
 
-pub(super) async fn set_replication_id(
+pub(super) async fn set_replication_ids(
     shared: &Shared,
     epoch: Epoch,
-    doc: &DocId,
-    id: &str,
-) -> Result<Option<Result<(), IdTaken>>, StoreError> {
+    jobs: &[(DocId, Arc<str>)],
+) -> Result<IdsSet, StoreError> {
     let params = [
         Param::Epoch(epoch),
-        Param::Text(doc.to_string()),
-        Param::Text(id.to_owned()),
+        Param::Texts(jobs.iter().map(|(doc, _)| doc.to_string()).collect()),
+        Param::Texts(jobs.iter().map(|(_, id)| id.to_string()).collect()),
     ];
     let mut tries = 1;
     let rows = loop {
-        match shared.write(SET_ID, &params).await? {
+        match shared.write(SET_IDS, &params).await? {
             Ok(rows) => break rows,
             // The other one was not to be seen yet.
             Err(failed)
@@ -85,14 +90,12 @@ pub(super) async fn set_replication_id(
             Err(failed) => return Err(shared.failed(problem(&failed.error))),
         }
     };
-    let outcome = rows.first().map(|row| {
-        let (is_owner, other): (bool, Option<&str>) = (row.try_get(0)?, row.try_get(1)?);
-        Ok(match other {
-            _ if !is_owner => None,
-            Some(by) => Some(Err(IdTaken { by: by.into() })),
-            None => Some(Ok(())),
-        })
+    let owned = rows.iter().map(|row| {
+        let taken: Option<&str> = row.try_get(1)?;
+        let by = taken.map(|by| IdTaken { by: by.into() });
+        Ok((row.try_get::<_, &str>(0)?, by.map_or(Ok(()), Err)))
     });
-    let outcome = outcome.unwrap_or(Ok(None));
-    outcome.map_err(|error| shared.failed(problem(&error)))
+    let owned: Result<HashMap<&str, _>, tokio_postgres::Error> = owned.collect();
+    let mut owned = owned.map_err(|error| shared.failed(problem(&error)))?;
+    Ok(jobs.iter().map(|(doc, _)| owned.remove(&**doc)).collect())
 }

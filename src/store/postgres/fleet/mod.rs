@@ -21,7 +21,7 @@ use super::shared::{Param, epoch_int};
 use super::thread::StoreThread;
 use crate::store::document_store::Answer;
 use crate::store::fleet::{
-    Daemon, DaemonName, FleetStore, IdTaken, JobRow, JobStatus, Order, Override, ReadStatus,
+    Daemon, DaemonName, FleetStore, IdsSet, JobRow, JobStatus, Order, Override, ReadStatus,
     StatusOf, Topic,
 };
 use policy::ownership::{Claim, Counts, DocId, Epoch, ListedDoc, REQUEST_MAX};
@@ -173,16 +173,15 @@ impl FleetStore for PostgresFleet {
         })
     }
 
-    fn set_replication_id(
+    fn set_replication_ids(
         &self,
         epoch: Epoch,
-        doc: DocId,
-        id: Arc<str>,
-    ) -> Answer<'_, Option<Result<(), IdTaken>>> {
+        jobs: Vec<(DocId, Arc<str>)>,
+    ) -> Answer<'_, IdsSet> {
         let shared = Arc::clone(&self.thread.shared);
         Box::pin(self.thread.run(async move {
             shared.open().await?;
-            jobs::set_replication_id(&shared, epoch, &doc, &id).await
+            jobs::set_replication_ids(&shared, epoch, &jobs).await
         }))
     }
 

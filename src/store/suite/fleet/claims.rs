@@ -44,6 +44,16 @@ pub async fn a_document_has_one_owner_while_the_lease_of_that_one_lasts(
     assert_eq!(owners, [Some(second), None, Some(second)]);
 }
 
+async fn set_id(
+    fleet: &dyn FleetStore,
+    epoch: Epoch,
+    doc: &str,
+    id: &str,
+) -> Option<Result<(), IdTaken>> {
+    let set = fleet.set_replication_ids(epoch, vec![(doc.into(), id.into())]);
+    set.await.unwrap().remove(0)
+}
+
 /// Documents that do not ask for a replication are not claimed, and their owners hear of it with the renewal.
 pub async fn documents_that_do_not_ask_are_not_claimed_and_owners_hear_of_it(place: &TestPlace) {
     let (store, fleet) = fleet_of(place);
@@ -52,8 +62,7 @@ pub async fn documents_that_do_not_ask_are_not_claimed_and_owners_hear_of_it(pla
     one(&store, edit("done", None, DONE)).await.unwrap();
     let rev = ask(&store, &["a"]).await.remove(0);
     assert_eq!(claim(fleet, first, 1, 9).await, ids(&["a"]));
-    let id = fleet.set_replication_id(first, "a".into(), "rep".into());
-    assert_eq!(id.await.unwrap(), Some(Ok(())));
+    assert_eq!(set_id(fleet, first, "a", "rep").await, Some(Ok(())));
     let past = |past: &str| vec![("a".into(), past.to_owned())];
     fleet.save_pasts(first, past("past")).await.unwrap();
     let rev = one(&store, edit("a", Some(rev), "{\"n\":1}"))
@@ -67,8 +76,7 @@ pub async fn documents_that_do_not_ask_are_not_claimed_and_owners_hear_of_it(pla
     fleet.save_pasts(first, past("late")).await.unwrap();
     let row = fleet.job_rows(ids(&["a"])).await.unwrap().remove(0);
     assert_eq!(row.past, None);
-    let late = fleet.set_replication_id(first, "a".into(), "rep".into());
-    assert_eq!(late.await.unwrap(), None);
+    assert_eq!(set_id(fleet, first, "a", "rep").await, None);
     let released = vec![("a".into(), Request(1))];
     fleet.release(first, released).await.unwrap();
     assert_eq!(claim(fleet, first, 2, 9).await, []);
@@ -211,23 +219,54 @@ pub async fn of_two_documents_that_ask_for_the_same_replication_one_gets_it(plac
     let revs = ask(&store, &["a", "b"]).await;
     let ((first, _), (second, _)) = (enter(fleet, 1).await, enter(fleet, 2).await);
     claim(fleet, first, 1, 9).await;
-    let set = |epoch, doc: &str, id: &str| fleet.set_replication_id(epoch, doc.into(), id.into());
-    assert_eq!(set(second, "a", "rep").await.unwrap(), None, "not its own");
+    let set = |epoch, doc, id| set_id(fleet, epoch, doc, id);
+    assert_eq!(set(second, "a", "rep").await, None, "not its own");
     // Whoever comes first, or at the same moment.
     let (one_of, other) =
         futures_util::future::join(set(first, "a", "rep"), set(first, "b", "rep")).await;
-    let (one_of, other) = (one_of.unwrap().unwrap(), other.unwrap().unwrap());
+    let (one_of, other) = (one_of.unwrap(), other.unwrap());
     let has_a = one_of.is_ok();
     let (has, has_not, refused) = match has_a {
         true => ("a", "b", other),
         false => ("b", "a", one_of),
     };
     assert_eq!(refused, Err(IdTaken { by: has.into() }));
-    let again = set(first, has, "rep").await.unwrap();
-    assert_eq!(again, Some(Ok(())), "it has it");
+    assert_eq!(set(first, has, "rep").await, Some(Ok(())), "it has it");
     let rev = revs[usize::from(!has_a)].clone();
     one(&store, edit(has, Some(rev), DONE)).await.unwrap();
-    assert_eq!(set(first, has_not, "rep").await.unwrap(), Some(Ok(())));
+    assert_eq!(set(first, has_not, "rep").await, Some(Ok(())));
+}
+
+/// Ids of many documents are noted in one request, each as if it were asked for alone.
+pub async fn ids_of_many_documents_are_noted_in_one_request(place: &TestPlace) {
+    let (store, fleet) = fleet_of(place);
+    let fleet = &*fleet;
+    ask(&store, &["a", "b", "c", "d"]).await;
+    let (first, _) = enter(fleet, 1).await;
+    claim(fleet, first, 1, 9).await;
+    assert_eq!(set_id(fleet, first, "d", "old").await, Some(Ok(())));
+    let asked = [
+        ("c", "same"),
+        ("none", "x"),
+        ("b", "old"),
+        ("a", "same"),
+        ("d", "new"),
+    ];
+    let asked = asked.map(|(doc, id)| (doc.into(), id.into()));
+    let taken = |by: &str| Some(Err(IdTaken { by: by.into() }));
+    let set = fleet
+        .set_replication_ids(first, asked.into())
+        .await
+        .unwrap();
+    assert_eq!(
+        set,
+        [Some(Ok(())), None, taken("d"), taken("c"), Some(Ok(()))]
+    );
+    assert_eq!(
+        set_id(fleet, first, "b", "old").await,
+        Some(Ok(())),
+        "it is free now"
+    );
 }
 
 /// What is kept of a job and its past are read together, and only the owner saves a past.

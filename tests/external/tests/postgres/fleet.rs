@@ -43,6 +43,7 @@ of_places! {
     each_daemon_claims_in_an_order_of_its_own
     a_daemon_that_leaves_does_not_count_as_alive
     of_two_documents_that_ask_for_the_same_replication_one_gets_it
+    ids_of_many_documents_are_noted_in_one_request
     only_the_owner_saves_a_past
     a_document_is_changed_for_its_owner_only
     daemons_hear_when_there_may_be_something_to_claim

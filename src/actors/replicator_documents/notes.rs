@@ -1,0 +1,111 @@
+//! Notes in the shared store which replications the jobs of documents are, many in one request.
+//!
+//! SUMMARY   [`JobNotes`] has one request under way; documents that come meanwhile wait for the next one together. So
+//!           a daemon that takes over very many documents does not wait for each.
+//! LIMITS    [`BATCH`] documents in a request.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+
+use crate::store::StoreError;
+use crate::store::fleet::{FleetStore, IdTaken, JobRow};
+use policy::ownership::{DocId, Epoch};
+
+/// The most documents in a request.
+const BATCH: usize = 256;
+
+/// What became of a note: the row of the document's job; or who has the replication; none if the document is not owned.
+pub(super) type Noted = Result<Option<Result<JobRow, IdTaken>>, StoreError>;
+
+struct Waiting {
+    epoch: Epoch,
+    job: (DocId, Arc<str>),
+    answer: oneshot::Sender<Noted>,
+}
+
+/// What is to be noted. On the thread of its actor.
+pub(super) struct JobNotes {
+    store: Arc<dyn FleetStore>,
+    waiting: RefCell<VecDeque<Waiting>>,
+    is_under_way: Cell<bool>,
+}
+
+impl JobNotes {
+    pub fn new(store: Arc<dyn FleetStore>) -> Rc<Self> {
+        Rc::new(Self {
+            store,
+            waiting: RefCell::default(),
+            is_under_way: Cell::default(),
+        })
+    }
+
+    /// Notes which replication a document's job is, and reads its row.
+    ///
+    /// # Errors
+    /// The store fails: it may have been noted.
+    pub async fn note(self: &Rc<Self>, epoch: Epoch, doc: DocId, id: Arc<str>) -> Noted {
+        let (answer, answered) = oneshot::channel();
+        self.waiting.borrow_mut().push_back(Waiting {
+            epoch,
+            job: (doc, id),
+            answer,
+        });
+        if !self.is_under_way.replace(true) {
+            actix_rt::spawn(Rc::clone(self).run());
+        }
+        // Its task is gone when the service ends.
+        answered.await.unwrap_or(Err(StoreError::Closed))
+    }
+
+    async fn run(self: Rc<Self>) {
+        loop {
+            let batch = self.take();
+            let Some(first) = batch.first() else {
+                return self.is_under_way.set(false);
+            };
+            let jobs = batch.iter().map(|one| one.job.clone()).collect();
+            match self.note_all(first.epoch, jobs).await {
+                Ok(all) => {
+                    for (one, noted) in batch.into_iter().zip(all) {
+                        drop(one.answer.send(Ok(noted)));
+                    }
+                }
+                Err(error) => {
+                    for one in batch {
+                        drop(one.answer.send(Err(error.clone())));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes the next ones, all of one epoch and each document once.
+    fn take(&self) -> Vec<Waiting> {
+        let mut waiting = self.waiting.borrow_mut();
+        let mut batch: Vec<Waiting> = Vec::new();
+        while batch.len() < BATCH
+            && let Some(next) = waiting.front()
+            && batch.first().is_none_or(|first| first.epoch == next.epoch)
+            && batch.iter().all(|one| one.job.0 != next.job.0)
+        {
+            batch.extend(waiting.pop_front());
+        }
+        batch
+    }
+
+    async fn note_all(
+        &self,
+        epoch: Epoch,
+        jobs: Vec<(DocId, Arc<str>)>,
+    ) -> Result<Vec<Option<Result<JobRow, IdTaken>>>, StoreError> {
+        let docs: Vec<DocId> = jobs.iter().map(|(doc, _)| DocId::clone(doc)).collect();
+        let set = self.store.set_replication_ids(epoch, jobs).await?;
+        let rows = self.store.job_rows(docs).await?;
+        let both = set.into_iter().zip(rows);
+        Ok(both.map(|(set, row)| Some(set?.map(|()| row))).collect())
+    }
+}
