@@ -67,19 +67,20 @@ pub(super) fn renew() -> String {
     )
 }
 
-/// What another has claimed meanwhile is looked at again before it is locked, its lease with it: so `has_lease`.
+/// What is locked may have been claimed since the statement began, by an epoch that it does not see: so `has_lease`, which
+/// is asked of few.
 pub(super) fn claim() -> String {
     format!(
         "WITH lease AS (SELECT has_claimed, is_leaving FROM settee.instances \
          WHERE epoch = $1 AND lease_until > clock_timestamp()), \
          begun AS (UPDATE settee.instances i SET has_claimed = true FROM lease l \
          WHERE i.epoch = $1 AND NOT l.has_claimed RETURNING i.epoch), \
-         free AS (SELECT j.doc_id FROM settee.jobs j WHERE j.wanted AND EXISTS (SELECT 1 FROM lease) \
+         free AS (SELECT j.doc_id, j.owner FROM settee.jobs j WHERE j.wanted AND EXISTS (SELECT 1 FROM lease) \
          AND (j.owner IS NULL OR j.owner <> ALL (ARRAY(SELECT epoch FROM settee.instances \
-         WHERE lease_until > clock_timestamp())) AND settee.has_lease(j.owner) IS NOT TRUE) \
+         WHERE lease_until > clock_timestamp()))) \
          ORDER BY hashtextextended(j.doc_id, $1) LIMIT $3 FOR UPDATE OF j SKIP LOCKED), \
          claimed AS (UPDATE settee.jobs j SET owner = $1, claim = $2 FROM free f WHERE j.doc_id = f.doc_id \
-         RETURNING j.doc_id) \
+         AND (f.owner IS NULL OR settee.has_lease(f.owner) IS NOT TRUE) RETURNING j.doc_id) \
          SELECT {COUNTS}, coalesce((SELECT (NOT is_leaving)::int FROM lease), 0), c.doc_id, \
          (SELECT {TELL_CLAIMS} FROM begun) FROM (SELECT 1) one LEFT JOIN claimed c ON true"
     )
