@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use strum::VariantArray;
 
@@ -21,6 +22,7 @@ use super::snapshot::Snapshot;
 use super::store::StoreMetrics;
 use super::{CODES, ClientMetrics, Inner, METHODS, process};
 use crate::config::SandboxMode;
+use crate::otp::wall_clock::system_time;
 use crate::query_server::cell::layers::Layer;
 use crate::query_server::prompt::PromptClass;
 use crate::query_server::status::{DaemonStatus, PoolStatus, SandboxStatus, ServiceStatus};
@@ -151,6 +153,7 @@ fn http(to: &mut Snapshot, inner: &Inner) {
 }
 
 fn replication(to: &mut Snapshot, metrics: &ReplicationMetrics) {
+    let now = system_time();
     let mut add = |name: &str, number: u64| {
         to.add(&format!("couchdb_couch_replicator_{name}"), &[], number);
     };
@@ -172,6 +175,19 @@ fn replication(to: &mut Snapshot, metrics: &ReplicationMetrics) {
     to.add("settee_replication_jobs_failed_total", &[], failed);
     let paused = metrics.paused.get();
     to.add("settee_replication_jobs_paused", &[], paused);
+    for (name, group) in metrics.groups.all() {
+        let (failing, since) = group.failing(now);
+        to.add("settee_replication_lag_changes", &[&name], group.lag());
+        to.add("settee_replication_jobs_failing", &[&name], failing);
+        let seconds = since
+            .map_or(Duration::ZERO, |since| now.since(since))
+            .as_secs_f64();
+        to.add(
+            "settee_replication_oldest_failing_seconds",
+            &[&name],
+            seconds,
+        );
+    }
 }
 
 fn store(to: &mut Snapshot, metrics: &StoreMetrics) {

@@ -1,4 +1,4 @@
-//! Numbers kept by name, of pools, languages and services: so many names, and one row for all others.
+//! Numbers kept by name, of pools, languages, services and groups of jobs: so many names, and one row for all others.
 //!
 //! SUMMARY   A name has its own row as long as fewer than [`NAMES_MAX`] others have one. All further names
 //!           count in the row [`REST`]. When the row of a name is used by nobody any more and another name
@@ -56,7 +56,21 @@ impl<T: Absorb> Names<T> {
     }
 }
 
+impl<T: Default> Names<T> {
+    /// Returns where all others count.
+    pub(super) fn rest(&self) -> Arc<T> {
+        Arc::clone(self.lock().rest.get_or_insert_default())
+    }
+}
+
 impl<T> Names<T> {
+    /// Ends the rows that nobody uses.
+    pub(super) fn forget_unused(&self) {
+        let mut rows = self.lock();
+        rows.named.retain(|_, row| Arc::strong_count(row) > 1);
+        rows.rest.take_if(|row| Arc::strong_count(row) == 1);
+    }
+
     /// Returns all rows with what they are called, in the order of the names.
     pub(super) fn all(&self) -> Vec<(Arc<str>, Arc<T>)> {
         let rows = self.lock();
