@@ -7,7 +7,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 
 use strum::VariantArray;
 
@@ -18,7 +17,7 @@ use super::names::REST;
 use super::pool::PoolMetrics;
 use super::replication::ReplicationMetrics;
 use super::service::ServiceMetrics;
-use super::snapshot::Snapshot;
+use super::snapshot::{Snapshot, Value};
 use super::store::StoreMetrics;
 use super::{CODES, ClientMetrics, Inner, METHODS, process};
 use crate::config::SandboxMode;
@@ -176,17 +175,12 @@ fn replication(to: &mut Snapshot, metrics: &ReplicationMetrics) {
     let paused = metrics.paused.get();
     to.add("settee_replication_jobs_paused", &[], paused);
     for (name, group) in metrics.groups.all() {
-        let (failing, since) = group.failing(now);
-        to.add("settee_replication_lag_changes", &[&name], group.lag());
-        to.add("settee_replication_jobs_failing", &[&name], failing);
-        let seconds = since
-            .map_or(Duration::ZERO, |since| now.since(since))
-            .as_secs_f64();
-        to.add(
-            "settee_replication_oldest_failing_seconds",
-            &[&name],
-            seconds,
-        );
+        let (failing, oldest) = group.failing(now);
+        let mut add = |metric: &str, value: Value| to.add(metric, &[&name], value);
+        add("settee_replication_lag_changes", group.lag().into());
+        add("settee_replication_jobs_failing", failing.into());
+        let oldest = oldest.as_secs_f64().into();
+        add("settee_replication_oldest_failing_seconds", oldest);
     }
 }
 

@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use super::names::{Absorb, Names};
 use policy::schedule::{Failing, WallTime};
@@ -96,8 +97,8 @@ impl JobGroup {
         self.lag.load(Ordering::Relaxed)
     }
 
-    /// Returns how many jobs fail, and since when the one does that fails the longest.
-    pub(super) fn failing(&self, now: WallTime) -> (u64, Option<WallTime>) {
+    /// Returns how many jobs fail, and for how long the one has that fails the longest; zero if none does.
+    pub(super) fn failing(&self, now: WallTime) -> (u64, Duration) {
         let failing = self.lock();
         let mut count = failing.waiting_count;
         let mut oldest = failing.waiting.keys().next().copied();
@@ -108,7 +109,10 @@ impl JobGroup {
             count += jobs;
             oldest = oldest.map_or(Some(*since), |oldest| Some(oldest.min(*since)));
         }
-        (count, oldest)
+        (
+            count,
+            oldest.map_or(Duration::ZERO, |since| now.since(since)),
+        )
     }
 
     /// Nothing panics while it holds the lock, and what it guards is whole at any time.
@@ -231,16 +235,19 @@ mod tests {
         jobs[0].set_failing(waits(20));
         jobs[1].set_failing(waits(20));
         jobs[2].set_failing(waits(10));
-        let failing = |now| groups.none.failing(at(now));
-        assert_eq!(failing(30), (3, Some(at(10))));
+        let failing = |now| {
+            let (count, oldest) = groups.none.failing(at(now));
+            (count, oldest.as_secs())
+        };
+        assert_eq!(failing(30), (3, 20));
         jobs[2].set_failing(is_retried(10, 40));
-        assert_eq!(failing(39), (3, Some(at(10))));
-        assert_eq!(failing(40), (2, Some(at(20))));
+        assert_eq!(failing(39), (3, 29));
+        assert_eq!(failing(40), (2, 20));
         jobs[1].set_failing(is_retried(20, 50));
         jobs[0].set_failing(None);
-        assert_eq!(failing(45), (1, Some(at(20))));
+        assert_eq!(failing(45), (1, 25));
         drop(jobs);
-        assert_eq!(failing(45), (0, None));
+        assert_eq!(failing(45), (0, 0));
     }
 
     #[test]

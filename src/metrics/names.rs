@@ -9,11 +9,11 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// How many pools, languages and services have a row each: names come from the configuration and from
-/// requests, which may change without an end.
+/// How many pools, languages, services and groups of jobs have a row each: names come from the
+/// configuration, from requests and from documents, which may change without an end.
 pub(crate) const NAMES_MAX: usize = 256;
 
-/// What the row of all others is called: no pool, language or service can have this name.
+/// What the row of all others is called: no pool, language, service or group can have this name.
 pub(crate) const REST: &str = "_other";
 
 /// What another one counted can be added to.
