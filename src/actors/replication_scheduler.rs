@@ -175,11 +175,19 @@ impl ReplicationScheduler {
     /// Tells of the jobs of documents whose states are others now.
     fn tell_states(&mut self) {
         for id in self.core.take_changed() {
+            self.note_failing(&id);
             match self.entries.get(&id).map(JobEntry::own_doc) {
                 Some(Some(doc)) => self.states.set_job(&doc.id, &id, self.core.state(&id)),
                 Some(None) => self.states.note_transient(&id),
                 None => {}
             }
+        }
+    }
+
+    /// Tells the metrics whether a job fails.
+    fn note_failing(&mut self, id: &JobId) {
+        if let Some(entry) = self.entries.get_mut(id) {
+            entry.in_group.set_failing(self.core.failing(id));
         }
     }
 
@@ -386,6 +394,7 @@ impl ReplicationScheduler {
         let now = self.clock.now();
         let is_its_own = self.core.job(id).is_some_and(|job| job.owns(run));
         if let Some(entry) = self.entries.get_mut(id).filter(|_| is_its_own) {
+            entry.in_group.set_lag(progress.changes_pending);
             entry.progress = Some(Arc::new(progress));
             entry.progress_at = Some(now);
         }

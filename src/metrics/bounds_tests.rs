@@ -168,7 +168,7 @@ fn documented() -> BTreeMap<&'static str, usize> {
     .collect()
 }
 
-/// Everything that labels can name, and more pools, languages and services than have rows.
+/// Everything that labels can name, and more pools, languages, services and groups than have rows.
 fn crowded() -> Snapshot {
     let metrics = Metrics::new();
     let names: Vec<_> = (0..NAMES_MAX + 10)
@@ -180,6 +180,7 @@ fn crowded() -> Snapshot {
             metrics.pool(name),
             metrics.language(name),
             metrics.service(name),
+            metrics.replication().groups.join(Some(name)),
         );
         (0..100).for_each(|call| row.0.call_refused(&format!("call{call}")));
         rows.push(row);

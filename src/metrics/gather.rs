@@ -17,10 +17,11 @@ use super::names::REST;
 use super::pool::PoolMetrics;
 use super::replication::ReplicationMetrics;
 use super::service::ServiceMetrics;
-use super::snapshot::Snapshot;
+use super::snapshot::{Snapshot, Value};
 use super::store::StoreMetrics;
 use super::{CODES, ClientMetrics, Inner, METHODS, process};
 use crate::config::SandboxMode;
+use crate::otp::wall_clock::system_time;
 use crate::query_server::cell::layers::Layer;
 use crate::query_server::prompt::PromptClass;
 use crate::query_server::status::{DaemonStatus, PoolStatus, SandboxStatus, ServiceStatus};
@@ -151,6 +152,7 @@ fn http(to: &mut Snapshot, inner: &Inner) {
 }
 
 fn replication(to: &mut Snapshot, metrics: &ReplicationMetrics) {
+    let now = system_time();
     let mut add = |name: &str, number: u64| {
         to.add(&format!("couchdb_couch_replicator_{name}"), &[], number);
     };
@@ -172,6 +174,14 @@ fn replication(to: &mut Snapshot, metrics: &ReplicationMetrics) {
     to.add("settee_replication_jobs_failed_total", &[], failed);
     let paused = metrics.paused.get();
     to.add("settee_replication_jobs_paused", &[], paused);
+    for (name, group) in metrics.groups.all() {
+        let (failing, oldest) = group.failing(now);
+        let mut add = |metric: &str, value: Value| to.add(metric, &[&name], value);
+        add("settee_replication_lag_changes", group.lag().into());
+        add("settee_replication_jobs_failing", failing.into());
+        let oldest = oldest.as_secs_f64().into();
+        add("settee_replication_oldest_failing_seconds", oldest);
+    }
 }
 
 fn store(to: &mut Snapshot, metrics: &StoreMetrics) {

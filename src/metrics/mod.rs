@@ -5,8 +5,9 @@
 //!           [`Metrics::snapshot`] reads everything; [`stats_json`] and [`prometheus_text`] show it. The
 //!           names, kinds, units and meanings are those of the table in `docs/metrics.md`.
 //! PROMISES  Counting takes no lock, allocates nothing (but for the first number of a pool) and looks
-//!           nothing up, but for refused system calls, which are seldom. Labels are bounded: pools,
-//!           languages, reasons, calls; never a database or a document.
+//!           nothing up, but for refused system calls and jobs that begin or cease to fail, which are
+//!           seldom. Labels are bounded: pools, languages, groups of jobs, reasons, calls; never a
+//!           database or a document.
 //! CALLED    By the actors, where something happens; by the HTTP face and the tests, to read.
 //! SOURCE    couch_stats: the metrics under `couchdb.query_server` and their names.
 //! DIFFERS   Histograms count since the start and not over the last ten seconds. The time of a
@@ -19,6 +20,7 @@ pub(crate) mod fleet;
 pub(crate) mod function_costs;
 mod gather;
 pub(crate) mod history;
+mod job_groups;
 mod language;
 mod names;
 mod pool;
@@ -39,6 +41,7 @@ pub(crate) use cells::{Counter, Gauge, Histogram};
 pub use cells::{Range, Times};
 pub use definition::{Definition, Kind};
 pub(crate) use fleet::FleetMetrics;
+pub(crate) use job_groups::GroupMember;
 pub(crate) use language::{KillReason, LanguageMetrics};
 pub(crate) use pool::{OpenFailure, PoolMetrics};
 pub use pool::{Refused, ReturnKind};

@@ -1,4 +1,4 @@
-//! Numbers kept by name, of pools, languages and services: so many names, and one row for all others.
+//! Numbers kept by name, of pools, languages, services and groups of jobs: so many names, and one row for all others.
 //!
 //! SUMMARY   A name has its own row as long as fewer than [`NAMES_MAX`] others have one. All further names
 //!           count in the row [`REST`]. When the row of a name is used by nobody any more and another name
@@ -9,11 +9,11 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// How many pools, languages and services have a row each: names come from the configuration and from
-/// requests, which may change without an end.
+/// How many pools, languages, services and groups of jobs have a row each: names come from the
+/// configuration, from requests and from documents, which may change without an end.
 pub(crate) const NAMES_MAX: usize = 256;
 
-/// What the row of all others is called: no pool, language or service can have this name.
+/// What the row of all others is called: no pool, language, service or group can have this name.
 pub(crate) const REST: &str = "_other";
 
 /// What another one counted can be added to.
@@ -56,7 +56,21 @@ impl<T: Absorb> Names<T> {
     }
 }
 
+impl<T: Default> Names<T> {
+    /// Returns where all others count.
+    pub(super) fn rest(&self) -> Arc<T> {
+        Arc::clone(self.lock().rest.get_or_insert_default())
+    }
+}
+
 impl<T> Names<T> {
+    /// Ends the rows that nobody uses.
+    pub(super) fn forget_unused(&self) {
+        let mut rows = self.lock();
+        rows.named.retain(|_, row| Arc::strong_count(row) > 1);
+        rows.rest.take_if(|row| Arc::strong_count(row) == 1);
+    }
+
     /// Returns all rows with what they are called, in the order of the names.
     pub(super) fn all(&self) -> Vec<(Arc<str>, Arc<T>)> {
         let rows = self.lock();

@@ -7,6 +7,7 @@
 use std::sync::{Arc, OnceLock};
 
 use super::cells::{Counter, Gauge};
+use super::job_groups::JobGroups;
 use policy::schedule::{Census, Totals};
 use replication::counters::{self, Counters};
 use replication::endpoint::Http;
@@ -40,6 +41,8 @@ pub struct ReplicationMetrics {
     pub crashed: Gauge,
     /// Those that are paused.
     pub paused: Gauge,
+    /// Jobs by group.
+    pub(crate) groups: JobGroups,
     /// What is counted where the work is done.
     work: OnceLock<Arc<Counters>>,
 }

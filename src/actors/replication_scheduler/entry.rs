@@ -8,6 +8,7 @@ use tokio::sync::oneshot;
 use crate::actors::past_writer::PastOf;
 use crate::messages::replication_job::{JobName, JobProgress};
 use crate::messages::replication_scheduler::Outcome;
+use crate::metrics::GroupMember;
 use crate::replicator::{CheckpointGuard, NAME};
 use policy::ownership::Epoch;
 use policy::schedule::WallTime;
@@ -34,6 +35,8 @@ pub(super) struct JobEntry {
     pub(super) progress: Option<Arc<JobProgress>>,
     /// When that was.
     pub(super) progress_at: Option<WallTime>,
+    /// Where it counts in the metrics of its group.
+    pub(super) in_group: GroupMember,
     /// Documents that were not replicated, the latest last; at most [`REFUSED_MAX`].
     pub(super) refused: VecDeque<RefusedDoc>,
     /// Who is told of its end.
@@ -91,6 +94,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::metrics::ReplicationMetrics;
     use replication::spec::UserCtx;
 
     #[test]
@@ -104,6 +108,7 @@ mod tests {
             past_of: None,
             progress: None,
             progress_at: None,
+            in_group: ReplicationMetrics::default().groups.join(None),
             refused: VecDeque::new(),
             waiters: Vec::new(),
         };

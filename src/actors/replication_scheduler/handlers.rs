@@ -72,7 +72,9 @@ impl ReplicationScheduler {
             paused: msg.paused,
             earlier: msg.earlier,
         };
+        let mark = msg.replication.managed_by.as_deref();
         let mut entry = JobEntry {
+            in_group: self.metrics.groups.join(mark),
             id: msg.id,
             replication: msg.replication,
             guard: msg.guard,
@@ -85,8 +87,10 @@ impl ReplicationScheduler {
         if self.pasts.is_some() {
             entry.past_of = entry.find_past_of();
         }
-        let replaced = self.entries.insert(id, entry);
+        let replaced = self.entries.insert(id.clone(), entry);
         self.event(Event::Add(new), ctx);
+        // Its state may be that of the one that it replaced.
+        self.note_failing(&id);
         Ok(match replaced {
             Some(mut replaced) => {
                 replaced.resolve(&Outcome::Removed);

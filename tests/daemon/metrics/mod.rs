@@ -1,4 +1,5 @@
 //! What is counted, and what of it is served.
 
+mod alerts;
 mod counted;
 mod served_names;

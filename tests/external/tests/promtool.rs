@@ -1,4 +1,4 @@
-//! Prometheus' own tool has nothing to say about the metrics that Settee names itself.
+//! Prometheus' own tool has nothing to say about the metrics that Settee names itself, and about its alerts.
 
 use std::process::Command;
 
@@ -70,4 +70,33 @@ fn promtool_has_nothing_to_say_about_our_own_names() {
     // 3: it found something to say, and could read everything.
     assert_eq!(output.status.code(), Some(3), "{said}");
     web.service.stop();
+}
+
+#[test]
+fn alerts_are_raised_when_they_should_be_and_not_otherwise() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../monitoring");
+    for arguments in [
+        ["check", "rules", "alerts.yml"],
+        ["test", "rules", "alerts_test.yml"],
+    ] {
+        let mut promtool = Command::new("promtool");
+        promtool.current_dir(folder).args(arguments);
+        let output = run(&mut promtool, b"");
+        let said = [output.stdout, output.stderr].concat();
+        let said = String::from_utf8(said).unwrap();
+        assert!(output.status.success(), "{said}");
+    }
+    // No rule without a test.
+    let read = |name: &str| std::fs::read_to_string(format!("{folder}/{name}")).unwrap();
+    let (rules, tests) = (read("alerts.yml"), read("alerts_test.yml"));
+    for rule in rules.split("- alert: ").skip(1) {
+        let name = rule.lines().next().unwrap();
+        let mut cases = tests.split("alertname: ").skip(1);
+        let is_raised = |case: &str| {
+            let mut lines = case.lines();
+            lines.next() == Some(name)
+                && lines.next().is_some_and(|line| line.contains("exp_alerts"))
+        };
+        assert!(cases.any(is_raised), "{name} is never raised");
+    }
 }

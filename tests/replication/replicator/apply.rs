@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::world::World;
+use crate::support::daemon::wait_until;
 use crate::support::http_server::Answer;
 use crate::support::program::SETTEE;
 use crate::support::store::create;
@@ -91,6 +92,19 @@ except = ["*-30"]
         self.world.web.get(&format!("/_replicator/{id}")).json()
     }
 
+    /// Waits until all is replicated: an outcome that is written between a plan and its writes is a conflict.
+    fn wait_until_completed(&self) {
+        wait_until("all documents are completed", || {
+            let all = self
+                .world
+                .web
+                .get("/_replicator/_all_docs?include_docs=true");
+            let all = all.ok();
+            let mut rows = all["rows"].as_array().unwrap().iter();
+            rows.all(|row| row["doc"]["_replication_state"] == "completed")
+        });
+    }
+
     fn count(&self) -> usize {
         let all = self.world.web.get("/_replicator/_all_docs").ok();
         all["rows"].as_array().unwrap().len()
@@ -145,6 +159,7 @@ fn a_change_of_the_file_changes_its_documents_and_prunes_those_that_are_gone() {
     create(&fleet.world.web, "theirs", &fleet.world.body());
     fleet.write("");
     assert_eq!(fleet.apply(&["--yes"], "").0, Some(0));
+    fleet.wait_until_completed();
     let text = fs::read_to_string(fleet.folder.path().join("fleet.toml")).unwrap();
     let changed = text.replace("*-30", "customer-0*") + "worker_processes = 1\n";
     fs::write(fleet.folder.path().join("fleet.toml"), changed).unwrap();
@@ -160,6 +175,7 @@ fn a_change_of_the_file_changes_its_documents_and_prunes_those_that_are_gone() {
     let sum = "1 to add, 20 to change, 0 to remove, 0 unchanged";
     assert_eq!((out.lines().last(), fleet.count()), (Some(sum), 31));
     assert_eq!(fleet.document("mine-customer-10")["worker_processes"], 1);
+    fleet.wait_until_completed();
     let (status, out, _) = fleet.apply(&["--yes", "--prune", "--json"], "");
     assert_eq!((status, fleet.count()), (Some(0), 22), "{out}");
     let first: Value = serde_json::from_str(out.lines().next().unwrap()).unwrap();

@@ -6,6 +6,7 @@ mod calls;
 mod changes;
 mod crashes;
 mod documents;
+mod groups;
 mod jobs;
 mod kept;
 mod listings;

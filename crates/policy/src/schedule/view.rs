@@ -56,6 +56,15 @@ pub struct Summary {
     pub last_updated: WallTime,
 }
 
+/// A job that failed last and has not done well since.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Failing {
+    /// When the first of its crashes in a row was.
+    pub since: WallTime,
+    /// When the run that it has now has gone well for long enough to count as a success; none while it has none.
+    pub healthy_at: Option<WallTime>,
+}
+
 /// A job as it is now.
 #[derive(Clone, Debug)]
 pub struct JobView<'a> {
@@ -215,6 +224,18 @@ impl Scheduler {
     pub fn state(&self, id: &str) -> Option<JobState> {
         let slot = self.find(id)?;
         Some(self.jobs.state_rules.state(self.jobs.get(slot)))
+    }
+
+    /// Returns since when a job fails; none of one that is paused, or that ended well or was stopped last.
+    pub fn failing(&self, id: &str) -> Option<Failing> {
+        let job = self.jobs.get(self.find(id)?);
+        let since = job.failing_since?;
+        let healthy_at = match self.jobs.state_rules.listed(job) {
+            JobState::Crashing => None,
+            JobState::Running => Some(job.last_started + self.settings.health_threshold),
+            JobState::Pending | JobState::Paused => return None,
+        };
+        Some(Failing { since, healthy_at })
     }
 
     /// Returns how many jobs are in some states, as in lists.

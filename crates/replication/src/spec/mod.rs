@@ -46,6 +46,8 @@ pub struct Replication {
     pub user: UserCtx,
     /// The document that asked for it; `None` for a transient replication.
     pub doc: Option<DocRef>,
+    /// The mark of that document: the file that it was made from.
+    pub managed_by: Option<Box<str>>,
     /// When it was asked for. Checkpoints carry it as their start.
     pub start_time: SystemTime,
 }
@@ -61,10 +63,11 @@ impl Replication {
             && self.target == other.target
             && self.options.same_as(&other.options)
             && self.doc == other.doc
+            && self.managed_by == other.managed_by
     }
 
-    /// Returns a text that differs, as a rule, where [`Self::same_as`] finds that two replications of a document do.
-    /// Of the same replication other versions of the program may return other texts.
+    /// Returns a text that differs, as a rule, where [`Self::same_as`] finds that two replications of a document do; the
+    /// mark is not in it, so that a job goes on with its past when its document gets one. Of the same replication other versions of the program may return other texts.
     pub fn digest(&self) -> String {
         let sides = [&self.source, &self.target].map(EndpointSpec::digested);
         let asked = format!("{sides:?} {}", self.options.digested());

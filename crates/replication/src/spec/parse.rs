@@ -96,11 +96,13 @@ impl Replication {
         boolean(members, "cancel", false)?;
         let options = Options::parse(members, defaults)?;
         let side = |name, proxy| EndpointSpec::parse(name, members.get(name), proxy, defaults);
+        let mark = members.get("managed_by").and_then(Value::as_str);
         Ok(Self {
             source: side("source", source_proxy)?,
             target: side("target", target_proxy)?,
             options,
             user,
+            managed_by: doc.as_ref().and(mark).map(Box::from),
             doc,
             start_time: SystemTime::now(),
         })

@@ -253,3 +253,38 @@ fn a_rate_limited_job_is_started_with_less() {
     let again = world.on(Event::Add(new_job("a")));
     assert!(!started(&again[again.len() - 1..]));
 }
+
+#[test]
+fn a_job_fails_from_its_first_crash_until_a_run_has_gone_well_for_long_enough() {
+    let mut world = World::new(RuleSet::Current, []);
+    world.now = at(1000);
+    world.on(Event::Add(new_job("a")));
+    let failing = |world: &World| {
+        let failing = world.scheduler.failing("a");
+        failing.map(|failing| (failing.since, failing.healthy_at))
+    };
+    assert_eq!(failing(&world), None);
+    world.end("a", crash("x"));
+    assert_eq!(failing(&world), Some((at(1000), None)));
+    world.advance(Duration::from_secs(30));
+    let healthy_at = at(1030) + world.scheduler.settings().health_threshold;
+    assert_eq!(failing(&world), Some((at(1000), Some(healthy_at))));
+    world.end("a", crash("x"));
+    assert_eq!(failing(&world), Some((at(1000), None)));
+    let pause = |by: &str| Event::Pause {
+        id: "a".into(),
+        by: by.into(),
+    };
+    world.on(pause("ann"));
+    assert_eq!(failing(&world), None, "somebody knows of it");
+    world.on(Event::Resume { id: "a".into() });
+    assert_eq!(failing(&world), Some((at(1000), None)));
+    world.advance(Duration::from_secs(60));
+    world.on(pause("ann"));
+    world.on(Event::Resume { id: "a".into() });
+    assert_eq!(
+        failing(&world),
+        None,
+        "its last run was stopped, without a crash"
+    );
+}

@@ -362,6 +362,22 @@ fn replications_are_compared_without_user_and_time() {
 }
 
 #[test]
+fn the_mark_of_a_document_is_known_and_compared_and_a_call_has_none() {
+    let body = json!({"source": "http://s/a", "target": "http://t/b", "managed_by": "fleet"});
+    let of = |doc| Replication::parse(&body, &Defaults::default(), UserCtx::default(), doc);
+    assert_eq!(of(None).unwrap().managed_by, None);
+    let (database, id) = ("_replicator".into(), "r".into());
+    let marked = of(Some(DocRef { database, id })).unwrap();
+    assert_eq!(marked.managed_by.as_deref(), Some("fleet"));
+    let unmarked = Replication {
+        managed_by: None,
+        ..marked.clone()
+    };
+    assert!(!marked.same_as(&unmarked));
+    assert_eq!(marked.digest(), unmarked.digest());
+}
+
+#[test]
 fn whatever_a_body_asks_for_is_in_the_digest() {
     let bodies = [
         json!({}),

@@ -1,0 +1,282 @@
+//! Replication jobs by group, the mark `managed_by` of their documents: how far they lag, which fail.
+//!
+//! SUMMARY   A job is a [`GroupMember`] for as long as it is there, and says there what changes; what it said
+//!           is taken back when it goes. [`JobGroups::all`] reads the groups that have jobs.
+//! PROMISES  Reading costs nothing for each job, but for those that are tried again after a crash.
+//! LIMITS    So many groups have a row as other names: see [`Names`].
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::names::{Absorb, Names};
+use policy::schedule::{Failing, WallTime};
+
+/// The group of jobs without a mark, which is always there.
+const NONE: &str = "_none";
+
+/// The longest mark that names a group, in bytes: as for pools.
+const MARK_BYTES_MAX: usize = 100;
+
+/// All groups.
+#[derive(Debug, Default)]
+pub(crate) struct JobGroups {
+    none: Arc<JobGroup>,
+    named: Names<JobGroup>,
+}
+
+/// What is known of the jobs of a group.
+#[derive(Debug, Default)]
+pub(super) struct JobGroup {
+    lag: AtomicU64,
+    failing: Mutex<FailingJobs>,
+}
+
+/// How many jobs of a group fail, by times.
+#[derive(Debug, Default)]
+struct FailingJobs {
+    /// Since when -> how many of those that wait.
+    waiting: BTreeMap<WallTime, u64>,
+    /// All of these together.
+    waiting_count: u64,
+    /// When their runs count as successes, and since when they fail -> how many of those that are tried again.
+    retried: BTreeMap<(WallTime, WallTime), u64>,
+}
+
+/// A job in its group.
+#[derive(Debug)]
+pub(crate) struct GroupMember {
+    group: Arc<JobGroup>,
+    lag: u64,
+    failing: Option<Failing>,
+}
+
+/// Returns whether a mark names a group: it stands in labels and in paths of `_stats`. What begins with an
+/// underscore would be taken for a group of ours.
+fn is_group(mark: &str) -> bool {
+    let unfit = |c: char| c.is_control() || c == '/';
+    !mark.is_empty()
+        && mark.len() <= MARK_BYTES_MAX
+        && !mark.starts_with('_')
+        && !mark.contains(unfit)
+}
+
+impl JobGroups {
+    /// Counts a job in the group of its document's mark.
+    pub(crate) fn join(&self, mark: Option<&str>) -> GroupMember {
+        let group = match mark {
+            None => Arc::clone(&self.none),
+            Some(mark) if is_group(mark) => self.named.find(mark),
+            Some(_) => self.named.rest(),
+        };
+        GroupMember {
+            group,
+            lag: 0,
+            failing: None,
+        }
+    }
+
+    /// Returns the groups that have jobs, in the order of their names, and the one without a mark.
+    pub(super) fn all(&self) -> Vec<(Arc<str>, Arc<JobGroup>)> {
+        self.named.forget_unused();
+        let mut all = self.named.all();
+        all.push((NONE.into(), Arc::clone(&self.none)));
+        all
+    }
+}
+
+/// A group without jobs has counted nothing.
+impl Absorb for JobGroup {
+    fn absorb(&self, _: &Self) {}
+}
+
+impl JobGroup {
+    /// Returns how many changes its jobs have still to replicate, by what each knew last.
+    pub(super) fn lag(&self) -> u64 {
+        self.lag.load(Ordering::Relaxed)
+    }
+
+    /// Returns how many jobs fail, and for how long the one has that fails the longest; zero if none does.
+    pub(super) fn failing(&self, now: WallTime) -> (u64, Duration) {
+        let failing = self.lock();
+        let mut count = failing.waiting_count;
+        let mut oldest = failing.waiting.keys().next().copied();
+        for ((healthy_at, since), jobs) in failing.retried.iter().rev() {
+            if *healthy_at <= now {
+                break;
+            }
+            count += jobs;
+            oldest = oldest.map_or(Some(*since), |oldest| Some(oldest.min(*since)));
+        }
+        (
+            count,
+            oldest.map_or(Duration::ZERO, |since| now.since(since)),
+        )
+    }
+
+    /// Nothing panics while it holds the lock, and what it guards is whole at any time.
+    fn lock(&self) -> MutexGuard<'_, FailingJobs> {
+        self.failing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl FailingJobs {
+    fn add(&mut self, job: Failing) {
+        match job.healthy_at {
+            None => {
+                *self.waiting.entry(job.since).or_default() += 1;
+                self.waiting_count += 1;
+            }
+            Some(at) => *self.retried.entry((at, job.since)).or_default() += 1,
+        }
+    }
+
+    fn remove(&mut self, job: Failing) {
+        match job.healthy_at {
+            None => {
+                take_one(&mut self.waiting, &job.since);
+                self.waiting_count -= 1;
+            }
+            Some(at) => take_one(&mut self.retried, &(at, job.since)),
+        }
+    }
+}
+
+fn take_one<K: Ord>(counts: &mut BTreeMap<K, u64>, key: &K) {
+    if let Some(count) = counts.get_mut(key) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(key);
+        }
+    }
+}
+
+impl GroupMember {
+    /// Says how many changes the job has still to replicate. What is not known is what it was last.
+    pub(crate) fn set_lag(&mut self, lag: Option<u64>) {
+        if let Some(lag) = lag {
+            let before = std::mem::replace(&mut self.lag, lag);
+            // Wraps where it is less.
+            let change = lag.wrapping_sub(before);
+            self.group.lag.fetch_add(change, Ordering::Relaxed);
+        }
+    }
+
+    /// Says whether the job fails.
+    pub(crate) fn set_failing(&mut self, failing: Option<Failing>) {
+        let before = std::mem::replace(&mut self.failing, failing);
+        if before == failing {
+            return;
+        }
+        let mut jobs = self.group.lock();
+        if let Some(before) = before {
+            jobs.remove(before);
+        }
+        if let Some(failing) = failing {
+            jobs.add(failing);
+        }
+    }
+}
+
+impl Drop for GroupMember {
+    fn drop(&mut self) {
+        self.set_lag(Some(0));
+        self.set_failing(None);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::names::{NAMES_MAX, REST};
+
+    fn at(second: u64) -> WallTime {
+        WallTime::from_micros(second * 1_000_000)
+    }
+
+    fn waits(since: u64) -> Option<Failing> {
+        Some(Failing {
+            since: at(since),
+            healthy_at: None,
+        })
+    }
+
+    fn is_retried(since: u64, healthy_at: u64) -> Option<Failing> {
+        Some(Failing {
+            since: at(since),
+            healthy_at: Some(at(healthy_at)),
+        })
+    }
+
+    fn names(groups: &JobGroups) -> Vec<String> {
+        let all = groups.all();
+        all.iter().map(|(name, _)| name.to_string()).collect()
+    }
+
+    #[test]
+    fn the_lag_of_a_group_is_the_sum_of_what_its_jobs_knew_last() {
+        let groups = JobGroups::default();
+        let (mut one, mut other) = (groups.join(Some("a")), groups.join(Some("a")));
+        one.set_lag(Some(10));
+        other.set_lag(Some(5));
+        other.set_lag(None);
+        assert_eq!(one.group.lag(), 15);
+        one.set_lag(Some(2));
+        assert_eq!(one.group.lag(), 7);
+        drop(other);
+        assert_eq!(one.group.lag(), 2);
+    }
+
+    #[test]
+    fn a_job_fails_until_a_run_has_gone_well_for_long_enough() {
+        let groups = JobGroups::default();
+        let mut jobs = [(); 3].map(|()| groups.join(None));
+        jobs[0].set_failing(waits(20));
+        jobs[1].set_failing(waits(20));
+        jobs[2].set_failing(waits(10));
+        let failing = |now| {
+            let (count, oldest) = groups.none.failing(at(now));
+            (count, oldest.as_secs())
+        };
+        assert_eq!(failing(30), (3, 20));
+        jobs[2].set_failing(is_retried(10, 40));
+        assert_eq!(failing(39), (3, 29));
+        assert_eq!(failing(40), (2, 20));
+        jobs[1].set_failing(is_retried(20, 50));
+        jobs[0].set_failing(None);
+        assert_eq!(failing(45), (1, 25));
+        drop(jobs);
+        assert_eq!(failing(45), (0, 0));
+    }
+
+    #[test]
+    fn a_group_is_shown_for_as_long_as_it_has_jobs() {
+        let groups = JobGroups::default();
+        let (a, b) = (groups.join(Some("a")), groups.join(Some("b")));
+        let rest = groups.join(Some("_a"));
+        assert_eq!(names(&groups), ["a", "b", REST, NONE]);
+        drop((a, rest));
+        assert_eq!(names(&groups), ["b", NONE]);
+        drop(b);
+        assert_eq!(names(&groups), [NONE]);
+    }
+
+    #[test]
+    fn marks_that_are_no_names_and_those_beyond_the_bound_count_together() {
+        let groups = JobGroups::default();
+        let long = "x".repeat(MARK_BYTES_MAX + 1);
+        let unfit = ["", "_none", "a/b", "a\nb", &long].map(|mark| groups.join(Some(mark)));
+        assert_eq!(names(&groups), [REST, NONE]);
+        let fit = ["two words", "\u{e9}t\u{e9}", "\"a\\"].map(|mark| groups.join(Some(mark)));
+        assert_eq!(groups.all().len(), 5);
+        drop((unfit, fit));
+        let jobs = (0..NAMES_MAX + 2).map(|n| groups.join(Some(&n.to_string())));
+        let mut jobs: Vec<_> = jobs.collect();
+        jobs.iter_mut().for_each(|job| job.set_lag(Some(1)));
+        let all = groups.all();
+        assert_eq!(all.len(), NAMES_MAX + 2);
+        let rest = all.iter().find(|(name, _)| &**name == REST);
+        assert_eq!(rest.map(|(_, group)| group.lag()), Some(2));
+    }
+}
