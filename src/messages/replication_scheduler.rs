@@ -109,6 +109,9 @@ fn taken(id: &ReplicationId, by: Option<&DocRef>) -> String {
 pub struct RemoveJob {
     /// Which.
     pub id: ReplicationId,
+    /// The document that it belongs to; none of a transient job. A job of another one is left alone: two may ask for the
+    /// same replication.
+    pub doc: Option<DocRef>,
 }
 
 /// Removes a job that another daemon owns now: its run is killed and leaves no checkpoint, also one that
@@ -118,6 +121,8 @@ pub struct RemoveJob {
 pub struct LoseJob {
     /// Which.
     pub id: ReplicationId,
+    /// The document that it belongs to: a job of another one is left alone.
+    pub doc: DocRef,
 }
 
 /// The most jobs that are ordered in one turn.

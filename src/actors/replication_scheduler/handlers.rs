@@ -26,6 +26,7 @@ use crate::store::fleet::StatusOf;
 use policy::ownership::DocId;
 use policy::schedule::{Event, JobId, Level, NewJob, Run, WallTime};
 use replication::id::ReplicationId;
+use replication::spec::DocRef;
 use replication::spec::Replication;
 
 /// How long who removes a job waits until its past is saved.
@@ -115,6 +116,12 @@ impl ReplicationScheduler {
         is_known
     }
 
+    /// Whether a job belongs to another document than this, or to one where this is none.
+    fn is_of_another(&self, id: &JobId, doc: Option<&DocRef>) -> bool {
+        let entry = self.entries.get(id);
+        entry.is_some_and(|entry| entry.replication.doc.as_ref() != doc)
+    }
+
     /// Returns who saves the past of a document's job, if that is not done.
     fn unsaved(&self, id: &JobId) -> Option<(PastWriter, DocId)> {
         let pasts = self.pasts.clone()?;
@@ -182,6 +189,9 @@ impl Handler<RemoveJob> for ReplicationScheduler {
 
     fn handle(&mut self, msg: RemoveJob, ctx: &mut Self::Context) -> Self::Result {
         let id = job_id(&msg.id);
+        if self.is_of_another(&id, msg.doc.as_ref()) {
+            return self.when_gone(None, false);
+        }
         let run = self.core.job(&id).and_then(|job| job.run);
         let unsaved = self.unsaved(&id).filter(|_| run.is_none());
         let was_known = self.on_job(&msg.id, |id| Event::Remove { id }, ctx);
@@ -206,6 +216,9 @@ impl Handler<LoseJob> for ReplicationScheduler {
 
     fn handle(&mut self, msg: LoseJob, ctx: &mut Self::Context) -> Self::Result {
         let id = job_id(&msg.id);
+        if self.is_of_another(&id, Some(&msg.doc)) {
+            return self.when_gone(None, false);
+        }
         let was_known = self.entries.contains_key(&id);
         let run = self.core.run_of(&id);
         self.event(Event::Lose { id }, ctx);

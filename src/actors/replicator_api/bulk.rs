@@ -287,7 +287,7 @@ impl ReplicatorApi {
                     return Ok(there);
                 }
                 let id = job.id.clone();
-                Ok(match self.scheduler(RemoveJob { id }).await? {
+                Ok(match self.scheduler(RemoveJob { id, doc: None }).await? {
                     true => Ok(Ordered::Done),
                     false => Err(ReplicatorError::Missing),
                 })

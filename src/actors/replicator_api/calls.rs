@@ -108,7 +108,13 @@ impl ReplicatorApi {
             );
             return Err(ReplicatorError::Taken(text));
         }
-        match self.scheduler(RemoveJob { id: id.clone() }).await? {
+        match self
+            .scheduler(RemoveJob {
+                id: id.clone(),
+                doc: None,
+            })
+            .await?
+        {
             true => Ok(Replicated::Cancelled(id)),
             false => Err(ReplicatorError::Missing),
         }

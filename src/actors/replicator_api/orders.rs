@@ -126,7 +126,7 @@ impl ReplicatorApi {
             return Ok(false);
         };
         let order = match (body.order, body.priority) {
-            (BulkOrderName::Cancel, _) => return self.scheduler(RemoveJob { id }).await,
+            (BulkOrderName::Cancel, _) => return self.scheduler(RemoveJob { id, doc: None }).await,
             (BulkOrderName::Pause, _) => JobOrder::Pause,
             (BulkOrderName::Resume, _) => JobOrder::Resume,
             (BulkOrderName::Restart, _) => JobOrder::Restart,

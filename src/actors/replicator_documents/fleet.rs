@@ -218,16 +218,25 @@ impl ReplicatorDocuments {
     /// Removes a job; kills it where its document is not owned any more.
     pub(super) fn remove_job(&mut self, doc: &str, id: ReplicationId, ctx: &mut Context<Self>) {
         let scheduler = self.options.scheduler.address();
+        let of = DocRef {
+            database: NAME.to_owned(),
+            id: doc.to_owned(),
+        };
+        let remove = RemoveJob {
+            id: id.clone(),
+            doc: Some(of.clone()),
+        };
+        let lose = LoseJob { id, doc: of };
         let Some(part) = &mut self.fleet else {
             // Ignores the mailbox's bound: it must not be lost.
-            return scheduler.do_send(RemoveJob { id });
+            return scheduler.do_send(remove);
         };
         let Some(work) = part.owned.begin(doc) else {
             // As above.
-            return scheduler.do_send(LoseJob { id });
+            return scheduler.do_send(lose);
         };
         let within = part.stop_within;
-        let removing = scheduler.send(RemoveJob { id: id.clone() });
+        let removing = scheduler.send(remove);
         let gone = async move {
             // A scheduler that is gone has no runs.
             match within {
@@ -237,7 +246,7 @@ impl ReplicatorDocuments {
                 Some(within) => {
                     let removed = actix_rt::time::timeout(within, removing).await;
                     if removed.is_err() {
-                        let _ = scheduler.send(LoseJob { id }).await;
+                        let _ = scheduler.send(lose).await;
                     }
                 }
             }

@@ -8,9 +8,9 @@ async fn a_removal_is_answered_when_the_run_is_gone() {
     world.stop_jobs(Stopping::After(Duration::from_secs(3)));
     world.add_and_run("a").await;
     let before = Instant::now();
-    assert!(world.ask(RemoveJob { id: id("a") }).await);
+    assert!(world.ask(remove("a")).await);
     assert!(before.elapsed() >= Duration::from_secs(3));
-    assert!(!world.ask(RemoveJob { id: id("a") }).await);
+    assert!(!world.ask(remove("a")).await);
     world.next_event().await;
     assert!(matches!(
         world.next_event().await.1,
@@ -25,12 +25,26 @@ async fn seconds_to_end(stopping: Stopping, is_lost: bool) -> u64 {
     world.stop_jobs(stopping);
     world.add_and_run("a").await;
     let before = Instant::now();
-    let id = id("a");
     assert!(match is_lost {
-        true => world.ask(LoseJob { id }).await,
-        false => world.ask(RemoveJob { id }).await,
+        true => world.ask(lose("a")).await,
+        false => world.ask(remove("a")).await,
     });
     before.elapsed().as_secs()
+}
+
+#[actix_rt::test]
+async fn a_document_that_asks_for_the_replication_of_another_does_not_end_its_job() {
+    let world = World::start(|_| {}).await;
+    world.add_and_run("a").await;
+    let (other, none) = (Some(doc("other")), None);
+    for doc in [other, none] {
+        let id = id("a");
+        assert!(!world.ask(RemoveJob { id, doc }).await);
+    }
+    let (id, doc) = (id("a"), doc("other"));
+    assert!(!world.ask(LoseJob { id, doc }).await);
+    assert_eq!(world.counts().await.census.running, 1);
+    assert!(world.ask(remove("a")).await);
 }
 
 #[actix_rt::test]
@@ -54,9 +68,9 @@ async fn a_lost_job_is_killed_at_once_and_not_asked_to_stop() {
     world.stop_jobs(Stopping::After(Duration::from_secs(3)));
     world.add_and_run("a").await;
     let before = Instant::now();
-    assert!(world.ask(LoseJob { id: id("a") }).await);
+    assert!(world.ask(lose("a")).await);
     assert!(before.elapsed() < Duration::from_secs(1));
-    assert!(!world.ask(LoseJob { id: id("a") }).await);
+    assert!(!world.ask(lose("a")).await);
     world.next_event().await;
     assert!(matches!(
         world.next_event().await.1,
@@ -76,9 +90,9 @@ async fn a_run_that_is_stopping_is_killed_when_its_job_is_lost() {
     world.add_and_run("b").await;
     let before = Instant::now();
     world.order("a", JobOrder::Pause).await;
-    let removal = world.scheduler.send(RemoveJob { id: id("b") });
-    assert!(world.ask(LoseJob { id: id("a") }).await);
-    assert!(world.ask(LoseJob { id: id("b") }).await);
+    let removal = world.scheduler.send(remove("b"));
+    assert!(world.ask(lose("a")).await);
+    assert!(world.ask(lose("b")).await);
     assert!(
         within("the removal's answer", removal).await.unwrap(),
         "who removed it is answered too"
@@ -92,11 +106,11 @@ async fn a_lost_job_that_is_added_again_runs_when_its_killed_run_is_gone() {
     let world = World::start(|_| {}).await;
     world.stop_jobs(Stopping::NotEvenKilled);
     let left = world.add_and_run("a").await;
-    world.scheduler.do_send(LoseJob { id: id("a") });
+    world.scheduler.do_send(lose("a"));
     assert_eq!(world.add("a").await, Ok(Added::New));
     world.add_and_run_others().await;
     assert_eq!(world.runs_of("a"), 1);
-    assert!(world.ask(LoseJob { id: id("a") }).await, "it is lost again");
+    assert!(world.ask(lose("a")).await, "it is lost again");
     assert_eq!(world.add("a").await, Ok(Added::New));
     left.job.do_send(Do::Vanish);
     eventually("it has its turn", || async { world.runs_of("a") == 2 }).await;
@@ -158,7 +172,7 @@ async fn a_run_that_is_left_behind_keeps_the_next_one_of_its_replication_waiting
     let world = World::start(|_| {}).await;
     world.stop_jobs(Stopping::NotEvenKilled);
     let left = world.add_and_run("a").await;
-    assert!(world.ask(RemoveJob { id: id("a") }).await);
+    assert!(world.ask(remove("a")).await);
     world.stop_jobs(Stopping::AtOnce);
     assert_eq!(world.add("a").await, Ok(Added::New));
     world.add_and_run_others().await;
@@ -192,13 +206,13 @@ async fn a_run_that_waits_for_an_earlier_one_is_stopped_as_any_other() {
     let world = World::start(|_| {}).await;
     world.stop_jobs(Stopping::NotEvenKilled);
     let left = world.add_and_run("a").await;
-    assert!(world.ask(RemoveJob { id: id("a") }).await);
+    assert!(world.ask(remove("a")).await);
     world.stop_jobs(Stopping::AtOnce);
     assert_eq!(world.add("a").await, Ok(Added::New));
     world.order("a", JobOrder::Pause).await;
     world.history("a", &["stopped", "started", "added"]).await;
     world.order("a", JobOrder::Resume).await;
-    assert!(world.ask(RemoveJob { id: id("a") }).await);
+    assert!(world.ask(remove("a")).await);
     left.job.do_send(Do::Vanish);
     eventually("its end", || async { !left.job.connected() }).await;
     assert_eq!(world.runs_of("a"), 1);
@@ -215,7 +229,7 @@ async fn a_scheduler_ends_with_its_job_supervisor_and_the_runs_with_both() {
     let run = world.add_and_run("a").await;
     world.stop_jobs(Stopping::PanicsItsKiller);
     world.add_and_run("b").await;
-    world.scheduler.do_send(RemoveJob { id: id("b") });
+    world.scheduler.do_send(remove("b"));
     eventually("the scheduler's end", || async { !world.pid.is_alive() }).await;
     eventually("the run's end", || async { !run.job.connected() }).await;
 }

@@ -347,10 +347,26 @@ fn replication(name: &str, doc: Option<DocRef>) -> Replication {
     Replication::parse(&body, &Default::default(), UserCtx::default(), doc).expect("it is right")
 }
 
+fn doc(name: &str) -> DocRef {
+    let (database, id) = ("_replicator".to_owned(), name.to_owned());
+    DocRef { database, id }
+}
+
 /// A replication of a document that has its name.
 fn permanent(name: &str) -> Replication {
-    let (database, id) = ("_replicator".to_owned(), name.to_owned());
-    replication(name, Some(DocRef { database, id }))
+    replication(name, Some(doc(name)))
+}
+
+/// Removes the job of a document that has its name.
+fn remove(name: &str) -> RemoveJob {
+    let (id, doc) = (id(name), Some(doc(name)));
+    RemoveJob { id, doc }
+}
+
+/// Kills the job of a document that has its name.
+fn lose(name: &str) -> LoseJob {
+    let (id, doc) = (id(name), doc(name));
+    LoseJob { id, doc }
 }
 
 fn progress(docs_written: u64) -> JobProgress {

@@ -168,7 +168,7 @@ async fn a_job_without_a_run_is_removed_when_its_past_is_saved_or_after_two_seco
     };
     world.begun(1).await.job.do_send(Do::End(crash()));
     crashes().await;
-    assert!(world.ask(RemoveJob { id: id("a") }).await);
+    assert!(world.ask(remove("a")).await);
     let expected = ["crashed", "started", "added"];
     assert_eq!(saved.types("a").as_deref(), Some(&expected[..]));
 
@@ -179,6 +179,6 @@ async fn a_job_without_a_run_is_removed_when_its_past_is_saved_or_after_two_seco
     world.begun(2).await.job.do_send(Do::End(crash()));
     crashes().await;
     let before = Instant::now();
-    assert!(world.ask(RemoveJob { id: id("a") }).await);
+    assert!(world.ask(remove("a")).await);
     assert_eq!(before.elapsed().as_secs(), 2, "in paused time");
 }

@@ -238,7 +238,7 @@ async fn what_happens_is_counted() {
     world.order("b", JobOrder::Pause).await;
     world.history("b", &["stopped", "started", "added"]).await;
     world.add_and_run("c").await;
-    world.ask(RemoveJob { id: id("c") }).await;
+    world.ask(remove("c")).await;
     let snapshot = world.metrics.snapshot(&Default::default());
     let number =
         |name: &str| snapshot.number(&format!("couchdb_couch_replicator_jobs_{name}"), &[]);
