@@ -1,12 +1,15 @@
-//! The dashboard of a service with many pools and jobs: what fits where, and for whom it can be used.
+//! The dashboard of services with many pools and jobs: what fits where, and for whom it can be used.
 
 use std::fs;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
+use crate::fleet::site::wait;
 use crate::npm;
+use crate::postgres::server::TestDatabase;
 use crate::support::couch::Couch;
-use crate::support::http_client::Web;
+use crate::support::daemon::{configure, directory};
+use crate::support::http_client::{Web, command};
 use crate::support::http_server::Answer;
 use crate::webdriver::Browser;
 
@@ -17,6 +20,9 @@ const JOBS: usize = 300;
 
 /// A phone, a small window, a large one.
 const WIDTHS: [u32; 3] = [390, 700, 1400];
+
+/// Daemons that share the jobs.
+const DAEMONS: usize = 3;
 
 /// What another server says.
 const HOSTILE: &str = "<img src=x onerror=document.title=1>";
@@ -62,14 +68,70 @@ fn go(browser: &Browser, hash: &str, title: &str) {
     browser.run("for (const list of document.querySelectorAll('details')) list.open = true");
 }
 
+/// Starts daemons that share the jobs of [`fill`], and waits until the first one knows what each has.
+fn share(database: &TestDatabase) -> Vec<Web> {
+    let start = || {
+        let directory = directory();
+        let mut command = command(&configure(directory.path(), &config()));
+        command.env("SETTEE__STORE__URL", database.url());
+        Web::start_command(directory, command)
+    };
+    let webs: Vec<Web> = (0..DAEMONS).map(|_| start()).collect();
+    fill(&webs[0]);
+    wait("equal shares", || {
+        let fleet = webs[0].get("/_fleet").ok();
+        let daemons = fleet["daemons"].as_array().unwrap();
+        let has_share = |daemon: &Value| {
+            let jobs = format!(
+                "/_scheduler/jobs?limit=0&daemon={}",
+                daemon["address"].as_str().unwrap()
+            );
+            daemon["documents"] == JOBS / DAEMONS
+                && webs[0].get(&jobs).ok()["total_rows"] == JOBS / DAEMONS
+        };
+        daemons.len() == DAEMONS && daemons.iter().all(has_share)
+    });
+    webs
+}
+
+/// Returns the page of a job that another daemon has.
+fn job_of_another(web: &Web, daemon: &str) -> String {
+    let jobs = web.get(&format!("/_scheduler/jobs?limit=1&daemon={daemon}"));
+    let id = jobs.ok()["jobs"][0]["id"].clone();
+    format!("#/jobs/{}", id.as_str().unwrap().replace('+', "%2B"))
+}
+
+/// Has a daemon's job paused and resumed on the page of another daemon.
+fn order_at_another(browser: &Browser, owner: &Web, job: &str) {
+    let path = job.replace("#/", "/_scheduler/");
+    go(browser, job, "Job ");
+    for (order, pauses) in [("Pause", true), ("Resume", false)] {
+        browser.click(&format!("#view .orders button[aria-label^={order}]"));
+        browser.wait_for(&format!("{order} it"));
+        browser.click("dialog [type=submit]");
+        browser.wait_until("return document.querySelector('dialog') === null");
+        wait("the order where the job is", || {
+            owner.get(&path).ok()["paused"].is_object() == pauses
+        });
+        let next = if pauses { "Resume" } else { "Pause" };
+        let shown = format!("#view .orders button[aria-label^={next}]");
+        browser.wait_until(&format!(
+            "return document.querySelector({}) !== null",
+            json!(shown)
+        ));
+    }
+}
+
 #[test]
-fn thirty_pools_and_three_hundred_jobs_fit_every_width_and_axe_finds_nothing() {
+fn thirty_pools_and_three_hundred_jobs_of_three_daemons_fit_every_width_and_axe_finds_nothing() {
     let axe = npm::packages("axe-core-4.10.3", &["axe-core@4.10.3"]).join("axe-core/axe.min.js");
     let axe = fs::read_to_string(axe).unwrap();
-    let web = Web::start(&config());
-    fill(&web);
-    let job = web.get("/_scheduler/jobs?limit=1").ok()["jobs"][0]["id"].clone();
-    let job = format!("#/jobs/{}", job.as_str().unwrap().replace('+', "%2B"));
+    let database = TestDatabase::new();
+    let webs = share(&database);
+    let web = &webs[0];
+    let other = webs[1].address.to_string();
+    let of_other = format!("#/jobs?daemon={other}");
+    let job = job_of_another(web, &other);
     let views = [
         ("#/", "Settee"),
         ("#/pools", "Pools"),
@@ -77,10 +139,19 @@ fn thirty_pools_and_three_hundred_jobs_fit_every_width_and_axe_finds_nothing() {
         ("#/functions?period=hour", "Functions"),
         ("#/functions/shop/_design%2Fd/shows%2Fs", "Function shows/s"),
         ("#/jobs", "Replications"),
+        (&*of_other, "Replications"),
         (&*job, "Job "),
     ];
     let browser = Browser::open(&format!("http://{}/_dashboard", web.address));
     browser.wait_for(&format!("{JOBS} jobs: "));
+    browser.wait_for(&format!("{DAEMONS} daemons"));
+    go(&browser, "#/jobs", "Replications");
+    browser.wait_until(
+        "return new Set([...document.querySelectorAll('#jobs td[data-label=Daemon]')].map((cell) => cell.innerText)).size > 1",
+    );
+    go(&browser, &of_other, "Replications");
+    browser.wait_for("1–50 of 100");
+    order_at_another(&browser, &webs[1], &job);
     browser.run(&axe);
     let check = "const done = arguments[0]; axe.run().then((found) => \
         done(found.violations.map((one) => [one.id, one.nodes[0].html])))";
@@ -107,7 +178,7 @@ fn thirty_pools_and_three_hundred_jobs_fit_every_width_and_axe_finds_nothing() {
         }
     }
     browser.close();
-    web.service.stop();
+    webs.into_iter().for_each(|web| web.service.stop());
 }
 
 #[test]

@@ -6,4 +6,4 @@
 mod outages;
 mod relay;
 mod shares;
-mod site;
+pub mod site;
