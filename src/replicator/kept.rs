@@ -1,10 +1,10 @@
-//! What the store keeps of a document's job: whether it is paused, and its priority.
+//! What the store keeps of a document's job: whether it is paused, its priority, and when it was restarted.
 
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use policy::schedule::{Level, Pause, WallTime};
+use policy::schedule::{Earlier, History, HistoryEntry, Level, Pause, WallTime};
 
 /// What was set by hand.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -13,6 +13,8 @@ pub struct Kept {
     pub paused: Option<Pause>,
     /// Its priority.
     pub priority: Level,
+    /// When somebody restarted it last, where several daemons share the store: what happened before does not count.
+    pub restarted: Option<WallTime>,
 }
 
 impl Kept {
@@ -30,6 +32,24 @@ impl Kept {
         Self {
             paused: pause(&value["paused"]),
             priority: Level(priority.unwrap_or(0)),
+            restarted: value["restarted"].as_u64().map(WallTime::from_micros),
+        }
+    }
+
+    /// Returns what counts of a job's past. Clocks of daemons may differ by less than it takes to see that a job has
+    /// failed and to restart it.
+    pub fn counts_of(&self, past: Earlier) -> Earlier {
+        let Some(restarted) = self.restarted else {
+            return past;
+        };
+        let later = past.history.iter().filter(|entry| entry.at > restarted);
+        let later: Vec<HistoryEntry> = later.cloned().collect();
+        match later.is_empty() {
+            true => Earlier::default(),
+            false => Earlier {
+                history: History::of(later),
+                not_before: past.not_before,
+            },
         }
     }
 
@@ -41,13 +61,18 @@ impl Kept {
         let paused = self.paused.as_ref();
         let paused =
             paused.map(|pause| json!({"by": &*pause.by, "since": pause.since.as_micros()}));
-        Some(json!({"paused": paused, "priority": self.priority.0}).to_string())
+        let mut kept = json!({"paused": paused, "priority": self.priority.0});
+        if let Some(restarted) = self.restarted {
+            kept["restarted"] = restarted.as_micros().into();
+        }
+        Some(kept.to_string())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use policy::schedule::HistoryEvent;
 
     #[test]
     fn what_was_set_reads_as_it_was_written() {
@@ -59,15 +84,38 @@ mod tests {
             Kept {
                 paused: Some(pause),
                 priority: Level(-3),
+                restarted: Some(WallTime::from_micros(9)),
             },
             Kept {
                 paused: None,
                 priority: Level(1),
+                restarted: None,
             },
         ] {
             assert_eq!(Kept::read(&kept.text().unwrap()), kept);
         }
         assert_eq!(Kept::default().text(), None);
         assert_eq!(Kept::read("junk"), Kept::default());
+    }
+
+    #[test]
+    fn of_a_past_only_what_came_after_the_last_restart_counts() {
+        let past = |times: &[u64]| {
+            let entry = |at: &u64| HistoryEntry {
+                at: WallTime::from_micros(*at),
+                what: HistoryEvent::Started,
+            };
+            Earlier {
+                history: History::of(times.iter().map(entry)),
+                not_before: WallTime::from_micros(50),
+            }
+        };
+        let kept = |restarted: Option<u64>| Kept {
+            restarted: restarted.map(WallTime::from_micros),
+            ..Kept::default()
+        };
+        assert_eq!(kept(None).counts_of(past(&[9, 5])), past(&[9, 5]));
+        assert_eq!(kept(Some(5)).counts_of(past(&[9, 5])), past(&[9]));
+        assert_eq!(kept(Some(9)).counts_of(past(&[9, 5])), Earlier::default());
     }
 }

@@ -56,6 +56,7 @@ impl ToOrder {
                 at: Place::Here(Kept {
                     paused: info.paused.clone(),
                     priority: info.priority,
+                    restarted: None,
                 }),
             },
             Job::Other(other) => Self {
@@ -205,23 +206,30 @@ impl ReplicatorApi {
         // First: what was answered outlives the service. Writes that wait together are one transaction.
         let keeping = jobs.iter().map(|job| async {
             match (&job.at, &job.doc) {
-                (Place::Here(kept), Some(doc)) => self.keep(order, doc, kept, &by).await,
+                (Place::Here(kept), Some(doc)) => self.keep(order, doc, Some(kept), &by).await,
                 _ => Ok(()),
             }
         });
-        let mut results = join_all(keeping).await;
-        let kept = jobs.iter().zip(&mut results);
+        let results = join_all(keeping).await;
+        let kept = jobs.iter().zip(&results);
         let kept = kept.filter(|(job, result)| result.is_ok() && job.other().is_none());
         let kept: Vec<_> = kept.collect();
         let ids = kept.iter().map(|(job, _)| job.id.clone()).collect();
         let known = self.scheduler(OrderJobs { ids, order, by }).await?;
-        for ((_, result), is_known) in kept.into_iter().zip(known) {
-            if !is_known {
-                *result = Err(ReplicatorError::Missing);
+        let mut done = kept.into_iter().zip(known).map(|((job, _), is_known)| {
+            // Another daemon has the document now, or will have it.
+            let is_kept = job.doc.is_some() && self.fleet().is_some();
+            match is_known {
+                true => Ok(Ordered::Done),
+                false if is_kept => Ok(Ordered::Kept),
+                false => Err(ReplicatorError::Missing),
             }
-        }
-        let results = jobs.iter().zip(results).map(|(job, result)| match job.at {
-            Place::Here(_) => result.map(|()| Ordered::Done),
+        });
+        let results = jobs.iter().zip(&results).map(|(job, result)| match job.at {
+            Place::Here(_) => {
+                result.clone()?;
+                done.next().unwrap_or(Err(ReplicatorError::Missing))
+            }
             Place::There(_) => others.next().unwrap_or(Err(ReplicatorError::Missing)),
         });
         Ok(results.collect())
@@ -240,25 +248,38 @@ impl ReplicatorApi {
         }
     }
 
-    /// Keeps what an order changes of a document's job.
+    /// Keeps what an order changes of a document's job. What is kept of it now is read where other daemons may have
+    /// changed it.
     pub(super) async fn keep(
         &self,
         order: JobOrder,
         doc: &str,
-        before: &Kept,
+        known: Option<&Kept>,
         by: &Arc<str>,
     ) -> Result<(), ReplicatorError> {
+        let store = self.database().store();
+        let before = match known.filter(|_| self.fleet().is_none()) {
+            Some(known) => known.clone(),
+            None => {
+                let kept = store.kept(doc).await?;
+                kept.map(|text| Kept::read(&text)).unwrap_or_default()
+            }
+        };
         let mut kept = before.clone();
         match order {
             JobOrder::Pause => {
                 let (by, since) = (Arc::clone(by), system_time());
                 kept.paused = kept.paused.or(Some(Pause { by, since }));
             }
-            JobOrder::Resume | JobOrder::Restart => kept.paused = None,
+            JobOrder::Resume => kept.paused = None,
+            JobOrder::Restart => {
+                kept.paused = None;
+                kept.restarted = self.fleet().map(|_| system_time());
+            }
             JobOrder::Priority(level) => kept.priority = Level(level),
         }
-        if kept != *before {
-            self.database().store().keep(doc, kept.text()).await?;
+        if kept != before {
+            store.keep(doc, kept.text()).await?;
         }
         Ok(())
     }

@@ -14,7 +14,6 @@ use super::statuses::replication_id;
 use super::{ReplicatorApi, ReplicatorError};
 use crate::messages::replication_scheduler::{GetJob, OrderJobs, RemoveJob};
 use crate::replicator::JobOrder;
-use crate::replicator::kept::Kept;
 use crate::store::fleet::{Order, StatusOf};
 use replication::id::ReplicationId;
 
@@ -66,8 +65,7 @@ impl OtherOrder {
 
     /// Whether an owner that comes later does it without being told.
     fn is_kept(self, other: &OtherJob) -> bool {
-        let is_restart = matches!(self, Self::Job(JobOrder::Restart) | Self::Cancel);
-        other.status.doc().is_some() && !is_restart
+        other.status.doc().is_some() && matches!(self, Self::Job(_))
     }
 }
 
@@ -85,9 +83,7 @@ impl ReplicatorApi {
             let (Some(doc), OtherOrder::Job(order)) = (other.status.doc(), order) else {
                 return Ok(());
             };
-            let kept = self.database().store().kept(doc).await?;
-            let kept = kept.map(|text| Kept::read(&text)).unwrap_or_default();
-            self.keep(order, doc, &kept, by).await
+            self.keep(order, doc, None, by).await
         });
         let kept: Vec<Result<(), ReplicatorError>> = join_all(keeping).await;
         let body = order.body(by);

@@ -31,7 +31,7 @@ pub(super) async fn add(
     let kept = row.kept.as_deref().map(Kept::read).unwrap_or_default();
     let past = row.past.as_deref();
     let earlier = past.map(|text| past::read(text, &replication.digest()));
-    let earlier = earlier.unwrap_or_default();
+    let earlier = kept.counts_of(earlier.unwrap_or_default());
     loop {
         let order = AddJob {
             priority: kept.priority,

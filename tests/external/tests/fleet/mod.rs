@@ -3,6 +3,7 @@
 //! LIMITS    What is measured is printed, and asserted with room for a machine under load: the bounds that docs/fleet.md
 //!           promises are those of a machine that has time.
 
+mod mending;
 mod outages;
 mod relay;
 mod shares;
