@@ -135,7 +135,7 @@ export function jobsTable(jobs, nothing, state, again) {
     ["Written", "number"], ["Refused", "number"], ["Pending", "number"], ["Since", ""]];
   const hasTries = jobs.some((job) => job.next_try);
   if (hasTries) columns.push(["Next try", ""]);
-  const hasDaemons = new Set(jobs.map((job) => job.daemon)).size > 1;
+  const hasDaemons = jobs.some((job) => job.daemon);
   if (hasDaemons) columns.push(["Daemon", ""]);
   const orders = state && jobs.some((job) => buttonsOf(state, job));
   if (orders) columns.push(["Orders", ""]);
