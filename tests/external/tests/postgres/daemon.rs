@@ -89,10 +89,13 @@ fn after_a_failover_that_lost_updates_everything_is_told_again() {
     let server = Arc::new(Server::new(&[], |_| {}));
     let database = TestDatabase::on(Arc::clone(&server));
     let (first, second) = (start(&database), start(&database));
-    create(&first, "kept", &replication());
+    // Of two that ask for the same one would be told again as failed.
+    let to = |name: &str| json!({"source": "http://127.0.0.1:1/a", "target": format!("http://127.0.0.1:1/{name}"), "continuous": true});
+    create(&first, "kept", &to("kept"));
     server.back_up();
     for n in 0..3 {
-        create(&first, &format!("lost{n}"), &replication());
+        let name = format!("lost{n}");
+        create(&first, &name, &to(&name));
     }
     let total = || second.get("/_replicator/_all_docs").json()["total_rows"].clone();
     wait_for("the other service lists all", || total() == 4);
@@ -101,9 +104,10 @@ fn after_a_failover_that_lost_updates_everything_is_told_again() {
     let before = before.as_str().unwrap();
     server.fail_over();
     for n in 0..5 {
-        let id = format!("/_replicator/new{n}");
+        let name = format!("new{n}");
         wait_for("documents are written again", || {
-            [201, 409].contains(&put(&first, &id, &replication()).status)
+            let put = put(&first, &format!("/_replicator/{name}"), &to(&name));
+            [201, 409].contains(&put.status)
         });
     }
     wait_for("what was lost is not listed", || total() == 6);
