@@ -86,6 +86,16 @@ impl Pools {
         }
     }
 
+    /// Lets another pool take over a request that waits again, if one can serve it (PM-19).
+    pub(super) fn offer(&mut self, id: RequestId, out: &mut Vec<Action>) {
+        let Some(request) = self.ledger.request(id) else {
+            return;
+        };
+        for pool in self.members.of(request.target).to_vec() {
+            self.take_over(pool, out);
+        }
+    }
+
     /// The oldest request in another pool's queue that this pool can serve at once, interactive
     /// ones first. Looks at a few of each kind: a pool with a slot or an untagged process can serve
     /// the first.

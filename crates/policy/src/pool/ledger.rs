@@ -92,6 +92,8 @@ pub(crate) struct Ledger {
     pub(crate) owned: BTreeSet<(ClientId, ProcId)>,
     /// The client whose end is being handled: nobody may have its processes any more.
     pub(super) leaving: Option<ClientId>,
+    /// The request that lost its process in this event: another pool may be able to serve it.
+    pub(super) waits_again: Option<RequestId>,
     /// (instant, what); ordered: the first is due first.
     pub(crate) due: BTreeSet<(Timestamp, Due)>,
     /// The latest instant that we were told; it never runs backwards.
@@ -163,6 +165,7 @@ impl Ledger {
 
     /// Moves a request back to the queue.
     pub(super) fn place_back(&mut self, id: RequestId) {
+        self.waits_again = Some(id);
         if let Some(request) = self.requests.get_mut(&id) {
             request.place = RequestPlace::Queue;
             if request.roams() {

@@ -333,6 +333,9 @@ impl Pools {
             if !self.ledger.roaming.is_empty() {
                 self.take_over(pool, out);
             }
+            if let Some(request) = self.ledger.waits_again.take() {
+                self.offer(request, out);
+            }
             if is_finished {
                 self.remove(pool, out);
             }

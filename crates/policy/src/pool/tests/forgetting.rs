@@ -102,6 +102,40 @@ fn waiter_waits_for_a_process_of_its_own_database_before_another_forgets() {
 }
 
 #[test]
+fn request_whose_process_does_not_forget_is_served_by_a_pool_that_came_free_meanwhile() {
+    let mut world = World::empty();
+    let in_group = |max| PoolSettings {
+        group: Some(GroupId(1)),
+        ..forgetful(max, Reuse::Database)
+    };
+    for _ in 0..2 {
+        world.add(in_group(1));
+    }
+    let pool = |number| Target::Pool(PoolId(number));
+    let [first, second] = [0, 1].map(|number| {
+        let request = world.ask_of(1, pool(number));
+        world.run();
+        world.lease(request, 1).expect("it is served")
+    });
+    world.give_back(first);
+    let request = world.ask_of(2, Target::Group(GroupId(1)));
+    assert_eq!(world.last, [Action::Forget { proc: first.proc }]);
+    let settings = Box::new(in_group(0));
+    world.on(Event::Reconfigure {
+        pool: PoolId(0),
+        settings,
+    });
+    world.give_back(second);
+    let actions = done(&mut world, first.proc, false);
+    assert!(
+        actions.contains(&Action::Forget { proc: second.proc }),
+        "{actions:?}"
+    );
+    done(&mut world, second.proc, true);
+    assert_eq!(world.lease(request, 2).expect("served").proc, second.proc);
+}
+
+#[test]
 fn request_whose_process_does_not_forget_is_served_by_another() {
     for dies in [false, true] {
         let mut world = World::with(forgetful(2, Reuse::Any));
