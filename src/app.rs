@@ -22,6 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::prelude::*;
+use rustls::ServerConfig;
 use slog::{Logger, warn};
 use tokio::sync::{oneshot, watch};
 
@@ -30,6 +31,7 @@ use crate::actors::config_listener::{ActiveConfig, ConfigListener};
 use crate::actors::language::{Language, Registry};
 use crate::actors::listener::address::{AddressError, bind_address};
 use crate::actors::listener::bound::Bound;
+use crate::actors::listener::inherited::{Inherited, InheritedError};
 use crate::actors::listener::socket::{SocketError, bind_socket};
 use crate::actors::listener::{Listener, ListenerOptions};
 use crate::actors::pool_executor::{PoolExecutor, PoolHandle};
@@ -56,6 +58,7 @@ use crate::replicator::{Database, DocStates, http_config};
 use crate::store::fleet::DaemonName;
 use crate::store::shared_settings::SharedSettingsError;
 use crate::store::{Store, StoreError, StorePlace, Watcher};
+use crate::tls::{self, Certificate, CertificateError};
 use ::replication::endpoint::{Http, HttpConfigError};
 use blocking;
 use replication::{Parts, ReplicationOptions};
@@ -86,12 +89,18 @@ pub enum StartError {
     /// The socket of a service cannot be had.
     #[error(transparent)]
     Service(#[from] ServiceSocketError),
+    /// A socket that was passed cannot be used.
+    #[error(transparent)]
+    Inherited(#[from] InheritedError),
     /// The store that was named, or is there, cannot be used.
     #[error(transparent)]
     Store(#[from] StoreError),
     /// The secrets are not those of the other daemons, or cannot be kept.
     #[error(transparent)]
     Shared(#[from] SharedSettingsError),
+    /// The certificate of `[ssl]` cannot be used.
+    #[error(transparent)]
+    Certificate(#[from] CertificateError),
     /// Replications cannot speak to databases.
     #[error(transparent)]
     Replication(#[from] HttpConfigError),
@@ -121,6 +130,9 @@ pub struct DaemonBuilder {
     /// What the pressure on the machine is read with.
     #[doc(hidden)]
     pub gauges: Gauges,
+    /// The listening sockets that the program was started with.
+    #[doc(hidden)]
+    pub inherited: Inherited,
     /// Where the service counts; it may have counted before.
     #[doc(hidden)]
     pub metrics: Metrics,
@@ -150,19 +162,31 @@ impl DaemonBuilder {
         let program = self.program.map_or_else(std::env::current_exe, Ok);
         let program = program.map_err(StartError::Program)?;
         let spawner = Spawner::start()?;
-        let path = config.server.socket.clone();
-        let socket = bind_socket(&config.server).await?;
+        let inherited = Rc::new(self.inherited);
+        let passed = inherited.unix("[server] socket", &config.server.socket)?;
+        let socket = match passed {
+            Some(socket) => socket,
+            None => bind_socket(&config.server).await?,
+        };
+        let path = socket.path().unwrap_or(&config.server.socket).to_owned();
         let (tcp, http) = (config.server.tcp, config.server.http);
-        let tcp = bind("tcp", tcp, config.server.backlog)?;
-        let http = bind("http", http, config.server.backlog)?;
-        let service_sockets = Rc::new(ServiceSockets::default());
+        let bind = |key, address| bind(&inherited, key, address, config.server.backlog);
+        let tcp = bind("[server] tcp", tcp)?;
+        let http = bind("[server] http", http)?;
+        let service_sockets = Rc::new(ServiceSockets::new(Rc::clone(&inherited)));
         service_sockets.commit(service_sockets.prepare(&config.services).await?);
         let listening = service_sockets.listening();
+        let https = bind("[ssl] port", config.ssl.address())?;
+        let tls = bind("[ssl] tcp", config.ssl.tcp)?;
+        inherited.warn_of_the_rest(&log);
+        let certificate = Arc::new(Certificate::default());
+        certificate.set(read_certificate(&config).await?);
         let address_of = |bound: &Option<Rc<Bound>>| bound.as_ref()?.tcp_address();
         let (tcp_address, http_address) = (address_of(&tcp), address_of(&http));
-        for address in [tcp_address, http_address].into_iter().flatten() {
-            listening.add(address);
-        }
+        let (https_address, tls_address) = (address_of(&https), address_of(&tls));
+        let addresses = [tcp_address, http_address, https_address, tls_address];
+        let addresses: Vec<SocketAddr> = addresses.into_iter().flatten().collect();
+        addresses.iter().for_each(|address| listening.add(*address));
         let (current, changes) = watch::channel(Arc::new(config));
         let authority = Arc::new(Authority::new(changes.clone()));
         let in_flight = InFlight::new(changes.clone());
@@ -177,12 +201,12 @@ impl DaemonBuilder {
             service_sockets: Rc::clone(&service_sockets),
             manager_settings: {
                 let languages = self.languages;
-                let addresses = [tcp_address, http_address].into_iter().flatten();
-                let ports: Vec<u16> = addresses.map(|address| address.port()).collect();
+                let ports: Vec<u16> = addresses.iter().map(SocketAddr::port).collect();
                 Box::new(move |config| manager_settings(config, &program, &languages, &ports))
             },
             current,
             set_log_level: self.set_log_level,
+            certificate: Arc::clone(&certificate),
         });
         let metrics = self.metrics;
         let replicator_config = http_config(&changes.borrow().replicator);
@@ -239,6 +263,8 @@ impl DaemonBuilder {
         let listening = ListenerOptions {
             socket: Rc::new(socket),
             tcp,
+            tls,
+            certificate: Arc::clone(&certificate),
             services,
             config: changes.clone(),
             log: log.clone(),
@@ -260,7 +286,7 @@ impl DaemonBuilder {
         let mut children = vec![manager_spec, config_spec, pressure_spec, executor_spec];
         children.extend(replication_specs);
         children.push(listener_spec);
-        if let (Some(bound), Some(address)) = (http, http_address) {
+        if http.is_some() || https.is_some() {
             let shared = HttpContext {
                 pool,
                 manager: manager.clone(),
@@ -268,7 +294,6 @@ impl DaemonBuilder {
                 config: changes,
                 authority,
                 metrics: metrics.clone(),
-                address,
                 replications,
                 in_flight,
                 tasks: Default::default(),
@@ -277,7 +302,9 @@ impl DaemonBuilder {
                 log: log.clone(),
             };
             let options = HttpOptions {
-                bound,
+                plain: http,
+                encrypted: https,
+                certificate,
                 shared: Arc::new(shared),
             };
             children.push(ChildSpec::new("http", SHUTDOWN_MAX, move || {
@@ -298,6 +325,8 @@ impl DaemonBuilder {
             service_sockets,
             tcp: tcp_address,
             http: http_address,
+            https: https_address,
+            tls: tls_address,
             active,
             ended,
         })
@@ -319,6 +348,8 @@ pub struct Daemon {
     service_sockets: Rc<ServiceSockets>,
     tcp: Option<SocketAddr>,
     http: Option<SocketAddr>,
+    https: Option<SocketAddr>,
+    tls: Option<SocketAddr>,
     active: Rc<ActiveConfig>,
     ended: oneshot::Receiver<ExitReason>,
 }
@@ -333,6 +364,7 @@ impl Daemon {
             set_log_level: None,
             access_log: None,
             gauges: Machine::default().gauges(),
+            inherited: Inherited::default(),
             metrics: Metrics::new(),
         }
     }
@@ -362,6 +394,16 @@ impl Daemon {
     /// Returns the address of HTTP, if there is one, with the port that it has got.
     pub fn http(&self) -> Option<SocketAddr> {
         self.http
+    }
+
+    /// Returns the address of HTTP over TLS, if there is one, with the port that it has got.
+    pub fn https(&self) -> Option<SocketAddr> {
+        self.https
+    }
+
+    /// Returns the address for clients over TLS, if there is one, with the port that it has got.
+    pub fn tls(&self) -> Option<SocketAddr> {
+        self.tls
     }
 
     /// Returns the configuration in force.
@@ -468,14 +510,26 @@ fn daemon_name(http: Option<SocketAddr>) -> DaemonName {
     }
 }
 
-/// Takes an address, if there is one to be taken.
+async fn read_certificate(config: &Config) -> Result<Option<Arc<ServerConfig>>, StartError> {
+    let config = config.clone();
+    Ok(blocking::run("certificate", move || tls::read(&config)).await??)
+}
+
+/// Takes an address, if there is one to be taken, or the socket that was passed for it.
 fn bind(
+    inherited: &Inherited,
     key: &'static str,
     address: Option<SocketAddr>,
     backlog: u32,
-) -> Result<Option<Rc<Bound>>, AddressError> {
-    let bound = address.map(|address| bind_address(key, address, backlog));
-    Ok(bound.transpose()?.map(Rc::new))
+) -> Result<Option<Rc<Bound>>, StartError> {
+    let Some(address) = address else {
+        return Ok(None);
+    };
+    let bound = match inherited.tcp(key)? {
+        Some(passed) => passed,
+        None => bind_address(key, address, backlog)?,
+    };
+    Ok(Some(Rc::new(bound)))
 }
 
 fn executor_spec(

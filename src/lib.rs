@@ -23,6 +23,7 @@ pub mod query_server;
 mod replicator;
 mod store;
 pub mod testkit;
+mod tls;
 
 pub use app::{Daemon, DaemonBuilder};
 pub use settee_client as client;

@@ -107,9 +107,17 @@ export class Proc {
   [Symbol.asyncDispose](): Promise<void>;
 }
 
-/** A client of the service at `unix:PATH`, a path, `tcp:HOST:PORT` or `http://HOST:PORT/`. */
+/** What protects a connection, as node:tls has it: PEM texts of authorities, of a certificate and of its key. */
+export interface TlsOptions {
+  ca?: string | Uint8Array;
+  cert?: string | Uint8Array;
+  key?: string | Uint8Array;
+  servername?: string;
+}
+
+/** A client of the service at `unix:PATH`, a path, `tcp:HOST:PORT`, `tls:HOST:PORT`, `http://HOST:PORT/` or `https://HOST:PORT/`. */
 export class Client {
-  constructor(address: string, options?: { user?: string; password?: string; tries?: number; callMs?: number });
+  constructor(address: string, options?: { user?: string; password?: string; tls?: TlsOptions; tries?: number; callMs?: number });
   /** For each document a list for each function of `[key, value]`. */
   map<O extends MapOptions>(funs: Json[], docs: Doc[], options?: O): Promise<Outcome<[Json, Json][][][], O>>;
   /** A result for each function, of rows `[[key, id], value]`. */

@@ -10,10 +10,12 @@
 pub mod shared;
 
 use std::cell::RefCell;
+use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use actix::prelude::*;
+use rustls::ServerConfig;
 use slog::{Logger, error, info, o, warn};
 use tokio::sync::watch;
 
@@ -25,6 +27,7 @@ use crate::otp::pid::{ExitReason, Pid, PidGuard};
 use crate::otp::registered_name::RegisteredName;
 use crate::otp::supervisor::Stop;
 use crate::store::fleet::Override;
+use crate::tls::{self, Certificate};
 use blocking;
 use shared::{Refresh, SharedSettings};
 
@@ -40,6 +43,8 @@ pub struct ActiveConfig {
     pub manager_settings: Box<dyn Fn(&Config) -> ManagerSettings>,
     /// The configuration in force.
     pub current: watch::Sender<Arc<Config>>,
+    /// The certificate for new connections.
+    pub(crate) certificate: Arc<Certificate>,
     /// Follows a change of the log's level.
     pub set_log_level: Option<SetLogLevel>,
 }
@@ -80,7 +85,11 @@ impl ConfigListener {
     }
 
     fn apply(&self, candidate: Candidate) -> Result<Vec<reload::Change>, ReloadError> {
-        let Candidate { loaded, sockets } = candidate;
+        let Candidate {
+            loaded,
+            sockets,
+            certificate,
+        } = candidate;
         let new = loaded.config;
         let old = self.active.config();
         let changes = reload::plan(&old, &new)?;
@@ -91,6 +100,7 @@ impl ConfigListener {
         self.manager
             .address()
             .do_send(ReloadConfig(Arc::new(settings)));
+        self.active.certificate.set(certificate);
         if changes.is_empty() {
             info!(self.log, "configuration is unchanged");
             return Ok(changes);
@@ -144,10 +154,11 @@ impl ConfigListener {
     }
 }
 
-/// A configuration that may be applied, with the sockets that it needs.
+/// A configuration that may be applied, with the sockets and the certificate that it needs.
 struct Candidate {
     loaded: Loaded,
     sockets: Prepared,
+    certificate: Option<Arc<ServerConfig>>,
 }
 
 type Loading = Result<Candidate, ReloadError>;
@@ -157,18 +168,26 @@ async fn read(active: Rc<ActiveConfig>, sources: Option<Sources>) -> Loading {
     let loaded = match sources {
         Some(sources) => {
             let loading = blocking::run("configuration", move || load(&sources)).await;
-            loading.map_err(|error| ReloadError::NotRead(error.to_string()))??
+            loading.map_err(not_read)??
         }
         None => Loaded {
             config: Config::clone(&active.config()),
             notices: Vec::new(),
         },
     };
+    let config = loaded.config.clone();
+    let certificate = blocking::run("certificate", move || tls::read(&config)).await;
+    let certificate = certificate.map_err(not_read)?.map_err(Arc::new)?;
     let sockets = active.service_sockets.prepare(&loaded.config.services);
     Ok(Candidate {
         sockets: sockets.await.map_err(Arc::new)?,
+        certificate,
         loaded,
     })
+}
+
+fn not_read(error: io::Error) -> ReloadError {
+    ReloadError::NotRead(error.to_string())
 }
 
 fn describe(change: &reload::Change) -> String {

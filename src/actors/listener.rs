@@ -1,6 +1,6 @@
 //! Listener: accepts connections and starts a client for each.
 //!
-//! SUMMARY   One Unix socket, and TCP where it is configured. At most `max_connections` clients at a time;
+//! SUMMARY   One Unix socket, and TCP, plain and with TLS, where they are configured. At most `max_connections` clients at a time;
 //!           more wait in the system's queue to be accepted.
 //! PROMISES  Stops accepting first, lets calls in hand finish, and ends when the last client has.
 //!           Clients end with it. An error of the system's delays the next accept and loses nobody.
@@ -9,6 +9,8 @@
 pub mod address;
 pub(crate) mod bound;
 pub(crate) mod connections;
+mod encryption;
+pub mod inherited;
 pub mod socket;
 
 use std::io;
@@ -16,7 +18,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use actix::prelude::*;
-use slog::{Logger, error, info, o};
+use slog::{Logger, debug, error, info, o};
+use tokio::net::TcpStream;
 use tokio::sync::watch;
 
 use crate::actors::client::stream::Stream;
@@ -28,9 +31,11 @@ use crate::machine_bounds;
 use crate::otp::clock::Clock;
 use crate::otp::pid::{Down, ExitReason, Pid, PidGuard};
 use crate::otp::supervisor::Stop;
+use crate::tls::Certificate;
 use crate::warn_repeating;
 use bound::{AcceptPause, Acceptor, Bound};
 use connections::Connections;
+use encryption::{DESCRIPTORS, Relay, encrypt};
 
 /// What a listener needs.
 #[derive(Clone)]
@@ -39,6 +44,10 @@ pub(crate) struct ListenerOptions {
     pub socket: Rc<Bound>,
     /// Where else, for clients that log in.
     pub tcp: Option<Rc<Bound>>,
+    /// Where else, for clients that speak TLS.
+    pub tls: Option<Rc<Bound>>,
+    /// The certificate for those.
+    pub certificate: Arc<Certificate>,
     /// What clients are served with.
     pub services: Rc<ClientContext>,
     /// The configuration in force.
@@ -51,21 +60,36 @@ pub(crate) struct ListenerOptions {
 struct Acceptors {
     unix: Acceptor,
     tcp: Option<Acceptor>,
+    tls: Option<Acceptor>,
+}
+
+/// Who has connected.
+enum Accepted {
+    /// One who can be served.
+    Client(Stream),
+    /// One who has yet to shake hands.
+    Encrypted(TcpStream),
 }
 
 impl Acceptors {
     /// Waits for the next client. Safe to cancel.
-    async fn accept(&self) -> io::Result<Stream> {
-        let tcp = async {
-            match &self.tcp {
-                Some(tcp) => tcp.accept().await,
-                None => std::future::pending().await,
-            }
-        };
+    async fn accept(&self) -> io::Result<Accepted> {
         tokio::select! {
-            accepted = self.unix.accept() => accepted,
-            accepted = tcp => accepted,
+            accepted = self.unix.accept() => Ok(Accepted::Client(accepted?)),
+            accepted = accept(self.tcp.as_ref()) => Ok(Accepted::Client(accepted?)),
+            accepted = accept(self.tls.as_ref()) => match accepted? {
+                Stream::Tcp(tcp) => Ok(Accepted::Encrypted(tcp)),
+                other => Ok(Accepted::Client(other)),
+            },
         }
+    }
+}
+
+/// Waits for the next client of a listener, if there is one. Safe to cancel.
+async fn accept(acceptor: Option<&Acceptor>) -> io::Result<Stream> {
+    match acceptor {
+        Some(acceptor) => acceptor.accept().await,
+        None => std::future::pending().await,
     }
 }
 
@@ -74,6 +98,10 @@ pub(crate) struct Listener {
     options: ListenerOptions,
     acceptors: Option<Rc<Acceptors>>,
     clients: Connections,
+    /// Clients that shake hands.
+    handshakes: usize,
+    /// Clients whose bytes are relayed.
+    relays: usize,
     /// How many clients the limit of open files leaves room for.
     room: usize,
     /// The task that waits for a connection, or for the time to try again.
@@ -82,6 +110,8 @@ pub(crate) struct Listener {
     full: RepeatLimiter,
     pause: AcceptPause,
     stopping: bool,
+    /// Whether nothing is waited for.
+    stopping_now: bool,
     log: Logger,
     pid_guard: PidGuard,
 }
@@ -96,11 +126,14 @@ impl Listener {
             options,
             acceptors: None,
             clients: Connections::default(),
+            handshakes: 0,
+            relays: 0,
             room: usize::MAX,
             accepting: None,
             clock: Clock::new(),
             full: RepeatLimiter::default(),
             stopping: false,
+            stopping_now: false,
             pid_guard: PidGuard::new(),
         }
     }
@@ -112,11 +145,13 @@ impl Listener {
 
     fn listen(&mut self) -> io::Result<()> {
         if let Some(unix) = self.options.socket.acceptor()? {
-            let tcp = match &self.options.tcp {
-                Some(tcp) => tcp.acceptor()?,
-                None => None,
+            let acceptor = |bound: &Option<Rc<Bound>>| match bound {
+                Some(bound) => bound.acceptor(),
+                None => Ok(None),
             };
-            self.acceptors = Some(Rc::new(Acceptors { unix, tcp }));
+            let tcp = acceptor(&self.options.tcp)?;
+            let tls = acceptor(&self.options.tls)?;
+            self.acceptors = Some(Rc::new(Acceptors { unix, tcp, tls }));
         }
         Ok(())
     }
@@ -130,7 +165,7 @@ impl Listener {
         if self.accepting.is_some() {
             return;
         }
-        if self.clients.len() >= limit {
+        if self.clients.len() + self.handshakes >= limit {
             warn_repeating!(self.log, self.full, self.clock.now(),
                 "as many clients as there may be"; "limit" => limit,
                 "effect" => "more clients wait to be accepted",
@@ -138,7 +173,8 @@ impl Listener {
             return;
         }
         // The oldest idle client makes room for a new one.
-        if self.clients.len() > self.room && !self.clients.end_an_idle_one() {
+        let descriptors = self.clients.len() + self.handshakes + self.relays * DESCRIPTORS;
+        if descriptors > self.room && !self.clients.end_an_idle_one() {
             let error = io::Error::other("descriptors are kept for children and the store");
             return self.pause(&error, ctx);
         }
@@ -146,8 +182,11 @@ impl Listener {
         self.accepting = Some(ctx.spawn(next.map(|accepted, listener, ctx| {
             listener.accepting = None;
             match accepted {
-                Ok(stream) => {
-                    listener.start_client(stream, ctx);
+                Ok(accepted) => {
+                    match accepted {
+                        Accepted::Client(stream) => listener.start_client(stream, ctx),
+                        Accepted::Encrypted(tcp) => listener.shake_hands(tcp, ctx),
+                    }
                     listener.accept(ctx);
                 }
                 Err(error) => listener.pause(&error, ctx),
@@ -161,6 +200,37 @@ impl Listener {
             listener.accepting = None;
             listener.accept(ctx);
         })));
+    }
+
+    /// Has a client shake hands, then serves it.
+    fn shake_hands(&mut self, tcp: TcpStream, ctx: &mut Context<Self>) {
+        self.handshakes += 1;
+        let certificate = Arc::clone(&self.options.certificate);
+        let handshake = async move { encrypt(tcp, &certificate).await };
+        let handshake = handshake.into_actor(self);
+        ctx.spawn(handshake.map(|shaken, listener, ctx| {
+            listener.handshakes -= 1;
+            match shaken {
+                Ok((stream, relay)) if !listener.stopping => {
+                    listener.start_client(stream, ctx);
+                    listener.relay(relay, ctx);
+                }
+                Ok(_) => {}
+                Err(error) => debug!(listener.log, "no handshake"; "error" => %error),
+            }
+            listener.accept(ctx);
+        }));
+    }
+
+    fn relay(&mut self, relay: Relay, ctx: &mut Context<Self>) {
+        self.relays += 1;
+        let write_timeout = self.options.config.borrow().server.request_timeout;
+        let relaying = relay.run(write_timeout).into_actor(self);
+        ctx.spawn(relaying.map(|(), listener, ctx| {
+            listener.relays -= 1;
+            listener.accept(ctx);
+            listener.finish_shutdown(ctx);
+        }));
     }
 
     fn start_client(&mut self, stream: Stream, ctx: &mut Context<Self>) {
@@ -178,7 +248,9 @@ impl Listener {
     }
 
     fn finish_shutdown(&mut self, ctx: &mut Context<Self>) {
-        if self.stopping && self.clients.is_empty() {
+        // What clients were answered last is on its way yet.
+        let is_relayed = self.relays > 0 && !self.stopping_now;
+        if self.stopping && self.clients.is_empty() && !is_relayed {
             self.pid_guard.ending(ExitReason::Shutdown);
             ctx.stop();
         }
@@ -196,11 +268,10 @@ impl Actor for Listener {
                 .ending(ExitReason::Failed(format!("cannot listen: {error}")));
             return ctx.stop();
         }
-        for bound in [Some(&self.options.socket), self.options.tcp.as_ref()]
-            .into_iter()
-            .flatten()
-        {
-            info!(self.log, "listening"; "listen" => %bound);
+        let Self { options, log, .. } = &*self;
+        let others = [&options.tcp, &options.tls].into_iter().flatten();
+        for bound in [&options.socket].into_iter().chain(others) {
+            info!(log, "listening"; "listen" => %bound);
         }
         config_changes::follow(self.options.config.clone(), ctx, Self::accept);
         self.accept(ctx);
@@ -223,14 +294,14 @@ impl Handler<Stop> for Listener {
 
     fn handle(&mut self, msg: Stop, ctx: &mut Self::Context) {
         self.stopping = true;
+        self.stopping_now |= msg.now;
         if let Some(accepting) = self.accepting.take() {
             ctx.cancel_future(accepting);
         }
         self.acceptors = None;
         self.options.socket.close();
-        if let Some(tcp) = &self.options.tcp {
-            tcp.close();
-        }
+        let others = [&self.options.tcp, &self.options.tls];
+        others.into_iter().flatten().for_each(|bound| bound.close());
         self.options.services.refuse_waiters();
         info!(self.log, "stopped listening"; "count" => self.clients.len());
         self.clients.stop(msg.now);

@@ -130,6 +130,12 @@ impl Authority {
         }
     }
 
+    /// Returns whether there is a user of this name.
+    pub(crate) fn knows(&self, name: &str) -> bool {
+        let config = self.config.borrow();
+        config.admins.contains_key(name) || config.users.contains_key(name)
+    }
+
     fn hash_of(&self, name: &str) -> Option<PasswordHash> {
         let config = self.config.borrow();
         let user = || config.users.get(name)?.password.as_ref();

@@ -2,14 +2,15 @@
 
 use std::path::PathBuf;
 
-use crate::config::{self, Loaded, Sources, Surroundings};
+use crate::config::{self, Loaded, Sources, Surroundings, USUAL_FILE};
 
 use super::exit::CliError;
 
 /// `-c FILE`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct ConfigArgs {
-    /// A configuration file, .toml or CouchDB's .ini; later ones win.
+    /// A configuration file, .toml or CouchDB's .ini; later ones win. Without any,
+    /// /etc/settee/settee.toml is read if it exists.
     #[arg(short = 'c', long = "config", value_name = "FILE")]
     pub files: Vec<PathBuf>,
 }
@@ -27,6 +28,7 @@ impl ConfigArgs {
     pub fn sources(&self) -> Sources {
         Sources {
             files: self.files.clone(),
+            usual_file: Some(USUAL_FILE.into()),
             surroundings: Surroundings::of_process(),
             ..Sources::default()
         }

@@ -17,6 +17,7 @@ pub mod exit;
 mod hardening;
 pub mod jobs;
 pub mod kill;
+mod man;
 pub mod map;
 pub mod output;
 pub mod pool;
@@ -140,6 +141,9 @@ enum Command {
     Store(store::Args),
     /// Print a script that completes the command line in a shell.
     Completions(completions::Args),
+    /// Write the manual pages into a folder.
+    #[command(hide = true)]
+    Man(man::Args),
 }
 
 impl Command {
@@ -215,6 +219,7 @@ fn dispatch(command: Command, builder: DaemonBuilder) -> Result<(), CliError> {
         Command::Conform(args) => conform::run(&args, languages),
         Command::Store(args) => store::run(&args),
         Command::Completions(args) => completions::run(&args),
+        Command::Man(args) => man::run(&args),
         // `main` has run it: it reads the command line by itself.
         Command::Couchjs(_) => Ok(()),
     }

@@ -11,9 +11,11 @@ use std::rc::Rc;
 
 use actix_rt::time::{Instant, sleep_until};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use sd_notify::NotifyState;
 use slog::{Logger, info, warn};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use crate::actors::listener::inherited::Inherited;
 use crate::actors::listener::socket::SocketError;
 use crate::app::{Daemon, DaemonBuilder, STOP_NOW_MAX, StartError};
 use crate::config::{Loaded, Sources, generated};
@@ -21,6 +23,7 @@ use crate::logging::Logging;
 use crate::messages::config_listener::Reload;
 use crate::otp::pid::ExitReason;
 use crate::store::{OpenProblem, StoreError};
+use crate::tls::CertificateError;
 
 use super::config_args::ConfigArgs;
 use super::exit::{CliError, Exit};
@@ -31,8 +34,10 @@ use super::service_manager;
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Listens on the Unix socket [server] socket, for HTTP on [server] http (127.0.0.1:5995 by default,
-off for none), and for clients that log in on [server] tcp; prints a line for each. Where the
+off for none), with TLS where [ssl] says, and for clients that log in on [server] tcp; prints a line for each. Where the
 configuration names no administrator, makes one, and prints which file has the password.
+Sockets that systemd passes are used in place of new ones, by name: socket, http, https, tcp, tls
+and service-NAME.
 
 Signals:
   TERM, INT  stop: calls in hand may finish within [server] shutdown_grace; a second one: now
@@ -62,6 +67,8 @@ pub struct Args {
 /// # Errors
 /// The configuration or the socket is wrong, or the service gave up.
 pub(super) fn run(args: &Args, mut builder: DaemonBuilder) -> Result<(), CliError> {
+    // Before there is a thread: it changes the environment.
+    builder.inherited = Inherited::of_environment().map_err(StartError::Inherited)?;
     let sources = Sources {
         socket: args.socket.clone(),
         is_for_service: true,
@@ -96,8 +103,11 @@ pub(super) fn run(args: &Args, mut builder: DaemonBuilder) -> Result<(), CliErro
             return Err(error);
         }
         info!(log, "service is ready"; "version" => env!("CARGO_PKG_VERSION"));
-        service_manager::notify("READY=1");
-        signals.follow(app, &log).await
+        service_manager::notify(&[NotifyState::Ready]);
+        let beat = actix_rt::spawn(service_manager::beat(app.manager.clone()));
+        let ended = signals.follow(app, &log).await;
+        beat.abort();
+        ended
     })
 }
 
@@ -106,7 +116,15 @@ fn listening(app: &Daemon) -> String {
     let mut lines = vec![format!("listening on unix:{}", app.socket().display())];
     let (tcp, http) = (app.tcp(), app.http());
     lines.extend(tcp.map(|address| format!("listening on tcp:{address}")));
+    lines.extend(
+        app.tls()
+            .map(|address| format!("listening on tls:{address}")),
+    );
     lines.extend(http.map(|address| format!("listening on http://{address}/")));
+    lines.extend(
+        app.https()
+            .map(|address| format!("listening on https://{address}/")),
+    );
     for (name, address) in app.services() {
         lines.push(format!("service {name} listening on {address}"));
     }
@@ -156,7 +174,7 @@ impl Signals {
                     _ => warn!(log, "the grace is over"; "effect" => "calls in hand are cut off"),
                 },
             }
-            service_manager::notify("STOPPING=1");
+            service_manager::notify(&[NotifyState::Stopping]);
             stopping = match stopping {
                 Stopping::No => Stopping::Gracefully {
                     until: Instant::now() + app.config().server.shutdown_grace,
@@ -195,7 +213,7 @@ fn reload(app: &Daemon) {
         service_manager::notify_reloading();
         // Logged where it was done; there is nobody here to tell.
         drop(reloading.await);
-        service_manager::notify("READY=1");
+        service_manager::notify(&[NotifyState::Ready]);
     });
 }
 
@@ -217,12 +235,14 @@ impl From<StartError> for CliError {
             StartError::Socket(error) => (socket_code(&error), error.remedy().into()),
             StartError::Address(error) => (listen_code(error.source.kind()), error.remedy()),
             StartError::Service(error) => (listen_code(error.kind), error.remedy.into()),
+            StartError::Inherited(error) => (Exit::Config, error.remedy().into()),
             StartError::Store(StoreError::Open(error)) => {
                 message = error.to_string();
                 (open_code(&error.problem), error.remedy().into())
             }
             StartError::Store(_) => (Exit::Io, "look at the disk".into()),
             StartError::Shared(error) => (Exit::Config, error.remedy().into()),
+            StartError::Certificate(_) => (Exit::Config, CertificateError::remedy().into()),
             StartError::Replication(_) => {
                 let hint = "correct it in [replicator] of the configuration";
                 (Exit::Config, hint.into())

@@ -1,29 +1,44 @@
 //! Tells a service manager how the service is doing, if there is one that wants to know.
 //!
-//! SOURCE    The datagrams of `sd_notify(3)`.
+//! SUMMARY   [`notify`] tells of a change, [`beat`] that the pool still works, as often as `WATCHDOG_USEC`
+//!           asks for.
+//! SOURCE    `sd_notify(3)`, `sd_watchdog_enabled(3)`.
 
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::net::{SocketAddr, UnixDatagram};
+use actix_rt::time::interval;
+use sd_notify::NotifyState;
+use tokio::time::MissedTickBehavior;
 
-/// Sends a state, such as `READY=1`, to whoever `NOTIFY_SOCKET` names. It is a notice that may be
-/// lost: a service manager that cannot be reached is not our business.
-pub fn notify(state: &str) {
-    let Some(name) = std::env::var_os("NOTIFY_SOCKET") else {
-        return;
-    };
-    let address = match name.as_bytes().strip_prefix(b"@") {
-        Some(abstract_name) => SocketAddr::from_abstract_name(abstract_name),
-        None => SocketAddr::from_pathname(&name),
-    };
-    if let (Ok(address), Ok(socket)) = (address, UnixDatagram::unbound()) {
-        let _ = socket.send_to_addr(state.as_bytes(), &address);
+use crate::actors::proc_manager::ProcManager;
+use crate::messages::proc_manager::GetProcCount;
+use crate::otp::registered_name::RegisteredName;
+
+/// Sends states, to whoever `NOTIFY_SOCKET` names. It is a notice that may be lost: a service manager
+/// that cannot be reached is not our business.
+pub(super) fn notify(states: &[NotifyState]) {
+    let _ = sd_notify::notify(states);
+}
+
+/// Says that a reload begins; `Ready` says that it is over.
+pub(super) fn notify_reloading() {
+    if let Ok(now) = NotifyState::monotonic_usec_now() {
+        notify(&[NotifyState::Reloading, now]);
     }
 }
 
-/// Says that a reload begins; `READY=1` says that it is over.
-pub(crate) fn notify_reloading() {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    let microseconds = now.tv_sec * 1_000_000 + now.tv_nsec / 1000;
-    notify(&format!("RELOADING=1\nMONOTONIC_USEC={microseconds}"));
+/// Tells the service manager twice in each time of its watchdog that the pool works: each beat is an
+/// answer of the pool's manager, so that one that is stuck, or whose event loop is, is silent. Never
+/// returns; a watchdog that nobody has asked for has no beats.
+pub(super) async fn beat(manager: RegisteredName<ProcManager>) {
+    let Some(watchdog) = sd_notify::watchdog_enabled().filter(|time| !time.is_zero()) else {
+        return std::future::pending().await;
+    };
+    let mut ticks = interval(watchdog / 2);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        // While it is started again it does not answer; that is its supervisor's business.
+        if manager.address().send(GetProcCount).await.is_ok() {
+            notify(&[NotifyState::Watchdog]);
+        }
+    }
 }

@@ -14,15 +14,19 @@ use super::watch::WatchArgs;
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Exit codes:
-  0   the state was printed; with --watch also when its output is closed
+  0   the state was printed, or with --check the service answers; with --watch also when its output is closed
   64  the command line is wrong
   69  no service answers
   74  writing standard output failed
   77  the socket belongs to another user
 
 Example:
-  settee status --watch")]
+  settee status --watch
+  settee status --check && echo \"the service works\"")]
 pub struct Args {
+    /// Print nothing: the exit code tells whether the service answers, for health checks.
+    #[arg(long, conflicts_with_all = ["json", "watch"])]
+    check: bool,
     #[command(flatten)]
     watch: WatchArgs,
     #[command(flatten)]
@@ -36,6 +40,12 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<(), CliError> {
     block_on(async {
         let service = Service::connect(&args.socket, |_, _| None).await?;
+        if args.check {
+            return service
+                .answer(service.client.raw_status(None))
+                .await
+                .map(drop);
+        }
         let ask = async || {
             let status = service.answer(service.client.raw_status(None)).await?;
             if args.watch.json {

@@ -18,6 +18,7 @@ use actix_web::web::ReqData;
 use data_encoding::BASE64;
 
 use super::answer::Refusal;
+use super::guard::{certified, is_encrypted};
 use super::request::text;
 use super::{HttpContext, origin};
 use crate::actors::pool_executor::Principal;
@@ -30,7 +31,7 @@ use crate::query_server::status::Holder;
 pub(super) struct Visitor {
     /// The user who has logged in.
     pub(super) name: Option<String>,
-    /// How: `default` (Basic) or `cookie`.
+    /// How: `default` (Basic), `cookie` or `certificate`.
     pub(super) by: Option<&'static str>,
     /// The session, if that is how.
     pub(super) session: Option<Session>,
@@ -140,6 +141,11 @@ pub(super) async fn admit(request: &HttpRequest, shared: &HttpContext) -> Result
         visitor.name = Some(session.name.clone());
         visitor.session = Some(session);
         visitor.by = Some("cookie");
+    } else if let Some(name) = certified(request)
+        && shared.authority.knows(name)
+    {
+        visitor.name = Some(name.to_owned());
+        visitor.by = Some("certificate");
     }
     if let Some(name) = &visitor.name {
         visitor.rights = shared.authority.rights(name);
@@ -162,17 +168,27 @@ fn refuse_forwarded(request: &HttpRequest) -> Result<(), Refusal> {
 }
 
 /// Returns the cookie that begins a session.
-pub(super) fn new_session(shared: &HttpContext, name: &str) -> Option<Cookie<'static>> {
-    Some(session_cookie(shared, shared.authority.begin(name)?))
+pub(super) fn new_session(
+    request: &HttpRequest,
+    shared: &HttpContext,
+    name: &str,
+) -> Option<Cookie<'static>> {
+    let value = shared.authority.begin(name)?;
+    Some(session_cookie(request, shared, value))
 }
 
 /// Returns the cookie that renews the session of a visitor, if it is time for that.
-pub(super) fn renewed_session(shared: &HttpContext, visitor: &Visitor) -> Option<Cookie<'static>> {
+pub(super) fn renewed_session(
+    request: &HttpRequest,
+    shared: &HttpContext,
+    visitor: &Visitor,
+) -> Option<Cookie<'static>> {
     let session = visitor
         .session
         .as_ref()
         .filter(|session| session.needs_renewal)?;
-    Some(session_cookie(shared, shared.authority.renew(session)?))
+    let value = shared.authority.renew(session)?;
+    Some(session_cookie(request, shared, value))
 }
 
 /// Ends every session that a request bears a cookie of.
@@ -187,22 +203,24 @@ pub(super) fn end_sessions(request: &HttpRequest, shared: &HttpContext) {
     }
 }
 
-fn session_cookie(shared: &HttpContext, value: String) -> Cookie<'static> {
+fn session_cookie(request: &HttpRequest, shared: &HttpContext, value: String) -> Cookie<'static> {
     let timeout = shared.config.borrow().chttpd_auth.timeout;
     let seconds = i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX);
-    cookie(value, seconds)
+    cookie(request, value, seconds)
 }
 
 /// Returns the cookie that ends a session.
-pub(super) fn no_session_cookie() -> Cookie<'static> {
-    cookie(String::new(), 0)
+pub(super) fn no_session_cookie(request: &HttpRequest) -> Cookie<'static> {
+    cookie(request, String::new(), 0)
 }
 
-fn cookie(value: String, seconds: i64) -> Cookie<'static> {
+/// A cookie that was given by an encrypted connection is never sent by another.
+fn cookie(request: &HttpRequest, value: String, seconds: i64) -> Cookie<'static> {
     Cookie::build(COOKIE, value)
         .path("/")
         .max_age(time::Duration::seconds(seconds))
         .http_only(true)
+        .secure(is_encrypted(request))
         .same_site(SameSite::Strict)
         .finish()
 }

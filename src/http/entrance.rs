@@ -95,7 +95,7 @@ fn renew_session(request: &HttpRequest, response: &mut HttpResponse, shared: &Ht
         return;
     }
     let visitor = request.extensions().get::<Rc<Visitor>>().cloned();
-    if let Some(cookie) = visitor.and_then(|visitor| renewed_session(shared, &visitor)) {
+    if let Some(cookie) = visitor.and_then(|visitor| renewed_session(request, shared, &visitor)) {
         // A cookie of these letters can always be written.
         let _ = response.add_cookie(&cookie);
     }

@@ -8,7 +8,7 @@
 //! DIFFERS   actix-web has a deadline for the first head only, and none for a client that does not read.
 //! LIMITS    A later head that is late ends its connection without an answer.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
@@ -19,7 +19,6 @@ use std::time::Duration;
 
 use actix_web::HttpRequest;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::{Instant, Sleep, sleep_until};
 
@@ -46,11 +45,19 @@ pub(super) struct Connection {
     has_more: Cell<bool>,
     /// Whether the answer is a stream, which may be taken slowly.
     is_stream: Cell<bool>,
+    /// Whether TLS protects it.
+    is_encrypted: bool,
+    /// The name in the certificate that the client has shown.
+    certified: OnceCell<String>,
     config: watch::Receiver<Arc<Config>>,
 }
 
 impl Connection {
-    pub(super) fn new(place: ConnectionPlace, config: watch::Receiver<Arc<Config>>) -> Rc<Self> {
+    pub(super) fn new(
+        place: ConnectionPlace,
+        is_encrypted: bool,
+        config: watch::Receiver<Arc<Config>>,
+    ) -> Rc<Self> {
         Rc::new(Self {
             place,
             in_hand: Cell::new(0),
@@ -58,8 +65,15 @@ impl Connection {
             head_since: Cell::new(None),
             has_more: Cell::new(false),
             is_stream: Cell::new(false),
+            is_encrypted,
+            certified: OnceCell::new(),
             config,
         })
+    }
+
+    /// Notes, once, the name in the certificate that the client has shown.
+    pub(super) fn set_certified(&self, name: String) {
+        let _ = self.certified.set(name);
     }
 
     fn conduct(&self) -> &Conduct {
@@ -79,6 +93,18 @@ impl Connection {
     fn timeout(&self) -> Duration {
         self.config.borrow().server.request_timeout
     }
+}
+
+/// Returns whether TLS protects the connection that a request came by.
+pub(super) fn is_encrypted(request: &HttpRequest) -> bool {
+    let connection = request.conn_data::<Rc<Connection>>();
+    connection.is_some_and(|connection| connection.is_encrypted)
+}
+
+/// Returns the name in the certificate that was shown on the connection that a request came by.
+pub(super) fn certified(request: &HttpRequest) -> Option<&str> {
+    let connection = request.conn_data::<Rc<Connection>>()?;
+    connection.certified.get().map(String::as_str)
 }
 
 /// An open request. Its connection waits for the next one when the last of these is dropped.
@@ -143,8 +169,8 @@ impl Timer {
 }
 
 /// The socket of a connection.
-pub(super) struct Guarded {
-    stream: TcpStream,
+pub(super) struct Guarded<S> {
+    stream: S,
     connection: Rc<Connection>,
     reading: Timer,
     writing: Timer,
@@ -152,8 +178,8 @@ pub(super) struct Guarded {
     blocked: Option<Pace>,
 }
 
-impl Guarded {
-    pub(super) fn new(stream: TcpStream, connection: Rc<Connection>) -> Self {
+impl<S> Guarded<S> {
+    pub(super) fn new(stream: S, connection: Rc<Connection>) -> Self {
         Self {
             stream,
             connection,
@@ -161,6 +187,19 @@ impl Guarded {
             writing: Timer::default(),
             blocked: None,
         }
+    }
+
+    /// Puts something around the socket.
+    pub(super) async fn map<T>(
+        self,
+        wrap: impl AsyncFnOnce(S) -> io::Result<T>,
+    ) -> io::Result<Guarded<T>> {
+        let stream = wrap(self.stream).await?;
+        Ok(Guarded::new(stream, self.connection))
+    }
+
+    pub(super) fn stream(&self) -> &S {
+        &self.stream
     }
 
     pub(super) fn connection(&self) -> &Rc<Connection> {
@@ -202,7 +241,7 @@ impl Guarded {
     }
 }
 
-impl AsyncRead for Guarded {
+impl<S: AsyncRead + Unpin> AsyncRead for Guarded<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -231,7 +270,7 @@ impl AsyncRead for Guarded {
     }
 }
 
-impl AsyncWrite for Guarded {
+impl<S: AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

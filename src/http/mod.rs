@@ -44,7 +44,6 @@ pub(crate) mod server;
 mod session_api;
 mod tasks;
 
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
 use slog::Logger;
@@ -71,8 +70,6 @@ pub struct HttpContext {
     pub(crate) config: watch::Receiver<Arc<Config>>,
     pub(crate) authority: Arc<Authority>,
     pub(crate) metrics: Metrics,
-    /// Where the server listens.
-    pub(crate) address: SocketAddr,
     pub(crate) replications: ReplicatorApi,
     /// The memory of requests and answers in flight.
     pub(crate) in_flight: Arc<InFlight>,

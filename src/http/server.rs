@@ -16,22 +16,26 @@ use std::time::Duration;
 use actix::prelude::*;
 use actix_http::HttpService;
 use actix_http::error::DispatchError;
-use actix_service::{IntoServiceFactory, ServiceFactoryExt, fn_service, map_config};
+use actix_service::{
+    IntoServiceFactory, ServiceFactory, ServiceFactoryExt, fn_service, map_config,
+};
 use actix_web::dev::{AppConfig, Server, ServerHandle};
 use actix_web::middleware::from_fn;
 use actix_web::{App, web};
 use slog::{Logger, error, info, o, warn};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio::sync::watch;
+use tokio::time::timeout;
+use tokio_rustls::server::TlsStream;
 
 use super::connections::Connections;
 use super::guard::{Connection, Guarded, HEAD_WAIT, KEEP_ALIVE};
 use super::{HttpContext, entrance, routes};
 use crate::actors::listener::bound::Bound;
-use crate::config::Config;
 use crate::machine_bounds::connections_max;
 use crate::otp::pid::{ExitReason, Pid, PidGuard};
 use crate::otp::supervisor::Stop;
+use crate::tls::{Certificate, client_name};
 
 /// Threads that read requests and write answers. The work is done on the pool's arbiter, so that
 /// one keeps up with it; a second one keeps small requests going beside large bodies.
@@ -50,8 +54,12 @@ const BLOCKING_THREADS: usize = 2;
 /// What an HTTP server needs.
 #[derive(Clone)]
 pub(crate) struct HttpOptions {
-    /// Where it listens.
-    pub(crate) bound: Rc<Bound>,
+    /// Where it listens without TLS, if it does.
+    pub(crate) plain: Option<Rc<Bound>>,
+    /// Where it listens with TLS, if it does.
+    pub(crate) encrypted: Option<Rc<Bound>>,
+    /// The certificate for that.
+    pub(crate) certificate: Arc<Certificate>,
     /// What requests are answered with.
     pub(crate) shared: Arc<HttpContext>,
 }
@@ -80,11 +88,28 @@ impl HttpServer {
         self.pid_guard.pid()
     }
 
+    /// Returns a server; none where everything is closed already.
     fn listen(&self) -> io::Result<Option<Server>> {
-        let listener = self.options.bound.duplicate()?;
-        listener
-            .map(|listener| listen(listener.into(), Arc::clone(&self.options.shared)))
-            .transpose()
+        let duplicate = |bound: &Option<Rc<Bound>>| {
+            let listener = bound.as_ref().map(|bound| bound.duplicate()).transpose()?;
+            Ok::<_, io::Error>(listener.flatten().map(TcpListener::from))
+        };
+        let plain = duplicate(&self.options.plain)?;
+        let encrypted = duplicate(&self.options.encrypted)?;
+        if plain.is_none() && encrypted.is_none() {
+            return Ok(None);
+        }
+        let server = Listening::new(&self.options).listen(plain, encrypted)?;
+        Ok(Some(server))
+    }
+
+    /// The addresses, with the schemes that are spoken there.
+    fn bound(&self) -> impl Iterator<Item = (&'static str, &Bound)> {
+        let plain = self.options.plain.as_deref().map(|bound| ("http", bound));
+        let encrypted = self.options.encrypted.as_deref();
+        plain
+            .into_iter()
+            .chain(encrypted.map(|bound| ("https", bound)))
     }
 
     fn end(&mut self, reason: ExitReason, ctx: &mut Context<Self>) {
@@ -106,8 +131,11 @@ impl Actor for HttpServer {
                 return self.end(reason, ctx);
             }
         };
-        let address = self.options.shared.address;
-        info!(self.log, "listening"; "listen" => format!("http://{address}/"));
+        for (scheme, bound) in self.bound() {
+            let address = bound.tcp_address();
+            let shown = address.map(|address| format!("{scheme}://{address}/"));
+            info!(self.log, "listening"; "listen" => shown);
+        }
         if self.options.shared.authority.is_open() {
             warn!(self.log, "nobody has to log in over HTTP";
                 "effect" => "whoever can reach the HTTP address from this machine may do everything",
@@ -133,7 +161,7 @@ impl Handler<Stop> for HttpServer {
 
     fn handle(&mut self, msg: Stop, ctx: &mut Self::Context) {
         self.options.shared.stopping.send_replace(true);
-        self.options.bound.close();
+        self.bound().for_each(|(_, bound)| bound.close());
         let Some((serving, handle)) = &self.running else {
             return self.end(ExitReason::Shutdown, ctx);
         };
@@ -155,79 +183,141 @@ impl Handler<Stop> for HttpServer {
 /// out.
 const IN_PASSING: usize = 8;
 
-/// Makes a server, which runs as long as it is polled. Starts its threads when it is polled first.
-///
-/// # Errors
-/// The system refuses the listener.
-fn listen(listener: TcpListener, shared: Arc<HttpContext>) -> io::Result<Server> {
-    let (wanted, grace) = {
-        let config = shared.config.borrow();
-        (config.server.max_connections, config.server.shutdown_grace)
-    };
-    let connections = Connections::new(connections_max(wanted));
-    let address = shared.address;
-    let builder = Server::build();
-    let ending = builder.graceful_shutdown_signal();
-    let per_worker = connections.max().div_ceil(WORKERS) + IN_PASSING;
-    let make = move || {
+/// What every thread of a server makes its services of.
+#[derive(Clone)]
+struct Listening {
+    shared: Arc<HttpContext>,
+    certificate: Arc<Certificate>,
+    connections: Arc<Connections>,
+}
+
+impl Listening {
+    fn new(options: &HttpOptions) -> Self {
+        let wanted = options.shared.config.borrow().server.max_connections;
+        Self {
+            shared: Arc::clone(&options.shared),
+            certificate: Arc::clone(&options.certificate),
+            connections: Connections::new(connections_max(wanted)),
+        }
+    }
+
+    /// Makes a server, which runs as long as it is polled. Starts its threads when it is polled first.
+    ///
+    /// # Errors
+    /// The system refuses a listener.
+    fn listen(
+        self,
+        plain: Option<TcpListener>,
+        encrypted: Option<TcpListener>,
+    ) -> io::Result<Server> {
+        let grace = self.shared.config.borrow().server.shutdown_grace;
+        let builder = Server::build();
+        let ending = builder.graceful_shutdown_signal();
+        let ending = move || {
+            let ending = ending.clone();
+            async move { ending.notified().await }
+        };
+        let per_worker = self.connections.max().div_ceil(WORKERS) + IN_PASSING;
+        let mut builder = builder
+            .workers(WORKERS)
+            .disable_signals()
+            .max_concurrent_connections(per_worker)
+            .worker_max_blocking_threads(BLOCKING_THREADS)
+            // The supervisor has the deadline; this one is the last resort.
+            .shutdown_timeout(grace.as_secs().saturating_add(1));
+        if let Some(listener) = plain {
+            let (listening, ending) = (self.clone(), ending.clone());
+            builder = builder.listen("http", listener, move || {
+                let serving = listening.clone();
+                let let_in =
+                    fn_service(move |stream| std::future::ready(serving.let_in(stream, false)));
+                let_in.and_then(listening.service(ending.clone()))
+            })?;
+        }
+        if let Some(listener) = encrypted {
+            builder = builder.listen("https", listener, move || {
+                let serving = self.clone();
+                let let_in = fn_service(move |stream| serving.clone().encrypt(stream));
+                let_in.and_then(self.service(ending.clone()))
+            })?;
+        }
+        Ok(builder.run())
+    }
+
+    /// Makes what serves the connections of a listener.
+    fn service<S, F, E>(
+        &self,
+        ending: F,
+    ) -> impl ServiceFactory<
+        (Guarded<S>, Option<SocketAddr>),
+        Config = (),
+        Response = (),
+        Error = DispatchError,
+        InitError = (),
+    > + use<S, F, E>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + 'static,
+        F: Fn() -> E + Send + Sync + 'static,
+        E: Future<Output = ()> + 'static,
+    {
         let app = App::new()
-            .app_data(web::Data::from(Arc::clone(&shared)))
+            .app_data(web::Data::from(Arc::clone(&self.shared)))
             .configure(routes::routes)
             .wrap(from_fn(entrance::serve));
         let app = app
             .into_factory()
             .map_err(|error: actix_web::Error| error.error_response());
-        let app = map_config(app, |()| AppConfig::default());
-        let ending = ending.clone();
-        let http = HttpService::build()
-            .graceful_shutdown_signal(move || {
-                let ending = ending.clone();
-                async move { ending.notified().await }
-            })
+        HttpService::build()
+            .graceful_shutdown_signal(ending)
             .keep_alive(KEEP_ALIVE)
             .client_request_timeout(HEAD_WAIT)
             .client_disconnect_timeout(CLOSE_WAIT)
             // A client that closes its side is gone: its request ends, and what it held comes back.
             .h1_allow_half_closed(false)
-            .local_addr(address)
-            .on_connect_ext(|socket: &Guarded, data| {
+            .on_connect_ext(|socket: &Guarded<S>, data| {
                 data.insert(Rc::clone(socket.connection()));
             })
-            .h1(app);
-        let (connections, config) = (Arc::clone(&connections), shared.config.clone());
-        let let_in = fn_service(move |stream: TcpStream| {
-            std::future::ready(let_in(stream, &connections, &config))
-        });
-        let_in.and_then(http)
-    };
-    let server = builder
-        .workers(WORKERS)
-        .disable_signals()
-        .max_concurrent_connections(per_worker)
-        .worker_max_blocking_threads(BLOCKING_THREADS)
-        // The supervisor has the deadline; this one is the last resort.
-        .shutdown_timeout(grace.as_secs().saturating_add(1))
-        .listen("http", listener, make)?;
-    Ok(server.run())
-}
+            .h1(map_config(app, |()| AppConfig::default()))
+    }
 
-/// Takes a place for a connection.
-fn let_in(
-    stream: TcpStream,
-    connections: &Arc<Connections>,
-    config: &watch::Receiver<Arc<Config>>,
-) -> Result<(Guarded, Option<SocketAddr>), DispatchError> {
-    // Fails only where the client has gone.
-    let peer = stream.peer_addr()?;
-    // Answers are written whole, or as large as they are ready.
-    stream.set_nodelay(true)?;
-    let Some(place) = connections.enter(peer.ip()) else {
-        // As much as fits the empty buffer of a new connection; nobody may be there to read it.
-        let _ = stream.try_write(BUSY);
-        return Err(io::Error::from(io::ErrorKind::ConnectionRefused).into());
-    };
-    let connection = Connection::new(place, config.clone());
-    Ok((Guarded::new(stream, connection), Some(peer)))
+    /// Takes a place for a connection.
+    fn let_in(
+        &self,
+        stream: TcpStream,
+        is_encrypted: bool,
+    ) -> Result<(Guarded<TcpStream>, Option<SocketAddr>), DispatchError> {
+        // Fails only where the client has gone.
+        let peer = stream.peer_addr()?;
+        // Answers are written whole, or as large as they are ready.
+        stream.set_nodelay(true)?;
+        let Some(place) = self.connections.enter(peer.ip()) else {
+            if !is_encrypted {
+                // As much as fits the empty buffer of a new connection; nobody may be there to read it.
+                let _ = stream.try_write(BUSY);
+            }
+            return Err(io::Error::from(io::ErrorKind::ConnectionRefused).into());
+        };
+        let connection = Connection::new(place, is_encrypted, self.shared.config.clone());
+        Ok((Guarded::new(stream, connection), Some(peer)))
+    }
+
+    /// Takes a place for a connection and has TLS protect it.
+    async fn encrypt(
+        self,
+        stream: TcpStream,
+    ) -> Result<(Guarded<TlsStream<TcpStream>>, Option<SocketAddr>), DispatchError> {
+        let (guarded, peer) = self.let_in(stream, true)?;
+        let missing = || io::Error::other("there is no certificate");
+        let acceptor = self.certificate.acceptor().ok_or_else(missing)?;
+        let handshake = guarded.map(async |stream| acceptor.accept(stream).await);
+        let encrypted = timeout(HEAD_WAIT, handshake).await;
+        let late = |_| io::Error::from(io::ErrorKind::TimedOut);
+        let guarded = encrypted.map_err(late)??;
+        if let Some(name) = client_name(guarded.stream().get_ref().1) {
+            guarded.connection().set_certified(name);
+        }
+        Ok((guarded, peer))
+    }
 }
 
 /// The answer to a client for which there is no place.

@@ -48,7 +48,7 @@ pub(super) async fn who(user: User) -> Answer {
 /// `DELETE /_session`: ends every session that the request bears a cookie of.
 pub(super) async fn log_out(request: HttpRequest, shared: Data<HttpContext>) -> Answer {
     end_sessions(&request, &shared);
-    with_cookie(answer::done(), &no_session_cookie())
+    with_cookie(answer::done(), &no_session_cookie(&request))
 }
 
 /// Gives a browser a cookie.
@@ -99,7 +99,7 @@ pub(super) async fn log_in(
             ));
         }
     };
-    let cookie = new_session(&shared, &name).ok_or_else(|| {
+    let cookie = new_session(&request, &shared, &name).ok_or_else(|| {
         Refusal::new(
             StatusCode::UNAUTHORIZED,
             "unauthorized",

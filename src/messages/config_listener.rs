@@ -8,6 +8,7 @@ use actix::Message;
 use crate::config::reload::{Change, ReloadRefused};
 use crate::config::{ConfigError, LogLevel, Origin};
 use crate::store::StoreError;
+use crate::tls::CertificateError;
 
 /// Reads the configuration again and applies what changed, whole or not at all.
 #[derive(Clone, Copy, Debug, Message)]
@@ -56,6 +57,9 @@ pub enum ReloadError {
     /// The socket of a service cannot be had.
     #[error("nothing was changed: {0}; {remedy}", remedy = .0.remedy)]
     Service(#[from] Arc<ServiceSocketError>),
+    /// The certificate of `[ssl]` cannot be used.
+    #[error("nothing was changed: {0}; {remedy}", remedy = CertificateError::remedy())]
+    Certificate(#[from] Arc<CertificateError>),
     /// The value was not set over HTTP, so it cannot be taken back.
     #[error(
         "[{section}] {key} was not set over HTTP (it comes from: {origin}), so it cannot be \

@@ -15,4 +15,5 @@ mod functions;
 mod languages;
 mod links;
 mod manager;
+mod packaging;
 mod published;

@@ -12,4 +12,5 @@ pub mod job;
 pub mod pages;
 pub mod program;
 pub mod store;
+pub mod tls;
 pub mod work;

@@ -1,6 +1,7 @@
 "use strict";
 // The client: calls, tries again, and makes values, reports and errors of replies.
 
+const net = require("node:net");
 const { setTimeout: sleep } = require("node:timers/promises");
 const { CallTimeout, ProtocolError, Unavailable, serviceError } = require("./errors.js");
 const { HttpTransport } = require("./http.js");
@@ -140,14 +141,14 @@ function argumentsOf(options) {
 }
 
 // A client of the service at an address as the service prints it: `unix:PATH` or a path, `tcp:HOST:PORT`,
-// `http://HOST:PORT/`. It connects when the first call needs it. Calls may be made at the same time.
+// `tls:HOST:PORT`, `http://HOST:PORT/`, `https://HOST:PORT/`. `tls` are options of node:tls, such as `ca`. It connects when the first call needs it. Calls may be made at the same time.
 class Client {
   #transport;
   #tries;
   #callMs;
 
-  constructor(address, { user, password, tries = TRIES_MAX, callMs = CALL_MS_MAX } = {}) {
-    this.#transport = transportTo(address, user, password, callMs);
+  constructor(address, { user, password, tls, tries = TRIES_MAX, callMs = CALL_MS_MAX } = {}) {
+    this.#transport = transportTo(address, user, password, tls, callMs);
     this.#tries = tries;
     this.#callMs = callMs;
   }
@@ -297,14 +298,17 @@ class Client {
   }
 }
 
-function transportTo(address, user, password, callMs) {
-  const [, scheme, rest] = /^(unix|tcp|https?):(.*)$/.exec(address) ?? [null, "unix", address];
+function transportTo(address, user, password, tls, callMs) {
+  const [, scheme, rest] = /^(unix|tcp|tls|https?):(.*)$/.exec(address) ?? [null, "unix", address];
   if (scheme === "unix") return new SocketTransport({ path: rest }, login(user, password));
-  const url = new URL(scheme === "tcp" ? `tcp://${rest.replace(/^\/*/, "")}` : address);
+  const isHttp = scheme.startsWith("http");
+  const url = new URL(isHttp ? address : `${scheme}://${rest.replace(/^\/*/, "")}`);
   const known = login(user ?? decodeURIComponent(url.username), password ?? decodeURIComponent(url.password));
-  if (scheme !== "tcp") return new HttpTransport(url, known, callMs);
+  if (isHttp) return new HttpTransport(url, known, tls, callMs);
   const host = url.hostname.replace(/^\[(.*)\]$/, "$1");
-  return new SocketTransport({ host, port: Number(url.port) }, known);
+  const where = { host, port: Number(url.port) };
+  if (scheme === "tcp") return new SocketTransport(where, known);
+  return new SocketTransport(where, known, { ...(net.isIP(host) ? {} : { servername: host }), ...tls });
 }
 
 const login = (user, password = "") => (user ? { name: user, password } : undefined);

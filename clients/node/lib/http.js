@@ -67,12 +67,12 @@ class HttpTransport {
   #agent;
   #silenceMs;
 
-  constructor(url, login, silenceMs) {
+  constructor(url, login, tls, silenceMs) {
     this.#silenceMs = silenceMs;
     this.#url = url;
     this.#auth = login && `${login.name}:${login.password}`;
     this.#client = url.protocol === "https:" ? https : http;
-    this.#agent = new this.#client.Agent({ keepAlive: true, maxSockets: CONNECTIONS_MAX });
+    this.#agent = new this.#client.Agent({ ...tls, keepAlive: true, maxSockets: CONNECTIONS_MAX });
   }
 
   async connection() {

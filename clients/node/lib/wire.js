@@ -1,7 +1,8 @@
 "use strict";
-// Lines of JSON over a Unix or a TCP socket: requests out, replies in, matched by their ids.
+// Lines of JSON over a Unix or a TCP socket, or over TLS: requests out, replies in, matched by their ids.
 
 const net = require("node:net");
+const tls = require("node:tls");
 const { ProtocolError, Unavailable, serviceError } = require("./errors.js");
 
 // The longest reply that is read, in bytes.
@@ -131,12 +132,15 @@ class SocketTransport {
   streams = false;
   #where;
   #login;
+  #protection;
   #connection = null;
   #connecting = null;
 
-  constructor(where, login) {
+  // With `protection`, options of node:tls, over TLS.
+  constructor(where, login, protection = null) {
     this.#where = where;
     this.#login = login;
+    this.#protection = protection;
   }
 
   async call(name, args, signal) {
@@ -156,12 +160,14 @@ class SocketTransport {
   }
 
   async #connect() {
-    const socket = net.connect(this.#where);
+    const encrypted = this.#protection && { ...this.#where, ...this.#protection };
+    const socket = encrypted ? tls.connect(encrypted) : net.connect(this.#where);
+    const ready = encrypted ? "secureConnect" : "connect";
     const signal = AbortSignal.timeout(CONNECT_MS_MAX);
     const late = () => socket.destroy(new Error(`no connection and login within ${CONNECT_MS_MAX} ms`));
     signal.addEventListener("abort", late);
     try {
-      await new Promise((resolve, reject) => socket.once("connect", resolve).once("error", reject));
+      await new Promise((resolve, reject) => socket.once(ready, resolve).once("error", reject));
       return await this.#logIn(new Connection(socket));
     } catch (error) {
       socket.destroy();

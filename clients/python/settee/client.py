@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import functools
 import random
+import ssl
 import threading
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Callable, Iterable, List, Optional, Sequence
@@ -330,8 +331,8 @@ class _Calls:
 class AsyncClient(_Calls):
     """A client for asyncio: every call is awaited, and many may be made at the same time. Use it in one event loop."""
 
-    def __init__(self, address, *, user=None, password=None, tries=TRIES_MAX, call_seconds=CALL_SECONDS_MAX):
-        transport = _transport(address, user, password, call_seconds)
+    def __init__(self, address, *, user=None, password=None, ssl=None, tries=TRIES_MAX, call_seconds=CALL_SECONDS_MAX):
+        transport = _transport(address, user, password, ssl, call_seconds)
         self._run = lambda coroutine: coroutine
         self._core = _Core(transport, tries, call_seconds, self._run, AsyncChunks)
 
@@ -361,8 +362,8 @@ class Client(_Calls):
     It has an event loop in a thread of its own; a program that forks makes its clients afterwards.
     """
 
-    def __init__(self, address, *, user=None, password=None, tries=TRIES_MAX, call_seconds=CALL_SECONDS_MAX):
-        transport = _transport(address, user, password, call_seconds)
+    def __init__(self, address, *, user=None, password=None, ssl=None, tries=TRIES_MAX, call_seconds=CALL_SECONDS_MAX):
+        transport = _transport(address, user, password, ssl, call_seconds)
         self._core = _Core(transport, tries, call_seconds, self._run, functools.partial(Chunks, self._run))
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="settee", daemon=True)
@@ -401,19 +402,24 @@ class Client(_Calls):
         self.close()
 
 
-def _transport(address: str, user: Optional[str], password: Optional[str], seconds: float) -> Any:
-    """Reads an address as the service prints it: ``unix:PATH`` or a path, ``tcp:HOST:PORT``, ``http://HOST:PORT/``."""
+def _transport(
+    address: str, user: Optional[str], password: Optional[str], context: Optional[ssl.SSLContext], seconds: float
+) -> Any:
+    """Reads an address as the service prints it: ``unix:PATH`` or a path, ``tcp:HOST:PORT``, ``tls:HOST:PORT``,
+    ``http://HOST:PORT/``, ``https://HOST:PORT/``."""
     address = str(address)
     scheme, _, rest = address.partition(":")
-    if scheme == "tcp":
-        address = f"tcp://{rest.lstrip('/')}"
+    if scheme in ("tcp", "tls"):
+        address = f"{scheme}://{rest.lstrip('/')}"
     url = urlsplit(address)
     if user is None and url.username is not None:
         user, password = unquote(url.username), unquote(url.password or "")
     login = None if user is None else (user, password or "")
     if scheme in ("http", "https"):
-        return HttpTransport(url, login, seconds)
-    if scheme == "tcp":
-        return SocketTransport(functools.partial(asyncio.open_connection, url.hostname, url.port), login)
+        return HttpTransport(url, login, seconds, context)
+    if scheme in ("tcp", "tls"):
+        protection = {"ssl": context or ssl.create_default_context()} if scheme == "tls" else {}
+        opening = functools.partial(asyncio.open_connection, url.hostname, url.port, **protection)
+        return SocketTransport(opening, login)
     path = rest if scheme == "unix" else address
     return SocketTransport(functools.partial(asyncio.open_unix_connection, path), login)

@@ -7,6 +7,7 @@ import functools
 import http.client
 import itertools
 import socket
+import ssl
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Dict, Iterable, List, Optional
@@ -72,9 +73,11 @@ def _text(answer: http.client.HTTPResponse) -> bytes:
 class HttpTransport:
     """Calls over kept-alive connections."""
 
-    def __init__(self, url: SplitResult, login: Login, seconds: float):
-        kind = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
-        self._connect = functools.partial(kind, url.hostname, url.port, timeout=seconds)
+    def __init__(self, url: SplitResult, login: Login, seconds: float, context: Optional[ssl.SSLContext]):
+        self._connect = functools.partial(http.client.HTTPConnection, url.hostname, url.port, timeout=seconds)
+        if url.scheme == "https":
+            kind = http.client.HTTPSConnection
+            self._connect = functools.partial(kind, url.hostname, url.port, timeout=seconds, context=context)
         # Two threads may not use one TLS connection at a time, as streams do.
         self.streams = url.scheme == "http"
         self._headers = {"Content-Type": "application/json"}

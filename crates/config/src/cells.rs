@@ -93,9 +93,10 @@ impl Config {
         let socket = [("the socket", &*self.server.socket)];
         let all = files.chain(store).chain(socket);
         let places = all.filter_map(|(what, file)| Some((what, place_of(file)?)));
-        let key = self.replicator.key_file.clone();
-        let key = key.map(|key| ("the key of the certificate", key));
-        let mut places: Vec<_> = places.chain(key).collect();
+        let keys = [&self.replicator.key_file, &self.ssl.key_file].into_iter();
+        let keys = keys.flatten().cloned();
+        let keys = keys.map(|key| ("the key of the certificate", key));
+        let mut places: Vec<_> = places.chain(keys).collect();
         // What is reached through a link has two names.
         let real = places.iter().filter_map(|(what, place)| {
             let real = place.canonicalize().ok()?;
@@ -113,8 +114,8 @@ impl Config {
             ServiceAddress::Tcp(address) => Some(address.port()),
             ServiceAddress::Unix(_) => None,
         });
-        let own = [self.server.tcp, self.server.http].into_iter().flatten();
-        let ports = own.map(|address| address.port()).chain(of_services);
+        let own = self.own_addresses().into_iter();
+        let ports = own.map(|(_, address)| address.port()).chain(of_services);
         ports.filter(|port| *port != 0).collect()
     }
 
@@ -215,16 +216,20 @@ mod tests {
         config.server.socket = "/run/settee/settee.sock".into();
         config.server.tcp = Some("127.0.0.1:5994".parse().unwrap());
         config.replicator.key_file = Some("/etc/ssl/private/key.pem".into());
+        config.ssl.enable = true;
+        config.ssl.tcp = Some("127.0.0.1:7994".parse().unwrap());
+        config.ssl.key_file = Some("/etc/ssl/private/own.pem".into());
         let kept = |config: &Config, path: &str| {
             let kept = config.kept_paths();
             kept.iter().any(|(_, known)| known == Path::new(path))
         };
         let folders = ["/etc/settee", "/var/lib/settee", "/run/settee"];
-        for path in folders.iter().chain(&["/etc/ssl/private/key.pem"]) {
+        let keys = ["/etc/ssl/private/key.pem", "/etc/ssl/private/own.pem"];
+        for path in folders.iter().chain(&keys) {
             assert!(kept(&config, path), "{path}");
         }
         config.files = vec!["/etc/settee.toml".into()];
         assert!(kept(&config, "/etc/settee.toml") && !kept(&config, "/etc"));
-        assert_eq!(config.own_ports(), [5994, 5995]);
+        assert_eq!(config.own_ports(), [5994, 5995, 6984, 7994]);
     }
 }

@@ -59,7 +59,7 @@ impl Config {
 /// Adds the administrator, if nobody else could log in where a login is asked for.
 pub(super) fn add_admin(config: &mut Config) -> Result<(), Problem> {
     let server = &config.server;
-    let asks = server.http.or(server.tcp).is_some();
+    let asks = !config.own_addresses().is_empty();
     if server.open || !asks || config.has_admin() {
         return Ok(());
     }
@@ -92,7 +92,7 @@ pub(super) fn add_admin(config: &mut Config) -> Result<(), Problem> {
 /// Adds what cookies are signed with, if the configuration does not say, so that a restart ends no session. Where
 /// that cannot be kept, sessions end with the service.
 pub(super) fn add_secret(config: &mut Config) -> Option<Notice> {
-    if !config.chttpd_auth.secret.is_empty() || config.server.http.is_none() || config.server.open {
+    if !config.chttpd_auth.secret.is_empty() || !config.has_http() || config.server.open {
         return None;
     }
     let path = config.data_folder().join(SECRET_FILE);

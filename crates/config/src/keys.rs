@@ -30,6 +30,9 @@ pub(crate) const SERVICES: &str = "services";
 /// The family of sections of users, `[users.NAME]`.
 pub(crate) const USERS: &str = "users";
 
+/// The section of HTTP over TLS.
+pub const SSL: &str = "ssl";
+
 /// The section of admins, whose keys are names of users.
 pub const ADMINS: &str = "admins";
 
@@ -167,6 +170,7 @@ const LEVEL: Kind = Kind::Choice(
 pub const AUTH_SESSION: &str = "couch_replicator_auth_session";
 /// The ways of CouchDB's replicator to show credentials, by the names of its modules.
 const AUTH_PLUGINS: Kind = Kind::Words(&[AUTH_SESSION, "couch_replicator_auth_noop"]);
+const TLS_VERSIONS: Kind = Kind::Words(&["tlsv1.2", "tlsv1.3"]);
 const ENDPOINT_PROTOCOLS: Kind = Kind::Words(&["http", "https"]);
 const PROXY_PROTOCOLS: Kind = Kind::Words(&["http", "https", "socks5"]);
 const REQUEST_TIMEOUT: Kind = Kind::OrNone(value::INFINITY, &ms(1, YEAR));
@@ -226,6 +230,16 @@ pub const KEYS: &[Key] = &[
     server("processes_max", PROCESSES),
     server("shutdown_grace", seconds(0, HOUR)),
     server("stop_grace", ms(0, HOUR)),
+    key(SSL, "enable", Kind::Boolean)
+        .at_start()
+        .only_in_files(LET_IN),
+    key(SSL, "bind_address", value::IP_ADDRESS).at_start(),
+    key(SSL, "port", count(0, 65_535)).at_start(),
+    key(SSL, "tcp", value::ADDRESS).at_start(),
+    key(SSL, "cert_file", value::FILE_PATH),
+    key(SSL, "key_file", value::FILE_PATH),
+    key(SSL, "cacert_file", value::FILE_PATH),
+    key(SSL, "tls_versions", TLS_VERSIONS).only_in_files(LET_IN),
     key("chttpd_auth", "timeout", seconds(1000, YEAR)),
     key("chttpd_auth", "secret", value::SECRET),
     replicator("max_jobs", count(0, 10_000_000)),
@@ -344,6 +358,7 @@ pub(crate) const SECTIONS: &[&str] = &[
     QUERY_SERVERS,
     NATIVE_QUERY_SERVERS,
     "server",
+    SSL,
     "chttpd_auth",
     ADMINS,
     REPLICATOR,

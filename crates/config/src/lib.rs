@@ -42,7 +42,7 @@ mod validate;
 mod value;
 
 pub use cells::CellConfig;
-pub use load::{DEFAULTS, Loaded, Sources, load};
+pub use load::{DEFAULTS, Loaded, Sources, USUAL_FILE, load};
 pub use origin::{ConfigError, Notice, Origin, is_ini};
 pub use pools::{Fairness, OnClientCrash, PoolConfig, above_ceiling};
 pub use replicator::{Replicator, SchedulerRules, Store};
@@ -52,7 +52,7 @@ pub use stressed::Stressed;
 pub use surroundings::Surroundings;
 pub use types::{
     Config, DbTag, LanguageCommand, Log, LogFormat, LogLevel, QueryServerConfig, ReduceLimit,
-    Reuse, SandboxMode, Server, language_name,
+    Reuse, SandboxMode, Server, Ssl, language_name,
 };
 pub use users::{Role, UserConfig};
 pub use value::{Fault, NAME_RULE, is_name};

@@ -21,6 +21,9 @@ use super::{environment, generated, ini_file, toml_file, validate};
 /// The built-in defaults.
 pub const DEFAULTS: &str = include_str!("../../../config/default.toml");
 
+/// The file that the program reads where none is named, if it exists.
+pub const USUAL_FILE: &str = "/etc/settee/settee.toml";
+
 /// Largest configuration file, in bytes: protects against a device or a log named by mistake.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
@@ -29,6 +32,9 @@ const FILE_BYTES_MAX: u64 = 16 << 20;
 pub struct Sources {
     /// Files in order: `.toml`, or `.ini` as CouchDB has them.
     pub files: Vec<PathBuf>,
+    /// Read where `files` is empty, if it exists; [`USUAL_FILE`] for the program. A service must be able to
+    /// read it; for other commands, one that this user may not read is passed over with a notice.
+    pub usual_file: Option<PathBuf>,
     /// Environment and user.
     pub surroundings: Surroundings,
     /// The option `--socket`, which wins over all of these.
@@ -57,7 +63,9 @@ pub struct Loaded {
 pub fn load(sources: &Sources) -> Result<Loaded, ConfigError> {
     let variables = &sources.surroundings.variables;
     let defaults = toml_file::read(Path::new("config/default.toml"), DEFAULTS, true);
-    let files = sources.files.iter().map(|path| read_file(path));
+    let (mut problems, mut notices) = (Vec::new(), Vec::new());
+    let paths = files_of(sources, &mut notices);
+    let files = paths.iter().map(|path| read_file(path));
     let read = iter::once(defaults).chain(files).chain([
         environment::own(variables),
         environment::couchdb(variables),
@@ -65,7 +73,6 @@ pub fn load(sources: &Sources) -> Result<Loaded, ConfigError> {
         http_layer(sources),
     ]);
     let mut layers: Vec<Layer> = Vec::new();
-    let (mut problems, mut notices) = (Vec::new(), Vec::new());
     for layer in read {
         let mut layer = layer.settle();
         problems.append(&mut layer.problems);
@@ -91,8 +98,8 @@ pub fn load(sources: &Sources) -> Result<Loaded, ConfigError> {
     if config.store.path.as_os_str().is_empty() {
         config.store.path = sources.surroundings.store_path();
     }
-    let files = sources.files.iter();
-    config.files = files
+    config.files = paths
+        .iter()
         .map(|file| std::path::absolute(file).unwrap_or_else(|_| file.clone()))
         .collect();
     config.find_users();
@@ -131,6 +138,30 @@ fn merge(layers: Vec<Layer>) -> Result<Config, Problem> {
         )
     })?;
     Ok(Config { origins, ..config })
+}
+
+/// Returns the files to read, in order.
+fn files_of(sources: &Sources, notices: &mut Vec<Notice>) -> Vec<PathBuf> {
+    let usual = match &sources.usual_file {
+        Some(path) if sources.files.is_empty() => path,
+        _ => return sources.files.clone(),
+    };
+    match File::open(usual).map_err(|error| error.kind()) {
+        Err(io::ErrorKind::NotFound) => Vec::new(),
+        // It may hold passwords that are not this user's to know, and a view over a file of documents
+        // works without them.
+        Err(io::ErrorKind::PermissionDenied) if !sources.is_for_service => {
+            notices.push(Notice {
+                origin: Origin::File {
+                    path: usual.clone(),
+                    line: 1,
+                },
+                text: "this user may not read the file; name another one with -c".to_owned(),
+            });
+            Vec::new()
+        }
+        _ => vec![usual.clone()],
+    }
 }
 
 fn read_file(path: &Path) -> Layer {

@@ -184,6 +184,39 @@ fn later_layers_win_and_every_value_knows_its_origin() {
     assert_eq!(origin("server", "tcp"), "default");
 }
 
+/// Sources that name no file, with a usual one of this text.
+fn usual(text: &str) -> Fixture {
+    let mut fixture = Fixture::new().file("usual.toml", text);
+    fixture.sources.usual_file = fixture.sources.files.pop();
+    fixture
+}
+
+#[test]
+fn the_usual_file_is_read_where_none_is_named() {
+    let fixture = usual("[log]\nlevel = 'error'\n");
+    let config = fixture.load().config;
+    assert_eq!(config.log.level, LogLevel::Error);
+    assert_eq!(Some(&config.files[0]), fixture.sources.usual_file.as_ref());
+    let named = fixture.file("named.toml", "[server]\ntcp = '127.0.0.1:1'\n");
+    let config = named.load().config;
+    assert_eq!(config.origin("log", "level"), Origin::Default);
+    assert_eq!(config.files, named.sources.files);
+}
+
+#[test]
+fn a_usual_file_that_does_not_exist_is_none() {
+    let mut fixture = Fixture::new();
+    fixture.sources.usual_file = Some(fixture.directory.path().join("none.toml"));
+    let loaded = fixture.load();
+    assert!(loaded.config.files.is_empty() && loaded.notices.is_empty());
+}
+
+#[test]
+fn a_mistake_in_the_usual_file_is_told_with_its_place() {
+    let problems = usual("[log]\nlevel = 7\n").problems();
+    assert!(problems[0].starts_with("usual.toml:2: "), "{problems:?}");
+}
+
 #[test]
 fn languages_are_one_whatever_their_case_and_later_layers_win() {
     let fixture = Fixture::new()

@@ -5,7 +5,7 @@
 
 use super::keys::{
     self, ADMINS, FAMILIES, KEYS, MANGO, NATIVE_LANGUAGES, NATIVE_QUERY_SERVERS, QUERY_SERVERS,
-    REPLICATOR, SECTIONS, SHARES, USERS,
+    REPLICATOR, SECTIONS, SHARES, SSL, USERS,
 };
 use super::layer::Entry;
 use super::nearest::{nearest, slip};
@@ -97,6 +97,10 @@ pub(super) fn key_name(entry: &Entry) -> Result<String, Told> {
     };
     match entry.section.as_str() {
         QUERY_SERVERS => language(key),
+        SSL if entry.origin.is_ini() => Err(Told::Notice(format!(
+            "[{SSL}] {} tells where CouchDB listens and was passed over",
+            key.escape_debug()
+        ))),
         NATIVE_QUERY_SERVERS => native_language(entry),
         // A name with a colon could never log in.
         ADMINS if unfit(&[':']) => Err(problem(

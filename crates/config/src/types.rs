@@ -6,7 +6,7 @@
 //! SOURCE    Sections, names, units and defaults of CouchDB's keys are CouchDB's.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -35,6 +35,8 @@ pub struct Config {
     pub native_languages: BTreeMap<String, bool>,
     /// `[server]`.
     pub server: Server,
+    /// `[ssl]`.
+    pub ssl: Ssl,
     /// `[chttpd_auth]`.
     pub chttpd_auth: ChttpdAuth,
     /// `[admins]`: name -> password.
@@ -241,6 +243,40 @@ pub struct Server {
     pub stop_grace: Duration,
 }
 
+/// `[ssl]`: TLS over HTTP and for clients on TCP.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ssl {
+    /// Whether there is HTTP over TLS.
+    pub enable: bool,
+    /// The address that it listens on.
+    pub bind_address: IpAddr,
+    /// The port that it listens on.
+    pub port: u16,
+    /// Where clients connect over TLS; none and they cannot.
+    pub tcp: Option<SocketAddr>,
+    /// The PEM file of the certificate, followed by those of who signed it.
+    pub cert_file: Option<PathBuf>,
+    /// The PEM file of the certificate's private key.
+    pub key_file: Option<PathBuf>,
+    /// The PEM file of who signs the certificates of clients; none and they are not asked for any.
+    pub cacert_file: Option<PathBuf>,
+    /// The versions that are spoken, as CouchDB names them.
+    pub tls_versions: Vec<String>,
+}
+
+impl Ssl {
+    /// Returns where HTTP over TLS listens, if it does.
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.enable
+            .then(|| SocketAddr::new(self.bind_address, self.port))
+    }
+
+    /// Returns whether TLS is spoken anywhere.
+    pub fn is_used(&self) -> bool {
+        self.enable || self.tcp.is_some()
+    }
+}
+
 /// `[chttpd_auth]`: sessions.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChttpdAuth {
@@ -324,6 +360,24 @@ impl Server {
 }
 
 impl Config {
+    /// Returns the addresses of TCP that the service itself listens on, each with its section and key.
+    pub fn own_addresses(&self) -> Vec<(&'static str, SocketAddr)> {
+        let own = [
+            ("[server] tcp", self.server.tcp),
+            ("[server] http", self.server.http),
+            ("[ssl] port", self.ssl.address()),
+            ("[ssl] tcp", self.ssl.tcp),
+        ];
+        let own = own.into_iter();
+        own.filter_map(|(key, address)| Some((key, address?)))
+            .collect()
+    }
+
+    /// Returns whether there is HTTP, with or without TLS.
+    pub fn has_http(&self) -> bool {
+        self.server.http.is_some() || self.ssl.enable
+    }
+
     /// Returns where the value of `key` in `section` came from.
     pub fn origin(&self, section: &str, key: &str) -> Origin {
         let place = (section.to_owned(), key.to_owned());

@@ -12,7 +12,7 @@ use std::path::Path;
 
 use strum::VariantNames;
 
-use super::keys::{NATIVE_QUERY_SERVERS, QUERY_SERVERS, REPLICATOR, USERS};
+use super::keys::{NATIVE_QUERY_SERVERS, QUERY_SERVERS, REPLICATOR, SSL, USERS};
 use super::nearest::slip;
 use super::origin::{Notice, Origin, Problem};
 use super::types::Config;
@@ -54,6 +54,7 @@ pub(super) fn check(config: &Config, service_user: Option<u32>) -> Vec<Problem> 
     rules.soft_limit();
     rules.socket();
     rules.open();
+    rules.ssl();
     rules.replicator();
     rules.languages_in_two_sections();
     rules.cells(service_user);
@@ -147,11 +148,12 @@ impl Rules<'_> {
             return;
         }
         let mut section = self.section("server");
-        let beyond = config.server.http.filter(|http| !http.ip().is_loopback());
+        let mut addresses = config.server.http.into_iter().chain(config.ssl.address());
+        let beyond = addresses.find(|http| !http.ip().is_loopback());
         let named = config.admins.keys().chain(config.users.keys()).next();
         if let Some(address) = beyond {
             let what =
-                format!("open = true, but http = \"{address}\" can be reached from other machines");
+                format!("open = true, but HTTP on {address} can be reached from other machines");
             let remedy = "leave open out, so that a login is required, or use a loopback address, \
                           127.0.0.1 or [::1]";
             section.problem("open", what, remedy);
@@ -163,6 +165,21 @@ impl Rules<'_> {
             let remedy = "leave open out, so that a login is required, or name nobody in [admins] and \
                           [users.NAME]";
             section.problem("open", what, remedy);
+        }
+    }
+
+    fn ssl(&mut self) {
+        let config = self.config;
+        let ssl = &config.ssl;
+        let mut section = self.section(SSL);
+        for (key, file) in [("cert_file", &ssl.cert_file), ("key_file", &ssl.key_file)] {
+            if ssl.is_used() && file.is_none() {
+                let used = if ssl.enable { "enable" } else { "tcp" };
+                let what = format!("{used} is set, but there is no {key}");
+                let remedy =
+                    "name the PEM files of a certificate and of its key as cert_file and key_file";
+                section.problem(used, what, remedy);
+            }
         }
     }
 

@@ -5,7 +5,7 @@
 //! PROMISES  Until it is admitted, a connection may send lines of [`LINE_BYTES_MAX`] and has
 //!           [`WAIT`]; anything but a right name and password ends it. Nothing more is read while a
 //!           password is checked.
-//! LIMITS    Nothing is encrypted: for other machines a tunnel belongs in front.
+//! LIMITS    On `[server] tcp` nothing is encrypted: `[ssl] tcp` is for other machines.
 
 use std::rc::Rc;
 use std::time::Duration;

@@ -49,8 +49,8 @@ pub(super) fn holder(stream: &Stream, names: &UserNames) -> Holder {
                 ..Holder::default()
             }
         }
-        Stream::Tcp(tcp) => Holder {
-            peer: tcp.peer_addr().ok().map(|peer| peer.to_string()),
+        Stream::Tcp(_) | Stream::Tls { .. } => Holder {
+            peer: stream.address().map(|peer| peer.to_string()),
             ..Holder::default()
         },
     }

@@ -145,14 +145,13 @@ impl Session {
         caller: Caller,
         terms: SessionTerms,
     ) -> Rc<Self> {
-        let peer = match &stream {
-            Stream::Unix(_) => None,
-            Stream::Tcp(tcp) => tcp.peer_addr().ok().map(|peer| peer.ip()),
-        };
+        let peer = stream.address().map(|address| address.ip());
         let who = peer::holder(&stream, &services.user_names);
         let uid = who.uid;
         caller.speak_for(Some(Arc::new(who)));
-        Rc::new(Self {
+        let certified = stream.certified().map(str::to_owned);
+        let certified = certified.filter(|name| services.authority.knows(name));
+        let session = Rc::new(Self {
             pace: Pace::new(terms.write_timeout),
             terms,
             partial_bytes: Cell::new(0),
@@ -176,7 +175,11 @@ impl Session {
             last_activity: Cell::new(Instant::now()),
             held: RefCell::new(FxHashMap::default()),
             sweep_at: Cell::new(HELD_SWEEP_MIN),
-        })
+        });
+        if let Some(user) = certified {
+            session.admit(user);
+        }
+        session
     }
 
     /// Returns whether it may ask for anything: on TCP, once somebody has logged in.

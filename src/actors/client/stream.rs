@@ -1,6 +1,7 @@
-//! The socket of a connection, Unix or TCP.
+//! The socket of a connection: Unix, TCP, or TLS over it.
 
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -16,6 +17,15 @@ pub enum Stream {
     Unix(UnixStream),
     /// Of any machine.
     Tcp(TcpStream),
+    /// Of any machine, over TLS: our end of a socket whose other end is relayed to the client.
+    Tls {
+        /// Our end.
+        relayed: UnixStream,
+        /// The client's address.
+        peer: SocketAddr,
+        /// The name in the certificate that the client has shown.
+        certified: Option<String>,
+    },
 }
 
 /// Does the same with either.
@@ -24,6 +34,9 @@ macro_rules! either {
         match $stream {
             Stream::Unix($inner) => $what,
             Stream::Tcp($inner) => $what,
+            Stream::Tls {
+                relayed: $inner, ..
+            } => $what,
         }
     };
 }
@@ -40,6 +53,23 @@ impl Stream {
         let _ = sockopt::set_socket_keepalive(&stream, true);
         let _ = sockopt::set_tcp_keepidle(&stream, KEEPALIVE_IDLE);
         Self::Tcp(stream)
+    }
+
+    /// Returns the address at the other end, unless that is on this machine by its nature.
+    pub(super) fn address(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Unix(_) => None,
+            Self::Tcp(tcp) => tcp.peer_addr().ok(),
+            Self::Tls { peer, .. } => Some(*peer),
+        }
+    }
+
+    /// Returns the name in the certificate that the client has shown.
+    pub(super) fn certified(&self) -> Option<&str> {
+        match self {
+            Self::Tls { certified, .. } => certified.as_deref(),
+            Self::Unix(_) | Self::Tcp(_) => None,
+        }
     }
 
     pub(super) fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

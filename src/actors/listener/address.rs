@@ -10,9 +10,9 @@ use super::bound::Bound;
 
 /// An address cannot be had.
 #[derive(Debug, thiserror::Error)]
-#[error("[server] {key} = \"{address}\": cannot listen there: {source}")]
+#[error("{key} = \"{address}\": cannot listen there: {source}")]
 pub struct AddressError {
-    /// The key in `[server]`: `http` or `tcp`.
+    /// Section and key, as `[server] http`.
     pub key: &'static str,
     /// The address.
     pub address: SocketAddr,
@@ -26,18 +26,18 @@ impl AddressError {
         let key = self.key;
         match self.source.kind() {
             io::ErrorKind::AddrInUse => format!(
-                "stop the program that listens there, or set [server] {key} to another port, to \
+                "stop the program that listens there, or set {key} to another port, to \
                  port 0 for any free one, or to \"off\""
             ),
             io::ErrorKind::PermissionDenied => {
-                format!("set [server] {key} to a port above 1023, or to \"off\"")
+                format!("set {key} to a port above 1023, or to \"off\"")
             }
-            _ => format!("set [server] {key} to an address of this machine, or to \"off\""),
+            _ => format!("set {key} to an address of this machine, or to \"off\""),
         }
     }
 }
 
-/// Listens on an address; `key` is the key in `[server]` that names it, and `backlog` how many
+/// Listens on an address; `key` is section and key that name it, and `backlog` how many
 /// connections may wait to be accepted.
 ///
 /// # Errors
@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn as_many_connections_wait_to_be_accepted_as_was_asked_for() {
-        let bound = bind_address("http", ([127, 0, 0, 1], 0).into(), 300).unwrap();
+        let bound = bind_address("[server] http", ([127, 0, 0, 1], 0).into(), 300).unwrap();
         let address = bound.tcp_address().unwrap();
         let waiting: Vec<TcpStream> = (0..250)
             .map(|_| TcpStream::connect_timeout(&address, Duration::from_secs(1)))

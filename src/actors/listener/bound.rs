@@ -1,7 +1,7 @@
 //! A socket that is listened on, Unix or TCP: taking it, accepting on it, giving it up.
 //!
 //! PROMISES  Only this user can reach a Unix socket until its owner lets others in. Its file is removed
-//!           with it, if it is still the one that was made. An error of accept's delays the next one
+//!           with it, if it is still the one that was made by us. An error of accept's delays the next one
 //!           and loses nobody.
 
 use std::cell::RefCell;
@@ -42,8 +42,8 @@ pub struct Bound {
 enum BoundPlace {
     Unix {
         path: PathBuf,
-        /// Device and inode of the file that was made.
-        identity: (u64, u64),
+        /// Device and inode of the file that was made; none where somebody else has made it.
+        identity: Option<(u64, u64)>,
     },
     Tcp(SocketAddr),
 }
@@ -60,7 +60,7 @@ impl Bound {
         let file = fs::symlink_metadata(path)?;
         let place = BoundPlace::Unix {
             path: path.to_owned(),
-            identity: (file.dev(), file.ino()),
+            identity: Some((file.dev(), file.ino())),
         };
         Ok(Self::new(listener, place))
     }
@@ -70,7 +70,29 @@ impl Bound {
     /// # Errors
     /// What the system says.
     pub(crate) fn tcp(address: SocketAddr) -> io::Result<Self> {
-        let listener = TcpListener::bind(address)?;
+        Self::passed_tcp(TcpListener::bind(address)?)
+    }
+
+    /// Uses a Unix socket that somebody else has made, and keeps: `path` is where it is, unless it tells
+    /// so itself.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(super) fn passed_unix(listener: UnixListener, path: &Path) -> io::Result<Self> {
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        let place = BoundPlace::Unix {
+            path: address.as_pathname().unwrap_or(path).to_owned(),
+            identity: None,
+        };
+        Ok(Self::new(listener, place))
+    }
+
+    /// Uses a TCP socket that somebody else has made.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(super) fn passed_tcp(listener: TcpListener) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         let place = BoundPlace::Tcp(listener.local_addr()?);
         Ok(Self::new(listener, place))
@@ -100,6 +122,22 @@ impl Bound {
         match self.place {
             BoundPlace::Tcp(address) => Some(address),
             BoundPlace::Unix { .. } => None,
+        }
+    }
+
+    /// Returns the path of a Unix socket whose file is ours.
+    pub(crate) fn own_path(&self) -> Option<&Path> {
+        match &self.place {
+            BoundPlace::Unix { path, identity } => identity.and(Some(path)),
+            BoundPlace::Tcp(_) => None,
+        }
+    }
+
+    /// Returns the path of a Unix socket, whosever its file is.
+    pub(crate) fn path(&self) -> Option<&Path> {
+        match &self.place {
+            BoundPlace::Unix { path, .. } => Some(path),
+            BoundPlace::Tcp(_) => None,
         }
     }
 
@@ -140,7 +178,7 @@ impl Bound {
             return;
         };
         let found = fs::symlink_metadata(path);
-        if found.is_ok_and(|file| (file.dev(), file.ino()) == *identity) {
+        if found.is_ok_and(|file| Some((file.dev(), file.ino())) == *identity) {
             // A directory that was taken away meanwhile has taken the socket with it.
             let _ = fs::remove_file(path);
         }

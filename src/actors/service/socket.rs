@@ -19,6 +19,7 @@ use std::rc::{Rc, Weak};
 use tokio::sync::Notify;
 
 use crate::actors::listener::bound::Bound;
+use crate::actors::listener::inherited::{Inherited, InheritedError};
 use crate::actors::listener::socket::{SocketError, clear};
 use crate::config::{ServiceAddress, ServiceConfig};
 use crate::messages::config_listener::ServiceSocketError;
@@ -36,16 +37,30 @@ pub struct ServiceSocket {
 }
 
 impl ServiceSocket {
-    /// Takes the address.
-    async fn bind(address: &ServiceAddress) -> Result<Self, Failure> {
-        let bound = match address {
-            ServiceAddress::Unix(path) => bind_unix(path).await?,
-            ServiceAddress::Tcp(address) => Bound::tcp(*address)?,
+    /// Takes the address, unless a socket was passed for it.
+    async fn bind(
+        name: &str,
+        address: &ServiceAddress,
+        inherited: &Inherited,
+    ) -> Result<Self, Failure> {
+        let name = Inherited::of_service(name);
+        let passed = match address {
+            ServiceAddress::Unix(path) => inherited.unix(&name, path)?,
+            ServiceAddress::Tcp(_) => inherited.tcp(&name)?,
         };
-        let tcp = bound.tcp_address();
+        let bound = match (passed, address) {
+            (Some(passed), _) => passed,
+            (None, ServiceAddress::Unix(path)) => bind_unix(path).await?,
+            (None, ServiceAddress::Tcp(address)) => Bound::tcp(*address)?,
+        };
+        // One that was passed may be another than the one that the configuration names.
+        let path = bound
+            .path()
+            .map(|path| ServiceAddress::Unix(path.to_owned()));
+        let tcp = bound.tcp_address().map(ServiceAddress::Tcp);
         Ok(Self {
+            shown: path.or(tcp).as_ref().unwrap_or(address).to_string(),
             address: address.clone(),
-            shown: tcp.map_or_else(|| address.to_string(), |tcp| tcp.to_string()),
             bound,
             left: RefCell::default(),
             left_or_taken: Notify::new(),
@@ -53,9 +68,9 @@ impl ServiceSocket {
     }
 
     /// Sets how many connections may wait, and who may reach it: the Unix socket of a service that is
-    /// local only is its user's.
+    /// local only is its user's. One that was passed stays as it is.
     fn adjust(&self, service: &ServiceConfig) -> io::Result<()> {
-        if let ServiceAddress::Unix(path) = &self.address {
+        if let Some(path) = self.bound.own_path() {
             let mode = match service.is_local_only() {
                 true => 0o600,
                 false => 0o666,
@@ -131,6 +146,16 @@ impl From<SocketError> for Failure {
     }
 }
 
+impl From<InheritedError> for Failure {
+    fn from(error: InheritedError) -> Self {
+        Self {
+            what: error.to_string(),
+            kind: io::ErrorKind::InvalidInput,
+            remedy: error.remedy(),
+        }
+    }
+}
+
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
         let remedy = match error.kind() {
@@ -157,6 +182,7 @@ pub struct ServiceSockets {
     /// Those that were given up, as long as somebody still uses them.
     retired: RefCell<Vec<Weak<ServiceSocket>>>,
     listening: Listening,
+    inherited: Rc<Inherited>,
 }
 
 /// Sockets for a set of services that is not in force yet.
@@ -166,6 +192,14 @@ pub struct Prepared(BTreeMap<String, (Rc<ServiceSocket>, ServiceConfig)>);
 const SHUTTING_DOWN: &str = "the service is shutting down";
 
 impl ServiceSockets {
+    /// Returns those of no service yet, which take the sockets that were passed for them.
+    pub fn new(inherited: Rc<Inherited>) -> Self {
+        Self {
+            inherited,
+            ..Self::default()
+        }
+    }
+
     /// Takes what a set of services needs and is not held yet; nothing else changes.
     ///
     /// # Errors
@@ -182,7 +216,7 @@ impl ServiceSockets {
             let socket = match self.held(name, address) {
                 Some(socket) => socket,
                 None => {
-                    let bound = ServiceSocket::bind(address).await;
+                    let bound = ServiceSocket::bind(name, address, &self.inherited).await;
                     let bound = bound.map_err(|failure| ServiceSocketError {
                         service: name.clone(),
                         address: address.to_string(),

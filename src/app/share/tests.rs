@@ -65,6 +65,7 @@ impl Daemon {
             manager_settings: Box::new(settings),
             current,
             set_log_level: None,
+            certificate: Arc::default(),
         });
         let name = RegisteredName::new(manager.clone());
         let listener = ConfigListener::new(Rc::clone(&active), name, &log).start();

@@ -183,9 +183,20 @@ fn start(mut command: Command, spec: &CommandSpec) -> io::Result<std::process::C
         .spawn()
 }
 
+/// What a service manager tells this program alone.
+const OF_SERVICE_MANAGER: [&str; 4] = [
+    "LISTEN_FDNAMES",
+    "NOTIFY_SOCKET",
+    "WATCHDOG_PID",
+    "WATCHDOG_USEC",
+];
+
 fn without_cell(program: &Path, spec: &CommandSpec) -> Command {
     let mut command = Command::new(program);
     command.args(&spec.arguments);
+    for name in OF_SERVICE_MANAGER {
+        command.env_remove(name);
+    }
     // SAFETY: between fork and exec the hook makes two system calls; it neither allocates nor
     // takes a lock.
     unsafe {

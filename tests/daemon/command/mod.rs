@@ -1,11 +1,13 @@
 //! The commands of the program, as a user calls them.
 
+mod activation;
 mod arguments;
 mod attach;
 mod attach_shared;
 mod check_config;
 mod conform;
 mod couchjs;
+mod man;
 mod readme;
 mod secrets;
 mod serve;

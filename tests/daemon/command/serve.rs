@@ -480,7 +480,9 @@ fn a_service_manager_is_told_when_it_is_ready_and_when_it_stops() {
     let next = || {
         let mut text = [0; 256];
         let length = notices.recv(&mut text).unwrap();
-        String::from_utf8_lossy(&text[..length]).into_owned()
+        String::from_utf8_lossy(&text[..length])
+            .trim_end()
+            .to_owned()
     };
     let mut command = serve_command(&config);
     command.env("NOTIFY_SOCKET", &path);
@@ -491,5 +493,33 @@ fn a_service_manager_is_told_when_it_is_ready_and_when_it_stops() {
     assert_eq!(next(), "READY=1");
     service.signal("TERM");
     assert_eq!(next(), "STOPPING=1");
+    service.ends_well();
+}
+
+#[test]
+fn a_watchdog_hears_beats_as_long_as_the_service_works() {
+    let directory = directory();
+    let config = configure(directory.path(), "");
+    let path = directory.path().join("notify");
+    let notices = UnixDatagram::bind(&path).unwrap();
+    notices.set_read_timeout(Some(DEADLINE)).unwrap();
+    let next = || {
+        let mut text = [0; 256];
+        let length = notices.recv(&mut text).unwrap();
+        String::from_utf8_lossy(&text[..length])
+            .trim_end()
+            .to_owned()
+    };
+    let mut command = serve_command(&config);
+    command
+        .env("NOTIFY_SOCKET", &path)
+        .env("WATCHDOG_USEC", "100000");
+    let service = Service::start_command(directory, command);
+    assert_eq!(next(), "READY=1");
+    for _ in 0..5 {
+        assert_eq!(next(), "WATCHDOG=1");
+    }
+    service.signal("TERM");
+    while next() != "STOPPING=1" {}
     service.ends_well();
 }

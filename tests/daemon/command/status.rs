@@ -98,6 +98,18 @@ fn without_a_service_it_ends_with_69() {
 }
 
 #[test]
+fn a_check_prints_nothing_and_tells_by_its_exit_code_whether_the_service_answers() {
+    let service = Service::start("");
+    let output = run(&mut service.client(&["status", "--check"]), b"");
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(output.stdout.is_empty() && output.stderr.is_empty());
+    let mut after = service.client(&["status", "--check"]);
+    service.stop();
+    let output = run(&mut after, b"");
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(69), 0));
+}
+
+#[test]
 fn another_program_behind_the_socket_is_no_service() {
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("s.sock");

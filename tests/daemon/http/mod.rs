@@ -6,6 +6,7 @@ mod config;
 mod costs;
 mod dashboard;
 mod database_in_path;
+mod encrypted;
 mod errors;
 mod floods;
 mod hosts;

@@ -6,3 +6,4 @@ mod library;
 mod protocol;
 mod report;
 mod tcp;
+mod tls;

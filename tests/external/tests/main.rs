@@ -27,5 +27,6 @@ mod pouch;
 mod pouchdb;
 mod promtool;
 mod readme;
+mod tls_proxies;
 mod tutorial;
 mod webdriver;

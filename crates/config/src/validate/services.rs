@@ -88,20 +88,18 @@ impl Section<'_> {
 
     /// Who listens there as well.
     fn others(&mut self, name: &str, address: &ServiceAddress) {
-        let server = &self.config.server;
-        let own = [
-            ("socket", Some(ServiceAddress::Unix(server.socket.clone()))),
-            ("tcp", server.tcp.map(ServiceAddress::Tcp)),
-            ("http", server.http.map(ServiceAddress::Tcp)),
-        ];
-        let own = own.map(|(key, own)| (format!("[server] {key}"), own));
+        let socket = ServiceAddress::Unix(self.config.server.socket.clone());
+        let own = self.config.own_addresses().into_iter();
+        let own = own.map(|(key, own)| (key, ServiceAddress::Tcp(own)));
+        let own = [("[server] socket", socket)].into_iter().chain(own);
+        let own = own.map(|(key, own)| (key.to_owned(), Some(own)));
         let before = self.config.services.range(..name.to_owned());
         let before = before
             .map(|(other, service)| (format!("[{SERVICES}.{other}]"), service.listen.clone()));
         let excludes = |other: &Option<ServiceAddress>| {
             other.as_ref().is_some_and(|other| other.excludes(address))
         };
-        let mut all = own.into_iter().chain(before);
+        let mut all = own.chain(before);
         if let Some((taken, _)) = all.find(|(_, other)| excludes(other)) {
             let what = format!("listen = \"{address}\": {taken} listens there");
             self.problem("listen", what, "name another address");

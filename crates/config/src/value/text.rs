@@ -1,6 +1,6 @@
 //! Texts of a certain form: names, addresses, lines, secrets; and lists of them.
 
-use std::net::{Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use serde_json::Value;
 
@@ -184,6 +184,17 @@ pub(crate) const ADDRESS: Kind = Kind::Text(&Form {
     },
     expected: "text: \"off\" or an IP address with a port, \"127.0.0.1:5994\" or \"[::1]:5994\"",
     none: Some(OFF),
+    only_in_files: Some(SOCKET),
+    ..PLAIN
+});
+
+/// An IP address to listen on.
+pub(crate) const IP_ADDRESS: Kind = Kind::Text(&Form {
+    read: |raw| {
+        let address = raw.text().and_then(|text| text.parse::<IpAddr>().ok());
+        address.map(|a| a.to_string().into()).ok_or(raw.misfit())
+    },
+    expected: "text: an IP address, \"127.0.0.1\", or \"0.0.0.0\" or \"::\" for all of this machine",
     only_in_files: Some(SOCKET),
     ..PLAIN
 });

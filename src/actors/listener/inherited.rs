@@ -1,0 +1,184 @@
+//! Listening sockets that the program was started with, by the names that the configuration has for them.
+//!
+//! SUMMARY   [`Inherited::of_environment`] takes the descriptors that a service manager passes
+//!           (`LISTEN_FDS`, `LISTEN_FDNAMES`, `LISTEN_PID`); whoever would make a listener asks first
+//!           whether there is one of its name.
+//! PROMISES  A socket that was passed is used as it is: its file is neither given other permissions nor
+//!           removed. No child inherits it.
+//! SOURCE    `sd_listen_fds_with_names(3)`.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::io;
+use std::net::TcpListener;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+
+use listenfd::ListenFd;
+use slog::{Logger, warn};
+
+use super::bound::Bound;
+
+/// The names of the listeners, with the keys of the configuration that they are listened on for.
+const NAMES: [(&str, &str); 5] = [
+    ("socket", "[server] socket"),
+    ("http", "[server] http"),
+    ("https", "[ssl] port"),
+    ("tcp", "[server] tcp"),
+    ("tls", "[ssl] tcp"),
+];
+
+/// How the name of a service's listener begins.
+const SERVICE: &str = "service-";
+
+/// A socket that was passed cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum InheritedError {
+    /// There are not as many names as descriptors.
+    #[error("LISTEN_FDS passes {sockets} sockets, and LISTEN_FDNAMES names {names}")]
+    Unnamed {
+        /// How many sockets were passed.
+        sockets: usize,
+        /// How many names.
+        names: usize,
+    },
+    /// Nothing listens under this name.
+    #[error("a socket with the name '{0}' was passed, and no listener has that name")]
+    Unknown(String),
+    /// Two sockets have one name.
+    #[error("two sockets with the name '{0}' were passed")]
+    Twice(String),
+    /// It is a socket of another kind, or none.
+    #[error("the socket '{name}' that was passed cannot be listened on: {source}")]
+    Unusable {
+        /// Its name.
+        name: String,
+        /// What is wrong with it.
+        source: io::Error,
+    },
+}
+
+impl InheritedError {
+    /// Returns what to do about it.
+    pub const fn remedy(&self) -> &'static str {
+        match self {
+            Self::Unnamed { .. } | Self::Unknown(_) => {
+                "set FileDescriptorName= of each socket unit to socket, http, https, tcp, tls or \
+                 service-NAME"
+            }
+            Self::Twice(_) => "make a socket unit with one ListenStream= for each listener",
+            Self::Unusable { .. } => {
+                "pass a stream socket that listens: Unix as 'socket', TCP as 'http', 'https', 'tcp' and 'tls'"
+            }
+        }
+    }
+
+    fn unusable(name: &str) -> impl FnOnce(io::Error) -> Self {
+        let name = name.to_owned();
+        move |source| Self::Unusable { name, source }
+    }
+}
+
+enum Passed {
+    Unix(UnixListener),
+    Tcp(TcpListener),
+}
+
+/// The sockets that nobody has taken yet.
+#[derive(Default)]
+pub struct Inherited(RefCell<BTreeMap<String, Passed>>);
+
+impl Inherited {
+    /// Takes what was passed to this process, and the variables that say so out of the environment: to
+    /// be called once, before there are other threads. Those of another `LISTEN_PID` are passed over.
+    ///
+    /// # Errors
+    /// A socket has no name, one that is not known, or that of another; or it is none.
+    pub fn of_environment() -> Result<Self, InheritedError> {
+        let names = std::env::var("LISTEN_FDNAMES").unwrap_or_default();
+        let mut passed = ListenFd::from_env();
+        if passed.len() == 0 {
+            return Ok(Self::default());
+        }
+        let names: Vec<&str> = names.split(':').filter(|name| !name.is_empty()).collect();
+        if names.len() != passed.len() {
+            let (sockets, names) = (passed.len(), names.len());
+            return Err(InheritedError::Unnamed { sockets, names });
+        }
+        let mut sockets = BTreeMap::new();
+        for (at, name) in names.into_iter().enumerate() {
+            if !is_known(name) {
+                return Err(InheritedError::Unknown(name.to_owned()));
+            }
+            let socket = take(&mut passed, at).map_err(InheritedError::unusable(name))?;
+            if sockets.insert(name.to_owned(), socket).is_some() {
+                return Err(InheritedError::Twice(name.to_owned()));
+            }
+        }
+        Ok(Self(RefCell::new(sockets)))
+    }
+
+    /// Takes the Unix socket for a key or a service, if it was passed. It stands where it was made, and at `path`
+    /// if it does not tell where.
+    ///
+    /// # Errors
+    /// It is a TCP socket.
+    pub(crate) fn unix(&self, key: &str, path: &Path) -> Result<Option<Bound>, InheritedError> {
+        let name = name_of(key);
+        let bound = match self.0.borrow_mut().remove(name) {
+            None => return Ok(None),
+            Some(Passed::Unix(listener)) => Bound::passed_unix(listener, path),
+            Some(Passed::Tcp(_)) => Err(io::Error::other("it is no Unix socket")),
+        };
+        bound.map(Some).map_err(InheritedError::unusable(name))
+    }
+
+    /// Takes the TCP socket for a key or a service, if it was passed.
+    ///
+    /// # Errors
+    /// It is a Unix socket.
+    pub(crate) fn tcp(&self, key: &str) -> Result<Option<Bound>, InheritedError> {
+        let name = name_of(key);
+        let bound = match self.0.borrow_mut().remove(name) {
+            None => return Ok(None),
+            Some(Passed::Tcp(listener)) => Bound::passed_tcp(listener),
+            Some(Passed::Unix(_)) => Err(io::Error::other("it is no TCP socket")),
+        };
+        bound.map(Some).map_err(InheritedError::unusable(name))
+    }
+
+    /// Returns the name under which the socket of a service is passed.
+    pub(crate) fn of_service(service: &str) -> String {
+        format!("{SERVICE}{service}")
+    }
+
+    /// Warns of those that nobody has taken; they stay open, as a service of their name may come with a reload.
+    pub(crate) fn warn_of_the_rest(&self, log: &Logger) {
+        for name in self.0.borrow().keys() {
+            warn!(log, "a socket was passed that nothing listens on"; "name" => name,
+                "effect" => "whoever connects to it waits",
+                "remedy" => "have the configuration name that listener, or take the socket's unit away");
+        }
+    }
+}
+
+/// Returns the name under which the listener of a key is passed; that of a service is its own.
+fn name_of(key: &str) -> &str {
+    let known = NAMES.iter().find(|(_, known)| *known == key);
+    known.map_or(key, |(name, _)| name)
+}
+
+fn is_known(name: &str) -> bool {
+    let service = name.strip_prefix(SERVICE);
+    NAMES.iter().any(|(known, _)| *known == name)
+        || service.is_some_and(|service| !service.is_empty())
+}
+
+fn take(passed: &mut ListenFd, at: usize) -> io::Result<Passed> {
+    let missing = || io::Error::other("it was taken already");
+    if let Ok(listener) = passed.take_unix_listener(at) {
+        return Ok(Passed::Unix(listener.ok_or_else(missing)?));
+    }
+    let listener = passed.take_tcp_listener(at)?;
+    Ok(Passed::Tcp(listener.ok_or_else(missing)?))
+}

@@ -1,0 +1,158 @@
+//! `settee man`: writes the manual pages, which packages install.
+//!
+//! SUMMARY   `settee.1` and a page for each command from what `--help` is made of, `settee.toml.5` from
+//!           docs/configuration.md.
+//! PROMISES  No date and nothing of the machine is in a page: the same program writes the same pages.
+
+mod markdown;
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use clap::CommandFactory;
+use clap_mangen::Man;
+use clap_mangen::roff::{Roff, bold, roman};
+
+use super::exit::CliError;
+
+/// The page of the configuration, whose tables tests hold to the keys.
+const CONFIGURATION: &str = include_str!("../../docs/configuration.md");
+
+/// The name of the collection in the heads of the pages.
+const MANUAL: &str = "Settee";
+
+/// The date of the pages: none, which must not be empty, for the next argument would take its place.
+const NO_DATE: &str = " ";
+
+/// Options of `settee man`.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Exit codes:
+  0   the pages were written
+  64  the command line is wrong
+  74  writing failed
+
+Example:
+  settee man /usr/local/share/man")]
+pub struct Args {
+    /// The folder of the manual; the pages go into man1 and man5 below it.
+    folder: PathBuf,
+}
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// A failure to write.
+pub(super) fn run(args: &Args) -> Result<(), CliError> {
+    let mut command = super::Cli::command().disable_help_subcommand(true);
+    command.build();
+    let mut pages = Vec::new();
+    add_pages(&command, &mut pages).map_err(|error| CliError::io("a page", &error))?;
+    let name = "man5/settee.toml.5".to_owned();
+    pages.push((name, configuration_page().render()));
+    for (name, text) in pages {
+        let path = args.folder.join(name);
+        write(&path, &text).map_err(|error| CliError::io(path.display(), &error))?;
+    }
+    Ok(())
+}
+
+fn write(path: &Path, text: &str) -> io::Result<()> {
+    fs::create_dir_all(path.parent().unwrap_or(path))?;
+    fs::write(path, text)
+}
+
+/// Adds the pages of a command and of those below it, by the names of their files.
+fn add_pages(command: &clap::Command, pages: &mut Vec<(String, String)>) -> io::Result<()> {
+    let man = Man::new(command.clone());
+    let file = man.get_filename();
+    let title = file.trim_end_matches(".1").to_uppercase();
+    let man = man
+        .title(title)
+        .date(NO_DATE)
+        .source(source())
+        .manual(MANUAL);
+    let mut page = Vec::new();
+    man.render_title(&mut page)?;
+    man.render_name_section(&mut page)?;
+    man.render_synopsis_section(&mut page)?;
+    man.render_description_section(&mut page)?;
+    let help = command.get_after_long_help().map(ToString::to_string);
+    let help = help.unwrap_or_default();
+    let blocks = || help.split("\n\n");
+    for block in blocks().filter(|block| heading(block).is_none()) {
+        let mut text = Roff::new();
+        text.control("PP", []).text([roman(block)]);
+        text.to_writer(&mut page)?;
+    }
+    if command.get_arguments().any(|option| !option.is_hide_set()) {
+        man.render_options_section(&mut page)?;
+    }
+    let commands = || {
+        command
+            .get_subcommands()
+            .filter(|below| !below.is_hide_set())
+    };
+    if commands().next().is_some() {
+        man.render_subcommands_section(&mut page)?;
+    }
+    for (heading, lines) in blocks().filter_map(heading) {
+        let mut section = Roff::new();
+        section.control("SH", [&*heading.to_uppercase()]);
+        preformatted(&mut section, lines.lines());
+        section.to_writer(&mut page)?;
+    }
+    see_also(&file).to_writer(&mut page)?;
+    let text = String::from_utf8_lossy(&page).into_owned();
+    pages.push((format!("man1/{file}"), text));
+    for below in commands() {
+        add_pages(below, pages)?;
+    }
+    Ok(())
+}
+
+/// Splits a block of help like `Exit codes:` with indented lines into its heading and these.
+fn heading(block: &str) -> Option<(&str, &str)> {
+    let (first, lines) = block.split_once('\n')?;
+    let heading = first.strip_suffix(':')?;
+    lines.starts_with("  ").then_some((heading, lines))
+}
+
+/// Adds lines that keep their form.
+fn preformatted<'a>(page: &mut Roff, lines: impl Iterator<Item = &'a str>) {
+    page.control("nf", []);
+    for line in lines {
+        page.text([roman(line)]);
+    }
+    page.control("fi", []);
+}
+
+fn see_also(file: &str) -> Roff {
+    let mut section = Roff::new();
+    section.control("SH", ["SEE ALSO"]);
+    if file != "settee.1" {
+        section.text([bold("settee"), roman("(1),")]);
+    }
+    section.text([bold("settee.toml"), roman("(5)")]);
+    section
+}
+
+fn source() -> String {
+    format!("settee {}", env!("CARGO_PKG_VERSION"))
+}
+
+fn configuration_page() -> Roff {
+    let mut page = Roff::new();
+    page.control("TH", ["SETTEE.TOML", "5", NO_DATE, &source(), MANUAL]);
+    page.control("SH", ["NAME"]);
+    page.text([roman("settee.toml - the configuration of settee")]);
+    page.control("SH", ["SYNOPSIS"]);
+    page.text([bold(crate::config::USUAL_FILE)]);
+    page.control("SH", ["DESCRIPTION"]);
+    markdown::add(&mut page, CONFIGURATION);
+    page.control("SH", ["SEE ALSO"]);
+    page.text([bold("settee"), roman("(1),")]);
+    page.text([bold("settee-check-config"), roman("(1)")]);
+    page
+}

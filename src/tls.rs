@@ -1,0 +1,137 @@
+//! The daemon's own certificate, and those of its clients: what `[ssl]` names, read and kept for new connections.
+//!
+//! SUMMARY   [`read`] makes what connections are encrypted with, [`Certificate`] keeps the one in force,
+//!           [`client_name`] tells whose certificate a client has shown.
+//! PROMISES  A certificate that cannot be read or does not belong to its key replaces none. Connections that are
+//!           there keep theirs.
+//! CALLED    Read at the start and with each reload of the configuration; taken for each connection.
+//! SOURCE    CouchDB: chttpd, `[ssl]`.
+//! DIFFERS   CouchDB takes a new certificate with a restart.
+
+use std::fmt::Display;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustls::crypto::ring::default_provider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
+use rustls::version::{TLS12, TLS13};
+use rustls::{RootCertStore, ServerConfig, ServerConnection, SupportedProtocolVersion};
+use tokio_rustls::TlsAcceptor;
+use x509_parser::certificate::X509Certificate;
+use x509_parser::prelude::FromDer;
+
+use crate::config::{Config, Ssl};
+
+/// The certificate or its key cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("[ssl]: {}: {what}", path.display())]
+pub struct CertificateError {
+    path: PathBuf,
+    what: String,
+}
+
+impl CertificateError {
+    fn of(path: &Path, what: impl Display) -> Self {
+        Self {
+            path: path.to_owned(),
+            what: what.to_string(),
+        }
+    }
+
+    /// Returns what to do about it.
+    pub(crate) const fn remedy() -> &'static str {
+        "name PEM files as cert_file and key_file that belong together and that this user may read; \
+         a key without a password; as cacert_file certificates of authorities"
+    }
+}
+
+/// The certificate for new connections.
+#[derive(Default)]
+pub(crate) struct Certificate(Mutex<Option<Arc<ServerConfig>>>);
+
+impl Certificate {
+    /// Replaces it.
+    pub fn set(&self, new: Option<Arc<ServerConfig>>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = new;
+    }
+
+    /// Returns what makes a connection encrypted; none without a certificate.
+    pub fn acceptor(&self) -> Option<TlsAcceptor> {
+        let current = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        current.clone().map(TlsAcceptor::from)
+    }
+}
+
+/// Returns the name (CN) in the certificate that a client has shown, which somebody has signed whom `cacert_file`
+/// names.
+pub(crate) fn client_name(connection: &ServerConnection) -> Option<String> {
+    let shown = connection.peer_certificates()?.first()?;
+    let (_, certificate) = X509Certificate::from_der(shown).ok()?;
+    let name = certificate.subject().iter_common_name().next()?.as_str();
+    name.ok().map(str::to_owned)
+}
+
+/// Reads what `[ssl]` names, if TLS is spoken anywhere. Blocks.
+///
+/// # Errors
+/// See [`CertificateError`]: the operator's fault.
+pub(crate) fn read(config: &Config) -> Result<Option<Arc<ServerConfig>>, CertificateError> {
+    let ssl = &config.ssl;
+    match (&ssl.cert_file, &ssl.key_file) {
+        (Some(certificate), Some(key)) if ssl.is_used() => {
+            server_config(ssl, certificate, key).map(|made| Some(Arc::new(made)))
+        }
+        _ => Ok(None),
+    }
+}
+
+fn server_config(
+    ssl: &Ssl,
+    certificate: &Path,
+    key: &Path,
+) -> Result<ServerConfig, CertificateError> {
+    let chain = certificates(certificate)?;
+    let private =
+        PrivateKeyDer::from_pem_file(key).map_err(|error| CertificateError::of(key, error))?;
+    let refused = |error: rustls::Error| CertificateError::of(certificate, error);
+    let builder = ServerConfig::builder_with_provider(Arc::new(default_provider()))
+        .with_protocol_versions(&versions(ssl))
+        .map_err(refused)?;
+    let builder = match &ssl.cacert_file {
+        Some(authorities) => builder.with_client_cert_verifier(verifier(authorities)?),
+        None => builder.with_no_client_auth(),
+    };
+    let mut made = builder.with_single_cert(chain, private).map_err(refused)?;
+    made.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(made)
+}
+
+/// Makes what checks the certificates of clients; they need not have one.
+fn verifier(authorities: &Path) -> Result<Arc<dyn ClientCertVerifier>, CertificateError> {
+    let refused = |error: &dyn Display| CertificateError::of(authorities, error);
+    let mut roots = RootCertStore::empty();
+    for authority in certificates(authorities)? {
+        roots.add(authority).map_err(|error| refused(&error))?;
+    }
+    let provider = Arc::new(default_provider());
+    let made = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+        .allow_unauthenticated()
+        .build();
+    made.map(|verifier| verifier as _)
+        .map_err(|error| refused(&error))
+}
+
+fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, CertificateError> {
+    let read = CertificateDer::pem_file_iter(file).and_then(Iterator::collect);
+    read.map_err(|error| CertificateError::of(file, error))
+}
+
+fn versions(ssl: &Ssl) -> Vec<&'static SupportedProtocolVersion> {
+    let known = [("tlsv1.2", &TLS12), ("tlsv1.3", &TLS13)];
+    let spoken = |name: &str| ssl.tls_versions.iter().any(|wanted| wanted == name);
+    let wanted = known.into_iter().filter(|(name, _)| spoken(name));
+    wanted.map(|(_, version)| version).collect()
+}

@@ -1,0 +1,140 @@
+//! Sockets that a service manager has made and passes: `LISTEN_FDS`.
+
+use std::fs::{self, DirBuilder};
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::support::daemon::{DEADLINE, Service, configure, directory, serve_command, socket_of};
+
+/// Returns the command of a service to which a socket is passed under a name.
+fn passing(socket: impl Into<OwnedFd>, name: &str, config: &Path) -> Command {
+    let serve = serve_command(config);
+    let mut command = Command::new("sh");
+    // The socket comes as the input, and is the descriptor that it has to be.
+    let script = "LISTEN_PID=$$ exec \"$@\" 3<&0 </dev/null";
+    command.args(["-c", script, "sh"]).arg(serve.get_program());
+    command.args(serve.get_args());
+    for (name, value) in serve.get_envs() {
+        command.env(name, value.unwrap_or_default());
+    }
+    command.env("LISTEN_FDS", "1").env("LISTEN_FDNAMES", name);
+    command.stdin(Stdio::from(socket.into()));
+    command
+}
+
+fn ask(stream: UnixStream) -> String {
+    stream.set_read_timeout(Some(DEADLINE)).unwrap();
+    let mut stream = BufReader::new(stream);
+    let request = b"{\"id\":1,\"call\":\"get_proc_count\"}\n";
+    stream.get_mut().write_all(request).unwrap();
+    let mut answer = String::new();
+    stream.read_line(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn who_connects_while_no_service_runs_is_served_by_the_next_one() {
+    let mut place = directory();
+    let path = socket_of(place.path());
+    let mut run = DirBuilder::new();
+    run.mode(0o700).create(path.parent().unwrap()).unwrap();
+    let listener = UnixListener::bind(&path).unwrap();
+    let config = configure(place.path(), "");
+    for _ in 0..2 {
+        let early = UnixStream::connect(&path).unwrap();
+        let passed = listener.try_clone().unwrap();
+        let service = Service::start_command(place, passing(passed, "socket", &config));
+        assert_eq!(ask(early), "{\"id\":1,\"ok\":0}\n");
+        assert_eq!(
+            ask(UnixStream::connect(&path).unwrap()),
+            "{\"id\":1,\"ok\":0}\n"
+        );
+        place = service.stop_and_keep();
+        assert!(path.exists(), "the file is not the service's own");
+    }
+}
+
+#[test]
+fn http_is_served_on_a_socket_that_was_passed_and_not_where_the_configuration_says() {
+    let place = directory();
+    let config = configure(place.path(), "[server]\nopen = true\n");
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut early = TcpStream::connect(address).unwrap();
+    let mut command = passing(listener, "http", &config);
+    command.env("SETTEE__SERVER__HTTP", "127.0.0.1:1");
+    let mut service = Service::start_command(place, command);
+    assert_eq!(service.next_address("http://"), address);
+    early.set_read_timeout(Some(DEADLINE)).unwrap();
+    early
+        .write_all(b"GET /_up HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(early).read_line(&mut line).unwrap();
+    assert!(line.starts_with("HTTP/1.1 200"), "{line}");
+    service.stop();
+}
+
+#[test]
+fn a_service_is_lent_from_on_a_socket_that_was_passed_also_after_a_reload() {
+    let place = directory();
+    let path = place.path().join("own.sock");
+    let listener = UnixListener::bind(&path).unwrap();
+    let extra = format!(
+        "[pools.p]\nlanguage = \"javascript\"\n[services.js]\npool = \"p\"\nlisten = \"unix:{}\"\n",
+        place.path().join("configured.sock").display()
+    );
+    let config = configure(place.path(), &extra);
+    let command = passing(listener, "service-js", &config);
+    let mut service = Service::start_command(place, command);
+    let shown = format!("settee: service js listening on unix:{}\n", path.display());
+    assert_eq!(service.next_line(), shown);
+    for _ in 0..2 {
+        let stream = UnixStream::connect(&path).unwrap();
+        stream.set_read_timeout(Some(DEADLINE)).unwrap();
+        let mut stream = BufReader::new(stream);
+        stream.get_mut().write_all(b"[\"reset\"]\n").unwrap();
+        let mut answer = String::new();
+        stream.read_line(&mut answer).unwrap();
+        assert_eq!(answer, "true\n");
+        service.signal("HUP");
+        service.wait_for_log("configuration is unchanged");
+    }
+    service.stop();
+}
+
+#[test]
+fn a_socket_that_cannot_be_used_ends_the_service_with_what_to_do() {
+    let place = directory();
+    let config = configure(place.path(), "");
+    let tcp = || OwnedFd::from(TcpListener::bind("127.0.0.1:0").unwrap());
+    let file = || OwnedFd::from(fs::File::open(&config).unwrap());
+    for (socket, name, complaint) in [
+        (tcp(), "sofa", "no listener has that name"),
+        (tcp(), "", "LISTEN_FDNAMES"),
+        (tcp(), "http:tcp", "LISTEN_FDNAMES"),
+        (tcp(), "socket", "it is no Unix socket"),
+        (file(), "http", "cannot be listened on"),
+    ] {
+        let mut command = passing(socket, name, &config);
+        let output = command.output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(78), "{name}: {said}");
+        assert!(said.contains(complaint), "{name}: {said}");
+    }
+}
+
+#[test]
+fn a_socket_that_nothing_listens_on_is_warned_of() {
+    let place = directory();
+    let config = configure(place.path(), "");
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let service = Service::start_command(place, passing(listener, "tcp", &config));
+    service.wait_for_log("a socket was passed that nothing listens on");
+    service.stop();
+}

@@ -1,0 +1,135 @@
+//! Clients on TCP over TLS: `[ssl] tcp`.
+
+use std::io::{BufRead, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+
+use rustls::version::TLS13;
+use serde_json::{Value, json};
+
+use crate::support::daemon::{DEADLINE, Service, directory, wait_until};
+use crate::support::tls::{ClientAuthority, Encrypted, certify, connect, connect_as, ssl};
+
+/// Starts a service with an authority for the certificates of clients.
+fn start(extra: &str) -> (Service, SocketAddr, ClientAuthority) {
+    let directory = directory();
+    let place = directory.path();
+    certify(place);
+    let authority = ClientAuthority::new(&place.join("clients.pem"));
+    let config = format!(
+        "[admins]\nann = \"open sesame\"\n{}tcp = \"127.0.0.1:0\"\ncacert_file = \
+         \"{}/clients.pem\"\n{extra}",
+        ssl(place),
+        place.display()
+    );
+    let mut service = Service::start_in(directory, &config);
+    let address = service.next_address("tls:");
+    (service, address, authority)
+}
+
+fn call(client: &mut Encrypted, request: &Value) -> Value {
+    let line = format!("{request}\n");
+    client.get_mut().write_all(line.as_bytes()).unwrap();
+    let mut line = String::new();
+    client.read_line(&mut line).expect("a line in time");
+    serde_json::from_str(&line).unwrap()
+}
+
+/// Borrows a process and has it echo so many bytes.
+fn echo(client: &mut Encrypted, bytes: usize) {
+    let got = call(
+        client,
+        &json!({"id": 2, "call": "get_proc", "lang": "python"}),
+    );
+    let (proc, text) = (&got["ok"]["proc"], "x".repeat(bytes));
+    let prompt = json!({"id": 3, "call": "prompt", "proc": proc, "data": ["echo", text]});
+    assert!(call(client, &prompt)["ok"] == text, "{got}");
+}
+
+#[test]
+fn who_has_logged_in_is_served_with_lines_of_any_length() {
+    let (service, address, _) = start("");
+    let place = service.directory.path();
+    let mut client = connect(place, address, &TLS13).unwrap();
+    let login = json!({"id": 1, "call": "auth", "name": "ann", "password": "open sesame"});
+    assert_eq!(call(&mut client, &login), json!({"id": 1, "ok": true}));
+    echo(&mut client, 3_000_000);
+    drop(client);
+    let mut other = service.connect();
+    other.wait_for_pool("python", &[("used", 0), ("free", 1)]);
+    service.stop();
+}
+
+#[test]
+fn who_shows_the_certificate_of_a_user_has_logged_in() {
+    let (service, address, authority) = start("");
+    let place = service.directory.path();
+    let mut ann = connect_as(place, address, authority.sign("ann")).unwrap();
+    echo(&mut ann, 10);
+    let mut eve = connect_as(place, address, authority.sign("eve")).unwrap();
+    let refused = call(&mut eve, &json!({"id": 1, "call": "get_proc_count"}));
+    assert_eq!(refused["error"]["name"], "unauthorized");
+    service.stop();
+}
+
+#[test]
+fn who_does_not_speak_tls_is_turned_away_and_holds_nothing() {
+    let (service, address, _) = start("");
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(DEADLINE)).unwrap();
+    stream.write_all(b"{\"id\":1,\"call\":\"auth\"}\n").unwrap();
+    let mut answer = Vec::new();
+    // It may be reset, as it has not been read to its end.
+    let _ = stream.read_to_end(&mut answer);
+    assert!(!String::from_utf8_lossy(&answer).contains("error"));
+    service.stop();
+}
+
+#[test]
+fn handshakes_and_clients_together_are_as_many_as_there_may_be() {
+    let (service, address, authority) = start("[server]\nmax_connections = 2\n");
+    let place = service.directory.path();
+    let silent = [(); 2].map(|()| TcpStream::connect(address).unwrap());
+    service.wait_for_log("as many clients as there may be");
+    drop(silent);
+    let mut ann = connect_as(place, address, authority.sign("ann")).unwrap();
+    echo(&mut ann, 10);
+    service.stop();
+}
+
+#[test]
+fn a_client_that_reads_nothing_is_disconnected_and_keeps_nothing() {
+    let (service, address, authority) = start("[server]\nrequest_timeout = 1\n");
+    let place = service.directory.path();
+    let mut ann = connect_as(place, address, authority.sign("ann")).unwrap();
+    let got = call(
+        &mut ann,
+        &json!({"id": 2, "call": "get_proc", "lang": "python"}),
+    );
+    let text = "x".repeat(1_000_000);
+    let prompt =
+        json!({"id": 3, "call": "prompt", "proc": got["ok"]["proc"], "data": ["echo", text]});
+    let line = format!("{prompt}\n");
+    // More than what lies on the way takes; nobody reads the answers.
+    ann.get_ref()
+        .sock
+        .set_write_timeout(Some(DEADLINE))
+        .unwrap();
+    let cut_off = (0..200).any(|_| ann.get_mut().write_all(line.as_bytes()).is_err());
+    assert!(cut_off);
+    let mut other = service.connect();
+    wait_until("the process is back", || other.pool("python")["used"] == 0);
+    service.stop();
+}
+
+#[test]
+fn a_service_that_ends_closes_connections_properly() {
+    let (service, address, authority) = start("");
+    let place = service.directory.path();
+    let mut ann = connect_as(place, address, authority.sign("ann")).unwrap();
+    echo(&mut ann, 10);
+    service.signal("TERM");
+    let mut rest = String::new();
+    // An end without the notice of TLS is an error.
+    ann.read_to_string(&mut rest).unwrap();
+    service.stop();
+}

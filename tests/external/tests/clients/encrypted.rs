@@ -1,0 +1,85 @@
+//! The clients over TLS, with a certificate in place of a password.
+
+use std::fs;
+use std::process::Command;
+
+use super::site::run;
+use super::{node, python};
+use crate::support::daemon::{Service, configure, directory, serve_command};
+use crate::support::tls::{ClientAuthority, certify, ssl};
+
+const PYTHON: &str = r#"
+import ssl, sys, settee
+folder, *addresses = sys.argv[1:]
+context = ssl.create_default_context(cafile=f"{folder}/cert.pem")
+context.load_cert_chain(f"{folder}/ann.pem", f"{folder}/ann.key")
+for address in addresses:
+    with settee.Client(address, ssl=context, tries=1) as client:
+        print(client.compile("function(doc) { emit(1, 2); }"))
+    try:
+        with settee.Client(address, tries=1) as client:
+            print(client.compile("function(doc) {}"))
+    except settee.Unavailable as error:
+        print("CERTIFICATE_VERIFY_FAILED" in str(error))
+"#;
+
+const NODE: &str = r#"
+const fs = require("node:fs");
+const { Client, Unavailable } = require("settee");
+const [folder, ...addresses] = process.argv.slice(1);
+const read = (name) => fs.readFileSync(`${folder}/${name}`, "utf8");
+const tls = { ca: read("cert.pem"), cert: read("ann.pem"), key: read("ann.key") };
+(async () => {
+  for (const address of addresses) {
+    for (const options of [{ tls, tries: 1 }, { tries: 1 }]) {
+      const client = new Client(address, options);
+      await client.compile("function(doc) {}").then(console.log, (error) => {
+        if (!(error instanceof Unavailable)) throw error;
+        console.log(/self-signed|unable to verify/.test(error.message));
+      });
+      client.close();
+    }
+  }
+})();
+"#;
+
+/// Runs a client against both addresses: with the certificate it is served, without the authority it refuses.
+fn assert_speaks_tls(mut client: Command) {
+    let directory = directory();
+    let place = directory.path().to_owned();
+    certify(&place);
+    let authority = ClientAuthority::new(&place.join("clients.pem"));
+    let (certificate, key) = authority.sign_as_pem("ann");
+    fs::write(place.join("ann.pem"), certificate).unwrap();
+    fs::write(place.join("ann.key"), key).unwrap();
+    let extra = format!(
+        "[users.ann]\npassword = \"secret\"\nroles = \"caller\"\n[admins]\nroot = \"secret\"\n\
+         {}enable = true\nport = 0\ntcp = \"127.0.0.1:0\"\ncacert_file = \"{}/clients.pem\"\n",
+        ssl(&place),
+        place.display()
+    );
+    let config = configure(&place, &extra);
+    let mut service = Service::start_command(directory, serve_command(&config));
+    let tls = service.next_address("tls:").port();
+    let https = service.next_address("https://").port();
+    client.arg(&place);
+    client.arg(format!("tls:localhost:{tls}"));
+    client.arg(format!("https://localhost:{https}/"));
+    let printed = run(&mut client).to_lowercase();
+    assert_eq!(printed, "true\n".repeat(4));
+    service.stop();
+}
+
+#[test]
+fn the_python_client_speaks_tls_and_trusts_nobody_else() {
+    let mut client = python();
+    client.args(["-c", PYTHON]);
+    assert_speaks_tls(client);
+}
+
+#[test]
+fn the_node_client_speaks_tls_and_trusts_nobody_else() {
+    let mut client = node();
+    client.args(["-e", NODE]);
+    assert_speaks_tls(client);
+}
