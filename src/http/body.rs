@@ -4,7 +4,8 @@
 //!           counts in the request's [`Account`], its share of the memory of all requests in flight.
 //! PROMISES  A body that is too long is refused as soon as that is known, one for which there is no memory
 //!           before it is read. At most [`UNKNOWN_BYTES_MAX`] are read of a sender who is not known. A client
-//!           that sends nothing, or too slowly, is disconnected.
+//!           that sends nothing, or too slowly, is disconnected. A long body keeps no thread busy that serves
+//!           others.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -21,6 +22,7 @@ use futures_util::future::LocalBoxFuture;
 use futures_util::{FutureExt, StreamExt, TryFutureExt};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
 use super::HttpContext;
@@ -37,6 +39,14 @@ pub(super) const UNKNOWN_BYTES_MAX: usize = 4096;
 
 /// The longest body of a request with settings, in bytes.
 pub(super) const ORDER_BYTES_MAX: usize = 1 << 20;
+
+/// A body that is longer is parsed on a thread of its own. Bytes.
+const PARSED_HERE_BYTES_MAX: usize = 1 << 20;
+
+/// How many long bodies are parsed at a time; more wait for their turn.
+const PARSERS_MAX: usize = 2;
+
+static PARSERS: Semaphore = Semaphore::const_new(PARSERS_MAX);
 
 /// The error of a body whose connection was closed before its end. Nobody is there to read it.
 const CUT: &str = "disconnected";
@@ -82,29 +92,36 @@ pub(super) struct Body {
 }
 
 impl Body {
-    /// Counts what the body becomes when it is parsed, with so many bytes for each value in it. The bound
-    /// is a quarter of the memory, so that this counts for a quarter.
+    /// Returns what `parse` makes of the text. What the values in it take, so many bytes each, counts as held;
+    /// the bound is a quarter of the memory, so that this counts for a quarter.
     ///
     /// # Errors
-    /// There is no room for it.
-    pub(super) fn count_parsed(&self, value_bytes: usize) -> Result<(), Refusal> {
-        let Some(account) = &self.account else {
-            return Ok(());
-        };
-        // An upper bound: strings may have these letters, too.
-        let values = memchr::memchr3_iter(b',', b'[', b'{', &self.bytes).count();
-        account.set(self.bytes.len().max(values.saturating_mul(value_bytes) / 4))
+    /// It is not UTF-8, or `parse` refuses it; or there is no room for it, or no thread.
+    pub(super) async fn parse<T, P>(self, value_bytes: usize, parse: P) -> Result<T, Refusal>
+    where
+        T: Send + 'static,
+        P: FnOnce(&str) -> Result<T, Refusal> + Send + 'static,
+    {
+        if let Some(account) = &self.account {
+            // An upper bound: strings may have these letters, too.
+            let values = |bytes: &[u8]| memchr::memchr3_iter(b',', b'[', b'{', bytes).count();
+            let values = aside(self.bytes.clone(), values).await?;
+            account.set(self.bytes.len().max(values.saturating_mul(value_bytes) / 4))?;
+        }
+        aside(self.bytes, |bytes| parse(utf8(bytes)?)).await?
     }
 
     /// Parses the body as JSON.
     ///
     /// # Errors
-    /// It is not JSON, or there is no memory for it.
-    pub(super) fn json<T: DeserializeOwned>(&self) -> Result<T, Refusal> {
+    /// As [`Self::parse`].
+    pub(super) async fn json<T: DeserializeOwned + Send + 'static>(self) -> Result<T, Refusal> {
         // A list or an object has room for up to twice as many as it holds.
-        self.count_parsed(2 * size_of::<Value>())?;
-        let value = serde_json::from_str(self.text()?);
-        value.map_err(|_| Refusal::bad_request("invalid UTF-8 JSON"))
+        let parse = |text: &str| {
+            let value = serde_json::from_str(text);
+            value.map_err(|_| Refusal::bad_request("invalid UTF-8 JSON"))
+        };
+        self.parse(2 * size_of::<Value>(), parse).await
     }
 
     /// Returns the text.
@@ -112,9 +129,31 @@ impl Body {
     /// # Errors
     /// It is not UTF-8.
     pub(super) fn text(&self) -> Result<&str, Refusal> {
-        std::str::from_utf8(&self.bytes)
-            .map_err(|_| Refusal::bad_request("invalid UTF-8 JSON: the body is not UTF-8"))
+        utf8(&self.bytes)
     }
+}
+
+fn utf8(bytes: &[u8]) -> Result<&str, Refusal> {
+    std::str::from_utf8(bytes)
+        .map_err(|_| Refusal::bad_request("invalid UTF-8 JSON: the body is not UTF-8"))
+}
+
+/// Does something with a body: at once with a short one, in turn and on a thread of its own with a long one.
+///
+/// # Errors
+/// The system has no room for a thread.
+async fn aside<T, W>(bytes: Bytes, work: W) -> Result<T, Refusal>
+where
+    T: Send + 'static,
+    W: FnOnce(&[u8]) -> T + Send + 'static,
+{
+    if bytes.len() <= PARSED_HERE_BYTES_MAX {
+        return Ok(work(&bytes));
+    }
+    // Nobody closes it.
+    let _turn = PARSERS.acquire().await;
+    let done = blocking::run("body", move || work(&bytes)).await;
+    done.map_err(|error| Refusal::unavailable("no_thread", error.to_string()))
 }
 
 /// A body of up to `MAX` bytes.
@@ -272,6 +311,26 @@ async fn next(payload: &mut web::Payload, deadline: Instant) -> Result<Option<By
             };
             let reason = format!("the body is cut off: {error}");
             Err(Refusal::new(StatusCode::BAD_REQUEST, name, reason))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    #[actix_rt::test]
+    async fn a_long_body_is_parsed_on_a_thread_of_its_own_and_a_short_one_where_it_is() {
+        let here = thread::current().id();
+        for (length, is_here) in [
+            (PARSED_HERE_BYTES_MAX, true),
+            (PARSED_HERE_BYTES_MAX + 1, false),
+        ] {
+            let bytes = Bytes::from(vec![b' '; length]);
+            let there = aside(bytes, |_| thread::current().id()).await.unwrap();
+            assert_eq!(there == here, is_here, "{length}");
         }
     }
 }
