@@ -85,6 +85,7 @@ pub fn load(sources: &Sources) -> Result<Loaded, ConfigError> {
         }
         layers.push(layer);
     }
+    notices.extend(overridden(&layers));
     let mut config = match merge(layers) {
         Ok(config) => config,
         Err(problem) => {
@@ -116,6 +117,27 @@ pub fn load(sources: &Sources) -> Result<Loaded, ConfigError> {
         true => Ok(Loaded { config, notices }),
         false => Err(ConfigError { problems }),
     }
+}
+
+/// Returns which values have no effect because another one was set over HTTP.
+fn overridden(layers: &[Layer]) -> Vec<Notice> {
+    let [_defaults, below @ .., http] = layers else {
+        return Vec::new();
+    };
+    let mut notices = Vec::new();
+    for (place, (value, _)) in &http.values {
+        let hidden = below.iter().rev().find_map(|layer| layer.values.get(place));
+        if let Some((_, origin)) = hidden.filter(|(other, _)| other != value) {
+            let (section, key) = place;
+            let text = format!(
+                "[{section}] {key}: another value was set over HTTP and counts until DELETE \
+                 /_node/_local/_config/{section}/{key} takes it back"
+            );
+            let origin = origin.clone();
+            notices.push(Notice { origin, text });
+        }
+    }
+    notices
 }
 
 /// Puts the layers on top of each other.

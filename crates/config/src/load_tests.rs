@@ -184,11 +184,38 @@ fn later_layers_win_and_every_value_knows_its_origin() {
     assert_eq!(origin("server", "tcp"), "default");
 }
 
-/// Sources that name no file, with a usual one of this text.
-fn usual(text: &str) -> Fixture {
-    let mut fixture = Fixture::new().file("usual.toml", text);
-    fixture.sources.usual_file = fixture.sources.files.pop();
-    fixture
+#[test]
+fn a_value_that_another_one_set_over_http_hides_is_told_with_its_place() {
+    let mut fixture = Fixture::new()
+        .file("a.toml", "[couchdb]\nos_process_timeout = 1\n")
+        .file(
+            "b.toml",
+            "[couchdb]\nos_process_timeout = 2\n[log]\nformat = \"json\"\n",
+        );
+    let set = |section: &str, key: &str, value: &str| ((section.into(), key.into()), value.into());
+    fixture.sources.overlay = [
+        set("couchdb", "os_process_timeout", "7"),
+        set("log", "format", "json"),
+        set("query_server_config", "os_process_limit", "8"),
+    ]
+    .into();
+    let loaded = fixture.load();
+    assert_eq!(
+        loaded.config.couchdb.os_process_timeout,
+        Duration::from_millis(7)
+    );
+    let [notice] = &loaded.notices[..] else {
+        panic!("{:?}", loaded.notices)
+    };
+    let text = notice.to_string();
+    assert!(
+        text.contains("b.toml:2: [couchdb] os_process_timeout: another value"),
+        "{text}"
+    );
+    assert!(
+        text.contains("DELETE /_node/_local/_config/couchdb/os_process_timeout"),
+        "{text}"
+    );
 }
 
 #[test]
