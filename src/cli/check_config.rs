@@ -43,7 +43,7 @@ pub struct Args {
 /// # Errors
 /// The problems of the configuration, or a failure to write.
 pub(super) fn run(args: &Args, languages: &Registry) -> Result<(), CliError> {
-    let loaded = args.config.load()?;
+    let loaded = args.config.load(languages)?;
     let mut text = report(&loaded);
     text.push_str(differences(&loaded, &args.config.files));
     if !args.sandbox {

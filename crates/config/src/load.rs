@@ -37,6 +37,8 @@ pub struct Sources {
     pub usual_file: Option<PathBuf>,
     /// Environment and user.
     pub surroundings: Surroundings,
+    /// Languages of the program's own, which sections may name like those of `[query_servers]`.
+    pub languages: Vec<String>,
     /// The option `--socket`, which wins over all of these.
     pub socket: Option<PathBuf>,
     /// What was set over HTTP, by section and key, as text: wins over everything, outlives a reload, and
@@ -103,6 +105,7 @@ pub fn load(sources: &Sources) -> Result<Loaded, ConfigError> {
         .iter()
         .map(|file| std::path::absolute(file).unwrap_or_else(|_| file.clone()))
         .collect();
+    config.program_languages = sources.languages.clone();
     config.find_users();
     notices.extend(validate::adjust(&mut config));
     // Nothing is made for a configuration that does not count.

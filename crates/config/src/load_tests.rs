@@ -219,6 +219,38 @@ fn a_value_that_another_one_set_over_http_hides_is_told_with_its_place() {
 }
 
 #[test]
+fn sections_of_pools_and_services_name_the_languages_of_the_program_too() {
+    let fixture = Fixture::new().file(
+        "a.toml",
+        "[pools.t]\nlanguage = \"tally\"\n[pools.tally]\nmax = 2\n[services.s]\nlanguage = \"tally\"\n\
+         listen = \"unix:/tmp/s\"\n[services.p]\npool = \"tally\"\nlisten = \"unix:/tmp/p\"\n",
+    );
+    let unknown = fixture.problems().join("\n");
+    assert!(
+        unknown.contains("no such language is configured"),
+        "{unknown}"
+    );
+    let sources = Sources {
+        languages: vec!["tally".to_owned()],
+        ..fixture.sources.clone()
+    };
+    let loaded = load(&sources).unwrap_or_else(|error| panic!("refused:\n{error}"));
+    assert!(loaded.config.pools.contains_key("t"));
+    let later = loaded.config.terms_of_later_pools();
+    assert!(
+        later.is_empty(),
+        "the pool of a language is there from the start: {later:?}"
+    );
+}
+
+/// Sources that name no file, with a usual one of this text.
+fn usual(text: &str) -> Fixture {
+    let mut fixture = Fixture::new().file("usual.toml", text);
+    fixture.sources.usual_file = fixture.sources.files.pop();
+    fixture
+}
+
+#[test]
 fn the_usual_file_is_read_where_none_is_named() {
     let fixture = usual("[log]\nlevel = 'error'\n");
     let config = fixture.load().config;
