@@ -247,7 +247,14 @@ fn summary(answer: &Value, shown: Option<usize>) -> String {
         format!("; other daemons' as they were {age} ago, for the database does not answer")
     });
     let age = age.unwrap_or_default();
-    format!("{}{counts}{first}{age}\n", count(total, "job", "jobs"))
+    let loading = match answer["loading"] == true {
+        true => "; more to come: the service still reads its documents after its start",
+        false => "",
+    };
+    format!(
+        "{}{counts}{first}{age}{loading}\n",
+        count(total, "job", "jobs")
+    )
 }
 
 /// Returns jobs as a table for people.
@@ -381,6 +388,10 @@ s/c -> t/d  paused    30.0s         -        -        -        -         -  paus
             "3 jobs: 2 crashing, 1 paused; the first 2 are shown\n"
         );
         assert_eq!(summary(&json!({"total_rows": 0}), Some(0)), "0 jobs\n");
+        assert_eq!(
+            summary(&json!({"total_rows": 1, "loading": true}), Some(1)),
+            "1 job; more to come: the service still reads its documents after its start\n"
+        );
     }
 
     #[test]
