@@ -8,6 +8,7 @@
 //!           others.
 
 use std::cell::RefCell;
+use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,12 +23,12 @@ use futures_util::future::LocalBoxFuture;
 use futures_util::{FutureExt, StreamExt, TryFutureExt};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
 use super::HttpContext;
 use super::answer::Refusal;
 use super::request::text;
+use crate::aside::aside;
 use crate::in_flight::{NoRoom, Share};
 use crate::pace::Pace;
 
@@ -39,14 +40,6 @@ pub(super) const UNKNOWN_BYTES_MAX: usize = 4096;
 
 /// The longest body of a request with settings, in bytes.
 pub(super) const ORDER_BYTES_MAX: usize = 1 << 20;
-
-/// A body that is longer is parsed on a thread of its own. Bytes.
-const PARSED_HERE_BYTES_MAX: usize = 1 << 20;
-
-/// How many long bodies are parsed at a time; more wait for their turn.
-const PARSERS_MAX: usize = 2;
-
-static PARSERS: Semaphore = Semaphore::const_new(PARSERS_MAX);
 
 /// The error of a body whose connection was closed before its end. Nobody is there to read it.
 const CUT: &str = "disconnected";
@@ -105,10 +98,11 @@ impl Body {
         if let Some(account) = &self.account {
             // An upper bound: strings may have these letters, too.
             let values = |bytes: &[u8]| memchr::memchr3_iter(b',', b'[', b'{', bytes).count();
-            let values = aside(self.bytes.clone(), values).await?;
+            let values = aside(self.bytes.clone(), values).await.map_err(no_thread)?;
             account.set(self.bytes.len().max(values.saturating_mul(value_bytes) / 4))?;
         }
-        aside(self.bytes, |bytes| parse(utf8(bytes)?)).await?
+        let parsed = aside(self.bytes, |bytes| parse(utf8(bytes)?)).await;
+        parsed.map_err(no_thread)?
     }
 
     /// Parses the body as JSON.
@@ -138,22 +132,9 @@ fn utf8(bytes: &[u8]) -> Result<&str, Refusal> {
         .map_err(|_| Refusal::bad_request("invalid UTF-8 JSON: the body is not UTF-8"))
 }
 
-/// Does something with a body: at once with a short one, in turn and on a thread of its own with a long one.
-///
-/// # Errors
-/// The system has no room for a thread.
-async fn aside<T, W>(bytes: Bytes, work: W) -> Result<T, Refusal>
-where
-    T: Send + 'static,
-    W: FnOnce(&[u8]) -> T + Send + 'static,
-{
-    if bytes.len() <= PARSED_HERE_BYTES_MAX {
-        return Ok(work(&bytes));
-    }
-    // Nobody closes it.
-    let _turn = PARSERS.acquire().await;
-    let done = blocking::run("body", move || work(&bytes)).await;
-    done.map_err(|error| Refusal::unavailable("no_thread", error.to_string()))
+#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
+fn no_thread(error: io::Error) -> Refusal {
+    Refusal::unavailable("no_thread", error.to_string())
 }
 
 /// A body of up to `MAX` bytes.
@@ -311,26 +292,6 @@ async fn next(payload: &mut web::Payload, deadline: Instant) -> Result<Option<By
             };
             let reason = format!("the body is cut off: {error}");
             Err(Refusal::new(StatusCode::BAD_REQUEST, name, reason))
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::thread;
-
-    use super::*;
-
-    #[actix_rt::test]
-    async fn a_long_body_is_parsed_on_a_thread_of_its_own_and_a_short_one_where_it_is() {
-        let here = thread::current().id();
-        for (length, is_here) in [
-            (PARSED_HERE_BYTES_MAX, true),
-            (PARSED_HERE_BYTES_MAX + 1, false),
-        ] {
-            let bytes = Bytes::from(vec![b' '; length]);
-            let there = aside(bytes, |_| thread::current().id()).await.unwrap();
-            assert_eq!(there == here, is_here, "{length}");
         }
     }
 }
