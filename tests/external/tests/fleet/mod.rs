@@ -6,6 +6,7 @@
 
 mod mending;
 mod outages;
+mod refused;
 mod relay;
 mod shares;
 pub mod site;
