@@ -24,8 +24,8 @@ const ALIGNED_MAX: usize = 60;
 Exit codes:
   0   the configuration is valid
   64  the command line is wrong
-  78  the configuration is wrong; every problem is told with its file and line; or, with --sandbox, a pool
-      is strict and a layer of its cell is missing
+  78  the configuration is wrong; every problem is told with its file and line; or, with --sandbox, the
+      program of a pool's command is not there, or a pool is strict and a layer of its cell is missing
 
 Example:
   settee check-config -c /opt/couchdb/etc/local.ini -c /etc/settee.toml
@@ -43,7 +43,7 @@ pub struct Args {
 /// # Errors
 /// The problems of the configuration, or a failure to write.
 pub(super) fn run(args: &Args, languages: &Registry) -> Result<(), CliError> {
-    let loaded = args.config.load()?;
+    let loaded = args.config.load(languages)?;
     let mut text = report(&loaded);
     text.push_str(differences(&loaded, &args.config.files));
     if !args.sandbox {

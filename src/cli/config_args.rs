@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use crate::actors::language::Registry;
 use crate::config::{self, Loaded, Sources, Surroundings, USUAL_FILE};
 
 use super::exit::CliError;
@@ -16,20 +17,22 @@ pub(crate) struct ConfigArgs {
 }
 
 impl ConfigArgs {
-    /// Loads the configuration from the defaults, these files and the environment.
+    /// Loads the configuration from the defaults, these files and the environment, for a program with
+    /// these languages.
     ///
     /// # Errors
     /// Every problem of every source, with exit code 78.
-    pub fn load(&self) -> Result<Loaded, CliError> {
-        Ok(config::load(&self.sources())?)
+    pub fn load(&self, languages: &Registry) -> Result<Loaded, CliError> {
+        Ok(config::load(&self.sources(languages))?)
     }
 
     /// Returns everything that the configuration is made of, to be read now and again.
-    pub fn sources(&self) -> Sources {
+    pub fn sources(&self, languages: &Registry) -> Sources {
         Sources {
             files: self.files.clone(),
             usual_file: Some(USUAL_FILE.into()),
             surroundings: Surroundings::of_process(),
+            languages: languages.names().map(ToString::to_string).collect(),
             ..Sources::default()
         }
     }

@@ -129,7 +129,7 @@ pub fn run(args: &Args, languages: &Registry) -> Result<(), CliError> {
         Some(Action::Verify(verify_args)) => {
             verify(&args.socket, verify_args, args.json, languages)
         }
-        _ => block_on(carry_out(args)),
+        _ => block_on(carry_out(args, languages)),
     }
 }
 
@@ -140,7 +140,7 @@ impl Args {
     }
 }
 
-async fn carry_out(args: &Args) -> Result<(), CliError> {
+async fn carry_out(args: &Args, languages: &Registry) -> Result<(), CliError> {
     let service = Service::connect(&args.socket, explain).await?;
     let (service, json) = (&service, args.json);
     match &args.action {
@@ -161,7 +161,7 @@ async fn carry_out(args: &Args) -> Result<(), CliError> {
             let name = BulkOrderName::Priority;
             send(service, name, Some(*priority), names, options, json).await
         }
-        Some(Action::Apply(args)) => apply(service, args, json).await,
+        Some(Action::Apply(args)) => apply(service, args, json, languages).await,
         // It has been run without a runtime around it.
         Some(Action::Verify(_)) => Ok(()),
         Some(Action::Export(args)) => export(service, args).await,

@@ -118,7 +118,7 @@ pub struct Args {
 /// # Errors
 /// See the exit codes above.
 pub(super) fn run(args: &Args, languages: &Registry) -> Result<(), CliError> {
-    let loaded = args.config.load()?;
+    let loaded = args.config.load(languages)?;
     let log_lines = LogLines::default();
     let log = Logger::root(log_lines.clone(), o!());
     let selector = args.selector.as_deref().map(sources::selector);

@@ -121,7 +121,7 @@ enum When {
 /// # Errors
 /// See the exit codes above.
 pub(super) fn run(args: &Args, languages: &Registry) -> Result<(), CliError> {
-    let loaded = args.config.load()?;
+    let loaded = args.config.load(languages)?;
     let mut config = loaded.config;
     if args.insecure {
         config.replicator.verify_ssl_certificates = false;

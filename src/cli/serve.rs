@@ -72,7 +72,7 @@ pub(super) fn run(args: &Args, mut builder: DaemonBuilder) -> Result<(), CliErro
     let sources = Sources {
         socket: args.socket.clone(),
         is_for_service: true,
-        ..args.config.sources()
+        ..args.config.sources(&builder.languages)
     };
     let Loaded { config, notices } = crate::config::load(&sources)?;
     let logging = Rc::new(Logging::to_stderr(&config.log));

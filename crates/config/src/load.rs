@@ -37,6 +37,8 @@ pub struct Sources {
     pub usual_file: Option<PathBuf>,
     /// Environment and user.
     pub surroundings: Surroundings,
+    /// Languages of the program's own, which sections may name like those of `[query_servers]`.
+    pub languages: Vec<String>,
     /// The option `--socket`, which wins over all of these.
     pub socket: Option<PathBuf>,
     /// What was set over HTTP, by section and key, as text: wins over everything, outlives a reload, and
@@ -85,6 +87,7 @@ pub fn load(sources: &Sources) -> Result<Loaded, ConfigError> {
         }
         layers.push(layer);
     }
+    notices.extend(overridden(&layers));
     let mut config = match merge(layers) {
         Ok(config) => config,
         Err(problem) => {
@@ -102,6 +105,7 @@ pub fn load(sources: &Sources) -> Result<Loaded, ConfigError> {
         .iter()
         .map(|file| std::path::absolute(file).unwrap_or_else(|_| file.clone()))
         .collect();
+    config.program_languages = sources.languages.clone();
     config.find_users();
     notices.extend(validate::adjust(&mut config));
     // Nothing is made for a configuration that does not count.
@@ -116,6 +120,27 @@ pub fn load(sources: &Sources) -> Result<Loaded, ConfigError> {
         true => Ok(Loaded { config, notices }),
         false => Err(ConfigError { problems }),
     }
+}
+
+/// Returns which values have no effect because another one was set over HTTP.
+fn overridden(layers: &[Layer]) -> Vec<Notice> {
+    let [_defaults, below @ .., http] = layers else {
+        return Vec::new();
+    };
+    let mut notices = Vec::new();
+    for (place, (value, _)) in &http.values {
+        let hidden = below.iter().rev().find_map(|layer| layer.values.get(place));
+        if let Some((_, origin)) = hidden.filter(|(other, _)| other != value) {
+            let (section, key) = place;
+            let text = format!(
+                "[{section}] {key}: another value was set over HTTP and counts until DELETE \
+                 /_node/_local/_config/{section}/{key} takes it back"
+            );
+            let origin = origin.clone();
+            notices.push(Notice { origin, text });
+        }
+    }
+    notices
 }
 
 /// Puts the layers on top of each other.

@@ -184,6 +184,65 @@ fn later_layers_win_and_every_value_knows_its_origin() {
     assert_eq!(origin("server", "tcp"), "default");
 }
 
+#[test]
+fn a_value_that_another_one_set_over_http_hides_is_told_with_its_place() {
+    let mut fixture = Fixture::new()
+        .file("a.toml", "[couchdb]\nos_process_timeout = 1\n")
+        .file(
+            "b.toml",
+            "[couchdb]\nos_process_timeout = 2\n[log]\nformat = \"json\"\n",
+        );
+    let set = |section: &str, key: &str, value: &str| ((section.into(), key.into()), value.into());
+    fixture.sources.overlay = [
+        set("couchdb", "os_process_timeout", "7"),
+        set("log", "format", "json"),
+        set("query_server_config", "os_process_limit", "8"),
+    ]
+    .into();
+    let loaded = fixture.load();
+    assert_eq!(
+        loaded.config.couchdb.os_process_timeout,
+        Duration::from_millis(7)
+    );
+    let [notice] = &loaded.notices[..] else {
+        panic!("{:?}", loaded.notices)
+    };
+    let text = notice.to_string();
+    assert!(
+        text.contains("b.toml:2: [couchdb] os_process_timeout: another value"),
+        "{text}"
+    );
+    assert!(
+        text.contains("DELETE /_node/_local/_config/couchdb/os_process_timeout"),
+        "{text}"
+    );
+}
+
+#[test]
+fn sections_of_pools_and_services_name_the_languages_of_the_program_too() {
+    let fixture = Fixture::new().file(
+        "a.toml",
+        "[pools.t]\nlanguage = \"tally\"\n[pools.tally]\nmax = 2\n[services.s]\nlanguage = \"tally\"\n\
+         listen = \"unix:/tmp/s\"\n[services.p]\npool = \"tally\"\nlisten = \"unix:/tmp/p\"\n",
+    );
+    let unknown = fixture.problems().join("\n");
+    assert!(
+        unknown.contains("no such language is configured"),
+        "{unknown}"
+    );
+    let sources = Sources {
+        languages: vec!["tally".to_owned()],
+        ..fixture.sources.clone()
+    };
+    let loaded = load(&sources).unwrap_or_else(|error| panic!("refused:\n{error}"));
+    assert!(loaded.config.pools.contains_key("t"));
+    let later = loaded.config.terms_of_later_pools();
+    assert!(
+        later.is_empty(),
+        "the pool of a language is there from the start: {later:?}"
+    );
+}
+
 /// Sources that name no file, with a usual one of this text.
 fn usual(text: &str) -> Fixture {
     let mut fixture = Fixture::new().file("usual.toml", text);

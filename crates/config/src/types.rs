@@ -65,6 +65,9 @@ pub struct Config {
     /// The files that it was read from, with absolute paths.
     #[serde(skip)]
     pub(super) files: Vec<PathBuf>,
+    /// Languages of the program's own.
+    #[serde(skip)]
+    pub(super) program_languages: Vec<String>,
     /// Name in a key `user` -> the numbers of that user and its group.
     #[serde(skip)]
     pub(super) user_ids: BTreeMap<String, (u32, u32)>,

@@ -16,22 +16,34 @@ use crate::query_server::child::Spawner;
 use crate::query_server::language::LanguageName;
 
 /// What was found out, for people.
+#[derive(Default)]
 pub(super) struct Findings {
     /// Comments of a TOML file.
     pub(super) text: String,
+    /// Which pools have a command whose program is not there, a line each.
+    programless: Vec<String>,
     /// What strict pools lack, a line each.
     lacking: Vec<String>,
 }
 
 impl Findings {
-    /// Fails if a process of a strict pool could not be started.
+    /// Fails if a process of a pool could not be started.
     pub(super) fn verdict(self) -> Result<(), CliError> {
-        if self.lacking.is_empty() {
+        let mut hints = Vec::new();
+        if !self.programless.is_empty() {
+            hints.push("a command's program is its whole path, or is found in PATH");
+        }
+        if !self.lacking.is_empty() {
+            hints.push(
+                "make the layers possible as docs/cells.md tells, or set sandbox = \"standard\" for these \
+                 pools",
+            );
+        }
+        if hints.is_empty() {
             return Ok(());
         }
-        let hint = "make the layers possible as docs/cells.md tells, or set sandbox = \"standard\" for \
-                    these pools";
-        Err(CliError::new(Exit::Config, self.lacking.join("\n"), hint))
+        let what = [self.programless, self.lacking].concat().join("\n");
+        Err(CliError::new(Exit::Config, what, hints.join("; ")))
     }
 }
 
@@ -61,10 +73,14 @@ pub(super) fn try_all(config: &Config, languages: &Registry) -> Result<Findings,
 async fn try_each(trials: &[(&str, CellTrial)], spawner: &Spawner) -> Result<Findings, CliError> {
     let mut findings = Findings {
         text: "\n# Cells of pools:\n".to_owned(),
-        lacking: Vec::new(),
+        ..Findings::default()
     };
     let mut known: FxHashMap<&CellTrial, Result<Layers, String>> = FxHashMap::default();
     for (name, trial) in trials {
+        if let Err(error) = trial.check_program() {
+            findings.add_programless(name, trial.mode, &error.to_string());
+            continue;
+        }
         if !known.contains_key(trial) {
             known.insert(trial, trial.run(spawner).await);
         }
@@ -74,6 +90,18 @@ async fn try_each(trials: &[(&str, CellTrial)], spawner: &Spawner) -> Result<Fin
 }
 
 impl Findings {
+    fn comment(&mut self, name: &str, mode: SandboxMode, line: &str) {
+        // What a program printed must not end the comment.
+        let line = line.replace(['\n', '\r'], " ");
+        self.text.push_str(&format!("# {name} ({mode}): {line}\n"));
+    }
+
+    /// Notes a pool of which no process can be started, whatever its cell is.
+    fn add_programless(&mut self, name: &str, mode: SandboxMode, why: &str) {
+        self.comment(name, mode, why);
+        self.programless.push(format!("the pool {name:?}: {why}"));
+    }
+
     fn add(&mut self, name: &str, mode: SandboxMode, found: &Result<Layers, String>) {
         let mut lines = Vec::new();
         match found {
@@ -87,9 +115,7 @@ impl Findings {
             Err(error) => lines.push(format!("cannot be made: {error}")),
         }
         for line in &lines {
-            // What a program printed must not end the comment.
-            let line = line.replace(['\n', '\r'], " ");
-            self.text.push_str(&format!("# {name} ({mode}): {line}\n"));
+            self.comment(name, mode, line);
         }
         let is_whole = found.as_ref().is_ok_and(|layers| layers.missing.is_empty());
         if mode == SandboxMode::Strict && !is_whole {
@@ -109,10 +135,7 @@ mod tests {
     use crate::query_server::cell::layers::Layer;
 
     fn findings(mode: SandboxMode, found: Result<Layers, String>) -> Findings {
-        let mut findings = Findings {
-            text: String::new(),
-            lacking: Vec::new(),
-        };
+        let mut findings = Findings::default();
         findings.add("python", mode, &found);
         findings
     }

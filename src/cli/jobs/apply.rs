@@ -20,6 +20,7 @@ use slog::{Discard, Logger, o};
 
 use self::file::{Databases, Entry, Mistake, Reference};
 use self::plan::{Documents, MARK, Plan};
+use crate::actors::language::Registry;
 use crate::cli::config_args::ConfigArgs;
 use crate::cli::exit::{CliError, Exit};
 use crate::cli::output;
@@ -56,8 +57,13 @@ pub(super) struct ApplyArgs {
 ///
 /// # Errors
 /// See the exit codes of `settee jobs`.
-pub(super) async fn apply(service: &Service, args: &ApplyArgs, json: bool) -> Result<(), CliError> {
-    let config = args.config.load()?.config.replicator;
+pub(super) async fn apply(
+    service: &Service,
+    args: &ApplyArgs,
+    json: bool,
+    languages: &Registry,
+) -> Result<(), CliError> {
+    let config = args.config.load(languages)?.config.replicator;
     let mark = args.file.file_stem().unwrap_or_default();
     let mark = mark.to_string_lossy().into_owned();
     let wanted = wanted(&args.file, &config).await?;

@@ -44,7 +44,7 @@ pub(super) fn verify(
     json: bool,
     languages: &Registry,
 ) -> Result<(), CliError> {
-    let config = args.config.load()?.config;
+    let config = args.config.load(languages)?.config;
     let (body, refused) = block_on(async {
         let service = Service::connect(socket, |_, _| None).await?;
         let body = document(&service, &args.document).await?;

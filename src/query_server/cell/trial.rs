@@ -6,14 +6,18 @@
 //! CALLED    By the ProcManager beside its turns, and by `settee check-config --sandbox`.
 
 use std::ffi::OsString;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+use rustix::fs::{Access, access};
+use rustix::io::Errno;
 
 use super::Cell;
 use super::layers::Layers;
 use super::terms::CellTerms;
 use crate::config::SandboxMode;
-use crate::query_server::child::{CommandSpec, Spawner, find_program};
+use crate::query_server::child::{CommandSpec, SpawnError, Spawner, find_program};
 use crate::query_server::unpooled_child::UnpooledChild;
 
 /// The longest that a trial may take.
@@ -57,6 +61,29 @@ impl CellTrial {
             launcher: program.to_owned(),
             arguments: ["cell", "--report-own", &word].map(Into::into).to_vec(),
             program: None,
+        }
+    }
+
+    /// Looks whether the command's program is there, which a cell does not depend on.
+    ///
+    /// # Errors
+    /// There is none, or it cannot be executed.
+    pub(crate) fn check_program(&self) -> Result<(), SpawnError> {
+        let Some(program) = &self.program else {
+            return Ok(());
+        };
+        let program = find_program(program)?;
+        match access(&program, Access::EXEC_OK) {
+            Ok(()) if program.is_dir() => {
+                let source = io::ErrorKind::IsADirectory.into();
+                Err(SpawnError::NotExecutable { program, source })
+            }
+            Ok(()) => Ok(()),
+            Err(Errno::NOENT | Errno::NOTDIR) => Err(SpawnError::NotFound(program)),
+            Err(error) => {
+                let source = error.into();
+                Err(SpawnError::NotExecutable { program, source })
+            }
         }
     }
 

@@ -59,6 +59,8 @@ fn can_be_set_and_taken_back_and_outlive_a_reload() {
     std::fs::write(&file, text).unwrap();
     web.service.signal("HUP");
     web.service.wait_for_log("[log] level: info -> debug");
+    web.service
+        .wait_for_log("[couchdb] os_process_timeout: another value was set over HTTP");
     assert_eq!(timeout(), "8000", "it stands on top of the files");
     let taken_back = web.send("DELETE", &path("couchdb", "os_process_timeout"), "");
     assert_eq!(taken_back.ok(), "8000");

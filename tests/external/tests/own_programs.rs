@@ -90,6 +90,27 @@ fn serve_knows_the_languages_of_the_program() {
     }
 }
 
+#[test]
+fn pools_and_services_of_the_configuration_may_have_a_language_of_the_program() {
+    let folder = directory();
+    let own = FIELD;
+    let sections = format!(
+        "[pools.few]\nlanguage = \"{0}\"\nmax = 1\n[services.s]\nlanguage = \"{0}\"\nlisten = \"unix:{1}/s\"\n",
+        own.language,
+        folder.path().display()
+    );
+    let config = configure(folder.path(), &sections);
+    let checked = own.run(&["check-config", "-c", &config.display().to_string()]);
+    assert_eq!(checked.status.code(), Some(0), "{checked:?}");
+    let service = Service::start_command(folder, serve_command_of(own.program, &config));
+    let socket = service.socket().display().to_string();
+    own.maps(
+        service.directory.path(),
+        &["--socket", &socket, "--pool", "few"],
+    );
+    service.stop();
+}
+
 #[tokio::test]
 async fn a_command_that_the_program_brings_is_in_a_cell_and_its_declared_abilities_are_known() {
     let service = LUA.serves();

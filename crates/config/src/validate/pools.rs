@@ -96,11 +96,12 @@ impl Config {
         Some(self.server.processes_max).filter(|max| *max > 0)
     }
 
-    /// Returns the names of the languages that the configuration knows, which are those of their
-    /// own pools too.
+    /// Returns the names of the languages that the configuration or the program knows, which are those of
+    /// their own pools too.
     pub(crate) fn language_names(&self) -> Vec<&str> {
         let on = self.native_languages.iter().filter(|(_, on)| **on);
         let names = self.languages.keys().chain(on.map(|(name, _)| name));
+        let names = names.chain(&self.program_languages);
         names.map(String::as_str).chain([MANGO]).collect()
     }
 

@@ -55,8 +55,32 @@ fn a_strict_pool_without_a_layer_is_a_mistake_and_with_all_of_them_none() {
 }
 
 #[test]
+fn a_program_that_is_not_there_or_cannot_be_executed_is_a_mistake_whatever_the_mode() {
+    for mode in ["standard", "off"] {
+        let text = format!(
+            "[query_server_config]\nsandbox = \"{mode}\"\n[query_servers]\nperl = \"no-such-program server\"\n\
+             php = \"/no/such/php\"\nlua = \"/etc/passwd x\"\nruby = \"/etc x\"\npython = \"sh server\"\n"
+        );
+        let run = tried(&text);
+        assert_eq!(run.code, 78, "{}", run.stdout);
+        for (pool, why) in [
+            ("perl", "the program 'no-such-program' was not found"),
+            ("php", "the program '/no/such/php' was not found"),
+            ("lua", "the program '/etc/passwd' cannot be executed"),
+            ("ruby", "the program '/etc' cannot be executed"),
+        ] {
+            let told = format!("the pool \"{pool}\": {why}");
+            assert!(run.stderr.contains(&told), "{}", run.stderr);
+            let comment = format!("# {pool} ({mode}): {why}");
+            assert!(run.stdout.contains(&comment), "{}", run.stdout);
+        }
+        assert!(!run.stderr.contains("python"), "{}", run.stderr);
+    }
+}
+
+#[test]
 fn without_a_cell_nothing_is_tried() {
-    let off = "[query_server_config]\nsandbox = \"off\"\n[query_servers]\npython = \"/no/such\"\n";
+    let off = "[query_server_config]\nsandbox = \"off\"\n[query_servers]\npython = \"sh server\"\n";
     let run = tried(off);
     assert_eq!((run.code, run.stderr.as_str()), (0, ""));
     assert!(
