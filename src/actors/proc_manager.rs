@@ -239,7 +239,8 @@ impl ProcManager {
                 request,
                 proc,
                 token,
-            } => self.assign(request, (proc, token), now, ctx),
+                reset,
+            } => self.assign(request, (proc, token), reset, now, ctx),
             Action::Refuse { request, why } => self.refuse(request, why, now),
             Action::ProcRevoked {
                 client,

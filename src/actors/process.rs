@@ -5,7 +5,8 @@
 //!           child ([`OsProcess`](super::os_process::OsProcess)) or this program
 //!           ([`NativeProcess`](super::native_process::NativeProcess)).
 //! PROMISES  Every prompt is answered once. A late, duplicated, unsolicited or malformed line is
-//!           never an answer (PM-10): it ends the process. The actor ends when its process has; its
+//!           never an answer (PM-10): it ends the process. What another holder has left is reset before
+//!           the first line of the next one, and with it. The actor ends when its process has; its
 //!           pid guard tells everybody, whatever happened.
 //! CALLED    Started by an opener; prompted by the holder of the process under its token.
 //! SOURCE    couch_os_process.
@@ -32,6 +33,7 @@ use crate::actors::language::StartContext;
 use crate::messages::proc_manager::OsProcIdle;
 use crate::messages::process::{
     AnswerTo, ExitReport, ProcShared, ProcessRef, Prompt, PromptError, SetTimeout, StopProc,
+    reset_done,
 };
 use crate::metrics::KillReason;
 use crate::otp::pid::{Down, ExitReason, PidGuard, Watch};
@@ -39,10 +41,13 @@ use crate::query_server::call::call_log;
 use crate::query_server::child_log::ChildLog;
 use crate::query_server::line::{Line, classify};
 use crate::query_server::proc_shared::{MANAGER_TOKEN, ProcFlag};
-use crate::query_server::prompt::Command;
+use crate::query_server::prompt::{self, Command};
 
 /// How many prompts may be unanswered at a time.
 pub(crate) const PROMPTS_IN_FLIGHT_MAX: usize = 1024;
+
+/// What a process has done that did not answer a `reset` of our own with `true`.
+const RESET_FAILED: &str = "an answer to reset that is not true";
 
 /// The least time between two looks at whether a process is idle.
 const IDLE_CHECK_INTERVAL_MIN: Duration = Duration::from_millis(1);
@@ -140,6 +145,29 @@ impl<B: Backend> Process<B> {
         self.backend.refusal(prompt, &self.context)
     }
 
+    /// Returns the `reset` that goes before a prompt, among the unanswered already: where somebody else has
+    /// left something in the process, and neither the prompt resets it nor the manager sends it.
+    fn reset_before(&mut self, prompt: &Prompt, commands: &[Command]) -> Option<Bytes> {
+        if !self.shared.is(ProcFlag::LeftByAnother) {
+            return None;
+        }
+        let resets = matches!(commands.first(), Some(Command::Reset | Command::Forget));
+        if prompt.token == MANAGER_TOKEN && !resets {
+            return None;
+        }
+        let config = self.shared.take_reset_first().filter(|_| !resets)?;
+        self.unanswered.add(Pending {
+            timeout: self.prompt_timeout,
+            later_timeout: self.prompt_timeout,
+            answer_to: AnswerTo::One(None),
+            commands: vec![Command::Reset].into_iter(),
+            transcript: None,
+            loan: None,
+            is_own_reset: true,
+        });
+        Some(prompt::reset(&config))
+    }
+
     /// Returns the log, with the call that is worked for.
     pub(super) fn log(&self) -> Logger {
         let log = &self.context.log;
@@ -230,6 +258,13 @@ impl<B: Backend> Process<B> {
             Line::Malformed(what) => self.break_off(what, &line, ctx),
             _ if stale || self.unanswered.is_empty() => {
                 self.break_off("output that nobody asked for", &line, ctx);
+            }
+            Line::Answer(answer) if self.unanswered.is_own_reset() => match reset_done(answer) {
+                Ok(()) => self.unanswered.answer(Ok(line), now),
+                Err(_) => self.break_off(RESET_FAILED, &line, ctx),
+            },
+            Line::Error(_) | Line::Fatal(_) if self.unanswered.is_own_reset() => {
+                self.break_off(RESET_FAILED, &line, ctx);
             }
             Line::Answer(answer) => self.unanswered.answer(Ok(answer), now),
             Line::Error(error) => {
@@ -354,6 +389,11 @@ impl<B: Backend> Actor for Process<B> {
     }
 }
 
+/// Returns `reset` and the lines behind it, which are sent together.
+fn both(reset: &[u8], lines: &[u8]) -> Bytes {
+    [reset, b"\n", lines].concat().into()
+}
+
 /// Returns what the commands of a message do; `None` if one of them is not a command.
 fn commands_of(prompt: &Prompt) -> Option<Vec<Command>> {
     if !matches!(prompt.answer_to, AnswerTo::One(_)) {
@@ -389,6 +429,7 @@ impl<B: Backend> Handler<Prompt> for Process<B> {
         if matches!(prompt.answer_to, AnswerTo::Several(_)) && prompt.lines.ends_with(b"\n") {
             prompt.lines.truncate(prompt.lines.len() - 1);
         }
+        let reset = self.reset_before(&prompt, &commands);
         let timeout = prompt.timeout.unwrap_or(self.prompt_timeout);
         self.unanswered.add(Pending {
             timeout: match prompt.answer_to {
@@ -400,13 +441,18 @@ impl<B: Backend> Handler<Prompt> for Process<B> {
             commands: commands.into_iter(),
             transcript: prompt.verbatim.then(Vec::new),
             loan: prompt.loan,
+            is_own_reset: false,
         });
         self.shared.note_activity(self.context.clock.now());
+        let (count, lines) = match reset {
+            Some(reset) => (count + 1, both(&reset, &prompt.lines)),
+            None => (count, prompt.lines),
+        };
         if self.shared.is(ProcFlag::Started) {
-            let bytes = prompt.lines.len() - (count - 1);
+            let bytes = lines.len() - (count - 1);
             self.context.metrics.language.prompts_sent(count, bytes);
         }
-        B::send(self, &prompt.lines, ctx);
+        B::send(self, &lines, ctx);
         self.watch_deadline(ctx);
     }
 }

@@ -23,6 +23,8 @@ pub struct ProcShared {
     last_activity: AtomicU64,
     /// How long the lesson took that it got for whom it is lent to, in microseconds.
     lesson: AtomicU64,
+    /// The arguments of the `reset` that it is sent before its next holder's first line.
+    reset_first: Mutex<Option<Arc<str>>>,
     memory: Mutex<Option<(Instant, u64)>>,
     work: Mutex<Work>,
     /// What a launcher has started, found when it is first measured.
@@ -48,7 +50,8 @@ impl Work {
     }
 }
 
-/// What may be true of a process. Set by its actor, but for [`ProcFlag::Started`].
+/// What may be true of a process. Set by its actor, but for [`ProcFlag::Started`] and
+/// [`ProcFlag::LeftByAnother`].
 #[derive(Clone, Copy, EnumCount)]
 pub(crate) enum ProcFlag {
     /// It has answered its first `reset`: only prompts after that are counted in the metrics. Set by its
@@ -56,6 +59,8 @@ pub(crate) enum ProcFlag {
     Started,
     /// It was prompted since it was lent.
     Prompted,
+    /// Somebody else had it, and it was not reset since. Set by the manager.
+    LeftByAnother,
     /// It is in the middle of a list.
     ListOpen,
     /// Its latest answer was an error line: a query server may end over that after it has printed it.
@@ -85,6 +90,7 @@ impl ProcShared {
             flags: Default::default(),
             last_activity: AtomicU64::new(0),
             lesson: AtomicU64::new(0),
+            reset_first: Mutex::default(),
             memory: Mutex::default(),
             work: Mutex::new(Work::begun()),
             command: OnceLock::new(),
@@ -97,6 +103,23 @@ impl ProcShared {
         *self.lock_work() = Work::begun();
         self.assignment.store(token.0, Ordering::Release);
         self.set(ProcFlag::Prompted, false);
+    }
+
+    /// Has the process reset before the first line of whom it is lent to next. Called by the manager only.
+    pub(crate) fn reset_first(&self, config: Arc<str>) {
+        *self.lock_reset_first() = Some(config);
+        self.set(ProcFlag::LeftByAnother, true);
+    }
+
+    /// Takes the arguments of the `reset` that it is to be sent now, if it is.
+    pub(crate) fn take_reset_first(&self) -> Option<Arc<str>> {
+        self.set(ProcFlag::LeftByAnother, false);
+        self.lock_reset_first().take()
+    }
+
+    fn lock_reset_first(&self) -> MutexGuard<'_, Option<Arc<str>>> {
+        let reset = self.reset_first.lock();
+        reset.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes the process back: prompts are refused until it is lent again.

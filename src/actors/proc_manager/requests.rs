@@ -47,6 +47,7 @@ impl ProcManager {
         &mut self,
         id: RequestId,
         (proc, token): (ProcId, Token),
+        reset: bool,
         now: Timestamp,
         ctx: &Context<Self>,
     ) {
@@ -60,6 +61,10 @@ impl ProcManager {
             .get(&proc)
             .expect("PM-2: an assigned process is known")
             .clone();
+        if reset {
+            let config = Arc::clone(&self.settings.reset_config);
+            process.shared.reset_first(config);
+        }
         process.shared.assign(token);
         let lease = Lease {
             proc,

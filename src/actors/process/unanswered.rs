@@ -31,6 +31,8 @@ pub(super) struct Pending {
     pub(super) transcript: Option<Vec<u8>>,
     /// The call that they are for.
     pub(super) loan: Option<Arc<Loan>>,
+    /// Whether it is a `reset` of the process's own, before what its holder asks.
+    pub(super) is_own_reset: bool,
 }
 
 /// What waits for answers.
@@ -72,6 +74,11 @@ impl Unanswered {
     /// Whether its caller wants a report.
     pub(super) fn reports(&self) -> bool {
         self.loan().is_some_and(|loan| loan.call.reports)
+    }
+
+    /// Whether the oldest is a `reset` of the process's own.
+    pub(super) fn is_own_reset(&self) -> bool {
+        self.queue.front().is_some_and(|head| head.is_own_reset)
     }
 
     /// Keeps what was logged before the answer to the oldest.
@@ -201,6 +208,7 @@ mod tests {
             later_timeout: of_command,
             transcript: None,
             loan: None,
+            is_own_reset: false,
         });
         assert!(unanswered.deadline().unwrap() >= sent + of_reset);
         let answered = Instant::now();

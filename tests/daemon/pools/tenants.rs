@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 use settee::client::{Client as LibraryClient, ReturnStatus, TakeFrom};
 
-use crate::support::daemon::{Client, Service};
+use crate::support::daemon::{Client, Service, directory};
 use crate::support::program::run;
 
 /// The default: processes of commands serve one tenant each.
@@ -84,4 +84,127 @@ async fn the_library_names_databases_too() {
     assert_eq!(pids[0], pids[1]);
     assert_ne!(pids[1], pids[2]);
     service.stop();
+}
+
+/// Takes a process for a database, or for nobody in particular, without a `reset`.
+fn take(client: &mut Client, lang: &str, db: Option<&str>) -> String {
+    let mut get = json!({"call": "get_proc", "lang": lang});
+    if let Some(db) = db {
+        get["db"] = json!(db);
+    }
+    let got = client.ok(&get);
+    got["proc"].as_str().unwrap().to_owned()
+}
+
+/// Emits all that it was ever called with.
+const COLLECTS: &str = "function(doc) { globalThis.seen = (globalThis.seen || []).concat(doc._id); \
+                        emit(globalThis.seen, null); }";
+
+#[test]
+fn a_function_that_a_holder_leaves_behind_sees_no_document_of_the_next_one() {
+    let (one, other) = (Some("a"), Some("b"));
+    // One after another: of two databases, of none, of one database.
+    for (first, second, same) in [
+        (one, other, false),
+        (one, None, false),
+        (None, one, false),
+        (None, None, false),
+        (one, one, true),
+    ] {
+        let service = Service::start("[pools.javascript]\nmax = 1");
+        let (mut a, mut b) = (service.connect(), service.connect());
+        let proc = take(&mut a, "javascript", first);
+        a.prompt(&proc, json!(["reset", {}]));
+        assert_eq!(a.prompt(&proc, json!(["add_fun", COLLECTS])), json!(true));
+        let mapped = a.prompt(&proc, json!(["map_doc", {"_id": "mine"}]));
+        assert_eq!(mapped, json!([[[["mine"], null]]]));
+        assert!(a.ret_proc(&proc));
+
+        let proc = take(&mut b, "javascript", second);
+        let seen = b.prompt(&proc, json!(["map_doc", {"_id": "secret"}]));
+        assert_eq!(seen, json!([]), "{first:?}, {second:?}");
+        assert!(b.ret_proc(&proc));
+
+        let proc = take(&mut a, "javascript", first);
+        let back = a.prompt(&proc, json!(["map_doc", {"_id": "mine"}]));
+        assert_eq!(back, json!([]), "{first:?}, {second:?}");
+        assert!(a.ret_proc(&proc));
+        let totals = a.pool("javascript")["totals"].clone();
+        let expected = (json!(1), json!(if same { 0 } else { 2 }));
+        assert_eq!(
+            (&totals["started"], &totals["forgot"]),
+            (&expected.0, &expected.1)
+        );
+        service.stop();
+    }
+}
+
+/// Notes every line that it is sent.
+const NOTES: &str = r#"
+while IFS= read -r line; do
+  printf '%s\n' "$line" >> "$0.lines"
+  case $line in
+    '["reset"'*) echo true ;;
+    *) printf '%s\n' "$line" ;;
+  esac
+done
+"#;
+
+#[test]
+fn a_process_that_cannot_forget_is_reset_with_the_first_line_of_each_holder() {
+    for reuse in ["any", "database"] {
+        let directory = directory();
+        let script = directory.path().join("notes.sh");
+        std::fs::write(&script, NOTES).unwrap();
+        let service = Service::start_in(
+            directory,
+            &format!(
+                "[query_server_config]\nreuse = \"{reuse}\"\n[query_servers]\nnotes = \"sh {}\"\n\
+                 [pools.notes]\nmax = 1\n",
+                script.display()
+            ),
+        );
+        let (mut a, mut b) = (service.connect(), service.connect());
+        // Where processes are shared, whoever comes next; otherwise others of the same database.
+        let next = if reuse == "any" { "b" } else { "a" };
+        let turn = |client: &mut Client, db: &str, lines: &[Value]| {
+            let proc = take(client, "notes", Some(db));
+            for line in lines {
+                client.prompt(&proc, line.clone());
+            }
+            assert!(client.ret_proc(&proc));
+        };
+        turn(&mut a, "a", &[json!(["add_fun", "left"])]);
+        turn(&mut a, "a", &[json!(["map_doc", {"_id": "its own"}])]);
+        turn(&mut b, next, &[]);
+        turn(
+            &mut b,
+            next,
+            &[
+                json!(["map_doc", {"_id": "secret"}]),
+                json!(["map_doc", {"_id": 2}]),
+            ],
+        );
+        turn(
+            &mut a,
+            "a",
+            &[json!(["reset", {"a": 1}]), json!(["map_doc", {"_id": 3}])],
+        );
+        let lines = std::fs::read_to_string(script.with_extension("sh.lines")).unwrap();
+        let lines: Vec<&str> = lines.lines().collect();
+        let reset = lines[0];
+        assert!(reset.starts_with(r#"["reset",{"#), "at the start: {reset}");
+        let expected = [
+            reset,
+            r#"["add_fun","left"]"#,
+            r#"["map_doc",{"_id":"its own"}]"#,
+            reset,
+            r#"["map_doc",{"_id":"secret"}]"#,
+            r#"["map_doc",{"_id":2}]"#,
+            r#"["reset",{"a":1}]"#,
+            r#"["map_doc",{"_id":3}]"#,
+        ];
+        assert_eq!(lines, expected, "{reuse}");
+        service.stop();
+    }
 }

@@ -3,6 +3,9 @@
 //! SUMMARY   A query server that a function has taken over: `reset` does not make it forget, and it tells
 //!           whoever has it next what it heard before.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use serde_json::json;
 use settee::config::Reuse;
 use settee::functions::QueryServers;
@@ -12,7 +15,7 @@ use settee::messages::proc_manager::{TenantName, Want};
 use settee::policy::pool::db_tag::DbTag;
 use settee::query_server::cell::Cell;
 use settee::query_server::child::CommandSpec;
-use settee::testkit::{FakeLanguage, TestClient, TestPool};
+use settee::testkit::{FakeAnswer, FakeLanguage, TestClient, TestPool};
 
 /// Answers every document with what it was sent before, by whomever.
 const SPY: &str = r#"
@@ -171,4 +174,44 @@ async fn functions_of_one_database_share_a_process_and_those_of_none_do_not() {
         assert_eq!(pool.started().len(), started, "{db}");
     }
     pool.assert_quiet().await;
+}
+
+/// A client that leaves a process behind, and another one that prompts it without a `reset`. Returns what that
+/// one is told, where the process answers `reset` so after the first one.
+async fn told_after(answer: &'static str) -> (Result<String, String>, bool) {
+    let left = Arc::new(AtomicBool::new(false));
+    let fake = FakeLanguage::new().answers({
+        let left = Arc::clone(&left);
+        move |prompt| {
+            let resets = prompt.starts_with("[\"reset\"") && left.load(Ordering::Relaxed);
+            left.fetch_or(prompt.contains("leave"), Ordering::Relaxed);
+            FakeAnswer::Now(if resets { answer } else { "true" }.into())
+        }
+    });
+    let pool = TestPool::builder().hard_limit(1);
+    let pool = pool.language("x", fake.clone()).start();
+    let [mut one, mut two] = ["one", "two"].map(|name| pool.client(name));
+    one.takes(pool.any()).await;
+    one.prompts(r#"["add_fun","leave"]"#).await.unwrap();
+    one.returns().await;
+    two.takes(pool.any()).await;
+    let told = two.prompts(TELL).await;
+    let told = told.map_err(|error| error.to_string());
+    two.returns().await;
+    two.takes(pool.any()).await;
+    let is_replaced = fake.start_count() > 1;
+    drop((one, two));
+    pool.assert_quiet().await;
+    (told, is_replaced)
+}
+
+#[actix_rt::test]
+async fn a_process_that_is_not_reset_for_its_next_holder_serves_it_nothing() {
+    assert_eq!(told_after("true").await, (Ok("true".into()), false));
+    for answer in ["false", r#"["error","no","no"]"#, r#"["fatal","no","no"]"#] {
+        let (told, is_replaced) = told_after(answer).await;
+        let error = told.unwrap_err();
+        assert!(error.contains("reset"), "{answer}: {error}");
+        assert!(is_replaced, "{answer}");
+    }
 }

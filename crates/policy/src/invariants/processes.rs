@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{Judgement, is_idle, numbered, require};
-use crate::pool::{Ledger, Pool, PoolId, Pools, Proc, ProcId, ProcState, Reuse, Tenant};
+use crate::pool::{Ledger, Pool, PoolId, Pools, Proc, ProcId, ProcState, Tenant};
 
 pub(super) fn count_is_within_the_limit(_: PoolId, pool: &Pool, _: &Ledger) -> Judgement {
     require(pool.count() <= pool.count_max, || {
@@ -57,7 +57,7 @@ pub(super) fn tags_are_respected(_: PoolId, pool: &Pool, ledger: &Ledger) -> Jud
         })?;
         if let Some(request) = proc.state.request() {
             let row = ledger.request(request);
-            let tenant = row.and_then(|row| pool.settings.reuse.wanted(row).tenant());
+            let tenant = row.and_then(|row| pool.settings.wanted(row).tenant());
             let is_its_own = tenant.is_none() || tenant == proc.tenant.as_ref();
             // One from before a change of `reuse` goes when it comes back.
             require(is_its_own || pool.is_stale(*number, ledger), || {
@@ -89,7 +89,7 @@ pub(super) fn tenants_are_apart(pools: &Pools) -> Judgement {
                 owned.insert((client, ProcId { pool: id, number }));
             }
             // One from before a change of `reuse` goes when it comes back.
-            let is_shared = pool.settings.reuse == Reuse::Any || pool.is_stale(number, ledger);
+            let is_shared = !pool.settings.keeps_apart() || pool.is_stale(number, ledger);
             require(is_shared || is_with_its_tenant(proc, ledger), || {
                 format!("pool {}: process {number} is shared: {proc:?}", id.0)
             })?;

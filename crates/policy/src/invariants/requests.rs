@@ -53,7 +53,7 @@ pub(super) fn nobody_waits_in_vain(_: PoolId, pool: &Pool, ledger: &Ledger) -> J
         })
     } else if let Some(until) = pool.head_until {
         let ends = pool.affinity_end(head.arrived);
-        let tenant = pool.settings.reuse.wanted(head).tenant();
+        let tenant = pool.settings.wanted(head).tenant();
         let waits_for_one = tenant.is_some_and(|tenant| pool.idle.in_use(tenant) > 0);
         require(until == ends && now < ends && waits_for_one, || {
             "the oldest waiter has nothing to wait for".to_owned()
@@ -94,7 +94,7 @@ pub(super) fn openings_are_owned(_: PoolId, pool: &Pool, ledger: &Ledger) -> Jud
         })?;
         if let Some(request) = opening.request {
             let row = ledger.request(request);
-            let tenant = row.map(|row| pool.settings.reuse.wanted(row).tenant());
+            let tenant = row.map(|row| pool.settings.wanted(row).tenant());
             require(tenant == Some(opening.tenant.as_ref()), || {
                 format!("opening {number} is for {request:?}, {row:?}")
             })?;

@@ -33,6 +33,9 @@ pub enum Action {
         request: RequestId,
         proc: ProcId,
         token: Token,
+        /// Whether somebody else has left something in it: the process is sent a `reset` before the first line
+        /// of this client, unless that line is one.
+        reset: bool,
     },
     /// Tell a client that the process which it holds is taken from it; `Stop` follows.
     ProcRevoked {

@@ -12,7 +12,6 @@ use super::action::{Action, Refusal, StopReason};
 use super::id::{DdocKey, Lane, RequestId, Tenant};
 use super::ledger::{Due, RequestPlace, RequestRow};
 use super::select::{Choice, Fit, Wanted};
-use super::settings::Reuse;
 use super::tables::{Opening, ProcState};
 use super::turn::Turn;
 use crate::time::Timestamp;
@@ -158,14 +157,17 @@ impl Turn<'_> {
             return false;
         };
         let lane = request.lane;
+        // Where processes can forget, one that is taught nothing is for others again at once.
+        let keeps_it = request.ddoc.is_some() || !self.pool.settings.can_forget;
         self.leave_queue(id);
         self.take_idle(number, lane);
-        if fit == Fit::Tag && self.may_open() {
+        if fit == Fit::Tag && keeps_it && self.may_open() {
             self.open(None);
         }
         match fit {
             Fit::Ready => self.answer(id, number),
             Fit::Teach | Fit::Tag => self.hand_over(id, number),
+            Fit::Forget => self.forget(number, Some(id)),
         }
         true
     }
@@ -289,17 +291,18 @@ impl Turn<'_> {
 
     /// Lends a process in hand. Where it is not shared, it is its tenant's from now on.
     fn assign(&mut self, id: RequestId, request: &RequestRow, number: u64) {
-        if self.pool.settings.reuse == Reuse::Database {
+        if self.pool.settings.keeps_apart() {
             self.tag(number, &request.tenant);
         }
         let (client, proc) = (request.client, self.proc_id(number));
         let token = self.ledger.fresh_token();
-        self.pool.assign(number, client, token);
+        let reset = self.pool.assign(number, client, &request.tenant, token);
         self.ledger.held.insert((client, proc));
         self.out.push(Action::Assign {
             request: id,
             proc,
             token,
+            reset,
         });
     }
 
@@ -321,7 +324,7 @@ impl Turn<'_> {
 
     /// Which processes of this pool can serve a request.
     fn wanted<'r>(&self, request: &'r RequestRow) -> Wanted<'r> {
-        self.pool.settings.reuse.wanted(request)
+        self.pool.settings.wanted(request)
     }
 
     /// Until when the oldest waiter waits for a process of its own database, if one is in use.

@@ -31,6 +31,8 @@ pub(crate) struct IdleIndex {
     stocked: BTreeSet<Tenant>,
     /// (last use, number) of the idle tagged processes; ordered: the first is reaped first.
     access: BTreeSet<(Timestamp, u64)>,
+    /// Those of `access` that know no design document.
+    untaught: BTreeSet<(Timestamp, u64)>,
 }
 
 /// The processes of one tag, or those of none.
@@ -136,6 +138,9 @@ impl IdleIndex {
                 self.stocked.insert(tenant.clone());
             }
             self.access.insert((proc.last_use, number));
+            if proc.ddocs.is_empty() {
+                self.untaught.insert((proc.last_use, number));
+            }
         }
     }
 
@@ -157,6 +162,7 @@ impl IdleIndex {
             }
             let present = self.access.remove(&(proc.last_use, number));
             debug_assert!(present, "PM-2: the access index holds the tagged ones");
+            self.untaught.remove(&(proc.last_use, number));
         }
     }
 
@@ -193,6 +199,11 @@ impl IdleIndex {
     /// The idle tagged process whose last use is longest ago.
     pub(super) fn oldest_used(&self) -> Option<u64> {
         self.access.first().map(|(_, number)| *number)
+    }
+
+    /// As [`Self::oldest_used`], of those that know no design document.
+    pub(super) fn oldest_untaught(&self) -> Option<u64> {
+        self.untaught.first().map(|(_, number)| *number)
     }
 
     /// The idle process without a tag that would be lent last.

@@ -117,7 +117,7 @@ impl Pool {
 
     /// Whether an idle process can forget its tenant for this request at once.
     pub(crate) fn can_forget_for(&self, request: &RequestRow) -> bool {
-        let tenant = self.settings.reuse.wanted(request).tenant();
+        let tenant = self.settings.wanted(request).tenant();
         // It would wait for its own process that is in use.
         let waits = tenant.is_some_and(|tenant| self.idle.in_use(tenant) > 0);
         self.forgetful().is_some()
@@ -138,7 +138,7 @@ impl Pool {
 
     /// Whether a process that is there or is being opened can serve this request some time.
     pub(crate) fn could_serve(&self, request: &RequestRow) -> bool {
-        let fits = match self.settings.reuse.wanted(request) {
+        let fits = match self.settings.wanted(request) {
             Wanted::Any => !self.procs.is_empty(),
             _ if self.settings.can_forget => !self.procs.is_empty(),
             wanted => self.idle.has_member(wanted.tenant()),
@@ -220,11 +220,11 @@ impl Pool {
         (self.idle.len() + self.opening.len()) as u32 - self.claimed()
     }
 
-    /// How many idle processes are for their tenants only.
+    /// How many idle processes are for their tenants only. One that can forget its tenant is not.
     fn claimed(&self) -> u32 {
         match self.settings.reuse {
-            Reuse::Any => 0,
-            Reuse::Database => self.idle.tagged_len() as u32,
+            Reuse::Database if !self.settings.can_forget => self.idle.tagged_len() as u32,
+            Reuse::Database | Reuse::Any => 0,
         }
     }
 

@@ -59,13 +59,13 @@
 //!
 //! # Where processes are not shared
 //!
-//! With [`Reuse::Database`] every request wants a process of its tenant: a database, a user, or the
-//! client itself. It gets one that is tagged for that tenant, or one without a tag, and every loan
-//! tags. So a process without a tag never ran a function, and one with a tag never leaves its tenant.
-//! Its slot does: an idle process is reaped for other tenants as it is for other databases, or forgets its
-//! tenant if processes of the pool can ([`PoolSettings::can_forget`]). A process
-//! of a client goes with that client. A change of `reuse` replaces the processes, whose past says
-//! nothing under the other rule.
+//! With [`Reuse::Database`], or if processes can forget ([`PoolSettings::can_forget`]), every request wants
+//! a process of its tenant: a database, a user, or the client itself. It gets one that is tagged for that
+//! tenant, or one without a tag, and every loan tags. So a process without a tag never ran a function, and
+//! one with a tag never leaves its tenant, unless it forgets. Its slot does: an idle process is reaped for
+//! other tenants as it is for other databases, or forgets its tenant if it can. One that was taught no design
+//! document does so rather than that another process is opened. A process of a client goes with that client,
+//! or forgets it. A change of `reuse` replaces the processes, whose past says nothing under the other rule.
 //!
 //! # What named pools add, where the sources leave it open
 //!

@@ -21,7 +21,7 @@ impl Turn<'_> {
         }
         if old.fairness != new.fairness
             || old.interactive_reserved != new.interactive_reserved
-            || old.reuse != new.reuse
+            || new.replaces_those_of(&old)
         {
             self.queue_anew();
         }

@@ -8,7 +8,7 @@
 use super::id::{DdocKey, Tenant};
 use super::idle::IdleIndex;
 use super::ledger::RequestRow;
-use super::settings::Reuse;
+use super::settings::PoolSettings;
 use super::tables::Pool;
 
 /// Which processes can serve a request.
@@ -32,14 +32,14 @@ impl<'a> Wanted<'a> {
     }
 }
 
-impl Reuse {
+impl PoolSettings {
     /// Returns which processes can serve a request: the one place where reuse is decided.
-    pub(crate) const fn wanted(self, request: &RequestRow) -> Wanted<'_> {
-        match (self, &request.ddoc, &request.tenant) {
-            (Self::Database, ddoc, tenant) => Wanted::Of(tenant, ddoc.as_ref()),
-            (Self::Any, None, _) => Wanted::Any,
-            (Self::Any, ddoc, tenant @ Tenant::Database(_)) => Wanted::Of(tenant, ddoc.as_ref()),
-            (Self::Any, Some(ddoc), _) => Wanted::Untagged(ddoc),
+    pub(crate) const fn wanted<'r>(&self, request: &'r RequestRow) -> Wanted<'r> {
+        match (&request.ddoc, &request.tenant) {
+            (ddoc, tenant) if self.keeps_apart() => Wanted::Of(tenant, ddoc.as_ref()),
+            (None, _) => Wanted::Any,
+            (ddoc, tenant @ Tenant::Database(_)) => Wanted::Of(tenant, ddoc.as_ref()),
+            (Some(ddoc), _) => Wanted::Untagged(ddoc),
         }
     }
 }
@@ -63,12 +63,20 @@ pub(crate) enum Fit {
     /// It becomes tagged, and must learn the design document if there is one: another untagged
     /// process is opened in its place if there is a slot.
     Tag,
+    /// It must forget another tenant, which has taught it no design document.
+    Forget,
 }
 
 impl Pool {
-    /// Chooses the idle process for a request.
+    /// Chooses the idle process for a request. One that loses no design document forgets its tenant rather
+    /// than that another process is opened.
     pub(crate) fn choose(&self, request: &RequestRow) -> Option<Choice> {
-        choose(&self.idle, self.settings.reuse.wanted(request))
+        choose(&self.idle, self.settings.wanted(request)).or_else(|| {
+            let can_forget = self.settings.can_forget;
+            let number = can_forget.then(|| self.idle.oldest_untaught()).flatten()?;
+            let fit = Fit::Forget;
+            Some(Choice { number, fit })
+        })
     }
 }
 

@@ -97,7 +97,8 @@ pub struct Cull {
 /// Whom a process may serve after it ran somebody's functions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reuse {
-    /// Anybody, but for design documents: those of one database, as in the reference.
+    /// Anybody, but for design documents: those of one database, as in the reference. One that can forget
+    /// ([`PoolSettings::can_forget`]) does so between two tenants.
     #[default]
     Any,
     /// Its tenant only, whatever the work: a process without a tenant never ran a function.
@@ -171,6 +172,11 @@ impl PoolSettings {
             throttle: Some(ThrottleSettings::default()),
             ..Self::of_language(language, limits)
         }
+    }
+
+    /// Whether a process serves one tenant only, whatever the work: until it ends, or until it forgets.
+    pub(crate) const fn keeps_apart(&self) -> bool {
+        self.can_forget || matches!(self.reuse, Reuse::Database)
     }
 
     /// Whether the past of processes from before says nothing under these settings.

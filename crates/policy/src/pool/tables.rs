@@ -62,6 +62,9 @@ pub(crate) struct Proc {
     pub(crate) uses: u64,
     /// Whether it was assigned since it started, or forgot everything.
     pub(crate) has_served: bool,
+    /// Who has had it since its last reset by the service, its start, or since it forgot everything: the
+    /// latest one, for which tenant.
+    pub(super) left_by: Option<(ClientId, Tenant)>,
     /// Its place among its equals while it is idle: the largest is lent first.
     pub(super) rank: u64,
     /// Whether it serves the bulk lane.
@@ -177,6 +180,7 @@ impl Pool {
             ddocs: Vec::new(),
             uses: 0,
             has_served: false,
+            left_by: None,
             rank: number,
             bulk: opening.bulk,
             memory: None,
@@ -216,7 +220,7 @@ impl Pool {
             if opening.tenant.is_some() {
                 self.idle.leave(opening.tenant.as_ref(), &[]);
             }
-            opening.tenant = self.settings.reuse.wanted(request).tenant().cloned();
+            opening.tenant = self.settings.wanted(request).tenant().cloned();
             if opening.tenant.is_some() {
                 self.idle.join(opening.tenant.as_ref(), &[]);
             }
@@ -277,14 +281,33 @@ impl Pool {
         proc.state = state;
     }
 
-    /// Assigns a process in hand to a client.
-    pub(super) fn assign(&mut self, number: u64, client: ClientId, token: Token) {
+    /// Assigns a process in hand to a client, for a tenant. Returns whether somebody else has left something
+    /// in it.
+    pub(super) fn assign(
+        &mut self,
+        number: u64,
+        client: ClientId,
+        tenant: &Tenant,
+        token: Token,
+    ) -> bool {
         let proc = known(&mut self.procs, number);
         debug_assert_eq!(proc.state, ProcState::Transitioning, "PM-14");
         proc.state = ProcState::Assigned { client, token };
+        let left_by = proc.left_by.as_ref();
+        let is_its_own = left_by.is_some_and(|(last, of)| *last == client && of == tenant);
+        let is_left = left_by.is_some() && !is_its_own;
+        if !is_its_own {
+            proc.left_by = Some((client, tenant.clone()));
+        }
         proc.uses += 1;
         proc.has_served = true;
         self.totals.taken += 1;
+        is_left
+    }
+
+    /// Notes that a process in hand was reset by the service.
+    pub(super) fn note_reset(&mut self, number: u64) {
+        known(&mut self.procs, number).left_by = None;
     }
 
     /// Whether this client holds this process by this assignment.
@@ -319,6 +342,7 @@ impl Pool {
         self.idle.join(None, &[]);
         proc.ddocs.clear();
         proc.has_served = false;
+        proc.left_by = None;
         self.life.shrunk = true;
         proc.tenant.take()
     }
@@ -365,7 +389,7 @@ impl Pool {
 
     /// Puts a request back into the queue, at the rank that it had there.
     pub(super) fn enqueue_again(&mut self, id: RequestId, request: &RequestRow) {
-        let wanted = self.settings.reuse.wanted(request);
+        let wanted = self.settings.wanted(request);
         let has_idle = self.has_idle_of(&wanted);
         let rank = request.rank;
         self.waiters.push(QueueKey { rank, id }, &wanted, has_idle);
@@ -373,7 +397,7 @@ impl Pool {
 
     /// Takes a request out of the queue.
     pub(super) fn dequeue(&mut self, id: RequestId, request: &RequestRow) {
-        let wanted = self.settings.reuse.wanted(request);
+        let wanted = self.settings.wanted(request);
         let has_idle = self.has_idle_of(&wanted);
         let rank = request.rank;
         self.waiters
@@ -400,7 +424,7 @@ impl Pool {
         let mut waiters = Waiters::default();
         for (request, row) in &ledger.requests {
             if row.pool == id && row.place == RequestPlace::Queue {
-                let wanted = self.settings.reuse.wanted(row);
+                let wanted = self.settings.wanted(row);
                 let key = QueueKey {
                     rank: row.rank,
                     id: *request,

@@ -75,6 +75,7 @@ impl Turn<'_> {
             }
             ProcState::Resetting if ok => {
                 self.pool.take_busy(number);
+                self.pool.note_reset(number);
                 self.settle(number);
             }
             ProcState::Resetting => self.stop(number, StopReason::ResetFailed),
@@ -147,7 +148,7 @@ impl Turn<'_> {
     }
 
     /// `os_proc_idle`: the pool shrinks to one below its soft limit; tagged processes always go,
-    /// down to `init_size` and `min_free`. A pool that is culled shrinks by that alone.
+    /// down to `init_size` and `min_free`, unless they lose nothing but their tag when they forget. A pool that is culled shrinks by that alone.
     pub(super) fn os_proc_idle(&mut self, number: u64) {
         if self.pool.settings.cull.is_some() || self.pool.surplus() == 0 {
             return;
@@ -156,8 +157,8 @@ impl Turn<'_> {
             return;
         };
         let spare = match proc.tenant {
-            Some(_) => true,
-            None => {
+            Some(_) if !self.pool.settings.can_forget || !proc.ddocs.is_empty() => true,
+            _ => {
                 self.pool.count() >= self.pool.settings.limits.soft_limit
                     && self.pool.surplus_free() > 0
             }

@@ -248,6 +248,7 @@ impl Crowd {
                     request,
                     proc,
                     token,
+                    ..
                 } => {
                     let client = ClientId(self.waiting.remove(&request).expect("it waits"));
                     self.leases.push(Lease {

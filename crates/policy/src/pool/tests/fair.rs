@@ -123,6 +123,7 @@ fn note(
             request,
             proc,
             token,
+            ..
         } = *action
         else {
             continue;

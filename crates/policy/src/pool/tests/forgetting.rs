@@ -304,6 +304,54 @@ fn processes_from_before_they_could_forget_are_replaced() {
     assert_eq!(stopped(&actions), [(proc, StopReason::Stale)]);
 }
 
+#[test]
+fn plain_work_of_another_tenant_gets_a_process_that_forgot_also_where_processes_are_shared() {
+    let mut world = World::with(forgetful(3, Reuse::Any));
+    let mut lease = world.take(1, plain(db("a")));
+    for tenant in [
+        Tenant::User("ann".into()),
+        Tenant::Client(ClientId(7)),
+        db("a"),
+    ] {
+        world.give_back(lease);
+        let request = world.ask(7, plain(tenant));
+        // It knows no design document that would be lost: none is opened in its place.
+        let proc = lease.proc;
+        assert_eq!(world.last, [Action::Forget { proc }]);
+        done(&mut world, proc, true);
+        lease = world.lease(request, 7).expect("served");
+    }
+    world.give_back(lease);
+    let request = world.ask(8, tagged("a", "_design/1"));
+    let proc = lease.proc;
+    assert_eq!(world.last, [Action::Teach { proc, request }], "it is of a");
+    done(&mut world, proc, true);
+    let lease = world.lease(request, 8).expect("served");
+    world.give_back(lease);
+    // Now it knows a document, and there is room.
+    let request = world.ask(9, plain(db("b")));
+    assert_eq!(
+        opened(&world.last),
+        [(opened(&world.last)[0].0, Some(request))]
+    );
+    assert_eq!(world.totals().started, 1);
+}
+
+#[test]
+fn an_idle_process_that_knows_no_design_document_stays_up_to_the_soft_limit() {
+    for (soft, stays) in [(2, true), (1, false)] {
+        let settings = PoolSettings {
+            can_forget: true,
+            ..PoolSettings::from(limits(3, soft))
+        };
+        let mut world = World::with(settings);
+        let lease = world.take(1, plain(db("a")));
+        world.give_back(lease);
+        let actions = world.on(Event::OsProcIdle { proc: lease.proc });
+        assert_eq!(actions.is_empty(), stays, "{actions:?}");
+    }
+}
+
 /// A step in which now and then processes begin or cease to be able to forget.
 fn forgetting_step(step: impl Strategy<Value = Step>) -> impl Strategy<Value = Step> {
     (apart_step(step), 0..80_u32).prop_map(|(step, luck)| match luck {

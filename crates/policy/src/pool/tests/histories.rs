@@ -324,6 +324,7 @@ impl Manager {
                 request,
                 proc,
                 token,
+                ..
             } => {
                 let client = self.unanswered[&request];
                 self.answered(request);

@@ -212,6 +212,7 @@ impl World {
                 request: answered,
                 proc,
                 token,
+                ..
             } if answered == request => Some(Lease {
                 client: ClientId(client),
                 proc,

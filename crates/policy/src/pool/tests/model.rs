@@ -56,6 +56,8 @@ struct ModelProc {
     tag: Option<Tenant>,
     ddocs: Vec<DdocKey>,
     last_use: Timestamp,
+    /// Who had it last, for whom, unless it was made as new since.
+    left_by: Option<(ClientId, Tenant)>,
 }
 
 enum State {
@@ -77,10 +79,11 @@ impl Ask {
         self.affinity.as_ref()?.ddoc.as_ref()
     }
 
-    /// The tag of the process that serves it; none: it stays as it is.
-    fn tag(&self, reuse: Reuse) -> Option<Tenant> {
+    /// The tag of the process that serves it; none: it stays as it is. `apart`: whether a process serves one
+    /// tenant only.
+    fn tag(&self, apart: bool) -> Option<Tenant> {
         let is_of_db = self.ddoc().is_some() && matches!(self.tenant(), Tenant::Database(_));
-        (reuse == Reuse::Database || is_of_db).then(|| self.tenant())
+        (apart || is_of_db).then(|| self.tenant())
     }
 }
 
@@ -88,11 +91,20 @@ impl ModelProc {
     fn is_idle(&self) -> bool {
         matches!(self.state, State::Idle)
     }
+
+    /// Whether nothing that it was taught would be lost if it forgot.
+    fn is_untaught(&self) -> bool {
+        self.tag.is_some() && self.ddocs.is_empty()
+    }
 }
 
 impl ModelPool {
     fn count(&self) -> usize {
         self.procs.len() + self.opening.len()
+    }
+
+    fn apart(&self) -> bool {
+        self.reuse == Reuse::Database || self.can_forget
     }
 
     fn limit(&self) -> usize {
@@ -105,10 +117,11 @@ impl ModelPool {
 
     /// The best idle process. Better is: the client's own tag, knowing the document. Where processes
     /// are shared, for a client without a document: no tag, else the largest one. Among equals, the
-    /// newest.
+    /// newest. If there is none, the one that was not used for longest of those that can forget their tenant
+    /// and lose no document by that.
     fn pick(&self, ask: &Ask) -> Option<usize> {
-        let tag = ask.tag(self.reuse);
-        let takes_any = self.reuse == Reuse::Any && ask.ddoc().is_none();
+        let tag = ask.tag(self.apart());
+        let takes_any = !self.apart() && ask.ddoc().is_none();
         let knows = |proc: &ModelProc| ask.ddoc().is_none_or(|ddoc| proc.ddocs.contains(ddoc));
         let score = |proc: &ModelProc| {
             if takes_any {
@@ -119,10 +132,12 @@ impl ModelPool {
                 proc.tag.is_none().then_some((false, false, None))
             }
         };
-        let idle = self.procs.iter().enumerate().filter(|(_, p)| p.is_idle());
-        idle.filter_map(|(at, proc)| score(proc).map(|score| (score, proc.id, at)))
-            .max()
-            .map(|(_, _, at)| at)
+        let idle = || self.procs.iter().enumerate().filter(|(_, p)| p.is_idle());
+        let fits = idle().filter_map(|(at, proc)| score(proc).map(|score| (score, proc.id, at)));
+        let best = fits.max().map(|(_, _, at)| at);
+        let untaught = idle().filter(|(_, proc)| self.can_forget && proc.is_untaught());
+        let oldest = untaught.min_by_key(|(_, proc)| (proc.last_use, proc.id));
+        best.or(oldest.map(|(at, _)| at))
     }
 
     /// Takes a request out, wherever it is, and says what it waited for.
@@ -310,7 +325,8 @@ impl Model {
         let pool = &self.pools[at];
         let row = &pool.procs[index];
         let spare = pool.count() >= pool.limits.soft_limit as usize;
-        if row.is_idle() && (spare || row.tag.is_some()) {
+        let is_tied = row.tag.is_some() && !(pool.can_forget && row.is_untaught());
+        if row.is_idle() && (spare || is_tied) {
             self.stop(proc, StopReason::Idle);
         }
     }
@@ -394,10 +410,11 @@ impl Model {
     }
 
     fn forget(&mut self, proc: ProcId, ask: Option<Ask>) {
-        let reuse = self.pools[proc.pool.0 as usize].reuse;
+        let apart = self.pools[proc.pool.0 as usize].apart();
         let row = self.row(proc);
         row.ddocs.clear();
-        row.tag = ask.as_ref().and_then(|ask| ask.tag(reuse));
+        row.left_by = None;
+        row.tag = ask.as_ref().and_then(|ask| ask.tag(apart));
         row.state = State::Forgetting(ask);
         self.out.push(Action::Forget { proc });
     }
@@ -425,7 +442,7 @@ impl Model {
 
     fn has_its_own_in_use(&self, at: usize, head: &Ask) -> bool {
         let pool = &self.pools[at];
-        let tag = head.tag(pool.reuse);
+        let tag = head.tag(pool.apart());
         if tag.is_none() {
             return false;
         }
@@ -442,8 +459,13 @@ impl Model {
         let proc = &pool.procs[chosen];
         let id = proc.id;
         let knows = ask.ddoc().is_none_or(|ddoc| proc.ddocs.contains(ddoc));
-        let retags = proc.tag.is_none() && ask.tag(pool.reuse).is_some();
-        if retags && pool.count() < pool.limit() {
+        let tag = ask.tag(pool.apart());
+        if pool.apart() && proc.tag.is_some() && proc.tag != tag {
+            return self.forget(id, Some(ask));
+        }
+        let retags = proc.tag.is_none() && tag.is_some();
+        let keeps_it = ask.ddoc().is_some() || !pool.can_forget;
+        if retags && keeps_it && pool.count() < pool.limit() {
             self.open(at, None);
         }
         match knows && !(retags && ask.ddoc().is_some()) {
@@ -459,13 +481,13 @@ impl Model {
         };
         self.numbers += 1;
         let request = ask.as_ref().map(|ask| ask.id);
-        let tag = ask.as_ref().and_then(|ask| ask.tag(self.pools[at].reuse));
+        let tag = ask.as_ref().and_then(|ask| ask.tag(self.pools[at].apart()));
         self.pools[at].opening.push(ModelOpening { id, ask, tag });
         self.out.push(Action::Open { proc: id, request });
     }
 
     fn teach(&mut self, proc: ProcId, ask: Ask) {
-        let tag = ask.tag(self.pools[proc.pool.0 as usize].reuse);
+        let tag = ask.tag(self.pools[proc.pool.0 as usize].apart());
         let row = self.row(proc);
         let ddoc = ask.ddoc().cloned().expect("only a document is taught");
         row.tag = row.tag.take().or(tag);
@@ -477,15 +499,18 @@ impl Model {
     fn assign(&mut self, proc: ProcId, ask: &Ask) {
         let token = Token(self.tokens);
         self.tokens += 1;
-        let tag = ask.tag(self.pools[proc.pool.0 as usize].reuse);
+        let tag = ask.tag(self.pools[proc.pool.0 as usize].apart());
         let row = self.row(proc);
         row.tag = row.tag.take().or(tag);
         row.state = State::Assigned(ask.client, token);
+        let before = row.left_by.replace((ask.client, ask.tenant()));
+        let reset = before.is_some() && before != row.left_by;
         let request = ask.id;
         self.out.push(Action::Assign {
             request,
             proc,
             token,
+            reset,
         });
     }
 
@@ -505,6 +530,7 @@ impl Model {
             tag: None,
             ddocs: Vec::new(),
             last_use: self.now,
+            left_by: None,
         };
         self.pools[id.pool.0 as usize].procs.push(born);
         match opening.ask {
@@ -540,7 +566,10 @@ impl Model {
                 }
                 self.stop(proc, StopReason::TeachFailed);
             }
-            (State::Resetting, true) => self.rest(proc),
+            (State::Resetting, true) => {
+                row.left_by = None;
+                self.rest(proc);
+            }
             (State::Resetting, false) => self.stop(proc, StopReason::ResetFailed),
             (State::Forgetting(None), true) => self.rest(proc),
             (State::Forgetting(Some(ask)), true) => self.hand_over(proc, ask),
@@ -650,7 +679,7 @@ impl Model {
             pool.renewed = self.numbers;
             for opening in &mut pool.opening {
                 if let Some(ask) = &opening.ask {
-                    opening.tag = ask.tag(settings.reuse);
+                    opening.tag = ask.tag(settings.keeps_apart());
                 }
             }
             self.stop_stale_of(at);

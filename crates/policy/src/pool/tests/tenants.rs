@@ -60,6 +60,52 @@ fn client_that_names_nothing_has_its_processes_for_itself() {
     assert_ne!(other.proc, first.proc);
 }
 
+/// Takes the one process of a pool, returns it, and tells whether it is reset for who has it now.
+fn reset_for(world: &mut World, client: u64, affinity: Option<Affinity>) -> bool {
+    let request = world.ask(client, affinity);
+    world.run();
+    let reset = world.last.iter().find_map(|action| match *action {
+        Action::Assign { reset, .. } => Some(reset),
+        _ => None,
+    });
+    let lease = world.lease(request, client).expect("served");
+    world.give_back(lease);
+    reset.expect("it was lent")
+}
+
+#[test]
+fn a_process_is_reset_whenever_its_holder_or_its_tenant_changes() {
+    let (a, b) = (|| plain(db("a")), || plain(db("b")));
+    for settings in [PoolSettings::from(limits(1, 1)), apart_settings(1)] {
+        let mut world = World::with(settings);
+        assert!(!reset_for(&mut world, 1, a()), "nobody has had it");
+        assert!(!reset_for(&mut world, 1, a()));
+        assert!(reset_for(&mut world, 2, a()));
+        assert!(reset_for(&mut world, 1, tagged("a", "_design/1")));
+    }
+    let mut world = World::new(1, 1);
+    reset_for(&mut world, 1, a());
+    assert!(reset_for(&mut world, 1, b()), "for another tenant");
+    assert!(reset_for(&mut world, 1, None));
+    assert!(reset_for(&mut world, 2, None));
+    assert!(!reset_for(&mut world, 2, None));
+    // A process that the service has reset, or that forgot, needs no other reset.
+    let lease = world.take(2, None);
+    world.give_back_as(lease, ReturnStatus::Ok, Condition::NeedsReset);
+    world.run();
+    assert!(!reset_for(&mut world, 3, None));
+    let mut world = World::with(PoolSettings {
+        can_forget: true,
+        ..PoolSettings::from(limits(1, 1))
+    });
+    assert!(!reset_for(&mut world, 1, a()));
+    assert!(!reset_for(&mut world, 2, b()), "it forgot");
+    assert!(
+        reset_for(&mut world, 1, b()),
+        "of one tenant, but of another holder"
+    );
+}
+
 #[test]
 fn user_has_one_process_over_several_connections() {
     let mut world = apart(2);

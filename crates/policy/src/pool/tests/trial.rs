@@ -147,6 +147,8 @@ impl Trial {
                 self.reconfigured(PoolId(pool), |settings| settings.reuse = reuse)
             }
             Step::CanForget(pool, can) => {
+                let newest = self.procs.iter().map(|proc| proc.number).max();
+                self.renewed[pool as usize] = newest.unwrap_or_default();
                 self.reconfigured(PoolId(pool), |settings| settings.can_forget = can)
             }
             Step::Shutdown => Event::Shutdown,
@@ -259,6 +261,7 @@ impl Trial {
                 request,
                 proc,
                 token,
+                ..
             } => {
                 self.answered(request);
                 assert!(self.tokens.insert(token), "PM-3: {token:?} was used before");
@@ -272,12 +275,10 @@ impl Trial {
                     let before = self.served.entry(proc).or_insert_with(|| tenant.clone());
                     assert_eq!(*before, tenant, "PM-8: {proc} serves two databases");
                 }
-                let reuse = self
-                    .pools
-                    .settings(proc.pool)
-                    .map(|settings| settings.reuse);
+                let settings = self.pools.settings(proc.pool);
+                let is_apart = settings.is_some_and(PoolSettings::keeps_apart);
                 let is_new = proc.number > self.renewed[proc.pool.0 as usize];
-                if is_new && reuse == Some(Reuse::Database) {
+                if is_new && is_apart {
                     let before = self.ran_for.entry(proc).or_insert_with(|| tenant.clone());
                     assert_eq!(*before, tenant, "PM-24: {proc} serves two tenants");
                 }
