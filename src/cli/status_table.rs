@@ -103,8 +103,10 @@ fn pool_row(pool: &PoolStatus) -> Vec<Cell> {
 fn pool_states(pool: &PoolStatus) -> impl Iterator<Item = String> {
     let removing = pool.removing.as_ref();
     let removing = removing.map(|mode| format!("removing ({mode})"));
+    let is_failing = pool.failure.is_some() && pool.throttled_ms.is_none();
     removing
         .into_iter()
+        .chain(is_failing.then(|| "failing".to_owned()))
         .chain(trouble(pool.throttled_ms, pool.stressed_ms))
 }
 
