@@ -117,7 +117,7 @@ export interface TlsOptions {
 
 /** A client of the service at `unix:PATH`, a path, `tcp:HOST:PORT`, `tls:HOST:PORT`, `http://HOST:PORT/` or `https://HOST:PORT/`. */
 export class Client {
-  constructor(address: string, options?: { user?: string; password?: string; tls?: TlsOptions; tries?: number; callMs?: number });
+  constructor(address: string, options?: { user?: string; password?: string; tls?: TlsOptions; retryMs?: number; callMs?: number });
   /** For each document a list for each function of `[key, value]`. */
   map<O extends MapOptions>(funs: Json[], docs: Doc[], options?: O): Promise<Outcome<[Json, Json][][][], O>>;
   /** A result for each function, of rows `[[key, id], value]`. */

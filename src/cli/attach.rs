@@ -23,10 +23,10 @@ use super::service_socket::{SocketArgs, service_error};
 Exit codes:
   0    standard input ended and everything it asked was answered; or nobody reads the answers
   64   the command line is wrong
-  69   no service answers, or it has no room for the pipes
+  69   no service answers, it has no such pool or group, or no room for the pipes
   74   reading standard input or writing standard output failed
   77   the socket belongs to another user
-  78   the service has no such language, pool or group, or cannot start the query server with its
+  78   the service has no such language, or cannot start the query server with its
        command
   255  the process ended by itself, if only after its last answer, or the service did; everything
        that it printed was delivered
@@ -98,7 +98,7 @@ fn refusal(socket: &Path, error: &ClientError) -> CliError {
     match error {
         ClientError::Service(said) if said.name == "not_found" => {
             let hint = "`settee pool list` shows the pools and their groups";
-            CliError::at(Exit::Config, socket.display(), said, hint)
+            CliError::at(Exit::Unavailable, socket.display(), said, hint)
         }
         error => service_error(socket, error),
     }

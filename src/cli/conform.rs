@@ -8,7 +8,7 @@ mod lines;
 use std::ffi::OsString;
 use std::io::StdoutLock;
 use std::ops::ControlFlow;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -23,6 +23,7 @@ use crate::conform::report::Report;
 use crate::conform::run::Subject;
 use crate::conform::suite;
 use crate::query_server::cell::Cell;
+use crate::query_server::cell::files::of_own_file;
 use crate::query_server::cell::terms::Cells;
 use crate::query_server::child::{CommandSpec, Spawner};
 use crate::query_server::language::LanguageName;
@@ -54,8 +55,8 @@ result: pass, fail, not_supported or not_run, and step, expected, got, problem).
 
 Without a command, --language names a language of this program, which is tested through a pool.
 
-The command runs in a cell, as in a pool: what it reads outside of its own folder, its libraries and /usr
-needs a --read-path. A command that works with --sandbox off alone needs something that docs/cells.md names.
+The command runs in a cell, as in a pool: what it reads outside of its own folder, the files that its
+arguments name with their folders, its libraries and /usr needs a --read-path. A command that works with --sandbox off alone needs something that docs/cells.md names.
 
 Exit codes:
   0   all cases passed, but for abilities that are not supported
@@ -177,8 +178,7 @@ async fn test(args: &Args, target: Target) -> Result<(), CliError> {
         report.problem = Some(problem);
         report.settle();
         args.deliver(&report, &mut output)?;
-        let hint = "nothing was tested; correct the command, or give it more --timeout";
-        return Err(failed(message, hint));
+        return Err(failed(message, &args.hint()?));
     }
     if given.is_none()
         && let Some(language) = subject.language().await
@@ -308,11 +308,39 @@ impl Args {
             found.map_err(|error| CliError::at(Exit::Usage, path.display(), error, hint))
         };
         let paths: Result<Vec<PathBuf>, CliError> = self.read_path.iter().map(absolute).collect();
+        // The cell itself finds those that are written with a folder.
+        let named = self.command.iter().skip(1);
+        let named = named.flat_map(|argument| of_own_file(Path::new(argument)));
+        let mut paths = paths?;
+        paths.extend(named);
         Ok(PoolConfig {
             sandbox: Some(self.sandbox),
-            read_paths: Some(paths?),
+            read_paths: Some(paths),
             ..PoolConfig::default()
         })
+    }
+
+    /// Says what to do about a command that is no query server.
+    fn hint(&self) -> Result<String, CliError> {
+        let mut hint =
+            "nothing was tested; correct the command, or give it more --timeout".to_owned();
+        if !self.command.is_empty() && self.sandbox != SandboxMode::Off {
+            let paths = self.section()?.read_paths.unwrap_or_default();
+            let paths: Vec<String> = paths
+                .iter()
+                .map(|path| path.display().to_string())
+                .collect();
+            let beside = match paths.is_empty() {
+                true => String::new(),
+                false => format!("{}, ", paths.join(", ")),
+            };
+            hint.push_str(&format!(
+                ". It runs in a cell (--sandbox {}), where it can read {beside}the folder of its program and /usr: \
+                 --read-path adds to that, and --sandbox off tells whether it is the cell",
+                self.sandbox
+            ));
+        }
+        Ok(hint)
     }
 
     /// Reads the files of further cases, and looks whether there can be cases in the language.

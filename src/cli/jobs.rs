@@ -69,45 +69,84 @@ enum Action {
     /// List jobs, those in trouble first; what `settee jobs` does by itself.
     ///
     /// PENDING is how many changes are still to come, PROGRESS how long ago a job came on.
+    #[command(after_long_help = "\
+Example:
+  settee jobs list --states crashing,error --wide")]
     List(ListArgs),
     /// Show jobs: how far they are, what happened to them, why they do not run.
+    #[command(after_long_help = "\
+Example:
+  settee jobs show 'customer-*'")]
     Show {
         /// Its document or its id; * stands for any text and ? for one character.
         name: String,
     },
     /// List the documents that the target refused, of a job or of a replication that is over: the latest 20.
+    #[command(after_long_help = "\
+Example:
+  settee jobs refused shop")]
     Refused {
         /// Its document or its id; * stands for any text and ? for one character.
         name: String,
     },
     /// Stop jobs until they are resumed. Those with a document stay paused over restarts.
+    #[command(after_long_help = "\
+Example:
+  settee jobs pause shop 'customer-*'")]
     Pause(OrderArgs),
     /// Let paused jobs run.
+    #[command(after_long_help = "\
+Example:
+  settee jobs resume 'customer-*'")]
     Resume(OrderArgs),
     /// Begin jobs anew now, their failures forgotten, also paused ones.
+    #[command(after_long_help = "\
+Example:
+  settee jobs restart --reason 'database missing' --yes")]
     Restart(OrderArgs),
     /// End jobs of POST /_replicate. Jobs of documents are paused or deleted.
+    #[command(after_long_help = "\
+Example:
+  settee jobs cancel --source 'http://db7.example:5984/*'")]
     Cancel(OrderArgs),
     /// Delete the documents of jobs, and so end them.
+    #[command(after_long_help = "\
+Example:
+  settee jobs delete shop")]
     Delete(OrderArgs),
     /// Write the documents of all replications, one JSON document a line: a backup.
     ///
     /// The service goes on meanwhile. Without --secrets there are no credentials in it.
+    #[command(after_long_help = "\
+Example:
+  settee jobs export --secrets /backup/settee-monday.ndjson")]
     Export(ExportArgs),
     /// Write documents of an export into the service, and say of each what became of it.
     ///
     /// A document of the same id that is there already stays as it is.
+    #[command(after_long_help = "\
+Example:
+  settee jobs import /backup/settee-monday.ndjson")]
     Import(ImportArgs),
     /// Have the service hold the documents that a file describes: many replications at once.
     ///
     /// Shows what is added, changed and removed, and asks. See docs/fleet.md.
+    #[command(after_long_help = "\
+Example:
+  settee jobs apply fleet.toml --dry-run")]
     Apply(ApplyArgs),
     /// Compare both sides of a document's replication: tell each revision that the target lacks.
     ///
     /// As `settee replicate --verify=only`, with the document's source, target, credentials and
     /// filter. The job goes on meanwhile.
+    #[command(after_long_help = "\
+Example:
+  settee jobs verify shop --deep")]
     Verify(VerifyArgs),
     /// Give jobs another priority.
+    #[command(after_long_help = "\
+Example:
+  settee jobs priority shop 'customer-*' 10")]
     Priority {
         /// Documents or ids; * stands for any text and ? for one character.
         #[arg(value_name = "NAME", required = true, allow_negative_numbers = true)]

@@ -39,7 +39,7 @@ use std::io::{self, ErrorKind, Write};
 use std::panic::{self, AssertUnwindSafe};
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::app::DaemonBuilder;
 use exit::{CliError, Exit};
@@ -181,7 +181,7 @@ fn main(arguments: Vec<OsString>, builder: DaemonBuilder) -> ExitCode {
         cell::run(arguments);
     }
     hardening::take_secrets();
-    let cli = match Cli::try_parse_from(arguments) {
+    let cli = match parse(arguments) {
         Ok(cli) => cli,
         Err(error) => return usage(&error),
     };
@@ -196,6 +196,43 @@ fn main(arguments: Vec<OsString>, builder: DaemonBuilder) -> ExitCode {
         Err(_) => Exit::Internal.into(),
     }
 }
+
+/// Reads the command line.
+fn parse(arguments: Vec<OsString>) -> Result<Cli, clap::Error> {
+    let mut command = reflowed(Cli::command());
+    let mut matches = command.try_get_matches_from_mut(arguments)?;
+    Cli::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
+}
+
+/// Has the text below the options broken into lines as wide as the terminal, and not as it stands in the source.
+fn reflowed(command: clap::Command) -> clap::Command {
+    let below = command.get_after_long_help().map(ToString::to_string);
+    let command = match below {
+        Some(text) => command.after_long_help(joined_lines(&text)),
+        None => command,
+    };
+    command.mut_subcommands(reflowed)
+}
+
+/// Joins the lines of each paragraph, and those of each entry of a list; examples stay as they are.
+fn joined_lines(text: &str) -> String {
+    let mut joined = String::new();
+    let mut can_go_on = false;
+    for line in text.lines() {
+        let indentation = line.len() - line.trim_start().len();
+        let goes_on = can_go_on
+            && !line.is_empty()
+            && (indentation == 0 || indentation > EXAMPLE_INDENTATION);
+        joined.push_str(if goes_on { " " } else { "\n" });
+        joined.push_str(if goes_on { line.trim_start() } else { line });
+        // A title stands alone.
+        can_go_on = !line.is_empty() && !line.ends_with(':');
+    }
+    joined.split_off(1.min(joined.len()))
+}
+
+/// So far the second line of an example is indented; that of an entry of a list is further.
+const EXAMPLE_INDENTATION: usize = 4;
 
 fn dispatch(command: Command, builder: DaemonBuilder) -> Result<(), CliError> {
     if command.holds_secrets() {
@@ -245,13 +282,46 @@ fn usage(error: &clap::Error) -> ExitCode {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]
     fn the_command_line_is_well_formed() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn what_stands_below_the_options_is_broken_once_and_not_twice() {
+        let text = "One line\nand another one.\n\nExit codes:\n  0   done\n  64  wrong, in words\n      for two lines\n\nExample:\n  a \\\n    b\n  c";
+        let joined = "One line and another one.\n\nExit codes:\n  0   done\n  64  wrong, in words for two lines\n\nExample:\n  a \\\n    b\n  c";
+        assert_eq!(joined_lines(text), joined);
+        assert_eq!(joined_lines(""), "");
+        let mut command = reflowed(Cli::command()).term_width(80);
+        command.build();
+        let map = command.find_subcommand_mut("map").unwrap();
+        let help = map.render_long_help().to_string();
+        assert!(
+            help.lines()
+                .all(|line| line.len() <= 80 || line.starts_with("  ")),
+            "{help}"
+        );
+        assert!(!help.contains("A\nbuilt-in\n"), "{help}");
+    }
+
+    #[test]
+    fn every_action_on_jobs_pools_and_stores_has_an_example() {
+        let command = Cli::command();
+        for name in ["jobs", "pool", "store"] {
+            for action in command.find_subcommand(name).unwrap().get_subcommands() {
+                let help = action.get_after_long_help().map(ToString::to_string);
+                let example = format!("settee {name} {}", action.get_name());
+                let help = help.unwrap_or_default();
+                assert!(
+                    help.contains(&example),
+                    "{name} {}: {help}",
+                    action.get_name()
+                );
+            }
+        }
     }
 
     #[test]

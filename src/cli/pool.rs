@@ -18,6 +18,7 @@ use super::exit::{CliError, Exit};
 use super::output;
 use super::service_socket::{Service, SocketArgs, block_on};
 use super::status_table;
+use super::terminal::TableArgs;
 
 /// Options of `settee pool`.
 #[derive(Debug, clap::Args)]
@@ -29,8 +30,8 @@ What is changed here holds until the service is restarted. What is to stay belon
 
 Exit codes:
   0   done
-  64  the command line is wrong: an unknown pool or setting, or a value that cannot be
-  69  no service answers
+  64  the command line is wrong: an unknown setting, or a value that cannot be
+  69  no service answers, or there is no such pool
   74  writing standard output failed
   75  the service is shutting down
   77  the socket belongs to another user
@@ -51,10 +52,19 @@ pub struct Args {
 #[derive(Debug, Subcommand)]
 enum Action {
     /// Show every pool: its language, group and limit, and what its processes do.
-    List,
+    #[command(after_long_help = "\
+Example:
+  settee pool list --wide")]
+    List(TableArgs),
     /// Add a pool.
+    #[command(after_long_help = "\
+Example:
+  settee pool add python-1 --language python --group python --max 4 --set min_free=1")]
     Add(AddArgs),
     /// Change settings of a pool.
+    #[command(after_long_help = "\
+Example:
+  settee pool set python-1 max=8 queue_max=")]
     Set {
         /// The pool.
         name: String,
@@ -65,6 +75,9 @@ enum Action {
         plan: PlanArgs,
     },
     /// Remove a pool: its idle processes go now, the others when they come back.
+    #[command(after_long_help = "\
+Example:
+  settee pool remove python-1 --dry-run")]
     Remove {
         /// The pool.
         name: String,
@@ -75,14 +88,22 @@ enum Action {
         plan: PlanArgs,
     },
     /// Start processes of a pool again that are not started for a while, because a start failed.
+    #[command(after_long_help = "\
+Example:
+  settee pool unthrottle python-1")]
     Unthrottle {
         /// The pool.
         name: String,
     },
     /// Show the processes of a pool.
+    #[command(after_long_help = "\
+Example:
+  settee pool procs javascript")]
     Procs {
         /// The pool.
         name: String,
+        #[command(flatten)]
+        table: TableArgs,
     },
 }
 
@@ -191,9 +212,11 @@ async fn perform(args: &Args) -> Result<String, CliError> {
         shown(json, &changes, text)
     };
     match &args.action {
-        Action::List => {
+        Action::List(table) => {
             let pools = service.answer(client.status(None)).await?.pools;
-            Ok(shown(json, &pools, || status_table::pools(&pools)))
+            Ok(shown(json, &pools, || {
+                status_table::pools(&pools, table.layout())
+            }))
         }
         Action::Add(add) => {
             let settings = add.plan.applied_to(add.settings());
@@ -232,10 +255,12 @@ async fn perform(args: &Args) -> Result<String, CliError> {
             };
             Ok(shown(json, &lifted, text))
         }
-        Action::Procs { name } => {
+        Action::Procs { name, table } => {
             let pools = service.answer(client.status(Some(name))).await?.pools;
             let procs: Vec<_> = pools.iter().flat_map(|pool| &pool.procs).collect();
-            Ok(shown(json, &procs, || status_table::processes(&pools)))
+            Ok(shown(json, &procs, || {
+                status_table::processes(&pools, table.layout())
+            }))
         }
     }
 }
@@ -248,11 +273,14 @@ fn shown(json: bool, value: &impl Serialize, text: impl FnOnce() -> String) -> S
     }
 }
 
-/// A mistake of the caller's is one in the command line.
+/// A mistake of the caller's is one in the command line, but for the name of what is not there.
 fn mistake(_: &Path, said: &ServiceError) -> Option<CliError> {
     (said.fault == "client").then(|| {
         CliError::new(
-            Exit::Usage,
+            match &*said.name {
+                "not_found" => Exit::Unavailable,
+                _ => Exit::Usage,
+            },
             said.reason_text(),
             "`settee pool list` shows the pools, docs/pools.md the settings",
         )

@@ -6,7 +6,7 @@
 use super::exit::{CliError, Exit};
 use super::service_socket::{Service, SocketArgs, block_on};
 use super::status_table;
-use super::table::{Cell, columns, count, duration, microseconds, number, text};
+use super::table::{Cell, Layout, columns, count, duration, microseconds, number, state, text};
 use super::watch::WatchArgs;
 use crate::query_server::status::{ProcPage, ProcRow};
 
@@ -21,8 +21,8 @@ group takes.
 
 Exit codes:
   0   the processes were printed; with --watch also when its output is closed
-  64  the command line is wrong, or there is no such pool
-  69  no service answers
+  64  the command line is wrong
+  69  no service answers, or there is no such pool
   74  writing standard output failed
   77  the socket belongs to another user
 
@@ -46,7 +46,8 @@ pub fn run(args: &Args) -> Result<(), CliError> {
     block_on(async {
         let service = Service::connect(&args.socket, |_, said| {
             let hint = "`settee pool list` shows the pools";
-            (said.name == "not_found").then(|| CliError::new(Exit::Usage, said.reason_text(), hint))
+            (said.name == "not_found")
+                .then(|| CliError::new(Exit::Unavailable, said.reason_text(), hint))
         })
         .await?;
         let ask = async || {
@@ -54,20 +55,23 @@ pub fn run(args: &Args) -> Result<(), CliError> {
             let procs = service.answer(procs).await?;
             Ok(match args.watch.json {
                 true => format!("{}\n", procs.get()),
-                false => table(&service.read("the value of 'procs'", &procs)?),
+                false => table(
+                    &service.read("the value of 'procs'", &procs)?,
+                    args.watch.layout(),
+                ),
             })
         };
         args.watch.show(ask).await
     })
 }
 
-fn table(page: &ProcPage) -> String {
+fn table(page: &ProcPage, layout: Layout) -> String {
     let known = count(page.total_rows, "process", "processes");
     let first = match page.procs.len() < page.total_rows {
         true => format!(", the first {}", page.procs.len()),
         false => String::new(),
     };
-    let rows = columns(page.procs.iter().map(row));
+    let rows = columns(page.procs.iter().map(row), layout);
     let space = if rows.is_empty() { "" } else { "\n" };
     format!("{known}{first}\n{space}{rows}")
 }
@@ -75,19 +79,19 @@ fn table(page: &ProcPage) -> String {
 fn row(proc: &ProcRow) -> Vec<Cell> {
     let memory = proc.memory.map(|bytes| format!("{}MiB", bytes >> 20));
     vec![
-        text("PROC", Some(&proc.name)),
-        number("PID", proc.os_pid),
-        text("LANGUAGE", Some(&proc.language)),
-        text("STATE", Some(&proc.state)),
+        text("PROC", Some(&proc.name)).whole(),
+        number("PID", proc.os_pid).rank(3),
+        text("LANGUAGE", Some(&proc.language)).rank(7),
+        state("STATE", Some(&proc.state)),
         number("FOR", Some(duration(proc.state_ms))),
-        text("HOLDER", proc.holder.as_ref().map(status_table::holder)),
+        text("HOLDER", proc.holder.as_ref().map(status_table::holder)).rank(1),
         text("DATABASE", proc.db.as_ref()),
-        text("DESIGN DOCUMENT", proc.ddoc.as_ref()),
+        text("DESIGN DOCUMENT", proc.ddoc.as_ref()).rank(2),
         text("FUNCTION", proc.function.as_ref()),
-        number("USES", proc.uses),
-        number("CPU", proc.cpu_us.map(microseconds)),
-        number("MEMORY", memory),
-        text("REQUEST", proc.request_id.as_ref()),
+        number("USES", proc.uses).rank(6),
+        number("CPU", proc.cpu_us.map(microseconds)).rank(4),
+        number("MEMORY", memory).rank(5),
+        text("REQUEST", proc.request_id.as_ref()).rank(8),
     ]
 }
 
@@ -130,13 +134,16 @@ mod tests {
             procs: vec![running, starting],
         };
         assert_eq!(
-            table(&page),
+            table(&page, Layout::default()),
             "3 processes, the first 2\n\
              \n\
              PROC            PID  LANGUAGE    STATE       FOR  HOLDER       DATABASE  DESIGN DOCUMENT  FUNCTION  USES    CPU  MEMORY  REQUEST\n\
              javascript/17  4711  javascript  running   1m01s  ann, pid 12  shop      _design/d        shows/s      3  1m00s   70MiB  5c2f-1?[2J\n\
              python/18         -  python      starting   20ms  -            -         -                -            -      -       -  -\n"
         );
-        assert_eq!(table(&ProcPage::default()), "0 processes\n");
+        assert_eq!(
+            table(&ProcPage::default(), Layout::default()),
+            "0 processes\n"
+        );
     }
 }

@@ -44,7 +44,7 @@ use replication::endpoint::{Http, HttpSettings};
 use replication::filter::{FilterAt, FilterErrorKind, FilterPool, fetch_code};
 use replication::id::{Identity, ReplicationId, replication_id};
 use replication::refused::RefusedDoc;
-use replication::spec::{Replication, UserCtx};
+use replication::spec::{Replication, SpecError, UserCtx};
 use replication::stats::Stats;
 
 use super::config_args::ConfigArgs;
@@ -129,7 +129,7 @@ pub(super) fn run(args: &Args, languages: &Registry) -> Result<(), CliError> {
     let body = args.options.body()?;
     let defaults = replicator::defaults(&config.replicator);
     let replication = Replication::parse(&body, &defaults, UserCtx::default(), None)
-        .map_err(|error| CliError::new(Exit::Usage, error.text, "see `settee replicate --help`"))?;
+        .map_err(|error| wrong_replication(&error))?;
     let comparing = args.verify.map(|_| Comparing {
         deep: args.deep,
         resume: args.resume.clone(),
@@ -153,6 +153,19 @@ pub(super) fn run(args: &Args, languages: &Registry) -> Result<(), CliError> {
         comparing,
     };
     System::new().block_on(run.run())
+}
+
+/// Says what is wrong with the command line, and of which argument; what stands there may have a password in it.
+fn wrong_replication(error: &SpecError) -> CliError {
+    let what = match error.side {
+        Some(side) => format!("{}: {}", side.to_uppercase(), error.text),
+        None => error.text.clone(),
+    };
+    let hint = match error.side {
+        Some(_) => "write it as http://host:5984/db; `settee replicate --help` has more",
+        None => "see `settee replicate --help`",
+    };
+    CliError::new(Exit::Usage, what, hint)
 }
 
 /// Compares both sides of a replication, and nothing else; `refused` is what the target is known to refuse.

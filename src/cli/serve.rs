@@ -10,7 +10,8 @@ use std::path::PathBuf;
 use std::rc::Rc;
 
 use actix_rt::time::{Instant, sleep_until};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::fs::Mode;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit, umask};
 use sd_notify::NotifyState;
 use slog::{Logger, info, warn};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -67,6 +68,9 @@ pub struct Args {
 /// # Errors
 /// The configuration or the socket is wrong, or the service gave up.
 pub(super) fn run(args: &Args, mut builder: DaemonBuilder) -> Result<(), CliError> {
+    // A socket lets in whoever may write to it: nobody else may, not even between its making and its own mode.
+    let mask = umask(Mode::RWXU);
+    umask(mask | Mode::WGRP | Mode::WOTH);
     // Before there is a thread: it changes the environment.
     builder.inherited = Inherited::of_environment().map_err(StartError::Inherited)?;
     let sources = Sources {

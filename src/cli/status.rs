@@ -57,7 +57,8 @@ pub fn run(args: &Args) -> Result<(), CliError> {
             let fleet = fleet
                 .ok()
                 .and_then(|fleet| serde_json::from_str(fleet.get()).ok());
-            Ok(table(&status) + &daemons(&fleet.unwrap_or_default()))
+            let layout = args.watch.layout();
+            Ok(table(&status, layout) + &daemons(&fleet.unwrap_or_default(), layout))
         };
         args.watch.show(ask).await
     })

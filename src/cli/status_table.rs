@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::table::{Cell, columns, count, duration, number, text};
+use super::table::{Cell, Layout, columns, count, duration, number, state, text};
 use crate::query_server::status::{
     DaemonStatus, Holder, PoolStatus, ProcStatus, SandboxStatus, ServiceStatus,
 };
@@ -14,27 +14,31 @@ const FAILURE_CHARS: usize = 120;
 pub(super) const OLD_S: u64 = 10;
 
 /// Returns the state as text: totals, pools, services, processes.
-pub(super) fn table(status: &DaemonStatus) -> String {
+pub(super) fn table(status: &DaemonStatus, layout: Layout) -> String {
     let totals = format!(
         "{}, {} of them stale; {}\n",
         count(status.proc_count as usize, "process", "processes"),
         status.stale_proc_count,
         count(status.pools.len(), "pool", "pools"),
     );
-    let services = columns(status.services.iter().map(service_row));
-    let tables = [pools(&status.pools), services, processes(&status.pools)];
+    let services = columns(status.services.iter().map(service_row), layout);
+    let tables = [
+        pools(&status.pools, layout),
+        services,
+        processes(&status.pools, layout),
+    ];
     let shown = tables.into_iter().filter(|table| !table.is_empty());
     totals + &shown.map(|table| format!("\n{table}")).collect::<String>()
 }
 
 /// Returns the daemons of a fleet as text, behind an empty line; nothing where there is no fleet. `fleet` is the
 /// answer to `daemons`.
-pub(super) fn daemons(fleet: &Value) -> String {
+pub(super) fn daemons(fleet: &Value, layout: Layout) -> String {
     let rows = fleet["daemons"].as_array().into_iter().flatten();
-    let table = columns(rows.map(|daemon| {
+    let rows = rows.map(|daemon| {
         let word = |name: &str| daemon[name].as_str().unwrap_or_default().to_owned();
         let left = daemon["lease_left_s"].as_u64().unwrap_or(0);
-        let state = match (left, daemon["leaving"] == true) {
+        let doing = match (left, daemon["leaving"] == true) {
             (0, _) => "its lease is over",
             (_, true) => "leaving",
             (_, false) => "alive",
@@ -42,13 +46,14 @@ pub(super) fn daemons(fleet: &Value) -> String {
         let own = if daemon["self"] == true { "*" } else { "" };
         vec![
             text("DAEMON", Some(word("address") + own)),
-            text("STATE", Some(state)),
+            state("STATE", Some(doing)),
             number("LEASE", Some(duration(left * 1000))),
             number("DOCUMENTS", daemon["documents"].as_u64()),
-            text("VERSION", Some(word("version"))),
-            text("EPOCH", Some(word("epoch"))),
+            text("VERSION", Some(word("version"))).rank(1),
+            text("EPOCH", Some(word("epoch"))).rank(2),
         ]
-    }));
+    });
+    let table = columns(rows, layout);
     let age = fleet["age_s"].as_u64().filter(|age| *age >= OLD_S);
     match (table.is_empty(), age) {
         (true, _) => String::new(),
@@ -61,36 +66,36 @@ pub(super) fn daemons(fleet: &Value) -> String {
 }
 
 /// Returns the pools as text, a line each below the titles.
-pub(super) fn pools(pools: &[PoolStatus]) -> String {
-    columns(pools.iter().map(pool_row))
+pub(super) fn pools(pools: &[PoolStatus], layout: Layout) -> String {
+    columns(pools.iter().map(pool_row), layout)
 }
 
 /// Returns the processes of pools as text, a line each below the titles; nothing without any.
-pub(super) fn processes(pools: &[PoolStatus]) -> String {
+pub(super) fn processes(pools: &[PoolStatus], layout: Layout) -> String {
     let procs = pools
         .iter()
         .flat_map(|pool| pool.procs.iter().map(|proc| proc_row(&pool.name, proc)));
-    columns(procs)
+    columns(procs, layout)
 }
 
 fn pool_row(pool: &PoolStatus) -> Vec<Cell> {
     let longest = (pool.waiting > 0).then(|| duration(pool.longest_wait_ms));
     vec![
-        text("POOL", Some(&pool.name)),
-        text("LANGUAGE", Some(&pool.language)),
-        text("GROUP", pool.group.as_ref()),
-        number("HARD", Some(pool.hard_limit)),
-        number("SOFT", Some(pool.soft_limit)),
+        text("POOL", Some(&pool.name)).whole(),
+        text("LANGUAGE", Some(&pool.language)).rank(3),
+        text("GROUP", pool.group.as_ref()).rank(5),
+        number("HARD", Some(pool.hard_limit)).rank(1),
+        number("SOFT", Some(pool.soft_limit)).rank(6),
         number("USED", Some(pool.used)),
         number("FREE", Some(pool.free)),
-        number("OPENING", Some(pool.opening)),
-        number("STOPPING", Some(pool.stopping)),
+        number("OPENING", Some(pool.opening)).rank(7),
+        number("STOPPING", Some(pool.stopping)).rank(7),
         number("WAITING", Some(pool.waiting)),
-        number("LONGEST", longest),
-        text("STATE", joined(pool_states(pool), ", ")),
-        text("LACKS", joined(lacks(pool), ",")),
-        text("CELL", pool.sandbox.as_ref().map(cell)),
-        text("COMMAND", Some(&pool.command)),
+        number("LONGEST", longest).rank(2),
+        state("STATE", joined(pool_states(pool), ", ")),
+        text("LACKS", joined(lacks(pool), ",")).rank(8),
+        text("CELL", pool.sandbox.as_ref().map(cell)).rank(4),
+        text("COMMAND", Some(&pool.command)).rank(9),
     ]
 }
 
@@ -98,8 +103,10 @@ fn pool_row(pool: &PoolStatus) -> Vec<Cell> {
 fn pool_states(pool: &PoolStatus) -> impl Iterator<Item = String> {
     let removing = pool.removing.as_ref();
     let removing = removing.map(|mode| format!("removing ({mode})"));
+    let is_failing = pool.failure.is_some() && pool.throttled_ms.is_none();
     removing
         .into_iter()
+        .chain(is_failing.then(|| "failing".to_owned()))
         .chain(trouble(pool.throttled_ms, pool.stressed_ms))
 }
 
@@ -134,7 +141,7 @@ fn joined(texts: impl Iterator<Item = String>, separator: &str) -> Option<String
 }
 
 fn service_row(service: &ServiceStatus) -> Vec<Cell> {
-    let state = match service.closed.as_deref() {
+    let doing = match service.closed.as_deref() {
         None => "listening",
         Some("at_limit") => "at its limit",
         Some("throttled") => "closed",
@@ -143,19 +150,19 @@ fn service_row(service: &ServiceStatus) -> Vec<Cell> {
         Some(other) => other,
     };
     let trouble = trouble(service.throttled_ms, service.stressed_ms);
-    let states = std::iter::once(state.to_owned()).chain(trouble);
+    let states = std::iter::once(doing.to_owned()).chain(trouble);
     let failure = service.failure.as_deref();
     let failure = failure.map(|failure| failure.chars().take(FAILURE_CHARS).collect::<String>());
     vec![
-        text("SERVICE", Some(&service.name)),
+        text("SERVICE", Some(&service.name)).whole(),
         text("LISTEN", Some(&service.listen)),
-        text("POOL", Some(&service.pool)),
+        text("POOL", Some(&service.pool)).rank(2),
         number("CONNECTED", Some(service.connections)),
-        number("LIMIT", service.limit),
-        number("ACCEPTED", Some(service.accepted)),
-        number("FULL", Some(service.limit_reached)),
-        text("STATE", joined(states, ", ")),
-        text("FAILURE", failure),
+        number("LIMIT", service.limit).rank(3),
+        number("ACCEPTED", Some(service.accepted)).rank(4),
+        number("FULL", Some(service.limit_reached)).rank(5),
+        state("STATE", joined(states, ", ")),
+        text("FAILURE", failure).rank(1),
     ]
 }
 
@@ -163,12 +170,12 @@ fn proc_row(pool: &str, proc: &ProcStatus) -> Vec<Cell> {
     let idle = (proc.state == "idle").then(|| duration(proc.idle_ms));
     let memory = proc.memory.map(|bytes| format!("{}MiB", bytes >> 20));
     vec![
-        text("POOL", Some(pool)),
+        text("POOL", Some(pool)).whole(),
         number("PID", proc.os_pid),
-        text("STATE", Some(&proc.state)),
-        number("DDOCS", Some(proc.ddocs)),
-        number("USES", Some(proc.uses)),
-        number("AGE", Some(duration(proc.age_ms))),
+        state("STATE", Some(&proc.state)),
+        number("DDOCS", Some(proc.ddocs)).rank(3),
+        number("USES", Some(proc.uses)).rank(2),
+        number("AGE", Some(duration(proc.age_ms))).rank(1),
         number("IDLE", idle),
         number("MEMORY", memory),
         text("HOLDER", proc.holder.as_ref().map(holder)),
@@ -201,17 +208,25 @@ DAEMON     STATE              LEASE  DOCUMENTS  VERSION  EPOCH
 one:5995*  alive              21.0s          7  1.2.3    00000000000000ff
 two:5995   its lease is over    0ms          7  1.2.3    00000000000000ff
 ";
-        let of = |age: u64| daemons(&serde_json::json!({"daemons": rows, "age_s": age}));
+        let of = |age: u64| {
+            daemons(
+                &serde_json::json!({"daemons": rows, "age_s": age}),
+                Layout::default(),
+            )
+        };
         assert_eq!(of(1), expected);
         assert_eq!(
             of(61),
             format!("{expected}read 1m01s ago: the database does not answer\n")
         );
         assert_eq!(
-            daemons(&serde_json::json!({"daemons": [], "age_s": null})),
+            daemons(
+                &serde_json::json!({"daemons": [], "age_s": null}),
+                Layout::default()
+            ),
             ""
         );
-        assert_eq!(daemons(&Value::Null), "");
+        assert_eq!(daemons(&Value::Null, Layout::default()), "");
     }
 
     #[test]
@@ -281,7 +296,7 @@ two:5995   its lease is over    0ms          7  1.2.3    00000000000000ff
             stale_proc_count: 0,
         };
         assert_eq!(
-            table(&status),
+            table(&status, Layout::default()),
             "1 process, 0 of them stale; 1 pool\n\
              \n\
              POOL        LANGUAGE    GROUP  HARD  SOFT  USED  FREE  OPENING  STOPPING  WAITING  LONGEST  STATE            LACKS    CELL                   COMMAND\n\

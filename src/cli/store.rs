@@ -44,6 +44,9 @@ enum Command {
     ///
     /// Stop the services first: one that runs on a file is noticed, one on a database is not. If it is interrupted, run it
     /// again: it goes on. At the end both sides are read again and compared. The source stays as it is.
+    #[command(after_long_help = "\
+Example:
+  SETTEE_STORE_PASSWORD=.. settee store migrate --from /var/lib/settee/settee.redb --to postgres://settee@db/settee")]
     Migrate(MigrateArgs),
 }
 

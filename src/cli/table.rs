@@ -1,14 +1,52 @@
 //! Tables for people: rows below their titles, and the words for numbers and times in them.
+//!
+//! SUMMARY   [`columns`] lays cells out. Where there is less room than they need, long texts are cut and columns that
+//!           say least are left out.
 
 use std::fmt::Display;
-use std::iter;
+
+/// Down to so many characters texts are cut before a column is left out.
+const CUT_CHARS: usize = 16;
+
+/// Down to so many characters texts are cut when no column can be left out any more.
+const CUT_CHARS_MIN: usize = 4;
+
+/// What ends a text that is cut.
+const CUT_MARK: &str = "..";
 
 /// A value with the title of its column.
 pub(super) struct Cell {
     title: &'static str,
     value: String,
-    /// A number stands to the right.
+    /// A number stands to the right, and is never cut.
     is_number: bool,
+    is_state: bool,
+    /// A name that is typed again is never cut.
+    is_whole: bool,
+    /// The higher, the sooner its column is left out; 0: never.
+    rank: u8,
+}
+
+impl Cell {
+    /// Has the column left out where there is no room for it, the sooner the higher the rank.
+    pub(super) fn rank(self, rank: u8) -> Self {
+        Self { rank, ..self }
+    }
+
+    /// Has the text never cut.
+    pub(super) fn whole(self) -> Self {
+        let is_whole = true;
+        Self { is_whole, ..self }
+    }
+}
+
+/// How a table is laid out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Layout {
+    /// How wide it may be, in characters; `None`: as wide as it is.
+    pub(super) width: Option<usize>,
+    /// Whether states have a colour.
+    pub(super) is_coloured: bool,
 }
 
 /// Returns a cell; without a value it is a dash.
@@ -18,6 +56,18 @@ pub(super) fn text(title: &'static str, value: Option<impl Display>) -> Cell {
         title,
         value,
         is_number: false,
+        is_state: false,
+        is_whole: false,
+        rank: 0,
+    }
+}
+
+/// Returns a cell whose colour says how good the state is; without a value it is a dash.
+pub(super) fn state(title: &'static str, value: Option<impl Display>) -> Cell {
+    let is_state = true;
+    Cell {
+        is_state,
+        ..text(title, value)
     }
 }
 
@@ -30,36 +80,163 @@ pub(super) fn number(title: &'static str, value: Option<impl Display>) -> Cell {
 }
 
 /// Returns rows below their titles, each column as wide as its widest cell; nothing without any row.
-pub(super) fn columns(rows: impl Iterator<Item = Vec<Cell>>) -> String {
+pub(super) fn columns(rows: impl Iterator<Item = Vec<Cell>>, layout: Layout) -> String {
     let rows: Vec<Vec<Cell>> = rows.collect();
-    let Some(first) = rows.first() else {
-        return String::new();
+    let count = rows.first().map_or(0, Vec::len);
+    let all = (0..count).map(|index| Column::of(&rows, index)).collect();
+    let shown = match layout.width {
+        Some(width) => fit(all, width),
+        None => all,
     };
-    let titles = first.iter().map(|cell| Cell {
-        value: cell.title.to_owned(),
-        ..*cell
-    });
-    let titles: Vec<Cell> = titles.collect();
-    let lines: Vec<&Vec<Cell>> = iter::once(&titles).chain(&rows).collect();
-    let width = |column: usize| {
-        lines
-            .iter()
-            .map(|line| line[column].value.chars().count())
-            .max()
+    let titles = shown.iter().map(|column| column.line(column.title, ""));
+    let mut lines = vec![titles.collect::<Vec<_>>()];
+    for row in &rows {
+        let cells = shown.iter().map(|column| {
+            let cell = &row[column.index];
+            let colour = match cell.is_state && layout.is_coloured {
+                true => colour(&cell.value),
+                false => "",
+            };
+            column.line(&cell.value, colour)
+        });
+        lines.push(cells.collect());
+    }
+    let lines = lines.into_iter().filter(|line| !line.is_empty());
+    lines
+        .map(|line| line.join(GAP).trim_end().to_owned() + "\n")
+        .collect()
+}
+
+/// What stands between two columns.
+const GAP: &str = "  ";
+
+/// A column of a table.
+#[derive(Clone)]
+struct Column {
+    index: usize,
+    title: &'static str,
+    width: usize,
+    is_number: bool,
+    can_be_cut: bool,
+    rank: u8,
+}
+
+impl Column {
+    fn of(rows: &[Vec<Cell>], index: usize) -> Self {
+        let first = &rows[0][index];
+        let lengths = rows.iter().map(|row| row[index].value.chars().count());
+        // Without any value it is the first that is left out.
+        let says_nothing = rows.iter().all(|row| row[index].value == "-");
+        Self {
+            index,
+            title: first.title,
+            width: lengths.chain([first.title.len()]).max().unwrap_or(0),
+            is_number: first.is_number,
+            can_be_cut: !first.is_number && !first.is_whole,
+            rank: match first.rank {
+                0 => 0,
+                _ if says_nothing => u8::MAX,
+                rank => rank,
+            },
+        }
+    }
+
+    /// Returns a value as wide as the column.
+    fn line(&self, value: &str, colour: &str) -> String {
+        let length = value.chars().count();
+        let value = match length > self.width {
+            true => {
+                let kept = value
+                    .chars()
+                    .take(self.width.saturating_sub(CUT_MARK.len()));
+                kept.collect::<String>() + CUT_MARK
+            }
+            false => value.to_owned(),
+        };
+        let space = " ".repeat(self.width.saturating_sub(length));
+        let value = match colour {
+            "" => value,
+            colour => format!("{colour}{value}{NO_COLOUR}"),
+        };
+        match self.is_number {
+            true => space + &value,
+            false => value + &space,
+        }
+    }
+}
+
+/// Leaves columns out and cuts texts until a table is no wider than `room`. Names that are typed again and numbers
+/// stay whole, whatever room there is.
+fn fit(mut columns: Vec<Column>, room: usize) -> Vec<Column> {
+    loop {
+        if let Some(fitting) = cut(columns.clone(), room, CUT_CHARS) {
+            return fitting;
+        }
+        let ranks = columns.iter().map(|column| column.rank).enumerate();
+        match ranks
+            .filter(|(_, rank)| *rank > 0)
+            .max_by_key(|(_, rank)| *rank)
+        {
+            Some((at, _)) => drop(columns.remove(at)),
+            None => break,
+        }
+    }
+    cut(columns.clone(), room, CUT_CHARS_MIN).unwrap_or(columns)
+}
+
+/// Cuts texts, the longest first, down to so many characters or their titles; none if that is not enough.
+fn cut(mut columns: Vec<Column>, room: usize, least: usize) -> Option<Vec<Column>> {
+    let width = |columns: &[Column]| {
+        let widths: usize = columns.iter().map(|column| column.width).sum();
+        widths + GAP.len() * columns.len().saturating_sub(1)
     };
-    let widths: Vec<usize> = (0..titles.len()).filter_map(width).collect();
-    let line = |cells: &&Vec<Cell>| {
-        let cells = cells
-            .iter()
-            .zip(&widths)
-            .map(|(cell, &width)| match cell.is_number {
-                true => format!("{:>width$}", cell.value),
-                false => format!("{:<width$}", cell.value),
-            });
-        let line = cells.collect::<Vec<_>>().join("  ");
-        line.trim_end().to_owned() + "\n"
+    while width(&columns) > room {
+        let can_be_cut = |column: &&mut Column| {
+            column.can_be_cut && column.width > least.max(column.title.len())
+        };
+        let longest = columns.iter_mut().filter(can_be_cut);
+        longest.max_by_key(|column| column.width)?.width -= 1;
+    }
+    Some(columns)
+}
+
+const GREEN: &str = "\x1b[32m";
+const YELLOW: &str = "\x1b[33m";
+const RED: &str = "\x1b[31m";
+const NO_COLOUR: &str = "\x1b[0m";
+
+/// States in which something is wrong, by how they begin.
+const BAD: &[&str] = &[
+    "cannot",
+    "closed",
+    "crashing",
+    "error",
+    "failed",
+    "failing",
+    "its lease is over",
+    "no such",
+    "throttled",
+];
+
+/// States in which everything is as it should be.
+const GOOD: &[&str] = &["alive", "completed", "listening", "running"];
+
+/// States in which there is nothing to see.
+const PLAIN: &[&str] = &["-", "idle"];
+
+/// Returns the colour of a state: of several, that of the worst.
+fn colour(state: &str) -> &'static str {
+    let is_one_of = |words: &[&str]| {
+        let mut states = state.split(", ");
+        states.any(|state| words.iter().any(|word| state.starts_with(word)))
     };
-    lines.iter().map(line).collect()
+    let is_only = |words: &[&str]| words.contains(&state);
+    match () {
+        () if is_one_of(BAD) => RED,
+        () if is_only(PLAIN) => "",
+        () if is_only(GOOD) => GREEN,
+        () => YELLOW,
+    }
 }
 
 /// Returns the text without what would move the cursor: names come from outside.
@@ -96,6 +273,84 @@ pub(super) fn duration(milliseconds: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn row(name: &str, command: &str, doing: &str) -> Vec<Cell> {
+        vec![
+            text("NAME", Some(name)).whole(),
+            number("USED", Some(7)),
+            number("WAITS", None::<u8>).rank(1),
+            number("STOPS", Some(0)).rank(2),
+            state("STATE", Some(doing)),
+            text("COMMAND", Some(command)).rank(3),
+        ]
+    }
+
+    fn shown(width: Option<usize>, is_coloured: bool) -> String {
+        let rows = [
+            row(
+                "a-long-name",
+                "a command of many words and options",
+                "running",
+            ),
+            row("b", "short", "closed, throttled 1s"),
+        ];
+        columns(rows.into_iter(), Layout { width, is_coloured })
+    }
+
+    #[test]
+    fn a_table_that_is_too_wide_has_its_texts_cut_first_and_then_what_says_least_left_out() {
+        let whole = "\
+NAME         USED  WAITS  STOPS  STATE                 COMMAND
+a-long-name     7      -      0  running               a command of many words and options
+b               7      -      0  closed, throttled 1s  short
+";
+        assert_eq!(shown(None, false), whole);
+        assert_eq!(shown(Some(90), false), whole);
+        let cut = "\
+NAME         USED  WAITS  STOPS  STATE                 COMMAND
+a-long-name     7      -      0  running               a command of many wo..
+b               7      -      0  closed, throttled 1s  short
+";
+        assert_eq!(shown(Some(77), false), cut);
+        let less = "\
+NAME         USED  STOPS  STATE             COMMAND
+a-long-name     7      0  running           a command of m..
+b               7      0  closed, thrott..  short
+";
+        assert_eq!(shown(Some(60), false), less);
+        let least = "\
+NAME         USED  STATE
+a-long-name     7  running
+b               7  closed,..
+";
+        assert_eq!(shown(Some(28), false), least);
+        for width in 28..100 {
+            let table = shown(Some(width), false);
+            assert!(table.lines().all(|line| line.len() <= width), "{table}");
+        }
+        // Names are typed again.
+        assert!(shown(Some(5), false).contains("a-long-name"));
+    }
+
+    #[test]
+    fn a_state_has_the_colour_of_the_worst_of_it_and_nothing_else_has_one() {
+        let table = shown(Some(77), true);
+        assert!(table.contains("0  \x1b[32mrunning\x1b[0m      "), "{table}");
+        assert!(
+            table.contains("  \x1b[31mclosed, throttled 1s\x1b[0m  short\n"),
+            "{table}"
+        );
+        assert_eq!(table.matches("\x1b[").count(), 4, "{table}");
+        assert_eq!(
+            ["-", "idle", "starting", "listening, stress 1s"].map(colour),
+            ["", "", YELLOW, YELLOW]
+        );
+    }
+
+    #[test]
+    fn nothing_is_printed_without_a_row() {
+        assert_eq!(columns(std::iter::empty(), Layout::default()), "");
+    }
 
     #[test]
     fn times_are_told_in_their_largest_units() {

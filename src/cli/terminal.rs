@@ -1,11 +1,13 @@
 //! What only a terminal sees: a line that is drawn anew, a table that fits the screen.
 //!
-//! SUMMARY   [`draw_line`] draws a progress line, [`clear_line`] ends it before anything else is printed; [`frame`] cuts a text
+//! SUMMARY   [`layout`] tells how wide a table may be, and whether it has colours; [`draw_line`] draws a progress line, [`clear_line`] ends it before anything else is printed; [`frame`] cuts a text
 //!           to the screen; [`ClearingDrain`] does the former before each record of a log.
 
 use std::io::{self, IsTerminal, Write};
 
 use slog::{Drain, OwnedKVList, Record};
+
+use super::table::Layout;
 
 /// Goes to the beginning of the line and clears it.
 const CLEAR_LINE: &str = "\r\x1b[K";
@@ -19,6 +21,37 @@ const WRAP: &str = "\x1b[?7h";
 
 /// The height of a terminal that does not tell its own, in rows.
 const ROWS: usize = 24;
+
+/// The width of a terminal that does not tell its own, in characters.
+const WIDTH: usize = 80;
+
+/// Options of commands that print tables.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(super) struct TableArgs {
+    /// Print every column whole, also where that is wider than the terminal.
+    #[arg(long)]
+    wide: bool,
+}
+
+impl TableArgs {
+    /// Returns how tables are laid out on standard output; where it is no terminal, whole and without colours.
+    pub(super) fn layout(&self) -> Layout {
+        if !io::stdout().is_terminal() {
+            return Layout::default();
+        }
+        let size = rustix::termios::tcgetwinsize(io::stdout());
+        let width = size.map_or(WIDTH, |size| match size.ws_col {
+            0 => WIDTH,
+            columns => usize::from(columns),
+        });
+        let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+        Layout {
+            width: (!self.wide).then_some(width),
+            is_coloured: !is_set("NO_COLOR")
+                && std::env::var_os("TERM").is_none_or(|term| term != "dumb"),
+        }
+    }
+}
 
 /// Draws the progress line anew.
 pub(super) fn draw_line(line: &str) {

@@ -8,7 +8,7 @@ use strum::VariantNames;
 
 use super::exit::CliError;
 use super::service_socket::{Service, SocketArgs, block_on};
-use super::table::{Cell, columns, count, microseconds, number, text};
+use super::table::{Cell, Layout, columns, count, microseconds, number, text};
 use super::watch::WatchArgs;
 use crate::messages::function_costs::{CostsPage, CostsRow, Period, SortBy};
 
@@ -57,16 +57,19 @@ pub fn run(args: &Args) -> Result<(), CliError> {
             let costs = service.answer(question).await?;
             Ok(match args.watch.json {
                 true => format!("{}\n", costs.get()),
-                false => table(&service.read("the value of 'functions'", &costs)?),
+                false => table(
+                    &service.read("the value of 'functions'", &costs)?,
+                    args.watch.layout(),
+                ),
             })
         };
         args.watch.show(ask).await
     })
 }
 
-fn table(costs: &CostsPage) -> String {
+fn table(costs: &CostsPage, layout: Layout) -> String {
     let known = count(costs.total_rows, "function", "functions");
-    let rows = columns(costs.functions.iter().map(row));
+    let rows = columns(costs.functions.iter().map(row), layout);
     format!("{known} in the last {:.0} s\n\n{rows}", costs.seconds)
 }
 
@@ -77,12 +80,12 @@ fn row(row: &CostsRow) -> Vec<Cell> {
         text("FUNCTION", Some(&row.function)),
         number("CALLS", Some(row.calls)),
         number("ERRORS", Some(row.errors)),
-        number("KILLS", Some(row.kills)),
+        number("KILLS", Some(row.kills)).rank(4),
         number("RUN", Some(microseconds(row.run_us))),
-        number("P50", Some(microseconds(row.run_p50_us))),
+        number("P50", Some(microseconds(row.run_p50_us))).rank(2),
         number("P99", Some(microseconds(row.run_p99_us))),
-        number("WAIT", Some(microseconds(row.wait_us))),
-        number("CPU", Some(microseconds(row.cpu_us))),
-        number("BYTES", Some(row.bytes)),
+        number("WAIT", Some(microseconds(row.wait_us))).rank(3),
+        number("CPU", Some(microseconds(row.cpu_us))).rank(1),
+        number("BYTES", Some(row.bytes)).rank(5),
     ]
 }

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use super::exit::CliError;
 use super::output::Output;
-use super::terminal;
+use super::table::Layout;
+use super::terminal::{self, TableArgs};
 
 /// How often is asked.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -20,9 +21,16 @@ pub struct WatchArgs {
     /// Ask again every second until interrupted. On a terminal, the top of the table stays on the screen.
     #[arg(long)]
     pub(super) watch: bool,
+    #[command(flatten)]
+    pub(super) table: TableArgs,
 }
 
 impl WatchArgs {
+    /// Returns how tables are laid out, on a terminal as wide as it is now.
+    pub(super) fn layout(&self) -> Layout {
+        self.table.layout()
+    }
+
     /// Prints what `ask` returns, until nobody wants more.
     ///
     /// # Errors

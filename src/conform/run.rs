@@ -9,9 +9,11 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use futures_util::{Stream, StreamExt};
+use serde::de::IgnoredAny;
 use strum::VariantArray;
 
 use super::case::Case;
+use super::compare::quote;
 use super::peer::Target;
 use super::play::{Failure, Kind, play};
 use super::suite;
@@ -69,16 +71,23 @@ pub(crate) fn is_unsupported(case: &Case, failure: &Failure) -> bool {
 }
 
 impl Subject {
-    /// Returns whether it answers anything at all to a `reset`.
+    /// Returns whether it answers a line of JSON, any at all, to a `reset`.
     ///
     /// # Errors
-    /// Why there is nothing to test: it cannot be started, ends, or says nothing.
+    /// Why there is nothing to test: it cannot be started, ends, says nothing, or what an interpreter says of a
+    /// script that it cannot read.
     pub async fn greets(&self) -> Result<(), String> {
         let greet = async {
             let mut peer = self.target.start(&self.spawner, self.time).await?;
             peer.send(b"[\"reset\"]\n");
             match peer.line().await {
-                Ok(Some(_)) => Ok(()),
+                Ok(Some(line)) => match serde_json::from_slice::<IgnoredAny>(&line) {
+                    Ok(_) => Ok(()),
+                    Err(_) => Err(format!(
+                        "it said {}",
+                        quote(&String::from_utf8_lossy(&line))
+                    )),
+                },
                 Ok(None) => Err(format!("it {}", peer.exit_report().await)),
                 Err(error) => Err(error.to_string()),
             }

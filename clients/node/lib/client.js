@@ -7,15 +7,16 @@ const { CallTimeout, ProtocolError, Unavailable, serviceError } = require("./err
 const { HttpTransport } = require("./http.js");
 const { SocketTransport } = require("./wire.js");
 
-// How often a call is tried when the service cannot be reached, or is lost before it answers.
-const TRIES_MAX = 5;
+// How long a call is tried again when the service cannot be reached, or is lost before it answers, in milliseconds from
+// the first failure on: longer than a restart takes, of which `shutdown_grace` is the largest part.
+const RETRY_MS_MAX = 30_000;
 
 // The wait before the second try, in milliseconds. Each further one is twice as long; each is shortened at random by
 // up to a half, so that many clients do not come back at once.
 const BACKOFF_MS_FIRST = 100;
 
 // The longest wait between two tries, in milliseconds.
-const BACKOFF_MS_MAX = 5_000;
+const BACKOFF_MS_MAX = 1_000;
 
 // How long a call may take with all its tries, in milliseconds.
 const CALL_MS_MAX = 300_000;
@@ -39,6 +40,12 @@ function valueOf(reply, reported) {
   }
   if (!("ok" in reply)) throw new ProtocolError("a reply has neither 'ok' nor 'error'");
   return reported ? new Report(reply, reply.ok) : reply.ok;
+}
+
+// Fails for a reply of a service that stops: another try may meet the next one.
+function unlessStopping(reply) {
+  if (reply.error?.name === "shutting_down") throw serviceError(reply.error);
+  return reply;
 }
 
 // Makes something else of a value, in its report or alone.
@@ -144,12 +151,12 @@ function argumentsOf(options) {
 // `tls:HOST:PORT`, `http://HOST:PORT/`, `https://HOST:PORT/`. `tls` are options of node:tls, such as `ca`. It connects when the first call needs it. Calls may be made at the same time.
 class Client {
   #transport;
-  #tries;
+  #retryMs;
   #callMs;
 
-  constructor(address, { user, password, tls, tries = TRIES_MAX, callMs = CALL_MS_MAX } = {}) {
+  constructor(address, { user, password, tls, retryMs = RETRY_MS_MAX, callMs = CALL_MS_MAX } = {}) {
     this.#transport = transportTo(address, user, password, tls, callMs);
-    this.#tries = tries;
+    this.#retryMs = retryMs;
     this.#callMs = callMs;
   }
 
@@ -228,14 +235,15 @@ class Client {
 
   // Any call of docs/socket.md by its own name, with its own arguments. It is not repeated after a loss.
   async call(name, args = {}) {
-    return valueOf(await this.#persist(name, (signal) => this.#transport.call(name, args, signal), false));
+    return valueOf(await this.#persist(name, (signal) => this.#reply(name, args, signal), false));
   }
 
   // Borrows a process, to be given back with `retProc`. Its first prompt is `reset`.
   async getProc(options = {}) {
     const { connection, reply } = await this.#persist("get_proc", async (signal) => {
       const connection = await this.#transport.connection();
-      return { connection, reply: await connection.call("get_proc", argumentsOf(options), signal) };
+      const reply = await connection.call("get_proc", argumentsOf(options), signal);
+      return { connection, reply: unlessStopping(reply) };
     }, true);
     return new Proc(connection, valueOf(reply), (call, attempt) => this.#bounded(call, attempt));
   }
@@ -260,7 +268,7 @@ class Client {
   // Runs functions, which changes nothing: after a loss it is done again.
   async #function(name, args, options) {
     const all = { ...args, ...argumentsOf(options) };
-    return valueOf(await this.#persist(name, (signal) => this.#transport.call(name, all, signal), true), all.report);
+    return valueOf(await this.#persist(name, (signal) => this.#reply(name, all, signal), true), all.report);
   }
 
   // Fails for a selector that is none: in a definition it is no error, but matches nothing.
@@ -269,17 +277,22 @@ class Client {
     await this.validate("selector", ddoc, [{ newDoc: {} }]);
   }
 
+  async #reply(name, args, signal) {
+    return unlessStopping(await this.#transport.call(name, args, signal));
+  }
+
   #persist(name, attempt, again) {
     return this.#bounded(name, async (signal) => {
       let pause = BACKOFF_MS_FIRST;
-      for (let left = this.#tries - 1; ; left--) {
+      for (let left, until; ; pause = Math.min(2 * pause, BACKOFF_MS_MAX)) {
         try {
           return await attempt(signal);
         } catch (error) {
+          until ??= performance.now() + this.#retryMs;
+          left = until - performance.now();
           if (!(error instanceof Unavailable) || left <= 0 || (error.sent && !again)) throw error;
         }
-        await sleep(pause * (0.5 + Math.random() / 2), undefined, { signal });
-        pause = Math.min(2 * pause, BACKOFF_MS_MAX);
+        await sleep(Math.min(pause * (0.5 + Math.random() / 2), left), undefined, { signal });
       }
     });
   }

@@ -18,7 +18,7 @@ class SetteeError extends Error {
   }
 }
 
-// No connection could be made, or it ended before the reply. `sent`: the service may have got the call.
+// No connection could be made, or it ended before the reply, or the service stops. `sent`: the service may have got the call.
 class Unavailable extends SetteeError {
   constructor(reason, sent = true, cause = undefined) {
     super({ name: "unavailable", reason, fault: "host", retry: true }, { cause });
@@ -62,6 +62,7 @@ const BY_NAME = new Map(Object.entries({
 // Makes the error of a reply's `error` object.
 function serviceError(details) {
   if (typeof details !== "object" || details === null) return new ProtocolError("an error that is no object");
+  if (details.name === "shutting_down") return new Unavailable(details.reason);
   return new (BY_NAME.get(details.name) ?? ServiceError)(details);
 }
 

@@ -11,12 +11,12 @@ const input = readline.createInterface(process.stdin, process.stdout);
 const ask = async (order) => assert.equal(await input.question(`${order}\n`), order);
 
 async function main(address) {
-  const client = new settee.Client(address, { tries: 20 });
+  const client = new settee.Client(address);
   const map = (by) => by.map([COUNT], [{ _id: "a" }]);
   assert.deepEqual(await map(client), ROWS);
   const proc = address.startsWith("http") ? null : await client.getProc({ lang: "javascript" });
   await ask("kill");
-  const other = new settee.Client(address, { tries: 2 });
+  const other = new settee.Client(address, { retryMs: 0 });
   await assert.rejects(map(other), { name: "unavailable", fault: "host", retry: true });
   // What was lent over the lost connection is lost with it.
   if (proc) await assert.rejects(proc.prompt(["reset"]), settee.Unavailable);

@@ -6,6 +6,7 @@ import functools
 import random
 import ssl
 import threading
+import time
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Callable, Iterable, List, Optional, Sequence
 from urllib.parse import unquote, urlsplit
@@ -16,15 +17,16 @@ from .wire import Connection, Json, SocketTransport
 
 _Run = Callable[[Any], Any]
 
-#: How often a call is tried when the service cannot be reached, or is lost before it answers.
-TRIES_MAX = 5
+#: How long a call is tried again when the service cannot be reached, or is lost before it answers, in seconds from the
+#: first failure on: longer than a restart takes, of which ``shutdown_grace`` is the largest part.
+RETRY_SECONDS_MAX = 30.0
 
 #: The wait before the second try, in seconds. Each further one is twice as long; each is shortened at random by up
 #: to a half, so that many clients do not come back at once.
 BACKOFF_SECONDS_FIRST = 0.1
 
 #: The longest wait between two tries, in seconds.
-BACKOFF_SECONDS_MAX = 5.0
+BACKOFF_SECONDS_MAX = 1.0
 
 #: How long a call may take with all its tries, in seconds.
 CALL_SECONDS_MAX = 300.0
@@ -55,6 +57,14 @@ def _present(**members: Any) -> Json:
 
 def _milliseconds(seconds: Optional[float]) -> Optional[int]:
     return None if seconds is None else max(1, round(seconds * 1000))
+
+
+def _unless_stopping(reply: Json) -> Json:
+    """Fails for a reply of a service that stops: another try may meet the next one."""
+    error = reply.get("error")
+    if isinstance(error, dict) and error.get("name") == "shutting_down":
+        raise service_error(error)
+    return reply
 
 
 def _value(reply: Json, reported: bool = False) -> Any:
@@ -158,15 +168,17 @@ class Proc:
 class _Core:
     """What both clients do: call, try again, make values, reports and errors of replies."""
 
-    def __init__(self, transport: Any, tries: int, seconds: float, run: _Run, chunks: Callable[..., Any]):
-        self.transport, self._tries, self._seconds = transport, tries, seconds
+    def __init__(self, transport: Any, retry_seconds: float, seconds: float, run: _Run, chunks: Callable[..., Any]):
+        self.transport, self._retry_seconds, self._seconds = transport, retry_seconds, seconds
         self.run, self._chunks = run, chunks
 
     async def call(self, name: str, arguments: Json) -> Any:
         return _value(await self._reply(name, arguments, again=False))
 
     async def _reply(self, name: str, arguments: Json, again: bool) -> Json:
-        attempt = functools.partial(self.transport.call, name, arguments)
+        async def attempt():
+            return _unless_stopping(await self.transport.call(name, arguments))
+
         return await self.bounded(name, self._persist(attempt, again))
 
     async def function(self, name: str, arguments: Json, options: Json) -> Any:
@@ -183,17 +195,18 @@ class _Core:
             raise service_error(details) from None
 
     async def _persist(self, attempt: Callable[[], Any], again: bool) -> Any:
-        """Tries until there is a reply; after a loss only if the call may be made twice."""
-        pause = BACKOFF_SECONDS_FIRST
-        for _ in range(1, self._tries):
+        """Tries until there is a reply or the time for it is up; after a loss only if the call may be made twice."""
+        pause, until = BACKOFF_SECONDS_FIRST, None
+        while True:
             try:
                 return await attempt()
             except Unavailable as error:
-                if error.details["sent"] and not again:
+                now = time.monotonic()
+                until = now + self._retry_seconds if until is None else until
+                if now >= until or (error.details["sent"] and not again):
                     raise
-            await asyncio.sleep(pause * random.uniform(0.5, 1))
+            await asyncio.sleep(min(pause * random.uniform(0.5, 1), until - now))
             pause = min(2 * pause, BACKOFF_SECONDS_MAX)
-        return await attempt()
 
     async def select(self, selector: Json, docs: List[Json], options: Json) -> Any:
         definition = {"fields": {"_id": "asc"}, "partial_filter_selector": selector}
@@ -225,7 +238,7 @@ class _Core:
     async def get_proc(self, arguments: Json) -> Proc:
         async def lend():
             connection = await self.transport.connection()
-            return connection, await connection.call("get_proc", arguments)
+            return connection, _unless_stopping(await connection.call("get_proc", arguments))
 
         connection, reply = await self.bounded("get_proc", self._persist(lend, again=True))
         return Proc(connection, _value(reply), self)
@@ -331,10 +344,19 @@ class _Calls:
 class AsyncClient(_Calls):
     """A client for asyncio: every call is awaited, and many may be made at the same time. Use it in one event loop."""
 
-    def __init__(self, address, *, user=None, password=None, ssl=None, tries=TRIES_MAX, call_seconds=CALL_SECONDS_MAX):
+    def __init__(
+        self,
+        address,
+        *,
+        user=None,
+        password=None,
+        ssl=None,
+        retry_seconds=RETRY_SECONDS_MAX,
+        call_seconds=CALL_SECONDS_MAX,
+    ):
         transport = _transport(address, user, password, ssl, call_seconds)
         self._run = lambda coroutine: coroutine
-        self._core = _Core(transport, tries, call_seconds, self._run, AsyncChunks)
+        self._core = _Core(transport, retry_seconds, call_seconds, self._run, AsyncChunks)
 
     @contextlib.asynccontextmanager
     async def lease(self, lang=None, **arguments):
@@ -362,9 +384,18 @@ class Client(_Calls):
     It has an event loop in a thread of its own; a program that forks makes its clients afterwards.
     """
 
-    def __init__(self, address, *, user=None, password=None, ssl=None, tries=TRIES_MAX, call_seconds=CALL_SECONDS_MAX):
+    def __init__(
+        self,
+        address,
+        *,
+        user=None,
+        password=None,
+        ssl=None,
+        retry_seconds=RETRY_SECONDS_MAX,
+        call_seconds=CALL_SECONDS_MAX,
+    ):
         transport = _transport(address, user, password, ssl, call_seconds)
-        self._core = _Core(transport, tries, call_seconds, self._run, functools.partial(Chunks, self._run))
+        self._core = _Core(transport, retry_seconds, call_seconds, self._run, functools.partial(Chunks, self._run))
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="settee", daemon=True)
         self._thread.start()

@@ -37,7 +37,7 @@ class SetteeError(Exception):
 
 
 class Unavailable(SetteeError):
-    """No connection could be made, or it ended before the reply."""
+    """No connection could be made, or it ended before the reply, or the service stops."""
 
     @classmethod
     def because(cls, reason: str, sent: bool = True) -> "Unavailable":
@@ -109,4 +109,6 @@ def service_error(details: Any) -> SetteeError:
     """Makes the error of a reply's ``error`` object."""
     if not isinstance(details, dict):
         return ProtocolError.because(f"the error {details!r:.100} is no object")
+    if details.get("name") == "shutting_down":
+        return Unavailable.because(str(details.get("reason")))
     return _BY_NAME.get(details.get("name"), ServiceError)(details)

@@ -16,11 +16,11 @@ def ask(order):
 
 
 def main(address):
-    with settee.Client(address, tries=20) as client:
+    with settee.Client(address) as client:
         assert client.map([COUNT], [{"_id": "a"}]) == ROWS
         proc = None if address.startswith("http") else client.get_proc("javascript")
         ask("kill")
-        with settee.Client(address, tries=2) as other:
+        with settee.Client(address, retry_seconds=0) as other:
             try:
                 raise AssertionError(other.map([COUNT], [{"_id": "a"}]))
             except settee.Unavailable as error:

@@ -17,7 +17,10 @@ use crate::config::Server;
 /// The permission bits with which others than the owner could enter a directory.
 const OTHERS_ENTER: u32 = 0o011;
 
-/// The same, of those who are not in its group either.
+/// Those with which others than the owner could put something else in the place of the socket.
+const OTHERS_WRITE: u32 = 0o022;
+
+/// The bit with which everybody may enter a directory.
 const STRANGERS_ENTER: u32 = 0o001;
 
 /// Who may use the socket, in terms of files: its owner, or also the members of a group.
@@ -25,7 +28,8 @@ const STRANGERS_ENTER: u32 = 0o001;
 struct Modes {
     socket: u32,
     directory: u32,
-    /// The bits of a directory that must not be set.
+    /// The bits of a directory that must not be set. Who may connect is up to the socket's own mode, which nobody but
+    /// the owner can change; so a directory of a shared socket may be one that everybody may enter.
     too_much: u32,
     /// The group that both get.
     group: Option<u32>,
@@ -52,7 +56,7 @@ impl Modes {
         Ok(Self {
             socket: 0o660,
             directory: 0o750,
-            too_much: STRANGERS_ENTER,
+            too_much: OTHERS_WRITE,
             group,
         })
     }
@@ -123,7 +127,7 @@ impl SocketError {
             Self::InUse(_) => "stop it first, or give this one another [server] socket",
             Self::NotOurs { .. } => "name another path as [server] socket, or remove what is there",
             Self::Exposed { .. } => {
-                "chmod 0700 it, or name a [server] socket in a directory of this user's own"
+                "chmod 0700 it (0755 is enough with socket_group or socket_mode 0660), or name a [server] socket in a directory of this user's own"
             }
             Self::System { .. } => "name a [server] socket where this user may make one",
         }
@@ -186,9 +190,15 @@ fn prepare(directory: &Path, modes: Modes) -> Result<(), SocketError> {
     }
     let mode = found.mode() & 0o777;
     if mode & modes.too_much != 0 {
-        return exposed(format!("others can enter the directory (mode {mode:04o})"));
+        let can = if modes.too_much == OTHERS_ENTER {
+            "enter"
+        } else {
+            "write to"
+        };
+        return exposed(format!("others can {can} the directory (mode {mode:04o})"));
     }
-    if modes.directory == 0o700 {
+    // One that everybody may enter lets the group in, too, and others may need it as it is.
+    if modes.directory == 0o700 || mode & STRANGERS_ENTER != 0 {
         return Ok(());
     }
     if modes.group.is_some() {

@@ -181,6 +181,7 @@ impl Handler<Exit> for ProcManager {
                 self.actors.insert(process.pid.id(), proc);
                 process.pid.monitor(ctx.address().recipient());
                 self.note_start(proc, &process, ctx);
+                self.pools.at_mut(proc.pool).failure = None;
                 self.procs.insert(proc, Arc::new(process));
                 self.event(Event::SpawnOk { proc }, ctx);
             }

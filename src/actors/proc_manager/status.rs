@@ -67,11 +67,7 @@ impl ProcManager {
                 .to_owned()
             }),
             throttled_ms: status.throttled.map(milliseconds),
-            failure: pool
-                .failure
-                .as_deref()
-                .filter(|_| status.throttled.is_some())
-                .map(str::to_owned),
+            failure: pool.failure.as_deref().map(str::to_owned),
             stressed_ms: status.stressed.map(milliseconds),
             settings: settings
                 .map(|setting| (setting.key.clone(), setting.json()))

@@ -7,7 +7,8 @@ use super::super::exit::{CliError, Exit};
 use super::super::output;
 use super::super::service_socket::Service;
 use super::super::status_table::OLD_S;
-use super::super::table::{Cell, columns, count, duration, number, text};
+use super::super::table::{Cell, Layout, columns, count, duration, number, state, text};
+use super::super::terminal::TableArgs;
 use super::super::watch::WatchArgs;
 use super::shown;
 use crate::otp::wall_clock::system_time;
@@ -31,7 +32,7 @@ pub(super) struct SelectArgs {
     patterns: Vec<String>,
     /// Only jobs in these states, with commas between them: running, pending, crashing, paused; lists also show documents
     /// without a job: error (it cannot start yet), completed, failed.
-    #[arg(long, value_delimiter = ',', value_parser = state)]
+    #[arg(long, value_delimiter = ',', value_parser = known_state)]
     states: Vec<String>,
     /// Only jobs whose source fits, a URL without credentials: 'http://db7.example:5984/*'.
     #[arg(long, value_name = "PATTERN")]
@@ -78,9 +79,11 @@ pub(super) struct ListArgs {
     /// Ask again every second until interrupted. On a terminal, the top of the table stays on the screen.
     #[arg(long)]
     watch: bool,
+    #[command(flatten)]
+    table: TableArgs,
 }
 
-fn state(text: &str) -> Result<String, String> {
+fn known_state(text: &str) -> Result<String, String> {
     let word = text.trim().to_ascii_lowercase();
     match STATES.contains(&word.as_str()) || word == PAUSED {
         true => Ok(word),
@@ -93,6 +96,7 @@ pub(super) async fn list(service: &Service, args: &ListArgs, json: bool) -> Resu
     let watch = WatchArgs {
         json,
         watch: args.watch,
+        table: args.table.clone(),
     };
     watch.show(async || page(service, args, json).await).await
 }
@@ -132,9 +136,12 @@ async fn page(service: &Service, args: &ListArgs, json: bool) -> Result<String, 
         (false, true) => {
             let groups = rows.into_iter().map(serde_json::from_value);
             let groups: Vec<JobGroup> = groups.filter_map(Result::ok).collect();
-            self::groups(&groups) + &summary(&last, None)
+            self::groups(&groups, args.table.layout()) + &summary(&last, None)
         }
-        (false, false) => table(&rows, args.ids, system_time()) + &summary(&last, Some(rows.len())),
+        (false, false) => {
+            let table = table(&rows, args.ids, system_time(), args.table.layout());
+            table + &summary(&last, Some(rows.len()))
+        }
     })
 }
 
@@ -203,7 +210,7 @@ pub(super) async fn refused(service: &Service, name: &str, json: bool) -> Result
         ]
     };
     let gap = if docs.is_empty() { "" } else { "\n" };
-    let text = columns(docs.iter().map(row));
+    let text = columns(docs.iter().map(row), Layout::default());
     output::print(&format!("{text}{gap}{}\n", known_refused(all, docs.len())))
 }
 
@@ -263,7 +270,7 @@ fn summary(answer: &Value, shown: Option<usize>) -> String {
 }
 
 /// Returns jobs as a table for people.
-fn table(jobs: &[Value], ids: bool, now: WallTime) -> String {
+fn table(jobs: &[Value], ids: bool, now: WallTime, layout: Layout) -> String {
     let ids = match (ids, jobs.iter().any(|job| job["document"].is_null())) {
         (true, _) => Ids::All,
         (false, true) => Ids::OfTransient,
@@ -273,7 +280,8 @@ fn table(jobs: &[Value], ids: bool, now: WallTime) -> String {
     let mut daemons: Vec<&Value> = jobs.iter().map(|job| &job["daemon"]).collect();
     daemons.dedup();
     let has_several = daemons.len() > 1;
-    columns(jobs.iter().map(|job| row(job, ids, has_several, now))) + gap
+    let rows = jobs.iter().map(|job| row(job, ids, has_several, now));
+    columns(rows, layout) + gap
 }
 
 /// Which ids a table has.
@@ -289,7 +297,7 @@ fn row(job: &Value, ids: Ids, has_daemon: bool, now: WallTime) -> Vec<Cell> {
     let span = |from: WallTime, to: WallTime| {
         duration(u64::try_from(to.since(from).as_millis()).unwrap_or(u64::MAX))
     };
-    let state = match job["paused"].is_object() {
+    let doing = match job["paused"].is_object() {
         true => PAUSED.to_owned(),
         false => shown(&job["state"]),
     };
@@ -300,21 +308,21 @@ fn row(job: &Value, ids: Ids, has_daemon: bool, now: WallTime) -> Vec<Cell> {
     let id = Some(&job["id"]).filter(|_| ids == Ids::All || job["document"].is_null());
     let reason = job["reason"].as_str();
     let mut cells = vec![
-        text("DOCUMENT", Some(name)),
-        text("STATE", Some(state)),
-        number("SINCE", time("since").map(|at| span(at, now))),
-        number("NEXT TRY", time("next_try").map(|at| span(now, at))),
-        number("WRITTEN", Some(shown(&job["info"]["docs_written"]))),
-        number("REFUSED", Some(shown(&job["info"]["doc_write_failures"]))),
+        text("DOCUMENT", Some(name)).whole(),
+        state("STATE", Some(doing)),
+        number("SINCE", time("since").map(|at| span(at, now))).rank(2),
+        number("NEXT TRY", time("next_try").map(|at| span(now, at))).rank(1),
+        number("WRITTEN", Some(shown(&job["info"]["docs_written"]))).rank(4),
+        number("REFUSED", Some(shown(&job["info"]["doc_write_failures"]))).rank(3),
         number("PENDING", Some(shown(&job["info"]["changes_pending"]))),
-        number("PROGRESS", time("last_progress").map(|at| span(at, now))),
+        number("PROGRESS", time("last_progress").map(|at| span(at, now))).rank(5),
         text("REASON", reason),
     ];
     if has_daemon {
-        cells.push(text("DAEMON", Some(shown(&job["daemon"]))));
+        cells.push(text("DAEMON", Some(shown(&job["daemon"]))).rank(6));
     }
     if ids != Ids::None {
-        cells.push(text("ID", Some(id.map(shown).unwrap_or_default())));
+        cells.push(text("ID", Some(id.map(shown).unwrap_or_default())).whole());
     }
     cells
 }
@@ -331,7 +339,7 @@ fn side(url: &Value) -> String {
 }
 
 /// Returns groups as lines for people.
-pub(super) fn groups(groups: &[JobGroup]) -> String {
+pub(super) fn groups(groups: &[JobGroup], layout: Layout) -> String {
     let row = |group: &JobGroup| {
         let states = group.states.iter();
         let states: Vec<String> = states.map(|(state, n)| format!("{n} {state}")).collect();
@@ -343,7 +351,7 @@ pub(super) fn groups(groups: &[JobGroup]) -> String {
         ]
     };
     let gap = if groups.is_empty() { "" } else { "\n" };
-    columns(groups.iter().map(row)) + gap
+    columns(groups.iter().map(row), layout) + gap
 }
 
 #[cfg(test)]
@@ -385,13 +393,15 @@ d           crashing  5m00s     30.0s       11        1        -     1h05m  data
 s/c -> t/d  paused    30.0s         -        -        -        -         -  paused by x       b
 
 ";
-        assert_eq!(table(&jobs, false, now), expected);
-        assert!(table(&jobs, true, now).contains("database missing  a+continuous\n"));
-        assert!(table(&jobs[..1], false, now).contains("  REASON\n"));
+        assert_eq!(table(&jobs, false, now, Layout::default()), expected);
+        assert!(
+            table(&jobs, true, now, Layout::default()).contains("database missing  a+continuous\n")
+        );
+        assert!(table(&jobs[..1], false, now, Layout::default()).contains("  REASON\n"));
         let mut of_fleet = jobs.clone();
         of_fleet[0]["daemon"] = "one.example:5984".into();
         of_fleet[1]["daemon"] = "two.example:5984".into();
-        let text = table(&of_fleet, false, now);
+        let text = table(&of_fleet, false, now, Layout::default());
         assert!(
             text.contains("REASON            DAEMON            ID\n"),
             "{text}"
@@ -426,6 +436,6 @@ JOBS  REASON            STATES                  SUCH AS
 97 x  database missing  96 crashing, 1 pending  shop
 
 ";
-        assert_eq!(groups(&[group]), expected);
+        assert_eq!(groups(&[group], Layout::default()), expected);
     }
 }

@@ -11,7 +11,7 @@ use settee_client::{BulkAnswer, BulkOrder, BulkOrderName, JobResult};
 use super::super::exit::{CliError, Exit};
 use super::super::output;
 use super::super::service_socket::Service;
-use super::super::table::{count, printable};
+use super::super::table::{Layout, count, printable};
 use super::list::{SelectArgs, groups};
 
 /// How long an order for many jobs may take.
@@ -87,7 +87,10 @@ pub(super) async fn send(
     }
     if options.dry_run {
         let jobs = count(answer.total, "job", "jobs");
-        output::print(&format!("{}{jobs}\n", groups(&answer.groups)))?;
+        output::print(&format!(
+            "{}{jobs}\n",
+            groups(&answer.groups, Layout::default())
+        ))?;
         return match answer.loading {
             true => Err(CliError::new(Exit::TryAgain, unknown(&answer), GIVE_AGAIN)),
             false => Ok(()),
@@ -156,7 +159,10 @@ fn confirm(name: BulkOrderName, answer: &BulkAnswer) -> Result<bool, CliError> {
         true => format!("{}\n", unknown(answer)),
         false => String::new(),
     };
-    let question = format!("{}{more}{loading}{verb} {jobs}? [y/N] ", groups(shown));
+    let question = format!(
+        "{}{more}{loading}{verb} {jobs}? [y/N] ",
+        groups(shown, Layout::default())
+    );
     let failed = |error| CliError::io("the terminal", &error);
     io::stderr()
         .write_all(question.as_bytes())

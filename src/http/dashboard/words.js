@@ -42,6 +42,9 @@ export function stateOfPool(pool) {
   if (pool.throttled_ms != null) {
     words.push(`starts nothing for ${span(pool.throttled_ms)}: ${pool.failure ?? "a start failed"}`);
     kind = "bad";
+  } else if (pool.failure != null) {
+    words.push(`its last start failed: ${pool.failure}`);
+    kind = "bad";
   }
   return mood(words.join("; ") || "ok", kind);
 }

@@ -91,6 +91,17 @@ pub(super) fn readable(program: &Path, arguments: &[OsString], spec: &CellSpec) 
     found.paths
 }
 
+/// Returns what a command may read of a file of its own: the file with its folder, or alone where the folder is
+/// shared with others.
+pub(crate) fn of_own_file(file: &Path) -> Vec<PathBuf> {
+    let mut found = Found {
+        hidden: &[],
+        paths: Vec::new(),
+    };
+    found.add_file(file);
+    found.paths
+}
+
 /// Takes an argument apart as far as a file's name may be in it: it may be a command for a shell.
 fn words(argument: &OsStr) -> impl Iterator<Item = &OsStr> {
     let is_between = |byte: &u8| b" \t\n'\"=;&|()<>".contains(byte);

@@ -6,7 +6,7 @@
 //!           every layer that this machine offers, and the others are named.
 
 mod cgroup;
-mod files;
+pub(crate) mod files;
 mod init;
 pub(crate) mod launcher;
 pub mod layers;

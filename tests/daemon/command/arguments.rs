@@ -52,6 +52,20 @@ fn a_wrong_command_line_ends_with_64_and_says_why_on_standard_error() {
 }
 
 #[test]
+fn a_replication_says_which_side_is_wrong_and_not_what_stands_there() {
+    let good = "http://localhost:1/db";
+    for (sides, says) in [
+        (["x:secret@y", good], "SOURCE: endpoint has an invalid url"),
+        ([good, "x:secret@y"], "TARGET: endpoint has an invalid url"),
+    ] {
+        let output = settee(&["replicate", sides[0], sides[1]]);
+        assert_eq!(output.status.code(), Some(64), "{output:?}");
+        let said = String::from_utf8(output.stderr).expect("UTF-8");
+        assert!(said.contains(says) && !said.contains("secret"), "{said}");
+    }
+}
+
+#[test]
 fn completions_name_the_subcommands_in_every_shell() {
     for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
         let output = settee(&["completions", shell]);

@@ -121,6 +121,11 @@ fn what_is_no_query_server_is_told_in_one_line() {
             "it was killed by SIGKILL before its first answer, in a cell (sandbox = \"standard\"",
         ),
         (&["sleep", "600"], "it said nothing within 0.5 s"),
+        // As PHP says it.
+        (
+            &["sh", "-c", "echo Could not open input file; read -r line"],
+            "it said Could not open input file",
+        ),
         (
             &["sh", "-c", "trap '' TERM; exec >&-; sleep 600"],
             "it said nothing|closed its output",
@@ -140,11 +145,40 @@ fn what_is_no_query_server_is_told_in_one_line() {
             "{command:?}: {told}"
         );
         assert_eq!(told.lines().count(), 1, "{told}");
+        assert!(told.contains("in a cell (--sandbox standard)"), "{told}");
         let arguments = [&["--timeout", "0.5", "--json", "--"][..], command].concat();
         let report = report(&conform(&arguments));
         assert!(report["problem"].is_string());
         assert_eq!(report["cases"].as_array().unwrap().len(), 0);
     }
+}
+
+#[test]
+fn a_file_of_the_current_folder_that_an_argument_names_can_be_read_with_what_is_beside_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path().join("own");
+    fs::create_dir(&folder).unwrap();
+    fs::write(
+        folder.join("answers"),
+        "while read -r line; do echo true; done\n",
+    )
+    .unwrap();
+    fs::write(folder.join("server"), ". ./answers\n").unwrap();
+    let run = |script: &str| {
+        let arguments = ["conform", "--language", "none", "--", "sh", script];
+        let mut command = Command::new(SETTEE);
+        let command = command.args(arguments).current_dir(&folder);
+        command.stdin(Stdio::null()).output().unwrap()
+    };
+    let output = run("server");
+    let printed = text(&output.stdout);
+    assert!(printed.contains("\nok    reset"), "{output:?}");
+    fs::write(folder.join("mute"), "exit 3\n").unwrap();
+    let told = run("mute");
+    let told = text(&told.stderr);
+    let folder = folder.canonicalize().unwrap();
+    let reads = format!("where it can read {}, the folder", folder.display());
+    assert!(told.contains(&reads), "{told}");
 }
 
 #[test]

@@ -1,10 +1,13 @@
 //! `settee status` against a running service.
 
+use std::fs::File;
 use std::io::{Read, Write};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use crate::support::daemon::Service;
 use crate::support::program::{exit_code, program, read_lines, run};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{Winsize, tcsetwinsize};
 use serde_json::Value;
 
 #[test]
@@ -42,6 +45,70 @@ fn the_table_shows_pools_and_processes() {
         "{text}"
     );
     assert!(!text.contains('\x1b'), "no terminal, no escapes");
+}
+
+/// Returns what a program prints on a terminal of 80 columns.
+fn on_terminal(mut command: Command) -> String {
+    let mut screen = File::from(openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap());
+    grantpt(&screen).unwrap();
+    unlockpt(&screen).unwrap();
+    let name = ptsname(&screen, Vec::new()).unwrap().into_string().unwrap();
+    let terminal = File::options().read(true).write(true).open(name).unwrap();
+    let size = Winsize {
+        ws_row: 24,
+        ws_col: 80,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    };
+    tcsetwinsize(&terminal, size).unwrap();
+    let mut child = command
+        .stdout(terminal)
+        .env("TERM", "xterm")
+        .spawn()
+        .unwrap();
+    // The terminal ends, with an error, when the last program that has it open does.
+    drop(command);
+    let mut shown = Vec::new();
+    assert!(screen.read_to_end(&mut shown).is_err());
+    assert_eq!(exit_code(&mut child), Some(0));
+    String::from_utf8(shown).unwrap()
+}
+
+#[test]
+fn a_table_fits_the_terminal_unless_it_is_asked_for_wide_and_has_no_colour_where_none_is_wanted() {
+    let service = Service::start("[server]\nsocket_mode = \"0600\"\n");
+    let mut client = service.connect();
+    client.get_proc("javascript");
+    for command in [
+        &["status"][..],
+        &["pool", "list"],
+        &["ps"],
+        &["top"],
+        &["jobs"],
+    ] {
+        let mut plain = service.client(command);
+        plain.env("NO_COLOR", "1");
+        let shown = on_terminal(plain);
+        assert!(!shown.contains('\x1b'), "{command:?}: {shown:?}");
+        let longest = shown
+            .lines()
+            .map(|line| line.trim_end().chars().count())
+            .max();
+        assert!(longest <= Some(80), "{command:?}: {shown}");
+        let wide = on_terminal(service.client(&[command, &["--wide"]].concat()));
+        let whole = String::from_utf8(run(&mut service.client(command), b"").stdout).unwrap();
+        let titles = |text: &str| -> usize {
+            let words = text.lines().map(|line| line.split_whitespace().count());
+            words.max().unwrap_or_default()
+        };
+        assert_eq!(titles(&wide), titles(&whole), "{wide} {whole}");
+    }
+    let mut coloured = service.client(&["ps"]);
+    coloured.env_remove("NO_COLOR");
+    let shown = on_terminal(coloured);
+    assert!(shown.contains("\x1b[33mlent\x1b[0m"), "{shown:?}");
+    drop(client);
+    service.stop();
 }
 
 #[test]
@@ -130,10 +197,7 @@ fn another_program_behind_the_socket_is_no_service() {
 #[test]
 fn a_full_device_ends_with_74() {
     let service = Service::start("");
-    let full = std::fs::File::options()
-        .write(true)
-        .open("/dev/full")
-        .unwrap();
+    let full = File::options().write(true).open("/dev/full").unwrap();
     let mut child = service
         .client(&["status"])
         .stdout(full)

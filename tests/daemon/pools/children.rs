@@ -399,6 +399,33 @@ fn a_reload_lifts_a_throttle() {
 }
 
 #[test]
+fn a_pool_that_never_worked_is_shown_as_failing_until_a_start_succeeds() {
+    let directory = directory();
+    let command = program(directory.path(), "exits", b"#!/bin/sh\nexit 3\n", 0o755);
+    let service = service_with(directory, &command, "");
+    let mut client = service.connect();
+    throttled(&mut client);
+    client.ok(&json!({"call": "unthrottle_pool", "name": "bad-1"}));
+    let pool = client.pool("bad-1");
+    assert_eq!(pool["throttled_ms"], Value::Null);
+    let failure = pool["failure"].as_str().unwrap_or_default();
+    assert!(failure.contains("status 3"), "{pool}");
+    let states = || {
+        let table = prints(&service, &["pool", "list"]);
+        let row = table.lines().find(|line| line.starts_with("bad-1 "));
+        row.unwrap_or_default().to_owned()
+    };
+    assert!(states().contains("  failing  "), "{}", states());
+    let works = format!("#!/bin/sh\nexec {}\n", scripted(service.directory.path()));
+    program(service.directory.path(), "exits", works.as_bytes(), 0o755);
+    let taken = take(&mut client, "bad-1");
+    assert_eq!(client.pool("bad-1")["failure"], Value::Null);
+    assert!(!states().contains("failing"), "{}", states());
+    assert!(give_back(&mut client, &taken, "ok"));
+    service.stop();
+}
+
+#[test]
 fn a_pool_without_a_throttle_tries_each_time() {
     let directory = directory();
     let command = program(directory.path(), "locked", b"#!/bin/sh\n", 0o644);

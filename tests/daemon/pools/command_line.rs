@@ -86,9 +86,8 @@ fn json_is_what_the_service_sends_on_one_line() {
 fn mistakes_end_with_64_and_say_what_to_do() {
     let service = Service::start("[pools.p]\nlanguage = \"python\"\n");
     for (arguments, says) in [
-        (&["pool", "remove", "q"][..], "there is no pool named 'q'"),
         (
-            &["pool", "add", "p", "-l", "python"],
+            &["pool", "add", "p", "-l", "python"][..],
             "a pool named 'p' already",
         ),
         (&["pool", "add", "q", "-l", "perl"], "'perl'"),
@@ -100,12 +99,24 @@ fn mistakes_end_with_64_and_say_what_to_do() {
         (&["pool", "set", "p", "max=many"], "'max'"),
         (&["pool", "set", "p", "max"], "KEY=VALUE"),
         (&["pool", "add", "q"], "--language"),
-        (&["pool", "unthrottle", "q"], "no pool named"),
-        (&["pool", "procs", "q"], "no pool named"),
     ] {
         let said = complains(&service, 64, arguments);
         assert!(said.contains(says), "{arguments:?}: {said}");
     }
+    // As a process or a job that is not there.
+    for arguments in [
+        &["pool", "remove", "q"][..],
+        &["pool", "set", "q", "max=1"],
+        &["pool", "unthrottle", "q"],
+        &["pool", "procs", "q"],
+        &["ps", "--pool", "q"],
+        &["attach", "--pool", "q"],
+    ] {
+        let said = complains(&service, 69, arguments);
+        assert!(said.contains("there is no pool named 'q'"), "{said}");
+    }
+    complains(&service, 69, &["kill", "p/4711"]);
+    complains(&service, 69, &["jobs", "show", "q"]);
     let said = complains(
         &service,
         69,
@@ -133,7 +144,7 @@ fn attach_takes_a_process_of_the_pool_or_the_group_that_it_is_told() {
     assert_eq!(pid_of(&["attach", "--pool", "p"]), pid);
     let pid = client.pool("q")["procs"][0]["os_pid"].clone();
     assert_eq!(pid_of(&["attach", "--group", "H"]), pid);
-    let error = complains(&service, 78, &["attach", "--pool", "r"]);
+    let error = complains(&service, 69, &["attach", "--pool", "r"]);
     assert!(error.contains("no pool named 'r'"), "{error}");
     assert!(error.contains("settee pool list"), "{error}");
     let error = complains(&service, 64, &["attach", "--pool", "p", "--group", "g"]);

@@ -115,7 +115,7 @@ fn ps_tells_for_whom_each_process_runs_what_and_what_it_has_taken() {
         (&one["total_rows"], &one["procs"][0]["pool"]),
         (&json!(1), &json!("python"))
     );
-    let said = complains(&service, 64, &["ps", "--pool", "none"]);
+    let said = complains(&service, 69, &["ps", "--pool", "none"]);
     assert!(said.contains("there is no pool named 'none'"), "{said}");
     prints(&service, &["kill", name(&row)]);
     client.reply();

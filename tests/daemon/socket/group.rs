@@ -6,7 +6,7 @@ use std::{fs, io, thread};
 use rustix::thread::{Gid, Uid, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use serde_json::Value;
 
-use crate::support::daemon::{Client, Service, configure, directory, refused};
+use crate::support::daemon::{Client, Service, configure, directory, refused, socket_of};
 
 /// A user and a group that no test's machine gives anybody.
 const STRANGER: u32 = 54_321;
@@ -48,6 +48,35 @@ fn it_is_for_its_owner_only_unless_the_configuration_names_a_group() {
     assert_eq!(mode(&service.socket()), 0o660);
     assert_eq!(mode(service.socket().parent().unwrap()), 0o750);
     service.stop();
+}
+
+#[test]
+fn a_folder_that_everybody_may_enter_stays_so_and_the_sockets_mode_keeps_strangers_out() {
+    let server = match is_root() {
+        true => format!("[server]\nsocket_group = {GROUP}\n"),
+        false => "[server]\nsocket_mode = \"0660\"\n".to_owned(),
+    };
+    let directory = directory();
+    let run = socket_of(directory.path()).parent().unwrap().to_owned();
+    fs::create_dir(&run).unwrap();
+    for path in [directory.path(), &run] {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let service = Service::start_in(directory, &server);
+    assert_eq!((mode(&run), mode(&service.socket())), (0o755, 0o660));
+    if is_root() {
+        let line = r#"{"id":9,"call":"attach","lang":"javascript"}"#;
+        assert_eq!(talk(&service, GROUP, &[line]).unwrap().len(), 1);
+        let refused = talk(&service, STRANGER, &[line]).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied);
+    }
+    let directory = service.stop_and_keep();
+    // Who may write there could put another socket in the place of this one.
+    for (mode, server) in [(0o777, &*server), (0o775, &server), (0o755, "")] {
+        fs::set_permissions(&run, fs::Permissions::from_mode(mode)).unwrap();
+        let (status, complaint) = refused(&configure(directory.path(), server));
+        assert_eq!(status, Some(77), "{mode:o}: {complaint}");
+    }
 }
 
 #[test]

@@ -52,6 +52,10 @@ fn run(lines: &str, service: &Service, address: SocketAddr) {
     let said_no = out.matches("\"error\":\"forbidden\"").count();
     let errors = out.matches("\"error\":").count();
     assert_eq!(errors, said_no, "{lines}\n{out}");
+    assert!(
+        !out.contains(",null]"),
+        "a key without a value: {lines}\n{out}"
+    );
 }
 
 /// Not what takes another clone of the project, databases that are not there, or an admin; and nothing

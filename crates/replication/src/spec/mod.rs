@@ -263,6 +263,8 @@ pub struct SpecError {
     pub kind: SpecErrorKind,
     /// What is wrong, in CouchDB's words where it has some.
     pub text: String,
+    /// `source` or `target`, if one of them is wrong.
+    pub side: Option<&'static str>,
 }
 
 /// The class of a [`SpecError`]: what an HTTP answer says in `error`.

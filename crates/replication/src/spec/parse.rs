@@ -26,7 +26,16 @@ pub enum CallBody {
 impl SpecError {
     pub(super) fn new(kind: SpecErrorKind, text: impl Into<String>) -> Self {
         let text = text.into();
-        Self { kind, text }
+        Self {
+            kind,
+            text,
+            side: None,
+        }
+    }
+
+    fn of_side(self, side: &'static str) -> Self {
+        let side = Some(side);
+        Self { side, ..self }
     }
 
     pub(super) fn bad(text: impl Into<String>) -> Self {
@@ -95,7 +104,10 @@ impl Replication {
         // CouchDB refuses it wherever it stands, although it means something in calls only.
         boolean(members, "cancel", false)?;
         let options = Options::parse(members, defaults)?;
-        let side = |name, proxy| EndpointSpec::parse(name, members.get(name), proxy, defaults);
+        let side = |name: &'static str, proxy| {
+            let parsed = EndpointSpec::parse(name, members.get(name), proxy, defaults);
+            parsed.map_err(|error| error.of_side(name))
+        };
         let mark = members.get("managed_by").and_then(Value::as_str);
         Ok(Self {
             source: side("source", source_proxy)?,

@@ -1,10 +1,18 @@
 //! A service that is killed and started again at the same addresses, under clients that go on.
 
+use std::fs;
 use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use super::{Site, node, python};
+use crate::support::daemon::{socket_of, wait_until};
 use crate::support::program::exit_code;
+
+/// How many tries of a call fail before the service is there again: about four seconds of a client's back-off.
+const TRIES_WHILE_AWAY: usize = 8;
 
 /// A client that says what is to happen next.
 struct Orders {
@@ -32,6 +40,27 @@ impl Orders {
     }
 }
 
+/// Takes the place of a service that is away, and closes the connections of so many tries.
+fn stay_away(socket: &Path, [tcp, http]: [SocketAddr; 2], way: usize) {
+    let mut tries = 0;
+    let mut count = |accepted: bool| {
+        tries += usize::from(accepted);
+        tries == TRIES_WHILE_AWAY
+    };
+    let what = "the client tries again";
+    if way == 0 {
+        // The service was killed and left it there.
+        fs::remove_file(socket).unwrap();
+        let listener = UnixListener::bind(socket).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        wait_until(what, || count(listener.accept().is_ok()));
+    } else {
+        let listener = TcpListener::bind([tcp, http][way - 1]).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        wait_until(what, || count(listener.accept().is_ok()));
+    }
+}
+
 fn assert_survives(client: fn() -> Command, program: &str) {
     for way in 0..3 {
         let site = Site::start();
@@ -44,6 +73,7 @@ fn assert_survives(client: fn() -> Command, program: &str) {
         let directory = site.service.kill_and_keep();
         orders.is_done("kill");
         orders.wait_for("start");
+        stay_away(&socket_of(directory.path()), [tcp, http], way);
         let site = Site::start_in(directory, tcp, http);
         orders.is_done("start");
         assert_eq!(exit_code(&mut orders.child), Some(0), "way {way}");
