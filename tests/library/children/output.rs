@@ -107,6 +107,19 @@ async fn the_end_of_its_output_ends_a_child_that_runs_on() {
 }
 
 #[actix_rt::test]
+async fn what_a_child_was_asked_can_be_read_when_its_pool_is_gone() {
+    let child = rogue([Step::Echo]);
+    let pool = builder(&child).start();
+    let mut client = pool.client("1");
+    client.takes(pool.any()).await;
+    assert!(client.prompts("[\"rogue\"]").await.is_ok());
+    client.returns().await;
+    pool.assert_quiet().await;
+    assert_eq!(child.prompts(), ["[\"rogue\"]"]);
+    assert_eq!(child.started().len(), 1);
+}
+
+#[actix_rt::test]
 async fn a_second_answer_is_never_the_answer_to_the_next_prompt() {
     let child = rogue([Step::Echo, Step::answer("\"twice\"")]);
     let pool = builder(&child).start();
