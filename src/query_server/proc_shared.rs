@@ -63,8 +63,8 @@ pub(crate) enum ProcFlag {
     /// A client taught it a design document by itself, or made it forget those that it knew: what it knows is
     /// not what the tables say, for good.
     TaughtByClient,
-    /// It has closed its output: it will not answer any more, though it has not ended yet.
-    OutputClosed,
+    /// It has closed its output or its input: it is of no use any more, though it has not ended yet.
+    PipeClosed,
     /// It is the launcher of a cell: its command is the query server.
     Launcher,
 }
@@ -227,8 +227,8 @@ impl ProcShared {
 
     /// Judges the state in which the process comes back from a client that returned it.
     pub(crate) fn condition_on_return(&self) -> Condition {
-        use ProcFlag::{ListOpen, OutputClosed, TaughtByClient};
-        let spoilt = [ListOpen, OutputClosed, TaughtByClient];
+        use ProcFlag::{ListOpen, PipeClosed, TaughtByClient};
+        let spoilt = [ListOpen, PipeClosed, TaughtByClient];
         let is_spoilt = self.in_flight() > 0 || spoilt.into_iter().any(|flag| self.is(flag));
         if is_spoilt || self.exit_error().is_some() {
             Condition::Broken

@@ -20,8 +20,9 @@ use crate::query_server::proc_shared::ProcFlag;
 /// writes as fast as we read must not keep the arbiter for itself.
 const READS_OF_A_FULL_PIPE: usize = 16;
 
-/// How long a child may live on after it has closed its output.
-const OUTPUT_END_GRACE: Duration = Duration::from_millis(500);
+/// How long a child may live on after it has closed its output or its input: one that ends closes both a moment before
+/// it can be reaped, and should be told by its own status.
+const PIPE_END_GRACE: Duration = Duration::from_millis(500);
 
 impl OsProcess {
     /// Listens to what the child prints.
@@ -34,6 +35,29 @@ impl OsProcess {
             let reports = Chunks::new(Rc::clone(&reports.pipe));
             ctx.add_stream(reports.map(ReportChunk));
         }
+    }
+
+    /// The child closed a pipe, as it does when it ends: its end should follow at once, and is made to.
+    pub(super) fn pipe_closed(&mut self, what: &'static str, ctx: &mut Context<Self>) {
+        if self.shared.exit_error().is_some() {
+            // It is being ended, and has its time for that.
+            return;
+        }
+        self.shared.set(ProcFlag::PipeClosed, true);
+        if !self.shared.is_assigned() {
+            // Nobody waits for how it ends, and nobody is to be lent it meanwhile. Where it is ending already, it ends
+            // with its own status.
+            match self.backend.reports {
+                // A launcher would be killed before it has told that of its command.
+                Some(_) => self.backend.child.terminate(),
+                None => return self.backend.child.kill(),
+            }
+        }
+        ctx.run_later(PIPE_END_GRACE, move |process, ctx| {
+            if process.shared.exit_error().is_none() {
+                process.break_off(what, b"", ctx);
+            }
+        });
     }
 
     /// Takes output, line by line.
@@ -96,17 +120,8 @@ impl StreamHandler<StdoutChunk> for OsProcess {
         self.watch_deadline(ctx);
     }
 
-    /// The child closed its output: its exit should follow at once, and is made to.
     fn finished(&mut self, ctx: &mut Self::Context) {
-        self.shared.set(ProcFlag::OutputClosed, true);
-        if !self.shared.is_assigned() {
-            // Nobody waits for how it ends, and nobody is to be lent it meanwhile. Where it is ending
-            // already, it ends with its own status.
-            return self.backend.child.kill();
-        }
-        ctx.run_later(OUTPUT_END_GRACE, |process, ctx| {
-            process.break_off("the end of its output while it runs on", b"", ctx);
-        });
+        self.pipe_closed("the end of its output while it runs on", ctx);
     }
 }
 

@@ -120,6 +120,12 @@ async fn what_a_child_was_asked_can_be_read_when_its_pool_is_gone() {
 }
 
 #[actix_rt::test]
+async fn the_end_of_its_input_ends_a_child_that_runs_on() {
+    let expected = broken("the end of its input while it runs on", "");
+    assert_breaks_the_protocol([Step::CloseInput, Step::Hang], expected).await;
+}
+
+#[actix_rt::test]
 async fn a_second_answer_is_never_the_answer_to_the_next_prompt() {
     let child = rogue([Step::Echo, Step::answer("\"twice\"")]);
     let pool = builder(&child).start();
