@@ -13,8 +13,9 @@
 //!           and is not extended by log lines or output in pieces. The ways in which a prompt can
 //!           meet a process that is gone are one error. Processes are ended politely where they did
 //!           nothing wrong.
-//! LIMITS    An extra line that arrives after the next prompt was sent cannot be told from its
-//!           answer; the line that is then left over ends the process.
+//! LIMITS    An extra line that comes while prompts are unanswered cannot be told from the next one's answer. One line
+//!           is then left over: read by the time of the last answer it takes that one's place as an error,
+//!           later it ends the process.
 
 mod unanswered;
 
@@ -72,6 +73,15 @@ pub trait Backend: Sized + Unpin + 'static {
 
     /// Ends the query server, which has time to end by itself.
     fn stop_politely(process: &mut Process<Self>, ctx: &mut Context<Process<Self>>);
+}
+
+/// Why a line is no answer, whatever it says.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Unasked {
+    /// The query server began it before it was asked.
+    Stale,
+    /// The last answer is there.
+    BehindLast,
 }
 
 /// One query server and what is going on with it.
@@ -206,16 +216,25 @@ impl<B: Backend> Process<B> {
         self.end_for(error, KillReason::Timeout, ctx);
     }
 
-    /// Takes a line that the query server printed. One that it began before it was asked is `stale`:
-    /// no answer.
-    pub(super) fn take_line(
+    /// Takes a line that the query server printed, to the only prompt that it works for.
+    pub(super) fn take_line(&mut self, line: Bytes, now: Instant, ctx: &mut Context<Self>) {
+        if let Some(answer) = self.read_line(line, None, now, ctx) {
+            self.answer(answer, now);
+        }
+    }
+
+    /// Reads a line that the query server printed; returns an answer, to be given to the oldest prompt. It is none
+    /// for the reason `unasked`, if there is one.
+    pub(super) fn read_line(
         &mut self,
         line: Bytes,
-        stale: bool,
+        unasked: Option<Unasked>,
         now: Instant,
         ctx: &mut Context<Self>,
-    ) {
-        self.unanswered.note_printed(&line);
+    ) -> Option<Result<Bytes, PromptError>> {
+        if unasked != Some(Unasked::BehindLast) {
+            self.unanswered.note_printed(&line);
+        }
         let line_read = classify(line.clone());
         if self.unanswered.reports() {
             // What the cell has refused was refused before the answer.
@@ -228,14 +247,15 @@ impl<B: Backend> Process<B> {
                 self.unanswered.note_said(entry);
             }
             Line::Malformed(what) => self.break_off(what, &line, ctx),
-            _ if stale || self.unanswered.is_empty() => {
+            _ if unasked == Some(Unasked::BehindLast) => {
+                let what = "more answers than prompts, as when a function prints,";
+                self.break_off(what, &line, ctx);
+            }
+            _ if unasked.is_some() || self.unanswered.is_empty() => {
                 self.break_off("output that nobody asked for", &line, ctx);
             }
-            Line::Answer(answer) => self.unanswered.answer(Ok(answer), now),
-            Line::Error(error) => {
-                let error = PromptError::function(error, false);
-                self.unanswered.answer(Err(error), now);
-            }
+            Line::Answer(answer) => return Some(Ok(answer)),
+            Line::Error(error) => return Some(Err(PromptError::function(error, false))),
             Line::Fatal(error) => {
                 let error = PromptError::function(error, true);
                 self.unanswered.answer(Err(error.clone()), now);
@@ -244,6 +264,12 @@ impl<B: Backend> Process<B> {
                 self.end_for(PromptError::NotRun { because }, KillReason::Fatal, ctx);
             }
         }
+        None
+    }
+
+    /// Answers the oldest prompt.
+    pub(super) fn answer(&mut self, answer: Result<Bytes, PromptError>, now: Instant) {
+        self.unanswered.answer(answer, now);
     }
 
     /// Ends a query server that broke the protocol.

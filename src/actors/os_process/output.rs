@@ -13,6 +13,7 @@ use futures_util::StreamExt;
 
 use super::refused::ReportChunk;
 use super::{ChildBackend, OsProcess};
+use crate::actors::process::Unasked;
 use crate::query_server::pipe::{Chunks, PipeReader};
 use crate::query_server::proc_shared::ProcFlag;
 
@@ -60,21 +61,42 @@ impl OsProcess {
         });
     }
 
-    /// Takes output, line by line.
+    /// Takes output, line by line. The answer to the last prompt is handed out when nothing is left to read: a line
+    /// behind it means that an earlier one answered nothing, so that answers are not their prompts'.
     fn take_output(&mut self, chunk: Bytes, ctx: &mut Context<Self>) {
         if self.shared.exit_error().is_some() {
             return;
         }
         // What was read at once came at once.
         let now = Instant::now();
+        let stdout = Rc::clone(&self.backend.stdout);
+        let mut rest = what_is_there(&stdout);
+        let mut last = None;
         self.backend.lines.add(chunk);
         loop {
             match self.backend.lines.next_line() {
                 Ok(Some(line)) => {
                     let stale = std::mem::take(&mut self.backend.line_is_stale);
-                    self.take_line(line, stale, now, ctx);
+                    let unasked = match &last {
+                        Some(_) => Some(Unasked::BehindLast),
+                        None => stale.then_some(Unasked::Stale),
+                    };
+                    match self.read_line(line, unasked, now, ctx) {
+                        Some(answer) if self.unanswered_count() == 1 => last = Some(answer),
+                        Some(answer) => self.answer(answer, now),
+                        None => {}
+                    }
                 }
-                Ok(None) => return,
+                Ok(None) => {
+                    let Some(answer) = last.take() else {
+                        return;
+                    };
+                    let Some(chunk) = rest.next() else {
+                        return self.answer(answer, now);
+                    };
+                    last = Some(answer);
+                    self.backend.lines.add(chunk);
+                }
                 Err(_) => return self.break_off("a line that is too long", b"", ctx),
             }
             if self.shared.exit_error().is_some() {
