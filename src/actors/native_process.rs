@@ -187,9 +187,6 @@ fn start_thread(
                 drop(job.answer.send(server.prompt(&command)));
             }
         })
-        .map_err(|error| StartError {
-            reason: format!("cannot start a thread: {error}"),
-            fault: Fault::Host,
-        })?;
+        .map_err(|error| StartError::new(format!("cannot start a thread: {error}"), Fault::Host))?;
     Ok(jobs)
 }

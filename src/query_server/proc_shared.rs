@@ -17,6 +17,7 @@ use policy::time::Timestamp;
 pub struct ProcShared {
     /// The operating system's number of it, `None` for one inside this program.
     pub os_pid: Option<u32>,
+    born: Instant,
     assignment: AtomicU64,
     in_flight: AtomicU32,
     flags: [AtomicBool; ProcFlag::COUNT],
@@ -54,6 +55,8 @@ pub(crate) enum ProcFlag {
     /// It has answered its first `reset`: only prompts after that are counted in the metrics. Set by its
     /// opener.
     Started,
+    /// It has answered a prompt since it has started, or it ended over one that was no `reset`, which may have ended it.
+    Worked,
     /// It was prompted since it was lent.
     Prompted,
     /// It is in the middle of a list.
@@ -80,6 +83,7 @@ impl ProcShared {
     pub fn new(os_pid: Option<u32>) -> Arc<Self> {
         Arc::new(Self {
             os_pid,
+            born: Instant::now(),
             assignment: AtomicU64::new(UNASSIGNED),
             in_flight: AtomicU32::new(0),
             flags: Default::default(),
@@ -223,6 +227,21 @@ impl ProcShared {
     pub fn gone(&self) -> PromptError {
         let unknown = || PromptError::Exited(ExitReport::default());
         self.exit_error().cloned().unwrap_or_else(unknown)
+    }
+
+    /// Returns for how long there is a process.
+    pub(crate) fn age(&self) -> Duration {
+        self.born.elapsed()
+    }
+
+    /// Returns whether a process that has ended did so by its own fault, before it had worked for anybody.
+    pub(crate) fn has_failed(&self) -> bool {
+        let is_at_fault = match self.exit_error() {
+            Some(PromptError::Exited(report)) if report.is_from_outside() => false,
+            Some(error) => error.is_own_end(),
+            None => false,
+        };
+        is_at_fault && self.is(ProcFlag::Started) && !self.is(ProcFlag::Worked)
     }
 
     /// Judges the state in which the process comes back from a client that returned it.

@@ -27,6 +27,10 @@ pub enum Fault {
 /// How an exit report describes a process that we stopped: the end of a sentence.
 const TOLD_TO_STOP: &str = "was told to stop";
 
+/// The statuses, as a shell shows them, of a child that SIGKILL or SIGTERM has ended.
+const KILLED: i32 = 128 + libc::SIGKILL;
+const TERMINATED: i32 = 128 + libc::SIGTERM;
+
 /// How a child ended and what it said last, for errors that have to explain it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ExitReport {
@@ -56,6 +60,12 @@ impl ExitReport {
             by_order: by.is_some(),
             ..Self::default()
         }
+    }
+
+    /// Returns whether somebody ended it who is not this service, or by an order to it: the system, or who runs the
+    /// machine.
+    pub(crate) fn is_from_outside(&self) -> bool {
+        self.by_order || matches!(self.status, Some(KILLED | TERMINATED))
     }
 
     /// Returns how it ended and what it said last, in words that follow its name.
