@@ -41,6 +41,7 @@ use crate::query_server::child_log::ChildLog;
 use crate::query_server::line::{Line, classify};
 use crate::query_server::proc_shared::{MANAGER_TOKEN, ProcFlag};
 use crate::query_server::prompt::Command;
+use crate::query_server::prompt_error::{TOO_MANY_ANSWERS, UNASKED};
 
 /// How many prompts may be unanswered at a time.
 pub(crate) const PROMPTS_IN_FLIGHT_MAX: usize = 1024;
@@ -248,11 +249,10 @@ impl<B: Backend> Process<B> {
             }
             Line::Malformed(what) => self.break_off(what, &line, ctx),
             _ if unasked == Some(Unasked::BehindLast) => {
-                let what = "more answers than prompts, as when a function prints,";
-                self.break_off(what, &line, ctx);
+                self.break_off(TOO_MANY_ANSWERS, &line, ctx);
             }
             _ if unasked.is_some() || self.unanswered.is_empty() => {
-                self.break_off("output that nobody asked for", &line, ctx);
+                self.break_off(UNASKED, &line, ctx);
             }
             Line::Answer(answer) => return Some(Ok(answer)),
             Line::Error(error) => return Some(Err(PromptError::function(error, false))),
