@@ -120,11 +120,11 @@ impl NativeProcess {
         {
             let line = lines.split_to(end);
             lines.advance(1);
-            self.take_line(line, false, now, ctx);
+            self.take_line(line, now, ctx);
         }
         match is_log(&lines) {
             true => self.break_off("a log line instead of an answer", &lines, ctx),
-            false => self.take_line(lines, false, now, ctx),
+            false => self.take_line(lines, now, ctx),
         }
     }
 }
@@ -187,9 +187,6 @@ fn start_thread(
                 drop(job.answer.send(server.prompt(&command)));
             }
         })
-        .map_err(|error| StartError {
-            reason: format!("cannot start a thread: {error}"),
-            fault: Fault::Host,
-        })?;
+        .map_err(|error| StartError::new(format!("cannot start a thread: {error}"), Fault::Host))?;
     Ok(jobs)
 }

@@ -22,7 +22,7 @@ use bytes::Bytes;
 
 use crate::actors::language::{Language, StartContext};
 use crate::messages::opener::{Exit, StartError};
-use crate::messages::process::{Fault, ProcessRef, PromptError, StopProc};
+use crate::messages::process::{ExitReport, Fault, ProcessRef, PromptError, StopProc};
 use crate::metrics::{OpenFailure, PoolMetrics};
 use crate::otp::clock::Clock;
 use crate::otp::pid::Down;
@@ -114,6 +114,7 @@ impl Opener {
         let Some(child) = self.child.take() else {
             return;
         };
+        let mut from_outside = false;
         let (reason, why) = match answer {
             Ok(_) | Err(PromptError::Function { fatal: false, .. }) => {
                 child.shared.set(ProcFlag::Started, true);
@@ -130,10 +131,16 @@ impl Opener {
                 );
                 (reason, OpenFailure::QueryServer)
             }
-            Err(error) => (error.to_string(), OpenFailure::QueryServer),
+            Err(error) => {
+                from_outside = error.exit_report().is_some_and(ExitReport::is_from_outside);
+                (error.to_string(), OpenFailure::QueryServer)
+            }
         };
-        let fault = Fault::QueryServer;
-        self.give_up(&child, (StartError { reason, fault }, why), ctx);
+        let error = StartError {
+            from_outside,
+            ..StartError::new(reason, Fault::QueryServer)
+        };
+        self.give_up(&child, (error, why), ctx);
     }
 
     /// Ends a child. The report follows when it is gone.
@@ -185,8 +192,7 @@ impl Actor for Opener {
             if let Ok(made) = made {
                 return opener.made(made, until, ctx);
             }
-            let (reason, fault) = (opener.too_slow(), Fault::QueryServer);
-            let error = StartError { reason, fault };
+            let error = StartError::new(opener.too_slow(), Fault::QueryServer);
             opener.report.failed(error, OpenFailure::Timeout);
             ctx.stop();
         }));
@@ -259,9 +265,6 @@ impl Drop for Report {
 }
 
 fn not_wanted() -> (StartError, OpenFailure) {
-    let error = StartError {
-        reason: "its opener was stopped".into(),
-        fault: Fault::Settee,
-    };
+    let error = StartError::new("its opener was stopped".into(), Fault::Settee);
     (error, OpenFailure::Stopped)
 }

@@ -35,6 +35,8 @@ pub type OsProcess = Process<ChildBackend>;
 pub struct ChildBackend {
     child: Rc<Child>,
     stdin: Option<PipeWriter>,
+    /// The watch on `stdin`, which keeps it open.
+    stdin_watch: SpawnHandle,
     stdout: Rc<PipeReader>,
     stderr: Rc<PipeReader>,
     lines: LineBuffer,
@@ -66,6 +68,7 @@ impl OsProcess {
             stderr_log: StderrLog::new(Some(Rc::clone(&child_log))),
             child: Rc::new(child),
             stdin: Some(stdin),
+            stdin_watch: SpawnHandle::default(),
             stdout,
             stderr,
             lines: LineBuffer::new(context.line_bytes_max),
@@ -77,6 +80,12 @@ impl OsProcess {
         let process = Self::start_as(backend, child_log, Some(pid), context);
         process.shared.set(ProcFlag::Launcher, is_launcher);
         Ok(process)
+    }
+
+    /// Takes the child's input, which is closed when what is returned is dropped and everything is sent.
+    fn take_stdin(&mut self, ctx: &mut Context<Self>) -> Option<PipeWriter> {
+        ctx.cancel_future(self.backend.stdin_watch);
+        self.backend.stdin.take()
     }
 
     /// The child has ended: takes its last words and answers what it answered.
@@ -102,6 +111,12 @@ impl Backend for ChildBackend {
         let child = Rc::clone(&process.backend.child);
         let exit = async move { child.reap().await }.into_actor(process);
         ctx.spawn(exit.map(|exit, process, ctx| process.child_exited(exit, ctx)));
+        if let Some(stdin) = &process.backend.stdin {
+            let closed = stdin.unreadable().into_actor(process);
+            process.backend.stdin_watch = ctx.spawn(closed.map(|(), process, ctx| {
+                process.pipe_closed("the end of its input while it runs on", ctx);
+            }));
+        }
         stopped::watch(ctx);
     }
 
@@ -137,17 +152,15 @@ impl Backend for ChildBackend {
         process.take_last_reports();
     }
 
-    fn kill(process: &mut OsProcess, _: &mut Context<OsProcess>) {
+    fn kill(process: &mut OsProcess, ctx: &mut Context<OsProcess>) {
         process.backend.child.kill();
-        process.backend.stdin = None;
+        drop(process.take_stdin(ctx));
     }
 
     /// Closes the child's input, then tells it to end (TERM), then kills it.
     fn stop_politely(process: &mut OsProcess, ctx: &mut Context<OsProcess>) {
         // Closed behind the line. What the child says to it is nobody's, and is passed over.
-        if let (Some(stdin), Some(line)) =
-            (process.backend.stdin.take(), &process.context.stop_send)
-        {
+        if let (Some(stdin), Some(line)) = (process.take_stdin(ctx), &process.context.stop_send) {
             stdin.write_line(line.as_bytes());
         }
         let grace = process.context.stop_grace;

@@ -14,8 +14,9 @@
 //!           and is not extended by log lines or output in pieces. The ways in which a prompt can
 //!           meet a process that is gone are one error. Processes are ended politely where they did
 //!           nothing wrong.
-//! LIMITS    An extra line that arrives after the next prompt was sent cannot be told from its
-//!           answer; the line that is then left over ends the process.
+//! LIMITS    An extra line that comes while prompts are unanswered cannot be told from the next one's answer. One line
+//!           is then left over: read by the time of the last answer it takes that one's place as an error,
+//!           later it ends the process.
 
 mod unanswered;
 
@@ -42,6 +43,7 @@ use crate::query_server::child_log::ChildLog;
 use crate::query_server::line::{Line, classify};
 use crate::query_server::proc_shared::{MANAGER_TOKEN, ProcFlag};
 use crate::query_server::prompt::{self, Command};
+use crate::query_server::prompt_error::{TOO_MANY_ANSWERS, UNASKED};
 
 /// How many prompts may be unanswered at a time.
 pub(crate) const PROMPTS_IN_FLIGHT_MAX: usize = 1024;
@@ -77,6 +79,15 @@ pub trait Backend: Sized + Unpin + 'static {
 
     /// Ends the query server, which has time to end by itself.
     fn stop_politely(process: &mut Process<Self>, ctx: &mut Context<Process<Self>>);
+}
+
+/// Why a line is no answer, whatever it says.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Unasked {
+    /// The query server began it before it was asked.
+    Stale,
+    /// The last answer is there.
+    BehindLast,
 }
 
 /// One query server and what is going on with it.
@@ -234,16 +245,25 @@ impl<B: Backend> Process<B> {
         self.end_for(error, KillReason::Timeout, ctx);
     }
 
-    /// Takes a line that the query server printed. One that it began before it was asked is `stale`:
-    /// no answer.
-    pub(super) fn take_line(
+    /// Takes a line that the query server printed, to the only prompt that it works for.
+    pub(super) fn take_line(&mut self, line: Bytes, now: Instant, ctx: &mut Context<Self>) {
+        if let Some(answer) = self.read_line(line, None, now, ctx) {
+            self.answer(answer, now);
+        }
+    }
+
+    /// Reads a line that the query server printed; returns an answer, to be given to the oldest prompt. It is none
+    /// for the reason `unasked`, if there is one.
+    pub(super) fn read_line(
         &mut self,
         line: Bytes,
-        stale: bool,
+        unasked: Option<Unasked>,
         now: Instant,
         ctx: &mut Context<Self>,
-    ) {
-        self.unanswered.note_printed(&line);
+    ) -> Option<Result<Bytes, PromptError>> {
+        if unasked != Some(Unasked::BehindLast) {
+            self.unanswered.note_printed(&line);
+        }
         let line_read = classify(line.clone());
         if self.unanswered.reports() {
             // What the cell has refused was refused before the answer.
@@ -256,21 +276,21 @@ impl<B: Backend> Process<B> {
                 self.unanswered.note_said(entry);
             }
             Line::Malformed(what) => self.break_off(what, &line, ctx),
-            _ if stale || self.unanswered.is_empty() => {
-                self.break_off("output that nobody asked for", &line, ctx);
+            _ if unasked == Some(Unasked::BehindLast) => {
+                self.break_off(TOO_MANY_ANSWERS, &line, ctx);
+            }
+            _ if unasked.is_some() || self.unanswered.is_empty() => {
+                self.break_off(UNASKED, &line, ctx);
             }
             Line::Answer(answer) if self.unanswered.is_own_reset() => match reset_done(answer) {
-                Ok(()) => self.unanswered.answer(Ok(line), now),
+                Ok(()) => return Some(Ok(line)),
                 Err(_) => self.break_off(RESET_FAILED, &line, ctx),
             },
             Line::Error(_) | Line::Fatal(_) if self.unanswered.is_own_reset() => {
                 self.break_off(RESET_FAILED, &line, ctx);
             }
-            Line::Answer(answer) => self.unanswered.answer(Ok(answer), now),
-            Line::Error(error) => {
-                let error = PromptError::function(error, false);
-                self.unanswered.answer(Err(error), now);
-            }
+            Line::Answer(answer) => return Some(Ok(answer)),
+            Line::Error(error) => return Some(Err(PromptError::function(error, false))),
             Line::Fatal(error) => {
                 let error = PromptError::function(error, true);
                 self.unanswered.answer(Err(error.clone()), now);
@@ -279,6 +299,12 @@ impl<B: Backend> Process<B> {
                 self.end_for(PromptError::NotRun { because }, KillReason::Fatal, ctx);
             }
         }
+        None
+    }
+
+    /// Answers the oldest prompt.
+    pub(super) fn answer(&mut self, answer: Result<Bytes, PromptError>, now: Instant) {
+        self.unanswered.answer(answer, now);
     }
 
     /// Ends a query server that broke the protocol.

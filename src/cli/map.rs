@@ -434,7 +434,7 @@ fn no_process(error: &ProcessError, language: &str) -> CliError {
             "correct its command in [query_servers]; `settee check-config` shows it",
         ),
         // A fresh process that cannot be reset is more often a wrong command than bad luck.
-        ProcessErrorKind::Died | ProcessErrorKind::Timeout => (
+        ProcessErrorKind::Died | ProcessErrorKind::Shifted | ProcessErrorKind::Timeout => (
             Exit::TryAgain,
             "try again; if it stays like this, correct its command in [query_servers]",
         ),

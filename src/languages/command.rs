@@ -205,9 +205,9 @@ impl Language for CommandLanguage {
         let spec = self.confinement.confine(&context.cell, spec);
         async move {
             let child = context.spawner.spawn(spec).await.map_err(start_error)?;
-            OsProcess::start_with(child, context).map_err(|error| StartError {
-                reason: format!("cannot use the pipes of the query server: {error}"),
-                fault: Fault::Host,
+            OsProcess::start_with(child, context).map_err(|error| {
+                let reason = format!("cannot use the pipes of the query server: {error}");
+                StartError::new(reason, Fault::Host)
             })
         }
         .boxed_local()
@@ -220,10 +220,7 @@ fn start_error(error: SpawnError) -> StartError {
     } else {
         Fault::Host
     };
-    StartError {
-        reason: error.to_string(),
-        fault,
-    }
+    StartError::new(error.to_string(), fault)
 }
 
 #[cfg(test)]

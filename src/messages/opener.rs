@@ -23,4 +23,18 @@ pub struct StartError {
     pub reason: String,
     /// The host's for lack of resources, the query server's for a command that is wrong.
     pub fault: Fault,
+    /// Whether a signal or an order from outside ended it: that says nothing about the command.
+    pub from_outside: bool,
+}
+
+impl StartError {
+    /// Makes the error of a start that nobody from outside has ended.
+    pub(crate) fn new(reason: String, fault: Fault) -> Self {
+        let from_outside = false;
+        Self {
+            reason,
+            fault,
+            from_outside,
+        }
+    }
 }

@@ -93,7 +93,7 @@ impl From<PromptError> for ProcFailure {
 }
 
 impl From<StartError> for ProcFailure {
-    fn from(StartError { reason, fault }: StartError) -> Self {
+    fn from(StartError { reason, fault, .. }: StartError) -> Self {
         Self {
             reason,
             fault,

@@ -251,11 +251,14 @@ impl Child {
     }
 
     /// Returns how it ended, for the report of one that ended by itself. One in a cell that has `answered`
-    /// nothing may lack something that its cell does not give.
+    /// nothing and exits with an error may lack something that its cell does not give.
     pub(crate) fn describe(&self, exit: Exit, reports: Option<&Reports>, answered: bool) -> String {
         let error = reports.and_then(|reports| reports.error.as_ref());
         match (error, self.launched) {
             (Some(why), _) => format!("was not started: {why}"),
+            (None, Some(_)) if !answered && !exit.is_failure() => {
+                format!("{exit} before its first answer")
+            }
             (None, Some(mode)) if !answered => format!(
                 "{exit} before its first answer, in a cell (sandbox = \"{mode}\"; if it lacks a file, the \
                  network or a variable there, see read_paths, network and env in its pool)"

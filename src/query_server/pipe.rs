@@ -147,12 +147,21 @@ impl PipeWriter {
     /// # Errors
     /// The event loop has no room for it.
     pub fn new(pipe: OwnedFd) -> io::Result<Self> {
-        let pipe = watch(File::from(pipe), Interest::WRITABLE)?;
+        let pipe = watch(File::from(pipe), Interest::WRITABLE | Interest::ERROR)?;
         Ok(Self(Rc::new(Writer {
             pipe,
             unsent: RefCell::new(BytesMut::new()),
             sending: Cell::new(false),
         })))
+    }
+
+    /// Returns what ends when nobody can read the pipe any more. It keeps the pipe open meanwhile.
+    pub(crate) fn unreadable(&self) -> impl Future<Output = ()> + use<> {
+        let writer = Rc::clone(&self.0);
+        async move {
+            // That it cannot be watched any more is its end as well.
+            let _ = writer.pipe.ready(Interest::ERROR).await;
+        }
     }
 
     /// Returns how many bytes wait for the pipe to take them.

@@ -17,6 +17,7 @@ use policy::time::Timestamp;
 pub struct ProcShared {
     /// The operating system's number of it, `None` for one inside this program.
     pub os_pid: Option<u32>,
+    born: Instant,
     assignment: AtomicU64,
     in_flight: AtomicU32,
     flags: [AtomicBool; ProcFlag::COUNT],
@@ -57,6 +58,8 @@ pub(crate) enum ProcFlag {
     /// It has answered its first `reset`: only prompts after that are counted in the metrics. Set by its
     /// opener.
     Started,
+    /// It has answered a prompt since it has started, or it ended over one that was no `reset`, which may have ended it.
+    Worked,
     /// It was prompted since it was lent.
     Prompted,
     /// Somebody else had it, and it was not reset since. Set by the manager.
@@ -68,8 +71,8 @@ pub(crate) enum ProcFlag {
     /// A client taught it a design document by itself, or made it forget those that it knew: what it knows is
     /// not what the tables say, for good.
     TaughtByClient,
-    /// It has closed its output: it will not answer any more, though it has not ended yet.
-    OutputClosed,
+    /// It has closed its output or its input: it is of no use any more, though it has not ended yet.
+    PipeClosed,
     /// It is the launcher of a cell: its command is the query server.
     Launcher,
 }
@@ -85,6 +88,7 @@ impl ProcShared {
     pub fn new(os_pid: Option<u32>) -> Arc<Self> {
         Arc::new(Self {
             os_pid,
+            born: Instant::now(),
             assignment: AtomicU64::new(UNASSIGNED),
             in_flight: AtomicU32::new(0),
             flags: Default::default(),
@@ -248,10 +252,25 @@ impl ProcShared {
         self.exit_error().cloned().unwrap_or_else(unknown)
     }
 
+    /// Returns for how long there is a process.
+    pub(crate) fn age(&self) -> Duration {
+        self.born.elapsed()
+    }
+
+    /// Returns whether a process that has ended did so by its own fault, before it had worked for anybody.
+    pub(crate) fn has_failed(&self) -> bool {
+        let is_at_fault = match self.exit_error() {
+            Some(PromptError::Exited(report)) if report.is_from_outside() => false,
+            Some(error) => error.is_own_end(),
+            None => false,
+        };
+        is_at_fault && self.is(ProcFlag::Started) && !self.is(ProcFlag::Worked)
+    }
+
     /// Judges the state in which the process comes back from a client that returned it.
     pub(crate) fn condition_on_return(&self) -> Condition {
-        use ProcFlag::{ListOpen, OutputClosed, TaughtByClient};
-        let spoilt = [ListOpen, OutputClosed, TaughtByClient];
+        use ProcFlag::{ListOpen, PipeClosed, TaughtByClient};
+        let spoilt = [ListOpen, PipeClosed, TaughtByClient];
         let is_spoilt = self.in_flight() > 0 || spoilt.into_iter().any(|flag| self.is(flag));
         if is_spoilt || self.exit_error().is_some() {
             Condition::Broken

@@ -27,6 +27,15 @@ pub enum Fault {
 /// How an exit report describes a process that we stopped: the end of a sentence.
 const TOLD_TO_STOP: &str = "was told to stop";
 
+/// What a child has broken the protocol with if it printed more than it was asked for: in the middle of nothing, and
+/// behind the last answer.
+pub(crate) const UNASKED: &str = "output that nobody asked for";
+pub(crate) const TOO_MANY_ANSWERS: &str = "more answers than prompts, as when a function prints,";
+
+/// The statuses, as a shell shows them, of a child that SIGKILL or SIGTERM has ended.
+const KILLED: i32 = 128 + libc::SIGKILL;
+const TERMINATED: i32 = 128 + libc::SIGTERM;
+
 /// How a child ended and what it said last, for errors that have to explain it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ExitReport {
@@ -56,6 +65,12 @@ impl ExitReport {
             by_order: by.is_some(),
             ..Self::default()
         }
+    }
+
+    /// Returns whether somebody ended it who is not this service, or by an order to it: the system, or who runs the
+    /// machine.
+    pub(crate) fn is_from_outside(&self) -> bool {
+        self.by_order || matches!(self.status, Some(KILLED | TERMINATED))
     }
 
     /// Returns how it ended and what it said last, in words that follow its name.
@@ -199,6 +214,15 @@ impl PromptError {
             }
             Self::Protocol { .. } | Self::Function { fatal: true, .. } => true,
             Self::NotRun { because } => because.is_own_end(),
+            _ => false,
+        }
+    }
+
+    /// Returns whether more was printed than was asked for: then earlier answers may not be those of their prompts.
+    pub(crate) fn is_shifted(&self) -> bool {
+        match self {
+            Self::Protocol { what, .. } => [UNASKED, TOO_MANY_ANSWERS].contains(what),
+            Self::NotRun { because } => because.is_shifted(),
             _ => false,
         }
     }

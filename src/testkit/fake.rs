@@ -140,7 +140,7 @@ impl Language for FakeLanguage {
                 FakeStart::Hangs => return std::future::pending().await,
                 FakeStart::Fails(reason) => {
                     let fault = Fault::QueryServer;
-                    return Err(StartError { reason, fault });
+                    return Err(StartError::new(reason, fault));
                 }
             }
             let answers = move |line: Bytes, _| {

@@ -1,7 +1,6 @@
 //! TestPool: a real process manager for one test.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -372,15 +371,9 @@ impl TestPool {
             .collect();
         let what = format!("no child of {groups:?} and no grandchild of {grandchildren:?} is left");
         eventually(&what, async || alive(&groups, &grandchildren).is_empty()).await;
-        let own = |child: &ScriptedChild| child.folder().to_owned();
-        let folders: Vec<PathBuf> = self.scripts.iter().map(own).collect();
-        for folder in &folders {
-            // Its owner may look into it still; what matters is that nothing puts it back.
-            drop(std::fs::remove_dir_all(folder));
-        }
-        assert!(
-            folders.iter().all(|folder| !folder.exists()),
-            "a file is left"
-        );
+        self.scripts.iter().for_each(ScriptedChild::remove_folder);
+        // What matters is that nothing puts it back.
+        let is_gone = |child: &ScriptedChild| !child.folder().exists();
+        assert!(self.scripts.iter().all(is_gone), "a file is left");
     }
 }

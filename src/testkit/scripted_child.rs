@@ -2,8 +2,8 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use super::script::Script;
 use super::wait::eventually;
@@ -15,19 +15,34 @@ static NEXT: AtomicU32 = AtomicU32::new(1);
 
 /// A real child that does what its script says, started as often as the pool likes.
 ///
-/// Cheap to clone. Its folder goes with the last clone.
+/// Cheap to clone. Its folder goes with the last clone, or with its pool; its records stay.
 #[derive(Clone, Debug)]
 pub struct ScriptedChild {
     folder: Arc<Folder>,
 }
 
 #[derive(Debug)]
-struct Folder(PathBuf);
+struct Folder {
+    path: PathBuf,
+    /// What was recorded in it, once it is gone.
+    records: OnceLock<[Vec<String>; RECORDS.len()]>,
+}
+
+/// The files of the folder that are records.
+const RECORDS: [&str; 3] = ["prompts", "started", "grandchildren"];
+
+impl Folder {
+    fn read(&self, name: &str) -> Vec<String> {
+        let text = fs::read(self.path.join(name)).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        text.lines().map(str::to_owned).collect()
+    }
+}
 
 impl Drop for Folder {
     fn drop(&mut self) {
         // `TestPool::assert_gone` reports a folder that is left.
-        drop(fs::remove_dir_all(&self.0));
+        drop(fs::remove_dir_all(&self.path));
     }
 }
 
@@ -44,7 +59,10 @@ impl ScriptedChild {
             .and_then(|()| fs::write(folder.join("child.sh"), script.program(&folder)))
             .unwrap_or_else(|error| panic!("cannot write a script: {error}"));
         Self {
-            folder: Arc::new(Folder(folder)),
+            folder: Arc::new(Folder {
+                path: folder,
+                records: OnceLock::new(),
+            }),
         }
     }
 
@@ -52,7 +70,7 @@ impl ScriptedChild {
     pub fn spec(&self) -> CommandSpec {
         CommandSpec {
             program: "/bin/sh".into(),
-            arguments: vec![self.folder.0.join("child.sh").into()],
+            arguments: vec![self.folder.path.join("child.sh").into()],
             environment: Vec::new(),
             cell: Cell::None,
         }
@@ -60,7 +78,7 @@ impl ScriptedChild {
 
     /// Returns the command as a text for a configuration.
     pub fn command(&self) -> String {
-        format!("/bin/sh {}", self.folder.0.join("child.sh").display())
+        format!("/bin/sh {}", self.folder.path.join("child.sh").display())
     }
 
     /// Returns the language whose processes it is. Its abilities are not probed: a script counts
@@ -71,7 +89,15 @@ impl ScriptedChild {
 
     /// Returns its folder.
     pub fn folder(&self) -> &std::path::Path {
-        &self.folder.0
+        &self.folder.path
+    }
+
+    /// Removes its folder, whose owner may look into it still; what was recorded is kept.
+    pub(super) fn remove_folder(&self) {
+        self.folder
+            .records
+            .get_or_init(|| RECORDS.map(|name| self.folder.read(name)));
+        drop(fs::remove_dir_all(&self.folder.path));
     }
 
     /// Returns every prompt that any of its processes read, in order, byte for byte; without the
@@ -95,7 +121,7 @@ impl ScriptedChild {
     /// # Panics
     /// None does within [`super::PATIENCE`].
     pub async fn reached(&self, name: &str) {
-        let mark = self.folder.0.join(format!("mark-{name}"));
+        let mark = self.folder.path.join(format!("mark-{name}"));
         let what = format!("the child reaches the mark '{name}'");
         eventually(&what, async || mark.exists()).await;
     }
@@ -105,14 +131,16 @@ impl ScriptedChild {
     /// # Panics
     /// The folder is gone.
     pub fn release(&self, name: &str) {
-        fs::write(self.folder.0.join(format!("release-{name}")), "")
+        fs::write(self.folder.path.join(format!("release-{name}")), "")
             .unwrap_or_else(|error| panic!("cannot release '{name}': {error}"));
     }
 
     fn record(&self, name: &str) -> Vec<String> {
-        let text = fs::read(self.folder.0.join(name)).unwrap_or_default();
-        let text = String::from_utf8_lossy(&text);
-        text.lines().map(str::to_owned).collect()
+        let kept = self.folder.records.get().and_then(|records| {
+            let place = RECORDS.iter().position(|known| *known == name)?;
+            Some(records[place].clone())
+        });
+        kept.unwrap_or_else(|| self.folder.read(name))
     }
 
     fn numbers(&self, name: &str) -> Vec<u32> {

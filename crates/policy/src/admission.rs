@@ -21,8 +21,8 @@ mod throttle;
 pub use stress::{STRESS_DURATION, Stress, StressEntry, stress_applies};
 #[cfg(test)]
 pub(crate) use throttle::THROTTLE_DELAY_MAX;
-pub(crate) use throttle::Throttle;
-pub use throttle::{THROTTLE_DELAY, ThrottleSettings};
+pub use throttle::{EARLY_END, FAILURES_MIN, KILLS_MIN, THROTTLE_DELAY, ThrottleSettings};
+pub(crate) use throttle::{Failure, Throttle};
 
 /// What a service's pool is like at one moment. All counts are processes, except [`claims`].
 ///

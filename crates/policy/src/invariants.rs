@@ -112,7 +112,9 @@ impl Invariant {
             Self::Pm19 => "nobody waits in a pool while another of its group could serve it",
             Self::Pm20 => "a pool that is removed lends nothing, and is gone when it is empty",
             Self::Pm21 => "every idle process that ages is in the list of ages",
-            Self::Pm22 => "while a pool is throttled, whoever waits there can be served",
+            Self::Pm22 => {
+                "while a pool is throttled, whoever waits there can be served, or has time until the next try"
+            }
             Self::Pm23 => "all processes are counted, and nobody waits while there may be more",
             Self::Pm24 => {
                 "a process that ran code of one database forgets everything before it serves another"

@@ -13,6 +13,7 @@ use futures_util::StreamExt;
 
 use super::refused::ReportChunk;
 use super::{ChildBackend, OsProcess};
+use crate::actors::process::Unasked;
 use crate::query_server::pipe::{Chunks, PipeReader};
 use crate::query_server::proc_shared::ProcFlag;
 
@@ -20,8 +21,9 @@ use crate::query_server::proc_shared::ProcFlag;
 /// writes as fast as we read must not keep the arbiter for itself.
 const READS_OF_A_FULL_PIPE: usize = 16;
 
-/// How long a child may live on after it has closed its output.
-const OUTPUT_END_GRACE: Duration = Duration::from_millis(500);
+/// How long a child may live on after it has closed its output or its input: one that ends closes both a moment before
+/// it can be reaped, and should be told by its own status.
+const PIPE_END_GRACE: Duration = Duration::from_millis(500);
 
 impl OsProcess {
     /// Listens to what the child prints.
@@ -36,21 +38,65 @@ impl OsProcess {
         }
     }
 
-    /// Takes output, line by line.
+    /// The child closed a pipe, as it does when it ends: its end should follow at once, and is made to.
+    pub(super) fn pipe_closed(&mut self, what: &'static str, ctx: &mut Context<Self>) {
+        if self.shared.exit_error().is_some() {
+            // It is being ended, and has its time for that.
+            return;
+        }
+        self.shared.set(ProcFlag::PipeClosed, true);
+        if !self.shared.is_assigned() {
+            // Nobody waits for how it ends, and nobody is to be lent it meanwhile. Where it is ending already, it ends
+            // with its own status.
+            match self.backend.reports {
+                // A launcher would be killed before it has told that of its command.
+                Some(_) => self.backend.child.terminate(),
+                None => return self.backend.child.kill(),
+            }
+        }
+        ctx.run_later(PIPE_END_GRACE, move |process, ctx| {
+            if process.shared.exit_error().is_none() {
+                process.break_off(what, b"", ctx);
+            }
+        });
+    }
+
+    /// Takes output, line by line. The answer to the last prompt is handed out when nothing is left to read: a line
+    /// behind it means that an earlier one answered nothing, so that answers are not their prompts'.
     fn take_output(&mut self, chunk: Bytes, ctx: &mut Context<Self>) {
         if self.shared.exit_error().is_some() {
             return;
         }
         // What was read at once came at once.
         let now = Instant::now();
+        let stdout = Rc::clone(&self.backend.stdout);
+        let mut rest = what_is_there(&stdout);
+        let mut last = None;
         self.backend.lines.add(chunk);
         loop {
             match self.backend.lines.next_line() {
                 Ok(Some(line)) => {
                     let stale = std::mem::take(&mut self.backend.line_is_stale);
-                    self.take_line(line, stale, now, ctx);
+                    let unasked = match &last {
+                        Some(_) => Some(Unasked::BehindLast),
+                        None => stale.then_some(Unasked::Stale),
+                    };
+                    match self.read_line(line, unasked, now, ctx) {
+                        Some(answer) if self.unanswered_count() == 1 => last = Some(answer),
+                        Some(answer) => self.answer(answer, now),
+                        None => {}
+                    }
                 }
-                Ok(None) => return,
+                Ok(None) => {
+                    let Some(answer) = last.take() else {
+                        return;
+                    };
+                    let Some(chunk) = rest.next() else {
+                        return self.answer(answer, now);
+                    };
+                    last = Some(answer);
+                    self.backend.lines.add(chunk);
+                }
                 Err(_) => return self.break_off("a line that is too long", b"", ctx),
             }
             if self.shared.exit_error().is_some() {
@@ -96,17 +142,8 @@ impl StreamHandler<StdoutChunk> for OsProcess {
         self.watch_deadline(ctx);
     }
 
-    /// The child closed its output: its exit should follow at once, and is made to.
     fn finished(&mut self, ctx: &mut Self::Context) {
-        self.shared.set(ProcFlag::OutputClosed, true);
-        if !self.shared.is_assigned() {
-            // Nobody waits for how it ends, and nobody is to be lent it meanwhile. Where it is ending
-            // already, it ends with its own status.
-            return self.backend.child.kill();
-        }
-        ctx.run_later(OUTPUT_END_GRACE, |process, ctx| {
-            process.break_off("the end of its output while it runs on", b"", ctx);
-        });
+        self.pipe_closed("the end of its output while it runs on", ctx);
     }
 }
 

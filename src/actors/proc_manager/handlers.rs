@@ -190,8 +190,12 @@ impl Handler<Exit> for ProcManager {
                       "generation" => proc.number, "pool" => &*self.pools.at(proc.pool).name,
                       "error" => &error.reason);
                 self.note_failure(proc.pool, &error.reason);
+                let event = match error.from_outside {
+                    true => Event::SpawnKilled { proc },
+                    false => Event::SpawnError { proc },
+                };
                 self.cause = Some(error.into());
-                self.event(Event::SpawnError { proc }, ctx);
+                self.event(event, ctx);
                 self.finish_shutdown(ctx);
             }
         }

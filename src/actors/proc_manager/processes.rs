@@ -38,10 +38,8 @@ impl ProcManager {
         let Some(starter) = self.settings.languages.get(&language) else {
             // The language was taken out of the configuration while the request waited.
             self.metrics_of(proc.pool).open_failed(OpenFailure::Client);
-            let reason = Err(StartError {
-                reason: "the language is not configured any more".into(),
-                fault: Fault::Client,
-            });
+            let reason = "the language is not configured any more".into();
+            let reason = Err(StartError::new(reason, Fault::Client));
             return ctx.notify(Exit { proc, reason });
         };
         let context = StartContext {
@@ -149,8 +147,18 @@ impl ProcManager {
             self.revoke(client, (proc, token), "killed", reason);
         }
         let process = self.procs.remove(&proc);
+        let shared = process.as_ref().map(|process| &process.shared);
+        let failed = shared.filter(|shared| shared.has_failed());
+        let failed = failed.map(|shared| {
+            let how = shared.gone().to_string();
+            self.note_failure(proc.pool, &format!("{how}; it had done nothing by then"));
+            Event::ProcFailed {
+                proc,
+                age: shared.age(),
+            }
+        });
         // What the process knows about its end says more than the reason does.
-        let exit_error = process.and_then(|process| process.shared.exit_error().cloned());
+        let exit_error = shared.and_then(|shared| shared.exit_error().cloned());
         let exit_error = exit_error.map(|exit_error| match exit_error {
             PromptError::NotRun { because } => *because,
             exit_error => exit_error,
@@ -162,7 +170,7 @@ impl ProcManager {
             })
         });
         self.cause = Some(error.into());
-        self.event(Event::ProcExit { proc }, ctx);
+        self.event(failed.unwrap_or(Event::ProcExit { proc }), ctx);
         self.finish_shutdown(ctx);
     }
 }

@@ -21,6 +21,7 @@ use policy::time::Timestamp;
 #[derive(Default)]
 pub(super) struct Repeats {
     stressed: FxHashMap<PoolId, RepeatLimiter>,
+    ends_early: FxHashMap<PoolId, RepeatLimiter>,
     full: RepeatLimiter,
 }
 
@@ -75,6 +76,16 @@ impl ProcManager {
                       "effect" => "requests that no other process can serve are refused at once",
                       "remedy" => remedy);
             }
+            Warning::EndsEarly { pool } => {
+                let limiter = self.repeats.ends_early.entry(pool).or_default();
+                let pool = self.pools.at(pool);
+                warn_repeating!(self.log, limiter, now, "query servers end before they have done anything";
+                      "pool" => &*pool.name,
+                      "language" => pool.language.as_str(),
+                      "error" => pool.failure.as_deref().unwrap_or_default(),
+                      "effect" => "each request starts another one, and fails",
+                      "remedy" => "correct the command in [query_servers] and reload; `settee conform` tries it");
+            }
             Warning::Unthrottled { pool } => {
                 let pool = self.pools.at(pool);
                 info!(self.log, "query servers are started again"; "pool" => &*pool.name);
@@ -126,6 +137,7 @@ impl ProcManager {
     pub(super) fn pool_gone(&mut self, pool: PoolId) {
         self.end_watches(pool);
         self.repeats.stressed.remove(&pool);
+        self.repeats.ends_early.remove(&pool);
         self.tell_last_starts(pool);
         if let Some(name) = self.pools.forget(pool) {
             info!(self.log, "pool is gone"; "pool" => &*name);

@@ -143,6 +143,7 @@ impl Unanswered {
         self.shared.set(ProcFlag::SaidNo, said_no);
         let took = now - std::mem::replace(&mut self.head_since, now);
         if self.shared.is(ProcFlag::Started) {
+            self.shared.set(ProcFlag::Worked, true);
             self.metrics.prompt_done(command.class(), took, &result);
         }
         let result = match head.transcript.take() {
@@ -161,6 +162,13 @@ impl Unanswered {
 
     /// Answers all with an error; the oldest gets the reason itself.
     pub(super) fn fail(&mut self, reason: &PromptError) {
+        let oldest = self
+            .queue
+            .front()
+            .and_then(|head| head.commands.as_slice().first());
+        if oldest.is_some_and(|command| !matches!(command, Command::Reset)) {
+            self.shared.set(ProcFlag::Worked, true);
+        }
         let not_at_fault = match reason {
             // The end itself is the same for all.
             PromptError::Exited(_) | PromptError::NotRun { .. } => reason.clone(),

@@ -240,7 +240,12 @@ impl<'a, S: MapSink> Worker<'a, S> {
                     None => return Ok(()),
                 },
             };
-            let end = self.turn(&process).await;
+            let end = self.turn(&process).await.and_then(|end| match end {
+                None => process
+                    .shifted()
+                    .map_or(Ok(None), |error| Err(error.into())),
+                end => Ok(end),
+            });
             process.close(matches!(end, Ok(None))).await;
             match end? {
                 None => return Ok(()),
@@ -324,6 +329,10 @@ impl<'a, S: MapSink> Worker<'a, S> {
             Ok(answer) => answer,
             Err(error) => match error.kind {
                 ProcessErrorKind::Function(_) => {
+                    return Err(failed(document, error.to_string(), Some(error)));
+                }
+                // What was handed on before may be wrong: nothing is tried again.
+                ProcessErrorKind::Shifted => {
                     return Err(failed(document, error.to_string(), Some(error)));
                 }
                 ProcessErrorKind::Timeout if self.sent.len() == 1 => {

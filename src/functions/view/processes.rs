@@ -67,6 +67,8 @@ pub enum ProcessErrorKind {
     Timeout,
     /// The process ended, or did not keep to the protocol.
     Died,
+    /// It printed more than it was asked for, and was ended: its earlier answers may not be those of their prompts.
+    Shifted,
     /// The service is gone, or never was there.
     Unavailable,
     /// No process could be had.
@@ -200,6 +202,18 @@ impl Process {
         Err(ProcessError::new(ProcessErrorKind::Died, reason))
     }
 
+    /// Returns the error if it is known by now that the process printed more than it was asked for.
+    pub(super) fn shifted(&self) -> Option<ProcessError> {
+        match self {
+            Self::Pool(lease) => {
+                let error = lease.process.shared.exit_error();
+                let error = error.filter(|error| error.is_shifted());
+                error.cloned().map(ProcessError::from)
+            }
+            Self::Service(_) => None,
+        }
+    }
+
     /// Gives the process back; one that is not `usable` is stopped.
     pub async fn close(self, usable: bool) {
         match self {
@@ -284,8 +298,12 @@ impl From<CallError> for ProcessError {
             CallError::Prompt(PromptError::Timeout { .. }) => {
                 (ProcessErrorKind::Timeout, error.to_string())
             }
-            CallError::Prompt(PromptError::Protocol { excerpt, .. }) => {
-                (ProcessErrorKind::Died, format!("{error}: {excerpt}"))
+            CallError::Prompt(broken @ PromptError::Protocol { excerpt, .. }) => {
+                let kind = match broken.is_shifted() {
+                    true => ProcessErrorKind::Shifted,
+                    false => ProcessErrorKind::Died,
+                };
+                (kind, format!("{error}: {excerpt}"))
             }
             _ => (ProcessErrorKind::Died, error.to_string()),
         };

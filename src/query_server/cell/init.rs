@@ -21,7 +21,7 @@ use rustix::thread::{self, CapabilitySet, CapabilitySets};
 use seccompiler::BpfProgram;
 
 use super::cgroup::Cgroup;
-use super::launcher::{Launch, NOT_EXECUTED_STATUS, NOT_MADE_STATUS};
+use super::launcher::{Launch, NOT_EXECUTED_STATUS, NOT_MADE_STATUS, leave_pipes};
 use super::layers::{Layer, Layers};
 use super::limits::{self, Counting};
 use super::report::Report;
@@ -323,6 +323,7 @@ impl Init<'_> {
                 std::process::exit(NOT_MADE_STATUS);
             }
         };
+        leave_pipes(&self.connection.go);
         let changes = os::child_changes();
         let mut reported = HashSet::new();
         loop {

@@ -6,7 +6,8 @@
 //! PROMISES  The cell ends with its command, with the launcher, and with whoever started the launcher. The
 //!           launcher ends when nothing of the cell is left, with the command's status or by its signal.
 //!           Requests to end that are sent to its process group are for the command; before that is executed,
-//!           they end the launcher and the cell. While the command is stopped, so is the launcher.
+//!           they end the launcher and the cell. While the command is stopped, so is the launcher. Standard input
+//!           and output are the command's alone.
 //! CALLED    By the spawner of children, with a pipe for reports; by hand, with reports on standard error.
 //! LIMITS    Without a pid namespace, a process that left the command's family is killed at the end if the
 //!           launcher is there to do it.
@@ -14,6 +15,7 @@
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
+use std::os::fd::AsFd;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
@@ -23,6 +25,7 @@ use rustix::process::{
     DumpableBehavior, Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper,
     set_dumpable_behavior, wait, waitpid,
 };
+use rustix::stdio::{dup2_stdin, dup2_stdout};
 
 use super::cgroup::{self, Cgroup};
 use super::init::{self, ABOUT_TO_EXECUTE, Connection, NOBODY, Namespaces, Prepared};
@@ -129,6 +132,7 @@ impl Launch {
         let cell = self.start(self.prepare(descriptors))?;
         // Its memory is nobody's business, now that others need nothing of it any more.
         let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
+        leave_pipes(&cell.status);
         Ok(cell.wait())
     }
 
@@ -159,11 +163,7 @@ impl Launch {
         loop {
             let pipe = || io::pipe().map_err(|error| format!("no pipe: {error}"));
             let ((go, mut go_writer), (status, status_writer)) = (pipe()?, pipe()?);
-            let cgroup = prepared
-                .cgroup
-                .start_in
-                .as_ref()
-                .map(std::os::fd::AsFd::as_fd);
+            let cgroup = prepared.cgroup.start_in.as_ref().map(AsFd::as_fd);
             let init = match os::clone(namespaces.flags(), cgroup) {
                 Ok(Some(init)) => init,
                 Ok(None) => {
@@ -217,6 +217,14 @@ impl Launch {
         go_on(go);
         Ok(())
     }
+}
+
+/// Lets go of the standard input and output, which are the command's: what it closes then ends for the service
+/// too. `instead` stands in their places, so that no descriptor that is opened later does.
+pub(super) fn leave_pipes(instead: impl AsFd) {
+    // Fails only for a descriptor that is not open.
+    let _ = dup2_stdin(&instead);
+    let _ = dup2_stdout(&instead);
 }
 
 /// Lets the process of the cell that waits go on. Where it has ended, its status says so.

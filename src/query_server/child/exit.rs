@@ -25,6 +25,11 @@ impl Exit {
             .unwrap_or(-1)
     }
 
+    /// Returns whether it ended by itself and told that it has failed.
+    pub(super) fn is_failure(self) -> bool {
+        self.0.code().is_some_and(|code| code != 0)
+    }
+
     /// Returns whether it ended by itself and in order.
     pub fn is_success(self) -> bool {
         self.0.success()

@@ -118,7 +118,7 @@ fn what_is_no_query_server_is_told_in_one_line() {
         (&["true"], "it exited with status 0"),
         (
             &["sh", "-c", "echo a word >&2; kill -9 $$"],
-            "it was killed by SIGKILL before its first answer, in a cell (sandbox = \"standard\"",
+            "it was killed by SIGKILL before its first answer, its last words: a word",
         ),
         (&["sleep", "600"], "it said nothing within 0.5 s"),
         // As PHP says it.

@@ -93,6 +93,30 @@ fn pools_without_a_cell_are_named_in_the_log() {
     service.stop();
 }
 
+#[test]
+fn a_command_in_a_cell_that_closes_a_pipe_and_lives_on_is_told_at_once() {
+    for (closes, end) in [("<&-", "end of its input"), (">&-", "end of its output")] {
+        let directory = directory();
+        let script = directory.path().join("closes.sh");
+        let text = format!("read line\necho true\nread line\nexec {closes}\nsleep 1000\n");
+        std::fs::write(&script, text).unwrap();
+        // A timeout would be another error, after as long as the test may take.
+        let extra = format!(
+            "[couchdb]\nos_process_timeout = 3600000\n[query_servers]\ncloses = \"sh {}\"\n\
+             [pools.closes]\nsandbox = \"standard\"\n",
+            script.display()
+        );
+        let service = Service::start_in(directory, &extra);
+        let mut client = service.connect();
+        let proc = client.get_proc("closes");
+        let prompt = json!({"call": "prompt", "proc": proc, "data": ["reset"]});
+        let error = client.error(&prompt);
+        assert!(error["reason"].as_str().unwrap().contains(end), "{error}");
+        drop(client);
+        service.stop();
+    }
+}
+
 /// Answers every prompt with the names of its variables.
 const NAMES: &str = r#"
 while read -r line; do

@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use policy::admission::FAILURES_MIN;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -28,11 +29,18 @@ fn service_with(directory: TempDir, command: &str, pool: &str) -> Service {
     Service::start_in(directory, &extra)
 }
 
+/// Asks for a process, with less time than there is between the throttle and the next try.
+fn ask() -> Value {
+    let mut request = take_request("bad-1");
+    request["timeout_ms"] = json!(20_000);
+    request
+}
+
 /// Asks until the pool is throttled, and returns the error that says so.
 fn throttled(client: &mut Client) -> Value {
     let mut error = Value::Null;
     wait_until("throttle", || {
-        let reply = client.call(&take_request("bad-1"));
+        let reply = client.call(&ask());
         if let Some(proc) = reply["ok"]["proc"].as_str() {
             let prompt = json!({"call": "prompt", "proc": proc, "data": ["reset"]});
             let answer = client.call(&prompt);
@@ -71,7 +79,7 @@ fn assert_throttles(directory: TempDir, command: &str, says: &[&str]) {
     let failures = pool["totals"]["start_failures"].clone();
     assert!(failures.as_u64() > Some(0), "{pool}");
     let started = pool["totals"]["started"].clone();
-    assert_eq!(client.error(&take_request("bad-1"))["name"], "throttled");
+    assert_eq!(client.error(&ask())["name"], "throttled");
     let pool = client.pool("bad-1");
     assert_eq!(pool["totals"]["start_failures"], failures);
     assert_eq!(pool["totals"]["started"], started);
@@ -129,6 +137,79 @@ fn one_that_is_killed_at_once_throttles_its_pool() {
         0o755,
     );
     assert_throttles(directory, &command, &["killed by SIGKILL"]);
+}
+
+#[test]
+fn one_that_is_killed_once_at_its_start_closes_its_pool_to_nobody() {
+    let directory = directory();
+    let script = format!(
+        "#!/bin/sh\nmkdir {} 2>/dev/null && kill -9 $$\nexec {}\n",
+        directory.path().join("first").display(),
+        scripted(directory.path())
+    );
+    let command = program(directory.path(), "unlucky", script.as_bytes(), 0o755);
+    let service = service_with(directory, &command, "");
+    let mut client = service.connect();
+    let error = client.error(&ask());
+    let reason = error["reason"].as_str().unwrap();
+    assert!(reason.contains("killed by SIGKILL"), "{error}");
+    assert_eq!(client.pool("bad-1")["throttled_ms"], Value::Null);
+    take(&mut client, "bad-1");
+    service.stop();
+}
+
+/// Answers the first `reset`, and ends.
+const LEAVES: &[u8] = b"#!/bin/sh\nread line\necho true\nexit 0\n";
+
+#[test]
+fn one_that_ends_after_its_first_answer_throttles_its_pool() {
+    let directory = directory();
+    let command = program(directory.path(), "leaves", LEAVES, 0o755);
+    let service = service_with(directory, &command, "");
+    let mut client = service.connect();
+    let error = throttled(&mut client);
+    let reason = error["reason"].as_str().unwrap();
+    for text in ["exited with status 0", "had done nothing", "/leaves"] {
+        assert!(reason.contains(text), "{text:?} is not in {reason:?}");
+    }
+    service.wait_for_log("a query server fails to start");
+    service.stop();
+}
+
+#[test]
+fn of_one_that_ends_after_its_first_answer_a_pool_without_a_throttle_warns() {
+    let directory = directory();
+    let command = program(directory.path(), "leaves", LEAVES, 0o755);
+    let service = service_with(directory, &command, "throttle_delay = 0");
+    let mut client = service.connect();
+    let warning = "query servers end before they have done anything";
+    wait_until("the warning", || {
+        if let Some(proc) = client.call(&ask())["ok"]["proc"].as_str() {
+            client.call(&json!({"call": "prompt", "proc": proc, "data": ["reset"]}));
+            client.call(&json!({"call": "ret_proc", "proc": proc, "status": "fail"}));
+        }
+        service.log().contains(warning)
+    });
+    service.stop();
+}
+
+#[test]
+fn one_that_ends_after_each_use_never_throttles_its_pool() {
+    let directory = directory();
+    let script = b"#!/bin/sh\nfor n in 1 2 3; do read line; echo true; done\n";
+    let command = program(directory.path(), "once", script, 0o755);
+    let service = service_with(directory, &command, "");
+    let mut client = service.connect();
+    for _ in 0..=FAILURES_MIN {
+        let lent = take(&mut client, "bad-1");
+        for command in ["reset", "echo"] {
+            assert_eq!(client.prompt(&lent.proc, json!([command])), true);
+        }
+        wait_until("its end", || !pid_exists(lent.os_pid));
+        give_back(&mut client, &lent, "ok");
+    }
+    assert_eq!(client.pool("bad-1")["throttled_ms"], Value::Null);
+    service.stop();
 }
 
 #[test]
@@ -213,7 +294,8 @@ fn a_pool_that_keeps_processes_of_a_command_that_hangs_is_throttled() {
         !client.pool("bad-1")["throttled_ms"].is_null()
     });
     client.wait_for_pool("bad-1", &[("opening", 0), ("free", 0)]);
-    assert_eq!(client.pool("bad-1")["totals"]["start_failures"], 2);
+    // Two at a time, until three have failed.
+    assert_eq!(client.pool("bad-1")["totals"]["start_failures"], 4);
     service.stop();
 }
 
@@ -225,7 +307,7 @@ fn no_line_of_a_client_throttles_a_pool() {
     let command = program(directory.path(), "touchy", script, 0o755);
     let service = service_with(directory, &command, "");
     let mut client = service.connect();
-    for status in ["ok", "fail", "ok"] {
+    for status in ["ok", "fail", "ok", "fail"] {
         let lent = take(&mut client, "bad-1");
         let prompt = json!({"call": "prompt", "proc": lent.proc, "data": ["nonsense"]});
         assert_eq!(client.error(&prompt)["status"], 1);
@@ -242,7 +324,7 @@ fn no_line_of_a_client_throttles_a_pool() {
 fn a_process_that_is_killed_before_its_first_use_does_not_throttle_its_pool() {
     let service = Service::start("[pools.p]\nlanguage = \"python\"\ninit_size = 1\nmax = 2\n");
     let mut client = service.connect();
-    for died in 1..=2 {
+    for died in 1..=FAILURES_MIN + 1 {
         client.wait_for_pool("p", &[("free", 1), ("opening", 0)]);
         let pid = client.pool("p")["procs"][0]["os_pid"].as_u64().unwrap();
         signal(u32::try_from(pid).unwrap(), "KILL");

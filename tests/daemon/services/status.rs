@@ -1,5 +1,6 @@
 //! What `status`, the metrics and the command tell of services: one value for all of them.
 
+use policy::admission::FAILURES_MIN;
 use serde_json::json;
 use settee::messages::proc_manager::GetStatus;
 use settee::query_server::status::{DaemonStatus, ServiceStatus};
@@ -104,7 +105,10 @@ async fn status_and_metrics_tell_until_when_a_service_is_throttled_and_why() {
     })
     .await;
     let listen = door(&daemon, "bad").await.listen;
-    let client = tokio::net::TcpStream::connect(&listen).await.unwrap();
+    let mut clients = Vec::new();
+    for _ in 0..FAILURES_MIN {
+        clients.push(tokio::net::TcpStream::connect(&listen).await.unwrap());
+    }
     eventually("the service is throttled", async || {
         door(&daemon, "bad").await.closed.as_deref() == Some("throttled")
     })
@@ -128,7 +132,7 @@ async fn status_and_metrics_tell_until_when_a_service_is_throttled_and_why() {
         metrics.contains("settee_service_limit{service=\"py\",pool=\"py\"} 2"),
         "{metrics}"
     );
-    drop(client);
+    drop(clients);
     daemon.stop().await;
 }
 

@@ -1,5 +1,6 @@
 //! Query servers that fail in each way, and what the throttle makes of it.
 
+use policy::admission::{FAILURES_MIN, KILLS_MIN};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 use settee::testkit::eventually;
@@ -19,14 +20,30 @@ fn config(command: &str, delay: &str) -> String {
 /// Asserts what the first connection is told, that the operator is told the same with the time of
 /// the next try, and that the next connection waits in the system's queue meanwhile.
 async fn fails_and_is_throttled(command: &str, words: &[&str]) {
+    fails_and_is_throttled_after(FAILURES_MIN, command, words).await;
+}
+
+/// Has as many connections told that their process did not start as it takes to throttle.
+async fn fail(daemon: &Daemon) {
+    for _ in 0..FAILURES_MIN {
+        daemon.connect("bad.sock").await.error().await;
+    }
+}
+
+async fn fails_and_is_throttled_after(failures: u32, command: &str, words: &[&str]) {
     let daemon = Daemon::start(&config(command, "1h")).await;
-    let mut client = daemon.connect("bad.sock").await;
-    client.send("[\"reset\"]").await;
-    let (name, reason) = client.error().await;
-    assert!(
-        ["os_process_error", "throttled"].contains(&name.as_str()),
-        "{name}"
-    );
+    let mut reason = String::new();
+    for _ in 0..failures {
+        assert!(daemon.log.with("none is started for a while").is_empty());
+        let mut client = daemon.connect("bad.sock").await;
+        client.send("[\"reset\"]").await;
+        let (name, told) = client.error().await;
+        assert!(
+            ["os_process_error", "throttled"].contains(&name.as_str()),
+            "{name}"
+        );
+        reason = told;
+    }
     let warnings = daemon.log.with("none is started for a while");
     assert_eq!(warnings.len(), 1, "{warnings:?}");
     assert!(
@@ -45,7 +62,7 @@ async fn fails_and_is_throttled(command: &str, words: &[&str]) {
     let refused = asks.call(json!({"call": "get_proc", "pool": "bad"})).await;
     assert_eq!(refused["error"]["name"], "throttled", "{refused}");
     assert_eq!(waiting_to_be_accepted(&daemon.path("bad.sock")), 1);
-    assert_eq!(daemon.accepted("bad"), 1);
+    assert_eq!(daemon.accepted("bad"), u64::from(failures));
     daemon.stop().await;
 }
 
@@ -57,8 +74,9 @@ async fn a_child_that_exits_at_once_is_throttled_and_told_with_its_last_words() 
 }
 
 #[actix_rt::test]
-async fn a_child_that_is_killed_before_its_first_answer_is_throttled() {
-    fails_and_is_throttled("sh -c 'kill -KILL $$'", &["killed by SIGKILL"]).await;
+async fn a_child_that_is_killed_again_and_again_before_its_first_answer_is_throttled() {
+    let command = "sh -c 'kill -KILL $$'";
+    fails_and_is_throttled_after(KILLS_MIN, command, &["killed by SIGKILL"]).await;
 }
 
 #[actix_rt::test]
@@ -102,7 +120,8 @@ async fn a_child_that_dies_after_it_answered_somebody_is_no_failing_start() {
 
 #[actix_rt::test]
 async fn a_line_that_ends_a_child_costs_its_client_an_error_and_nobody_else_anything() {
-    let command = "sh -c 'read line; echo true; read line; echo no more >&2; exit 3'";
+    let command =
+        "sh -c 'for n in 1 2; do read line; echo true; done; read line; echo no more >&2; exit 3'";
     let daemon = Daemon::start(&config(command, "1h")).await;
     for _ in 0..3 {
         let mut client = daemon.connect("bad.sock").await;
@@ -120,22 +139,24 @@ async fn a_line_that_ends_a_child_costs_its_client_an_error_and_nobody_else_anyt
 async fn a_child_that_hangs_at_its_start_is_throttled_and_its_client_told() {
     let text = config("sleep 1000", "1h").replace("max = 3", "max = 3\nstart_timeout = \"300ms\"");
     let daemon = Daemon::start(&text).await;
-    let mut client = daemon.connect("bad.sock").await;
-    let (name, reason) = client.error().await;
-    assert_eq!(name, "os_process_error");
-    assert!(reason.contains("start_timeout"), "{reason}");
+    for _ in 0..FAILURES_MIN {
+        let mut client = daemon.connect("bad.sock").await;
+        let (name, reason) = client.error().await;
+        assert_eq!(name, "os_process_error");
+        assert!(reason.contains("start_timeout"), "{reason}");
+    }
     let warnings = daemon.log.with("none is started for a while");
     assert!(warnings[0].contains("start_timeout"), "{warnings:?}");
-    assert_eq!(daemon.pool("bad").await.totals.start_failures, 1);
-    daemon.stop_after(client).await;
+    let failures = daemon.pool("bad").await.totals.start_failures;
+    assert_eq!(failures, u64::from(FAILURES_MIN));
+    daemon.stop().await;
 }
 
 #[actix_rt::test]
 async fn the_throttle_is_lifted_by_its_timer() {
     let mark = "[ -e DIR/good ] && exec SCRIPTED; exit 1";
     let daemon = Daemon::start(&config(&format!("sh -c \"{mark}\""), "300ms")).await;
-    let mut first = daemon.connect("bad.sock").await;
-    first.error().await;
+    fail(&daemon).await;
     std::fs::write(daemon.path("good"), "").unwrap();
     let mut second = daemon.connect("bad.sock").await;
     second.pid().await;
@@ -145,31 +166,29 @@ async fn the_throttle_is_lifted_by_its_timer() {
             .with("query servers are started again")
             .is_empty()
     );
-    daemon.stop_after((first, second)).await;
+    daemon.stop_after(second).await;
 }
 
 #[actix_rt::test]
 async fn the_throttle_is_lifted_by_a_reload() {
     let mark = "[ -e DIR/good ] && exec SCRIPTED; exit 1";
     let daemon = Daemon::start(&config(&format!("sh -c \"{mark}\""), "1h")).await;
-    let mut first = daemon.connect("bad.sock").await;
-    first.error().await;
+    fail(&daemon).await;
     let mut second = daemon.connect("bad.sock").await;
     second.send("[\"hello\"]").await;
-    assert_eq!(daemon.accepted("bad"), 1);
+    assert_eq!(daemon.accepted("bad"), u64::from(FAILURES_MIN));
     std::fs::write(daemon.path("good"), "").unwrap();
     // Nothing in the configuration has changed.
     daemon.reload_same().await.unwrap();
     assert_eq!(second.line().await, "[\"hello\"]");
-    daemon.stop_after((first, second)).await;
+    daemon.stop_after(second).await;
 }
 
 #[actix_rt::test]
 async fn the_throttle_is_lifted_by_an_operator() {
     let mark = "[ -e DIR/good ] && exec SCRIPTED; exit 1";
     let daemon = Daemon::start(&config(&format!("sh -c \"{mark}\""), "1h")).await;
-    let mut first = daemon.connect("bad.sock").await;
-    first.error().await;
+    fail(&daemon).await;
     let mut second = daemon.connect("bad.sock").await;
     second.send("[\"hello\"]").await;
     std::fs::write(daemon.path("good"), "").unwrap();
@@ -179,7 +198,7 @@ async fn the_throttle_is_lifted_by_an_operator() {
         .await;
     assert_eq!(done["ok"], true, "{done}");
     assert_eq!(second.line().await, "[\"hello\"]");
-    daemon.stop_after((first, second, operator)).await;
+    daemon.stop_after((second, operator)).await;
 }
 
 #[actix_rt::test]
@@ -189,17 +208,16 @@ async fn while_throttled_processes_that_are_there_go_on_serving() {
     let daemon = Daemon::start(&config(&format!("sh -c \"{mark}\""), "1h")).await;
     let mut first = daemon.connect("bad.sock").await;
     let pid = first.pid().await;
-    let mut second = daemon.connect("bad.sock").await;
-    second.error().await;
+    fail(&daemon).await;
     let mut third = daemon.connect("bad.sock").await;
     third.send("[\"pid\"]").await;
-    assert_eq!(daemon.accepted("bad"), 2);
+    assert_eq!(daemon.accepted("bad"), u64::from(1 + FAILURES_MIN));
     drop(first);
     assert_eq!(third.line().await.parse::<u32>().unwrap(), pid);
     drop(third);
     let mut fourth = daemon.connect("bad.sock").await;
     assert_eq!(fourth.pid().await, pid);
-    daemon.stop_after((second, fourth)).await;
+    daemon.stop_after(fourth).await;
 }
 
 #[actix_rt::test]
@@ -207,11 +225,10 @@ async fn a_service_on_a_language_throttles_that_languages_own_pool() {
     let text = "[query_servers]\nbad = '''sh -c 'exit 1' '''\n\
                 [services.bad]\nlisten = \"unix:DIR/bad.sock\"\nlanguage = \"bad\"\n";
     let daemon = Daemon::start(text).await;
-    let mut client = daemon.connect("bad.sock").await;
-    client.error().await;
+    fail(&daemon).await;
     let warnings = daemon.log.with("none is started for a while");
     assert!(warnings[0].contains("timeout_ms=60000"), "{warnings:?}");
-    daemon.stop_after(client).await;
+    daemon.stop().await;
 }
 
 /// Returns the state of a process as the system shows it.

@@ -2,6 +2,7 @@
 //! is left of them.
 
 use std::fs;
+use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -60,6 +61,19 @@ fn a_cell_ends_as_its_command_ends() {
         let status = output.status;
         assert_eq!((status.code(), status.signal()), (code, signal), "{script}");
     }
+}
+
+#[test]
+fn what_a_command_closes_is_closed_for_the_service() {
+    let mut running = Running::shell(&spec(json!({})), "exec >&-; read line; exit 3");
+    assert_eq!(running.line(), "");
+    assert!(running.launcher.try_wait().unwrap().is_none());
+    running.send("go on");
+    assert_eq!(running.status(), Some(3));
+    let mut running = Running::shell(&spec(json!({})), "exec <&-; echo closed; sleep 1000");
+    assert_eq!(running.line(), "closed");
+    let mut input = running.input.take().unwrap();
+    eventually("nobody reads the input", || input.write_all(b"x").is_err());
 }
 
 #[test]

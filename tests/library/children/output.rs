@@ -107,14 +107,56 @@ async fn the_end_of_its_output_ends_a_child_that_runs_on() {
 }
 
 #[actix_rt::test]
+async fn the_end_of_its_input_ends_a_child_that_runs_on() {
+    let expected = broken("the end of its input while it runs on", "");
+    assert_breaks_the_protocol([Step::CloseInput, Step::Hang], expected).await;
+}
+
+#[actix_rt::test]
+async fn a_line_behind_the_last_answer_takes_its_place_as_an_error() {
+    let child = rogue([Step::Print("\"forged\"\n[\"rogue\"]".into())]);
+    let pool = builder(&child).start();
+    let [client, other] = pool.clients(["rogue", "other"]).await;
+    let what = "more answers than prompts, as when a function prints,";
+    let expected = broken(what, "[\"rogue\"]");
+    assert_eq!(client.prompts("[\"rogue\"]").await, Err(expected));
+    assert_only_that_process_is_lost(pool, client, other).await;
+}
+
+#[actix_rt::test]
+async fn log_lines_behind_the_last_answer_are_logged_and_it_is_one() {
+    let child = rogue([Step::Print("1\n[\"log\",\"behind\"]".into())]);
+    let pool = builder(&child).start();
+    let mut client = pool.client("1");
+    client.takes(pool.any()).await;
+    assert_eq!(client.prompts("[\"rogue\"]").await.as_deref(), Ok("1"));
+    client.returns().await;
+    pool.assert_quiet().await;
+}
+
+#[actix_rt::test]
+async fn what_a_child_was_asked_can_be_read_when_its_pool_is_gone() {
+    let child = rogue([Step::Echo]);
+    let pool = builder(&child).start();
+    let mut client = pool.client("1");
+    client.takes(pool.any()).await;
+    assert!(client.prompts("[\"rogue\"]").await.is_ok());
+    client.returns().await;
+    pool.assert_quiet().await;
+    assert_eq!(child.prompts(), ["[\"rogue\"]"]);
+    assert_eq!(child.started().len(), 1);
+}
+
+#[actix_rt::test]
 async fn a_second_answer_is_never_the_answer_to_the_next_prompt() {
-    let child = rogue([Step::Echo, Step::answer("\"twice\"")]);
+    let child = rogue([Step::Echo, Step::Await("second"), Step::answer("\"twice\"")]);
     let pool = builder(&child).start();
     let [client, other] = pool.clients(["rogue", "other"]).await;
     assert_eq!(
         client.prompts("[\"rogue\"]").await.as_deref(),
         Ok("[\"rogue\"]")
     );
+    child.release("second");
     let shared = &client.lease().process.shared;
     eventually("the second line is seen", async || {
         shared.exit_error().is_some()
@@ -133,8 +175,8 @@ async fn a_process_that_answered_twice_is_not_lent_to_the_next_client() {
     let (mut client, mut next) = (pool.client("rogue"), pool.client("next"));
     client.takes(pool.any()).await;
     next.asks(pool.any());
-    assert_eq!(client.prompts("[\"rogue\"]").await.as_deref(), Ok("1"));
-    assert!(client.returns().await);
+    assert!(client.prompts("[\"rogue\"]").await.is_err());
+    client.returns().await;
     assert_eq!(next.answer().await, Ok(()));
     assert_ne!(next.proc(), client.last_proc());
     assert_eq!(next.prompts("[\"x\"]").await.as_deref(), Ok("[\"x\"]"));

@@ -72,11 +72,6 @@ async fn a_flood_on_standard_error_neither_extends_the_deadline_nor_stops_the_ot
 }
 
 #[actix_rt::test]
-async fn a_child_that_does_not_read_is_killed_at_the_deadline() {
-    assert_times_out([Step::CloseInput, Step::Hang]).await;
-}
-
-#[actix_rt::test]
 async fn an_idle_child_that_floods_its_log_holds_up_nobody() {
     let flood = Step::Background(vec![Step::Flood("[\"log\",\"x\"]".into())]);
     let child = ScriptedChild::new(Script::echo().on("rogue", [Step::Echo, flood]));

@@ -42,6 +42,23 @@ async fn each_document_has_a_list_of_rows_for_each_function() {
 }
 
 #[actix_rt::test]
+async fn an_answer_that_a_function_printed_fails_the_whole_call() {
+    // The first document's function prints a line of its own. Mapped alone, the last document has one answer.
+    let lines = "[[[\"forged\",0]]]\n[[[0,0]]]\n[[[1,0]]]\n[[[2,0]]]\n[[[3,0]]]";
+    let together = [
+        Step::Once("together", vec![Step::Print(lines.into())]),
+        Step::Print("[[[3,0]]]".into()),
+    ];
+    let child = ScriptedChild::new(Script::echo().on_text("d00003", together).on("map_doc", []));
+    let functions = Functions::scripted(&child);
+    let call = json!({"funs": ["f"], "docs": docs(4)});
+    let error = functions.perform("map_docs", call).await.unwrap_err();
+    let reason = error["reason"].as_str().unwrap();
+    assert!(reason.contains("more answers than prompts"), "{error}");
+    functions.quiet().await;
+}
+
+#[actix_rt::test]
 async fn the_prompts_are_the_references() {
     let child = ScriptedChild::new(Script::echo().on("map_doc", [Step::answer("[[],[]]")]));
     let functions = Functions::scripted(&child);

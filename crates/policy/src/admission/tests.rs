@@ -140,13 +140,76 @@ fn no_process_is_created_while_throttled() {
     assert_eq!(may_spawn(&throttled, false), Err(SpawnRefused::Throttled));
 }
 
+/// A throttle that the next failing start begins.
+fn failed_but_once() -> Throttle {
+    let mut throttle = Throttle::default();
+    for _ in 1..FAILURES_MIN {
+        assert!(!throttle.failed(at(0), Failure::Start));
+    }
+    throttle
+}
+
+/// A start fails. Returns until when none is created, if that is evidence enough.
+fn fails(
+    throttle: &mut Throttle,
+    now: Timestamp,
+    settings: &ThrottleSettings,
+) -> Option<Timestamp> {
+    let is_evident = throttle.failed(now, Failure::Start);
+    is_evident.then(|| throttle.begin(now, settings))
+}
+
+#[test]
+fn only_several_failures_in_a_row_are_evidence() {
+    for failure in [Failure::Start, Failure::EarlyEnd] {
+        let mut throttle = Throttle::default();
+        for _ in 1..FAILURES_MIN {
+            assert!(!throttle.failed(at(0), failure));
+        }
+        throttle.succeeded();
+        throttle.served();
+        for _ in 1..FAILURES_MIN {
+            assert!(!throttle.failed(at(1), failure));
+        }
+        assert!(throttle.failed(at(1), failure));
+    }
+}
+
+#[test]
+fn starts_that_signals_from_outside_ended_are_evidence_when_they_are_many() {
+    let mut throttle = Throttle::default();
+    for _ in 1..KILLS_MIN {
+        assert!(!throttle.failed(at(0), Failure::KilledStart));
+    }
+    assert!(throttle.failed(at(0), Failure::KilledStart));
+}
+
+#[test]
+fn a_start_is_no_success_for_a_command_that_ends_soon_after_each() {
+    let (mut throttle, settings) = (Throttle::default(), ThrottleSettings::default());
+    let ends = |throttle: &mut Throttle, now| {
+        throttle.succeeded();
+        throttle.failed(now, Failure::EarlyEnd)
+    };
+    for _ in 1..FAILURES_MIN {
+        assert!(!ends(&mut throttle, at(0)));
+    }
+    assert!(ends(&mut throttle, at(0)));
+    assert_eq!(throttle.begin(at(0), &settings), at(60));
+    assert!(throttle.expire(at(60)));
+    assert!(ends(&mut throttle, at(60)));
+    assert_eq!(throttle.begin(at(60), &settings), at(180));
+    throttle.served();
+    assert!(!ends(&mut throttle, at(180)));
+}
+
 #[test]
 fn the_delay_of_the_throttle_doubles_from_60_s_to_10_min_while_it_repeats() {
-    let (mut throttle, settings) = (Throttle::default(), ThrottleSettings::default());
+    let (mut throttle, settings) = (failed_but_once(), ThrottleSettings::default());
     let mut now = at(5);
     let mut delays = Vec::new();
     for _ in 0..7 {
-        let until = throttle.failed(now, &settings).expect("it was off");
+        let until = fails(&mut throttle, now, &settings).expect("it was off");
         delays.push(until.since(now).as_secs());
         now = until;
         assert!(throttle.expire(now));
@@ -156,28 +219,31 @@ fn the_delay_of_the_throttle_doubles_from_60_s_to_10_min_while_it_repeats() {
 
 #[test]
 fn one_success_resets_the_delay_of_the_throttle() {
-    let (mut throttle, settings) = (Throttle::default(), ThrottleSettings::default());
-    throttle.failed(at(0), &settings);
-    throttle.failed(at(60), &settings);
+    let (mut throttle, settings) = (failed_but_once(), ThrottleSettings::default());
+    fails(&mut throttle, at(0), &settings);
+    fails(&mut throttle, at(60), &settings);
     throttle.succeeded();
     assert!(throttle.is_on(at(61)), "a success does not lift it");
-    assert_eq!(throttle.failed(at(180), &settings), Some(at(240)));
+    for _ in 1..FAILURES_MIN {
+        assert_eq!(fails(&mut throttle, at(180), &settings), None);
+    }
+    assert_eq!(fails(&mut throttle, at(180), &settings), Some(at(240)));
 }
 
 #[test]
 fn failures_while_throttled_are_of_the_same_trouble() {
-    let (mut throttle, settings) = (Throttle::default(), ThrottleSettings::default());
-    assert_eq!(throttle.failed(at(0), &settings), Some(at(60)));
-    assert_eq!(throttle.failed(at(1), &settings), None);
+    let (mut throttle, settings) = (failed_but_once(), ThrottleSettings::default());
+    assert_eq!(fails(&mut throttle, at(0), &settings), Some(at(60)));
+    assert_eq!(fails(&mut throttle, at(1), &settings), None);
     assert_eq!(throttle.until(), Some(at(60)));
-    assert_eq!(throttle.failed(at(60), &settings), Some(at(180)));
+    assert_eq!(fails(&mut throttle, at(60), &settings), Some(at(180)));
 }
 
 #[test]
 fn the_throttle_is_lifted_by_its_timer_once() {
-    let (mut throttle, settings) = (Throttle::default(), ThrottleSettings::default());
+    let (mut throttle, settings) = (failed_but_once(), ThrottleSettings::default());
     assert!(!throttle.expire(at(0)));
-    throttle.failed(at(0), &settings);
+    fails(&mut throttle, at(0), &settings);
     assert!(throttle.is_on(at(59)) && !throttle.expire(at(59)));
     assert!(!throttle.is_on(at(60)) && throttle.expire(at(60)));
     assert!(!throttle.expire(at(61)));
@@ -186,13 +252,16 @@ fn the_throttle_is_lifted_by_its_timer_once() {
 
 #[test]
 fn the_throttle_is_lifted_by_a_reload_or_an_operator_and_forgets_its_failures() {
-    let (mut throttle, settings) = (Throttle::default(), ThrottleSettings::default());
-    assert!(!throttle.lift(at(0)));
-    throttle.failed(at(0), &settings);
-    throttle.failed(at(60), &settings);
+    let (mut throttle, settings) = (failed_but_once(), ThrottleSettings::default());
+    assert!(!Throttle::default().lift(at(0)));
+    fails(&mut throttle, at(0), &settings);
+    fails(&mut throttle, at(60), &settings);
     assert!(throttle.lift(at(61)));
     assert!(!throttle.is_on(at(61)));
-    assert_eq!(throttle.failed(at(62), &settings), Some(at(122)));
+    for _ in 1..FAILURES_MIN {
+        assert_eq!(fails(&mut throttle, at(62), &settings), None);
+    }
+    assert_eq!(fails(&mut throttle, at(62), &settings), Some(at(122)));
 }
 
 #[test]
@@ -201,9 +270,9 @@ fn a_delay_that_is_configured_above_the_longest_counts() {
         delay: Duration::from_secs(3600),
         ..ThrottleSettings::default()
     };
-    let mut throttle = Throttle::default();
-    assert_eq!(throttle.failed(at(0), &settings), Some(at(3600)));
-    assert_eq!(throttle.failed(at(3600), &settings), Some(at(7200)));
+    let mut throttle = failed_but_once();
+    assert_eq!(fails(&mut throttle, at(0), &settings), Some(at(3600)));
+    assert_eq!(fails(&mut throttle, at(3600), &settings), Some(at(7200)));
 }
 
 #[test]

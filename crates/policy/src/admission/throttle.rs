@@ -1,4 +1,4 @@
-//! The throttle of a pool: after a process that could not be started, none is for a while.
+//! The throttle of a pool: after several processes in a row that could not be started, none is for a while.
 
 use std::time::Duration;
 
@@ -10,10 +10,32 @@ pub const THROTTLE_DELAY: Duration = Duration::from_secs(60);
 /// How long at most, however often it fails.
 pub(crate) const THROTTLE_DELAY_MAX: Duration = Duration::from_secs(600);
 
+/// How many failures in a row throttle: one may be an accident.
+pub const FAILURES_MIN: u32 = 3;
+
+/// How many failing starts in a row throttle where signals from outside ended them. Those say nothing about the command,
+/// until something on the machine goes on killing it: the system, for want of memory.
+pub const KILLS_MIN: u32 = 10;
+
+/// A process that ends by itself within this time of its start, before it has worked for anybody, has failed as one that
+/// did not start.
+pub const EARLY_END: Duration = Duration::from_secs(5);
+
+/// How a process failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Failure {
+    /// It could not be created, or did not answer its first `reset`.
+    Start,
+    /// A signal from outside ended it before it answered its first `reset`.
+    KilledStart,
+    /// It ended by itself within [`EARLY_END`].
+    EarlyEnd,
+}
+
 /// How long no process is created after a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThrottleSettings {
-    /// After the first; it doubles with each that follows.
+    /// At first; it doubles with each failure that follows.
     pub delay: Duration,
     /// At most. A `delay` that is longer counts.
     pub delay_max: Duration,
@@ -30,27 +52,47 @@ impl Default for ThrottleSettings {
 
 /// Whether, and until when, no process is created.
 ///
-/// A failure is a process that could not be created, or that did not answer its first `reset`: the
-/// command is wrong, its configuration, or the machine has no room. Trying again at once would only
-/// load the machine.
+/// A failure is a process that could not be created, that did not answer its first `reset`, or that ended soon
+/// after: the command is wrong, its configuration, or the machine has no room. When [`FAILURES_MIN`] of them came in a
+/// row, trying again at once would only load the machine.
 ///
 /// # Source
-/// Postfix master_throttle: a fixed delay there (`service_throttle_time`), which does not grow.
+/// Postfix master_throttle: there the first failure throttles, for a fixed delay (`service_throttle_time`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Throttle {
     /// How long the last throttling was; `None` after a success.
     last_delay: Option<Duration>,
     /// While it is on.
     until: Option<Timestamp>,
+    /// Starts that failed by themselves since the last one that did not.
+    failed_starts: u32,
+    /// Starts that failed in any way since then.
+    all_failed_starts: u32,
+    /// Processes that ended early since one did its work.
+    early_ends: u32,
 }
 
 impl Throttle {
-    /// Takes a failure. Returns until when none is created, if this failure began it: one that
+    /// Takes a failure. Returns whether there is evidence by now that processes cannot be had. A failure that
     /// comes while it is on (several were being created at a time) is of the same trouble.
-    pub fn failed(&mut self, now: Timestamp, settings: &ThrottleSettings) -> Option<Timestamp> {
+    pub(crate) fn failed(&mut self, now: Timestamp, failure: Failure) -> bool {
         if self.is_on(now) {
-            return None;
+            return false;
         }
+        let one = |condition: bool| u32::from(condition);
+        let add = |count: &mut u32, one: u32| *count = count.saturating_add(one);
+        add(&mut self.failed_starts, one(failure == Failure::Start));
+        add(
+            &mut self.all_failed_starts,
+            one(failure != Failure::EarlyEnd),
+        );
+        add(&mut self.early_ends, one(failure == Failure::EarlyEnd));
+        self.failed_starts.max(self.early_ends) >= FAILURES_MIN
+            || self.all_failed_starts >= KILLS_MIN
+    }
+
+    /// Begins it. Returns until when none is created.
+    pub(crate) fn begin(&mut self, now: Timestamp, settings: &ThrottleSettings) -> Timestamp {
         let delay = match self.last_delay {
             None => settings.delay,
             Some(last) => last
@@ -60,13 +102,24 @@ impl Throttle {
         self.last_delay = Some(delay);
         let until = now + delay;
         self.until = Some(until);
-        Some(until)
+        until
     }
 
-    /// Takes a success: a process has started. The next failure is a first one again.
+    /// Takes a success: a process has started. The next failing start is a first one again.
     /// What is on stays on: processes that are there say nothing about creating another.
     pub(crate) fn succeeded(&mut self) {
-        self.last_delay = None;
+        (self.failed_starts, self.all_failed_starts) = (0, 0);
+        if self.early_ends == 0 {
+            self.last_delay = None;
+        }
+    }
+
+    /// Takes that a process has done its work: the next early end is a first one again.
+    pub(crate) fn served(&mut self) {
+        if self.early_ends > 0 {
+            self.early_ends = 0;
+            self.last_delay = None;
+        }
     }
 
     /// Ends it, and forgets the failures: at a reload, which may have corrected the command, or

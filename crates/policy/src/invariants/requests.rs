@@ -156,6 +156,6 @@ pub(super) fn nobody_hopes_in_vain(_: PoolId, pool: &Pool, ledger: &Ledger) -> J
         return Ok(());
     }
     let mut rows = pool.waiters.iter().filter_map(|id| ledger.request(id));
-    let vain = rows.find(|row| !pool.could_serve(row));
+    let vain = rows.find(|row| pool.waits_in_vain(row, ledger.now));
     require(vain.is_none(), || format!("{vain:?} hopes in vain"))
 }

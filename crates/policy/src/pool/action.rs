@@ -102,6 +102,8 @@ pub enum Warning {
     },
     /// That while is over, or was ended: processes are started again.
     Unthrottled { pool: PoolId },
+    /// Processes end by themselves soon after their starts, again and again, in a pool that is never throttled.
+    EndsEarly { pool: PoolId },
     /// A request came when one process more would reach the limit: processes are started with
     /// stress on from now on, and idle ones are replaced.
     Stressed { pool: PoolId },

@@ -3,6 +3,8 @@
 //! SUMMARY   [`Event`], the input of [`super::Pools`]; the ProcManager actor makes it of messages.
 //! SOURCE    couch_proc_manager 001: the calls, casts and infos of its gen_server, as data.
 
+use std::time::Duration;
+
 use super::id::{Affinity, ClientId, Lane, PoolId, ProcId, RequestId, Target, Token};
 use super::settings::PoolSettings;
 use crate::time::Timestamp;
@@ -90,6 +92,12 @@ pub enum Event {
         /// The process that it should have opened.
         proc: ProcId,
     },
+    /// An opener ended because a signal or an order from outside ended the process that it opened: that says nothing
+    /// about the command.
+    SpawnKilled {
+        /// The process that it should have opened.
+        proc: ProcId,
+    },
     /// Teaching, resetting or forgetting ended. A failure removes the process.
     TeachOrResetDone {
         proc: ProcId,
@@ -98,6 +106,12 @@ pub enum Event {
     },
     /// A process server ended (`EXIT`), asked or unasked. Its child is reaped by then.
     ProcExit { proc: ProcId },
+    /// As [`Event::ProcExit`], for a process that ended by itself before it had worked for anybody.
+    ProcFailed {
+        proc: ProcId,
+        /// The time since it was started.
+        age: Duration,
+    },
     /// A process has been unused for `os_process_idle_limit` (`os_proc_idle`).
     OsProcIdle { proc: ProcId },
     /// `set_threshold_ts` (reload): every idle process goes now, every other one when it comes back.

@@ -39,6 +39,9 @@ pub(crate) struct Life {
     /// Openings up to this number began before the latest start that succeeded, or before the
     /// throttle was lifted: that they fail says nothing about the command as it is now.
     pub(super) excused_up_to: u64,
+    /// Processes up to this number were decided before the throttle was last lifted: that they end early says nothing
+    /// either.
+    pub(super) forgiven_up_to: u64,
     /// When idle processes were last culled.
     pub(super) last_cull: Timestamp,
     /// Until when nothing is opened in the background, after a failure that does not throttle.
@@ -134,6 +137,17 @@ impl Pool {
     /// Whether a process that is there, or one that may be opened, can serve this request some time.
     pub(super) fn has_hope(&self, request: &RequestRow, now: Timestamp) -> bool {
         !self.is_blocked(now) || self.could_serve(request)
+    }
+
+    /// Whether the throttle leaves this request nothing to wait for: nothing that is there, and no new try in its time.
+    pub(crate) fn waits_in_vain(&self, request: &RequestRow, now: Timestamp) -> bool {
+        self.life.throttle.is_on(now) && !self.could_serve(request) && !self.tries_for(request)
+    }
+
+    /// Whether processes are opened again before the time of this request is up.
+    pub(super) fn tries_for(&self, request: &RequestRow) -> bool {
+        let until = self.life.throttle.until();
+        until.is_some_and(|until| until < request.deadline)
     }
 
     /// Whether a process that is there or is being opened can serve this request some time.

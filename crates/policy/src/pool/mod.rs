@@ -78,10 +78,12 @@
 //!   pool never has more children than `max` and one batch. What is stopped without need (culling,
 //!   age, stress) waits for its batch; what must stop does not.
 //! * **While a pool is throttled**, a request waits if a process that is there may serve it, even a
-//!   process that is lent. Other requests are refused at once.
+//!   process that is lent, or if its time is not up before the next try. Other requests are refused at once.
 //! * **A start ends with the answer to the first `reset`**, which the opener sends. Every failure
-//!   before it is a failing start. No later failure is, so that no client can throttle a pool by what
-//!   it sends.
+//!   before it is a failing start, and so is the end of a process soon after it that had done nothing yet. No
+//!   later failure is, so that no client can throttle a pool by what it sends.
+//! * **The throttle asks for evidence**: [`FAILURES_MIN`](crate::admission::FAILURES_MIN) failures in a row. A signal
+//!   from outside is the command's failure only after [`KILLS_MIN`](crate::admission::KILLS_MIN) in a row.
 
 mod action;
 mod ceiling;

@@ -19,7 +19,7 @@ use super::settings::PoolSettings;
 use super::status::{PoolStatus, PoolTotals};
 use super::tables::Pool;
 use super::turn::Turn;
-use crate::admission::Snapshot;
+use crate::admission::{Failure, Snapshot};
 use crate::time::Timestamp;
 
 /// The pool of a request that has none yet.
@@ -105,11 +105,19 @@ impl Pools {
                 conditions,
             } => self.client_down(client, normal, conditions, out),
             Event::SpawnOk { proc } => self.on_proc(proc, out, |turn, n| turn.spawn_ok(n)),
-            Event::SpawnError { proc } => self.on_proc(proc, out, |turn, n| turn.spawn_error(n)),
+            Event::SpawnError { proc } => self.on_proc(proc, out, |turn, n| {
+                turn.spawn_error(n, Failure::Start);
+            }),
+            Event::SpawnKilled { proc } => self.on_proc(proc, out, |turn, n| {
+                turn.spawn_error(n, Failure::KilledStart);
+            }),
             Event::TeachOrResetDone { proc, ok } => {
                 self.on_proc(proc, out, |turn, n| turn.teach_or_reset_done(n, ok));
             }
             Event::ProcExit { proc } => self.on_proc(proc, out, |turn, n| turn.proc_exit(n)),
+            Event::ProcFailed { proc, age } => self.on_proc(proc, out, |turn, n| {
+                turn.proc_failed(n, age);
+            }),
             Event::OsProcIdle { proc } => self.on_proc(proc, out, |turn, n| turn.os_proc_idle(n)),
             Event::SetThresholdTs => {
                 self.ledger.threshold = self.ledger.last_number;

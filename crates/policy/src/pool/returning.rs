@@ -64,10 +64,12 @@ impl Turn<'_> {
         match condition {
             Condition::Broken => self.stop_broken(number, StopReason::Broken),
             Condition::Clean => {
+                self.pool.life.throttle.served();
                 self.release(number, client);
                 self.settle(number);
             }
             Condition::NeedsReset => {
+                self.pool.life.throttle.served();
                 self.release(number, client);
                 match self.reason_to_retire(number) {
                     Some(why) => self.retire(number, why),

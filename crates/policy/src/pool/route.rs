@@ -57,8 +57,9 @@ pub(super) fn targets(settings: &PoolSettings) -> impl Iterator<Item = Target> +
 
 /// Chooses among the pools of a group: one at random of those that have a free process for the
 /// request, else one at random of those that may open one, else one at random of those where a process can
-/// forget another tenant, else the one with the shortest queue of those where one more may wait.
-/// `None`: nothing may be opened in any, and no process that is there can serve it.
+/// forget another tenant, else the one with the shortest queue of those where one more may wait, else the one that is
+/// opened again first, if that is in time.
+/// `None`: nothing is opened in any in its time, and no process that is there can serve it.
 pub(super) fn choose_pool(
     members: &[PoolId],
     pools: &[Pool],
@@ -89,11 +90,16 @@ pub(super) fn choose_pool(
         .iter()
         .copied()
         .filter(|id| row(*id).has_hope(request, now));
-    hopeful.min_by_key(|id| {
+    let shortest = hopeful.min_by_key(|id| {
         let pool = row(*id);
         // One that lacks nothing but a place gets one sooner than one that has its limit.
         let lacks_place = pool.can_open_for(request, now);
         (pool.queue_is_full(), !lacks_place, pool.waiters.len())
+    });
+    shortest.or_else(|| {
+        let trying = members.iter().copied();
+        let trying = trying.filter(|id| row(*id).tries_for(request));
+        trying.min_by_key(|id| row(*id).life.throttle.until())
     })
 }
 

@@ -2,12 +2,12 @@
 //!
 //! SUMMARY   The throttle: which requests it refuses, which may wait, how it ends. Stress: when it
 //!           begins. The check of admission's rules before every opening.
-//! PROMISES  While a pool is throttled nothing is opened, and a request that no process of the pool can
-//!           serve is refused at once.
+//! PROMISES  While a pool is throttled nothing is opened. A request that no process of the pool can serve waits for the
+//!           next try if it has the time, and is refused at once otherwise.
 //! CALLED    By the handlers of one pool's events.
 //! SOURCE    Postfix master: master_throttle, master_avail's stress, master_spawn's assertions.
-//! DIFFERS   There every request waits in the kernel while a service is throttled; here it gets its
-//!           error, with the time of the next try.
+//! DIFFERS   There the first failure throttles, and every request waits in the kernel meanwhile; here one whose time
+//!           is up before gets its error, with the time of the next try.
 
 use super::action::{Action, Refusal, StopReason, Warning};
 use super::id::RequestId;
@@ -15,24 +15,41 @@ use super::ledger::RequestRow;
 use super::tables::ProcState;
 use super::turn::Turn;
 use super::upkeep::BACKGROUND_PAUSE;
-use crate::admission::{StressEntry, may_spawn};
+use crate::admission::{Failure, StressEntry, may_spawn};
 
 impl Turn<'_> {
-    /// A process could not be started. That throttles the pool, unless another start succeeded
-    /// while this one was under way: many that start at once may be slow, and the command is right.
-    pub(super) fn start_failed(&mut self, number: u64) {
+    /// A process could not be started. Several in a row throttle the pool; one does not count if another start
+    /// succeeded while it was under way: many that start at once may be slow, and the command is right.
+    pub(super) fn start_failed(&mut self, number: u64, failure: Failure) {
+        let excused = number <= self.pool.life.excused_up_to;
+        self.failed(failure, excused);
+    }
+
+    /// A process ended soon after its start, and had done nothing.
+    pub(super) fn ended_early(&mut self, number: u64) {
+        let excused = number <= self.pool.life.forgiven_up_to;
+        self.failed(Failure::EarlyEnd, excused);
+    }
+
+    fn failed(&mut self, failure: Failure, excused: bool) {
         if self.pool.life.removing.is_some() || self.ledger.shutting_down {
             return;
         }
         let now = self.ledger.now;
-        let excused = number <= self.pool.life.excused_up_to;
-        let Some(settings) = self.pool.settings.throttle.filter(|_| !excused) else {
-            return self.pause_background();
-        };
-        if let Some(until) = self.pool.life.throttle.failed(now, &settings) {
-            self.pool.life.shrunk = true;
-            let pool = self.id;
-            self.warn(Warning::Throttled { pool, until });
+        let pool = self.id;
+        let is_evident = !excused && self.pool.life.throttle.failed(now, failure);
+        match self.pool.settings.throttle.filter(|_| is_evident) {
+            Some(settings) => {
+                let until = self.pool.life.throttle.begin(now, &settings);
+                self.pool.life.shrunk = true;
+                self.warn(Warning::Throttled { pool, until });
+            }
+            None => {
+                if is_evident && failure == Failure::EarlyEnd {
+                    self.warn(Warning::EndsEarly { pool });
+                }
+                self.pause_background();
+            }
         }
     }
 
@@ -52,6 +69,7 @@ impl Turn<'_> {
     /// corrected since.
     pub(super) fn unthrottle(&mut self) {
         self.pool.life.excused_up_to = self.ledger.last_number;
+        self.pool.life.forgiven_up_to = self.ledger.last_number;
         if self.pool.life.throttle.lift(self.ledger.now) {
             self.warn(Warning::Unthrottled { pool: self.id });
         }
@@ -60,11 +78,11 @@ impl Turn<'_> {
     /// Why a request cannot even wait, if that is so.
     pub(super) fn hopeless(&self, request: &RequestRow) -> Option<Refusal> {
         let until = self.pool.life.throttle.until()?;
-        let on = self.pool.life.throttle.is_on(self.ledger.now);
-        (on && !self.pool.could_serve(request)).then_some(Refusal::Throttled { until })
+        let is_vain = self.pool.waits_in_vain(request, self.ledger.now);
+        is_vain.then_some(Refusal::Throttled { until })
     }
 
-    /// Refuses the waiters that no process of the pool can serve, in the order of the queue.
+    /// Refuses the waiters that no process of the pool can serve in their time, in the order of the queue.
     pub(super) fn refuse_hopeless(&mut self) {
         self.pool.life.shrunk = false;
         if !self.pool.life.throttle.is_on(self.ledger.now) {

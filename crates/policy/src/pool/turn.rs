@@ -6,10 +6,13 @@
 //! CALLED    By [`super::Pools::handle`], which flushes afterwards.
 //! SOURCE    couch_proc_manager 001: handle_call, handle_cast, handle_info, remove_proc.
 
+use std::time::Duration;
+
 use super::action::{Action, Refusal, StopReason};
 use super::id::{PoolId, ProcId, Tenant};
 use super::ledger::Ledger;
 use super::tables::{Pool, Proc, ProcState};
+use crate::admission::{EARLY_END, Failure};
 
 /// A pool together with what it shares with the others, while it handles one event.
 pub(super) struct Turn<'a> {
@@ -43,7 +46,7 @@ impl Turn<'_> {
     }
 
     /// `spawn_error` and every other end of an opener: the slot is free again (PM-7).
-    pub(super) fn spawn_error(&mut self, number: u64) {
+    pub(super) fn spawn_error(&mut self, number: u64, failure: Failure) {
         let Some(opening) = self.pool.fail_opening(number) else {
             return;
         };
@@ -52,7 +55,7 @@ impl Turn<'_> {
         if let Some(request) = opening.request {
             self.refuse(request, Refusal::SpawnFailed);
         }
-        self.start_failed(number);
+        self.start_failed(number, failure);
     }
 
     /// Teaching, resetting or forgetting ended.
@@ -110,8 +113,30 @@ impl Turn<'_> {
         }
     }
 
-    /// `EXIT` of a process, asked or unasked. It had started, so that its end is no failing start.
+    /// A process ended by itself before it had worked for anybody: soon after its start that is a failure to start.
+    pub(super) fn proc_failed(&mut self, number: u64, age: Duration) {
+        let is_known =
+            self.pool.procs.contains_key(&number) || self.pool.stopping.contains(&number);
+        self.end(number);
+        if is_known && age < EARLY_END {
+            self.ended_early(number);
+        }
+    }
+
+    /// `EXIT` of a process, asked or unasked. What it did when it ended may have ended it.
     pub(super) fn proc_exit(&mut self, number: u64) {
+        if self
+            .pool
+            .procs
+            .get(&number)
+            .is_some_and(|proc| proc.uses > 0)
+        {
+            self.pool.life.throttle.served();
+        }
+        self.end(number);
+    }
+
+    fn end(&mut self, number: u64) {
         if self.pool.stopping.remove(&number) {
             self.ledger.ceiling.ending -= 1;
             if self.pool.life.deferred {

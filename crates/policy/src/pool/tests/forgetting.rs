@@ -6,6 +6,7 @@ use super::properties::{any_busy_step, any_limits, any_step};
 use super::tenants::apart_step;
 use super::trial::{Step, Trial};
 use super::*;
+use crate::admission::FAILURES_MIN;
 
 const WAIT: Duration = Duration::from_millis(50);
 
@@ -210,9 +211,11 @@ fn throttled_pool_serves_another_database_with_a_process_that_forgets() {
         can_forget: true,
         ..named(2)
     });
-    world.ask(2, tagged("b", "_design/1"));
-    let (opening, _) = opened(&world.last)[0];
-    world.on(Event::SpawnError { proc: opening });
+    for _ in 0..FAILURES_MIN {
+        world.ask(2, tagged("b", "_design/1"));
+        let (opening, _) = opened(&world.last)[0];
+        world.on(Event::SpawnError { proc: opening });
+    }
     let request = world.ask(3, tagged("b", "_design/1"));
     assert_eq!(world.last, [Action::Forget { proc }]);
     world.run();
@@ -227,9 +230,11 @@ fn in_a_throttled_pool_whose_processes_cannot_forget_any_more_nobody_waits_for_t
     };
     let mut world = World::with(settings);
     world.take(1, tagged("a", "_design/1"));
-    world.ask(2, tagged("b", "_design/1"));
-    let (opening, _) = opened(&world.last)[0];
-    world.on(Event::SpawnError { proc: opening });
+    for _ in 0..FAILURES_MIN {
+        world.ask(2, tagged("b", "_design/1"));
+        let (opening, _) = opened(&world.last)[0];
+        world.on(Event::SpawnError { proc: opening });
+    }
     let request = world.ask(3, tagged("b", "_design/1"));
     assert_eq!(world.last, []);
     world.on(Event::Reconfigure {

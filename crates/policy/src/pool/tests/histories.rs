@@ -226,6 +226,7 @@ impl Manager {
                     assert!(self.procs.insert(proc), "{proc} is born twice");
                     Event::SpawnOk { proc }
                 }
+                false if n % 2 == 0 => Event::SpawnKilled { proc },
                 false => Event::SpawnError { proc },
             }),
             Step::EndHelp(n, ok) => {
@@ -237,7 +238,13 @@ impl Manager {
             Step::Die(n) => self.any_proc(n).map(|proc| {
                 self.procs.remove(&proc);
                 self.helping.retain(|other| *other != proc);
-                Event::ProcExit { proc }
+                match n % 2 {
+                    0 => Event::ProcExit { proc },
+                    _ => Event::ProcFailed {
+                        proc,
+                        age: Duration::from_secs(n as u64 % 7),
+                    },
+                }
             }),
             Step::Memory(n, bytes) => self.any_proc(n).map(|proc| Event::Memory { proc, bytes }),
             Step::LongIdle(n) => self.any_proc(n).map(|proc| Event::OsProcIdle { proc }),

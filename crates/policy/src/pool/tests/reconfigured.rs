@@ -182,9 +182,11 @@ fn changes_are_carried_out() {
 #[test]
 fn pool_that_is_throttled_starts_nothing() {
     let mut world = World::named(named(5));
-    world.ask(1, None);
-    let (proc, _) = opened(&world.last)[0];
-    world.on(Event::SpawnError { proc });
+    for _ in 0..crate::admission::FAILURES_MIN {
+        world.ask(1, None);
+        let (proc, _) = opened(&world.last)[0];
+        world.on(Event::SpawnError { proc });
+    }
     let new = PoolSettings {
         init_size: 3,
         ..named(5)

@@ -262,7 +262,7 @@ fn waiter_without_hope_in_a_throttled_pool_is_found() {
     violates_named(Invariant::Pm22, |pools| {
         let pool = &mut pools.pools[1];
         let settings = pool.settings.throttle.expect("named pools have one");
-        pool.life.throttle.failed(pools.ledger.now, &settings);
+        pool.life.throttle.begin(pools.ledger.now, &settings);
         pool.procs.clear();
     });
 }

@@ -4,25 +4,170 @@
 //!           under stress for 1000 s after the last time.
 
 use super::*;
-use crate::admission::{STRESS_DURATION, THROTTLE_DELAY, THROTTLE_DELAY_MAX};
+use crate::admission::{
+    EARLY_END, FAILURES_MIN, KILLS_MIN, STRESS_DURATION, THROTTLE_DELAY, THROTTLE_DELAY_MAX,
+};
 
 const POOL: PoolId = PoolId(0);
 
 /// Asks, and lets the opening fail. Returns the request and what followed.
-fn fail_to_start(world: &mut World, client: u64) -> (RequestId, Vec<Action>) {
+fn fail_to_start_once(world: &mut World, client: u64) -> (RequestId, Vec<Action>) {
     let request = world.ask(client, None);
     let (proc, _) = opened(&world.last)[0];
     (request, world.on(Event::SpawnError { proc }))
 }
 
-/// Lets the process end that `init_size` keeps, and the start of the next one fail.
+/// Asks and lets the opening fail until the pool is throttled. Returns the last request and what followed.
+fn fail_to_start(world: &mut World, client: u64) -> (RequestId, Vec<Action>) {
+    for _ in 1..FAILURES_MIN {
+        let (request, actions) = fail_to_start_once(world, client);
+        if warned_until(&actions).is_some() {
+            return (request, actions);
+        }
+    }
+    fail_to_start_once(world, client)
+}
+
+/// Lets the process end that `init_size` keeps, and the starts of the next ones fail.
 fn fail_to_start_in_background(world: &mut World) {
     let proc = world.status().procs[0].proc;
     world.exit(proc);
-    let actions = world.advance(Duration::from_secs(1));
-    let (proc, _) = opened(&actions)[0];
+    for failure in 1..=FAILURES_MIN {
+        let actions = world.advance(Duration::from_secs(1));
+        let (proc, _) = opened(&actions)[0];
+        let actions = world.on(Event::SpawnError { proc });
+        assert_eq!(warned_until(&actions).is_some(), failure == FAILURES_MIN);
+    }
+}
+
+/// Takes a process, which ends by itself before it has done anything.
+fn end_early(world: &mut World, client: u64, age: Duration) -> Vec<Action> {
+    let lease = world.take(client, None);
+    let proc = lease.proc;
+    world.on(Event::ProcFailed { proc, age })
+}
+
+#[test]
+fn one_failing_start_is_no_evidence_and_waiters_are_kept_for_the_first_new_try() {
+    let mut world = World::named(named(1));
+    let first = world.ask(1, None);
+    let waiter = world.ask(2, None);
+    let proc = ProcId {
+        pool: POOL,
+        number: 1,
+    };
     let actions = world.on(Event::SpawnError { proc });
-    assert!(warned_until(&actions).is_some());
+    assert_eq!(world.refusal(first), Some(Refusal::SpawnFailed));
+    assert_eq!(world.refusal(waiter), None);
+    assert_eq!(opened(&actions)[0].1, Some(waiter));
+    assert_eq!(world.status().throttled, None);
+}
+
+#[test]
+fn start_that_a_signal_from_outside_ended_is_not_the_commands_failure() {
+    let mut world = World::named(named(5));
+    for kill in 1..=KILLS_MIN {
+        let request = world.ask(1, None);
+        let (proc, _) = opened(&world.last)[0];
+        let actions = world.on(Event::SpawnKilled { proc });
+        assert_eq!(world.refusal(request), Some(Refusal::SpawnFailed));
+        // Something goes on killing them.
+        assert_eq!(warned_until(&actions).is_some(), kill == KILLS_MIN);
+    }
+}
+
+#[test]
+fn while_a_pool_is_throttled_whoever_has_the_time_waits_for_the_next_try() {
+    let mut world = World::named(named(5));
+    let (_, actions) = fail_to_start(&mut world, 1);
+    let until = warned_until(&actions).expect("throttled");
+    let hasty = world.ask_within(2, None, THROTTLE_DELAY);
+    assert_eq!(world.refusal(hasty), Some(Refusal::Throttled { until }));
+    let patient = world.ask_within(3, None, THROTTLE_DELAY + Duration::from_secs(1));
+    assert_eq!(world.last, []);
+    let actions = world.advance(THROTTLE_DELAY);
+    assert_eq!(opened(&actions)[0].1, Some(patient));
+    world.last = actions;
+    world.run();
+    assert!(world.lease(patient, 3).is_some());
+}
+
+#[test]
+fn patient_request_for_a_group_waits_in_its_pool_that_is_opened_first() {
+    let in_group = PoolSettings {
+        group: Some(GroupId(1)),
+        ..named(1)
+    };
+    let mut world = World::empty();
+    world.add(in_group);
+    let (_, actions) = fail_to_start(&mut world, 1);
+    let until = warned_until(&actions).expect("throttled");
+    let request = world.ask_at(Event::GetProc {
+        request: RequestId(0),
+        client: ClientId(2),
+        target: Target::Group(GroupId(1)),
+        lane: Lane::default(),
+        affinity: None,
+        deadline: until + Duration::from_secs(1),
+    });
+    assert_eq!(world.refusal(request), None);
+    assert_eq!(opened(&world.advance(THROTTLE_DELAY))[0].1, Some(request));
+}
+
+#[test]
+fn processes_that_end_by_themselves_before_they_have_worked_throttle_their_pool() {
+    let mut world = World::named(named(5));
+    for failure in 1..=FAILURES_MIN {
+        let actions = end_early(&mut world, 1, Duration::from_millis(1));
+        assert_eq!(warned_until(&actions).is_some(), failure == FAILURES_MIN);
+    }
+    let request = world.ask(2, None);
+    assert!(matches!(
+        world.refusal(request),
+        Some(Refusal::Throttled { .. })
+    ));
+}
+
+#[test]
+fn early_end_counts_also_where_its_client_had_found_the_process_broken_before() {
+    let mut world = World::named(named(5));
+    for failure in 1..=FAILURES_MIN {
+        let lease = world.take(1, None);
+        world.give_back_as(lease, ReturnStatus::Fail, Condition::Broken);
+        let proc = lease.proc;
+        let age = Duration::ZERO;
+        let actions = world.on(Event::ProcFailed { proc, age });
+        assert_eq!(warned_until(&actions).is_some(), failure == FAILURES_MIN);
+        world.last = actions;
+        world.run();
+    }
+}
+
+#[test]
+fn no_early_end_is_of_a_process_that_lived_for_a_while_or_after_one_that_did_its_work() {
+    let mut world = World::named(named(5));
+    for _ in 0..=FAILURES_MIN {
+        assert_eq!(warned_until(&end_early(&mut world, 1, EARLY_END)), None);
+    }
+    for _ in 0..=FAILURES_MIN {
+        // One-shot use: the process has worked and ends.
+        let lease = world.take(1, None);
+        world.exit(lease.proc);
+        let actions = end_early(&mut world, 2, Duration::ZERO);
+        assert_eq!(warned_until(&actions), None);
+    }
+    assert_eq!(world.status().throttled, None);
+}
+
+#[test]
+fn pool_without_a_throttle_warns_of_early_ends_and_tries_each_time() {
+    let mut world = World::with(PoolSettings::from(limits(3, 3)));
+    let warning = Action::Warn(Warning::EndsEarly { pool: POOL });
+    for failure in 1..=FAILURES_MIN {
+        let actions = end_early(&mut world, 1, Duration::ZERO);
+        assert_eq!(actions.contains(&warning), failure == FAILURES_MIN);
+    }
+    world.take(2, None);
 }
 
 fn warned_until(actions: &[Action]) -> Option<Timestamp> {
@@ -33,7 +178,7 @@ fn warned_until(actions: &[Action]) -> Option<Timestamp> {
 }
 
 #[test]
-fn failing_start_is_told_to_its_taker_and_nothing_is_created_for_throttle_delay() {
+fn failing_starts_are_told_to_their_takers_and_nothing_is_created_for_throttle_delay() {
     let mut world = World::named(named(5));
     let (request, actions) = fail_to_start(&mut world, 1);
     assert_eq!(world.refusal(request), Some(Refusal::SpawnFailed));
@@ -44,7 +189,7 @@ fn failing_start_is_told_to_its_taker_and_nothing_is_created_for_throttle_delay(
     assert_eq!(opened(&world.last), []);
     assert_eq!(world.status().throttled, Some(THROTTLE_DELAY));
     world.now = world.now + (THROTTLE_DELAY - Duration::from_nanos(1));
-    let early = world.ask(3, None);
+    let early = world.ask_within(3, None, Duration::from_nanos(1));
     assert_eq!(world.refusal(early), Some(Refusal::Throttled { until }));
     let actions = world.advance(Duration::from_nanos(1));
     assert_eq!(actions, [Action::Warn(Warning::Unthrottled { pool: POOL })]);
@@ -130,7 +275,7 @@ fn failure_of_one_start_while_another_succeeds_does_not_throttle() {
     }
     assert_eq!(world.totals().start_failures, 2);
     let (_, actions) = fail_to_start(&mut world, 4);
-    assert!(warned_until(&actions).is_some(), "this one began later");
+    assert!(warned_until(&actions).is_some(), "these began later");
 }
 
 #[test]
@@ -175,12 +320,12 @@ fn existing_processes_go_on_serving_while_nothing_is_created() {
 #[test]
 fn waiters_whom_no_process_that_is_left_can_serve_are_refused_and_do_not_spin() {
     let mut world = World::named(named(1));
+    for _ in 1..FAILURES_MIN {
+        fail_to_start_once(&mut world, 1);
+    }
     let first = world.ask(1, None);
+    let (proc, _) = opened(&world.last)[0];
     let waiters = [2, 3].map(|client| world.ask(client, None));
-    let proc = ProcId {
-        pool: POOL,
-        number: 1,
-    };
     let actions = world.on(Event::SpawnError { proc });
     assert_eq!(world.refusal(first), Some(Refusal::SpawnFailed));
     let until = warned_until(&actions).expect("throttled");
