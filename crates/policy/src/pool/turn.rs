@@ -173,7 +173,8 @@ impl Turn<'_> {
     }
 
     /// `os_proc_idle`: the pool shrinks to one below its soft limit; tagged processes always go,
-    /// down to `init_size` and `min_free`, unless they lose nothing but their tag when they forget. A pool that is culled shrinks by that alone.
+    /// down to `init_size` and `min_free`, unless they lose nothing but their tag when they forget. A
+    /// pool that is culled shrinks by that alone.
     pub(super) fn os_proc_idle(&mut self, number: u64) {
         if self.pool.settings.cull.is_some() || self.pool.surplus() == 0 {
             return;
