@@ -449,6 +449,23 @@ fn a_line_that_is_too_long_is_told_after_the_answers_before_it() {
 }
 
 #[test]
+fn memory_that_runs_out_has_the_name_that_couchdb_expects() {
+    let service = Service::start("[sandbox]\njavascript_memory_max = 8388608\n");
+    let mut couch = Couch::start_command(service.client(&["attach"]).stderr(Stdio::null()));
+    couch.teach(json!(["reset", {"timeout": 20_000}]));
+    couch.teach(json!([
+        "add_fun",
+        "function(doc) { while (true) { emit(doc, doc) } }"
+    ]));
+    couch.expect(
+        map_doc("x"),
+        json!(["error", "InternalError", "out of memory"]),
+    );
+    assert_eq!(couch.end(), Some(255));
+    service.stop();
+}
+
+#[test]
 fn files_are_copied_and_pipes_keep_their_flags() {
     let service = Service::start("");
     let lines = format!("[\"reset\"]\n{}\n{}\n", map_fun("file"), map_doc("x"));
