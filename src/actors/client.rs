@@ -166,7 +166,7 @@ impl Client {
 
     fn take_line(&mut self, line: Bytes, ctx: &mut Context<Self>) {
         if let Some(expected) = self.session.take_expected() {
-            return self.take_over(expected, ctx);
+            return self.take_over(expected, &line, ctx);
         }
         match &self.mode {
             Mode::Requests if !self.session.is_admitted() => self.take_first(&line, ctx),

@@ -1,21 +1,31 @@
 //! `settee attach`: a drop-in `couchjs` that is a pooled process of a running service.
 //!
-//! SUMMARY   Hands the pipes that it was started with to the service and waits for the end.
+//! SUMMARY   Hands the pipes that it was started with to the service and waits for the end. When the service
+//!           ends between two lines, it hands them to the next one, with what that has to know.
 //! PROMISES  Small and quick to start: no runtime, no configuration file, at most two threads. However
 //!           it ends, killed included, its connection ends with it and the service takes the process
-//!           back.
+//!           back. A service that is not there is waited for as long as CouchDB waits for an answer, less a tenth.
 
+use std::io::ErrorKind;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use clap::builder::NonEmptyStringValueParser;
+use serde_json::Value;
 
-use crate::client::{AttachEnd, ClientError, TakeFrom, attach_pipes};
+use crate::client::{AttachEnd, AttachedPipes, ClientError, TakeFrom, Taking, attach_pipes};
 use crate::query_server::ddoc::DEFAULT_LANGUAGE;
 
 use super::attach_pipes::Pipes;
 use super::exit::{CliError, Exit};
 use super::service_socket::{SocketArgs, service_error};
+
+/// How long who waits for a service leaves the machine to others before looking again.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+/// How long CouchDB waits for an answer as long as nobody says otherwise, in milliseconds.
+const COUCHDB_TIMEOUT_MS: u64 = 5000;
 
 /// Options of `settee attach`.
 #[derive(Debug, clap::Args)]
@@ -23,17 +33,20 @@ use super::service_socket::{SocketArgs, service_error};
 Exit codes:
   0    standard input ended and everything it asked was answered; or nobody reads the answers
   64   the command line is wrong
-  69   no service answers, it has no such pool or group, or no room for the pipes
+  69   no service answers in time, it has no such pool or group, or no room for the pipes
   74   reading standard input or writing standard output failed
   77   the socket belongs to another user
   78   the service has no such language, or cannot start the query server with its
        command
-  255  the process ended by itself, if only after its last answer, or the service did; everything
-       that it printed was delivered
+  255  the process ended by itself, if only after its last answer, or the service did and none took
+       its place in time; everything that was printed was delivered
 
 A process is lent for the lines that come, and goes back after a second without any (attach_idle in
 the configuration of the service), or sooner when others wait. When none is free in time the line is
 answered with [\"error\", \"timeout\", REASON].
+
+A service that is not there, or ends between two lines, is waited for, nine tenths of --timeout. The next
+service teaches its process what the one before was taught, and goes on.
 
 Example:
   COUCHDB_QUERY_SERVER_JAVASCRIPT=\"settee attach\" couchdb
@@ -54,6 +67,10 @@ pub struct Args {
     /// or else one user.
     #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     db: Option<String>,
+    /// How long CouchDB waits for an answer, its os_process_timeout; default: what its last reset told,
+    /// and 5000 before the first.
+    #[arg(long, value_name = "MILLISECONDS")]
+    timeout: Option<u64>,
     #[command(flatten)]
     socket: SocketArgs,
     /// Accepted and ignored: the path of a script, as CouchDB's start commands have it.
@@ -76,12 +93,28 @@ pub fn run(args: &Args) -> Result<(), CliError> {
         Some(db) => from.for_db(db),
         None => from.into(),
     };
-    let pipes = Pipes::open().map_err(|error| CliError::io("a pipe", &error))?;
-    let attached = attach_pipes(&socket, from, pipes.input.as_fd(), pipes.output.as_fd());
-    let attached = attached.map_err(|error| refusal(&socket, &error))?;
+    let mut pipes = Pipes::open().map_err(|error| CliError::io("a pipe", &error))?;
+    let timeout = |told: Option<u64>| {
+        let milliseconds = args.timeout.or(told).unwrap_or(COUCHDB_TIMEOUT_MS);
+        Duration::from_millis(milliseconds)
+    };
+    let attached = attach(&socket, from, &pipes, None, timeout(None));
+    let mut attached = attached.map_err(|error| refusal(&socket, &error))?;
     let copying = pipes.start();
     let copying = copying.map_err(|error| CliError::io("a thread", &error))?;
-    let end = attached.wait();
+    let end = loop {
+        let end = attached.wait();
+        let Some(resume) = end.as_ref().and_then(|end| end.resume.as_ref()) else {
+            break end;
+        };
+        let told = end.as_ref().and_then(|end| end.patience_ms);
+        match attach(&socket, from, &pipes, Some(resume), timeout(told)) {
+            Ok(next) => attached = next,
+            Err(error) if is_absent(&error) => break end,
+            Err(error) => return Err(refusal(&socket, &error)),
+        }
+    };
+    drop(pipes);
     copying.finish()?;
     match end {
         Some(AttachEnd { alive: true, .. }) => Ok(()),
@@ -90,6 +123,42 @@ pub fn run(args: &Args) -> Result<(), CliError> {
         }) => Err(refusal(&socket, &ClientError::Service(error))),
         Some(AttachEnd { exit, .. }) => Err(process_ended(exit.as_deref())),
         None => Err(process_ended(None)),
+    }
+}
+
+/// Hands the pipes to a service. One that is not there is waited for while a client that waits so long for an
+/// answer can still get one.
+fn attach(
+    socket: &Path,
+    from: Taking<'_>,
+    pipes: &Pipes,
+    resume: Option<&Value>,
+    timeout: Duration,
+) -> Result<AttachedPipes, ClientError> {
+    let begun = Instant::now();
+    loop {
+        let (input, output) = (pipes.input.as_fd(), pipes.output.as_fd());
+        match attach_pipes(socket, from, input, output, resume) {
+            Err(error) if is_absent(&error) && begun.elapsed() < timeout / 10 * 9 => {
+                std::thread::sleep(LOOK_AGAIN);
+            }
+            attached => return attached,
+        }
+    }
+}
+
+/// Returns whether there is no service, or one that has begun to end and took nothing.
+fn is_absent(error: &ClientError) -> bool {
+    match error {
+        ClientError::Closed => true,
+        ClientError::Io(error) => matches!(
+            error.kind(),
+            ErrorKind::NotFound
+                | ErrorKind::ConnectionRefused
+                | ErrorKind::ConnectionReset
+                | ErrorKind::BrokenPipe
+        ),
+        ClientError::Service(_) | ClientError::Protocol(_) => false,
     }
 }
 

@@ -59,17 +59,17 @@ impl Pipes {
         })
     }
 
-    /// Closes the ends that the service has now, and starts to copy.
+    /// Starts to copy. The copying ends when nobody has the ends that the service is handed.
     ///
     /// # Errors
     /// The system has no room for another thread.
-    pub(super) fn start(self) -> io::Result<Copying> {
-        let asked = self.asked.map(|to| {
+    pub(super) fn start(&mut self) -> io::Result<Copying> {
+        let asked = self.asked.take().map(|to| {
             copy(io::stdin().as_fd(), move |mut from| {
                 io::copy(&mut from, &mut { to })
             })
         });
-        let answered = self.answered.map(|from| {
+        let answered = self.answered.take().map(|from| {
             copy(io::stdout().as_fd(), move |mut to| {
                 io::copy(&mut { from }, &mut to)
             })

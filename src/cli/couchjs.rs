@@ -53,8 +53,8 @@ Answers CouchDB's query server protocol on standard input and output.
   --line-max BYTES
                  longest line that may be answered (default: no limit)
   --text-reasons the reason of an error is always a text, also where CouchDB's
-                 couchjs answers {} or null; \"text_reasons\" in a reset says
-                 otherwise
+                 couchjs answers {} or null, and tells whose memory ran out, which
+                 there is InternalError; \"text_reasons\" in a reset says otherwise
   --no-optimize-functions
                  freeze the document of every function, also of those that only
                  read it: slower, with the same answers

@@ -76,6 +76,11 @@ impl Taught {
         !self.list_open && !self.views_lost && !self.ddocs_lost
     }
 
+    /// Returns the time that the client gives the process for each line, if its `reset` tells.
+    pub(crate) fn patience(&self) -> Option<Duration> {
+        timeout_of(self.reset.as_ref()?)
+    }
+
     /// Notes a command and the line that answered it. `None`: the line is not a command.
     pub fn answered(&mut self, command: Option<Command>, line: &Bytes, answer: &[u8]) {
         let accepted = answer.trim_ascii() == b"true";
@@ -124,6 +129,14 @@ impl Taught {
         }
         self.bytes += line.len();
         Some(Bytes::copy_from_slice(line))
+    }
+
+    /// Returns the lines that a process accepted, in the order in which they teach another one the same.
+    pub(crate) fn accepted(&self) -> impl Iterator<Item = &Bytes> {
+        self.reset
+            .iter()
+            .chain(&self.views)
+            .chain(self.ddocs.values())
     }
 
     /// Returns the lines that teach a process the same, each with its line feed, and their number.

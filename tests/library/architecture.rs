@@ -11,6 +11,7 @@ const MODULES: [&str; 21] = [
     "otp",
     "machine_bounds",
     "pace",
+    "aside",
     "in_flight",
     "logging",
     "tls",

@@ -3,7 +3,8 @@
 //! SUMMARY   [`attach`] copies lines over the connection; with [`attach_pipes`] the service reads and
 //!           writes pipes of the client's itself, as it does for `settee attach`.
 //! PROMISES  Not a byte of the process's is lost or added: what came behind the reply is still to be
-//!           read from the returned reader.
+//!           read from the returned reader. A service that shuts down between two lines of such a client tells
+//!           what the next one needs to go on from there ([`AttachEnd::resume`]).
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::mem::MaybeUninit;
@@ -13,6 +14,7 @@ use std::path::Path;
 
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use serde::Deserialize;
+use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
@@ -22,8 +24,14 @@ use super::Taking;
 use super::error::{ClientError, ServiceError};
 use super::wire::{self, Borrowed};
 
-/// The longest line that is read of the service's, in bytes.
+/// The longest reply that is read of the service's, in bytes.
 const REPLY_BYTES_MAX: u64 = 1 << 20;
+
+/// The longest [`AttachEnd::resume`], in bytes of JSON.
+pub const RESUME_BYTES_MAX: usize = 16 << 20;
+
+/// The longest last line of a connection, in bytes.
+const END_BYTES_MAX: u64 = RESUME_BYTES_MAX as u64 + REPLY_BYTES_MAX;
 
 /// A process whose input and output are a connection.
 #[derive(Debug)]
@@ -74,6 +82,13 @@ pub struct AttachEnd {
     /// Why there was no process at all.
     #[serde(default)]
     pub error: Option<Box<ServiceError>>,
+    /// How long the client waits for an answer, in milliseconds, as far as the service knows.
+    #[serde(default)]
+    pub patience_ms: Option<u64>,
+    /// The service ended between two lines of pipes that it was handed: what its successor has to be told
+    /// with [`attach_pipes`].
+    #[serde(default)]
+    pub resume: Option<Value>,
 }
 
 /// A conversation that the service leads over pipes of the client's: see [`attach_pipes`].
@@ -81,7 +96,8 @@ pub struct AttachEnd {
 pub struct AttachedPipes(BufReader<BlockingStream>);
 
 /// Hands two pipes to the service: it reads lines from `input` and answers them on `output`, with
-/// processes that it may change between two lines. Starts no runtime.
+/// processes that it may change between two lines. Starts no runtime. `resume` is what the service said that had
+/// them before ([`AttachEnd::resume`]).
 ///
 /// The descriptors are made non-blocking. The conversation ends with the returned value.
 ///
@@ -92,6 +108,7 @@ pub fn attach_pipes<'a>(
     from: impl Into<Taking<'a>>,
     input: BorrowedFd<'_>,
     output: BorrowedFd<'_>,
+    resume: Option<&Value>,
 ) -> Result<AttachedPipes, ClientError> {
     let mut stream = BufReader::new(BlockingStream::connect(path)?);
     let asked = request(from.into(), &["end", "descriptors"])?;
@@ -101,9 +118,11 @@ pub fn attach_pipes<'a>(
     let mut control = SendAncillaryBuffer::new(&mut space);
     let pipes = [input, output];
     control.push(SendAncillaryMessage::ScmRights(&pipes));
-    let line = [io::IoSlice::new(b"\n")];
+    let line = resume.map_or_else(String::new, Value::to_string) + "\n";
+    let whole = [io::IoSlice::new(line.as_bytes())];
     let flags = SendFlags::NOSIGNAL;
-    sendmsg(stream.get_ref(), &line, &mut control, flags).map_err(io::Error::from)?;
+    let sent = sendmsg(stream.get_ref(), &whole, &mut control, flags).map_err(io::Error::from)?;
+    stream.get_ref().write_all(&line.as_bytes()[sent..])?;
     read_reply(&mut stream)?;
     Ok(AttachedPipes(stream))
 }
@@ -113,7 +132,7 @@ impl AttachedPipes {
     pub fn wait(self) -> Option<AttachEnd> {
         let mut line = Vec::new();
         // Where the connection breaks, what came before counts.
-        let _ = self.0.take(REPLY_BYTES_MAX).read_to_end(&mut line);
+        let _ = self.0.take(END_BYTES_MAX).read_to_end(&mut line);
         serde_json::from_slice(line.strip_prefix(&[END_MARK])?).ok()
     }
 }

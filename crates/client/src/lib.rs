@@ -52,7 +52,9 @@ use connection::Connection;
 use status::DaemonStatus;
 use wire::Prompting;
 
-pub use attach::{AttachEnd, Attached, AttachedPipes, END_MARK, attach, attach_pipes};
+pub use attach::{
+    AttachEnd, Attached, AttachedPipes, END_MARK, RESUME_BYTES_MAX, attach, attach_pipes,
+};
 pub use connection::{REPLY_BYTES_MAX, REQUESTS_QUEUED_MAX};
 pub use error::{ClientError, ServiceError};
 pub use functions::{Compiling, Indexing, Mapping, Reducing};

@@ -4,7 +4,8 @@
 //!           nothing. Only complete lines `["error", NAME, REASON]` are written.
 //! SOURCE    The error forms of CouchDB's loop.js: arrays, named objects, everything else.
 //! DIFFERS   The reason is always a text if a `reset` or [`Options::text_reasons`](super::Options) ask for
-//!           it: for an exception CouchDB answers what `JSON.stringify` leaves of it, mostly `{}`.
+//!           it: for an exception CouchDB answers what `JSON.stringify` leaves of it, mostly `{}`. Memory that
+//!           runs out is then `out_of_memory` with a reason, which CouchDB calls `InternalError`.
 //! LIMITS    The engine raises `null` if it has no room for an exception. A function can throw `null`
 //!           too; [`Account`](super::memory::Account) tells them apart by the memory of the process.
 
@@ -19,6 +20,12 @@ use super::text::{quote, unquote};
 
 /// The messages of the engine's InternalError for an allocation beyond its limit.
 const ENGINE_OUT_OF_MEMORY: [&str; 2] = ["out of memory", "out of memory in regexp execution"];
+
+/// The name of memory that ran out, where the reason says whose.
+pub(super) const OUT_OF_MEMORY: &str = "out_of_memory";
+
+/// CouchDB's name and reason of it: the engine's exception.
+pub(super) const COUCHDB_OUT_OF_MEMORY: [&str; 2] = ["InternalError", ENGINE_OUT_OF_MEMORY[0]];
 
 /// Longest text of an error, in bytes; a longer one is cut.
 const TEXT_BYTES_MAX: usize = 1 << 20;
@@ -36,6 +43,8 @@ pub(super) enum Failure {
     Error {
         name: String,
         reason: String,
+        /// CouchDB's name, if it is another one.
+        couchdb_name: Option<&'static str>,
         /// CouchDB's reason as JSON text, if it is another one.
         couchdb_reason: Option<String>,
         /// Whether the server ends after the answer.
@@ -59,6 +68,7 @@ impl Failure {
         Failure::Error {
             name: cut(name).into_owned(),
             reason: cut(reason).into_owned(),
+            couchdb_name: None,
             couchdb_reason: None,
             fatal: false,
         }
@@ -90,7 +100,14 @@ impl Failure {
              with what else is there; send less at once, or raise javascript_memory_max (couchjs -S)"
         );
         // A new process has room for a line of half as much.
-        Failure::error("out_of_memory", &reason).ending(bytes <= limit_bytes / 2)
+        let [name, couchdb_reason] = COUCHDB_OUT_OF_MEMORY;
+        let mut failure = Failure::error(OUT_OF_MEMORY, &reason)
+            .with_couchdb_reason(&quote(couchdb_reason))
+            .ending(bytes <= limit_bytes / 2);
+        if let Failure::Error { couchdb_name, .. } = &mut failure {
+            *couchdb_name = Some(name);
+        }
+        failure
     }
 
     /// Adds which function ran, unless that is known.
@@ -157,12 +174,18 @@ impl Failure {
 
     /// The answer, one line of JSON.
     pub(super) fn line(&self, shared: &Shared) -> String {
+        let couchdb = !shared.text_reasons.get();
         match self {
             Failure::Error {
                 name,
+                couchdb_name,
                 couchdb_reason: Some(reason),
                 ..
-            } if !shared.text_reasons.get() => error_line(name, reason),
+            } if couchdb => error_line(couchdb_name.unwrap_or(name), reason),
+            _ if couchdb && self.is_out_of_memory(shared) => {
+                let [name, reason] = COUCHDB_OUT_OF_MEMORY;
+                error_line(name, &quote(reason))
+            }
             Failure::Null { .. } if !self.is_fatal(shared) => {
                 Failure::type_error(THREW_NULL).line(shared)
             }
@@ -187,7 +210,7 @@ impl Failure {
                     "{function} needs more than the {bytes} bytes of memory that functions may take; let it \
                      take less at once, or raise javascript_memory_max (couchjs -S)"
                 );
-                ("out_of_memory".into(), reason.into())
+                (OUT_OF_MEMORY.into(), reason.into())
             }
         }
     }

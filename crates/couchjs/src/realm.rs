@@ -19,7 +19,7 @@ use rquickjs::{
 use super::bytecode::Script;
 use super::command::Command;
 use super::engine::Engine;
-use super::failure::{Failure, cut, text_of};
+use super::failure::{COUCHDB_OUT_OF_MEMORY, Failure, OUT_OF_MEMORY, cut, text_of};
 use super::lines::{Lines, Next, Reader, into_text};
 use super::memory::{Account, LONG_BYTES, ProcessStatus};
 use super::mime::{self, Registry};
@@ -374,6 +374,8 @@ impl Realm {
         host.set("answer", Func::from(answer))?;
         let rows = Native(Rc::clone(&self.shared), Shared::row);
         host.set("nextRow", Function::new(ctx.clone(), rows)?)?;
+        let texts = Rc::clone(&self.shared);
+        host.set("textReasons", Func::from(move || texts.text_reasons.get()))?;
         let report = Rc::clone(&self.shared);
         let at_document = move |number: usize| report.report.at_document(number);
         host.set("atDocument", Func::from(at_document))?;
@@ -391,7 +393,11 @@ impl Realm {
                     "registerType: content types take more than {bytes_max} bytes, 1/{TYPES_PART} of the memory \
                      that functions may take; register fewer, or raise javascript_memory_max (couchjs -S)"
                 );
-                let error = format!("[\"fatal\",\"out_of_memory\",{}]", quote(&reason));
+                let [name, reason] = match types.text_reasons.get() {
+                    true => [OUT_OF_MEMORY, &reason],
+                    false => COUCHDB_OUT_OF_MEMORY,
+                };
+                let error = format!("[\"fatal\",{},{}]", quote(name), quote(reason));
                 match ctx.json_parse(error) {
                     Ok(error) => ctx.throw(error),
                     Err(error) => error,

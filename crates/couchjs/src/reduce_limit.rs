@@ -1,8 +1,8 @@
 //! The reduce limit: results of reduce functions have to be smaller than their input.
 //!
 //! SOURCE    CouchDB's views.js: lengths of JSON texts in UTF-16 units, and strict comparisons. CouchDB
-//!           sends the threshold and the ratio since 3.5.1; before, its server had [`THRESHOLD_UNITS`]
-//!           and [`RATIO`] built in.
+//!           sends the threshold and the ratio since 3.5.1, and names the view; before, its server had
+//!           [`THRESHOLD_UNITS`] and [`RATIO`] built in, and its text no context.
 
 use serde_json::Value;
 
@@ -44,6 +44,8 @@ pub(super) struct ReduceLimit {
     mode: Mode,
     threshold_units: f64,
     ratio: f64,
+    /// Whether the text tells of a context also where a line names none.
+    has_context: bool,
 }
 
 impl ReduceLimit {
@@ -75,19 +77,22 @@ impl ReduceLimit {
             mode,
             threshold_units: number("reduce_limit_threshold").unwrap_or(missing),
             ratio: ratio.unwrap_or(RATIO),
+            has_context: KEYS[1..].iter().any(|key| !config[*key].is_null()),
         }
     }
 
     /// Judges results, a JSON array of `output` UTF-16 units, of a line that has `input` of them without
-    /// the sources of the functions; `context` names the view.
-    pub(super) fn judge(&self, input: usize, output: usize, context: &str) -> Verdict {
+    /// the sources of the functions; `context` names the view, if the line does.
+    pub(super) fn judge(&self, input: usize, output: usize, context: Option<&str>) -> Verdict {
         let units = output as f64;
         let is_small = units <= self.threshold_units || units * self.ratio <= input as f64;
         if self.mode == Mode::Off || is_small {
             return Verdict::Passes;
         }
+        let context = context.or(self.has_context.then_some(""));
+        let context = context.map_or_else(String::new, |context| format!(" context: {context}"));
         let text = format!(
-            "Reduce output must shrink more rapidly: input size: {input} output size: {output} context: {context}"
+            "Reduce output must shrink more rapidly: input size: {input} output size: {output}{context}"
         );
         if self.mode == Mode::Log {
             Verdict::Warns(text)
@@ -105,7 +110,7 @@ mod tests {
     use super::*;
 
     fn passes(config: Value, input: usize, output: usize) -> bool {
-        ReduceLimit::new(&config).judge(input, output, "") == Verdict::Passes
+        ReduceLimit::new(&config).judge(input, output, None) == Verdict::Passes
     }
 
     #[test]
@@ -163,10 +168,25 @@ mod tests {
     }
 
     #[test]
+    fn a_parent_that_sends_neither_threshold_nor_ratio_knows_no_context() {
+        let text = |config: Value, context| match ReduceLimit::new(&config).judge(5, 5001, context)
+        {
+            Verdict::Fails(text) => text,
+            verdict => panic!("{verdict:?}"),
+        };
+        let earlier = json!({"reduce_limit": true, "timeout": 5000});
+        assert!(text(earlier.clone(), None).ends_with("input size: 5 output size: 5001"));
+        assert!(text(earlier, Some("c")).ends_with("output size: 5001 context: c"));
+        let later =
+            json!({"reduce_limit": true, "reduce_limit_threshold": 5000, "reduce_limit_ratio": 2});
+        assert!(text(later, None).ends_with("output size: 5001 context: "));
+    }
+
+    #[test]
     fn log_mode_only_warns() {
         let config =
             json!({"reduce_limit": "log", "reduce_limit_threshold": 1, "reduce_limit_ratio": 1});
-        let verdict = ReduceLimit::new(&config).judge(5, 6, "c");
+        let verdict = ReduceLimit::new(&config).judge(5, 6, Some("c"));
         assert!(matches!(verdict, Verdict::Warns(text) if text.ends_with("size: 6 context: c")));
     }
 }

@@ -4,6 +4,7 @@
 //!           one: it prepares the next view state and frees the old one while nothing can be read.
 //!           After `forget` the server is as after its start, or answers an error.
 
+use std::borrow::Cow;
 use std::io;
 use std::mem;
 use std::rc::Rc;
@@ -249,14 +250,17 @@ impl Server {
         }
         let (results, held) = results.finish()?;
         let input = utf16_len(line).saturating_sub(sources_units);
-        let context =
+        let context: Option<Cow<'_, str>> =
             command
                 .argument(2)
-                .map_or("".into(), |json| match json.len() <= TREE_BYTES_MAX {
+                .map(|json| match json.len() <= TREE_BYTES_MAX {
                     true => unquote(json).unwrap_or(json.into()),
                     false => excerpt(json).into(),
                 });
-        match self.limit.judge(input, utf16_len(&results), &context) {
+        match self
+            .limit
+            .judge(input, utf16_len(&results), context.as_deref())
+        {
             Verdict::Passes => {}
             Verdict::Warns(text) => self.shared.warn(&format!("reduce_overflow_error: {text}")),
             Verdict::Fails(text) => return Err(Failure::error("reduce_overflow_error", &text)),

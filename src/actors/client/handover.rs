@@ -2,8 +2,9 @@
 //!
 //! SUMMARY   `attach` with `"descriptors": true` is answered at once; the client then sends two
 //!           descriptors (SCM_RIGHTS) with one line, what it reads its lines from and what it is
-//!           answered on. A [`Relay`] serves them. The connection stays for the last line, which tells
-//!           what became of the client's process.
+//!           answered on. A [`Relay`] serves them. The line is empty, or what the service that had them before
+//!           told at its end ([`Resume`]). The connection stays for the last line, which tells what became of
+//!           the client's process.
 //! PROMISES  The relay ends with the connection, and the connection soon after the relay. The system
 //!           closes descriptors that were not asked for.
 //! LIMITS    Unix sockets. Three descriptors of the service for each such client.
@@ -20,7 +21,7 @@ use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
-use super::relay::{Relay, RelayTerms, Signal};
+use super::relay::{Relay, RelayTerms, Resume, Signal};
 use super::session::Session;
 use super::ticket::Ticket;
 use super::tunnel_end::TunnelEnd;
@@ -92,8 +93,15 @@ impl Drop for RunningRelay {
 
 impl Client {
     /// Serves the pipes that have come with a line.
-    pub(super) fn take_over(&mut self, expected: Expected, ctx: &mut Context<Self>) {
+    pub(super) fn take_over(&mut self, expected: Expected, line: &[u8], ctx: &mut Context<Self>) {
         let (id, want, pipes) = expected.pipes();
+        let resume = match Resume::read(line) {
+            Ok(resume) => resume,
+            Err(error) => {
+                let reason = format!("no service has told this at its end: {error}");
+                return self.turn_away(&id, &ErrorReply::bad_request(reason), ctx);
+            }
+        };
         let terms = RelayTerms {
             want,
             idle_max: self.attach_idle,
@@ -106,7 +114,7 @@ impl Client {
             .and_then(|pipes| {
                 let session: Rc<Session> = Rc::clone(&self.session);
                 let down = ctx.address().recipient();
-                Relay::new(session, pipes, terms, told, down)
+                Relay::new(session, pipes, resume, terms, told, down)
             });
         let relay = match relay {
             Ok(relay) => relay,

@@ -5,8 +5,9 @@
 //!           next line is then answered by another one that was taught the same.
 //! PROMISES  Lines are answered in order, each once: by the process, or by one error line of the
 //!           protocol. A process goes back only when nothing is unanswered and another one can be
-//!           brought to the same state ([`Taught::is_portable`]). When the relay is dropped, its
-//!           process comes back as that of a client that died.
+//!           brought to the same state ([`Taught::is_portable`]). When the service ends, what it has read
+//!           and not answered goes back to the client with what was taught ([`Resume`]). When the relay is
+//!           dropped, its process comes back as that of a client that died.
 //! CALLED    By the client whose connection brought the pipes, as a task that ends with its actor.
 //! SOURCE    couch_os_process, seen from the other end of its pipes.
 //! LIMITS    At most [`LINES_UNANSWERED_MAX`] lines, or [`LINE_BYTES_MAX`] of them, are read ahead.
@@ -14,6 +15,7 @@
 mod loan;
 mod next;
 mod pipes;
+mod resume;
 
 use std::collections::VecDeque;
 use std::io;
@@ -31,6 +33,7 @@ use tokio::sync::mpsc;
 use self::loan::{Asked, LentProcess, WatchedPool, ask};
 use self::next::Event;
 use self::pipes::{InputPipe, OutputPipe};
+pub(super) use self::resume::Resume;
 use super::holding::NO_COMMAND;
 use super::lent::last_line;
 use super::session::Session;
@@ -127,23 +130,33 @@ pub(super) struct Relay {
 }
 
 impl Relay {
-    /// Takes the pipes of a client.
+    /// Takes the pipes of a client, which may have stood before another service.
     ///
     /// # Errors
-    /// They are none, or the event loop has no room for them.
+    /// They are none, or the event loop has no room for them; what the client has taught has no room.
     pub(super) fn new(
         session: Rc<Session>,
         (input, output): (OwnedFd, OwnedFd),
-        terms: RelayTerms,
+        resume: Option<Resume>,
+        mut terms: RelayTerms,
         signals: mpsc::UnboundedReceiver<Signal>,
         down: Recipient<Down>,
     ) -> io::Result<Self> {
         let line_bytes_max = session.line_bytes_max();
         let clock = Clock::new();
+        let mut taught = Taught::new(line_bytes_max);
+        let mut input = InputPipe::new(input, line_bytes_max, Arc::clone(session.metrics()))?;
+        if let Some(resume) = resume {
+            let unread = resume.restore(&mut taught);
+            input.begin_with(unread.ok_or_else(|| {
+                io::Error::other("what was taught before cannot be taught again")
+            })?);
+            terms.patience = taught.patience().unwrap_or(terms.patience);
+        }
         Ok(Self {
-            input: InputPipe::new(input, line_bytes_max, Arc::clone(session.metrics()))?,
+            input,
             output: OutputPipe::new(output, Arc::clone(session.metrics()))?,
-            taught: Taught::new(line_bytes_max),
+            taught,
             session,
             signals,
             stopping: false,
@@ -181,7 +194,7 @@ impl Relay {
                 Event::ProcessDown => self.process_down(),
                 Event::Done if self.too_long => Some(self.too_long()),
                 Event::Done | Event::ReaderGone => return self.finish().await,
-                Event::Stop => Some(TunnelEnd::ended("was ended: the service is shutting down")),
+                Event::Stop => return self.stop().await,
             };
             if let Some(end) = end {
                 return self.end_with(end).await;
@@ -279,7 +292,9 @@ impl Relay {
             Err(CallError::GetProc(GetProcError::ShuttingDown))
                 if self.session.services.is_stopping() =>
             {
-                Some(TunnelEnd::ended("was ended: the service is shutting down"))
+                // No process has a line.
+                self.stopping = true;
+                None
             }
             Err(CallError::GetProc(GetProcError::Timeout { .. }))
                 if self.patient_until() > Instant::now() =>
@@ -422,6 +437,17 @@ impl Relay {
             Loan::Held(held) => give_back(held.lease).await,
             Loan::None | Loan::Asked(_) => TunnelEnd::alive(),
         }
+    }
+
+    /// Ends because the service does, and tells what another one needs to go on. After a part of an answer
+    /// nobody can.
+    async fn stop(mut self) -> TunnelEnd {
+        let flushed = std::future::poll_fn(|cx| self.output.poll_flush(cx));
+        let flushed = actix_rt::time::timeout(LAST_WORDS_WAIT, flushed).await;
+        let is_flushed = matches!(flushed, Ok(Ok(())));
+        let resume = is_flushed.then(|| self.resume()).flatten();
+        TunnelEnd::ended("was ended: the service is shutting down")
+            .with_resume(resume, self.terms.patience)
     }
 
     /// Says what was wrong with the last line that was read.

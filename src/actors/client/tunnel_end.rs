@@ -5,10 +5,12 @@
 //!           its answer.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::Serialize;
 
 use super::holding::Holding;
+use super::relay::Resume;
 use crate::client::END_MARK;
 use crate::messages::client_error::ErrorReply;
 use crate::messages::proc_manager::Lease;
@@ -24,6 +26,12 @@ pub(super) struct TunnelEnd {
     /// Why there was no process at all.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<Box<ErrorReply>>,
+    /// How long the client waits for an answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    patience_ms: Option<u128>,
+    /// What another service needs to go on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    resume: Option<Resume>,
 }
 
 impl TunnelEnd {
@@ -54,6 +62,13 @@ impl TunnelEnd {
             exit: Some(how.to_owned()),
             ..Self::default()
         }
+    }
+
+    /// The conversation can go on with another service, whom a client asks that is as patient as this.
+    pub(super) fn with_resume(mut self, resume: Option<Resume>, patience: Duration) -> Self {
+        self.patience_ms = resume.is_some().then_some(patience.as_millis());
+        self.resume = resume;
+        self
     }
 
     /// There is no process for the client, and there will be none.

@@ -87,10 +87,11 @@ impl Stats {
         self.sum = self.sum.add(&other.sum)?;
         self.count = self.count.add(&other.count)?;
         self.sumsqr = self.sumsqr.add(&other.sumsqr)?;
-        if other.min.is_less(&self.min) {
+        // Of equal ones the later, which may be the float: as Erlang chooses.
+        if !self.min.is_less(&other.min) {
             self.min = other.min;
         }
-        if self.max.is_less(&other.max) {
+        if !other.max.is_less(&self.max) {
             self.max = other.max;
         }
         Some(())
@@ -101,10 +102,10 @@ impl Stats {
         self.sumsqr = self.sumsqr.add(&number.square()?)?;
         self.sum = self.sum.add(&number)?;
         self.count = self.count.add(&Number::Integer(1))?;
-        if number.is_less(&self.min) {
+        if !self.min.is_less(&number) {
             self.min = number.clone();
         }
-        if self.max.is_less(&number) {
+        if !number.is_less(&self.max) {
             self.max = number;
         }
         Some(())

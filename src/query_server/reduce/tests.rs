@@ -239,6 +239,15 @@ fn stats_of_numbers_and_arrays() {
             &["[1,2]", "[3,4]"],
             r#"[{"sum":4,"count":2,"min":1,"max":3,"sumsqr":10},{"sum":6,"count":2,"min":2,"max":4,"sumsqr":20}]"#,
         ),
+        // Of equal numbers the later one is told.
+        (
+            &["1", "1.0"],
+            r#"{"sum":2.0,"count":2,"min":1.0,"max":1.0,"sumsqr":2.0}"#,
+        ),
+        (
+            &["[1.0]", "[1]"],
+            r#"[{"sum":2.0,"count":2,"min":1,"max":1,"sumsqr":2.0}]"#,
+        ),
         (&["[]", "[]"], "[]"),
         (
             &["[1,[2,[3]]]", "[3,[4,[5]]]"],

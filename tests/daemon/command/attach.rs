@@ -356,7 +356,10 @@ fn a_reader_that_goes_away_is_no_error() {
 fn without_a_service_it_ends_with_69_and_says_where_it_looked() {
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("none.sock");
-    let output = run(program(&["attach", "--socket"]).arg(&socket), b"");
+    let output = run(
+        program(&["attach", "--timeout", "50", "--socket"]).arg(&socket),
+        b"",
+    );
     assert_eq!((output.status.code(), output.stdout.len()), (Some(69), 0));
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(

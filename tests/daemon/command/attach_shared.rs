@@ -13,7 +13,7 @@ use crate::support::daemon::{Service, signal, wait_until};
 use crate::support::program::exit_code;
 
 /// The configuration: a limit, the idle time of `attach`, and how long a client waits, in milliseconds.
-fn configuration(limit: u32, idle: u32, patience: u32) -> String {
+pub(super) fn configuration(limit: u32, idle: u32, patience: u32) -> String {
     format!(
         "[query_server_config]\nos_process_limit = {limit}\nattach_idle = {idle}\n\
          [couchdb]\nos_process_timeout = {patience}\n"
@@ -21,8 +21,8 @@ fn configuration(limit: u32, idle: u32, patience: u32) -> String {
 }
 
 /// What CouchDB is to `attach`: it sends a line and waits for the answer.
-struct Couch {
-    child: Child,
+pub(super) struct Couch {
+    pub(super) child: Child,
     input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
 }
@@ -32,7 +32,7 @@ impl Couch {
         Self::start_command(&mut service.client(&["attach"]))
     }
 
-    fn start_command(command: &mut Command) -> Self {
+    pub(super) fn start_command(command: &mut Command) -> Self {
         let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -47,33 +47,33 @@ impl Couch {
         }
     }
 
-    fn send(&mut self, line: &Value) {
+    pub(super) fn send(&mut self, line: &Value) {
         let mut input = self.input.as_ref().unwrap();
         input.write_all(format!("{line}\n").as_bytes()).unwrap();
     }
 
-    fn answer(&mut self) -> Value {
+    pub(super) fn answer(&mut self) -> Value {
         let mut line = String::new();
         self.output.read_line(&mut line).unwrap();
         serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: '{line}'"))
     }
 
-    fn ask(&mut self, line: Value) -> Value {
+    pub(super) fn ask(&mut self, line: Value) -> Value {
         self.send(&line);
         self.answer()
     }
 
     /// Asks something that must be answered so.
-    fn expect(&mut self, line: Value, answer: Value) {
+    pub(super) fn expect(&mut self, line: Value, answer: Value) {
         assert_eq!(self.ask(line.clone()), answer, "{line}");
     }
 
-    fn teach(&mut self, line: Value) {
+    pub(super) fn teach(&mut self, line: Value) {
         self.expect(line, json!(true));
     }
 
     /// Ends the input, and returns the exit code.
-    fn end(mut self) -> Option<i32> {
+    pub(super) fn end(mut self) -> Option<i32> {
         drop(self.input.take());
         exit_code(&mut self.child)
     }
@@ -87,18 +87,18 @@ impl Drop for Couch {
     }
 }
 
-fn map_fun(name: &str) -> Value {
+pub(super) fn map_fun(name: &str) -> Value {
     json!([
         "add_fun",
         format!("function(doc) {{ emit(doc._id, '{name}') }}")
     ])
 }
 
-fn mapped(id: &str, name: &str) -> Value {
+pub(super) fn mapped(id: &str, name: &str) -> Value {
     json!([[[id, name]]])
 }
 
-fn map_doc(id: &str) -> Value {
+pub(super) fn map_doc(id: &str) -> Value {
     json!(["map_doc", {"_id": id}])
 }
 
@@ -413,11 +413,13 @@ fn lines_that_are_sent_together_do_not_keep_others_waiting() {
 }
 
 #[test]
-fn a_service_that_is_stopped_ends_it_with_255_after_what_is_in_hand() {
+fn a_service_that_is_stopped_for_good_ends_it_with_255_after_what_is_in_hand() {
     let service = Service::start(&configuration(2, 3_600_000, 20_000));
-    let mut idle = Couch::start_command(service.client(&["attach"]).stderr(Stdio::null()));
+    // No service comes in its place, and nobody waits for one.
+    let impatient = ["attach", "--timeout", "0"];
+    let mut idle = Couch::start_command(service.client(&impatient).stderr(Stdio::null()));
     idle.teach(json!(["reset"]));
-    let mut attach = service.client(&["attach", "--language", "python"]);
+    let mut attach = service.client(&[&impatient[..], &["--language", "python"]].concat());
     let mut busy = Couch::start_command(attach.stderr(Stdio::null()));
     let flag = service.path("flag");
     busy.send(&json!(["wait", flag]));
@@ -445,6 +447,23 @@ fn a_line_that_is_too_long_is_told_after_the_answers_before_it() {
         (&json!("error"), &json!("line_too_long"))
     );
     assert_eq!(exit_code(&mut couch.child), Some(255));
+    service.stop();
+}
+
+#[test]
+fn memory_that_runs_out_has_the_name_that_couchdb_expects() {
+    let service = Service::start("[sandbox]\njavascript_memory_max = 8388608\n");
+    let mut couch = Couch::start_command(service.client(&["attach"]).stderr(Stdio::null()));
+    couch.teach(json!(["reset", {"timeout": 20_000}]));
+    couch.teach(json!([
+        "add_fun",
+        "function(doc) { while (true) { emit(doc, doc) } }"
+    ]));
+    couch.expect(
+        map_doc("x"),
+        json!(["error", "InternalError", "out of memory"]),
+    );
+    assert_eq!(couch.end(), Some(255));
     service.stop();
 }
 

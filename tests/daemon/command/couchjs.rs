@@ -107,6 +107,14 @@ fn the_memory_limit_is_the_one_asked_for() {
         (Some(0), "true\n[[[8000000,1]]]\n")
     );
     let little = settee(&["-M", "4194304"], &input);
+    assert_eq!(
+        (little.status.code(), text(&little.stdout)),
+        (
+            Some(255),
+            "true\n[\"error\",\"InternalError\",\"out of memory\"]\n"
+        )
+    );
+    let little = settee(&["-M", "4194304", "--text-reasons"], &input);
     assert_eq!(little.status.code(), Some(255));
     let answer = text(&little.stdout).lines().nth(1).unwrap();
     assert!(

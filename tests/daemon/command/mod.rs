@@ -3,6 +3,7 @@
 mod activation;
 mod arguments;
 mod attach;
+mod attach_restart;
 mod attach_shared;
 mod check_config;
 mod conform;

@@ -317,6 +317,63 @@ fn out_of_memory_has_its_name_outside_of_functions_too() {
     }
 }
 
+/// What CouchDB's own server answers when its engine has no memory left.
+fn couchdb_out_of_memory() -> Value {
+    json!(["error", "InternalError", "out of memory"])
+}
+
+#[test]
+fn under_couchdb_memory_that_runs_out_is_its_internal_error() {
+    let source = format!("function(doc) {{ {} }}", HOGS[1]);
+    let emits = "function(doc) { while (true) { emit(doc, doc) } }";
+    let mut all = calls(&source, HOGS[1]);
+    all.push((
+        "rows",
+        vec![json!(["add_fun", emits]), json!(["map_doc", {}])],
+    ));
+    for (kind, lines) in all {
+        let lines: Vec<String> = lines.iter().map(Value::to_string).collect();
+        let played = play(&LITTLE[..2], &lines);
+        assert_eq!(played.last(), couchdb_out_of_memory(), "{kind}");
+        assert_eq!(played.status, Some(255), "{kind}");
+    }
+    let long = json!(["map_doc", {"_id": "x".repeat(12 << 20)}]).to_string();
+    let played = play(&LITTLE[..2], &[r#"["reset"]"#.to_owned(), long]);
+    assert_eq!(played.last(), couchdb_out_of_memory(), "a line");
+}
+
+#[test]
+fn a_function_that_renders_and_throws_nothing_raises_a_type_error() {
+    for thrown in ["null", "undefined"] {
+        let source = format!("function() {{ throw {thrown}; }}");
+        let kinds = ["show", "list", "update", "provides", "rewrite"];
+        let rendering = |(kind, _): &(&str, _)| kinds.contains(kind);
+        for (kind, mut lines) in calls(&source, "").into_iter().filter(rendering) {
+            lines.push(json!(["reset"]));
+            let answers = commands(&[], &lines).answers();
+            let expected = [json!(["error", "TypeError", {}]), json!(true)];
+            assert_eq!(answers[1..], expected, "{kind}, {thrown}");
+        }
+    }
+}
+
+#[test]
+fn under_couchdb_a_refusal_that_json_cannot_express_is_an_error() {
+    for thrown in ["circular", "{forbidden: 10n}"] {
+        let source = format!(
+            "function() {{ var circular = {{forbidden: 'x'}}; circular.self = circular; throw {thrown}; }}"
+        );
+        let lines = [
+            json!(["ddoc", "new", "d", {"validate_doc_update": source}]),
+            json!(["ddoc", "d", ["validate_doc_update"], [{}, null, {}, {}]]),
+            json!(["reset"]),
+        ];
+        let answers = commands(&[], &lines).answers();
+        let expected = [json!(["error", "TypeError", {}]), json!(true)];
+        assert_eq!(answers[1..], expected, "{thrown}");
+    }
+}
+
 #[test]
 fn runaway_recursion_has_a_name_and_the_server_lives() {
     let source = "function() { function f() { f(); return 1 } f(); }";

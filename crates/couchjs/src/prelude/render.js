@@ -34,9 +34,9 @@
     return response;
   }
 
-  // Raises the error of a function that rendered something, of `doc`: as it is, or as `name` with its text.
+  // Raises the error of a function that rendered something, of `doc`: as `name` with its text, or as it is, also null.
   function raise(error, name, doc) {
-    if (exhausted(error) || (part(error, 'error') && part(error, 'reason'))) { throw error; }
+    if (error == null || exhausted(error) || (part(error, 'error') && part(error, 'reason'))) { throw error; }
     var first = part(error, 0);
     if (first === 'error' || first === 'fatal') { throw error; }
     var stack = host.withoutModules(described(part(error, 'stack')));
@@ -193,7 +193,8 @@
   }
 
   // What a validation function threw, as it is. A list that is an error, and one that would be taken
-  // for a line of the log, are raised; so is what JSON cannot express.
+  // for a line of the log, are raised; so is what JSON cannot express. A refusal whose reason has a text
+  // is one all the same, except under CouchDB, whose server writes what was thrown or nothing.
   function refusal(error) {
     var first = part(error, 0), text;
     if (first === 'log' || first === 'error') { throw error; }
@@ -202,7 +203,7 @@
       throw error;
     }
     try { text = stringify(error); } catch (failed) {
-      if (exhausted(failed)) { throw failed; }
+      if (exhausted(failed) || !host.textReasons()) { throw failed; }
       var names = ['forbidden', 'unauthorized'];
       for (var i = 0; i < names.length; i++) {
         var reason = part(error, names[i]), refused = { __proto__: null };

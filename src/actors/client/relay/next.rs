@@ -48,7 +48,12 @@ impl Relay {
                 Signal::Stop => self.stopping = true,
             }
         }
-        if self.stopping && self.unanswered.is_empty() {
+        // What no process has is for the next service.
+        let in_hand = match self.taught.is_portable() {
+            true => self.sent,
+            false => self.unanswered.len(),
+        };
+        if self.stopping && in_hand == 0 {
             return Poll::Ready(Event::Stop);
         }
         if self.has_room()

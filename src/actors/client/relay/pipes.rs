@@ -53,6 +53,21 @@ impl InputPipe {
         })
     }
 
+    /// Reads this first: what another service has read and not answered.
+    pub(super) fn begin_with(&mut self, unread: Bytes) {
+        self.buffer.add(unread);
+    }
+
+    /// Adds what was read and is no whole line yet, and lines that were not taken; `None` if one is too long.
+    pub(super) fn take_unread(&mut self, unread: &mut Vec<u8>) -> Option<()> {
+        while let Some(line) = self.buffer.next_line().ok()? {
+            unread.extend_from_slice(&line);
+            unread.push(b'\n');
+        }
+        unread.extend_from_slice(&self.buffer.take_rest());
+        Some(())
+    }
+
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<PipeInput> {
         loop {
             match self.buffer.next_line() {

@@ -1,0 +1,201 @@
+//! `settee attach` under a CouchDB while the service is restarted: that takes time, and no error.
+
+use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use serde_json::{Value, json};
+
+use super::attach_shared::{Couch, configuration, map_doc, map_fun, mapped};
+use crate::support::daemon::{Service, directory, socket_of, wait_until};
+use crate::support::program::{exit_code, program};
+
+/// How long the clients wait for an answer, in milliseconds: a machine under load is no reason to fail.
+const PATIENCE: &str = "60000";
+
+fn reset() -> Value {
+    json!(["reset", {"reduce_limit": false, "timeout": 60_000}])
+}
+
+fn attached(service: &Service) -> Couch {
+    Couch::start_command(&mut service.client(&["attach", "--timeout", PATIENCE]))
+}
+
+/// A design document whose show says whose it is, and whose list sends its rows.
+fn ddoc(name: &str) -> Value {
+    json!({
+        "shows": {"s": format!("function(d, r) {{ return '{name} ' + r.n }}")},
+        "lists": {"l": "function(h, r) { var row; while (row = getRow()) send(row.key + ';') }"},
+    })
+}
+
+fn call_show(number: usize) -> Value {
+    json!(["ddoc", "_design/d", ["shows", "s"], [null, {"n": number}]])
+}
+
+fn shown(name: &str, number: usize) -> Value {
+    json!(["resp", {"body": format!("{name} {number}")}])
+}
+
+/// Has it learn a library, functions and a design document.
+fn teach(couch: &mut Couch, name: &str) {
+    couch.teach(reset());
+    couch.teach(json!(["add_lib", {"lib": format!("exports.name = '{name}'")}]));
+    couch.teach(map_fun(name));
+    couch.teach(json!([
+        "add_fun",
+        "function(doc) { emit(require('views/lib/lib').name, 1) }"
+    ]));
+    couch.teach(json!(["ddoc", "new", "_design/d", ddoc(name)]));
+}
+
+fn expect_all(couch: &mut Couch, name: &str, number: usize) {
+    let id = format!("{name}-{number}");
+    couch.expect(map_doc(&id), json!([[[id, name]], [[name, 1]]]));
+    let sum = json!([
+        "reduce",
+        ["function(k, v) { return sum(v) }"],
+        [[[1, "a"], number], [[2, "b"], 1]]
+    ]);
+    couch.expect(sum, json!([true, [number + 1]]));
+    couch.expect(call_show(number), shown(name, number));
+}
+
+/// Sets a flag at its end, also when a test fails.
+struct SetAtEnd<'a>(&'a AtomicBool);
+
+impl Drop for SetAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+fn restart(service: Service, configuration: &str) -> Service {
+    Service::start_in(service.stop_and_keep(), configuration)
+}
+
+#[test]
+fn four_restarts_under_twelve_clients_cost_no_error() {
+    const CLIENTS: usize = 12;
+    const RESTARTS: usize = 4;
+    let configuration = configuration(3, 50, 60_000);
+    let mut service = Some(Service::start(&configuration));
+    // How many rounds each client has had.
+    let rounds: Vec<AtomicUsize> = (0..CLIENTS).map(|_| AtomicUsize::new(0)).collect();
+    let is_over = AtomicBool::new(false);
+    let mut couches: Vec<Couch> = (0..CLIENTS)
+        .map(|_| attached(service.as_ref().unwrap()))
+        .collect();
+    std::thread::scope(|scope| {
+        for (number, couch) in couches.iter_mut().enumerate() {
+            let (rounds, is_over) = (&rounds[number], &is_over);
+            scope.spawn(move || {
+                let name = format!("db{number}");
+                teach(couch, &name);
+                while !is_over.load(Ordering::SeqCst) {
+                    expect_all(couch, &name, rounds.fetch_add(1, Ordering::SeqCst));
+                }
+            });
+        }
+        let _over = SetAtEnd(&is_over);
+        for _ in 0..RESTARTS {
+            let before: Vec<usize> = rounds.iter().map(|n| n.load(Ordering::SeqCst)).collect();
+            wait_until("a round of every client", || {
+                let mut pairs = rounds.iter().zip(&before);
+                pairs.all(|(now, before)| now.load(Ordering::SeqCst) > before + 1)
+            });
+            service = service
+                .take()
+                .map(|service| restart(service, &configuration));
+        }
+    });
+    for couch in couches {
+        assert_eq!(couch.end(), Some(0));
+    }
+    service.unwrap().stop();
+}
+
+#[test]
+fn what_was_taught_before_a_restart_is_known_after_it() {
+    let configuration = configuration(2, 3_600_000, 60_000);
+    let mut service = Service::start(&configuration);
+    let mut couch = attached(&service);
+    teach(&mut couch, "known");
+    for number in 0..3 {
+        service = restart(service, &configuration);
+        expect_all(&mut couch, "known", number);
+    }
+    // A reset forgets functions and keeps design documents, also of a service before.
+    couch.teach(reset());
+    service = restart(service, &configuration);
+    couch.expect(map_doc("x"), json!([]));
+    couch.expect(call_show(7), shown("known", 7));
+    assert_eq!(couch.end(), Some(0));
+    service.stop();
+}
+
+#[test]
+fn a_line_that_is_written_while_no_service_runs_is_answered_by_the_next_one() {
+    let configuration = configuration(2, 3_600_000, 60_000);
+    let service = Service::start(&configuration);
+    let mut couch = attached(&service);
+    couch.teach(reset());
+    couch.teach(map_fun("late"));
+    let directory = service.stop_and_keep();
+    // Longer than what a pipe holds is written in parts.
+    couch.send(&map_doc("first"));
+    couch.send(&map_doc("second"));
+    let service = Service::start_in(directory, &configuration);
+    for id in ["first", "second"] {
+        assert_eq!(couch.answer(), mapped(id, "late"));
+    }
+    assert_eq!(couch.end(), Some(0));
+    service.stop();
+}
+
+#[test]
+fn lines_that_wait_for_a_process_when_the_service_ends_are_answered_by_the_next_one() {
+    let configuration = configuration(1, 50, 60_000);
+    let service = Service::start(&configuration);
+    let mut couch = attached(&service);
+    couch.teach(reset());
+    couch.teach(map_fun("waits"));
+    service.wait_for_first_pool("its process back", |pool| pool["used"] == 0);
+    // Another client has the only process.
+    let mut client = service.connect();
+    client.get_proc("javascript");
+    couch.send(&map_doc("x"));
+    couch.send(&map_doc("y"));
+    service.wait_for_first_pool("it to wait", |pool| pool["waiting"] == 1);
+    let service = restart(service, &configuration);
+    for id in ["x", "y"] {
+        assert_eq!(couch.answer(), mapped(id, "waits"));
+    }
+    assert_eq!(couch.end(), Some(0));
+    service.stop();
+}
+
+#[test]
+fn it_may_be_started_before_the_service_is() {
+    let directory = directory();
+    let mut attach = program(&["attach", "--timeout", PATIENCE, "--socket"]);
+    let mut couch = Couch::start_command(attach.arg(socket_of(directory.path())));
+    couch.send(&reset());
+    let service = Service::start_in(directory, "");
+    assert_eq!(couch.answer(), json!(true));
+    assert_eq!(couch.end(), Some(0));
+    service.stop();
+}
+
+#[test]
+fn a_list_that_is_open_when_the_service_ends_ends_with_it() {
+    let configuration = configuration(1, 50, 60_000);
+    let service = Service::start(&configuration);
+    let mut attach = service.client(&["attach", "--timeout", PATIENCE]);
+    let mut couch = Couch::start_command(attach.stderr(Stdio::null()));
+    teach(&mut couch, "list");
+    let open = json!(["ddoc", "_design/d", ["lists", "l"], [{"total_rows": 1}, {}]]);
+    assert_eq!(couch.ask(open)[0], "start");
+    let service = restart(service, &configuration);
+    assert_eq!(exit_code(&mut couch.child), Some(255));
+    service.stop();
+}
