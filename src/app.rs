@@ -485,6 +485,9 @@ async fn open_store(
     if !is_named && !place.exists() {
         return Ok((store, false));
     }
+    if place.exists() {
+        states.await_store();
+    }
     match store.open().await {
         Err(StoreError::Open(error)) if !is_named && error.may_pass() => {
             warn!(log, "the store cannot be opened"; "error" => %error,

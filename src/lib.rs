@@ -6,6 +6,7 @@
 
 pub mod actors;
 pub mod app;
+mod aside;
 pub mod auth;
 pub mod cli;
 pub mod conform;

@@ -1,14 +1,15 @@
 //! What the machine has to share out: memory and file descriptors.
 //!
 //! SUMMARY   [`memory`] is the machine's, or what the service may use of it; [`connections_max`] is how
-//!           many connections of a kind the limit of open files leaves room for, [`replications_max`] how many
-//!           replications.
+//!           many connections of a kind the limit of open files leaves room for, [`replication_connections`] how many
+//!           those of replications may be, and [`replications_max`] for how many of them that is enough.
 //! LIMITS    Of control groups, version 2 is read, and the limits of the service's own group and those
 //!           above it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use replication::endpoint::ConnectionsMax;
 use rustix::process::{Resource, getrlimit};
 
 /// Descriptors that no connection takes: for children and the store.
@@ -62,8 +63,7 @@ fn group_limit(root: &Path, memberships: &str) -> Option<usize> {
 /// Returns how many connections of one kind (HTTP, or clients of the sockets) there may be: at most
 /// `wanted`, and half of the descriptors that are left beside those in use now and the reserve.
 pub(crate) fn connections_max(wanted: usize) -> usize {
-    let in_use = fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
-    share(descriptors(), in_use, wanted)
+    share(descriptors(), descriptors_in_use(), wanted)
 }
 
 /// Returns how many descriptors the service may have.
@@ -72,13 +72,22 @@ fn descriptors() -> usize {
     usize::try_from(limit).unwrap_or(usize::MAX)
 }
 
-/// Returns how many replications can run that each keep a connection open, and open others now and then.
-pub(crate) fn replications_max() -> usize {
-    replications_of(descriptors())
+/// Returns what the connections of replications have room for, beside feeds of `replications`.
+pub(crate) fn replication_connections(replications: usize) -> ConnectionsMax {
+    ConnectionsMax {
+        feeds: replications,
+        descriptors: descriptors().saturating_sub(DESCRIPTORS_RESERVED),
+        in_use: descriptors_in_use,
+    }
 }
 
-fn replications_of(descriptors: usize) -> usize {
-    descriptors.saturating_sub(DESCRIPTORS_RESERVED) / 3 * 2
+/// Returns how many replications can run that each keep a connection open, and have half as much room for others.
+pub(crate) const fn replications_max(room: &ConnectionsMax) -> usize {
+    room.descriptors / 3 * 2
+}
+
+fn descriptors_in_use() -> usize {
+    fs::read_dir("/proc/self/fd").map_or(0, Iterator::count)
 }
 
 fn share(limit: usize, in_use: usize, wanted: usize) -> usize {
@@ -105,9 +114,16 @@ mod tests {
 
     #[test]
     fn two_thirds_of_the_descriptors_are_for_the_feeds_of_replications() {
-        assert_eq!(replications_of(1024), 640);
-        assert_eq!(replications_of(20_000), 13_290);
-        assert_eq!(replications_of(10), 0);
+        let of = |descriptors| {
+            replications_max(&ConnectionsMax {
+                descriptors,
+                ..replication_connections(500)
+            })
+        };
+        assert_eq!(of(960), 640);
+        assert_eq!(of(19_936), 13_290);
+        assert_eq!(of(0), 0);
+        assert!(descriptors_in_use() > 2);
     }
 
     #[test]

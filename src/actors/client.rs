@@ -170,7 +170,7 @@ impl Client {
         }
         match &self.mode {
             Mode::Requests if !self.session.is_admitted() => self.take_first(&line, ctx),
-            Mode::Requests => calls::take_request(&self.session, &line, ctx),
+            Mode::Requests => calls::take_line(&self.session, line, ctx),
             Mode::Tunnel(tunnel) => {
                 self.session.note_activity();
                 let ticket = self.session.ticket(None, line.len());

@@ -8,7 +8,7 @@
 //! LIMITS    When the service ends it takes [`LEAVE_MAX`] and [`DEPART_MAX`] at most: documents that are not released then are
 //!           free with the end of the lease.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -50,6 +50,10 @@ const LEAVE_NOW_MAX: Duration = Duration::from_millis(1500);
 /// How long the removal of the epoch may take.
 const DEPART_MAX: Duration = Duration::from_millis(500);
 
+/// The most epochs that are remembered of those that may have been taken without anybody knowing. They are asked for once a
+/// second at most: the lease of an earlier one is over.
+const ASKED_MAX: usize = 32;
+
 /// What a member works with.
 #[derive(Clone)]
 pub(crate) struct FleetMemberOptions {
@@ -74,6 +78,8 @@ pub(crate) struct FleetMember {
     options: FleetMemberOptions,
     core: Ownership,
     lease: Option<Arc<EpochLease>>,
+    /// Epochs that were asked for since there was a lease: where the answer is lost they are taken all the same.
+    asked: VecDeque<Epoch>,
     /// The leases of the documents that are owned.
     docs: BTreeMap<DocId, Arc<DocLease>>,
     timer: Option<SpawnHandle>,
@@ -99,6 +105,7 @@ impl FleetMember {
         Self {
             core: Ownership::new(name),
             lease: None,
+            asked: VecDeque::new(),
             docs: BTreeMap::new(),
             timer: None,
             leaving: None,
@@ -163,6 +170,10 @@ impl FleetMember {
         let epoch = self.core.epoch();
         if self.lease.as_ref().map(|lease| lease.epoch()) != epoch {
             self.end_lease();
+            if epoch.is_some() {
+                // It was asked for last, and the others were removed with that.
+                self.asked.clear();
+            }
             self.lease = epoch.map(|epoch| {
                 info!(self.log, "epoch taken"; "epoch" => format!("{:016x}", epoch.0));
                 Arc::new(EpochLease::new(epoch, self.options.clock.clone()))
@@ -232,18 +243,42 @@ impl FleetMember {
                 within: self.leaving,
             }),
             Action::Depart { epoch } => self.depart(epoch, ctx),
+            Action::TakeEpoch { request, former } => self.take_epoch(request, former, ctx),
             request => self.ask(request, ctx),
         }
     }
 
-    /// Carries a request out at the database.
-    fn ask(&self, action: Action, ctx: &mut Context<Self>) {
+    /// Asks for a new epoch, in place of all that this daemon may have.
+    fn take_epoch(&mut self, request: Request, former: Option<Epoch>, ctx: &mut Context<Self>) {
         let (fleet, name) = (Arc::clone(&self.options.fleet), self.options.name.clone());
+        let epoch = Epoch(u64::from_le_bytes(random()));
+        let former = former.into_iter().chain(self.asked.iter().copied());
+        let former = former.collect();
+        if self.asked.len() == ASKED_MAX {
+            self.asked.pop_front();
+        }
+        self.asked.push_back(epoch);
+        let taking = async move {
+            match fleet.take_epoch(name, epoch, former).await {
+                Ok(counts) => Event::EpochTaken {
+                    request,
+                    epoch,
+                    counts,
+                },
+                Err(_) => Event::Failed { request },
+            }
+        };
+        ctx.spawn(wrap_future(taking).map(|event, actor: &mut Self, ctx| actor.event(event, ctx)));
+    }
+
+    /// Carries any other request out at the database.
+    fn ask(&self, action: Action, ctx: &mut Context<Self>) {
+        let fleet = Arc::clone(&self.options.fleet);
         let metrics = Arc::clone(&self.options.metrics);
         let asking = async move {
             let request = number(&action);
             let is_renewal = matches!(action, Action::Renew { .. });
-            let asked = carry_out(&*fleet, name, action).await;
+            let asked = carry_out(&*fleet, action).await;
             if is_renewal {
                 metrics.renewals.one(match &asked {
                     Ok(Event::NotRenewed { .. }) => Renewal::Over,
@@ -263,11 +298,15 @@ impl FleetMember {
         self.is_departing = true;
         self.end_lease();
         let fleet = Arc::clone(&self.options.fleet);
+        let epochs: Vec<Epoch> = epoch.into_iter().chain(self.asked.drain(..)).collect();
         let departing = async move {
-            if let Some(epoch) = epoch {
-                // Else it ends with its lease.
-                drop(actix_rt::time::timeout(DEPART_MAX, fleet.depart(epoch)).await);
-            }
+            let all = async {
+                for epoch in epochs {
+                    drop(fleet.depart(epoch).await);
+                }
+            };
+            // Else they end with their leases.
+            drop(actix_rt::time::timeout(DEPART_MAX, all).await);
         };
         ctx.spawn(wrap_future(departing).map(|(), actor: &mut Self, ctx| actor.finish(ctx)));
     }
@@ -319,21 +358,8 @@ const fn number(action: &Action) -> Option<Request> {
 }
 
 /// Asks the database, and returns what it answered.
-async fn carry_out(
-    fleet: &dyn FleetStore,
-    name: DaemonName,
-    action: Action,
-) -> Result<Event, StoreError> {
+async fn carry_out(fleet: &dyn FleetStore, action: Action) -> Result<Event, StoreError> {
     Ok(match action {
-        Action::TakeEpoch { request, former } => {
-            let epoch = Epoch(u64::from_le_bytes(random()));
-            let counts = fleet.take_epoch(name, epoch, former).await?;
-            Event::EpochTaken {
-                request,
-                epoch,
-                counts,
-            }
-        }
         Action::Renew {
             request,
             epoch,
@@ -366,8 +392,9 @@ async fn carry_out(
             fleet.release(epoch, docs).await?;
             Event::Released { request }
         }
-        // No requests.
-        Action::Claimed { .. }
+        // No requests, but for an epoch, which is asked for by itself.
+        Action::TakeEpoch { .. }
+        | Action::Claimed { .. }
         | Action::GiveBack { .. }
         | Action::Lost { .. }
         | Action::Depart { .. } => Event::Tick,

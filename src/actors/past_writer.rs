@@ -18,10 +18,11 @@ use rustc_hash::FxHashMap;
 use slog::{Logger, o, warn};
 use tokio::sync::watch;
 
-use crate::replicator::past;
+use crate::replicator::past::{self, Past};
 use crate::store::StoreError;
 use policy::ownership::{DocId, Epoch};
 use policy::schedule::{Earlier, History, JobView};
+use replication::refused::RefusedDoc;
 
 /// The shortest time between two requests.
 const SAVE_EVERY: Duration = Duration::from_secs(1);
@@ -58,7 +59,7 @@ pub(crate) struct PastWriter {
 #[derive(Debug)]
 struct Noted {
     of: Arc<PastOf>,
-    past: Earlier,
+    past: Past,
 }
 
 /// The pasts that are to be saved.
@@ -131,12 +132,16 @@ impl PastWriter {
         (writer, task)
     }
 
-    /// Notes the past of a job, in place of what was noted of it before.
-    pub fn note(&self, of: &Arc<PastOf>, job: &JobView<'_>) {
+    /// Notes the past of a job, and what documents it remembers that were not replicated, in place of what was noted
+    /// of it before.
+    pub fn note(&self, of: &Arc<PastOf>, job: &JobView<'_>, refused: &VecDeque<Arc<RefusedDoc>>) {
         let kept = job.history.iter().take(past::ENTRIES_MAX).cloned();
-        let past = Earlier {
-            history: History::of(kept),
-            not_before: job.not_before,
+        let past = Past {
+            earlier: Earlier {
+                history: History::of(kept),
+                not_before: job.not_before,
+            },
+            refused: refused.iter().cloned().collect(),
         };
         let of = Arc::clone(of);
         lock(&self.waiting).note(Noted { of, past });

@@ -213,15 +213,15 @@ impl ReplicationScheduler {
     }
 
     /// Has the past of a job saved, for the next owner of its document.
-    fn note_past(&self, id: &JobId) {
-        let of = self
-            .entries
-            .get(id)
-            .and_then(|entry| entry.past_of.as_ref());
-        if let (Some(pasts), Some(of)) = (&self.pasts, of)
+    fn note_past(&mut self, id: &JobId) {
+        let Some(entry) = self.entries.get_mut(id) else {
+            return;
+        };
+        entry.has_new_refused = false;
+        if let (Some(pasts), Some(of)) = (&self.pasts, &entry.past_of)
             && let Some(job) = self.core.job(id)
         {
-            pasts.note(of, &job);
+            pasts.note(of, &job, &entry.refused);
         }
     }
 
@@ -345,7 +345,7 @@ impl ReplicationScheduler {
             return;
         };
         let refused = match what {
-            Happening::Ended(_) => entry.refused.iter().cloned().collect(),
+            Happening::Ended(_) => entry.refused(),
             Happening::Triggered | Happening::Crashed(_) => Vec::new(),
         };
         let event = ReplicationEvent {

@@ -35,7 +35,7 @@ use crate::messages::replication_scheduler::{GetCounts, GetJob, GetJobs, GetJobs
 use crate::messages::replicator_documents::GetRows;
 use crate::otp::registered_name::RegisteredName;
 use crate::replicator::rows::Row;
-use crate::replicator::{Database, NAME, Page};
+use crate::replicator::{Database, Loading, NAME, Page};
 use crate::store::Document;
 use policy::schedule::{Census, JobState};
 use replication::id::ReplicationId;
@@ -89,6 +89,11 @@ impl ReplicatorApi {
     /// Returns how old is what is told of other daemons, in seconds; none where one daemon has the store to itself.
     pub fn age_s(&self) -> Option<u64> {
         self.fleet()?.age_s()
+    }
+
+    /// Returns whether lists are not whole yet: documents are still being read since the start.
+    pub fn is_loading(&self) -> bool {
+        self.database().states().loading() != Loading::Done
     }
 
     /// Returns the daemons that share the store, and how old that is in seconds; none where one daemon has it to

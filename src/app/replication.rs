@@ -243,7 +243,7 @@ fn scheduler_options(
     states: Arc<DocStates>,
 ) -> SchedulerOptions {
     let settings = schedule_settings(&options.config.borrow().replicator);
-    warn_of_descriptors(settings.max_jobs, &options.log);
+    bound_connections(settings.max_jobs, &options);
     let metrics = options.metrics.replication();
     metrics.watch(&options.http);
     SchedulerOptions {
@@ -276,7 +276,7 @@ async fn follow(mut options: ReplicationOptions, scheduler: Addr<ReplicationSche
         let settings = schedule_settings(&config);
         if settings.max_jobs != max_jobs {
             max_jobs = settings.max_jobs;
-            warn_of_descriptors(max_jobs, &options.log);
+            bound_connections(max_jobs, &options);
         }
         // The scheduler ends with this at the latest.
         if scheduler.send(Configure(settings)).await.is_err() {
@@ -285,11 +285,14 @@ async fn follow(mut options: ReplicationOptions, scheduler: Addr<ReplicationSche
     }
 }
 
-/// Warns if more replications may run than there are descriptors for.
-fn warn_of_descriptors(max_jobs: usize, log: &Logger) {
-    let room = machine_bounds::replications_max();
+/// Has the connections of replications leave room for everything else; warns if more replications may run than have
+/// enough of it.
+fn bound_connections(max_jobs: usize, options: &ReplicationOptions) {
+    let connections = machine_bounds::replication_connections(max_jobs);
+    options.http.bound_connections(connections);
+    let room = machine_bounds::replications_max(&connections);
     if max_jobs > room {
-        warn!(log, "more replications may run than the limit of open files has room for";
+        warn!(options.log, "more replications may run than the limit of open files has room for";
               "max_jobs" => max_jobs, "limit" => room,
               "remedy" => "raise the limit (LimitNOFILE= of the unit, ulimit -n), or lower [replicator] max_jobs");
     }

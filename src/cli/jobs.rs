@@ -41,7 +41,7 @@ Exit codes:
       the target does not hold everything; apply: the file is wrong, or a document was not written
   69  no service answers, or there is no such job
   74  export: the file is there already; reading or writing failed
-  75  more jobs fit by now than were shown
+  75  more jobs fit by now than were shown, or the service has just been started and does not know all jobs yet
   77  the socket belongs to another user
 
 Example:

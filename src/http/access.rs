@@ -13,13 +13,14 @@ use std::sync::Arc;
 
 use actix_web::HttpRequest;
 use actix_web::cookie::{Cookie, SameSite, time};
+use actix_web::dev::RequestHead;
 use actix_web::http::header;
 use actix_web::web::ReqData;
 use data_encoding::BASE64;
 
 use super::answer::Refusal;
-use super::guard::{certified, is_encrypted};
-use super::request::text;
+use super::guard::{Connection, is_encrypted};
+use super::request::text_of;
 use super::{HttpContext, origin};
 use crate::actors::pool_executor::Principal;
 use crate::auth::rights::{Right, Rights};
@@ -109,25 +110,29 @@ impl Visitor {
     }
 }
 
-/// Finds out who sent a request.
+/// Finds out who sent a request, by its head and the connection that it came by.
 ///
 /// # Errors
 /// The request comes from a web page elsewhere, or its credentials are wrong.
-pub(super) async fn admit(request: &HttpRequest, shared: &HttpContext) -> Result<Visitor, Refusal> {
-    origin::check(request, &shared.config.borrow().server.hosts)?;
+pub(super) async fn admit(
+    head: &RequestHead,
+    connection: Option<&Connection>,
+    shared: &HttpContext,
+) -> Result<Visitor, Refusal> {
+    origin::check(head, &shared.config.borrow().server.hosts)?;
     let mut visitor = Visitor {
         name: None,
         by: None,
         session: None,
         rights: Rights::default(),
-        address: request.peer_addr(),
+        address: head.peer_addr,
     };
     if shared.authority.is_open() {
-        refuse_forwarded(request)?;
+        refuse_forwarded(head)?;
         visitor.rights = Rights::all();
         return Ok(visitor);
     }
-    if let Some(credentials) = text(request, header::AUTHORIZATION) {
+    if let Some(credentials) = text_of(head, header::AUTHORIZATION) {
         let (name, password) = basic(credentials)?;
         shared
             .authority
@@ -135,13 +140,11 @@ pub(super) async fn admit(request: &HttpRequest, shared: &HttpContext) -> Result
             .await?;
         visitor.name = Some(name);
         visitor.by = Some("default");
-    } else if let Some(cookie) = request.cookie(COOKIE)
-        && let Some(session) = shared.authority.session(cookie.value())
-    {
+    } else if let Some(session) = session_of(head, shared) {
         visitor.name = Some(session.name.clone());
         visitor.session = Some(session);
         visitor.by = Some("cookie");
-    } else if let Some(name) = certified(request)
+    } else if let Some(name) = connection.and_then(Connection::certified)
         && shared.authority.knows(name)
     {
         visitor.name = Some(name.to_owned());
@@ -153,10 +156,20 @@ pub(super) async fn admit(request: &HttpRequest, shared: &HttpContext) -> Result
     Ok(visitor)
 }
 
+/// Returns the session of the first cookie of that name.
+fn session_of(head: &RequestHead, shared: &HttpContext) -> Option<Session> {
+    let headers = head.headers.get_all(header::COOKIE);
+    let texts = headers.filter_map(|value| value.to_str().ok());
+    let cookies = texts.flat_map(|text| text.split(';').map(str::trim));
+    let mut cookies = cookies.filter_map(|cookie| Cookie::parse_encoded(cookie).ok());
+    let cookie = cookies.find(|cookie| cookie.name() == COOKIE)?;
+    shared.authority.session(cookie.value())
+}
+
 /// Refuses a request that a proxy has forwarded: it may come from anywhere, whatever its address is.
-fn refuse_forwarded(request: &HttpRequest) -> Result<(), Refusal> {
+fn refuse_forwarded(head: &RequestHead) -> Result<(), Refusal> {
     const ADDED: &[&str] = &["forwarded", "via", "x-real-ip", "x-client-ip"];
-    let mut names = request.headers().keys().map(|name| name.as_str());
+    let mut names = head.headers.keys().map(|name| name.as_str());
     let found = names.find(|name| ADDED.contains(name) || name.starts_with("x-forwarded"));
     match found {
         Some(name) => Err(Refusal::forbidden(format!(

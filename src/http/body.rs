@@ -4,9 +4,11 @@
 //!           counts in the request's [`Account`], its share of the memory of all requests in flight.
 //! PROMISES  A body that is too long is refused as soon as that is known, one for which there is no memory
 //!           before it is read. At most [`UNKNOWN_BYTES_MAX`] are read of a sender who is not known. A client
-//!           that sends nothing, or too slowly, is disconnected.
+//!           that sends nothing, or too slowly, is disconnected. A long body keeps no thread busy that serves
+//!           others.
 
 use std::cell::RefCell;
+use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,6 +28,7 @@ use tokio::time::{Instant, timeout_at};
 use super::HttpContext;
 use super::answer::Refusal;
 use super::request::text;
+use crate::aside::aside;
 use crate::in_flight::{NoRoom, Share};
 use crate::pace::Pace;
 
@@ -82,29 +85,37 @@ pub(super) struct Body {
 }
 
 impl Body {
-    /// Counts what the body becomes when it is parsed, with so many bytes for each value in it. The bound
-    /// is a quarter of the memory, so that this counts for a quarter.
+    /// Returns what `parse` makes of the text. What the values in it take, so many bytes each, counts as held;
+    /// the bound is a quarter of the memory, so that this counts for a quarter.
     ///
     /// # Errors
-    /// There is no room for it.
-    pub(super) fn count_parsed(&self, value_bytes: usize) -> Result<(), Refusal> {
-        let Some(account) = &self.account else {
-            return Ok(());
-        };
-        // An upper bound: strings may have these letters, too.
-        let values = memchr::memchr3_iter(b',', b'[', b'{', &self.bytes).count();
-        account.set(self.bytes.len().max(values.saturating_mul(value_bytes) / 4))
+    /// It is not UTF-8, or `parse` refuses it; or there is no room for it, or no thread.
+    pub(super) async fn parse<T, P>(self, value_bytes: usize, parse: P) -> Result<T, Refusal>
+    where
+        T: Send + 'static,
+        P: FnOnce(&str) -> Result<T, Refusal> + Send + 'static,
+    {
+        if let Some(account) = &self.account {
+            // An upper bound: strings may have these letters, too.
+            let values = |bytes: &[u8]| memchr::memchr3_iter(b',', b'[', b'{', bytes).count();
+            let values = aside(self.bytes.clone(), values).await.map_err(no_thread)?;
+            account.set(self.bytes.len().max(values.saturating_mul(value_bytes) / 4))?;
+        }
+        let parsed = aside(self.bytes, |bytes| parse(utf8(bytes)?)).await;
+        parsed.map_err(no_thread)?
     }
 
     /// Parses the body as JSON.
     ///
     /// # Errors
-    /// It is not JSON, or there is no memory for it.
-    pub(super) fn json<T: DeserializeOwned>(&self) -> Result<T, Refusal> {
+    /// As [`Self::parse`].
+    pub(super) async fn json<T: DeserializeOwned + Send + 'static>(self) -> Result<T, Refusal> {
         // A list or an object has room for up to twice as many as it holds.
-        self.count_parsed(2 * size_of::<Value>())?;
-        let value = serde_json::from_str(self.text()?);
-        value.map_err(|_| Refusal::bad_request("invalid UTF-8 JSON"))
+        let parse = |text: &str| {
+            let value = serde_json::from_str(text);
+            value.map_err(|_| Refusal::bad_request("invalid UTF-8 JSON"))
+        };
+        self.parse(2 * size_of::<Value>(), parse).await
     }
 
     /// Returns the text.
@@ -112,9 +123,18 @@ impl Body {
     /// # Errors
     /// It is not UTF-8.
     pub(super) fn text(&self) -> Result<&str, Refusal> {
-        std::str::from_utf8(&self.bytes)
-            .map_err(|_| Refusal::bad_request("invalid UTF-8 JSON: the body is not UTF-8"))
+        utf8(&self.bytes)
     }
+}
+
+fn utf8(bytes: &[u8]) -> Result<&str, Refusal> {
+    std::str::from_utf8(bytes)
+        .map_err(|_| Refusal::bad_request("invalid UTF-8 JSON: the body is not UTF-8"))
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
+fn no_thread(error: io::Error) -> Refusal {
+    Refusal::unavailable("no_thread", error.to_string())
 }
 
 /// A body of up to `MAX` bytes.

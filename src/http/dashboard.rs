@@ -113,6 +113,9 @@ pub(super) async fn state(request: HttpRequest, shared: Data<HttpContext>, user:
             "paused": census.paused,
         },
     });
+    if shared.replications.is_loading() {
+        state["jobs"]["loading"] = true.into();
+    }
     if let Some(daemons) = daemons {
         state["fleet"] = daemons;
     }

@@ -1,13 +1,15 @@
 //! What is done with every request before its handler, and with every answer after it.
 //!
-//! SUMMARY   A middleware around all routes: who sent the request, its name, what memory it may hold, how long it took.
+//! SUMMARY   [`serve`] is a middleware around all routes: who sent the request, its name, what memory it may hold, how
+//!           long it took. [`expected`] is asked before it about requests whose body waits for `100 Continue`.
 //! PROMISES  A visitor who has not logged in does not learn whether a path that is not public exists,
 //!           whatever the route says. What a request holds is held until its answer has been sent.
 
 use std::rc::Rc;
 
+use actix_http::{ConnectionType, Request, Response};
 use actix_web::body::{BodySize, BoxBody, MessageBody};
-use actix_web::dev::{ServiceRequest, ServiceResponse};
+use actix_web::dev::{RequestHead, ServiceRequest, ServiceResponse};
 use actix_web::http::header::{self, HeaderName, HeaderValue};
 use actix_web::middleware::Next;
 use actix_web::{Error, HttpMessage, HttpRequest, HttpResponse, web};
@@ -17,9 +19,9 @@ use super::HttpContext;
 use super::access::{Visitor, admit, renewed_session};
 use super::answer::Refusal;
 use super::body::Account;
-use super::guard::Exchange;
+use super::guard::{Connection, Exchange};
 use super::outgoing::Outgoing;
-use super::request::{decode, text, trimmed};
+use super::request::{decode, text_of, trimmed};
 use crate::in_flight::{Sender, network_of};
 use crate::query_server::request_id::RequestId;
 
@@ -33,7 +35,8 @@ pub(super) async fn serve(
     next: Next<BoxBody>,
 ) -> Result<ServiceResponse, Error> {
     let since = Instant::now();
-    let request_id = name(request.request());
+    let request_id = RequestId::of(text_of(request.head(), REQUEST_ID));
+    request.extensions_mut().insert(request_id.clone());
     let exchange = Exchange::begin(request.request());
     let response = match let_in(request.request(), &shared, &exchange).await {
         Ok(()) => next.call(request).await?,
@@ -42,21 +45,52 @@ pub(super) async fn serve(
     let (request, mut response) = response.into_parts();
     renew_session(&request, &mut response, &shared);
     let mut response = hold(&request, response, exchange);
+    finish(request.head(), &request_id, &mut response, since, &shared);
+    Ok(ServiceResponse::new(request, response))
+}
+
+/// Lets a body that waits for `100 Continue` come, if its sender may send anything. What was found out about
+/// the sender goes on with the request.
+///
+/// # Errors
+/// The answer in place of `100 Continue`; the connection closes after it.
+pub(super) async fn expected(
+    request: Request,
+    shared: &HttpContext,
+) -> Result<Request, Response<BoxBody>> {
+    let since = Instant::now();
+    let connection = request.conn_data::<Rc<Connection>>().cloned();
+    match know(request.head(), connection.as_deref(), shared).await {
+        Ok(visitor) => {
+            request.extensions_mut().insert(visitor);
+            Ok(request)
+        }
+        Err(refusal) => {
+            let mut response = refusal.response();
+            response
+                .head_mut()
+                .set_connection_type(ConnectionType::Close);
+            let request_id = RequestId::of(text_of(request.head(), REQUEST_ID));
+            finish(request.head(), &request_id, &mut response, since, shared);
+            Err(response.into())
+        }
+    }
+}
+
+/// Writes the request's name into its answer, and counts it.
+fn finish(
+    head: &RequestHead,
+    request_id: &RequestId,
+    response: &mut HttpResponse,
+    since: Instant,
+    shared: &HttpContext,
+) {
     // A name of printable characters can always be written.
     if let Ok(request_id) = HeaderValue::try_from(request_id.to_string()) {
         response.headers_mut().insert(REQUEST_ID, request_id);
     }
-    let code = response.status().as_u16();
-    let method = request.method().as_str();
+    let (method, code) = (head.method.as_str(), response.status().as_u16());
     shared.metrics.http_request(method, code, since.elapsed());
-    Ok(ServiceResponse::new(request, response))
-}
-
-/// Gives the request its name: the one that the client has for it, or one of ours.
-fn name(request: &HttpRequest) -> RequestId {
-    let request_id = RequestId::of(text(request, REQUEST_ID));
-    request.extensions_mut().insert(request_id.clone());
-    request_id
 }
 
 /// Finds out who sent the request, and opens the account of what it holds.
@@ -65,7 +99,14 @@ async fn let_in(
     shared: &HttpContext,
     exchange: &Exchange,
 ) -> Result<(), Refusal> {
-    let visitor = admit(request, shared).await?;
+    let found = request.extensions_mut().remove::<Rc<Visitor>>();
+    let visitor = match found {
+        Some(visitor) => visitor,
+        None => {
+            let connection = request.conn_data::<Rc<Connection>>().map(|own| &**own);
+            know(request.head(), connection, shared).await?
+        }
+    };
     if visitor.is_known() {
         exchange.set_known();
         let sender = Sender {
@@ -75,12 +116,21 @@ async fn let_in(
         let account = Account::new(shared.in_flight.share(sender));
         request.extensions_mut().insert(account);
     }
-    let path = decode(request.path())?;
-    if !is_public(&path) {
+    request.extensions_mut().insert(visitor);
+    Ok(())
+}
+
+/// Finds out who sent a request, and refuses who has not logged in where that is needed.
+async fn know(
+    head: &RequestHead,
+    connection: Option<&Connection>,
+    shared: &HttpContext,
+) -> Result<Rc<Visitor>, Refusal> {
+    let visitor = admit(head, connection, shared).await?;
+    if !is_public(&decode(head.uri.path())?) {
         visitor.must_be_known()?;
     }
-    request.extensions_mut().insert(Rc::new(visitor));
-    Ok(())
+    Ok(Rc::new(visitor))
 }
 
 /// Returns whether a path is public: visitors who have not logged in may see it.

@@ -2,11 +2,12 @@
 //!
 //! SUMMARY   [`Guarded`] is the socket as the server below sees it; [`Exchange`] tells it when a request is
 //!           in hand. Both share the [`Connection`].
-//! PROMISES  Every head is there [`HEAD_WAIT`] after its first byte, not just the first of a connection.
-//!           A client that reads nothing of an answer, or reads too slowly, is disconnected. A connection
-//!           that is closed for another one ends at once.
-//! DIFFERS   actix-web has a deadline for the first head only, and none for a client that does not read.
-//! LIMITS    A later head that is late ends its connection without an answer.
+//! PROMISES  The first head is there [`HEAD_WAIT`] after the connection is, every later one that long after its
+//!           first byte; what came while the service was busy is read before a head is called late, and a
+//!           late one is answered with 408. A client that reads nothing of an answer, or reads too slowly, is
+//!           disconnected. A connection that is closed for another one ends at once.
+//! DIFFERS   actix-web has a deadline for the first head only, which also counts time in which nobody read,
+//!           and none for a client that does not read.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::future::Future;
@@ -29,6 +30,10 @@ use crate::pace::Pace;
 /// How long a client may take to send a head.
 pub(super) const HEAD_WAIT: Duration = Duration::from_secs(5);
 
+/// The answer to a head that is late.
+const LATE: &[u8] =
+    b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+
 /// How long a connection without a request is kept.
 pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(75);
 
@@ -39,7 +44,7 @@ pub(super) struct Connection {
     in_hand: Cell<usize>,
     /// Since when the client has sent nothing of a head.
     idle_since: Cell<Instant>,
-    /// When the first byte of a head came.
+    /// When the first byte of a head came; of the first head, when the connection was made.
     head_since: Cell<Option<Instant>>,
     /// Whether something was read while a request was open: it may be the beginning of another.
     has_more: Cell<bool>,
@@ -62,7 +67,7 @@ impl Connection {
             place,
             in_hand: Cell::new(0),
             idle_since: Cell::new(Instant::now()),
-            head_since: Cell::new(None),
+            head_since: Cell::new(Some(Instant::now())),
             has_more: Cell::new(false),
             is_stream: Cell::new(false),
             is_encrypted,
@@ -74,6 +79,11 @@ impl Connection {
     /// Notes, once, the name in the certificate that the client has shown.
     pub(super) fn set_certified(&self, name: String) {
         let _ = self.certified.set(name);
+    }
+
+    /// Returns the name in the certificate that the client has shown.
+    pub(super) fn certified(&self) -> Option<&str> {
+        self.certified.get().map(String::as_str)
     }
 
     fn conduct(&self) -> &Conduct {
@@ -99,12 +109,6 @@ impl Connection {
 pub(super) fn is_encrypted(request: &HttpRequest) -> bool {
     let connection = request.conn_data::<Rc<Connection>>();
     connection.is_some_and(|connection| connection.is_encrypted)
-}
-
-/// Returns the name in the certificate that was shown on the connection that a request came by.
-pub(super) fn certified(request: &HttpRequest) -> Option<&str> {
-    let connection = request.conn_data::<Rc<Connection>>()?;
-    connection.certified.get().map(String::as_str)
 }
 
 /// An open request. Its connection waits for the next one when the last of these is dropped.
@@ -241,7 +245,7 @@ impl<S> Guarded<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Guarded<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Guarded<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -261,8 +265,17 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guarded<S> {
                 _ => connection.has_more.set(true),
             }
         }
+        // What is there is read first, however late it is: the service may have been busy.
+        if read.is_ready() {
+            return read;
+        }
         match connection.head_deadline() {
             Some(deadline) if self.reading.is_past(deadline, cx) => {
+                if connection.head_since.get().is_some() {
+                    // Nobody may be there to read it.
+                    let _ = Pin::new(&mut self.stream).poll_write(cx, LATE);
+                    let _ = Pin::new(&mut self.stream).poll_flush(cx);
+                }
                 Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
             }
             _ => read,
@@ -290,5 +303,39 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+    use tokio::time::advance;
+
+    use super::*;
+    use crate::http::connections::Connections;
+
+    fn guarded() -> (DuplexStream, Guarded<DuplexStream>) {
+        let place = Connections::new(1).enter(Ipv4Addr::LOCALHOST.into());
+        let (_, config) = watch::channel(Arc::new(Config::default()));
+        let connection = Connection::new(place.expect("there is room"), false, config);
+        let (client, server) = tokio::io::duplex(1024);
+        (client, Guarded::new(server, connection))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_head_that_came_while_nobody_read_is_not_late() {
+        let (mut client, mut guarded) = guarded();
+        client.write_all(b"GET / HTTP/1.1\r\n").await.unwrap();
+        advance(2 * HEAD_WAIT).await;
+        let mut head = [0; 100];
+        assert_eq!(guarded.read(&mut head).await.unwrap(), 16);
+        let late = guarded.read(&mut head).await.unwrap_err();
+        assert_eq!(late.kind(), io::ErrorKind::TimedOut);
+        drop(guarded);
+        let mut said = Vec::new();
+        client.read_to_end(&mut said).await.unwrap();
+        assert_eq!(said, LATE);
     }
 }

@@ -11,7 +11,7 @@
 use std::net::IpAddr;
 use std::sync::OnceLock;
 
-use actix_web::HttpRequest;
+use actix_web::dev::RequestHead;
 use actix_web::http::header::{self, HeaderName};
 use actix_web::http::uri::{Authority, Uri};
 use actix_web::http::{Method, Version};
@@ -23,23 +23,20 @@ const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// Refuses a request that comes under a foreign name or from a foreign page; `hosts` are the names
 /// that the configuration adds.
-pub(super) fn check(request: &HttpRequest, hosts: &[String]) -> Result<(), Refusal> {
-    let host = host(request)?;
+pub(super) fn check(head: &RequestHead, hosts: &[String]) -> Result<(), Refusal> {
+    let host = host(head)?;
     if let Some(host) = &host
         && !is_ours(host.host(), hosts)
     {
         return Err(foreign_host(host.host()));
     }
-    if let Some(origin) = only(request, header::ORIGIN).map_err(|()| foreign_page())?
+    if let Some(origin) = only(head, header::ORIGIN).map_err(|()| foreign_page())?
         && !is_same(origin, host.as_ref())
     {
         return Err(foreign_page());
     }
-    let site = only(request, SEC_FETCH_SITE).map_err(|()| foreign_page())?;
-    let is_read = matches!(
-        *request.method(),
-        Method::GET | Method::HEAD | Method::OPTIONS
-    );
+    let site = only(head, SEC_FETCH_SITE).map_err(|()| foreign_page())?;
+    let is_read = matches!(head.method, Method::GET | Method::HEAD | Method::OPTIONS);
     match site {
         // A link on another page may lead here.
         _ if is_read => Ok(()),
@@ -49,18 +46,17 @@ pub(super) fn check(request: &HttpRequest, hosts: &[String]) -> Result<(), Refus
 }
 
 /// Returns the name that the request was sent to. HTTP/1.0, which no browser speaks, has none.
-fn host(request: &HttpRequest) -> Result<Option<Authority>, Refusal> {
-    let named =
-        only(request, header::HOST).map_err(|()| foreign_host("a header that is no text"))?;
+fn host(head: &RequestHead) -> Result<Option<Authority>, Refusal> {
+    let named = only(head, header::HOST).map_err(|()| foreign_host("a header that is no text"))?;
     // The authority of a whole URL counts in place of the header, so both have to be right.
-    let target = request.uri().authority().map(Authority::as_str);
+    let target = head.uri.authority().map(Authority::as_str);
     if let (Some(named), Some(target)) = (named, target)
         && !named.eq_ignore_ascii_case(target)
     {
         return Err(foreign_host(target));
     }
     let Some(text) = named.or(target) else {
-        return match request.version() {
+        return match head.version {
             Version::HTTP_10 | Version::HTTP_09 => Ok(None),
             _ => Err(foreign_host("")),
         };
@@ -72,8 +68,8 @@ fn host(request: &HttpRequest) -> Result<Option<Authority>, Refusal> {
 }
 
 /// Returns a header that may stand once, as text.
-fn only(request: &HttpRequest, name: HeaderName) -> Result<Option<&str>, ()> {
-    let mut values = request.headers().get_all(name);
+fn only(head: &RequestHead, name: HeaderName) -> Result<Option<&str>, ()> {
+    let mut values = head.headers.get_all(name);
     let first = values.next();
     match (first, values.next()) {
         (None, _) => Ok(None),

@@ -60,9 +60,8 @@ pub(super) async fn call(
     let name = call_of(&name)?;
     require_json(&request)?;
     let body = body::read(&request, payload, &shared).await?;
-    body.count_parsed(RAW_VALUE_BYTES)?;
-    let mut call = FunctionRequest::parse(name, body.text()?)?;
-    drop(body);
+    let parse = move |text: &str| Ok(FunctionRequest::parse(name, text)?);
+    let mut call = body.parse(RAW_VALUE_BYTES, parse).await?;
     call.options = options(call.options, &request)?;
     let validates = match &call.call {
         FunctionCall::DdocPrompt(call) => is_validation(call.path.get()),

@@ -23,7 +23,7 @@ pub(super) async fn replicate(
     shared: Data<HttpContext>,
     user: User,
 ) -> Answer {
-    let value: Value = body::read(&request, payload, &shared).await?.json()?;
+    let value: Value = body::read(&request, payload, &shared).await?.json().await?;
     let mut stopping = shared.stopping();
     let person = person(&user);
     let replicated = tokio::select! {

@@ -58,7 +58,12 @@ pub(super) fn allow(request: &HttpRequest, allowed: &[Method]) -> Result<(), Ref
 
 /// Returns a header that is text.
 pub(super) fn text(request: &HttpRequest, name: HeaderName) -> Option<&str> {
-    request.headers().get(name)?.to_str().ok()
+    text_of(request.head(), name)
+}
+
+/// Returns a header of a head that is text.
+pub(super) fn text_of(head: &RequestHead, name: HeaderName) -> Option<&str> {
+    head.headers.get(name)?.to_str().ok()
 }
 
 /// Returns the content type without its parameters, in lower case; empty without one.
@@ -73,8 +78,7 @@ fn essence(content_type: &str) -> String {
 
 /// Returns whether a body is lines of JSON.
 pub(super) fn is_lines(head: &RequestHead) -> bool {
-    let value = head.headers.get(header::CONTENT_TYPE);
-    value.is_some_and(|value| value.to_str().is_ok_and(|text| essence(text) == NDJSON))
+    text_of(head, header::CONTENT_TYPE).is_some_and(|text| essence(text) == NDJSON)
 }
 
 /// Requires JSON or no content type: a form of a foreign web page always has another one.

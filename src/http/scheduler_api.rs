@@ -220,6 +220,10 @@ async fn list(params: Params, shared: &HttpContext, user: &Visitor) -> Answer {
         Some(age) => listing.with("age_s", age),
         None => listing,
     };
+    let listing = match shared.replications.is_loading() {
+        true => listing.with("loading", true),
+        false => listing,
+    };
     Ok(answer::ok(&listing))
 }
 

@@ -267,10 +267,17 @@ impl Listening {
         let app = app
             .into_factory()
             .map_err(|error: actix_web::Error| error.error_response());
+        let shared = Arc::clone(&self.shared);
+        let expected = fn_service(move |request| {
+            let shared = Arc::clone(&shared);
+            async move { entrance::expected(request, &shared).await }
+        });
         HttpService::build()
             .graceful_shutdown_signal(ending)
+            .expect(expected)
             .keep_alive(KEEP_ALIVE)
-            .client_request_timeout(HEAD_WAIT)
+            // Heads have their deadline in [`Guarded`].
+            .client_request_timeout(Duration::ZERO)
             .client_disconnect_timeout(CLOSE_WAIT)
             // A client that closes its side is gone: its request ends, and what it held comes back.
             .h1_allow_half_closed(false)

@@ -80,7 +80,7 @@ pub const KEYS: &[(&str, &str)] = &[
         "line",
         "what a process wrote to its log or to standard error, or what was read without effect",
     ),
-    ("listen", "address or path of a socket"),
+    ("listen", "address, path or name of a socket"),
     ("max_churn", "most replications that make room in a cycle"),
     ("max_history", "events that are kept of a replication"),
     ("max_jobs", "most replications that run at a time"),

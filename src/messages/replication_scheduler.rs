@@ -42,6 +42,8 @@ pub struct AddJob {
     pub guard: CheckpointGuard,
     /// Its past, if it was another scheduler's.
     pub earlier: Earlier,
+    /// The latest documents that were not replicated in its past, the latest last.
+    pub refused: Vec<Arc<RefusedDoc>>,
     /// Who waits for its end, also if it was there already. May be dropped at any time.
     pub waiter: Option<oneshot::Sender<Outcome>>,
 }
@@ -56,6 +58,7 @@ impl AddJob {
             paused: None,
             guard: CheckpointGuard::default(),
             earlier: Earlier::default(),
+            refused: Vec::new(),
             waiter: None,
         }
     }

@@ -1,14 +1,20 @@
-//! Whether a job may begin a checkpoint: always, or while the daemon holds the lease of its document.
+//! Whether a job may begin a checkpoint, and go on with it: always, or while the daemon holds the lease of its document.
 //!
-//! SOURCE    FL-3 of `policy::ownership`.
+//! SOURCE    FL-3 and FL-5 of `policy::ownership`.
 
 use std::fmt;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
+
+use tokio::time::sleep;
 
 /// The lease under which a document's job runs.
 pub trait JobLease: fmt::Debug + Send + Sync {
-    /// Returns for how long a checkpoint that is begun now may take; none if none may be begun.
+    /// Returns for how long a checkpoint that is begun now may take, unless the lease is renewed meanwhile; none if
+    /// none may be begun.
     fn left(&self) -> Option<Duration>;
 
     /// Returns the epoch of the owner, for the checkpoint's history.
@@ -25,12 +31,31 @@ impl CheckpointGuard {
         Self(Some(lease))
     }
 
-    /// Returns for how long a checkpoint that is begun now may take; none if none may be begun.
+    /// Returns for how long a checkpoint that is begun now may take, unless the lease is renewed meanwhile; none if
+    /// none may be begun.
     pub(crate) fn left(&self) -> Option<Duration> {
         let Some(lease) = &self.0 else {
             return Some(Duration::MAX);
         };
         lease.left()
+    }
+
+    /// Works while the lease lasts, however often it is renewed meanwhile; none if it is over before the work is done.
+    pub(crate) async fn while_held<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        let (mut work, mut over) = (pin!(work), pin!(self.over()));
+        // A process that stood still may find an answer and the end of the lease at once: the next request is not sent.
+        poll_fn(|cx| match over.as_mut().poll(cx) {
+            Poll::Pending if self.left().is_some() => work.as_mut().poll(cx).map(Some),
+            Poll::Pending | Poll::Ready(()) => Poll::Ready(None),
+        })
+        .await
+    }
+
+    /// Waits until the lease is over. It is asked anew when what was left of it has passed.
+    async fn over(&self) {
+        while let Some(left) = self.left() {
+            sleep(left).await;
+        }
     }
 
     /// Whether both are the same lease.
@@ -44,5 +69,114 @@ impl CheckpointGuard {
     /// Returns the epoch of the owner; none where one daemon owns everything.
     pub(crate) fn epoch(&self) -> Option<u64> {
         self.0.as_ref().map(|lease| lease.epoch())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+    use tokio::time::Instant;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// A lease in paused time that counts who asks.
+    #[derive(Debug)]
+    struct Lease {
+        until: Mutex<Instant>,
+        asked: AtomicUsize,
+    }
+
+    impl Lease {
+        fn of(left: Duration) -> Arc<Self> {
+            tokio::time::pause();
+            Arc::new(Self {
+                until: Mutex::new(Instant::now() + left),
+                asked: AtomicUsize::new(0),
+            })
+        }
+
+        fn renew(&self, left: Duration) {
+            *self.until.lock().unwrap() = Instant::now() + left;
+        }
+
+        fn guard(self: &Arc<Self>) -> CheckpointGuard {
+            let lease: Arc<Self> = Arc::clone(self);
+            CheckpointGuard::of(lease)
+        }
+    }
+
+    impl JobLease for Lease {
+        fn left(&self) -> Option<Duration> {
+            self.asked.fetch_add(1, Ordering::SeqCst);
+            let until = *self.until.lock().unwrap();
+            Some(until - Instant::now()).filter(|left| !left.is_zero())
+        }
+
+        fn epoch(&self) -> u64 {
+            1
+        }
+    }
+
+    #[actix_rt::test]
+    async fn work_that_takes_longer_than_the_lease_is_done_while_the_lease_is_renewed() {
+        let lease = Lease::of(20 * SECOND);
+        let renewing = Arc::clone(&lease);
+        let renewing = actix_rt::spawn(async move {
+            loop {
+                sleep(10 * SECOND).await;
+                renewing.renew(20 * SECOND);
+            }
+        });
+        let guard = lease.guard();
+        let done = guard.while_held(sleep(3600 * SECOND)).await;
+        assert_eq!(done, Some(()));
+        // It sleeps between: what was left passes every 10 s, and both tasks have the runtime poll it.
+        let asked = lease.asked.load(Ordering::SeqCst);
+        assert!(asked <= 4 * 361, "{asked}");
+        renewing.abort();
+    }
+
+    #[actix_rt::test]
+    async fn work_ends_with_a_lease_that_is_not_renewed_any_more() {
+        let lease = Lease::of(20 * SECOND);
+        let renewing = Arc::clone(&lease);
+        actix_rt::spawn(async move {
+            sleep(15 * SECOND).await;
+            renewing.renew(20 * SECOND);
+        });
+        let begun = Instant::now();
+        let guard = lease.guard();
+        let done = guard.while_held(std::future::pending::<()>()).await;
+        assert_eq!(done, None);
+        let (took, renewed) = (begun.elapsed(), 35 * SECOND);
+        assert!((renewed..renewed + SECOND).contains(&took), "{took:?}");
+    }
+
+    #[actix_rt::test]
+    async fn no_step_is_made_once_the_lease_is_over_whatever_is_known_first() {
+        let lease = Lease::of(20 * SECOND);
+        let steps = AtomicUsize::new(0);
+        let guard = lease.guard();
+        let working = guard.while_held(async {
+            loop {
+                steps.fetch_add(1, Ordering::SeqCst);
+                sleep(10 * SECOND).await;
+            }
+        });
+        // The process stands still: the answer and the end of the lease are known at once.
+        let (done, ()): (Option<()>, ()) = tokio::join!(working, tokio::time::advance(60 * SECOND));
+        assert_eq!((done, steps.load(Ordering::SeqCst)), (None, 1));
+    }
+
+    #[actix_rt::test]
+    async fn where_one_daemon_owns_everything_work_takes_as_long_as_it_takes() {
+        let over = Lease::of(Duration::ZERO);
+        let work = sleep(36_000 * SECOND);
+        assert_eq!(CheckpointGuard::default().while_held(work).await, Some(()));
+        let work = async { panic!("it is not begun") };
+        assert_eq!(over.guard().while_held(work).await, None::<()>);
     }
 }

@@ -23,7 +23,7 @@ pub(crate) mod status;
 
 pub use checkpoint_guard::{CheckpointGuard, JobLease};
 pub use database::{Database, NAME, Refused, Written};
-pub(crate) use states::{DocStates, PAUSED, Page, STATES};
+pub(crate) use states::{DocStates, Loading, PAUSED, Page, STATES};
 
 use crate::config::Replicator;
 use crate::config::keys::AUTH_SESSION;

@@ -2,31 +2,69 @@
 //!
 //! ```json
 //! {"asked": "5f0c..", "not_before": 0, "history": [{"at": 1790000000000000, "type": "crashed",
-//!  "reason": "..", "short": "..", "rate_limited": false}, {"at": 1789999999000000, "type": "started"}]}
+//!  "reason": "..", "short": "..", "rate_limited": false}, {"at": 1789999999000000, "type": "started"}],
+//!  "refused": [{"id": "a", "rev": "1-x", "error": "forbidden", "reason": ".."}]}
 //! ```
 //!
 //! SUMMARY   `asked` is the digest of the replication that has this past: after an edit a document's job begins
-//!           anew. `history` has the newest event first. Times are microseconds since 1970.
-//! LIMITS    [`ENTRIES_MAX`] events, [`BYTES_MAX`] bytes.
+//!           anew. `history` has the newest event first, `refused` the latest document last. Times are microseconds
+//!           since 1970.
+//! LIMITS    [`ENTRIES_MAX`] events, [`REFUSED_MAX`] documents, [`BYTES_MAX`] bytes.
 
 use std::sync::Arc;
 
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use policy::schedule::{Earlier, History, HistoryEntry, HistoryEvent, Reason, WallTime};
+use replication::refused::RefusedDoc;
 
 /// The most events of a past; older ones are left out.
 pub(crate) const ENTRIES_MAX: usize = 100;
 
+/// The most documents that a job remembers of those that were not replicated.
+pub(crate) const REFUSED_MAX: usize = 20;
+
+/// The most bytes that these documents have in a text. One that does not fit is left out, which only an id or a name of
+/// an error of kilobytes causes.
+const REFUSED_BYTES_MAX: usize = 128 * 1024;
+
 /// The longest text that is read, in bytes. [`text`] makes none that is longer.
 const BYTES_MAX: usize = 1024 * 1024;
 
+/// What is left of a job.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Past {
+    /// What happened to it.
+    pub earlier: Earlier,
+    /// The latest documents that were not replicated, the latest last.
+    pub refused: Vec<Arc<RefusedDoc>>,
+}
+
 /// Returns the text of a past.
-pub(crate) fn text(asked: &str, past: &Earlier) -> String {
-    let history = past.history.iter().take(ENTRIES_MAX).map(written);
+pub(crate) fn text(asked: &str, past: &Past) -> String {
+    let history = past.earlier.history.iter().take(ENTRIES_MAX).map(written);
     let history: Vec<Value> = history.collect();
-    let not_before = past.not_before.as_micros();
-    json!({"asked": asked, "not_before": not_before, "history": history}).to_string()
+    let not_before = past.earlier.not_before.as_micros();
+    let mut value = json!({"asked": asked, "not_before": not_before, "history": history});
+    if !past.refused.is_empty() {
+        value["refused"] = refused(&past.refused);
+    }
+    value.to_string()
+}
+
+fn refused(docs: &[Arc<RefusedDoc>]) -> Value {
+    let mut left = REFUSED_BYTES_MAX;
+    let latest = docs.iter().rev().take(REFUSED_MAX).map(|doc| json!(**doc));
+    let mut written: Vec<Value> = latest
+        .filter(|doc| {
+            let rest = left.checked_sub(doc.to_string().len());
+            left = rest.unwrap_or(left);
+            rest.is_some()
+        })
+        .collect();
+    written.reverse();
+    written.into()
 }
 
 fn written(entry: &HistoryEntry) -> Value {
@@ -44,18 +82,25 @@ fn written(entry: &HistoryEntry) -> Value {
 
 /// Reads the past of a job that asks for this. Text that cannot be read, or is of a job that asked for something
 /// else, is no past.
-pub(crate) fn read(text: &str, asked: &str) -> Earlier {
+pub(crate) fn read(text: &str, asked: &str) -> Past {
     if text.len() > BYTES_MAX {
-        return Earlier::default();
+        return Past::default();
     }
-    let value = serde_json::from_str(text).unwrap_or_default();
-    earlier(&value, asked).unwrap_or_default()
+    let value: Value = serde_json::from_str(text).unwrap_or_default();
+    if value["asked"] != asked {
+        return Past::default();
+    }
+    let refused = value["refused"].as_array().into_iter().flatten();
+    let refused = refused.take(REFUSED_MAX);
+    Past {
+        earlier: earlier(&value).unwrap_or_default(),
+        refused: refused
+            .filter_map(|doc| RefusedDoc::deserialize(doc).ok().map(Arc::new))
+            .collect(),
+    }
 }
 
-fn earlier(value: &Value, asked: &str) -> Option<Earlier> {
-    if value["asked"] != asked {
-        return None;
-    }
+fn earlier(value: &Value) -> Option<Earlier> {
     // Equal reasons, as they are as a rule, are kept once.
     let mut last: Option<Arc<Reason>> = None;
     let entries = value["history"].as_array()?.iter().take(ENTRIES_MAX);
@@ -96,7 +141,7 @@ mod tests {
     use super::*;
     use test_random::TestRandom;
 
-    fn random_past(random: &mut TestRandom, count: usize) -> Earlier {
+    fn random_past(random: &mut TestRandom, count: usize) -> Past {
         let reasons = ["", "x", "\"\u{0}\u{7f}\n\\", "\u{e9}\u{1f600}"];
         let mut entry = |_| {
             let text = random.one_of(&reasons).repeat(random.below(300));
@@ -111,9 +156,28 @@ mod tests {
             let at = WallTime::from_micros(random.below(usize::MAX) as u64);
             HistoryEntry { at, what }
         };
-        Earlier {
-            history: History::of((0..count).map(&mut entry).collect::<Vec<_>>()),
-            not_before: WallTime::from_micros(random.below(usize::MAX) as u64),
+        let history = History::of((0..count).map(&mut entry).collect::<Vec<_>>());
+        let not_before = WallTime::from_micros(random.below(usize::MAX) as u64);
+        let refused = (0..random.below(REFUSED_MAX + 1)).map(|n| {
+            let rev = (random.below(2) == 0).then(|| "1-x".to_owned());
+            let reason = random.one_of(&reasons).repeat(random.below(300));
+            Arc::new(refused(&n.to_string(), rev, &reason))
+        });
+        Past {
+            refused: refused.collect(),
+            earlier: Earlier {
+                history,
+                not_before,
+            },
+        }
+    }
+
+    fn refused(id: &str, rev: Option<String>, reason: &str) -> RefusedDoc {
+        RefusedDoc {
+            id: id.to_owned(),
+            rev,
+            error: "forbidden".to_owned(),
+            reason: reason.to_owned(),
         }
     }
 
@@ -124,8 +188,34 @@ mod tests {
             let past = random_past(&mut random, count);
             let text = text("digest", &past);
             assert_eq!(read(&text, "digest"), past);
-            assert_eq!(read(&text, "another"), Earlier::default());
+            assert_eq!(read(&text, "another"), Past::default());
         }
+    }
+
+    #[test]
+    fn a_past_has_the_latest_refused_documents_that_fit() {
+        let docs = |ids: std::ops::Range<usize>, reason: &str| -> Vec<Arc<RefusedDoc>> {
+            let doc = |n: usize| Arc::new(refused(&n.to_string(), None, reason));
+            ids.map(doc).collect()
+        };
+        let kept = |refused: &[Arc<RefusedDoc>]| {
+            let past = Past {
+                refused: refused.to_vec(),
+                ..Past::default()
+            };
+            read(&text("d", &past), "d").refused
+        };
+        let many = docs(0..REFUSED_MAX + 5, "no");
+        assert_eq!(kept(&many), many[5..]);
+        // The longest reasons that a job remembers fit.
+        let long = docs(0..REFUSED_MAX, &"\u{0}".repeat(514));
+        assert_eq!(kept(&long), long);
+        let mut with_one = docs(0..3, "no");
+        with_one[1] = Arc::new(refused(&"x".repeat(REFUSED_BYTES_MAX), None, "no"));
+        assert_eq!(
+            kept(&with_one),
+            [Arc::clone(&with_one[0]), Arc::clone(&with_one[2])]
+        );
     }
 
     #[test]
@@ -135,9 +225,13 @@ mod tests {
             at: WallTime::from_micros(u64::MAX - n),
             what: HistoryEvent::Crashed(reason.clone().into()),
         };
-        let past = |count| Earlier {
-            history: History::of((0..count).map(crashed).collect::<Vec<_>>()),
-            not_before: WallTime::from_micros(u64::MAX),
+        let doc = refused(&"x".repeat(REFUSED_BYTES_MAX - 100), None, "no");
+        let past = |count| Past {
+            earlier: Earlier {
+                history: History::of((0..count).map(crashed).collect::<Vec<_>>()),
+                not_before: WallTime::from_micros(u64::MAX),
+            },
+            refused: vec![Arc::new(doc.clone())],
         };
         let asked = "0".repeat(32);
         let longest = text(&asked, &past(10_000));
@@ -145,7 +239,7 @@ mod tests {
         // The newest events.
         assert_eq!(read(&longest, &asked), past(ENTRIES_MAX as u64));
         let padded = longest + &" ".repeat(BYTES_MAX);
-        assert_eq!(read(&padded, &asked), Earlier::default());
+        assert_eq!(read(&padded, &asked), Past::default());
     }
 
     #[test]
@@ -155,7 +249,7 @@ mod tests {
         let started = json!({"at": 1, "type": "started"});
         let history = [crashed.clone(), started, crashed];
         let text = json!({"asked": "d", "not_before": 7, "history": history}).to_string();
-        let past = read(&text, "d");
+        let past = read(&text, "d").earlier;
         let reasons = past.history.iter().filter_map(|entry| match &entry.what {
             HistoryEvent::Crashed(reason) => Some(reason),
             _ => None,
@@ -180,9 +274,15 @@ mod tests {
             r#"{"asked": "d", "not_before": 7, "history": [{"at": 1, "type": "crashed"}]}"#,
             r#"{"asked": "d", "not_before": 7, "history": [{"type": "added"}]}"#,
         ] {
-            assert_eq!(read(junk, "d"), Earlier::default(), "{junk}");
+            assert_eq!(read(junk, "d"), Past::default(), "{junk}");
         }
-        let right = read(r#"{"asked": "d", "not_before": 7, "history": []}"#, "d");
-        assert_eq!(right.not_before, WallTime::from_micros(7));
+        let right = r#"{"asked": "d", "not_before": 7, "history": [], "refused": [{"id": 1}, {}, 7, {"id": "a", "error": "e", "reason": "r"}]}"#;
+        let right = read(right, "d");
+        assert_eq!(right.earlier.not_before, WallTime::from_micros(7));
+        assert_eq!(
+            right.refused.len(),
+            1,
+            "of documents those that can be read"
+        );
     }
 }

@@ -3,15 +3,17 @@
 //! SUMMARY   [`DocStates`] has the ids of all documents in order, with what the store, ReplicatorDocuments
 //!           and the scheduler know of each. Each of the three tells it of every change.
 //! PROMISES  A document that was written is here before its writer is answered. A page costs what it
-//!           shows, however many documents it passes over.
+//!           shows, however many documents it passes over. Lists are [`Loading`] until of each document that was there
+//!           when the store was opened, and asks for a replication, it is known how far it is.
 //! CALLED    By the store's thread, by both actors, and by HTTP; the lock is held for one page at most.
 
 mod others;
 
-use std::ops::Bound;
+use std::ops::{Bound, Deref, DerefMut};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
+use tokio::sync::watch;
 
 use super::members::DocMembers;
 use super::rows::RowState;
@@ -65,6 +67,11 @@ impl Known {
             (None, _) => self.class_of_other().unwrap_or(stored),
         })
     }
+
+    /// Whether it asks for a replication, and nobody told how far it is.
+    fn is_unread(&self) -> bool {
+        self.class() == Some(0)
+    }
 }
 
 #[derive(Debug, Default)]
@@ -73,9 +80,27 @@ struct Inner {
     known: FxHashMap<Arc<str>, Known>,
     /// What other daemons are to be told; none where there are none.
     changed: Option<others::Changed>,
+    /// Whether there is a store that was not opened yet.
+    is_awaited: bool,
+    /// Documents that were there when the store was opened, or when the scheduler was started again, of which nobody has
+    /// told since how far they are.
+    unread: FxHashSet<Arc<str>>,
 }
 
 impl Inner {
+    fn loading(&self) -> Loading {
+        match (self.is_awaited, self.unread.len()) {
+            (false, 0) => Loading::Done,
+            (_, documents) => Loading::Documents(documents),
+        }
+    }
+
+    /// Waits for news of all documents of which nobody told how far they are.
+    fn await_all(&mut self) {
+        let unread = self.known.iter().filter(|(_, known)| known.is_unread());
+        self.unread = unread.map(|(id, _)| Arc::clone(id)).collect();
+    }
+
     fn change(&mut self, id: &str, change: impl FnOnce(&mut Known)) {
         let name: Arc<str> = match self.known.get_key_value(id) {
             Some((name, _)) => Arc::clone(name),
@@ -86,6 +111,12 @@ impl Inner {
         match known.class() {
             Some(class) => drop(self.names.set(&name, class)),
             None => drop(self.names.remove(&name)),
+        }
+        if !self.unread.is_empty() && !known.is_unread() && self.unread.remove(&name) {
+            // Its room is not needed again.
+            if self.unread.is_empty() {
+                self.unread = FxHashSet::default();
+            }
         }
         let is_bare = known.row.is_none() && known.job.is_none() && known.other.is_none();
         if known.stored.is_none() && is_bare {
@@ -109,9 +140,52 @@ impl Inner {
     }
 }
 
+/// Whether lists are whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Loading {
+    /// They are.
+    Done,
+    /// So many documents are still to be read, and their jobs to be made; none is known before the store is open.
+    Documents(usize),
+}
+
 /// The states of all documents.
 #[derive(Debug, Default)]
-pub struct DocStates(Mutex<Inner>);
+pub struct DocStates {
+    inner: Mutex<Inner>,
+    /// Whether lists are not whole yet.
+    is_loading: watch::Sender<bool>,
+}
+
+/// The lock; whoever waits for lists to be whole hears of it when it is given back.
+struct Locked<'s> {
+    inner: MutexGuard<'s, Inner>,
+    was_loading: bool,
+    is_loading: &'s watch::Sender<bool>,
+}
+
+impl Deref for Locked<'_> {
+    type Target = Inner;
+
+    fn deref(&self) -> &Inner {
+        &self.inner
+    }
+}
+
+impl DerefMut for Locked<'_> {
+    fn deref_mut(&mut self) -> &mut Inner {
+        &mut self.inner
+    }
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        let is_loading = self.inner.loading() != Loading::Done;
+        if is_loading != self.was_loading {
+            self.is_loading.send_replace(is_loading);
+        }
+    }
+}
 
 /// Which documents to list.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -174,6 +248,27 @@ impl DocStates {
         Some(Arc::clone(job))
     }
 
+    /// There is a store, which is to be opened.
+    pub(crate) fn await_store(&self) {
+        self.lock().is_awaited = true;
+    }
+
+    /// Returns whether lists are whole.
+    pub(crate) fn loading(&self) -> Loading {
+        self.lock().loading()
+    }
+
+    /// Waits until lists are whole. Safe to cancel.
+    pub(crate) async fn loaded(&self) {
+        // Its sender is here.
+        drop(
+            self.is_loading
+                .subscribe()
+                .wait_for(|is_loading| !is_loading)
+                .await,
+        );
+    }
+
     /// Forgets what the two actors told.
     pub(crate) fn forget_jobs(&self) {
         let mut inner = self.lock();
@@ -181,6 +276,7 @@ impl DocStates {
         for id in ids {
             inner.change(&id, |known| (known.row, known.job) = (None, None));
         }
+        inner.await_all();
     }
 
     /// Returns a page of the documents in some states, all but design documents without states.
@@ -224,8 +320,13 @@ impl DocStates {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> Locked<'_> {
+        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        Locked {
+            was_loading: inner.loading() != Loading::Done,
+            inner,
+            is_loading: &self.is_loading,
+        }
     }
 }
 
@@ -269,6 +370,8 @@ impl Watcher for DocStates {
         for (id, class) in documents {
             inner.change(&id, |known| known.stored = Some(class));
         }
+        inner.is_awaited = false;
+        inner.await_all();
     }
 
     fn written(&self, documents: Vec<(String, Option<Class>)>) {
@@ -281,6 +384,8 @@ impl Watcher for DocStates {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
+
     use super::*;
 
     fn ids(states: &DocStates, of: &[&str]) -> Vec<String> {
@@ -367,6 +472,41 @@ mod tests {
             );
             assert_eq!(found.ids.first().map(|id| &**id), id);
         }
+    }
+
+    #[test]
+    fn lists_are_loading_until_of_each_document_it_is_known_how_far_it_is() {
+        let states = DocStates::default();
+        let class = |id, body: &str| states.class(id, body);
+        assert_eq!(states.loading(), Loading::Done, "there may be no store");
+        states.await_store();
+        assert_eq!(states.loading(), Loading::Documents(0));
+        let documents = [
+            ("a", 0),
+            ("b", 0),
+            ("c", class("c", r#"{"_replication_state":"completed"}"#)),
+            ("d", 0),
+            ("_design/d", class("_design/d", "{}")),
+        ];
+        states.opened(documents.map(|(id, class)| (id.to_owned(), class)).into());
+        assert_eq!(states.loading(), Loading::Documents(3));
+        states.set_row("a", Some(RowState::Initializing));
+        assert_eq!(states.loading(), Loading::Documents(3), "it has no job yet");
+        states.set_row("a", Some(RowState::Scheduled));
+        states.set_row("b", Some(RowState::Error));
+        states.written(vec![("later".to_owned(), Some(0))]);
+        assert_eq!(states.loading(), Loading::Documents(1));
+        let mut loaded = Box::pin(states.loaded());
+        assert_eq!((&mut loaded).now_or_never(), None);
+        states.written(vec![("d".to_owned(), None)]);
+        assert_eq!(loaded.now_or_never(), Some(()), "it was deleted");
+        assert_eq!(states.loading(), Loading::Done);
+        states.forget_jobs();
+        assert_eq!(
+            states.loading(),
+            Loading::Documents(3),
+            "they are read again"
+        );
     }
 
     #[test]

@@ -118,14 +118,9 @@ pub trait FleetStore: Send + Sync + fmt::Debug {
     /// it is told was made anew, as something may have been missed.
     fn told(&self, topic: Topic) -> watch::Receiver<u64>;
 
-    /// Enters an epoch, drawn by the caller, with a lease, and removes a former one. Expired epochs of others
+    /// Enters an epoch, drawn by the caller, with a lease, and removes its former ones. Expired epochs of others
     /// that own nothing are removed too, with the orders and the transient jobs of all that are gone.
-    fn take_epoch(
-        &self,
-        name: DaemonName,
-        epoch: Epoch,
-        former: Option<Epoch>,
-    ) -> Answer<'_, Counts>;
+    fn take_epoch(&self, name: DaemonName, epoch: Epoch, former: Vec<Epoch>) -> Answer<'_, Counts>;
 
     /// Renews a lease that is not over, and lists what is claimed in its name; none where it is over.
     fn renew(&self, epoch: Epoch, leaving: bool) -> Answer<'_, Option<(Vec<ListedDoc>, Counts)>>;

@@ -5,7 +5,7 @@
 //! LIMITS    Ownership and ids of replications are there; statuses, orders and settings are not kept.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -83,6 +83,7 @@ pub(crate) struct FakeConnection {
     fleet: FakeFleet,
     is_cut: AtomicBool,
     loses_claims: AtomicBool,
+    epochs_lost: AtomicUsize,
 }
 
 impl FakeFleet {
@@ -102,7 +103,16 @@ impl FakeFleet {
             fleet: self.clone(),
             is_cut: AtomicBool::new(false),
             loses_claims: AtomicBool::new(false),
+            epochs_lost: AtomicUsize::new(0),
         })
+    }
+
+    /// Returns the epochs whose leases are not over.
+    pub fn live(&self) -> Vec<Epoch> {
+        let now = self.clock.now();
+        let tables = self.tables.lock().unwrap();
+        let live = tables.epochs.iter().filter(|(_, row)| row.until > now);
+        live.map(|(epoch, _)| *epoch).collect()
     }
 
     /// Returns how many documents each epoch has.
@@ -150,6 +160,11 @@ impl FakeConnection {
         self.loses_claims.store(loses, Ordering::SeqCst);
     }
 
+    /// So many more epochs are taken and the answers lost.
+    pub fn lose_epochs(&self, count: usize) {
+        self.epochs_lost.store(count, Ordering::SeqCst);
+    }
+
     fn ask<'a, T: Send + 'a>(
         &'a self,
         work: impl FnOnce(&mut Tables, Vec<DocId>, Duration) -> T + Send + 'a,
@@ -178,9 +193,11 @@ impl FleetStore for FakeConnection {
         self.fleet.told.subscribe()
     }
 
-    fn take_epoch(&self, _: DaemonName, epoch: Epoch, former: Option<Epoch>) -> Answer<'_, Counts> {
-        self.ask(move |tables, wanted, now| {
-            former.map(|former| tables.epochs.remove(&former));
+    fn take_epoch(&self, _: DaemonName, epoch: Epoch, former: Vec<Epoch>) -> Answer<'_, Counts> {
+        let taking = self.ask(move |tables, wanted, now| {
+            for former in former {
+                tables.epochs.remove(&former);
+            }
             let row = EpochRow {
                 until: now + LEASE,
                 is_live: false,
@@ -188,6 +205,17 @@ impl FleetStore for FakeConnection {
             tables.epochs.insert(epoch, row);
             self.tell();
             tables.counts(&wanted, now)
+        });
+        Box::pin(async move {
+            let counts = taking.await?;
+            let is_lost = |left: usize| left.checked_sub(1);
+            match self
+                .epochs_lost
+                .fetch_update(Ordering::SeqCst, Ordering::SeqCst, is_lost)
+            {
+                Ok(_) => Err(lost()),
+                Err(_) => Ok(counts),
+            }
         })
     }
 

@@ -132,6 +132,13 @@ pub struct BulkAnswer {
     pub told: usize,
     /// How many of them did not.
     pub failed: usize,
+    /// Whether the service had not read all its documents since its start, although the order waited for them: it did not
+    /// reach the jobs of the others. Give it again.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub loading: bool,
+    /// How many documents that were, as far as it is known.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unknown: usize,
     /// Names without `*` and `?` in the selection that are no job's.
     pub missing: Vec<String>,
     /// The selected jobs, counted by reason; the largest groups first.
@@ -182,7 +189,7 @@ const fn is_zero(count: &usize) -> bool {
 impl Client {
     /// Returns jobs of replications (`jobs`): an object with `total_rows`, `offset` and `jobs`, each as
     /// in `_scheduler/jobs`, and `states` where there is a selection or an order; or with `groups`, each a
-    /// [`JobGroup`].
+    /// [`JobGroup`]. `loading` is true while the service still reads its documents after a start: then some are missing.
     ///
     /// # Errors
     /// [`ClientError::Service`]: `bad_request` for a state that does not exist.

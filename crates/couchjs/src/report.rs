@@ -8,7 +8,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 
 use rquickjs::{Ctx, Value};
 use serde_json::{Map, Value as Json, json};
@@ -144,7 +144,8 @@ pub(super) struct Report {
     wanted: Cell<bool>,
     /// The function: a path, or a number.
     function: RefCell<Json>,
-    sources: RefCell<Rc<Sources>>,
+    /// Those of the realm whose code ran last. They end with their realm: a process that forgets keeps nothing.
+    sources: RefCell<Weak<Sources>>,
     /// The exception that it may end with.
     raised: RefCell<Option<Details>>,
     /// Why a module was not loaded: the reason that its user gets, and where.
@@ -186,8 +187,13 @@ impl Report {
     /// User code of a realm runs next.
     pub(super) fn enter(&self, sources: &Rc<Sources>) {
         if self.is_wanted() {
-            self.sources.replace(Rc::clone(sources));
+            self.sources.replace(Rc::downgrade(sources));
         }
+    }
+
+    /// The sources of the realm whose code ran last; none of a realm that is gone.
+    fn sources(&self) -> Rc<Sources> {
+        self.sources.borrow().upgrade().unwrap_or_default()
     }
 
     /// The function is called with this one of several documents next.
@@ -220,10 +226,7 @@ impl Shared {
     ) {
         let inner = self.report.module.borrow().clone();
         let place = match (inner, stack_of(ctx, error)) {
-            (_, Some(stack)) => {
-                let sources = Rc::clone(&self.report.sources.borrow());
-                Place::of(&stack, &sources, Some(source))
-            }
+            (_, Some(stack)) => Place::of(&stack, &self.report.sources(), Some(source)),
             // It requires another one, which was not loaded.
             (Some((_, place)), None) => place,
             (None, None) => Place::default(),
@@ -243,9 +246,8 @@ impl Shared {
         let of_module = of_module.as_ref().filter(|(reason, _)| *reason == *message);
         let place = of_module.map_or_else(
             || {
-                let sources = self.report.sources.borrow();
                 let stack = stack_of(ctx, value).unwrap_or_default();
-                Place::of(&stack, &sources, source)
+                Place::of(&stack, &self.report.sources(), source)
             },
             |(_, place)| place.clone(),
         );

@@ -8,7 +8,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 
-use super::endpoint::{Endpoint, Http, HttpConfig, HttpSettings};
+use super::endpoint::{Endpoint, Http, HttpConfig, HttpSettings, Side};
 use super::spec::{Defaults, EndpointSpec, Replication, UserCtx};
 
 /// A request as it came.
@@ -258,15 +258,21 @@ pub(crate) fn endpoint_of(
     change: impl FnOnce(&mut HttpConfig, &mut HttpSettings),
 ) -> Endpoint {
     let mut config = HttpConfig::default();
-    let mut settings = HttpSettings {
-        connection_timeout: Duration::from_secs(20),
-        retries: 0,
-        http_connections: 20,
-        health_threshold: Duration::from_secs(120),
-    };
+    let mut settings = settings();
     change(&mut config, &mut settings);
     let http = Http::new(config, &logger()).unwrap();
     http.endpoint(spec, settings).unwrap()
+}
+
+/// Silence is 20 s at most, and nothing is tried again.
+pub(crate) fn settings() -> HttpSettings {
+    HttpSettings {
+        connection_timeout: Duration::from_secs(20),
+        retries: 0,
+        side: Side::Source,
+        http_connections: 20,
+        health_threshold: Duration::from_secs(120),
+    }
 }
 
 /// Parses the source of a replication.

@@ -22,7 +22,8 @@ use super::login::log_in;
 use super::session::Session;
 use super::ticket::Ticket;
 use crate::actors::proc_manager::ProcManager;
-use crate::messages::client::{Call, Request};
+use crate::aside::{aside, is_long};
+use crate::messages::client::{BadRequest, Call, Request};
 use crate::messages::client_error::ErrorReply;
 use crate::messages::config_listener::{Reload, ReloadError};
 use crate::messages::function::FunctionRequest;
@@ -61,9 +62,62 @@ impl<'a> Lent<'a> {
     }
 }
 
-/// Takes one line of a client.
-pub(super) fn take_request(session: &Rc<Session>, line: &Bytes, ctx: &mut Context<Client>) {
-    let request = match Request::parse(line) {
+/// A line that was parsed on another thread.
+enum Parsed {
+    /// A function is called: the JSON text of the request's id, and the call.
+    Function(String, Box<FunctionRequest>),
+    /// The same of a line that is no request, and what is wrong.
+    Bad(String, ErrorReply),
+    /// Anything else, which is quick to parse.
+    Other,
+}
+
+impl Parsed {
+    fn of(line: &[u8]) -> Self {
+        match Request::parse(line) {
+            Ok(Request {
+                id,
+                call: Call::Function(call),
+            }) => Self::Function(id.to_owned(), call),
+            Ok(_) => Self::Other,
+            Err(bad) => Self::Bad(bad.id.to_owned(), bad.error),
+        }
+    }
+}
+
+/// Takes one line of a client: a long one when it has been parsed on another thread, and the next one after it.
+pub(super) fn take_line(session: &Rc<Session>, line: Bytes, ctx: &mut Context<Client>) {
+    if !is_long(line.len()) {
+        return take_request(session, &line, Request::parse(&line), ctx);
+    }
+    session.pause_reading();
+    let unknown = session.ticket(None, line.len());
+    let parsing = wrap_future::<_, Client>(aside(line.clone(), Parsed::of));
+    // Ends with the parsing.
+    ctx.spawn(parsing.map(move |parsed, _, ctx| {
+        let session = unknown.session();
+        match parsed.unwrap_or(Parsed::Other) {
+            Parsed::Function(id, call) => {
+                let (id, call) = (&*id, Call::Function(call));
+                take_request(session, &line, Ok(Request { id, call }), ctx);
+            }
+            Parsed::Bad(id, error) => {
+                let bad = BadRequest { id: &id, error };
+                take_request(session, &line, Err(bad), ctx);
+            }
+            Parsed::Other => take_request(session, &line, Request::parse(&line), ctx),
+        }
+        session.resume_reading();
+    }));
+}
+
+fn take_request<'a>(
+    session: &Rc<Session>,
+    line: &Bytes,
+    request: Result<Request<'a>, BadRequest<'a>>,
+    ctx: &mut Context<Client>,
+) {
+    let request = match request {
         Ok(request) => request,
         Err(bad) => {
             session.push_error(bad.id, &bad.error);

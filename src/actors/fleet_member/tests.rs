@@ -502,3 +502,27 @@ async fn a_member_whose_documents_fail_ends_and_its_leases_with_it() {
     eventually("it has ended", || async { !one.pid.is_alive() }).await;
     assert!(one.last_run().guard.left().is_none());
 }
+
+#[actix_rt::test]
+async fn of_epochs_whose_answers_are_lost_nothing_is_left_once_one_is_taken() {
+    let world = World::of(2).await;
+    let one = world.start("one");
+    // It has asked for nothing yet.
+    one.connection.lose_epochs(2);
+    world.until_running(&one, 2).await;
+    assert_eq!(world.fleet.live(), [one.epoch()]);
+}
+
+#[actix_rt::test]
+async fn a_daemon_that_ends_before_it_knows_of_an_epoch_leaves_none() {
+    let world = World::of(1).await;
+    let one = world.start("one");
+    one.connection.lose_epochs(usize::MAX);
+    eventually("an epoch is taken", || async {
+        !world.fleet.live().is_empty()
+    })
+    .await;
+    one.member.do_send(Stop { now: true });
+    eventually("it has ended", || async { !one.pid.is_alive() }).await;
+    assert_eq!(world.fleet.live(), []);
+}

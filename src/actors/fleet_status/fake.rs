@@ -53,7 +53,11 @@ impl FakeFleet {
     }
 
     pub fn end_lease(&self, epoch: Epoch) {
-        self.tables().daemons.get_mut(&epoch).unwrap().lease = None;
+        self.set_lease(epoch, None);
+    }
+
+    pub fn set_lease(&self, epoch: Epoch, left: Option<Duration>) {
+        self.tables().daemons.get_mut(&epoch).unwrap().lease = left;
     }
 
     pub fn set_down(&self, is_down: bool) {
@@ -162,7 +166,7 @@ impl FleetStore for FakeFleet {
         })
     }
 
-    fn take_epoch(&self, _: DaemonName, _: Epoch, _: Option<Epoch>) -> Answer<'_, Counts> {
+    fn take_epoch(&self, _: DaemonName, _: Epoch, _: Vec<Epoch>) -> Answer<'_, Counts> {
         not_asked()
     }
 

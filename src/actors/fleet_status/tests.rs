@@ -24,6 +24,7 @@ use crate::replicator::{Database, DocStates, JobOrder, Page};
 use crate::store::fleet::DaemonName;
 use crate::store::{Edit, Store, StorePlace, Watcher};
 use crate::testkit::within;
+use policy::ownership::LEASE;
 use policy::schedule::Settings;
 use replication::crash::Crash;
 use replication::endpoint::Http;
@@ -454,4 +455,43 @@ async fn while_the_database_does_not_answer_lists_go_on_from_memory_and_say_how_
     fleet.set_down(false);
     two.lists("what was written since", &all(), |jobs| jobs.len() == 4)
         .await;
+}
+
+#[actix_rt::test]
+async fn a_daemon_that_begins_anew_is_shown_and_counted_once_and_two_of_one_address_are_two() {
+    let fleet = FakeFleet::new();
+    let one = Member::start(&fleet, "one.example:5984", Epoch(1));
+    let name = DaemonName {
+        address: "two.example:5984".into(),
+        version: "1.2.3".into(),
+    };
+    let epochs = || async {
+        let daemons = one.api.daemons().await.unwrap();
+        let daemons = daemons["daemons"].as_array().unwrap();
+        let epochs = daemons
+            .iter()
+            .map(|daemon| daemon["epoch"].as_str().unwrap());
+        let epochs = epochs.map(|epoch| u64::from_str_radix(epoch, 16).unwrap());
+        epochs.collect::<Vec<_>>()
+    };
+    let epochs = &epochs;
+    let are_shown = |expected: &'static [u64]| async move {
+        let read = async {
+            while epochs().await != expected {
+                sleep(Duration::from_millis(20)).await;
+            }
+        };
+        within(&format!("{expected:?} are shown"), read).await;
+    };
+    fleet.enter(name.clone(), Epoch(7));
+    are_shown(&[1, 7]).await;
+    // Killed 9 s after a renewal, and started again.
+    fleet.set_lease(Epoch(7), Some(LEASE - Duration::from_secs(9)));
+    fleet.enter(name.clone(), Epoch(3));
+    are_shown(&[1, 3]).await;
+    let snapshot = one.metrics.snapshot(&DaemonStatus::default());
+    assert_eq!(snapshot.number("settee_fleet_daemons", &[]), Some(2.0));
+    // It was another one that was told the same address, and is heard of again.
+    fleet.set_lease(Epoch(7), Some(LEASE));
+    are_shown(&[1, 3, 7]).await;
 }

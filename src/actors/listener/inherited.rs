@@ -155,7 +155,7 @@ impl Inherited {
     /// Warns of those that nobody has taken; they stay open, as a service of their name may come with a reload.
     pub(crate) fn warn_of_the_rest(&self, log: &Logger) {
         for name in self.0.borrow().keys() {
-            warn!(log, "a socket was passed that nothing listens on"; "name" => name,
+            warn!(log, "a socket was passed that nothing listens on"; "listen" => name,
                 "effect" => "whoever connects to it waits",
                 "remedy" => "have the configuration name that listener, or take the socket's unit away");
         }

@@ -89,11 +89,12 @@ fn note(writer: &PastWriter, doc: &str, epoch: u64, not_before: u64) {
         epoch: Epoch(epoch),
         asked: "d".to_owned(),
     };
-    writer.note(&of.into(), &scheduler.job(doc).expect("it was added"));
+    let job = scheduler.job(doc).expect("it was added");
+    writer.note(&of.into(), &job, &VecDeque::new());
 }
 
 fn not_before(text: &str) -> u64 {
-    past::read(text, "d").not_before.as_micros()
+    past::read(text, "d").earlier.not_before.as_micros()
 }
 
 async fn saved(writer: &PastWriter, doc: &str) {

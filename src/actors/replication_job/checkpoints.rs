@@ -3,19 +3,17 @@
 //! SUMMARY   One at a time: on a timer, at the end, and when the job is told to stop. While one is
 //!           being made both logs are with it.
 //! PROMISES  What was done after a checkpoint was begun is not taken for recorded. Nothing is sent
-//!           when nothing has moved. A failure ends the job, unless it is being stopped.
+//!           when nothing has moved. A failure ends the job, unless it is being stopped. Requests end with the
+//!           lease, and with their own time: while the lease is renewed a checkpoint takes as long as the servers do.
 //! SOURCE    `couch_replicator_scheduler_job:do_checkpoint`, `do_last_checkpoint`.
 
-use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::SystemTime;
 
 use actix::prelude::*;
 use serde_json::value::RawValue;
 use slog::warn;
-use tokio::time::timeout;
 
 use super::opening::Opened;
 use super::{ReplicationJob, Then};
@@ -129,7 +127,6 @@ impl ReplicationJob {
     /// Makes a checkpoint if there is anything to record, and goes on as the job's state says.
     pub(super) fn checkpoint(&mut self, ctx: &mut Context<Self>) {
         let stats = self.run_counters.stats();
-        let left = self.start.run.guard.left();
         let Some(running) = self.running() else {
             return;
         };
@@ -140,9 +137,6 @@ impl ReplicationJob {
         let Some((mut source, mut target)) = checkpoints.sides.take() else {
             // When the one at hand is made it goes on from there.
             return;
-        };
-        let Some(left) = left else {
-            return self.lease_lost(ctx);
         };
         let through = checkpoints.progress.through().clone();
         let run = Rc::clone(&checkpoints.run);
@@ -166,16 +160,10 @@ impl ReplicationJob {
             }
         };
         let guard = self.start.run.guard.clone();
-        let mut making = Box::pin(making);
-        // A process that stood still may find an answer and the end of the lease at once: the next request is not sent.
-        let held = poll_fn(move |cx| match guard.left() {
-            Some(_) => making.as_mut().poll(cx).map(Some),
-            None => Poll::Ready(None),
-        });
-        let making = timeout(left, held).into_actor(self);
-        ctx.spawn(making.map(|made, job, ctx| match made {
-            Ok(Some(made)) => job.checkpoint_made(made, ctx),
-            Ok(None) | Err(_) => job.lease_lost(ctx),
+        let making = async move { guard.while_held(making).await };
+        ctx.spawn(making.into_actor(self).map(|made, job, ctx| match made {
+            Some(made) => job.checkpoint_made(made, ctx),
+            None => job.lease_lost(ctx),
         }));
     }
 

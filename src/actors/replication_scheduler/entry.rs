@@ -9,6 +9,7 @@ use crate::actors::past_writer::PastOf;
 use crate::messages::replication_job::{JobName, JobProgress};
 use crate::messages::replication_scheduler::Outcome;
 use crate::metrics::GroupMember;
+use crate::replicator::past::REFUSED_MAX;
 use crate::replicator::{CheckpointGuard, NAME};
 use policy::ownership::Epoch;
 use policy::schedule::WallTime;
@@ -16,10 +17,7 @@ use replication::id::ReplicationId;
 use replication::refused::RefusedDoc;
 use replication::spec::{DocRef, Replication};
 
-/// The most documents that are remembered of those that were not replicated.
-pub(super) const REFUSED_MAX: usize = 20;
-
-/// The most bytes of the reason of each.
+/// The most bytes of the reason of a document that was not replicated.
 const REASON_MAX: usize = 512;
 
 /// A job.
@@ -38,7 +36,9 @@ pub(super) struct JobEntry {
     /// Where it counts in the metrics of its group.
     pub(super) in_group: GroupMember,
     /// Documents that were not replicated, the latest last; at most [`REFUSED_MAX`].
-    pub(super) refused: VecDeque<RefusedDoc>,
+    pub(super) refused: VecDeque<Arc<RefusedDoc>>,
+    /// Whether there are some that the past which was noted last does not have.
+    pub(super) has_new_refused: bool,
     /// Who is told of its end.
     pub(super) waiters: Vec<oneshot::Sender<Outcome>>,
 }
@@ -77,7 +77,14 @@ impl JobEntry {
         if self.refused.len() == REFUSED_MAX {
             self.refused.pop_front();
         }
-        self.refused.push_back(doc);
+        self.refused.push_back(Arc::new(doc));
+        self.has_new_refused = true;
+    }
+
+    /// Returns what it remembers of documents that were not replicated, the latest last.
+    pub(super) fn refused(&self) -> Vec<RefusedDoc> {
+        let docs = self.refused.iter();
+        docs.map(|doc| RefusedDoc::clone(doc)).collect()
     }
 
     /// Tells the waiters.
@@ -110,6 +117,7 @@ mod tests {
             progress_at: None,
             in_group: ReplicationMetrics::default().groups.join(None),
             refused: VecDeque::new(),
+            has_new_refused: false,
             waiters: Vec::new(),
         };
         let doc = |n: usize, reason: &str| RefusedDoc {

@@ -1,6 +1,5 @@
 //! What the scheduler answers.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -82,7 +81,8 @@ impl ReplicationScheduler {
             past_of: None,
             progress: None,
             progress_at: None,
-            refused: VecDeque::new(),
+            refused: msg.refused.into(),
+            has_new_refused: false,
             waiters: msg.waiter.into_iter().collect(),
         };
         if self.pasts.is_some() {
@@ -164,7 +164,7 @@ impl ReplicationScheduler {
             summary: job.summary,
             progress: entry.progress.clone(),
             progress_at: entry.progress_at,
-            refused: entry.refused.iter().cloned().collect(),
+            refused: entry.refused(),
             history: job.history.iter().cloned().collect(),
             last_started: Some(job.last_started).filter(|at| *at > WallTime::ZERO),
             priority: job.level,
@@ -345,6 +345,13 @@ impl Handler<JobEvent> for ReplicationScheduler {
         match msg.news {
             JobNews::Started(progress) | JobNews::Progress(progress) => {
                 self.note_progress(run, &id, progress);
+                if self
+                    .entries
+                    .get(&id)
+                    .is_some_and(|entry| entry.has_new_refused)
+                {
+                    self.note_past(&id);
+                }
             }
             JobNews::Refused(doc) => {
                 warn!(self.log, "document was not replicated"; self.name(&id),

@@ -4,11 +4,14 @@
 //!           stops no other. What was done stays when the caller goes away.
 //! PROMISES  A pause or a priority of a document's job is on the disk before the scheduler hears of it.
 //!           An order to a job of another daemon is left for that one.
-//! LIMITS    [`ORDERS_MAX`] jobs are ordered in one turn of the scheduler and one transaction of the store or two;
+//!           An order waits until all jobs are known, and says how many documents it could not wait for.
+//! LIMITS    It waits for [`LOADING_MAX`] at most. [`ORDERS_MAX`] jobs are ordered in one turn of the scheduler and one transaction of the store or two;
 //!           [`RESULTS_MAX`] results are told.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use actix_rt::time::timeout;
 use futures_util::future::join_all;
 use serde_json::Value;
 use settee_client::{BulkAnswer, BulkOrder, BulkOrderName, JobResult};
@@ -20,16 +23,19 @@ use super::statuses::replication_id;
 use super::{Job, ReplicatorApi, ReplicatorError};
 use crate::messages::replication_scheduler::{ORDERS_MAX, OrderJobs, RemoveJob};
 use crate::otp::wall_clock::system_time;
-use crate::replicator::JobOrder;
 use crate::replicator::document::Person;
 use crate::replicator::kept::Kept;
 use crate::replicator::selection::{Groups, JobFacts, Selection};
+use crate::replicator::{JobOrder, Loading};
 use crate::store::Edit;
 use policy::schedule::{Level, Pause};
 use replication::id::ReplicationId;
 
 /// The most results that are told.
 const RESULTS_MAX: usize = 10_000;
+
+/// How long an order waits for documents that are still being read since the start.
+const LOADING_MAX: Duration = Duration::from_secs(10);
 
 /// A job that is to be ordered.
 struct ToOrder {
@@ -150,6 +156,7 @@ impl ReplicatorApi {
             return Err(ReplicatorError::Selection(text.to_owned()));
         }
         let mut selection = Selection::new(&order.select).map_err(ReplicatorError::Selection)?;
+        let loading = self.wait_for_all().await;
         let (mut groups, mut jobs) = (Groups::default(), Vec::new());
         let each = |job: Job, facts: &JobFacts<'_>| {
             groups.add(facts);
@@ -165,6 +172,11 @@ impl ReplicatorApi {
         }
         let mut answer = BulkAnswer {
             total,
+            loading: loading != Loading::Done,
+            unknown: match loading {
+                Loading::Done => 0,
+                Loading::Documents(count) => count,
+            },
             missing: selection.into_missing(),
             groups: groups.into_groups(),
             ..BulkAnswer::default()
@@ -190,6 +202,16 @@ impl ReplicatorApi {
         failures.truncate(RESULTS_MAX);
         answer.results = failures;
         Ok(answer)
+    }
+
+    /// Waits until all jobs are known, for [`LOADING_MAX`] at most. Returns what is not known by then.
+    async fn wait_for_all(&self) -> Loading {
+        let states = self.database().states();
+        if self.is_loading() {
+            // What is not known then is told.
+            drop(timeout(LOADING_MAX, states.loaded()).await);
+        }
+        states.loading()
     }
 
     /// Fails if the service ends.

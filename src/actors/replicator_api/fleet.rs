@@ -39,6 +39,9 @@ const TRANSIENT_MAX: usize = 10_000;
 /// Daemons that are remembered, also those that are gone.
 const DAEMONS_MAX: usize = 1000;
 
+/// By how much the time of one renewal may seem to differ from reading to reading.
+const HEARD_JITTER: Duration = Duration::from_secs(2);
+
 /// After so long what was told of a document that asks for nothing is forgotten.
 const FORGET_AFTER: Duration = Duration::from_secs(60);
 
@@ -59,7 +62,23 @@ struct DaemonRow {
     claimed: usize,
     /// When it had a lease last, and began or renewed it.
     heard: Option<WallTime>,
+    /// When it began, as far as is known here: when it was heard of first.
+    began: Option<WallTime>,
     is_there: bool,
+    /// Whether a daemon of the same address has begun since it was heard of last: it is that one's former epoch.
+    is_superseded: bool,
+}
+
+impl DaemonRow {
+    /// Whether it is one of those that are shown and counted.
+    const fn is_shown(&self) -> bool {
+        self.is_there && !self.is_superseded
+    }
+
+    fn has_begun_since(&self, heard: Option<WallTime>) -> bool {
+        self.began
+            .is_some_and(|began| heard.is_none_or(|heard| heard < began))
+    }
 }
 
 #[derive(Default)]
@@ -71,6 +90,24 @@ struct Memory {
     /// When the last reading that succeeded was begun.
     read: Option<Instant>,
     has_failed: bool,
+}
+
+impl Memory {
+    /// Finds former epochs of daemons that began anew. Whoever is heard of later has only the same address.
+    fn note_superseded(&mut self, own: Option<Epoch>) {
+        let there = self.daemons.values().filter(|row| row.is_there);
+        let superseded = there.clone().filter(|row| {
+            let is_newer = |other: &DaemonRow| {
+                other.daemon.name.address == row.daemon.name.address
+                    && other.has_begun_since(row.heard)
+            };
+            Some(row.daemon.epoch) != own && there.clone().any(is_newer)
+        });
+        let superseded: Vec<Epoch> = superseded.map(|row| row.daemon.epoch).collect();
+        for row in self.daemons.values_mut() {
+            row.is_superseded = superseded.contains(&row.daemon.epoch);
+        }
+    }
 }
 
 /// The other daemons, and their jobs.
@@ -216,7 +253,7 @@ impl Fleet {
             .daemons
             .values_mut()
             .for_each(|row| row.is_there = false);
-        let (mut alive, mut owned, mut own, mut left) = (0, 0, 0, Duration::ZERO);
+        let (mut owned, mut own, mut left) = (0, 0, Duration::ZERO);
         for (daemon, claimed) in daemons {
             let before = memory.daemons.get(&daemon.epoch);
             let heard = daemon.lease.map(|left| {
@@ -224,15 +261,19 @@ impl Fleet {
                 WallTime::from_micros(now.as_micros().saturating_sub(since as u64))
             });
             if let Some(lease) = daemon.lease {
-                (alive, owned) = (alive + 1, owned + claimed);
+                owned += claimed;
                 if Some(daemon.epoch) == *self.options.epoch.borrow() {
                     (own, left) = (claimed, lease);
                 }
             }
+            let known = before.and_then(|row| row.heard);
+            let is_new = |at: &WallTime| known.is_none_or(|known| *at > known + HEARD_JITTER);
             let row = DaemonRow {
-                heard: heard.or(before.and_then(|row| row.heard)),
+                heard: heard.filter(is_new).or(known),
+                began: before.and_then(|row| row.began).or(heard),
                 claimed,
                 is_there: true,
+                is_superseded: false,
                 daemon,
             };
             memory.daemons.insert(row.daemon.epoch, row);
@@ -244,11 +285,14 @@ impl Fleet {
                 .numbers
                 .retain(|epoch, _| daemons.contains_key(epoch));
         }
+        memory.note_superseded(*self.options.epoch.borrow());
         let daemons = &memory.daemons;
+        let is_alive = |row: &&DaemonRow| row.is_shown() && row.daemon.lease.is_some();
+        let alive = daemons.values().filter(is_alive).count();
         let is_there = |epoch: &Epoch| daemons.get(epoch).is_some_and(|row| row.is_there);
         memory.transient.retain(|_, status| is_there(&status.epoch));
         let metrics = &self.options.metrics;
-        metrics.daemons.set(alive);
+        metrics.daemons.set(alive as u64);
         metrics.owned.set(own as u64);
         metrics.set_lease_left(left);
         metrics.set_unowned(self.states.wanted().saturating_sub(owned));
@@ -329,7 +373,7 @@ impl Fleet {
         let age = memory.read.map_or(Duration::ZERO, |at| at.elapsed());
         let own = self.epoch();
         let mut rows: Vec<&DaemonRow> = memory.daemons.values().collect();
-        rows.retain(|row| row.is_there);
+        rows.retain(|row| row.is_shown());
         rows.sort_by(|a, b| {
             let key = |row: &DaemonRow| (Arc::clone(&row.daemon.name.address), row.daemon.epoch);
             key(a).cmp(&key(b))
@@ -364,7 +408,7 @@ fn other_job(memory: &Memory, status: Arc<OtherStatus>) -> OtherJob {
         || "unknown".into(),
         |row| Arc::clone(&row.daemon.name.address),
     );
-    let is_alive = row.is_some_and(|row| row.is_there && row.daemon.lease.is_some());
+    let is_alive = row.is_some_and(|row| row.is_shown() && row.daemon.lease.is_some());
     let lost = (!is_alive).then(|| match row.and_then(|row| row.heard) {
         Some(heard) => format!("its daemon {daemon} is not heard from since {heard}"),
         None => format!("its daemon {daemon} is not heard from"),

@@ -55,12 +55,15 @@ impl ReplicatorApi {
     pub async fn list(&self, query: &JobsQuery, whose: &Whose) -> Result<Value, ReplicatorError> {
         let mut selection = Selection::new(&query.select).map_err(ReplicatorError::Selection)?;
         let (skip, limit) = (query.skip, query.limit);
+        // What is whole now is whole when it has been looked at.
+        let is_loading = self.is_loading();
         let is_plain = query.sort == JobsSort::Id && !query.groups && selection.is_of_states();
         let fleet = self.fresh_fleet().await;
         if is_plain && *whose == Whose::All && fleet.is_none() {
             let (total, jobs) = self.some_jobs(selection.states(), skip, limit).await?;
             let jobs: Vec<Value> = jobs.iter().map(|info| self.shown(info)).collect();
-            return Ok(json!({"total_rows": total, "offset": skip.min(total), "jobs": jobs}));
+            let list = json!({"total_rows": total, "offset": skip.min(total), "jobs": jobs});
+            return Ok(self.with_notes(list, is_loading));
         }
         let (mut groups, mut found) = (Groups::default(), Vec::new());
         let is_sorted = query.sort == JobsSort::Trouble;
@@ -93,7 +96,7 @@ impl ReplicatorApi {
         if query.groups {
             let groups = groups.into_groups();
             let list = json!({"total_rows": total, "states": states, "groups": groups});
-            return Ok(self.with_age(list));
+            return Ok(self.with_notes(list, is_loading));
         }
         // Without places that is the order of their ids, in which they came.
         found.sort_by(|(a, _), (b, _)| a.cmp(b));
@@ -104,11 +107,14 @@ impl ReplicatorApi {
         if !is_plain {
             list["states"] = states;
         }
-        Ok(self.with_age(list))
+        Ok(self.with_notes(list, is_loading))
     }
 
-    /// Adds how old is what is told of other daemons, in a fleet.
-    fn with_age(&self, mut list: Value) -> Value {
+    /// Adds that the list is not whole yet, if so, and how old is what is told of other daemons, in a fleet.
+    fn with_notes(&self, mut list: Value, is_loading: bool) -> Value {
+        if is_loading {
+            list["loading"] = true.into();
+        }
         if let Some(fleet) = self.fleet() {
             list["age_s"] = fleet.age_s().into();
         }

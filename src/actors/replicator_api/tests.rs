@@ -14,7 +14,8 @@ use crate::otp::pid::PidGuard;
 use crate::replicator::DocStates;
 use crate::replicator::document::Person;
 use crate::replicator::identity::ServerIdentity;
-use crate::store::{Store, StorePlace};
+use crate::replicator::rows::RowState;
+use crate::store::{Store, StorePlace, Watcher};
 use crate::testkit::within;
 use policy::schedule::Settings;
 use replication::crash::Crash;
@@ -121,6 +122,47 @@ async fn ten_thousand_jobs_are_listed_and_ordered_in_short_turns() {
     let all = all.unwrap();
     assert_eq!((all.total, all.done), (JOBS, JOBS));
     assert_eq!((all.results.len(), all.results_left_out), (JOBS, 0));
+}
+
+#[actix_rt::test]
+async fn an_order_says_how_many_documents_it_could_not_wait_for() {
+    let api = start(3).await;
+    tokio::time::pause();
+    let states = api.database().states();
+    let documents = ["d00000", "d00001", "d00002", "unread"];
+    states.opened(documents.map(|id| (id.to_owned(), 0)).into());
+    for known in &documents[..3] {
+        states.set_row(known, Some(RowState::Scheduled));
+    }
+    let order = BulkOrder {
+        order: BulkOrderName::Restart,
+        priority: None,
+        select: JobSelection {
+            all: true,
+            ..JobSelection::default()
+        },
+        dry_run: true,
+        expect: None,
+    };
+    let ann = Person {
+        name: None,
+        is_admin: true,
+    };
+    let ordered = api.order_jobs(&order, &Whose::All, &ann).await.unwrap();
+    assert_eq!(
+        (ordered.total, ordered.loading, ordered.unknown),
+        (3, true, 1)
+    );
+    let list = api.list(&JobsQuery::default(), &Whose::All).await.unwrap();
+    assert_eq!(
+        (&list["total_rows"], &list["loading"]),
+        (&json!(3), &json!(true))
+    );
+    states.set_row("unread", Some(RowState::Error));
+    let ordered = api.order_jobs(&order, &Whose::All, &ann).await.unwrap();
+    assert_eq!((ordered.loading, ordered.unknown), (false, 0));
+    let list = api.list(&JobsQuery::default(), &Whose::All).await.unwrap();
+    assert!(list.get("loading").is_none());
 }
 
 #[actix_rt::test]

@@ -9,7 +9,7 @@ use crate::messages::replication_scheduler::{AddJob, AddJobError};
 use crate::otp::registered_name::RegisteredName;
 use crate::replicator::kept::Kept;
 use crate::replicator::lease::DocLease;
-use crate::replicator::past;
+use crate::replicator::past::{self, Past};
 use crate::replicator::rows::Taken;
 use crate::store::fleet::JobRow;
 use replication::endpoint::HttpSettings;
@@ -30,13 +30,15 @@ pub(super) async fn add(
 ) -> Result<(), Taken> {
     let kept = row.kept.as_deref().map(Kept::read).unwrap_or_default();
     let past = row.past.as_deref();
-    let earlier = past.map(|text| past::read(text, &replication.digest()));
-    let earlier = kept.counts_of(earlier.unwrap_or_default());
+    let past = past.map(|text| past::read(text, &replication.digest()));
+    let Past { earlier, refused } = past.unwrap_or_default();
+    let earlier = kept.counts_of(earlier);
     loop {
         let order = AddJob {
             priority: kept.priority,
             paused: kept.paused.clone(),
             earlier: earlier.clone(),
+            refused: refused.clone(),
             guard: lease.map(DocLease::guard).unwrap_or_default(),
             ..AddJob::new(Arc::clone(replication), job.clone())
         };
@@ -81,6 +83,7 @@ mod tests {
     use policy::schedule::{Earlier, History, Settings, WallTime};
     use replication::crash::Crash;
     use replication::endpoint::Http;
+    use replication::refused::RefusedDoc;
     use replication::spec::{DocRef, UserCtx};
     use serde_json::json;
     use slog::{Discard, Logger, o};
@@ -111,11 +114,20 @@ mod tests {
         let scheduler = RegisteredName::new(scheduler.start());
         let not_before = WallTime::from_micros(u64::MAX);
         let history = History::default();
-        let earlier = Earlier {
-            history,
-            not_before,
+        let refused = RefusedDoc {
+            id: "a".to_owned(),
+            rev: None,
+            error: "forbidden".to_owned(),
+            reason: "no".to_owned(),
         };
-        let text = past::text(&replication("wrong").digest(), &earlier);
+        let past = Past {
+            earlier: Earlier {
+                history,
+                not_before,
+            },
+            refused: vec![Arc::new(refused.clone())],
+        };
+        let text = past::text(&replication("wrong").digest(), &past);
         let row = JobRow {
             kept: None,
             past: Some(text),
@@ -128,6 +140,7 @@ mod tests {
             let job = scheduler.address().send(GetJob { id }).await;
             let job = job.expect("it is there").expect("it was added");
             assert_eq!(job.next_try() == Some(not_before), waits, "{password}");
+            assert_eq!(job.refused == [refused.clone()], waits, "{password}");
         }
     }
 }

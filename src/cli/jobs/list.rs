@@ -210,16 +210,21 @@ pub(super) async fn refused(service: &Service, name: &str, json: bool) -> Result
         ]
     };
     let gap = if docs.is_empty() { "" } else { "\n" };
-    let all = count(
-        usize::try_from(all).unwrap_or(usize::MAX),
-        "document",
-        "documents",
-    );
     let text = columns(docs.iter().map(row), Layout::default());
-    output::print(&format!(
-        "{text}{gap}{all} refused, the latest {} are shown\n",
-        docs.len()
-    ))
+    output::print(&format!("{text}{gap}{}\n", known_refused(all, docs.len())))
+}
+
+/// Says how many documents were refused, and of how many it is known which.
+fn known_refused(all: u64, known: usize) -> String {
+    let all = usize::try_from(all).unwrap_or(usize::MAX);
+    let refused = format!("{} refused", count(all, "document", "documents"));
+    match (all, known) {
+        (0, 0) => refused,
+        (_, 0) => format!(
+            "{refused}; it is no longer known which: lines \"document was not replicated\" of the log name them"
+        ),
+        _ => format!("{refused}, the latest {known} are shown"),
+    }
 }
 
 /// Returns how many jobs there are in which state, and how many of them are shown.
@@ -254,7 +259,14 @@ fn summary(answer: &Value, shown: Option<usize>) -> String {
         format!("; other daemons' as they were {age} ago, for the database does not answer")
     });
     let age = age.unwrap_or_default();
-    format!("{}{counts}{first}{age}\n", count(total, "job", "jobs"))
+    let loading = match answer["loading"] == true {
+        true => "; more to come: the service still reads its documents after its start",
+        false => "",
+    };
+    format!(
+        "{}{counts}{first}{age}{loading}\n",
+        count(total, "job", "jobs")
+    )
 }
 
 /// Returns jobs as a table for people.
@@ -349,6 +361,20 @@ mod tests {
     use super::*;
 
     #[test]
+    fn it_is_told_when_nobody_knows_which_documents_were_refused() {
+        assert_eq!(known_refused(0, 0), "0 documents refused");
+        assert_eq!(
+            known_refused(25, 20),
+            "25 documents refused, the latest 20 are shown"
+        );
+        let unknown = known_refused(5, 0);
+        assert!(
+            unknown.starts_with("5 documents refused; it is no longer known which"),
+            "{unknown}"
+        );
+    }
+
+    #[test]
     fn a_table_has_a_line_a_job_with_ages_and_ids_only_where_there_is_no_document() {
         let jobs = [
             json!({"id": "a+continuous", "state": "crashing", "document": "d",
@@ -391,6 +417,10 @@ s/c -> t/d  paused    30.0s         -        -        -        -         -  paus
             "3 jobs: 2 crashing, 1 paused; the first 2 are shown\n"
         );
         assert_eq!(summary(&json!({"total_rows": 0}), Some(0)), "0 jobs\n");
+        assert_eq!(
+            summary(&json!({"total_rows": 1, "loading": true}), Some(1)),
+            "1 job; more to come: the service still reads its documents after its start\n"
+        );
     }
 
     #[test]

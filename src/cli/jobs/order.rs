@@ -87,10 +87,14 @@ pub(super) async fn send(
     }
     if options.dry_run {
         let jobs = count(answer.total, "job", "jobs");
-        return output::print(&format!(
+        output::print(&format!(
             "{}{jobs}\n",
             groups(&answer.groups, Layout::default())
-        ));
+        ))?;
+        return match answer.loading {
+            true => Err(CliError::new(Exit::TryAgain, unknown(&answer), GIVE_AGAIN)),
+            false => Ok(()),
+        };
     }
     if order.dry_run {
         if (answer.total > 1 || name == BulkOrderName::Delete) && !confirm(name, &answer)? {
@@ -107,12 +111,28 @@ pub(super) async fn send(
 }
 
 fn none(service: &Service, answer: &BulkAnswer) -> CliError {
+    if answer.loading {
+        let (socket, what) = (service.socket.display(), unknown(answer));
+        return CliError::at(Exit::TryAgain, socket, what, GIVE_AGAIN);
+    }
     let what = match answer.missing.is_empty() {
         true => "no job fits".to_owned(),
         false => format!("no such job: {}", printable(&answer.missing.join(", "))),
     };
     let hint = "`settee jobs` lists them";
     CliError::at(Exit::Unavailable, service.socket.display(), what, hint)
+}
+
+/// What to do about jobs that are not known yet.
+const GIVE_AGAIN: &str = "give the order again in a moment; `settee jobs` says when all are known";
+
+/// Says which jobs an order did not reach.
+fn unknown(answer: &BulkAnswer) -> String {
+    let jobs = match answer.unknown {
+        0 => "jobs".to_owned(),
+        some => format!("the jobs of {}", count(some, "document", "documents")),
+    };
+    format!("{jobs} are not known yet, for the service still reads its documents after its start")
 }
 
 /// Asks the user whether all these jobs are meant.
@@ -135,8 +155,12 @@ fn confirm(name: BulkOrderName, answer: &BulkAnswer) -> Result<bool, CliError> {
         0 => String::new(),
         more => format!(".. and {more} more reasons\n"),
     };
+    let loading = match answer.loading {
+        true => format!("{}\n", unknown(answer)),
+        false => String::new(),
+    };
     let question = format!(
-        "{}{more}{verb} {jobs}? [y/N] ",
+        "{}{more}{loading}{verb} {jobs}? [y/N] ",
         groups(shown, Layout::default())
     );
     let failed = |error| CliError::io("the terminal", &error);
@@ -195,9 +219,18 @@ fn tell(name: BulkOrderName, answer: &BulkAnswer, json: bool) -> Result<(), CliE
         let missing = printable(&answer.missing.join(", "));
         problems.push(format!("no such job: {missing}"));
     }
-    match problems.is_empty() {
-        true => Ok(()),
-        false => {
+    let has_failed = !problems.is_empty();
+    if answer.loading {
+        problems.push(unknown(answer));
+    }
+    match (has_failed, answer.loading) {
+        (false, false) => Ok(()),
+        (false, true) => Err(CliError::new(
+            Exit::TryAgain,
+            problems.join("; "),
+            GIVE_AGAIN,
+        )),
+        (true, _) => {
             let hint = "the lines on standard output say why; `settee jobs` lists all jobs";
             Err(CliError::new(Exit::Data, problems.join("; "), hint))
         }

@@ -67,7 +67,8 @@ const ENDS = ["cancel", "delete"];
 const send = (order) => ask("/_scheduler/_bulk", "POST", order);
 
 async function give(order) {
-  const { total, failed, results } = await send(order);
+  const { total, failed, results, loading } = await send(order);
+  if (loading) throw new Error(`${number(total - failed)} done, but others are not known yet: the service still reads its documents after its start. Give the order again.`);
   if (total === 0) throw new Error("There is no such job any more.");
   if (failed > 0) throw new Error(`${number(failed)} of ${number(total)} were refused: ${results[0].reason}`);
 }
@@ -122,7 +123,8 @@ export function stateOfJob(job) {
 }
 
 export const counts = (jobs) => `${plural(jobs.total, "job")}: ${number(jobs.running)} running, ${number(jobs.pending)} pending, ` +
-  `${number(jobs.crashed)} crashed` + (jobs.paused > 0 ? `, ${number(jobs.paused)} of them paused` : "");
+  `${number(jobs.crashed)} crashed` + (jobs.paused > 0 ? `, ${number(jobs.paused)} of them paused` : "") +
+  (jobs.loading ? "; more to come: documents are still being read after the start" : "");
 
 // The daemon that has a job; what another one told is some seconds old.
 const daemonOf = (job) => job.daemon && h("span", { title: job.age_s == null ? null : `told ${job.age_s} s ago` }, job.daemon);

@@ -246,12 +246,12 @@ async fn info(call: &Call<'_>) -> Answer {
 }
 
 /// Reads a body that is JSON.
-async fn json_body<T: DeserializeOwned>(
+async fn json_body<T: DeserializeOwned + Send + 'static>(
     call: &Call<'_>,
     payload: web::Payload,
 ) -> Result<T, Refusal> {
     let body = body::read(call.request, payload, call.shared).await?;
-    body.json()
+    body.json().await
 }
 
 /// Reads a JSON body with documents, and returns its text and its value. Refuses what has no value: a number
@@ -260,10 +260,13 @@ async fn raw_body(
     call: &Call<'_>,
     payload: web::Payload,
 ) -> Result<(Box<RawValue>, Value), Refusal> {
-    let raw: Box<RawValue> = json_body(call, payload).await?;
-    let value: Result<Value, _> = serde_json::from_str(raw.get());
-    let value = value.map_err(|_| Refusal::bad_request("invalid UTF-8 JSON"))?;
-    Ok((raw, value))
+    let body = body::read(call.request, payload, call.shared).await?;
+    let both = |text: &str| Ok((serde_json::from_str(text)?, serde_json::from_str(text)?));
+    let parse = move |text: &str| {
+        let both: serde_json::Result<_> = both(text);
+        both.map_err(|_| Refusal::bad_request("invalid UTF-8 JSON"))
+    };
+    body.parse(2 * size_of::<Value>(), parse).await
 }
 
 /// Makes an id for a document that comes without one.

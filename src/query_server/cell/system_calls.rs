@@ -1,7 +1,7 @@
 //! The system calls that no external command needs, and the filter that refuses them.
 //!
 //! SUMMARY   [`filter`] refuses what reaches other processes, the kernel's own settings, namespaces, System V
-//!           IPC, sockets, and changes of files that Landlock does not cover. Everything else is allowed: a command may be any program.
+//!           IPC, sockets, leases, and changes of files that Landlock does not cover. Everything else is allowed: a command may be any program.
 //! PROMISES  A refused call fails with EPERM. Calls of another architecture end the process; those with x32
 //!           numbers are refused. `clone3`, whose flags a filter cannot see, does not exist (ENOSYS), so
 //!           that libraries fall back to `clone`.
@@ -72,9 +72,14 @@ const REFUSED_YOUNGER: &[(&str, i64)] = &[
 /// Requests of `ioctl` that change the attributes of a file: `FS_IOC_SETFLAGS` and `FS_IOC_FSSETXATTR`.
 const SET_ATTRIBUTES: [u64; 2] = [0x4008_6602, 0x401c_5820];
 
+/// Commands of `fcntl` by which others wait for this process when they open a file (`F_SETLEASE`, and
+/// `F_SETDELEG` of Linux 6.19), or that watch a folder (`F_NOTIFY`).
+const HOLD_OR_WATCH: [u64; 3] = [1024, 1040, 1026];
+
 /// Calls that are refused with some arguments.
-const REFUSED_IN_PART: &[(&str, i64)] =
-    calls![SYS_clone SYS_ioctl SYS_socket SYS_socketpair SYS_sendto SYS_sendmsg SYS_sendmmsg];
+const REFUSED_IN_PART: &[(&str, i64)] = calls![
+    SYS_clone SYS_ioctl SYS_fcntl SYS_socket SYS_socketpair SYS_sendto SYS_sendmsg SYS_sendmmsg
+];
 
 /// Namespaces that `clone` makes.
 const NAMESPACES: [i32; 7] = [
@@ -118,11 +123,8 @@ pub(super) fn filter(refusals: Refusals) -> Result<BpfProgram, BackendError> {
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = BTreeMap::new();
     let whole = REFUSED.iter().chain(REFUSED_HERE).chain(REFUSED_YOUNGER);
     rules.extend(whole.map(|(_, number)| (*number, Vec::new())));
-    let attributes = SET_ATTRIBUTES.map(|request| rule([(1, SeccompCmpOp::Eq, request)]));
-    rules.insert(
-        libc::SYS_ioctl,
-        attributes.into_iter().collect::<Result<_, _>>()?,
-    );
+    rules.insert(libc::SYS_ioctl, commands(&SET_ATTRIBUTES)?);
+    rules.insert(libc::SYS_fcntl, commands(&HOLD_OR_WATCH)?);
     rules.insert(libc::SYS_clone, namespaces()?);
     rules.insert(libc::SYS_socketpair, datagrams()?);
     if refusals.network {
@@ -188,6 +190,14 @@ fn rule<const N: usize>(
             .map(condition)
             .collect::<Result<_, _>>()?,
     )
+}
+
+/// Calls whose second argument is one of these.
+fn commands(commands: &[u64]) -> Result<Vec<SeccompRule>, BackendError> {
+    let rules = commands
+        .iter()
+        .map(|command| rule([(1, SeccompCmpOp::Eq, *command)]));
+    rules.collect()
 }
 
 fn namespaces() -> Result<Vec<SeccompRule>, BackendError> {

@@ -17,9 +17,12 @@ const BYTES_MAX: usize = 1 << 20;
 pub(super) struct FileSide(Database);
 
 impl FileSide {
-    /// Opens a file; makes a target that is not there.
+    /// Opens a file; makes a target that is not there, and changes nothing in a source.
     pub fn open(place: &StorePlace, is_source: bool) -> Result<Self, OpenProblem> {
-        let database = file::open(place)?;
+        let database = match place {
+            StorePlace::File(path) if is_source => file::open_unchanged(path)?,
+            place => file::open(place)?,
+        };
         let write = database.begin_write().map_err(redb::Error::from)?;
         let is_unfinished = meta(&write, "format")?.as_deref() == Some(UNFINISHED_FORMAT);
         drop(write);

@@ -32,6 +32,13 @@ async fn reopened(place: &StorePlace) -> Store {
     store
 }
 
+fn bytes(place: &StorePlace) -> Vec<u8> {
+    match place {
+        StorePlace::File(path) => std::fs::read(path).unwrap(),
+        place => panic!("{place} is no file"),
+    }
+}
+
 async fn closed(place: &StorePlace) {
     let deadline = std::time::Instant::now() + PATIENCE;
     while let Err(problem) = crate::store::redb::file::open(place) {
@@ -83,6 +90,37 @@ async fn a_copy_has_all_that_the_source_has_and_a_second_one_only_compares() {
     let store = reopened(&to).await;
     let purged = store.purge(u64::MAX, 0, 9).await.unwrap();
     assert_eq!(purged.removed, 1, "it is known when it was deleted");
+}
+
+#[tokio::test]
+async fn the_file_of_a_source_is_the_same_afterwards_byte_for_byte() {
+    let folder = tempfile::tempdir().unwrap();
+    let from = source(folder.path()).await;
+    let before = bytes(&from);
+    let copied = copy(&from, &place(folder.path(), "to.redb")).await.unwrap();
+    assert!(bytes(&from) == before, "it was closed in order");
+    // What a service leaves that is killed.
+    let killed = place(folder.path(), "killed.redb");
+    let store = reopened(&from).await;
+    one(&store, edit("more", None, "{}")).await.unwrap();
+    std::fs::write(folder.path().join("killed.redb"), bytes(&from)).unwrap();
+    let before = bytes(&killed);
+    let again = copy(&killed, &place(folder.path(), "too.redb"))
+        .await
+        .unwrap();
+    assert_eq!(again.documents, copied.documents + 1);
+    assert!(bytes(&killed) == before, "it was not closed");
+    let in_use = copy(&from, &place(folder.path(), "not.redb")).await;
+    let in_use = format!("{:?}", in_use.unwrap_err());
+    assert!(in_use.contains("InUse"), "{in_use}");
+    drop(store);
+    // No service has it while it is read.
+    closed(&from).await;
+    let side = Side::open(&from, &nobody(), true).await.unwrap();
+    let refused = crate::store::redb::file::open(&from);
+    assert!(matches!(refused, Err(OpenProblem::InUse)), "{refused:?}");
+    drop(side);
+    closed(&from).await;
 }
 
 #[tokio::test]

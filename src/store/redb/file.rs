@@ -8,8 +8,9 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
-use redb::{Database, DatabaseError, StorageError, backends::InMemoryBackend};
+use redb::{Builder, Database, DatabaseError, StorageError, backends::InMemoryBackend};
 
+use super::unchanged::UnchangedFile;
 use crate::store::error::OpenProblem;
 use crate::store::place::StorePlace;
 use crate::store::uuid_file::sync_folders;
@@ -36,8 +37,7 @@ pub(in crate::store) fn open(place: &StorePlace) -> Result<Database, OpenProblem
         let without = "this program was built without PostgreSQL";
         return Err(OpenProblem::Refused(without.to_owned()));
     }
-    let mut builder = Database::builder();
-    builder.set_cache_size(CACHE_BYTES);
+    let builder = builder();
     let opened = match place {
         StorePlace::Memory | StorePlace::Postgres(_) => {
             builder.create_with_backend(InMemoryBackend::new())
@@ -50,7 +50,24 @@ pub(in crate::store) fn open(place: &StorePlace) -> Result<Database, OpenProblem
             opened
         }
     };
-    opened.map_err(|error| match error {
+    opened.map_err(problem)
+}
+
+/// Opens a file that is there for reading: what is written is forgotten with it.
+pub(in crate::store) fn open_unchanged(path: &Path) -> Result<Database, OpenProblem> {
+    let file = UnchangedFile::open(path);
+    let opened = file.and_then(|file| builder().create_with_backend(file));
+    opened.map_err(problem)
+}
+
+fn builder() -> Builder {
+    let mut builder = Database::builder();
+    builder.set_cache_size(CACHE_BYTES);
+    builder
+}
+
+fn problem(error: DatabaseError) -> OpenProblem {
+    match error {
         DatabaseError::DatabaseAlreadyOpen => OpenProblem::InUse,
         DatabaseError::Storage(StorageError::Io(error))
             if error.kind() != io::ErrorKind::InvalidData =>
@@ -58,7 +75,7 @@ pub(in crate::store) fn open(place: &StorePlace) -> Result<Database, OpenProblem
             error.into()
         }
         error => OpenProblem::Broken(error.to_string()),
-    })
+    }
 }
 
 /// Makes an empty file that only its owner can read, unless there is one.

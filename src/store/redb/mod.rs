@@ -12,6 +12,7 @@ pub(super) mod records;
 #[cfg(test)]
 mod tests;
 mod thread;
+mod unchanged;
 mod upkeep;
 
 use std::sync::Arc;

@@ -98,7 +98,7 @@ impl FleetStore for FakeFleet {
         self.ready(|| secrets.entry(name.to_owned()).or_insert(new).clone())
     }
 
-    fn take_epoch(&self, _: DaemonName, _: Epoch, _: Option<Epoch>) -> Answer<'_, Counts> {
+    fn take_epoch(&self, _: DaemonName, _: Epoch, _: Vec<Epoch>) -> Answer<'_, Counts> {
         none()
     }
 

@@ -80,7 +80,8 @@ fn every_head_of_a_connection_has_to_come_in_time() {
     let mut connection = web.connect();
     assert_eq!(connection.request("GET", "/_up", &[], "").status, 200);
     connection.write("GET /_up HT");
-    assert_eq!(connection.closed(), "");
+    let said = connection.closed();
+    assert!(said.starts_with("HTTP/1.1 408 "), "{said}");
     web.service.stop();
 }
 
@@ -90,7 +91,32 @@ fn a_second_head_that_trickles_ends_its_connection() {
     let mut connection = web.connect();
     assert_eq!(connection.request("GET", "/_up", &[], "").status, 200);
     connection.write("GET /_up HTTP/1.1\r\nX: ");
-    assert_eq!(trickle(&mut connection.stream), "");
+    let said = trickle(&mut connection.stream);
+    assert!(said.starts_with("HTTP/1.1 408 "), "{said}");
+    web.service.stop();
+}
+
+#[test]
+fn a_body_is_asked_for_once_its_sender_may_send_it() {
+    let web = Web::start("[admins]\nann = \"open sesame\"\n");
+    let announced = |credentials: &str| {
+        let mut connection = web.connect();
+        connection.write(&format!(
+            "POST /_query/map HTTP/1.1\r\nHost: localhost\r\nContent-Type: {JSON}\r\n\
+             {credentials}Content-Length: 1000\r\nExpect: 100-continue\r\n\r\n"
+        ));
+        connection
+    };
+    for wrong in ["", "Authorization: Basic YW5uOndyb25n\r\n"] {
+        let mut connection = announced(wrong);
+        let refused = connection.response();
+        refused.error(401, "unauthorized");
+        assert!(refused.header("x-request-id").is_some());
+        assert_eq!(connection.closed(), "");
+    }
+    let mut connection = announced("Authorization: Basic YW5uOm9wZW4gc2VzYW1l\r\n");
+    assert_eq!(connection.head().status, 100);
+    connection.disconnect();
     web.service.stop();
 }
 

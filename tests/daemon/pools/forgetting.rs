@@ -46,3 +46,70 @@ fn no_process_forgets_where_each_is_to_serve_one_database() {
     assert!(started >= 27, "{started}");
     assert_eq!(forgot, 0);
 }
+
+/// Calls of every kind that a report is told of, some of which fail.
+fn calls_of_every_kind() -> Vec<Value> {
+    let ddoc = json!({"_id": "_design/d",
+        "views": {"lib": {"m": "exports.n = 1;"}, "v": {"map": "function(doc) { emit(doc.n, 1); }"}},
+        "filters": {"f": "function(doc, req) { return !!doc.n; }"},
+        "shows": {"s": "function(doc) { return require('views/lib/m').n + doc._id; }",
+            "wrong": "function(doc) { return doc.a.b.c; }", "broken": "function(doc) {"},
+        "updates": {"u": "function(doc) { return [doc, 'done']; }"},
+        "lists": {"l": "function() { var row; while (row = getRow()) send(row.key); return '.'; }"},
+        "rewrites": "function(req) { return '_show/s'; }",
+        "validate_doc_update": "function(doc) { if (!doc.n) throw {forbidden: 'n'}; }"});
+    let docs = json!([{"_id": "a", "n": 1}, {"_id": "b"}]);
+    let count = "function(keys, values) { return values.length; }";
+    let plain = [
+        json!({"call": "map_docs", "funs": ["function(doc) { emit(require('views/lib/m').n); }"],
+            "lib": {"m": "exports.n = 1;"}, "docs": docs}),
+        json!({"call": "map_docs", "funs": ["function(doc) { log('no'); doc.a.b.c; }"], "docs": docs}),
+        json!({"call": "map_docs", "funs": ["function(doc) {"], "docs": docs}),
+        json!({"call": "reduce", "funs": [count], "rows": [[["k", "a"], 2]]}),
+        json!({"call": "reduce", "funs": ["function() { throw 'no'; }"], "rows": [[["k", "a"], 2]]}),
+        json!({"call": "rereduce", "funs": [count], "values": [1, 2]}),
+        json!({"call": "index_docs", "fun": "function(doc) { index('default', doc._id); }", "docs": docs}),
+        json!({"call": "try_compile", "name": "v", "fun": "function(doc) { emit(doc.n); }"}),
+        json!({"call": "try_compile", "name": "v", "fun": "function("}),
+    ];
+    let of_ddoc = [
+        json!({"call": "ddoc_prompt", "path": ["shows", "s"], "args": [{"_id": "a"}, {}]}),
+        json!({"call": "validate_docs", "docs": [{"newDoc": {"_id": "a"}}]}),
+        json!({"call": "filter_docs", "name": "f", "docs": docs}),
+        json!({"call": "filter_view", "name": "v", "docs": docs}),
+        json!({"call": "show", "name": "s", "doc": {"_id": "a"}}),
+        json!({"call": "show", "name": "wrong", "doc": {"_id": "a"}}),
+        json!({"call": "show", "name": "broken", "doc": {"_id": "a"}}),
+        json!({"call": "update", "name": "u", "doc": {"_id": "a"}}),
+        json!({"call": "list", "name": "l", "rows": [{"id": "a", "key": "x"}]}),
+        json!({"call": "rewrite", "req": {"path": []}}),
+    ];
+    let plain = plain.map(|mut call| {
+        call["lang"] = json!("javascript");
+        call
+    });
+    let of_ddoc = of_ddoc.map(|mut call| {
+        call["ddoc"] = ddoc.clone();
+        call
+    });
+    [plain.as_slice(), &of_ddoc].concat()
+}
+
+#[test]
+fn a_call_of_another_database_starts_no_process_whatever_is_called_and_reported() {
+    let service = Service::start("[query_server_config]\nos_process_limit = 1");
+    let mut client = service.connect();
+    for mut call in calls_of_every_kind() {
+        for report in [false, true] {
+            call["report"] = json!(report);
+            for db in ["a", "b"] {
+                call["db"] = json!(db);
+                let reply = client.call(&call);
+                assert_eq!(reply.get("cost").is_some(), report, "{call}: {reply}");
+            }
+            let totals = &client.pool("javascript")["totals"];
+            assert_eq!(totals["started"], 1, "{call}");
+        }
+    }
+    service.stop();
+}

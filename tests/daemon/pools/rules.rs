@@ -553,3 +553,25 @@ fn the_holder_of_a_process_is_named_with_its_process_and_user() {
     );
     service.stop();
 }
+
+#[test]
+fn databases_are_served_in_turn_also_where_any_process_serves_their_maps() {
+    let service = Service::start("[pools.javascript]\nmax = 1\nfairness = \"per_db\"");
+    let mut holder = service.connect();
+    let held = holder.get_proc("javascript");
+    let mut client = service.connect();
+    let big = (0..12).map(|number| (format!("big {number}"), "big"));
+    let small = ["s1", "s2", "s3"].map(|db| (db.to_owned(), db));
+    for (id, db) in big.chain(small) {
+        let funs = ["function(doc) { emit(doc._id, 1) }"];
+        let map = json!({"id": id, "call": "map_docs", "lang": "javascript", "db": db, "funs": funs,
+            "docs": [{"_id": "a"}]});
+        client.send(&map);
+    }
+    holder.wait_for_pool("javascript", &[("waiting", 15)]);
+    assert!(holder.ret_proc(&held));
+    let served: Vec<Value> = (0..15).map(|_| client.reply()["id"].clone()).collect();
+    let first = ["big 0", "s1", "s2", "s3", "big 1", "big 2"];
+    assert_eq!(served[..first.len()], first, "{served:?}");
+    service.stop();
+}

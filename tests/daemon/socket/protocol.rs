@@ -579,3 +579,30 @@ fn a_process_that_was_taught_through_a_tunnel_is_replaced() {
     observer.wait_for_pool("python", &[("used", 0), ("free", 0), ("stopping", 0)]);
     service.stop();
 }
+
+#[test]
+fn long_lines_are_answered_before_what_comes_after_them_and_also_when_the_client_sends_no_more() {
+    let service = Service::start("");
+    let mut client = service.connect();
+    let long = "x".repeat(2 << 20);
+    let proc = client.get_proc("python");
+    assert_eq!(client.prompt(&proc, json!(["echo", long])), long.as_str());
+    // No document: refused once it is read.
+    client.send(&json!({"id": 1, "call": "map_docs", "lang": "javascript",
+        "funs": ["function(doc) { emit(doc._id, 1); }"], "docs": [{"_id": "a", "text": long}, 1]}));
+    client.send_raw(format!("{{\"id\": 2, \"call\": [\"{long}\"]}}\n").as_bytes());
+    client.send(&json!({"id": 3, "call": "get_proc_count"}));
+    client.send(&json!({"id": 4, "call": "ddoc_prompt", "text": long}));
+    client.stream.shutdown(Shutdown::Write).unwrap();
+    let mut named: Vec<(Value, Value)> = (0..4)
+        .map(|_| client.reply())
+        .map(|reply| (reply["id"].clone(), reply["error"]["name"].clone()))
+        .collect();
+    // A function runs beside what comes after it.
+    named.sort_by_key(|(id, _)| id.as_u64());
+    let bad = json!("bad_request");
+    let expected = [(1, &bad), (2, &bad), (3, &Value::Null), (4, &bad)];
+    assert_eq!(named, expected.map(|(id, name)| (json!(id), name.clone())));
+    client.assert_closed();
+    service.stop();
+}

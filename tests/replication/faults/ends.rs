@@ -10,6 +10,7 @@ use settee::actors::replication_job::ReplicationJob;
 use settee::messages::replication_job::{CheckpointGuard, JobLease};
 use settee::replication::crash::Crash;
 use settee::testkit::eventually;
+use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout};
 
 use super::two;
@@ -175,7 +176,7 @@ async fn a_database_that_was_replaced_gets_no_checkpoint() {
 #[actix_rt::test]
 async fn a_job_that_is_stopped_is_gone_in_time_whatever_the_servers_do() {
     let (source, target) = two().await;
-    let never = Arc::new(tokio::sync::Notify::new());
+    let never = Arc::new(Notify::new());
     let hangs = Answer::stream(201, "application/json", vec![Piece::Until(never)]);
     target.fails("POST _ensure_full_commit", usize::MAX, hangs);
     let options = json!({"continuous": true, "connection_timeout": 60000});
@@ -221,13 +222,28 @@ async fn a_job_whose_arbiter_ends_says_so() {
     assert!(matches!(job.outcome().await.crash(), Crash::JobDied(_)));
 }
 
-/// A lease that lasts for so long from every question on, or is over.
+/// A lease.
 #[derive(Debug)]
-struct Lease(Option<Duration>);
+enum Lease {
+    Over,
+    /// It is not renewed.
+    Until(Instant),
+    /// So much is left of it whenever it is asked, because it is renewed. Counts who asks.
+    Renewed(Duration, watch::Sender<usize>),
+}
 
 impl JobLease for Lease {
     fn left(&self) -> Option<Duration> {
-        self.0
+        match self {
+            Self::Over => None,
+            Self::Until(end) => {
+                Some(end.duration_since(Instant::now())).filter(|left| !left.is_zero())
+            }
+            Self::Renewed(left, asked) => {
+                asked.send_modify(|asked| *asked += 1);
+                Some(*left)
+            }
+        }
     }
 
     fn epoch(&self) -> u64 {
@@ -242,10 +258,21 @@ fn under(lease: Lease, body: &serde_json::Value) -> Job {
     job
 }
 
+/// An answer that is begun, and goes on when the test says so.
+fn hanging() -> (Answer, Arc<Notify>) {
+    let go_on = Arc::new(Notify::new());
+    let committed = json!({"ok": true, "instance_start_time": "0"}).to_string();
+    let pieces = vec![
+        Piece::Until(Arc::clone(&go_on)),
+        Piece::Bytes(committed.into()),
+    ];
+    (Answer::stream(201, "application/json", pieces), go_on)
+}
+
 #[actix_rt::test]
 async fn outside_its_lease_a_job_begins_no_checkpoint() {
     let (source, target) = two().await;
-    let job = under(Lease(None), &body(&source.url(), &target.url()));
+    let job = under(Lease::Over, &body(&source.url(), &target.url()));
     assert_eq!(job.outcome().await.crash(), Crash::LeaseLost);
     assert_eq!(target.trees(), source.trees());
     assert!(target.locals().is_empty() && source.locals().is_empty());
@@ -255,13 +282,53 @@ async fn outside_its_lease_a_job_begins_no_checkpoint() {
 }
 
 #[actix_rt::test]
-async fn a_checkpoint_ends_with_the_lease_whatever_the_servers_do() {
+async fn a_checkpoint_ends_with_a_lease_that_is_not_renewed_whatever_the_servers_do() {
     let (source, target) = two().await;
-    let hangs = Answer::stream(201, "application/json", vec![Piece::Until(Arc::default())]);
+    let (hangs, _) = hanging();
     target.fails("POST _ensure_full_commit", usize::MAX, hangs);
-    let lease = Lease(Some(Duration::from_millis(100)));
+    let lease = Lease::Until(Instant::now() + Duration::from_secs(2));
     let job = under(lease, &body(&source.url(), &target.url()));
     assert_eq!(job.outcome().await.crash(), Crash::LeaseLost);
+    assert!(target.locals().is_empty() && source.locals().is_empty());
+}
+
+#[actix_rt::test]
+async fn a_checkpoint_that_takes_longer_than_a_lease_is_made_while_the_lease_is_renewed() {
+    let (source, target) = two().await;
+    let (hangs, go_on) = hanging();
+    target.fails("POST _ensure_full_commit", 1, hangs);
+    let (told, mut asked) = watch::channel(0);
+    let lease = Lease::Renewed(Duration::from_millis(20), told);
+    let job = under(lease, &body(&source.url(), &target.url()));
+    eventually("the target is to commit", || async {
+        target.server.count("POST _ensure_full_commit") == 1
+    })
+    .await;
+    // Only the end of what was left of the lease has the job ask again, as long as the target says nothing.
+    let before = *asked.borrow();
+    let several = timeout(
+        Duration::from_secs(60),
+        asked.wait_for(|asked| *asked > before + 10),
+    );
+    several.await.expect("the lease is asked again").unwrap();
+    go_on.notify_one();
+    job.outcome().await.normal();
+    assert_eq!((target.locals().len(), source.locals().len()), (1, 1));
+}
+
+#[actix_rt::test]
+async fn a_checkpoint_under_a_lease_that_is_renewed_is_bounded_by_the_time_of_its_requests() {
+    let (source, target) = two().await;
+    let (hangs, _) = hanging();
+    target.fails("POST _ensure_full_commit", usize::MAX, hangs);
+    let lease = Lease::Renewed(Duration::from_millis(20), watch::channel(0).0);
+    let bounds = json!({"connection_timeout": 300, "retries_per_request": 0});
+    let job = under(lease, &body_with(&source.url(), &target.url(), bounds));
+    let crash = job.outcome().await.crash();
+    assert!(
+        matches!(crash, Crash::CheckpointCommitFailure(_)),
+        "{crash}"
+    );
     assert!(target.locals().is_empty() && source.locals().is_empty());
 }
 
@@ -272,7 +339,7 @@ async fn a_checkpoint_names_the_epoch_of_the_owner_and_none_where_there_is_none(
     let text = |couch: &crate::support::couch::Couch| format!("{:?}", couch.locals());
     assert!(!text(&source).contains("owner_epoch"));
     let (source, target) = two().await;
-    let lease = Lease(Some(Duration::from_secs(60)));
+    let lease = Lease::Renewed(Duration::from_secs(60), watch::channel(0).0);
     under(lease, &body(&source.url(), &target.url()))
         .outcome()
         .await;

@@ -1,7 +1,7 @@
 //! What is a refusal of a document, and what is none: only what the target says about this document counts.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use futures_util::future::join_all;
 use serde_json::{Value, json};
@@ -161,7 +161,7 @@ async fn what_says_nothing_about_a_document_is_no_refusal() {
         for times in [1, usize::MAX] {
             let (source, target) = two().await;
             let what = format!("{answer:?}");
-            let left = std::sync::Mutex::new(times);
+            let left = Mutex::new(times);
             let answer = answer.clone();
             target.fault(move |request| {
                 if request.call() != "attached" {
@@ -186,7 +186,7 @@ async fn what_says_nothing_about_a_document_is_no_refusal() {
 /// What `_bulk_docs` answers instead of writing the document `doc-7`.
 async fn with_entry(entry: Value, times: usize) -> (Outcome, Couch, Couch) {
     let (source, target) = two().await;
-    let left = std::sync::Mutex::new(times);
+    let left = Mutex::new(times);
     target.rewrite_bulk_docs(move |docs| {
         let place = docs.iter().position(|doc| doc["_id"] == "doc-7")?;
         let mut left = left.lock().unwrap();
@@ -205,8 +205,7 @@ async fn an_entry_of_bulk_docs_that_may_be_different_next_time_is_tried_again() 
         json!({"id": "doc-7", "error": "timeout", "reason": "x"}),
         json!({"id": "doc-7", "error": "service_unavailable", "status": 503}),
         json!({"id": "doc-7", "error": "forbidden", "status": 500}),
-        json!({"id": "doc-7", "error": "whatever", "reason": null}),
-        json!({"id": "doc-7", "error": {"odd": 1}}),
+        json!({"id": "doc-7", "error": "TypeError", "reason": "{[]}", "status": 500}),
         json!({"id": "doc-7", "error": true, "name": "unknown_error", "status": 500}),
         json!({"id": "doc-7", "ok": false}),
         json!({"id": "doc-7", "error": "conflict", "reason": "Document update conflict."}),
@@ -262,6 +261,111 @@ async fn an_entry_of_bulk_docs_about_the_document_is_a_refusal() {
         assert_eq!(target.trees().len(), 21, "{what}");
     }))
     .await;
+}
+
+/// What CouchDB answers where a validation function fails over a document, or throws what says neither.
+fn of_validation() -> [Value; 5] {
+    [
+        json!({"id": "doc-7", "error": "TypeError", "reason": "{[]}"}),
+        json!({"id": "doc-7", "error": "unknown_error", "reason": "x"}),
+        json!({"id": "doc-7", "error": "foo", "reason": 1}),
+        json!({"id": "doc-7", "error": "whatever", "reason": null}),
+        json!({"id": "doc-7", "error": {"odd": 1}, "reason": "x"}),
+    ]
+}
+
+#[actix_rt::test]
+async fn a_document_that_validation_fails_over_is_refused_when_its_neighbours_are_written() {
+    join_all(of_validation().map(|entry| async move {
+        let what = entry.to_string();
+        let (source, target) = two().await;
+        let sizes = Arc::new(Mutex::new(Vec::new()));
+        let sent = Arc::clone(&sizes);
+        target.rewrite_bulk_docs(move |docs| {
+            sent.lock().unwrap().push(docs.len());
+            let place = docs.iter().position(|doc| doc["_id"] == "doc-7")?;
+            docs.remove(place);
+            Some(json!([entry]))
+        });
+        let outcome = run(&body(&source.url(), &target.url())).await;
+        let told: Vec<&str> = outcome.refused.iter().map(|doc| &*doc.id).collect();
+        assert_eq!(told, ["doc-7"], "{what}");
+        let stats = outcome.normal().1;
+        assert_eq!(
+            (stats.docs_written, stats.doc_write_failures),
+            (21, 1),
+            "{what}"
+        );
+        assert_eq!(target.trees().len(), 21, "{what}");
+        assert!(!source.locals().is_empty(), "{what}: no checkpoint");
+        let sizes = sizes.lock().unwrap().clone();
+        assert_eq!(sizes, [20, 1], "{what}: it is tried again alone, and once");
+    }))
+    .await;
+}
+
+#[actix_rt::test]
+async fn a_document_that_validation_fails_over_once_is_written() {
+    join_all(of_validation().map(|entry| async move {
+        let (outcome, source, target) = with_entry(entry, 1).await;
+        assert_eq!(outcome.refused, []);
+        assert_eq!(outcome.normal().1.docs_written, 22);
+        assert_eq!(target.trees(), source.trees());
+    }))
+    .await;
+}
+
+#[actix_rt::test]
+async fn a_batch_of_which_nothing_is_written_is_no_refusal_of_its_documents() {
+    let (source, target) = two().await;
+    target.rewrite_bulk_docs(|docs| {
+        let entry = |doc: &Value| json!({"id": doc["_id"], "error": "TypeError", "reason": "{[]}"});
+        let entries = docs.iter().map(entry).collect();
+        docs.clear();
+        Some(entries)
+    });
+    let outcome = run(&body(&source.url(), &target.url())).await;
+    let words = ends_without_checkpoint(outcome, &source, &target, "all of them");
+    assert!(words.starts_with("bulk_docs_failed: "), "{words}");
+}
+
+#[actix_rt::test]
+async fn an_error_that_is_another_one_each_time_is_no_refusal() {
+    let (source, target) = two().await;
+    let times = AtomicUsize::new(0);
+    target.rewrite_bulk_docs(move |docs| {
+        let place = docs.iter().position(|doc| doc["_id"] == "doc-7")?;
+        docs.remove(place);
+        let reason = format!("the {}th", times.fetch_add(1, Ordering::SeqCst));
+        Some(json!([{"id": "doc-7", "error": "TypeError", "reason": reason}]))
+    });
+    let outcome = run(&body(&source.url(), &target.url())).await;
+    let words = ends_without_checkpoint(outcome, &source, &target, "it changes");
+    assert!(words.contains("document 'doc-7': TypeError: "), "{words}");
+}
+
+#[actix_rt::test]
+async fn a_lone_document_is_refused_once_the_target_has_taken_others_of_the_replication() {
+    let trips = |couch: &Couch| {
+        couch.rewrite_bulk_docs(|docs| {
+            let place = docs.iter().position(|doc| doc["_id"] == "lone")?;
+            docs.remove(place);
+            Some(json!([{"id": "lone", "error": "TypeError", "reason": "{[]}"}]))
+        });
+    };
+    let (source, target) = (Couch::start().await, Couch::start().await);
+    source.put("lone", None, json!({}));
+    trips(&target);
+    let outcome = run(&body(&source.url(), &target.url())).await;
+    ends_without_checkpoint(outcome, &source, &target, "nothing else was ever written");
+
+    let (source, target) = two().await;
+    trips(&target);
+    run(&body(&source.url(), &target.url())).await.normal();
+    source.put("lone", None, json!({}));
+    let outcome = run(&body(&source.url(), &target.url())).await;
+    assert_eq!(outcome.refused[0].id, "lone");
+    assert_eq!(outcome.normal().1.doc_write_failures, 1);
 }
 
 #[actix_rt::test]

@@ -3,16 +3,18 @@
 use std::fs::File;
 use std::io::{Read, Write};
 use std::process::{Command, Output};
+use std::sync::Arc;
 
 use data_encoding::BASE64;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use serde_json::{Value, json};
+use tokio::sync::Notify;
 
 use crate::replicator::orders::{printed, settee};
-use crate::replicator::world::World;
+use crate::replicator::world::{SETTINGS, World};
 use crate::support::daemon::wait_until;
 use crate::support::http_client::{Response, Web};
-use crate::support::http_server::Answer;
+use crate::support::http_server::{Answer, Piece};
 use crate::support::program::SETTEE;
 use crate::support::store;
 
@@ -304,7 +306,7 @@ fn a_restart_of_a_paused_job_lasts_over_a_restart_of_the_service() {
     printed(&world, &["restart", "live"]);
     world.wait_for_state("live", "running");
     let directory = world.web.service.stop_and_keep();
-    world.web = store::start_in(directory, super::world::SETTINGS);
+    world.web = store::start_in(directory, SETTINGS);
     world.wait_for_state("live", "running");
     world.stop();
 }
@@ -418,7 +420,7 @@ fn replications_that_are_over_or_cannot_start_are_listed_and_tell_what_was_refus
     });
     let over = ["--states", "completed,failed"];
     let directory = world.web.service.stop_and_keep();
-    world.web = store::start_in(directory, super::world::SETTINGS);
+    world.web = store::start_in(directory, SETTINGS);
     let list = printed(&world, &over);
     assert!(
         list.contains("done      completed") && list.ends_with("\n1 job: 1 completed\n"),
@@ -434,5 +436,74 @@ fn replications_that_are_over_or_cannot_start_are_listed_and_tell_what_was_refus
         "{said}"
     );
     failed(&settee(&world, &["refused", "none"]), 69);
+    world.stop();
+}
+
+#[test]
+fn lists_say_that_documents_are_still_read_after_a_start_and_an_order_for_all_waits_for_them() {
+    let settings = format!("{SETTINGS}max_jobs = 0\n");
+    let mut world = World::start_with("max_jobs = 0\n");
+    let code = json!({"filters": {"f": "function() { return true; }"}}).to_string();
+    world
+        .source
+        .put("_design/d", None, serde_json::from_str(&code).unwrap());
+    store::create(&world.web, "plain", &world.continuous());
+    let mut filtered = world.continuous();
+    filtered["filter"] = "d/f".into();
+    store::create(&world.web, "filtered", &filtered);
+    wait_until("both jobs", || total(&world.web, "") == 2);
+    assert!(
+        world
+            .web
+            .get("/_scheduler/jobs")
+            .ok()
+            .get("loading")
+            .is_none()
+    );
+
+    let directory = world.web.service.stop_and_keep();
+    let asked = Arc::new(Notify::new());
+    let until = Arc::clone(&asked);
+    world.source.fault(move |request| {
+        let answer = vec![
+            Piece::Until(Arc::clone(&until)),
+            Piece::Bytes(code.clone().into()),
+        ];
+        let is_code = request.path.contains("_design");
+        is_code.then(|| Answer::stream(200, "application/json", answer))
+    });
+    world.web = store::start_in(directory, &settings);
+    wait_until("the plain job", || total(&world.web, "") == 1);
+    for path in [
+        "/_scheduler/jobs",
+        "/_scheduler/jobs?sort=trouble",
+        "/_scheduler/docs",
+    ] {
+        assert_eq!(world.web.get(path).ok()["loading"], true, "{path}");
+    }
+    assert_eq!(
+        world.web.get("/_dashboard/state").ok()["jobs"]["loading"],
+        true
+    );
+    let list = printed(&world, &[]);
+    assert!(list.contains("still reads its documents"), "{list}");
+
+    let mut waiting = world.web.connect();
+    let order = json!({"order": "pause", "select": {"all": true}}).to_string();
+    waiting.send("POST", "/_scheduler/_bulk", &[], &order);
+    assert_eq!(total(&world.web, ""), 1);
+    asked.notify_one();
+    let done = waiting.response().ok();
+    assert_eq!(
+        (&done["total"], &done["done"]),
+        (&json!(2), &json!(2)),
+        "{done}"
+    );
+    assert!(done.get("loading").is_none() && done.get("unknown").is_none());
+    let list = world.web.get("/_scheduler/jobs").ok();
+    assert!(
+        list["total_rows"] == 2 && list.get("loading").is_none(),
+        "{list}"
+    );
     world.stop();
 }

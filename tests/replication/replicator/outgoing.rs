@@ -1,14 +1,17 @@
 //! What a replication sends where, and what it shows of it.
 
+use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::replicator::world::World;
+use crate::replicator::world::{SETTINGS, World};
 use crate::support::couch::Couch;
 use crate::support::daemon::wait_until;
+use crate::support::http_client::Web;
 use crate::support::http_server::{Answer, Received};
-use crate::support::store::{create, post};
+use crate::support::store::{command, create, post};
 
 /// Every request of a replication, with the side that gets it.
 const REQUESTS: [(&str, &str); 11] = [
@@ -291,4 +294,60 @@ fn a_design_document_of_another_database_chooses_no_command_of_the_configuration
         assert_eq!(world.target.trees().len(), 0);
         world.stop();
     }
+}
+
+/// The limit leaves 192 descriptors beside those that are reserved: 120 for feeds, and 72 for everything else.
+#[test]
+fn many_jobs_of_slow_servers_have_no_more_connections_than_the_limit_of_open_files_has_room_for() {
+    const JOBS: usize = 120;
+    let mut world = World::start();
+    for couch in [&world.source, &world.target] {
+        couch.fault(|request| {
+            let is_slow = request.kind() == "GET db";
+            let info = json!({"db_name": "db", "update_seq": "0-x", "instance_start_time": "1"});
+            is_slow.then(|| Answer::json(200, info).slow(16, Duration::from_millis(40)))
+        });
+    }
+    let directory = world.web.service.stop_and_keep();
+    let settings = format!("{SETTINGS}max_jobs = {JOBS}\n");
+    let unlimited = command(directory.path(), &settings);
+    let mut limited = Command::new("sh");
+    limited.args(["-c", "ulimit -n 256; exec \"$0\" \"$@\""]);
+    limited
+        .arg(unlimited.get_program())
+        .args(unlimited.get_args());
+    for (name, value) in unlimited.get_envs() {
+        limited.env(name, value.unwrap_or_default());
+    }
+    limited.stdin(Stdio::null());
+    world.web = Web::start_command(directory, limited);
+    let docs = (0..JOBS).map(|number| {
+        let mut doc = world.continuous();
+        doc["_id"] = format!("d{number}").into();
+        doc["target"] = world.target.server.url(&format!("t{number}")).into();
+        doc
+    });
+    let docs: Vec<Value> = docs.collect();
+    let made = post(
+        &world.web,
+        "/_replicator/_bulk_docs",
+        &json!({"docs": docs}),
+    );
+    assert_eq!(made.status, 201, "{made:?}");
+    let mut most = 0;
+    wait_until("all feeds", || {
+        let both = [&world.source, &world.target];
+        most = most.max(both.iter().map(|couch| couch.server.connections()).sum());
+        world.source.server.count("GET _changes") >= JOBS
+    });
+    assert!(most <= 192, "{most} connections");
+    let running = world
+        .web
+        .get("/_scheduler/jobs?states=running&limit=1000")
+        .ok();
+    assert_eq!(running["total_rows"], JOBS, "{}", world.web.service.log());
+    for job in running["jobs"].as_array().unwrap() {
+        assert_eq!(job["error_count"].as_u64().unwrap_or(0), 0, "{job}");
+    }
+    world.stop();
 }

@@ -17,7 +17,7 @@ use bytes::Bytes;
 use serde_json::{Map, Value, json};
 use settee::replication::multipart::parser::{Parser, Piece as Part};
 
-use crate::support::http_server::{Answer, Received, Server};
+use crate::support::http_server::{Answer, Piece, Received, Server};
 use tree::{Rev, digest, generation, leaves, seq_number, seq_text};
 pub use tree::{Stored, Tree};
 
@@ -98,6 +98,16 @@ impl Couch {
 
     pub fn heal(&self) {
         *self.fault.lock().unwrap() = None;
+    }
+
+    /// Answers as it should, but each request so much later.
+    pub fn slow(&self, takes: impl Fn(&Received) -> Duration + Send + Sync + 'static) {
+        let database = self.database.clone();
+        self.fault(move |request| {
+            let mut answer = database.answer(request);
+            answer.pieces.insert(0, Piece::Wait(takes(request)));
+            Some(answer)
+        });
     }
 
     /// Answers the first `times` requests of a kind in this way.

@@ -3,7 +3,7 @@
 //! SUMMARY   [`Ownership`] is one daemon's side of it. It is told what happened ([`Event`]) and when, and
 //!           answers what to do ([`Action`]). It holds no clock, no connection and no job. Times are of a
 //!           local clock that goes on while the machine sleeps (CLOCK_BOOTTIME), since whenever.
-//! PROMISES  The invariants FL-1 to FL-4, below, which the model in `tests` judges after every step of random
+//! PROMISES  The invariants FL-1 to FL-5, below, which the model in `tests` judges after every step of random
 //!           histories. An event about one document costs a logarithm of the number of documents; an
 //!           answer costs that for each document in it.
 //! CALLED    By the actor that speaks to the shared database.
@@ -39,6 +39,8 @@
 //! * **FL-3: no checkpoint is begun outside a lease.** One that was begun in time and lands late meets a conflict or
 //!   records only what is committed.
 //! * **FL-4: an outcome that a failover lost is derived again.** No two starts have one epoch.
+//! * **FL-5: a checkpoint is given up for the lease only when the lease is over.** However slow the servers of a
+//!   replication are, what bounds a checkpoint under a lease that is renewed is the time of its requests.
 //!
 //! FL-1 and FL-3 need clocks that agree on how long [`LEASE`] is, to less than [`STOP_BEFORE_END`], steps of the
 //! database's clock included.

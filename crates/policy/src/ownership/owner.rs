@@ -181,8 +181,8 @@ impl Ownership {
         [Some(renewal), order, stop].into_iter().flatten().min()
     }
 
-    /// Returns for how long a checkpoint that is begun now may take; none if none may be begun: the lease is nearly
-    /// over, or is not there.
+    /// Returns for how long a checkpoint that is begun now may take, unless the lease is renewed meanwhile; none if none
+    /// may be begun: the lease is nearly over, or is not there.
     pub fn may_checkpoint(&self, now: Duration) -> Option<Duration> {
         let left = self.lease?.stop_at().checked_sub(now)?;
         Some(left).filter(|left| !left.is_zero())

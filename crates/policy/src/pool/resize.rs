@@ -6,7 +6,8 @@
 //! SOURCE    couch_proc_manager 001: reload_config; pooler: reconfiguration.
 
 use super::action::StopReason;
-use super::fairness::Rounds;
+use super::fairness::{Rounds, first};
+use super::ledger::RequestPlace;
 use super::settings::PoolSettings;
 use super::turn::Turn;
 
@@ -48,9 +49,14 @@ impl Turn<'_> {
         self.stop_stale();
     }
 
-    /// Ranks the waiters anew, in the order in which they stand.
+    /// Ranks the waiters anew, in the order in which they stand. A request that has left the queue is before
+    /// them, should it lose its process.
     fn queue_anew(&mut self) {
         self.pool.rounds = Rounds::default();
+        let rows = self.ledger.requests.values_mut();
+        for row in rows.filter(|row| row.pool == self.id && row.place != RequestPlace::Queue) {
+            row.rank = first(&self.pool.settings, row.lane);
+        }
         let waiters = std::mem::take(&mut self.pool.waiters);
         for id in waiters.iter() {
             if let Some(row) = self.ledger.requests.get_mut(&id) {

@@ -355,14 +355,20 @@ impl Pool {
         Some(proc)
     }
 
-    /// Puts a request into the queue, and gives it its rank there.
+    /// Puts a request into the queue, and gives it its rank there: that of its own tenant, whatever
+    /// process is going to serve it.
     pub(super) fn enqueue(&mut self, id: RequestId, request: &mut RequestRow) {
+        let tenant = &request.tenant;
+        request.rank = self.rounds.join(&self.settings, request.lane, tenant);
+        self.enqueue_again(id, request);
+    }
+
+    /// Puts a request back into the queue, at the rank that it had there.
+    pub(super) fn enqueue_again(&mut self, id: RequestId, request: &RequestRow) {
         let wanted = self.settings.reuse.wanted(request);
-        let tenant = wanted.tenant();
-        let rank = self.rounds.join(&self.settings, request.lane, tenant);
         let has_idle = self.has_idle_of(&wanted);
+        let rank = request.rank;
         self.waiters.push(QueueKey { rank, id }, &wanted, has_idle);
-        request.rank = rank;
     }
 
     /// Takes a request out of the queue.

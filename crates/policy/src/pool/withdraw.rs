@@ -38,10 +38,10 @@ impl Turn<'_> {
         Some(request)
     }
 
-    /// Puts a request back into the queue: it lost its process, and another one can serve it.
+    /// Puts a request back into its place in the queue: it lost its process, and another one can serve it.
     pub(super) fn wait_again(&mut self, id: RequestId) {
         if let Some(request) = self.ledger.requests.get_mut(&id) {
-            self.pool.enqueue(id, request);
+            self.pool.enqueue_again(id, request);
             self.ledger.place_back(id);
         }
     }

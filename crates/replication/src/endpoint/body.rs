@@ -4,11 +4,11 @@ use std::fmt;
 use std::future::ready;
 use std::time::Duration;
 
+use super::Permit;
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
 use futures_util::{Stream, StreamExt, TryStreamExt};
 use reqwest::Response;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, timeout_at};
 
 /// The body of a request.
@@ -108,7 +108,7 @@ pub(crate) struct BodyStream {
     silence: Duration,
     /// When all must have come.
     deadline: Option<Instant>,
-    permit: Option<OwnedSemaphorePermit>,
+    permit: Option<Permit>,
 }
 
 impl BodyStream {
@@ -116,7 +116,7 @@ impl BodyStream {
         response: Response,
         silence: Duration,
         deadline: Option<Instant>,
-        permit: OwnedSemaphorePermit,
+        permit: Permit,
     ) -> Self {
         let pieces = response.bytes_stream();
         let pieces = pieces.try_filter(|piece| ready(!piece.is_empty()));

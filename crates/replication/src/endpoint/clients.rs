@@ -19,6 +19,7 @@ use rustc_hash::FxHashMap;
 
 use super::config::{HttpConfig, HttpConfigError};
 use super::connect_to::{ConnectTo, Target};
+use super::connections::{Connections, CountOpened};
 use super::guard::{Guard, Guarded, Ports};
 use crate::endpoint::listening::Listening;
 use crate::spec::ProxySpec;
@@ -55,6 +56,7 @@ pub(super) struct Clients {
     pub(super) config: HttpConfig,
     pub(super) guard: Guard,
     pub(super) connect_to: ConnectTo,
+    connections: Arc<Connections>,
     /// Certificates are to be verified by the system's authorities, and the system has none.
     pub(super) has_no_authorities: bool,
     trusted: Option<Vec<Certificate>>,
@@ -90,7 +92,11 @@ impl Pools {
 
 impl Clients {
     /// Reads certificates.
-    pub(super) fn new(config: HttpConfig, listening: Listening) -> Result<Self, HttpConfigError> {
+    pub(super) fn new(
+        config: HttpConfig,
+        listening: Listening,
+        connections: Arc<Connections>,
+    ) -> Result<Self, HttpConfigError> {
         install_provider();
         let trusted = match &config.ssl_trusted_certificates_file {
             Some(path) if config.verify_ssl_certificates => Some(read_certificates(path)?),
@@ -100,6 +106,7 @@ impl Clients {
         let mut clients = Self {
             guard: Guard::new(&config, listening)?,
             connect_to,
+            connections,
             has_no_authorities: false,
             trusted,
             identity: read_identity(&config)?,
@@ -142,7 +149,8 @@ impl Clients {
             .gzip(true)
             .pool_idle_timeout(self.config.connection_close_interval)
             .pool_max_idle_per_host(IDLE_PER_SERVER_MAX)
-            .tcp_keepalive(KEEPALIVE);
+            .tcp_keepalive(KEEPALIVE)
+            .connector_layer(CountOpened(Arc::clone(&self.connections)));
         if !self.config.verify_ssl_certificates {
             builder = builder.tls_danger_accept_invalid_certs(true);
         } else if let Some(trusted) = &self.trusted {

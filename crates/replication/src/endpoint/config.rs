@@ -6,6 +6,15 @@ use std::time::Duration;
 
 use crate::spec::Options;
 
+/// What an endpoint is to a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    /// Where it reads.
+    Source,
+    /// Where it writes.
+    Target,
+}
+
 /// How one job speaks to one endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpSettings {
@@ -13,6 +22,8 @@ pub struct HttpSettings {
     pub(crate) connection_timeout: Duration,
     /// How often a request is tried again.
     pub(crate) retries: u32,
+    /// What the endpoint is to the job.
+    pub(crate) side: Side,
     /// Requests under way at a time; at least 1.
     pub(crate) http_connections: u32,
     /// No request is tried again after half of it: a job that fails must not look healthy.
@@ -25,6 +36,7 @@ impl HttpSettings {
         Self {
             connection_timeout: options.tuning.connection_timeout,
             retries: options.tuning.retries_per_request,
+            side: Side::Target,
             http_connections: options.tuning.http_connections.max(1),
             health_threshold,
         }
@@ -36,6 +48,7 @@ impl HttpSettings {
     pub fn of_source(options: &Options, health_threshold: Duration) -> Self {
         let target = Self::of_target(options, health_threshold);
         Self {
+            side: Side::Source,
             http_connections: target.http_connections.max(2),
             ..target
         }

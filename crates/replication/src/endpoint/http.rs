@@ -10,6 +10,7 @@ use url::Url;
 
 use super::clients::{Clients, Override, Pools, Route};
 use super::config::{HttpConfig, HttpConfigError, HttpSettings};
+use super::connections::{Connections, ConnectionsMax, Lane, Place};
 use super::limiter::Limiter;
 use super::{Cause, Endpoint, RequestFailed};
 use crate::counters::{Counter, Counters};
@@ -39,6 +40,7 @@ struct Shared {
     limiter: Mutex<Limiter>,
     listening: Listening,
     servers: Servers,
+    connections: Arc<Connections>,
     started: Instant,
     counters: Arc<Counters>,
     logger: slog::Logger,
@@ -83,12 +85,14 @@ impl Http {
         config: HttpConfig,
         logger: &slog::Logger,
     ) -> Result<Self, HttpConfigError> {
-        let clients = read_clients(config, listening.clone(), logger)?;
+        let connections = Arc::<Connections>::default();
+        let clients = read_clients(config, listening.clone(), &connections, logger)?;
         let shared = Shared {
             clients: Mutex::new(clients.into()),
             limiter: Mutex::default(),
             listening,
             servers: Servers::default(),
+            connections,
             started: Instant::now(),
             counters: Arc::default(),
             logger: logger.clone(),
@@ -118,9 +122,25 @@ impl Http {
             return Ok(());
         }
         let shared = &self.shared;
-        let clients = read_clients(config, shared.listening.clone(), &shared.logger)?;
+        let (listening, connections) = (shared.listening.clone(), &shared.connections);
+        let clients = read_clients(config, listening, connections, &shared.logger)?;
         *lock(&shared.clients) = clients.into();
         Ok(())
+    }
+
+    /// Bounds the connections of all replications together, for requests that begin from now on.
+    pub fn bound_connections(&self, max: ConnectionsMax) {
+        self.shared.connections.bound(max);
+    }
+
+    /// Waits for a place among the requests of all replications.
+    pub(super) async fn place(&self, lane: Option<Lane>) -> Place {
+        self.shared.connections.place(lane).await
+    }
+
+    /// Returns whether connections are to be closed behind their requests.
+    pub(super) fn are_short(&self) -> bool {
+        self.shared.connections.are_short()
     }
 
     /// Makes an endpoint. Nothing is sent yet.
@@ -226,7 +246,10 @@ impl Http {
     fn read_certificates_again(&self, config: HttpConfig) {
         let http = self.clone();
         let listening = self.shared.listening.clone();
-        let reading = blocking::run("certificates", move || Clients::new(config, listening));
+        let connections = Arc::clone(&self.shared.connections);
+        let reading = blocking::run("certificates", move || {
+            Clients::new(config, listening, connections)
+        });
         // Ends with the reading of files.
         tokio::spawn(async move {
             let read = reading.await.map_err(|error| error.to_string());
@@ -256,9 +279,10 @@ impl fmt::Debug for Http {
 fn read_clients(
     config: HttpConfig,
     listening: Listening,
+    connections: &Arc<Connections>,
     logger: &slog::Logger,
 ) -> Result<Clients, HttpConfigError> {
-    let clients = Clients::new(config, listening)?;
+    let clients = Clients::new(config, listening, Arc::clone(connections))?;
     if clients.has_no_authorities {
         slog::warn!(logger, "this machine knows no authority of certificates: https is refused";
             "remedy" => "install ca-certificates, or name a file in [replicator] ssl_trusted_certificates_file");

@@ -7,6 +7,7 @@ use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue};
 use tokio::time::Instant;
 
 use super::body::RequestBody;
+use super::connections::Lane;
 use super::excerpt::shown;
 use super::location::session_url;
 use super::send::TryFailed;
@@ -26,6 +27,7 @@ impl Endpoint {
                 Before::LogIn { with_basic } => with_basic,
             };
             let mut login = self.login(with_basic);
+            let _place = self.0.http.place(Some(Lane::Login)).await;
             let exchange = self.exchange(&mut login, &Credentials::Nothing).await;
             let (response, _) = exchange.map_err(|failed| match failed {
                 // An unknown host is the better reason.

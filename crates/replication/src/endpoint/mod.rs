@@ -4,7 +4,8 @@
 //!           [`Endpoint`]s each speak to one database for one job. [`Endpoint::request`] reads an answer
 //!           whole, after as many tries as it takes; [`Endpoint::stream`] hands the body on as it comes.
 //! PROMISES  A clone of an endpoint is cheap and shares its connections, session and limits. At most
-//!           `http_connections` requests of an endpoint are under way; others wait in order of arrival.
+//!           `http_connections` requests of an endpoint are under way; others wait in order of arrival. All together
+//!           have no more connections than there is room for ([`connections`]).
 //!           No error, log line or debug output holds a credential.
 //! SOURCE    couch_replicator_httpc, _httpc_pool, _connection, _rate_limiter, _auth_session.
 //! DIFFERS   Redirects have a bound. Connections of all jobs to one server are one pool.
@@ -13,6 +14,7 @@ mod body;
 mod clients;
 mod config;
 mod connect_to;
+mod connections;
 mod cookie;
 mod errors;
 mod excerpt;
@@ -45,7 +47,9 @@ use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 use url::Url;
 
 pub(crate) use self::body::{BodyFailed, BodyStream, Chunks, RequestBody, collect};
+pub(crate) use self::config::Side;
 pub use self::config::{HttpConfig, HttpConfigError, HttpSettings};
+pub use self::connections::ConnectionsMax;
 pub(crate) use self::excerpt::shown;
 pub use self::http::Http;
 pub(crate) use self::http::lock;
@@ -58,13 +62,22 @@ pub(crate) use reqwest::Method;
 pub(crate) use reqwest::StatusCode;
 pub(crate) use reqwest::header::{HeaderMap, HeaderValue};
 
+use self::connections::{Lane, Place};
 use self::excerpt::Secrets;
 use self::http::{headers, sensitive};
 use self::location::Base;
+use self::sending::Sending;
 use self::session::Session;
 use super::spec::{BasicAuth, EndpointSpec, ProxySpec};
 use crate::counters::Counter;
 use crate::endpoint::rules::parse_origin;
+
+/// A request of an endpoint under way.
+#[derive(Debug)]
+pub(crate) struct Permit {
+    _own: OwnedSemaphorePermit,
+    _place: Place,
+}
 
 /// One database of one job. A clone is cheap, and shares everything.
 #[derive(Clone)]
@@ -170,11 +183,24 @@ impl Endpoint {
         self.0.http.logger()
     }
 
-    /// Waits for a place among the connections; first come, first served.
-    async fn permit(&self) -> OwnedSemaphorePermit {
+    /// Waits for a place among the endpoint's connections, and then for one among all; first come, first served.
+    async fn permit(&self, lane: Option<Lane>) -> Permit {
         let connections = self.0.connections.clone();
         let permit = connections.acquire_owned().await;
-        permit.expect("RP-1: the connections of an endpoint are never closed")
+        Permit {
+            _own: permit.expect("RP-1: the connections of an endpoint are never closed"),
+            _place: self.0.http.place(lane).await,
+        }
+    }
+
+    /// Returns which requests of all replications one waits for; none for a feed.
+    fn lane(&self, sending: &Sending) -> Option<Lane> {
+        let lane = match (self.0.settings.side, sending.inside) {
+            (_, true) => Lane::Attachment,
+            (Side::Source, false) => Lane::Source,
+            (Side::Target, false) => Lane::Target,
+        };
+        (!sending.endless).then_some(lane)
     }
 
     /// Counts what this endpoint did among what all replications did.

@@ -33,6 +33,8 @@ pub struct Request {
     pub(super) retries: Option<u32>,
     /// The whole may take as long as it likes.
     pub(super) endless: bool,
+    /// It is made while another one of the replication is under way, for that one's body.
+    pub(super) inside: bool,
     pub(super) reply_bytes_max: usize,
 }
 
@@ -48,6 +50,7 @@ impl Request {
             body: RequestBody::Empty,
             retries: None,
             endless: false,
+            inside: false,
             reply_bytes_max: REPLY_BYTES_MAX,
         }
     }
@@ -124,6 +127,13 @@ impl Request {
     pub(crate) fn endless(mut self) -> Self {
         self.endless = true;
         self.header(ACCEPT_ENCODING, HeaderValue::from_static("identity"))
+    }
+
+    /// Says that another request of the replication, which is under way, waits for it.
+    #[must_use]
+    pub(crate) fn inside(mut self) -> Self {
+        self.inside = true;
+        self
     }
 
     /// Sets the longest answer that [`super::Endpoint::request`] takes, in bytes.

@@ -7,7 +7,9 @@
 use std::time::Duration;
 
 use bytes::BytesMut;
-use reqwest::header::{AUTHORIZATION, CONTENT_LENGTH, COOKIE, HOST, HeaderMap};
+use reqwest::header::{
+    AUTHORIZATION, CONNECTION, CONTENT_LENGTH, COOKIE, HOST, HeaderMap, HeaderValue,
+};
 use reqwest::{Method, Response, StatusCode};
 use tokio::time::{Instant, sleep};
 use url::Url;
@@ -123,6 +125,7 @@ impl Endpoint {
         headers.extend(request.headers);
         Ok(Sending {
             endless: request.endless,
+            inside: request.inside,
             ..Sending::new(request.method, url, shown, headers, request.body)
         })
     }
@@ -152,7 +155,7 @@ impl Endpoint {
     async fn try_once(&self, sending: &mut Sending) -> Result<StreamedReply, TryFailed> {
         self.wait_for_rate_limit(&sending.method).await?;
         let credentials = self.credentials().await?;
-        let permit = self.permit().await;
+        let permit = self.permit(self.lane(sending)).await;
         let (mut response, deadline) = self.exchange(sending, &credentials).await?;
         let status = response.status();
         match status {
@@ -257,6 +260,9 @@ impl Endpoint {
         }
         if sending.trusted {
             self.authorize(&mut headers, credentials)?;
+        }
+        if self.0.http.are_short() && !sending.endless {
+            headers.insert(CONNECTION, HeaderValue::from_static("close"));
         }
         let silence = self.0.settings.connection_timeout;
         let activity = Activity::new();

@@ -36,6 +36,8 @@ pub(super) struct Sending {
     pub(super) trusted: bool,
     /// The whole may take as long as it likes.
     pub(super) endless: bool,
+    /// It is made while another one of the replication is under way, for that one's body.
+    pub(super) inside: bool,
 }
 
 impl Sending {
@@ -57,6 +59,7 @@ impl Sending {
             renewals: 0,
             trusted: true,
             endless: false,
+            inside: false,
         }
     }
 

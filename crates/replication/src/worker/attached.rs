@@ -51,6 +51,7 @@ impl Attachments for Fetched<'_> {
             reqwest::header::ACCEPT_ENCODING,
             HeaderValue::from_static("identity"),
         );
+        let request = request.inside();
         let reply = self.worker.source.stream(request).await?;
         if reply.status != StatusCode::OK {
             let why = format!("{}: {}", reply.asked, reply.status);

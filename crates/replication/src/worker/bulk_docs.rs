@@ -5,20 +5,22 @@
 //! PROMISES  A batch that is too large for the target, or that one document spoils, is halved down to
 //!           that one document, which is refused. Each refusal is reported with id and reason. Documents of
 //!           which the answer says neither are written again, as often as requests are tried; then the job
-//!           ends.
+//!           ends. An error whose meaning is not known refuses a document on evidence: the target takes a
+//!           neighbour, and says the same of the document again when it is written by itself.
 //! SOURCE    `couch_replicator_worker:flush_docs`, `couch_replicator_api_wrap:update_docs`.
 //! DIFFERS   There, a batch is written when it has become longer than the limit, and each error of a
-//!           document refuses it.
+//!           document refuses it at once.
 
 use std::borrow::Cow;
 
+use rustc_hash::FxHashMap;
 use slog::warn;
 use tokio::time::{Instant, sleep};
 
 use super::Worker;
 use super::document::DocMeta;
 use super::entries;
-use super::verdict::{self, Verdict};
+use super::verdict::{self, Outcome, Verdict};
 use crate::counters::Counter;
 use crate::crash::{Answered, Crash};
 use crate::endpoint::{Reply, Request, StatusCode};
@@ -65,6 +67,44 @@ struct Unclear {
     why: Option<Answered>,
 }
 
+/// What is known of the documents of a batch while it is written.
+struct Evidence {
+    /// The target has written a neighbour: another document of the batch; of a lone document, an earlier one of the
+    /// same replication.
+    neighbour: bool,
+    /// What the target last said of documents that it refuses if it says it again.
+    said: FxHashMap<String, Outcome>,
+}
+
+impl Evidence {
+    /// Returns the parts of a batch, the last one to be written first: once a neighbour was written, documents
+    /// that the target may refuse are written one by one.
+    fn parts(&self, documents: Vec<String>) -> Vec<Vec<String>> {
+        let (alone, together): (Vec<String>, Vec<String>) = documents
+            .into_iter()
+            .partition(|document| self.neighbour && self.said.contains_key(document));
+        let alone = alone.into_iter().map(|document| vec![document]);
+        let parts = alone.chain([together]);
+        parts.filter(|part| !part.is_empty()).collect()
+    }
+
+    /// Returns whether the target has refused the document, now that it says this of it. `is_alone` if it said so
+    /// of nothing else.
+    fn is_refused(&mut self, document: &str, said: &Outcome, is_alone: bool) -> bool {
+        match said.verdict {
+            Verdict::Refused => true,
+            Verdict::RefusedIfRepeated => {
+                let before = self.said.insert(document.to_owned(), said.clone());
+                is_alone && self.neighbour && before.as_ref() == Some(said)
+            }
+            _ => {
+                self.said.remove(document);
+                false
+            }
+        }
+    }
+}
+
 impl Worker {
     /// Puts a document in the batch, which is written first if it is full.
     pub(super) async fn add(&self, batch: &mut WriteBatch, document: String) -> Result<(), Crash> {
@@ -79,8 +119,12 @@ impl Worker {
     pub(super) async fn flush(&self, batch: &mut WriteBatch) -> Result<(), Crash> {
         let mut retries = self.target.retries(self.retries);
         let mut documents = std::mem::take(batch).documents;
+        let mut evidence = Evidence {
+            neighbour: documents.len() == 1 && self.run_counters.stats().docs_written > 0,
+            said: FxHashMap::default(),
+        };
         while !documents.is_empty() {
-            let unclear = self.write(documents).await?;
+            let unclear = self.write(documents, &mut evidence).await?;
             documents = unclear.documents;
             if let Some(why) = unclear.why {
                 let Some(wait) = retries.next(Instant::now()) else {
@@ -95,10 +139,14 @@ impl Worker {
     }
 
     /// Writes documents once, in as many parts as it takes. Returns those that are to be written again.
-    async fn write(&self, documents: Vec<String>) -> Result<Unclear, Crash> {
+    async fn write(
+        &self,
+        documents: Vec<String>,
+        evidence: &mut Evidence,
+    ) -> Result<Unclear, Crash> {
         let mut unclear = Unclear::default();
         // The first part that is to be written is last.
-        let mut parts = vec![documents];
+        let mut parts = evidence.parts(documents);
         while let Some(mut part) = parts.pop() {
             let reply = self.bulk_docs(body(&part)).await?;
             let spoiled = verdict::of_batch(&reply);
@@ -115,7 +163,7 @@ impl Worker {
                 StatusCode::OK
                 | StatusCode::CREATED
                 | StatusCode::ACCEPTED
-                | EXPECTATION_FAILED => self.written(&reply, part, &mut unclear),
+                | EXPECTATION_FAILED => self.written(&reply, part, evidence, &mut unclear),
                 StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN
                     if !self.target.is_let_in(&reply).await? =>
                 {
@@ -140,7 +188,13 @@ impl Worker {
     }
 
     /// Sorts out what the target says of each document.
-    fn written(&self, reply: &Reply, part: Vec<String>, unclear: &mut Unclear) {
+    fn written(
+        &self,
+        reply: &Reply,
+        part: Vec<String>,
+        evidence: &mut Evidence,
+        unclear: &mut Unclear,
+    ) {
         // With 417, what is not named was not written.
         let aborted = reply.status == EXPECTATION_FAILED;
         let Some(verdicts) = entries::verdicts(&reply.body, &part, aborted) else {
@@ -148,22 +202,24 @@ impl Worker {
             unclear.why = Some(Answered::of(reply));
             return;
         };
+        let is_alone = part.len() == 1;
         let mut written = 0;
         for (document, entry) in part.into_iter().zip(verdicts) {
             let (error, reason) = (&*entry.error, &*entry.reason);
-            match entry.verdict {
-                Verdict::Written => written += 1,
-                Verdict::Refused => self.refuse_text(&document, error, reason),
-                _ => {
-                    let meta = DocMeta::read(document.as_bytes());
-                    let id = meta.map(|meta| meta.id.into_owned()).unwrap_or_default();
-                    let said = format!("document '{id}': {error}: {reason}");
-                    let code = reply.status.as_u16();
-                    unclear.why = Some(Answered::new(&reply.asked, code, said.as_bytes()));
-                    unclear.documents.push(document);
-                }
+            if entry.verdict == Verdict::Written {
+                written += 1;
+            } else if evidence.is_refused(&document, &entry, is_alone) {
+                self.refuse_text(&document, error, reason);
+            } else {
+                let meta = DocMeta::read(document.as_bytes());
+                let id = meta.map(|meta| meta.id.into_owned()).unwrap_or_default();
+                let said = format!("document '{id}': {error}: {reason}");
+                let code = reply.status.as_u16();
+                unclear.why = Some(Answered::new(&reply.asked, code, said.as_bytes()));
+                unclear.documents.push(document);
             }
         }
+        evidence.neighbour |= written > 0;
         self.run_counters
             .count(|stats| stats.docs_written += written);
         self.target.add(Counter::DocsWritten, written);

@@ -137,7 +137,9 @@ impl Worker {
                 }
             }
             Verdict::MissingStub => return Err(DocFailed::MissingStub),
-            Verdict::Unclear => return Err(DocFailed::RetryThen(crash())),
+            Verdict::RefusedIfRepeated | Verdict::Unclear => {
+                return Err(DocFailed::RetryThen(crash()));
+            }
             Verdict::Wrong => return Err(DocFailed::Crash(*crash())),
             Verdict::Refused | Verdict::Written => {}
         }

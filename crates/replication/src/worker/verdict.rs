@@ -3,9 +3,10 @@
 //! SUMMARY   [`of_put`] reads the answer to a document that was written by itself, [`of_entry`] what `_bulk_docs` says of
 //!           one, [`of_batch`] an answer to all of it.
 //! PROMISES  Only an answer about the document, in a database's form, refuses it: a proxy or a firewall does not.
-//!           Everything else is tried again, and ends the job if it stays.
+//!           An error of an entry whose meaning is not known, such as that of a validation function that fails, refuses
+//!           it if it is repeated ([`super::bulk_docs`]). Everything else is tried again, and ends the job if it stays.
 //! SOURCE    `couch_replicator_api_wrap:update_doc`, `couch_replicator_worker:flush_docs`.
-//! DIFFERS   There, each error of an entry refuses the document, and each 401 and 403 as well.
+//! DIFFERS   There, each error of an entry refuses the document at once, and each 401 and 403 as well.
 
 use std::borrow::Cow;
 
@@ -30,6 +31,16 @@ const OF_DOCUMENT: [&str; 10] = [
 ];
 /// Those of them for which `_bulk_docs` takes nothing of a batch.
 const OF_BATCH: [&str; 2] = ["doc_validation", "illegal_docid"];
+/// Errors of an entry that tell of the server or of the moment: they refuse no document, however often they come.
+const OF_SERVER: [&str; 7] = [
+    "internal_server_error",
+    "service_unavailable",
+    "insufficient_storage",
+    "timeout",
+    "too_many_requests",
+    "conflict",
+    "",
+];
 
 /// What became of a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,6 +51,8 @@ pub(super) enum Verdict {
     Refused,
     /// The target does not take it, unless it refuses the user as a whole.
     RefusedIfLetIn,
+    /// The target does not take it, if it says the same of it by itself and takes others.
+    RefusedIfRepeated,
     /// The target has not the attachment that it was said to have.
     MissingStub,
     /// Nothing was said about the document: it is to be tried again.
@@ -148,9 +161,11 @@ pub(super) fn of_entry(entry: &WriteEntry<'_>) -> Outcome {
     };
     let (error, reason) = (text(error), text(entry.reason.or(entry.message)));
     let fails = entry.status.is_some_and(|status| status >= 500);
-    let verdict = match OF_DOCUMENT.contains(&&*error) && !fails {
-        true => Verdict::Refused,
-        false => Verdict::Unclear,
+    let verdict = match &*error {
+        _ if fails => Verdict::Unclear,
+        error if OF_DOCUMENT.contains(&error) => Verdict::Refused,
+        error if OF_SERVER.contains(&error) => Verdict::Unclear,
+        _ => Verdict::RefusedIfRepeated,
     };
     Outcome::new(verdict, error, reason)
 }

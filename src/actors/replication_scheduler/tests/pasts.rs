@@ -6,6 +6,7 @@ use super::*;
 use crate::replicator::{CheckpointGuard, JobLease, past};
 use policy::ownership::{DocId, Epoch};
 use policy::schedule::{Earlier, History, HistoryEntry, HistoryEvent};
+use replication::refused::RefusedDoc;
 
 #[derive(Debug)]
 struct Lease;
@@ -122,7 +123,18 @@ impl Saved {
     fn types(&self, name: &str) -> Option<Vec<&'static str>> {
         let pasts = self.pasts.lock().unwrap();
         let past = past::read(pasts.get(name)?, &permanent(name).digest());
-        Some(past.history.iter().map(|entry| entry.what.name()).collect())
+        let history = past.earlier.history.iter();
+        Some(history.map(|entry| entry.what.name()).collect())
+    }
+
+    /// The same, of documents that were not replicated: their ids.
+    fn refused(&self, name: &str) -> Vec<String> {
+        let pasts = self.pasts.lock().unwrap();
+        let past = pasts
+            .get(name)
+            .map(|text| past::read(text, &permanent(name).digest()));
+        let refused = past.unwrap_or_default().refused;
+        refused.iter().map(|doc| doc.id.clone()).collect()
     }
 }
 
@@ -181,4 +193,37 @@ async fn a_job_without_a_run_is_removed_when_its_past_is_saved_or_after_two_seco
     let before = Instant::now();
     assert!(world.ask(remove("a")).await);
     assert_eq!(before.elapsed().as_secs(), 2, "in paused time");
+}
+
+#[actix_rt::test]
+async fn the_latest_refused_documents_of_a_job_are_saved_and_the_next_owner_goes_on_with_them() {
+    let refused = |id: &str| RefusedDoc {
+        id: id.to_owned(),
+        rev: Some("1-x".to_owned()),
+        error: "forbidden".to_owned(),
+        reason: "no".to_owned(),
+    };
+    let saved = Saved::default();
+    let world = World::saving(saved.writer()).await;
+    let former = AddJob {
+        refused: vec![Arc::new(refused("former"))],
+        ..owned("a", Earlier::default())
+    };
+    world.ask(former).await.unwrap();
+    assert_eq!(world.job("a").await.refused, [refused("former")]);
+    let job = world.begun(1).await.job;
+    job.do_send(Do::News(JobNews::Refused(refused("new"))));
+    // It need not end for that.
+    job.do_send(Do::News(JobNews::Progress(progress(1))));
+    let both = ["former", "new"];
+    let are_saved = || async { saved.refused("a") == both };
+    eventually("both are saved", are_saved).await;
+    world.order("a", JobOrder::Restart).await;
+    eventually("it begins anew", || async {
+        saved
+            .types("a")
+            .is_some_and(|types| types == ["started", "added"])
+    })
+    .await;
+    assert_eq!(saved.refused("a"), both);
 }

@@ -122,12 +122,7 @@ impl FleetStore for PostgresFleet {
         self.thread.shared.news.of(topic)
     }
 
-    fn take_epoch(
-        &self,
-        name: DaemonName,
-        epoch: Epoch,
-        former: Option<Epoch>,
-    ) -> Answer<'_, Counts> {
+    fn take_epoch(&self, name: DaemonName, epoch: Epoch, former: Vec<Epoch>) -> Answer<'_, Counts> {
         let params = ownership::entry(&name, epoch, former);
         self.lease(ownership::take_epoch(), params, |rows| {
             ownership::counts(&rows)

@@ -23,7 +23,7 @@ fn until() -> String {
     format!("clock_timestamp() + interval '{} ms'", LEASE.as_millis())
 }
 
-pub(super) fn entry(name: &DaemonName, epoch: Epoch, former: Option<Epoch>) -> Vec<Param> {
+pub(super) fn entry(name: &DaemonName, epoch: Epoch, former: Vec<Epoch>) -> Vec<Param> {
     vec![
         Param::Epoch(epoch),
         Param::Text(name.address.to_string()),

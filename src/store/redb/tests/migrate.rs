@@ -138,3 +138,18 @@ async fn a_store_whose_branches_cannot_be_written_stays_as_it_is() {
     check(&path).await;
     assert_eq!(std::fs::read_to_string(&branches).unwrap(), BRANCHES);
 }
+
+#[tokio::test]
+async fn a_copy_has_the_winners_and_leaves_the_file_as_it_was() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, branches) = old_store(directory.path());
+    let before = std::fs::read(&path).unwrap();
+    let target = directory.path().join("target.redb");
+    let places = [&path, &target].map(|path| StorePlace::File(path.clone()));
+    let nobody: Arc<dyn Watcher> = Arc::new(());
+    let copied = crate::store::copy::copy(&places[0], &places[1], &nobody).await;
+    assert_eq!(copied.unwrap().documents, 4);
+    assert!(std::fs::read(&path).unwrap() == before, "it is of format 2");
+    assert_eq!(std::fs::read_to_string(&branches).unwrap(), BRANCHES);
+    check(&target).await;
+}

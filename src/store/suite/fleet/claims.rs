@@ -174,7 +174,7 @@ pub async fn epochs_go_when_they_depart_are_followed_or_are_over_and_own_nothing
     end_lease(1);
     end_lease(3);
     let taken = fleet
-        .take_epoch(name("h:2"), Epoch(5), Some(Epoch(2)))
+        .take_epoch(name("h:2"), Epoch(5), vec![Epoch(2), Epoch(77)])
         .await;
     assert_eq!(taken.unwrap(), counts(2, 0), "2 is gone, 1 is over");
     fleet.depart(Epoch(4)).await.unwrap();

@@ -65,7 +65,7 @@ fn name(address: &str) -> DaemonName {
 /// Enters an epoch; returns it, and what was counted.
 async fn enter(fleet: &dyn FleetStore, epoch: u64) -> (Epoch, Counts) {
     let epoch = Epoch(epoch);
-    let counts = fleet.take_epoch(name("host:1"), epoch, None).await;
+    let counts = fleet.take_epoch(name("host:1"), epoch, Vec::new()).await;
     (epoch, counts.unwrap())
 }
 

@@ -96,8 +96,10 @@ pub async fn random_requests_about_leases_are_answered_as_a_model_answers_them(
             3 => {
                 let new = Epoch(last << 40);
                 let former = (epochs.len() >= EPOCHS).then_some(epoch);
-                let taken = fleet.take_epoch(name("h"), new, former).await.unwrap();
-                model.epochs.retain(|known, _| Some(*known) != former);
+                let former: Vec<Epoch> = former.into_iter().collect();
+                model.epochs.retain(|known, _| !former.contains(known));
+                let taken = fleet.take_epoch(name("h"), new, former.clone()).await;
+                let taken = taken.unwrap();
                 let has_some = |epoch| {
                     let mut rows = model.docs.values();
                     rows.any(|row| row.owner.is_some_and(|(owner, _)| owner == epoch))
@@ -112,7 +114,7 @@ pub async fn random_requests_about_leases_are_answered_as_a_model_answers_them(
                     is_leaving: false,
                 };
                 model.epochs.insert(new, lease);
-                epochs.retain(|known| Some(*known) != former);
+                epochs.retain(|known| !former.contains(known));
                 epochs.push(new);
                 assert_eq!(taken, model.counts(), "step {step}");
             }

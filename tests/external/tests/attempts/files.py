@@ -211,6 +211,25 @@ def cannot_watch_a_file(doc):
     return os.close(watch)
 
 
+def told(path, command, argument):
+    """Gives `fcntl` a command for a file that the cell may read; it ends when the file is closed."""
+    file = os.open(path, os.O_RDONLY)
+    try:
+        return fcntl.fcntl(file, command, argument)
+    finally:
+        os.close(file)
+
+
+# With a lease for writing, whoever opens the file next waits: here, the next start of the program. This one is for
+# reading, and nobody writes the file.
+def cannot_lease_a_file_of_its_program(doc):
+    return told(doc["link_target"], fcntl.F_SETLEASE, fcntl.F_RDLCK)
+
+
+def cannot_watch_a_folder(doc):
+    return told(doc["folder"], fcntl.F_NOTIFY, fcntl.DN_CREATE)
+
+
 def cannot_open_a_file_by_its_handle(doc):
     class Handle(ctypes.Structure):
         _fields_ = [("size", ctypes.c_uint), ("kind", ctypes.c_int), ("bytes", ctypes.c_char * 128)]

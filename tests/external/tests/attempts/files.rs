@@ -45,6 +45,8 @@ attempts! { GROUP;
     cannot_take_an_attribute_from_a_file;
     cannot_change_the_flags_of_a_file;
     cannot_watch_a_file;
+    cannot_watch_a_folder;
+    cannot_lease_a_file_of_its_program;
     cannot_open_a_file_by_its_handle;
     cannot_list_its_own_descriptors;
     cannot_reach_files_through_its_own_root;

@@ -24,11 +24,6 @@ fn jobs(daemon: &Daemon, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-fn total(daemon: &Daemon, query: &str) -> Value {
-    let path = format!("/_scheduler/jobs?limit=0&{query}");
-    daemon.web.get(&path).ok()["total_rows"].clone()
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_outage_of_five_hundred_jobs_of_three_daemons_is_mended_with_one_command_at_one_of_them()
 {
@@ -43,7 +38,8 @@ async fn an_outage_of_five_hundred_jobs_of_three_daemons_is_mended_with_one_comm
     site.ask(&(0..JOBS).map(document).collect::<Vec<_>>());
     let shared = site.until_shared(JOBS, DAEMONS, || {});
     let crashed = wait("every daemon knows of all failures", || {
-        let all = |daemon| total(daemon, "states=crashing&reason=database%20missing") == JOBS;
+        let all =
+            |daemon: &Daemon| daemon.total("states=crashing&reason=database%20missing") == JOBS;
         site.daemons.iter().all(all)
     });
     for daemon in &site.daemons {
@@ -69,7 +65,7 @@ async fn an_outage_of_five_hundred_jobs_of_three_daemons_is_mended_with_one_comm
     assert_eq!(told.values().sum::<usize>(), JOBS);
     assert_eq!(told.len(), DAEMONS, "{told:?}");
     wait("every daemon knows that all are done", || {
-        let all = |daemon| total(daemon, "states=completed") == JOBS;
+        let all = |daemon: &Daemon| daemon.total("states=completed") == JOBS;
         site.daemons.iter().all(all)
     });
     println!(

@@ -32,6 +32,14 @@ pub struct Site {
     settings: &'static str,
 }
 
+impl Daemon {
+    /// Returns how many jobs it tells of that a query selects.
+    pub fn total(&self, query: &str) -> Value {
+        let path = format!("/_scheduler/jobs?limit=0&{query}");
+        self.web.get(&path).ok()["total_rows"].clone()
+    }
+}
+
 /// Waits; returns how long that took.
 pub fn wait(what: &str, mut is_so: impl FnMut() -> bool) -> Duration {
     let begun = Instant::now();
@@ -118,6 +126,12 @@ impl Site {
              AND lease_until > clock_timestamp()"
         ));
         epoch.parse().ok()
+    }
+
+    /// Waits until a daemon has a lease, and returns its epoch.
+    pub fn until_epoch(&self, daemon: usize) -> i64 {
+        wait("a daemon has a lease", || self.epoch(daemon).is_some());
+        self.epoch(daemon).unwrap()
     }
 
     /// Waits until all documents have other owners than an epoch, with leases.

@@ -57,8 +57,8 @@ pub(super) struct Run {
     /// The revision of the checkpoint that it knows.
     pub(super) rev: u64,
     pub(super) progress: u64,
-    /// One checkpoint is on its way.
-    pub(super) is_checkpointing: bool,
+    /// The number of the checkpoint that is being made.
+    pub(super) checkpoint: Option<u64>,
 }
 
 /// What of its messages is lost.
@@ -123,11 +123,15 @@ impl Daemon {
 
     /// Whether it believes that it may begin a checkpoint.
     pub(super) fn believes(&self, doc: &str, now: Ms) -> bool {
-        self.acts() && self.core.owns(doc) && self.may_checkpoint(now)
+        self.acts() && self.may_checkpoint(doc, now).is_some()
     }
 
-    pub(super) fn may_checkpoint(&self, now: Ms) -> bool {
-        self.core.may_checkpoint(self.clock.now(now)).is_some()
+    /// Returns for how long a checkpoint of a document may take, in the world's time; none if none may be begun.
+    pub(super) fn may_checkpoint(&self, doc: &str, now: Ms) -> Option<Ms> {
+        let local = self.clock.now(now);
+        let left = self.core.may_checkpoint(local)?;
+        let end = self.clock.when(local + left).max(now + 1);
+        Some(end - now).filter(|_| self.core.owns(doc))
     }
 
     /// Whether a renewal in this generation of the database has listed its claim of a document.

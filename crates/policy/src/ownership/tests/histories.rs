@@ -1,7 +1,8 @@
-//! Random histories: daemons are killed, paused, cut off, woken and stopped, and the database fails over.
+//! Random histories: daemons are killed, paused, cut off, woken and stopped, the database fails over, and the servers of
+//! replications are slow.
 //!
-//! SUMMARY   Faults for [`CHAOS`], then nothing hinders anybody until [`END`], when everything must have an owner
-//!           and an outcome.
+//! SUMMARY   Faults for [`CHAOS`], then nothing hinders any daemon until [`END`], when everything must have an owner
+//!           and an outcome. Servers that are slow stay so.
 //!
 //! # Replay
 //! `SETTEE_HISTORIES` says how many histories are run. A violation names the seed of its history:
@@ -9,7 +10,7 @@
 
 use super::daemon::Cut;
 use super::database::{Mistakes, Ms, ms};
-use super::world::{What, World};
+use super::world::{SERVER_MAX, Servers, What, World};
 use super::*;
 
 /// For how long faults begin, in milliseconds.
@@ -42,6 +43,8 @@ pub(super) enum Fault {
     Delete(usize),
     Stop(usize),
     Start(usize),
+    /// The servers of a document's replication become slow.
+    Slow(usize, Servers),
 }
 
 fn doc_name(n: usize) -> String {
@@ -92,6 +95,8 @@ impl World {
             }
             Fault::Stop(at) => self.later(0, at, What::Stop),
             Fault::Start(at) => self.start(at),
+            // No fault of the fleet's.
+            Fault::Slow(n, servers) => drop(self.servers.insert(doc_name(n).into(), servers)),
         }
     }
 }
@@ -122,6 +127,16 @@ fn any_fault(random: &mut TestRandom, daemons: usize) -> Fault {
     }
 }
 
+/// Commits take a moment, longer than what is left of a lease, longer than a lease, or too long.
+fn any_slow(random: &mut TestRandom) -> Fault {
+    let most = *random.one_of(&[5_000, 25_000, ms(LEASE) as usize * 3 / 2, 90_000]);
+    let servers = Servers {
+        commit: random.below(most) as Ms,
+        write: random.below(15_000) as Ms,
+    };
+    Fault::Slow(random.below(12), servers)
+}
+
 /// Returns the world at the end of the history of a seed.
 pub(super) fn history(seed: u64, sabotage: Sabotage, mistakes: Mistakes, tells: bool) -> World {
     let mut random = TestRandom::with_seed(seed);
@@ -135,6 +150,10 @@ pub(super) fn history(seed: u64, sabotage: Sabotage, mistakes: Mistakes, tells: 
     faults.extend((0..daemons).map(|at| (random.below(20_000) as Ms, Fault::Start(at))));
     for _ in 0..random.below(12) {
         let fault = any_fault(&mut random, daemons);
+        faults.push((random.below(CHAOS as usize) as Ms, fault));
+    }
+    for _ in 0..random.below(6) {
+        let fault = any_slow(&mut random);
         faults.push((random.below(CHAOS as usize) as Ms, fault));
     }
     // From here on all is well.
@@ -221,4 +240,52 @@ fn what_a_dead_daemon_had_is_anothers_within_the_bound_and_comes_back_to_its_suc
         assert_eq!(owned.collect::<Vec<_>>(), [5, 5], "seed {seed}");
         assert_eq!(world.judge.violation, None, "seed {seed}");
     }
+}
+
+/// Two daemons and documents whose servers take so long, after three minutes.
+fn with_slow_servers(seed: u64, sabotage: Sabotage, servers: Servers) -> World {
+    let mut world = World::new(TestRandom::with_seed(seed), 2);
+    world.sabotage = sabotage;
+    for n in [1, 2, 4, 5] {
+        world.fault(Fault::Add(n));
+        world.fault(Fault::Slow(n, servers));
+    }
+    (0..2).for_each(|at| world.start(at));
+    world.run_until(180_000);
+    world
+}
+
+#[test]
+fn servers_that_take_longer_than_a_lease_get_checkpoints_while_the_lease_is_renewed() {
+    let takes = [(22_000, 0), (ms(LEASE) + 5_000, 8_000)];
+    for (seed, (commit, write)) in (1..=20).zip(takes.into_iter().cycle()) {
+        let servers = Servers { commit, write };
+        let recorded = |sabotage| {
+            let world = with_slow_servers(seed, sabotage, servers);
+            let docs = [1, 2, 4, 5].map(|n| world.recorded(&doc_name(n)) > 0);
+            (
+                docs.into_iter().filter(|is| *is).count(),
+                world.judge.violation,
+            )
+        };
+        assert_eq!(recorded(Sabotage::None), (4, None), "seed {seed}");
+        let (count, violation) = recorded(Sabotage::TakesLeaseOnce);
+        assert!(count == 0 && violation.is_some(), "seed {seed}: {count}");
+    }
+}
+
+#[test]
+fn servers_that_hang_get_no_checkpoint_and_cost_no_lease() {
+    let hang = Servers {
+        commit: SERVER_MAX,
+        write: 0,
+    };
+    let world = with_slow_servers(1, Sabotage::None, hang);
+    assert_eq!(world.judge.violation, None);
+    for n in [1, 2, 4, 5] {
+        assert_eq!(world.recorded(&doc_name(n)), 0);
+    }
+    let owned = world.daemons.iter().map(|daemon| daemon.core.owned());
+    assert_eq!(owned.collect::<Vec<_>>(), [2, 2]);
+    assert_eq!(world.database.epochs.len(), 2);
 }

@@ -1,4 +1,4 @@
-//! The invariants FL-1 to FL-4, judged after every step.
+//! The invariants FL-1 to FL-5, judged after every step.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -70,11 +70,20 @@ impl Judge {
         }
     }
 
-    /// A checkpoint is begun.
-    pub(super) fn begins(&mut self, now: Ms, lease_holds: bool) {
+    /// A request of a checkpoint is sent.
+    pub(super) fn sends(&mut self, now: Ms, lease_holds: bool) {
         let holds = lease_holds || self.is_after_failover(now);
         self.require(holds, || {
-            format!("FL-3: a checkpoint is begun outside a lease at {now}")
+            format!("FL-3: a checkpoint is begun or goes on outside a lease at {now}")
+        });
+    }
+
+    /// A checkpoint is given up for the lease.
+    pub(super) fn gives_up(&mut self, doc: &DocId, now: Ms, lease_holds: bool) {
+        self.require(!lease_holds, || {
+            format!(
+                "FL-5: a checkpoint of {doc} is given up under a lease that is renewed at {now}"
+            )
         });
     }
 

@@ -1,7 +1,7 @@
 //! Deliberate mistakes: each is found by an invariant.
 
 use super::daemon::Daemon;
-use super::database::Mistakes;
+use super::database::{Mistakes, Ms};
 use super::histories::history;
 use super::*;
 
@@ -23,6 +23,8 @@ pub(super) enum Sabotage {
     IgnoresEnds,
     /// Nothing is given back.
     KeepsSurplus,
+    /// A checkpoint ends with what was left of the lease when it was begun.
+    TakesLeaseOnce,
 }
 
 impl Sabotage {
@@ -88,6 +90,11 @@ impl Sabotage {
             (Self::ReleasesWhatRuns, Event::Released { .. }) => return None,
             (_, event) => event,
         })
+    }
+
+    /// Changes what is left of the lease when a checkpoint at hand looks at it again.
+    pub(super) fn left(self, left: Option<Ms>) -> Option<Ms> {
+        left.filter(|_| self != Self::TakesLeaseOnce)
     }
 
     /// Spoils the core before it handles an event.
@@ -172,6 +179,11 @@ fn a_document_that_is_kept_after_its_outcome_is_found() {
 #[test]
 fn a_daemon_that_gives_nothing_back_is_found() {
     daemon_is_found(&["FL-2"], Sabotage::KeepsSurplus);
+}
+
+#[test]
+fn a_checkpoint_that_ends_before_its_lease_is_found() {
+    daemon_is_found(&["FL-5"], Sabotage::TakesLeaseOnce);
 }
 
 #[test]

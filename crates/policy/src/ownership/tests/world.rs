@@ -12,6 +12,9 @@ use super::database::{Answer, Ask, Database, Ms, Tables, ms};
 use super::judge::Judge;
 use super::*;
 
+/// How long a request to a server may take at most.
+pub(super) const SERVER_MAX: Ms = 60_000;
+
 /// How long a one-shot job takes.
 const ONE_SHOT: Ms = 8_000;
 
@@ -24,8 +27,12 @@ pub(super) enum What {
     RunDone(DocId, u64),
     StopDone(DocId, u64),
     CheckpointDue(DocId, u64),
-    /// A checkpoint arrives: the run, the revision that it knew, what it records.
-    CheckpointLands(DocId, u64, u64, u64),
+    /// What was left of the lease when a checkpoint was begun, or when this was looked at last, has passed.
+    LeaseDue(DocId, u64),
+    /// The servers have committed for a checkpoint, or the request's time is up.
+    Committed(DocId, Record),
+    /// A checkpoint arrives.
+    CheckpointLands(DocId, Record),
     /// A request arrives at the database, of this generation of connections.
     Asked(u64, Ask),
     Resume,
@@ -49,6 +56,8 @@ impl What {
                 | Self::RunDone(..)
                 | Self::StopDone(..)
                 | Self::CheckpointDue(..)
+                | Self::LeaseDue(..)
+                | Self::Committed(..)
                 | Self::Stop
         )
     }
@@ -91,6 +100,23 @@ struct Log {
     seq: u64,
 }
 
+/// What a checkpoint records.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Record {
+    /// The number of the checkpoint.
+    number: u64,
+    /// The revision that it replaces.
+    rev: u64,
+    seq: u64,
+}
+
+/// How long the servers of a replication take for what a checkpoint asks of them.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Servers {
+    pub(super) commit: Ms,
+    pub(super) write: Ms,
+}
+
 pub(super) struct World {
     pub(super) random: TestRandom,
     pub(super) now: Ms,
@@ -104,6 +130,8 @@ pub(super) struct World {
     pub(super) judge: Judge,
     queue: BinaryHeap<Reverse<Entry>>,
     numbers: u64,
+    /// Those that are slow, by document.
+    pub(super) servers: BTreeMap<DocId, Servers>,
     logs: BTreeMap<DocId, Log>,
     /// What is in the target of each document's replication.
     written: BTreeMap<DocId, u64>,
@@ -125,6 +153,7 @@ impl World {
             judge: Judge::default(),
             queue: BinaryHeap::new(),
             numbers: 0,
+            servers: BTreeMap::new(),
             logs: BTreeMap::new(),
             written: BTreeMap::new(),
             story: None,
@@ -220,7 +249,9 @@ impl World {
                 }
             }
             What::CheckpointDue(doc, number) => self.checkpoint(at, doc, number),
-            What::CheckpointLands(doc, number, rev, seq) => self.lands(at, &doc, number, rev, seq),
+            What::LeaseDue(doc, number) => self.lease_due(at, &doc, number),
+            What::Committed(doc, record) => self.committed(at, &doc, record),
+            What::CheckpointLands(doc, record) => self.lands(at, &doc, record),
             What::Asked(generation, ask) => self.asked(at, life, generation, ask),
             What::Resume => {
                 if !is_its || !self.daemons[at].is_paused {
@@ -370,7 +401,7 @@ impl World {
             state: RunState::Working,
             rev: log.rev,
             progress: log.seq,
-            is_checkpointing: false,
+            checkpoint: None,
         };
         self.daemons[at].runs.insert(doc.clone(), run);
         let first = self.random.below(10_000) as Ms;
@@ -406,30 +437,83 @@ impl World {
             return;
         };
         run.progress += progress;
-        let (rev, seq, epoch) = (run.rev, run.progress, run.epoch);
+        let (rev, seq) = (run.rev, run.progress);
         let written = self.written.entry(doc.clone()).or_default();
         *written = seq.max(*written);
-        let is_idle = !run.is_checkpointing;
-        if is_idle && daemon.may_checkpoint(self.now) && daemon.core.owns(&doc) {
+        let is_idle = run.checkpoint.is_none();
+        if is_idle && let Some(left) = daemon.may_checkpoint(&doc, self.now) {
+            let number = self.number();
             let run = self.daemons[at].runs.get_mut(&doc);
-            run.expect("it was seen").is_checkpointing = true;
-            let holds = self.database.lease_holds(epoch, self.now);
-            self.judge.begins(self.now, holds);
-            let late = self.random.below(10) == 0;
-            let takes = 5 + self.random.below(if late { 60_000 } else { 50 }) as Ms;
-            self.later(
-                takes,
-                at,
-                What::CheckpointLands(doc.clone(), number, rev, seq),
-            );
+            let run = run.expect("it was seen");
+            run.checkpoint = Some(number);
+            let epoch = run.epoch;
+            self.sends(epoch);
+            self.later(left, at, What::LeaseDue(doc.clone(), number));
+            let takes = self.servers_of(&doc).commit.min(SERVER_MAX);
+            let record = Record { number, rev, seq };
+            self.later(takes, at, What::Committed(doc.clone(), record));
         }
         let next = 4_000 + self.random.below(8_000) as Ms;
         self.later(next, at, What::CheckpointDue(doc, number));
     }
 
-    fn lands(&mut self, at: usize, doc: &DocId, number: u64, rev: u64, seq: u64) {
+    fn servers_of(&self, doc: &DocId) -> Servers {
+        self.servers.get(doc).copied().unwrap_or_default()
+    }
+
+    /// A request of a checkpoint is sent.
+    fn sends(&mut self, epoch: Epoch) {
+        let holds = self.database.lease_holds(epoch, self.now);
+        self.judge.sends(self.now, holds);
+    }
+
+    /// Returns the run that makes a checkpoint.
+    fn run_of(&mut self, at: usize, doc: &DocId, checkpoint: u64) -> Option<&mut Run> {
+        let run = self.daemons[at].runs.get_mut(doc)?;
+        Some(run).filter(|run| run.checkpoint == Some(checkpoint))
+    }
+
+    /// A checkpoint goes on while there is a lease, and is given up when there is none.
+    fn lease_due(&mut self, at: usize, doc: &DocId, number: u64) {
+        if self.run_of(at, doc, number).is_none() {
+            return;
+        }
+        let left = self.daemons[at].may_checkpoint(doc, self.now);
+        match self.sabotage.left(left) {
+            Some(left) => self.later(left, at, What::LeaseDue(doc.clone(), number)),
+            None => {
+                self.judge.gives_up(doc, self.now, left.is_some());
+                self.begin_again(at, doc);
+            }
+        }
+    }
+
+    /// The checkpoint itself is sent, unless the lease is over or the servers took too long.
+    fn committed(&mut self, at: usize, doc: &DocId, record: Record) {
+        let Some(run) = self.run_of(at, doc, record.number) else {
+            return;
+        };
+        let epoch = run.epoch;
+        let Servers { commit, write } = self.servers_of(doc);
+        let may = self.daemons[at].may_checkpoint(doc, self.now).is_some();
+        if commit >= SERVER_MAX || !may {
+            return self.begin_again(at, doc);
+        }
+        self.sends(epoch);
+        let late = self.random.below(10) == 0;
+        let takes = 5 + self.random.below(if late { 60_000 } else { 50 }) as Ms;
+        self.later(
+            takes + write,
+            at,
+            What::CheckpointLands(doc.clone(), record),
+        );
+    }
+
+    fn lands(&mut self, at: usize, doc: &DocId, record: Record) {
+        let Record { number, rev, seq } = record;
         let log = self.logs.entry(doc.clone()).or_default();
-        if log.rev == rev {
+        let is_taken = log.rev == rev;
+        if is_taken {
             let is_committed = log.seq <= seq && seq <= self.written[doc];
             self.judge.require(is_committed, || {
                 format!(
@@ -439,19 +523,25 @@ impl World {
             });
             *log = Log { rev: rev + 1, seq };
         }
-        // Who meets another's revision ends, and begins from what is there.
-        let log = *log;
-        let run = self.daemons[at]
-            .runs
-            .get_mut(doc)
-            .filter(|run| run.number == number);
-        if let Some(run) = run {
-            if log.rev != rev + 1 || log.seq != seq {
-                run.progress = log.seq;
-            }
-            run.rev = log.rev;
-            run.is_checkpointing = false;
+        match self.run_of(at, doc, number) {
+            Some(run) if is_taken => (run.rev, run.checkpoint) = (rev + 1, None),
+            // Who meets another's revision ends.
+            Some(_) => self.begin_again(at, doc),
+            None => {}
         }
+    }
+
+    /// A run without the checkpoint that it wanted begins from the one that is there.
+    fn begin_again(&mut self, at: usize, doc: &DocId) {
+        let log = self.logs.get(doc).copied().unwrap_or_default();
+        if let Some(run) = self.daemons[at].runs.get_mut(doc) {
+            (run.rev, run.progress, run.checkpoint) = (log.rev, log.seq, None);
+        }
+    }
+
+    /// Returns the sequence that the checkpoint of a document has.
+    pub(super) fn recorded(&self, doc: &str) -> u64 {
+        self.logs.get(doc).map_or(0, |log| log.seq)
     }
 
     fn latency(&mut self) -> Ms {

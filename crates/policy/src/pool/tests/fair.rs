@@ -211,32 +211,91 @@ fn databases_with_design_documents_are_served_evenly_too() {
     assert!(fair >= 0.95, "{fair}: {:?}", seen.served);
 }
 
-#[test]
-fn databases_are_served_in_turn_and_each_in_order_of_arrival() {
-    let mut world = World::named(fair(1, Fairness::PerDb));
-    let ask = |world: &mut World, client: u64, db: &str| {
-        let deadline = world.now + PATIENCE;
-        world.ask_at(Event::GetProc {
-            request: RequestId(0),
-            client: ClientId(client),
-            target: Target::Pool(POOL),
-            lane: Lane::Interactive,
-            affinity: tagged(db, "_design/1"),
-            deadline,
-        })
-    };
+/// Asks for one process in this order, and requires that the requests are served in that one.
+fn served_in_turn(settings: PoolSettings, asks: &[Option<Affinity>], turns: &[usize]) {
+    let mut world = World::named(settings);
     let mut lease = world.take(99, None);
-    let order = ["a", "a", "a", "b", "b", "c"];
     let asked: Vec<RequestId> = (0..)
-        .zip(order)
-        .map(|(client, db)| ask(&mut world, client, db))
+        .zip(asks)
+        .map(|(client, affinity)| world.ask(client, affinity.clone()))
         .collect();
-    for next in [0, 3, 5, 1, 4, 2] {
+    for &next in turns {
         world.give_back(lease);
         world.run();
         let served = world.lease(asked[next], next as u64);
         lease = served.unwrap_or_else(|| panic!("{next} is next"));
     }
+}
+
+#[test]
+fn databases_are_served_in_turn_and_each_in_order_of_arrival() {
+    let asks = ["a", "a", "a", "b", "b", "c"].map(|db| tagged(db, "_design/1"));
+    served_in_turn(fair(1, Fairness::PerDb), &asks, &[0, 3, 5, 1, 4, 2]);
+}
+
+/// A pool of one process which serves everybody, and so is tagged for nobody.
+#[test]
+fn databases_are_served_in_turn_also_where_any_process_serves_them() {
+    let dbs = ["big", "big", "big", "big", "s1", "s2", "s3"];
+    let asks = dbs.map(|name| plain(db(name)));
+    let turns = [0, 4, 5, 6, 1, 2, 3];
+    for can_forget in [false, true] {
+        for reuse in [Reuse::Any, Reuse::Database] {
+            let settings = PoolSettings {
+                reuse,
+                can_forget,
+                ..fair(1, Fairness::PerDb)
+            };
+            served_in_turn(settings, &asks, &turns);
+        }
+    }
+    // Design documents of all databases together are one tenant's; clients that name none are their own.
+    let all = || affinity(None, "_design/1", "1-a");
+    let asks = [all(), all(), None, None];
+    served_in_turn(fair(1, Fairness::PerDb), &asks, &[0, 2, 3, 1]);
+}
+
+/// One process of the database `a`, which forgets for one of two waiters of `b`; one of `c` comes later.
+/// Returns the world, the process and the three requests.
+fn forgetting_for_the_first_of_b() -> (World, ProcId, [RequestId; 3]) {
+    let mut world = World::named(PoolSettings {
+        reuse: Reuse::Database,
+        can_forget: true,
+        ..fair(1, Fairness::PerDb)
+    });
+    let lease = world.take(1, plain(db("a")));
+    let asked = [(2, "b"), (3, "b"), (4, "c")];
+    let asked = asked.map(|(client, name)| world.ask(client, plain(db(name))));
+    world.give_back(lease);
+    assert_eq!(world.last, [Action::Forget { proc: lease.proc }]);
+    (world, lease.proc, asked)
+}
+
+#[test]
+fn a_request_that_loses_its_process_is_the_next_one_again() {
+    let (mut world, proc, [first, _, of_c]) = forgetting_for_the_first_of_b();
+    world.on(Event::TeachOrResetDone { proc, ok: false });
+    world.run();
+    let lease = world.lease(first, 2).expect("it stood before the others");
+    world.give_back(lease);
+    world.run();
+    assert!(world.lease(of_c, 4).is_some(), "it is the turn of c");
+}
+
+#[test]
+fn a_request_that_loses_its_process_is_the_next_one_also_after_waiters_were_ranked_anew() {
+    let (mut world, proc, [first, ..]) = forgetting_for_the_first_of_b();
+    let old = *world.pools.settings(POOL).expect("the pool");
+    for fairness in [Fairness::Fifo, Fairness::PerDb] {
+        let settings = Box::new(PoolSettings { fairness, ..old });
+        world.on(Event::Reconfigure {
+            pool: POOL,
+            settings,
+        });
+    }
+    world.on(Event::TeachOrResetDone { proc, ok: false });
+    world.run();
+    assert!(world.lease(first, 2).is_some());
 }
 
 /// Ten who build indexes without a pause, and one who validates a document now and then.

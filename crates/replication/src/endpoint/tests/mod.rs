@@ -1,5 +1,6 @@
 //! Endpoints against servers that answer what they are told to.
 
+mod connections;
 mod guard;
 mod redirects;
 mod requests;

@@ -1,0 +1,228 @@
+//! A file that redb opens and that stays as it is: what is written is kept in memory.
+//!
+//! SUMMARY   redb writes into a file that it only reads: that it is open, and what it repairs where a service was killed. So does
+//!           who brings an earlier format to today's. [`UnchangedFile`] takes all of that and writes none.
+//! PROMISES  No byte of the file changes. Whoever has it is noticed, and whoever wants it is refused, as with any other.
+//! CALLED    By a copy, of its source.
+//! LIMITS    What is written is in memory, in blocks of [`BLOCK`] bytes: little, unless the file is of an earlier format.
+
+use std::fs::OpenOptions;
+use std::io;
+use std::ops::Bound;
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use redb::backends::FileBackend;
+use redb::{BackendError, DatabaseError, StorageBackend};
+use rustc_hash::FxHashMap;
+
+/// Bytes of what is kept together.
+const BLOCK: u64 = 4096;
+
+/// The part of a block at an offset.
+struct Part {
+    block: u64,
+    within: usize,
+    length: usize,
+}
+
+impl Part {
+    /// Returns the first part of so many bytes.
+    fn first(at: u64, length: usize) -> Self {
+        let (block, within) = (at / BLOCK, (at % BLOCK) as usize);
+        let length = length.min(BLOCK as usize - within);
+        Self {
+            block,
+            within,
+            length,
+        }
+    }
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(super) struct UnchangedFile {
+    file: FileBackend,
+    changes: Mutex<Changes>,
+}
+
+#[derive(Debug)]
+struct Changes {
+    len: u64,
+    /// So much of the file still counts.
+    of_file: u64,
+    blocks: FxHashMap<u64, Box<[u8]>>,
+}
+
+impl UnchangedFile {
+    /// Opens a file.
+    pub fn open(path: &Path) -> Result<Self, DatabaseError> {
+        // The lock against those who write it needs a file that may be written.
+        let file = OpenOptions::new().read(true).write(true).open(path)?;
+        let len = file.metadata()?.len();
+        Ok(Self {
+            file: FileBackend::new(file)?,
+            changes: Mutex::new(Changes {
+                len,
+                of_file: len,
+                blocks: FxHashMap::default(),
+            }),
+        })
+    }
+
+    fn changes(&self) -> MutexGuard<'_, Changes> {
+        self.changes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads what the file has, and zeros behind it.
+    fn read_file(&self, of_file: u64, at: u64, out: &mut [u8]) -> io::Result<()> {
+        let there = usize::try_from(of_file.saturating_sub(at)).unwrap_or(usize::MAX);
+        let (there, behind) = out.split_at_mut(there.min(out.len()));
+        behind.fill(0);
+        match there.is_empty() {
+            true => Ok(()),
+            false => self.file.read(at, there),
+        }
+    }
+}
+
+impl StorageBackend for UnchangedFile {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.changes().len)
+    }
+
+    fn read(&self, mut at: u64, mut out: &mut [u8]) -> io::Result<()> {
+        let changes = self.changes();
+        if at.saturating_add(out.len() as u64) > changes.len {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        while !out.is_empty() {
+            let part = Part::first(at, out.len());
+            let (piece, rest) = out.split_at_mut(part.length);
+            match changes.blocks.get(&part.block) {
+                Some(block) => piece.copy_from_slice(&block[part.within..][..part.length]),
+                None => self.read_file(changes.of_file, at, piece)?,
+            }
+            at += part.length as u64;
+            out = rest;
+        }
+        Ok(())
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        let mut changes = self.changes();
+        changes.blocks.retain(|block, _| block * BLOCK < len);
+        if let Some(block) = changes.blocks.get_mut(&(len / BLOCK)) {
+            block[(len % BLOCK) as usize..].fill(0);
+        }
+        changes.of_file = changes.of_file.min(len);
+        changes.len = len;
+        Ok(())
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn write(&self, mut at: u64, mut data: &[u8]) -> io::Result<()> {
+        let mut changes = self.changes();
+        changes.len = changes.len.max(at.saturating_add(data.len() as u64));
+        while !data.is_empty() {
+            let part = Part::first(at, data.len());
+            let (piece, rest) = data.split_at(part.length);
+            if !changes.blocks.contains_key(&part.block) {
+                let mut block = vec![0; BLOCK as usize];
+                self.read_file(changes.of_file, part.block * BLOCK, &mut block)?;
+                changes.blocks.insert(part.block, block.into());
+            }
+            if let Some(block) = changes.blocks.get_mut(&part.block) {
+                block[part.within..][..part.length].copy_from_slice(piece);
+            }
+            at += part.length as u64;
+            data = rest;
+        }
+        Ok(())
+    }
+
+    fn close(&self) -> io::Result<()> {
+        self.file.close()
+    }
+
+    fn try_lock_range(&self, from: Bound<u64>, to: Bound<u64>) -> Result<bool, BackendError> {
+        self.file.try_lock_range(from, to)
+    }
+
+    fn try_lock_shared_range(
+        &self,
+        from: Bound<u64>,
+        to: Bound<u64>,
+    ) -> Result<bool, BackendError> {
+        self.file.try_lock_shared_range(from, to)
+    }
+
+    fn lock_range(&self, from: Bound<u64>, to: Bound<u64>) -> Result<(), BackendError> {
+        self.file.lock_range(from, to)
+    }
+
+    fn lock_shared_range(&self, from: Bound<u64>, to: Bound<u64>) -> Result<(), BackendError> {
+        self.file.lock_shared_range(from, to)
+    }
+
+    fn unlock_range(&self, from: Bound<u64>, to: Bound<u64>) -> Result<(), BackendError> {
+        self.file.unlock_range(from, to)
+    }
+
+    fn query_lock_range(&self, from: Bound<u64>, to: Bound<u64>) -> Result<bool, BackendError> {
+        self.file.query_lock_range(from, to)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use test_random::TestRandom;
+
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_again_and_the_file_stays_as_it_is() {
+        let mut random = TestRandom::for_test("what_is_written_is_read_again");
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        for _ in 0..50 {
+            let mut bytes =
+                |count: usize| -> Vec<u8> { (0..count).map(|_| random.below(256) as u8).collect() };
+            let before = bytes(3 * BLOCK as usize + 77);
+            std::fs::write(&path, &before).unwrap();
+            let file = UnchangedFile::open(&path).unwrap();
+            let mut model = before.clone();
+            for _ in 0..20 {
+                let at = random.below(model.len() + 1);
+                let length = random.below(2 * BLOCK as usize);
+                match random.below(4) {
+                    0 => {
+                        model.resize(at + length, 0);
+                        file.set_len(model.len() as u64).unwrap();
+                    }
+                    1 | 2 => {
+                        let data = vec![random.below(256) as u8; length];
+                        model.resize(model.len().max(at + length), 0);
+                        model[at..at + length].copy_from_slice(&data);
+                        file.write(at as u64, &data).unwrap();
+                    }
+                    _ => {
+                        let length = length.min(model.len() - at);
+                        let mut out = vec![1; length];
+                        file.read(at as u64, &mut out).unwrap();
+                        assert_eq!(out, model[at..at + length]);
+                    }
+                }
+                assert_eq!(file.len().unwrap(), model.len() as u64);
+            }
+            let mut all = vec![1; model.len()];
+            file.read(0, &mut all).unwrap();
+            assert_eq!(all, model);
+            assert!(file.read(1, &mut all).is_err(), "there is no more");
+            assert_eq!(std::fs::read(&path).unwrap(), before);
+        }
+    }
+}

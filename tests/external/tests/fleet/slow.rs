@@ -1,0 +1,58 @@
+//! Replications whose targets take longer for a checkpoint than what may be left of a lease.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::site::{Site, wait};
+use crate::support::couch::Couch;
+use crate::support::http_server::Received;
+
+/// What a checkpoint asks of a target takes longer, in all, than the 20 s that a lease of 30 s is worth at most
+/// after a renewal. By kind: the commit, and the write.
+const SLOW: [(&str, [Duration; 2]); 3] = [
+    ("each-request", [Duration::from_secs(11); 2]),
+    ("commit", [Duration::from_secs(22), Duration::ZERO]),
+    // Longer than a lease.
+    ("hangs", [Duration::from_secs(32), Duration::ZERO]),
+];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn slow_targets_get_their_checkpoints_from_a_daemon_that_renews_its_lease() {
+    let source = Couch::start().await;
+    source.put("a", None, json!({"n": 1}));
+    let site = Site::start(1, "startup_jitter = 0\n").await;
+    let (mut targets, mut documents) = (Vec::new(), Vec::new());
+    for (name, [commit, write]) in SLOW {
+        let target = Couch::start().await;
+        target.slow(move |request: &Received| match &*request.kind() {
+            "POST _ensure_full_commit" => commit,
+            "PUT _local" => write,
+            _ => Duration::ZERO,
+        });
+        documents.push(
+            json!({"_id": name, "source": source.url(), "target": target.url(),
+                              "connection_timeout": 60_000}),
+        );
+        targets.push(target);
+    }
+    site.ask(&documents);
+    let daemon = &site.daemons[0];
+    let epoch = site.until_epoch(0);
+    let took = wait("every replication is complete", || {
+        assert_eq!(daemon.total("states=crashing"), 0);
+        daemon.total("states=completed") == SLOW.len()
+    });
+    println!("checkpoints of slow targets were made after {took:?}");
+    for (target, (name, _)) in targets.iter().zip(SLOW) {
+        let commits = target.server.count("POST _ensure_full_commit");
+        assert_eq!((commits, target.locals().len()), (1, 1), "{name}");
+        assert_eq!(target.trees(), source.trees(), "{name}");
+    }
+    assert_eq!(
+        site.epoch(0),
+        Some(epoch),
+        "its lease was renewed all the time"
+    );
+    site.stop();
+}
