@@ -104,10 +104,9 @@ fn pools_and_services_of_the_configuration_may_have_a_language_of_the_program() 
     assert_eq!(checked.status.code(), Some(0), "{checked:?}");
     let service = Service::start_command(folder, serve_command_of(own.program, &config));
     let socket = service.socket().display().to_string();
-    own.maps(
-        service.directory.path(),
-        &["--socket", &socket, "--pool", "few"],
-    );
+    own.maps(service.directory.path(), &["--socket", &socket]);
+    let pool = own.run(&["pool", "procs", "few", "--socket", &socket]);
+    assert_eq!(pool.status.code(), Some(0), "{pool:?}");
     service.stop();
 }
 
