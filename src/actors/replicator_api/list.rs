@@ -59,7 +59,8 @@ impl ReplicatorApi {
         let is_loading = self.is_loading();
         let is_plain = query.sort == JobsSort::Id && !query.groups && selection.is_of_states();
         let fleet = self.fresh_fleet().await;
-        if is_plain && *whose == Whose::All && fleet.is_none() {
+        let has_all = || fleet.is_none_or(|fleet| fleet.others().is_empty());
+        if is_plain && *whose == Whose::All && has_all() {
             let (total, jobs) = self.some_jobs(selection.states(), skip, limit).await?;
             let jobs: Vec<Value> = jobs.iter().map(|info| self.shown(info)).collect();
             let list = json!({"total_rows": total, "offset": skip.min(total), "jobs": jobs});

@@ -193,6 +193,8 @@ impl DatabaseSide {
     }
 
     pub async fn finish(&self, seq: u64) -> Result<(), OpenProblem> {
+        // The first service finds statistics for its plans, and does not wait until PostgreSQL gathers them by itself.
+        self.run("ANALYZE settee.docs, settee.jobs").await?;
         let sql = format!(
             "UPDATE settee.meta SET seq = {}, format = {FORMAT}",
             int(seq)

@@ -73,9 +73,8 @@ pub fn replication_id(
     identity: &Identity,
     filter_code: Option<&str>,
 ) -> ReplicationId {
-    let [base, ..] = base_ids(replication, identity, filter_code);
     ReplicationId {
-        base,
+        base: base_id(VERSION, replication, identity, filter_code),
         ext: extension(replication),
     }
 }

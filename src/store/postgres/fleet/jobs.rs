@@ -19,17 +19,22 @@ pub(super) const ROWS: &str = "SELECT doc_id, kept, past FROM settee.jobs WHERE 
 pub(super) const OWNERS: &str = "SELECT doc_id, owner FROM settee.jobs JOIN settee.instances ON epoch = owner \
      WHERE doc_id = ANY($1)";
 
-pub(super) const SAVE_PASTS: &str = "WITH held AS (SELECT j.doc_id, p.past FROM settee.jobs j \
-     JOIN unnest($2::text[], $3::text[]) AS p (doc_id, past) ON j.doc_id = p.doc_id \
-     WHERE j.owner = $1 AND j.wanted ORDER BY j.doc_id FOR UPDATE OF j) \
+pub(super) const SAVE_PASTS: &str = "WITH held AS MATERIALIZED (SELECT j.doc_id, p.past \
+     FROM (SELECT * FROM unnest($2::text[], $3::text[]) AS p (doc_id, past) ORDER BY doc_id COLLATE \"C\") p \
+     CROSS JOIN LATERAL (SELECT doc_id FROM settee.jobs WHERE doc_id = p.doc_id \
+     AND owner IS NOT DISTINCT FROM $1 AND wanted FOR UPDATE) j) \
      UPDATE settee.jobs j SET past = h.past FROM held h WHERE j.doc_id = h.doc_id";
 
-/// Which documents the epoch has, and of each which other one has the replication.
-const SET_IDS: &str = "WITH held AS (SELECT j.doc_id, a.rep_id, a.place FROM settee.jobs j \
-     JOIN unnest($2::text[], $3::text[]) WITH ORDINALITY AS a (doc_id, rep_id, place) ON j.doc_id = a.doc_id \
-     WHERE j.owner = $1 AND j.wanted ORDER BY j.doc_id FOR UPDATE OF j), \
+/// Which documents the epoch has, and of each which other one has the replication. Rows are looked up by their ids, one
+/// after the other: where the planner has no statistics, or those of a time before the claims, it takes an epoch for one
+/// that has few documents, and would read all that it has for each request.
+const SET_IDS: &str = "WITH held AS MATERIALIZED (SELECT j.doc_id, a.rep_id, a.place \
+     FROM (SELECT * FROM unnest($2::text[], $3::text[]) WITH ORDINALITY AS a (doc_id, rep_id, place) \
+     ORDER BY doc_id COLLATE \"C\") a CROSS JOIN LATERAL (SELECT doc_id FROM settee.jobs WHERE doc_id = a.doc_id \
+     AND owner IS NOT DISTINCT FROM $1 AND wanted FOR UPDATE) j), \
      taken AS (SELECT h.doc_id, h.rep_id, coalesce(o.doc_id, nullif(first_value(h.doc_id) OVER same, h.doc_id)) AS by \
-     FROM held h LEFT JOIN settee.jobs o ON o.rep_id = h.rep_id AND o.doc_id <> h.doc_id \
+     FROM held h LEFT JOIN LATERAL (SELECT doc_id FROM settee.jobs \
+     WHERE rep_id = h.rep_id AND doc_id <> h.doc_id OFFSET 0) o ON true \
      WINDOW same AS (PARTITION BY h.rep_id ORDER BY h.place)), \
      noted AS (UPDATE settee.jobs j SET rep_id = t.rep_id FROM taken t WHERE j.doc_id = t.doc_id AND t.by IS NULL \
      AND j.rep_id IS DISTINCT FROM t.rep_id) \

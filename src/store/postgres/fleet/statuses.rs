@@ -20,8 +20,9 @@ pub(super) const WRITE: &str = "WITH next AS (UPDATE settee.status_numbers SET n
      RETURNING number - $2 AS before), \
      asked AS (SELECT * FROM unnest($3::text[], $4::boolean[], $5::text[]) \
      WITH ORDINALITY AS a (key, is_transient, body, place)), \
-     owned AS (SELECT j.doc_id FROM settee.jobs j JOIN asked a ON j.doc_id = a.key AND NOT a.is_transient \
-     WHERE j.owner = $1 AND j.wanted ORDER BY j.doc_id FOR SHARE OF j), \
+     owned AS MATERIALIZED (SELECT j.doc_id FROM (SELECT key FROM asked WHERE NOT is_transient \
+     ORDER BY key COLLATE \"C\") a CROSS JOIN LATERAL (SELECT doc_id FROM settee.jobs WHERE doc_id = a.key \
+     AND owner IS NOT DISTINCT FROM $1 AND wanted FOR SHARE) j), \
      old AS (DELETE FROM settee.job_status WHERE transient = $1 AND body IS NULL AND key <> ALL ($3) \
      AND at < clock_timestamp() - interval '10 min') \
      INSERT INTO settee.job_status (key, transient, epoch, number, body, at) \

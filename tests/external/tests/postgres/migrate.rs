@@ -80,6 +80,9 @@ fn a_store_goes_to_postgres_and_back_and_services_see_no_difference() {
     assert!(!first.contains("secret"), "{first}");
     let wanted = "SELECT string_agg(doc_id, ' ' ORDER BY doc_id) FROM settee.jobs WHERE wanted";
     assert_eq!(database.sql(wanted), "a ö", "b is deleted");
+    let known = "SELECT CASE WHEN min(reltuples) > 0 THEN 'known' ELSE 'unknown' END FROM pg_class \
+                 WHERE oid IN ('settee.docs'::regclass, 'settee.jobs'::regclass)";
+    assert_eq!(database.sql(known), "known", "the planner's statistics");
     let web = start(&database);
     assert_eq!(seen(&web), before);
     web.service.stop();
