@@ -124,10 +124,13 @@ impl Opener {
             }
             Err(PromptError::Timeout { .. }) => (self.too_slow(), OpenFailure::Timeout),
             Err(PromptError::Protocol { what, excerpt }) => {
+                let said = match &*excerpt {
+                    "" => String::new(),
+                    excerpt => format!(" ({})", shorten(excerpt)),
+                };
                 let reason = format!(
                     "the query server broke the protocol before it answered its first reset, with \
-                     {what} ({}), and was killed",
-                    shorten(&excerpt)
+                     {what}{said}, and was killed"
                 );
                 (reason, OpenFailure::QueryServer)
             }

@@ -149,8 +149,11 @@ fn each_error_of_the_table_is_what_it_says() {
     });
     let mut broken = patient(map("missing", "f"));
     broken["pool"] = json!("broken");
-    web.send("POST", "/_query/map", &broken.to_string())
-        .error(500, "os_process_error");
+    let fails = || web.send("POST", "/_query/map", &broken.to_string());
+    fails().error(500, "os_process_error");
+    wait_until("a throttle, after several failures", || {
+        fails().status == 503
+    });
     provoke("map", broken);
     provoke("map", patient(map("odd", "f")));
     let row = json!([["k", "a"], "x".repeat(1_000_000)]);

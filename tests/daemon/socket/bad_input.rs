@@ -365,7 +365,7 @@ os_process_timeout = 5000
         ("exits", "os_process_error", "cannot start"),
         ("usage", "os_process_error", "usage: server [-h]"),
         ("silent", "os_process_error", "did not start within 1000 ms"),
-        ("deaf", "os_process_error", "did not start within 1000 ms"),
+        ("deaf", "os_process_error", "the end of its input"),
     ];
     for (lang, name, said) in expected {
         let error = first_use(&mut client, lang);

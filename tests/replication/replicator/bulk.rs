@@ -421,7 +421,11 @@ fn replications_that_are_over_or_cannot_start_are_listed_and_tell_what_was_refus
     let over = ["--states", "completed,failed"];
     let directory = world.web.service.stop_and_keep();
     world.web = store::start_in(directory, SETTINGS);
-    let list = printed(&world, &over);
+    let mut list = String::new();
+    wait_until("all documents are known again", || {
+        list = printed(&world, &over);
+        !list.contains("more to come")
+    });
     assert!(
         list.contains("done      completed") && list.ends_with("\n1 job: 1 completed\n"),
         "{list}"
