@@ -48,6 +48,7 @@ use crate::otp::clock::Clock;
 use crate::otp::pid::{ActorId, ExitReason, Pid, PidGuard};
 use crate::otp::registered_name::RegisteredName;
 use crate::query_server::child::Spawner;
+use crate::query_server::proc_shared::ProcFlag;
 use crate::query_server::prompt;
 use crate::query_server::status::Holder;
 use policy::pool::{Action, ClientId, Event, PoolId, Pools, ProcId, RequestId};
@@ -232,6 +233,10 @@ impl ProcManager {
             }
             Action::Forget { proc } => {
                 self.metrics_of(proc.pool).forgets();
+                if let Some(process) = self.procs.get(&proc) {
+                    // What clients have taught goes with the rest. If it does not, the process goes.
+                    process.shared.set(ProcFlag::TaughtByClient, false);
+                }
                 let line = prompt::forget(&self.settings.reset_config);
                 self.help(proc, line, None, ctx);
             }

@@ -69,7 +69,7 @@ pub(crate) enum ProcFlag {
     /// Its latest answer was an error line: a query server may end over that after it has printed it.
     SaidNo,
     /// A client taught it a design document by itself, or made it forget those that it knew: what it knows is
-    /// not what the tables say, for good.
+    /// not what the tables say, until the manager has it forget everything.
     TaughtByClient,
     /// It has closed its output or its input: it is of no use any more, though it has not ended yet.
     PipeClosed,
@@ -269,11 +269,12 @@ impl ProcShared {
 
     /// Judges the state in which the process comes back from a client that returned it.
     pub(crate) fn condition_on_return(&self) -> Condition {
-        use ProcFlag::{ListOpen, PipeClosed, TaughtByClient};
-        let spoilt = [ListOpen, PipeClosed, TaughtByClient];
+        let spoilt = [ProcFlag::ListOpen, ProcFlag::PipeClosed];
         let is_spoilt = self.in_flight() > 0 || spoilt.into_iter().any(|flag| self.is(flag));
         if is_spoilt || self.exit_error().is_some() {
             Condition::Broken
+        } else if self.is(ProcFlag::TaughtByClient) {
+            Condition::NeedsForgetting
         } else {
             Condition::Clean
         }

@@ -94,7 +94,8 @@ impl TunnelEnd {
 pub(super) async fn give_back(lease: Lease) -> TunnelEnd {
     let shared = Arc::clone(&lease.process.shared);
     let is_fit = match shared.condition_on_loss() {
-        Condition::Clean => true,
+        // It forgets when it is back.
+        Condition::Clean | Condition::NeedsForgetting => true,
         Condition::NeedsReset => lease.reset().await.is_ok(),
         Condition::Broken => false,
     };

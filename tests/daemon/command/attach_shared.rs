@@ -164,6 +164,33 @@ fn eight_of_them_share_three_processes_and_each_gets_right_answers() {
 }
 
 #[test]
+fn design_documents_of_many_databases_start_no_more_processes_than_the_limit() {
+    const LIMIT: u32 = 2;
+    let service = Service::start(&configuration(LIMIT, 20, 20_000));
+    std::thread::scope(|scope| {
+        for number in 0..6 {
+            let service = &service;
+            scope.spawn(move || {
+                let filter = format!("function(doc, req) {{ return doc.n == {number} }}");
+                let mut couch = Couch::start(service);
+                couch.teach(json!(["reset", {"timeout": 20_000}]));
+                couch.teach(json!(["ddoc", "new", "_design/d", {"filters": {"f": filter}}]));
+                for _ in 0..5 {
+                    let docs = [json!({"n": number}), json!({"n": number + 1})];
+                    let call = json!(["ddoc", "_design/d", ["filters", "f"], [docs, {}]]);
+                    couch.expect(call, json!([true, [true, false]]));
+                }
+                assert_eq!(couch.end(), Some(0));
+            });
+        }
+    });
+    wait_until_all_are_free(&service);
+    let started = service.status()["pools"][0]["totals"]["started"].clone();
+    assert!(started.as_u64() <= Some(u64::from(LIMIT)), "{started}");
+    service.stop();
+}
+
+#[test]
 fn a_process_goes_back_when_its_client_is_idle_and_the_next_line_is_answered_as_if_it_had_not() {
     let service = Service::start(&configuration(1, 50, 20_000));
     let mut couch = Couch::start(&service);

@@ -92,15 +92,27 @@ async fn a_pool_with_a_process_for_each_tenant_takes_no_process_s_word() {
 }
 
 #[actix_rt::test]
-async fn a_process_that_its_client_told_to_forget_is_not_lent_again() {
-    let fake = fake(&Sent::default(), "true");
+async fn a_process_that_its_client_told_to_forget_is_taught_again_or_replaced_where_it_does_not_forget()
+ {
+    for (to_forget, starts) in [("true", 1), ("false", 2)] {
+        told_to_forget(to_forget, starts).await;
+    }
+}
+
+async fn told_to_forget(to_forget: &'static str, starts: u32) {
+    let sent = Sent::default();
+    let fake = fake(&sent, to_forget);
     let pool = pool(&fake);
     let mut client = pool.client("one");
     client.takes(pool.ddoc("a", "_design/a")).await;
-    assert_eq!(client.prompts(r#"["forget"]"#).await.unwrap(), "true");
+    assert_eq!(client.prompts(r#"["forget"]"#).await.unwrap(), to_forget);
     client.returns().await;
     client.takes(pool.ddoc("a", "_design/a")).await;
-    assert_eq!(fake.start_count(), 2);
+    assert_eq!(fake.start_count(), starts);
+    let sent = sent.lock().unwrap().clone();
+    let is = |line: &&String, command: &str| line.starts_with(&format!("[\"{command}\""));
+    let count = |command| sent.iter().filter(|line| is(line, command)).count();
+    assert_eq!((count("forget"), count("ddoc")), (2, 2), "{sent:?}");
     drop(client);
     pool.assert_quiet().await;
 }

@@ -37,8 +37,10 @@ pub enum Condition {
     /// Nothing is half done, but what the client left in it must be reset first, and the reset
     /// must be seen to work (after a client that died, or one that spoke to it without us).
     NeedsReset,
-    /// A prompt is unanswered, a list is open, or documents were taught behind our back: only a
-    /// new process is safe.
+    /// Nothing is half done, but design documents were taught behind our back: it must forget everything. Only
+    /// a new process is safe where it cannot ([`PoolSettings::can_forget`](super::PoolSettings::can_forget)).
+    NeedsForgetting,
+    /// A prompt is unanswered, or a list is open: only a new process is safe.
     Broken,
 }
 

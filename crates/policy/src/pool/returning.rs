@@ -63,6 +63,17 @@ impl Turn<'_> {
     pub(super) fn take_back(&mut self, number: u64, client: ClientId, condition: Condition) {
         match condition {
             Condition::Broken => self.stop_broken(number, StopReason::Broken),
+            Condition::NeedsForgetting if !self.pool.settings.can_forget => {
+                self.stop_broken(number, StopReason::Broken);
+            }
+            Condition::NeedsForgetting => {
+                self.pool.life.throttle.served();
+                self.release(number, client);
+                match self.reason_to_retire(number) {
+                    Some(why) => self.retire(number, why),
+                    None => self.forget(number, None),
+                }
+            }
             Condition::Clean => {
                 self.pool.life.throttle.served();
                 self.release(number, client);

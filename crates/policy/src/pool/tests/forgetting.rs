@@ -52,6 +52,30 @@ fn idle_process_of_another_database_forgets_it_and_serves_without_a_start() {
 }
 
 #[test]
+fn a_process_that_its_holder_has_taught_forgets_or_is_stopped_where_it_cannot() {
+    for can_forget in [true, false] {
+        let settings = PoolSettings {
+            can_forget,
+            ..forgetful(1, Reuse::Any)
+        };
+        let mut world = World::with(settings);
+        let lease = world.take(1, plain(db("a")));
+        let proc = lease.proc;
+        let condition = Condition::NeedsForgetting;
+        let actions = world.give_back_as(lease, ReturnStatus::Ok, condition);
+        if !can_forget {
+            let why = StopReason::Broken;
+            assert_eq!(actions, [Action::Stop { proc, why }]);
+            continue;
+        }
+        assert_eq!(actions, [Action::Forget { proc }]);
+        done(&mut world, proc, true);
+        let request = world.ask(2, plain(db("b")));
+        assert_eq!(world.lease(request, 2).expect("at once").proc, proc);
+    }
+}
+
+#[test]
 fn plain_work_of_another_database_gets_a_process_that_forgot() {
     let (mut world, proc) = one_of_a(forgetful(1, Reuse::Database));
     let request = world.ask(2, plain(db("b")));

@@ -130,6 +130,7 @@ fn any_step() -> impl Strategy<Value = Step> {
     let condition = prop_oneof![
         6 => Just(Condition::Clean),
         1 => Just(Condition::NeedsReset),
+        1 => Just(Condition::NeedsForgetting),
         1 => Just(Condition::Broken),
     ];
     let ask = (0..8_u64, pick.clone(), any_affinity(), lane, 0..40_u64);

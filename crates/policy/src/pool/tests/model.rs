@@ -600,6 +600,10 @@ impl Model {
     fn come_back(&mut self, proc: ProcId, condition: Condition) {
         match (condition, self.fate(proc)) {
             (Condition::Broken, _) => self.stop(proc, StopReason::Broken),
+            (Condition::NeedsForgetting, _) if !self.pools[proc.pool.0 as usize].can_forget => {
+                self.stop(proc, StopReason::Broken);
+            }
+            (Condition::NeedsForgetting, None) => self.forget(proc, None),
             (Condition::NeedsReset, None) => {
                 self.row(proc).state = State::Resetting;
                 self.out.push(Action::Reset { proc });

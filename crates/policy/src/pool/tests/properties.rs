@@ -51,6 +51,7 @@ fn any_condition() -> impl Strategy<Value = Condition> {
     prop_oneof![
         6 => Just(Condition::Clean),
         2 => Just(Condition::NeedsReset),
+        1 => Just(Condition::NeedsForgetting),
         1 => Just(Condition::Broken),
     ]
 }
