@@ -1,3 +1,4 @@
+import fcntl
 import stat
 import struct
 
@@ -194,8 +195,6 @@ def cannot_take_an_attribute_from_a_file(doc):
 
 def cannot_change_the_flags_of_a_file(doc):
     """Sets them to what they are, which takes no more than a file to read."""
-    import fcntl
-
     get_flags, set_flags = 0x80086601, 0x40086602
     file = os.open(doc["link_target"], os.O_RDONLY)
     flags = fcntl.ioctl(file, get_flags, b"\0" * 8)
