@@ -13,9 +13,11 @@ const JOBS: usize = 6;
 const ONE: usize = 1;
 
 /// Has something happen to one of three daemons that share running jobs, and later end. All documents are
-/// replicated, and the daemon begins no checkpoint once others have its jobs.
+/// replicated, and the daemon begins no checkpoint once others have its jobs; at most `on_its_way_max` requests of
+/// one that was begun come late.
 async fn others_take_over(
     what: &str,
+    on_its_way_max: usize,
     happens: impl FnOnce(&mut Site),
     ends: impl AsyncFnOnce(&mut Site),
 ) {
@@ -45,14 +47,18 @@ async fn others_take_over(
     let late = checkpoints
         .iter()
         .filter(|one| one.epoch == epoch && one.at > taken);
-    assert_eq!(late.count(), 0, "checkpoints of who had lost its lease");
+    let late = late.count();
+    assert!(
+        late <= on_its_way_max,
+        "{late} requests of checkpoints of who had lost its lease"
+    );
     site.stop();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_killed_daemon_had_others_take_over() {
     let happens = |site: &mut Site| site.daemons[ONE].web.service.kill();
-    others_take_over("killed", happens, async |site| {
+    others_take_over("killed", 0, happens, async |site| {
         drop(site.daemons.remove(ONE));
         site.join().await;
     })
@@ -62,7 +68,9 @@ async fn what_a_killed_daemon_had_others_take_over() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_daemon_had_that_stood_still_others_take_over() {
     let happens = |site: &mut Site| site.daemons[ONE].web.service.signal("STOP");
-    others_take_over("stood still", happens, async |site| {
+    // One may have been handed to its connection in the instant of the stop: nobody can take it back. It meets a
+    // conflict, or records what is committed (FL-3).
+    others_take_over("stood still", 1, happens, async |site| {
         site.daemons[ONE].web.service.signal("CONT");
     })
     .await;
@@ -71,7 +79,7 @@ async fn what_a_daemon_had_that_stood_still_others_take_over() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_daemon_had_that_was_cut_off_from_the_database_others_take_over() {
     let happens = |site: &mut Site| site.daemons[ONE].relay.hold();
-    others_take_over("cut off", happens, async |site| {
+    others_take_over("cut off", 0, happens, async |site| {
         site.daemons[ONE].relay.release();
     })
     .await;
