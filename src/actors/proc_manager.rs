@@ -16,7 +16,6 @@ mod handlers;
 mod holders;
 mod in_force;
 mod memory;
-mod pool_settings;
 mod pools;
 mod processes;
 mod ps;

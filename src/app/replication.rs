@@ -31,7 +31,7 @@ use crate::actors::replication_scheduler::{ReplicationScheduler, SchedulerOption
 use crate::actors::replicator_api::{FleetOptions, ReplicatorApi};
 use crate::actors::replicator_documents::{BeginAnew, DocumentsOptions, ReplicatorDocuments};
 use crate::auth::rights::CallerLimits;
-use crate::config::{Config, Replicator, SchedulerRules};
+use crate::config::{Config, Replicator};
 use crate::functions::{QueryServers, SourceFilter};
 use crate::machine_bounds;
 use crate::messages::function::Json;
@@ -47,7 +47,7 @@ use crate::replicator::identity::ServerIdentity;
 use crate::replicator::{Database, DocStates, http_config};
 use crate::store::fleet::DaemonName;
 use blocking;
-use policy::schedule::{Backoff, Coefficient, RuleSet, Settings, Shares};
+use policy::schedule::{Backoff, Coefficient, Settings, Shares};
 use replication::crash::Crash;
 use replication::endpoint::Http;
 use replication::filter::FilterPool;
@@ -346,10 +346,7 @@ pub fn schedule_settings(config: &Replicator) -> Settings {
         usage_coeff: Coefficient::new(config.usage_coeff),
         priority_coeff: Coefficient::new(config.priority_coeff),
         shares,
-        rules: match config.rules {
-            SchedulerRules::Current => RuleSet::Current,
-            SchedulerRules::First => RuleSet::First,
-        },
+        rules: config.rules,
     }
 }
 
@@ -399,19 +396,21 @@ pub(crate) fn job_settings(
         startup_jitter: config.startup_jitter,
         health_threshold: config.health_threshold,
         max_document_id_length: config.max_document_id_length,
-        missing_doc_retry: config.missing_doc_retry,
+        missing_doc_retry: config.missing_doc_retry_msec,
         filters,
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use policy::schedule::RuleSet;
+
     use super::*;
 
     #[test]
     fn the_rules_of_the_first_scheduler_can_be_configured() {
         let mut config = Config::default().replicator;
-        config.rules = SchedulerRules::First;
+        config.rules = RuleSet::First;
         let settings = schedule_settings(&config);
         assert_eq!(settings.rules, RuleSet::First);
     }

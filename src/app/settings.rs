@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::actors::language::Registry;
 use crate::actors::proc_manager::ManagerSettings;
 use crate::config::keys::MANGO;
-use crate::config::{Config, DbTag, LanguageCommand, SandboxMode};
+use crate::config::{Config, LanguageCommand, SandboxMode};
 use crate::languages::command::CommandLanguage;
 use crate::languages::echo::echo;
 use crate::languages::query::query;
@@ -16,7 +16,7 @@ use crate::query_server::cell::Cell;
 use crate::query_server::cell::terms::Cells;
 use crate::query_server::child::CommandSpec;
 use crate::query_server::language::LanguageName;
-use policy::pool::{self, Limits};
+use policy::pool::Limits;
 use strum::VariantArray;
 
 /// What a query server may print on a line even where clients may send less, in bytes.
@@ -54,12 +54,8 @@ pub(crate) fn manager_settings(
         line_bytes_max: answer_bytes_max(config),
         log_lines_max: config.log.child_lines_max,
         log_bytes_max: config.log.pool_bytes_max,
-        reuse: query_servers.reuse,
-        db_tag: match query_servers.db_tag {
-            DbTag::Name => pool::db_tag::DbTag::Name,
-            DbTag::Prefix => pool::db_tag::DbTag::Prefix,
-            DbTag::None => pool::db_tag::DbTag::None,
-        },
+        reuse: query_servers.cell.reuse,
+        db_tag: query_servers.db_tag,
         reset_config: Arc::from(config.reset_config()),
         languages,
         external,

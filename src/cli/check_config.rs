@@ -112,7 +112,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::config::{Config, DEFAULTS, LanguageCommand, Notice};
+    use crate::config::{Config, LanguageCommand, Notice, default_file};
 
     #[test]
     fn the_report_of_the_defaults_is_toml_with_the_same_values() {
@@ -121,7 +121,7 @@ mod tests {
             notices: Vec::new(),
         };
         let printed: toml::Table = report(&loaded).parse().expect("the report is TOML");
-        let mut defaults: toml::Table = DEFAULTS.parse().expect("the defaults are TOML");
+        let mut defaults: toml::Table = default_file().parse().expect("the defaults are TOML");
         // The usual places of the socket and the store are told, not left open.
         defaults["server"]["socket"] = printed["server"]["socket"].clone();
         defaults["store"]["path"] = printed["store"]["path"].clone();

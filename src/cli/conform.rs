@@ -15,7 +15,7 @@ use futures_util::StreamExt;
 use slog::{Discard, Logger, o};
 
 use crate::actors::language::Registry;
-use crate::config::{Config, PoolConfig, SandboxMode};
+use crate::config::{CellKeys, Config, PoolConfig, SandboxMode};
 use crate::conform::case::{Case, CaseError};
 use crate::conform::junit::junit;
 use crate::conform::peer::Target;
@@ -314,8 +314,11 @@ impl Args {
         let mut paths = paths?;
         paths.extend(named);
         Ok(PoolConfig {
-            sandbox: Some(self.sandbox),
-            read_paths: Some(paths),
+            cell: CellKeys {
+                sandbox: Some(self.sandbox),
+                read_paths: Some(paths),
+                ..CellKeys::default()
+            },
             ..PoolConfig::default()
         })
     }
@@ -325,7 +328,7 @@ impl Args {
         let mut hint =
             "nothing was tested; correct the command, or give it more --timeout".to_owned();
         if !self.command.is_empty() && self.sandbox != SandboxMode::Off {
-            let paths = self.section()?.read_paths.unwrap_or_default();
+            let paths = self.section()?.cell.read_paths.unwrap_or_default();
             let paths: Vec<String> = paths
                 .iter()
                 .map(|path| path.display().to_string())

@@ -13,6 +13,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::client::{PoolChange, ServiceError};
+use crate::config::PoolConfig;
 
 use super::exit::{CliError, Exit};
 use super::output;
@@ -124,39 +125,53 @@ impl PlanArgs {
     }
 }
 
-#[derive(Debug, clap::Args, Serialize)]
+#[derive(Debug, clap::Args)]
 struct AddArgs {
     /// Its name.
-    #[serde(skip)]
     name: String,
-    /// The language whose command starts its processes; the service's configuration has it.
-    #[arg(long, short)]
-    language: String,
-    /// The pools that stand in for each other.
-    #[arg(long)]
-    group: Option<String>,
-    /// Most processes; default: os_process_limit.
-    #[arg(long, value_name = "N")]
-    max: Option<u32>,
-    /// Processes that are started with it.
-    #[arg(long, value_name = "N")]
-    init_size: Option<u32>,
-    /// Processes that are kept free while there is room.
-    #[arg(long, value_name = "N")]
-    min_free: Option<u32>,
-    /// Most requests that wait, or off.
-    #[arg(long, value_name = "N")]
-    queue_max: Option<String>,
-    /// What becomes of a process whose client crashed: return, replace.
-    #[arg(long, value_name = "WHAT")]
-    on_client_crash: Option<String>,
-    /// Any other setting, as in a section [pools.NAME].
+    #[command(flatten)]
+    keys: KeyArgs,
+    /// Any setting, as in a section [pools.NAME].
     #[arg(long = "set", value_name = "KEY=VALUE", value_parser = assignment)]
-    #[serde(skip)]
     settings: Vec<(String, String)>,
     #[command(flatten)]
-    #[serde(skip)]
     plan: PlanArgs,
+}
+
+/// An option for each key of a pool that a request may set, with what the configuration says of it.
+#[derive(Debug)]
+struct KeyArgs(Vec<(String, String)>);
+
+impl clap::Args for KeyArgs {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        PoolConfig::keys_of_requests().fold(command, |command, key| {
+            let option = clap::Arg::new(key.name).long(key.name);
+            let option = option.value_name("VALUE").help(key.plain_sentence());
+            command.arg(match key.name {
+                "language" => option.short('l').required(true),
+                _ => option,
+            })
+        })
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        Self::augment_args(command)
+    }
+}
+
+impl clap::FromArgMatches for KeyArgs {
+    fn from_arg_matches(matches: &clap::ArgMatches) -> Result<Self, clap::Error> {
+        let given = PoolConfig::keys_of_requests().filter_map(|key| {
+            let value = matches.get_one::<String>(key.name)?;
+            Some((key.name.to_owned(), value.clone()))
+        });
+        Ok(Self(given.collect()))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &clap::ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
 }
 
 fn assignment(text: &str) -> Result<(String, String), String> {
@@ -184,10 +199,7 @@ impl AddArgs {
     /// Returns the settings: each option is the key of its name.
     fn settings(&self) -> Map<String, Value> {
         let mut all = settings(&self.settings);
-        let options = json!(self);
-        let options = options.as_object().into_iter().flatten();
-        let set = options.filter(|(_, value)| !value.is_null());
-        all.extend(set.map(|(key, value)| (key.clone(), value.clone())));
+        all.extend(settings(&self.keys.0));
         all
     }
 }

@@ -61,13 +61,13 @@ pub(crate) fn http_config(config: &Replicator) -> HttpConfig {
         cert_file: config.cert_file.clone(),
         key_file: config.key_file.clone(),
         password: Some(config.password.clone()).filter(|password| !password.is_empty()),
-        cacert_reload_interval: config.cacert_reload_interval,
+        cacert_reload_interval: config.cacert_reload_interval_hours,
         connection_close_interval: config.connection_close_interval,
         connect_to: Some(config.connect_to.clone()).filter(|text| !text.is_empty()),
         endpoints_allowed: config.endpoints_allowed.join(","),
         endpoints_denied: config.endpoints_denied.join(","),
         redirects_to: config.redirects_to.join(","),
-        session_refresh_interval: config.session_refresh_interval,
+        session_refresh_interval: config.session_refresh_interval_sec,
         session_min_update_interval: config.session_min_update_interval,
         sessions: config
             .auth_plugins

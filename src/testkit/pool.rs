@@ -15,7 +15,6 @@ use super::wait::eventually;
 use crate::actors::language::{Language, Registry};
 use crate::actors::proc_manager::ProcManager;
 use crate::actors::proc_manager::{ManagerSettings, ReloadConfig};
-use crate::config::Reuse;
 use crate::functions::caller::Caller;
 use crate::languages::command::CommandLanguage;
 use crate::messages::proc_manager::{
@@ -32,6 +31,7 @@ use crate::query_server::ddoc::Ddoc;
 use crate::query_server::language::LanguageName;
 use crate::query_server::status::PoolStatus;
 use policy::pool::Limits;
+use policy::pool::Reuse;
 use policy::pool::db_tag::DbTag;
 
 /// The settings of a test pool, and its languages. Every default suits a quick test.

@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use regex::Regex;
-use settee::config::{DEFAULTS, PoolConfig, keys};
 use settee::logging;
 use settee::metrics::{Metrics, prometheus_text, stats_at, stats_json};
 use settee::query_server::cell::layers::Layer;
@@ -40,71 +39,6 @@ pub(crate) fn tables(text: &str) -> BTreeMap<String, Vec<Vec<String>>> {
         }
     }
     tables
-}
-
-#[test]
-fn every_key_is_documented_with_its_default_and_when_it_can_change() {
-    let tables = tables(&read("docs/configuration.md"));
-    let defaults: toml::Table = DEFAULTS.parse().expect("the defaults are TOML");
-    for (section, values) in &defaults {
-        let values = values.as_table().expect("a section");
-        let rows = &tables[&format!("[{section}]")];
-        let documented: BTreeSet<_> = rows.iter().map(|row| row[0].as_str()).collect();
-        let known: BTreeSet<_> = values.keys().map(String::as_str).collect();
-        assert_eq!(documented, known, "[{section}]");
-        for row in rows {
-            let change = if keys::runtime(section, &row[0]) {
-                "now"
-            } else {
-                "start"
-            };
-            assert_eq!(row[1], values[&row[0]].to_string(), "default of {}", row[0]);
-            assert_eq!(row[3], change, "change of {}", row[0]);
-            assert!(!row[4].is_empty(), "meaning of {}", row[0]);
-        }
-    }
-    let sections = tables
-        .keys()
-        .filter(|heading| heading.starts_with('[') && !heading.ends_with(".NAME]"))
-        .count();
-    // A heading without a table is no entry: [admins] has no keys of its own.
-    assert_eq!(sections, defaults.len());
-}
-
-#[test]
-fn every_key_of_the_families_of_sections_is_documented() {
-    let tables = tables(&read("docs/configuration.md"));
-    for family in keys::FAMILIES {
-        let rows = &tables[&format!("[{family}.NAME]")];
-        let documented: Vec<_> = rows
-            .iter()
-            .map(|row| (row[0].as_str(), row[3].as_str()))
-            .collect();
-        let known = keys::FAMILY_KEYS
-            .iter()
-            .filter(|key| key.section == *family);
-        let change = |key: &keys::Key| if key.runtime { "now" } else { "start" };
-        let known: Vec<_> = known.map(|key| (key.name, change(key))).collect();
-        assert_eq!(documented, known, "[{family}.NAME]");
-    }
-}
-
-#[test]
-fn the_defaults_of_pools_are_documented() {
-    let tables = tables(&read("docs/configuration.md"));
-    let rows = &tables["[pools.NAME]"];
-    for setting in PoolConfig::default().settings() {
-        let row = rows
-            .iter()
-            .find(|row| row[0] == setting.key)
-            .expect("a row");
-        assert_eq!(
-            row[1],
-            setting.json().to_string(),
-            "default of {}",
-            setting.key
-        );
-    }
 }
 
 #[test]

@@ -8,9 +8,15 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use serde::{Deserialize, Serialize};
+
+use super::kinds::*;
 use super::pools::PoolConfig;
+use super::section::{Declared, section};
 use super::services::ServiceAddress;
 use super::types::{Config, SandboxMode};
+use super::value::{self, Kind};
+use policy::pool::Reuse;
 
 /// Where the users of the machine stand.
 const USERS_FILE: &str = "/etc/passwd";
@@ -30,6 +36,63 @@ const SHARED_FOLDERS: [&str; 9] = [
 
 /// The user without rights, and its group.
 const NOBODY: (u32, u32) = (65534, 65534);
+
+section! {
+    /// The keys of cells, of `[query_server_config]` and of pools: what a pool does not set is what the former says.
+    #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+    #[serde(default)]
+    pub struct CellKeys {
+        /// The [cell](cells.md) that query servers live in: `"strict"` has every layer, or the process is not
+        /// started; `"standard"` has every layer that this machine offers; `"off"` is none. Only files and the
+        /// environment set it.
+        sandbox: Option<SandboxMode> = "standard", SANDBOX, only_in_files(CELL);
+        /// Whether a process that ran code of one database may serve others: `"database"` it never does unless it
+        /// forgot everything in between, `"any"` it may, as in CouchDB. Empty is `"any"` for languages that isolate
+        /// functions from each other (the built-in ones) and `"database"` for commands. Only files and the
+        /// environment set it.
+        reuse: Option<Reuse> = "", REUSE, only_in_files(CELL);
+        /// The user of the system, by name or number, whom commands run as; only root can start them as another
+        /// user than its own. Empty is the service's own. Only files and the environment set it.
+        user: Option<String> = "", value::USER, only_in_files(CELL);
+        /// Absolute paths of files, and of folders with all that is in them, that commands may read beside their
+        /// program, its libraries and `/usr`; as a list or with commas. The folders of the configuration, the store
+        /// and the socket cannot be among them. Only files and the environment set it.
+        read_paths: Option<Vec<PathBuf>> = "", value::READ_PATHS, only_in_files(CELL);
+        /// Variables that commands find in their environment beside `PATH`, `LANG`, `LC_*` and `TZ`: `NAME=VALUE`,
+        /// or `NAME` for the service's own value; as a list, or with commas where no value has one. Names that
+        /// begin with `SETTEE_` or `COUCHDB_` are refused; values are never shown. Only files and the environment
+        /// set it.
+        env: Option<Vec<String>> = "", value::ENV, only_in_files(CELL);
+        /// Whether commands may open network connections; the service's own ports stay closed to them. Only files
+        /// and the environment set it.
+        network: Option<bool> = false, Kind::Boolean, only_in_files(CELL);
+        /// Most memory of one command with all its processes; at least 1 MiB, or 0 for no limit. The built-in
+        /// server has `[sandbox] javascript_memory_max`.
+        memory_max: Option<u64> = 536870912, MEMORY_MAX;
+        /// Most processes and threads of one command. 0 is no limit.
+        processes_max: Option<u32> = 64, PROCESSES, unit("processes");
+        /// Most processor time of one command: 50 is half a core, 200 two cores. 0 is no limit.
+        cpu_max: Option<u32> = 0, CPU_MAX, unit("percent of a core");
+    }
+}
+
+impl CellKeys {
+    /// Returns them, with those of another section where they are not set.
+    fn over(&self, other: &Self) -> Self {
+        let (one, other) = (self.clone(), other.clone());
+        Self {
+            sandbox: one.sandbox.or(other.sandbox),
+            reuse: one.reuse.or(other.reuse),
+            user: one.user.or(other.user),
+            read_paths: one.read_paths.or(other.read_paths),
+            env: one.env.or(other.env),
+            network: one.network.or(other.network),
+            memory_max: one.memory_max.or(other.memory_max),
+            processes_max: one.processes_max.or(other.processes_max),
+            cpu_max: one.cpu_max.or(other.cpu_max),
+        }
+    }
+}
 
 /// What the cells of a pool are to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,35 +115,30 @@ pub struct CellConfig {
 impl Config {
     /// Returns what the cells of a pool with this section are to be.
     pub fn cell(&self, pool: &PoolConfig) -> CellConfig {
-        let all = &self.query_server_config;
-        let user = pool.user.as_ref().unwrap_or(&all.user);
-        let known = self.user_ids.get(user).copied();
-        let read_paths = pool.read_paths.as_ref().unwrap_or(&all.read_paths);
+        let keys = pool.cell.over(&self.query_server_config.cell);
+        let keys = keys.over(&CellKeys::declared());
+        let user = keys.user.unwrap_or_default();
+        let known = self.user_ids.get(&user).copied();
         CellConfig {
-            sandbox: pool.sandbox.unwrap_or(all.sandbox),
+            sandbox: keys.sandbox.unwrap_or(SandboxMode::Strict),
             user: (!user.is_empty()).then(|| known.unwrap_or(NOBODY)),
-            read_paths: read_paths.clone(),
-            env: pool.env.as_ref().unwrap_or(&all.env).clone(),
-            network: pool.network.unwrap_or(all.network),
-            memory_max: pool.memory_max.unwrap_or(all.memory_max),
-            processes_max: pool.processes_max.unwrap_or(all.processes_max),
-            cpu_max: pool.cpu_max.unwrap_or(all.cpu_max),
+            read_paths: keys.read_paths.unwrap_or_default(),
+            env: keys.env.unwrap_or_default(),
+            network: keys.network.unwrap_or_default(),
+            memory_max: keys.memory_max.unwrap_or_default(),
+            processes_max: keys.processes_max.unwrap_or_default(),
+            cpu_max: keys.cpu_max.unwrap_or_default(),
         }
     }
 
     /// Returns a pool's section with every key of cells as it holds, but for `reuse`, which its language may
     /// decide.
     pub fn with_cell(&self, mut pool: PoolConfig) -> PoolConfig {
-        let all = &self.query_server_config;
-        pool.sandbox.get_or_insert(all.sandbox);
-        pool.user.get_or_insert_with(|| all.user.clone());
-        pool.read_paths
-            .get_or_insert_with(|| all.read_paths.clone());
-        pool.env.get_or_insert_with(|| all.env.clone());
-        pool.network.get_or_insert(all.network);
-        pool.memory_max.get_or_insert(all.memory_max);
-        pool.processes_max.get_or_insert(all.processes_max);
-        pool.cpu_max.get_or_insert(all.cpu_max);
+        let reuse = pool.cell.reuse;
+        pool.cell = CellKeys {
+            reuse,
+            ..pool.cell.over(&self.query_server_config.cell)
+        };
         pool
     }
 
@@ -121,8 +179,11 @@ impl Config {
 
     /// Finds the users that are named in it.
     pub(super) fn find_users(&mut self) {
-        let of_pools = self.pools.values().filter_map(|pool| pool.user.as_ref());
-        let named = of_pools.chain([&self.query_server_config.user]);
+        let of_pools = self
+            .pools
+            .values()
+            .filter_map(|pool| pool.cell.user.as_ref());
+        let named = of_pools.chain(self.query_server_config.cell.user.as_ref());
         let named: Vec<String> = named.filter(|name| !name.is_empty()).cloned().collect();
         if named.is_empty() {
             return;
@@ -175,16 +236,14 @@ mod tests {
     #[test]
     fn what_a_pool_sets_wins_key_by_key() {
         let mut config = Config::default();
-        let all = &mut config.query_server_config;
-        all.network = true;
-        all.memory_max = 7 << 20;
-        all.env = vec!["A=1".into()];
-        let pool = PoolConfig {
-            sandbox: Some(SandboxMode::Strict),
-            network: Some(false),
-            env: Some(Vec::new()),
-            ..PoolConfig::default()
-        };
+        let all = &mut config.query_server_config.cell;
+        all.network = Some(true);
+        all.memory_max = Some(7 << 20);
+        all.env = Some(vec!["A=1".into()]);
+        let mut pool = PoolConfig::default();
+        pool.cell.sandbox = Some(SandboxMode::Strict);
+        pool.cell.network = Some(false);
+        pool.cell.env = Some(Vec::new());
         let cell = config.cell(&pool);
         assert_eq!(cell.sandbox, SandboxMode::Strict);
         assert!(!cell.network && cell.env.is_empty());
@@ -202,7 +261,7 @@ mod tests {
         assert_eq!(user_ids(users, "8"), Some((8, 8)));
         assert_eq!(user_ids(users, "bob"), None);
         let mut config = Config::default();
-        config.query_server_config.user = "bob".into();
+        config.query_server_config.cell.user = Some("bob".into());
         assert_eq!(config.cell(&PoolConfig::default()).user, Some(NOBODY));
     }
 

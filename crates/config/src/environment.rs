@@ -10,7 +10,7 @@
 
 use std::ffi::{OsStr, OsString};
 
-use super::keys::{FAMILIES, MANGO, QUERY_SERVERS, REPLICATOR, SHARES};
+use super::keys::{self, MANGO, QUERY_SERVERS, REPLICATOR, SHARES};
 use super::layer::Layer;
 use super::origin::Origin;
 use super::value::Raw;
@@ -44,7 +44,7 @@ pub(super) fn own(variables: &[(OsString, OsString)]) -> Layer {
         {
             // Names of databases and users are taken as they are.
             (SHARES.to_owned(), name.to_owned())
-        } else if !FAMILIES.contains(&section.as_str()) {
+        } else if !keys::families().any(|family| family == section) {
             (section, key.to_lowercase())
         // The last part is the key: a name may have underscores of its own.
         } else if let Some((name, key)) = key.rsplit_once("__") {

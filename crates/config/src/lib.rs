@@ -20,16 +20,20 @@ mod environment;
 pub mod generated;
 mod ini_file;
 pub mod keys;
+mod kinds;
 mod layer;
 mod load;
 mod names;
 pub mod nearest;
 pub mod new_file;
 mod origin;
+mod pages;
 pub mod password;
+mod pool_settings;
 mod pools;
 pub mod reload;
 mod replicator;
+mod section;
 mod services;
 mod settings;
 pub mod store_url;
@@ -41,18 +45,20 @@ mod users;
 mod validate;
 mod value;
 
-pub use cells::CellConfig;
-pub use load::{DEFAULTS, Loaded, Sources, USUAL_FILE, load};
+pub use cells::{CellConfig, CellKeys};
+pub use load::{Loaded, Sources, USUAL_FILE, load};
 pub use origin::{ConfigError, Notice, Origin, is_ini};
-pub use pools::{Fairness, OnClientCrash, PoolConfig, above_ceiling};
-pub use replicator::{Replicator, SchedulerRules, Store};
+pub use pages::{default_file, key_table};
+pub use pool_settings::{Around, PoolTerms};
+pub use pools::{PoolConfig, above_ceiling};
+pub use replicator::{Replicator, Store};
 pub use services::{ServiceAddress, ServiceConfig, ServiceTerms};
 pub use settings::Setting;
 pub use stressed::Stressed;
 pub use surroundings::Surroundings;
 pub use types::{
-    Config, DbTag, LanguageCommand, Log, LogFormat, LogLevel, QueryServerConfig, ReduceLimit,
-    Reuse, SandboxMode, Server, Ssl, language_name,
+    Config, LanguageCommand, Log, LogFormat, LogLevel, QueryServerConfig, ReduceLimit, SandboxMode,
+    Server, Ssl, language_name,
 };
 pub use users::{Role, UserConfig};
 pub use value::{Fault, NAME_RULE, is_name};

@@ -14,12 +14,10 @@ use std::path::{Path, PathBuf};
 
 use super::layer::Layer;
 use super::origin::{ConfigError, Notice, Origin, Problem, is_ini};
+use super::pages::default_file;
 use super::surroundings::Surroundings;
 use super::types::Config;
 use super::{environment, generated, ini_file, toml_file, validate};
-
-/// The built-in defaults.
-pub const DEFAULTS: &str = include_str!("../../../config/default.toml");
 
 /// The file that the program reads where none is named, if it exists.
 pub const USUAL_FILE: &str = "/etc/settee/settee.toml";
@@ -64,7 +62,7 @@ pub struct Loaded {
 /// Every problem of every source; at fault is who wrote them.
 pub fn load(sources: &Sources) -> Result<Loaded, ConfigError> {
     let variables = &sources.surroundings.variables;
-    let defaults = toml_file::read(Path::new("config/default.toml"), DEFAULTS, true);
+    let defaults = toml_file::read(Path::new("config/default.toml"), &default_file(), true);
     let (mut problems, mut notices) = (Vec::new(), Vec::new());
     let paths = files_of(sources, &mut notices);
     let files = paths.iter().map(|path| read_file(path));

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::super::Setting;
-use super::super::keys::{self, KEYS};
+use super::super::keys;
 use super::super::types::{LanguageCommand, LogLevel, ReduceLimit};
 use super::*;
 
@@ -97,53 +97,22 @@ fn the_reset_config_is_the_one_couchdb_sends() {
 }
 
 #[test]
-fn the_table_of_keys_the_types_and_the_defaults_agree() {
+fn the_defaults_are_those_of_every_key_that_is_declared() {
     let settings = Config::default().settings();
     let listed: Vec<_> = settings
         .iter()
         .map(|s| (s.section.as_str(), s.key.as_str()))
-        .filter(|(section, _)| !keys::names(section).is_empty())
+        .filter(|(section, _)| keys::kind(section, "any").is_none())
         .collect();
-    let table: Vec<_> = KEYS.iter().map(|key| (key.section, key.name)).collect();
-    assert_eq!(listed, table);
-    let defaults: toml::Table = DEFAULTS.parse().expect("the defaults are TOML");
-    let mut written = 0;
-    for (section, table) in &defaults {
-        let table = table.as_table().expect("every top-level item is a section");
-        for key in table.keys() {
-            assert!(
-                settings
-                    .iter()
-                    .any(|s| s.section == section.as_str() && s.key == *key),
-                "{key}"
-            );
-            written += 1;
-        }
-    }
-    assert_eq!(written, settings.len());
+    let declared: Vec<_> = keys::fixed()
+        .map(|(section, key)| (section, key.name))
+        .collect();
+    assert_eq!(listed, declared);
     assert!(
         settings
             .iter()
             .all(|setting| setting.origin == Origin::Default)
     );
-}
-
-#[test]
-fn the_defaults_say_truly_which_keys_take_a_restart() {
-    for key in KEYS {
-        let at = DEFAULTS
-            .find(&format!("\n{} = ", key.name))
-            .expect("the key has a default");
-        let comment = DEFAULTS[..at].rsplit("\n\n").next().unwrap_or_default();
-        let comment = comment.rsplit(" = ").next().unwrap_or_default();
-        let word = if key.runtime { "(now" } else { "(start" };
-        assert!(
-            comment.contains(word),
-            "[{}] {}: {comment}",
-            key.section,
-            key.name
-        );
-    }
 }
 
 #[test]

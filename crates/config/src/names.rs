@@ -4,8 +4,8 @@
 //!           is the nearest known name, or a notice where they belong to other parts of CouchDB.
 
 use super::keys::{
-    self, ADMINS, FAMILIES, KEYS, MANGO, NATIVE_LANGUAGES, NATIVE_QUERY_SERVERS, QUERY_SERVERS,
-    REPLICATOR, SECTIONS, SHARES, SSL, USERS,
+    self, ADMINS, MANGO, NATIVE_LANGUAGES, NATIVE_QUERY_SERVERS, QUERY, QUERY_SERVERS, REPLICATOR,
+    SHARES, SSL, USERS,
 };
 use super::layer::Entry;
 use super::nearest::{nearest, slip};
@@ -56,7 +56,7 @@ pub(super) fn is_section(section: &str) -> bool {
     match keys::family(section) {
         Some((USERS, name)) => is_user_name(name),
         Some((_, name)) => is_name(name),
-        None => SECTIONS.contains(&section),
+        None => keys::sections().any(|known| known == section),
     }
 }
 
@@ -74,15 +74,17 @@ pub(super) fn unknown_section(section: &str, ini: bool) -> Told {
     let shown = section.escape_debug();
     let what = format!("there is no section [{shown}]");
     let (head, name) = section.split_once('.').unwrap_or((section, "NAME"));
-    if let Some(family) = slip(head, FAMILIES) {
+    let (families, sections): (Vec<_>, Vec<_>) =
+        (keys::families().collect(), keys::sections().collect());
+    if let Some(family) = slip(head, &families) {
         let remedy = format!("did you mean [{family}.{}]?", name.escape_debug());
         return problem(what, remedy);
     }
-    match ini && slip(section, SECTIONS).is_none() {
+    match ini && slip(section, &sections).is_none() {
         true => Told::Notice(format!(
             "[{shown}] is another part of CouchDB's and was passed over"
         )),
-        false => problem(what, suggestion(section, SECTIONS)),
+        false => problem(what, suggestion(section, &sections)),
     }
 }
 
@@ -124,16 +126,16 @@ fn unknown_key(section: &str, key: &str, ini: bool) -> Told {
         return Told::Notice(text);
     }
     let known = keys::names(section);
-    let is_foreign = SHARED_SECTIONS.contains(&section)
-        || section == "query_server_config" && FOREIGN_KEYS.contains(&key);
+    let is_foreign =
+        SHARED_SECTIONS.contains(&section) || section == QUERY && FOREIGN_KEYS.contains(&key);
     if ini && is_foreign && slip(key, &known).is_none() {
         let key = key.escape_debug();
         let text = format!("[{section}] {key} is another part of CouchDB's and was passed over");
         return Told::Notice(text);
     }
-    let elsewhere = KEYS.iter().find(|other| other.name == key);
+    let elsewhere = keys::fixed().find(|(_, other)| other.name == key);
     let remedy = match elsewhere.filter(|_| keys::family(section).is_none()) {
-        Some(other) => format!("it belongs in section [{}]", other.section),
+        Some((other, _)) => format!("it belongs in section [{other}]"),
         None => suggestion(key, &known),
     };
     problem(
@@ -182,11 +184,14 @@ fn native_language(entry: &Entry) -> Result<String, Told> {
 
 /// Returns where a key that stands outside of any section belongs.
 pub(super) fn home_of(key: &str) -> String {
-    let known: Vec<&str> = KEYS.iter().map(|known| known.name).collect();
+    let known: Vec<&str> = keys::fixed().map(|(_, known)| known.name).collect();
     let slip = slip(key, &known);
-    match KEYS.iter().find(|known| Some(known.name) == slip) {
-        Some(known) => format!("put {} under [{}]", known.name, known.section),
-        None => format!("put it under one of [{}]", SECTIONS.join("], [")),
+    match keys::fixed().find(|(_, known)| Some(known.name) == slip) {
+        Some((section, known)) => format!("put {} under [{section}]", known.name),
+        None => {
+            let sections: Vec<_> = keys::sections().collect();
+            format!("put it under one of [{}]", sections.join("], ["))
+        }
     }
 }
 

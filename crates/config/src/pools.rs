@@ -5,156 +5,99 @@
 //! PROMISES  No key holds a command: a pool names the language whose command it uses.
 //! SOURCE    pidq and pooler for the settings; Postfix master for throttling.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
+use policy::pool::{Fairness, OnClientCrash};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
+use super::cells::CellKeys;
 use super::keys;
+use super::kinds::*;
 use super::nearest::slip;
 use super::origin::Origin;
+use super::section::{Declared, Key, section};
 use super::settings::Setting;
 use super::stressed::Stressed;
-use super::types::{Reuse, SandboxMode};
-use super::value::{Fault, NAME_BYTES_MAX, Raw};
+use super::value::{self, Fault, Kind, NAME_BYTES_MAX, Raw};
 
-/// What becomes of a process whose client crashed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum OnClientCrash {
-    /// It goes back after a reset that was seen to work, as in CouchDB.
-    Return,
-    /// It is stopped, and another one started: nobody knows its state (pidq).
-    Replace,
-}
-
-/// In which order waiters are served.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Fairness {
-    /// In order of arrival.
-    Fifo,
-    /// The databases in turn.
-    PerDb,
-}
-
-/// One section `[pools.NAME]`. What is `None` was not set, and follows from elsewhere.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct PoolConfig {
-    /// Which language's command starts its processes; a language's own pool needs none.
-    pub language: Option<String>,
-    /// The pools that stand in for each other.
-    pub group: Option<String>,
-    /// Processes that are started with the pool.
-    pub init_size: u32,
-    /// Processes that are kept free while there is room.
-    pub min_free: u32,
-    /// Most processes; `None` is `os_process_limit`.
-    pub max: Option<u32>,
-    /// Most requests that wait; `None` is any number.
-    pub queue_max: Option<u32>,
-    /// What becomes of a process whose client crashed; `None` is `return` for a language's own
-    /// pool, `replace` for others.
-    pub on_client_crash: Option<OnClientCrash>,
-    /// How often a process is lent before it is replaced; 0 is without end.
-    pub max_uses: Stressed<u64>,
-    /// How old a process gets before it is replaced; zero is without end.
-    pub max_age: Stressed<Duration>,
-    /// By how much a life may be shorter than `max_age`, in percent, so that processes that were
-    /// born together do not go together.
-    pub jitter: u8,
-    /// Memory above which a process is replaced once it is free, in bytes; 0 is none.
-    pub max_memory: u64,
-    /// Memory above which a process is stopped at once, also under a client, in bytes; 0 is none.
-    pub max_memory_hard: u64,
-    /// How long processes beyond `init_size` may be free; zero leaves it to the soft limit.
-    pub cull_after: Stressed<Duration>,
-    /// How often that is looked at.
-    pub cull_interval: Duration,
-    /// The line that a process is sent before its input is closed; empty is none.
-    pub stop_send: String,
-    /// How long a process whose input was closed may take before TERM, and again before KILL;
-    /// `None` is `[server] stop_grace`.
-    pub stop_grace: Option<Stressed<Duration>>,
-    /// How long a process may take to start and to answer its first `reset`.
-    pub start_timeout: Stressed<Duration>,
-    /// How long no process is started after a start that failed, at first; zero does not throttle.
-    /// `None` is zero for a language's own pool, a minute for others.
-    pub throttle_delay: Option<Duration>,
-    /// How long it becomes at most while it doubles.
-    pub throttle_delay_max: Duration,
-    /// Whether processes are started with stress on while the pool is at its limit.
-    pub stress: bool,
-    /// In which order waiters are served.
-    pub fairness: Fairness,
-    /// How many of `max` processes map and reduce functions leave to validate, update, show and
-    /// filter functions.
-    pub interactive_reserved: u32,
-    /// How many of its processes one user, or one address, may hold at a time; zero is as many as `max`.
-    pub held_max: u32,
-    /// Whether users with the role `caller` may use it where its language has a command of the
-    /// configuration.
-    pub callers: bool,
-    /// How much of a cell its processes are put in; `None`, here and in all that follow, is what
-    /// `[query_server_config]` says.
-    pub sandbox: Option<SandboxMode>,
-    /// Whether a process may serve several databases.
-    pub reuse: Option<Reuse>,
-    /// The user whom its processes run as; empty is the service's own.
-    pub user: Option<String>,
-    /// What they may read beside what they are made of.
-    pub read_paths: Option<Vec<PathBuf>>,
-    /// What they find in their environment beside the usual.
-    pub env: Option<Vec<String>>,
-    /// Whether they may open network connections.
-    pub network: Option<bool>,
-    /// Most memory of one of them with its descendants, in bytes; 0 is no limit.
-    pub memory_max: Option<u64>,
-    /// Most processes and threads of one of them; 0 is no limit.
-    pub processes_max: Option<u32>,
-    /// Most processor time of one of them, in percent of one core; 0 is no limit.
-    pub cpu_max: Option<u32>,
+section! {
+    /// One section `[pools.NAME]`. What is `None` was not set, and follows from elsewhere.
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+    #[serde(default)]
+    pub struct PoolConfig {
+        /// The language whose command starts its processes; needed, except in the section of a language. A pool
+        /// keeps it for its life.
+        language: Option<String>, value::NAME, at_start();
+        /// The pools that stand in for each other; they speak one language.
+        group: Option<String>, value::NAME;
+        /// Processes that are started with the pool, and replaced when they die.
+        init_size: u32 = 0, PROCESSES, unit("processes");
+        /// While fewer processes than this are free or starting, and `max` is not reached, another is started in the
+        /// background.
+        min_free: u32 = 0, PROCESSES, unit("processes");
+        /// The most processes: used, free and starting; further requests wait. Not more than `[server] processes_max`.
+        /// Processes that are stopping do not count, except those beyond a tenth of `max` and one.
+        max: Option<u32>, PROCESSES, unit("processes"), otherwise("`os_process_limit`");
+        /// Most requests that wait; further ones are refused at once with `pool_busy`. `"off"` is any number.
+        queue_max: Option<u32> = "off", QUEUE_MAX, unit("requests");
+        /// What happens to a process whose client crashed: `"return"` resets and keeps it, unless it is in the
+        /// middle of something; `"replace"` stops it and starts another.
+        on_client_crash: Option<OnClientCrash>, ON_CLIENT_CRASH, otherwise("`\"replace\"`; a language's own: `\"return\"`");
+        /// A process is stopped when it comes back from its last loan of so many. 0 is never. May depend on stress.
+        max_uses: Stressed<u64> = 0, MAX_USES, unit("loans");
+        /// A process is stopped when it is older than this and free. 0 is never. May depend on stress.
+        max_age: Stressed<Duration> = 0, STRESSED_TIME;
+        /// By how much a process's life may be shorter than `max_age`, so that processes do not stop together.
+        jitter: u8 = 10, count(0, 100), unit("percent");
+        /// A process that uses more memory is stopped when it comes back. 0 is no limit.
+        max_memory: u64 = 0, bytes(0, 1 << 50);
+        /// A process that uses more memory is stopped at once, even while a client holds it; the client is told. 0
+        /// is no limit.
+        max_memory_hard: u64 = 0, bytes(0, 1 << 50);
+        /// How long processes beyond `init_size` may be free. 0 leaves it to the soft limit. May depend on stress.
+        cull_after: Stressed<Duration> = 0, STRESSED_TIME;
+        /// How often the pool checks `cull_after`.
+        cull_interval: Duration = 30, seconds(1000, DAY);
+        /// One line that a process is sent before its input is closed in an orderly stop, for example `["exit"]` for a
+        /// query server that tidies up on it. The answer is ignored. Native query servers get none. Empty is none.
+        stop_send: String = "", value::LINE;
+        /// How long a process whose input was closed may take before TERM, and again before KILL. May
+        /// depend on stress.
+        stop_grace: Option<Stressed<Duration>>, STOP_GRACE, otherwise("`[server] stop_grace`");
+        /// How long a process may take to start, until it has answered its first `reset`. Then it is killed, and its
+        /// start has failed. May depend on stress.
+        start_timeout: Stressed<Duration> = 10, START_TIMEOUT;
+        /// How long the pool starts no process after three failed starts in a row; doubles with each further
+        /// failure. 0 tries each time.
+        throttle_delay: Option<Duration>, seconds(0, DAY), otherwise("60; a language's own: 0");
+        /// The most that `throttle_delay` grows to.
+        throttle_delay_max: Duration = 600, seconds(0, DAY);
+        /// Whether processes are started with stress on while the pool is at its limit.
+        stress: bool = false, Kind::Boolean;
+        /// Which waiter is served next: `"fifo"` the oldest, `"per_db"` the databases in turn,
+        /// whatever they ask for and whoever may share a process.
+        fairness: Fairness = "fifo", FAIRNESS;
+        /// How many of `max` processes map and reduce functions leave to validate, update, show and filter functions.
+        interactive_reserved: u32 = 0, PROCESSES, unit("processes");
+        /// Most processes of the pool that one user, or one address, holds at a time. 0 is as many as `max`
+        /// ([pools.md](pools.md#how-many-one-may-hold)).
+        held_max: u32 = 0, PROCESSES, unit("processes");
+        /// Whether users with the role `caller` may use the pool where its language has a command of the
+        /// configuration; the languages inside the program they may use anyway
+        /// ([http.md](http.md#who-may-do-what)). Only an administrator sets it.
+        callers: bool = false, Kind::Boolean;
+    }
+    beside {
+        /// The keys of cells.
+        #[serde(flatten)]
+        cell: CellKeys;
+    }
 }
 
 impl Default for PoolConfig {
     fn default() -> Self {
-        Self {
-            language: None,
-            group: None,
-            init_size: 0,
-            min_free: 0,
-            max: None,
-            queue_max: None,
-            on_client_crash: None,
-            max_uses: 0.into(),
-            max_age: Duration::ZERO.into(),
-            jitter: 10,
-            max_memory: 0,
-            max_memory_hard: 0,
-            cull_after: Duration::ZERO.into(),
-            cull_interval: Duration::from_secs(30),
-            stop_send: String::new(),
-            stop_grace: None,
-            start_timeout: Duration::from_secs(10).into(),
-            throttle_delay: None,
-            throttle_delay_max: Duration::from_secs(600),
-            stress: false,
-            fairness: Fairness::Fifo,
-            interactive_reserved: 0,
-            held_max: 0,
-            callers: false,
-            sandbox: None,
-            reuse: None,
-            user: None,
-            read_paths: None,
-            env: None,
-            network: None,
-            memory_max: None,
-            processes_max: None,
-            cpu_max: None,
-        }
+        Self::declared()
     }
 }
 
@@ -191,18 +134,16 @@ impl PoolConfig {
         })
     }
 
+    /// Returns the keys that a request may set.
+    pub fn keys_of_requests() -> impl Iterator<Item = &'static Key> {
+        keys::rows(SAMPLE).filter(|key| keys::refused_over_http(SAMPLE, key.name).is_none())
+    }
+
     /// Returns a section with the keys of cells alone.
     #[must_use]
     pub fn of_cell(&self) -> Self {
         Self {
-            sandbox: self.sandbox,
-            user: self.user.clone(),
-            read_paths: self.read_paths.clone(),
-            env: self.env.clone(),
-            network: self.network,
-            memory_max: self.memory_max,
-            processes_max: self.processes_max,
-            cpu_max: self.cpu_max,
+            cell: self.cell.clone(),
             ..Self::default()
         }
     }
@@ -364,8 +305,11 @@ mod tests {
         }
         let limits = json!({"memory_max": "256MiB", "processes_max": 8, "cpu_max": 50});
         let pool = patched(limits).unwrap();
-        assert_eq!(pool.memory_max, Some(256 << 20));
-        assert_eq!((pool.processes_max, pool.cpu_max), (Some(8), Some(50)));
+        assert_eq!(pool.cell.memory_max, Some(256 << 20));
+        assert_eq!(
+            (pool.cell.processes_max, pool.cell.cpu_max),
+            (Some(8), Some(50))
+        );
     }
 
     #[test]

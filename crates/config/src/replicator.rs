@@ -1,6 +1,6 @@
 //! `[replicator]` and `[store]` as the rest of the service sees them.
 //!
-//! SUMMARY   One field a key, under the key's own name.
+//! SUMMARY   [`Replicator`] and [`Store`], declared key by key.
 //! SOURCE    Names, units and defaults of `[replicator]` are CouchDB's.
 //! DIFFERS   `backoff_base`, `backoff_max`, `feed`, `rules` and `threads` are our own. Values that CouchDB would pass over without
 //!           a word, or bend to its limits, are refused: no workers, a coefficient beyond 1.
@@ -9,124 +9,142 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use policy::schedule::RuleSet;
 use replication::spec::Feed;
 use serde::{Deserialize, Serialize};
 
+use super::kinds::*;
+use super::section::section;
 use super::store_url::StoreUrl;
+use super::value::{self, Kind};
 
-/// Which version of couch_replicator_scheduler decides who runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum SchedulerRules {
-    /// Today's, with fair shares; slots that become free are given away at once.
-    #[serde(rename = "current")]
-    Current,
-    /// The first one's, of 2017: whoever started longest ago is next, and slots are given away in cycles.
-    #[serde(rename = "2017")]
-    First,
+section! {
+    /// `[replicator]`.
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+    pub struct Replicator {
+        /// Most replications that run at a time; when there are more, they take turns. 0 runs none.
+        max_jobs: u64 = 500, count(0, 10_000_000), unit("jobs");
+        /// Threads that replications run on: `"cores"` is one per core. A running replication stays on its thread.
+        threads: Option<u64> = "cores", THREADS, unit("threads");
+        /// How often the scheduler decides which jobs run and which wait.
+        interval: Duration = 60000, ms(1, YEAR);
+        /// Most continuous replications that are stopped in one cycle for others to run.
+        max_churn: u64 = 20, count(0, 10_000_000), unit("jobs");
+        /// Events that are kept of a replication. Fewer than 22 shorten the longest back-off, for only crashes that
+        /// are kept can count.
+        max_history: u64 = 20, count(1, 10_000), unit("events");
+        /// A replication that ran for longer than this before it failed does not count as failing in a row.
+        health_threshold: Duration = 120, seconds(0, YEAR);
+        /// How long a replication waits after its first failure in a row; twice as long after each further one.
+        backoff_base: Duration = 30, seconds(1, YEAR);
+        /// The longest such wait. At least `backoff_base`.
+        backoff_max: Duration = 30720, seconds(1, YEAR);
+        /// How much of the recorded use of a replicator database or a user remains after each interval; use counts
+        /// against those with more running than others. From 0.0 to 1.0.
+        usage_coeff: f64 = 0.5, Kind::Coefficient;
+        /// How much of a replication's penalty remains after each interval; the penalty puts it behind others in
+        /// the queue. From 0.0 to 1.0.
+        priority_coeff: f64 = 0.98, Kind::Coefficient;
+        /// Which rules decide who runs: `current` (fair shares, free slots are filled at once) or `2017` (as in the
+        /// first couch_replicator_scheduler: the job that started longest ago is next, and slots are filled in
+        /// cycles).
+        rules: RuleSet = "current", RULES;
+        /// Whether the states `triggered` and `error` are written into documents. `completed` and `failed` always
+        /// are.
+        update_docs: bool = false, Kind::Boolean;
+        /// Longest time, drawn at random, that a replication waits before it begins, so that thousands do not begin
+        /// at once.
+        startup_jitter: Duration = 5000, ms(0, HOUR);
+        /// Workers of a replication, which read and write documents at the same time.
+        worker_processes: u64 = 4, count(1, 1000), unit("workers");
+        /// Most changes that a worker takes at a time.
+        worker_batch_size: u64 = 500, count(1, 100_000), unit("changes");
+        /// Most connections of a replication to each of its two databases.
+        http_connections: u64 = 20, count(1, 10_000), unit("connections");
+        /// How long a database may be silent.
+        connection_timeout: Duration = 30000, ms(1, YEAR);
+        /// How long a whole request may take, except for the changes feed.
+        request_timeout: Option<Duration> = "infinity", REQUEST_TIMEOUT;
+        /// How often a request that failed is tried again.
+        retries_per_request: u64 = 5, count(0, 1000), unit("retries");
+        /// Whether replications leave checkpoints, from which a later run goes on.
+        use_checkpoints: bool = true, Kind::Boolean;
+        /// Whether documents are read in batches from databases that support it.
+        use_bulk_get: bool = true, Kind::Boolean;
+        /// Shortest time between two checkpoints.
+        checkpoint_interval: Duration = 30000, ms(1, YEAR);
+        /// How continuous replications hear of changes: `continuous` (each keeps a connection to its source open)
+        /// or `db_updates` (one connection to each server tells which of its databases change; its credentials must
+        /// be an administrator's, see [replication.md](replication.md#one-connection-for-many-databases)).
+        feed: Feed = "continuous", FEED;
+        /// Longest id of a document. Documents with longer ones are passed over, and counted as failures.
+        max_document_id_length: Option<u64> = "infinity", ID_LENGTH;
+        /// How long to wait before a missing document is requested once more.
+        missing_doc_retry_msec: Duration = 2000, ms(0, HOUR);
+        /// How long a session without a stated life is used.
+        session_refresh_interval_sec: Duration = 550, seconds(1, YEAR);
+        /// Least time between two logins at the same database.
+        session_min_update_interval: Duration = 5, seconds(0, YEAR);
+        /// How long a connection that nobody uses is kept.
+        connection_close_interval: Duration = 90000, ms(1, YEAR);
+        /// Where to connect instead of where an address says, as `"host:port:target:port"` with commas between
+        /// several; `*.domain` stands for every host below it.
+        connect_to: String = "", value::CONNECT_TO;
+        /// Hosts, networks and addresses that replications may connect to, with commas between: `db.example`,
+        /// `*.example`, `10.0.0.0/8`, `[::1]:5984`; `*` is all
+        /// ([replication-connections.md](replication-connections.md#where-replications-may-connect-to)).
+        endpoints_allowed: Vec<String> = "*", value::ENDPOINTS;
+        /// Those of them that replications may not connect to.
+        endpoints_denied: Vec<String> = "", value::ENDPOINTS;
+        /// Origins that a database may redirect to, beside its own: `https://b.example`, with commas between
+        /// several. Credentials, cookies and headers of documents do not go there.
+        redirects_to: Vec<String> = "", value::ORIGINS;
+        /// Schemes that addresses of databases may have.
+        valid_endpoint_protocols: Vec<String> = "http,https", ENDPOINT_PROTOCOLS;
+        /// Schemes that addresses of proxies may have.
+        valid_proxy_protocols: Vec<String> = "http,https,socks5", PROXY_PROTOCOLS;
+        /// Whether the certificates of databases are verified. **In CouchDB they are not**: `check-config` says so
+        /// where an `.ini` does not name the key.
+        verify_ssl_certificates: bool = true, Kind::Boolean, only_in_files("it decides whom credentials are sent to");
+        /// The PEM file of certificates to verify by; empty is the system's.
+        ssl_trusted_certificates_file: Option<PathBuf> = "", value::FILE_PATH;
+        /// The PEM file of the client certificate for databases; empty is none.
+        cert_file: Option<PathBuf> = "", value::FILE_PATH;
+        /// The PEM file of its key; it cannot be an encrypted one.
+        key_file: Option<PathBuf> = "", value::FILE_PATH;
+        /// The password of that key. There must be none: a configuration that names one is refused, and says how to
+        /// store the key without.
+        password: String = "", value::SECRET;
+        /// How often the files of certificates are read again, for connections that are opened afterwards.
+        cacert_reload_interval_hours: Duration = 24, HOURS;
+        /// How credentials are sent to databases, by CouchDB's names; the first one counts: sessions, if a database
+        /// has them, or `couch_replicator_auth_noop`, the password with each request.
+        auth_plugins: Vec<String> = "couch_replicator_auth_session,couch_replicator_auth_noop", AUTH_PLUGINS;
+    }
+    beside {
+        /// `[replicator.shares]`: replicator database, or user -> share, from 1 to 1000.
+        #[serde(default)]
+        shares: BTreeMap<String, u64>;
+    }
 }
 
-/// `[replicator]`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Replicator {
-    /// Most replications that run at a time.
-    pub max_jobs: u64,
-    /// Threads that replications run on; one a core if nothing is said. Not in CouchDB.
-    pub threads: Option<u64>,
-    /// How often it is decided who runs.
-    pub interval: Duration,
-    /// Most continuous replications that are stopped in one go to make room.
-    pub max_churn: u64,
-    /// Events that are kept of a replication.
-    pub max_history: u64,
-    /// A run longer than this ends a row of failures.
-    pub health_threshold: Duration,
-    /// The wait after the first failure in a row.
-    pub backoff_base: Duration,
-    /// The longest wait.
-    pub backoff_max: Duration,
-    /// What is left of the use held against a key of fair share, after each interval.
-    pub usage_coeff: f64,
-    /// What is left of a job's priority, after each interval.
-    pub priority_coeff: f64,
-    /// Which rules decide who runs. Not in CouchDB.
-    pub rules: SchedulerRules,
-    /// Whether the states `triggered` and `error` are written into documents.
-    pub update_docs: bool,
-    /// Longest random wait before a replication begins.
-    pub startup_jitter: Duration,
-    /// Workers of a replication.
-    pub worker_processes: u64,
-    /// Most changes that a worker takes at a time.
-    pub worker_batch_size: u64,
-    /// Most connections of a replication to each of its databases.
-    pub http_connections: u64,
-    /// How long a database may say nothing.
-    pub connection_timeout: Duration,
-    /// How long a whole request may take.
-    pub request_timeout: Option<Duration>,
-    /// How often a request that failed is tried again.
-    pub retries_per_request: u64,
-    /// Whether replications leave checkpoints.
-    pub use_checkpoints: bool,
-    /// Whether documents are read many at a time.
-    pub use_bulk_get: bool,
-    /// Shortest time between two checkpoints.
-    pub checkpoint_interval: Duration,
-    /// How continuous replications hear of changes. Not in CouchDB.
-    pub feed: Feed,
-    /// Longest id of a document, in bytes.
-    pub max_document_id_length: Option<u64>,
-    /// How long to wait for a document that was not there.
-    #[serde(rename = "missing_doc_retry_msec")]
-    pub missing_doc_retry: Duration,
-    /// How long a session is used that does not say how long it lasts.
-    #[serde(rename = "session_refresh_interval_sec")]
-    pub session_refresh_interval: Duration,
-    /// Least time between two logins at the same database.
-    pub session_min_update_interval: Duration,
-    /// How long a connection that nobody uses is kept.
-    pub connection_close_interval: Duration,
-    /// Where to connect instead: `host:port:target:port` with commas between several.
-    pub connect_to: String,
-    /// Hosts and networks that may be connected to.
-    pub endpoints_allowed: Vec<String>,
-    /// Those of them that may not.
-    pub endpoints_denied: Vec<String>,
-    /// Origins that redirects may lead to.
-    pub redirects_to: Vec<String>,
-    /// Schemes of databases.
-    pub valid_endpoint_protocols: Vec<String>,
-    /// Schemes of proxies.
-    pub valid_proxy_protocols: Vec<String>,
-    /// Whether certificates of databases are verified.
-    pub verify_ssl_certificates: bool,
-    /// Certificates to verify by; the system's without.
-    pub ssl_trusted_certificates_file: Option<PathBuf>,
-    /// The certificate that databases are shown.
-    pub cert_file: Option<PathBuf>,
-    /// Its key.
-    pub key_file: Option<PathBuf>,
-    /// The password of the key: there must be none.
-    pub password: String,
-    /// How often the files of certificates are read again.
-    #[serde(rename = "cacert_reload_interval_hours")]
-    pub cacert_reload_interval: Duration,
-    /// How credentials are shown: CouchDB's names of modules, the first that can do it counts.
-    pub auth_plugins: Vec<String>,
-    /// `[replicator.shares]`: replicator database, or user -> share, from 1 to 1000.
-    #[serde(default)]
-    pub shares: BTreeMap<String, u64>,
-}
-
-/// `[store]`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Store {
-    /// The file; the word [`Store::MEMORY`] is none.
-    pub path: PathBuf,
-    /// The PostgreSQL that keeps replications instead of the file.
-    pub url: Option<StoreUrl>,
-    /// How long deleted documents are kept.
-    pub deleted_kept_for: Duration,
+section! {
+    /// `[store]`.
+    #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+    pub struct Store {
+        /// The file that keeps replications, or a directory for it. Empty is the usual place:
+        /// `/var/lib/settee/settee.redb` for root, `settee/settee.redb` in `$XDG_STATE_HOME` or `~/.local/state`
+        /// for others. `"memory"` uses no file: its contents end with the service.
+        path: PathBuf = "", value::STORE_PATH, at_start();
+        /// The PostgreSQL database (13 or newer) that keeps replications instead of the file, for several services
+        /// together: `postgres://user:password@host:port/database`, with `?sslmode=` `disable`, `prefer`, `require`
+        /// or `verify-full` ([fleet.md](fleet.md#one-store-for-several-daemons)). `SETTEE__STORE__URL` sets it from
+        /// the environment, which keeps the password out of files. Empty is none: the file is used.
+        url: Option<StoreUrl> = "", value::STORE_URL, at_start();
+        /// How long a deleted document of `_replicator` is kept, so that readers of `_changes` see its deletion.
+        /// Then it is removed for good, and the file becomes smaller ([replication.md](replication.md#the-store)).
+        deleted_kept_for: Duration = 2592000, seconds(0, 10 * YEAR);
+    }
 }
 
 impl Store {

@@ -12,61 +12,55 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::kinds::*;
 use super::pools::PoolConfig;
+use super::section::{Declared, section};
 use super::stressed::Stressed;
 use super::types::Config;
+use super::value::{self, Kind, LET_IN};
 use policy::admission::{THROTTLE_DELAY, stress_applies};
 
-/// Connections that may wait to be accepted unless a service says otherwise.
-pub(crate) const BACKLOG: u32 = 128;
-
-/// How long a client may hold a process without asking it anything: 300 s, and 10 s under stress.
-pub(crate) const CLIENT_TIMEOUT: Stressed<Duration> = Stressed {
-    normal: Duration::from_secs(300),
-    stressed: Duration::from_secs(10),
-};
-
-/// One section `[services.NAME]`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ServiceConfig {
-    /// Where it listens; `None` was not set, and is a mistake.
-    pub listen: Option<ServiceAddress>,
-    /// The pool that its processes come from ..
-    pub pool: Option<String>,
-    /// Whether the pool may be one that is added while the program runs.
+section! {
+    /// One section `[services.NAME]`.
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
     #[serde(default)]
-    pub wait_for_pool: bool,
-    /// .. or the language whose own pool they come from.
-    pub language: Option<String>,
-    /// Connections that may wait to be accepted.
-    #[serde(default = "backlog")]
-    pub backlog: u32,
-    /// Whether it is for this user (a Unix socket) or this machine (TCP) only; `None` is what the
-    /// address says.
-    pub local_only: Option<bool>,
-    /// Whether it may be reached from other machines, where nobody logs in.
-    #[serde(default)]
-    pub open: bool,
-    /// How long no process is started after a start that failed, at first; zero does not throttle.
-    /// `None` is what the pool says.
-    pub throttle_delay: Option<Duration>,
-    /// Whether it can be under stress; `None` is unless it is local only.
-    pub stress: Option<Stress>,
-    /// How long a process may work on one line; zero is `os_process_timeout`.
-    #[serde(default)]
-    pub prompt_timeout: Stressed<Duration>,
-    /// How long a client may hold a process without asking it anything, or without taking what it was
-    /// answered; zero is for ever.
-    #[serde(default = "client_timeout")]
-    pub client_timeout: Stressed<Duration>,
-    /// How long a connection may hold a process at all; zero is for ever.
-    #[serde(default)]
-    pub session_timeout: Stressed<Duration>,
+    pub struct ServiceConfig {
+        /// Where it listens: `"unix:/PATH"`, or an IP address or `localhost` with a port; port 0 is any free one.
+        listen: Option<ServiceAddress>, value::SERVICE_ADDRESS;
+        /// The pool that its processes come from; needed unless `language` is set.
+        pool: Option<String>, value::NAME;
+        /// Whether the pool may be missing, because it is added while the service runs.
+        wait_for_pool: bool = false, Kind::Boolean;
+        /// The language whose own pool they come from; needed unless `pool` is set.
+        language: Option<String>, value::NAME;
+        /// Most connections that wait in the system's queue; the system has a bound of its own
+        /// (`net.core.somaxconn`).
+        backlog: u32 = 128, count(1, 65_535), unit("connections");
+        /// Whether it is for this user (a Unix socket, mode 0600 and not 0666), or this machine, only. Also decides
+        /// whether the log warns when the limit is reached, and whether the pool comes under stress.
+        local_only: Option<bool>, Kind::Boolean, only_in_files(LET_IN), otherwise("true for a Unix socket or a loopback address");
+        /// Whether other machines may reach it. A service has no login: without `open`, `listen` must be a Unix
+        /// socket or a loopback address.
+        open: bool = false, Kind::Boolean, only_in_files(LET_IN);
+        /// How long its pool starts no process after three starts in a row that failed; it doubles. 0 tries each
+        /// time.
+        throttle_delay: Option<Duration>, seconds(0, DAY), otherwise("the pool's, or 60");
+        /// Whether its pool comes under stress at its limit: `"yes"`, `"no"`.
+        stress: Option<Stress>, STRESS, otherwise("\"no\" if it is local only");
+        /// How long a process may work on one line. 0 is the default. May depend on stress.
+        prompt_timeout: Stressed<Duration> = 0, STRESSED_TIME, otherwise("`os_process_timeout`");
+        /// How long a client may hold its process without sending it a line, or without reading its answers. 0 is
+        /// for ever. May depend on stress.
+        client_timeout: Stressed<Duration> = "${stress?{10}:{300}}", STRESSED_TIME;
+        /// How long a connection may last once it has a process. 0 is for ever. May depend on stress.
+        session_timeout: Stressed<Duration> = 0, STRESSED_TIME;
+    }
 }
 
 /// Whether a service can be under stress.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, strum::VariantNames)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 pub enum Stress {
     /// It can.
     Yes,
@@ -74,12 +68,10 @@ pub enum Stress {
     No,
 }
 
-fn backlog() -> u32 {
-    BACKLOG
-}
-
-fn client_timeout() -> Stressed<Duration> {
-    CLIENT_TIMEOUT
+impl Default for ServiceConfig {
+    fn default() -> Self {
+        Self::declared()
+    }
 }
 
 impl ServiceConfig {

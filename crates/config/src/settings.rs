@@ -124,10 +124,8 @@ impl Config {
         let sections = serde_json::to_value(self).unwrap_or_default();
         // A dot leads into a table of a table.
         let table = |name: &str| name.split('.').fold(&sections, |table, part| &table[part]);
-        let fixed = keys::SECTIONS
-            .iter()
-            .map(|&section| (section.to_owned(), table(section)));
-        let of_families = keys::FAMILIES.iter().flat_map(|family| {
+        let fixed = keys::sections().map(|section| (section.to_owned(), table(section)));
+        let of_families = keys::families().flat_map(|family| {
             let members = table(family).as_object().into_iter().flatten();
             members.map(move |(name, values)| (format!("{family}.{name}"), values))
         });

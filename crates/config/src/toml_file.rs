@@ -64,7 +64,7 @@ fn read_section(
     origin: &impl Fn(usize) -> Origin,
     layer: &mut Layer,
 ) {
-    let is_family = keys::FAMILIES.contains(&section);
+    let is_family = keys::families().any(|family| family == section);
     if !is_family {
         layer.section(section, at);
     }
@@ -74,7 +74,7 @@ fn read_section(
         let within = format!("{section}.{key}");
         match (value.get_ref(), keys::family(section)) {
             (DeValue::Table(inner), _)
-                if is_family || keys::SECTIONS.contains(&within.as_str()) =>
+                if is_family || keys::sections().any(|section| section == within) =>
             {
                 read_section(&within, at, inner, origin, layer);
             }
@@ -93,6 +93,14 @@ fn read_section(
             _ => layer.entry(section, key, raw(value), at),
         }
     }
+}
+
+/// Reads one value.
+pub(super) fn value(text: &str) -> Option<Raw> {
+    let text = format!("value = {text}");
+    let table = DeTable::parse(&text).ok()?;
+    let (_, value) = table.get_ref().iter().next()?;
+    Some(raw(value))
 }
 
 fn raw(value: &Spanned<DeValue<'_>>) -> Raw {

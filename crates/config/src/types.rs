@@ -10,14 +10,19 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use policy::pool::db_tag::DbTag;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use super::cells::CellKeys;
+use super::kinds::*;
 use super::origin::Origin;
 use super::pools::PoolConfig;
 use super::replicator::{Replicator, Store};
+use super::section::section;
 use super::services::ServiceConfig;
 use super::users::UserConfig;
+use super::value::{self, Kind, LET_IN};
 use crate::password::PasswordHash;
 
 /// The whole configuration. `Config::default()` is `config/default.toml`.
@@ -73,70 +78,73 @@ pub struct Config {
     pub(super) user_ids: BTreeMap<String, (u32, u32)>,
 }
 
-/// `[couchdb]`: the one key of CouchDB's section that concerns processes.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct CouchDb {
-    /// How long a client waits for a process, and a process may take over one prompt.
-    pub os_process_timeout: Duration,
+section! {
+    /// `[couchdb]`: the one key of CouchDB's section that concerns processes.
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+    pub struct CouchDb {
+        /// How long a client waits for a process, and a process may take to answer one prompt. A request may ask
+        /// for more.
+        os_process_timeout: Duration = 5000, ms(1, YEAR);
+    }
 }
 
-/// `[query_server_config]`: limits of pools, and what query servers are told.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct QueryServerConfig {
-    /// Most processes of one language; 0 lets nobody in.
-    pub os_process_limit: u32,
-    /// Idle processes beyond this many are stopped after `os_process_idle_limit`. Never above
-    /// `os_process_limit`: a default above a limit that was set is lowered to it.
-    pub os_process_soft_limit: u32,
-    /// How long a process is idle before the soft limit may stop it.
-    pub os_process_idle_limit: Duration,
-    /// What happens to a reduce answer that is too long.
-    pub reduce_limit: ReduceLimit,
-    /// Length up to which an answer is never too long, in characters (UTF-16 units) of JSON.
-    pub reduce_limit_threshold: u64,
-    /// A longer answer is too long when its length times this exceeds the input's length.
-    pub reduce_limit_ratio: f64,
-    /// Which databases may share a process.
-    pub db_tag: DbTag,
-    /// How long to wait for a process of one's own database before closing another's. Not in
-    /// CouchDB, which never waits.
-    pub affinity_wait: Duration,
-    /// How long an attached client keeps a process that it has no line for. Not in CouchDB.
-    pub attach_idle: Duration,
-    /// Whether the limits follow the machine, between the soft one and the hard one. Not in CouchDB.
-    pub limit_follows_pressure: bool,
-    /// How often the machine is looked at for that.
-    pub pressure_interval: Duration,
-    /// Whether documents are not frozen, and `settee map` sends parts of them, for JavaScript
-    /// functions that cannot tell. Not in CouchDB.
-    pub optimize_functions: bool,
-    /// Most entries in the `_revisions` of a document sent to a query server.
-    pub revs_limit: u32,
-    /// How much of a cell query servers are put in, where a pool says nothing else; this goes for all
-    /// that follow.
-    pub sandbox: SandboxMode,
-    /// Whether a process may serve several databases; `None` is as its language isolates functions.
-    pub reuse: Option<Reuse>,
-    /// The user whom external commands run as, by name or number; empty is the service's own.
-    pub user: String,
-    /// What external commands may read beside what they are made of.
-    pub read_paths: Vec<PathBuf>,
-    /// What external commands find in their environment beside the usual: `NAME=VALUE`, or `NAME` for the
-    /// service's own value.
-    pub env: Vec<String>,
-    /// Whether external commands may open network connections.
-    pub network: bool,
-    /// Most memory of one external command with all its processes, in bytes; 0 is no limit.
-    pub memory_max: u64,
-    /// Most processes and threads of one external command; 0 is no limit.
-    pub processes_max: u32,
-    /// Most processor time of one external command, in percent of one core; 0 is no limit.
-    pub cpu_max: u32,
+section! {
+    /// `[query_server_config]`: limits of pools, and what query servers are told.
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+    pub struct QueryServerConfig {
+        /// The most processes of one language at a time; further requests wait. 0 allows none. A limit lowered
+        /// below the number in use takes effect as processes come back.
+        os_process_limit: u32 = 100, PROCESSES, unit("processes");
+        /// While a language has at least this many processes, those that have been idle for `os_process_idle_limit`
+        /// are stopped; those that know design documents are in any case. At most `os_process_limit`; left alone,
+        /// it follows a lower one, and in an `.ini` too, where `check-config` tells.
+        os_process_soft_limit: u32 = 100, PROCESSES, unit("processes");
+        /// How long a process may be idle before it may be stopped, see `os_process_soft_limit`.
+        os_process_idle_limit: Duration = 300, seconds(1, YEAR);
+        /// What happens when a reduce function returns too much: `true` refuses its answer, `"log"` only logs it,
+        /// `false` accepts it.
+        reduce_limit: ReduceLimit = true, REDUCE_LIMIT;
+        /// A reduce answer up to this long is never too much.
+        reduce_limit_threshold: u64 = 5000, count(0, 1 << 53), unit("characters");
+        /// A longer answer is too much when its length times this ratio exceeds the length of the input. Whole
+        /// numbers are fine (CouchDB silently takes 2.0 instead).
+        reduce_limit_ratio: f64 = 2.0, Kind::Ratio;
+        /// Which databases may share a process that knows their design documents: `"name"` none, `"prefix"` those
+        /// with the same name up to the first slash, `"none"` all. Sharing saves processes, but functions of one
+        /// database can then see state that functions of another left in the process.
+        db_tag: DbTag = "name", DB_TAG;
+        /// How long a client that could only get a process by closing one of another database, or by having it
+        /// forget that, first waits for one of its own to come back; also the least time between two such
+        /// exchanges. 0 does not wait. CouchDB has no such key and never waits.
+        affinity_wait: Duration = 20, ms(0, HOUR);
+        /// How long `settee attach` keeps a process without a line for it; it gives the process back sooner while
+        /// other clients wait ([socket.md](socket.md#attach)). 0 keeps none between two lines. A new value applies
+        /// to new connections. CouchDB has no such key.
+        attach_idle: Duration = 1000, ms(0, HOUR);
+        /// Whether limits follow the load of the machine: while processors or memory are overcommitted, a pool has
+        /// fewer processes than `os_process_limit`, or its `max`, but not fewer than `os_process_soft_limit`
+        /// ([pools.md](pools.md#limits-that-follow-the-machine)). CouchDB has no such key.
+        limit_follows_pressure: bool = false, Kind::Boolean;
+        /// How often the service reads the load for that. CouchDB has no such key.
+        pressure_interval: Duration = 5, seconds(100, HOUR);
+        /// Whether the built-in JavaScript server leaves documents unfrozen for functions that only read them and
+        /// skips the keys of rows for reduce functions that do not look at them, and `settee map` sends only the
+        /// members that a function reads. Rows are the same, and sooner there. CouchDB has no such key.
+        optimize_functions: bool = true, Kind::Boolean;
+        /// Most revisions in the `_revisions` of a document that is sent to a query server.
+        revs_limit: u32 = 20, count(0, 1_000_000), unit("revisions");
+    }
+    beside {
+        /// The keys of cells.
+        #[serde(flatten)]
+        cell: CellKeys;
+    }
 }
 
 /// What happens to a reduce answer that is too long.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, strum::VariantNames)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 pub enum ReduceLimit {
     /// It is refused.
     True,
@@ -171,28 +179,6 @@ pub enum SandboxMode {
     Off,
 }
 
-/// Whether a process that ran code of one database may serve others.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Reuse {
-    /// It never does.
-    Database,
-    /// It may, as in CouchDB.
-    Any,
-}
-
-/// Which databases may share a process that knows their design documents.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum DbTag {
-    /// Each database has processes of its own.
-    Name,
-    /// Databases whose names agree up to the first slash share.
-    Prefix,
-    /// All share.
-    None,
-}
-
 /// How to start a process of a language.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LanguageCommand {
@@ -209,62 +195,91 @@ impl LanguageCommand {
     pub(crate) const BUILTIN: &'static str = "builtin";
 }
 
-/// `[server]`: where clients come in, and their limits.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Server {
-    /// The Unix socket. Its directory must be open to its owner only.
-    pub socket: PathBuf,
-    /// The permission bits of the socket, in octal digits: `0600` or `0660`.
-    pub socket_mode: String,
-    /// The group whose members may connect to it, by name or number; empty is none.
-    pub socket_group: String,
-    /// The TCP address for clients, if there is one.
-    pub tcp: Option<SocketAddr>,
-    /// The HTTP address, if there is one.
-    pub http: Option<SocketAddr>,
-    /// Names under which HTTP is reached, beside addresses and the machine's own names.
-    pub hosts: Vec<String>,
-    /// Whether everybody on this machine is an administrator over HTTP: for tests.
-    pub open: bool,
-    /// Longest body of an HTTP request that is taken whole, in bytes.
-    pub body_max: usize,
-    /// Longest line a client may send, in bytes.
-    pub line_max: usize,
-    /// Most connections at a time.
-    pub max_connections: usize,
-    /// Connections that may wait to be accepted.
-    pub backlog: u32,
-    /// How long a client may take over a kibibyte, or take nothing of an answer.
-    pub request_timeout: Duration,
-    /// What requests and answers in flight take at most, in bytes; 0 is a quarter of the memory.
-    pub in_flight_max: usize,
-    /// Most processes of all pools together; 0 is any number.
-    pub processes_max: u32,
-    /// How long work in hand may take when the service is told to stop.
-    pub shutdown_grace: Duration,
-    /// How long a process that was told to stop may take before TERM, and again before KILL.
-    pub stop_grace: Duration,
+section! {
+    /// `[server]`: where clients come in, and their limits.
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+    pub struct Server {
+        /// The Unix socket for clients, at most 103 bytes. Its directory is open to its owner only. Empty is the
+        /// usual place: `$XDG_RUNTIME_DIR/settee/settee.sock`; without that variable `/run/settee/settee.sock` for
+        /// root, `settee/settee.sock` in `$XDG_STATE_HOME` or `~/.local/state` for others, and
+        /// `/tmp/settee-UID/settee.sock` for a user without a home.
+        socket: PathBuf = "", value::SOCKET_PATH, at_start();
+        /// The permission bits of the socket: `"0600"`, or `"0660"`, which lets in the members of its group. They
+        /// are callers ([http.md](http.md#who-may-do-what)); the service's own user and root are administrators.
+        socket_mode: String = "0600", SOCKET_MODE, at_start(), only_in_files(LET_IN);
+        /// The group of the socket, by name or number, of which the service's user has to be a member. With one the
+        /// mode of the socket is 0660 and that of its directory 0750; the store must not stand in it. A directory
+        /// that is there already may be one that everybody may enter (0755), and stays so: the socket's own mode
+        /// keeps others out, and nobody else can write to the directory. Empty is none.
+        socket_group: String = "", value::GROUP, at_start(), only_in_files(LET_IN);
+        /// A TCP address for clients of the [socket](socket.md), `"127.0.0.1:5994"` for example; port 0 is any free
+        /// one. They have to log in. What they send is not encrypted: for other machines put a tunnel in front.
+        tcp: Option<SocketAddr> = "off", value::ADDRESS, at_start();
+        /// The address of [HTTP](http.md), `"off"` for none; port 0 is any free one.
+        http: Option<SocketAddr> = "127.0.0.1:5995", value::ADDRESS, at_start();
+        /// Names under which HTTP may be reached, without ports, as a list or with commas:
+        /// `["settee.example.org"]`. A request whose `Host` is neither one of them nor an IP address, `localhost`
+        /// or the machine's own name is refused, so that no web page can point its own name at the address.
+        hosts: Vec<String> = "", value::HOSTS;
+        /// Whether everybody on this machine is an administrator over HTTP, without a login. For tests: the address
+        /// has to be a loopback one, nobody may be named in `[admins]` and `[users.NAME]`, and requests that came
+        /// through a proxy (`Forwarded`, `X-Forwarded-*`) are refused.
+        open: bool = false, Kind::Boolean, at_start(), only_in_files(LET_IN);
+        /// Longest body of an HTTP request. A stream of lines (`/_query/map` with NDJSON) may be longer; its lines
+        /// are held to `line_max`.
+        body_max: usize = 67108864, bytes(1024, 1 << 32);
+        /// Longest line a client may send; a longer one closes its connection, or ends its stream over HTTP. New
+        /// connections take a new value.
+        line_max: usize = 67108864, bytes(1024, 1 << 31);
+        /// Most connections of clients at a time, on the Unix socket and TCP together; more wait to be accepted.
+        /// HTTP has as many for itself, and takes a new value at a restart.
+        max_connections: usize = 16384, count(1, 1_000_000), unit("connections");
+        /// Connections that may wait to be accepted, on each address and socket; the system may allow fewer
+        /// (`net.core.somaxconn`).
+        backlog: u32 = 1024, count(1, 65_535), at_start(), unit("connections");
+        /// The time over which a client must send 1 KiB a second of a body or a line, and within which it must read
+        /// some of an answer; otherwise its connection is cut.
+        request_timeout: Duration = 60, seconds(1000, HOUR);
+        /// The most memory that requests and answers in flight take together. 0 is a quarter of the machine's
+        /// memory, or of the service's cgroup.
+        in_flight_max: usize = 0, bytes(0, 1 << 50);
+        /// Most processes of all pools and languages together, those included that are being started or stopped;
+        /// pools share them by need ([pools.md](pools.md#the-ceiling-over-all-pools)). No pool's `max`, `init_size`
+        /// and `min_free` may be more; `os_process_limit` may. 0 is any number.
+        processes_max: u32 = 1000, PROCESSES, unit("processes");
+        /// How long requests in progress may take to finish when the service stops.
+        shutdown_grace: Duration = 10, seconds(0, HOUR);
+        /// How long a process whose input was closed may take to end before it gets the TERM signal, and then again
+        /// before it gets KILL.
+        stop_grace: Duration = 2000, ms(0, HOUR);
+    }
 }
 
-/// `[ssl]`: TLS over HTTP and for clients on TCP.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ssl {
-    /// Whether there is HTTP over TLS.
-    pub enable: bool,
-    /// The address that it listens on.
-    pub bind_address: IpAddr,
-    /// The port that it listens on.
-    pub port: u16,
-    /// Where clients connect over TLS; none and they cannot.
-    pub tcp: Option<SocketAddr>,
-    /// The PEM file of the certificate, followed by those of who signed it.
-    pub cert_file: Option<PathBuf>,
-    /// The PEM file of the certificate's private key.
-    pub key_file: Option<PathBuf>,
-    /// The PEM file of who signs the certificates of clients; none and they are not asked for any.
-    pub cacert_file: Option<PathBuf>,
-    /// The versions that are spoken, as CouchDB names them.
-    pub tls_versions: Vec<String>,
+section! {
+    /// `[ssl]`: TLS over HTTP and for clients on TCP.
+    #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+    pub struct Ssl {
+        /// Whether there is HTTP over TLS.
+        enable: bool = false, Kind::Boolean, at_start(), only_in_files(LET_IN);
+        /// The IP address that it listens on; "0.0.0.0" or "::" for all of this machine. Not in CouchDB, which
+        /// listens where `[chttpd]` does.
+        bind_address: IpAddr = "127.0.0.1", value::IP_ADDRESS, at_start();
+        /// The port that it listens on; 0 is any free one.
+        port: u16 = 6984, count(0, 65_535), at_start();
+        /// The address, "0.0.0.0:7984" for example, where clients that log in connect over TLS, beside or in place
+        /// of `[server] tcp`; "off" is none, port 0 any free one. Not in CouchDB.
+        tcp: Option<SocketAddr> = "off", value::ADDRESS, at_start();
+        /// The PEM file of the certificate, followed by those of who signed it.
+        cert_file: Option<PathBuf> = "", value::FILE_PATH;
+        /// The PEM file of the certificate's private key, which nobody but the service's user should be able to
+        /// read.
+        key_file: Option<PathBuf> = "", value::FILE_PATH;
+        /// The PEM file of who signs certificates of clients. The name (CN) in one that a client shows is its user.
+        /// Empty: none are asked for.
+        cacert_file: Option<PathBuf> = "", value::FILE_PATH;
+        /// The versions of TLS that are spoken. Earlier ones than in this list there are none of.
+        tls_versions: Vec<String> = "tlsv1.2,tlsv1.3", TLS_VERSIONS, only_in_files(LET_IN);
+    }
 }
 
 impl Ssl {
@@ -280,13 +295,18 @@ impl Ssl {
     }
 }
 
-/// `[chttpd_auth]`: sessions.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ChttpdAuth {
-    /// How long a session lasts after its last use.
-    pub timeout: Duration,
-    /// What signs session cookies; empty is a new one at each start.
-    pub secret: String,
+section! {
+    /// `[chttpd_auth]`: sessions.
+    #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+    pub struct ChttpdAuth {
+        /// How long a session that was begun with `POST /_session` lasts after its last use.
+        timeout: Duration = 600, seconds(1000, YEAR);
+        /// What session cookies are signed with. Empty is a random one that the first start makes and keeps in the
+        /// file `cookie-secret` beside `admin-password`, so that a restart ends no session; where the file cannot
+        /// be kept, sessions end with the service, and a warning says so. A new secret ends all sessions. Never
+        /// shown.
+        secret: String = "", value::SECRET;
+    }
 }
 
 /// Without the secret.
@@ -298,26 +318,33 @@ impl std::fmt::Debug for ChttpdAuth {
     }
 }
 
-/// `[log]`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Log {
-    /// Least severe records written.
-    pub level: LogLevel,
-    /// Shape of a record.
-    pub format: LogFormat,
-    /// Lines of one process that are logged in a second.
-    pub child_lines_max: usize,
-    /// Bytes of lines of one pool's processes that are logged in a minute.
-    pub pool_bytes_max: usize,
-    /// Function calls that take longer are logged; zero logs none.
-    pub slow_log_timeout: Duration,
-    /// Where every function call is logged.
-    pub access_log: Option<PathBuf>,
+section! {
+    /// `[log]`.
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+    pub struct Log {
+        /// Least severe records written: `trace`, `debug`, `info`, `warning`, `error`, `critical`, `off`; `trace`
+        /// in development builds only. CouchDB's names stand for the nearest of these.
+        level: LogLevel = "info", LEVEL;
+        /// Shape of a record: `terminal` for people, `json` one object a line, `auto` the former when standard
+        /// error is a terminal. See [logging.md](logging.md).
+        format: LogFormat = "auto", FORMAT, at_start();
+        /// Most lines of one process that are logged in a second; 0 logs none. New processes take a new value.
+        child_lines_max: usize = 100, count(0, 1_000_000), unit("lines");
+        /// Most bytes of lines that the processes of one pool log in a minute. New processes take a new value.
+        pool_bytes_max: usize = 1000000, bytes(0, 1 << 40);
+        /// Function calls that take longer, the wait for a process included, are logged as `function call was slow`
+        /// with what they cost, at most ten a second; 0 logs none.
+        slow_log_timeout: Duration = 1, seconds(0, YEAR);
+        /// The file that every function call is logged to, a JSON object a line
+        /// ([logging.md](logging.md#the-access-log)); `/dev/stderr` is standard error, and empty is none.
+        access_log: Option<PathBuf> = "", value::FILE_PATH, at_start();
+    }
 }
 
 /// Severity of the least severe log record that is written, with the numbers of `slog::FilterLevel`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, strum::VariantNames)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 pub enum LogLevel {
     /// Nothing at all.
     Off,
@@ -336,8 +363,9 @@ pub enum LogLevel {
 }
 
 /// Shape of a log record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, strum::VariantNames)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 pub enum LogFormat {
     /// `Terminal` when standard error is one, `Json` otherwise.
     Auto,
@@ -347,12 +375,17 @@ pub enum LogFormat {
     Json,
 }
 
-/// `[sandbox]`: limits of processes.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Sandbox {
-    /// Most memory that the functions of one built-in JavaScript process take, with what is held for
-    /// them, in bytes.
-    pub javascript_memory_max: u64,
+section! {
+    /// `[sandbox]`: limits of processes.
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+    pub struct Sandbox {
+        /// Most memory that the functions of one built-in JavaScript process take together, with the lines,
+        /// answers, design documents and tables that are held for them; more is the error `out_of_memory` of the
+        /// function or the line that asked for it. The process takes 32 MiB more at most. A document takes about
+        /// three times its length while it is mapped, and the rows of all functions half of the memory at most:
+        /// 1,000,000 rows of `emit(i, null)` take a quarter of the default. New processes take a new value.
+        javascript_memory_max: u64 = 67108864, bytes(MIB, 1 << 40);
+    }
 }
 
 impl Server {

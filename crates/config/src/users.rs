@@ -5,8 +5,11 @@
 //! SOURCE    The roles are our own; passwords are as in [`crate::password`].
 
 use serde::{Deserialize, Serialize};
+use strum::VariantNames;
 
+use super::section::section;
 use super::types::Config;
+use super::value::{self, Kind, LET_IN};
 use crate::password::PasswordHash;
 
 /// What a user may do.
@@ -37,16 +40,19 @@ pub enum Role {
     Viewer,
 }
 
-/// One section `[users.NAME]`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct UserConfig {
-    /// `None` was not set, and is a mistake.
-    pub password: Option<PasswordHash>,
-    /// None is a mistake.
-    pub roles: Vec<Role>,
-    /// The only pools that a caller may use; empty is all that callers may use.
-    pub pools: Vec<String>,
+section! {
+    /// One section `[users.NAME]`.
+    #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+    #[serde(default)]
+    pub struct UserConfig {
+        /// As in `[admins]`. It has to be there.
+        password: Option<PasswordHash>, value::PASSWORD;
+        /// One or more of `admin`, `operator`, `replicator`, `caller`, `viewer`, as a list or with commas.
+        roles: Vec<Role>, Kind::Words(Role::VARIANTS), only_in_files(LET_IN);
+        /// The only pools in which a caller may call functions and take processes, as a list or with commas; empty
+        /// is every pool that is for callers.
+        pools: Vec<String> = "", value::NAMES, only_in_files(LET_IN);
+    }
 }
 
 impl Config {

@@ -12,7 +12,7 @@ use std::path::Path;
 
 use strum::VariantNames;
 
-use super::keys::{NATIVE_QUERY_SERVERS, QUERY_SERVERS, REPLICATOR, SSL, USERS};
+use super::keys::{NATIVE_QUERY_SERVERS, QUERY, QUERY_SERVERS, REPLICATOR, SSL, USERS};
 use super::nearest::slip;
 use super::origin::{Notice, Origin, Problem};
 use super::types::Config;
@@ -22,7 +22,6 @@ use super::users::{Role, UserConfig};
 /// Linux has 107), so that a configuration can move.
 const SOCKET_PATH_MAX: usize = 103;
 
-const QUERY: &str = "query_server_config";
 const HARD: &str = "os_process_limit";
 const SOFT: &str = "os_process_soft_limit";
 

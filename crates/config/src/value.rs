@@ -292,7 +292,7 @@ mod tests {
 
     use super::shown::hide_credentials;
     use super::*;
-    use crate::keys::{FAMILY_KEYS, KEYS};
+    use crate::keys::{SECTIONS, Section};
 
     const TIMEOUT: Kind = Kind::Duration {
         unit: Unit::Seconds,
@@ -417,7 +417,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_text_makes_a_value_panic(written in "[-+0-9.eEnaif]{0,50}[a-zA-Z ]{0,4}|\\PC*") {
-            for key in KEYS.iter().chain(FAMILY_KEYS) {
+            for key in SECTIONS.iter().flat_map(Section::rows) {
                 if let Ok(value) = text(key.kind, &written) {
                     let kind_is_kept = match key.kind {
                         Kind::Count { min, max } | Kind::Bytes { min, max } => {

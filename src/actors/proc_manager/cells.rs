@@ -351,7 +351,7 @@ mod tests {
     #[actix_rt::test]
     async fn pools_without_a_cell_are_named_and_nothing_is_tried_for_them() {
         let mut config = config();
-        config.query_server_config.sandbox = SandboxMode::Off;
+        config.query_server_config.cell.sandbox = Some(SandboxMode::Off);
         let world = World::start(config);
         let sandbox = world.pool("python").await.sandbox.unwrap();
         assert_eq!((sandbox.mode.as_str(), sandbox.layers.len()), ("off", 0));
@@ -365,7 +365,7 @@ mod tests {
     async fn a_reload_tries_the_cells_that_it_brings() {
         let mut world = World::start(config());
         world.sandbox("python").await;
-        world.config.query_server_config.sandbox = SandboxMode::Strict;
+        world.config.query_server_config.cell.sandbox = Some(SandboxMode::Strict);
         let settings = manager_settings(&world.config, &world.program, &Registry::new(), &[]);
         let reload = ReloadConfig(Arc::new(settings));
         world.manager.send(reload).await.unwrap();

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::Message;
-use policy::pool::Limits;
+use policy::pool::{Limits, Reuse};
 
 use crate::actors::language::{Language, Registry};
-use crate::config::{PoolConfig, Reuse, ServiceTerms};
+use crate::config::{PoolConfig, PoolTerms, ServiceTerms};
 use crate::query_server::cell::terms::Cells;
 use crate::query_server::language::LanguageName;
 
@@ -53,17 +53,6 @@ pub struct ManagerSettings {
     pub external: BTreeSet<LanguageName>,
     /// What the configuration says of the cells of processes.
     pub cells: Cells,
-}
-
-/// What the settings and its language say of a pool, beside its section.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct PoolTerms {
-    /// The limits that hold unless the section says otherwise.
-    pub(super) limits: Limits,
-    /// Whom its processes may serve unless the section says otherwise.
-    pub(super) reuse: Reuse,
-    /// Whether its processes can forget.
-    pub(super) can_forget: bool,
 }
 
 impl ManagerSettings {

@@ -5,12 +5,11 @@ use std::time::Duration;
 use actix::prelude::*;
 
 use super::ProcManager;
-use crate::config::{self, PoolConfig};
+use crate::config::PoolConfig;
 use crate::messages::proc_manager::GetStatus;
 use crate::query_server::status::{DaemonStatus, Holder, PoolStatus, ProcStatus, Totals};
 use policy::pool::{
-    ClientId, OnClientCrash, PoolId, PoolTotals, ProcPhase, ProcStatus as CoreProc, RemoveMode,
-    Reuse, StopReason,
+    ClientId, PoolId, PoolTotals, ProcPhase, ProcStatus as CoreProc, RemoveMode, StopReason,
 };
 
 impl Handler<GetStatus> for ProcManager {
@@ -103,14 +102,8 @@ impl ProcManager {
             return section;
         };
         section = self.settings.cells.in_force(section);
-        section.reuse = Some(match held.reuse {
-            Reuse::Any => config::Reuse::Any,
-            Reuse::Database => config::Reuse::Database,
-        });
-        section.on_client_crash = Some(match held.on_client_crash {
-            OnClientCrash::Return => config::OnClientCrash::Return,
-            OnClientCrash::Replace => config::OnClientCrash::Replace,
-        });
+        section.cell.reuse = Some(held.reuse);
+        section.on_client_crash = Some(held.on_client_crash);
         section.throttle_delay = Some(held.throttle.map_or(Duration::ZERO, |terms| terms.delay));
         section
     }

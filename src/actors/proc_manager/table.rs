@@ -9,9 +9,7 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use super::cells::TriedCell;
-use super::pool_settings::{Around, core_settings};
-use super::settings::PoolTerms;
-use crate::config::PoolConfig;
+use crate::config::{Around, PoolConfig, PoolTerms};
 use crate::logging::{BurstLimiter, RepeatLimiter};
 use crate::messages::proc_manager::{GetProcError, Lender, TakeFrom, Want};
 use crate::metrics::PoolMetrics;
@@ -234,7 +232,7 @@ impl PoolTable {
             stressed,
             terms,
         };
-        core_settings(section, around)
+        section.core_settings(around)
     }
 
     /// Returns the language of a group's pools but `except`; `None` without any.

@@ -232,8 +232,8 @@ mod tests {
     #[test]
     fn a_command_finds_the_usual_variables_and_those_that_are_named() {
         let mut config = Config::default();
-        config.query_server_config.env =
-            vec!["HTTP_PROXY".into(), "TZ=CET".into(), "MISSING".into()];
+        config.query_server_config.cell.env =
+            Some(vec!["HTTP_PROXY".into(), "TZ=CET".into(), "MISSING".into()]);
         let terms = cells(&config).of_pool(&PoolConfig::default());
         let launched = terms.launched(Path::new("/settee"), command());
         let expected = [
@@ -249,11 +249,9 @@ mod tests {
     #[test]
     fn a_cell_is_what_the_pool_says_and_never_has_the_service_s_own_folders_and_ports() {
         let config = Config::default();
-        let pool = PoolConfig {
-            sandbox: Some(SandboxMode::Strict),
-            cpu_max: Some(50),
-            ..PoolConfig::default()
-        };
+        let mut pool = PoolConfig::default();
+        pool.cell.sandbox = Some(SandboxMode::Strict);
+        pool.cell.cpu_max = Some(50);
         let launched = cells(&config)
             .of_pool(&pool)
             .launched(Path::new("/settee"), command());
@@ -273,10 +271,8 @@ mod tests {
 
     #[test]
     fn with_off_and_without_a_configuration_a_command_stays_as_it_is() {
-        let off = PoolConfig {
-            sandbox: Some(SandboxMode::Off),
-            ..PoolConfig::default()
-        };
+        let mut off = PoolConfig::default();
+        off.cell.sandbox = Some(SandboxMode::Off);
         let cells = [cells(&Config::default()), Cells::default()];
         for cells in cells {
             let terms = cells.of_pool(&off);

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use settee::config::{DEFAULTS, keys};
+use settee::config::keys;
 
 use crate::support::program::program;
 
@@ -67,11 +67,8 @@ fn every_key_of_the_configuration_is_in_the_page_of_the_file() {
         .filter_map(|tag| tag.strip_prefix("\\fB")?.split_once("\\fR"))
         .map(|(key, _)| key)
         .collect();
-    let defaults: toml::Table = DEFAULTS.parse().unwrap();
-    let sections = defaults.values().filter_map(toml::Value::as_table);
-    let of_sections = sections.flat_map(|section| section.keys().map(String::as_str));
-    let of_families = keys::FAMILY_KEYS.iter().map(|key| key.name);
-    for key in of_sections.chain(of_families) {
+    for key in keys::SECTIONS.iter().flat_map(keys::Section::rows) {
+        let key = key.name;
         let key = key.replace('-', "\\-");
         assert!(tags.contains(&*key), "{key} of {tags:?}");
     }

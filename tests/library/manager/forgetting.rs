@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use settee::config::Reuse;
+use policy::pool::Reuse;
 use settee::messages::proc_manager::TenantName;
 use settee::testkit::{FakeAnswer, FakeLanguage, TestPool};
 

@@ -6,8 +6,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use policy::pool::Reuse;
 use serde_json::json;
-use settee::config::Reuse;
 use settee::functions::QueryServers;
 use settee::languages::command::CommandLanguage;
 use settee::messages::function::FunctionCall;

@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use super::{QUERY, Rules};
+use super::Rules;
 use crate::PoolConfig;
 use crate::SandboxMode;
 use crate::cells::overlap;
-use crate::keys::POOLS;
+use crate::keys::{POOLS, QUERY};
 
 impl Rules<'_> {
     /// Notes what does not fit together about cells. `service_user` is who runs the service, where this is
@@ -15,9 +15,7 @@ impl Rules<'_> {
         let config = self.config;
         let all = &config.query_server_config;
         let of_all = PoolConfig {
-            sandbox: Some(all.sandbox),
-            user: Some(all.user.clone()),
-            read_paths: Some(all.read_paths.clone()),
+            cell: all.cell.clone(),
             ..PoolConfig::default()
         };
         self.cell(QUERY, &of_all, service_user);
@@ -28,11 +26,11 @@ impl Rules<'_> {
 
     fn cell(&mut self, section: &str, keys: &PoolConfig, service_user: Option<u32>) {
         let config = self.config;
-        for path in keys.read_paths.iter().flatten() {
+        for path in keys.cell.read_paths.iter().flatten() {
             self.read_path(section, path);
         }
         let mut section = self.section(section);
-        let Some(user) = keys.user.as_ref().filter(|user| !user.is_empty()) else {
+        let Some(user) = keys.cell.user.as_ref().filter(|user| !user.is_empty()) else {
             return;
         };
         if config.cell(keys).sandbox == SandboxMode::Off {
@@ -84,7 +82,7 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
-    use crate::Config;
+    use crate::{CellKeys, Config};
 
     /// Returns what is wrong, as told to who runs the service.
     fn problems(service_user: Option<u32>, change: impl FnOnce(&mut Config)) -> Vec<String> {
@@ -101,7 +99,7 @@ mod tests {
 
     fn of_read_path(path: &str) -> Vec<String> {
         problems(None, |config| {
-            config.query_server_config.read_paths = vec![PathBuf::from(path)];
+            config.query_server_config.cell.read_paths = Some(vec![PathBuf::from(path)]);
         })
     }
 
@@ -136,7 +134,10 @@ mod tests {
         }
         let pool = PoolConfig {
             language: Some("javascript".into()),
-            read_paths: Some(vec!["/etc/settee".into()]),
+            cell: CellKeys {
+                read_paths: Some(vec!["/etc/settee".into()]),
+                ..CellKeys::default()
+            },
             ..PoolConfig::default()
         };
         let told = problems(None, |config| drop(config.pools.insert("p".into(), pool)));
@@ -147,7 +148,7 @@ mod tests {
     fn only_root_has_processes_of_another_user() {
         let as_daemon = |service_user| {
             problems(service_user, |config| {
-                config.query_server_config.user = "7777".into();
+                config.query_server_config.cell.user = Some("7777".into());
             })
         };
         assert_eq!(as_daemon(Some(0)), [""; 0]);
@@ -162,12 +163,12 @@ mod tests {
     #[test]
     fn a_user_has_to_be_there_and_takes_a_cell() {
         let told = problems(None, |config| {
-            config.query_server_config.user = "no-such-user".into();
+            config.query_server_config.cell.user = Some("no-such-user".into());
         });
         assert!(told[0].contains("no such user"), "{told:?}");
         let told = problems(None, |config| {
-            config.query_server_config.user = "7777".into();
-            config.query_server_config.sandbox = SandboxMode::Off;
+            config.query_server_config.cell.user = Some("7777".into());
+            config.query_server_config.cell.sandbox = Some(SandboxMode::Off);
         });
         assert!(told[0].contains("takes a cell"), "{told:?}");
     }

@@ -2,10 +2,15 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+use strum::VariantNames;
+
 use super::{DbKey, Tenant};
 
 /// The setting `[query_server_config] db_tag`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, VariantNames)]
+#[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum DbTag {
     /// The database's name.
     #[default]

@@ -12,6 +12,9 @@
 use std::fmt;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+use strum::VariantNames;
+
 use crate::admission::ThrottleSettings;
 
 /// The limits of one pool, per language as in CouchDB.
@@ -59,7 +62,9 @@ pub enum PoolKind {
 }
 
 /// What becomes of a process whose client crashed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, VariantNames)]
+#[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum OnClientCrash {
     /// It is reset and goes back (couch_proc_manager).
     #[default]
@@ -95,7 +100,9 @@ pub struct Cull {
 }
 
 /// Whom a process may serve after it ran somebody's functions.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, VariantNames)]
+#[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum Reuse {
     /// Anybody, but for design documents: those of one database, as in the reference. One that can forget
     /// ([`PoolSettings::can_forget`]) does so between two tenants.
@@ -106,7 +113,9 @@ pub enum Reuse {
 }
 
 /// In which order the waiters of a lane are served.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, VariantNames)]
+#[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum Fairness {
     /// In order of arrival.
     #[default]

@@ -9,10 +9,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::history::History;
+use serde::{Deserialize, Serialize};
+use strum::VariantNames;
+
 use super::wall_time::WallTime;
 
 /// Which version of the reference decides who runs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, VariantNames)]
+#[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum RuleSet {
     /// As in CouchDB today: a cycle fills free slots and rotates, and what it trims counts as
     /// churn; shares are fair. But a slot that becomes free is filled at once, also when a back-off
@@ -22,6 +27,8 @@ pub enum RuleSet {
     /// As in the first version, of 2017: a cycle trims, or fills, or rotates; the oldest start alone
     /// says whose turn it is. A slot is filled after a crash while there are fewer jobs than
     /// `max_jobs`, otherwise in the next cycle, because finding a job takes a walk over all jobs.
+    #[serde(rename = "2017")]
+    #[strum(serialize = "2017")]
     First,
 }
 

@@ -195,8 +195,11 @@ pub struct Tuning {
 }
 
 /// How a continuous replication hears of changes: the option `feed`, which CouchDB does not have.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, strum::VariantNames,
+)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum Feed {
     /// It keeps a feed of its database open, as in CouchDB.
     #[default]

@@ -1,0 +1,97 @@
+//! What values of keys may be: bounds and words that declarations name.
+//!
+//! LIMITS    The upper bounds keep sums and timers far from overflow; they are no recommendations.
+
+use policy::pool::db_tag::DbTag;
+use policy::pool::{Fairness, OnClientCrash, Reuse};
+use policy::schedule::RuleSet;
+use replication::spec::Feed;
+use strum::VariantNames;
+
+use super::keys::AUTH_SESSION;
+use super::services::Stress;
+use super::types::{LogFormat, LogLevel, ReduceLimit, SandboxMode};
+use super::value::{self, Kind, Unit};
+
+pub(crate) const fn count(min: u64, max: u64) -> Kind {
+    Kind::Count { min, max }
+}
+
+/// One of the words that stand for the variants of a type.
+const fn one_of<T: VariantNames>() -> Kind {
+    Kind::Choice(T::VARIANTS, &[])
+}
+
+pub(crate) const fn bytes(min: u64, max: u64) -> Kind {
+    Kind::Bytes { min, max }
+}
+
+pub(crate) const fn ms(min: u64, max: u64) -> Kind {
+    let unit = Unit::Milliseconds;
+    Kind::Duration { unit, min, max }
+}
+
+pub(crate) const fn seconds(min: u64, max: u64) -> Kind {
+    let unit = Unit::Seconds;
+    Kind::Duration { unit, min, max }
+}
+
+/// Hours, from one to a year.
+pub(crate) const HOURS: Kind = Kind::Duration {
+    unit: Unit::Hours,
+    min: HOUR,
+    max: YEAR,
+};
+
+pub(crate) const HOUR: u64 = Unit::Hours.milliseconds();
+pub(crate) const DAY: u64 = 24 * HOUR;
+pub(crate) const YEAR: u64 = 365 * DAY;
+pub(crate) const MIB: u64 = 1 << 20;
+
+/// Why a request cannot set what a cell lets in.
+pub(crate) const CELL: &str = "it decides what a query server may do on this machine";
+
+/// Most processes of a pool, or of what is counted in processes.
+pub(crate) const PROCESSES: Kind = count(0, 1_000_000);
+pub(crate) const REDUCE_LIMIT: Kind = one_of::<ReduceLimit>();
+pub(crate) const DB_TAG: Kind = one_of::<DbTag>();
+pub(crate) const SANDBOX: Kind = one_of::<SandboxMode>();
+pub(crate) const REUSE: Kind = Kind::OrNone("", &one_of::<Reuse>());
+pub(crate) const MEMORY_MAX: Kind = Kind::OrZero(&bytes(MIB, 1 << 50));
+/// In percent of one core.
+pub(crate) const CPU_MAX: Kind = count(0, 1_000_000);
+pub(crate) const FEED: Kind = one_of::<Feed>();
+pub(crate) const RULES: Kind = one_of::<RuleSet>();
+pub(crate) const SOCKET_MODE: Kind = Kind::Choice(&["0600", "0660"], &[]);
+pub(crate) const FORMAT: Kind = one_of::<LogFormat>();
+pub(crate) const ON_CLIENT_CRASH: Kind = one_of::<OnClientCrash>();
+pub(crate) const FAIRNESS: Kind = one_of::<Fairness>();
+/// Whether a service can be under stress.
+pub(crate) const STRESS: Kind = Kind::Choice(Stress::VARIANTS, &[("true", "yes"), ("false", "no")]);
+/// Severities; CouchDB's names stand for the nearest of ours, so that its files can be used.
+pub(crate) const LEVEL: Kind = Kind::Choice(
+    LogLevel::VARIANTS,
+    &[
+        ("notice", "info"),
+        ("warn", "warning"),
+        ("err", "error"),
+        ("crit", "critical"),
+        ("alert", "critical"),
+        ("emergency", "critical"),
+        ("emerg", "critical"),
+        ("none", "off"),
+    ],
+);
+/// The ways of CouchDB's replicator to show credentials, by the names of its modules.
+pub(crate) const AUTH_PLUGINS: Kind = Kind::Words(&[AUTH_SESSION, "couch_replicator_auth_noop"]);
+pub(crate) const TLS_VERSIONS: Kind = Kind::Words(&["tlsv1.2", "tlsv1.3"]);
+pub(crate) const ENDPOINT_PROTOCOLS: Kind = Kind::Words(&["http", "https"]);
+pub(crate) const PROXY_PROTOCOLS: Kind = Kind::Words(&["http", "https", "socks5"]);
+pub(crate) const REQUEST_TIMEOUT: Kind = Kind::OrNone(value::INFINITY, &ms(1, YEAR));
+pub(crate) const THREADS: Kind = Kind::OrNone("cores", &count(1, 256));
+pub(crate) const ID_LENGTH: Kind = Kind::OrNone(value::INFINITY, &bytes(1, 1 << 32));
+pub(crate) const QUEUE_MAX: Kind = Kind::OrNone(value::OFF, &count(0, 1 << 32));
+pub(crate) const MAX_USES: Kind = Kind::Stressed(&count(0, 1 << 53));
+pub(crate) const STRESSED_TIME: Kind = Kind::Stressed(&seconds(0, YEAR));
+pub(crate) const STOP_GRACE: Kind = Kind::Stressed(&ms(0, HOUR));
+pub(crate) const START_TIMEOUT: Kind = Kind::Stressed(&seconds(1, HOUR));

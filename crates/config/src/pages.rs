@@ -1,0 +1,224 @@
+//! The pages that are made of the declarations: `config/default.toml` and the tables of
+//! `docs/configuration.md`.
+//!
+//! SUMMARY   [`default_file`] is the built-in configuration, which is also what the program starts from;
+//!           [`key_table`] is the table of a section.
+//! CALLED    A test compares the files with them, and writes them when `WRITE_PAGES` is set.
+
+use std::fmt::Write;
+
+use super::keys::{SECTIONS, Section};
+use super::section::Key;
+
+/// Longest line of a comment, in characters.
+const COMMENT_MAX: usize = 110;
+
+/// What stands above everything.
+const HEAD: &str = "\
+# Settee's built-in defaults, complete: a key that does not stand here does not exist.
+#
+# Made of the declarations in crates/config. Copy what you want to change into a file of your own and name it
+# with `settee serve -c FILE`, or let it be /etc/settee/settee.toml, which is read where none is named;
+# `settee check-config` shows the result and where every value came from. docs/configuration.md has more.
+#
+# A plain number is in the unit that stands beside it. Durations may also be written \"250ms\", \"5s\",
+# \"2min\", \"1h\"; sizes \"64KiB\", \"64MiB\", \"1GiB\" (or the decimal \"64kB\", \"64MB\", \"1GB\").
+# (now) can be changed while the service runs; (start) takes a restart.
+";
+
+/// Returns the built-in configuration as a TOML file, with what each key means.
+pub fn default_file() -> String {
+    let mut file = HEAD.to_owned();
+    for section in SECTIONS {
+        file.push('\n');
+        add_section(&mut file, section);
+    }
+    file
+}
+
+fn add_section(file: &mut String, section: &Section) {
+    let keys: Vec<&Key> = section.rows().collect();
+    // What is a section for each name, and what has no key by itself, is a comment.
+    let name = section.name;
+    let heading = match (section.is_family, keys.is_empty()) {
+        (true, _) => format!("# [{name}.NAME]\n"),
+        (_, true) => format!("# [{name}]\n"),
+        _ => format!("[{name}]\n"),
+    };
+    file.push_str(&heading);
+    add_comment(file, section.about);
+    if section.is_family {
+        let names: Vec<&str> = keys.iter().map(|key| key.name).collect();
+        let told = format!(
+            "Keys: {}. docs/configuration.md tells more.",
+            names.join(", ")
+        );
+        return add_comment(file, &told);
+    }
+    for key in keys {
+        let unit = match key.unit_name() {
+            "" => String::new(),
+            unit => format!("{unit}, "),
+        };
+        let told = format!("{} ({unit}{})", key.plain_sentence(), key.change());
+        add_comment(file, &told);
+        let default = key.default_text().unwrap_or("\"\"");
+        let _ = writeln!(file, "{} = {default}", key.name);
+    }
+}
+
+/// Adds a comment, in lines.
+fn add_comment(file: &mut String, text: &str) {
+    let mut line = String::new();
+    for word in text.split_whitespace() {
+        if line.len() + 1 + word.len() > COMMENT_MAX {
+            let _ = writeln!(file, "#{line}");
+            line.clear();
+        }
+        line.push(' ');
+        line.push_str(word);
+    }
+    if !line.is_empty() {
+        let _ = writeln!(file, "#{line}");
+    }
+}
+
+/// Returns a sentence of a page without its links, marks of code and bold letters.
+fn plain(markdown: &str) -> String {
+    let mut text = String::new();
+    let mut rest = markdown;
+    while let Some((before, (label, after))) = link(rest) {
+        text.push_str(before);
+        text.push_str(label);
+        rest = after;
+    }
+    text.push_str(rest);
+    text.replace('`', "").replace("**", "")
+}
+
+/// Splits a text at its first link: what stands before it, its own text, and what follows.
+fn link(text: &str) -> Option<(&str, (&str, &str))> {
+    let middle = text.find("](")?;
+    let start = text[..middle].rfind('[')?;
+    let end = middle + text[middle..].find(')')?;
+    Some((&text[..start], (&text[start + 1..middle], &text[end + 1..])))
+}
+
+/// Returns the table of the keys of a section, or of a family by its name, as the page has it; empty where there
+/// are none.
+pub fn key_table(section: &Section) -> String {
+    let mut table = String::new();
+    // The keys of cells stand once, in the section that holds for all pools.
+    let cells = section
+        .rows()
+        .skip(section.keys.len())
+        .filter(|_| !section.is_family);
+    for key in section.keys.iter().chain(cells) {
+        if table.is_empty() {
+            table.push_str("| key | default | unit | change | meaning |\n|---|---|---|---|---|\n");
+        }
+        let _ = write!(table, "| `{}` |", key.name);
+        let cells = [
+            key.default_shown(),
+            key.unit_name(),
+            key.change(),
+            key.sentence(),
+        ];
+        for cell in cells {
+            table.push_str(if cell.is_empty() { "" } else { " " });
+            let _ = write!(table, "{cell} |");
+        }
+        table.push('\n');
+    }
+    table
+}
+
+impl Key {
+    /// Returns what it means, without the marks of a page.
+    pub fn plain_sentence(&self) -> String {
+        plain(self.sentence())
+    }
+
+    /// Returns when a change takes effect.
+    fn change(&self) -> &'static str {
+        match self.runtime {
+            true => "now",
+            false => "start",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::{Path, PathBuf};
+
+    use super::*;
+
+    /// Compares a file of the project with what it is to be, or writes it.
+    fn hold(path: &str, wanted: impl FnOnce(&str) -> String) {
+        let path: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../..")
+            .join(path);
+        let found = fs::read_to_string(&path).unwrap();
+        let wanted = wanted(&found);
+        if std::env::var_os("WRITE_PAGES").is_some() {
+            return fs::write(&path, wanted).unwrap();
+        }
+        let path = path.display();
+        let help = "run `WRITE_PAGES=1 cargo test -p settee-config pages`";
+        assert!(found == wanted, "{path} is not what is declared: {help}");
+    }
+
+    #[test]
+    fn the_file_of_defaults_is_made_of_the_declarations() {
+        hold("config/default.toml", |_| default_file());
+    }
+
+    #[test]
+    fn the_page_has_the_table_of_each_section() {
+        hold("docs/configuration.md", |page| {
+            let mut page = page.to_owned();
+            for section in SECTIONS {
+                let family = if section.is_family { ".NAME" } else { "" };
+                let heading = format!("\n### [{}{family}]\n", section.name);
+                let (before, after) = page
+                    .split_once(&heading)
+                    .expect("each section has its part");
+                let table = key_table(section);
+                let is_row = |line: &&str| line.starts_with("| ") || line.starts_with("|--");
+                let (body, rest) = match after
+                    .find("\n## ")
+                    .into_iter()
+                    .chain(after.find("\n### "))
+                    .min()
+                {
+                    Some(end) => after.split_at(end),
+                    None => (after, ""),
+                };
+                // The table stands where it stood; a part without one gets it at its end.
+                let lines: Vec<&str> = body.split_inclusive('\n').collect();
+                let at = lines
+                    .iter()
+                    .position(is_row)
+                    .unwrap_or(lines.len());
+                let others = lines[at..].iter().filter(|line| !is_row(line)).copied();
+                let body: String = lines[..at]
+                    .iter()
+                    .copied()
+                    .chain([&*table])
+                    .chain(others)
+                    .collect();
+                page = format!("{before}{heading}{body}{rest}");
+            }
+            page
+        });
+    }
+
+    #[test]
+    fn every_key_has_a_sentence() {
+        for key in SECTIONS.iter().flat_map(Section::rows) {
+            assert!(key.sentence().ends_with('.'), "{}: a sentence", key.name);
+        }
+    }
+}

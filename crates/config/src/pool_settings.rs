@@ -1,0 +1,192 @@
+//! From the section of a pool to what the core is told of it.
+
+use std::time::Duration;
+
+use super::pools::PoolConfig;
+use policy::admission::ThrottleSettings;
+use policy::pool::{Cull, GroupId, LanguageId, Limits, PoolKind, PoolSettings, Recycle, Reuse};
+
+/// What is known of a pool beside its section.
+#[derive(Clone, Copy, Debug)]
+pub struct Around {
+    /// Whether it is a language's own.
+    pub kind: PoolKind,
+    /// What its processes speak.
+    pub language: LanguageId,
+    /// Its group.
+    pub group: Option<GroupId>,
+    /// Whether it is under stress.
+    pub stressed: bool,
+    /// What holds for the pools of its language.
+    pub terms: PoolTerms,
+}
+
+/// What its language says of a pool, and what holds where its section says nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct PoolTerms {
+    /// The limits.
+    pub limits: Limits,
+    /// Whom its processes may serve.
+    pub reuse: Reuse,
+    /// Whether its processes can forget.
+    pub can_forget: bool,
+}
+
+impl PoolConfig {
+    /// Returns the settings of a pool with this section.
+    pub fn core_settings(&self, around: Around) -> PoolSettings {
+        let (section, terms) = (self, around.terms);
+        let max = section.max.unwrap_or(terms.limits.hard_limit);
+        let limits = Limits {
+            hard_limit: max,
+            soft_limit: terms.limits.soft_limit.min(max),
+            ..terms.limits
+        };
+        let defaults = match around.kind {
+            PoolKind::Language => PoolSettings::of_language(around.language, limits),
+            PoolKind::Named => PoolSettings::named(around.language, limits),
+        };
+        let unless_zero = |number: u64| (number > 0).then_some(number);
+        let unless_none = |time: Duration| (!time.is_zero()).then_some(time);
+        let reuse = section.cell.reuse.unwrap_or(terms.reuse);
+        PoolSettings {
+            kind: around.kind,
+            language: around.language,
+            limits,
+            group: around.group,
+            init_size: section.init_size,
+            min_free: section.min_free,
+            queue_max: section.queue_max,
+            reuse,
+            // Who wants a process for each database does not take a process's word for it.
+            can_forget: terms.can_forget && reuse == Reuse::Any,
+            on_client_crash: section.on_client_crash.unwrap_or(defaults.on_client_crash),
+            recycle: Recycle {
+                max_uses: unless_zero(section.max_uses.under(around.stressed)),
+                max_age: unless_none(section.max_age.under(around.stressed)),
+                jitter_percent: section.jitter,
+                memory_soft: unless_zero(section.max_memory),
+                memory_hard: unless_zero(section.max_memory_hard),
+            },
+            cull: unless_none(section.cull_after.under(around.stressed)).map(|after| Cull {
+                after,
+                interval: section.cull_interval,
+            }),
+            throttle: section.throttle(defaults.throttle),
+            stress: section.stress,
+            fairness: section.fairness,
+            interactive_reserved: section.interactive_reserved,
+        }
+    }
+
+    fn throttle(&self, default: Option<ThrottleSettings>) -> Option<ThrottleSettings> {
+        let delay_max = self.throttle_delay_max;
+        let delay = match self.throttle_delay {
+            Some(delay) => delay,
+            // A default never stands against what was set.
+            None => default?.delay.min(delay_max),
+        };
+        (!delay.is_zero()).then_some(ThrottleSettings { delay, delay_max })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use policy::pool::OnClientCrash;
+
+    use crate::Stressed;
+
+    fn around(kind: PoolKind) -> Around {
+        Around {
+            kind,
+            language: LanguageId(0),
+            group: None,
+            stressed: false,
+            terms: PoolTerms {
+                limits: Limits {
+                    hard_limit: 100,
+                    soft_limit: 50,
+                    affinity_wait: Duration::ZERO,
+                },
+                reuse: Reuse::Any,
+                can_forget: false,
+            },
+        }
+    }
+
+    #[test]
+    fn a_languages_own_pool_without_a_section_is_as_in_couchdb() {
+        let around = around(PoolKind::Language);
+        let settings = PoolConfig::default().core_settings(around);
+        let mut expected = PoolSettings::of_language(LanguageId(0), around.terms.limits);
+        // Of no account without a longest life.
+        expected.recycle.jitter_percent = 10;
+        assert_eq!(settings, expected);
+    }
+
+    #[test]
+    fn a_named_pool_replaces_after_a_crash_and_is_throttled_unless_its_section_says_otherwise() {
+        let around = around(PoolKind::Named);
+        let settings = PoolConfig::default().core_settings(around);
+        assert_eq!(settings.on_client_crash, OnClientCrash::Replace);
+        let throttle = settings.throttle.expect("a named pool is throttled");
+        assert_eq!(throttle.delay, Duration::from_secs(60));
+        assert_eq!(throttle.delay_max, Duration::from_secs(600));
+        let section = PoolConfig {
+            max: Some(7),
+            on_client_crash: Some(OnClientCrash::Return),
+            throttle_delay: Some(Duration::ZERO),
+            max_uses: 3.into(),
+            ..PoolConfig::default()
+        };
+        let settings = section.core_settings(around);
+        assert_eq!(settings.limits.hard_limit, 7);
+        assert_eq!(settings.limits.soft_limit, 7);
+        assert_eq!(settings.on_client_crash, OnClientCrash::Return);
+        assert_eq!(settings.throttle, None);
+        assert_eq!(settings.recycle.max_uses, Some(3));
+    }
+
+    #[test]
+    fn under_stress_settings_take_their_stressed_value() {
+        let section = PoolConfig {
+            max_uses: Stressed {
+                normal: 0,
+                stressed: 3,
+            },
+            max_age: Stressed {
+                normal: Duration::from_secs(60),
+                stressed: Duration::ZERO,
+            },
+            cull_after: Stressed {
+                normal: Duration::ZERO,
+                stressed: Duration::from_secs(1),
+            },
+            ..PoolConfig::default()
+        };
+        let mut around = around(PoolKind::Named);
+        let settings = section.core_settings(around);
+        assert_eq!(settings.recycle.max_uses, None);
+        assert_eq!(settings.recycle.max_age, Some(Duration::from_secs(60)));
+        assert_eq!(settings.cull, None);
+        around.stressed = true;
+        let settings = section.core_settings(around);
+        assert_eq!(settings.recycle.max_uses, Some(3));
+        assert_eq!(settings.recycle.max_age, None);
+        assert_eq!(
+            settings.cull.map(|cull| cull.after),
+            Some(Duration::from_secs(1))
+        );
+    }
+
+    #[test]
+    fn a_short_longest_throttle_shortens_the_default() {
+        let section = PoolConfig {
+            throttle_delay_max: Duration::from_secs(5),
+            ..PoolConfig::default()
+        };
+        let settings = section.core_settings(around(PoolKind::Named));
+        assert!(settings.validate().is_ok());
+    }
+}

@@ -1,0 +1,190 @@
+//! A section of the configuration: one declaration for each key.
+//!
+//! SUMMARY   [`section!`] makes two things of a list of keys: the struct that holds their values, and the
+//!           rows of [`super::keys`]. Parsing, nearest names, messages of ranges, `check-config`, reload, what
+//!           may be set over HTTP and the socket, `config/default.toml` and the tables of
+//!           `docs/configuration.md` are made of the rows.
+//! PROMISES  A key's name, sentence, type, default, bounds, unit, and when and by whom it is set stand in one
+//!           place.
+
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::toml_file;
+use super::value::{Kind, Unit};
+
+/// Declares a section. A key has
+///
+/// * its sentence for the page, in Markdown, whose links are those of `docs/`;
+/// * its name and type: what serde makes of the type is what its kind makes of a text;
+/// * its default as TOML has it; without one it is not set, and follows from elsewhere;
+/// * its kind: what it may be, with bounds and unit;
+/// * marks, the methods of [`Key`]: `unit("processes")` for counts, `at_start()`, `only_in_files(WHY)`,
+///   `otherwise("WHAT HOLDS IF IT IS NOT SET")`.
+///
+/// Fields that are no keys stand in `beside`.
+macro_rules! section {
+    (
+        $(#[$attribute:meta])*
+        $visibility:vis struct $section:ident {
+            $(
+                $(#[doc = $sentence:literal])+
+                $key:ident: $type:ty $(= $default:literal)?, $kind:expr $(, $mark:ident($($with:expr)?))*;
+            )*
+        }
+        $(beside { $( $(#[$other_attribute:meta])* $other:ident: $other_type:ty; )* })?
+    ) => {
+        $(#[$attribute])*
+        $visibility struct $section {
+            $( $(#[doc = $sentence])+ pub $key: $type, )*
+            $($( $(#[$other_attribute])* pub $other: $other_type, )*)?
+        }
+
+        impl $crate::section::Declared for $section {
+            const KEYS: &'static [$crate::section::Key] = &[
+                $(
+                    $crate::section::Key::new(stringify!($key), concat!($($sentence),+), $kind)
+                        $(.default(stringify!($default)))?
+                        $(.$mark($($with)?))*,
+                )*
+            ];
+
+            fn declared() -> Self {
+                Self {
+                    $( $key: Self::default_of(stringify!($key)), )*
+                    $($( $other: Default::default(), )*)?
+                }
+            }
+        }
+    };
+}
+pub(crate) use section;
+
+/// A struct that [`section!`] has made.
+pub(crate) trait Declared: Sized {
+    /// Its keys, in the order of the declaration.
+    const KEYS: &'static [Key];
+
+    /// Returns the defaults.
+    fn declared() -> Self;
+
+    /// Returns the default of a key.
+    fn default_of<T: DeserializeOwned>(name: &str) -> T {
+        let key = Self::KEYS.iter().find(|key| key.name == name);
+        let value = key.map_or(Value::Null, Key::default_value);
+        serde_json::from_value(value).expect("section: a default is a value of its key's type")
+    }
+}
+
+/// One key.
+#[derive(Clone, Copy, Debug)]
+pub struct Key {
+    /// Its name.
+    pub name: &'static str,
+    /// What it means, in Markdown with a blank before each line.
+    sentence: &'static str,
+    pub(super) kind: Kind,
+    /// Its default as TOML has it.
+    default: Option<&'static str>,
+    /// What holds where it is not set, or is zero, in Markdown.
+    otherwise: Option<&'static str>,
+    /// What a count counts.
+    unit: Option<&'static str>,
+    /// Whether a running service takes a new value.
+    pub runtime: bool,
+    /// Why it cannot be set over HTTP, if its kind does not tell.
+    pub(super) only_in_files: Option<&'static str>,
+}
+
+impl Key {
+    pub(crate) const fn new(name: &'static str, sentence: &'static str, kind: Kind) -> Self {
+        Self {
+            name,
+            sentence,
+            kind,
+            default: None,
+            otherwise: None,
+            unit: None,
+            runtime: true,
+            only_in_files: None,
+        }
+    }
+
+    pub(crate) const fn default(mut self, toml: &'static str) -> Self {
+        self.default = Some(toml);
+        self
+    }
+
+    /// Marks it: a change takes a restart.
+    pub(crate) const fn at_start(mut self) -> Self {
+        self.runtime = false;
+        self
+    }
+
+    /// Marks it: it cannot be set over HTTP.
+    pub(crate) const fn only_in_files(mut self, why: &'static str) -> Self {
+        self.only_in_files = Some(why);
+        self
+    }
+
+    /// Says what holds where it is not set.
+    pub(crate) const fn otherwise(mut self, what: &'static str) -> Self {
+        self.otherwise = Some(what);
+        self
+    }
+
+    /// Says what a count counts.
+    pub(crate) const fn unit(mut self, unit: &'static str) -> Self {
+        self.unit = Some(unit);
+        self
+    }
+
+    /// Returns what it means, in Markdown.
+    pub fn sentence(&self) -> &'static str {
+        self.sentence.trim_start()
+    }
+
+    /// Returns its default as TOML has it; `None`: it is not set.
+    pub fn default_text(&self) -> Option<&'static str> {
+        self.default
+    }
+
+    /// Returns the unit of a plain number; empty is none.
+    pub(super) fn unit_name(&self) -> &'static str {
+        self.unit.unwrap_or_else(|| self.kind.unit())
+    }
+
+    /// Returns what a page says of its default.
+    pub(super) fn default_shown(&self) -> &'static str {
+        self.otherwise.or(self.default).unwrap_or_default()
+    }
+
+    /// Returns its default in normal form; `null`: it is not set.
+    fn default_value(&self) -> Value {
+        let Some(text) = self.default else {
+            return Value::Null;
+        };
+        let raw = toml_file::value(text).expect("section: a default is TOML");
+        self.kind.read(&raw).unwrap_or_else(|fault| {
+            panic!("section: the default of {} is none: {fault}", self.name)
+        })
+    }
+}
+
+impl Kind {
+    /// Returns the unit of a plain number of this kind.
+    fn unit(self) -> &'static str {
+        match self {
+            Self::Duration { unit, .. } => Unit::symbol(unit),
+            Self::Bytes { .. } => "bytes",
+            Self::OrZero(inner) | Self::OrNone(_, inner) | Self::Stressed(inner) => inner.unit(),
+            Self::Boolean
+            | Self::Count { .. }
+            | Self::Ratio
+            | Self::Coefficient
+            | Self::Choice(..)
+            | Self::Words(_)
+            | Self::Text(_) => "",
+        }
+    }
+}
