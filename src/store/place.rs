@@ -58,6 +58,14 @@ impl StorePlace {
         }
     }
 
+    /// Returns the name of what keeps the documents.
+    pub(crate) const fn engine(&self) -> &'static str {
+        match self {
+            Self::File(_) | Self::Memory => "redb",
+            Self::Postgres(_) => "postgresql",
+        }
+    }
+
     /// Says that a problem is one of this store.
     pub(super) fn cannot_open(&self, problem: OpenProblem) -> OpenError {
         OpenError {

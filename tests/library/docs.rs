@@ -284,6 +284,28 @@ fn every_dependency_is_documented() {
 }
 
 #[test]
+fn every_file_with_unsafe_code_is_named() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let is_unsafe = Regex::new(r"(?m)^[^/\n]*\bunsafe (\{|fn|extern|impl)").expect("a pattern");
+    let with_unsafe = sources()
+        .into_iter()
+        .filter(|path| is_unsafe.is_match(&read(path)));
+    let relative = |path: PathBuf| {
+        path.strip_prefix(root)
+            .expect("a file of ours")
+            .display()
+            .to_string()
+    };
+    let with_unsafe: BTreeSet<_> = with_unsafe.map(relative).collect();
+    let page = read("CONTRIBUTING.md");
+    let (_, list) = page.split_once("`unsafe` only").expect("the list");
+    let (list, _) = list.split_once("SAFETY note").expect("its end");
+    let file = Regex::new(r"`([\w/]+\.rs)`").expect("a pattern");
+    let named = file.captures_iter(list).map(|found| found[1].to_owned());
+    assert_eq!(named.collect::<BTreeSet<_>>(), with_unsafe);
+}
+
+#[test]
 fn each_layer_of_a_cell_is_promised_for_each_kind_of_query_server() {
     let tables = tables(&read("SECURITY.md"));
     let rows = &tables["What each language is promised"];

@@ -16,4 +16,5 @@ mod languages;
 mod links;
 mod manager;
 mod packaging;
+mod ports;
 mod published;

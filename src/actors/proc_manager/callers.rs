@@ -1,8 +1,8 @@
 //! Which pools users with the role `caller` may use.
 //!
-//! PROMISES  A process whose command comes from the configuration, which no sandbox holds, is lent
-//!           to them only where its pool says `callers`; of the others those that their section of
-//!           the configuration names. Code of other databases gets no such process at all. Nothing is started, and nothing probed, before that is known.
+//! PROMISES  A process whose command comes from the configuration is lent to them only where its pool says
+//!           `callers`, and to code of other databases never. If their section of the configuration names
+//!           pools, they may use no others. Nothing is started, and nothing probed, before that is known.
 
 use super::ProcManager;
 use crate::auth::rights::CallerLimits;

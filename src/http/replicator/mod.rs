@@ -229,10 +229,11 @@ async fn security(call: &Call<'_>, payload: web::Payload) -> Answer {
 }
 
 async fn info(call: &Call<'_>) -> Answer {
-    let info = call.database.store().info().await?;
+    let store = call.database.store();
+    let info = store.info().await?;
     Ok(answer::ok(&json!({
         "db_name": NAME,
-        "engine": "redb",
+        "engine": store.place().engine(),
         "doc_count": info.documents,
         "doc_del_count": info.deleted,
         "update_seq": changes::seq(info.update_seq, &info.mark),

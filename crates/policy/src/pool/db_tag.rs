@@ -31,7 +31,7 @@ impl DbTag {
     /// Returns the tag of a database.
     ///
     /// # Source
-    /// couch_proc_manager 001, get_db_key/1.
+    /// couch_query_servers 001, db_key/1.
     fn key(self, db: &str) -> Option<DbKey> {
         let name = name_of_shard(db);
         match self {

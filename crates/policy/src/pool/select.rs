@@ -3,7 +3,7 @@
 //! SUMMARY   The selection order of the pool, as one function over the idle indexes.
 //! PROMISES  Whoever wants a process of a tenant gets one that is tagged for it, or one without a tag
 //!           (PM-8, PM-24). Among equals the newest-created process.
-//! SOURCE    couch_proc_manager 001, find_proc and pick_idle.
+//! SOURCE    couch_proc_manager 001, find_proc.
 
 use super::id::{DdocKey, Tenant};
 use super::idle::IdleIndex;

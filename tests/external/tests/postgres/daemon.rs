@@ -47,6 +47,7 @@ fn what_one_service_writes_the_other_reads_and_lists() {
     assert!(found.body.contains("\"n\":1.0"), "{found:?}");
     let listed = || second.get("/_replicator/_all_docs").json()["total_rows"] == 1;
     wait_for("the other service lists it", listed);
+    assert_eq!(second.get("/_replicator").json()["engine"], "postgresql");
     let uuid = |web: &Web| web.get("/").json()["uuid"].clone();
     assert_eq!(uuid(&first), uuid(&second));
     let config = first.get("/_node/_local/_config/store/url").body;
