@@ -173,7 +173,10 @@ export class SetteeError extends Error {
   readonly retry_after_ms?: number;
   readonly line?: number;
 }
-/** No connection could be made, or it ended before the reply. `sent`: the service may have got the call. */
+/**
+ * No connection could be made, or it ended before the reply. `sent`: the service may have got the call. `retry` is false
+ * where a certificate cannot be verified.
+ */
 export class Unavailable extends SetteeError {
   readonly sent: boolean;
 }

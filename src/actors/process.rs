@@ -6,7 +6,7 @@
 //!           ([`NativeProcess`](super::native_process::NativeProcess)).
 //! PROMISES  Every prompt is answered once. A late, duplicated, unsolicited or malformed line is
 //!           never an answer (PM-10): it ends the process. What another holder has left is reset before
-//!           the first line of the next one, and with it. The actor ends when its process has; its
+//!           the first line of the next one, and with it, unless a call has left it reset. The actor ends when its process has; its
 //!           pid guard tells everybody, whatever happened.
 //! CALLED    Started by an opener; prompted by the holder of the process under its token.
 //! SOURCE    couch_os_process.
@@ -15,8 +15,8 @@
 //!           meet a process that is gone are one error. Processes are ended politely where they did
 //!           nothing wrong.
 //! LIMITS    An extra line that comes while prompts are unanswered cannot be told from the next one's answer. One line
-//!           is then left over: read by the time of the last answer it takes that one's place as an error,
-//!           later it ends the process.
+//!           is then left over: in the place of a fence's answer, or read by the time of the last answer, it takes
+//!           that one's place as an error, later it ends the process.
 
 mod unanswered;
 
@@ -34,7 +34,7 @@ use crate::actors::language::StartContext;
 use crate::messages::proc_manager::OsProcIdle;
 use crate::messages::process::{
     AnswerTo, ExitReport, ProcShared, ProcessRef, Prompt, PromptError, SetTimeout, StopProc,
-    reset_done,
+    is_true,
 };
 use crate::metrics::KillReason;
 use crate::otp::pid::{Down, ExitReason, PidGuard, Watch};
@@ -47,9 +47,6 @@ use crate::query_server::prompt_error::{TOO_MANY_ANSWERS, UNASKED};
 
 /// How many prompts may be unanswered at a time.
 pub(crate) const PROMPTS_IN_FLIGHT_MAX: usize = 1024;
-
-/// What a process has done that did not answer a `reset` of our own with `true`.
-const RESET_FAILED: &str = "an answer to reset that is not true";
 
 /// The least time between two looks at whether a process is idle.
 const IDLE_CHECK_INTERVAL_MIN: Duration = Duration::from_millis(1);
@@ -169,7 +166,7 @@ impl<B: Backend> Process<B> {
         let config = self.shared.take_reset_first().filter(|_| !resets)?;
         self.unanswered.add(Pending {
             timeout: self.prompt_timeout,
-            later_timeout: self.prompt_timeout,
+            reset_timeout: self.prompt_timeout,
             answer_to: AnswerTo::One(None),
             commands: vec![Command::Reset].into_iter(),
             transcript: None,
@@ -264,34 +261,25 @@ impl<B: Backend> Process<B> {
         if unasked != Some(Unasked::BehindLast) {
             self.unanswered.note_printed(&line);
         }
-        let line_read = classify(line.clone());
+        let wrong = match unasked {
+            Some(Unasked::BehindLast) => Some(TOO_MANY_ANSWERS),
+            _ if unasked.is_some() || self.unanswered.is_empty() => Some(UNASKED),
+            _ => self.unanswered.unless_true().filter(|_| !is_true(&line)),
+        };
         if self.unanswered.reports() {
             // What the cell has refused was refused before the answer.
             B::take_refused(self);
         }
-        match line_read {
-            Line::Log(entry) => {
+        match (classify(line.clone()), wrong) {
+            (Line::Log(entry), _) => {
                 self.speak_for_call();
                 self.child_log.said(&entry.text);
                 self.unanswered.note_said(entry);
             }
-            Line::Malformed(what) => self.break_off(what, &line, ctx),
-            _ if unasked == Some(Unasked::BehindLast) => {
-                self.break_off(TOO_MANY_ANSWERS, &line, ctx);
-            }
-            _ if unasked.is_some() || self.unanswered.is_empty() => {
-                self.break_off(UNASKED, &line, ctx);
-            }
-            Line::Answer(answer) if self.unanswered.is_own_reset() => match reset_done(answer) {
-                Ok(()) => return Some(Ok(line)),
-                Err(_) => self.break_off(RESET_FAILED, &line, ctx),
-            },
-            Line::Error(_) | Line::Fatal(_) if self.unanswered.is_own_reset() => {
-                self.break_off(RESET_FAILED, &line, ctx);
-            }
-            Line::Answer(answer) => return Some(Ok(answer)),
-            Line::Error(error) => return Some(Err(PromptError::function(error, false))),
-            Line::Fatal(error) => {
+            (Line::Malformed(what), _) | (_, Some(what)) => self.break_off(what, &line, ctx),
+            (Line::Answer(answer), None) => return Some(Ok(answer)),
+            (Line::Error(error), None) => return Some(Err(PromptError::function(error, false))),
+            (Line::Fatal(error), None) => {
                 let error = PromptError::function(error, true);
                 self.unanswered.answer(Err(error.clone()), now);
                 // The error was that prompt's; the others were not run.
@@ -456,13 +444,18 @@ impl<B: Backend> Handler<Prompt> for Process<B> {
             prompt.lines.truncate(prompt.lines.len() - 1);
         }
         let reset = self.reset_before(&prompt, &commands);
+        // What the manager teaches does not undo a `reset`.
+        let is_lesson = prompt.token == MANAGER_TOKEN && commands == [Command::Teach];
+        if !is_lesson {
+            self.shared.set_left_reset(None);
+        }
         let timeout = prompt.timeout.unwrap_or(self.prompt_timeout);
         self.unanswered.add(Pending {
-            timeout: match prompt.answer_to {
-                AnswerTo::AfterReset(_) => self.prompt_timeout,
+            timeout,
+            reset_timeout: match prompt.answer_to {
+                AnswerTo::Framed(_) => self.prompt_timeout,
                 _ => timeout,
             },
-            later_timeout: timeout,
             answer_to: prompt.answer_to,
             commands: commands.into_iter(),
             transcript: prompt.verbatim.then(Vec::new),

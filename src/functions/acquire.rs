@@ -1,7 +1,9 @@
 //! Getting a process that is ready for a call, and giving it back.
 //!
 //! PROMISES  A process is reset before anything else is asked of it; reset and first prompt are sent
-//!           together. A process that cannot be reset is replaced, a bounded number of times.
+//!           together. A process that cannot be reset is replaced, a bounded number of times. A call ends with a
+//!           `reset`, the fence: without an answer of `true` to that its value is not handed out. The next call
+//!           finds the process reset, and sends none of its own.
 //! SOURCE    couch_query_servers: get_os_process/1, get_ddoc_process/2, with_ddoc_proc/2.
 //! DIFFERS   An error answer of a function does not end the process. A fatal error, a timeout and a
 //!           broken protocol do.
@@ -18,6 +20,7 @@ use crate::messages::proc_manager::{Lease, Want};
 use crate::messages::process::PromptError;
 use crate::query_server::abilities::Ability;
 use crate::query_server::language::LanguageName;
+use crate::query_server::prompt::Command;
 use policy::pool::ReturnStatus;
 
 /// What a process answered, or why it did not.
@@ -40,24 +43,24 @@ impl InLanguage {
 }
 
 impl QueryServers {
-    /// Takes a process, resets it and sends it a first command. Returns the process and the answer. The
-    /// process may be gone by then.
+    /// Takes a process, has it reset, and sends it a first command, if `is_fenced` with the fence behind it. Returns the
+    /// process and the answer. The process may be gone by then.
     pub(super) async fn prompt_clean(
         &self,
         want: &Want,
         line: Bytes,
         timeout: Option<Duration>,
+        is_fenced: bool,
     ) -> Result<(Lease, Answer), FunctionError> {
         let mut together = true;
         let get = async || self.caller.get_proc(want.clone(), timeout).await;
         let reset = async |lease: &Lease| {
             if std::mem::take(&mut together) {
-                return lease.prompt_after_reset(&line, timeout).await;
+                return lease.prompt_first(&line, timeout, (is_fenced, true)).await;
             }
             // A query server may hold its answer to `reset` back while it works on the next command.
             // Sent one after the other, they show which of them fails.
-            lease.reset().await?;
-            Ok(lease.prompt(line.clone(), timeout).await)
+            lease.prompt_first(&line, timeout, (is_fenced, false)).await
         };
         Ok(get_clean_proc(get, reset).await?)
     }
@@ -70,7 +73,9 @@ impl QueryServers {
         timeout: Option<Duration>,
         read: impl FnOnce(Bytes) -> Result<T, FunctionError>,
     ) -> Result<T, FunctionError> {
-        let (lease, answer) = self.prompt_clean(want, line, timeout).await?;
+        // A list that it begins is open behind it, and takes no `reset`.
+        let is_fenced = Command::of(&line) != Some(Command::OpenList);
+        let (lease, answer) = self.prompt_clean(want, line, timeout, is_fenced).await?;
         let result = answer.map_err(FunctionError::from).and_then(read);
         give_back(lease, &result).await;
         result

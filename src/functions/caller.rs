@@ -286,34 +286,85 @@ impl Lease {
         reset_done(answer)
     }
 
-    /// Sends `reset` and a command behind it, and returns the answer to the command. Together they wake the query
-    /// server once.
+    /// As [`Self::reset`], and sends nothing where the call before has left the process reset in this way.
     ///
     /// # Errors
     /// Those of [`Self::reset`].
-    pub(crate) async fn prompt_after_reset(
+    pub(crate) async fn ready(&self) -> Result<(), PromptError> {
+        match self.is_ready() {
+            true => Ok(()),
+            false => self.reset().await,
+        }
+    }
+
+    /// Returns whether the call before has left the process reset as this one wants it.
+    fn is_ready(&self) -> bool {
+        let shared = &self.process.shared;
+        let is_ready = shared.is_left_reset(self.reset_line());
+        if is_ready {
+            shared.take_reset_first();
+        }
+        is_ready
+    }
+
+    /// Sends the first command of a call, and before it `reset` if that is needed, `together` or one after the other;
+    /// if `is_fenced`, the fence as well, as [`Self::fence`] does. Together they wake the query server once. Returns the
+    /// answer to the command.
+    ///
+    /// # Errors
+    /// Those of [`Self::reset`], and those of a process that had ended before.
+    pub(crate) async fn prompt_first(
         &self,
         line: &[u8],
         timeout: Option<Duration>,
+        (is_fenced, together): (bool, bool),
     ) -> ResetAndAnswer {
-        let lines = [self.reset_line(), line].join(&b'\n').into();
-        let loan = self.loan.clone();
-        let both = self
-            .process
-            .prompt_after_reset(loan, self.token, lines, timeout);
-        let both = both.await;
-        if let Some(loan) = &self.loan {
-            loan.call.take(loan.take(), both.is_err());
-            if let Ok(answer) = &both {
-                loan.call.take(loan.take(), answer.is_err());
-            }
+        let mut reset = (!self.is_ready()).then(|| self.reset_line());
+        if !together && reset.take().is_some() {
+            self.reset().await?;
         }
-        both
+        let fence = is_fenced.then(|| self.fence_line());
+        self.prompt_framed((reset, Some(line), fence), timeout)
+            .await
+    }
+
+    /// Sends the fence of a call whose commands are sent, and waits for its answer: with it, no line came that was not
+    /// asked for, and the process is left as the next call wants it. Behind the fence nothing may be asked.
+    ///
+    /// # Errors
+    /// See [`PromptError`]; an answer too many counts as a broken protocol.
+    pub(crate) async fn fence(&self) -> Result<(), PromptError> {
+        let fence = self.fence_line();
+        let answer = self.prompt_framed((None, None, Some(fence)), None).await?;
+        answer.map(drop)
+    }
+
+    async fn prompt_framed(
+        &self,
+        lines: (Option<&Bytes>, Option<&[u8]>, Option<&Bytes>),
+        timeout: Option<Duration>,
+    ) -> ResetAndAnswer {
+        let (reset, line, fence) = lines;
+        let count = [reset.is_some(), line.is_some(), fence.is_some()];
+        let count = count.into_iter().filter(|is_sent| *is_sent).count();
+        let loan = self.loan.clone();
+        let framed = self.process.prompt_framed(loan, self.token, lines, timeout);
+        let framed = framed.await;
+        if let Some(loan) = &self.loan {
+            let failed = !matches!(framed, Ok(Ok(_)));
+            (0..count).for_each(|_| loan.call.take(loan.take(), failed));
+        }
+        framed
     }
 
     fn reset_line(&self) -> &Bytes {
         let reports = self.loan.as_ref().is_some_and(|loan| loan.call.reports);
         &self.lender.resets[usize::from(reports)]
+    }
+
+    /// The `reset` that the next call needs, unless that wants a report.
+    fn fence_line(&self) -> &Bytes {
+        &self.lender.resets[0]
     }
 
     /// Sets the timeout of prompts without one of their own. Returns false if the process is not held

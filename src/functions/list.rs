@@ -94,7 +94,7 @@ impl QueryServers {
         let path = ["lists", &*start.name];
         let place = |error: FunctionError| error.at(at.place(&path));
         let line = at.command(&path, (&start.head, &*scrub(&start.req)));
-        let begun = self.prompt_clean(&at.want(), line, at.timeout).await;
+        let begun = self.prompt_clean(&at.want(), line, at.timeout, false).await;
         let (lease, answer) = begun.map_err(place)?;
         let result = async {
             let (chunks, response) = read_start(&answer.map_err(FunctionError::from)?)?;
@@ -103,7 +103,8 @@ impl QueryServers {
                 parts,
             };
             body.take(chunks, None).await?;
-            body.take_rows(&lease, &mut rows, at.timeout).await
+            body.take_rows(&lease, &mut rows, at.timeout).await?;
+            Ok(lease.fence().await.map_err(FunctionError::from)?)
         }
         .await;
         // Whoever waits to send a row stops.

@@ -1,7 +1,8 @@
 //! Many commands to one process, with many unanswered at a time.
 //!
 //! PROMISES  What is unanswered is bounded in number and in bytes. Answers come in the order of the
-//!           commands. However it ends, nothing of it is unanswered while the process lives.
+//!           commands; with a line too many among them the call fails. However it ends, nothing of it is unanswered
+//!           while the process lives.
 
 use std::time::Duration;
 
@@ -34,11 +35,18 @@ impl QueryServers {
         mut take: impl FnMut(usize, Bytes) -> Result<(), FunctionError>,
         place: impl Fn(usize) -> Place,
     ) -> Result<(), FunctionError> {
-        let mut commands = commands.into_iter();
+        let mut commands = commands.into_iter().peekable();
         let Some(first) = commands.next() else {
             return Ok(());
         };
-        let (lease, mut answer) = self.prompt_clean(want, first, timeout).await?;
+        let is_only = commands.peek().is_none();
+        let (lease, mut answer) = self.prompt_clean(want, first, timeout, is_only).await?;
+        // The fence goes out with the last command.
+        let send = async |command: Option<Bytes>| match command {
+            Some(command) => lease.prompt(command, timeout).await,
+            None => lease.fence().await.map(|()| Bytes::new()),
+        };
+        let mut is_fenced = is_only;
         let mut result = Ok(());
         let mut answers = FuturesOrdered::new();
         let mut bytes_in_flight = 0;
@@ -49,22 +57,29 @@ impl QueryServers {
                 result = taken.map_err(|error| error.at(place(number)));
             }
             while result.is_ok()
+                && !is_fenced
                 && (answers.is_empty()
                     || (answers.len() < IN_FLIGHT_MAX && bytes_in_flight < IN_FLIGHT_BYTES_MAX))
             {
-                let Some(command) = commands.next() else {
-                    break;
-                };
-                let length = command.len();
-                bytes_in_flight += length;
-                let answer = lease.prompt(command, timeout);
+                let command = commands.next();
+                is_fenced = command.is_none();
+                let length = command.as_ref().map(Bytes::len);
+                bytes_in_flight += length.unwrap_or_default();
+                let answer = send(command);
                 answers.push_back(async move { (length, answer.await) });
             }
-            let Some((length, next)) = answers.next().await else {
-                break;
-            };
-            bytes_in_flight -= length;
-            answer = next;
+            match answers.next().await {
+                Some((Some(length), next)) => {
+                    bytes_in_flight -= length;
+                    answer = next;
+                }
+                // That of the fence is the last.
+                Some((None, fence)) => {
+                    result = result.and(fence.map(drop).map_err(FunctionError::from));
+                    break;
+                }
+                None => break,
+            }
         }
         drop(answers);
         give_back(lease, &result).await;

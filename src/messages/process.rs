@@ -49,33 +49,52 @@ pub enum AnswerTo {
     One(Option<oneshot::Sender<Result<Bytes, PromptError>>>),
     /// The sender of several, one answer a command and in their order, as they come.
     Several(AnswerSender),
-    /// The sender of `reset` and one command behind it.
-    AfterReset(AfterReset),
+    /// The sender of one command with a `reset` before it, behind it, or both.
+    Framed(Framed),
 }
 
-/// Who waits for `reset` and one command behind it, and for their answers at once.
+/// Who waits for the answer to a command, and is told when a `reset` behind it is answered too.
+///
+/// That `reset` is the fence: a query server works on one command after the other, so that a line too many comes
+/// before the fence's `true`, in its place.
 #[derive(Debug)]
-pub struct AfterReset {
+pub struct Framed {
     /// `None` when it was told.
     sender: Option<oneshot::Sender<ResetAndAnswer>>,
-    /// Whether `reset` was answered.
-    is_reset: bool,
+    /// Whether a `reset` before the command is not answered.
+    awaits_reset: bool,
+    /// The line of the fence, if there is one.
+    fence: Option<Bytes>,
+    /// The answer to the command, which is kept until the fence is answered.
+    answer: Option<Result<Bytes, PromptError>>,
 }
 
-/// The answer to the command; an error if `reset` failed.
+/// The answer to the command; an error if the `reset` before it failed.
 pub(crate) type ResetAndAnswer = Result<Result<Bytes, PromptError>, PromptError>;
 
-impl AfterReset {
+impl Framed {
     fn send(&mut self, answer: Result<Bytes, PromptError>) {
-        let both = match self.is_reset {
-            true => Ok(answer),
-            false => match answer.and_then(reset_done) {
-                Ok(()) => return self.is_reset = true,
+        let both = match (self.awaits_reset, self.answer.take()) {
+            (true, _) => match answer.and_then(reset_done) {
+                Ok(()) => return self.awaits_reset = false,
                 Err(error) => Err(error),
             },
+            (false, None) if self.fence.is_some() => return self.answer = Some(answer),
+            (false, None) => Ok(answer),
+            (false, Some(kept)) => Ok(match (kept, answer.and_then(reset_done)) {
+                // A query server may end over an error that it has told.
+                (Err(kept), Err(error)) if kept.is_final() || !error.is_shifted() => Err(kept),
+                (kept, Ok(())) => kept,
+                (_, Err(error)) => Err(error),
+            }),
         };
         drop(self.sender.take().map(|sender| sender.send(both)));
     }
+}
+
+/// Returns whether an answer is `true`.
+pub(crate) fn is_true(answer: &[u8]) -> bool {
+    answer.trim_ascii() == b"true"
 }
 
 /// Requires that an answer to `reset` is `true`.
@@ -83,7 +102,7 @@ impl AfterReset {
 /// # Errors
 /// Another answer counts as a broken protocol.
 pub(crate) fn reset_done(answer: Bytes) -> Result<(), PromptError> {
-    if answer.trim_ascii() == b"true" {
+    if is_true(&answer) {
         return Ok(());
     }
     let what = "an answer to reset that is not true";
@@ -91,12 +110,20 @@ pub(crate) fn reset_done(answer: Bytes) -> Result<(), PromptError> {
 }
 
 impl AnswerTo {
+    /// Returns the line of the fence, if there is one.
+    pub(crate) fn fence(&self) -> Option<&Bytes> {
+        match self {
+            Self::Framed(framed) => framed.fence.as_ref(),
+            Self::One(_) | Self::Several(_) => None,
+        }
+    }
+
     /// Answers the oldest command. A sender that gave up gets nothing; the answer was still its own.
     pub fn send(&mut self, answer: Result<Bytes, PromptError>) {
         match self {
             Self::One(sender) => drop(sender.take().map(|sender| sender.send(answer))),
             Self::Several(sender) => drop(sender.send(answer)),
-            Self::AfterReset(waits) => waits.send(answer),
+            Self::Framed(framed) => framed.send(answer),
         }
     }
 }
@@ -113,9 +140,14 @@ impl Prompt {
 
     /// Answers all commands with an error.
     pub(crate) fn refuse(mut self, error: &PromptError) {
-        let count = match self.answer_to {
+        let count = match &mut self.answer_to {
             AnswerTo::One(_) => 1,
-            AnswerTo::Several(_) | AnswerTo::AfterReset(_) => self.commands().count(),
+            AnswerTo::Several(_) => self.commands().count(),
+            AnswerTo::Framed(framed) => {
+                // Whatever ended the process, it was not the command.
+                framed.awaits_reset = true;
+                1
+            }
         };
         (0..count).for_each(|_| self.answer_to.send(Err(error.clone())));
     }
@@ -204,25 +236,33 @@ impl ProcessRef {
         self.ask(token, line, timeout, (true, None))
     }
 
-    /// Sends `reset` and a command behind it, at once and together: they wake the query server once. `reset`
-    /// has the process's own time.
-    pub(crate) async fn prompt_after_reset(
+    /// Sends a command with a `reset` before it and one behind it, at once and together: they wake the query server
+    /// once. Each `reset` has the process's own time. Without a command the fence alone is sent.
+    pub(crate) async fn prompt_framed(
         &self,
         loan: Option<Arc<Loan>>,
         token: Token,
-        lines: Bytes,
+        (reset, line, fence): (Option<&Bytes>, Option<&[u8]>, Option<&Bytes>),
         timeout: Option<Duration>,
     ) -> ResetAndAnswer {
+        let parts = [
+            reset.map(|line| &line[..]),
+            line,
+            fence.map(|line| &line[..]),
+        ];
+        let parts: Vec<&[u8]> = parts.into_iter().flatten().collect();
         let (sender, receiver) = oneshot::channel();
         self.prompts.do_send(Prompt {
             token,
-            lines,
+            lines: parts.join(&b'\n').into(),
             timeout,
             verbatim: false,
             loan,
-            answer_to: AnswerTo::AfterReset(AfterReset {
+            answer_to: AnswerTo::Framed(Framed {
                 sender: Some(sender),
-                is_reset: false,
+                awaits_reset: reset.is_some(),
+                fence: fence.cloned(),
+                answer: line.is_none().then(|| Ok(Bytes::new())),
             }),
         });
         receiver.await.unwrap_or_else(|_| Err(self.shared.gone()))

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use strum::EnumCount;
 
 use crate::query_server::call::Call;
@@ -26,6 +27,8 @@ pub struct ProcShared {
     lesson: AtomicU64,
     /// The arguments of the `reset` that it is sent before its next holder's first line.
     reset_first: Mutex<Option<Arc<str>>>,
+    /// The `reset` that it has answered last, if a call has ended with it and nothing was asked since.
+    left_reset: Mutex<Option<Bytes>>,
     memory: Mutex<Option<(Instant, u64)>>,
     work: Mutex<Work>,
     /// What a launcher has started, found when it is first measured.
@@ -95,6 +98,7 @@ impl ProcShared {
             last_activity: AtomicU64::new(0),
             lesson: AtomicU64::new(0),
             reset_first: Mutex::default(),
+            left_reset: Mutex::default(),
             memory: Mutex::default(),
             work: Mutex::new(Work::begun()),
             command: OnceLock::new(),
@@ -119,6 +123,21 @@ impl ProcShared {
     pub(crate) fn take_reset_first(&self) -> Option<Arc<str>> {
         self.set(ProcFlag::LeftByAnother, false);
         self.lock_reset_first().take()
+    }
+
+    /// A call has left it reset by this line; `None`: something was asked since. Called by the process's actor only.
+    pub(crate) fn set_left_reset(&self, line: Option<Bytes>) {
+        *self.lock_left_reset() = line;
+    }
+
+    /// Returns whether it was left reset by this line: its holder need not send it again.
+    pub(crate) fn is_left_reset(&self, line: &Bytes) -> bool {
+        self.lock_left_reset().as_ref() == Some(line)
+    }
+
+    fn lock_left_reset(&self) -> MutexGuard<'_, Option<Bytes>> {
+        let left = self.left_reset.lock();
+        left.unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock_reset_first(&self) -> MutexGuard<'_, Option<Arc<str>>> {

@@ -290,7 +290,7 @@ class Client {
         } catch (error) {
           until ??= performance.now() + this.#retryMs;
           left = until - performance.now();
-          if (!(error instanceof Unavailable) || left <= 0 || (error.sent && !again)) throw error;
+          if (!(error instanceof Unavailable) || !error.retry || left <= 0 || (error.sent && !again)) throw error;
         }
         await sleep(Math.min(pause * (0.5 + Math.random() / 2), left), undefined, { signal });
       }

@@ -19,9 +19,10 @@ class SetteeError extends Error {
 }
 
 // No connection could be made, or it ended before the reply, or the service stops. `sent`: the service may have got the call.
+// A certificate that cannot be verified, which the `socket` of node:tls tells, does not pass by itself.
 class Unavailable extends SetteeError {
-  constructor(reason, sent = true, cause = undefined) {
-    super({ name: "unavailable", reason, fault: "host", retry: true }, { cause });
+  constructor(reason, sent = true, cause = undefined, socket = undefined) {
+    super({ name: "unavailable", reason, fault: "host", retry: !socket?.authorizationError }, { cause });
     this.sent = sent;
   }
 }

@@ -33,8 +33,8 @@ const needsSocket = (call) =>
   serviceError({ name: "bad_request", reason: `'${call}' needs a socket`, fault: "client", retry: false });
 
 // Takes the errors of Node for what they mean; those of our own, and of the caller's rows, stay.
-const lost = (error) =>
-  error instanceof SetteeError ? error : new Unavailable(`no answer over HTTP: ${error.message}`, true, error);
+const lost = (error, { socket }) =>
+  error instanceof SetteeError ? error : new Unavailable(`no answer over HTTP: ${error.message}`, true, error, socket);
 
 // Makes the `error` object of an answer. Errors that the pool did not make have no fault and no retry.
 function errorOf(status, text) {
@@ -90,7 +90,7 @@ class HttpTransport {
       return { ...error, error };
     } catch (error) {
       request.destroy();
-      throw lost(error);
+      throw lost(error, request);
     }
   }
 
@@ -114,7 +114,7 @@ class HttpTransport {
         }
       }
     } catch (error) {
-      throw failure ?? lost(error);
+      throw failure ?? lost(error, request);
     } finally {
       request.destroy();
     }

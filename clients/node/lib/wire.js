@@ -171,7 +171,7 @@ class SocketTransport {
       return await this.#logIn(new Connection(socket));
     } catch (error) {
       socket.destroy();
-      throw error.details ? error : new Unavailable(`cannot connect: ${error.message}`, false, error);
+      throw error.details ? error : new Unavailable(`cannot connect: ${error.message}`, false, error, socket);
     } finally {
       signal.removeEventListener("abort", late);
     }

@@ -203,7 +203,7 @@ class _Core:
             except Unavailable as error:
                 now = time.monotonic()
                 until = now + self._retry_seconds if until is None else until
-                if now >= until or (error.details["sent"] and not again):
+                if not error.retry or now >= until or (error.details["sent"] and not again):
                     raise
             await asyncio.sleep(min(pause * random.uniform(0.5, 1), until - now))
             pause = min(2 * pause, BACKOFF_SECONDS_MAX)

@@ -1,5 +1,6 @@
 """Why a call has no value: a class for each thing that a program may want to do about it."""
 
+import ssl
 from typing import Any, Dict, Optional
 
 _MEMBERS = frozenset("phase fatal exit status stderr proc db ddoc function doc limit_ms retry_after_ms line".split())
@@ -40,9 +41,10 @@ class Unavailable(SetteeError):
     """No connection could be made, or it ended before the reply, or the service stops."""
 
     @classmethod
-    def because(cls, reason: str, sent: bool = True) -> "Unavailable":
-        """``sent``: the service may have got the call."""
-        return cls({"name": "unavailable", "reason": reason, "fault": "host", "retry": True, "sent": sent})
+    def because(cls, reason: str, sent: bool = True, cause: Optional[Exception] = None) -> "Unavailable":
+        """``sent``: the service may have got the call. A certificate that cannot be verified does not pass by itself."""
+        retry = not isinstance(cause, ssl.SSLCertVerificationError)
+        return cls({"name": "unavailable", "reason": reason, "fault": "host", "retry": retry, "sent": sent})
 
 
 class ProtocolError(SetteeError):

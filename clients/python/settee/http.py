@@ -44,7 +44,7 @@ _BROKEN = (OSError, http.client.HTTPException)
 
 
 def _lost(error: Exception) -> Unavailable:
-    return Unavailable.because(f"no answer over HTTP: {error or type(error).__name__}")
+    return Unavailable.because(f"no answer over HTTP: {error or type(error).__name__}", cause=error)
 
 
 def _needs_socket(call: str) -> SetteeError:

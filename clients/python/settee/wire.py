@@ -147,7 +147,7 @@ class SocketTransport:
             reason = f"no connection and login within {CONNECT_SECONDS_MAX} s"
             raise Unavailable.because(reason, sent=False) from None
         except OSError as error:
-            raise Unavailable.because(f"cannot connect: {error}", sent=False) from error
+            raise Unavailable.because(f"cannot connect: {error}", sent=False, cause=error) from error
 
     async def _open(self) -> Connection:
         connection = Connection(*await self._open_streams(limit=REPLY_BYTES_MAX))

@@ -16,23 +16,48 @@ use crate::metrics::LanguageMetrics;
 use crate::query_server::call::Loan;
 use crate::query_server::proc_shared::ProcFlag;
 use crate::query_server::prompt::{Command, leaves_list_open};
+use crate::query_server::prompt_error::TOO_MANY_ANSWERS;
 use crate::query_server::told::LogEntry;
+
+/// What a process has done that did not answer a `reset` of our own with `true`.
+const RESET_FAILED: &str = "an answer to reset that is not true";
 
 /// The commands of one message that are not answered yet.
 pub(super) struct Pending {
     pub(super) answer_to: AnswerTo,
     /// What they are, oldest first; never none.
     pub(super) commands: std::vec::IntoIter<Command>,
-    /// The time of the oldest.
+    /// The time of each.
     pub(super) timeout: Duration,
-    /// The time of those behind it.
-    pub(super) later_timeout: Duration,
+    /// The time of each `reset` among them.
+    pub(super) reset_timeout: Duration,
     /// Everything printed for it so far, when it is to be answered verbatim.
     pub(super) transcript: Option<Vec<u8>>,
     /// The call that they are for.
     pub(super) loan: Option<Arc<Loan>>,
     /// Whether it is a `reset` of the process's own, before what its holder asks.
     pub(super) is_own_reset: bool,
+}
+
+impl Pending {
+    fn oldest(&self) -> Option<Command> {
+        self.commands.as_slice().first().copied()
+    }
+
+    /// The time of the oldest.
+    fn time(&self) -> Duration {
+        match self.oldest() {
+            Some(Command::Reset) => self.reset_timeout,
+            _ => self.timeout,
+        }
+    }
+
+    /// The line of the oldest, if that is the fence of a call.
+    fn fence(&self) -> Option<&Bytes> {
+        (self.commands.len() == 1)
+            .then(|| self.answer_to.fence())
+            .flatten()
+    }
 }
 
 /// What waits for answers.
@@ -76,9 +101,11 @@ impl Unanswered {
         self.loan().is_some_and(|loan| loan.call.reports)
     }
 
-    /// Whether the oldest is a `reset` of the process's own.
-    pub(super) fn is_own_reset(&self) -> bool {
-        self.queue.front().is_some_and(|head| head.is_own_reset)
+    /// What the process has done if it answers the oldest with anything but `true`, where nothing else is an answer.
+    pub(super) fn unless_true(&self) -> Option<&'static str> {
+        let head = self.queue.front()?;
+        let fence = head.fence().map(|_| TOO_MANY_ANSWERS);
+        fence.or(head.is_own_reset.then_some(RESET_FAILED))
     }
 
     /// Keeps what was logged before the answer to the oldest.
@@ -104,15 +131,15 @@ impl Unanswered {
 
     /// When the oldest must be answered.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        self.head_since.checked_add(self.queue.front()?.timeout)
+        self.head_since.checked_add(self.queue.front()?.time())
     }
 
     /// The timeout of the oldest and what that is, when its time is over.
     pub(super) fn overdue(&self) -> Option<(Duration, Command)> {
         let head = self.queue.front()?;
-        let command = *head.commands.as_slice().first()?;
-        let is_over = self.head_since.elapsed() >= head.timeout;
-        is_over.then_some((head.timeout, command))
+        let (time, command) = (head.time(), head.oldest()?);
+        let is_over = self.head_since.elapsed() >= time;
+        is_over.then_some((time, command))
     }
 
     /// Keeps a line that was printed for the oldest, if what is printed is its answer.
@@ -129,11 +156,15 @@ impl Unanswered {
         let Some(head) = self.queue.front_mut() else {
             return;
         };
+        let fence = head.fence().filter(|_| result.is_ok()).cloned();
         let Some(command) = head.commands.next() else {
             return;
         };
-        head.timeout = head.later_timeout;
         self.count -= 1;
+        // Before its holder hears of it, and gives it back.
+        if self.count == 0 && fence.is_some() {
+            self.shared.set_left_reset(fence);
+        }
         self.shared.prompt_answered();
         if matches!(command, Command::OpenList | Command::ListRow) {
             let is_open = result.as_deref().is_ok_and(leaves_list_open);
@@ -162,10 +193,7 @@ impl Unanswered {
 
     /// Answers all with an error; the oldest gets the reason itself.
     pub(super) fn fail(&mut self, reason: &PromptError) {
-        let oldest = self
-            .queue
-            .front()
-            .and_then(|head| head.commands.as_slice().first());
+        let oldest = self.queue.front().and_then(Pending::oldest);
         if oldest.is_some_and(|command| !matches!(command, Command::Reset)) {
             self.shared.set(ProcFlag::Worked, true);
         }
@@ -212,8 +240,8 @@ mod tests {
         unanswered.add(Pending {
             answer_to: AnswerTo::Several(sender),
             commands: vec![Command::Reset, Command::Other].into_iter(),
-            timeout: of_reset,
-            later_timeout: of_command,
+            timeout: of_command,
+            reset_timeout: of_reset,
             transcript: None,
             loan: None,
             is_own_reset: false,

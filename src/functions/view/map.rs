@@ -240,12 +240,14 @@ impl<'a, S: MapSink> Worker<'a, S> {
                     None => return Ok(()),
                 },
             };
-            let end = self.turn(&process).await.and_then(|end| match end {
-                None => process
-                    .shifted()
-                    .map_or(Ok(None), |error| Err(error.into())),
-                end => Ok(end),
-            });
+            let end = match self.turn(&process).await {
+                Ok(None) => process
+                    .fence()
+                    .await
+                    .map(|()| None)
+                    .map_err(ViewError::from),
+                end => end,
+            };
             process.close(matches!(end, Ok(None))).await;
             match end? {
                 None => return Ok(()),

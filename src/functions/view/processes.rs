@@ -11,14 +11,15 @@ use bytes::Bytes;
 use serde_json::value::RawValue;
 
 use crate::client::{Borrowed, Client, ClientError, Report, Reported, ReturnStatus};
-use crate::functions::caller::Caller;
+use crate::functions::caller::{Caller, get_clean_proc};
 use crate::functions::decode::{excerpt, text};
 use crate::messages::proc_manager::{CallError, Lease, TakeFrom, TenantName, Want};
-use crate::messages::process::{Fault, PromptError};
+use crate::messages::process::{Fault, PromptError, is_true};
 use crate::query_server::abilities::Ability;
 use crate::query_server::call::Call;
 use crate::query_server::language::LanguageName;
 use crate::query_server::prompt;
+use crate::query_server::prompt_error::TOO_MANY_ANSWERS;
 use crate::query_server::told::{Level, LogLine, Told};
 use policy::pool::ReturnStatus as LeaseStatus;
 
@@ -42,6 +43,8 @@ pub enum Process {
 pub struct ServiceProcess {
     client: Client,
     borrowed: Borrowed,
+    /// The `reset` with which it begins and ends.
+    reset: Bytes,
     /// The call that takes what the process tells.
     call: Option<Arc<Call>>,
 }
@@ -138,7 +141,8 @@ impl Processes {
                 let want = Want::language(LanguageName::new(language))
                     .from(from.clone())
                     .of(tenant.clone());
-                let lease = caller.get_clean_proc(&want, timeout).await?;
+                let get = async || caller.get_proc(want.clone(), timeout).await;
+                let (lease, ()) = get_clean_proc(get, Lease::ready).await?;
                 Ok(Process::Pool(Box::new(lease)))
             }
             Self::Service(client, call) => {
@@ -152,6 +156,7 @@ impl Processes {
                 let process = Process::Service(Box::new(ServiceProcess {
                     client: client.clone(),
                     borrowed,
+                    reset: reset.clone(),
                     call: call.clone(),
                 }));
                 process.expect_true(reset, timeout).await?;
@@ -194,7 +199,7 @@ impl Process {
         timeout: Option<Duration>,
     ) -> Result<(), ProcessError> {
         let answer = self.prompt(line, timeout).await?;
-        if answer.trim_ascii() == b"true" {
+        if is_true(&answer) {
             return Ok(());
         }
         let came = excerpt(text(&answer));
@@ -202,15 +207,20 @@ impl Process {
         Err(ProcessError::new(ProcessErrorKind::Died, reason))
     }
 
-    /// Returns the error if it is known by now that the process printed more than it was asked for.
-    pub(super) fn shifted(&self) -> Option<ProcessError> {
+    /// Resets it at the end of its work, which shows that it printed no more than it was asked for.
+    ///
+    /// # Errors
+    /// See [`ProcessError`]; an answer too many is [`ProcessErrorKind::Shifted`].
+    pub(super) async fn fence(&self) -> Result<(), ProcessError> {
         match self {
-            Self::Pool(lease) => {
-                let error = lease.process.shared.exit_error();
-                let error = error.filter(|error| error.is_shifted());
-                error.cloned().map(ProcessError::from)
+            Self::Pool(lease) => Ok(lease.fence().await?),
+            Self::Service(process) => {
+                let answer = self.prompt(process.reset.clone(), None).await?;
+                match is_true(&answer) {
+                    true => Ok(()),
+                    false => Err(PromptError::protocol(TOO_MANY_ANSWERS, &answer).into()),
+                }
             }
-            Self::Service(_) => None,
         }
     }
 

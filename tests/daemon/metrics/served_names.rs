@@ -167,7 +167,7 @@ fn functions_over_http_are_counted_as_prompts_and_as_requests() {
         ("vdu_rejects", 1),
         ("calls/ddoc_vdu", 2),
         ("calls/ddoc_new", 1),
-        ("calls/reset", 2),
+        ("calls/reset", 3),
         ("acquired_processes", 2),
         ("process_starts", 1),
     ] {

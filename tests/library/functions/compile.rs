@@ -104,6 +104,7 @@ async fn the_prompts_of_indexes_are_the_references_and_the_first_list_counts() {
             r#"["reset",{}]"#,
             r#"["add_fun","f","nouveau"]"#,
             r#"["nouveau_index_doc",{"_id":"a"}]"#,
+            r#"["reset",{}]"#,
         ]
     );
     functions.quiet().await;

@@ -65,6 +65,7 @@ async fn the_prompts_are_the_references() {
             &format!(r#"["ddoc","_design/d",["updates","u"],[null,{req}]]"#),
             RESET,
             r#"["ddoc","_design/d",["rewrites"],[{"method":"GET"}]]"#,
+            RESET,
         ]
     );
     functions.quiet().await;
@@ -364,25 +365,25 @@ async fn a_reset_that_fails_is_tried_with_another_process() {
     functions.quiet().await;
 }
 
-/// Answers what one read brings: `true` to a single line, and to several a reduction to their number.
+/// Answers what one read brings: `true` to a single line, and to three a reduction to their number between two of those.
 const COUNTS_LINES: &str = r#"
 while :; do
     lines=$(dd bs=65536 count=1 2>/dev/null | wc -l)
     [ "$lines" -gt 0 ] || exit 0
     echo true
-    [ "$lines" -eq 1 ] || echo "[true,[$lines]]"
+    [ "$lines" -eq 1 ] || printf '[true,[%s]]\ntrue\n' "$lines"
 done
 "#;
 
 #[actix_rt::test]
-async fn a_reset_and_the_command_behind_it_reach_the_query_server_in_one_piece() {
+async fn a_command_and_the_resets_before_and_behind_it_reach_the_query_server_in_one_piece() {
     let folder = tempfile::tempdir().unwrap();
     let script = folder.path().join("counts_lines.sh");
     std::fs::write(&script, COUNTS_LINES).unwrap();
     let command = format!("sh {}", script.display());
     let functions = Functions::on(TestPool::builder().command("counts", &command), "counts");
     let arguments = json!({"funs": ["any"], "rows": [[["k", "i"], 1]]});
-    assert_eq!(functions.ok("reduce", arguments).await, json!([2]));
+    assert_eq!(functions.ok("reduce", arguments).await, json!([3]));
     functions.quiet().await;
 }
 

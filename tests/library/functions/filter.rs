@@ -60,6 +60,7 @@ async fn the_prompts_are_the_references() {
             r#"["ddoc","_design/d",["filters","f"],[[{"_id":"a"},{"_id":"b","n":1.0}],{"a":1}]]"#,
             r#"["reset",{}]"#,
             r#"["ddoc","_design/d",["views","v","map"],[[{"_id":"a"},{"_id":"b","n":1.0}]]]"#,
+            r#"["reset",{}]"#,
         ]
     );
     functions.quiet().await;

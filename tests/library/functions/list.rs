@@ -85,6 +85,7 @@ async fn the_prompts_are_the_references() {
             r#"["list_row",{"id":"a","key":null,"value":1.0,"doc":{"_id":"a"}}]"#,
             r#"["list_row",{"key":null,"value":3}]"#,
             r#"["list_end"]"#,
+            r#"["reset",{}]"#,
         ]
     );
     functions.quiet().await;

@@ -84,6 +84,7 @@ async fn the_prompts_are_the_references() {
             r#"["add_fun","f"]"#,
             r#"["add_fun","g"]"#,
             r#"["map_doc",{"_id":"b"}]"#,
+            r#"["reset",{}]"#,
         ]
     );
     functions.quiet().await;

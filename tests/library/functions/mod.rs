@@ -11,4 +11,5 @@ mod list;
 mod map;
 mod reduce;
 mod socket;
+mod surplus;
 mod validate;

@@ -91,6 +91,7 @@ async fn the_prompts_are_the_references() {
             r#"["rereduce",["g"],[1.0,{}],"db/_design/d/_view/v"]"#,
             r#"["reset",{}]"#,
             r#"["rereduce",["f"],[],""]"#,
+            r#"["reset",{}]"#,
         ]
     );
     functions.quiet().await;

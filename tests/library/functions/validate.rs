@@ -93,6 +93,7 @@ async fn the_prompts_are_the_references() {
             format!(r#"{vdu}[{{"_id":"b"}},{{"_id":"b","n":1.0}},{nobody}]]"#),
             r#"["reset",{}]"#.to_owned(),
             format!(r#"{vdu}[{a},null,{{"name":"ida"}},{{"admins":{{}}}}]]"#),
+            r#"["reset",{}]"#.to_owned(),
         ]
     );
     functions.quiet().await;
