@@ -90,10 +90,10 @@ impl ReplicationScheduler {
         }
         let replaced = self.entries.insert(id.clone(), entry);
         self.event(Event::Add(new), ctx);
-        // Its state may be that of the one that it replaced.
-        self.note_failing(&id);
         Ok(match replaced {
             Some(mut replaced) => {
+                // Its state may be that of the one that it replaced.
+                self.note_failing(&id);
                 replaced.resolve(&Outcome::Removed);
                 Added::Replaced
             }
