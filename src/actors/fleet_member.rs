@@ -8,12 +8,13 @@
 //! LIMITS    When the service ends it takes [`LEAVE_MAX`] and [`DEPART_MAX`] at most: documents that are not released then are
 //!           free with the end of the lease.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
 use actix::fut::wrap_future;
 use actix::prelude::*;
+use rustc_hash::FxHashMap;
 use slog::{Logger, info, o, warn};
 use tokio::sync::watch;
 
@@ -81,7 +82,7 @@ pub(crate) struct FleetMember {
     /// Epochs that were asked for since there was a lease: where the answer is lost they are taken all the same.
     asked: VecDeque<Epoch>,
     /// The leases of the documents that are owned.
-    docs: BTreeMap<DocId, Arc<DocLease>>,
+    docs: FxHashMap<DocId, Arc<DocLease>>,
     timer: Option<SpawnHandle>,
     /// How long jobs may take to stop, once the service ends.
     leaving: Option<Duration>,
@@ -106,7 +107,7 @@ impl FleetMember {
             core: Ownership::new(name),
             lease: None,
             asked: VecDeque::new(),
-            docs: BTreeMap::new(),
+            docs: FxHashMap::default(),
             timer: None,
             leaving: None,
             is_departing: false,

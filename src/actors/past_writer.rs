@@ -23,6 +23,7 @@ use crate::store::StoreError;
 use policy::ownership::{DocId, Epoch};
 use policy::schedule::{Earlier, History, JobView};
 use replication::refused::RefusedDoc;
+use replication::spec::Replication;
 
 /// The shortest time between two requests.
 const SAVE_EVERY: Duration = Duration::from_secs(1);
@@ -43,8 +44,8 @@ pub(crate) struct PastOf {
     pub doc: DocId,
     /// The owner of the document.
     pub epoch: Epoch,
-    /// The digest of what is asked for.
-    pub asked: String,
+    /// What is asked for.
+    pub replication: Arc<Replication>,
 }
 
 /// Takes notes of the pasts of jobs. Cheap to clone; its task ends with the last clone, or with the store.
@@ -95,7 +96,7 @@ impl Waiting {
             && let Some(doc) = self.order.pop_front()
             && let Some(noted) = self.noted.remove(&doc)
         {
-            let text = past::text(&noted.of.asked, &noted.past);
+            let text = past::text(&noted.of.replication.digest(), &noted.past);
             bytes += text.len();
             texts.push((DocId::clone(&doc), text));
             self.under_way.insert(doc, noted);

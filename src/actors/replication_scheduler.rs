@@ -175,11 +175,13 @@ impl ReplicationScheduler {
     /// Tells of the jobs of documents whose states are others now.
     fn tell_states(&mut self) {
         for id in self.core.take_changed() {
-            self.note_failing(&id);
-            match self.entries.get(&id).map(JobEntry::own_doc) {
-                Some(Some(doc)) => self.states.set_job(&doc.id, &id, self.core.state(&id)),
-                Some(None) => self.states.note_transient(&id),
-                None => {}
+            let Some(entry) = self.entries.get_mut(&id) else {
+                continue;
+            };
+            entry.in_group.set_failing(self.core.failing(&id));
+            match entry.own_doc() {
+                Some(doc) => self.states.set_job(&doc.id, &id, self.core.state(&id)),
+                None => self.states.note_transient(&id),
             }
         }
     }

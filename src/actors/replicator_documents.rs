@@ -15,14 +15,13 @@ mod notes;
 mod outcome;
 mod upkeep;
 
-use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use actix::fut::wrap_future;
 use actix::prelude::*;
-use futures_util::future::{LocalBoxFuture, join_all};
+use futures_util::future::LocalBoxFuture;
 use slog::{Logger, o, warn};
 use tokio::sync::{Semaphore, watch};
 
@@ -46,17 +45,16 @@ use crate::replicator::state::{self, Outcome};
 use crate::replicator::{Database, NAME, defaults};
 use crate::store::Document;
 use crate::store::fleet::FleetStore;
-use crate::store::fleet::JobRow;
 use replication::counters::Counter;
 use replication::endpoint::Http;
 use replication::filter::Filter;
 use replication::id::{ReplicationId, replication_id};
 use replication::spec::Replication;
 
-use fleet::FleetPart;
+use fleet::{FleetPart, add_owned};
 use follow::follow;
-use job::add;
 pub(crate) use job::identify;
+use job::{ToAdd, add_kept};
 use outcome::{change, write};
 use upkeep::keep_small;
 
@@ -110,22 +108,13 @@ pub(crate) struct BeginAnew {
 #[rtype(result = "()")]
 struct Updated(Vec<Document>);
 
-/// Something takes time, and tells what came of it, if anything matters.
-type Pending = LocalBoxFuture<'static, Done>;
+/// Something takes time, and tells what came of it.
+type Pending = LocalBoxFuture<'static, Vec<Done>>;
 
 /// What came of something, and the work that has ended with it.
 struct Done {
     event: Option<Event>,
     work: Option<Work>,
-}
-
-impl From<Event> for Done {
-    fn from(event: Event) -> Self {
-        Self {
-            event: Some(event),
-            work: None,
-        }
-    }
 }
 
 impl ReplicatorDocuments {
@@ -161,27 +150,26 @@ impl ReplicatorDocuments {
         self.options.config.borrow().replicator.update_docs
     }
 
-    /// Handles an event and carries out the actions. Returns the work that is under way.
-    fn take(&mut self, event: Event, ctx: &mut Context<Self>) -> Vec<Pending> {
-        let mut events = VecDeque::from([event]);
-        let mut pending = Vec::new();
-        while let Some(event) = events.pop_front() {
-            let doc = event.doc().to_owned();
-            let actions = self.rows.handle(event, system_time());
-            let state = self.rows.get(&doc).map(|row| row.state);
-            self.options.database.states().set_row(&doc, state);
-            for action in actions {
+    /// Handles an event of a document and carries out the actions. Returns the jobs that are to be added.
+    fn take(&mut self, event: Event, ctx: &mut Context<Self>) -> Vec<ToAdd> {
+        let doc = event.doc().to_owned();
+        let mut next = Some(event);
+        let mut jobs = Vec::new();
+        while let Some(event) = next.take() {
+            for action in self.rows.handle(event, system_time()) {
                 match action {
                     Action::Identify {
                         doc,
                         attempt,
                         replication,
                     } => match self.identify(&replication) {
-                        Some(job) => events.push_back(Event::Identified {
-                            doc,
-                            attempt,
-                            result: Ok(job),
-                        }),
+                        Some(job) => {
+                            next = Some(Event::Identified {
+                                doc,
+                                attempt,
+                                result: Ok(job),
+                            });
+                        }
                         None => self.spawn(self.fetch(doc, attempt, replication), ctx),
                     },
                     Action::Schedule {
@@ -189,14 +177,16 @@ impl ReplicatorDocuments {
                         attempt,
                         job,
                         replication,
-                    } => pending.extend(self.schedule(doc, attempt, job, replication)),
+                    } => jobs.extend(self.to_add(doc, attempt, job, replication)),
                     Action::RemoveJob { job } => self.remove_job(&doc, job, ctx),
                     action => self.perform(action, ctx),
                 }
             }
-            self.settle(&doc);
         }
-        pending
+        let state = self.rows.get(&doc).map(|row| row.state);
+        self.options.database.states().set_row(&doc, state);
+        self.settle(&doc);
+        jobs
     }
 
     fn perform(&mut self, action: Action, ctx: &mut Context<Self>) {
@@ -226,8 +216,8 @@ impl ReplicatorDocuments {
                 most,
             } => {
                 ctx.run_later(between(least, most), move |actor, ctx| {
-                    let pending = actor.take(Event::Due { doc, attempt }, ctx);
-                    actor.spawn_all(pending, ctx);
+                    let jobs = actor.take(Event::Due { doc, attempt }, ctx);
+                    actor.add_later(jobs, ctx);
                 });
             }
             // `take` has seen to these.
@@ -262,37 +252,55 @@ impl ReplicatorDocuments {
                 attempt,
                 result,
             };
-            event.into()
+            let (event, work) = (Some(event), None);
+            vec![Done { event, work }]
         })
     }
 
-    /// Hands a job to the scheduler; none if the document may not be acted upon any more.
-    fn schedule(
+    /// Returns a job that is to be added; none if the document may not be acted upon any more.
+    fn to_add(
         &mut self,
         doc: String,
         attempt: Attempt,
-        job: ReplicationId,
+        id: ReplicationId,
         replication: Arc<Replication>,
-    ) -> Option<Pending> {
+    ) -> Option<ToAdd> {
+        let owned = match &mut self.fleet {
+            Some(part) => Some(part.begin_add(&doc)?),
+            None => None,
+        };
+        Some(ToAdd {
+            doc,
+            attempt,
+            id,
+            replication,
+            owned,
+        })
+    }
+
+    /// Hands jobs to the scheduler.
+    fn add(&self, jobs: Vec<ToAdd>) -> Pending {
         let options = Rc::clone(&self.options);
-        if let Some(part) = &mut self.fleet {
-            return part.schedule(options, doc, attempt, job, replication);
+        let notes = self.fleet.as_ref().map(FleetPart::notes);
+        Box::pin(async move {
+            match notes {
+                _ if jobs.is_empty() => Vec::new(),
+                Some(notes) => add_owned(&options, &notes, jobs).await,
+                None => add_kept(&options, jobs).await,
+            }
+        })
+    }
+
+    fn add_later(&self, jobs: Vec<ToAdd>, ctx: &mut Context<Self>) {
+        if !jobs.is_empty() {
+            self.spawn(self.add(jobs), ctx);
         }
-        Some(Box::pin(async move {
-            let kept = options.database.store().kept(&doc).await;
-            let row = JobRow {
-                kept: kept.ok().flatten(),
-                past: None,
-            };
-            let result = add(&options.scheduler, &job, &replication, &row, None).await;
-            let event = Event::Scheduled {
-                doc,
-                attempt,
-                job,
-                result,
-            };
-            event.into()
-        }))
+    }
+
+    /// Answers when jobs are with the scheduler.
+    fn added(&self, jobs: Vec<ToAdd>) -> ResponseActFuture<Self, ()> {
+        let adding = wrap_future::<_, Self>(self.add(jobs));
+        Box::pin(adding.map(|done, actor, ctx| actor.done(done, ctx)))
     }
 
     fn spawn(&self, pending: Pending, ctx: &mut Context<Self>) {
@@ -301,26 +309,18 @@ impl ReplicatorDocuments {
     }
 
     /// Takes in what came of something that took time.
-    fn done(&mut self, done: Done, ctx: &mut Context<Self>) {
-        if let Some(event) = done.event {
-            let pending = self.take(event, ctx);
-            self.spawn_all(pending, ctx);
-        }
-        self.end_work(done.work);
-    }
-
-    /// Answers when all of it is done.
-    fn all_done(pending: Vec<Pending>) -> ResponseActFuture<Self, ()> {
-        let all = wrap_future::<_, Self>(join_all(pending));
-        Box::pin(all.map(|all, actor, ctx| {
-            for done in all {
-                actor.done(done, ctx);
+    fn done(&mut self, done: Vec<Done>, ctx: &mut Context<Self>) {
+        for Done { event, work } in done {
+            if let Some(event) = event {
+                let jobs = self.take(event, ctx);
+                self.add_later(jobs, ctx);
             }
-        }))
+            self.end_work(work);
+        }
     }
 
     /// A version of a document was read.
-    fn read(&mut self, document: Document, ctx: &mut Context<Self>) -> Vec<Pending> {
+    fn read(&mut self, document: Document, ctx: &mut Context<Self>) -> Vec<ToAdd> {
         if !self.is_to_be_acted_upon(&document) {
             if document.deleted {
                 self.forget_kept(document.id, ctx);
@@ -335,12 +335,6 @@ impl ReplicatorDocuments {
                 self.settle(&doc);
                 Vec::new()
             }
-        }
-    }
-
-    fn spawn_all(&self, pending: Vec<Pending>, ctx: &mut Context<Self>) {
-        for one in pending {
-            self.spawn(one, ctx);
         }
     }
 
@@ -379,7 +373,7 @@ impl ReplicatorDocuments {
             if let (Ok(true), Some(counter)) = (writing.await, counter) {
                 options.http.counters().count(counter);
             }
-            Done { event: None, work }
+            vec![Done { event: None, work }]
         };
         self.spawn(Box::pin(writing), ctx);
     }
@@ -475,12 +469,12 @@ impl Handler<Updated> for ReplicatorDocuments {
     type Result = ResponseActFuture<Self, ()>;
 
     fn handle(&mut self, Updated(documents): Updated, ctx: &mut Self::Context) -> Self::Result {
-        let mut pending = Vec::new();
+        let mut jobs = Vec::new();
         for document in documents {
             self.options.http.counters().count(Counter::DocsDbChanges);
-            pending.extend(self.read(document, ctx));
+            jobs.extend(self.read(document, ctx));
         }
-        Self::all_done(pending)
+        self.added(jobs)
     }
 }
 
@@ -513,8 +507,8 @@ impl Handler<ReplicationEvent> for ReplicatorDocuments {
                     doc: doc.clone(),
                     job: id.clone(),
                 };
-                let pending = self.take(event, ctx);
-                self.spawn_all(pending, ctx);
+                let jobs = self.take(event, ctx);
+                self.add_later(jobs, ctx);
                 Outcome::Completed {
                     stats: view::completed_stats(&completed.progress, &replication, &refused),
                     id: id.to_string(),
@@ -544,3 +538,6 @@ impl Handler<Stop> for ReplicatorDocuments {
         ctx.stop();
     }
 }
+
+#[cfg(test)]
+mod tests;

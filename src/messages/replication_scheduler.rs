@@ -64,6 +64,14 @@ impl AddJob {
     }
 }
 
+/// The most jobs that are added in one turn.
+pub(crate) const ADDS_MAX: usize = 256;
+
+/// Adds several jobs in one turn, at most [`ADDS_MAX`]. Each has its own answer, in their order.
+#[derive(Debug, Message)]
+#[rtype(result = "Vec<Result<Added, AddJobError>>")]
+pub(crate) struct AddJobs(pub(crate) Vec<AddJob>);
+
 /// What became of [`AddJob`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Added {

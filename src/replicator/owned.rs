@@ -5,8 +5,9 @@
 //! PROMISES  What belongs to an earlier claim of a document changes nothing of a later one.
 //! CALLED    By the ReplicatorDocuments actor, where the store is shared.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
 
 use super::lease::DocLease;
 use policy::ownership::{Claim, DocId};
@@ -30,7 +31,7 @@ pub(crate) struct Work {
 
 /// The documents that are owned, or were and something of them is left.
 #[derive(Debug, Default)]
-pub(crate) struct OwnedDocs(BTreeMap<DocId, OwnedDoc>);
+pub(crate) struct OwnedDocs(FxHashMap<DocId, OwnedDoc>);
 
 impl OwnedDocs {
     /// A document is owned from now on. Nothing of it has been seen.

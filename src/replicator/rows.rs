@@ -10,9 +10,10 @@
 
 mod event;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
+
+use rustc_hash::FxHashMap;
 
 use policy::schedule::WallTime;
 use replication::filter::Filter;
@@ -91,7 +92,7 @@ impl Row {
 /// Documents that ask for replications.
 #[derive(Debug, Default)]
 pub struct Rows {
-    rows: BTreeMap<String, Row>,
+    rows: FxHashMap<String, Row>,
     attempts: u64,
 }
 
@@ -178,11 +179,11 @@ impl Rows {
     }
 
     fn wanted(&mut self, doc: String, replication: Arc<Replication>, now: WallTime) -> Vec<Action> {
-        let known = self.rows.get(&doc);
-        if known.is_some_and(|row| row.replication.same_as(&replication)) {
-            return Vec::new();
-        }
-        let mut actions = self.forget(&doc);
+        let mut actions = match self.rows.get(&doc) {
+            Some(known) if known.replication.same_as(&replication) => return Vec::new(),
+            Some(_) => self.forget(&doc),
+            None => Vec::with_capacity(1),
+        };
         let row = Row {
             state: RowState::Initializing,
             replication,

@@ -12,7 +12,7 @@ mod others;
 use std::ops::{Bound, Deref, DerefMut};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 use tokio::sync::watch;
 
 use super::members::DocMembers;
@@ -56,6 +56,9 @@ struct Known {
     job: Option<(JobId, Class)>,
     /// What another daemon told of it.
     other: Option<others::Other>,
+    /// Whether it was there when the store was opened, or when the scheduler was started again, and nobody has told since
+    /// how far it is.
+    is_awaited: bool,
 }
 
 impl Known {
@@ -82,14 +85,13 @@ struct Inner {
     changed: Option<others::Changed>,
     /// Whether there is a store that was not opened yet.
     is_awaited: bool,
-    /// Documents that were there when the store was opened, or when the scheduler was started again, of which nobody has
-    /// told since how far they are.
-    unread: FxHashSet<Arc<str>>,
+    /// How many of `known` are awaited.
+    unread: usize,
 }
 
 impl Inner {
     fn loading(&self) -> Loading {
-        match (self.is_awaited, self.unread.len()) {
+        match (self.is_awaited, self.unread) {
             (false, 0) => Loading::Done,
             (_, documents) => Loading::Documents(documents),
         }
@@ -97,45 +99,54 @@ impl Inner {
 
     /// Waits for news of all documents of which nobody told how far they are.
     fn await_all(&mut self) {
-        let unread = self.known.iter().filter(|(_, known)| known.is_unread());
-        self.unread = unread.map(|(id, _)| Arc::clone(id)).collect();
+        self.unread = 0;
+        for known in self.known.values_mut() {
+            known.is_awaited = known.is_unread();
+            self.unread += usize::from(known.is_awaited);
+        }
     }
 
     fn change(&mut self, id: &str, change: impl FnOnce(&mut Known)) {
-        let name: Arc<str> = match self.known.get_key_value(id) {
-            Some((name, _)) => Arc::clone(name),
-            None => id.into(),
+        let known = match self.known.get_mut(id) {
+            Some(known) => known,
+            None => self.known.entry(id.into()).or_default(),
         };
-        let known = self.known.entry(Arc::clone(&name)).or_default();
+        let before = known.class();
         change(known);
-        match known.class() {
-            Some(class) => drop(self.names.set(&name, class)),
-            None => drop(self.names.remove(&name)),
+        let class = known.class();
+        if known.is_awaited && !known.is_unread() {
+            known.is_awaited = false;
+            self.unread -= 1;
         }
-        if !self.unread.is_empty() && !known.is_unread() && self.unread.remove(&name) {
-            // Its room is not needed again.
-            if self.unread.is_empty() {
-                self.unread = FxHashSet::default();
+        let is_gone = known.stored.is_none()
+            && known.row.is_none()
+            && known.job.is_none()
+            && known.other.is_none();
+        if class != before
+            && let Some((name, _)) = self.known.get_key_value(id)
+        {
+            match class {
+                Some(class) => drop(self.names.set(name, class)),
+                None => drop(self.names.remove(name)),
             }
         }
-        let is_bare = known.row.is_none() && known.job.is_none() && known.other.is_none();
-        if known.stored.is_none() && is_bare {
-            self.known.remove(&name);
+        if is_gone {
+            self.known.remove(id);
         }
     }
 
     /// Changes what this daemon knows of a document, and notes that it did.
     fn change_own(&mut self, id: &str, change: impl FnOnce(&mut Known)) {
-        if self.changed.is_none() {
-            return self.change(id, change);
-        }
-        let mut is_own = self.known.get(id).is_some_and(|known| known.row.is_some());
+        let mut is_own = false;
         self.change(id, |known| {
+            is_own = known.row.is_some();
             change(known);
             is_own |= known.row.is_some();
         });
         if let Some(changed) = self.changed.as_mut().filter(|_| is_own) {
-            changed.add(StatusOf::Document(id.into()));
+            let known = self.known.get_key_value(id);
+            let name = known.map_or_else(|| id.into(), |(name, _)| Arc::clone(name));
+            changed.add(StatusOf::Document(name));
         }
     }
 }

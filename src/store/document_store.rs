@@ -127,8 +127,14 @@ pub trait DocumentStore: Send + Sync + fmt::Debug {
         body: Option<String>,
     ) -> Answer<'_, Result<u64, Conflict>>;
 
-    /// Returns what is kept of a document's job: JSON text.
-    fn kept(&self, id: &str) -> Answer<'_, Option<String>>;
+    /// Returns what is kept of the jobs of several documents, in the order asked: JSON texts.
+    fn kept_of(&self, ids: Vec<String>) -> Answer<'_, Vec<Option<String>>>;
+
+    /// Returns what is kept of a document's job.
+    fn kept(&self, id: &str) -> Answer<'_, Option<String>> {
+        let kept = self.kept_of(vec![id.to_owned()]);
+        Box::pin(async { Ok(kept.await?.pop().flatten()) })
+    }
 
     /// Keeps something of a document's job, or nothing any more.
     fn keep(&self, id: &str, value: Option<String>) -> Answer<'_, ()>;

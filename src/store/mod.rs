@@ -5,6 +5,8 @@
 //! LIMITS    At most [`REQUESTS_MAX`] requests wait for a store; later callers wait for room.
 
 mod copy;
+#[cfg(test)]
+pub(crate) mod counted;
 pub(crate) mod document_store;
 mod documents;
 mod error;

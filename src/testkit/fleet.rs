@@ -84,6 +84,7 @@ pub(crate) struct FakeConnection {
     is_cut: AtomicBool,
     loses_claims: AtomicBool,
     epochs_lost: AtomicUsize,
+    noted: Mutex<Vec<usize>>,
 }
 
 impl FakeFleet {
@@ -104,6 +105,7 @@ impl FakeFleet {
             is_cut: AtomicBool::new(false),
             loses_claims: AtomicBool::new(false),
             epochs_lost: AtomicUsize::new(0),
+            noted: Mutex::default(),
         })
     }
 
@@ -163,6 +165,11 @@ impl FakeConnection {
     /// So many more epochs are taken and the answers lost.
     pub fn lose_epochs(&self, count: usize) {
         self.epochs_lost.store(count, Ordering::SeqCst);
+    }
+
+    /// Returns of each request that noted replications of how many documents it did.
+    pub fn noted(&self) -> Vec<usize> {
+        self.noted.lock().unwrap().clone()
     }
 
     fn ask<'a, T: Send + 'a>(
@@ -298,6 +305,7 @@ impl FleetStore for FakeConnection {
         epoch: Epoch,
         jobs: Vec<(DocId, Arc<str>)>,
     ) -> Answer<'_, IdsSet> {
+        self.noted.lock().unwrap().push(jobs.len());
         self.ask(move |tables, _, _| {
             let jobs = jobs.into_iter();
             jobs.map(|(doc, id)| tables.set_id(epoch, doc, id))

@@ -59,23 +59,48 @@ pub struct CountedNames {
     blocks: Vec<Block>,
 }
 
+/// A name with its class.
+#[derive(Clone, Debug)]
+struct Row {
+    /// The first bytes of the name. Most comparisons end with it, and need not read the name, which is elsewhere.
+    head: u64,
+    name: Arc<str>,
+    class: Class,
+}
+
+impl Row {
+    fn key(&self) -> (u64, &str) {
+        (self.head, &self.name)
+    }
+}
+
+/// Returns what a name sorts by, as the name itself does.
+fn key(name: &str) -> (u64, &str) {
+    let mut head = [0; 8];
+    for (to, byte) in head.iter_mut().zip(name.bytes()) {
+        *to = byte;
+    }
+    (u64::from_be_bytes(head), name)
+}
+
 #[derive(Clone, Debug, Default)]
 struct Block {
-    rows: Vec<(Arc<str>, Class)>,
+    rows: Vec<Row>,
     counts: [usize; CLASSES_MAX],
 }
 
 impl Block {
-    fn of(rows: Vec<(Arc<str>, Class)>) -> Self {
+    fn of(rows: Vec<Row>) -> Self {
         let mut counts = [0; CLASSES_MAX];
-        for (_, class) in &rows {
-            counts[usize::from(*class)] += 1;
+        for row in &rows {
+            counts[usize::from(row.class)] += 1;
         }
         Self { rows, counts }
     }
 
     fn place(&self, name: &str) -> Result<usize, usize> {
-        self.rows.binary_search_by(|(known, _)| (**known).cmp(name))
+        let key = key(name);
+        self.rows.binary_search_by(|row| row.key().cmp(&key))
     }
 
     /// Returns the rows of a section.
@@ -83,13 +108,13 @@ impl Block {
         let rows = &self.rows;
         let from = match section.lower {
             Bound::Unbounded => 0,
-            Bound::Included(name) => rows.partition_point(|(known, _)| **known < *name),
-            Bound::Excluded(name) => rows.partition_point(|(known, _)| **known <= *name),
+            Bound::Included(name) => rows.partition_point(|row| *row.name < *name),
+            Bound::Excluded(name) => rows.partition_point(|row| *row.name <= *name),
         };
         let to = match section.upper {
             Bound::Unbounded => rows.len(),
-            Bound::Included(name) => rows.partition_point(|(known, _)| **known <= *name),
-            Bound::Excluded(name) => rows.partition_point(|(known, _)| **known < *name),
+            Bound::Included(name) => rows.partition_point(|row| *row.name <= *name),
+            Bound::Excluded(name) => rows.partition_point(|row| *row.name < *name),
         };
         from..to.max(from)
     }
@@ -98,7 +123,7 @@ impl Block {
     fn count(&self, range: &Range<usize>, classes: Classes) -> usize {
         if range.len() < self.rows.len() {
             let rows = self.rows[range.clone()].iter();
-            return rows.filter(|(_, class)| classes.has(*class)).count();
+            return rows.filter(|row| classes.has(row.class)).count();
         }
         let counts = (0..).zip(self.counts);
         let counts = counts.filter(|(class, _)| classes.has(*class));
@@ -117,12 +142,13 @@ impl CountedNames {
         block.counts[usize::from(class)] += 1;
         match block.place(name) {
             Ok(place) => {
-                let before = std::mem::replace(&mut block.rows[place].1, class);
+                let before = std::mem::replace(&mut block.rows[place].class, class);
                 block.counts[usize::from(before)] -= 1;
                 Some(before)
             }
             Err(place) => {
-                block.rows.insert(place, (Arc::clone(name), class));
+                let ((head, _), name) = (key(name), Arc::clone(name));
+                block.rows.insert(place, Row { head, name, class });
                 if block.rows.len() > BLOCK_NAMES_MAX {
                     let upper = block.rows.split_off(BLOCK_NAMES_MAX / 2);
                     *block = Block::of(std::mem::take(&mut block.rows));
@@ -138,7 +164,7 @@ impl CountedNames {
         let at = self.block_of(name);
         let block = self.blocks.get_mut(at)?;
         let place = block.place(name).ok()?;
-        let (_, class) = block.rows.remove(place);
+        let Row { class, .. } = block.rows.remove(place);
         block.counts[usize::from(class)] -= 1;
         if block.rows.is_empty() {
             self.blocks.remove(at);
@@ -167,7 +193,7 @@ impl CountedNames {
     /// Returns the class of a name.
     pub fn get(&self, name: &str) -> Option<Class> {
         let block = self.blocks.get(self.block_of(name))?;
-        Some(block.rows[block.place(name).ok()?].1)
+        Some(block.rows[block.place(name).ok()?].class)
     }
 
     /// Counts the names of some classes in a section.
@@ -203,8 +229,8 @@ impl CountedNames {
                 continue;
             }
             let rows = block.rows[range].iter();
-            let chosen = rows.filter(|(_, class)| classes.has(*class));
-            let chosen = chosen.map(|(name, _)| Arc::clone(name));
+            let chosen = rows.filter(|row| classes.has(row.class));
+            let chosen = chosen.map(|row| Arc::clone(&row.name));
             let room = limit - names.len();
             match descending {
                 false => names.extend(chosen.skip(skip).take(room)),
@@ -217,9 +243,10 @@ impl CountedNames {
 
     /// Returns the first block that may have a name.
     fn block_of(&self, name: &str) -> usize {
+        let key = key(name);
         self.blocks.partition_point(|block| {
             let last = block.rows.last();
-            last.is_some_and(|(last, _)| **last < *name)
+            last.is_some_and(|last| last.key() < key)
         })
     }
 
@@ -313,6 +340,33 @@ mod tests {
             let name = format!("{:05}", random.below(NAMES));
             assert_eq!(names.get(&name), map.get(&*name).copied());
         }
+    }
+
+    #[test]
+    fn names_are_in_the_order_of_their_bytes_whatever_they_begin_with() {
+        let mut expected = vec![
+            "",
+            "\0",
+            "a",
+            "a\0",
+            "a\0b",
+            "abcdefg",
+            "abcdefgh",
+            "abcdefgh\0",
+            "abcdefgha",
+            "abcdefghz",
+            "abcdefgi",
+            "\u{e9}",
+            "\u{1f600}",
+        ];
+        let mut names = CountedNames::default();
+        for name in expected.iter().rev() {
+            assert_eq!(names.set(&Arc::from(*name), 1), None);
+        }
+        expected.sort_unstable();
+        let all = names.page(Classes::ALL, Section::ALL, false, 0, usize::MAX);
+        assert_eq!(all.iter().map(|name| &**name).collect::<Vec<_>>(), expected);
+        assert!(expected.iter().all(|name| names.get(name) == Some(1)));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Members of one fleet in one process, each with a scheduler and documents of its own, and jobs that do as they
 //! are told. The database is in memory, and its clock is set forward.
 
+use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use serde_json::json;
@@ -322,6 +323,19 @@ async fn a_second_daemon_gets_its_share_and_each_run_that_is_handed_over_leaves_
     assert_eq!((world.checkpoints(&one), world.checkpoints(&two)), (10, 0));
     let owned = world.fleet.owned();
     assert_eq!(owned.into_values().collect::<Vec<_>>(), [10, 10]);
+}
+
+#[actix_rt::test]
+async fn the_jobs_of_a_start_are_noted_in_a_few_requests_and_each_once() {
+    let world = World::of(600).await;
+    let one = world.start("one");
+    eventually("all are noted", || async {
+        one.connection.noted().iter().sum::<usize>() == 600
+    })
+    .await;
+    // What was claimed while the updates were read is in either.
+    let requests = one.connection.noted();
+    assert!(requests.len() <= 6, "{requests:?}");
 }
 
 #[actix_rt::test]

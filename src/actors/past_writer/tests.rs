@@ -3,11 +3,13 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
+use serde_json::json;
 use slog::Discard;
 
 use super::*;
 use crate::testkit::within;
 use policy::schedule::{Event, Level, NewJob, Scheduler, Settings, WallTime};
+use replication::spec::UserCtx;
 use tokio::time::Instant;
 
 /// A request that came to its end.
@@ -87,14 +89,23 @@ fn note(writer: &PastWriter, doc: &str, epoch: u64, not_before: u64) {
     let of = PastOf {
         doc: doc.into(),
         epoch: Epoch(epoch),
-        asked: "d".to_owned(),
+        replication: replication(),
     };
     let job = scheduler.job(doc).expect("it was added");
     writer.note(&of.into(), &job, &VecDeque::new());
 }
 
+fn replication() -> Arc<Replication> {
+    let body = json!({"source": "http://s.example/a", "target": "http://t.example/b"});
+    let parsed = Replication::parse(&body, &Default::default(), UserCtx::default(), None);
+    Arc::new(parsed.expect("it is right"))
+}
+
 fn not_before(text: &str) -> u64 {
-    past::read(text, "d").earlier.not_before.as_micros()
+    past::read(text, &replication().digest())
+        .earlier
+        .not_before
+        .as_micros()
 }
 
 async fn saved(writer: &PastWriter, doc: &str) {

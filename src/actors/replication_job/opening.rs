@@ -33,7 +33,8 @@ pub(super) struct Opened {
 /// Opens both databases and reads what earlier runs left.
 ///
 /// # Errors
-/// A database cannot be opened, or does not show its checkpoints; the filter cannot be run here.
+/// A database cannot be opened, or does not show its checkpoints; the filter cannot be run here; a checkpoint is to be
+/// written under a newer id, and the lease is over.
 pub(super) async fn open(start: JobStart) -> Result<Opened, Crash> {
     let JobStart { run, settings } = &start;
     sleep(jitter(settings.startup_jitter)).await;
@@ -59,9 +60,15 @@ pub(super) async fn open(start: JobStart) -> Result<Opened, Crash> {
     let filter = filter.await?.map(Rc::new);
     let ids = LogIds::new(&run.id.base, replication, identity, &source);
     let use_checkpoints = options.tuning.use_checkpoints;
-    let source_log = log::find(&source, &ids, use_checkpoints).await?;
-    let target_log = log::find(&target, &ids, use_checkpoints).await?;
+    let mut source_log = log::find(&source, &ids).await?;
+    let mut target_log = log::find(&target, &ids).await?;
     drop(ids);
+    for (endpoint, log) in [(&source, &mut source_log), (&target, &mut target_log)] {
+        if use_checkpoints && log.is_older() {
+            let renewed = run.guard.while_held(log::renew(endpoint, log)).await;
+            renewed.ok_or(Crash::LeaseLost)??;
+        }
+    }
     let ancestor = log::compare(&source_log.body, &target_log.body);
     let recorded = ancestor.history.first().map(|entry| entry.stats);
     let start_seq = match &options.since_seq {

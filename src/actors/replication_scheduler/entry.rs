@@ -60,7 +60,7 @@ impl JobEntry {
         Some(Arc::new(PastOf {
             doc: self.own_doc()?.id.as_str().into(),
             epoch: Epoch(self.guard.epoch()?),
-            asked: self.replication.digest(),
+            replication: Arc::clone(&self.replication),
         }))
     }
 

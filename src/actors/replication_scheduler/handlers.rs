@@ -13,9 +13,9 @@ use crate::actors::past_writer::PastWriter;
 use crate::messages::job_supervisor::ChildEnded;
 use crate::messages::replication_job::{JobEvent, JobNews};
 use crate::messages::replication_scheduler::{
-    AddJob, AddJobError, Added, Configure, Counts, GetCounts, GetJob, GetJobs, GetJobsById,
-    JOBS_MAX, JobInfo, JobList, LoseJob, ORDERS_MAX, OrderJobs, Outcome, RemoveJob, Reschedule,
-    Subscribe,
+    ADDS_MAX, AddJob, AddJobError, AddJobs, Added, Configure, Counts, GetCounts, GetJob, GetJobs,
+    GetJobsById, JOBS_MAX, JobInfo, JobList, LoseJob, ORDERS_MAX, OrderJobs, Outcome, RemoveJob,
+    Reschedule, Subscribe,
 };
 use crate::otp::deferred::{Deferred, deferred};
 use crate::otp::pid::{Down, ExitReason};
@@ -90,10 +90,10 @@ impl ReplicationScheduler {
         }
         let replaced = self.entries.insert(id.clone(), entry);
         self.event(Event::Add(new), ctx);
-        // Its state may be that of the one that it replaced.
-        self.note_failing(&id);
         Ok(match replaced {
             Some(mut replaced) => {
+                // Its state may be that of the one that it replaced.
+                self.note_failing(&id);
                 replaced.resolve(&Outcome::Removed);
                 Added::Replaced
             }
@@ -181,6 +181,15 @@ impl Handler<AddJob> for ReplicationScheduler {
 
     fn handle(&mut self, msg: AddJob, ctx: &mut Self::Context) -> Self::Result {
         self.add_job(msg, ctx)
+    }
+}
+
+impl Handler<AddJobs> for ReplicationScheduler {
+    type Result = Vec<Result<Added, AddJobError>>;
+
+    fn handle(&mut self, AddJobs(jobs): AddJobs, ctx: &mut Self::Context) -> Self::Result {
+        debug_assert!(jobs.len() <= ADDS_MAX, "no turn takes long");
+        jobs.into_iter().map(|job| self.add_job(job, ctx)).collect()
     }
 }
 

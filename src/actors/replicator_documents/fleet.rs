@@ -10,27 +10,28 @@ use std::time::Duration;
 
 use actix::fut::wrap_future;
 use actix::prelude::*;
+use futures_util::future::join_all;
 use slog::warn;
 
-use super::job::{add, identify};
-use super::notes::JobNotes;
-use super::{Document, DocumentsOptions, Done, Pending, ReplicatorDocuments};
+use super::job::{ToAdd, add, identify};
+use super::notes::{JobNotes, Noted};
+use super::{Document, DocumentsOptions, Done, ReplicatorDocuments};
 use crate::messages::fleet_member::{DocStopped, JoinFleet, OwnedChange, OwnedChanges};
-use crate::messages::replication_scheduler::{LoseJob, RemoveJob};
+use crate::messages::replication_scheduler::{ADDS_MAX, LoseJob, RemoveJob};
 use crate::otp::pid::Pid;
 use crate::replicator::document::{members, parse};
 use crate::replicator::lease::DocLease;
 use crate::replicator::owned::{OwnedDocs, Work};
-use crate::replicator::rows::{Attempt, Event, Taken, Wish};
+use crate::replicator::rows::{Event, Taken, Wish};
 use crate::replicator::{NAME, defaults, state};
 use crate::store::StoreError;
 use crate::store::fleet::{FleetStore, IdTaken, JobRow};
-use policy::ownership::{Claim, DocId};
+use policy::ownership::{Claim, DocId, Epoch};
 use replication::id::ReplicationId;
 use replication::spec::{DocRef, Replication};
 
 /// Documents that are read at a time.
-const BATCH: usize = 256;
+const BATCH: usize = ADDS_MAX;
 
 /// How long to wait after the store failed.
 const STORE_WAIT: Duration = Duration::from_secs(1);
@@ -65,81 +66,102 @@ impl FleetPart {
         self.owned.forget_seen();
     }
 
-    /// Hands a job to the scheduler, once it is noted which replication it is.
-    pub(super) fn schedule(
-        &mut self,
-        options: Rc<DocumentsOptions>,
-        doc: String,
-        attempt: Attempt,
-        job: ReplicationId,
-        replication: Arc<Replication>,
-    ) -> Option<Pending> {
-        let lease = Arc::clone(self.owned.lease(&doc)?);
-        let work = self.owned.begin(&doc);
-        let notes = Rc::clone(&self.notes);
-        Some(Box::pin(async move {
-            let result = add_owned(&options, &notes, &lease, &doc, &job, &replication).await;
-            let event = result.map(|result| Event::Scheduled {
-                doc,
-                attempt,
-                job,
-                result,
-            });
-            Done { event, work }
-        }))
+    /// Returns the lease of a document, and begins the work that ends when its job is with the scheduler; none if the
+    /// document may not be acted upon any more.
+    pub(super) fn begin_add(&mut self, doc: &str) -> Option<(Arc<DocLease>, Work)> {
+        let lease = Arc::clone(self.owned.lease(doc)?);
+        Some((lease, self.owned.begin(doc)?))
+    }
+
+    pub(super) fn notes(&self) -> Rc<JobNotes> {
+        Rc::clone(&self.notes)
     }
 }
 
-/// Hands the job of a document to the scheduler; none if the document is not owned any more.
-async fn add_owned(
+/// Hands the jobs of documents to the scheduler, once it is noted which replications they are.
+pub(super) async fn add_owned(
     options: &DocumentsOptions,
     notes: &Rc<JobNotes>,
-    lease: &Arc<DocLease>,
-    doc: &str,
-    job: &ReplicationId,
-    replication: &Arc<Replication>,
-) -> Option<Result<(), Taken>> {
+    mut jobs: Vec<ToAdd>,
+) -> Vec<Done> {
+    let mut done = Vec::with_capacity(jobs.len());
     loop {
-        match note(options, notes, lease, doc, job).await {
-            Ok(None) => return None,
-            Ok(Some(Err(taken))) => return Some(Err(taken)),
-            // Between this look and the order nothing else is done: the order that a loss gives comes later.
-            Ok(Some(Ok(_))) if !lease.holds() => return None,
-            Ok(Some(Ok(row))) => {
-                return Some(add(&options.scheduler, job, replication, &row, Some(lease)).await);
+        let (held, lost) = jobs.into_iter().partition::<Vec<_>, _>(holds);
+        done.extend(lost.into_iter().map(|job| job.done(None)));
+        let noted = match held.first().and_then(|job| job.owned.as_ref()) {
+            None => return done,
+            // Leases that hold are of one epoch.
+            Some((lease, _)) => note(notes, lease.owner(), &held).await,
+        };
+        jobs = match noted {
+            Ok(noted) => add_noted(options, held, noted, &mut done).await,
+            Err(StoreError::Closed) => {
+                done.extend(held.into_iter().map(|job| job.done(None)));
+                return done;
             }
-            Err(StoreError::Closed) => return None,
-            Err(_) if !lease.holds() => return None,
-            Err(_) => actix_rt::time::sleep(STORE_WAIT).await,
+            Err(_) => held,
+        };
+        if jobs.is_empty() {
+            return done;
+        }
+        actix_rt::time::sleep(STORE_WAIT).await;
+    }
+}
+
+fn holds(job: &ToAdd) -> bool {
+    let lease = job.owned.as_ref();
+    lease.is_some_and(|(lease, _)| lease.holds())
+}
+
+/// Notes which replications the jobs of an epoch are.
+async fn note(notes: &Rc<JobNotes>, epoch: Epoch, jobs: &[ToAdd]) -> Noted {
+    let noting = jobs.iter().map(|job| {
+        let doc = job.owned.as_ref().map(|(_, work)| DocId::clone(&work.doc));
+        (
+            doc.unwrap_or_else(|| job.doc.as_str().into()),
+            job.id.to_string().into(),
+        )
+    });
+    notes.note(epoch, noting.collect()).await
+}
+
+/// Hands to the scheduler what was noted. Returns what is to be tried again.
+async fn add_noted(
+    options: &DocumentsOptions,
+    jobs: Vec<ToAdd>,
+    noted: Vec<Option<Result<JobRow, IdTaken>>>,
+    done: &mut Vec<Done>,
+) -> Vec<ToAdd> {
+    let (mut free, mut taken) = (Vec::with_capacity(jobs.len()), Vec::new());
+    for (job, noted) in jobs.into_iter().zip(noted) {
+        match noted {
+            Some(Err(IdTaken { by })) => taken.push((job, by)),
+            // Between this look and the order nothing else is done: the order that a loss gives comes later.
+            Some(Ok(row)) if holds(&job) => free.push((job, row)),
+            Some(Ok(_)) | None => done.push(job.done(None)),
         }
     }
-}
-
-/// Notes which replication a document's job is, and returns its row; none if the document is not owned
-/// any more.
-async fn note(
-    options: &DocumentsOptions,
-    notes: &Rc<JobNotes>,
-    lease: &Arc<DocLease>,
-    doc: &str,
-    job: &ReplicationId,
-) -> Result<Option<Result<JobRow, Taken>>, StoreError> {
-    let id = job.to_string().into();
-    match notes.note(lease.owner(), doc.into(), id).await? {
-        None => Ok(None),
-        Some(Err(IdTaken { by })) => {
-            let asks = asks_for(options, &by, job).await?;
-            let taken = match asks {
-                true => Taken::Document(DocRef {
+    if !free.is_empty() {
+        done.extend(add(&options.scheduler, free).await);
+    }
+    let asking = taken.iter().map(|(job, by)| asks_for(options, by, &job.id));
+    let asked = join_all(asking).await;
+    let mut again = Vec::new();
+    for ((job, by), asks) in taken.into_iter().zip(asked) {
+        match asks {
+            Ok(true) => {
+                let doc = DocRef {
                     database: NAME.to_owned(),
                     id: by.to_string(),
-                }),
-                false => Taken::Former(by),
-            };
-            Ok(Some(Err(taken)))
+                };
+                done.push(job.done(Some(Err(Taken::Document(doc)))));
+            }
+            Ok(false) => done.push(job.done(Some(Err(Taken::Former(by))))),
+            Err(StoreError::Closed) => done.push(job.done(None)),
+            Err(_) => again.push(job),
         }
-        Some(Ok(row)) => Ok(Some(Ok(row))),
     }
+    again
 }
 
 /// Whether a document asks for a replication now.
@@ -251,7 +273,7 @@ impl ReplicatorDocuments {
                 }
             }
             let (event, work) = (None, Some(work));
-            Done { event, work }
+            vec![Done { event, work }]
         };
         self.spawn(Box::pin(gone), ctx);
     }
@@ -259,8 +281,8 @@ impl ReplicatorDocuments {
     /// Forgets what a document asks for.
     fn forget(&mut self, doc: &str, ctx: &mut Context<Self>) {
         let (doc, wish) = (doc.to_owned(), Wish::Nothing);
-        let pending = self.take(Event::Changed { doc, wish }, ctx);
-        self.spawn_all(pending, ctx);
+        let jobs = self.take(Event::Changed { doc, wish }, ctx);
+        self.add_later(jobs, ctx);
     }
 
     fn change(&mut self, change: OwnedChange, ctx: &mut Context<Self>) -> Option<(DocId, Claim)> {
@@ -288,7 +310,9 @@ impl ReplicatorDocuments {
 
     /// Reads documents that were claimed, some at a time: the next ones when the jobs of these are with the
     /// scheduler.
-    fn read_claimed(&self, docs: Vec<(DocId, Claim)>, ctx: &mut Context<Self>) {
+    fn read_claimed(&self, mut docs: Vec<(DocId, Claim)>, ctx: &mut Context<Self>) {
+        // They were claimed in no order. Here as in the database, neighbours are found quicker than strangers.
+        docs.sort_unstable();
         let (store, to) = (self.options.database.store().clone(), ctx.address());
         let log = self.log.clone();
         ctx.spawn(wrap_future(async move {
@@ -351,14 +375,14 @@ impl Handler<ClaimedDocs> for ReplicatorDocuments {
     type Result = ResponseActFuture<Self, ()>;
 
     fn handle(&mut self, ClaimedDocs(docs): ClaimedDocs, ctx: &mut Self::Context) -> Self::Result {
-        let mut pending = Vec::new();
+        let mut jobs = Vec::new();
         for (doc, claim, document) in docs {
             let part = self.fleet.as_mut();
             if part.is_none_or(|part| !part.owned.has(&doc, claim)) {
                 continue;
             }
             match document {
-                Some(document) => pending.extend(self.read(document, ctx)),
+                Some(document) => jobs.extend(self.read(document, ctx)),
                 // It was deleted, and purged.
                 None => {
                     if let Some(part) = &mut self.fleet {
@@ -368,6 +392,6 @@ impl Handler<ClaimedDocs> for ReplicatorDocuments {
                 }
             }
         }
-        Self::all_done(pending)
+        self.added(jobs)
     }
 }

@@ -11,10 +11,11 @@ use slog::{Logger, error};
 use tokio::sync::watch;
 
 use super::{DocumentsOptions, ReplicatorDocuments, Updated};
+use crate::messages::replication_scheduler::ADDS_MAX;
 use crate::store::{Store, StoreError};
 
 /// Documents that are read at a time.
-const BATCH: usize = 256;
+const BATCH: usize = ADDS_MAX;
 
 /// How long to wait after the store failed.
 const STORE_WAIT: Duration = Duration::from_secs(5);

@@ -1,14 +1,15 @@
-//! From a replication to a job: finds out the id, hands the job to the scheduler.
+//! From replications to jobs: finds out an id, hands the jobs to the scheduler.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::DocumentsOptions;
+use super::{Attempt, DocumentsOptions, Done, Event};
 use crate::actors::replication_scheduler::ReplicationScheduler;
-use crate::messages::replication_scheduler::{AddJob, AddJobError};
+use crate::messages::replication_scheduler::{AddJob, AddJobError, AddJobs};
 use crate::otp::registered_name::RegisteredName;
 use crate::replicator::kept::Kept;
 use crate::replicator::lease::DocLease;
+use crate::replicator::owned::Work;
 use crate::replicator::past::{self, Past};
 use crate::replicator::rows::Taken;
 use crate::store::fleet::JobRow;
@@ -20,38 +21,86 @@ use replication::spec::Replication;
 /// How long to wait for a scheduler that is being started again.
 const SCHEDULER_WAIT: Duration = Duration::from_secs(1);
 
-/// Hands a job to the scheduler, under the lease of its document where there is one.
+/// A job that is to be handed to the scheduler.
+pub(super) struct ToAdd {
+    pub doc: String,
+    pub attempt: Attempt,
+    pub id: ReplicationId,
+    pub replication: Arc<Replication>,
+    /// The lease of its document, and the work that ends with the addition; none where every document is owned.
+    pub owned: Option<(Arc<DocLease>, Work)>,
+}
+
+impl ToAdd {
+    /// Returns the order to the scheduler, for a job with this row.
+    fn order(&self, row: &JobRow) -> AddJob {
+        let kept = row.kept.as_deref().map(Kept::read).unwrap_or_default();
+        let past = row.past.as_deref();
+        let past = past.map(|text| past::read(text, &self.replication.digest()));
+        let Past { earlier, refused } = past.unwrap_or_default();
+        let lease = self.owned.as_ref().map(|(lease, _)| lease);
+        AddJob {
+            priority: kept.priority,
+            earlier: kept.counts_of(earlier),
+            paused: kept.paused,
+            refused,
+            guard: lease.map(DocLease::guard).unwrap_or_default(),
+            ..AddJob::new(Arc::clone(&self.replication), self.id.clone())
+        }
+    }
+
+    /// It has ended, and what came of it is this; none if the document may not be acted upon any more.
+    pub fn done(self, result: Option<Result<(), Taken>>) -> Done {
+        let event = result.map(|result| Event::Scheduled {
+            doc: self.doc,
+            attempt: self.attempt,
+            job: self.id,
+            result,
+        });
+        let work = self.owned.map(|(_, work)| work);
+        Done { event, work }
+    }
+}
+
+/// Hands jobs to the scheduler with what is kept of them, where every document is owned.
+pub(super) async fn add_kept(options: &DocumentsOptions, jobs: Vec<ToAdd>) -> Vec<Done> {
+    let docs = jobs.iter().map(|job| job.doc.clone()).collect();
+    let kept = options.database.store().kept_of(docs).await;
+    let kept = kept
+        .unwrap_or_default()
+        .into_iter()
+        .map(|kept| JobRow { kept, past: None });
+    // Without an answer nothing is known of them.
+    let rows = kept.chain(std::iter::repeat_with(JobRow::default));
+    add(&options.scheduler, jobs.into_iter().zip(rows).collect()).await
+}
+
+/// Hands jobs to the scheduler, at most [`ADDS_MAX`](crate::messages::replication_scheduler::ADDS_MAX), under the
+/// leases of their documents where there are any.
 pub(super) async fn add(
     scheduler: &RegisteredName<ReplicationScheduler>,
-    job: &ReplicationId,
-    replication: &Arc<Replication>,
-    row: &JobRow,
-    lease: Option<&Arc<DocLease>>,
-) -> Result<(), Taken> {
-    let kept = row.kept.as_deref().map(Kept::read).unwrap_or_default();
-    let past = row.past.as_deref();
-    let past = past.map(|text| past::read(text, &replication.digest()));
-    let Past { earlier, refused } = past.unwrap_or_default();
-    let earlier = kept.counts_of(earlier);
-    loop {
-        let order = AddJob {
-            priority: kept.priority,
-            paused: kept.paused.clone(),
-            earlier: earlier.clone(),
-            refused: refused.clone(),
-            guard: lease.map(DocLease::guard).unwrap_or_default(),
-            ..AddJob::new(Arc::clone(replication), job.clone())
-        };
-        match scheduler.address().send(order).await {
-            Ok(Ok(_)) => return Ok(()),
-            Ok(Err(AddJobError::Taken { by: Some(by), .. })) => return Err(Taken::Document(by)),
-            Ok(Err(AddJobError::Taken { by: None, .. })) => return Err(Taken::Transient),
-            // The next start of the service makes it a job again.
-            Ok(Err(AddJobError::ShuttingDown)) => std::future::pending().await,
+    jobs: Vec<(ToAdd, JobRow)>,
+) -> Vec<Done> {
+    let results = loop {
+        let orders = jobs.iter().map(|(job, row)| job.order(row)).collect();
+        match scheduler.address().send(AddJobs(orders)).await {
+            Ok(results) => break results,
             // It is being started again.
             Err(_) => actix_rt::time::sleep(SCHEDULER_WAIT).await,
         }
+    };
+    if results.contains(&Err(AddJobError::ShuttingDown)) {
+        // The next start of the service makes them jobs again.
+        return std::future::pending().await;
     }
+    let results = results.into_iter().map(|result| match result {
+        Err(AddJobError::Taken { by: Some(by), .. }) => Err(Taken::Document(by)),
+        Err(AddJobError::Taken { by: None, .. }) => Err(Taken::Transient),
+        Ok(_) | Err(AddJobError::ShuttingDown) => Ok(()),
+    });
+    let jobs = jobs.into_iter().zip(results);
+    jobs.map(|((job, _), result)| job.done(Some(result)))
+        .collect()
 }
 
 /// Finds out an id, with the code of the filter if there is one.
@@ -135,8 +184,17 @@ mod tests {
         for (password, waits) in [("wrong", true), ("right", false)] {
             let id: ReplicationId = password.parse().expect("it is an id");
             // The next one has the id of another job: this is about pasts alone.
-            let added = add(&scheduler, &id, &replication(password), &row, None).await;
-            added.expect("it is new");
+            let job = ToAdd {
+                doc: "d".to_owned(),
+                attempt: Attempt(1),
+                id: id.clone(),
+                replication: replication(password),
+                owned: None,
+            };
+            let added = add(&scheduler, vec![(job, row.clone())]).await;
+            let event = added.into_iter().find_map(|done| done.event);
+            let is_new = |event| matches!(event, Event::Scheduled { result: Ok(()), .. });
+            assert!(event.is_some_and(is_new));
             let job = scheduler.address().send(GetJob { id }).await;
             let job = job.expect("it is there").expect("it was added");
             assert_eq!(job.next_try() == Some(not_before), waits, "{password}");

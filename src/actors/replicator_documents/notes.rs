@@ -2,13 +2,14 @@
 //!
 //! SUMMARY   [`JobNotes`] has one request under way; documents that come meanwhile wait for the next one together. So
 //!           a daemon that takes over very many documents does not wait for each.
-//! LIMITS    [`BATCH`] documents in a request.
+//! LIMITS    [`BATCH`] documents in a request, or those that are noted in one call.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use rustc_hash::FxHashSet;
 use tokio::sync::oneshot;
 
 use crate::store::StoreError;
@@ -18,12 +19,14 @@ use policy::ownership::{DocId, Epoch};
 /// The most documents in a request.
 const BATCH: usize = 256;
 
-/// What became of a note: the row of the document's job; or who has the replication; none if the document is not owned.
-pub(super) type Noted = Result<Option<Result<JobRow, IdTaken>>, StoreError>;
+/// What became of notes, each: the row of the document's job; or who has the replication; none if the document is not
+/// owned.
+pub(super) type Noted = Result<Vec<Option<Result<JobRow, IdTaken>>>, StoreError>;
 
+/// Notes of one epoch that are made together, of each document one.
 struct Waiting {
     epoch: Epoch,
-    job: (DocId, Arc<str>),
+    jobs: Vec<(DocId, Arc<str>)>,
     answer: oneshot::Sender<Noted>,
 }
 
@@ -43,15 +46,15 @@ impl JobNotes {
         })
     }
 
-    /// Notes which replication a document's job is, and reads its row.
+    /// Notes which replications the jobs of documents are, and reads their rows. No document is there twice.
     ///
     /// # Errors
-    /// The store fails: it may have been noted.
-    pub async fn note(self: &Rc<Self>, epoch: Epoch, doc: DocId, id: Arc<str>) -> Noted {
+    /// The store fails: they may have been noted.
+    pub async fn note(self: &Rc<Self>, epoch: Epoch, jobs: Vec<(DocId, Arc<str>)>) -> Noted {
         let (answer, answered) = oneshot::channel();
         self.waiting.borrow_mut().push_back(Waiting {
             epoch,
-            job: (doc, id),
+            jobs,
             answer,
         });
         if !self.is_under_way.replace(true) {
@@ -67,11 +70,12 @@ impl JobNotes {
             let Some(first) = batch.first() else {
                 return self.is_under_way.set(false);
             };
-            let jobs = batch.iter().map(|one| one.job.clone()).collect();
-            match self.note_all(first.epoch, jobs).await {
-                Ok(all) => {
-                    for (one, noted) in batch.into_iter().zip(all) {
-                        drop(one.answer.send(Ok(noted)));
+            let jobs = batch.iter().flat_map(|one| one.jobs.iter().cloned());
+            match self.note_all(first.epoch, jobs.collect()).await {
+                Ok(mut all) => {
+                    for one in batch {
+                        let rest = all.split_off(one.jobs.len().min(all.len()));
+                        drop(one.answer.send(Ok(std::mem::replace(&mut all, rest))));
                     }
                 }
                 Err(error) => {
@@ -86,22 +90,21 @@ impl JobNotes {
     /// Takes the next ones, all of one epoch and each document once.
     fn take(&self) -> Vec<Waiting> {
         let mut waiting = self.waiting.borrow_mut();
-        let mut batch: Vec<Waiting> = Vec::new();
-        while batch.len() < BATCH
-            && let Some(next) = waiting.front()
-            && batch.first().is_none_or(|first| first.epoch == next.epoch)
-            && batch.iter().all(|one| one.job.0 != next.job.0)
+        let (mut batch, mut docs): (Vec<Waiting>, FxHashSet<DocId>) = Default::default();
+        while let Some(next) = waiting.front()
+            && batch.first().is_none_or(|first| {
+                first.epoch == next.epoch
+                    && docs.len() + next.jobs.len() <= BATCH
+                    && next.jobs.iter().all(|(doc, _)| !docs.contains(doc))
+            })
         {
+            docs.extend(next.jobs.iter().map(|(doc, _)| DocId::clone(doc)));
             batch.extend(waiting.pop_front());
         }
         batch
     }
 
-    async fn note_all(
-        &self,
-        epoch: Epoch,
-        jobs: Vec<(DocId, Arc<str>)>,
-    ) -> Result<Vec<Option<Result<JobRow, IdTaken>>>, StoreError> {
+    async fn note_all(&self, epoch: Epoch, jobs: Vec<(DocId, Arc<str>)>) -> Noted {
         let docs: Vec<DocId> = jobs.iter().map(|(doc, _)| DocId::clone(doc)).collect();
         let set = self.store.set_replication_ids(epoch, jobs).await?;
         let rows = self.store.job_rows(docs).await?;

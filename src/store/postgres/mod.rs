@@ -178,10 +178,11 @@ impl DocumentStore for PostgresStore {
         let sql = format!("SELECT {COLUMNS} FROM settee.docs WHERE id = ANY($1)");
         self.thread
             .read(sql, vec![known(ids.clone())], move |rows| {
-                let found = rows.iter().map(document);
-                let found = found.map(|read| read.map(|read| (read.id.clone(), read)));
-                let found: HashMap<String, Document> = found.collect::<Result<_, _>>()?;
-                Ok(ids.iter().map(|id| found.get(id).cloned()).collect())
+                let found = rows.iter().map(|row| Ok((row.try_get(0)?, row)));
+                let found: HashMap<&str, &Row> =
+                    found.collect::<Result<_, tokio_postgres::Error>>()?;
+                let found = ids.iter().map(|id| found.get(&**id).copied());
+                found.map(|row| row.map(document).transpose()).collect()
             })
     }
 
@@ -318,11 +319,17 @@ impl DocumentStore for PostgresStore {
         })
     }
 
-    fn kept(&self, id: &str) -> Answer<'_, Option<String>> {
-        let sql = "SELECT kept FROM settee.jobs WHERE doc_id = ANY($1)";
-        self.thread.read(sql, vec![known([id.to_owned()])], |rows| {
-            Ok(first(&rows, |row| row.try_get(0))?.flatten())
-        })
+    fn kept_of(&self, ids: Vec<String>) -> Answer<'_, Vec<Option<String>>> {
+        let sql = "SELECT doc_id, kept FROM settee.jobs WHERE doc_id = ANY($1)";
+        self.thread
+            .read(sql, vec![known(ids.clone())], move |rows| {
+                let found = rows
+                    .iter()
+                    .map(|row| Ok((row.try_get(0)?, row.try_get(1)?)));
+                let mut found: HashMap<&str, Option<String>> =
+                    found.collect::<Result<_, tokio_postgres::Error>>()?;
+                Ok(ids.iter().map(|id| found.remove(&**id).flatten()).collect())
+            })
     }
 
     fn keep(&self, id: &str, value: Option<String>) -> Answer<'_, ()> {

@@ -181,9 +181,8 @@ impl DocumentStore for RedbStore {
         self.write(move |tables| tables.edit_local(&id, expected, body.as_deref()))
     }
 
-    fn kept(&self, id: &str) -> Answer<'_, Option<String>> {
-        let id = id.to_owned();
-        self.read(move |tables| tables.kept(&id))
+    fn kept_of(&self, ids: Vec<String>) -> Answer<'_, Vec<Option<String>>> {
+        self.read(move |tables| ids.iter().map(|id| tables.kept(id)).collect())
     }
 
     fn keep(&self, id: &str, value: Option<String>) -> Answer<'_, ()> {

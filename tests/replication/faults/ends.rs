@@ -282,6 +282,43 @@ async fn outside_its_lease_a_job_begins_no_checkpoint() {
 }
 
 #[actix_rt::test]
+async fn a_checkpoint_of_an_older_version_is_written_under_its_new_id_within_a_lease_only() {
+    let held = || Lease::Renewed(Duration::from_secs(60), watch::channel(0).0);
+    for (lease, is_held) in [(Lease::Over, false), (held(), true)] {
+        let (source, target) = two().await;
+        let body = body_with(&source.url(), &target.url(), json!({"continuous": true}));
+        let (_, job) = Job::prepare(&body);
+        let newest = format!("_local/{}", job.base);
+        for side in [&source, &target] {
+            let newest = newest.clone();
+            let older = json!({"_id": "_local/older", "_rev": "0-3", "session_id": "s"});
+            side.fault(move |request| {
+                let call = request.call();
+                let is_older = call.starts_with("_local/") && call != newest;
+                is_older.then(|| Answer::json(200, older.clone()))
+            });
+        }
+        let job = under(lease, &body);
+        if is_held {
+            eventually(
+                "the checkpoints of both sides are under the new id",
+                || async {
+                    let of = |couch: &crate::support::couch::Couch| couch.local(&newest);
+                    let both = [of(&source), of(&target)];
+                    both.iter()
+                        .all(|log| log.as_ref().is_some_and(|log| log["session_id"] == "s"))
+                },
+            )
+            .await;
+            job.stopped().await;
+        } else {
+            assert_eq!(job.outcome().await.crash(), Crash::LeaseLost);
+            assert!(target.locals().is_empty() && source.locals().is_empty());
+        }
+    }
+}
+
+#[actix_rt::test]
 async fn a_checkpoint_ends_with_a_lease_that_is_not_renewed_whatever_the_servers_do() {
     let (source, target) = two().await;
     let (hangs, _) = hanging();

@@ -1,6 +1,8 @@
 //! The documents of one daemon, with how far each is from being released.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+
+use rustc_hash::FxHashMap;
 
 use super::event::{Claim, DocId, Request};
 
@@ -33,7 +35,7 @@ impl Held {
 /// All of them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct HeldDocs {
-    docs: BTreeMap<DocId, Held>,
+    docs: FxHashMap<DocId, Held>,
     /// Those that are to be released.
     pub(super) unused: BTreeSet<DocId>,
     /// How many are [`Hold::Owned`].

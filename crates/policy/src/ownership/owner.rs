@@ -5,12 +5,11 @@
 //! PROMISES  Total: an answer to a request that is not under way changes nothing. One renewal and one claim or release
 //!           are under way at a time.
 
-use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustc_hash::FxHasher;
+use rustc_hash::{FxHashMap, FxHasher};
 
 use super::event::{Action, Claim, Counts, DocId, Epoch, Event, ListedDoc, Request};
 use super::held::{HeldDocs, Hold};
@@ -290,7 +289,7 @@ impl Ownership {
         if self.phase == Phase::Leaving && !has_told {
             self.renew_at = now;
         }
-        let listed: BTreeMap<_, _> = docs
+        let listed: FxHashMap<_, _> = docs
             .into_iter()
             .map(|listed| (listed.doc.clone(), listed))
             .collect();

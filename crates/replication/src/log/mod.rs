@@ -1,6 +1,6 @@
 //! Checkpoints: one document in each database says how far a replication has come.
 //!
-//! SUMMARY   [`find`] reads the log of one side, [`compare`] finds what both have in common,
+//! SUMMARY   [`find`] reads the log of one side, [`renew`] writes one of an older version anew, [`compare`] finds what both have in common,
 //!           [`checkpoint`] commits both sides and writes the logs.
 //! PROMISES  Sequences are written as they came. Nothing is written that was not committed before. A log that
 //!           somebody else has changed is never overwritten.
@@ -33,6 +33,8 @@ pub struct CheckpointLog {
     pub(crate) id: String,
     /// Its revision; `None` if it is not there yet.
     pub(crate) rev: Option<String>,
+    /// Whether it was found under the id of an older version, and is not there under its own yet.
+    pub(crate) is_older: bool,
     /// What is in it.
     pub body: LogBody,
 }
@@ -77,6 +79,13 @@ pub enum LogError {
 impl From<serde_json::Error> for LogError {
     fn from(error: serde_json::Error) -> Self {
         Self::Nonsense(error.to_string())
+    }
+}
+
+impl CheckpointLog {
+    /// Whether it was found under the id of an older version, and is not there under the newest one: see [`renew`].
+    pub const fn is_older(&self) -> bool {
+        self.is_older
     }
 }
 
@@ -176,17 +185,12 @@ impl<'a> LogIds<'a> {
     }
 }
 
-/// Reads the log of one side: under the newest id, else under those of older versions. A log that is found
-/// under an older id is written under the newest one at once, if `migrate` says so (the option
-/// `use_checkpoints`): the older id may be unknown next time.
+/// Reads the log of one side: under the newest id, else under those of older versions. Writes nothing; see
+/// [`CheckpointLog::is_older`].
 ///
 /// # Errors
 /// The database answers with another error than that there is no log, or not at all.
-pub async fn find(
-    endpoint: &Endpoint,
-    ids: &LogIds<'_>,
-    migrate: bool,
-) -> Result<CheckpointLog, LogError> {
+pub async fn find(endpoint: &Endpoint, ids: &LogIds<'_>) -> Result<CheckpointLog, LogError> {
     let id = format!("_local/{}", ids.newest);
     if let Some(log) = read(endpoint, &id).await? {
         return Ok(log);
@@ -194,18 +198,25 @@ pub async fn find(
     let mut log = CheckpointLog {
         id,
         rev: None,
+        is_older: false,
         body: LogBody::default(),
     };
     for older in ids.older().await? {
         if let Some(found) = read(endpoint, &format!("_local/{older}")).await? {
-            match migrate {
-                true => write(endpoint, &mut log, &found.body).await?,
-                false => log.body = found.body,
-            }
+            (log.body, log.is_older) = (found.body, true);
             break;
         }
     }
     Ok(log)
+}
+
+/// Writes a log that was found under an older id under the newest one: the older id may be unknown next time.
+///
+/// # Errors
+/// As those of a checkpoint: somebody else has written another one, or the database does not take it.
+pub async fn renew(endpoint: &Endpoint, log: &mut CheckpointLog) -> Result<(), LogError> {
+    let body = log.body.clone();
+    write(endpoint, log, &body).await
 }
 
 /// Reads a log; `None` if there is none.
@@ -220,7 +231,12 @@ async fn read(endpoint: &Endpoint, id: &str) -> Result<Option<CheckpointLog>, Lo
     let (rev, body) = LogBody::parse(&reply.body)
         .map_err(|error| LogError::Nonsense(format!("{id}: {error}")))?;
     let id = id.to_owned();
-    Ok(Some(CheckpointLog { id, rev, body }))
+    Ok(Some(CheckpointLog {
+        id,
+        rev,
+        is_older: false,
+        body,
+    }))
 }
 
 fn refused(reply: &Reply) -> LogError {
@@ -352,7 +368,7 @@ pub(crate) async fn write(
         }
         _ => return Err(refused(&reply)),
     };
-    log.rev = rev;
+    (log.rev, log.is_older) = (rev, false);
     log.body = body.clone();
     Ok(())
 }

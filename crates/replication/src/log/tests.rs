@@ -251,7 +251,7 @@ async fn a_log_is_looked_for_under_the_ids_of_all_versions() {
     let (replication, identity, endpoint) = (plain(), identity(), server.endpoint());
     let newest = "4ef747bd8669718dd8ec7c7dc2184c6f";
     let ids = LogIds::new(newest, &replication, &identity, &endpoint);
-    let log = find(&endpoint, &ids, true).await.unwrap();
+    let log = find(&endpoint, &ids).await.unwrap();
     assert_eq!((log.id, log.rev), (format!("_local/{newest}"), None));
     assert_eq!(
         server.lines(),
@@ -265,33 +265,30 @@ async fn a_log_is_looked_for_under_the_ids_of_all_versions() {
 }
 
 #[tokio::test]
-async fn a_log_of_an_older_version_is_written_under_the_newest_id() {
+async fn a_log_of_an_older_version_is_written_under_the_newest_id_when_that_is_asked_for() {
     let old = "b4763dd4f5a459a429253ace81d630b2";
-    for migrate in [true, false] {
-        let locals = Locals::default();
-        let body = json!({"_id": format!("_local/{old}"), "session_id": "s", "source_last_seq": 7});
-        locals
-            .0
-            .lock()
-            .unwrap()
-            .insert(format!("/db/_local/{old}"), (3, body));
-        let server = Server::start(move |request| locals.answer(request)).await;
-        let (replication, identity, endpoint) = (plain(), identity(), server.endpoint());
-        let newest = "4ef747bd8669718dd8ec7c7dc2184c6f";
-        let ids = LogIds::new(newest, &replication, &identity, &endpoint);
-        let log = find(&endpoint, &ids, migrate).await.unwrap();
-        assert_eq!(log.id, format!("_local/{newest}"));
-        assert_eq!(log.body.source_last_seq, Seq::from_json("7"));
-        assert_eq!(log.rev.as_deref(), migrate.then_some("0-1"));
-        let lines = server.lines();
-        assert_eq!(lines.len(), if migrate { 4 } else { 3 });
-        if migrate {
-            assert_eq!(lines[3], format!("PUT /db/_local/{newest}"));
-            let again = find(&endpoint, &ids, true).await.unwrap();
-            assert_eq!(again.body.session_id.as_deref(), Some("s"));
-            assert_eq!(server.lines().len(), 5);
-        }
-    }
+    let locals = Locals::default();
+    let body = json!({"_id": format!("_local/{old}"), "session_id": "s", "source_last_seq": 7});
+    locals
+        .0
+        .lock()
+        .unwrap()
+        .insert(format!("/db/_local/{old}"), (3, body));
+    let server = Server::start(move |request| locals.answer(request)).await;
+    let (replication, identity, endpoint) = (plain(), identity(), server.endpoint());
+    let newest = "4ef747bd8669718dd8ec7c7dc2184c6f";
+    let ids = LogIds::new(newest, &replication, &identity, &endpoint);
+    let mut log = find(&endpoint, &ids).await.unwrap();
+    assert_eq!(log.id, format!("_local/{newest}"));
+    assert_eq!(log.body.source_last_seq, Seq::from_json("7"));
+    assert_eq!((log.rev.as_deref(), log.is_older()), (None, true));
+    assert_eq!(server.lines().len(), 3, "nothing was written");
+    renew(&endpoint, &mut log).await.unwrap();
+    assert_eq!((log.rev.as_deref(), log.is_older()), (Some("0-1"), false));
+    assert_eq!(server.lines()[3..], [format!("PUT /db/_local/{newest}")]);
+    let again = find(&endpoint, &ids).await.unwrap();
+    assert_eq!(again.body.session_id.as_deref(), Some("s"));
+    assert_eq!((server.lines().len(), again.is_older()), (5, false));
 }
 
 #[tokio::test]
@@ -306,11 +303,11 @@ async fn the_code_of_the_filter_is_asked_for_only_if_older_ids_are_needed() {
     let body = json!({"source": server.url(""), "target": TARGET, "filter": "d/f"});
     let (replication, identity, endpoint) = (replication(&body), identity(), server.endpoint());
     let ids = LogIds::new("found", &replication, &identity, &endpoint);
-    assert!(find(&endpoint, &ids, true).await.unwrap().rev.is_some());
+    assert!(find(&endpoint, &ids).await.unwrap().rev.is_some());
     assert_eq!(server.lines().len(), 1);
     let ids = LogIds::new("missing", &replication, &identity, &endpoint);
     for _ in 0..2 {
-        assert!(find(&endpoint, &ids, true).await.unwrap().rev.is_none());
+        assert!(find(&endpoint, &ids).await.unwrap().rev.is_none());
     }
     let fetched = server
         .lines()
@@ -333,7 +330,7 @@ async fn any_other_answer_than_a_log_or_none_is_an_error() {
         let server = Server::start(move |_| Answer::new(status, body)).await;
         let endpoint = server.endpoint();
         let ids = LogIds::new("x", &replication, &identity, &endpoint);
-        find(&endpoint, &ids, true).await.unwrap_err();
+        find(&endpoint, &ids).await.unwrap_err();
         assert_eq!(server.lines().len(), 1);
     }
 }
@@ -342,6 +339,7 @@ fn empty_log() -> CheckpointLog {
     CheckpointLog {
         id: "_local/x".into(),
         rev: None,
+        is_older: false,
         body: LogBody::default(),
     }
 }

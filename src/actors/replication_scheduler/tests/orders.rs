@@ -95,3 +95,25 @@ async fn a_job_is_paused_and_resumed_and_begun_anew_and_given_a_priority() {
     assert!(!world.order("b", JobOrder::Pause).await);
     assert!(!world.order("b", JobOrder::Restart).await);
 }
+
+#[actix_rt::test]
+async fn several_jobs_are_added_in_one_turn_and_each_has_its_own_answer() {
+    let world = World::start(|_| {}).await;
+    world.add("a").await.unwrap();
+    let add = |doc: &str, name: &str| AddJob::new(permanent(doc), id(name));
+    let jobs = vec![add("a", "a"), add("b", "b"), add("c", "a"), add("d", "d")];
+    let taken = AddJobError::Taken {
+        id: id("a"),
+        by: permanent("a").doc,
+    };
+    assert_eq!(
+        world.ask(AddJobs(jobs)).await,
+        [
+            Ok(Added::Unchanged),
+            Ok(Added::New),
+            Err(taken),
+            Ok(Added::New)
+        ]
+    );
+    world.begun(3).await;
+}
