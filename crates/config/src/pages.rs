@@ -198,10 +198,7 @@ mod tests {
                 };
                 // The table stands where it stood; a part without one gets it at its end.
                 let lines: Vec<&str> = body.split_inclusive('\n').collect();
-                let at = lines
-                    .iter()
-                    .position(is_row)
-                    .unwrap_or(lines.len());
+                let at = lines.iter().position(is_row).unwrap_or(lines.len());
                 let others = lines[at..].iter().filter(|line| !is_row(line)).copied();
                 let body: String = lines[..at]
                     .iter()
