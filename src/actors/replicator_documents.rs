@@ -177,7 +177,7 @@ impl ReplicatorDocuments {
                         attempt,
                         job,
                         replication,
-                    } => jobs.extend(self.to_add(doc, attempt, job, replication)),
+                    } => jobs.extend(self.begin_add(doc, attempt, job, replication)),
                     Action::RemoveJob { job } => self.remove_job(&doc, job, ctx),
                     action => self.perform(action, ctx),
                 }
@@ -257,8 +257,8 @@ impl ReplicatorDocuments {
         })
     }
 
-    /// Returns a job that is to be added; none if the document may not be acted upon any more.
-    fn to_add(
+    /// Begins to add a job; none if the document may not be acted upon any more.
+    fn begin_add(
         &mut self,
         doc: String,
         attempt: Attempt,
