@@ -208,7 +208,7 @@ impl Results {
 
     fn each(&self, name: &str) -> f64 {
         let reducer = Builtin::named(name).unwrap();
-        let values = || self.0.iter().map(|value| &**value);
+        let values = || self.0.iter().map(|value| value.get());
         each(|| reducer.rereduce(values(), &CONTEXT).unwrap())
     }
 }

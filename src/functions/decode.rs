@@ -41,20 +41,25 @@ pub(super) fn elements(answer: &Bytes) -> Option<Vec<&RawValue>> {
     serde_json::from_str(text(answer)).ok()
 }
 
+/// Returns an element of a [`json::JsonList`] as what can be written into a command.
+pub(super) fn element(json: &str) -> &RawValue {
+    serde_json::from_str(json).expect("JSON: an element of a list is JSON")
+}
+
 /// Returns whether a JSON text is this word as a string.
 pub(super) fn is_word(json: &RawValue, word: &str) -> bool {
     decode::<String>(json.get()).is_some_and(|text| text == word)
 }
 
 /// Names a document in errors, by its id.
-pub(super) fn document_place(doc: &RawValue) -> Place {
+pub(super) fn document_place(doc: &str) -> Place {
     #[derive(Deserialize)]
     struct Members {
         #[serde(rename = "_id")]
         id: Option<String>,
     }
     Place {
-        doc: decode::<Members>(doc.get()).and_then(|members| members.id),
+        doc: decode::<Members>(doc).and_then(|members| members.id),
         ..Place::default()
     }
 }

@@ -5,12 +5,13 @@
 
 use bytes::Bytes;
 
-use super::decode::{broken, document_place, done_with};
+use super::decode::{broken, document_place, done_with, element};
 use super::scrub::scrub;
 use super::{FunctionError, FunctionErrorKind, QueryServers};
-use crate::messages::function::{FilterDocs, FilterView, Json};
+use crate::messages::function::{FilterDocs, FilterView};
 use crate::messages::proc_manager::CallError;
 use crate::messages::process::PromptError;
+use json::JsonList;
 
 /// How a query server ends that has run out of memory.
 const OUT_OF_MEMORY_STATUS: i32 = 1;
@@ -26,15 +27,15 @@ impl QueryServers {
     pub async fn filter_docs(&self, call: &FilterDocs) -> Result<Vec<bool>, FunctionError> {
         let req = scrub(&call.req);
         let path = ["filters", &*call.name];
-        let ask = async |docs: &[Json]| {
+        let ask = async |docs: &JsonList| {
             let read = |answer| read_passed(&answer, docs.len());
             self.call_ddoc(&call.at, &path, (docs, &*req), read).await
         };
         match ask(&call.docs).await {
             Err(error) if is_out_of_memory(&error) && call.docs.len() > 1 => {
                 let mut passed = Vec::with_capacity(call.docs.len());
-                for doc in &call.docs {
-                    let alone = ask(std::slice::from_ref(doc)).await;
+                for doc in call.docs.iter() {
+                    let alone = ask(&std::iter::once(element(doc)).collect()).await;
                     passed.extend(alone.map_err(|error| error.at(document_place(doc)))?);
                 }
                 Ok(passed)

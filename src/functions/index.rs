@@ -4,21 +4,23 @@
 //! DIFFERS   Documents are pipelined over one process.
 
 use bytes::Bytes;
+use serde_json::value::RawValue;
 
 use super::compile::accepted;
-use super::decode::{broken, document_place, elements};
+use super::decode::{broken, document_place, element, elements};
 use super::{FunctionError, QueryServers};
 use crate::messages::client_error::Place;
-use crate::messages::function::{IndexDocs, Json};
+use crate::messages::function::IndexDocs;
 use crate::query_server::abilities::Ability;
 use crate::query_server::prompt;
+use json::{JsonList, JsonListBuilder};
 
 impl QueryServers {
     /// Makes index entries of documents (`index_docs`): a list of entries for each document.
     ///
     /// # Errors
     /// See [`FunctionError`].
-    pub async fn index_docs(&self, call: &IndexDocs) -> Result<Vec<Json>, FunctionError> {
+    pub async fn index_docs(&self, call: &IndexDocs) -> Result<JsonList, FunctionError> {
         let indexed = self.index_with(call).await;
         indexed.map_err(|error| {
             error.at(Place {
@@ -29,7 +31,7 @@ impl QueryServers {
         })
     }
 
-    async fn index_with(&self, call: &IndexDocs) -> Result<Vec<Json>, FunctionError> {
+    async fn index_with(&self, call: &IndexDocs) -> Result<JsonList, FunctionError> {
         self.require(&call.at.language, Ability::IndexDoc).await?;
         let (add_fun, command) = if call.nouveau {
             (
@@ -39,9 +41,10 @@ impl QueryServers {
         } else {
             (prompt::line(&("add_fun", &call.fun)), "index_doc")
         };
-        let commands = call.docs.iter().map(|doc| prompt::line(&(command, doc)));
+        let docs = call.docs.iter();
+        let commands = docs.map(|doc| prompt::line(&(command, element(doc))));
         let commands = std::iter::once(add_fun).chain(commands);
-        let mut entries = Vec::with_capacity(call.docs.len());
+        let mut entries = JsonListBuilder::default();
         let take = |number, answer: Bytes| {
             if number == 0 {
                 return accepted(&answer);
@@ -51,20 +54,24 @@ impl QueryServers {
         };
         let place = |number: usize| match number {
             0 => Place::default(),
-            number => document_place(&call.docs[number - 1]),
+            number => call
+                .docs
+                .get(number - 1)
+                .map(document_place)
+                .unwrap_or_default(),
         };
         let (want, timeout) = (call.at.want(), call.at.timeout);
         self.prompt_all(&want, commands, timeout, take, place)
             .await?;
-        Ok(entries)
+        Ok(entries.finish())
     }
 }
 
 /// Reads `[ENTRIES]`: there is one function, and its list is the first.
-fn first_list(answer: &Bytes) -> Result<Json, FunctionError> {
+fn first_list(answer: &Bytes) -> Result<&RawValue, FunctionError> {
     let lists = elements(answer).unwrap_or_default();
     match lists.first() {
-        Some(list) if list.get().starts_with('[') => Ok((*list).to_owned()),
+        Some(list) if list.get().starts_with('[') => Ok(list),
         _ => Err(broken(answer, "a list of entries for its function")),
     }
 }

@@ -22,6 +22,7 @@ use super::{FunctionError, QueryServers};
 use crate::messages::function::{Json, List, ListRow, ListStart};
 use crate::messages::proc_manager::Lease;
 use crate::query_server::prompt;
+use json::{JsonList, JsonListBuilder};
 
 /// What a list function makes, piece by piece: the response once, then its chunks.
 #[derive(Clone, Debug)]
@@ -38,7 +39,7 @@ pub struct Listed {
     /// The response.
     pub response: Response,
     /// The pieces of the body.
-    pub chunks: Vec<Box<RawValue>>,
+    pub chunks: JsonList,
 }
 
 /// Rows on their way to a list function; an error ends the call.
@@ -56,7 +57,8 @@ impl QueryServers {
         let (rows, rows_in) = mpsc::channel(AHEAD);
         let (parts_out, mut parts) = mpsc::channel(AHEAD);
         let feed = async move {
-            for row in call.rows {
+            for row in call.rows.iter() {
+                let row = ListRow::parse(row).expect("CL-4: a call's rows were checked to be rows");
                 // The function needs no more.
                 if rows.send(Ok(row)).await.is_err() {
                     break;
@@ -64,14 +66,14 @@ impl QueryServers {
             }
         };
         let collect = async {
-            let (mut response, mut chunks) = (None, Vec::new());
+            let (mut response, mut chunks) = (None, JsonListBuilder::default());
             while let Some(part) = parts.recv().await {
                 match part {
                     ListPart::Response(it) => response = Some(it),
-                    ListPart::Chunk(chunk) => chunks.push(chunk),
+                    ListPart::Chunk(chunk) => chunks.push(&chunk),
                 }
             }
-            (response, chunks)
+            (response, chunks.finish())
         };
         let list = self.list(&call.start, rows_in, parts_out);
         let (result, (), (response, chunks)) = futures_util::join!(list, feed, collect);

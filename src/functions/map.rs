@@ -12,12 +12,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use tokio::sync::mpsc;
 
 use super::decode::decode;
 use super::{FunctionError, FunctionErrorKind, QueryServers};
 use crate::functions::view::{
-    self, Batches, Counts, InputError, MapSink, Mapped, Order, Part, Processes, Run, View,
-    ViewError, batches_of,
+    self, BATCHES_AHEAD, Batches, Counts, Documents, InputError, MapSink, Mapped, Order, Part,
+    Processes, Run, View, ViewError,
 };
 use crate::messages::client_error::Place;
 use crate::messages::function::{MapDocs, MapStart};
@@ -33,17 +34,18 @@ impl QueryServers {
     /// # Errors
     /// See [`FunctionError`].
     pub async fn map_docs(&self, call: &MapDocs) -> Result<Bytes, FunctionError> {
-        let documents = view::documents(call.docs.iter().map(|doc| doc.get()));
-        let documents = documents.map_err(|error| bad_input(&error))?;
-        let width = documents.len().div_ceil(DOCUMENTS_PER_PROCESS).min(cores());
+        let mut documents = Documents::of(call.docs.iter());
+        // Few documents are all checked before anything is done.
+        let first = documents.next_batch().map_err(|error| bad_input(&error))?;
+        let width = call.docs.len().div_ceil(DOCUMENTS_PER_PROCESS).min(cores());
+        let (sender, batches) = mpsc::channel(BATCHES_AHEAD);
         let all = Collected {
             text: RefCell::new(vec![b'[']),
             call: self.caller.call(),
         };
-        let mapped = self.map(&call.start, batches_of(documents), width, &all);
-        mapped
-            .await
-            .map_err(|error| from_view(error, call.start.funs.len()))?;
+        let mapped = self.map(&call.start, batches, width, &all);
+        let (mapped, ()) = futures_util::join!(mapped, documents.send(first, sender));
+        mapped.map_err(|error| from_view(error, call.start.funs.len()))?;
         let mut value = all.text.into_inner();
         value.push(b']');
         Ok(Bytes::from(value))

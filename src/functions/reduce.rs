@@ -10,19 +10,18 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 
-use super::decode::{broken, decode, done_with};
+use super::decode::{broken, decode, done_with, element};
 use super::{FunctionError, FunctionErrorKind, QueryServers};
 use crate::config::ReduceLimit;
 use crate::messages::client_error::Place;
-use crate::messages::function::{Finalize, Json, Reduce, ReduceInput, Reducers, Rereduce};
+use crate::messages::function::{Finalize, Json, Reduce, ReduceRows, Reducers, Rereduce};
 use crate::messages::proc_manager::{CallError, GetProcError};
 use crate::messages::process::PromptError;
 use crate::query_server::abilities::Ability;
 use crate::query_server::prompt;
-use crate::query_server::reduce::{
-    Builtin, InvalidValue, ReduceContext, ReduceRow, SumLimit, error_of,
-};
+use crate::query_server::reduce::{Builtin, InvalidValue, ReduceContext, SumLimit, error_of};
 use crate::query_server::told::{FunctionName, ReportedError};
+use json::JsonList;
 
 /// The error of a result that does not shrink enough, and the member that it becomes.
 pub(super) const OVERFLOW: &str = "reduce_overflow_error";
@@ -107,16 +106,11 @@ impl QueryServers {
         let of_sources = self.reduce_sources(&call.with, &sources, &call.rows);
         let mut of_sources = of_sources.await?.into_iter();
         let context = self.context(&functions, &call.with).await?;
-        let rows = call.rows.iter().map(|row| ReduceRow {
-            id: row.id.get(),
-            key: row.key.get(),
-            value: row.value.get(),
-        });
         let mut results = Results::of(&call.with);
         for function in functions {
             let result = match function {
                 Function::Builtin(builtin) => {
-                    let result = builtin.reduce(rows.clone(), &context);
+                    let result = builtin.reduce(call.rows.iter(), &context);
                     self.told(results.all.len(), result)
                 }
                 Function::Source(_) => Ok(of_sources
@@ -137,20 +131,18 @@ impl QueryServers {
         let context = self.context(&functions, &call.with).await?;
         let mut results = Results::of(&call.with);
         for (index, function) in functions.into_iter().enumerate() {
-            let values = call.values.iter().map(|row| Some(&**row.get(index)?));
-            let values: Option<Vec<&RawValue>> = values.collect();
-            let values = values.ok_or_else(|| {
+            let values = call.values.get(index).ok_or_else(|| {
                 let reason = "'values' must have a value for each function in each row";
                 FunctionErrorKind::BadCall(reason.into())
             })?;
             let result = match function {
                 Function::Builtin(builtin) => {
-                    let result = builtin.rereduce(values.iter().copied(), &context);
+                    let result = builtin.rereduce(values.iter(), &context);
                     self.told(index, result)
                 }
                 Function::Source(source) => {
                     self.run_functions(vec![index]);
-                    self.rereduce_source(&call.with, source, &values).await
+                    self.rereduce_source(&call.with, source, values).await
                 }
             };
             results.push(function, result)?;
@@ -190,7 +182,7 @@ impl QueryServers {
         &self,
         with: &Reducers,
         sources: &[&str],
-        rows: &[ReduceInput],
+        rows: &ReduceRows,
     ) -> Result<Vec<Json>, FunctionError> {
         if sources.is_empty() {
             return Ok(Vec::new());
@@ -200,10 +192,6 @@ impl QueryServers {
             let several = Ability::SeveralReducers;
             self.require(&with.at.language, several).await?;
         }
-        let rows: Vec<_> = rows
-            .iter()
-            .map(|row| ((&row.key, &row.id), &row.value))
-            .collect();
         let line = self.command(with, ("reduce", sources, rows)).await?;
         let results = self.prompt_reducer(with, line, sources.len()).await;
         results.map_err(|error| match with.funs.as_slice() {
@@ -218,10 +206,10 @@ impl QueryServers {
         &self,
         with: &Reducers,
         source: &str,
-        values: &[&RawValue],
+        values: &JsonList,
     ) -> Result<Json, FunctionError> {
         if let Some(overflow) = values.iter().find(|value| is_overflow(value)) {
-            return Ok((*overflow).to_owned());
+            return Ok(element(overflow).to_owned());
         }
         self.require(&with.at.language, Ability::Reduce).await?;
         let line = self.command(with, ("rereduce", [source], values)).await?;
@@ -362,13 +350,13 @@ fn overflow_of(error: &FunctionError) -> Option<Json> {
 }
 
 /// Returns whether a result stands for one that does not shrink enough.
-pub(super) fn is_overflow(value: &RawValue) -> bool {
+pub(super) fn is_overflow(value: &str) -> bool {
     #[derive(Deserialize)]
     struct Overflow {
         #[expect(dead_code, reason = "it only has to be there")]
         reduce_overflow_error: serde::de::IgnoredAny,
     }
-    value.get().starts_with('{') && decode::<Overflow>(value.get()).is_some()
+    value.starts_with('{') && decode::<Overflow>(value).is_some()
 }
 
 /// Reads the limit from the arguments of `reset`. Without a threshold and a ratio there is none.
@@ -420,7 +408,7 @@ mod tests {
 
     #[test]
     fn only_an_object_that_says_so_is_an_overflow() {
-        let is = |json: &str| is_overflow(serde_json::from_str(json).unwrap());
+        let is = |json: &str| is_overflow(json);
         assert!(is(r#"{"reduce_overflow_error":"too long"}"#));
         assert!(!is(r#"{"error":"x"}"#) && !is("\"reduce_overflow_error\"") && !is("[1]"));
     }

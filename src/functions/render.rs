@@ -56,7 +56,7 @@ impl QueryServers {
         let path = [kind, &call.name];
         let rendered = self.call_ddoc(&call.at, &path, args, read).await;
         rendered.map_err(|error| match &call.doc {
-            Some(doc) => error.at(document_place(doc)),
+            Some(doc) => error.at(document_place(doc.get())),
             None => error,
         })
     }

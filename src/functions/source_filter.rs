@@ -64,6 +64,7 @@ impl SourceFilter {
         servers: &QueryServers,
     ) -> Result<Vec<bool>, FunctionError> {
         let at = self.at;
+        let docs = docs.iter().map(|doc| &**doc).collect();
         match &*self.kind {
             FilterKind::Filter { name, req } => {
                 let (name, req) = (name.clone(), req.clone());

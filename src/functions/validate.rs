@@ -6,11 +6,13 @@
 
 use bytes::Bytes;
 use serde::Serialize;
-use serde_json::value::RawValue;
+use serde_json::value::{RawValue, to_raw_value};
 
 use super::decode::{decode, document_place, elements, excerpt, single_member, text};
 use super::{FunctionError, QueryServers};
-use crate::messages::function::ValidateDocs;
+use crate::messages::client_error::Place;
+use crate::messages::function::{Edit, ValidateDocs};
+use json::{JsonList, JsonListBuilder};
 
 /// The path of the function.
 const PATH: [&str; 1] = ["validate_doc_update"];
@@ -44,26 +46,32 @@ impl Serialize for Verdict {
 }
 
 impl QueryServers {
-    /// Asks about documents (`validate_docs`); the verdicts are in their order.
+    /// Asks about documents (`validate_docs`); the verdicts, each a [`Verdict`], are in their order.
     ///
     /// # Errors
     /// See [`FunctionError`]; it names the first document whose answer is not a verdict.
-    pub async fn validate_docs(&self, call: &ValidateDocs) -> Result<Vec<Verdict>, FunctionError> {
+    pub async fn validate_docs(&self, call: &ValidateDocs) -> Result<JsonList, FunctionError> {
         let at = &call.at;
-        let commands = call.docs.iter().map(|edit| {
-            let args = (&edit.new_doc, &edit.old_doc, &call.user_ctx, &call.sec_obj);
+        let edit =
+            |json| Edit::parse(json).expect("CL-4: a call's documents were checked to be edits");
+        let commands = call.docs.iter().map(edit).map(|edit| {
+            let args = (edit.new_doc, edit.old_doc, &call.user_ctx, &call.sec_obj);
             at.command(&PATH, args)
         });
-        let mut verdicts = Vec::with_capacity(call.docs.len());
+        let mut verdicts = JsonListBuilder::default();
         let take = |_, answer: Bytes| {
-            verdicts.push(read_verdict(&answer)?);
+            let verdict = to_raw_value(&read_verdict(&answer)?);
+            verdicts.push(&verdict.expect("JSON: texts can always be written"));
             Ok(())
         };
-        let place = |index: usize| document_place(&call.docs[index].new_doc);
+        let place = |index: usize| match call.docs.get(index).map(edit) {
+            Some(edit) => document_place(edit.new_doc.get()),
+            None => Place::default(),
+        };
         let want = at.want();
         let done = self.prompt_all(&want, commands, at.timeout, take, place);
         done.await.map_err(|error| error.at(at.place(&PATH)))?;
-        Ok(verdicts)
+        Ok(verdicts.finish())
     }
 }
 

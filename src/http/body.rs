@@ -197,7 +197,7 @@ async fn read_at_most(
         account.set(announced)?;
     }
     let pace = Pace::new(shared.config.borrow().server.request_timeout);
-    let mut body = BytesMut::new();
+    let mut body = BytesMut::with_capacity(announced);
     while let Some(chunk) = next(&mut payload, pace.deadline()).await? {
         pace.took(chunk.len());
         if body.len() + chunk.len() > limit {

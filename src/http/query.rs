@@ -20,8 +20,8 @@ use crate::messages::function::{CallOptions, FunctionCall, FunctionRequest};
 use crate::query_server::request_id::RequestId;
 use crate::query_server::run_time::RunTime;
 
-/// What a value of a call takes beside its text: a pointer in a list that may be half empty, and the least
-/// that the system gives out.
+/// The most that a value of a call takes beside its text: a pointer in a list that may be half empty, and the least
+/// that the system gives out. What calls have many of, documents and rows, takes less.
 const RAW_VALUE_BYTES: usize = 64;
 
 /// Name in the path -> name of the call.

@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
 use crate::config::language_name;
@@ -18,6 +18,7 @@ use crate::messages::proc_manager::TakeFrom;
 use crate::query_server::ddoc::Ddoc;
 use crate::query_server::language::LanguageName;
 use crate::query_server::prompt_error::shorten;
+use json::{JsonList, JsonListBuilder};
 
 /// The most members that a request may have.
 const ARGUMENTS_MAX: usize = 256;
@@ -125,19 +126,48 @@ impl<'a> Arguments<'a> {
         }
     }
 
-    /// The elements of an array.
+    /// The elements of an array of few.
     pub(super) fn elements(&self, name: &str, must_be: &str) -> Parsed<Vec<&'a RawValue>> {
         self.require(name, must_be)
     }
 
+    /// Hands on the elements of an array, one by one; `take` tells whether each is what it must be.
+    pub(super) fn each(
+        &self,
+        name: &str,
+        must_be: &str,
+        take: impl FnMut(&'a RawValue) -> bool,
+    ) -> Parsed<()> {
+        let value = self.required(name)?;
+        let mut array = serde_json::Deserializer::from_str(value.get());
+        let taken = array.deserialize_seq(Each(take));
+        taken.map_err(|_| wrong(name, must_be))
+    }
+
+    /// The elements of an array of perhaps many; `is_one` tells of each whether it is what it must be.
+    pub(super) fn list(
+        &self,
+        name: &str,
+        must_be: &str,
+        is_one: impl Fn(&RawValue) -> bool,
+    ) -> Parsed<JsonList> {
+        // There is less, if anything, without white space.
+        let room = self.get(name).map_or(0, |value| value.get().len());
+        let mut list = JsonListBuilder::with_room(room);
+        self.each(name, must_be, |element| {
+            list.push(element);
+            is_one(element)
+        })?;
+        Ok(list.finish())
+    }
+
     /// `docs`: an array of documents.
-    pub(super) fn documents(&self) -> Parsed<Vec<Box<RawValue>>> {
-        let what = "an array of documents, which are objects";
-        let docs = self.elements("docs", what)?;
-        if !docs.iter().all(|doc| is_object(doc)) {
-            return Err(wrong("docs", what));
-        }
-        Ok(docs.into_iter().map(RawValue::to_owned).collect())
+    pub(super) fn documents(&self) -> Parsed<JsonList> {
+        self.list(
+            "docs",
+            "an array of documents, which are objects",
+            is_object,
+        )
     }
 
     /// `ddoc`: a design document.
@@ -223,6 +253,26 @@ impl<'de: 'a, 'a> Deserialize<'de> for Arguments<'a> {
         }
 
         from.deserialize_map(Reading)
+    }
+}
+
+/// Hands on the elements of an array until one is not what it must be.
+struct Each<T>(T);
+
+impl<'de, T: FnMut(&'de RawValue) -> bool> Visitor<'de> for Each<T> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an array")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(mut self, mut array: A) -> Result<(), A::Error> {
+        while let Some(element) = array.next_element()? {
+            if !(self.0)(element) {
+                return Err(Error::custom("an element of another kind"));
+            }
+        }
+        Ok(())
     }
 }
 

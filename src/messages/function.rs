@@ -2,19 +2,23 @@
 //!
 //! SUMMARY   One type a call; [`FunctionCall::parse`] makes it from a JSON object.
 //! PROMISES  Owned and `Send`, so that a call can go to the pool's arbiter from anywhere. Documents,
-//!           arguments and keys stay the text they came as.
+//!           arguments and keys stay the text they came as. What a call may have many of is in a few
+//!           pieces of memory, which are quick to let go of.
 //! SOURCE    couch_query_servers; the names are its functions'.
 
 mod parse;
+mod reduce_rows;
 mod request;
 mod views;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use json::JsonList;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
+pub use self::reduce_rows::ReduceRows;
 pub use self::request::{CallOptions, FunctionRequest};
 use crate::messages::proc_manager::TakeFrom;
 use crate::query_server::call::Subject;
@@ -111,7 +115,7 @@ pub struct MapDocs {
     /// What is run.
     pub start: MapStart,
     /// The documents: objects with an `_id` each.
-    pub docs: Vec<Json>,
+    pub docs: JsonList,
 }
 
 /// Map functions; the documents may come later.
@@ -131,7 +135,7 @@ pub struct Reduce {
     /// What is run.
     pub with: Reducers,
     /// The rows, in the order of the view.
-    pub rows: Vec<ReduceInput>,
+    pub rows: ReduceRows,
 }
 
 /// `rereduce`: functions and earlier results.
@@ -139,8 +143,8 @@ pub struct Reduce {
 pub struct Rereduce {
     /// What is run.
     pub with: Reducers,
-    /// Rows of results, in the order of the view: one value for each function in each row.
-    pub values: Vec<Vec<Json>>,
+    /// The results of each function, in the order of the view.
+    pub values: Vec<JsonList>,
 }
 
 /// Reduce functions.
@@ -154,17 +158,6 @@ pub struct Reducers {
     pub context: String,
     /// Whether the results are finalized: not to be reduced again then.
     pub finalize: bool,
-}
-
-/// A row that is to be reduced.
-#[derive(Clone, Debug)]
-pub struct ReduceInput {
-    /// Its key.
-    pub key: Json,
-    /// The id of its document.
-    pub id: Json,
-    /// Its value.
-    pub value: Json,
 }
 
 /// `finalize`: functions and a result of each.
@@ -186,7 +179,7 @@ pub struct IndexDocs {
     /// Whether it is one for Nouveau.
     pub nouveau: bool,
     /// The documents.
-    pub docs: Vec<Json>,
+    pub docs: JsonList,
 }
 
 /// `try_compile`: a function of a view.
@@ -218,8 +211,8 @@ pub struct DdocPrompt {
 pub struct ValidateDocs {
     /// Where the function is.
     pub at: InDdoc,
-    /// The documents.
-    pub docs: Vec<Edit>,
+    /// The documents, each an [`Edit`].
+    pub docs: JsonList,
     /// Who writes: a JSON object.
     pub user_ctx: Json,
     /// The database's security object.
@@ -227,13 +220,14 @@ pub struct ValidateDocs {
 }
 
 /// A document that is to be written.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Edit {
+pub struct Edit<'a> {
     /// The new text of the document.
-    pub new_doc: Json,
+    #[serde(borrow)]
+    pub new_doc: &'a RawValue,
     /// Its current text, if it exists.
-    pub old_doc: Option<Json>,
+    pub old_doc: Option<&'a RawValue>,
 }
 
 /// `filter_docs`: one function of `filters` and many documents.
@@ -244,7 +238,7 @@ pub struct FilterDocs {
     /// The function's name.
     pub name: String,
     /// The documents.
-    pub docs: Vec<Json>,
+    pub docs: JsonList,
     /// The request.
     pub req: Json,
 }
@@ -257,7 +251,7 @@ pub struct FilterView {
     /// The view's name.
     pub name: String,
     /// The documents.
-    pub docs: Vec<Json>,
+    pub docs: JsonList,
 }
 
 /// `show` and `update`: a function, a document or none, and a request.
@@ -287,8 +281,8 @@ pub struct Rewrite {
 pub struct List {
     /// What is called.
     pub start: ListStart,
-    /// The rows, in their order.
-    pub rows: Vec<ListRow>,
+    /// The rows in their order, each a [`ListRow`].
+    pub rows: JsonList,
 }
 
 /// The beginning of a list; the rows may come later.

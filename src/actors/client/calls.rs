@@ -1,7 +1,7 @@
 //! Carrying out a client's requests.
 //!
 //! SUMMARY   What can be answered in the turn is; the rest becomes a task that owns the request's
-//!           ticket, so that its answer, or its loss, reaches the client.
+//!           ticket, so that its answer, or its loss, reaches the client. A long line is parsed aside.
 
 use std::rc::Rc;
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! Documents as prompts for a query server.
 //!
-//! SUMMARY   [`Document`] is one that was checked; [`documents`] makes them of the members of an
+//! SUMMARY   [`Document`] is one that was checked; [`Documents`] makes them of the elements of an
 //!           array, [`super::reader`] of lines.
 //! PROMISES  Each document is checked to be one JSON object with a usable `_id`, and copied once. Members
 //!           that no function reads are not sent ([`Members`]).
@@ -9,9 +9,16 @@ use std::io;
 use std::ops::Range;
 
 use bytes::Bytes;
+use tokio::sync::mpsc;
 
 use super::check::{Checked, Members, check};
 use mango::Selector;
+
+/// How many documents are handed over at a time: waking another thread costs as much as a document.
+const BATCH_DOCUMENTS_MAX: usize = 256;
+
+/// How many bytes of documents are handed over at a time, if it is more than one.
+const BATCH_BYTES_MAX: usize = 128 * 1024;
 
 /// What stands before and after a document in its prompt.
 const PROMPT: (&[u8], &[u8]) = (b"[\"map_doc\",", b"]");
@@ -58,24 +65,61 @@ pub enum InputError {
     },
 }
 
-/// Makes documents of JSON texts, for example the elements of an array. They may contain line feeds.
-///
-/// # Errors
-/// [`InputError::Line`], for the first text that is not a document.
-pub fn documents<'a>(
-    texts: impl IntoIterator<Item = &'a str>,
-) -> Result<Vec<Document>, InputError> {
-    let mut batch = Batch::default();
-    for (line, text) in (1..).zip(texts) {
-        let added = batch.add(line, text.as_bytes(), &Members::All, None);
-        let problem = match added {
-            Ok(true) => continue,
-            Ok(false) => "an empty text is no document".to_owned(),
-            Err(problem) => problem,
-        };
-        return Err(InputError::Line { line, problem });
+/// Makes documents of JSON texts, for example the elements of an array, as many at a time as are wanted. They may
+/// contain line feeds.
+pub struct Documents<I> {
+    texts: I,
+    /// How many were taken.
+    taken: u64,
+}
+
+impl<'a, I: Iterator<Item = &'a str>> Documents<I> {
+    /// Makes documents of these texts.
+    pub fn of(texts: impl IntoIterator<Item = &'a str, IntoIter = I>) -> Self {
+        Self {
+            texts: texts.into_iter(),
+            taken: 0,
+        }
     }
-    Ok(batch.into_documents())
+
+    /// Makes the documents of the next texts; none at the end.
+    ///
+    /// # Errors
+    /// [`InputError::Line`], for the first of them that is not a document.
+    pub fn next_batch(&mut self) -> Result<Vec<Document>, InputError> {
+        let mut batch = Batch::default();
+        while batch.has_room()
+            && let Some(text) = self.texts.next()
+        {
+            self.taken += 1;
+            let line = self.taken;
+            let added = batch.add(line, text.as_bytes(), &Members::All, None);
+            let problem = match added {
+                Ok(true) => continue,
+                Ok(false) => "an empty text is no document".to_owned(),
+                Err(problem) => problem,
+            };
+            return Err(InputError::Line { line, problem });
+        }
+        Ok(batch.into_documents())
+    }
+
+    /// Hands over a first batch and all others, as there is room for them.
+    pub(crate) async fn send(
+        mut self,
+        first: Vec<Document>,
+        to: mpsc::Sender<Result<Vec<Document>, InputError>>,
+    ) {
+        let mut batch = Ok(first);
+        while !batch.as_ref().is_ok_and(Vec::is_empty) {
+            let is_last = batch.is_err();
+            // The receiver is gone when the work is over, which has its own error.
+            if to.send(batch).await.is_err() || is_last {
+                return;
+            }
+            batch = self.next_batch();
+        }
+    }
 }
 
 /// Documents in one piece of memory.
@@ -100,9 +144,14 @@ impl Batch {
         self.places.is_empty()
     }
 
-    /// Returns how many documents there are, and how many bytes of prompts.
-    pub(super) fn size(&self) -> (usize, usize) {
-        (self.places.len(), self.prompts.len())
+    /// Returns how many bytes of prompts there are.
+    pub(super) fn bytes(&self) -> usize {
+        self.prompts.len()
+    }
+
+    /// Returns whether a further document is handed over with these.
+    pub(super) fn has_room(&self) -> bool {
+        self.places.len() < BATCH_DOCUMENTS_MAX && self.prompts.len() < BATCH_BYTES_MAX
     }
 
     /// Adds the document of a line, if there is one on it and it matches.
@@ -180,7 +229,7 @@ mod tests {
     #[test]
     fn the_members_of_an_array_become_prompts_of_one_line() {
         let texts = ["{\"_id\":\n\"a\"}", " {\"n\":\"\\n\",\r\n\"_id\":\"b\"}\n"];
-        let documents = documents(texts).unwrap();
+        let documents = Documents::of(texts).next_batch().unwrap();
         assert_eq!(documents[0].prompt, "[\"map_doc\",{\"_id\": \"a\"}]");
         assert_eq!(
             documents[1].prompt,
@@ -195,7 +244,8 @@ mod tests {
     #[test]
     fn a_member_that_is_no_document_is_named_by_its_place() {
         for text in ["", "7", "{}", "{\"_id\":1}", "{\"_id\":\"a\"} {}"] {
-            let error = documents(["{\"_id\":\"ok\"}", text]).unwrap_err();
+            let texts = ["{\"_id\":\"ok\"}", text];
+            let error = Documents::of(texts).next_batch().unwrap_err();
             assert!(error.to_string().starts_with("line 2: "), "{error}");
         }
     }

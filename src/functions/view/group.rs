@@ -244,7 +244,7 @@ impl Function<'_> {
         let mut values: Vec<Box<RawValue>> = pieces.buffered(IN_FLIGHT_MAX).try_collect().await?;
         // A tree, as CouchDB's is: no prompt grows with the number of rows.
         while values.len() > 1 {
-            if let Some(overflow) = values.iter().find(|value| is_overflow(value)) {
+            if let Some(overflow) = values.iter().find(|value| is_overflow(value.get())) {
                 return Ok(overflow.clone());
             }
             let lengths = part_lengths(values.iter().map(|value| value.get().len()), 2);

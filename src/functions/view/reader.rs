@@ -17,26 +17,12 @@ use crate::query_server::line::{LineBuffer, LineTooLong};
 use crate::query_server::pipe::read_chunk;
 use mango::Selector;
 
-/// How many documents are handed over at a time: waking another thread costs as much as a document.
-const BATCH_DOCUMENTS_MAX: usize = 256;
-
-/// How many bytes of documents are handed over at a time, if it is more than one.
-const BATCH_BYTES_MAX: usize = 128 * 1024;
-
 /// How many batches wait for a process.
 pub const BATCHES_AHEAD: usize = 16;
 
 /// Documents on their way to processes; an error is the last. Make the channel with room for
 /// [`BATCHES_AHEAD`].
 pub type Batches = mpsc::Receiver<Result<Vec<Document>, InputError>>;
-
-/// Makes a channel of documents that are all there.
-pub fn batches_of(documents: Vec<Document>) -> Batches {
-    let (sender, batches) = mpsc::channel(1);
-    // There is room for one.
-    drop(sender.try_send(Ok(documents)));
-    batches
-}
 
 /// Cuts text into documents, wherever it comes from.
 pub(crate) struct DocumentCutter {
@@ -107,7 +93,7 @@ impl DocumentCutter {
             return Err(error);
         }
         let mut batch = Batch::with_room(self.batch_bytes);
-        while has_room(&batch) {
+        while batch.has_room() {
             match self.take_line(&mut batch) {
                 Ok(true) => {}
                 Ok(false) => break,
@@ -118,7 +104,7 @@ impl DocumentCutter {
                 }
             }
         }
-        self.batch_bytes = batch.size().1;
+        self.batch_bytes = batch.bytes();
         match self.failed.take_if(|_| batch.is_empty()) {
             Some(error) => Err(error),
             None => Ok(batch.into_documents()),
@@ -146,11 +132,6 @@ impl DocumentCutter {
         let rest = self.ended.then(|| self.lines.take_rest());
         rest.filter(|rest| !rest.is_empty())
     }
-}
-
-fn has_room(batch: &Batch) -> bool {
-    let (documents, bytes) = batch.size();
-    documents < BATCH_DOCUMENTS_MAX && bytes < BATCH_BYTES_MAX
 }
 
 /// Cuts an input into documents.

@@ -14,6 +14,7 @@ use crate::messages::client_error::ErrorReply;
 use crate::query_server::ddoc::DEFAULT_LANGUAGE;
 use crate::query_server::language::LanguageName;
 use crate::query_server::prompt_error::shorten;
+use json::JsonList;
 
 impl FunctionCall {
     /// The names of all calls.
@@ -66,7 +67,7 @@ impl FunctionCall {
             }),
             "list" => Self::List(List {
                 start: ListStart::of(arguments)?,
-                rows: ListRow::parse_all(arguments)?,
+                rows: ListRow::all(arguments)?,
             }),
             "map_docs" => Self::MapDocs(MapDocs {
                 start: MapStart::of(arguments, arguments.language()?)?,
@@ -136,25 +137,27 @@ impl ValidateDocs {
     fn of(arguments: &Arguments<'_>) -> Parsed<Self> {
         let at = InDdoc::of(arguments)?;
         let what = "an array of objects, each with 'newDoc' and perhaps 'oldDoc', two objects";
-        let docs = arguments.elements("docs", what)?;
-        let docs: Option<Vec<Edit>> = docs.into_iter().map(edit).collect();
+        let is_edit = |json: &RawValue| Edit::parse(json.get()).is_some();
         Ok(Self {
             user_ctx: match arguments.get("userCtx") {
                 None => nobody(&at.db),
                 Some(_) => arguments.object("userCtx")?,
             },
             at,
-            docs: docs.ok_or_else(|| wrong("docs", what))?,
+            docs: arguments.list("docs", what, is_edit)?,
             sec_obj: arguments.object("secObj")?,
         })
     }
 }
 
-fn edit(json: &RawValue) -> Option<Edit> {
-    let json = Some(json).filter(|json| is_object(json))?;
-    let edit: Edit = serde_json::from_str(json.get()).ok()?;
-    let mut docs = std::iter::once(&edit.new_doc).chain(&edit.old_doc);
-    docs.all(|doc| is_object(doc)).then_some(edit)
+impl<'a> Edit<'a> {
+    /// Takes it out of a JSON object; other members are passed over.
+    pub(crate) fn parse(json: &'a str) -> Option<Self> {
+        let json = Some(json).filter(|json| json.starts_with('{'))?;
+        let edit: Self = serde_json::from_str(json).ok()?;
+        let docs_are_objects = is_object(edit.new_doc) && edit.old_doc.is_none_or(is_object);
+        docs_are_objects.then_some(edit)
+    }
 }
 
 /// Somebody who has not said who it is.
@@ -197,14 +200,10 @@ impl ListStart {
 }
 
 impl ListRow {
-    fn parse_all(arguments: &Arguments<'_>) -> Parsed<Vec<Self>> {
+    fn all(arguments: &Arguments<'_>) -> Parsed<JsonList> {
         let what = "an array of rows, objects with 'id', 'key', 'value' and 'doc' as far as they \
                     have them";
-        let rows = arguments.elements("rows", what)?;
-        let rows = rows
-            .into_iter()
-            .map(|row: &RawValue| Self::parse(row.get()));
-        rows.collect::<Parsed<_>>().map_err(|_| wrong("rows", what))
+        arguments.list("rows", what, |row| Self::parse(row.get()).is_ok())
     }
 
     /// Takes a row out of a JSON object. A member that is `null` is there; others are passed over.

@@ -1,14 +1,16 @@
 //! The arguments of calls that run functions of views and indexes.
 
-use serde_json::Value;
-use serde_json::value::{RawValue, to_raw_value};
+use std::collections::BTreeMap;
+
+use serde_json::value::RawValue;
 
 use super::{
-    Finalize, InLanguage, IndexDocs, Json, MapStart, Reduce, ReduceInput, Reducers, Rereduce,
+    Finalize, InLanguage, IndexDocs, Json, MapStart, Reduce, ReduceRows, Reducers, Rereduce,
     TryCompile,
 };
 use crate::messages::arguments::{Arguments, Parsed, is_object, wrong};
 use crate::query_server::language::LanguageName;
+use json::{JsonList, JsonListBuilder};
 
 impl InLanguage {
     fn of(arguments: &Arguments<'_>) -> Parsed<Self> {
@@ -44,11 +46,17 @@ impl MapStart {
 impl Reduce {
     pub(super) fn of(arguments: &Arguments<'_>) -> Parsed<Self> {
         let what = "an array of rows: [[KEY, ID], VALUE], or objects with 'key', 'value' and 'id'";
-        let rows = arguments.elements("rows", what)?;
-        let rows: Option<Vec<ReduceInput>> = rows.into_iter().map(row).collect();
+        let mut rows = ReduceRows::builder();
+        arguments.each("rows", what, |json| match row(json) {
+            Some((key, id, value)) => {
+                rows.push(key, id, value);
+                true
+            }
+            None => false,
+        })?;
         Ok(Self {
             with: Reducers::of(arguments)?,
-            rows: rows.ok_or_else(|| wrong("rows", what))?,
+            rows: rows.finish(),
         })
     }
 }
@@ -57,16 +65,17 @@ impl Rereduce {
     pub(super) fn of(arguments: &Arguments<'_>) -> Parsed<Self> {
         let with = Reducers::of(arguments)?;
         let count = with.funs.len();
-        let values = arguments.elements("values", "an array")?;
-        let rows = values.iter().map(|row| result_row(row, count));
-        let rows: Vec<Option<Vec<Json>>> = rows.collect();
-        let are_rows = rows.iter().filter(|row| row.is_some()).count();
-        let values = if are_rows == rows.len() {
-            rows.into_iter().flatten().collect()
+        let (mut all, mut are_rows) = (0, 0);
+        arguments.each("values", "an array", |row| {
+            all += 1;
+            are_rows += usize::from(result_row(row, count).is_some());
+            true
+        })?;
+        let values = if are_rows == all {
+            columns(arguments, count)?
         } else if count == 1 && are_rows == 0 {
             // None of them can be meant as a row, so all of them are values.
-            let values = values.into_iter();
-            values.map(|value| vec![value.to_owned()]).collect()
+            vec![arguments.list("values", "an array", |_| true)?]
         } else {
             let what = format!(
                 "an array of rows of results, each an array with a value for each of {count} \
@@ -139,37 +148,42 @@ fn function(fun: &RawValue) -> Option<Json> {
     fun.get().starts_with(['"', '{']).then(|| fun.to_owned())
 }
 
-/// A row in one of its two forms. `[KEY, VALUE]` is none: a key may be an array of two itself.
-fn row(row: &RawValue) -> Option<ReduceInput> {
+/// Key, id and value of a row in one of its two forms. `[KEY, VALUE]` is none: a key may be an array of two itself.
+fn row(row: &RawValue) -> Option<(&RawValue, &RawValue, &RawValue)> {
     if row.get().starts_with('[') {
         let ((key, id), value) = serde_json::from_str(row.get()).ok()?;
-        return Some(ReduceInput { key, id, value });
+        return Some((key, id, value));
     }
-    let mut members: std::collections::BTreeMap<String, Json> =
-        serde_json::from_str(row.get()).ok()?;
-    Some(ReduceInput {
-        key: members.remove("key")?,
-        id: match members.remove("id") {
-            Some(id) => id,
-            None => to_raw_value(&Value::Null).ok()?,
-        },
-        value: members.remove("value")?,
-    })
+    let members: BTreeMap<String, &RawValue> = serde_json::from_str(row.get()).ok()?;
+    let id = members.get("id").copied().unwrap_or(RawValue::NULL);
+    Some((members.get("key")?, id, members.get("value")?))
 }
 
 /// A row of results, if it can be one.
-fn result_row(row: &RawValue, count: usize) -> Option<Vec<Json>> {
+fn result_row(row: &RawValue, count: usize) -> Option<Vec<&RawValue>> {
     let row = Some(row).filter(|row| row.get().starts_with('['))?;
-    let row: Vec<Json> = serde_json::from_str(row.get()).ok()?;
+    let row: Vec<&RawValue> = serde_json::from_str(row.get()).ok()?;
     (row.len() == count).then_some(row)
+}
+
+/// The results of each of `count` functions, of rows with one of each.
+fn columns(arguments: &Arguments<'_>, count: usize) -> Parsed<Vec<JsonList>> {
+    let mut columns = Vec::new();
+    columns.resize_with(count, JsonListBuilder::default);
+    arguments.each("values", "an array", |row| {
+        let row = result_row(row, count);
+        let pairs = row.iter().flatten().zip(&mut columns);
+        pairs.for_each(|(value, column)| column.push(value));
+        row.is_some()
+    })?;
+    Ok(columns.into_iter().map(JsonListBuilder::finish).collect())
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::super::FunctionCall;
-    use super::*;
 
     fn parse(name: &str, mut arguments: Value) -> Result<FunctionCall, String> {
         arguments["lang"] = json!("javascript");
@@ -194,7 +208,7 @@ mod tests {
         let rows: Vec<_> = call
             .rows
             .iter()
-            .map(|row| (row.key.get(), row.id.get(), row.value.get()))
+            .map(|row| (row.key, row.id, row.value))
             .collect();
         assert_eq!(
             rows,
@@ -218,17 +232,18 @@ mod tests {
     #[test]
     fn results_to_reduce_again_are_rows_or_for_one_function_plain_values() {
         let two = ["_sum", "_count"];
+        // Those of each function together.
         assert_eq!(
             values(&two, &json!([[1, 2], [3, 4]])),
-            Ok(json!([[1, 2], [3, 4]]))
+            Ok(json!([[1, 3], [2, 4]]))
         );
-        assert_eq!(values(&["_sum"], &json!([[1], [2]])), Ok(json!([[1], [2]])));
-        assert_eq!(values(&["_sum"], &json!([1, 2])), Ok(json!([[1], [2]])));
+        assert_eq!(values(&["_sum"], &json!([[1], [2]])), Ok(json!([[1, 2]])));
+        assert_eq!(values(&["_sum"], &json!([1, 2])), Ok(json!([[1, 2]])));
         assert_eq!(
             values(&["_sum"], &json!([[1, 2], [3, 4]])),
-            Ok(json!([[[1, 2]], [[3, 4]]]))
+            Ok(json!([[[1, 2], [3, 4]]]))
         );
-        assert_eq!(values(&["_sum"], &json!([])), Ok(json!([])));
+        assert_eq!(values(&["_sum"], &json!([])), Ok(json!([[]])));
         for (funs, bad) in [
             (&two[..], json!([1, 2])),
             (&two[..], json!([[1, 2], [3]])),

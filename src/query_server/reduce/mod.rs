@@ -151,16 +151,16 @@ impl Builtin {
     /// [`InvalidValue`]: as [`Self::reduce`], and for anything but a result of this reducer.
     pub fn rereduce<'a>(
         self,
-        values: impl Iterator<Item = &'a RawValue> + Clone,
+        values: impl Iterator<Item = &'a str> + Clone,
         context: &ReduceContext<'_>,
     ) -> Result<Box<RawValue>, InvalidValue> {
         let (mut total, mut scratch) = (Total::of(self), Vec::new());
         for value in values.clone() {
-            total.take_result(value.get(), &mut scratch)?;
+            total.take_result(value, &mut scratch)?;
         }
         let input = || {
             values
-                .map(|value| erlang::size_of_result(value.get(), &mut scratch))
+                .map(|value| erlang::size_of_result(value, &mut scratch))
                 .sum()
         };
         Ok(self.checked(total.finish(), context, input))

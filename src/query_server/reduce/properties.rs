@@ -135,7 +135,7 @@ fn pieces_are_the_whole(
         result(reducer.reduce(rows, context))
     };
     let rereduce = |values: &[Box<RawValue>]| {
-        result(reducer.rereduce(values.iter().map(|value| &**value), context))
+        result(reducer.rereduce(values.iter().map(|value| value.get()), context))
     };
     let mut rest = rows;
     let mut pieces = Vec::new();
@@ -226,7 +226,7 @@ proptest! {
         if let Ok(value) = reduced {
             prop_assert!(reducer.finalize(&value).is_ok());
         }
-        let again = reducer.rereduce(values.iter().map(|value| &**value), &ReduceContext::NONE);
+        let again = reducer.rereduce(values.iter().map(|value| value.get()), &ReduceContext::NONE);
         if let Ok(value) = again {
             prop_assert!(reducer.finalize(&value).is_ok());
         }

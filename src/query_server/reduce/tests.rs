@@ -39,9 +39,8 @@ fn reduce(name: &str, values: &[&str], context: &ReduceContext<'_>) -> Result<St
 }
 
 fn rereduce(name: &str, values: &[&str]) -> Result<String, String> {
-    let texts = texts(values);
     let reducer = Builtin::named(name).unwrap();
-    let values = texts.iter().map(|text| &**text);
+    let values = values.iter().copied();
     let value = reducer.rereduce(values, &ReduceContext::NONE);
     value
         .map(|value| value.get().to_owned())

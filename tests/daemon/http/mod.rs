@@ -11,6 +11,7 @@ mod errors;
 mod floods;
 mod hosts;
 mod lines;
+mod memory;
 mod requests;
 mod roles;
 mod threads;

@@ -64,8 +64,14 @@ fn input(count: usize) -> Batches {
     let texts: Vec<String> = (0..count)
         .map(|number| json!({"_id": number.to_string()}).to_string())
         .collect();
-    let documents = view::documents(texts.iter().map(String::as_str)).unwrap();
-    view::batches_of(documents)
+    let mut documents = view::Documents::of(texts.iter().map(String::as_str));
+    let (sender, batches) = mpsc::channel(count.max(1));
+    loop {
+        match documents.next_batch().unwrap() {
+            batch if batch.is_empty() => return batches,
+            batch => sender.try_send(Ok(batch)).unwrap(),
+        }
+    }
 }
 
 async fn run(
@@ -352,11 +358,11 @@ async fn documents_may_come_while_others_are_mapped() {
     let feed = async {
         for number in 0..30 {
             let text = json!({"_id": number.to_string()}).to_string();
-            let batch = view::documents([text.as_str()]);
+            let batch = view::Documents::of([text.as_str()]).next_batch();
             sender.send(batch).await.unwrap();
             eventually("it is mapped", async || kept.ids().len() > number).await;
         }
-        let bad = view::documents(["7"]);
+        let bad = view::Documents::of(["7"]).next_batch();
         sender.send(bad).await.unwrap();
     };
     let work = run(&pool, &view, input, &kept, (2, Order::AsRead));

@@ -248,7 +248,7 @@ async fn a_stream_answers_while_documents_are_still_to_come() {
     let talk = async {
         for n in 0..300 {
             let text = json!({"_id": "a", "n": n}).to_string();
-            let batch = view::documents([text.as_str()]).unwrap();
+            let batch = view::Documents::of([text.as_str()]).next_batch().unwrap();
             documents.send(Ok(batch)).await.unwrap();
             let answer = answers.recv().await.unwrap();
             assert_eq!(&answer[..], format!("[[[{n},1]]]").as_bytes());
@@ -257,7 +257,7 @@ async fn a_stream_answers_while_documents_are_still_to_come() {
         for first in (0..1000).step_by(AT_ONCE) {
             for n in first..first + AT_ONCE {
                 let text = json!({"_id": "a", "n": n}).to_string();
-                let batch = view::documents([text.as_str()]).unwrap();
+                let batch = view::Documents::of([text.as_str()]).next_batch().unwrap();
                 documents.try_send(Ok(batch)).unwrap();
             }
             for n in first..first + AT_ONCE {
@@ -282,7 +282,9 @@ async fn a_stream_that_nobody_reads_any_more_ends() {
     let (answers_out, answers) = mpsc::unbounded_channel();
     drop(answers);
     documents
-        .send(Ok(view::documents([r#"{"_id":"a"}"#]).unwrap()))
+        .send(Ok(view::Documents::of([r#"{"_id":"a"}"#])
+            .next_batch()
+            .unwrap()))
         .await
         .unwrap();
     let sink = Answers(answers_out);

@@ -1,0 +1,132 @@
+//! Many JSON texts in two pieces of memory.
+//!
+//! SUMMARY   [`JsonList`] is an array whose elements are found without parsing it again; [`JsonListBuilder`] makes one.
+//! PROMISES  Each element stays the text that it was. Memory is taken, and goes back to the system, in large pieces,
+//!           however small and many the elements are.
+
+use serde::{Serialize, Serializer};
+use serde_json::value::RawValue;
+
+/// The elements of an array, each as its text. Serialized as the array.
+#[derive(Clone, Debug)]
+pub struct JsonList {
+    /// With one letter before each element, and nothing else between them.
+    array: Box<RawValue>,
+    /// Where each element ends in it.
+    ends: Vec<usize>,
+}
+
+impl JsonList {
+    /// Returns how many elements there are.
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Returns whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    /// Returns an element by its place, from 0.
+    pub fn get(&self, index: usize) -> Option<&str> {
+        let end = *self.ends.get(index)?;
+        let before = index.checked_sub(1).map_or(0, |before| self.ends[before]);
+        self.array.get().get(before + 1..end)
+    }
+
+    /// Returns the elements in their order.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &str> + Clone {
+        let mut start = 1;
+        self.ends.iter().map(move |end| {
+            let element = &self.array.get()[start..*end];
+            start = end + 1;
+            element
+        })
+    }
+}
+
+impl Serialize for JsonList {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        self.array.serialize(to)
+    }
+}
+
+/// A [`JsonList`] that is made.
+#[derive(Debug, Default)]
+pub struct JsonListBuilder {
+    array: String,
+    ends: Vec<usize>,
+}
+
+impl JsonListBuilder {
+    /// Begins with room for so many bytes of elements, if that is known.
+    pub fn with_room(bytes: usize) -> Self {
+        Self {
+            array: String::with_capacity(bytes),
+            ends: Vec::new(),
+        }
+    }
+
+    /// Adds an element.
+    pub fn push(&mut self, element: &RawValue) {
+        self.array
+            .push(if self.ends.is_empty() { '[' } else { ',' });
+        self.array.push_str(element.get());
+        self.ends.push(self.array.len());
+    }
+
+    /// Returns the list of what was added.
+    ///
+    /// # Panics
+    /// Never: an array of JSON texts is JSON.
+    pub fn finish(mut self) -> JsonList {
+        if self.ends.is_empty() {
+            self.array.push('[');
+        }
+        self.array.push(']');
+        JsonList {
+            array: RawValue::from_string(self.array).expect("JSON: an array of JSON texts"),
+            ends: self.ends,
+        }
+    }
+}
+
+impl<'a> FromIterator<&'a RawValue> for JsonList {
+    fn from_iter<T: IntoIterator<Item = &'a RawValue>>(elements: T) -> Self {
+        let mut list = JsonListBuilder::default();
+        elements.into_iter().for_each(|element| list.push(element));
+        list.finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn list(array: &str) -> JsonList {
+        let elements: Vec<&RawValue> = serde_json::from_str(array).unwrap();
+        elements.into_iter().collect()
+    }
+
+    #[test]
+    fn elements_stay_the_texts_that_they_were_and_are_found_by_their_places() {
+        let texts = ["{}", "[[1 ],\n\"],[\"]", "1.0", "\"\u{e9},\"", "null"];
+        let list = list(&format!(" [ {} ] ", texts.join(" ,\t")));
+        assert_eq!(list.len(), texts.len());
+        assert_eq!(list.iter().collect::<Vec<_>>(), texts);
+        for (index, text) in texts.iter().enumerate() {
+            assert_eq!(list.get(index), Some(*text));
+        }
+        assert_eq!(list.get(texts.len()), None);
+        let written = serde_json::to_string(&list).unwrap();
+        assert_eq!(written, format!("[{}]", texts.join(",")));
+    }
+
+    #[test]
+    fn an_empty_list_is_an_empty_array() {
+        let list = list(" [ ] ");
+        assert!(list.is_empty() && list.iter().next().is_none());
+        assert_eq!(list.get(0), None);
+        assert_eq!(serde_json::to_string(&list).unwrap(), "[]");
+    }
+}

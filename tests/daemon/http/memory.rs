@@ -1,0 +1,46 @@
+//! What the service keeps of the memory that requests have taken.
+
+use std::fs::read_to_string;
+
+use serde_json::json;
+
+use crate::support::daemon::{configure, directory, wait_until};
+use crate::support::http_client::{Web, command};
+
+/// The unit of systemd, with what the C library is told there about memory.
+const UNIT: &str = include_str!("../../../packaging/systemd/settee.service");
+
+/// Far less than [`VALUES`] take that have a piece of memory each. KiB.
+const KEPT_MAX: u64 = 32 << 10;
+
+/// How many values a call has.
+const VALUES: usize = 1_000_000;
+
+/// Returns what the service has in memory, in KiB.
+fn resident(web: &Web) -> u64 {
+    let status = read_to_string(format!("/proc/{}/status", web.service.pid())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kilobytes = line.unwrap().trim().trim_end_matches(" kB");
+    kilobytes.parse().unwrap()
+}
+
+#[test]
+fn the_memory_of_calls_with_very_many_small_values_goes_back_to_the_system() {
+    let tunables = UNIT
+        .lines()
+        .find_map(|line| line.strip_prefix("Environment=GLIBC_TUNABLES="));
+    let directory = directory();
+    let mut command = command(&configure(directory.path(), ""));
+    command.env("GLIBC_TUNABLES", tunables.unwrap());
+    let web = Web::start_command(directory, command);
+    web.get("/_up").ok();
+    let before = resident(&web);
+    let values = vec!["1"; VALUES].join(",");
+    let body = format!(r#"{{"lang":"javascript","funs":["_count"],"values":[{values}]}}"#);
+    for _ in 0..3 {
+        let counted = web.send("POST", "/_query/rereduce", &body).ok();
+        assert_eq!(counted["ok"], json!([VALUES]));
+    }
+    wait_until("the memory back", || resident(&web) < before + KEPT_MAX);
+    web.service.stop();
+}
