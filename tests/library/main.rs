@@ -15,5 +15,6 @@ mod functions;
 mod languages;
 mod links;
 mod manager;
+mod operations;
 mod packaging;
 mod published;
