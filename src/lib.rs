@@ -18,6 +18,7 @@ pub mod logging;
 mod machine_bounds;
 pub mod messages;
 pub mod metrics;
+pub mod operations;
 pub mod otp;
 mod pace;
 pub mod query_server;

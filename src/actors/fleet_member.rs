@@ -30,7 +30,7 @@ use crate::otp::supervisor::Stop;
 use crate::replicator::lease::{DocLease, EpochLease};
 use crate::store::StoreError;
 use crate::store::fleet::{DaemonName, FleetStore, Topic};
-use policy::ownership::{Action, DocId, Epoch, Event, Ownership, Request};
+use policy::ownership::{Action, Claim, DocId, Epoch, Event, Ownership, Request};
 
 /// How long until the time is looked at again at the latest: timers stand still while the machine sleeps.
 const LOOK_MAX: Duration = Duration::from_secs(1);
@@ -245,7 +245,21 @@ impl FleetMember {
             }),
             Action::Depart { epoch } => self.depart(epoch, ctx),
             Action::TakeEpoch { request, former } => self.take_epoch(request, former, ctx),
-            request => self.ask(request, ctx),
+            Action::Renew {
+                request,
+                epoch,
+                leaving,
+            } => self.renew(request, epoch, leaving, ctx),
+            Action::Claim {
+                request,
+                epoch,
+                most,
+            } => self.claim(request, epoch, most, ctx),
+            Action::Release {
+                request,
+                epoch,
+                docs,
+            } => self.release(request, epoch, docs, ctx),
         }
     }
 
@@ -260,37 +274,74 @@ impl FleetMember {
         }
         self.asked.push_back(epoch);
         let taking = async move {
-            match fleet.take_epoch(name, epoch, former).await {
-                Ok(counts) => Event::EpochTaken {
-                    request,
-                    epoch,
-                    counts,
-                },
-                Err(_) => Event::Failed { request },
-            }
-        };
-        ctx.spawn(wrap_future(taking).map(|event, actor: &mut Self, ctx| actor.event(event, ctx)));
-    }
-
-    /// Carries any other request out at the database.
-    fn ask(&self, action: Action, ctx: &mut Context<Self>) {
-        let fleet = Arc::clone(&self.options.fleet);
-        let metrics = Arc::clone(&self.options.metrics);
-        let asking = async move {
-            let request = number(&action);
-            let is_renewal = matches!(action, Action::Renew { .. });
-            let asked = carry_out(&*fleet, action).await;
-            if is_renewal {
-                metrics.renewals.one(match &asked {
-                    Ok(Event::NotRenewed { .. }) => Renewal::Over,
-                    Ok(_) => Renewal::Renewed,
-                    Err(_) => Renewal::Failed,
-                });
-            }
-            asked.unwrap_or_else(|_| {
-                request.map_or(Event::Tick, |request| Event::Failed { request })
+            let counts = fleet.take_epoch(name, epoch, former).await?;
+            Ok(Event::EpochTaken {
+                request,
+                epoch,
+                counts,
             })
         };
+        self.ask(request, taking, ctx);
+    }
+
+    fn renew(&self, request: Request, epoch: Epoch, leaving: bool, ctx: &mut Context<Self>) {
+        let fleet = Arc::clone(&self.options.fleet);
+        let metrics = Arc::clone(&self.options.metrics);
+        let renewing = async move {
+            let renewed = fleet.renew(epoch, leaving).await;
+            metrics.renewals.one(match &renewed {
+                Ok(Some(_)) => Renewal::Renewed,
+                Ok(None) => Renewal::Over,
+                Err(_) => Renewal::Failed,
+            });
+            Ok(match renewed? {
+                Some((docs, counts)) => Event::Renewed {
+                    request,
+                    docs,
+                    counts,
+                },
+                None => Event::NotRenewed { request },
+            })
+        };
+        self.ask(request, renewing, ctx);
+    }
+
+    fn claim(&self, request: Request, epoch: Epoch, most: usize, ctx: &mut Context<Self>) {
+        let fleet = Arc::clone(&self.options.fleet);
+        let claiming = async move {
+            let (docs, counts) = fleet.claim(epoch, request, most).await?;
+            Ok(Event::Claimed {
+                request,
+                docs,
+                counts,
+            })
+        };
+        self.ask(request, claiming, ctx);
+    }
+
+    fn release(
+        &self,
+        request: Request,
+        epoch: Epoch,
+        docs: Vec<(DocId, Claim)>,
+        ctx: &mut Context<Self>,
+    ) {
+        let fleet = Arc::clone(&self.options.fleet);
+        let releasing = async move {
+            fleet.release(epoch, docs).await?;
+            Ok(Event::Released { request })
+        };
+        self.ask(request, releasing, ctx);
+    }
+
+    /// Waits for what the database answers to a request.
+    fn ask(
+        &self,
+        request: Request,
+        asking: impl Future<Output = Result<Event, StoreError>> + 'static,
+        ctx: &mut Context<Self>,
+    ) {
+        let asking = async move { asking.await.unwrap_or(Event::Failed { request }) };
         ctx.spawn(wrap_future(asking).map(|event, actor: &mut Self, ctx| actor.event(event, ctx)));
     }
 
@@ -342,64 +393,6 @@ impl FleetMember {
             })
         });
     }
-}
-
-/// Returns the number of a request.
-const fn number(action: &Action) -> Option<Request> {
-    match action {
-        Action::TakeEpoch { request, .. }
-        | Action::Renew { request, .. }
-        | Action::Claim { request, .. }
-        | Action::Release { request, .. } => Some(*request),
-        Action::Claimed { .. }
-        | Action::GiveBack { .. }
-        | Action::Lost { .. }
-        | Action::Depart { .. } => None,
-    }
-}
-
-/// Asks the database, and returns what it answered.
-async fn carry_out(fleet: &dyn FleetStore, action: Action) -> Result<Event, StoreError> {
-    Ok(match action {
-        Action::Renew {
-            request,
-            epoch,
-            leaving,
-        } => match fleet.renew(epoch, leaving).await? {
-            Some((docs, counts)) => Event::Renewed {
-                request,
-                docs,
-                counts,
-            },
-            None => Event::NotRenewed { request },
-        },
-        Action::Claim {
-            request,
-            epoch,
-            most,
-        } => {
-            let (docs, counts) = fleet.claim(epoch, request, most).await?;
-            Event::Claimed {
-                request,
-                docs,
-                counts,
-            }
-        }
-        Action::Release {
-            request,
-            epoch,
-            docs,
-        } => {
-            fleet.release(epoch, docs).await?;
-            Event::Released { request }
-        }
-        // No requests, but for an epoch, which is asked for by itself.
-        Action::TakeEpoch { .. }
-        | Action::Claimed { .. }
-        | Action::GiveBack { .. }
-        | Action::Lost { .. }
-        | Action::Depart { .. } => Event::Tick,
-    })
 }
 
 /// Whatever ends this, its jobs leave no checkpoint afterwards.

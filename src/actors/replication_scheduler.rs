@@ -273,7 +273,11 @@ impl ReplicationScheduler {
         let within = match why {
             StopReason::Lost => Duration::ZERO,
             StopReason::Shutdown => SHUTDOWN_MAX,
-            _ => STOP_MAX,
+            StopReason::Excess
+            | StopReason::Rotated
+            | StopReason::Paused
+            | StopReason::Removed
+            | StopReason::Replaced => STOP_MAX,
         };
         // Ignores the mailbox's bound: it must not be lost, and there is one for each run.
         self.supervisor().do_send(TerminateChild { run, within });
@@ -337,7 +341,9 @@ impl ReplicationScheduler {
     fn crash(&self, reason: &Reason) -> Crash {
         match &self.ending {
             Some(JobEnd::Crashed(crash)) => crash.clone(),
-            _ => Crash::JobDied(reason.text.to_string()),
+            Some(JobEnd::Normal(_) | JobEnd::Stopped) | None => {
+                Crash::JobDied(reason.text.to_string())
+            }
         }
     }
 

@@ -391,7 +391,7 @@ impl ReplicatorDocuments {
         match body.text(state::STATE).as_deref() {
             Some(state::COMPLETED | state::FAILED) => return Some(Wish::Nothing),
             Some(_) if !self.update_docs() => self.remove_state(document.id.clone(), ctx),
-            _ => {}
+            Some(_) | None => {}
         }
         let defaults = defaults(&self.options.config.borrow().replicator);
         Some(match parse(&document.id, &body, &defaults) {

@@ -29,8 +29,9 @@ pub enum Right {
 }
 
 impl Right {
-    /// Returns the role that has it, beside the administrators'.
-    const fn roles(self) -> &'static [Role] {
+    /// Returns the roles that have it, beside the administrators'.
+    #[must_use]
+    pub const fn roles(self) -> &'static [Role] {
         match self {
             Self::Look => &[Role::Operator, Role::Viewer],
             Self::Inspect | Self::Operate => &[Role::Operator],

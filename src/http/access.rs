@@ -25,6 +25,7 @@ use super::{HttpContext, origin};
 use crate::actors::pool_executor::Principal;
 use crate::auth::rights::{Right, Rights};
 use crate::auth::session::{COOKIE, Session};
+use crate::operations::Who;
 use crate::query_server::status::Holder;
 
 /// The sender of a request.
@@ -86,13 +87,14 @@ impl Visitor {
         }
     }
 
-    /// Refuses a visitor who has none of these rights; where no right is needed everybody passes. The error
-    /// names the last one.
-    pub(super) fn needs_one_of(&self, rights: &[Right]) -> Result<(), Refusal> {
-        match rights {
-            [] => Ok(()),
-            [others @ .., _] if others.iter().any(|right| self.may(*right)) => Ok(()),
-            [.., last] => self.needs(*last),
+    /// Refuses a visitor who may not.
+    pub(super) fn check(&self, who: Who) -> Result<(), Refusal> {
+        match who {
+            Who::Anybody => Ok(()),
+            Who::With(right) => self.needs(right),
+            Who::OnPage(right) => self.needs(right).map_err(Refusal::for_a_form),
+            Who::AllOrOwn(right) if self.may(right) => Ok(()),
+            Who::AllOrOwn(_) => self.needs(Right::Replicate),
         }
     }
 

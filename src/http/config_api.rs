@@ -119,6 +119,11 @@ fn changed(result: Result<Vec<Change>, ReloadError>) -> Result<Vec<Change>, Refu
         ReloadError::ShuttingDown => shutting_down(),
         ReloadError::Store(error) => error.into(),
         ReloadError::NotRead(_) => Refusal::unavailable("no_thread", error.to_string()),
-        _ => Refusal::bad_request(error),
+        ReloadError::Config(_)
+        | ReloadError::Refused(_)
+        | ReloadError::Service(_)
+        | ReloadError::Certificate(_)
+        | ReloadError::NotSet { .. }
+        | ReloadError::NoSources => Refusal::bad_request(error),
     })
 }

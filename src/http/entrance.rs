@@ -6,13 +6,15 @@
 //!           whatever the route says. What a request holds is held until its answer has been sent.
 
 use std::rc::Rc;
+use std::sync::LazyLock;
 
 use actix_http::{ConnectionType, Request, Response};
 use actix_web::body::{BodySize, BoxBody, MessageBody};
-use actix_web::dev::{RequestHead, ServiceRequest, ServiceResponse};
+use actix_web::dev::{RequestHead, ResourceDef, ServiceRequest, ServiceResponse};
 use actix_web::http::header::{self, HeaderName, HeaderValue};
 use actix_web::middleware::Next;
 use actix_web::{Error, HttpMessage, HttpRequest, HttpResponse, web};
+use strum::VariantArray;
 use tokio::time::Instant;
 
 use super::HttpContext;
@@ -23,6 +25,7 @@ use super::guard::{Connection, Exchange};
 use super::outgoing::Outgoing;
 use super::request::{decode, text_of, trimmed};
 use crate::in_flight::{Sender, network_of};
+use crate::operations::{Route, Who};
 use crate::query_server::request_id::RequestId;
 
 /// Names a request, in both directions.
@@ -133,10 +136,17 @@ async fn know(
     Ok(Rc::new(visitor))
 }
 
-/// Returns whether a path is public: visitors who have not logged in may see it.
-pub(super) fn is_public(path: &str) -> bool {
-    let path = trimmed(path);
-    matches!(path, "" | "_up" | "_session" | "_dashboard") || path.starts_with("_dashboard/")
+/// The paths that visitors may see who have not logged in.
+static PUBLIC: LazyLock<ResourceDef> = LazyLock::new(|| {
+    let is_public = |who| matches!(who, Who::Anybody | Who::OnPage(_));
+    let public = Route::VARIANTS
+        .iter()
+        .filter(|route| is_public(route.who()));
+    ResourceDef::new(public.map(|route| route.path()).collect::<Vec<_>>())
+});
+
+fn is_public(path: &str) -> bool {
+    PUBLIC.is_match(&format!("/{}", trimmed(path)))
 }
 
 /// A session that was begun or ended just now is not the one that came with the request.
@@ -157,7 +167,7 @@ fn hold(request: &HttpRequest, response: HttpResponse, exchange: Exchange) -> Ht
     let account = request.extensions_mut().remove::<Account>();
     let length = match response.body().size() {
         BodySize::Sized(length) => usize::try_from(length).ok(),
-        _ => None,
+        BodySize::None | BodySize::Stream => None,
     };
     let held = account.as_ref().zip(length);
     let response = match held.map(|(account, length)| account.set(length)) {
@@ -165,4 +175,28 @@ fn hold(request: &HttpRequest, response: HttpResponse, exchange: Exchange) -> Ht
         _ => response,
     };
     response.map_body(|_, body| Outgoing::new(body, exchange, account).boxed())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_has_not_logged_in_sees_the_welcome_and_the_way_in_alone() {
+        let paths = Route::VARIANTS.iter().map(|route| route.path());
+        let mut public: Vec<_> = paths.filter(|path| is_public(path)).collect();
+        public.dedup();
+        let known = [
+            "/",
+            "/_up",
+            "/_session",
+            "/_dashboard",
+            "/_dashboard/state",
+            "/_dashboard/history",
+            "/_dashboard/{file}",
+        ];
+        assert_eq!(public, known);
+        assert!(is_public("/_dashboard/page.js") && is_public("/_up/"));
+        assert!(!is_public("/_dashboard/x/y") && !is_public("/x"));
+    }
 }

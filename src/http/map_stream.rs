@@ -167,7 +167,11 @@ impl Sink {
     fn noted(&self, error: &ViewError) -> ErrorReply {
         let error = match error {
             ViewError::Unwanted => ErrorReply::unread(),
-            _ => reply_of(error),
+            ViewError::Input(_)
+            | ViewError::Process(_)
+            | ViewError::Compile { .. }
+            | ViewError::Document { .. }
+            | ViewError::Reduce { .. } => reply_of(error),
         };
         recorded(error, &self.answers, &self.is_cut)
     }
@@ -248,6 +252,9 @@ fn refusal_of(error: ViewError) -> Refusal {
             .named(StatusCode::BAD_REQUEST, "compilation_error")
             .with_member("line", 1),
         ViewError::Document { line, .. } => refusal.with_member("line", line),
-        _ => refusal,
+        ViewError::Input(_)
+        | ViewError::Process(_)
+        | ViewError::Reduce { .. }
+        | ViewError::Unwanted => refusal,
     }
 }

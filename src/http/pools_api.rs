@@ -18,10 +18,9 @@ use super::body::{AtMost, ORDER_BYTES_MAX};
 use super::params::Params;
 use super::request::IsJson;
 use super::routes::ask;
-use crate::auth::rights::Right;
-use crate::config::keys::CALLERS;
 use crate::config::language_name;
 use crate::messages::client_error::ErrorReply;
+use crate::messages::daemon_call::right_to_set;
 use crate::messages::pools::{
     AddPool, PoolChange, PoolError, PoolOrder, ReconfigurePool, RemovePool, TerminateStaleOf,
     UnthrottlePool,
@@ -100,9 +99,8 @@ pub(super) async fn put(
             Refusal::bad_request("the body must be a JSON object of settings, {\"max\": 3}")
         })?,
     };
-    // An operator may not say who runs commands.
-    if settings.contains_key(CALLERS) {
-        user.needs(Right::Administer)?;
+    if let Some(right) = right_to_set(settings.keys()) {
+        user.needs(right)?;
     }
     // A body may repeat the name.
     let named = settings.remove("name");

@@ -5,8 +5,8 @@
 //! SOURCE    couch_query_servers; for the codes of a refusing validate function, chttpd.
 
 use actix_web::http::StatusCode;
-use actix_web::web::{Data, Path, Payload};
-use actix_web::{HttpMessage, HttpRequest};
+use actix_web::web::{Data, Payload, to};
+use actix_web::{HttpMessage, HttpRequest, Route};
 use bytes::Bytes;
 use serde_json::Value;
 
@@ -16,7 +16,7 @@ use super::params::{Params, query_parse_error};
 use super::request::require_json;
 use super::{HttpContext, body};
 use crate::functions::served::{Served, members};
-use crate::messages::function::{CallOptions, FunctionCall, FunctionRequest};
+use crate::messages::function::{CallOptions, FunctionCall, FunctionName, FunctionRequest};
 use crate::query_server::request_id::RequestId;
 use crate::query_server::run_time::RunTime;
 
@@ -24,40 +24,18 @@ use crate::query_server::run_time::RunTime;
 /// that the system gives out. What calls have many of, documents and rows, takes less.
 const RAW_VALUE_BYTES: usize = 64;
 
-/// Name in the path -> name of the call.
-const NAMES: &[(&str, &str)] = &[
-    ("map", "map_docs"),
-    ("reduce", "reduce"),
-    ("rereduce", "rereduce"),
-    ("finalize", "finalize"),
-    ("ddoc", "ddoc_prompt"),
-    ("validate", "validate_docs"),
-    ("filter", "filter_docs"),
-    ("filter_view", "filter_view"),
-    ("show", "show"),
-    ("list", "list"),
-    ("update", "update"),
-    ("rewrite", "rewrite"),
-    ("index", "index_docs"),
-    ("compile", "try_compile"),
-];
-
-/// Returns the name of the call for a name in a path.
-fn call_of(name: &str) -> Result<&'static str, Refusal> {
-    let known = NAMES.iter().find(|(known, _)| *known == name);
-    let call = known.map(|(_, call)| *call);
-    call.ok_or_else(|| Refusal::not_found("missing: there is no such query"))
+/// `POST /_query/NAME`, where the body is one JSON object.
+pub(super) fn route(name: FunctionName) -> Route {
+    to(move |request, payload, shared, user| call(name, request, payload, shared, user))
 }
 
-/// `POST /_query/NAME`, where the body is one JSON object.
-pub(super) async fn call(
-    name: Path<String>,
+async fn call(
+    name: FunctionName,
     request: HttpRequest,
     payload: Payload,
     shared: Data<HttpContext>,
     user: User,
 ) -> Answer {
-    let name = call_of(&name)?;
     require_json(&request)?;
     let body = body::read(&request, payload, &shared).await?;
     let parse = move |text: &str| Ok(FunctionRequest::parse(name, text)?);

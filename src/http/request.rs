@@ -4,7 +4,6 @@ use std::borrow::Cow;
 use std::future::{Ready, ready};
 
 use actix_web::dev::{Payload, RequestHead};
-use actix_web::http::Method;
 use actix_web::http::header::{self, HeaderName};
 use actix_web::{FromRequest, HttpRequest};
 use percent_encoding::percent_decode_str;
@@ -40,20 +39,6 @@ pub(super) fn decode(path: &str) -> Result<Cow<'_, str>, Refusal> {
     let decoded = percent_decode_str(path).decode_utf8();
     let decoded = decoded.ok().filter(|_| is_whole);
     decoded.ok_or_else(|| Refusal::bad_request("the path is wrongly encoded"))
-}
-
-/// Requires one of the methods; `HEAD` may stand wherever `GET` may.
-pub(super) fn allow(request: &HttpRequest, allowed: &[Method]) -> Result<(), Refusal> {
-    let method = request.method();
-    let get = allowed.contains(&Method::GET);
-    if allowed.contains(method) || get && *method == Method::HEAD {
-        return Ok(());
-    }
-    let mut names: Vec<&str> = allowed.iter().map(Method::as_str).collect();
-    if get {
-        names.insert(1, "HEAD");
-    }
-    Err(Refusal::method_not_allowed(&names.join(",")))
 }
 
 /// Returns a header that is text.

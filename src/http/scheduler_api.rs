@@ -5,7 +5,7 @@
 
 use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
-use actix_web::web::{Data, Path};
+use actix_web::web::{Data, Path, to};
 use serde_json::{Value, json};
 use settee_client::{BulkOrder, JobSelection, JobsQuery, JobsSort};
 
@@ -18,8 +18,8 @@ use super::replicator::owners::owns_document;
 use super::replicator::{page_of, person};
 use super::request::{IsJson, segments};
 use crate::actors::replicator_api::{ReplicatorError, Whose};
-use crate::auth::rights::Right;
-use crate::messages::job_call::{has_doc_states, right_of};
+use crate::messages::job_call::{right_to_list, right_to_order};
+use crate::operations::{Route, Who};
 use crate::replicator::members::DocMembers;
 use crate::replicator::{JobOrder, NAME, PAUSED, STATES};
 
@@ -27,12 +27,12 @@ use crate::replicator::{JobOrder, NAME, PAUSED, STATES};
 const LIMIT: usize = 100;
 
 /// Returns whose jobs a visitor may see, or order: with the right everybody's, and otherwise their own.
-fn whose(user: &Visitor, right: Right) -> Result<Whose, Refusal> {
-    if user.may(right) {
-        return Ok(Whose::All);
-    }
-    user.needs(Right::Replicate)?;
-    Ok(Whose::Of(user.name.clone().unwrap_or_default()))
+fn whose(user: &Visitor, who: Who) -> Result<Whose, Refusal> {
+    user.check(who)?;
+    Ok(match who.right() {
+        Some(right) if !user.may(right) => Whose::Of(user.name.clone().unwrap_or_default()),
+        _ => Whose::All,
+    })
 }
 
 /// `GET /_scheduler/jobs`. A visitor who may not see all jobs sees their own.
@@ -63,12 +63,7 @@ pub(super) async fn jobs(params: Params, shared: Data<HttpContext>, user: User) 
         skip: bounded(&params, "skip", 0)?,
         limit: bounded(&params, "limit", LIMIT)?,
     };
-    // Which documents there are is for fewer than which jobs.
-    let right = match has_doc_states(&query.select) {
-        true => Right::Inspect,
-        false => Right::Look,
-    };
-    let whose = whose(&user, right)?;
+    let whose = whose(&user, Who::AllOrOwn(right_to_list(&query.select)))?;
     Ok(answer::ok(&shared.replications.list(&query, &whose).await?))
 }
 
@@ -81,7 +76,8 @@ pub(super) async fn bulk(
 ) -> Answer {
     let order: BulkOrder = serde_json::from_str(body.0.text()?)
         .map_err(|error| Refusal::bad_request(format!("the body: {error}")))?;
-    let (whose, person) = (whose(&user, right_of(order.order))?, person(&user));
+    let whose = whose(&user, Who::AllOrOwn(right_to_order(order.order)))?;
+    let person = person(&user);
     let ordered = shared.replications.order_jobs(&order, &whose, &person);
     Ok(answer::ok(&ordered.await?))
 }
@@ -93,32 +89,36 @@ fn page<T>(all: Vec<T>, skip: usize, limit: usize) -> (usize, Vec<T>) {
 
 /// `GET /_scheduler/jobs/NAME`, by its id or its document.
 pub(super) async fn job(name: Path<String>, shared: Data<HttpContext>, user: User) -> Answer {
-    let whose = whose(&user, Right::Look)?;
+    let whose = whose(&user, Route::Job.who())?;
     Ok(answer::ok(&shared.replications.job(&name, &whose).await?))
 }
 
-/// `POST /_scheduler/jobs/NAME/ORDER`.
-pub(super) async fn order(
-    _: IsJson,
-    place: Path<(String, String)>,
-    body: AtMost<ORDER_BYTES_MAX>,
+/// `POST /_scheduler/jobs/NAME/ORDER`; `order` reads the order from the body.
+pub(super) fn order(
+    route: Route,
+    order: fn(&str) -> Result<JobOrder, Refusal>,
+) -> actix_web::Route {
+    let answer = move |_: IsJson, name: Path<String>, body, shared, user| async move {
+        let body: AtMost<ORDER_BYTES_MAX> = body;
+        give(&name, order(body.0.text()?)?, route.who(), shared, user).await
+    };
+    to(answer)
+}
+
+async fn give(
+    name: &str,
+    order: JobOrder,
+    who: Who,
     shared: Data<HttpContext>,
     user: User,
 ) -> Answer {
-    let (name, order) = &*place;
-    let whose = whose(&user, Right::Operate)?;
-    let order = match order.as_str() {
-        "_pause" => JobOrder::Pause,
-        "_resume" => JobOrder::Resume,
-        "_restart" => JobOrder::Restart,
-        _ => priority(body.0.text()?)?,
-    };
-    let person = person(&user);
+    let (whose, person) = (whose(&user, who)?, person(&user));
     let ordered = shared.replications.order(name, order, &whose, &person);
     Ok(answer::ok(&json!({"ok": true, "job": ordered.await?})))
 }
 
-fn priority(body: &str) -> Result<JobOrder, Refusal> {
+/// Reads the order to give a job a priority.
+pub(super) fn priority(body: &str) -> Result<JobOrder, Refusal> {
     let value: Value = serde_json::from_str(body).unwrap_or_default();
     let level = value["priority"].as_i64();
     let level = level.and_then(|level| i8::try_from(level).ok());
@@ -178,7 +178,7 @@ pub(super) async fn docs(
     let path: Vec<&str> = path.iter().skip(2).map(String::as_str).collect();
     match docs_path(&path)? {
         DocsPath::Document(database, id) if database == NAME => {
-            if !user.may(Right::Inspect) && !owns_document(&user, &id, &shared).await? {
+            if !sees_all(&user)? && !owns_document(&user, &id, &shared).await? {
                 return Err(ReplicatorError::Missing.into());
             }
             Ok(answer::ok(&shared.replications.doc(&id).await?))
@@ -191,11 +191,16 @@ pub(super) async fn docs(
     }
 }
 
+/// Returns whether a visitor may see the documents of everybody.
+fn sees_all(user: &Visitor) -> Result<bool, Refusal> {
+    Ok(matches!(whose(user, Route::Docs.who())?, Whose::All))
+}
+
 async fn list(params: Params, shared: &HttpContext, user: &Visitor) -> Answer {
     let states = states(params.get("states"), &[])?;
     let mut wanted = page_of(&params)?;
     let (skip, limit) = (wanted.skip, wanted.limit);
-    let sees_all = user.may(Right::Inspect);
+    let sees_all = sees_all(user)?;
     if !sees_all {
         (wanted.skip, wanted.limit) = (0, usize::MAX);
     }

@@ -11,24 +11,20 @@ use std::time::Duration;
 use serde_json::value::RawValue;
 
 use crate::auth::rights::Right;
-use crate::config::keys::CALLERS;
 use crate::messages::arguments::{Arguments, Parsed, missing, wrong};
 use crate::messages::client_error::ErrorReply;
-use crate::messages::function::{FunctionCall, FunctionRequest};
-use crate::messages::function_costs::CostsQuery;
+use crate::messages::daemon_call::{DaemonCall, pool_order};
+use crate::messages::function::{FunctionName, FunctionRequest};
 use crate::messages::job_call::JobCall;
-use crate::messages::pools::{AddPool, PoolOrder, ReconfigurePool, RemovePool, UnthrottlePool};
+use crate::messages::pools::{AddPool, ReconfigurePool};
 use crate::messages::proc_manager::{TakeFrom, TenantName, Want};
 pub(crate) use crate::messages::proc_token::ProcToken;
+use crate::operations::CallName;
 use crate::query_server::prompt_error::shorten;
-use policy::pool::{Lane, RemoveMode, ReturnStatus};
+use crate::replicator::JobOrder;
+use policy::pool::{Lane, ReturnStatus};
 
 const LANES: [(&str, Lane); 2] = [("interactive", Lane::Interactive), ("bulk", Lane::Bulk)];
-
-const REMOVE_MODES: [(&str, RemoveMode); 2] = [
-    ("graceful", RemoveMode::Graceful),
-    ("immediate", RemoveMode::Immediate),
-];
 
 const RETURN_STATUSES: [(&str, ReturnStatus); 2] =
     [("ok", ReturnStatus::Ok), ("fail", ReturnStatus::Fail)];
@@ -38,6 +34,8 @@ const RETURN_STATUSES: [(&str, ReturnStatus); 2] =
 pub struct Request<'a> {
     /// What the reply is to carry: the JSON text of the request's `id`, `null` without one.
     pub id: &'a str,
+    /// The name of what is asked.
+    pub name: CallName,
     /// What is asked.
     pub call: Call<'a>,
 }
@@ -97,99 +95,25 @@ pub enum Call<'a> {
         /// The password.
         password: String,
     },
-    /// Count processes.
-    GetProcCount,
-    /// Count processes from before the last reload.
-    GetStaleProcCount,
-    /// Replace all processes.
-    Reload,
-    /// Read the configuration again.
-    ReloadConfig,
-    /// Stop idle processes from before the last reload.
-    TerminateStaleProcs,
-    /// Tell what the service is doing.
-    Status(Option<String>),
-    /// Tell which functions cost most lately.
-    Functions(CostsQuery),
-    /// Tell what processes do now.
-    Procs(Option<String>),
-    /// End a process: its name, and whether to kill it at once.
-    KillProc {
-        /// `POOL/NUMBER`.
-        name: String,
-        /// Whether it is killed at once.
-        now: bool,
-    },
-    /// Add a pool.
-    AddPool(AddPool),
-    /// Remove a pool.
-    RemovePool(RemovePool),
-    /// Change settings of a pool.
-    ReconfigurePool(ReconfigurePool),
-    /// Start processes of a pool again, before the time of its throttle is up.
-    UnthrottlePool(UnthrottlePool),
-    /// Make a URL that lets a browser in.
-    Dashboard,
+    /// Do or tell something about the daemon.
+    Daemon(DaemonCall),
 }
 
 impl Call<'_> {
-    /// Returns the right that it takes; none for calls about a process that is held, and for logging in.
-    pub fn takes(&self) -> Option<Right> {
-        Some(match self {
-            Self::Prompt { .. }
+    /// Returns the right that its arguments take, if it is another than the operation's.
+    fn takes(&self) -> Option<Right> {
+        match self {
+            Self::Jobs(call) => call.takes(),
+            Self::Daemon(call) => call.takes(),
+            Self::GetProc { .. }
+            | Self::Prompt { .. }
             | Self::RetProc { .. }
             | Self::SetTimeout { .. }
-            | Self::Auth { .. } => return None,
-            Self::GetProc { .. } | Self::Attach { .. } | Self::Function(_) => Right::Call,
-            Self::Jobs(call) => call.takes(),
-            Self::GetProcCount
-            | Self::GetStaleProcCount
-            | Self::Status(_)
-            | Self::Functions(_)
-            | Self::Procs(_) => Right::Look,
-            Self::AddPool(AddPool(order)) | Self::ReconfigurePool(ReconfigurePool(order))
-                if order.settings.contains_key(CALLERS) =>
-            {
-                // It says who may use the pool.
-                Right::Administer
-            }
-            Self::Reload
-            | Self::TerminateStaleProcs
-            | Self::KillProc { .. }
-            | Self::AddPool(_)
-            | Self::RemovePool(_)
-            | Self::ReconfigurePool(_)
-            | Self::UnthrottlePool(_) => Right::Operate,
-            Self::ReloadConfig | Self::Dashboard => Right::Administer,
-        })
+            | Self::Function(_)
+            | Self::Attach { .. }
+            | Self::Auth { .. } => None,
+        }
     }
-}
-
-/// A pool and settings of it: the members that are not the call's own are keys of a section `[pools.NAME]`.
-fn pool_order(arguments: &Arguments<'_>) -> Parsed<PoolOrder> {
-    let own = |name: &str| ["id", "call", "name", "pool", "dry_run"].contains(&name);
-    let settings = arguments.iter().filter(|(name, _)| !own(name));
-    let settings = settings.map(|(name, value)| match serde_json::from_str(value.get()) {
-        Ok(value) => Ok((name.to_owned(), value)),
-        Err(error) => Err(ErrorReply::bad_request(format!("'{name}': {error}"))),
-    });
-    let settings = settings.collect::<Parsed<_>>()?;
-    if arguments.get("name").is_some() && arguments.get("pool").is_some() {
-        return Err(wrong("pool", "left out when there is a 'name'"));
-    }
-    Ok(PoolOrder {
-        name: pool_name(arguments)?,
-        settings,
-        dry_run: arguments.flag("dry_run")?,
-    })
-}
-
-/// The pool that a call is about, which may also be named by `pool`.
-fn pool_name(arguments: &Arguments<'_>) -> Parsed<String> {
-    let pool = arguments
-        .get("pool")
-        .filter(|_| arguments.get("name").is_none());
-    arguments.string(if pool.is_some() { "pool" } else { "name" })
 }
 
 /// A line that is not a valid request.
@@ -223,86 +147,136 @@ impl<'a> Request<'a> {
             })
         })?;
         let id = arguments.get("id").map_or("null", RawValue::get);
-        match Call::of(&arguments) {
-            Ok(call) => Ok(Self { id, call }),
+        let name = call_name(&arguments);
+        let call = name.and_then(|name| Ok((name, Call::of(name, &arguments)?)));
+        match call {
+            Ok((name, call)) => Ok(Self { id, name, call }),
             Err(error) => Err(BadRequest { id, error }),
         }
     }
+
+    /// Returns the right that it takes; none for calls about a process that is held, and for logging in.
+    pub fn takes(&self) -> Option<Right> {
+        self.call.takes().or(self.name.who().right())
+    }
+}
+
+fn call_name(arguments: &Arguments<'_>) -> Parsed<CallName> {
+    let name = arguments.string("call")?;
+    let unknown = |_| format!("there is no call named '{}'", shorten(&name));
+    name.parse()
+        .map_err(unknown)
+        .map_err(ErrorReply::bad_request)
 }
 
 impl<'a> Call<'a> {
-    fn of(arguments: &Arguments<'a>) -> Parsed<Self> {
-        let name = arguments.string("call")?;
-        Ok(match name.as_str() {
-            "get_proc" => Self::GetProc {
-                want: want(arguments, arguments.get("ddoc").is_some())?,
-                timeout: arguments.timeout()?,
-            },
-            "prompt" => Self::Prompt {
-                proc: proc_token(arguments)?,
-                data: arguments.array("data")?.get(),
-                timeout: arguments.timeout()?,
-                report: arguments.flag("report")?,
-            },
-            "ret_proc" => Self::RetProc {
-                proc: proc_token(arguments)?,
-                status: arguments
-                    .either("status", RETURN_STATUSES)?
-                    .unwrap_or(ReturnStatus::Ok),
-            },
-            "set_timeout" => Self::SetTimeout {
-                proc: proc_token(arguments)?,
-                timeout: arguments.timeout()?.ok_or_else(|| missing("timeout_ms"))?,
-            },
-            "attach" => {
-                let names = ["lang", "pool", "group"];
-                if names.iter().all(|name| arguments.get(name).is_none()) {
-                    return Err(missing("lang', 'pool' or 'group"));
-                }
-                Self::Attach {
-                    want: want(arguments, false)?,
-                    end: arguments.flag("end")?,
-                    descriptors: arguments.flag("descriptors")?,
-                }
+    /// Makes the call `name` of its arguments.
+    fn of(name: CallName, arguments: &Arguments<'a>) -> Parsed<Self> {
+        let function = |name| -> Parsed<Self> {
+            let request = FunctionRequest::of(name, arguments)?;
+            Ok(Self::Function(Box::new(request)))
+        };
+        let order = |order| JobCall::order(arguments, order).map(Self::Jobs);
+        Ok(match name {
+            CallName::GetProc => Self::get_proc(arguments)?,
+            CallName::Prompt => Self::prompt(arguments)?,
+            CallName::RetProc => Self::ret_proc(arguments)?,
+            CallName::SetTimeout => Self::set_timeout(arguments)?,
+            CallName::Attach => Self::attach(arguments)?,
+            CallName::Auth => Self::auth(arguments)?,
+            CallName::MapDocs => function(FunctionName::MapDocs)?,
+            CallName::Reduce => function(FunctionName::Reduce)?,
+            CallName::Rereduce => function(FunctionName::Rereduce)?,
+            CallName::Finalize => function(FunctionName::Finalize)?,
+            CallName::IndexDocs => function(FunctionName::IndexDocs)?,
+            CallName::TryCompile => function(FunctionName::TryCompile)?,
+            CallName::DdocPrompt => function(FunctionName::DdocPrompt)?,
+            CallName::ValidateDocs => function(FunctionName::ValidateDocs)?,
+            CallName::FilterDocs => function(FunctionName::FilterDocs)?,
+            CallName::FilterView => function(FunctionName::FilterView)?,
+            CallName::Show => function(FunctionName::Show)?,
+            CallName::List => function(FunctionName::List)?,
+            CallName::Update => function(FunctionName::Update)?,
+            CallName::Rewrite => function(FunctionName::Rewrite)?,
+            CallName::Jobs => Self::Jobs(JobCall::list(arguments)?),
+            CallName::Job => Self::Jobs(JobCall::show(arguments)?),
+            CallName::OrderJobs => Self::Jobs(JobCall::order_many(arguments)?),
+            CallName::PauseJob => order(JobOrder::Pause)?,
+            CallName::ResumeJob => order(JobOrder::Resume)?,
+            CallName::RestartJob => order(JobOrder::Restart)?,
+            CallName::SetJobPriority => Self::Jobs(JobCall::set_priority(arguments)?),
+            CallName::Daemons => Self::Jobs(JobCall::Daemons),
+            CallName::ExportJobs => Self::Jobs(JobCall::export(arguments)?),
+            CallName::ImportJobs => Self::Jobs(JobCall::import(arguments)?),
+            CallName::WriteJobs => Self::Jobs(JobCall::write(arguments)?),
+            CallName::Functions => Self::Daemon(DaemonCall::functions(arguments)?),
+            CallName::Status => Self::Daemon(DaemonCall::Status(arguments.text("pool")?)),
+            CallName::AddPool => Self::Daemon(DaemonCall::AddPool(AddPool(pool_order(arguments)?))),
+            CallName::ReconfigurePool => {
+                let order = ReconfigurePool(pool_order(arguments)?);
+                Self::Daemon(DaemonCall::ReconfigurePool(order))
             }
-            "auth" => Self::Auth {
-                name: arguments.string("name")?,
-                password: arguments.string("password")?,
-            },
-            "get_proc_count" => Self::GetProcCount,
-            "get_stale_proc_count" => Self::GetStaleProcCount,
-            "reload" => Self::Reload,
-            "reload_config" => Self::ReloadConfig,
-            "terminate_stale_procs" => Self::TerminateStaleProcs,
-            "status" => Self::Status(arguments.text("pool")?),
-            "procs" => Self::Procs(arguments.text("pool")?),
-            "kill_proc" => Self::KillProc {
-                name: arguments.string("name")?,
-                now: arguments.flag("now")?,
-            },
-            "functions" => Self::Functions(costs_query(arguments)?),
-            "add_pool" => Self::AddPool(AddPool(pool_order(arguments)?)),
-            "reconfigure_pool" => Self::ReconfigurePool(ReconfigurePool(pool_order(arguments)?)),
-            "remove_pool" => Self::RemovePool(RemovePool {
-                name: pool_name(arguments)?,
-                mode: arguments
-                    .either("mode", REMOVE_MODES)?
-                    .unwrap_or(RemoveMode::Graceful),
-                dry_run: arguments.flag("dry_run")?,
-            }),
-            "dashboard" => Self::Dashboard,
-            "unthrottle_pool" => {
-                let name = pool_name(arguments)?;
-                Self::UnthrottlePool(UnthrottlePool { name })
-            }
-            job if JobCall::NAMES.contains(&job) => Self::Jobs(JobCall::of(job, arguments)?),
-            function if FunctionCall::NAMES.contains(&function) => {
-                Self::Function(Box::new(FunctionRequest::of(function, arguments)?))
-            }
-            unknown => {
-                let reason = format!("there is no call named '{}'", shorten(unknown));
-                return Err(ErrorReply::bad_request(reason));
-            }
+            CallName::RemovePool => Self::Daemon(DaemonCall::remove_pool(arguments)?),
+            CallName::UnthrottlePool => Self::Daemon(DaemonCall::unthrottle_pool(arguments)?),
+            CallName::TerminateStaleProcs => Self::Daemon(DaemonCall::TerminateStaleProcs),
+            CallName::Reload => Self::Daemon(DaemonCall::Reload),
+            CallName::Procs => Self::Daemon(DaemonCall::Procs(arguments.text("pool")?)),
+            CallName::KillProc => Self::Daemon(DaemonCall::kill_proc(arguments)?),
+            CallName::GetProcCount => Self::Daemon(DaemonCall::GetProcCount),
+            CallName::GetStaleProcCount => Self::Daemon(DaemonCall::GetStaleProcCount),
+            CallName::ReloadConfig => Self::Daemon(DaemonCall::ReloadConfig),
+            CallName::Dashboard => Self::Daemon(DaemonCall::Dashboard),
+        })
+    }
+
+    fn get_proc(arguments: &Arguments<'a>) -> Parsed<Self> {
+        Ok(Self::GetProc {
+            want: want(arguments, arguments.get("ddoc").is_some())?,
+            timeout: arguments.timeout()?,
+        })
+    }
+
+    fn prompt(arguments: &Arguments<'a>) -> Parsed<Self> {
+        Ok(Self::Prompt {
+            proc: proc_token(arguments)?,
+            data: arguments.array("data")?.get(),
+            timeout: arguments.timeout()?,
+            report: arguments.flag("report")?,
+        })
+    }
+
+    fn ret_proc(arguments: &Arguments<'a>) -> Parsed<Self> {
+        Ok(Self::RetProc {
+            proc: proc_token(arguments)?,
+            status: arguments
+                .either("status", RETURN_STATUSES)?
+                .unwrap_or(ReturnStatus::Ok),
+        })
+    }
+
+    fn set_timeout(arguments: &Arguments<'a>) -> Parsed<Self> {
+        Ok(Self::SetTimeout {
+            proc: proc_token(arguments)?,
+            timeout: arguments.timeout()?.ok_or_else(|| missing("timeout_ms"))?,
+        })
+    }
+
+    fn attach(arguments: &Arguments<'a>) -> Parsed<Self> {
+        let names = ["lang", "pool", "group"];
+        if names.iter().all(|name| arguments.get(name).is_none()) {
+            return Err(missing("lang', 'pool' or 'group"));
+        }
+        Ok(Self::Attach {
+            want: want(arguments, false)?,
+            end: arguments.flag("end")?,
+            descriptors: arguments.flag("descriptors")?,
+        })
+    }
+
+    fn auth(arguments: &Arguments<'a>) -> Parsed<Self> {
+        Ok(Self::Auth {
+            name: arguments.string("name")?,
+            password: arguments.string("password")?,
         })
     }
 }
@@ -340,12 +314,6 @@ fn want(arguments: &Arguments<'_>, has_ddoc: bool) -> Parsed<Want> {
     })
 }
 
-fn costs_query(arguments: &Arguments<'_>) -> Parsed<CostsQuery> {
-    let (period, sort) = (arguments.text("period")?, arguments.text("sort")?);
-    let limit = arguments.read("limit", "a number that is not negative")?;
-    CostsQuery::of(period.as_deref(), sort.as_deref(), limit).map_err(ErrorReply::bad_request)
-}
-
 /// A text that is no token can be nobody's process, which is not an error of form.
 fn proc_token(arguments: &Arguments<'_>) -> Parsed<Option<ProcToken>> {
     Ok(arguments.string("proc")?.parse().ok())
@@ -353,7 +321,10 @@ fn proc_token(arguments: &Arguments<'_>) -> Parsed<Option<ProcToken>> {
 
 #[cfg(test)]
 mod tests {
+    use strum::VariantArray;
+
     use super::*;
+    use crate::operations::Who;
     use crate::query_server::language::LanguageName;
 
     #[test]
@@ -393,6 +364,14 @@ mod tests {
         }
         let bad = Request::parse(br#"{"call":"get_proc","lang":"a","db":7}"#).unwrap_err();
         assert!(bad.error.reason.get().contains("'db'"));
+    }
+
+    #[test]
+    fn a_login_and_what_takes_a_held_process_take_no_right_and_nothing_else_does() {
+        let calls = CallName::VARIANTS.iter().copied();
+        let free: Vec<_> = calls.filter(|call| call.who() == Who::Anybody).collect();
+        let held = [CallName::Prompt, CallName::RetProc, CallName::SetTimeout];
+        assert_eq!(free, [&held[..], &[CallName::Auth]].concat());
     }
 
     #[test]

@@ -261,7 +261,16 @@ impl From<GetProcError> for ErrorReply {
             } => {
                 reply.exit_report = error.exit_report().cloned().map(Box::new);
             }
-            _ => {}
+            GetProcError::UnknownQueryLanguage(_)
+            | GetProcError::Timeout { .. }
+            | GetProcError::SpawnFailed { .. }
+            | GetProcError::TeachFailed { error: None, .. }
+            | GetProcError::Unable { .. }
+            | GetProcError::NoSuchPool(_)
+            | GetProcError::NotForCaller(_)
+            | GetProcError::PoolBusy { .. }
+            | GetProcError::PoolRemoved { .. }
+            | GetProcError::ShuttingDown => {}
         }
         reply
     }
@@ -323,7 +332,11 @@ impl From<PromptError> for ErrorReply {
             }
             PromptError::Exited(exit_report) => reply.exit_report = Some(Box::new(exit_report)),
             PromptError::Timeout { timeout, .. } => reply.limit_ms = milliseconds(timeout),
-            _ => {}
+            PromptError::NotRun { .. }
+            | PromptError::Protocol { .. }
+            | PromptError::BadPrompt
+            | PromptError::TooMany { .. }
+            | PromptError::NotHolder => {}
         }
         reply
     }

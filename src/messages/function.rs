@@ -17,6 +17,7 @@ use std::time::Duration;
 use json::JsonList;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
+use strum::{EnumDiscriminants, EnumString, IntoStaticStr, VariantArray};
 
 pub use self::reduce_rows::ReduceRows;
 pub use self::request::{CallOptions, FunctionRequest};
@@ -29,7 +30,13 @@ use crate::query_server::language::LanguageName;
 pub type Json = Box<RawValue>;
 
 /// A call that runs functions.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, EnumDiscriminants)]
+#[strum_discriminants(
+    name(FunctionName),
+    derive(EnumString, IntoStaticStr, VariantArray),
+    strum(serialize_all = "snake_case"),
+    doc = "The name of such a call on the client socket."
+)]
 pub enum FunctionCall {
     /// Maps documents.
     MapDocs(MapDocs),

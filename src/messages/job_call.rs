@@ -14,6 +14,9 @@ use policy::schedule::JobState;
 /// Jobs that are listed unless told.
 const LIMIT: usize = 100;
 
+/// What a priority is, for errors.
+const PRIORITY: &str = "a whole number from -128 to 127";
+
 /// A call about jobs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JobCall {
@@ -57,83 +60,81 @@ pub enum JobCall {
 }
 
 impl JobCall {
-    /// The names of the calls.
-    pub const NAMES: &[&str] = &[
-        "jobs",
-        "order_jobs",
-        "job",
-        "daemons",
-        "pause_job",
-        "resume_job",
-        "restart_job",
-        "set_job_priority",
-        "export_jobs",
-        "import_jobs",
-        "write_jobs",
-    ];
-
-    /// Returns the right that it takes.
-    pub(super) fn takes(&self) -> Right {
+    /// Returns the right that its arguments take, if it is another than the operation's.
+    pub(super) fn takes(&self) -> Option<Right> {
         match self {
-            // Which documents there are is for fewer than which jobs.
-            Self::List(query) if has_doc_states(&query.select) => Right::Inspect,
-            Self::List(_) | Self::Show { .. } | Self::Daemons => Right::Look,
-            Self::OrderMany(order) => right_of(order.order),
-            Self::Order { .. } => Right::Operate,
-            Self::Export { .. } | Self::Import { .. } | Self::Write { .. } => Right::Administer,
+            Self::List(query) => Some(right_to_list(&query.select)),
+            Self::OrderMany(order) => Some(right_to_order(order.order)),
+            Self::Show { .. }
+            | Self::Daemons
+            | Self::Order { .. }
+            | Self::Export { .. }
+            | Self::Import { .. }
+            | Self::Write { .. } => None,
         }
     }
 
-    /// Makes the call `name` of its arguments.
-    pub(super) fn of(name: &str, arguments: &Arguments<'_>) -> Parsed<Self> {
-        let count = |name| arguments.read::<usize>(name, "a whole number");
-        let job = || arguments.string("job");
-        let order = |order| Ok(Self::Order { job: job()?, order });
-        match name {
-            "jobs" => {
-                let mut select = selection(arguments)?.unwrap_or_default();
-                select.states.extend(states(arguments)?);
-                let sort = arguments.read("sort", "\"id\" or \"trouble\"")?;
-                Ok(Self::List(JobsQuery {
-                    select,
-                    sort: sort.unwrap_or_default(),
-                    groups: arguments.flag("group_by_reason")?,
-                    skip: count("skip")?.unwrap_or(0),
-                    limit: count("limit")?.unwrap_or(LIMIT),
-                }))
-            }
-            "order_jobs" => {
-                let orders = "restart, pause, resume, priority, cancel or delete";
-                Ok(Self::OrderMany(BulkOrder {
-                    order: arguments.require("order", orders)?,
-                    priority: arguments.read("priority", "a whole number from -128 to 127")?,
-                    select: selection(arguments)?.ok_or_else(|| missing("select"))?,
-                    dry_run: arguments.flag("dry_run")?,
-                    expect: count("expect")?,
-                }))
-            }
-            "daemons" => Ok(Self::Daemons),
-            "export_jobs" => Ok(Self::Export {
-                after: arguments.text("after")?,
-                secrets: arguments.flag("secrets")?,
-            }),
-            "import_jobs" => Ok(Self::Import {
-                docs: documents(arguments)?,
-                replace: arguments.flag("replace")?,
-            }),
-            "write_jobs" => Ok(Self::Write {
-                docs: documents(arguments)?,
-            }),
-            "pause_job" => order(JobOrder::Pause),
-            "resume_job" => order(JobOrder::Resume),
-            "restart_job" => order(JobOrder::Restart),
-            "set_job_priority" => {
-                let what = "a whole number from -128 to 127";
-                order(JobOrder::Priority(arguments.require("priority", what)?))
-            }
-            _ => Ok(Self::Show { job: job()? }),
-        }
+    pub(super) fn list(arguments: &Arguments<'_>) -> Parsed<Self> {
+        let mut select = selection(arguments)?.unwrap_or_default();
+        select.states.extend(states(arguments)?);
+        let sort = arguments.read("sort", "\"id\" or \"trouble\"")?;
+        Ok(Self::List(JobsQuery {
+            select,
+            sort: sort.unwrap_or_default(),
+            groups: arguments.flag("group_by_reason")?,
+            skip: count(arguments, "skip")?.unwrap_or(0),
+            limit: count(arguments, "limit")?.unwrap_or(LIMIT),
+        }))
     }
+
+    pub(super) fn order_many(arguments: &Arguments<'_>) -> Parsed<Self> {
+        let orders = "restart, pause, resume, priority, cancel or delete";
+        Ok(Self::OrderMany(BulkOrder {
+            order: arguments.require("order", orders)?,
+            priority: arguments.read("priority", PRIORITY)?,
+            select: selection(arguments)?.ok_or_else(|| missing("select"))?,
+            dry_run: arguments.flag("dry_run")?,
+            expect: count(arguments, "expect")?,
+        }))
+    }
+
+    pub(super) fn show(arguments: &Arguments<'_>) -> Parsed<Self> {
+        let job = arguments.string("job")?;
+        Ok(Self::Show { job })
+    }
+
+    pub(super) fn order(arguments: &Arguments<'_>, order: JobOrder) -> Parsed<Self> {
+        let job = arguments.string("job")?;
+        Ok(Self::Order { job, order })
+    }
+
+    pub(super) fn set_priority(arguments: &Arguments<'_>) -> Parsed<Self> {
+        let priority = arguments.require("priority", PRIORITY)?;
+        Self::order(arguments, JobOrder::Priority(priority))
+    }
+
+    pub(super) fn export(arguments: &Arguments<'_>) -> Parsed<Self> {
+        Ok(Self::Export {
+            after: arguments.text("after")?,
+            secrets: arguments.flag("secrets")?,
+        })
+    }
+
+    pub(super) fn import(arguments: &Arguments<'_>) -> Parsed<Self> {
+        Ok(Self::Import {
+            docs: documents(arguments)?,
+            replace: arguments.flag("replace")?,
+        })
+    }
+
+    pub(super) fn write(arguments: &Arguments<'_>) -> Parsed<Self> {
+        let docs = documents(arguments)?;
+        Ok(Self::Write { docs })
+    }
+}
+
+fn count(arguments: &Arguments<'_>, name: &str) -> Parsed<Option<usize>> {
+    arguments.read(name, "a whole number")
 }
 
 fn documents(arguments: &Arguments<'_>) -> Parsed<Vec<String>> {
@@ -142,17 +143,23 @@ fn documents(arguments: &Arguments<'_>) -> Parsed<Vec<String>> {
     Ok(docs.iter().map(text).collect())
 }
 
-/// Returns whether states are asked for that only documents without a job have.
-pub(crate) fn has_doc_states(selection: &JobSelection) -> bool {
+/// Returns the right that it takes to list jobs of everybody. Which documents there are is for fewer than which jobs.
+pub(crate) fn right_to_list(selection: &JobSelection) -> Right {
     let is_of_jobs = |name: &String| JobState::ALL.iter().any(|state| state.name() == name);
-    !selection.states.iter().all(is_of_jobs)
+    match selection.states.iter().all(is_of_jobs) {
+        true => Right::Look,
+        false => Right::Inspect,
+    }
 }
 
 /// Returns the right that it takes to order jobs of everybody.
-pub(crate) fn right_of(order: BulkOrderName) -> Right {
+pub(crate) fn right_to_order(order: BulkOrderName) -> Right {
     match order {
         BulkOrderName::Cancel | BulkOrderName::Delete => Right::Administer,
-        _ => Right::Operate,
+        BulkOrderName::Restart
+        | BulkOrderName::Pause
+        | BulkOrderName::Resume
+        | BulkOrderName::Priority => Right::Operate,
     }
 }
 
@@ -176,10 +183,30 @@ fn states(arguments: &Arguments<'_>) -> Parsed<Vec<String>> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Map, Value};
+
     use super::*;
+    use crate::messages::client::{Call, Request};
+
+    /// Returns the call of a request, and the right that it takes.
+    fn request(name: &str, text: &str) -> Option<(JobCall, Option<Right>)> {
+        let mut request: Map<String, Value> = serde_json::from_str(text).unwrap();
+        request.insert("call".to_owned(), name.into());
+        let line = Value::from(request).to_string();
+        let request = Request::parse(line.as_bytes()).ok()?;
+        let right = request.takes();
+        match request.call {
+            Call::Jobs(call) => Some((call, right)),
+            call => panic!("{call:?}"),
+        }
+    }
 
     fn parse(name: &str, text: &str) -> Option<JobCall> {
-        JobCall::of(name, &Arguments::parse(text).ok()?).ok()
+        request(name, text).map(|(call, _)| call)
+    }
+
+    fn right(name: &str, text: &str) -> Option<Right> {
+        request(name, text)?.1
     }
 
     #[test]
@@ -190,8 +217,9 @@ mod tests {
         };
         assert_eq!(parse("jobs", "{}"), Some(JobCall::List(all)));
         assert_eq!(parse("jobs", r#"{"states": ["odd"]}"#), None);
-        let completed = parse("jobs", r#"{"states": ["completed"]}"#);
-        assert_eq!(completed.map(|call| call.takes()), Some(Right::Inspect));
+        let completed = right("jobs", r#"{"states": ["completed"]}"#);
+        assert_eq!(completed, Some(Right::Inspect));
+        assert_eq!(right("jobs", "{}"), Some(Right::Look));
         assert_eq!(parse("jobs", r#"{"sort": "odd"}"#), None);
         assert_eq!(parse("jobs", r#"{"select": {"staets": []}}"#), None);
         let text = r#"{"order": "restart", "select": {"match": ["a*"]}, "expect": 7}"#;
@@ -207,11 +235,13 @@ mod tests {
             expect: Some(7),
         };
         let order = JobCall::OrderMany(order);
-        assert_eq!(order.takes(), Right::Operate);
-        assert_eq!(parse("order_jobs", text), Some(order));
+        assert_eq!(
+            request("order_jobs", text),
+            Some((order, Some(Right::Operate)))
+        );
         assert_eq!(parse("order_jobs", r#"{"order": "restart"}"#), None);
-        let delete = parse("order_jobs", r#"{"order": "delete", "select": {}}"#);
-        assert_eq!(delete.map(|call| call.takes()), Some(Right::Administer));
+        let delete = right("order_jobs", r#"{"order": "delete", "select": {}}"#);
+        assert_eq!(delete, Some(Right::Administer));
         let job = || "a+continuous".to_owned();
         let text = r#"{"id": 1, "call": "x", "job": "a+continuous", "priority": -3}"#;
         assert_eq!(parse("daemons", "{}"), Some(JobCall::Daemons));
@@ -222,7 +252,6 @@ mod tests {
             ("restart_job", JobOrder::Restart),
             ("set_job_priority", JobOrder::Priority(-3)),
         ] {
-            assert!(JobCall::NAMES.contains(&name));
             assert_eq!(
                 parse(name, text),
                 Some(JobCall::Order { job: job(), order })

@@ -4,6 +4,7 @@ mod arguments;
 pub mod client;
 pub mod client_error;
 pub mod config_listener;
+pub(crate) mod daemon_call;
 pub(crate) mod fleet_member;
 pub mod function;
 pub(crate) mod function_costs;

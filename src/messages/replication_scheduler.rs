@@ -265,7 +265,15 @@ impl JobInfo {
     pub(crate) fn next_try(&self) -> Option<WallTime> {
         match self.why_not {
             Some(WhyNot::BackingOff { until, .. } | WhyNot::NotBefore { until }) => Some(until),
-            _ => None,
+            Some(
+                WhyNot::NoSlot { .. }
+                | WhyNot::NextCycle
+                | WhyNot::Paused(_)
+                | WhyNot::Stopping
+                | WhyNot::Replacing
+                | WhyNot::ShuttingDown,
+            )
+            | None => None,
         }
     }
 

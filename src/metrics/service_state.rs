@@ -67,7 +67,7 @@ impl ServiceState {
         match (before, closed) {
             (Some(_), None) => self.metrics.listening.up(),
             (None, Some(_)) => self.metrics.listening.down(),
-            _ => {}
+            (Some(_), Some(_)) | (None, None) => {}
         }
     }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use regex::Regex;
 
 /// The top modules of `settee`, from the bottom up: each may use those above it in this list, never those below.
-const MODULES: [&str; 22] = [
+const MODULES: [&str; 23] = [
     "otp",
     "machine_bounds",
     "pace",
@@ -16,6 +16,7 @@ const MODULES: [&str; 22] = [
     "logging",
     "tls",
     "auth",
+    "operations",
     "store",
     "replicator",
     "query_server",

@@ -15,6 +15,7 @@ mod functions;
 mod languages;
 mod links;
 mod manager;
+mod operations;
 mod packaging;
 mod ports;
 mod published;

@@ -96,7 +96,7 @@ pub fn last_members(text: &str) -> Cow<'_, str> {
                 repeated.push(object.starts[earlier]..object.starts[earlier + 1]);
             }
         }
-        _ => {}
+        Token::String(_) | Token::Number(_) | Token::Null | Token::False | Token::True => {}
     });
     if walked.is_none() || repeated.is_empty() {
         return Cow::Borrowed(text);

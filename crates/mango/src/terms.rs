@@ -95,7 +95,12 @@ fn write(text: &str, write_number: impl Fn(&str, &mut Vec<u8>)) -> Vec<u8> {
             Token::String(place) | Token::Name(place) => {
                 write_string(&unescape(&text[place]), &mut key)
             }
-            _ => {}
+            Token::Object
+            | Token::Array
+            | Token::End
+            | Token::Null
+            | Token::False
+            | Token::True => {}
         }
     });
     key

@@ -26,12 +26,14 @@ use crate::aside::{aside, is_long};
 use crate::messages::client::{BadRequest, Call, Request};
 use crate::messages::client_error::ErrorReply;
 use crate::messages::config_listener::{Reload, ReloadError};
+use crate::messages::daemon_call::DaemonCall;
 use crate::messages::function::FunctionRequest;
 use crate::messages::proc_manager::{
     GetProcCount, GetProcError, GetStaleProcCount, GetStatus, SetThresholdTs, TerminateStaleProcs,
     Want,
 };
 use crate::messages::ps::{KillProc, ListProcs};
+use crate::operations::CallName;
 use crate::query_server::language::LanguageName;
 
 /// The value of `get_proc`, with `config`, and of `attach`, with `end`.
@@ -64,8 +66,8 @@ impl<'a> Lent<'a> {
 
 /// A line that was parsed on another thread.
 enum Parsed {
-    /// A function is called: the JSON text of the request's id, and the call.
-    Function(String, Box<FunctionRequest>),
+    /// A function is called: the JSON text of the request's id, the name, and the call.
+    Function(String, CallName, Box<FunctionRequest>),
     /// The same of a line that is no request, and what is wrong.
     Bad(String, ErrorReply),
     /// Anything else, which is quick to parse.
@@ -77,8 +79,9 @@ impl Parsed {
         match Request::parse(line) {
             Ok(Request {
                 id,
+                name,
                 call: Call::Function(call),
-            }) => Self::Function(id.to_owned(), call),
+            }) => Self::Function(id.to_owned(), name, call),
             Ok(_) => Self::Other,
             Err(bad) => Self::Bad(bad.id.to_owned(), bad.error),
         }
@@ -97,9 +100,9 @@ pub(super) fn take_line(session: &Rc<Session>, line: Bytes, ctx: &mut Context<Cl
     ctx.spawn(parsing.map(move |parsed, _, ctx| {
         let session = unknown.session();
         match parsed.unwrap_or(Parsed::Other) {
-            Parsed::Function(id, call) => {
+            Parsed::Function(id, name, call) => {
                 let (id, call) = (&*id, Call::Function(call));
-                take_request(session, &line, Ok(Request { id, call }), ctx);
+                take_request(session, &line, Ok(Request { id, name, call }), ctx);
             }
             Parsed::Bad(id, error) => {
                 let bad = BadRequest { id: &id, error };
@@ -125,7 +128,7 @@ fn take_request<'a>(
         }
     };
     let ticket = session.ticket(Some(request.id), line.len());
-    if let Some(right) = request.call.takes() {
+    if let Some(right) = request.takes() {
         let rights = session.rights();
         if let Err(missing) = rights.require(right) {
             return ticket.error(&ErrorReply::forbidden(missing));
@@ -166,23 +169,23 @@ fn take_request<'a>(
         Call::Auth { name, password } => log_in(ticket, name, password, ctx),
         Call::Function(call) => function(ticket, *call),
         Call::Jobs(call) => jobs(ticket, call),
-        Call::Dashboard => dashboard(ticket),
-        Call::Functions(query) => {
-            let page = ticket.session().services.records.costs(query);
-            ticket.ok(&page);
-        }
-        call => take_service_request(ticket, call),
+        Call::Daemon(call) => daemon(ticket, call),
     }
 }
 
-/// Takes a request that concerns no process in particular.
-fn take_service_request(ticket: Ticket, call: Call<'_>) {
+/// Takes a call about the daemon.
+fn daemon(ticket: Ticket, call: DaemonCall) {
     match call {
-        Call::GetProcCount => ask(ticket, GetProcCount, Ok),
-        Call::GetStaleProcCount => ask(ticket, GetStaleProcCount, Ok),
-        Call::Reload => ask(ticket, SetThresholdTs, |()| Ok(true)),
-        Call::TerminateStaleProcs => ask(ticket, TerminateStaleProcs, |()| Ok(true)),
-        Call::Status(pool) => {
+        DaemonCall::Dashboard => dashboard(ticket),
+        DaemonCall::Functions(query) => {
+            let page = ticket.session().services.records.costs(query);
+            ticket.ok(&page);
+        }
+        DaemonCall::GetProcCount => ask(ticket, GetProcCount, Ok),
+        DaemonCall::GetStaleProcCount => ask(ticket, GetStaleProcCount, Ok),
+        DaemonCall::Reload => ask(ticket, SetThresholdTs, |()| Ok(true)),
+        DaemonCall::TerminateStaleProcs => ask(ticket, TerminateStaleProcs, |()| Ok(true)),
+        DaemonCall::Status(pool) => {
             let name = pool.map(|pool| LanguageName::new(&pool).to_string());
             let wanted = name.clone();
             ask(
@@ -197,16 +200,16 @@ fn take_service_request(ticket: Ticket, call: Call<'_>) {
                 },
             );
         }
-        Call::Procs(pool) => ask(ticket, ListProcs { pool }, |page| Ok(page?)),
-        Call::KillProc { name, now } => {
+        DaemonCall::Procs(pool) => ask(ticket, ListProcs { pool }, |page| Ok(page?)),
+        DaemonCall::KillProc { name, now } => {
             let who = ticket.session().query_servers.caller().who();
             ask(ticket, KillProc { name, now, who }, |killed| Ok(killed?));
         }
-        Call::AddPool(order) => ask(ticket, order, |changed| Ok(changed?)),
-        Call::ReconfigurePool(order) => ask(ticket, order, |changed| Ok(changed?)),
-        Call::RemovePool(order) => ask(ticket, order, |changed| Ok(changed?)),
-        Call::UnthrottlePool(order) => ask(ticket, order, |lifted| Ok(lifted?)),
-        Call::ReloadConfig => {
+        DaemonCall::AddPool(order) => ask(ticket, order, |changed| Ok(changed?)),
+        DaemonCall::ReconfigurePool(order) => ask(ticket, order, |changed| Ok(changed?)),
+        DaemonCall::RemovePool(order) => ask(ticket, order, |changed| Ok(changed?)),
+        DaemonCall::UnthrottlePool(order) => ask(ticket, order, |lifted| Ok(lifted?)),
+        DaemonCall::ReloadConfig => {
             actix_rt::spawn(async move {
                 let config = ticket.session().services.config.address();
                 let answer = config.send(Reload).await;
@@ -219,8 +222,6 @@ fn take_service_request(ticket: Ticket, call: Call<'_>) {
                 }
             });
         }
-        // Every call with a process was taken before.
-        _ => ticket.error(&ErrorReply::internal()),
     }
 }
 

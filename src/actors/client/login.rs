@@ -33,6 +33,7 @@ impl Client {
             Ok(Request {
                 id,
                 call: Call::Auth { name, password },
+                ..
             }) => {
                 let ticket = self.session.ticket(Some(id), line.len());
                 log_in(ticket, name, password, ctx);

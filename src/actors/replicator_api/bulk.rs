@@ -399,15 +399,14 @@ fn name_of(person: &Person) -> Arc<str> {
 
 fn result_of(job: &ToOrder, result: &Outcome) -> JobResult {
     let error = result.as_ref().err();
-    let told = match result {
-        Ok(Ordered::Told(daemon)) => Some(daemon.to_string()),
-        _ => None,
-    };
-    let reason = match result {
+    let (told, reason) = match result {
+        Ok(Ordered::Done) => (None, String::new()),
+        Ok(Ordered::Told(daemon)) => (Some(daemon.to_string()), String::new()),
         Ok(Ordered::Kept) => {
-            "no daemon has it now: the next one that has it goes by that".to_owned()
+            let reason = "no daemon has it now: the next one that has it goes by that";
+            (None, reason.to_owned())
         }
-        _ => error.map(ToString::to_string).unwrap_or_default(),
+        Err(error) => (None, error.to_string()),
     };
     JobResult {
         id: job.id.to_string(),

@@ -61,7 +61,13 @@ impl ReplicatorError {
             Self::Missing => "not_found",
             Self::Taken(_) | Self::Unowned => "conflict",
             Self::ShuttingDown => "shutting_down",
-            _ => "bad_request",
+            Self::Spec(_)
+            | Self::BareName(_)
+            | Self::Filter(_)
+            | Self::Selection(_)
+            | Self::Unexpected { .. }
+            | Self::Crashed(_)
+            | Self::Cancelled => "bad_request",
         }
     }
 }

@@ -4,7 +4,7 @@
 
 use std::ops::Bound;
 
-use actix_web::web;
+use actix_web::web::Payload;
 use serde_json::{Value, json};
 
 use super::super::answer::{self, Answer, Refusal};
@@ -18,21 +18,22 @@ use crate::store::Document;
 /// Documents that are read at a time.
 const BATCH: usize = 256;
 
-pub(super) async fn answer(call: &Call<'_>, payload: web::Payload) -> Answer {
+/// `GET` and `POST /_replicator/_all_docs`.
+pub(in crate::http) async fn all_docs(call: Call, payload: Payload) -> Answer {
     let params = call.all_params(payload).await?;
     let include_docs = params.boolean("include_docs", false)?;
     match params.json(&["keys"])? {
-        Some(Value::Array(keys)) => by_keys(call, &params, &keys, include_docs).await,
+        Some(Value::Array(keys)) => by_keys(&call, &params, &keys, include_docs).await,
         Some(_) => Err(Refusal::bad_request("`keys` parameter must be an array.")),
-        None => by_range(call, &params, include_docs).await,
+        None => by_range(&call, &params, include_docs).await,
     }
 }
 
-async fn by_range(call: &Call<'_>, params: &Params, include_docs: bool) -> Answer {
-    let store = call.database.store();
+async fn by_range(call: &Call, params: &Params, include_docs: bool) -> Answer {
+    let store = call.database().store();
     // What is passed over is counted, not read.
     store.open().await?;
-    let page = call.database.states().page_of_all(&page(params)?);
+    let page = call.database().states().page_of_all(&page(params)?);
     let mut rows = Vec::with_capacity(page.ids.len());
     for ids in page.ids.chunks(BATCH) {
         let ids = ids.iter().map(ToString::to_string).collect();
@@ -52,12 +53,12 @@ async fn by_range(call: &Call<'_>, params: &Params, include_docs: bool) -> Answe
 }
 
 /// Rows are in the order of the keys; the row of a missing document has an error.
-async fn by_keys(call: &Call<'_>, params: &Params, keys: &[Value], include_docs: bool) -> Answer {
+async fn by_keys(call: &Call, params: &Params, keys: &[Value], include_docs: bool) -> Answer {
     let ids = keys
         .iter()
         .map(|key| key.as_str().unwrap_or_default().to_owned());
-    let documents = call.database.store().documents(ids.collect()).await?;
-    let total = call.database.store().info().await?.documents;
+    let documents = call.database().store().documents(ids.collect()).await?;
+    let total = call.database().store().info().await?.documents;
     let mut rows: Vec<DocMembers> = keys
         .iter()
         .zip(&documents)
@@ -93,7 +94,7 @@ fn head(id: &str) -> DocMembers {
     DocMembers::default().with("id", id).with("key", id)
 }
 
-fn row(call: &Call<'_>, document: &Document, include_docs: bool) -> DocMembers {
+fn row(call: &Call, document: &Document, include_docs: bool) -> DocMembers {
     let whole = shown(document, &call.person);
     let mut row = head(&document.id).with("value", json!({"rev": whole.get("_rev")}));
     if include_docs {

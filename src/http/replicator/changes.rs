@@ -11,7 +11,7 @@ mod rows;
 use std::time::Duration;
 
 use actix_web::http::header::HeaderName;
-use actix_web::web;
+use actix_web::web::Payload;
 use bytes::Bytes;
 use serde_json::json;
 use serde_json::value::RawValue;
@@ -75,12 +75,13 @@ struct Feed {
     phase: Phase,
 }
 
-pub(super) async fn answer(call: &Call<'_>, payload: web::Payload) -> Answer {
+/// `GET` and `POST /_replicator/_changes`.
+pub(in crate::http) async fn changes(call: Call, payload: Payload) -> Answer {
     let params = call.all_params(payload).await?;
     if params.boolean("descending", false)? {
-        return descending(call, &params).await;
+        return descending(&call, &params).await;
     }
-    let feed = feed(call, &params).await?;
+    let feed = feed(&call, &params).await?;
     let content_type = match feed.kind {
         Kind::EventSource => "text/event-stream",
         _ => "application/json",
@@ -88,13 +89,13 @@ pub(super) async fn answer(call: &Call<'_>, payload: web::Payload) -> Answer {
     streamed(content_type, feed).await
 }
 
-async fn feed(call: &Call<'_>, params: &Params) -> Result<Feed, Refusal> {
+async fn feed(call: &Call, params: &Params) -> Result<Feed, Refusal> {
     let kind = params.get("feed").unwrap_or("normal");
     let kind: Kind = kind.parse().map_err(|_| {
         let known = "normal, longpoll, continuous or eventsource";
         Refusal::bad_request(format!("no feed {kind:?} here: {known}"))
     })?;
-    let store = call.database.store().clone();
+    let store = call.database().store().clone();
     // Of no document.
     let now = store.changes(0, 0).await?;
     let timeout = params.milliseconds("timeout", TIMEOUT, TIME_MAX)?;
@@ -120,9 +121,9 @@ async fn feed(call: &Call<'_>, params: &Params) -> Result<Feed, Refusal> {
     })
 }
 
-fn since(call: &Call<'_>, params: &Params, now: &Changes) -> Result<u64, Refusal> {
+fn since(call: &Call, params: &Params, now: &Changes) -> Result<u64, Refusal> {
     // A browser that was cut off says where.
-    let last = text(call.request, HeaderName::from_static("last-event-id"));
+    let last = text(&call.request, HeaderName::from_static("last-event-id"));
     let text = match last.or_else(|| params.get("since")) {
         None => return Ok(0),
         Some("now") => return Ok(now.update_seq),
@@ -275,8 +276,8 @@ impl Feed {
 }
 
 /// The last updates first, once.
-async fn descending(call: &Call<'_>, params: &Params) -> Answer {
-    let store = call.database.store();
+async fn descending(call: &Call, params: &Params) -> Answer {
+    let store = call.database().store();
     let mark = store.changes(0, 0).await?.mark;
     let include_docs = params.boolean("include_docs", false)?;
     let filter = Filter::of(params)?;

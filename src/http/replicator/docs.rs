@@ -17,21 +17,21 @@ use crate::replicator::{NAME, Written};
 use crate::store::{Document, Revision};
 
 /// `GET`.
-pub(super) async fn get(call: &Call<'_>, id: &str) -> Answer {
+pub(super) async fn get(call: &Call, id: &str) -> Answer {
     if kind_of(id)? == DocKind::Local {
-        let local = call.database.local(id).await?;
+        let local = call.database().local(id).await?;
         return Ok(answer::ok(&local.ok_or_else(missing)?));
     }
     if call.params.get("open_revs").is_some() {
         return Err(one_revision());
     }
-    let document = call.database.store().document(id).await?;
+    let document = call.database().store().document(id).await?;
     let document = document.ok_or_else(missing)?;
     let whole = shown(&document, &call.person);
     let rev = whole.text("_rev").unwrap_or_default();
     check_revision(call, &document, &rev)?;
     let etag = etag(&rev);
-    if text(call.request, header::IF_NONE_MATCH) == Some(&etag) {
+    if text(&call.request, header::IF_NONE_MATCH) == Some(&etag) {
         let mut response = HttpResponse::NotModified();
         return Ok(response.insert_header((header::ETAG, etag)).finish());
     }
@@ -39,7 +39,7 @@ pub(super) async fn get(call: &Call<'_>, id: &str) -> Answer {
 }
 
 /// Lets the revision pass that is asked for: the last one, which a reader has to name if it is a deletion.
-fn check_revision(call: &Call<'_>, document: &Document, own: &str) -> Result<(), Refusal> {
+fn check_revision(call: &Call, document: &Document, own: &str) -> Result<(), Refusal> {
     match call.params.get("rev").map(str::parse::<Revision>) {
         Some(Err(_)) => Err(invalid_rev().into()),
         Some(Ok(rev)) if rev.to_string() == own => Ok(()),
@@ -50,7 +50,7 @@ fn check_revision(call: &Call<'_>, document: &Document, own: &str) -> Result<(),
 }
 
 /// `PUT`.
-pub(super) async fn put(call: &Call<'_>, id: &str, body: &RawValue) -> Answer {
+pub(super) async fn put(call: &Call, id: &str, body: &RawValue) -> Answer {
     kind_of(id)?;
     let incoming = Incoming::of(body.get())?;
     write(call, id, incoming).await
@@ -69,11 +69,11 @@ pub(super) fn refuse_parts(request: &HttpRequest) -> Result<(), Refusal> {
 }
 
 /// `DELETE`.
-pub(super) async fn delete(call: &Call<'_>, id: &str) -> Answer {
+pub(super) async fn delete(call: &Call, id: &str) -> Answer {
     if kind_of(id)? == DocKind::Local {
-        call.database.local(id).await?.ok_or_else(missing)?;
+        call.database().local(id).await?.ok_or_else(missing)?;
     } else {
-        let found = call.database.store().document(id).await?;
+        let found = call.database().store().document(id).await?;
         if found.ok_or_else(missing)?.deleted {
             return Err(Refusal::not_found("deleted"));
         }
@@ -90,7 +90,7 @@ pub(super) async fn delete(call: &Call<'_>, id: &str) -> Answer {
 }
 
 /// Writes a document and answers 201, or 202 with `batch=ok`, which waits for the write as well.
-pub(super) async fn write(call: &Call<'_>, id: &str, incoming: Incoming) -> Answer {
+pub(super) async fn write(call: &Call, id: &str, incoming: Incoming) -> Answer {
     let deleted = incoming.deleted;
     let written = written(call, id, incoming).await?;
     let etag = etag(&written.rev);
@@ -106,19 +106,19 @@ pub(super) async fn write(call: &Call<'_>, id: &str, incoming: Incoming) -> Answ
     Ok(response)
 }
 
-async fn written(call: &Call<'_>, id: &str, mut incoming: Incoming) -> Result<Written, Refusal> {
+async fn written(call: &Call, id: &str, mut incoming: Incoming) -> Result<Written, Refusal> {
     incoming.rev = rev_of(call, incoming.rev)?;
     incoming.id = Some(id.to_owned());
-    let results = call.database.write(vec![incoming], &call.person).await?;
+    let results = call.database().write(vec![incoming], &call.person).await?;
     let result = results.into_iter().next().ok_or_else(missing)?;
     result.map_err(|(_, error)| error.into())
 }
 
 /// The revision stands in the body, the query or a header; those that are there must agree.
-fn rev_of(call: &Call<'_>, of_body: Option<String>) -> Result<Option<String>, Refusal> {
+fn rev_of(call: &Call, of_body: Option<String>) -> Result<Option<String>, Refusal> {
     let of_query = call.params.get("rev").map(str::to_owned);
     let of_header =
-        text(call.request, header::IF_MATCH).map(|etag| etag.trim_matches('"').to_owned());
+        text(&call.request, header::IF_MATCH).map(|etag| etag.trim_matches('"').to_owned());
     let mut revs = [of_body, of_query, of_header].into_iter().flatten();
     let first = revs.next();
     if revs.any(|rev| Some(&rev) != first.as_ref()) {
@@ -129,7 +129,7 @@ fn rev_of(call: &Call<'_>, of_body: Option<String>) -> Result<Option<String>, Re
 }
 
 /// `POST _bulk_docs`.
-pub(super) async fn bulk(call: &Call<'_>, body: &RawValue) -> Answer {
+pub(super) async fn bulk(call: &Call, body: &RawValue) -> Answer {
     let body = DocMembers::parse(body.get());
     let body = body.map_err(|_| Refusal::bad_request("Request body must be a JSON object"))?;
     let docs = body
@@ -147,7 +147,7 @@ pub(super) async fn bulk(call: &Call<'_>, body: &RawValue) -> Answer {
         one.id.get_or_insert_with(super::new_id);
         incoming.push(one);
     }
-    let results = call.database.write(incoming, &call.person).await?;
+    let results = call.database().write(incoming, &call.person).await?;
     let rows: Vec<Value> = results
         .into_iter()
         .map(|result| match result {
@@ -175,7 +175,7 @@ fn with_etag(mut response: HttpResponse, etag: &str) -> HttpResponse {
     response
 }
 
-fn location(call: &Call<'_>, id: &str) -> String {
+fn location(call: &Call, id: &str) -> String {
     let host = call.request.connection_info().host().to_owned();
     let id = replication::endpoint::encode_doc_id(id);
     format!("http://{host}/{NAME}/{id}")

@@ -1,7 +1,6 @@
 //! `/_replicator`: the replicator database over HTTP.
 //!
-//! SUMMARY   Which handler answers which path of the database; the database itself is
-//!           [`crate::replicator::Database`].
+//! SUMMARY   What answers each route of the database; the database itself is [`crate::replicator::Database`].
 //! SOURCE    chttpd_db.
 //! DIFFERS   It cannot be deleted, has no views and no attachments, and one revision of each document: it is
 //!           neither the source nor the target of a replication.
@@ -12,124 +11,133 @@ mod docs;
 pub(super) mod owners;
 
 use actix_web::http::{Method, StatusCode};
-use actix_web::{HttpRequest, web};
+use actix_web::web::{Data, Payload};
+use actix_web::{Error, FromRequest, HttpRequest, dev};
 use data_encoding::HEXLOWER;
+use futures_util::FutureExt;
+use futures_util::future::LocalBoxFuture;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::access::Visitor;
+use super::access::{User, Visitor};
 use super::answer::{self, Answer, Refusal};
 use super::params::Params;
-use super::request::{allow, require_json};
+use super::request::{IsJson, segments};
 use super::{HttpContext, body};
 use crate::auth::rights::Right;
 use crate::config::password::random;
 use crate::replicator::document::{DocumentError, Incoming, Person, kind_of};
 use crate::replicator::{Database, NAME};
 use crate::store::StoreError;
-pub(super) use all_docs::page as page_of;
+pub(super) use all_docs::{all_docs, page as page_of};
+pub(super) use changes::changes;
 
 /// A request to the database, with what every answer needs.
-struct Call<'a> {
-    request: &'a HttpRequest,
-    shared: &'a web::Data<HttpContext>,
-    database: &'a Database,
+pub(super) struct Call {
+    request: HttpRequest,
+    shared: Data<HttpContext>,
+    visitor: User,
     person: Person,
     params: Params,
 }
 
-impl Call<'_> {
+impl FromRequest for Call {
+    type Error = Error;
+    type Future = LocalBoxFuture<'static, Result<Self, Error>>;
+
+    fn from_request(request: &HttpRequest, payload: &mut dev::Payload) -> Self::Future {
+        let given = <(Data<HttpContext>, User, Params)>::from_request(request, payload);
+        let request = request.clone();
+        let call = async move {
+            let (shared, visitor, params) = given.await?;
+            Ok(Self {
+                request,
+                shared,
+                person: person(&visitor),
+                visitor,
+                params,
+            })
+        };
+        call.boxed_local()
+    }
+}
+
+impl Call {
+    fn database(&self) -> &Database {
+        self.shared.replications.database()
+    }
+
     /// Returns the parameters of the query, and with `POST` those of the body.
-    async fn all_params(&self, payload: web::Payload) -> Result<Params, Refusal> {
+    async fn all_params(&self, payload: Payload) -> Result<Params, Refusal> {
         let params = self.params.clone();
         match *self.request.method() {
             Method::POST => Ok(params.with_body(&json_body(self, payload).await?)),
             _ => Ok(params),
         }
     }
+
+    /// Returns the id of the document that the path names, if the visitor may do anything to it.
+    async fn document(&self) -> Result<String, Refusal> {
+        let id = segments(self.request.path())?.split_off(1).join("/");
+        check_id(self, &id)?;
+        // It cannot be there; a writer is told why.
+        let cannot_be = matches!(kind_of(&id), Err(DocumentError::IllegalId(_)));
+        if cannot_be && self.request.method() != Method::PUT {
+            return Err(missing());
+        }
+        owners::check(self, &id).await?;
+        Ok(id)
+    }
 }
 
-pub(super) async fn answer(
-    path: &[&str],
-    request: &HttpRequest,
-    payload: web::Payload,
-    shared: &web::Data<HttpContext>,
-    visitor: &Visitor,
-) -> Answer {
-    let call = Call {
-        request,
-        shared,
-        database: shared.replications.database(),
-        person: person(visitor),
-        params: Params::of(request)?,
-    };
-    const POST: &[Method] = &[Method::POST];
-    const BOTH: &[Method] = &[Method::GET, Method::POST];
-    let id = match path {
-        [] => {
-            allow(request, &[Method::GET, Method::PUT, Method::POST])?;
-            return database(&call, payload, visitor).await;
-        }
-        ["_all_docs"] => {
-            allow(request, BOTH)?;
-            visitor.needs(Right::Administer)?;
-            return all_docs::answer(&call, payload).await;
-        }
-        ["_changes"] => {
-            allow(request, BOTH)?;
-            visitor.needs(Right::Administer)?;
-            return changes::answer(&call, payload).await;
-        }
-        ["_bulk_docs"] => {
-            allow(request, POST)?;
-            visitor.needs(Right::Replicate)?;
-            require_json(request)?;
-            let (raw, body) = raw_body(&call, payload).await?;
-            check_bulk(&call, &body).await?;
-            drop(body);
-            return docs::bulk(&call, &raw).await;
-        }
-        ["_bulk_get" | "_revs_diff" | "_missing_revs" | "_revs_limit" | "_ensure_full_commit"] => {
-            visitor.needs(Right::Administer)?;
-            return Err(one_revision());
-        }
-        ["_security"] => {
-            allow(request, &[Method::GET, Method::PUT])?;
-            visitor.needs(Right::Administer)?;
-            return security(&call, payload).await;
-        }
-        [kind @ ("_design" | "_local"), name] => format!("{kind}/{name}"),
-        [name] => (*name).to_owned(),
-        [_, ..] => return Err(missing()),
-    };
-    allow(request, &[Method::GET, Method::PUT, Method::DELETE])?;
-    // Design documents and checkpoints take an administrator.
-    visitor.needs(match id.starts_with('_') {
-        true => Right::Administer,
-        false => Right::Replicate,
-    })?;
-    // It cannot be there; a writer is told why.
-    let cannot_be = matches!(kind_of(&id), Err(DocumentError::IllegalId(_)));
-    if cannot_be && request.method() != Method::PUT {
-        return Err(missing());
+/// Refuses an id that takes an administrator, unless the sender is one: those of design documents and checkpoints.
+fn check_id(call: &Call, id: &str) -> Result<(), Refusal> {
+    match id.starts_with('_') {
+        true => call.visitor.needs(Right::Administer),
+        false => Ok(()),
     }
-    owners::check(&call, &id).await?;
-    match *request.method() {
-        Method::PUT => {
-            docs::refuse_parts(request)?;
-            let (raw, body) = raw_body(&call, payload).await?;
-            refuse_copies(&call, &body)?;
-            owners::check_user(&call, &body)?;
-            drop(body);
-            docs::put(&call, &id, &raw).await
-        }
-        Method::DELETE => {
-            refuse_copies(&call, &Value::Null)?;
-            docs::delete(&call, &id).await
-        }
-        _ => docs::get(&call, &id).await,
-    }
+}
+
+/// `GET /_replicator/ID`, also of design documents and checkpoints.
+pub(super) async fn get(call: Call) -> Answer {
+    docs::get(&call, &call.document().await?).await
+}
+
+/// `PUT /_replicator/ID`, also of design documents and checkpoints.
+pub(super) async fn put(call: Call, payload: Payload) -> Answer {
+    let id = call.document().await?;
+    docs::refuse_parts(&call.request)?;
+    let (raw, body) = raw_body(&call, payload).await?;
+    refuse_copies(&call, &body)?;
+    owners::check_user(&call, &body)?;
+    drop(body);
+    docs::put(&call, &id, &raw).await
+}
+
+/// `DELETE /_replicator/ID`, also of design documents and checkpoints.
+pub(super) async fn delete(call: Call) -> Answer {
+    let id = call.document().await?;
+    refuse_copies(&call, &Value::Null)?;
+    docs::delete(&call, &id).await
+}
+
+/// `POST /_replicator/_bulk_docs`.
+pub(super) async fn bulk_docs(_: IsJson, call: Call, payload: Payload) -> Answer {
+    let (raw, body) = raw_body(&call, payload).await?;
+    check_bulk(&call, &body).await?;
+    drop(body);
+    docs::bulk(&call, &raw).await
+}
+
+/// What takes more than one revision of a document.
+pub(super) async fn revisions() -> Answer {
+    Err(one_revision())
+}
+
+/// What is below a document, where nothing is.
+pub(super) async fn no_such_path() -> Answer {
+    Err(missing())
 }
 
 /// Refuses what takes more than one revision of a document.
@@ -143,7 +151,7 @@ fn one_revision() -> Refusal {
 }
 
 /// Refuses copies with the revisions of another database.
-fn refuse_copies(call: &Call<'_>, body: &Value) -> Result<(), Refusal> {
+fn refuse_copies(call: &Call, body: &Value) -> Result<(), Refusal> {
     let are_copies =
         body["new_edits"] == Value::Bool(false) || !call.params.boolean("new_edits", true)?;
     match are_copies {
@@ -154,7 +162,7 @@ fn refuse_copies(call: &Call<'_>, body: &Value) -> Result<(), Refusal> {
 }
 
 /// Refuses documents of other users and reserved ids, unless the sender is an administrator.
-async fn check_bulk(call: &Call<'_>, body: &Value) -> Result<(), Refusal> {
+async fn check_bulk(call: &Call, body: &Value) -> Result<(), Refusal> {
     refuse_copies(call, body)?;
     if call.person.is_admin {
         return Ok(());
@@ -178,46 +186,40 @@ pub(super) fn person(visitor: &Visitor) -> Person {
     }
 }
 
-async fn database(call: &Call<'_>, payload: web::Payload, visitor: &Visitor) -> Answer {
-    match *call.request.method() {
-        Method::PUT => {
-            visitor.needs(Right::Replicate)?;
-            let reason = "The database could not be created, the file already exists.";
-            let status = StatusCode::PRECONDITION_FAILED;
-            Err(Refusal::new(status, "file_exists", reason))
-        }
-        Method::POST => {
-            visitor.needs(Right::Replicate)?;
-            require_json(call.request)?;
-            let (raw, body) = raw_body(call, payload).await?;
-            refuse_copies(call, &body)?;
-            owners::check_user(call, &body)?;
-            let mut incoming = Incoming::of(raw.get())?;
-            let id = incoming.id.take().unwrap_or_else(new_id);
-            if id.starts_with('_') {
-                visitor.needs(Right::Administer)?;
-            }
-            owners::check(call, &id).await?;
-            docs::write(call, &id, incoming).await
-        }
-        _ => {
-            visitor.needs(Right::Replicate)?;
-            info(call).await
-        }
-    }
+/// `PUT /_replicator`.
+pub(super) async fn create() -> Answer {
+    let reason = "The database could not be created, the file already exists.";
+    let status = StatusCode::PRECONDITION_FAILED;
+    Err(Refusal::new(status, "file_exists", reason))
 }
 
-/// Shows who may do what, as a CouchDB does where nobody has changed it. It cannot be changed here: it would
-/// have no effect.
-async fn security(call: &Call<'_>, payload: web::Payload) -> Answer {
+/// `POST /_replicator`.
+pub(super) async fn post(_: IsJson, call: Call, payload: Payload) -> Answer {
+    let (raw, body) = raw_body(&call, payload).await?;
+    refuse_copies(&call, &body)?;
+    owners::check_user(&call, &body)?;
+    let mut incoming = Incoming::of(raw.get())?;
+    let id = incoming.id.take().unwrap_or_else(new_id);
+    check_id(&call, &id)?;
+    owners::check(&call, &id).await?;
+    docs::write(&call, &id, incoming).await
+}
+
+/// Who may do what, as in a CouchDB where nobody has changed it.
+fn own_security() -> Value {
     let admins = json!({"roles": ["_admin"]});
-    let security = json!({"members": admins, "admins": admins});
-    if *call.request.method() != Method::PUT {
-        return Ok(answer::ok(&security));
-    }
-    require_json(call.request)?;
-    let wanted: Value = json_body(call, payload).await?;
-    match wanted == security {
+    json!({"members": admins, "admins": admins})
+}
+
+/// `GET /_replicator/_security`.
+pub(super) async fn security() -> Answer {
+    Ok(answer::ok(&own_security()))
+}
+
+/// `PUT /_replicator/_security`: it cannot be changed here, which would have no effect.
+pub(super) async fn set_security(_: IsJson, call: Call, payload: Payload) -> Answer {
+    let wanted: Value = json_body(&call, payload).await?;
+    match wanted == own_security() {
         true => Ok(answer::ok(&json!({"ok": true}))),
         false => Err(Refusal::new(
             StatusCode::NOT_IMPLEMENTED,
@@ -228,8 +230,9 @@ async fn security(call: &Call<'_>, payload: web::Payload) -> Answer {
     }
 }
 
-async fn info(call: &Call<'_>) -> Answer {
-    let store = call.database.store();
+/// `GET /_replicator`.
+pub(super) async fn info(call: Call) -> Answer {
+    let store = call.database().store();
     let info = store.info().await?;
     Ok(answer::ok(&json!({
         "db_name": NAME,
@@ -248,20 +251,17 @@ async fn info(call: &Call<'_>) -> Answer {
 
 /// Reads a body that is JSON.
 async fn json_body<T: DeserializeOwned + Send + 'static>(
-    call: &Call<'_>,
-    payload: web::Payload,
+    call: &Call,
+    payload: Payload,
 ) -> Result<T, Refusal> {
-    let body = body::read(call.request, payload, call.shared).await?;
+    let body = body::read(&call.request, payload, &call.shared).await?;
     body.json().await
 }
 
 /// Reads a JSON body with documents, and returns its text and its value. Refuses what has no value: a number
 /// beyond all bounds, a very deep nesting.
-async fn raw_body(
-    call: &Call<'_>,
-    payload: web::Payload,
-) -> Result<(Box<RawValue>, Value), Refusal> {
-    let body = body::read(call.request, payload, call.shared).await?;
+async fn raw_body(call: &Call, payload: Payload) -> Result<(Box<RawValue>, Value), Refusal> {
+    let body = body::read(&call.request, payload, &call.shared).await?;
     let both = |text: &str| Ok((serde_json::from_str(text)?, serde_json::from_str(text)?));
     let parse = move |text: &str| {
         let both: serde_json::Result<_> = both(text);
@@ -298,7 +298,9 @@ impl From<DocumentError> for Refusal {
         let status = match &error {
             DocumentError::Forbidden(_) => StatusCode::FORBIDDEN,
             DocumentError::Conflict => StatusCode::CONFLICT,
-            _ => StatusCode::BAD_REQUEST,
+            DocumentError::BadRequest(_)
+            | DocumentError::IllegalId(_)
+            | DocumentError::Special(_) => StatusCode::BAD_REQUEST,
         };
         Self::new(status, error.name(), error.to_string())
     }

@@ -14,11 +14,11 @@ use super::Call;
 use crate::replicator::document::members;
 
 /// Refuses a document of another user, unless the sender is an administrator.
-pub(super) async fn check(call: &Call<'_>, id: &str) -> Result<(), Refusal> {
+pub(super) async fn check(call: &Call, id: &str) -> Result<(), Refusal> {
     if call.person.is_admin {
         return Ok(());
     }
-    let found = call.database.store().document(id).await?;
+    let found = call.database().store().document(id).await?;
     let there = found.filter(|document| !document.deleted);
     match there.is_none_or(|document| members(&document).text("owner") == call.person.name) {
         true => Ok(()),
@@ -27,7 +27,7 @@ pub(super) async fn check(call: &Call<'_>, id: &str) -> Result<(), Refusal> {
 }
 
 /// Refuses a document that names another user in `user_ctx`, unless the sender is an administrator.
-pub(super) fn check_user(call: &Call<'_>, document: &Value) -> Result<(), Refusal> {
+pub(super) fn check_user(call: &Call, document: &Value) -> Result<(), Refusal> {
     let user = &document["user_ctx"];
     let is_own = user["name"].as_str() == call.person.name.as_deref();
     let has_roles = user["roles"]

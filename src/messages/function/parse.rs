@@ -5,83 +5,60 @@
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::{
-    DdocPrompt, Edit, FilterDocs, FilterView, Finalize, FunctionCall, InDdoc, IndexDocs, Json,
-    List, ListRow, ListStart, MapDocs, MapStart, Reduce, Render, Rereduce, Rewrite, TryCompile,
-    ValidateDocs,
+    DdocPrompt, Edit, FilterDocs, FilterView, Finalize, FunctionCall, FunctionName, InDdoc,
+    IndexDocs, Json, List, ListRow, ListStart, MapDocs, MapStart, Reduce, Render, Rereduce,
+    Rewrite, TryCompile, ValidateDocs,
 };
 use crate::messages::arguments::{Arguments, Parsed, is_object, wrong};
 use crate::messages::client_error::ErrorReply;
 use crate::query_server::ddoc::DEFAULT_LANGUAGE;
 use crate::query_server::language::LanguageName;
-use crate::query_server::prompt_error::shorten;
 use json::JsonList;
 
 impl FunctionCall {
-    /// The names of all calls.
-    pub const NAMES: &'static [&'static str] = &[
-        "map_docs",
-        "reduce",
-        "rereduce",
-        "finalize",
-        "index_docs",
-        "try_compile",
-        "ddoc_prompt",
-        "validate_docs",
-        "filter_docs",
-        "filter_view",
-        "show",
-        "list",
-        "update",
-        "rewrite",
-    ];
-
     /// Takes the arguments of the call `name` out of a JSON object.
     ///
     /// # Errors
     /// `bad_request` with the first thing that is wrong; the caller's fault.
-    pub fn parse(name: &str, json: &str) -> Result<Self, ErrorReply> {
+    pub fn parse(name: FunctionName, json: &str) -> Result<Self, ErrorReply> {
         Self::of(name, &Arguments::parse(json)?)
     }
 
     /// Makes the call `name` of its arguments.
-    pub(in crate::messages) fn of(name: &str, arguments: &Arguments<'_>) -> Parsed<Self> {
+    pub(in crate::messages) fn of(name: FunctionName, arguments: &Arguments<'_>) -> Parsed<Self> {
         Ok(match name {
-            "ddoc_prompt" => Self::DdocPrompt(DdocPrompt::of(arguments)?),
-            "validate_docs" => Self::ValidateDocs(ValidateDocs::of(arguments)?),
-            "filter_docs" => Self::FilterDocs(FilterDocs {
+            FunctionName::DdocPrompt => Self::DdocPrompt(DdocPrompt::of(arguments)?),
+            FunctionName::ValidateDocs => Self::ValidateDocs(ValidateDocs::of(arguments)?),
+            FunctionName::FilterDocs => Self::FilterDocs(FilterDocs {
                 at: InDdoc::of(arguments)?,
                 name: function_name(arguments)?,
                 docs: arguments.documents()?,
                 req: arguments.object("req")?,
             }),
-            "filter_view" => Self::FilterView(FilterView {
+            FunctionName::FilterView => Self::FilterView(FilterView {
                 at: InDdoc::of(arguments)?,
                 name: function_name(arguments)?,
                 docs: arguments.documents()?,
             }),
-            "show" => Self::Show(Render::of(arguments)?),
-            "update" => Self::Update(Render::of(arguments)?),
-            "rewrite" => Self::Rewrite(Rewrite {
+            FunctionName::Show => Self::Show(Render::of(arguments)?),
+            FunctionName::Update => Self::Update(Render::of(arguments)?),
+            FunctionName::Rewrite => Self::Rewrite(Rewrite {
                 at: InDdoc::of(arguments)?,
                 req: arguments.object("req")?,
             }),
-            "list" => Self::List(List {
+            FunctionName::List => Self::List(List {
                 start: ListStart::of(arguments)?,
                 rows: ListRow::all(arguments)?,
             }),
-            "map_docs" => Self::MapDocs(MapDocs {
+            FunctionName::MapDocs => Self::MapDocs(MapDocs {
                 start: MapStart::of(arguments, arguments.language()?)?,
                 docs: arguments.documents()?,
             }),
-            "reduce" => Self::Reduce(Reduce::of(arguments)?),
-            "rereduce" => Self::Rereduce(Rereduce::of(arguments)?),
-            "finalize" => Self::Finalize(Finalize::of(arguments)?),
-            "index_docs" => Self::IndexDocs(IndexDocs::of(arguments)?),
-            "try_compile" => Self::TryCompile(TryCompile::of(arguments)?),
-            unknown => {
-                let reason = format!("there is no function call named '{}'", shorten(unknown));
-                return Err(ErrorReply::bad_request(reason));
-            }
+            FunctionName::Reduce => Self::Reduce(Reduce::of(arguments)?),
+            FunctionName::Rereduce => Self::Rereduce(Rereduce::of(arguments)?),
+            FunctionName::Finalize => Self::Finalize(Finalize::of(arguments)?),
+            FunctionName::IndexDocs => Self::IndexDocs(IndexDocs::of(arguments)?),
+            FunctionName::TryCompile => Self::TryCompile(TryCompile::of(arguments)?),
         })
     }
 }

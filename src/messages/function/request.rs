@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::value::RawValue;
 
-use super::FunctionCall;
+use super::{FunctionCall, FunctionName};
 use crate::messages::arguments::{Arguments, Parsed};
 use crate::messages::client_error::ErrorReply;
 use crate::query_server::call::Subject;
@@ -64,11 +64,11 @@ impl FunctionRequest {
     ///
     /// # Errors
     /// `bad_request` with the first thing that is wrong; the caller's fault.
-    pub(crate) fn parse(name: &str, json: &str) -> Result<Self, ErrorReply> {
+    pub(crate) fn parse(name: FunctionName, json: &str) -> Result<Self, ErrorReply> {
         Self::of(name, &Arguments::parse(json)?)
     }
 
-    pub(in crate::messages) fn of(name: &str, arguments: &Arguments<'_>) -> Parsed<Self> {
+    pub(in crate::messages) fn of(name: FunctionName, arguments: &Arguments<'_>) -> Parsed<Self> {
         Ok(Self {
             call: FunctionCall::of(name, arguments)?,
             options: CallOptions::of(arguments)?,

@@ -187,7 +187,7 @@ mod tests {
 
     fn parse(name: &str, mut arguments: Value) -> Result<FunctionCall, String> {
         arguments["lang"] = json!("javascript");
-        FunctionCall::parse(name, &arguments.to_string())
+        FunctionCall::parse(name.parse().unwrap(), &arguments.to_string())
             .map_err(|error| error.reason.get().to_owned())
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::functions::support::Functions;
 use serde_json::{Value, json};
 use settee::functions::ListPart;
-use settee::messages::function::{FunctionCall, ListRow, ListStart};
+use settee::messages::function::{FunctionCall, FunctionName, ListRow, ListStart};
 use settee::testkit::{Script, ScriptedChild, Step, TestPool};
 use tokio::sync::mpsc;
 
@@ -149,7 +149,7 @@ fn start_of(arguments: &Value) -> ListStart {
     arguments["db"] = json!("shop");
     arguments["ddoc"]["_id"] = json!("_design/d");
     arguments["ddoc"]["_rev"] = json!("1-a");
-    assert!(FunctionCall::parse("list", &arguments.to_string()).is_ok());
+    assert!(FunctionCall::parse(FunctionName::List, &arguments.to_string()).is_ok());
     ListStart::parse(&arguments.to_string()).unwrap()
 }
 

@@ -5,7 +5,8 @@ use crate::support::daemon::{Service, signal};
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 use settee::client::{Client, ClientError, Compiling, DdocIn, Indexing, Mapping, Reducing};
-use settee::messages::function::FunctionCall;
+use settee::messages::function::FunctionName;
+use strum::VariantArray;
 
 fn ddoc() -> Box<RawValue> {
     to_raw_value(&json!({
@@ -245,7 +246,8 @@ async fn held(service: &Service) {
 #[test]
 fn every_call_is_documented_with_an_example() {
     let text = include_str!("../../../docs/socket.md");
-    for name in FunctionCall::NAMES {
+    for name in FunctionName::VARIANTS {
+        let name: &str = name.into();
         assert!(
             text.contains(&format!("`{name}`")),
             "{name} is not in the table"
@@ -273,16 +275,13 @@ async fn the_examples_of_the_documentation_do_what_they_say() {
         }
     }
     assert!(
-        requests.len() >= FunctionCall::NAMES.len(),
+        requests.len() >= FunctionName::VARIANTS.len(),
         "{}",
         requests.len()
     );
     for (request, reply) in requests {
-        let name = request["call"].as_str().unwrap();
-        let name = FunctionCall::NAMES
-            .iter()
-            .find(|known| **known == name)
-            .unwrap();
+        let name: FunctionName = request["call"].as_str().unwrap().parse().unwrap();
+        let name: &str = name.into();
         let mut arguments = request.clone();
         arguments
             .as_object_mut()

@@ -69,7 +69,8 @@ impl Functions {
             None => arguments["lang"] = json!(self.language),
         }
         let error = |error: ErrorReply| serde_json::to_value(error).unwrap();
-        let call = FunctionCall::parse(name, &arguments.to_string()).map_err(error)?;
+        let call =
+            FunctionCall::parse(name.parse().unwrap(), &arguments.to_string()).map_err(error)?;
         let value = self.servers.perform(call).await;
         let value = value.map_err(|reason| error(reason.into()))?;
         Ok(String::from_utf8(value.to_vec()).unwrap())

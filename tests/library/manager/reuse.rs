@@ -10,7 +10,7 @@ use policy::pool::Reuse;
 use serde_json::json;
 use settee::functions::QueryServers;
 use settee::languages::command::CommandLanguage;
-use settee::messages::function::FunctionCall;
+use settee::messages::function::{FunctionCall, FunctionName};
 use settee::messages::proc_manager::{TenantName, Want};
 use settee::policy::pool::db_tag::DbTag;
 use settee::query_server::cell::Cell;
@@ -169,7 +169,7 @@ async fn functions_of_one_database_share_a_process_and_those_of_none_do_not() {
         if !db.is_empty() {
             call["db"] = json!(db);
         }
-        let call = FunctionCall::parse("map_docs", &call.to_string()).unwrap();
+        let call = FunctionCall::parse(FunctionName::MapDocs, &call.to_string()).unwrap();
         servers.perform(call).await.unwrap();
         assert_eq!(pool.started().len(), started, "{db}");
     }

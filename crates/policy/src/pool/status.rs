@@ -137,7 +137,11 @@ impl PoolStatus {
                     idle: (phase == ProcPhase::Idle).then(|| now.since(proc.last_use)),
                     holder: match proc.state {
                         ProcState::Assigned { client, .. } => Some(client),
-                        _ => None,
+                        ProcState::Idle
+                        | ProcState::Teaching { .. }
+                        | ProcState::Resetting
+                        | ProcState::Forgetting { .. }
+                        | ProcState::Transitioning => None,
                     },
                     memory: proc.memory,
                 }

@@ -109,7 +109,12 @@ impl Turn<'_> {
             ProcState::Forgetting {
                 request: Some(request),
             } => self.wait_again(request),
-            _ => {}
+            ProcState::Teaching { request: None, .. }
+            | ProcState::Forgetting { request: None }
+            | ProcState::Idle
+            | ProcState::Assigned { .. }
+            | ProcState::Resetting
+            | ProcState::Transitioning => {}
         }
     }
 

@@ -31,7 +31,13 @@ impl Turn<'_> {
                         *request = None;
                         self.untag(number);
                     }
-                    _ => {}
+                    Some(
+                        ProcState::Idle
+                        | ProcState::Assigned { .. }
+                        | ProcState::Resetting
+                        | ProcState::Transitioning,
+                    )
+                    | None => {}
                 }
             }
         }

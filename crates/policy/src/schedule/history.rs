@@ -175,7 +175,8 @@ impl History {
                 (HistoryEvent::Stopped, Some(before)) if before.what == HistoryEvent::Started => {
                     return count;
                 }
-                _ => {}
+                (HistoryEvent::Crashed(_), None)
+                | (HistoryEvent::Added | HistoryEvent::Started | HistoryEvent::Stopped, _) => {}
             }
         }
         count

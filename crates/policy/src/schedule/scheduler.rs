@@ -285,7 +285,12 @@ impl Scheduler {
                 then: Then::Pause(_),
                 ..
             } => self.then(slot, Then::Pend),
-            _ => return,
+            Phase::Ready
+            | Phase::BackingOff { .. }
+            | Phase::Running(_)
+            | Phase::Stopping { .. } => {
+                return;
+            }
         }
         self.start_or_fill(slot, now, out);
     }

@@ -91,7 +91,7 @@ impl Phase {
     pub(super) const fn then(&self) -> Option<&Then> {
         match self {
             Self::Stopping { then, .. } => Some(then),
-            _ => None,
+            Self::Ready | Self::BackingOff { .. } | Self::Paused(_) | Self::Running(_) => None,
         }
     }
 
@@ -505,17 +505,15 @@ impl Jobs {
                 by(&mut census.running);
                 by(&mut census.stopping);
             }
-            waiting => {
-                match waiting {
-                    Phase::Paused(_) => by(&mut census.paused),
-                    Phase::BackingOff { .. } => by(&mut census.backing_off),
-                    _ => {}
-                }
-                if job.history.fresh_crash().is_some() {
-                    by(&mut census.crashed);
-                } else {
-                    by(&mut census.pending);
-                }
+            Phase::Paused(_) => by(&mut census.paused),
+            Phase::BackingOff { .. } => by(&mut census.backing_off),
+            Phase::Ready => {}
+        }
+        if job.phase.run().is_none() {
+            if job.history.fresh_crash().is_some() {
+                by(&mut census.crashed);
+            } else {
+                by(&mut census.pending);
             }
         }
     }

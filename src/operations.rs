@@ -1,0 +1,302 @@
+//! The operations of the daemon: one list of what may be asked, by which name and path, and by whom.
+//!
+//! SUMMARY   A row is the sentence, `[calls of the socket], [methods and paths of HTTP] => who may`. From the rows come
+//!           two enums, [`CallName`] and [`Route`]; what takes a call and what answers a route are a `match` over
+//!           them, so that a row without its handler does not compile.
+//! PROMISES  A call or a path that has no row is none. Where an operation has both, the same may do it.
+//! CALLED    By `messages::client`, which reads calls; by the connection of a client, for rights; by `http::routes` and
+//!           `http::entrance`. `docs/socket.md` and `docs/http.md` are compared with it.
+//! LIMITS    What the arguments say can take another right than the row: see `messages::client::Call::takes`, whose
+//!           rules HTTP asks, too. Of several routes that fit a path the first is taken.
+
+use actix_web::http::Method;
+use strum::{EnumString, IntoStaticStr, VariantArray};
+
+use self::Who::{AllOrOwn, Anybody, OnPage, With};
+use crate::auth::rights::Right::{self, Administer, Call, Inspect, Look, Operate, Replicate};
+
+/// Who may do something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Who {
+    /// Whoever asks: over HTTP also who has not logged in. On the socket what these calls take is a process that is
+    /// held, or a password.
+    Anybody,
+    /// Who has this right.
+    With(Right),
+    /// As [`Self::With`]; a browser that has not logged in does not ask for a password by itself, for the dashboard has
+    /// a form.
+    OnPage(Right),
+    /// Who has this right; over HTTP also who may replicate, with what is their own.
+    AllOrOwn(Right),
+}
+
+impl Who {
+    /// Returns the right that is needed, beside what is one's own.
+    #[must_use]
+    pub const fn right(self) -> Option<Right> {
+        match self {
+            Self::Anybody => None,
+            Self::With(right) | Self::OnPage(right) | Self::AllOrOwn(right) => Some(right),
+        }
+    }
+}
+
+/// A row of the list.
+#[derive(Clone, Copy, Debug)]
+pub struct Operation {
+    /// What it does.
+    pub sentence: &'static str,
+    /// Its calls on the socket.
+    pub calls: &'static [CallName],
+    /// Its methods and paths of HTTP.
+    pub routes: &'static [Route],
+}
+
+/// What CouchDB has for copies of a database with all revisions.
+const REVISIONS: &str =
+    "/_replicator/{name:_bulk_get|_revs_diff|_missing_revs|_revs_limit|_ensure_full_commit}";
+
+macro_rules! operations {
+    ($(
+        #[doc = $sentence:literal]
+        [$($call:ident),*], [$($route:ident $method:ident $path:expr),*] => $who:expr;
+    )*) => {
+        /// A call of the client socket.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, EnumString, IntoStaticStr, VariantArray)]
+        #[strum(serialize_all = "snake_case")]
+        pub enum CallName {
+            $($(#[doc = $sentence] $call,)*)*
+        }
+
+        impl CallName {
+            /// Returns who may call it.
+            #[must_use]
+            pub const fn who(self) -> Who {
+                match self {
+                    $($(Self::$call => $who,)*)*
+                }
+            }
+        }
+
+        /// A method of a path of HTTP.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, VariantArray)]
+        pub enum Route {
+            $($(#[doc = $sentence] $route,)*)*
+        }
+
+        impl Route {
+            /// Returns the method; `HEAD` may stand wherever `GET` may.
+            #[must_use]
+            pub const fn method(self) -> Method {
+                match self {
+                    $($(Self::$route => Method::$method,)*)*
+                }
+            }
+
+            /// Returns the path, a pattern of actix-web's.
+            #[must_use]
+            pub const fn path(self) -> &'static str {
+                match self {
+                    $($(Self::$route => $path,)*)*
+                }
+            }
+
+            /// Returns who may ask.
+            #[must_use]
+            pub const fn who(self) -> Who {
+                match self {
+                    $($(Self::$route => $who,)*)*
+                }
+            }
+        }
+
+        /// All operations.
+        pub const OPERATIONS: &[Operation] = &[$(Operation {
+            sentence: $sentence,
+            calls: &[$(CallName::$call),*],
+            routes: &[$(Route::$route),*],
+        }),*];
+    };
+}
+
+operations! {
+    // Processes for clients of the socket.
+
+    /// Lends a process.
+    [GetProc], [] => With(Call);
+    /// Sends a command to a process that is held.
+    [Prompt], [] => Anybody;
+    /// Gives back a process that is held.
+    [RetProc], [] => Anybody;
+    /// Sets the timeout of a held process for prompts that bring none.
+    [SetTimeout], [] => Anybody;
+    /// Turns the connection into a tunnel to one process.
+    [Attach], [] => With(Call);
+
+    // Who asks.
+
+    /// Welcomes, with the version.
+    [], [Welcome GET "/"] => Anybody;
+    /// Says whether the daemon takes requests.
+    [], [Up GET "/_up"] => Anybody;
+    /// Shows the user of the request.
+    [], [ShowSession GET "/_session"] => Anybody;
+    /// Logs in.
+    [Auth], [LogIn POST "/_session"] => Anybody;
+    /// Ends a session.
+    [], [LogOut DELETE "/_session"] => Anybody;
+
+    // Functions.
+
+    /// Maps documents as they come, a line each.
+    [], [MapStream POST "/_query/map"] => With(Call);
+    /// Maps documents.
+    [MapDocs], [MapDocs POST "/_query/map"] => With(Call);
+    /// Reduces rows.
+    [Reduce], [Reduce POST "/_query/reduce"] => With(Call);
+    /// Reduces earlier results.
+    [Rereduce], [Rereduce POST "/_query/rereduce"] => With(Call);
+    /// Finalizes results.
+    [Finalize], [Finalize POST "/_query/finalize"] => With(Call);
+    /// Makes index entries of documents.
+    [IndexDocs], [IndexDocs POST "/_query/index"] => With(Call);
+    /// Checks whether a function compiles.
+    [TryCompile], [TryCompile POST "/_query/compile"] => With(Call);
+    /// Runs any function of a design document.
+    [DdocPrompt], [DdocPrompt POST "/_query/ddoc"] => With(Call);
+    /// Asks the validate function of a design document about documents.
+    [ValidateDocs], [ValidateDocs POST "/_query/validate"] => With(Call);
+    /// Asks a filter function about documents.
+    [FilterDocs], [FilterDocs POST "/_query/filter"] => With(Call);
+    /// Asks a map function whether it emits anything for documents.
+    [FilterView], [FilterView POST "/_query/filter_view"] => With(Call);
+    /// Renders a document.
+    [Show], [Show POST "/_query/show"] => With(Call);
+    /// Renders rows as they come, a line each.
+    [], [ListStream POST "/_query/list"] => With(Call);
+    /// Renders rows.
+    [List], [List POST "/_query/list"] => With(Call);
+    /// Creates or changes a document, without writing it.
+    [Update], [Update POST "/_query/update"] => With(Call);
+    /// Rewrites a request.
+    [Rewrite], [Rewrite POST "/_query/rewrite"] => With(Call);
+    /// Tells which functions cost most lately.
+    [Functions], [Functions GET "/_functions"] => With(Look);
+
+    // Pools and processes.
+
+    /// Tells what pools do.
+    [Status], [Pools GET "/_pools", Pool GET "/_pools/{name}", PoolProcs GET "/_pools/{name}/_procs"] => With(Look);
+    /// Adds a pool, or changes settings of one. To say that callers may use it takes an administrator.
+    [AddPool, ReconfigurePool], [PutPool PUT "/_pools/{name}"] => With(Operate);
+    /// Removes a pool.
+    [RemovePool], [RemovePool DELETE "/_pools/{name}"] => With(Operate);
+    /// Starts processes of a pool again, before the time of its throttle is up.
+    [UnthrottlePool], [UnthrottlePool POST "/_pools/{name}/_unthrottle"] => With(Operate);
+    /// Stops idle processes from before the last reload, over HTTP those of one pool.
+    [TerminateStaleProcs], [TerminateStale POST "/_pools/{name}/_terminate_stale"] => With(Operate);
+    /// Replaces all processes.
+    [Reload], [Reload POST "/_reload_query_servers"] => With(Operate);
+    /// Tells what processes do now.
+    [Procs], [Procs GET "/_procs"] => With(Look);
+    /// Ends a process.
+    [KillProc], [KillProc DELETE "/_procs/{pool}/{number}"] => With(Operate);
+    /// Counts processes, and those from before the last reload.
+    [GetProcCount, GetStaleProcCount], [System GET "/_node/_local/_system"] => With(Look);
+    /// Tells which streams and replications run.
+    [], [Tasks GET "/_active_tasks"] => With(Look);
+    /// Tells all numbers as CouchDB does, or a part of them.
+    [], [Stats GET "/_node/_local/_stats", StatsPart GET "/_node/_local/_stats/{below:.*}"] => With(Look);
+    /// Tells all numbers to Prometheus.
+    [], [Metrics GET "/metrics", Prometheus GET "/_node/_local/_prometheus"] => With(Look);
+
+    // The configuration.
+
+    /// Reads the files of the configuration again.
+    [ReloadConfig], [ReloadConfig POST "/_node/_local/_config/_reload"] => With(Administer);
+    /// Shows the configuration, a section or a value of it.
+    [], [
+        Config GET "/_node/_local/_config",
+        ConfigSection GET "/_node/_local/_config/{section}",
+        ConfigValue GET "/_node/_local/_config/{section}/{key}"
+    ] => With(Inspect);
+    /// Sets a value of the configuration.
+    [], [SetConfig PUT "/_node/_local/_config/{section}/{key}"] => With(Administer);
+    /// Takes back a value of the configuration that was set.
+    [], [UnsetConfig DELETE "/_node/_local/_config/{section}/{key}"] => With(Administer);
+
+    // The dashboard.
+
+    /// Makes a URL that lets a browser in to the dashboard.
+    [Dashboard], [] => With(Administer);
+    /// Gives the dashboard, without what it shows.
+    [], [DashboardPage GET "/_dashboard"] => Anybody;
+    /// Tells the dashboard what it shows.
+    [], [DashboardState GET "/_dashboard/state"] => OnPage(Look);
+    /// Tells the last hour in numbers.
+    [], [DashboardHistory GET "/_dashboard/history"] => OnPage(Look);
+    /// Gives a file of the dashboard.
+    [], [DashboardFile GET "/_dashboard/{file}"] => Anybody;
+
+    // Replications.
+
+    /// Replicates without a document, or ends such a replication.
+    [], [Replicate POST "/_replicate"] => With(Replicate);
+    /// Lists jobs. States that only documents have take an operator.
+    [Jobs], [Jobs GET "/_scheduler/jobs"] => AllOrOwn(Look);
+    /// Shows a job.
+    [Job], [Job GET "/_scheduler/jobs/{id}"] => AllOrOwn(Look);
+    /// Gives an order to all jobs of a selection. To cancel and to delete takes an administrator.
+    [OrderJobs], [OrderJobs POST "/_scheduler/_bulk"] => AllOrOwn(Operate);
+    /// Pauses a job.
+    [PauseJob], [PauseJob POST "/_scheduler/jobs/{id}/_pause"] => AllOrOwn(Operate);
+    /// Resumes a job.
+    [ResumeJob], [ResumeJob POST "/_scheduler/jobs/{id}/_resume"] => AllOrOwn(Operate);
+    /// Restarts a job.
+    [RestartJob], [RestartJob POST "/_scheduler/jobs/{id}/_restart"] => AllOrOwn(Operate);
+    /// Gives a job a priority.
+    [SetJobPriority], [SetJobPriority POST "/_scheduler/jobs/{id}/_priority"] => AllOrOwn(Operate);
+    /// Lists documents with the states of their replications, or shows one.
+    [], [Docs GET "/_scheduler/docs", DocsBelow GET "/_scheduler/docs/{below:.*}"] => AllOrOwn(Inspect);
+    /// Lists the daemons that share the store.
+    [Daemons], [Fleet GET "/_fleet"] => With(Look);
+    /// Sends some documents of the replicator database, for a backup.
+    [ExportJobs], [] => With(Administer);
+    /// Writes documents of a backup.
+    [ImportJobs], [] => With(Administer);
+    /// Writes or deletes documents of the replicator database.
+    [WriteJobs], [] => With(Administer);
+
+    // The replicator database. Who may replicate sees and writes what is their own.
+
+    /// Tells of the replicator database.
+    [], [Database GET "/_replicator"] => With(Replicate);
+    /// Says that the replicator database is there.
+    [], [CreateDatabase PUT "/_replicator"] => With(Replicate);
+    /// Writes a document, with an id of its own or a new one. One that begins with `_` takes an administrator.
+    [], [PostDoc POST "/_replicator"] => With(Replicate);
+    /// Lists documents in the order of their ids.
+    [], [AllDocs GET "/_replicator/_all_docs", PostAllDocs POST "/_replicator/_all_docs"] => With(Administer);
+    /// Lists documents in the order of their updates.
+    [], [Changes GET "/_replicator/_changes", PostChanges POST "/_replicator/_changes"] => With(Administer);
+    /// Writes documents.
+    [], [BulkDocs POST "/_replicator/_bulk_docs"] => With(Replicate);
+    /// Shows who may do what, as CouchDB does where nobody has changed it.
+    [], [Security GET "/_replicator/_security"] => With(Administer);
+    /// Refuses to change who may do what.
+    [], [SetSecurity PUT "/_replicator/_security"] => With(Administer);
+    /// Refuses what takes more than one revision of a document.
+    [], [GetRevisions GET REVISIONS, PutRevisions PUT REVISIONS, PostRevisions POST REVISIONS] => With(Administer);
+    /// Reads a document. An id that begins with `_` takes an administrator.
+    [], [GetDoc GET "/_replicator/{id}"] => With(Replicate);
+    /// Writes a document. An id that begins with `_` takes an administrator.
+    [], [PutDoc PUT "/_replicator/{id}"] => With(Replicate);
+    /// Deletes a document. An id that begins with `_` takes an administrator.
+    [], [DeleteDoc DELETE "/_replicator/{id}"] => With(Replicate);
+    /// Reads a design document or a checkpoint.
+    [], [GetReserved GET "/_replicator/{kind:_design|_local}/{id}"] => With(Administer);
+    /// Writes a design document or a checkpoint.
+    [], [PutReserved PUT "/_replicator/{kind:_design|_local}/{id}"] => With(Administer);
+    /// Deletes a design document or a checkpoint.
+    [], [DeleteReserved DELETE "/_replicator/{kind:_design|_local}/{id}"] => With(Administer);
+}

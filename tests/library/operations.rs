@@ -1,0 +1,95 @@
+//! The pages of the socket and of HTTP have the operations that there are, with who may use them.
+
+use std::collections::BTreeMap;
+
+use actix_web::dev::ResourceDef;
+use settee::auth::rights::Right;
+use settee::operations::{CallName, OPERATIONS, Route, Who};
+use strum::VariantArray;
+
+use crate::docs::{read, tables};
+
+fn roles(right: Right) -> String {
+    let names: Vec<&str> = right.roles().iter().map(Into::into).collect();
+    match names.is_empty() {
+        true => "admin".to_owned(),
+        false => names.join(", "),
+    }
+}
+
+/// Returns who may, as the pages say it; on the socket nobody has anything of their own.
+fn shown(who: Who, of_their_own: &str) -> String {
+    match who {
+        Who::Anybody => "anybody".to_owned(),
+        Who::With(right) | Who::OnPage(right) => roles(right),
+        Who::AllOrOwn(right) => roles(right) + of_their_own,
+    }
+}
+
+#[test]
+fn the_page_of_the_socket_has_every_call_and_who_may_call_it() {
+    let tables = tables(&read("docs/socket.md"));
+    let mut documented = BTreeMap::new();
+    for row in &tables["Calls"] {
+        documented.extend(row[0].split(", ").map(|name| (name, row[1].clone())));
+    }
+    // What runs functions has tables of its own.
+    let functions = documented.remove("..").expect("a row with '..'");
+    for row in &tables["Calls that run functions"] {
+        documented.insert(&row[0], functions.clone());
+    }
+    let calls = CallName::VARIANTS.iter();
+    let known: BTreeMap<&str, _> = calls.map(|c| (c.into(), shown(c.who(), ""))).collect();
+    assert_eq!(documented, known);
+}
+
+/// Returns the route of a method and a path as a page writes it: `/_pools/NAME`.
+fn route(method: &str, path: &str) -> Option<Route> {
+    let fits = |route: &&Route| ResourceDef::new(route.path()).is_match(path);
+    let first = Route::VARIANTS.iter().find(fits)?;
+    let mut all = Route::VARIANTS.iter();
+    let found = all.find(|r| r.path() == first.path() && r.method().as_str() == method);
+    found.copied()
+}
+
+#[test]
+fn the_page_of_http_has_every_method_of_every_path_and_who_may_use_it() {
+    let tables = tables(&read("docs/http.md"));
+    let mut documented = Vec::new();
+    for row in &tables["Paths"] {
+        let (folder, _) = row[0].split(", ").next().unwrap().rsplit_once('/').unwrap();
+        for path in row[0].split(", ") {
+            let path = match path.starts_with('/') {
+                true => path.to_owned(),
+                false => format!("{folder}/{path}"),
+            };
+            let uses = row[1].split(", ");
+            documented.extend(uses.map(|method| (method.to_owned(), path.clone(), row[2].clone())));
+        }
+    }
+    let mut paths = documented.iter().map(|(_, path, _)| path);
+    let query = paths.position(|path| path == "/_query/NAME");
+    let (method, _, who) = documented.remove(query.expect("a row"));
+    for cells in tables["Functions"].iter().flat_map(|row| row.chunks(3)) {
+        let path = format!("/_query/{}", cells[0]);
+        let function = route(&method, &path).unwrap_or_else(|| panic!("{path} is none"));
+        let call: CallName = cells[1].parse().unwrap();
+        let is_it = OPERATIONS.iter().any(|known| {
+            let mut paths = known.routes.iter().map(|route| route.path());
+            known.calls.contains(&call) && paths.any(|path| path == function.path())
+        });
+        assert!(is_it, "{path} is not {call:?}");
+        documented.push((method.clone(), path, who.clone()));
+    }
+    let mut left: Vec<Route> = Route::VARIANTS.to_vec();
+    for (method, path, who) in documented {
+        let found = route(&method, &path).unwrap_or_else(|| panic!("{method} {path} is none"));
+        assert_eq!(
+            who,
+            shown(found.who(), "; replicator: own"),
+            "{method} {path}"
+        );
+        left.retain(|known| known.path() != found.path() || known.method() != found.method());
+    }
+    assert!(left.is_empty(), "not on the page: {left:?}");
+}
