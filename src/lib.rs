@@ -23,11 +23,12 @@ pub mod otp;
 mod pace;
 pub mod query_server;
 mod replicator;
-mod store;
 pub mod testkit;
 mod tls;
 
 pub use app::{Daemon, DaemonBuilder};
 pub use settee_client as client;
 pub use settee_config as config;
+#[doc(hidden)]
+pub use store::store_suite;
 pub use {mango, policy, replication};

@@ -26,7 +26,7 @@ use crate::messages::config_listener::{Reload, ReloadError, SetLogLevel, SetValu
 use crate::otp::pid::{ExitReason, Pid, PidGuard};
 use crate::otp::registered_name::RegisteredName;
 use crate::otp::supervisor::Stop;
-use crate::store::fleet::Override;
+use store::fleet::Override;
 use crate::tls::{self, Certificate};
 use blocking;
 use shared::{Refresh, SharedSettings};

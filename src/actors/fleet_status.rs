@@ -21,8 +21,8 @@ use crate::actors::replicator_api::fleet::{Fleet, READ_EVERY};
 use crate::otp::pid::{ExitReason, PidGuard};
 use crate::otp::supervisor::Stop;
 use crate::otp::wall_clock::system_time;
-use crate::store::StoreError;
-use crate::store::fleet::{Order, StatusOf, Topic};
+use store::StoreError;
+use store::fleet::{Order, StatusOf, Topic};
 use policy::ownership::Epoch;
 
 /// How often statuses are written at most.

@@ -19,7 +19,7 @@ use slog::{Logger, o, warn};
 use tokio::sync::watch;
 
 use crate::replicator::past::{self, Past};
-use crate::store::StoreError;
+use store::StoreError;
 use policy::ownership::{DocId, Epoch};
 use policy::schedule::{Earlier, History, JobView};
 use replication::refused::RefusedDoc;

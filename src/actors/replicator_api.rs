@@ -36,7 +36,7 @@ use crate::messages::replicator_documents::GetRows;
 use crate::otp::registered_name::RegisteredName;
 use crate::replicator::rows::Row;
 use crate::replicator::{Database, Loading, NAME, Page};
-use crate::store::Document;
+use store::Document;
 use policy::schedule::{Census, JobState};
 use replication::id::ReplicationId;
 

@@ -45,7 +45,7 @@ use crate::otp::registered_name::RegisteredName;
 use crate::otp::supervisor::ChildSpec;
 use crate::replicator::identity::ServerIdentity;
 use crate::replicator::{Database, DocStates, http_config};
-use crate::store::fleet::DaemonName;
+use store::fleet::DaemonName;
 use blocking;
 use policy::schedule::{Backoff, Coefficient, Settings, Shares};
 use replication::crash::Crash;

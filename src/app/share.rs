@@ -8,8 +8,8 @@ use tokio::sync::watch;
 use super::StartError;
 use crate::actors::config_listener::shared::SharedSettings;
 use crate::config::{Config, Sources, load};
-use crate::store::Store;
-use crate::store::shared_settings::{self, SharedSettingsError};
+use store::Store;
+use store::shared_settings::{self, SharedSettingsError};
 use blocking;
 
 /// Prepares what daemons of one database share. If it is there, explicit secrets are compared before anybody can log

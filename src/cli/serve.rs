@@ -23,7 +23,7 @@ use crate::config::{Loaded, Sources, generated};
 use crate::logging::Logging;
 use crate::messages::config_listener::Reload;
 use crate::otp::pid::ExitReason;
-use crate::store::{OpenProblem, StoreError};
+use store::{OpenProblem, StoreError};
 use crate::tls::CertificateError;
 
 use super::config_args::ConfigArgs;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::config::Surroundings;
 use crate::config::store_url::StoreUrl;
 use crate::replicator::DocStates;
-use crate::store::{Copied, CopyError, StoreError, StorePlace, Watcher, copy};
+use store::{Copied, CopyError, StoreError, StorePlace, Watcher, copy};
 
 use super::exit::{CliError, Exit};
 use super::output;

@@ -21,7 +21,7 @@ use crate::functions::QueryServers;
 use crate::messages::proc_manager::GetStatus;
 use crate::metrics::history::{CallTally, PoolReading, Reading, SAMPLE_PERIOD};
 use crate::query_server::status::PoolStatus;
-use crate::store::unix_now;
+use store::unix_now;
 
 /// `GET /_dashboard/history`, with `pool` of this pool alone.
 pub(super) async fn history(request: HttpRequest, shared: Data<HttpContext>) -> Answer {

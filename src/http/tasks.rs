@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::HttpContext;
 use super::answer::{self, Answer};
-use crate::store::unix_now;
+use store::unix_now;
 
 /// `GET /_active_tasks`: streams, and replications.
 pub(super) async fn list(shared: Data<HttpContext>) -> Answer {

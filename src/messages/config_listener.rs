@@ -7,7 +7,7 @@ use actix::Message;
 
 use crate::config::reload::{Change, ReloadRefused};
 use crate::config::{ConfigError, LogLevel, Origin};
-use crate::store::StoreError;
+use store::StoreError;
 use crate::tls::CertificateError;
 
 /// Reads the configuration again and applies what changed, whole or not at all.

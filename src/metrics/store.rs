@@ -5,7 +5,7 @@ use std::time::Duration;
 use strum::VariantArray;
 
 use super::cells::{Counter, Gauge, Histogram, Times};
-use crate::store::{DatabaseObserver, DatabaseRequest};
+use store::{DatabaseObserver, DatabaseRequest};
 
 /// The numbers of the store's database; they stay 0 where the store is a file.
 #[derive(Debug, Default)]

@@ -12,7 +12,7 @@ use super::kept::Kept;
 use super::members::DocMembers;
 use super::states::DocStates;
 use crate::config::Config;
-use crate::store::{Edit, Import, Imported, Revision, Store, StoreError};
+use store::{Edit, Import, Imported, Revision, Store, StoreError};
 use replication::spec::Defaults;
 
 /// The name of the database.

@@ -12,7 +12,7 @@ use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::members::DocMembers;
-use crate::store::{Document, Revision};
+use store::{Document, Revision};
 use replication::spec::{Defaults, DocRef, Replication, UserCtx, strip_url};
 
 /// DocMembers with a leading underscore that a document may have beside `_id`, `_rev` and `_deleted`.

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use crate::store::{Store, StoreError};
+use store::{Store, StoreError};
 use replication::id::Identity;
 
 /// The port that CouchDB has, for ids of version 2.

@@ -18,8 +18,8 @@ use tokio::sync::watch;
 use super::members::DocMembers;
 use super::rows::RowState;
 use super::state::{COMPLETED, FAILED, STATE};
-use crate::store::Watcher;
-use crate::store::fleet::StatusOf;
+use store::Watcher;
+use store::fleet::StatusOf;
 use policy::counted::{Class, Classes, CountedNames, Section};
 use policy::schedule::{JobId, JobState};
 

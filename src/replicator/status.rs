@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::selection::JobFacts;
-use crate::store::fleet::StatusOf;
+use store::fleet::StatusOf;
 use policy::ownership::Epoch;
 use policy::schedule::{JobState, WallTime};
 

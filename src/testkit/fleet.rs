@@ -14,11 +14,11 @@ use tokio::sync::watch;
 use crate::otp::boot_clock::BootClock;
 use crate::replicator::document::members;
 use crate::replicator::state;
-use crate::store::fleet::{
+use store::fleet::{
     Daemon, DaemonName, FleetStore, IdTaken, IdsSet, JobRow, JobStatus, Order, Override,
     ReadStatus, Topic,
 };
-use crate::store::{Answer, Store, StoreError};
+use store::{Answer, Store, StoreError};
 use policy::ownership::{Claim, Counts, DocId, Epoch, LEASE, ListedDoc};
 
 /// The most documents that a test has.

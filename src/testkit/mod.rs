@@ -46,11 +46,10 @@ mod quiet;
 mod recorder;
 mod script;
 mod scripted_child;
-mod store;
 mod wait;
 
 #[doc(hidden)]
-pub use crate::store::suite as store_suite;
+pub use ::store::suite as store_suite;
 pub use client::{PING, Sent, TestClient};
 pub use fake::{FakeAnswer, FakeLanguage, FakeStart};
 pub use pool::{TestPool, TestPoolBuilder};

@@ -11,7 +11,7 @@ use crate::messages::job_call::JobCall;
 use crate::messages::proc_manager::GetProcError;
 use crate::replicator::document::{DocumentError, Incoming, Person};
 use crate::replicator::{Database, Refused};
-use crate::store::Imported;
+use store::Imported;
 
 /// Answers a call about jobs. Everybody on the socket counts as an operator; rights were checked before.
 pub(super) fn jobs(ticket: Ticket, call: JobCall) {

@@ -17,8 +17,8 @@ use slog::{Logger, error, warn};
 use super::{ActiveConfig, Candidate, ConfigListener, read};
 use crate::config::Sources;
 use crate::messages::config_listener::ReloadError;
-use crate::store::fleet::{FleetStore, Topic};
-use crate::store::shared_settings::{self, SharedSettingsError};
+use store::fleet::{FleetStore, Topic};
+use store::shared_settings::{self, SharedSettingsError};
 
 /// How long a database that does not answer is left alone, unless it tells of something.
 const RETRY: Duration = Duration::from_secs(5);

@@ -25,7 +25,7 @@ use crate::replicator::document::members;
 use crate::replicator::identity::ServerIdentity;
 use crate::replicator::rows::RowState;
 use crate::replicator::{Database, DocStates, state};
-use crate::store::{Document, Edit, Store, StorePlace};
+use store::{Document, Edit, Store, StorePlace};
 use crate::testkit::eventually;
 use crate::testkit::fleet::{FakeConnection, FakeFleet};
 use policy::schedule::Settings;

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use crate::store::StoreError;
-use crate::store::document_store::Answer;
-use crate::store::fleet::{
+use store::StoreError;
+use store::document_store::Answer;
+use store::fleet::{
     Daemon, DaemonName, FleetStore, IdsSet, JobRow, JobStatus, Order, Override, ReadStatus,
     StatusOf, Topic,
 };

@@ -21,7 +21,7 @@ use crate::otp::deferred::{Deferred, deferred};
 use crate::otp::pid::{Down, ExitReason};
 use crate::otp::supervisor::Stop;
 use crate::replicator::JobOrder;
-use crate::store::fleet::StatusOf;
+use store::fleet::StatusOf;
 use policy::ownership::DocId;
 use policy::schedule::{Event, JobId, Level, NewJob, Run, WallTime};
 use replication::id::ReplicationId;

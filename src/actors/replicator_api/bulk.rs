@@ -27,7 +27,7 @@ use crate::replicator::document::Person;
 use crate::replicator::kept::Kept;
 use crate::replicator::selection::{Groups, JobFacts, Selection};
 use crate::replicator::{JobOrder, Loading};
-use crate::store::Edit;
+use store::Edit;
 use policy::schedule::{Level, Pause};
 use replication::id::ReplicationId;
 

@@ -1,6 +1,6 @@
 //! Why a request about replications is not answered as it wants.
 
-use crate::store::StoreError;
+use store::StoreError;
 use replication::crash::Crash;
 use replication::spec::SpecError;
 

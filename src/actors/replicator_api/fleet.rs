@@ -19,8 +19,8 @@ use crate::metrics::FleetMetrics;
 use crate::otp::wall_clock::system_time;
 use crate::replicator::DocStates;
 use crate::replicator::status::{JobBody, OtherStatus, StatusBody};
-use crate::store::StoreError;
-use crate::store::fleet::{Daemon, DaemonName, FleetStore, ReadStatus, StatusOf};
+use store::StoreError;
+use store::fleet::{Daemon, DaemonName, FleetStore, ReadStatus, StatusOf};
 use policy::ownership::{Epoch, LEASE};
 use policy::schedule::WallTime;
 

@@ -14,7 +14,7 @@ use super::statuses::replication_id;
 use super::{ReplicatorApi, ReplicatorError};
 use crate::messages::replication_scheduler::{GetJob, OrderJobs, RemoveJob};
 use crate::replicator::JobOrder;
-use crate::store::fleet::{Order, StatusOf};
+use store::fleet::{Order, StatusOf};
 use replication::id::ReplicationId;
 
 /// What an order that was left says.

@@ -6,7 +6,7 @@ use super::{ReplicatorApi, ReplicatorError, view};
 use crate::messages::replication_scheduler::{GetJobsById, JobInfo};
 use crate::replicator::rows::Row;
 use crate::replicator::status::{JobBody, StatusBody};
-use crate::store::fleet::{JobStatus, StatusOf};
+use store::fleet::{JobStatus, StatusOf};
 use policy::schedule::{JobState, WallTime};
 use replication::id::ReplicationId;
 

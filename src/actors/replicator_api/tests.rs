@@ -15,7 +15,7 @@ use crate::replicator::DocStates;
 use crate::replicator::document::Person;
 use crate::replicator::identity::ServerIdentity;
 use crate::replicator::rows::RowState;
-use crate::store::{Store, StorePlace, Watcher};
+use store::{Store, StorePlace, Watcher};
 use crate::testkit::within;
 use policy::schedule::Settings;
 use replication::crash::Crash;
@@ -182,7 +182,7 @@ async fn what_the_scheduler_does_not_know_any_more_fails_and_stops_no_other() {
         name: None,
         is_admin: true,
     };
-    let edit = crate::store::Edit {
+    let edit = store::Edit {
         id: "d00001".to_owned(),
         expected: None,
         deleted: false,

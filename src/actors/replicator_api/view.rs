@@ -18,7 +18,7 @@ use crate::replicator::document::members;
 use crate::replicator::members::DocMembers;
 use crate::replicator::rows::{Row, RowState};
 use crate::replicator::state::{COMPLETED, FAILED, REASON, STATE, STATS, TIME};
-use crate::store::Document;
+use store::Document;
 use policy::schedule::{HistoryEntry, HistoryEvent, JobState, Run, WallTime};
 use replication::refused::RefusedDoc;
 use replication::seq::Seq;

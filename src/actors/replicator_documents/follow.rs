@@ -12,7 +12,7 @@ use tokio::sync::watch;
 
 use super::{DocumentsOptions, ReplicatorDocuments, Updated};
 use crate::messages::replication_scheduler::ADDS_MAX;
-use crate::store::{Store, StoreError};
+use store::{Store, StoreError};
 
 /// Documents that are read at a time.
 const BATCH: usize = ADDS_MAX;

@@ -12,7 +12,7 @@ use crate::replicator::lease::DocLease;
 use crate::replicator::owned::Work;
 use crate::replicator::past::{self, Past};
 use crate::replicator::rows::Taken;
-use crate::store::fleet::JobRow;
+use store::fleet::JobRow;
 use replication::endpoint::HttpSettings;
 use replication::filter::fetch_code;
 use replication::id::{ReplicationId, replication_id};

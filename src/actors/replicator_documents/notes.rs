@@ -12,8 +12,8 @@ use std::sync::Arc;
 use rustc_hash::FxHashSet;
 use tokio::sync::oneshot;
 
-use crate::store::StoreError;
-use crate::store::fleet::{FleetStore, IdTaken, JobRow};
+use store::StoreError;
+use store::fleet::{FleetStore, IdTaken, JobRow};
 use policy::ownership::{DocId, Epoch};
 
 /// The most documents in a request.

@@ -14,7 +14,7 @@ use crate::otp::wall_clock::system_time;
 use crate::replicator::document::{asked_by, members};
 use crate::replicator::lease::DocLease;
 use crate::replicator::state::Outcome;
-use crate::store::{Document, Revision, StoreError};
+use store::{Document, Revision, StoreError};
 use replication::spec::Replication;
 
 /// The first wait after the store failed; it doubles each time.
@@ -80,7 +80,7 @@ async fn write_once(
 }
 
 /// Gives a document another body, while it is owned: see
-/// [`change_with`](crate::store::DocumentStore::change_with).
+/// [`change_with`](store::DocumentStore::change_with).
 pub(super) async fn change(
     options: &DocumentsOptions,
     lease: Option<&Arc<DocLease>>,

@@ -10,7 +10,7 @@ use actix_rt::time::{Instant, sleep};
 use slog::{Logger, info, warn};
 
 use super::DocumentsOptions;
-use crate::store::{Store, StoreError, unix_now};
+use store::{Store, StoreError, unix_now};
 
 /// Deleted documents that are looked at in one request.
 const PURGE_BATCH: usize = 1000;

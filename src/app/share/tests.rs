@@ -20,8 +20,8 @@ use crate::messages::config_listener::{Reload, ReloadError, SetValue};
 use crate::otp::registered_name::RegisteredName;
 use crate::otp::supervisor::Stop;
 use crate::query_server::child::Spawner;
-use crate::store::fleet::{FleetStore, Override};
-use crate::store::shared_settings::fake::FakeFleet;
+use store::fleet::{FleetStore, Override};
+use store::shared_settings::fake::FakeFleet;
 
 /// How long a change may take to be seen.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -13,7 +13,7 @@ use slog::{Logger, warn};
 use crate::config::password::random;
 use crate::config::{Config, Surroundings};
 use crate::replicator::identity::on_this_host;
-use crate::store::{Store, StorePlace, uuid_file};
+use store::{Store, StorePlace, uuid_file};
 use replication::id::Identity;
 
 /// How long the store may take to say its id.

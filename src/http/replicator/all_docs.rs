@@ -13,7 +13,7 @@ use super::{Call, changes};
 use crate::replicator::Page;
 use crate::replicator::document::shown;
 use crate::replicator::members::DocMembers;
-use crate::store::Document;
+use store::Document;
 
 /// Documents that are read at a time.
 const BATCH: usize = 256;

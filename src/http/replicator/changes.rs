@@ -25,7 +25,7 @@ use super::super::request::text;
 use super::Call;
 use crate::replicator::document::{Person, shown};
 use crate::replicator::members::DocMembers;
-use crate::store::{Changes, Store, StoreError};
+use store::{Changes, Store, StoreError};
 use filter::Filter;
 use rows::row;
 pub(super) use rows::seq;

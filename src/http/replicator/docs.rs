@@ -14,7 +14,7 @@ use super::{Call, missing, one_revision};
 use crate::replicator::document::{DocKind, Incoming, invalid_rev, kind_of, shown};
 use crate::replicator::members::DocMembers;
 use crate::replicator::{NAME, Written};
-use crate::store::{Document, Revision};
+use store::{Document, Revision};
 
 /// `GET`.
 pub(super) async fn get(call: &Call, id: &str) -> Answer {

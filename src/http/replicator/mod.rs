@@ -29,7 +29,7 @@ use crate::auth::rights::Right;
 use crate::config::password::random;
 use crate::replicator::document::{DocumentError, Incoming, Person, kind_of};
 use crate::replicator::{Database, NAME};
-use crate::store::StoreError;
+use store::StoreError;
 pub(super) use all_docs::{all_docs, page as page_of};
 pub(super) use changes::changes;
 

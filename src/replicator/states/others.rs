@@ -9,7 +9,7 @@ use rustc_hash::FxHashSet;
 use super::{DESIGN, DocStates, Known, class_of};
 use crate::replicator::state::{COMPLETED, FAILED};
 use crate::replicator::status::OtherStatus;
-use crate::store::fleet::StatusOf;
+use store::fleet::StatusOf;
 use policy::counted::{Class, Classes, Section};
 use policy::schedule::JobId;
 
@@ -160,7 +160,7 @@ mod tests {
     use crate::replicator::rows::RowState;
     use crate::replicator::status::StatusBody;
     use crate::replicator::{Page, STATES};
-    use crate::store::Watcher;
+    use store::Watcher;
     use policy::ownership::Epoch;
 
     fn status(id: &str, state: Option<&str>) -> Arc<OtherStatus> {

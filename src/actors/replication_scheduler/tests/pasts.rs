@@ -111,7 +111,7 @@ impl Saved {
             if !fails {
                 saved.pasts.lock().unwrap().extend(pasts);
             }
-            let failed = || crate::store::StoreError::Failed("as it was told".into());
+            let failed = || store::StoreError::Failed("as it was told".into());
             std::future::ready(if fails { Err(failed()) } else { Ok(()) })
         };
         let (writer, task) = PastWriter::new(save, &Logger::root(Discard, o!()));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
-use crate::store::Revision;
+use store::Revision;
 use policy::schedule::{Level, Pause, Reason, Summary, WhyNot};
 use replication::spec::Defaults;
 use replication::stats::Stats;

@@ -5,7 +5,7 @@
 use serde_json::json;
 
 use crate::replicator::members::DocMembers;
-use crate::store::Document;
+use store::Document;
 
 /// Returns a sequence number as clients see it, with the mark that tells whose it is.
 pub(in super::super) fn seq(number: u64, mark: &str) -> String {

@@ -1,0 +1,99 @@
+//! Documents as stores have them, and what is asked of them.
+//!
+//! SUMMARY   A document has one revision, the last one. A writer has to name it.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use super::revision::Revision;
+
+/// A document.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Document {
+    /// Its id.
+    pub id: String,
+    /// Its revision.
+    pub revision: Revision,
+    /// Whether it is deleted.
+    pub deleted: bool,
+    /// The sequence number of its last update.
+    pub seq: u64,
+    /// JSON text of an object without `_id`, `_rev` and `_deleted`.
+    pub body: String,
+}
+
+/// A document to write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Edit {
+    /// Which.
+    pub id: String,
+    /// The revision that the writer replaces.
+    pub expected: Option<Revision>,
+    /// Whether to delete it.
+    pub deleted: bool,
+    /// As in [`Document`].
+    pub body: String,
+}
+
+/// The writer did not name the last revision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("Document update conflict.")]
+pub struct Conflict;
+
+/// Documents in the order of their updates.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// The documents.
+    pub documents: Vec<Document>,
+    /// The last sequence number.
+    pub update_seq: u64,
+    /// See [`Info::mark`].
+    pub mark: String,
+}
+
+/// Counts of the store.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Info {
+    /// Documents that are not deleted.
+    pub documents: u64,
+    /// Deleted ones.
+    pub deleted: u64,
+    /// The last sequence number.
+    pub update_seq: u64,
+    /// Whose sequence numbers they are: numbers under another mark mean nothing here. The store's name is in it, and
+    /// after a failover, which may have taken updates back, it is another one.
+    pub mark: String,
+    /// What the bodies of documents take, in bytes.
+    pub bytes: u64,
+}
+
+/// A `_local/` document.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LocalDocument {
+    /// How often it was written; its revision is `0-NUMBER`.
+    pub number: u64,
+    /// JSON text without `_id` and `_rev`.
+    pub body: String,
+}
+
+/// What a purge did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Purged {
+    /// How many documents it removed.
+    pub removed: usize,
+    /// The last update that it looked at; none when there are no more.
+    pub last: Option<u64>,
+}
+
+/// Digits of the store's name in a mark.
+const MARK_DIGITS: usize = 8;
+
+/// Returns the mark of the store of this name, before any failover.
+pub(super) fn mark(uuid: &str) -> &str {
+    uuid.get(..MARK_DIGITS).unwrap_or(uuid)
+}
+
+/// Returns the time, in seconds since 1970.
+pub fn unix_now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.unwrap_or_default().as_secs()
+}

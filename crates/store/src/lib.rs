@@ -1,0 +1,136 @@
+//! What outlives the service: replicator documents, the server's uuid, which jobs are paused.
+//!
+//! SUMMARY   A [`Store`] is a handle of a [`DocumentStore`]: of a file in [`redb`], or of a
+//!           PostgreSQL database that several services share.
+//! LIMITS    At most [`REQUESTS_MAX`] requests wait for a store; later callers wait for room.
+
+#![warn(missing_docs)]
+
+mod copy;
+pub mod document_store;
+mod documents;
+mod error;
+pub mod fleet;
+mod observer;
+mod place;
+#[cfg(feature = "postgres")]
+mod postgres;
+mod redb;
+mod revision;
+pub mod shared_settings;
+pub mod suite;
+mod tables;
+#[cfg(test)]
+mod tests;
+mod transfer;
+pub mod uuid_file;
+
+pub use copy::{Copied, CopyError, copy};
+pub use document_store::Answer;
+pub use document_store::DocumentStore;
+pub use document_store::Watcher;
+pub use documents::Document;
+pub use documents::{Changes, Edit, unix_now};
+pub use error::OpenProblem;
+pub use error::StoreError;
+pub use observer::{DatabaseObserver, DatabaseRequest};
+pub use place::StorePlace;
+pub use revision::Revision;
+pub use transfer::{Import, Imported};
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use data_encoding::HEXLOWER;
+use slog::Logger;
+
+use settee_config::password::random;
+use redb::RedbStore;
+
+/// Requests that wait for a store.
+const REQUESTS_MAX: usize = 1024;
+
+/// Returns a name for a store.
+fn new_uuid() -> String {
+    HEXLOWER.encode(&random::<16>())
+}
+
+/// A handle of the store. Cheap to clone; the store is closed when the last clone is gone.
+#[derive(Clone, Debug)]
+pub struct Store {
+    store: Arc<dyn DocumentStore>,
+    /// The uuid that the store gets if it is new.
+    new_uuid: Arc<str>,
+}
+
+/// What every store can do.
+impl Deref for Store {
+    type Target = dyn DocumentStore;
+
+    fn deref(&self) -> &Self::Target {
+        &*self.store
+    }
+}
+
+impl Store {
+    /// Starts the thread of the store, which tells `watcher` of each document, and `observer` of a database. The
+    /// store is opened by the first request.
+    ///
+    /// # Errors
+    /// The system has no room for a thread.
+    pub fn start(
+        place: StorePlace,
+        watcher: Arc<dyn Watcher>,
+        #[cfg_attr(not(feature = "postgres"), expect(unused_variables))] observer: Arc<
+            dyn DatabaseObserver,
+        >,
+        log: &Logger,
+    ) -> std::io::Result<Self> {
+        let of_file = uuid_file::beside(&place).and_then(|file| uuid_file::read(&file));
+        let new_uuid = of_file.unwrap_or_else(new_uuid);
+        let new_uuid: Arc<str> = new_uuid.into();
+        let uuid = Arc::clone(&new_uuid);
+        let store: Arc<dyn DocumentStore> = match place {
+            #[cfg(feature = "postgres")]
+            StorePlace::Postgres(url) => Arc::new(postgres::PostgresStore::start(
+                url, uuid, watcher, observer, log,
+            )?),
+            place => Arc::new(RedbStore::start(place, uuid, watcher, log)?),
+        };
+        Ok(Self { store, new_uuid })
+    }
+
+    /// Returns the name of this store as [`uuid`](DocumentStore::uuid) does if the store is open, and else the name
+    /// that a new one would get. Opens nothing: a service that only lends processes needs no store.
+    pub async fn likely_uuid(&self) -> String {
+        let is_open = self.updates().borrow().is_some();
+        match is_open {
+            true => self
+                .uuid()
+                .await
+                .unwrap_or_else(|_| self.new_uuid.to_string()),
+            false => self.new_uuid.to_string(),
+        }
+    }
+
+    /// Returns a document, deleted ones too.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    pub async fn document(&self, id: &str) -> Result<Option<Document>, StoreError> {
+        let mut found = self.documents(vec![id.to_owned()]).await?;
+        Ok(found.pop().flatten())
+    }
+
+    /// Gives a document another body: see [`change_with`](DocumentStore::change_with).
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    pub async fn change(
+        &self,
+        id: &str,
+        change: impl FnOnce(&Document) -> Option<String> + Send + 'static,
+    ) -> Result<Option<Revision>, StoreError> {
+        self.change_with(id, Box::new(change)).await
+    }
+}

@@ -1,0 +1,179 @@
+//! Connections to the database: how they are made, and what their errors mean.
+//!
+//! PROMISES  No error has the password. A connection is made within [`CONNECT_MAX`], and a statement ends within
+//!           [`REQUEST_MAX`], also when the network has swallowed the answer.
+
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::timeout;
+use tokio_postgres::config::SslMode as Ssl;
+use tokio_postgres::error::SqlState;
+use tokio_postgres::{AsyncMessage, Client, Config, SimpleQueryMessage};
+
+use super::news::News;
+use super::tls::Tls;
+use settee_config::store_url::{SslMode, StoreUrl};
+use crate::error::OpenProblem;
+use crate::observer::DatabaseObserver;
+
+/// How long a connection may take to be made.
+const CONNECT_MAX: Duration = Duration::from_secs(10);
+
+/// How long a statement, or the transaction of a batch of writes, may take.
+pub(in crate::store) const REQUEST_MAX: Duration = Duration::from_secs(10);
+
+/// The oldest version, as PostgreSQL counts them.
+const VERSION_MIN: u32 = 130_000;
+
+/// What makes connections to one database.
+pub(in crate::store) struct Connector {
+    config: Config,
+    tls: Tls,
+    news: Arc<News>,
+    observer: Arc<dyn DatabaseObserver>,
+}
+
+/// A connection that is up.
+struct Up(Arc<dyn DatabaseObserver>);
+
+impl Up {
+    fn new(observer: &Arc<dyn DatabaseObserver>) -> Self {
+        observer.connected();
+        Self(Arc::clone(observer))
+    }
+}
+
+impl Drop for Up {
+    fn drop(&mut self) {
+        self.0.disconnected();
+    }
+}
+
+impl Connector {
+    /// Reads a URL, and the certificates that it names. Blocks.
+    pub fn of(
+        url: &StoreUrl,
+        news: &Arc<News>,
+        observer: &Arc<dyn DatabaseObserver>,
+    ) -> Result<Self, OpenProblem> {
+        let read = url.without_ssl().parse::<Config>();
+        let mut config = read.map_err(|error| OpenProblem::Refused(text(&error)))?;
+        if config.get_application_name().is_none() {
+            config.application_name("settee");
+        }
+        config
+            .ssl_mode(match url.ssl_mode() {
+                SslMode::Disable => Ssl::Disable,
+                SslMode::Prefer => Ssl::Prefer,
+                SslMode::Require | SslMode::VerifyFull => Ssl::Require,
+            })
+            .connect_timeout(CONNECT_MAX)
+            .tcp_user_timeout(REQUEST_MAX)
+            .keepalives_idle(REQUEST_MAX);
+        Ok(Self {
+            config,
+            tls: Tls::of(url).map_err(OpenProblem::Refused)?,
+            news: Arc::clone(news),
+            observer: Arc::clone(observer),
+        })
+    }
+
+    /// Makes a connection, which lives on this runtime.
+    pub async fn connect(&self) -> Result<Client, OpenProblem> {
+        let made = timeout(CONNECT_MAX, self.try_connect()).await;
+        made.unwrap_or_else(|_| Err(no_answer(CONNECT_MAX)))
+    }
+
+    async fn try_connect(&self) -> Result<Client, OpenProblem> {
+        let connected = self.config.connect(self.tls.clone()).await;
+        let (client, mut connection) = connected.map_err(|error| problem(&error))?;
+        let (news, up) = (Arc::clone(&self.news), Up::new(&self.observer));
+        tokio::spawn(async move {
+            let mut next = std::future::poll_fn(|cx| connection.poll_message(cx));
+            while let Some(Ok(message)) = (&mut next).await {
+                if let AsyncMessage::Notification(told) = message {
+                    news.hear(told.channel(), told.payload());
+                }
+            }
+            drop(up);
+            // Who listened has to know that nothing is heard any more.
+            news.documents.notify_one();
+        });
+        prepare(&client).await?;
+        Ok(client)
+    }
+}
+
+/// Sets the bounds of a connection, and sees whether the server can be used.
+async fn prepare(client: &Client) -> Result<(), OpenProblem> {
+    let bound = REQUEST_MAX.as_millis();
+    let set = format!(
+        "SET statement_timeout = {bound}; SET idle_in_transaction_session_timeout = {}; \
+         SET client_min_messages = warning; SHOW server_version_num; SHOW server_encoding; \
+         SHOW server_version",
+        2 * bound
+    );
+    let answers = client.simple_query(&set).await;
+    let answers = answers.map_err(|error| problem(&error))?;
+    let shown = answers.iter().filter_map(|message| match message {
+        SimpleQueryMessage::Row(row) => row.get(0),
+        _ => None,
+    });
+    let shown: Vec<&str> = shown.collect();
+    let [number, encoding, version] = &shown[..] else {
+        return Err(OpenProblem::Refused("it is no PostgreSQL".to_owned()));
+    };
+    if number
+        .parse::<u32>()
+        .is_ok_and(|number| number < VERSION_MIN)
+    {
+        let old = format!("it is PostgreSQL {version}, and 13 or newer is needed");
+        return Err(OpenProblem::Refused(old));
+    }
+    if *encoding != "UTF8" {
+        let other = format!("its encoding is {encoding}, and UTF8 is needed");
+        return Err(OpenProblem::Refused(other));
+    }
+    Ok(())
+}
+
+/// Returns what a failed request means.
+pub(in crate::store) fn problem(error: &tokio_postgres::Error) -> OpenProblem {
+    let text = text(error);
+    let refusals = ["28", "3D", "42501"];
+    let code = error.code().map_or("", SqlState::code);
+    match refusals.iter().any(|class| code.starts_with(class)) {
+        true => OpenProblem::Refused(text),
+        false => OpenProblem::Database(text),
+    }
+}
+
+/// Nothing came back in time.
+pub(in crate::store) fn no_answer(within: Duration) -> OpenProblem {
+    OpenProblem::Database(format!("nothing came back within {} s", within.as_secs()))
+}
+
+/// Returns whether a request failed because its connection was lost.
+pub(super) fn is_lost(client: &Client, error: &tokio_postgres::Error) -> bool {
+    let ended = [
+        SqlState::ADMIN_SHUTDOWN,
+        SqlState::CRASH_SHUTDOWN,
+        SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT,
+    ];
+    client.is_closed() || error.is_closed() || error.code().is_some_and(|c| ended.contains(c))
+}
+
+/// Returns what the server said, or why nothing came from it.
+fn text(error: &tokio_postgres::Error) -> String {
+    if let Some(told) = error.as_db_error() {
+        return format!("{}: {}", told.severity(), told.message());
+    }
+    let (mut text, mut below) = (error.to_string(), error.source());
+    while let Some(source) = below {
+        text = format!("{text}: {source}");
+        below = source.source();
+    }
+    text
+}

@@ -1,0 +1,106 @@
+//! The rows of documents' jobs.
+//!
+//! PROMISES  An owner writes into a row only while it is the owner, and the document asks for a replication.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use tokio_postgres::Row;
+use tokio_postgres::error::SqlState;
+
+use crate::error::StoreError;
+use crate::fleet::{IdTaken, IdsSet, JobRow};
+use crate::postgres::connect::problem;
+use crate::postgres::shared::{Param, Shared, epoch};
+use policy::ownership::{DocId, Epoch};
+
+pub(super) const ROWS: &str = "SELECT doc_id, kept, past FROM settee.jobs WHERE doc_id = ANY($1)";
+
+pub(super) const OWNERS: &str = "SELECT doc_id, owner FROM settee.jobs JOIN settee.instances ON epoch = owner \
+     WHERE doc_id = ANY($1)";
+
+pub(super) const SAVE_PASTS: &str = "WITH held AS MATERIALIZED (SELECT j.doc_id, p.past \
+     FROM (SELECT * FROM unnest($2::text[], $3::text[]) AS p (doc_id, past) ORDER BY doc_id COLLATE \"C\") p \
+     CROSS JOIN LATERAL (SELECT doc_id FROM settee.jobs WHERE doc_id = p.doc_id \
+     AND owner IS NOT DISTINCT FROM $1 AND wanted FOR UPDATE) j) \
+     UPDATE settee.jobs j SET past = h.past FROM held h WHERE j.doc_id = h.doc_id";
+
+/// Which documents the epoch has, and of each which other one has the replication. Rows are looked up by their ids, one
+/// after the other: where the planner has no statistics, or those of a time before the claims, it takes an epoch for one
+/// that has few documents, and would read all that it has for each request.
+const SET_IDS: &str = "WITH held AS MATERIALIZED (SELECT j.doc_id, a.rep_id, a.place \
+     FROM (SELECT * FROM unnest($2::text[], $3::text[]) WITH ORDINALITY AS a (doc_id, rep_id, place) \
+     ORDER BY doc_id COLLATE \"C\") a CROSS JOIN LATERAL (SELECT doc_id FROM settee.jobs WHERE doc_id = a.doc_id \
+     AND owner IS NOT DISTINCT FROM $1 AND wanted FOR UPDATE) j), \
+     taken AS (SELECT h.doc_id, h.rep_id, coalesce(o.doc_id, nullif(first_value(h.doc_id) OVER same, h.doc_id)) AS by \
+     FROM held h LEFT JOIN LATERAL (SELECT doc_id FROM settee.jobs \
+     WHERE rep_id = h.rep_id AND doc_id <> h.doc_id OFFSET 0) o ON true \
+     WINDOW same AS (PARTITION BY h.rep_id ORDER BY h.place)), \
+     noted AS (UPDATE settee.jobs j SET rep_id = t.rep_id FROM taken t WHERE j.doc_id = t.doc_id AND t.by IS NULL \
+     AND j.rep_id IS DISTINCT FROM t.rep_id) \
+     SELECT doc_id, by FROM taken";
+
+/// How often a document that takes the replication at the same moment is looked for.
+const TRIES: usize = 3;
+
+pub(super) fn rows(docs: &[DocId], rows: &[Row]) -> Result<Vec<JobRow>, tokio_postgres::Error> {
+    let found = rows.iter().map(|row| {
+        let known = JobRow {
+            kept: row.try_get(1)?,
+            past: row.try_get(2)?,
+        };
+        Ok((row.try_get::<_, &str>(0)?, known))
+    });
+    let found: HashMap<&str, JobRow> = found.collect::<Result<_, tokio_postgres::Error>>()?;
+    let row = |id: &DocId| found.get(&**id).cloned().unwrap_or_default();
+    Ok(docs.iter().map(row).collect())
+}
+
+pub(super) fn owners(
+    docs: &[DocId],
+    rows: &[Row],
+) -> Result<Vec<Option<Epoch>>, tokio_postgres::Error> {
+    let found = rows
+        .iter()
+        .map(|row| Ok((row.try_get::<_, &str>(0)?, epoch(row.try_get(1)?))));
+    let found: HashMap<&str, Epoch> = found.collect::<Result<_, tokio_postgres::Error>>()?;
+    Ok(docs.iter().map(|id| found.get(&**id).copied()).collect())
+}
+
+pub(super) fn last_of_each(pasts: Vec<(DocId, String)>) -> BTreeMap<String, String> {
+    let pasts = pasts.into_iter();
+    pasts.map(|(id, past)| (id.to_string(), past)).collect()
+}
+
+pub(super) async fn set_replication_ids(
+    shared: &Shared,
+    epoch: Epoch,
+    jobs: &[(DocId, Arc<str>)],
+) -> Result<IdsSet, StoreError> {
+    let params = [
+        Param::Epoch(epoch),
+        Param::Texts(jobs.iter().map(|(doc, _)| doc.to_string()).collect()),
+        Param::Texts(jobs.iter().map(|(_, id)| id.to_string()).collect()),
+    ];
+    let mut tries = 1;
+    let rows = loop {
+        match shared.write(SET_IDS, &params).await? {
+            Ok(rows) => break rows,
+            // The other one was not to be seen yet.
+            Err(failed)
+                if failed.error.code() == Some(&SqlState::UNIQUE_VIOLATION) && tries < TRIES =>
+            {
+                tries += 1;
+            }
+            Err(failed) => return Err(shared.failed(problem(&failed.error))),
+        }
+    };
+    let owned = rows.iter().map(|row| {
+        let taken: Option<&str> = row.try_get(1)?;
+        let by = taken.map(|by| IdTaken { by: by.into() });
+        Ok((row.try_get::<_, &str>(0)?, by.map_or(Ok(()), Err)))
+    });
+    let owned: Result<HashMap<&str, _>, tokio_postgres::Error> = owned.collect();
+    let mut owned = owned.map_err(|error| shared.failed(problem(&error)))?;
+    Ok(jobs.iter().map(|(doc, _)| owned.remove(&**doc)).collect())
+}

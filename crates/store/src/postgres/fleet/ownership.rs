@@ -1,0 +1,158 @@
+//! Leases and claims.
+//!
+//! SOURCE    policy::ownership: what the database holds; its simulated database says the same.
+
+use std::time::Duration;
+
+use tokio_postgres::Row;
+
+use super::{TELL_CLAIMS, epochs};
+use crate::fleet::{Daemon, DaemonName};
+use crate::postgres::shared::{Param, count, epoch};
+use policy::ownership::{Counts, DocId, Epoch, LEASE, ListedDoc, Request};
+
+/// How many documents ask for a replication, and how many daemons are alive beside the one that asks, `$1`.
+const COUNTS: &str = "(SELECT count(*) FROM settee.jobs WHERE wanted), (SELECT count(*) FROM settee.instances \
+     WHERE has_claimed AND NOT is_leaving AND lease_until > clock_timestamp() AND epoch <> $1)";
+
+pub(super) const DAEMONS: &str = "SELECT epoch, address, version, is_leaving, \
+     (extract(epoch FROM lease_until - clock_timestamp()) * 1000)::bigint, \
+     (SELECT count(*) FROM settee.jobs WHERE owner = epoch) FROM settee.instances ORDER BY address, epoch";
+
+fn until() -> String {
+    format!("clock_timestamp() + interval '{} ms'", LEASE.as_millis())
+}
+
+pub(super) fn entry(name: &DaemonName, epoch: Epoch, former: Vec<Epoch>) -> Vec<Param> {
+    vec![
+        Param::Epoch(epoch),
+        Param::Text(name.address.to_string()),
+        Param::Text(name.version.to_string()),
+        epochs(former),
+    ]
+}
+
+/// Of an epoch that nobody knows any more, nothing is kept but the statuses of documents.
+pub(super) fn take_epoch() -> String {
+    format!(
+        "WITH over AS (SELECT epoch FROM settee.instances i WHERE lease_until <= clock_timestamp() \
+         AND NOT EXISTS (SELECT 1 FROM settee.jobs j WHERE j.owner = i.epoch) ORDER BY epoch FOR UPDATE SKIP LOCKED), \
+         gone AS (DELETE FROM settee.instances WHERE epoch = ANY($4) OR epoch IN (SELECT epoch FROM over) \
+         RETURNING epoch), \
+         entered AS (INSERT INTO settee.instances (epoch, address, version, lease_until) VALUES ($1, $2, $3, {until})), \
+         numbered AS (INSERT INTO settee.status_numbers (epoch) VALUES ($1)), \
+         stay AS (SELECT epoch FROM settee.instances WHERE epoch NOT IN (SELECT epoch FROM gone)), \
+         numbers AS (DELETE FROM settee.status_numbers WHERE epoch NOT IN (SELECT epoch FROM stay)), \
+         orders AS (DELETE FROM settee.orders WHERE epoch NOT IN (SELECT epoch FROM stay)), \
+         statuses AS (DELETE FROM settee.job_status WHERE transient <> 0 AND transient NOT IN (SELECT epoch FROM stay)) \
+         SELECT {COUNTS} - (SELECT count(*) FROM settee.instances WHERE epoch = ANY($4) AND has_claimed \
+         AND NOT is_leaving AND lease_until > clock_timestamp()), 0, \
+         (SELECT {TELL_CLAIMS} WHERE EXISTS (SELECT 1 FROM gone))",
+        until = until()
+    )
+}
+
+/// No row where the lease is over. It is looked at once the row is locked: whoever has found it over has the documents
+/// by then.
+pub(super) fn renew() -> String {
+    format!(
+        "WITH known AS (SELECT lease_until, is_leaving FROM settee.instances WHERE epoch = $1 FOR UPDATE), \
+         renewed AS (UPDATE settee.instances i SET lease_until = {until}, is_leaving = k.is_leaving OR $2 \
+         FROM known k WHERE i.epoch = $1 AND k.lease_until > clock_timestamp() \
+         RETURNING (i.has_claimed AND NOT i.is_leaving)::int AS is_live) \
+         SELECT {COUNTS}, r.is_live, j.doc_id, j.claim, j.wanted, \
+         (SELECT {TELL_CLAIMS} FROM known WHERE $2 AND NOT is_leaving) \
+         FROM renewed r LEFT JOIN settee.jobs j ON j.owner = $1",
+        until = until()
+    )
+}
+
+/// What is locked may have been claimed since the statement began, by an epoch that it does not see: so `has_lease`, which
+/// is asked of few.
+pub(super) fn claim() -> String {
+    format!(
+        "WITH lease AS (SELECT has_claimed, is_leaving FROM settee.instances \
+         WHERE epoch = $1 AND lease_until > clock_timestamp()), \
+         begun AS (UPDATE settee.instances i SET has_claimed = true FROM lease l \
+         WHERE i.epoch = $1 AND NOT l.has_claimed RETURNING i.epoch), \
+         free AS (SELECT j.doc_id, j.owner FROM settee.jobs j WHERE j.wanted AND EXISTS (SELECT 1 FROM lease) \
+         AND (j.owner IS NULL OR j.owner <> ALL (ARRAY(SELECT epoch FROM settee.instances \
+         WHERE lease_until > clock_timestamp()))) \
+         ORDER BY hashtextextended(j.doc_id, $1) LIMIT $3 FOR UPDATE OF j SKIP LOCKED), \
+         claimed AS (UPDATE settee.jobs j SET owner = $1, claim = $2 FROM free f WHERE j.doc_id = f.doc_id \
+         AND (f.owner IS NULL OR settee.has_lease(f.owner) IS NOT TRUE) RETURNING j.doc_id) \
+         SELECT {COUNTS}, coalesce((SELECT (NOT is_leaving)::int FROM lease), 0), c.doc_id, \
+         (SELECT {TELL_CLAIMS} FROM begun) FROM (SELECT 1) one LEFT JOIN claimed c ON true"
+    )
+}
+
+pub(super) fn release() -> String {
+    format!(
+        "WITH held AS (SELECT j.doc_id FROM settee.jobs j \
+         JOIN unnest($3::text[], $2::bigint[]) AS r (doc_id, claim) ON j.doc_id = r.doc_id AND j.claim = r.claim \
+         WHERE j.owner = $1 ORDER BY j.doc_id FOR UPDATE OF j), \
+         released AS (UPDATE settee.jobs j SET owner = NULL, claim = NULL FROM held h WHERE j.doc_id = h.doc_id \
+         RETURNING 1) \
+         SELECT {TELL_CLAIMS} WHERE EXISTS (SELECT 1 FROM released)"
+    )
+}
+
+/// What it had claimed is free when its row is gone.
+pub(super) fn depart() -> String {
+    format!(
+        "WITH gone AS (DELETE FROM settee.instances WHERE epoch = $1 RETURNING epoch), \
+         numbers AS (DELETE FROM settee.status_numbers WHERE epoch = $1), \
+         orders AS (DELETE FROM settee.orders WHERE epoch = $1), \
+         statuses AS (DELETE FROM settee.job_status WHERE transient = $1) \
+         SELECT {TELL_CLAIMS} FROM gone"
+    )
+}
+
+/// Reads the first columns of any row: wanted, other daemons alive, and whether the one that asks is.
+pub(super) fn counts(rows: &[Row]) -> Result<Counts, tokio_postgres::Error> {
+    let Some(row) = rows.first() else {
+        return Ok(Counts::default());
+    };
+    let (wanted, others, own): (i64, i64, i32) =
+        (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+    let number = |number| usize::try_from(number).unwrap_or(0);
+    Ok(Counts {
+        wanted: number(wanted),
+        live: number(others + i64::from(own)),
+    })
+}
+
+pub(super) fn listed(rows: &[Row]) -> Result<Vec<ListedDoc>, tokio_postgres::Error> {
+    let mut docs = Vec::with_capacity(rows.len());
+    for row in rows {
+        if let Some(id) = row.try_get::<_, Option<&str>>(3)? {
+            let (claim, wanted): (i64, bool) = (row.try_get(4)?, row.try_get(5)?);
+            docs.push(ListedDoc {
+                doc: id.into(),
+                claim: Request(claim.cast_unsigned()),
+                wanted,
+            });
+        }
+    }
+    Ok(docs)
+}
+
+pub(super) fn claimed(rows: &[Row]) -> Result<Vec<DocId>, tokio_postgres::Error> {
+    let ids = rows.iter().map(|row| row.try_get::<_, Option<&str>>(3));
+    let ids = ids.filter_map(Result::transpose);
+    ids.map(|id| id.map(DocId::from)).collect()
+}
+
+pub(super) fn daemon(row: &Row) -> Result<(Daemon, usize), tokio_postgres::Error> {
+    let (left, claimed): (i64, i64) = (row.try_get(4)?, row.try_get(5)?);
+    let daemon = Daemon {
+        epoch: epoch(row.try_get(0)?),
+        name: DaemonName {
+            address: row.try_get::<_, &str>(1)?.into(),
+            version: row.try_get::<_, &str>(2)?.into(),
+        },
+        lease: Some(Duration::from_millis(count(left))).filter(|left| !left.is_zero()),
+        is_leaving: row.try_get(3)?,
+    };
+    Ok((daemon, usize::try_from(claimed).unwrap_or(0)))
+}

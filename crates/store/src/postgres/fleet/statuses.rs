@@ -1,0 +1,65 @@
+//! How jobs stand, as their daemons write it and the others read it.
+//!
+//! PROMISES  The numbers of an epoch become visible in their order, so that a reader that has read one has read those
+//!           before it.
+//! LIMITS    That a transient job is gone is kept for 10 minutes.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tokio_postgres::Row;
+
+use super::{keys, of_key};
+use crate::fleet::{JobStatus, ReadStatus, StatusOf};
+use crate::postgres::shared::{Param, count, epoch};
+use policy::ownership::Epoch;
+
+/// The row of `status_numbers` puts the writes of an epoch in a row; a job's row is locked so that nobody else becomes its
+/// owner before the status is there.
+pub(super) const WRITE: &str = "WITH next AS (UPDATE settee.status_numbers SET number = number + $2 WHERE epoch = $1 \
+     RETURNING number - $2 AS before), \
+     asked AS (SELECT * FROM unnest($3::text[], $4::boolean[], $5::text[]) \
+     WITH ORDINALITY AS a (key, is_transient, body, place)), \
+     owned AS MATERIALIZED (SELECT j.doc_id FROM (SELECT key FROM asked WHERE NOT is_transient \
+     ORDER BY key COLLATE \"C\") a CROSS JOIN LATERAL (SELECT doc_id FROM settee.jobs WHERE doc_id = a.key \
+     AND owner IS NOT DISTINCT FROM $1 AND wanted FOR SHARE) j), \
+     old AS (DELETE FROM settee.job_status WHERE transient = $1 AND body IS NULL AND key <> ALL ($3) \
+     AND at < clock_timestamp() - interval '10 min') \
+     INSERT INTO settee.job_status (key, transient, epoch, number, body, at) \
+     SELECT a.key, CASE WHEN a.is_transient THEN $1 ELSE 0 END, $1, n.before + a.place, a.body, clock_timestamp() \
+     FROM asked a, next n WHERE a.is_transient OR a.key IN (SELECT doc_id FROM owned) ORDER BY a.place \
+     ON CONFLICT (key, transient) DO UPDATE SET epoch = excluded.epoch, number = excluded.number, \
+     body = excluded.body, at = excluded.at";
+
+/// The oldest come first, and those of one epoch in the order of their numbers, whatever the clock did.
+pub(super) const READ: &str = "SELECT s.key, s.transient <> 0, s.epoch, s.number, s.body, \
+     (extract(epoch FROM clock_timestamp() - s.at) * 1000)::bigint FROM settee.job_status s \
+     LEFT JOIN unnest($2::bigint[], $3::bigint[]) AS k (epoch, number) ON k.epoch = s.epoch \
+     WHERE s.epoch <> ALL ($1) AND s.number > coalesce(k.number, 0) \
+     ORDER BY max(s.at) OVER (PARTITION BY s.epoch ORDER BY s.number), s.number LIMIT $4";
+
+/// Returns the parameters of [`WRITE`]: of each job the last status, in the order in which all lock them.
+pub(super) fn written(epoch: Epoch, statuses: Vec<JobStatus>) -> Vec<Param> {
+    let statuses = statuses.into_iter();
+    let last: BTreeMap<StatusOf, _> = statuses.map(|status| (status.of, status.body)).collect();
+    let (keys, transient) = keys(last.keys());
+    vec![
+        Param::Epoch(epoch),
+        Param::Number(last.len() as u64),
+        keys,
+        transient,
+        Param::OptionalTexts(last.into_values().collect()),
+    ]
+}
+
+pub(super) fn status(row: &Row) -> Result<ReadStatus, tokio_postgres::Error> {
+    Ok(ReadStatus {
+        epoch: epoch(row.try_get(2)?),
+        number: count(row.try_get(3)?),
+        status: JobStatus {
+            of: of_key(row.try_get(0)?, row.try_get(1)?),
+            body: row.try_get(4)?,
+        },
+        age: Duration::from_millis(count(row.try_get(5)?)),
+    })
+}

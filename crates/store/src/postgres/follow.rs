@@ -1,0 +1,237 @@
+//! Hears of what others write, and tells the watcher of it in the order of the updates.
+//!
+//! SUMMARY   A connection listens; whenever something was said there, and every [`POLL`], the updates after the last
+//!           one known are read. Writers of this service tell the watcher themselves if nobody else wrote between.
+//! PROMISES  The watcher hears of each update, and never of an earlier one of a document after a later one. What was
+//!           missed while there was no connection is read afterwards.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use slog::warn;
+use tokio::time::sleep;
+use tokio_postgres::{Client, Row};
+
+use super::connect::problem;
+use super::shared::{Param, Shared, WAIT_MAX, count, query};
+use crate::documents::mark;
+use crate::error::StoreError;
+use crate::observer::DatabaseRequest;
+use policy::counted::Class;
+
+/// How often updates are looked for though none was told.
+const POLL: Duration = Duration::from_secs(10);
+
+/// Documents that are read at a time.
+const DOCUMENTS_MAX: u64 = 1000;
+
+/// The server's name and the timeline of its log: a standby that takes over begins another one, and may not have the
+/// last updates.
+pub(super) const MARK: &str =
+    "m.server_uuid || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)";
+
+/// Digits of a timeline, hexadecimal.
+const TIMELINE_DIGITS: usize = 8;
+
+/// Returns the mark of sequence numbers from what [`MARK`] answers.
+pub(super) fn mark_of(answer: &str) -> String {
+    let (uuid, timeline) = answer.split_at(answer.len().saturating_sub(TIMELINE_DIGITS));
+    match timeline.trim_start_matches('0') {
+        "1" => mark(uuid).to_owned(),
+        timeline => mark(uuid).to_owned() + timeline,
+    }
+}
+const LISTEN: &str = "LISTEN settee_docs; LISTEN settee_fleet";
+
+/// The next documents after an id.
+const DOCUMENTS: &str = "SELECT id, body FROM settee.docs WHERE NOT deleted AND id > $1 \
+     ORDER BY id LIMIT $2";
+
+/// Follows the updates until the store is closed.
+pub(super) async fn follow(shared: Arc<Shared>) {
+    let mut is_told = false;
+    loop {
+        let error = match listen(&shared, &mut is_told).await {
+            Err(error) => error,
+            Ok(never) => match never {},
+        };
+        if !std::mem::replace(&mut is_told, true) {
+            warn!(shared.log, "the database of the store is not heard"; "error" => %error,
+                  "effect" => "what others write is read when it is");
+        }
+        sleep(WAIT_MAX).await;
+    }
+}
+
+/// Follows the updates while there is a connection.
+async fn listen(
+    shared: &Arc<Shared>,
+    is_told: &mut bool,
+) -> Result<std::convert::Infallible, StoreError> {
+    let client = shared.connect().await?;
+    let listening = client.batch_execute(LISTEN).await;
+    listening.map_err(|error| shared.failed(problem(&error)))?;
+    shared.news.bump_all();
+    loop {
+        catch_up(shared, &client).await?;
+        *is_told = false;
+        tokio::select! {
+            () = shared.news.documents.notified() => {}
+            () = shared.nudge.notified() => {}
+            () = sleep(POLL) => {}
+        }
+    }
+}
+
+async fn read(shared: &Shared, client: &Client, since: u64) -> Result<Vec<Row>, StoreError> {
+    let params = [Param::Number(since), Param::Number(DOCUMENTS_MAX)];
+    let updates = format!(
+        "SELECT m.seq, m.purged_seq, {MARK}, d.seq, d.id, d.deleted, d.body FROM settee.meta m \
+         LEFT JOIN (SELECT * FROM settee.docs WHERE seq > $1 ORDER BY seq LIMIT $2) d ON true ORDER BY d.seq"
+    );
+    let read = query(client, &updates, &params);
+    let read = shared.ended(DatabaseRequest::Read, read).await?;
+    read.map_err(|error| shared.failed(problem(&error)))
+}
+
+/// Reads all updates that the watcher has not heard of.
+async fn catch_up(shared: &Arc<Shared>, client: &Client) -> Result<(), StoreError> {
+    loop {
+        let since = shared.update_seq.borrow().unwrap_or(0);
+        let rows = read(shared, client, since).await?;
+        let updates = Updates::of(shared, &rows);
+        let updates = updates.map_err(|error| shared.failed(problem(&error)))?;
+        // A deletion that was removed before it was read; a failover that may have lost updates.
+        if updates.purged > since || updates.last < since || updates.mark != *shared.mark() {
+            begin_anew(shared).await?;
+            continue;
+        }
+        let is_end = (updates.documents.len() as u64) < DOCUMENTS_MAX;
+        updates.tell(shared, is_end);
+        if is_end {
+            return Ok(());
+        }
+    }
+}
+
+/// Updates in their order.
+struct Updates {
+    last: u64,
+    purged: u64,
+    mark: String,
+    /// Sequence number, id, and the class of a document that is there.
+    documents: Vec<(u64, String, Option<Class>)>,
+}
+
+impl Updates {
+    fn of(shared: &Shared, rows: &[Row]) -> Result<Self, tokio_postgres::Error> {
+        let mut updates = Self {
+            last: 0,
+            purged: 0,
+            mark: String::new(),
+            documents: Vec::with_capacity(rows.len()),
+        };
+        for row in rows {
+            updates.last = count(row.try_get(0)?);
+            updates.purged = count(row.try_get(1)?);
+            updates.mark = mark_of(row.try_get(2)?);
+            let Some(seq) = row.try_get::<_, Option<i64>>(3)? else {
+                continue;
+            };
+            let (id, deleted): (String, bool) = (row.try_get(4)?, row.try_get(5)?);
+            let body: &str = row.try_get(6)?;
+            let class = (!deleted).then(|| shared.watcher.class(&id, body));
+            updates.documents.push((count(seq), id, class));
+        }
+        Ok(updates)
+    }
+
+    /// Tells the watcher what it has not heard from a writer meanwhile.
+    fn tell(self, shared: &Shared, is_end: bool) {
+        let last = match (is_end, self.documents.last()) {
+            (false, Some((seq, ..))) => *seq,
+            _ => self.last,
+        };
+        shared.update_seq.send_if_modified(|known| {
+            if known.is_some_and(|known| known >= last) {
+                return false;
+            }
+            let news = self.documents.into_iter();
+            let news = news.filter(|(seq, ..)| known.is_none_or(|known| *seq > known));
+            shared
+                .watcher
+                .written(news.map(|(_, id, class)| (id, class)).collect());
+            *known = Some(last);
+            true
+        });
+    }
+}
+
+/// Tells the watcher all documents anew.
+async fn begin_anew(shared: &Arc<Shared>) -> Result<(), StoreError> {
+    loop {
+        let before = *shared.update_seq.borrow();
+        let Stock {
+            seq,
+            mark,
+            documents,
+        } = stock(shared).await?;
+        let mut is_done = false;
+        shared.update_seq.send_if_modified(|known| {
+            is_done = *known == before;
+            if is_done {
+                shared.watcher.opened(documents);
+                *shared.mark() = mark;
+                *known = Some(seq);
+            }
+            is_done
+        });
+        if is_done {
+            return Ok(());
+        }
+    }
+}
+
+/// All documents that are there.
+pub(super) struct Stock {
+    /// The number of the last update.
+    pub seq: u64,
+    /// Whose numbers they are.
+    pub mark: String,
+    /// Their ids and classes.
+    pub documents: Vec<(String, Class)>,
+}
+
+/// Reads the number of the last update, and then all documents that are there with their classes: of some, later
+/// updates may be in it already.
+pub(super) async fn stock(shared: &Arc<Shared>) -> Result<Stock, StoreError> {
+    let failed = |error: tokio_postgres::Error| shared.failed(problem(&error));
+    let meta = format!("SELECT m.seq, {MARK} FROM settee.meta m");
+    let rows = shared.rows(&meta, &[]).await?;
+    let read = |row: &Row| Ok((count(row.try_get(0)?), mark_of(row.try_get(1)?)));
+    let (seq, mark) = rows
+        .first()
+        .map_or_else(|| Ok(Default::default()), read)
+        .map_err(failed)?;
+    let mut documents: Vec<(String, Class)> = Vec::new();
+    loop {
+        let after = documents.last().map_or(String::new(), |(id, _)| id.clone());
+        let params = [Param::Text(after), Param::Number(DOCUMENTS_MAX)];
+        let rows = shared.rows(DOCUMENTS, &params).await?;
+        for row in &rows {
+            let (id, body): (String, &str) = (
+                row.try_get(0).map_err(failed)?,
+                row.try_get(1).map_err(failed)?,
+            );
+            let class = shared.watcher.class(&id, body);
+            documents.push((id, class));
+        }
+        if (rows.len() as u64) < DOCUMENTS_MAX {
+            return Ok(Stock {
+                seq,
+                mark,
+                documents,
+            });
+        }
+    }
+}

@@ -1,0 +1,359 @@
+//! The store of several services: a PostgreSQL database.
+//!
+//! SUMMARY   [`PostgresStore`] has a thread with a runtime of its own, on which the connections live: one for reads,
+//!           one for writes, one that listens to what other services write, and one for leases where there is a fleet.
+//!           Its tables are in the schema `settee`.
+//! PROMISES  A write that was answered is committed. What one service wrote, the others hear of in the order of the
+//!           sequence numbers, none is missed, also when connections are lost.
+//! SOURCE    PostgreSQL: LISTEN, NOTIFY; explicit locking.
+//! LIMITS    PostgreSQL 13 or newer, with UTF8. An id has at most [`ID_BYTES_MAX`] bytes, and no NUL. Nothing waits for the
+//!           database longer than two times [`REQUEST_MAX`](connect::REQUEST_MAX): for the requests before, and for its own.
+
+mod batch;
+pub(super) mod connect;
+mod fleet;
+mod follow;
+pub(super) mod migrations;
+mod news;
+pub(super) mod shared;
+mod thread;
+mod tls;
+mod writer;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use slog::Logger;
+use tokio::runtime::Builder;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio_postgres::Row;
+
+use super::REQUESTS_MAX;
+use super::document_store::{Answer, Change, DocumentStore, Watcher};
+use super::documents::{Changes, Conflict, Document, Edit, Info, LocalDocument, Purged};
+use super::error::StoreError;
+use super::fleet::FleetStore;
+use super::observer::DatabaseObserver;
+use super::place::StorePlace;
+use super::revision::Revision;
+use super::tables::DocumentTables;
+use super::transfer::{BYTES_MAX, DOCUMENTS_MAX, Import, Imported};
+use settee_config::store_url::StoreUrl;
+use batch::{Batch, COLUMNS, document};
+use fleet::PostgresFleet;
+use follow::{MARK, mark_of};
+use policy::ownership::Epoch;
+use shared::{Param, Shared, count};
+use thread::StoreThread;
+use writer::{Write, WriteRequest, Writer};
+
+/// Longest id, in bytes: what an index takes.
+const ID_BYTES_MAX: usize = 2600;
+
+/// A store in a PostgreSQL database. The connections are closed when this is gone.
+#[derive(Debug)]
+pub(super) struct PostgresStore {
+    writes: mpsc::Sender<WriteRequest>,
+    update_seq: watch::Receiver<Option<u64>>,
+    thread: StoreThread,
+}
+
+impl PostgresStore {
+    /// Starts the thread. The first request connects.
+    ///
+    /// # Errors
+    /// The system has no room for a thread.
+    pub fn start(
+        url: StoreUrl,
+        new_uuid: Arc<str>,
+        watcher: Arc<dyn Watcher>,
+        observer: Arc<dyn DatabaseObserver>,
+        log: &Logger,
+    ) -> std::io::Result<Self> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let (writes, waiting) = mpsc::channel(REQUESTS_MAX);
+        let shared = Arc::new(Shared::new(url, new_uuid, watcher, observer, log.clone()));
+        let writer = Writer::new(Arc::clone(&shared), waiting);
+        let store = Self {
+            writes,
+            update_seq: shared.update_seq.subscribe(),
+            thread: StoreThread::new(shared, runtime.handle().clone()),
+        };
+        let thread = std::thread::Builder::new().name("store".to_owned());
+        thread.spawn(move || runtime.block_on(writer.run()))?;
+        Ok(store)
+    }
+
+    fn write<T: Send + 'static>(
+        &self,
+        documents: Vec<String>,
+        local: Option<String>,
+        work: impl FnOnce(&mut Batch<'_>) -> T + Send + 'static,
+    ) -> Answer<'_, T> {
+        Box::pin(async move {
+            documents
+                .iter()
+                .chain(&local)
+                .try_for_each(|id| storable(id))?;
+            let (to, value) = oneshot::channel();
+            let work = Box::new(move |batch: &mut Batch<'_>| drop(to.send(work(batch))));
+            self.ask(|reply| {
+                WriteRequest::Write(Write {
+                    documents,
+                    local,
+                    work,
+                    reply,
+                })
+            })
+            .await?;
+            value.await.map_err(|_| StoreError::Closed)
+        })
+    }
+
+    async fn ask<T>(
+        &self,
+        request: impl FnOnce(oneshot::Sender<Result<T, StoreError>>) -> WriteRequest,
+    ) -> Result<T, StoreError> {
+        let (reply, result) = oneshot::channel();
+        let sent = self.writes.send(request(reply)).await;
+        sent.map_err(|_| StoreError::Closed)?;
+        result.await.unwrap_or(Err(StoreError::Closed))
+    }
+}
+
+/// Refuses an id that the database does not take, which would fail the writes of others with it.
+pub(super) fn storable(id: &str) -> Result<(), StoreError> {
+    if id.contains('\0') {
+        let what = "The store in PostgreSQL takes no document id with a NUL character.";
+        return Err(StoreError::Unstorable(what.to_owned()));
+    }
+    if id.len() > ID_BYTES_MAX {
+        return Err(StoreError::Unstorable(format!(
+            "The store in PostgreSQL takes document ids of at most {ID_BYTES_MAX} bytes."
+        )));
+    }
+    Ok(())
+}
+
+/// Returns the ids to look for: none that is there has a NUL.
+fn known(ids: impl IntoIterator<Item = String>) -> Param {
+    let ids = ids.into_iter().filter(|id| !id.contains('\0'));
+    Param::Texts(ids.collect())
+}
+
+fn first<T>(
+    rows: &[Row],
+    of: impl FnOnce(&Row) -> Result<T, tokio_postgres::Error>,
+) -> Result<Option<T>, tokio_postgres::Error> {
+    rows.first().map(of).transpose()
+}
+
+/// Takes an outcome of [`DocumentTables`], which cannot fail in a [`Batch`].
+fn sure<T>(Ok(value): Result<T, std::convert::Infallible>) -> T {
+    value
+}
+
+impl DocumentStore for PostgresStore {
+    fn place(&self) -> &StorePlace {
+        &self.thread.shared.place
+    }
+
+    fn open(&self) -> Answer<'_, ()> {
+        let shared = Arc::clone(&self.thread.shared);
+        Box::pin(self.thread.run(async move { shared.open().await }))
+    }
+
+    fn updates(&self) -> watch::Receiver<Option<u64>> {
+        self.update_seq.clone()
+    }
+
+    fn uuid(&self) -> Answer<'_, String> {
+        self.thread
+            .read("SELECT server_uuid FROM settee.meta", vec![], |rows| {
+                Ok(first(&rows, |row| row.try_get(0))?.unwrap_or_default())
+            })
+    }
+
+    fn documents(&self, ids: Vec<String>) -> Answer<'_, Vec<Option<Document>>> {
+        let sql = format!("SELECT {COLUMNS} FROM settee.docs WHERE id = ANY($1)");
+        self.thread
+            .read(sql, vec![known(ids.clone())], move |rows| {
+                let found = rows.iter().map(|row| Ok((row.try_get(0)?, row)));
+                let found: HashMap<&str, &Row> =
+                    found.collect::<Result<_, tokio_postgres::Error>>()?;
+                let found = ids.iter().map(|id| found.get(&**id).copied());
+                found.map(|row| row.map(document).transpose()).collect()
+            })
+    }
+
+    fn changes(&self, since: u64, limit: usize) -> Answer<'_, Changes> {
+        let sql = format!(
+            "SELECT d.id, d.rev_number, d.rev_hash, d.deleted, d.seq, d.body, m.seq, {MARK} FROM settee.meta m \
+             LEFT JOIN (SELECT * FROM settee.docs WHERE seq > $1 ORDER BY seq LIMIT $2) d ON true \
+             ORDER BY d.seq"
+        );
+        let params = vec![Param::Number(since), Param::Number(limit as u64)];
+        self.thread.read(sql, params, |rows| {
+            let mut changes = Changes::default();
+            for row in &rows {
+                changes.update_seq = count(row.try_get(6)?);
+                changes.mark = mark_of(row.try_get(7)?);
+                if row.try_get::<_, Option<&str>>(0)?.is_some() {
+                    changes.documents.push(document(row)?);
+                }
+            }
+            Ok(changes)
+        })
+    }
+
+    fn last_changes(&self, limit: usize) -> Answer<'_, Vec<Document>> {
+        let sql = format!("SELECT {COLUMNS} FROM settee.docs ORDER BY seq DESC LIMIT $1");
+        self.thread
+            .read(sql, vec![Param::Number(limit as u64)], |rows| {
+                rows.iter().map(document).collect()
+            })
+    }
+
+    fn pending(&self, since: u64) -> Answer<'_, u64> {
+        let sql = "SELECT count(*) FROM settee.docs WHERE seq > $1";
+        self.thread.read(sql, vec![Param::Number(since)], |rows| {
+            Ok(first(&rows, |row| row.try_get(0))?.map_or(0, count))
+        })
+    }
+
+    fn change_with(&self, id: &str, change: Change) -> Answer<'_, Option<Revision>> {
+        let id = id.to_owned();
+        self.write(vec![id.clone()], None, move |batch| {
+            sure(batch.change(&id, change))
+        })
+    }
+
+    fn change_as(&self, epoch: Epoch, id: &str, change: Change) -> Answer<'_, Option<Revision>> {
+        let id = id.to_owned();
+        self.write(vec![id.clone()], None, move |batch| {
+            match batch.is_owner(epoch, &id) {
+                true => sure(batch.change(&id, change)),
+                false => None,
+            }
+        })
+    }
+
+    fn info(&self) -> Answer<'_, Info> {
+        let sql = format!(
+            "SELECT m.seq, {MARK}, d.* FROM settee.meta m, (SELECT count(*) FILTER (WHERE NOT deleted), \
+             count(*) FILTER (WHERE deleted), coalesce(sum(octet_length(body)), 0)::bigint FROM settee.docs) d"
+        );
+        self.thread.read(sql, vec![], |rows| {
+            let info = first(&rows, |row| {
+                Ok(Info {
+                    update_seq: count(row.try_get(0)?),
+                    mark: mark_of(row.try_get(1)?),
+                    documents: count(row.try_get(2)?),
+                    deleted: count(row.try_get(3)?),
+                    bytes: count(row.try_get(4)?),
+                })
+            });
+            Ok(info?.unwrap_or_default())
+        })
+    }
+
+    fn edit(&self, edits: Vec<Edit>) -> Answer<'_, Vec<Result<Revision, Conflict>>> {
+        let ids = edits.iter().map(|edit| edit.id.clone()).collect();
+        self.write(ids, None, |batch| {
+            let edits = edits.into_iter();
+            edits.map(|edit| sure(batch.edit(edit))).collect()
+        })
+    }
+
+    fn export(&self, after: Option<String>) -> Answer<'_, Vec<(Document, Option<String>)>> {
+        let sql = format!(
+            "SELECT {COLUMNS}, kept FROM (SELECT *, sum(octet_length(body)) OVER (ORDER BY id) - octet_length(body) \
+             AS before FROM (SELECT * FROM settee.docs WHERE NOT deleted AND id > $1 ORDER BY id LIMIT $2) page) d \
+             LEFT JOIN settee.jobs ON doc_id = id WHERE before < $3 ORDER BY id"
+        );
+        // No id is empty, and none has a NUL: what is after one with it is after what stands before that.
+        let after = after.unwrap_or_default();
+        let after = after.split('\0').next().unwrap_or_default().to_owned();
+        let params = vec![
+            Param::Text(after),
+            Param::Number(DOCUMENTS_MAX as u64),
+            Param::Number(BYTES_MAX as u64),
+        ];
+        self.thread.read(sql, params, |rows| {
+            let read = rows.iter().map(|row| Ok((document(row)?, row.try_get(6)?)));
+            read.collect()
+        })
+    }
+
+    fn import(&self, documents: Vec<Import>, replace: bool) -> Answer<'_, Vec<Imported>> {
+        let ids = documents.iter().map(|one| one.id.clone()).collect();
+        self.write(ids, None, move |batch| {
+            let documents = documents.into_iter();
+            documents
+                .map(|document| sure(batch.import(document, replace)))
+                .collect()
+        })
+    }
+
+    fn local(&self, id: &str) -> Answer<'_, Option<LocalDocument>> {
+        let sql = "SELECT number, body FROM settee.locals WHERE id = ANY($1)";
+        self.thread.read(sql, vec![known([id.to_owned()])], |rows| {
+            first(&rows, |row| {
+                Ok(LocalDocument {
+                    number: count(row.try_get(0)?),
+                    body: row.try_get(1)?,
+                })
+            })
+        })
+    }
+
+    fn edit_local(
+        &self,
+        id: &str,
+        expected: Option<u64>,
+        body: Option<String>,
+    ) -> Answer<'_, Result<u64, Conflict>> {
+        let id = id.to_owned();
+        self.write(vec![], Some(id.clone()), move |batch| {
+            batch.edit_local(&id, expected, body)
+        })
+    }
+
+    fn kept_of(&self, ids: Vec<String>) -> Answer<'_, Vec<Option<String>>> {
+        let sql = "SELECT doc_id, kept FROM settee.jobs WHERE doc_id = ANY($1)";
+        self.thread
+            .read(sql, vec![known(ids.clone())], move |rows| {
+                let found = rows
+                    .iter()
+                    .map(|row| Ok((row.try_get(0)?, row.try_get(1)?)));
+                let mut found: HashMap<&str, Option<String>> =
+                    found.collect::<Result<_, tokio_postgres::Error>>()?;
+                Ok(ids.iter().map(|id| found.remove(&**id).flatten()).collect())
+            })
+    }
+
+    fn keep(&self, id: &str, value: Option<String>) -> Answer<'_, ()> {
+        let id = id.to_owned();
+        self.write(vec![id.clone()], None, move |batch| {
+            sure(batch.keep(&id, value.as_deref()));
+        })
+    }
+
+    fn purge(&self, before: u64, after: u64, limit: usize) -> Answer<'_, Purged> {
+        Box::pin(self.ask(move |reply| WriteRequest::Purge {
+            before,
+            after,
+            limit,
+            reply,
+        }))
+    }
+
+    /// PostgreSQL does it by itself.
+    fn compact(&self) -> Answer<'_, u64> {
+        Box::pin(async { Ok(0) })
+    }
+
+    fn fleet(&self) -> Option<Arc<dyn FleetStore>> {
+        Some(Arc::new(PostgresFleet::new(self.thread.clone())))
+    }
+}

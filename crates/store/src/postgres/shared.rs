@@ -1,0 +1,333 @@
+//! What all requests to the database share: its connections, and what is known of it.
+//!
+//! SUMMARY   There is one connection for reads, whose requests are sent behind each other without waiting, one for
+//!           writes, one that listens, and one for leases. A connection that was lost is made anew by the next request.
+//! PROMISES  While the database does not answer, requests fail at once, except for one in [`WAIT_MIN`] to
+//!           [`WAIT_MAX`] that tries again.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use slog::Logger;
+use tokio::sync::{Mutex as AsyncMutex, Notify, OnceCell, watch};
+use tokio::time::{Instant, timeout};
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Client, Row};
+
+use super::connect::{Connector, REQUEST_MAX, is_lost, no_answer, problem};
+use super::follow::{follow, stock};
+use super::migrations::migrate;
+use super::news::News;
+use settee_config::store_url::StoreUrl;
+use crate::document_store::Watcher;
+use crate::error::{OpenProblem, StoreError};
+use crate::observer::{DatabaseObserver, DatabaseRequest};
+use crate::place::StorePlace;
+use policy::ownership::{self, Epoch};
+
+/// The time from one try to connect to the next: it doubles with each that fails.
+const WAIT_MIN: Duration = Duration::from_millis(100);
+
+/// The longest such time.
+pub(super) const WAIT_MAX: Duration = Duration::from_secs(2);
+
+/// The database did not answer lately.
+struct Outage {
+    until: Instant,
+    wait: Duration,
+    error: StoreError,
+}
+
+/// What a statement is given.
+pub(in crate::store) enum Param {
+    Text(String),
+    Texts(Vec<String>),
+    OptionalTexts(Vec<Option<String>>),
+    Number(u64),
+    /// As the database has it.
+    Integers(Vec<i64>),
+    Epoch(Epoch),
+    Flag(bool),
+    Flags(Vec<bool>),
+}
+
+impl Param {
+    fn typed(&self) -> (Box<dyn ToSql + Sync + Send + '_>, Type) {
+        match self {
+            Self::Text(text) => (Box::new(text), Type::TEXT),
+            Self::Texts(texts) => (Box::new(texts), Type::TEXT_ARRAY),
+            Self::OptionalTexts(texts) => (Box::new(texts), Type::TEXT_ARRAY),
+            Self::Number(number) => (Box::new(int(*number)), Type::INT8),
+            Self::Integers(numbers) => (Box::new(numbers), Type::INT8_ARRAY),
+            Self::Epoch(epoch) => (Box::new(epoch_int(*epoch)), Type::INT8),
+            Self::Flag(flag) => (Box::new(flag), Type::BOOL),
+            Self::Flags(flags) => (Box::new(flags), Type::BOOL_ARRAY),
+        }
+    }
+}
+
+/// Returns a number as the database has it.
+pub(in crate::store) fn int(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// Returns a number of the database.
+pub(in crate::store) fn count(number: i64) -> u64 {
+    u64::try_from(number).unwrap_or(0)
+}
+
+/// Returns an epoch as the database has it: the same 64 bits.
+pub(super) fn epoch_int(epoch: Epoch) -> i64 {
+    epoch.0.cast_signed()
+}
+
+/// Returns an epoch of the database.
+pub(super) fn epoch(number: i64) -> Epoch {
+    Epoch(number.cast_unsigned())
+}
+
+pub(super) struct Shared {
+    pub place: StorePlace,
+    /// How connections are made; read from the URL with the first.
+    connector: OnceCell<Connector>,
+    /// What a new store is called.
+    pub new_uuid: Arc<str>,
+    pub watcher: Arc<dyn Watcher>,
+    observer: Arc<dyn DatabaseObserver>,
+    /// The last update that `watcher` has heard of.
+    pub update_seq: watch::Sender<Option<u64>>,
+    /// Whose numbers that of `update_seq` is: see [`Info::mark`](crate::documents::Info::mark).
+    mark: Mutex<String>,
+    /// What the listening connection has heard.
+    pub news: Arc<News>,
+    /// Notified when there may be updates that `watcher` has not heard of.
+    pub nudge: Notify,
+    reader: Line,
+    /// The connection for leases, on which nothing waits for other requests.
+    leases: Line,
+    opened: OnceCell<()>,
+    outage: Mutex<Option<Outage>>,
+    pub log: Logger,
+}
+
+impl Shared {
+    pub fn new(
+        url: StoreUrl,
+        new_uuid: Arc<str>,
+        watcher: Arc<dyn Watcher>,
+        observer: Arc<dyn DatabaseObserver>,
+        log: Logger,
+    ) -> Self {
+        Self {
+            place: StorePlace::Postgres(url),
+            connector: OnceCell::new(),
+            new_uuid,
+            watcher,
+            observer,
+            update_seq: watch::Sender::new(None),
+            mark: Mutex::default(),
+            news: Arc::default(),
+            nudge: Notify::new(),
+            reader: Line::default(),
+            leases: Line::default(),
+            opened: OnceCell::new(),
+            outage: Mutex::default(),
+            log,
+        }
+    }
+
+    /// Opens the store, unless it is open.
+    pub async fn open(self: &Arc<Self>) -> Result<(), StoreError> {
+        let opened = self.opened.get_or_try_init(async || {
+            let client = self.client(&self.reader).await?;
+            let prepared = timeout(
+                REQUEST_MAX * 2,
+                migrate(&client, &self.new_uuid, &*self.watcher, false),
+            )
+            .await;
+            let prepared = prepared.unwrap_or_else(|_| Err(no_answer(REQUEST_MAX * 2)));
+            if prepared.is_err() {
+                // It may stand in the middle of a transaction.
+                self.reader.forget(&client).await;
+            }
+            prepared.map_err(|problem| self.failed(problem))?;
+            let stock = stock(self).await?;
+            self.watcher.opened(stock.documents);
+            *self.mark() = stock.mark;
+            self.update_seq.send_replace(Some(stock.seq));
+            tokio::spawn(follow(Arc::clone(self)));
+            Ok(())
+        });
+        opened.await.copied()
+    }
+
+    /// Says that a problem is one of this store.
+    pub fn failed(&self, problem: OpenProblem) -> StoreError {
+        self.place.cannot_open(problem).into()
+    }
+
+    /// Makes a connection, unless another failed a moment ago.
+    pub async fn connect(&self) -> Result<Client, StoreError> {
+        let now = Instant::now();
+        if let Some(outage) = self.outage().as_ref().filter(|outage| now < outage.until) {
+            return Err(outage.error.clone());
+        }
+        let made = async {
+            let connector = self.connector().await?;
+            connector.connect().await
+        };
+        let made = made.await.map_err(|problem| self.failed(problem));
+        let mut outage = self.outage();
+        *outage = made.as_ref().err().map(|error| {
+            let wait = outage.as_ref().map_or(WAIT_MIN, |before| before.wait * 2);
+            let wait = wait.min(WAIT_MAX);
+            Outage {
+                until: Instant::now() + wait,
+                wait,
+                error: error.clone(),
+            }
+        });
+        drop(outage);
+        made
+    }
+
+    async fn connector(&self) -> Result<&Connector, OpenProblem> {
+        let StorePlace::Postgres(url) = &self.place else {
+            return Err(OpenProblem::Refused("it is no database".to_owned()));
+        };
+        self.connector
+            .get_or_try_init(async || Connector::of(url, &self.news, &self.observer))
+            .await
+    }
+
+    pub fn mark(&self) -> std::sync::MutexGuard<'_, String> {
+        self.mark.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn outage(&self) -> std::sync::MutexGuard<'_, Option<Outage>> {
+        self.outage.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn client(&self, line: &Line) -> Result<Arc<Client>, StoreError> {
+        let mut known = line.0.lock().await;
+        if let Some(client) = known.as_ref().filter(|client| !client.is_closed()) {
+            return Ok(Arc::clone(client));
+        }
+        let client = Arc::new(self.connect().await?);
+        Ok(Arc::clone(known.insert(client)))
+    }
+
+    /// Waits for a request that was sent, at most [`REQUEST_MAX`].
+    pub async fn ended<T>(
+        &self,
+        request: DatabaseRequest,
+        work: impl Future<Output = T>,
+    ) -> Result<T, StoreError> {
+        self.ended_within(REQUEST_MAX, request, work).await
+    }
+
+    async fn ended_within<T>(
+        &self,
+        max: Duration,
+        request: DatabaseRequest,
+        work: impl Future<Output = T>,
+    ) -> Result<T, StoreError> {
+        let begun = Instant::now();
+        let done = timeout(max, work).await;
+        self.observer.ended(request, begun.elapsed());
+        done.map_err(|_| self.failed(no_answer(max)))
+    }
+
+    /// Reads rows; once more if the connection was lost.
+    pub async fn rows(&self, sql: &str, params: &[Param]) -> Result<Vec<Row>, StoreError> {
+        let read = async || {
+            let client = self.client(&self.reader).await?;
+            let work = query(&client, sql, params);
+            let read = self.ended(DatabaseRequest::Read, work).await;
+            self.sorted(&self.reader, &client, read).await
+        };
+        let rows = match read().await? {
+            Err(failed) if failed.is_lost => read().await?,
+            rows => rows,
+        };
+        rows.map_err(|failed| self.failed(problem(&failed.error)))
+    }
+
+    /// Runs a statement that writes, beside the reads. After an error it may have been carried out.
+    pub async fn write(
+        &self,
+        sql: &str,
+        params: &[Param],
+    ) -> Result<Result<Vec<Row>, Failed>, StoreError> {
+        let client = self.client(&self.reader).await?;
+        let work = query(&client, sql, params);
+        let done = self.ended(DatabaseRequest::Write, work).await;
+        self.sorted(&self.reader, &client, done).await
+    }
+
+    /// Runs a statement about leases within their time. After an error it may have been carried out.
+    pub async fn lease(&self, sql: &str, params: &[Param]) -> Result<Vec<Row>, StoreError> {
+        let begun = Instant::now();
+        let late = || self.failed(no_answer(ownership::REQUEST_MAX));
+        let client = timeout(ownership::REQUEST_MAX, self.client(&self.leases)).await;
+        let client = client.map_err(|_| late())??;
+        let left = ownership::REQUEST_MAX.saturating_sub(begun.elapsed());
+        let work = query(&client, sql, params);
+        let done = self.ended_within(left, DatabaseRequest::Lease, work).await;
+        let done = done.map_err(|_| late());
+        let done = self.sorted(&self.leases, &client, done).await?;
+        done.map_err(|failed| self.failed(problem(&failed.error)))
+    }
+
+    /// Tells the answers of the database from none; a connection that is lost or says nothing is made anew by the next
+    /// request.
+    async fn sorted(
+        &self,
+        line: &Line,
+        client: &Arc<Client>,
+        done: Result<Result<Vec<Row>, tokio_postgres::Error>, StoreError>,
+    ) -> Result<Result<Vec<Row>, Failed>, StoreError> {
+        let sorted = done.map(|answer| {
+            answer.map_err(|error| Failed {
+                is_lost: is_lost(client, &error),
+                error,
+            })
+        });
+        if matches!(&sorted, Err(_) | Ok(Err(Failed { is_lost: true, .. }))) {
+            line.forget(client).await;
+        }
+        sorted
+    }
+}
+
+/// A connection that many requests share. It is made by the first.
+#[derive(Default)]
+pub(super) struct Line(AsyncMutex<Option<Arc<Client>>>);
+
+impl Line {
+    async fn forget(&self, client: &Arc<Client>) {
+        let mut known = self.0.lock().await;
+        drop(known.take_if(|known| Arc::ptr_eq(known, client)));
+    }
+}
+
+/// What the database says of a statement that failed.
+pub(super) struct Failed {
+    pub error: tokio_postgres::Error,
+    /// Whether its connection is gone.
+    is_lost: bool,
+}
+
+/// Runs a statement in one round trip.
+pub(in crate::store) async fn query(
+    client: &Client,
+    sql: &str,
+    params: &[Param],
+) -> Result<Vec<Row>, tokio_postgres::Error> {
+    let typed: Vec<_> = params.iter().map(Param::typed).collect();
+    let typed: Vec<(&(dyn ToSql + Sync), Type)> = typed
+        .iter()
+        .map(|(value, of)| (&**value as &(dyn ToSql + Sync), of.clone()))
+        .collect();
+    client.query_typed(sql, &typed).await
+}

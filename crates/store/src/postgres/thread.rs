@@ -1,0 +1,74 @@
+//! What handles of the store ask its thread.
+//!
+//! LIMITS    At most [`REQUESTS_MAX`] reads are under way; later callers wait for room.
+
+use std::fmt;
+use std::sync::Arc;
+
+use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
+use tokio_postgres::Row;
+
+use super::connect::problem;
+use super::shared::{Param, Shared};
+use crate::REQUESTS_MAX;
+use crate::document_store::Answer;
+use crate::error::StoreError;
+
+/// A handle of the store's thread. Cheap to clone; does not keep it alive.
+#[derive(Clone)]
+pub(super) struct StoreThread {
+    pub shared: Arc<Shared>,
+    runtime: Handle,
+    room: Arc<Semaphore>,
+}
+
+impl fmt::Debug for StoreThread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.shared.place)
+    }
+}
+
+impl StoreThread {
+    pub fn new(shared: Arc<Shared>, runtime: Handle) -> Self {
+        Self {
+            shared,
+            runtime,
+            room: Arc::new(Semaphore::new(REQUESTS_MAX)),
+        }
+    }
+
+    /// Has something done on the thread once there is room for it.
+    pub async fn run<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T, StoreError>> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let room = self.room.acquire().await;
+        let _room = room.map_err(|_| StoreError::Closed)?;
+        self.run_at_once(work).await
+    }
+
+    /// Has something done on the thread, whatever else waits.
+    pub async fn run_at_once<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T, StoreError>> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let done = self.runtime.spawn(work).await;
+        done.map_err(|_| StoreError::Closed)?
+    }
+
+    /// Reads rows, and what they say.
+    pub fn read<T: Send + 'static>(
+        &self,
+        sql: impl Into<String>,
+        params: Vec<Param>,
+        of: impl FnOnce(Vec<Row>) -> Result<T, tokio_postgres::Error> + Send + 'static,
+    ) -> Answer<'_, T> {
+        let (shared, sql) = (Arc::clone(&self.shared), sql.into());
+        Box::pin(self.run(async move {
+            shared.open().await?;
+            let rows = shared.rows(&sql, &params).await?;
+            of(rows).map_err(|error| shared.failed(problem(&error)))
+        }))
+    }
+}

@@ -1,0 +1,263 @@
+//! Writes: those that wait at the same time are one transaction.
+//!
+//! SUMMARY   [`Writer`] locks the row of `meta`, reads what the writes of a batch ask about, has them decide over
+//!           that, and writes the outcome: two round trips, however many writes there are.
+//! PROMISES  Writers of all services are in a row. No write is answered before it is committed and the watcher has
+//!           heard of it. When a transaction fails nothing of it is written, except where the connection was lost while
+//!           it was committed: then nobody knows.
+
+use std::sync::Arc;
+
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
+use tokio_postgres::Client;
+
+use super::batch::{Batch, Before, COLUMNS};
+use super::connect::{REQUEST_MAX, is_lost, no_answer, problem};
+use super::shared::{Param, Shared, count, query};
+use crate::documents::Purged;
+use crate::error::StoreError;
+use crate::observer::DatabaseRequest;
+use policy::counted::Class;
+
+/// Most writes of one transaction.
+const BATCH_MAX: usize = 256;
+
+const LOCK: &str = "SELECT seq FROM settee.meta FOR UPDATE";
+
+const PURGE: &str = "WITH looked AS (SELECT id, seq, deleted_at FROM settee.docs WHERE deleted AND seq > $1 \
+     ORDER BY seq LIMIT $2), \
+     gone AS (DELETE FROM settee.docs d USING looked l WHERE d.id = l.id AND d.seq = l.seq AND l.deleted_at < $3 \
+     RETURNING d.id, d.seq), \
+     jobs AS (DELETE FROM settee.jobs j USING gone g WHERE j.doc_id = g.id), \
+     noted AS (UPDATE settee.meta SET purged_seq = greatest(purged_seq, (SELECT max(seq) FROM gone))) \
+     SELECT (SELECT count(*) FROM gone), count(*), max(seq) FROM looked";
+
+/// A write that waits.
+pub(super) struct Write {
+    /// The documents that it asks about.
+    pub documents: Vec<String>,
+    /// The `_local/` document that it asks about.
+    pub local: Option<String>,
+    pub work: Box<dyn FnOnce(&mut Batch<'_>) + Send>,
+    /// Told when it is committed.
+    pub reply: oneshot::Sender<Result<(), StoreError>>,
+}
+
+/// What the writer is asked.
+pub(super) enum WriteRequest {
+    Write(Write),
+    /// As [`DocumentStore::purge`](crate::DocumentStore::purge) has it.
+    Purge {
+        before: u64,
+        after: u64,
+        limit: usize,
+        reply: oneshot::Sender<Result<Purged, StoreError>>,
+    },
+}
+
+/// Carries out writes, one batch after the other.
+pub(super) struct Writer {
+    shared: Arc<Shared>,
+    requests: mpsc::Receiver<WriteRequest>,
+    client: Option<Client>,
+}
+
+/// What came of a batch.
+struct Written {
+    /// The number of the last update before it, and with it.
+    seqs: (u64, u64),
+    news: Vec<(String, Option<Class>)>,
+}
+
+impl Writer {
+    pub fn new(shared: Arc<Shared>, requests: mpsc::Receiver<WriteRequest>) -> Self {
+        Self {
+            shared,
+            requests,
+            client: None,
+        }
+    }
+
+    /// Works until nobody can ask any more.
+    pub async fn run(mut self) {
+        let mut next = None;
+        loop {
+            let request = match next.take() {
+                Some(request) => request,
+                None => match self.requests.recv().await {
+                    Some(request) => request,
+                    None => return,
+                },
+            };
+            match request {
+                WriteRequest::Write(write) => {
+                    let mut batch = vec![write];
+                    while batch.len() < BATCH_MAX && next.is_none() {
+                        match self.requests.try_recv() {
+                            Ok(WriteRequest::Write(write)) => batch.push(write),
+                            Ok(other) => next = Some(other),
+                            Err(_) => break,
+                        }
+                    }
+                    self.write(batch).await;
+                }
+                WriteRequest::Purge {
+                    before,
+                    after,
+                    limit,
+                    reply,
+                } => {
+                    let params = [after, limit as u64, before].map(Param::Number);
+                    // The caller may be gone: then the reply is dropped.
+                    drop(reply.send(self.purge(&params, limit).await));
+                }
+            }
+        }
+    }
+
+    async fn write(&mut self, batch: Vec<Write>) {
+        let (mut works, mut replies) = (Vec::new(), Vec::new());
+        let (mut documents, mut locals) = (Vec::new(), Vec::new());
+        // A caller that is gone may have asked again.
+        for write in batch.into_iter().filter(|write| !write.reply.is_closed()) {
+            documents.extend(write.documents);
+            locals.extend(write.local);
+            works.push(write.work);
+            replies.push(write.reply);
+        }
+        let params = (Param::Texts(documents), Param::Texts(locals));
+        let shared = Arc::clone(&self.shared);
+        let written = self
+            .transaction(async |client| {
+                let before = begin(client, &params).await?;
+                let mut batch = Batch::of(&shared, &before)?;
+                for work in works {
+                    work(&mut batch);
+                }
+                batch.commit(client).await?;
+                Ok(Written {
+                    seqs: (before.seq, batch.seq()),
+                    news: batch.news(),
+                })
+            })
+            .await;
+        let answer = match written {
+            Ok(written) => {
+                self.tell(written).await;
+                Ok(())
+            }
+            Err(error) => Err(error),
+        };
+        for reply in replies {
+            drop(reply.send(answer.clone()));
+        }
+    }
+
+    /// Tells the watcher of a batch; if others have written before, the follower does, in order.
+    async fn tell(
+        &self,
+        Written {
+            seqs: (before, last),
+            news,
+        }: Written,
+    ) {
+        if before == last {
+            return;
+        }
+        let mut is_told = false;
+        self.shared.update_seq.send_if_modified(|known| {
+            is_told = *known == Some(before);
+            if is_told {
+                self.shared.watcher.written(news);
+                *known = Some(last);
+            }
+            is_told
+        });
+        if !is_told {
+            self.shared.nudge.notify_one();
+            let mut updates = self.shared.update_seq.subscribe();
+            let heard = updates.wait_for(|known| known.is_some_and(|known| known >= last));
+            // Later it is heard of all the same.
+            drop(timeout(REQUEST_MAX, heard).await);
+        }
+    }
+
+    async fn purge(&mut self, params: &[Param], limit: usize) -> Result<Purged, StoreError> {
+        self.transaction(async |client| {
+            let none = (Param::Texts(Vec::new()), Param::Texts(Vec::new()));
+            begin(client, &none).await?;
+            let rows = query(client, PURGE, params).await?;
+            let mut purged = Purged::default();
+            for row in &rows {
+                let (removed, looked): (i64, i64) = (row.try_get(0)?, row.try_get(1)?);
+                purged.removed = usize::try_from(removed).unwrap_or(0);
+                let last: Option<i64> = row.try_get(2)?;
+                let is_end = usize::try_from(looked).unwrap_or(0) < limit;
+                purged.last = last.map(count).filter(|_| !is_end);
+            }
+            query(client, "COMMIT", &[]).await?;
+            Ok(purged)
+        })
+        .await
+    }
+
+    /// Has a transaction done within its time. After an error its connection is closed, which undoes it.
+    async fn transaction<T>(
+        &mut self,
+        work: impl AsyncFnOnce(&Client) -> Result<T, tokio_postgres::Error>,
+    ) -> Result<T, StoreError> {
+        self.shared.open().await?;
+        let client = self.client().await?;
+        let work = work(&client);
+        let done = self.shared.ended(DatabaseRequest::Write, work).await?;
+        let done = done.map_err(|error| self.shared.failed(problem(&error)))?;
+        self.client = Some(client);
+        Ok(done)
+    }
+
+    /// Takes the connection, or makes one where it was lost.
+    async fn client(&mut self) -> Result<Client, StoreError> {
+        if let Some(client) = self.client.take() {
+            // What was lost while nobody wrote is no error of who writes now.
+            match timeout(REQUEST_MAX, client.batch_execute("")).await {
+                Ok(Ok(())) => return Ok(client),
+                Ok(Err(error)) if is_lost(&client, &error) => {}
+                Ok(Err(error)) => return Err(self.shared.failed(problem(&error))),
+                Err(_) => return Err(self.shared.failed(no_answer(REQUEST_MAX))),
+            }
+        }
+        self.shared.connect().await
+    }
+}
+
+/// Begins a transaction in which nobody else writes documents, nor claims or releases those of some ids. Returns what
+/// these and some `_local/` documents are.
+async fn begin(
+    client: &Client,
+    (documents, locals): &(Param, Param),
+) -> Result<Before, tokio_postgres::Error> {
+    let sql_documents = format!("SELECT {COLUMNS} FROM settee.docs WHERE id = ANY($1)");
+    // In the order in which all lock them.
+    let sql_jobs = "SELECT doc_id, wanted, owner FROM settee.jobs WHERE doc_id = ANY($1) \
+                    ORDER BY doc_id FOR UPDATE";
+    let sql_locals = "SELECT id, number, body FROM settee.locals WHERE id = ANY($1)";
+    // They are sent one behind the other; each sees what was committed before the lock was had.
+    let ids = std::slice::from_ref(documents);
+    let (begun, seq, documents, jobs, locals) = tokio::join!(
+        biased;
+        client.batch_execute("BEGIN ISOLATION LEVEL READ COMMITTED"),
+        query(client, LOCK, &[]),
+        query(client, &sql_documents, ids),
+        query(client, sql_jobs, ids),
+        query(client, sql_locals, std::slice::from_ref(locals)),
+    );
+    begun?;
+    let seq = seq?.first().map_or(Ok(0), |row| row.try_get(0))?;
+    Ok(Before {
+        seq: count(seq),
+        documents: documents?,
+        locals: locals?,
+        jobs: jobs?,
+    })
+}

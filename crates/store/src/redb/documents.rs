@@ -1,0 +1,169 @@
+//! Documents in the tables: reading, writing, the order of updates.
+
+use std::ops::Bound;
+
+use redb::ReadableTable;
+
+use super::records::{Records, Snapshot};
+use crate::documents::{Changes, Document, Info, mark};
+use crate::revision::Revision;
+use crate::tables::DocumentTables;
+use crate::transfer::{BYTES_MAX, DOCUMENTS_MAX};
+
+/// Revision number, its hash, whether deleted, sequence number, body.
+pub(super) type Row = (u64, &'static str, bool, u64, &'static str);
+
+impl Document {
+    pub(super) fn of(id: &str, row: (u64, &str, bool, u64, &str)) -> Self {
+        let (number, hash, deleted, seq, body) = row;
+        let hash = hash.to_owned();
+        Self {
+            id: id.to_owned(),
+            revision: Revision { number, hash },
+            deleted,
+            seq,
+            body: body.to_owned(),
+        }
+    }
+}
+
+impl Snapshot {
+    pub(super) fn document(&self, id: &str) -> Result<Option<Document>, redb::Error> {
+        let row = self.documents.get(id)?;
+        Ok(row.map(|row| Document::of(id, row.value())))
+    }
+
+    pub(super) fn changes(&self, since: u64, limit: usize) -> Result<Changes, redb::Error> {
+        let mut changes = Changes {
+            update_seq: self.counter("last_update")?,
+            mark: mark(&self.uuid()?).to_owned(),
+            ..Changes::default()
+        };
+        let updates = self
+            .updates
+            .range((Bound::Excluded(since), Bound::Unbounded))?;
+        for entry in updates.take(limit) {
+            let (_, id) = entry?;
+            changes.documents.extend(self.document(id.value())?);
+        }
+        Ok(changes)
+    }
+
+    pub(super) fn last_changes(&self, limit: usize) -> Result<Vec<Document>, redb::Error> {
+        let mut documents = Vec::new();
+        for entry in self.updates.range::<u64>(..)?.rev().take(limit) {
+            let (_, id) = entry?;
+            documents.extend(self.document(id.value())?);
+        }
+        Ok(documents)
+    }
+
+    /// Counts the documents that were updated after `since`: a walk over them.
+    pub(super) fn pending(&self, since: u64) -> Result<u64, redb::Error> {
+        let updates = self
+            .updates
+            .range((Bound::Excluded(since), Bound::Unbounded))?;
+        updates.map(|entry| Ok(entry.map(|_| 1)?)).sum()
+    }
+
+    pub(in crate::store) fn info(&self) -> Result<Info, redb::Error> {
+        use redb::ReadableTableMetadata;
+
+        // All of these are counters: this is asked often.
+        let all = self.documents.len()?;
+        let deleted = self.deaths.len()?;
+        Ok(Info {
+            documents: all.saturating_sub(deleted),
+            deleted,
+            update_seq: self.counter("last_update")?,
+            mark: mark(&self.uuid()?).to_owned(),
+            bytes: self.counter("bytes")?,
+        })
+    }
+
+    /// Reads some documents after an id, deleted ones not, each with what is kept of its job.
+    pub(super) fn export(
+        &self,
+        after: Option<&str>,
+    ) -> Result<Vec<(Document, Option<String>)>, redb::Error> {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let (mut documents, mut bytes) = (Vec::new(), 0);
+        for entry in self.documents.range::<&str>((from, Bound::Unbounded))? {
+            let (id, row) = entry?;
+            let document = Document::of(id.value(), row.value());
+            if document.deleted {
+                continue;
+            }
+            bytes += document.body.len();
+            let kept = self.kept(&document.id)?;
+            documents.push((document, kept));
+            if documents.len() >= DOCUMENTS_MAX || bytes >= BYTES_MAX {
+                break;
+            }
+        }
+        Ok(documents)
+    }
+
+    fn counter(&self, name: &str) -> Result<u64, redb::Error> {
+        Ok(self.counters.get(name)?.map_or(0, |count| count.value()))
+    }
+}
+
+impl DocumentTables for Records<'_> {
+    type Error = redb::Error;
+
+    fn document(&self, id: &str) -> Result<Option<Document>, redb::Error> {
+        let row = self.documents.get(id)?;
+        Ok(row.map(|row| Document::of(id, row.value())))
+    }
+
+    fn save(
+        &mut self,
+        id: &str,
+        known: Option<&Document>,
+        deleted: bool,
+        body: &str,
+    ) -> Result<Revision, redb::Error> {
+        let revision = Revision::after(known.map(|known| &known.revision), deleted, body);
+        let seq = self.update_seq()? + 1;
+        if let Some(known) = known {
+            self.updates.remove(known.seq)?;
+            self.deaths.remove(known.seq)?;
+        }
+        self.updates.insert(seq, id)?;
+        if deleted {
+            self.deaths.insert(seq, self.now)?;
+        }
+        let class = (!deleted).then(|| self.watcher.class(id, body));
+        self.saved.push((id.to_owned(), class));
+        self.counters.insert("last_update", seq)?;
+        let bytes_before = known.map_or(0, |known| known.body.len());
+        self.count_bytes(bytes_before, body.len())?;
+        let row = (revision.number, revision.hash.as_str(), deleted, seq, body);
+        self.documents.insert(id, row)?;
+        Ok(revision)
+    }
+
+    fn keep(&mut self, id: &str, value: Option<&str>) -> Result<(), redb::Error> {
+        match value {
+            Some(value) => self.jobs.insert(id, value)?.map(drop),
+            None => self.jobs.remove(id)?.map(drop),
+        };
+        Ok(())
+    }
+}
+
+impl Records<'_> {
+    /// Counts the size of a body, in bytes.
+    pub(in crate::store) fn count_bytes(
+        &mut self,
+        before: usize,
+        now: usize,
+    ) -> Result<(), redb::Error> {
+        let count = self.counters.get("bytes")?.map_or(0, |count| count.value());
+        let count = count.saturating_add(now as u64);
+        self.counters
+            .insert("bytes", count.saturating_sub(before as u64))?;
+        Ok(())
+    }
+}

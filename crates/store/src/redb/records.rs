@@ -1,0 +1,252 @@
+//! The tables of the file.
+//!
+//! SUMMARY   [`Snapshot`] is all of them for reading, [`Records`] for writing; documents are in
+//!           [`super::documents`], the small things here.
+
+use redb::{
+    Database, ReadOnlyTable, ReadTransaction, ReadableTable, ReadableTableMetadata, Table,
+    TableDefinition, WriteTransaction,
+};
+
+use super::documents::Row;
+use super::migrate::{SetAside, from_format_1, from_format_2};
+use crate::copy::UNFINISHED;
+use crate::document_store::Watcher;
+use crate::documents::{Conflict, LocalDocument, unix_now};
+use crate::error::OpenProblem;
+use crate::place::StorePlace;
+use crate::tables::next_local;
+use policy::counted::Class;
+
+/// The format of the file, which a later program may not know any more.
+const FORMAT: &str = "3";
+
+/// In place of the format while a copy into the file is unfinished.
+pub(in crate::store) const UNFINISHED_FORMAT: &str = "copy";
+
+/// Id -> revision, whether deleted, sequence number of the last update, body as JSON text without `_id` and
+/// `_rev`. Its name is from format 2, where other revisions stood beside them.
+pub(super) const DOCUMENTS: TableDefinition<&str, Row> = TableDefinition::new("winners");
+/// Sequence number -> id; each document once, at its last update.
+const UPDATES: TableDefinition<u64, &str> = TableDefinition::new("updates");
+/// Sequence number of a deletion -> when it was, in seconds since 1970; each deleted document once.
+const DEATHS: TableDefinition<u64, u64> = TableDefinition::new("deaths");
+/// `last_update` and `bytes`, for documents.
+const COUNTERS: TableDefinition<&str, u64> = TableDefinition::new("counters");
+/// Id without `_local/` -> number of updates, body as JSON text.
+const LOCALS: TableDefinition<&str, (u64, &str)> = TableDefinition::new("locals");
+/// Document id -> JSON text.
+const JOBS: TableDefinition<&str, &str> = TableDefinition::new("jobs");
+/// `format` and `uuid`.
+const META: TableDefinition<&str, &str> = TableDefinition::new("meta");
+
+/// What is known of a store once it is open.
+pub(in crate::store) struct Prepared {
+    /// The last sequence number.
+    pub(super) update_seq: u64,
+    pub(super) uuid: String,
+    /// Branches of documents that did not stay.
+    pub(super) set_aside: Option<SetAside>,
+}
+
+/// Makes what is not there yet: tables, `new_uuid` as the uuid; brings a file of an earlier format to this
+/// one. Tells `watcher` of all documents.
+pub(in crate::store) fn prepare(
+    database: &Database,
+    place: &StorePlace,
+    new_uuid: &str,
+    watcher: &dyn Watcher,
+) -> Result<Prepared, OpenProblem> {
+    let transaction = database.begin_write().map_err(redb::Error::from)?;
+    let known = meta(&transaction, "format")?;
+    let prepared = {
+        let mut records = Records::of(&transaction, watcher)?;
+        let set_aside = match known.as_deref() {
+            None => {
+                set_meta(&transaction, "uuid", new_uuid)?;
+                None
+            }
+            Some(FORMAT) => None,
+            Some("1") => {
+                from_format_1(&transaction, &mut records)?;
+                None
+            }
+            Some("2") => from_format_2(&transaction, &records, place)?,
+            Some(UNFINISHED_FORMAT) => return Err(OpenProblem::Refused(UNFINISHED.to_owned())),
+            Some(other) => {
+                let formats = format!("format {other}, this program knows {FORMAT}");
+                return Err(OpenProblem::Format(formats));
+            }
+        };
+        set_meta(&transaction, "format", FORMAT)?;
+        watcher.opened(records.take_stock()?);
+        Prepared {
+            update_seq: records.update_seq()?,
+            uuid: meta(&transaction, "uuid")?.unwrap_or_default(),
+            set_aside,
+        }
+    };
+    transaction.commit().map_err(redb::Error::from)?;
+    Ok(prepared)
+}
+
+pub(in crate::store) fn meta(
+    transaction: &WriteTransaction,
+    name: &str,
+) -> Result<Option<String>, redb::Error> {
+    let table = transaction.open_table(META)?;
+    let value = table.get(name)?;
+    Ok(value.map(|value| value.value().to_owned()))
+}
+
+/// Marks a file as an unfinished copy, or as whole; gives it a uuid, if there is one.
+pub(in crate::store) fn mark(
+    transaction: &WriteTransaction,
+    uuid: Option<&str>,
+    is_unfinished: bool,
+) -> Result<(), redb::Error> {
+    if let Some(uuid) = uuid {
+        set_meta(transaction, "uuid", uuid)?;
+    }
+    let format = match is_unfinished {
+        true => UNFINISHED_FORMAT,
+        false => FORMAT,
+    };
+    set_meta(transaction, "format", format)
+}
+
+fn set_meta(transaction: &WriteTransaction, name: &str, value: &str) -> Result<(), redb::Error> {
+    transaction.open_table(META)?.insert(name, value)?;
+    Ok(())
+}
+
+/// The tables, as they were at one moment.
+pub(in crate::store) struct Snapshot {
+    pub(in crate::store) documents: ReadOnlyTable<&'static str, Row>,
+    pub(in crate::store) updates: ReadOnlyTable<u64, &'static str>,
+    pub(in crate::store) deaths: ReadOnlyTable<u64, u64>,
+    pub(in crate::store) counters: ReadOnlyTable<&'static str, u64>,
+    pub(in crate::store) locals: ReadOnlyTable<&'static str, (u64, &'static str)>,
+    pub(in crate::store) jobs: ReadOnlyTable<&'static str, &'static str>,
+    pub(super) meta: ReadOnlyTable<&'static str, &'static str>,
+}
+
+impl Snapshot {
+    pub(in crate::store) fn of(transaction: &ReadTransaction) -> Result<Self, redb::Error> {
+        Ok(Self {
+            documents: transaction.open_table(DOCUMENTS)?,
+            updates: transaction.open_table(UPDATES)?,
+            deaths: transaction.open_table(DEATHS)?,
+            counters: transaction.open_table(COUNTERS)?,
+            locals: transaction.open_table(LOCALS)?,
+            jobs: transaction.open_table(JOBS)?,
+            meta: transaction.open_table(META)?,
+        })
+    }
+
+    pub(in crate::store) fn uuid(&self) -> Result<String, redb::Error> {
+        let uuid = self.meta.get("uuid")?;
+        Ok(uuid.map_or_else(String::new, |uuid| uuid.value().to_owned()))
+    }
+
+    pub(in crate::store) fn is_unfinished(&self) -> Result<bool, redb::Error> {
+        let format = self.meta.get("format")?;
+        Ok(format.is_some_and(|format| format.value() == UNFINISHED_FORMAT))
+    }
+
+    pub(super) fn local(&self, id: &str) -> Result<Option<LocalDocument>, redb::Error> {
+        let found = self.locals.get(id)?;
+        Ok(found.map(|found| {
+            let (number, body) = found.value();
+            LocalDocument {
+                number,
+                body: body.to_owned(),
+            }
+        }))
+    }
+
+    pub(super) fn kept(&self, id: &str) -> Result<Option<String>, redb::Error> {
+        let found = self.jobs.get(id)?;
+        Ok(found.map(|value| value.value().to_owned()))
+    }
+}
+
+/// The tables, in a transaction.
+pub(in crate::store) struct Records<'t> {
+    pub(in crate::store) documents: Table<'t, &'static str, Row>,
+    pub(in crate::store) updates: Table<'t, u64, &'static str>,
+    pub(in crate::store) deaths: Table<'t, u64, u64>,
+    pub(in crate::store) counters: Table<'t, &'static str, u64>,
+    pub(in crate::store) locals: Table<'t, &'static str, (u64, &'static str)>,
+    pub(in crate::store) jobs: Table<'t, &'static str, &'static str>,
+    pub(super) watcher: &'t dyn Watcher,
+    /// Documents that were saved, each with its class while it is there.
+    pub(super) saved: Vec<(String, Option<Class>)>,
+    /// When the transaction began, in seconds since 1970.
+    pub(super) now: u64,
+}
+
+impl<'t> Records<'t> {
+    pub(in crate::store) fn of(
+        transaction: &'t WriteTransaction,
+        watcher: &'t dyn Watcher,
+    ) -> Result<Self, redb::Error> {
+        Ok(Self {
+            documents: transaction.open_table(DOCUMENTS)?,
+            updates: transaction.open_table(UPDATES)?,
+            deaths: transaction.open_table(DEATHS)?,
+            counters: transaction.open_table(COUNTERS)?,
+            locals: transaction.open_table(LOCALS)?,
+            jobs: transaction.open_table(JOBS)?,
+            watcher,
+            saved: Vec::new(),
+            now: unix_now(),
+        })
+    }
+
+    /// Returns the documents that are not deleted, with their classes. Counts what an earlier program did
+    /// not: sizes, and deletions, whose time is now.
+    fn take_stock(&mut self) -> Result<Vec<(String, Class)>, redb::Error> {
+        let (mut there, mut deaths, mut bytes) = (Vec::new(), Vec::new(), 0);
+        for entry in self.documents.iter()? {
+            let (id, row) = entry?;
+            let (_, _, deleted, seq, body) = row.value();
+            bytes += body.len() as u64;
+            match deleted {
+                true => deaths.push(seq),
+                false => there.push((id.value().to_owned(), self.watcher.class(id.value(), body))),
+            }
+        }
+        if self.deaths.len()? != deaths.len() as u64 {
+            self.deaths.retain(|_, _| false)?;
+            for seq in deaths {
+                self.deaths.insert(seq, self.now)?;
+            }
+        }
+        self.counters.insert("bytes", bytes)?;
+        Ok(there)
+    }
+
+    pub(super) fn update_seq(&self) -> Result<u64, redb::Error> {
+        let seq = self.counters.get("last_update")?;
+        Ok(seq.map_or(0, |seq| seq.value()))
+    }
+
+    pub(super) fn edit_local(
+        &mut self,
+        id: &str,
+        expected: Option<u64>,
+        body: Option<&str>,
+    ) -> Result<Result<u64, Conflict>, redb::Error> {
+        let known = self.locals.get(id)?.map(|found| found.value().0);
+        let number = match next_local(known, expected, body.is_none()) {
+            Ok(number) => number,
+            Err(conflict) => return Ok(Err(conflict)),
+        };
+        match body {
+            Some(body) => self.locals.insert(id, (number, body))?.map(drop),
+            None => self.locals.remove(id)?.map(drop),
+        };
+        Ok(Ok(number))
+    }
+}

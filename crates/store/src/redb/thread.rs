@@ -1,0 +1,195 @@
+//! The thread that owns the file.
+//!
+//! SUMMARY   Takes requests in their order. Writes that wait together are one transaction, which costs
+//!           one wait for the disk.
+//! PROMISES  No write is answered before its transaction is on the disk. When a transaction fails, all of it
+//!           is undone, all its callers are told, and the next request opens the file again.
+
+use std::io;
+use std::sync::Arc;
+
+use redb::{Database, ReadableDatabase};
+use slog::{Logger, warn};
+use tokio::sync::{mpsc, oneshot, watch};
+
+use super::file;
+use super::migrate::SetAside;
+use super::records::{Records, Snapshot, prepare};
+use super::upkeep::compact;
+use crate::document_store::Watcher;
+use crate::error::StoreError;
+use crate::place::StorePlace;
+use crate::uuid_file;
+
+/// Most writes of one transaction.
+const BATCH_MAX: usize = 256;
+
+/// What the thread is asked, and who is told what came of it.
+pub(super) enum StoreRequest {
+    Read(Box<Read>, Reply<()>),
+    /// Told when what was written is on the disk.
+    Write(Box<Write>, Reply<()>),
+    /// Give what is free in the file back to the system, if that is much. Answers the bytes given back.
+    Compact(Reply<u64>),
+}
+
+pub(super) type Read = dyn FnOnce(&Snapshot) -> Result<(), redb::Error> + Send;
+pub(super) type Write = dyn FnOnce(&mut Records<'_>) -> Result<(), redb::Error> + Send;
+pub(super) type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
+
+pub(super) fn failed(error: redb::Error) -> StoreError {
+    StoreError::Failed(error.to_string())
+}
+
+/// The state of the thread.
+pub(super) struct Keeper {
+    pub(super) place: StorePlace,
+    /// What a new store is called.
+    pub(super) new_uuid: Arc<str>,
+    pub(super) watcher: Arc<dyn Watcher>,
+    pub(super) requests: mpsc::Receiver<StoreRequest>,
+    pub(super) update_seq: watch::Sender<Option<u64>>,
+    pub(super) database: Option<Database>,
+    pub(super) log: Logger,
+}
+
+impl Keeper {
+    /// Starts the thread, which ends when nobody can ask any more.
+    pub(super) fn start(self) -> io::Result<()> {
+        let thread = std::thread::Builder::new().name("store".to_owned());
+        thread.spawn(move || self.run()).map(drop)
+    }
+
+    fn run(mut self) {
+        let mut next = None;
+        // The caller may be gone: then the reply is dropped.
+        while let Some(request) = next.take().or_else(|| self.requests.blocking_recv()) {
+            match request {
+                StoreRequest::Read(work, reply) => drop(reply.send(self.read(work))),
+                StoreRequest::Compact(reply) => drop(reply.send(self.compact())),
+                StoreRequest::Write(work, reply) => {
+                    let (mut batch, mut replies) = (vec![work], vec![reply]);
+                    while batch.len() < BATCH_MAX && next.is_none() {
+                        match self.requests.try_recv() {
+                            Ok(StoreRequest::Write(work, reply)) => {
+                                batch.push(work);
+                                replies.push(reply);
+                            }
+                            Ok(other) => next = Some(other),
+                            Err(_) => break,
+                        }
+                    }
+                    let written = self.write(batch);
+                    for reply in replies {
+                        drop(reply.send(written.clone()));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Opens the file unless it is open.
+    fn database(&mut self) -> Result<&Database, StoreError> {
+        let database = match self.database.take() {
+            Some(database) => database,
+            None => {
+                let place = &self.place;
+                let database = file::open(place).map_err(|problem| place.cannot_open(problem))?;
+                let prepared = prepare(&database, place, &self.new_uuid, &*self.watcher)
+                    .map_err(|problem| place.cannot_open(problem))?;
+                self.tell(&prepared.uuid);
+                if let Some(SetAside { file, count }) = prepared.set_aside {
+                    warn!(self.log, "branches of documents were written to a file, the winners stay";
+                        "file" => file.display().to_string(), "count" => count,
+                        "effect" => "each document has one revision from now on",
+                        "remedy" => "settee jobs import --replace takes the lines that are wanted instead");
+                }
+                self.update_seq.send_replace(Some(prepared.update_seq));
+                database
+            }
+        };
+        Ok(self.database.insert(database))
+    }
+
+    /// Writes the uuid where `settee replicate` looks for it, unless it is there already.
+    fn tell(&self, uuid: &str) {
+        if let Some(file) = uuid_file::beside(&self.place)
+            && uuid_file::read(&file).is_none()
+            && let Err(error) = uuid_file::write(&file, uuid)
+        {
+            warn!(self.log, "the id of this service cannot be kept";
+                "file" => file.display().to_string(), "error" => %error,
+                "effect" => "the command has an id of its own and does not find the service's checkpoints");
+        }
+    }
+
+    fn snapshot(&mut self) -> Result<Snapshot, StoreError> {
+        self.database().and_then(|database| {
+            let read = database.begin_read().map_err(redb::Error::from);
+            read.and_then(|read| Snapshot::of(&read)).map_err(failed)
+        })
+    }
+
+    fn compact(&mut self) -> Result<u64, StoreError> {
+        self.database()?;
+        let database = self.database.as_mut().ok_or(StoreError::Closed)?;
+        let given_back = compact(database, &self.place);
+        if given_back.is_err() {
+            self.database = None;
+        }
+        given_back.map_err(failed)
+    }
+
+    fn read(&mut self, work: Box<Read>) -> Result<(), StoreError> {
+        let snapshot = self.snapshot();
+        let read = snapshot.and_then(|snapshot| work(&snapshot).map_err(failed));
+        if read.is_err() {
+            self.database = None;
+        }
+        read
+    }
+
+    fn write(&mut self, batch: Vec<Box<Write>>) -> Result<(), StoreError> {
+        let watcher = Arc::clone(&self.watcher);
+        let database = self.database();
+        let written = database.and_then(|database| {
+            let written = write(database, &*watcher, batch);
+            written.map_err(failed)
+        });
+        match written {
+            Ok(update_seq) => {
+                let seq = Some(update_seq);
+                self.update_seq.send_if_modified(|known| {
+                    let is_news = *known != seq;
+                    *known = seq;
+                    is_news
+                });
+                Ok(())
+            }
+            Err(error) => {
+                // After a failed write the library wants the file opened anew.
+                self.database = None;
+                Err(error)
+            }
+        }
+    }
+}
+
+/// Carries out a batch in one transaction; returns the last sequence number.
+fn write(
+    database: &Database,
+    watcher: &dyn Watcher,
+    batch: Vec<Box<Write>>,
+) -> Result<u64, redb::Error> {
+    let transaction = database.begin_write()?;
+    let (update_seq, saved) = {
+        let mut tables = Records::of(&transaction, watcher)?;
+        for work in batch {
+            work(&mut tables)?;
+        }
+        (tables.update_seq()?, tables.saved)
+    };
+    transaction.commit()?;
+    watcher.written(saved);
+    Ok(update_seq)
+}

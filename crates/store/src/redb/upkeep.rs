@@ -1,0 +1,82 @@
+//! What keeps the file small: deleted documents are removed for good, what is free is given back.
+//!
+//! SUMMARY   A deleted document stays as a tombstone, so that readers of `_changes` hear of it.
+//!           Purging removes old ones; compacting makes the file smaller.
+//! PROMISES  A purge removes deleted documents only. A compaction is done only where little has to be moved,
+//!           so that writers wait for it no longer than [`COMPACT_DOCUMENTS_MAX`] says.
+//! SOURCE    couch_db_updater: compaction; `purge` of couch_db is another thing: it takes revisions.
+
+use std::ops::Bound;
+
+use redb::{Database, ReadableDatabase, ReadableTable, ReadableTableMetadata};
+
+use super::file::file_bytes;
+use super::records::{DOCUMENTS, Records};
+use crate::documents::Purged;
+use crate::place::StorePlace;
+use crate::tables::DocumentTables;
+
+/// The size of a file that is worth compacting, in bytes.
+const COMPACT_FILE_MIN: u64 = 4 << 20;
+
+/// The most documents, deleted ones too, with which a file is compacted: moving as many takes a
+/// part of a second. What is free in the file of more is used by later writes.
+const COMPACT_DOCUMENTS_MAX: u64 = 100_000;
+
+impl Records<'_> {
+    pub(super) fn purge(
+        &mut self,
+        before: u64,
+        after: u64,
+        limit: usize,
+    ) -> Result<Purged, redb::Error> {
+        let range = (Bound::Excluded(after), Bound::Unbounded);
+        let deaths = self.deaths.range::<u64>(range)?.take(limit);
+        let deaths = deaths.map(|entry| entry.map(|(seq, at)| (seq.value(), at.value())));
+        let deaths: Vec<(u64, u64)> = deaths.collect::<Result<_, _>>()?;
+        let mut purged = Purged {
+            removed: 0,
+            last: deaths
+                .last()
+                .map(|(seq, _)| *seq)
+                .filter(|_| deaths.len() == limit),
+        };
+        for (seq, _) in deaths.into_iter().filter(|(_, at)| *at < before) {
+            self.deaths.remove(seq)?;
+            let id = self.updates.get(seq)?.map(|id| id.value().to_owned());
+            let Some(id) = id else { continue };
+            // An earlier program may have written it since.
+            let dead = self.document(&id)?;
+            let Some(dead) = dead.filter(|dead| dead.deleted && dead.seq == seq) else {
+                continue;
+            };
+            self.documents.remove(&*id)?;
+            self.jobs.remove(&*id)?;
+            self.updates.remove(seq)?;
+            self.count_bytes(dead.body.len(), 0)?;
+            purged.removed += 1;
+        }
+        Ok(purged)
+    }
+}
+
+/// Gives what is free in the file back to the system. Returns how many bytes that was.
+pub(super) fn compact(database: &mut Database, place: &StorePlace) -> Result<u64, redb::Error> {
+    let before = file_bytes(place);
+    if before < COMPACT_FILE_MIN {
+        return Ok(0);
+    }
+    let documents = database.begin_read()?.open_table(DOCUMENTS)?.len()?;
+    if documents > COMPACT_DOCUMENTS_MAX {
+        return Ok(0);
+    }
+    let transaction = database.begin_write()?;
+    let stats = transaction.stats()?;
+    let used = stats.allocated_pages() * stats.page_size() as u64;
+    transaction.abort()?;
+    if used > before / 2 {
+        return Ok(0);
+    }
+    database.compact()?;
+    Ok(before.saturating_sub(file_bytes(place)))
+}

@@ -1,0 +1,253 @@
+//! Settings that the daemons of one database share: made over HTTP, generated secrets, and what has to be the same.
+//!
+//! SUMMARY   [`join`] is done once by each start: it compares explicit secrets with those of the other daemons, and
+//!           takes over the generated ones. [`take_overrides`] reads what was set over HTTP.
+//! PROMISES  The database holds an explicit secret only as a slow, salted hash. What stands in the database and
+//!           may not be set over HTTP has no effect.
+//! CALLED    At the start, and by the ConfigListener; off the arbiter where it is slow.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+
+use data_encoding::HEXLOWER;
+
+use super::error::StoreError;
+use super::fleet::{FleetStore, Override};
+use settee_config::password::{fingerprint, random};
+use settee_config::{Config, Origin, Sources, generated, keys};
+
+/// The section of overrides that tells daemons' explicit secrets; no configuration has it.
+const EXPLICIT: &str = "explicit";
+
+/// The salt of those, among the shared secrets.
+const EXPLICIT_SALT: &str = "explicit-salt";
+
+/// Settings of this daemon and of the others do not fit together, or are not known.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum SharedSettingsError {
+    /// The database did not answer.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The configuration names other secrets than that of another daemon.
+    #[error("{keys}: another daemon of this database has another value: both must be the same")]
+    Differ {
+        /// Sections and keys.
+        keys: String,
+    },
+    /// A secret of all daemons cannot be kept here.
+    #[error("{path}: cannot be read or written ({error})", path = .path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        error: String,
+    },
+}
+
+impl SharedSettingsError {
+    /// Returns what to do about it.
+    pub fn remedy(&self) -> &'static str {
+        match self {
+            Self::Store(_) => "see whether the database of [store] url can be reached",
+            Self::Differ { .. } => {
+                "to change it, change it for all daemons and reload them, or stop all first (one that died counts for 30 s)"
+            }
+            Self::File { .. } => {
+                "let this user read and write the file and its folder, and others not"
+            }
+        }
+    }
+}
+
+/// What was set over HTTP, by section and key.
+type Overlay = BTreeMap<(String, String), String>;
+
+/// Compares explicit secrets with those of the daemons that run, and takes over the generated ones. Returns whether
+/// these are others than before: then the configuration has to be read again.
+///
+/// # Errors
+/// See [`SharedSettingsError`].
+pub async fn join(
+    fleet: &dyn FleetStore,
+    config: &Config,
+) -> Result<bool, SharedSettingsError> {
+    let daemons = fleet.daemons().await?;
+    let is_alone = !daemons
+        .iter()
+        .any(|(daemon, _)| daemon.lease.is_some() && !daemon.is_leaving);
+    let known = explicit_of(&fleet.overrides().await?);
+    let own = explicit(fleet, config).await?;
+    let differs = |(key, own): &(&String, &String)| known.get(*key).is_some_and(|one| one != *own);
+    let keys: Vec<&str> = own.iter().filter(differs).map(|(key, _)| &**key).collect();
+    if !is_alone && !keys.is_empty() {
+        return Err(SharedSettingsError::Differ {
+            keys: keys.join(", "),
+        });
+    }
+    let gone = known
+        .keys()
+        .filter(|key| is_alone && !own.contains_key(*key));
+    tell(fleet, &known, &own, gone).await?;
+    take_secrets(fleet, config).await
+}
+
+/// Tells the other daemons of the explicit secrets after a change: this is what counts from now on.
+///
+/// # Errors
+/// See [`SharedSettingsError`].
+pub async fn tell_explicit(
+    fleet: &dyn FleetStore,
+    config: &Config,
+) -> Result<(), SharedSettingsError> {
+    let known = explicit_of(&fleet.overrides().await?);
+    let own = explicit(fleet, config).await?;
+    tell(fleet, &known, &own, std::iter::empty()).await
+}
+
+/// Returns `sources` with what was set over HTTP, in this daemon or another one, and what the database holds without
+/// effect, each as `[SECTION] KEY`.
+///
+/// # Errors
+/// See [`StoreError`].
+pub async fn take_overrides(
+    fleet: &dyn FleetStore,
+    sources: &Sources,
+) -> Result<(Sources, Vec<String>), StoreError> {
+    let own = sources.overlay.clone().into_iter();
+    let mut overlay: Overlay = own
+        .filter(|((section, _), _)| !keys::is_shared(section))
+        .collect();
+    let mut without_effect = Vec::new();
+    for set in fleet.overrides().await? {
+        let Override {
+            section,
+            key,
+            value,
+        } = set;
+        let Some(value) = value.filter(|_| section != EXPLICIT) else {
+            continue;
+        };
+        match keys::is_shared(&section) && keys::refused_over_http(&section, &key).is_none() {
+            true => drop(overlay.insert((section, key), value)),
+            false => without_effect.push(format!("[{section}] {key}")),
+        }
+    }
+    let sources = Sources {
+        overlay,
+        ..sources.clone()
+    };
+    Ok((sources, without_effect))
+}
+
+/// Returns the hashes of the secrets that the configuration names, by section and key.
+async fn explicit(
+    fleet: &dyn FleetStore,
+    config: &Config,
+) -> Result<BTreeMap<String, String>, SharedSettingsError> {
+    let is_explicit = |section, key| !matches!(config.origin(section, key), Origin::Generated(_));
+    let mut named = BTreeMap::new();
+    let (section, key) = generated::SECRET;
+    let secret = &config.chttpd_auth.secret;
+    if !secret.is_empty() && is_explicit(section, key) {
+        named.insert(format!("[{section}] {key}"), secret.clone());
+    }
+    for (name, hash) in &config.admins {
+        if is_explicit(keys::ADMINS, name) {
+            named.insert(format!("[{}] {name}", keys::ADMINS), hash.text());
+        }
+    }
+    if named.is_empty() {
+        return Ok(named);
+    }
+    let salt = HEXLOWER.encode(&random::<16>());
+    let salt = fleet.secret(EXPLICIT_SALT, salt).await?;
+    let hashing = blocking::run("secrets", move || {
+        let hashed = named.into_iter();
+        hashed
+            .map(|(key, secret)| {
+                // Equal secrets of two keys do not show.
+                let hash = fingerprint(&secret, &format!("{salt} {key}"));
+                (key, hash)
+            })
+            .collect()
+    });
+    hashing.await.map_err(|error| no_thread(&error))
+}
+
+fn explicit_of(overrides: &[Override]) -> BTreeMap<String, String> {
+    let explicit = overrides.iter().filter(|one| one.section == EXPLICIT);
+    let valued = explicit.filter_map(|one| Some((one.key.clone(), one.value.clone()?)));
+    valued.collect()
+}
+
+/// Writes what is not known of one's own, and removes what is `gone`.
+async fn tell(
+    fleet: &dyn FleetStore,
+    known: &BTreeMap<String, String>,
+    own: &BTreeMap<String, String>,
+    gone: impl Iterator<Item = &String>,
+) -> Result<(), SharedSettingsError> {
+    let new = own
+        .iter()
+        .filter(|(key, hash)| known.get(*key) != Some(*hash));
+    let new = new.map(|(key, hash)| (key, Some(hash.clone())));
+    let written = new.chain(gone.map(|key| (key, None)));
+    let written: Vec<Override> = written
+        .map(|(key, value)| Override {
+            section: EXPLICIT.to_owned(),
+            key: key.clone(),
+            value,
+        })
+        .collect();
+    if !written.is_empty() {
+        fleet.set_overrides(written).await?;
+    }
+    Ok(())
+}
+
+/// Takes over what another daemon has generated before, into the files of this one.
+async fn take_secrets(
+    fleet: &dyn FleetStore,
+    config: &Config,
+) -> Result<bool, SharedSettingsError> {
+    let (section, key) = generated::SECRET;
+    let files = [
+        (generated::FILE, config.admin_password_file()),
+        (generated::SECRET_FILE, config.generated(section, key)),
+    ];
+    let mut is_changed = false;
+    for (name, path) in files {
+        let Some(path) = path else { continue };
+        let file = path.clone();
+        let own = on_file(&path, move || generated::kept(&file)).await?;
+        let shared = fleet.secret(name, own.clone()).await?;
+        if shared != own {
+            let file = path.clone();
+            on_file(&path, move || generated::replace(&file, &shared)).await?;
+            is_changed = true;
+        }
+    }
+    Ok(is_changed)
+}
+
+async fn on_file<T: Send + 'static>(
+    path: &std::path::Path,
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> Result<T, SharedSettingsError> {
+    let done = blocking::run("secrets", work).await;
+    done.map_err(|error| no_thread(&error))?
+        .map_err(|error| SharedSettingsError::File {
+            path: path.to_owned(),
+            error: error.to_string(),
+        })
+}
+
+fn no_thread(error: &impl ToString) -> SharedSettingsError {
+    SharedSettingsError::Store(StoreError::Failed(error.to_string()))
+}
+
+#[cfg(test)]
+pub mod fake;
+#[cfg(test)]
+mod tests;

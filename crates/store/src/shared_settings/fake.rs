@@ -1,0 +1,157 @@
+//! What daemons share of settings, in memory, for tests. Of the rest it knows nothing.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use crate::document_store::Answer;
+use crate::error::StoreError;
+use crate::fleet::{
+    Daemon, DaemonName, FleetStore, IdsSet, JobRow, JobStatus, Order, Override, ReadStatus, Topic,
+};
+use policy::ownership::{Claim, Counts, DocId, Epoch, ListedDoc};
+
+/// Shared settings in memory.
+#[derive(Debug, Default)]
+pub struct FakeFleet {
+    overrides: Mutex<BTreeMap<(String, String), String>>,
+    secrets: Mutex<BTreeMap<String, String>>,
+    running: Mutex<u64>,
+    is_gone: AtomicBool,
+    told: watch::Sender<u64>,
+}
+
+impl FakeFleet {
+    /// Says how many daemons have a lease.
+    pub fn set_running(&self, running: u64) {
+        *self.running.lock().unwrap() = running;
+    }
+
+    /// Has it fail, or no longer.
+    pub fn set_gone(&self, is_gone: bool) {
+        self.is_gone.store(is_gone, Ordering::SeqCst);
+    }
+
+    fn ready<'a, T: Send + 'a>(&self, value: impl FnOnce() -> T) -> Answer<'a, T> {
+        if self.is_gone.load(Ordering::SeqCst) {
+            return none();
+        }
+        let value = value();
+        Box::pin(async { Ok(value) })
+    }
+}
+
+fn none<'a, T: Send + 'a>() -> Answer<'a, T> {
+    Box::pin(async { Err(StoreError::Closed) })
+}
+
+impl FleetStore for FakeFleet {
+    fn told(&self, _: Topic) -> watch::Receiver<u64> {
+        self.told.subscribe()
+    }
+
+    fn daemons(&self) -> Answer<'_, Vec<(Daemon, usize)>> {
+        let daemon = |number: u64| Daemon {
+            epoch: Epoch(number),
+            name: DaemonName {
+                address: "localhost".into(),
+                version: "1".into(),
+            },
+            lease: Some(Duration::from_secs(30)),
+            is_leaving: false,
+        };
+        let running = 0..*self.running.lock().unwrap();
+        self.ready(|| running.map(|number| (daemon(number), 0)).collect())
+    }
+
+    fn overrides(&self) -> Answer<'_, Vec<Override>> {
+        let overrides = self.overrides.lock().unwrap().clone().into_iter();
+        let read = overrides.map(|((section, key), value)| Override {
+            section,
+            key,
+            value: Some(value),
+        });
+        self.ready(|| read.collect())
+    }
+
+    fn set_overrides(&self, made: Vec<Override>) -> Answer<'_, ()> {
+        self.ready(|| {
+            let mut overrides = self.overrides.lock().unwrap();
+            for one in made {
+                let place = (one.section, one.key);
+                match one.value {
+                    Some(value) => drop(overrides.insert(place, value)),
+                    None => drop(overrides.remove(&place)),
+                }
+            }
+            self.told.send_modify(|told| *told += 1);
+        })
+    }
+
+    fn secret(&self, name: &str, new: String) -> Answer<'_, String> {
+        let mut secrets = self.secrets.lock().unwrap();
+        self.ready(|| secrets.entry(name.to_owned()).or_insert(new).clone())
+    }
+
+    fn take_epoch(&self, _: DaemonName, _: Epoch, _: Vec<Epoch>) -> Answer<'_, Counts> {
+        none()
+    }
+
+    fn renew(&self, _: Epoch, _: bool) -> Answer<'_, Option<(Vec<ListedDoc>, Counts)>> {
+        none()
+    }
+
+    fn claim(&self, _: Epoch, _: Claim, _: usize) -> Answer<'_, (Vec<DocId>, Counts)> {
+        none()
+    }
+
+    fn release(&self, _: Epoch, _: Vec<(DocId, Claim)>) -> Answer<'_, ()> {
+        none()
+    }
+
+    fn depart(&self, _: Epoch) -> Answer<'_, ()> {
+        none()
+    }
+
+    fn job_rows(&self, _: Vec<DocId>) -> Answer<'_, Vec<JobRow>> {
+        none()
+    }
+
+    fn set_replication_ids(&self, _: Epoch, _: Vec<(DocId, Arc<str>)>) -> Answer<'_, IdsSet> {
+        none()
+    }
+
+    fn save_pasts(&self, _: Epoch, _: Vec<(DocId, String)>) -> Answer<'_, ()> {
+        none()
+    }
+
+    fn write_statuses(&self, _: Epoch, _: Vec<JobStatus>) -> Answer<'_, ()> {
+        none()
+    }
+
+    fn statuses(
+        &self,
+        _: Option<Epoch>,
+        _: Vec<(Epoch, u64)>,
+        _: usize,
+    ) -> Answer<'_, Vec<ReadStatus>> {
+        none()
+    }
+
+    fn owners(&self, _: Vec<DocId>) -> Answer<'_, Vec<Option<Epoch>>> {
+        none()
+    }
+
+    fn leave_orders(&self, _: Vec<Order>) -> Answer<'_, Vec<bool>> {
+        none()
+    }
+
+    fn take_orders(&self, _: Epoch) -> Answer<'_, Vec<Order>> {
+        none()
+    }
+}

@@ -1,0 +1,69 @@
+//! Leases when the database is slow, silent, or has requests at the same moment.
+
+use std::time::Instant;
+
+use super::*;
+use crate::StoreError;
+use policy::ownership::ListedDoc;
+
+/// What a renewal that is under way keeps is not claimed by others. `begin` begins one that was in time, as a
+/// transaction, `commit` commits it once the claim waits for it.
+pub async fn what_a_renewal_that_is_under_way_keeps_is_not_claimed(
+    place: &TestPlace,
+    end_lease: impl Fn(u64),
+    begin: impl FnOnce(u64),
+    commit: impl FnOnce(),
+) {
+    let (store, fleet) = fleet_of(place);
+    let fleet = &*fleet;
+    ask(&store, &["a", "b"]).await;
+    let ((first, _), (second, _)) = (enter(fleet, 1).await, enter(fleet, 2).await);
+    assert_eq!(claim(fleet, first, 1, 9).await.len(), 2);
+    end_lease(first.0);
+    begin(first.0);
+    let claiming = fleet.claim(second, Request(1), 9);
+    let (claimed, ()) = futures_util::future::join(claiming, async { commit() }).await;
+    // It may have waited for too long.
+    if let Ok((docs, _)) = claimed {
+        assert_eq!(docs, []);
+    }
+    assert_eq!(claim(fleet, second, 2, 9).await, []);
+    let (docs, _) = fleet.renew(first, false).await.unwrap().unwrap();
+    assert_eq!(docs.len(), 2);
+}
+
+type Renewed = Result<Option<(Vec<ListedDoc>, Counts)>, StoreError>;
+
+async fn until_renewed(fleet: &dyn FleetStore, epoch: Epoch) -> Renewed {
+    let begun = Instant::now();
+    loop {
+        let renewed = fleet.renew(epoch, false).await;
+        if renewed.is_ok() || begun.elapsed() > PATIENCE {
+            return renewed;
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+/// A renewal fails after its time where the database says nothing, and the next one needs no answer to it. `pause`
+/// stops what has connections to it, `resume` has that go on.
+pub async fn a_renewal_fails_after_its_time_and_the_next_one_does_not_wait_for_it(
+    place: &TestPlace,
+    pause: impl FnOnce(),
+    resume: impl FnOnce(),
+) {
+    let (store, fleet) = fleet_of(place);
+    let fleet = &*fleet;
+    ask(&store, &["a"]).await;
+    let (first, _) = enter(fleet, 1).await;
+    claim(fleet, first, 1, 9).await;
+    pause();
+    let error = fleet.renew(first, false).await.unwrap_err();
+    // New connections are answered.
+    let renewed = until_renewed(fleet, first).await;
+    resume();
+    let text = error.to_string();
+    assert!(text.contains("nothing came back within 5 s"), "{text}");
+    let (docs, _) = renewed.unwrap().expect("its lease is not over");
+    assert_eq!(docs.len(), 1);
+}

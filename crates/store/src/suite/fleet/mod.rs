@@ -1,0 +1,91 @@
+//! What holds for a store whose daemons share the replications.
+//!
+//! SUMMARY   A case takes a place, and some also what ends the lease of an epoch, a number of 64 bits.
+
+mod claims;
+mod faults;
+mod model;
+mod orders;
+mod settings;
+mod statuses;
+
+pub use claims::*;
+pub use faults::*;
+pub use model::*;
+pub use orders::*;
+pub use settings::*;
+pub use statuses::*;
+
+use std::sync::Arc;
+
+use super::{PATIENCE, TestPlace, edit, one};
+use crate::Store;
+use crate::document_store::Watcher;
+use crate::fleet::{DaemonName, FleetStore};
+use crate::revision::Revision;
+use policy::counted::Class;
+use policy::ownership::{Counts, DocId, Epoch, LEASE, Request};
+
+/// What asks for a replication.
+const ASKS: &str = "{}";
+/// What does not.
+const DONE: &str = "{\"done\":1}";
+
+/// Documents ask until they are [`DONE`].
+#[derive(Debug)]
+struct Asking;
+
+impl Watcher for Asking {
+    fn class(&self, _: &str, _: &str) -> Class {
+        0
+    }
+
+    fn asks(&self, _: &str, body: &str) -> bool {
+        body != DONE
+    }
+
+    fn opened(&self, _: Vec<(String, Class)>) {}
+
+    fn written(&self, _: Vec<(String, Option<Class>)>) {}
+}
+
+fn fleet_of(place: &TestPlace) -> (Store, Arc<dyn FleetStore>) {
+    let store = place.watched(Arc::new(Asking));
+    let fleet = store.fleet().unwrap();
+    (store, fleet)
+}
+
+fn name(address: &str) -> DaemonName {
+    DaemonName {
+        address: address.into(),
+        version: "1".into(),
+    }
+}
+
+/// Enters an epoch; returns it, and what was counted.
+async fn enter(fleet: &dyn FleetStore, epoch: u64) -> (Epoch, Counts) {
+    let epoch = Epoch(epoch);
+    let counts = fleet.take_epoch(name("host:1"), epoch, Vec::new()).await;
+    (epoch, counts.unwrap())
+}
+
+async fn claim(fleet: &dyn FleetStore, epoch: Epoch, claim: u64, most: usize) -> Vec<DocId> {
+    let (mut docs, _) = fleet.claim(epoch, Request(claim), most).await.unwrap();
+    docs.sort();
+    docs
+}
+
+/// Writes documents of these ids that ask for replications.
+async fn ask(store: &Store, ids: &[&str]) -> Vec<Revision> {
+    let edits = ids.iter().map(|id| edit(id, None, ASKS)).collect();
+    let written = store.edit(edits).await.unwrap();
+    written.into_iter().map(Result::unwrap).collect()
+}
+
+fn counts(wanted: usize, live: usize) -> Counts {
+    Counts { wanted, live }
+}
+
+fn ids(ids: &[&str]) -> Vec<DocId> {
+    ids.iter().map(|id| DocId::from(*id)).collect()
+}

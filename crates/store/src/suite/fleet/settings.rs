@@ -1,0 +1,53 @@
+//! Settings that were made while daemons ran, and secrets.
+
+use super::*;
+use crate::fleet::{Override, Topic};
+
+fn setting(key: &str, value: Option<&str>) -> Override {
+    Override {
+        section: "s".to_owned(),
+        key: key.to_owned(),
+        value: value.map(str::to_owned),
+    }
+}
+
+/// A setting that one daemon makes is there for all, the last one counts, and all hear of it.
+pub async fn a_setting_that_one_daemon_makes_is_there_for_all(place: &TestPlace) {
+    let (_store, fleet) = fleet_of(place);
+    let (_other, other) = fleet_of(place);
+    assert_eq!(other.overrides().await.unwrap(), []);
+    let mut told = other.told(Topic::Overrides);
+    let made = vec![
+        setting("b", Some("1")),
+        setting("a", Some("2")),
+        setting("b", Some("3")),
+    ];
+    fleet.set_overrides(made).await.unwrap();
+    let heard = async {
+        while other.overrides().await.unwrap().is_empty() {
+            told.changed().await.unwrap();
+        }
+    };
+    tokio::time::timeout(PATIENCE, heard).await.expect("news");
+    let all = [setting("a", Some("2")), setting("b", Some("3"))];
+    assert_eq!(other.overrides().await.unwrap(), all);
+    other.set_overrides(vec![setting("a", None)]).await.unwrap();
+    let all = [setting("a", None), setting("b", Some("3"))];
+    assert_eq!(fleet.overrides().await.unwrap(), all);
+}
+
+/// Of secrets that are proposed at the same time one is everybody's.
+pub async fn of_secrets_that_are_proposed_at_the_same_time_one_is_everybodys(place: &TestPlace) {
+    let proposals = (0..6).map(|n| {
+        let (store, fleet) = fleet_of(place);
+        async move {
+            let _store = store;
+            fleet.secret("cookie", n.to_string()).await.unwrap()
+        }
+    });
+    let answers = futures_util::future::join_all(proposals).await;
+    assert!(answers.iter().all(|one| *one == answers[0]), "{answers:?}");
+    let (_store, fleet) = fleet_of(place);
+    let other = fleet.secret("admin", "mine".to_owned()).await;
+    assert_eq!(other.unwrap(), "mine");
+}

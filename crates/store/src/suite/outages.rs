@@ -1,0 +1,201 @@
+//! What holds for a store that several services share, whatever happens to its connections.
+
+use std::future::Future;
+use std::time::Instant;
+
+use super::shared::Noted;
+use super::*;
+use crate::error::{OpenError, OpenProblem};
+
+/// Writers whose connections are cut.
+const WRITERS: usize = 10;
+/// Writes of each, at least.
+const WRITES: u64 = 20;
+
+/// Tries until it succeeds; each error has to be one that passes.
+async fn until_it_works<T, F: Future<Output = Result<T, StoreError>>>(
+    mut work: impl FnMut() -> F,
+) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match work().await {
+            Ok(value) => return value,
+            Err(StoreError::Open(error)) if error.may_pass() && Instant::now() < deadline => {
+                tokio::task::yield_now().await;
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+/// What was answered is there though connections are cut. `cut` cuts all that there are; returns how many.
+pub async fn what_was_answered_is_there_though_connections_are_cut(
+    place: &TestPlace,
+    cut: impl Fn() -> usize,
+) {
+    let noted = Arc::new(Noted::default());
+    let watched = place.watched(Arc::clone(&noted) as Arc<dyn Watcher>);
+    watched.open().await.unwrap();
+    let stores = [place.handle(), place.handle()];
+    let writes = (0..WRITERS).map(|writer| {
+        let (store, id, cut) = (&stores[writer % 2], format!("d{writer}"), &cut);
+        async move {
+            let mut known: Option<Revision> = None;
+            for n in 0..WRITES {
+                if writer == 0 && n % 5 == 4 {
+                    assert!(cut() > 0, "connections were cut");
+                }
+                let wish = || edit(&id, known.clone(), "1");
+                known = match try_one(store, wish()).await {
+                    Ok(written) => Some(written.expect("nobody else writes it")),
+                    // It may be written or not, and nothing but it.
+                    Err(_) => {
+                        let found = until_it_works(|| store.document(&id)).await;
+                        let (number, before) = (
+                            found
+                                .as_ref()
+                                .map_or(0, |document| document.revision.number),
+                            known.as_ref().map_or(0, |revision| revision.number),
+                        );
+                        assert!(
+                            number == before || number == before + 1,
+                            "{number} {before}"
+                        );
+                        found.map(|document| document.revision)
+                    }
+                };
+            }
+            (id, known)
+        }
+    });
+    for (id, known) in futures_util::future::join_all(writes).await {
+        let found = until_it_works(|| stores[0].document(&id)).await;
+        assert_eq!(found.map(|document| document.revision), known, "{id}");
+    }
+    let seq = until_it_works(|| stores[0].info()).await.update_seq;
+    heard(&watched, seq).await;
+    assert_eq!(noted.all().len(), WRITERS);
+}
+
+async fn heard(store: &Store, seq: u64) {
+    let mut updates = store.updates();
+    let heard = updates.wait_for(|known| known.is_some_and(|known| known >= seq));
+    let heard = tokio::time::timeout(PATIENCE, heard).await;
+    drop(heard.expect("all updates").unwrap());
+}
+
+/// While the database is gone requests fail and say why, and afterwards all goes on.
+pub async fn while_the_database_is_gone_requests_fail_and_afterwards_all_goes_on(
+    place: &TestPlace,
+    stop: impl FnOnce(),
+    start: impl FnOnce(),
+) {
+    let noted = Arc::new(Noted::default());
+    let watched = place.watched(Arc::clone(&noted) as Arc<dyn Watcher>);
+    let other = place.handle();
+    let first = one(&other, edit("a", None, "1")).await.unwrap();
+    watched.open().await.unwrap();
+    stop();
+    let write = try_one(&other, edit("b", None, "1")).await;
+    let read = watched.document("a").await;
+    for error in [write.map(drop).unwrap_err(), read.map(drop).unwrap_err()] {
+        let StoreError::Open(open) = &error else {
+            panic!("{error}");
+        };
+        assert!(matches!(open.problem, OpenProblem::Database(_)), "{error}");
+        let text = error.to_string();
+        assert!(text.contains("the store postgres://"), "{text}");
+        assert!(text.contains("see whether PostgreSQL runs there"), "{text}");
+    }
+    start();
+    let known = until_it_works(|| other.document("a"))
+        .await
+        .unwrap()
+        .revision;
+    assert_eq!(known, first);
+    until_it_works(|| try_one(&other, edit("c", None, "2")))
+        .await
+        .unwrap();
+    let seq = other.info().await.unwrap().update_seq;
+    heard(&watched, seq).await;
+    assert!(noted.all().contains(&("c".to_owned(), 2)));
+}
+
+/// A database that says nothing fails requests after their time, and does not hold up later ones. `pause` stops what
+/// has connections to it, `resume` has that go on.
+pub async fn a_database_that_says_nothing_fails_requests_after_their_time(
+    place: &TestPlace,
+    pause: impl FnOnce(),
+    resume: impl FnOnce(),
+) {
+    let store = place.handle();
+    let first = one(&store, edit("a", None, "1")).await.unwrap();
+    pause();
+    let write = try_one(&store, edit("a", Some(first.clone()), "2"));
+    let (write, read) = futures_util::future::join(write, store.document("a")).await;
+    for error in [write.map(drop).unwrap_err(), read.map(drop).unwrap_err()] {
+        let text = error.to_string();
+        assert!(text.contains("nothing came back within 10 s"), "{text}");
+    }
+    resume();
+    let found = until_it_works(|| store.document("a")).await.unwrap();
+    assert_eq!(found.revision, first);
+    let wish = || edit("a", Some(first.clone()), "3");
+    until_it_works(|| try_one(&store, wish())).await.unwrap();
+}
+
+/// Services that start at the same time make one schema.
+pub async fn services_that_start_at_the_same_time_make_one_store(place: &TestPlace) {
+    let stores: Vec<Store> = (0..4).map(|_| place.handle()).collect();
+    let opened = stores.iter().map(|store| async move {
+        store.open().await.unwrap();
+        store.uuid().await.unwrap()
+    });
+    let uuids = futures_util::future::join_all(opened).await;
+    assert_eq!(uuids[0].len(), 32);
+    assert!(uuids.iter().all(|uuid| *uuid == uuids[0]), "{uuids:?}");
+}
+
+/// Returns the error of opening it.
+pub async fn refusal(place: &TestPlace) -> String {
+    let error = place.handle().open().await.unwrap_err();
+    assert!(
+        matches!(&error, StoreError::Open(open) if !open.may_pass()),
+        "{error:?}"
+    );
+    error.to_string()
+}
+
+/// Opens it; returns the handle.
+pub async fn opens(place: &TestPlace) -> impl Sized {
+    let store = place.handle();
+    store.open().await.unwrap();
+    store
+}
+
+/// Returns the error of opening it where the server does not answer as it should.
+pub async fn failure(place: &TestPlace) -> String {
+    let error = place.handle().open().await.unwrap_err();
+    let passes = |open: &OpenError| open.may_pass();
+    assert!(
+        matches!(&error, StoreError::Open(open) if passes(open)),
+        "{error:?}"
+    );
+    error.to_string()
+}
+
+/// An id that the database cannot keep fails its own write and no other.
+pub async fn an_id_that_cannot_be_kept_fails_its_own_write_alone(place: &TestPlace) {
+    let store = place.handle();
+    for id in ["a\0b", &"x".repeat(2601)] {
+        let error = try_one(&store, edit(id, None, "{}")).await.unwrap_err();
+        assert!(matches!(error, StoreError::Unstorable(_)), "{error}");
+        assert_eq!(store.document(id).await.unwrap(), None);
+        assert_eq!(store.kept(id).await.unwrap(), None);
+        assert_eq!(store.local(id).await.unwrap(), None);
+    }
+    let long = "y".repeat(2600);
+    one(&store, edit(&long, None, "{}")).await.unwrap();
+    let after = store.export(Some("y\0".to_owned())).await.unwrap();
+    assert_eq!(after[0].0.id, long);
+}
