@@ -145,7 +145,8 @@ struct KeyArgs(Vec<(String, String)>);
 impl clap::Args for KeyArgs {
     fn augment_args(command: clap::Command) -> clap::Command {
         PoolConfig::keys_of_requests().fold(command, |command, key| {
-            let option = clap::Arg::new(key.name).long(key.name);
+            let dashed = key.name.replace('_', "-");
+            let option = clap::Arg::new(key.name).long(dashed).alias(key.name);
             let option = option.value_name("VALUE").help(key.plain_sentence());
             command.arg(match key.name {
                 "language" => option.short('l').required(true),

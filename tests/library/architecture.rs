@@ -159,7 +159,7 @@ fn crates_use_those_crates_alone_that_they_may() {
 }
 
 #[test]
-fn decisions_need_nothing_but_a_hasher() {
+fn decisions_need_nothing_but_a_hasher_and_the_words_of_their_settings() {
     let used = dependencies(&root().join("crates/policy/Cargo.toml"));
-    assert_eq!(used, ["rustc-hash"]);
+    assert_eq!(used, ["rustc-hash", "serde", "strum"]);
 }

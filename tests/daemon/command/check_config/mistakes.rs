@@ -151,7 +151,7 @@ server.line_max = '9999999999999999999999999999999999999999GiB' => it must be
 server.max_connections = 0 => is too small
 server.shutdown_grace = '2h' => is too large
 server.stop_grace = -1 => is negative
-log.level = 'loud' => one of trace, debug, info, warning, error, critical, off
+log.level = 'loud' => one of off, critical, error, warning, info, debug, trace
 log.format = 'xml' => one of auto, terminal, json
 sandbox.javascript_memory_max = 1 => is too small
 "#;
