@@ -55,15 +55,15 @@ use crate::otp::supervisor::{ChildSpec, Intensity, Stop, Supervisor};
 use crate::query_server::child::Spawner;
 use crate::replicator::identity::ServerIdentity;
 use crate::replicator::{Database, DocStates, http_config};
-use store::fleet::DaemonName;
-use store::shared_settings::SharedSettingsError;
-use store::{Store, StoreError, StorePlace, Watcher};
 use crate::tls::{self, Certificate, CertificateError};
 use ::replication::endpoint::{Http, HttpConfigError};
 use blocking;
 use replication::{Parts, ReplicationOptions};
 use settings::manager_settings;
 use share::share;
+use store::fleet::DaemonName;
+use store::shared_settings::SharedSettingsError;
+use store::{Store, StoreError, StorePlace, Watcher};
 
 /// More failures of the service's own actors than this in so short a time, and it gives up.
 const INTENSITY: Intensity = Intensity {

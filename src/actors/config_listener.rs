@@ -26,10 +26,10 @@ use crate::messages::config_listener::{Reload, ReloadError, SetLogLevel, SetValu
 use crate::otp::pid::{ExitReason, Pid, PidGuard};
 use crate::otp::registered_name::RegisteredName;
 use crate::otp::supervisor::Stop;
-use store::fleet::Override;
 use crate::tls::{self, Certificate};
 use blocking;
 use shared::{Refresh, SharedSettings};
+use store::fleet::Override;
 
 /// The configuration in force and what follows its changes, shared by actors that may be restarted.
 pub struct ActiveConfig {

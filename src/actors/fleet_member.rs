@@ -28,9 +28,9 @@ use crate::otp::pid::{Down, ExitReason, PidGuard};
 use crate::otp::registered_name::RegisteredName;
 use crate::otp::supervisor::Stop;
 use crate::replicator::lease::{DocLease, EpochLease};
+use policy::ownership::{Action, Claim, DocId, Epoch, Event, Ownership, Request};
 use store::StoreError;
 use store::fleet::{DaemonName, FleetStore, Topic};
-use policy::ownership::{Action, Claim, DocId, Epoch, Event, Ownership, Request};
 
 /// How long until the time is looked at again at the latest: timers stand still while the machine sleeps.
 const LOOK_MAX: Duration = Duration::from_secs(1);

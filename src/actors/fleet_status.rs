@@ -21,9 +21,9 @@ use crate::actors::replicator_api::fleet::{Fleet, READ_EVERY};
 use crate::otp::pid::{ExitReason, PidGuard};
 use crate::otp::supervisor::Stop;
 use crate::otp::wall_clock::system_time;
+use policy::ownership::Epoch;
 use store::StoreError;
 use store::fleet::{Order, StatusOf, Topic};
-use policy::ownership::Epoch;
 
 /// How often statuses are written at most.
 const WRITE_EVERY: Duration = Duration::from_secs(1);

@@ -19,11 +19,11 @@ use slog::{Logger, o, warn};
 use tokio::sync::watch;
 
 use crate::replicator::past::{self, Past};
-use store::StoreError;
 use policy::ownership::{DocId, Epoch};
 use policy::schedule::{Earlier, History, JobView};
 use replication::refused::RefusedDoc;
 use replication::spec::Replication;
+use store::StoreError;
 
 /// The shortest time between two requests.
 const SAVE_EVERY: Duration = Duration::from_secs(1);

@@ -36,9 +36,9 @@ use crate::messages::replicator_documents::GetRows;
 use crate::otp::registered_name::RegisteredName;
 use crate::replicator::rows::Row;
 use crate::replicator::{Database, Loading, NAME, Page};
-use store::Document;
 use policy::schedule::{Census, JobState};
 use replication::id::ReplicationId;
+use store::Document;
 
 pub(crate) use calls::Replicated;
 pub(crate) use error::ReplicatorError;

@@ -43,13 +43,13 @@ use crate::replicator::owned::Work;
 use crate::replicator::rows::{Action, Attempt, Event, Row, Rows, Wish};
 use crate::replicator::state::{self, Outcome};
 use crate::replicator::{Database, NAME, defaults};
-use store::Document;
-use store::fleet::FleetStore;
 use replication::counters::Counter;
 use replication::endpoint::Http;
 use replication::filter::Filter;
 use replication::id::{ReplicationId, replication_id};
 use replication::spec::Replication;
+use store::Document;
+use store::fleet::FleetStore;
 
 use fleet::{FleetPart, add_owned};
 use follow::follow;

@@ -45,13 +45,13 @@ use crate::otp::registered_name::RegisteredName;
 use crate::otp::supervisor::ChildSpec;
 use crate::replicator::identity::ServerIdentity;
 use crate::replicator::{Database, DocStates, http_config};
-use store::fleet::DaemonName;
 use blocking;
 use policy::schedule::{Backoff, Coefficient, Settings, Shares};
 use replication::crash::Crash;
 use replication::endpoint::Http;
 use replication::filter::FilterPool;
 use replication::id::Identity;
+use store::fleet::DaemonName;
 
 /// What replication needs.
 #[derive(Clone)]

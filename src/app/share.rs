@@ -8,9 +8,9 @@ use tokio::sync::watch;
 use super::StartError;
 use crate::actors::config_listener::shared::SharedSettings;
 use crate::config::{Config, Sources, load};
+use blocking;
 use store::Store;
 use store::shared_settings::{self, SharedSettingsError};
-use blocking;
 
 /// Prepares what daemons of one database share. If it is there, explicit secrets are compared before anybody can log
 /// in, and generated ones taken over; else the ConfigListener does it once it is there.

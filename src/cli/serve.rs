@@ -23,8 +23,8 @@ use crate::config::{Loaded, Sources, generated};
 use crate::logging::Logging;
 use crate::messages::config_listener::Reload;
 use crate::otp::pid::ExitReason;
-use store::{OpenProblem, StoreError};
 use crate::tls::CertificateError;
+use store::{OpenProblem, StoreError};
 
 use super::config_args::ConfigArgs;
 use super::exit::{CliError, Exit};

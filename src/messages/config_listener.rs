@@ -7,8 +7,8 @@ use actix::Message;
 
 use crate::config::reload::{Change, ReloadRefused};
 use crate::config::{ConfigError, LogLevel, Origin};
-use store::StoreError;
 use crate::tls::CertificateError;
+use store::StoreError;
 
 /// Reads the configuration again and applies what changed, whole or not at all.
 #[derive(Clone, Copy, Debug, Message)]

@@ -12,8 +12,8 @@ use super::kept::Kept;
 use super::members::DocMembers;
 use super::states::DocStates;
 use crate::config::Config;
-use store::{Edit, Import, Imported, Revision, Store, StoreError};
 use replication::spec::Defaults;
+use store::{Edit, Import, Imported, Revision, Store, StoreError};
 
 /// The name of the database.
 pub const NAME: &str = "_replicator";

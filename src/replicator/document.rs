@@ -12,8 +12,8 @@ use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::members::DocMembers;
-use store::{Document, Revision};
 use replication::spec::{Defaults, DocRef, Replication, UserCtx, strip_url};
+use store::{Document, Revision};
 
 /// DocMembers with a leading underscore that a document may have beside `_id`, `_rev` and `_deleted`.
 const STATE_MEMBERS: &[&str] = &[

@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, OnceLock};
 
-use store::{Store, StoreError};
 use replication::id::Identity;
+use store::{Store, StoreError};
 
 /// The port that CouchDB has, for ids of version 2.
 const PORT: u16 = 5984;

@@ -18,10 +18,10 @@ use tokio::sync::watch;
 use super::members::DocMembers;
 use super::rows::RowState;
 use super::state::{COMPLETED, FAILED, STATE};
-use store::Watcher;
-use store::fleet::StatusOf;
 use policy::counted::{Class, Classes, CountedNames, Section};
 use policy::schedule::{JobId, JobState};
+use store::Watcher;
+use store::fleet::StatusOf;
 
 /// States that documents may be asked for by; a state's place is its class.
 pub(crate) const STATES: &[&str] = &[

@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::selection::JobFacts;
-use store::fleet::StatusOf;
 use policy::ownership::Epoch;
 use policy::schedule::{JobState, WallTime};
+use store::fleet::StatusOf;
 
 /// How a document stands, or a transient job. One without state and job has nothing to tell: its document
 /// says it all.

@@ -14,12 +14,12 @@ use tokio::sync::watch;
 use crate::otp::boot_clock::BootClock;
 use crate::replicator::document::members;
 use crate::replicator::state;
+use policy::ownership::{Claim, Counts, DocId, Epoch, LEASE, ListedDoc};
 use store::fleet::{
     Daemon, DaemonName, FleetStore, IdTaken, IdsSet, JobRow, JobStatus, Order, Override,
     ReadStatus, Topic,
 };
 use store::{Answer, Store, StoreError};
-use policy::ownership::{Claim, Counts, DocId, Epoch, LEASE, ListedDoc};
 
 /// The most documents that a test has.
 const DOCUMENTS_MAX: usize = 10_000;

@@ -27,10 +27,13 @@ pub struct DaemonName {
 /// A daemon that has a row in the database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Daemon {
+    /// Its start.
     pub epoch: Epoch,
+    /// Its address and version.
     pub name: DaemonName,
     /// How long its lease lasts; none if it is over.
     pub lease: Option<Duration>,
+    /// Whether it gives away what it has, and claims nothing.
     pub is_leaving: bool,
 }
 
@@ -46,6 +49,7 @@ pub enum StatusOf {
 /// What a daemon tells of a job of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobStatus {
+    /// Whose it is.
     pub of: StatusOf,
     /// JSON text, in the words of whoever writes and reads it; none once a transient job is gone.
     pub body: Option<String>,
@@ -58,6 +62,7 @@ pub struct ReadStatus {
     pub epoch: Epoch,
     /// Counts the writes of one epoch, from 1: a later write has a greater number.
     pub number: u64,
+    /// What was written.
     pub status: JobStatus,
     /// How long ago it was written, by the database's clock.
     pub age: Duration,
@@ -75,6 +80,7 @@ pub struct JobRow {
 /// An order to the daemon that has a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Order {
+    /// Whose job it is for.
     pub of: StatusOf,
     /// JSON text, in the words of whoever writes and reads it.
     pub body: String,
@@ -83,7 +89,9 @@ pub struct Order {
 /// A setting that was made while daemons ran.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Override {
+    /// Its section.
     pub section: String,
+    /// Its key.
     pub key: String,
     /// As over HTTP; none where the setting was taken back.
     pub value: Option<String>,
@@ -103,6 +111,7 @@ pub enum Topic {
 /// Another document's job has the replication id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IdTaken {
+    /// Whose it is.
     pub by: DocId,
 }
 

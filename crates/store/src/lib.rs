@@ -44,8 +44,8 @@ use std::sync::Arc;
 use data_encoding::HEXLOWER;
 use slog::Logger;
 
-use settee_config::password::random;
 use redb::RedbStore;
+use settee_config::password::random;
 
 /// Requests that wait for a store.
 const REQUESTS_MAX: usize = 1024;

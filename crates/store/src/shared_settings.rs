@@ -68,10 +68,7 @@ type Overlay = BTreeMap<(String, String), String>;
 ///
 /// # Errors
 /// See [`SharedSettingsError`].
-pub async fn join(
-    fleet: &dyn FleetStore,
-    config: &Config,
-) -> Result<bool, SharedSettingsError> {
+pub async fn join(fleet: &dyn FleetStore, config: &Config) -> Result<bool, SharedSettingsError> {
     let daemons = fleet.daemons().await?;
     let is_alone = !daemons
         .iter()
@@ -247,7 +244,5 @@ fn no_thread(error: &impl ToString) -> SharedSettingsError {
     SharedSettingsError::Store(StoreError::Failed(error.to_string()))
 }
 
-#[cfg(test)]
-pub mod fake;
 #[cfg(test)]
 mod tests;

@@ -25,13 +25,13 @@ use crate::replicator::document::members;
 use crate::replicator::identity::ServerIdentity;
 use crate::replicator::rows::RowState;
 use crate::replicator::{Database, DocStates, state};
-use store::{Document, Edit, Store, StorePlace};
 use crate::testkit::eventually;
 use crate::testkit::fleet::{FakeConnection, FakeFleet};
 use policy::schedule::Settings;
 use replication::endpoint::Http;
 use replication::seq::Seq;
 use replication::stats::Stats;
+use store::{Document, Edit, Store, StorePlace};
 
 /// Something that a run did.
 #[derive(Clone, Debug, PartialEq, Eq)]

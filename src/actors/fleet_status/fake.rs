@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
+use policy::ownership::{Claim, Counts, DocId, Epoch, LEASE, ListedDoc};
 use store::StoreError;
 use store::document_store::Answer;
 use store::fleet::{
     Daemon, DaemonName, FleetStore, IdsSet, JobRow, JobStatus, Order, Override, ReadStatus,
     StatusOf, Topic,
 };
-use policy::ownership::{Claim, Counts, DocId, Epoch, LEASE, ListedDoc};
 
 #[derive(Debug, Default)]
 struct Tables {

@@ -21,13 +21,13 @@ use crate::replicator::document::Person;
 use crate::replicator::identity::ServerIdentity;
 use crate::replicator::kept::Kept;
 use crate::replicator::{Database, DocStates, JobOrder, Page};
-use store::fleet::DaemonName;
-use store::{Edit, Store, StorePlace, Watcher};
 use crate::testkit::within;
 use policy::ownership::LEASE;
 use policy::schedule::Settings;
 use replication::crash::Crash;
 use replication::endpoint::Http;
+use store::fleet::DaemonName;
+use store::{Edit, Store, StorePlace, Watcher};
 
 /// A daemon of the fleet.
 struct Member {

@@ -21,12 +21,12 @@ use crate::otp::deferred::{Deferred, deferred};
 use crate::otp::pid::{Down, ExitReason};
 use crate::otp::supervisor::Stop;
 use crate::replicator::JobOrder;
-use store::fleet::StatusOf;
 use policy::ownership::DocId;
 use policy::schedule::{Event, JobId, Level, NewJob, Run, WallTime};
 use replication::id::ReplicationId;
 use replication::spec::DocRef;
 use replication::spec::Replication;
+use store::fleet::StatusOf;
 
 /// How long who removes a job waits until its past is saved.
 const SAVED_MAX: Duration = Duration::from_secs(2);

@@ -27,9 +27,9 @@ use crate::replicator::document::Person;
 use crate::replicator::kept::Kept;
 use crate::replicator::selection::{Groups, JobFacts, Selection};
 use crate::replicator::{JobOrder, Loading};
-use store::Edit;
 use policy::schedule::{Level, Pause};
 use replication::id::ReplicationId;
+use store::Edit;
 
 /// The most results that are told.
 const RESULTS_MAX: usize = 10_000;

@@ -1,8 +1,8 @@
 //! Why a request about replications is not answered as it wants.
 
-use store::StoreError;
 use replication::crash::Crash;
 use replication::spec::SpecError;
+use store::StoreError;
 
 /// Why a request is not answered as it wants.
 #[derive(Clone, Debug, thiserror::Error)]

@@ -19,10 +19,10 @@ use crate::metrics::FleetMetrics;
 use crate::otp::wall_clock::system_time;
 use crate::replicator::DocStates;
 use crate::replicator::status::{JobBody, OtherStatus, StatusBody};
-use store::StoreError;
-use store::fleet::{Daemon, DaemonName, FleetStore, ReadStatus, StatusOf};
 use policy::ownership::{Epoch, LEASE};
 use policy::schedule::WallTime;
+use store::StoreError;
+use store::fleet::{Daemon, DaemonName, FleetStore, ReadStatus, StatusOf};
 
 /// How often the others' statuses are read, and how old a reading may be for a list.
 pub(crate) const READ_EVERY: Duration = Duration::from_secs(2);

@@ -14,8 +14,8 @@ use super::statuses::replication_id;
 use super::{ReplicatorApi, ReplicatorError};
 use crate::messages::replication_scheduler::{GetJob, OrderJobs, RemoveJob};
 use crate::replicator::JobOrder;
-use store::fleet::{Order, StatusOf};
 use replication::id::ReplicationId;
+use store::fleet::{Order, StatusOf};
 
 /// What an order that was left says.
 #[derive(Clone, Debug, Deserialize, Serialize)]

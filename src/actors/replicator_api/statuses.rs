@@ -6,9 +6,9 @@ use super::{ReplicatorApi, ReplicatorError, view};
 use crate::messages::replication_scheduler::{GetJobsById, JobInfo};
 use crate::replicator::rows::Row;
 use crate::replicator::status::{JobBody, StatusBody};
-use store::fleet::{JobStatus, StatusOf};
 use policy::schedule::{JobState, WallTime};
 use replication::id::ReplicationId;
+use store::fleet::{JobStatus, StatusOf};
 
 impl ReplicatorApi {
     /// Returns how documents and transient jobs stand now.

@@ -18,11 +18,11 @@ use crate::replicator::document::members;
 use crate::replicator::members::DocMembers;
 use crate::replicator::rows::{Row, RowState};
 use crate::replicator::state::{COMPLETED, FAILED, REASON, STATE, STATS, TIME};
-use store::Document;
 use policy::schedule::{HistoryEntry, HistoryEvent, JobState, Run, WallTime};
 use replication::refused::RefusedDoc;
 use replication::seq::Seq;
 use replication::spec::{Replication, mask_url, strip_url};
+use store::Document;
 
 /// The name of this node, as in the paths below `/_node`.
 const NODE: &str = "_local";

@@ -24,11 +24,11 @@ use crate::replicator::lease::DocLease;
 use crate::replicator::owned::{OwnedDocs, Work};
 use crate::replicator::rows::{Event, Taken, Wish};
 use crate::replicator::{NAME, defaults, state};
-use store::StoreError;
-use store::fleet::{FleetStore, IdTaken, JobRow};
 use policy::ownership::{Claim, DocId, Epoch};
 use replication::id::ReplicationId;
 use replication::spec::{DocRef, Replication};
+use store::StoreError;
+use store::fleet::{FleetStore, IdTaken, JobRow};
 
 /// Documents that are read at a time.
 const BATCH: usize = ADDS_MAX;

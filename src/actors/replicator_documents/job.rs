@@ -12,11 +12,11 @@ use crate::replicator::lease::DocLease;
 use crate::replicator::owned::Work;
 use crate::replicator::past::{self, Past};
 use crate::replicator::rows::Taken;
-use store::fleet::JobRow;
 use replication::endpoint::HttpSettings;
 use replication::filter::fetch_code;
 use replication::id::{ReplicationId, replication_id};
 use replication::spec::Replication;
+use store::fleet::JobRow;
 
 /// How long to wait for a scheduler that is being started again.
 const SCHEDULER_WAIT: Duration = Duration::from_secs(1);

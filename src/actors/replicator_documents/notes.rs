@@ -12,9 +12,9 @@ use std::sync::Arc;
 use rustc_hash::FxHashSet;
 use tokio::sync::oneshot;
 
+use policy::ownership::{DocId, Epoch};
 use store::StoreError;
 use store::fleet::{FleetStore, IdTaken, JobRow};
-use policy::ownership::{DocId, Epoch};
 
 /// The most documents in a request.
 const BATCH: usize = 256;

@@ -14,8 +14,8 @@ use crate::otp::wall_clock::system_time;
 use crate::replicator::document::{asked_by, members};
 use crate::replicator::lease::DocLease;
 use crate::replicator::state::Outcome;
-use store::{Document, Revision, StoreError};
 use replication::spec::Replication;
+use store::{Document, Revision, StoreError};
 
 /// The first wait after the store failed; it doubles each time.
 const WAIT_MIN: Duration = Duration::from_secs(1);

@@ -21,7 +21,7 @@ use crate::otp::registered_name::RegisteredName;
 use crate::otp::supervisor::Stop;
 use crate::query_server::child::Spawner;
 use store::fleet::{FleetStore, Override};
-use store::shared_settings::fake::FakeFleet;
+use store::suite::fake_fleet::FakeFleet;
 
 /// How long a change may take to be seen.
 const PATIENCE: Duration = Duration::from_secs(60);

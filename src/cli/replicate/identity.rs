@@ -13,8 +13,8 @@ use slog::{Logger, warn};
 use crate::config::password::random;
 use crate::config::{Config, Surroundings};
 use crate::replicator::identity::on_this_host;
-use store::{Store, StorePlace, uuid_file};
 use replication::id::Identity;
+use store::{Store, StorePlace, uuid_file};
 
 /// How long the store may take to say its id.
 const STORE_MAX: Duration = Duration::from_secs(2);

@@ -25,10 +25,10 @@ use super::super::request::text;
 use super::Call;
 use crate::replicator::document::{Person, shown};
 use crate::replicator::members::DocMembers;
-use store::{Changes, Store, StoreError};
 use filter::Filter;
 use rows::row;
 pub(super) use rows::seq;
+use store::{Changes, Store, StoreError};
 
 /// How long a feed waits for news, unless told.
 const TIMEOUT: Duration = Duration::from_secs(60);

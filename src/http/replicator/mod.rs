@@ -29,9 +29,9 @@ use crate::auth::rights::Right;
 use crate::config::password::random;
 use crate::replicator::document::{DocumentError, Incoming, Person, kind_of};
 use crate::replicator::{Database, NAME};
-use store::StoreError;
 pub(super) use all_docs::{all_docs, page as page_of};
 pub(super) use changes::changes;
+use store::StoreError;
 
 /// A request to the database, with what every answer needs.
 pub(super) struct Call {

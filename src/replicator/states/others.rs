@@ -9,9 +9,9 @@ use rustc_hash::FxHashSet;
 use super::{DESIGN, DocStates, Known, class_of};
 use crate::replicator::state::{COMPLETED, FAILED};
 use crate::replicator::status::OtherStatus;
-use store::fleet::StatusOf;
 use policy::counted::{Class, Classes, Section};
 use policy::schedule::JobId;
+use store::fleet::StatusOf;
 
 /// What another daemon told of a document.
 #[derive(Clone, Debug)]
@@ -160,8 +160,8 @@ mod tests {
     use crate::replicator::rows::RowState;
     use crate::replicator::status::StatusBody;
     use crate::replicator::{Page, STATES};
-    use store::Watcher;
     use policy::ownership::Epoch;
+    use store::Watcher;
 
     fn status(id: &str, state: Option<&str>) -> Arc<OtherStatus> {
         Arc::new(OtherStatus {

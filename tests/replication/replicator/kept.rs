@@ -87,12 +87,12 @@ fn a_uuid_that_cannot_be_kept_for_the_command_is_told_and_costs_nothing() {
     web.service.stop();
 }
 
-/// How the store was made stands in src/store/redb/tests/migrate.rs.
+/// How the store was made stands in crates/store/src/redb/tests/migrate.rs.
 #[test]
 fn a_store_with_branches_of_documents_is_taken_over_and_the_log_says_where_they_are() {
     let directory = directory();
     let packed = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("src/store/redb/tests/format_2.redb.gz");
+        .join("crates/store/src/redb/tests/format_2.redb.gz");
     let unpacked = std::process::Command::new("gzip")
         .arg("-dc")
         .arg(packed)

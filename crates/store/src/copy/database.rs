@@ -7,7 +7,6 @@ use tokio_postgres::Client;
 use tokio_postgres::types::{ToSql, Type};
 
 use super::{CopyRow, Head, ROWS_MAX, RowKind};
-use settee_config::store_url::StoreUrl;
 use crate::document_store::Watcher;
 use crate::error::OpenProblem;
 use crate::new_uuid;
@@ -16,6 +15,7 @@ use crate::postgres::connect::{Connector, REQUEST_MAX, no_answer, problem};
 use crate::postgres::migrations::{FORMAT, UNFINISHED_FORMAT, migrate};
 use crate::postgres::shared::{Param, count, int, query};
 use crate::postgres::storable;
+use settee_config::store_url::StoreUrl;
 
 /// The lock of whoever copies into a database: the letters "copyto".
 const LOCK: u64 = 0x636f_7079_746f;

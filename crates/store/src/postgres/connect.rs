@@ -14,21 +14,21 @@ use tokio_postgres::{AsyncMessage, Client, Config, SimpleQueryMessage};
 
 use super::news::News;
 use super::tls::Tls;
-use settee_config::store_url::{SslMode, StoreUrl};
 use crate::error::OpenProblem;
 use crate::observer::DatabaseObserver;
+use settee_config::store_url::{SslMode, StoreUrl};
 
 /// How long a connection may take to be made.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
 
 /// How long a statement, or the transaction of a batch of writes, may take.
-pub(in crate::store) const REQUEST_MAX: Duration = Duration::from_secs(10);
+pub(crate) const REQUEST_MAX: Duration = Duration::from_secs(10);
 
 /// The oldest version, as PostgreSQL counts them.
 const VERSION_MIN: u32 = 130_000;
 
 /// What makes connections to one database.
-pub(in crate::store) struct Connector {
+pub(crate) struct Connector {
     config: Config,
     tls: Tls,
     news: Arc<News>,
@@ -140,7 +140,7 @@ async fn prepare(client: &Client) -> Result<(), OpenProblem> {
 }
 
 /// Returns what a failed request means.
-pub(in crate::store) fn problem(error: &tokio_postgres::Error) -> OpenProblem {
+pub(crate) fn problem(error: &tokio_postgres::Error) -> OpenProblem {
     let text = text(error);
     let refusals = ["28", "3D", "42501"];
     let code = error.code().map_or("", SqlState::code);
@@ -151,7 +151,7 @@ pub(in crate::store) fn problem(error: &tokio_postgres::Error) -> OpenProblem {
 }
 
 /// Nothing came back in time.
-pub(in crate::store) fn no_answer(within: Duration) -> OpenProblem {
+pub(crate) fn no_answer(within: Duration) -> OpenProblem {
     OpenProblem::Database(format!("nothing came back within {} s", within.as_secs()))
 }
 

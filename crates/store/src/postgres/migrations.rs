@@ -24,17 +24,17 @@ const KNOWS_WANTED: usize = 2;
 const DOCUMENTS_MAX: i64 = 1000;
 
 /// Today's format.
-pub(in crate::store) const FORMAT: usize = FILES.len();
+pub(crate) const FORMAT: usize = FILES.len();
 
 /// In place of the format while a copy into the database is unfinished.
-pub(in crate::store) const UNFINISHED_FORMAT: i32 = -1;
+pub(crate) const UNFINISHED_FORMAT: i32 = -1;
 
 /// The lock of whoever makes tables: the letters "settee".
 const LOCK: i64 = 0x7365_7474_6565;
 
 /// Makes the tables, or brings them to today's format. A new store is called `new_uuid`. An unfinished copy stays
 /// as it is, for whoever takes one.
-pub(in crate::store) async fn migrate(
+pub(crate) async fn migrate(
     client: &Client,
     new_uuid: &str,
     watcher: &dyn Watcher,

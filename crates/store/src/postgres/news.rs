@@ -9,7 +9,7 @@ const FLEET: &str = "settee_fleet";
 
 /// Who waits for news.
 #[derive(Debug, Default)]
-pub(in crate::store) struct News {
+pub(crate) struct News {
     /// Notified when another service has written documents.
     pub documents: Notify,
     claims: watch::Sender<u64>,

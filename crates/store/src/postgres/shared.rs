@@ -18,12 +18,12 @@ use super::connect::{Connector, REQUEST_MAX, is_lost, no_answer, problem};
 use super::follow::{follow, stock};
 use super::migrations::migrate;
 use super::news::News;
-use settee_config::store_url::StoreUrl;
 use crate::document_store::Watcher;
 use crate::error::{OpenProblem, StoreError};
 use crate::observer::{DatabaseObserver, DatabaseRequest};
 use crate::place::StorePlace;
 use policy::ownership::{self, Epoch};
+use settee_config::store_url::StoreUrl;
 
 /// The time from one try to connect to the next: it doubles with each that fails.
 const WAIT_MIN: Duration = Duration::from_millis(100);
@@ -39,7 +39,7 @@ struct Outage {
 }
 
 /// What a statement is given.
-pub(in crate::store) enum Param {
+pub(crate) enum Param {
     Text(String),
     Texts(Vec<String>),
     OptionalTexts(Vec<Option<String>>),
@@ -67,12 +67,12 @@ impl Param {
 }
 
 /// Returns a number as the database has it.
-pub(in crate::store) fn int(number: u64) -> i64 {
+pub(crate) fn int(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
 /// Returns a number of the database.
-pub(in crate::store) fn count(number: i64) -> u64 {
+pub(crate) fn count(number: i64) -> u64 {
     u64::try_from(number).unwrap_or(0)
 }
 
@@ -319,7 +319,7 @@ pub(super) struct Failed {
 }
 
 /// Runs a statement in one round trip.
-pub(in crate::store) async fn query(
+pub(crate) async fn query(
     client: &Client,
     sql: &str,
     params: &[Param],

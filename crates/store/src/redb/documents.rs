@@ -66,7 +66,7 @@ impl Snapshot {
         updates.map(|entry| Ok(entry.map(|_| 1)?)).sum()
     }
 
-    pub(in crate::store) fn info(&self) -> Result<Info, redb::Error> {
+    pub(crate) fn info(&self) -> Result<Info, redb::Error> {
         use redb::ReadableTableMetadata;
 
         // All of these are counters: this is asked often.
@@ -155,11 +155,7 @@ impl DocumentTables for Records<'_> {
 
 impl Records<'_> {
     /// Counts the size of a body, in bytes.
-    pub(in crate::store) fn count_bytes(
-        &mut self,
-        before: usize,
-        now: usize,
-    ) -> Result<(), redb::Error> {
+    pub(crate) fn count_bytes(&mut self, before: usize, now: usize) -> Result<(), redb::Error> {
         let count = self.counters.get("bytes")?.map_or(0, |count| count.value());
         let count = count.saturating_add(now as u64);
         self.counters

@@ -32,7 +32,7 @@ impl From<redb::Error> for OpenProblem {
     }
 }
 
-pub(in crate::store) fn open(place: &StorePlace) -> Result<Database, OpenProblem> {
+pub(crate) fn open(place: &StorePlace) -> Result<Database, OpenProblem> {
     if let StorePlace::Postgres(_) = place {
         let without = "this program was built without PostgreSQL";
         return Err(OpenProblem::Refused(without.to_owned()));
@@ -54,7 +54,7 @@ pub(in crate::store) fn open(place: &StorePlace) -> Result<Database, OpenProblem
 }
 
 /// Opens a file that is there for reading: what is written is forgotten with it.
-pub(in crate::store) fn open_unchanged(path: &Path) -> Result<Database, OpenProblem> {
+pub(crate) fn open_unchanged(path: &Path) -> Result<Database, OpenProblem> {
     let file = UnchangedFile::open(path);
     let opened = file.and_then(|file| builder().create_with_backend(file));
     opened.map_err(problem)

@@ -22,7 +22,7 @@ use policy::counted::Class;
 const FORMAT: &str = "3";
 
 /// In place of the format while a copy into the file is unfinished.
-pub(in crate::store) const UNFINISHED_FORMAT: &str = "copy";
+pub(crate) const UNFINISHED_FORMAT: &str = "copy";
 
 /// Id -> revision, whether deleted, sequence number of the last update, body as JSON text without `_id` and
 /// `_rev`. Its name is from format 2, where other revisions stood beside them.
@@ -41,7 +41,7 @@ const JOBS: TableDefinition<&str, &str> = TableDefinition::new("jobs");
 const META: TableDefinition<&str, &str> = TableDefinition::new("meta");
 
 /// What is known of a store once it is open.
-pub(in crate::store) struct Prepared {
+pub(crate) struct Prepared {
     /// The last sequence number.
     pub(super) update_seq: u64,
     pub(super) uuid: String,
@@ -51,7 +51,7 @@ pub(in crate::store) struct Prepared {
 
 /// Makes what is not there yet: tables, `new_uuid` as the uuid; brings a file of an earlier format to this
 /// one. Tells `watcher` of all documents.
-pub(in crate::store) fn prepare(
+pub(crate) fn prepare(
     database: &Database,
     place: &StorePlace,
     new_uuid: &str,
@@ -90,7 +90,7 @@ pub(in crate::store) fn prepare(
     Ok(prepared)
 }
 
-pub(in crate::store) fn meta(
+pub(crate) fn meta(
     transaction: &WriteTransaction,
     name: &str,
 ) -> Result<Option<String>, redb::Error> {
@@ -100,7 +100,7 @@ pub(in crate::store) fn meta(
 }
 
 /// Marks a file as an unfinished copy, or as whole; gives it a uuid, if there is one.
-pub(in crate::store) fn mark(
+pub(crate) fn mark(
     transaction: &WriteTransaction,
     uuid: Option<&str>,
     is_unfinished: bool,
@@ -121,18 +121,18 @@ fn set_meta(transaction: &WriteTransaction, name: &str, value: &str) -> Result<(
 }
 
 /// The tables, as they were at one moment.
-pub(in crate::store) struct Snapshot {
-    pub(in crate::store) documents: ReadOnlyTable<&'static str, Row>,
-    pub(in crate::store) updates: ReadOnlyTable<u64, &'static str>,
-    pub(in crate::store) deaths: ReadOnlyTable<u64, u64>,
-    pub(in crate::store) counters: ReadOnlyTable<&'static str, u64>,
-    pub(in crate::store) locals: ReadOnlyTable<&'static str, (u64, &'static str)>,
-    pub(in crate::store) jobs: ReadOnlyTable<&'static str, &'static str>,
+pub(crate) struct Snapshot {
+    pub(crate) documents: ReadOnlyTable<&'static str, Row>,
+    pub(crate) updates: ReadOnlyTable<u64, &'static str>,
+    pub(crate) deaths: ReadOnlyTable<u64, u64>,
+    pub(crate) counters: ReadOnlyTable<&'static str, u64>,
+    pub(crate) locals: ReadOnlyTable<&'static str, (u64, &'static str)>,
+    pub(crate) jobs: ReadOnlyTable<&'static str, &'static str>,
     pub(super) meta: ReadOnlyTable<&'static str, &'static str>,
 }
 
 impl Snapshot {
-    pub(in crate::store) fn of(transaction: &ReadTransaction) -> Result<Self, redb::Error> {
+    pub(crate) fn of(transaction: &ReadTransaction) -> Result<Self, redb::Error> {
         Ok(Self {
             documents: transaction.open_table(DOCUMENTS)?,
             updates: transaction.open_table(UPDATES)?,
@@ -144,12 +144,12 @@ impl Snapshot {
         })
     }
 
-    pub(in crate::store) fn uuid(&self) -> Result<String, redb::Error> {
+    pub(crate) fn uuid(&self) -> Result<String, redb::Error> {
         let uuid = self.meta.get("uuid")?;
         Ok(uuid.map_or_else(String::new, |uuid| uuid.value().to_owned()))
     }
 
-    pub(in crate::store) fn is_unfinished(&self) -> Result<bool, redb::Error> {
+    pub(crate) fn is_unfinished(&self) -> Result<bool, redb::Error> {
         let format = self.meta.get("format")?;
         Ok(format.is_some_and(|format| format.value() == UNFINISHED_FORMAT))
     }
@@ -172,13 +172,13 @@ impl Snapshot {
 }
 
 /// The tables, in a transaction.
-pub(in crate::store) struct Records<'t> {
-    pub(in crate::store) documents: Table<'t, &'static str, Row>,
-    pub(in crate::store) updates: Table<'t, u64, &'static str>,
-    pub(in crate::store) deaths: Table<'t, u64, u64>,
-    pub(in crate::store) counters: Table<'t, &'static str, u64>,
-    pub(in crate::store) locals: Table<'t, &'static str, (u64, &'static str)>,
-    pub(in crate::store) jobs: Table<'t, &'static str, &'static str>,
+pub(crate) struct Records<'t> {
+    pub(crate) documents: Table<'t, &'static str, Row>,
+    pub(crate) updates: Table<'t, u64, &'static str>,
+    pub(crate) deaths: Table<'t, u64, u64>,
+    pub(crate) counters: Table<'t, &'static str, u64>,
+    pub(crate) locals: Table<'t, &'static str, (u64, &'static str)>,
+    pub(crate) jobs: Table<'t, &'static str, &'static str>,
     pub(super) watcher: &'t dyn Watcher,
     /// Documents that were saved, each with its class while it is there.
     pub(super) saved: Vec<(String, Option<Class>)>,
@@ -187,7 +187,7 @@ pub(in crate::store) struct Records<'t> {
 }
 
 impl<'t> Records<'t> {
-    pub(in crate::store) fn of(
+    pub(crate) fn of(
         transaction: &'t WriteTransaction,
         watcher: &'t dyn Watcher,
     ) -> Result<Self, redb::Error> {

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::*;
+use crate::suite::fake_fleet::FakeFleet;
 use settee_config::load;
-use crate::shared_settings::fake::FakeFleet;
 
 /// The sources of a daemon with a data folder, whose configuration says this.
 fn sources(folder: &Path, text: &str) -> Sources {
@@ -31,7 +31,7 @@ fn config(folder: &Path, text: &str) -> Config {
     load(&sources(folder, text)).unwrap().config
 }
 
-#[actix_rt::test]
+#[tokio::test]
 async fn the_first_daemon_makes_the_secrets_and_the_others_take_them_over() {
     let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let fleet = FakeFleet::default();
@@ -52,7 +52,7 @@ async fn the_first_daemon_makes_the_secrets_and_the_others_take_them_over() {
 
 const ANN: &str = "[admins]\nann = \"sesame-one\"\n[chttpd_auth]\nsecret = \"of cookies\"\n";
 
-#[actix_rt::test]
+#[tokio::test]
 async fn explicit_secrets_count_over_generated_ones_and_are_nowhere_kept_in_plain() {
     let folder = tempfile::tempdir().unwrap();
     let fleet = FakeFleet::default();
@@ -66,7 +66,7 @@ async fn explicit_secrets_count_over_generated_ones_and_are_nowhere_kept_in_plai
     assert!(kept.contains("[admins] ann"), "{kept}");
 }
 
-#[actix_rt::test]
+#[tokio::test]
 async fn an_explicit_secret_that_differs_from_that_of_a_running_daemon_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let fleet = FakeFleet::default();
@@ -96,7 +96,7 @@ async fn an_explicit_secret_that_differs_from_that_of_a_running_daemon_is_refuse
         .unwrap_err();
 }
 
-#[actix_rt::test]
+#[tokio::test]
 async fn an_explicit_secret_may_change_where_no_other_daemon_runs_or_with_a_reload() {
     let folder = tempfile::tempdir().unwrap();
     let fleet = FakeFleet::default();
@@ -116,7 +116,7 @@ async fn an_explicit_secret_may_change_where_no_other_daemon_runs_or_with_a_relo
     assert!(!format!("{fleet:?}").contains("[admins] ann"));
 }
 
-#[actix_rt::test]
+#[tokio::test]
 async fn overrides_of_the_database_hold_except_for_what_is_a_daemons_own_or_not_for_http() {
     let fleet: Arc<dyn FleetStore> = Arc::new(FakeFleet::default());
     let set = |section: &str, key: &str, value: Option<&str>| Override {

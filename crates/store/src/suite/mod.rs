@@ -9,6 +9,7 @@
 
 mod basics;
 pub mod counted;
+pub mod fake_fleet;
 #[cfg(feature = "postgres")]
 mod fleet;
 mod outages;
@@ -95,12 +96,12 @@ impl TestPlace {
     }
 }
 
-pub fn started(place: StorePlace, watcher: Arc<dyn Watcher>) -> Store {
+pub(crate) fn started(place: StorePlace, watcher: Arc<dyn Watcher>) -> Store {
     let log = Logger::root(slog::Discard, slog::o!());
     Store::start(place, watcher, Arc::new(()), &log).unwrap()
 }
 
-pub fn edit(id: &str, expected: Option<Revision>, body: &str) -> Edit {
+pub(crate) fn edit(id: &str, expected: Option<Revision>, body: &str) -> Edit {
     Edit {
         id: id.to_owned(),
         expected,
@@ -109,18 +110,18 @@ pub fn edit(id: &str, expected: Option<Revision>, body: &str) -> Edit {
     }
 }
 
-pub fn deletion(id: &str, expected: Option<Revision>) -> Edit {
+pub(crate) fn deletion(id: &str, expected: Option<Revision>) -> Edit {
     Edit {
         deleted: true,
         ..edit(id, expected, "{}")
     }
 }
 
-pub async fn one(store: &Store, wish: Edit) -> Result<Revision, Conflict> {
+pub(crate) async fn one(store: &Store, wish: Edit) -> Result<Revision, Conflict> {
     try_one(store, wish).await.unwrap()
 }
 
-pub async fn try_one(
+pub(crate) async fn try_one(
     store: &Store,
     wish: Edit,
 ) -> Result<Result<Revision, Conflict>, StoreError> {

@@ -22,7 +22,7 @@ pub async fn make_and_delete(store: &Store, count: usize, bytes: usize) {
     }
 }
 
-pub async fn purge_all(store: &Store) -> usize {
+pub(crate) async fn purge_all(store: &Store) -> usize {
     let (mut removed, mut after) = (0, 0);
     loop {
         let purged = store.purge(later(), after, 100).await.unwrap();

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
-use store::Revision;
 use policy::schedule::{Level, Pause, Reason, Summary, WhyNot};
 use replication::spec::Defaults;
 use replication::stats::Stats;
+use store::Revision;
 
 fn at(seconds: u64) -> WallTime {
     WallTime::from_micros(seconds * 1_000_000)

@@ -133,7 +133,7 @@ fn an_interrupted_migration_is_served_by_nobody_and_goes_on() {
 fn tables_of_format_1_come_to_know_which_documents_ask_for_replications() {
     let database = TestDatabase::new();
     database.sql(include_str!(
-        "../../../../src/store/postgres/migrations/1.sql"
+        "../../../../crates/store/src/postgres/migrations/1.sql"
     ));
     database.sql("INSERT INTO settee.meta (server_uuid, format, seq) VALUES ('0', 1, 4)");
     let documents = [

@@ -1,7 +1,5 @@
 //! What daemons share of settings, in memory, for tests. Of the rest it knows nothing.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
-
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
