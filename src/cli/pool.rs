@@ -27,7 +27,7 @@ use super::terminal::TableArgs;
     arg_required_else_help = true,
     after_long_help = "\
 What is changed here holds until the service is restarted. What is to stay belongs in a section
-[pools.NAME] of the configuration; docs/pools.md tells what each setting means.
+[pools.NAME] of the configuration; docs/configuration.md tells what each setting means.
 
 Exit codes:
   0   done
@@ -295,7 +295,7 @@ fn mistake(_: &Path, said: &ServiceError) -> Option<CliError> {
                 _ => Exit::Usage,
             },
             said.reason_text(),
-            "`settee pool list` shows the pools, docs/pools.md the settings",
+            "`settee pool list` shows the pools, docs/configuration.md the settings",
         )
     })
 }

@@ -38,14 +38,18 @@ fn refused(from: &str, to: &str, code: i32) -> String {
     told
 }
 
-/// What a service says of its documents.
+/// What a service says of its documents, but for what keeps them.
 fn seen(web: &Web) -> Vec<String> {
     [
         "/_replicator/_changes?include_docs=true",
         "/_replicator/_local/note",
         "/_replicator",
     ]
-    .map(|path| web.get(path).body)
+    .map(|path| {
+        web.get(path)
+            .body
+            .replace("\"engine\":\"postgresql\"", "\"engine\":\"redb\"")
+    })
     .into()
 }
 
