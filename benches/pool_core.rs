@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use divan::{Bencher, black_box};
 use settee::policy::pool::{
-    Action, Affinity, ClientId, Condition, Cull, DdocKey, Event, GroupId, Lane, LanguageId, Limits,
-    PoolId, PoolSettings, Pools, ProcId, Recycle, RequestId, ReturnStatus, Reuse, Target, Tenant,
-    Token,
+    Affinity, ClientId, Condition, Cull, DdocKey, Event, GroupId, Lane, LanguageId, Limits,
+    PoolAction, PoolId, PoolSettings, Pools, ProcId, Recycle, RequestId, ReturnStatus, Reuse,
+    Target, Tenant, Token,
 };
 use settee::policy::time::Timestamp;
 
@@ -70,7 +70,7 @@ fn start(pools: &mut Pools, settings: PoolSettings, now: Timestamp) {
     let mut out = Vec::new();
     pools.handle(Event::StartPool { pool }, now, &mut out);
     while let Some(action) = out.pop() {
-        if let Action::Open { proc, .. } = action {
+        if let PoolAction::Open { proc, .. } = action {
             pools.handle(Event::SpawnOk { proc }, now, &mut out);
         }
     }
@@ -102,7 +102,7 @@ struct Bench {
     target: Target,
     now: u64,
     request: u64,
-    out: Vec<Action>,
+    out: Vec<PoolAction>,
 }
 
 /// What clients ask for, made before the clock runs.
@@ -245,9 +245,11 @@ impl Bench {
         });
         loop {
             match *self.out.last().expect("there is always an action") {
-                Action::Assign { proc, token, .. } => return (proc, token),
-                Action::Open { proc, .. } => self.on(Event::SpawnOk { proc }),
-                Action::Teach { proc, .. } => self.on(Event::TeachOrResetDone { proc, ok: true }),
+                PoolAction::Assign { proc, token, .. } => return (proc, token),
+                PoolAction::Open { proc, .. } => self.on(Event::SpawnOk { proc }),
+                PoolAction::Teach { proc, .. } => {
+                    self.on(Event::TeachOrResetDone { proc, ok: true })
+                }
                 ref other => panic!("{other:?} in a bench of things that go well"),
             }
         }

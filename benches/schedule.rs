@@ -22,7 +22,8 @@ use settee::messages::replication_job::{JobEnd, JobEvent, JobNews, NewRun, StopJ
 use settee::messages::replication_scheduler::{AddJob, Added, GetCounts, Reschedule};
 use settee::metrics::Metrics;
 use settee::policy::schedule::{
-    Action, Earlier, End, Event, JobId, Level, NewJob, Reason, Scheduler, Settings, WallTime,
+    Earlier, End, Event, JobId, Level, NewJob, Reason, ScheduleAction, Scheduler, Settings,
+    WallTime,
 };
 use settee::replication::endpoint::Http;
 use settee::replication::id::ReplicationId;
@@ -66,7 +67,7 @@ fn dbs() -> Vec<Arc<str>> {
 struct Bench {
     scheduler: Scheduler,
     now: WallTime,
-    out: Vec<Action>,
+    out: Vec<ScheduleAction>,
 }
 
 impl Bench {
@@ -105,7 +106,7 @@ impl Bench {
         self.scheduler.handle(event, self.now, &mut self.out);
         let mut stops = Vec::new();
         stops.extend(self.out.iter().filter_map(|action| match action {
-            Action::Stop { run, .. } => Some(*run),
+            ScheduleAction::Stop { run, .. } => Some(*run),
             _ => None,
         }));
         for run in stops {
@@ -132,7 +133,7 @@ impl Bench {
 
     fn started(&self) -> policy::schedule::Run {
         let started = self.out.iter().find_map(|action| match action {
-            Action::Start { run, .. } => Some(*run),
+            ScheduleAction::Start { run, .. } => Some(*run),
             _ => None,
         });
         started.expect("there is a slot")

@@ -28,7 +28,7 @@ use crate::otp::pid::{Down, ExitReason, PidGuard};
 use crate::otp::registered_name::RegisteredName;
 use crate::otp::supervisor::Stop;
 use crate::replicator::lease::{DocLease, EpochLease};
-use policy::ownership::{Action, Claim, DocId, Epoch, Event, Ownership, Request};
+use policy::ownership::{Claim, DocId, Epoch, Event, OwnerAction, Ownership, Request};
 use store::StoreError;
 use store::fleet::{DaemonName, FleetStore, Topic};
 
@@ -66,7 +66,7 @@ pub(crate) struct FleetMemberOptions {
     pub documents: RegisteredName<ReplicatorDocuments>,
     /// The clock of leases.
     pub clock: BootClock,
-    /// Told whose lease this daemon has; none while it has none.
+    /// DatabaseTold whose lease this daemon has; none while it has none.
     pub epoch: watch::Sender<Option<Epoch>>,
     /// Where it counts.
     pub metrics: Arc<FleetMetrics>,
@@ -95,7 +95,7 @@ pub(crate) struct FleetMember {
 /// The database told of documents that may be claimed.
 #[derive(Message)]
 #[rtype(result = "()")]
-struct Told;
+struct DatabaseTold;
 
 impl FleetMember {
     /// Makes a member that owns nothing, and whose life is watched already.
@@ -141,7 +141,7 @@ impl FleetMember {
         let mut told = self.options.fleet.told(Topic::Claims);
         async move {
             while told.changed().await.is_ok() {
-                if to.send(Told).await.is_err() {
+                if to.send(DatabaseTold).await.is_err() {
                     return;
                 }
             }
@@ -218,9 +218,14 @@ impl FleetMember {
             .do_send(OwnedChanges(changes));
     }
 
-    fn perform(&mut self, action: Action, changes: &mut Vec<OwnedChange>, ctx: &mut Context<Self>) {
+    fn perform(
+        &mut self,
+        action: OwnerAction,
+        changes: &mut Vec<OwnedChange>,
+        ctx: &mut Context<Self>,
+    ) {
         match action {
-            Action::Claimed { doc, claim } => {
+            OwnerAction::Claimed { doc, claim } => {
                 let Some(lease) = &self.lease else {
                     return;
                 };
@@ -229,7 +234,7 @@ impl FleetMember {
                 self.docs.insert(Arc::clone(&doc), Arc::clone(&lease));
                 changes.push(OwnedChange::Claimed { doc, lease });
             }
-            Action::Lost { doc, claim } => {
+            OwnerAction::Lost { doc, claim } => {
                 let is_it = |lease: &Arc<DocLease>| lease.claim() == claim;
                 if self.docs.get(&doc).is_some_and(is_it)
                     && let Some(lease) = self.docs.remove(&doc)
@@ -238,24 +243,24 @@ impl FleetMember {
                 }
                 changes.push(OwnedChange::Lost { doc, claim });
             }
-            Action::GiveBack { doc, claim } => changes.push(OwnedChange::GiveBack {
+            OwnerAction::GiveBack { doc, claim } => changes.push(OwnedChange::GiveBack {
                 doc,
                 claim,
                 within: self.leaving,
             }),
-            Action::Depart { epoch } => self.depart(epoch, ctx),
-            Action::TakeEpoch { request, former } => self.take_epoch(request, former, ctx),
-            Action::Renew {
+            OwnerAction::Depart { epoch } => self.depart(epoch, ctx),
+            OwnerAction::TakeEpoch { request, former } => self.take_epoch(request, former, ctx),
+            OwnerAction::Renew {
                 request,
                 epoch,
                 leaving,
             } => self.renew(request, epoch, leaving, ctx),
-            Action::Claim {
+            OwnerAction::Claim {
                 request,
                 epoch,
                 most,
             } => self.claim(request, epoch, most, ctx),
-            Action::Release {
+            OwnerAction::Release {
                 request,
                 epoch,
                 docs,
@@ -413,10 +418,10 @@ impl Actor for FleetMember {
     }
 }
 
-impl Handler<Told> for FleetMember {
+impl Handler<DatabaseTold> for FleetMember {
     type Result = ();
 
-    fn handle(&mut self, _: Told, ctx: &mut Self::Context) {
+    fn handle(&mut self, _: DatabaseTold, ctx: &mut Self::Context) {
         self.event(Event::Notified, ctx);
     }
 }

@@ -50,7 +50,7 @@ use crate::query_server::child::Spawner;
 use crate::query_server::proc_shared::ProcFlag;
 use crate::query_server::prompt;
 use crate::query_server::status::Holder;
-use policy::pool::{Action, ClientId, Event, PoolId, Pools, ProcId, RequestId};
+use policy::pool::{ClientId, Event, PoolAction, PoolId, Pools, ProcId, RequestId};
 use policy::pressure::Level;
 use policy::time::Timestamp;
 use requests::{Answer, Waiting};
@@ -110,7 +110,7 @@ pub struct ProcManager {
     /// Its answer, when it has one at once.
     immediate: Option<Answer>,
     /// The actions of the current event; kept for its memory.
-    actions: Vec<Action>,
+    actions: Vec<PoolAction>,
     /// What failed in the current event, for those who are refused because of it.
     cause: Option<ProcFailure>,
     /// When the timer fires, and how to cancel it.
@@ -222,15 +222,15 @@ impl ProcManager {
         self.assert_invariants();
     }
 
-    fn perform(&mut self, action: Action, now: Timestamp, ctx: &mut Context<Self>) {
+    fn perform(&mut self, action: PoolAction, now: Timestamp, ctx: &mut Context<Self>) {
         match action {
-            Action::Open { proc, .. } => self.open(proc, ctx),
-            Action::Teach { proc, request } => self.teach(proc, request, ctx),
-            Action::Reset { proc } => {
+            PoolAction::Open { proc, .. } => self.open(proc, ctx),
+            PoolAction::Teach { proc, request } => self.teach(proc, request, ctx),
+            PoolAction::Reset { proc } => {
                 let line = prompt::reset(&self.settings.reset_config);
                 self.help(proc, line, None, ctx);
             }
-            Action::Forget { proc } => {
+            PoolAction::Forget { proc } => {
                 self.metrics_of(proc.pool).forgets();
                 if let Some(process) = self.procs.get(&proc) {
                     // What clients have taught goes with the rest. If it does not, the process goes.
@@ -239,22 +239,22 @@ impl ProcManager {
                 let line = prompt::forget(&self.settings.reset_config);
                 self.help(proc, line, None, ctx);
             }
-            Action::Assign {
+            PoolAction::Assign {
                 request,
                 proc,
                 token,
                 reset,
             } => self.assign(request, (proc, token), reset, now, ctx),
-            Action::Refuse { request, why } => self.refuse(request, why, now),
-            Action::ProcRevoked {
+            PoolAction::Refuse { request, why } => self.refuse(request, why, now),
+            PoolAction::ProcRevoked {
                 client,
                 proc,
                 token,
                 why,
             } => self.tell_holder(client, (proc, token), why),
-            Action::PoolGone { pool } => self.pool_gone(pool),
-            Action::Warn(warning) => self.warn(warning, now),
-            Action::Stop { proc, why } => {
+            PoolAction::PoolGone { pool } => self.pool_gone(pool),
+            PoolAction::Warn(warning) => self.warn(warning, now),
+            PoolAction::Stop { proc, why } => {
                 self.metrics_of(proc.pool).stopped(why);
                 self.stop(proc, why.is_polite(), None);
             }

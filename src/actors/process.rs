@@ -29,7 +29,7 @@ use actix_rt::time::Instant;
 use bytes::Bytes;
 use slog::{Logger, debug, warn};
 
-use self::unanswered::{Pending, Unanswered};
+use self::unanswered::{Unanswered, UnansweredPrompt};
 use crate::actors::language::StartContext;
 use crate::messages::proc_manager::OsProcIdle;
 use crate::messages::process::{
@@ -164,7 +164,7 @@ impl<B: Backend> Process<B> {
             return None;
         }
         let config = self.shared.take_reset_first().filter(|_| !resets)?;
-        self.unanswered.add(Pending {
+        self.unanswered.add(UnansweredPrompt {
             timeout: self.prompt_timeout,
             reset_timeout: self.prompt_timeout,
             answer_to: AnswerTo::One(None),
@@ -450,7 +450,7 @@ impl<B: Backend> Handler<Prompt> for Process<B> {
             self.shared.set_left_reset(None);
         }
         let timeout = prompt.timeout.unwrap_or(self.prompt_timeout);
-        self.unanswered.add(Pending {
+        self.unanswered.add(UnansweredPrompt {
             timeout,
             reset_timeout: match prompt.answer_to {
                 AnswerTo::Framed(_) => self.prompt_timeout,

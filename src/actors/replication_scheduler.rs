@@ -34,8 +34,8 @@ use crate::otp::pid::{ExitReason, MonitorRef, Pid, PidGuard};
 use crate::otp::wall_clock::WallClock;
 use crate::replicator::DocStates;
 use policy::schedule::{
-    Action, Census, Departure, End, Event, JobId, Reason, Run, Scheduler, Settings, StopReason,
-    WallTime,
+    Census, Departure, End, Event, JobId, Reason, Run, ScheduleAction, Scheduler, Settings,
+    StopReason, WallTime,
 };
 use replication::crash::Crash;
 use replication::endpoint::Http;
@@ -99,7 +99,7 @@ pub struct ReplicationScheduler {
     http: Http,
     metrics: Arc<ReplicationMetrics>,
     /// The actions of the event at hand; kept for its memory.
-    actions: Vec<Action>,
+    actions: Vec<ScheduleAction>,
     /// How the run that ends now ended, for those who are told.
     ending: Option<JobEnd>,
     /// When the latest cycle was, by itself or at the start, and the timer of the next one.
@@ -193,24 +193,24 @@ impl ReplicationScheduler {
         }
     }
 
-    fn perform(&mut self, action: Action, ctx: &mut Context<Self>) {
+    fn perform(&mut self, action: ScheduleAction, ctx: &mut Context<Self>) {
         match action {
-            Action::Start { id, run, eased } => {
+            ScheduleAction::Start { id, run, eased } => {
                 self.note_past(&id);
                 self.start_job(id, run, eased);
             }
-            Action::Stop { id, run, why } => {
+            ScheduleAction::Stop { id, run, why } => {
                 info!(self.log, "replication is stopped"; self.name(&id), "run" => run.0,
                       "because" => why.because());
                 self.stop_job(run, why);
             }
-            Action::Stopped { id } => self.note_past(&id),
-            Action::Crashed { id, reason, until } => {
+            ScheduleAction::Stopped { id } => self.note_past(&id),
+            ScheduleAction::Crashed { id, reason, until } => {
                 self.note_past(&id);
                 self.job_crashed(&id, &reason, until);
             }
-            Action::Probe { server, id } => self.ask_server(server, &id, ctx),
-            Action::Left { id, how } => self.job_left(&id, how),
+            ScheduleAction::Probe { server, id } => self.ask_server(server, &id, ctx),
+            ScheduleAction::Left { id, how } => self.job_left(&id, how),
         }
     }
 

@@ -39,8 +39,8 @@ use crate::otp::supervisor::Stop;
 use crate::otp::wall_clock::system_time;
 use crate::replicator::document::{asked_by, members, parse};
 use crate::replicator::identity::ServerIdentity;
-use crate::replicator::owned::Work;
-use crate::replicator::rows::{Action, Attempt, Event, Row, Rows, Wish};
+use crate::replicator::owned::ClaimWork;
+use crate::replicator::rows::{Attempt, Event, Row, RowAction, Rows, Wish};
 use crate::replicator::state::{self, Outcome};
 use crate::replicator::{Database, NAME, defaults};
 use replication::counters::Counter;
@@ -109,12 +109,12 @@ pub(crate) struct BeginAnew {
 struct Updated(Vec<Document>);
 
 /// Something takes time, and tells what came of it.
-type Pending = LocalBoxFuture<'static, Vec<Done>>;
+type UnderWay = LocalBoxFuture<'static, Vec<StepEnd>>;
 
 /// What came of something, and the work that has ended with it.
-struct Done {
+struct StepEnd {
     event: Option<Event>,
-    work: Option<Work>,
+    work: Option<ClaimWork>,
 }
 
 impl ReplicatorDocuments {
@@ -158,7 +158,7 @@ impl ReplicatorDocuments {
         while let Some(event) = next.take() {
             for action in self.rows.handle(event, system_time()) {
                 match action {
-                    Action::Identify {
+                    RowAction::Identify {
                         doc,
                         attempt,
                         replication,
@@ -172,13 +172,13 @@ impl ReplicatorDocuments {
                         }
                         None => self.spawn(self.fetch(doc, attempt, replication), ctx),
                     },
-                    Action::Schedule {
+                    RowAction::Schedule {
                         doc,
                         attempt,
                         job,
                         replication,
                     } => jobs.extend(self.begin_add(doc, attempt, job, replication)),
-                    Action::RemoveJob { job } => self.remove_job(&doc, job, ctx),
+                    RowAction::RemoveJob { job } => self.remove_job(&doc, job, ctx),
                     action => self.perform(action, ctx),
                 }
             }
@@ -189,9 +189,9 @@ impl ReplicatorDocuments {
         jobs
     }
 
-    fn perform(&mut self, action: Action, ctx: &mut Context<Self>) {
+    fn perform(&mut self, action: RowAction, ctx: &mut Context<Self>) {
         match action {
-            Action::WriteFailed {
+            RowAction::WriteFailed {
                 doc,
                 reason,
                 replication,
@@ -199,7 +199,7 @@ impl ReplicatorDocuments {
                 warn!(self.log, "replication document failed"; "document" => &doc, "error" => &reason);
                 self.write(doc, replication, Outcome::Failed { reason }, ctx);
             }
-            Action::WriteError {
+            RowAction::WriteError {
                 doc,
                 reason,
                 replication,
@@ -209,7 +209,7 @@ impl ReplicatorDocuments {
                 let outcome = Outcome::Error { id: None, reason };
                 self.write(doc, Some(replication), outcome, ctx);
             }
-            Action::Wake {
+            RowAction::Wake {
                 doc,
                 attempt,
                 least,
@@ -221,7 +221,9 @@ impl ReplicatorDocuments {
                 });
             }
             // `take` has seen to these.
-            Action::Identify { .. } | Action::Schedule { .. } | Action::RemoveJob { .. } => {}
+            RowAction::Identify { .. }
+            | RowAction::Schedule { .. }
+            | RowAction::RemoveJob { .. } => {}
         }
     }
 
@@ -233,7 +235,7 @@ impl ReplicatorDocuments {
     }
 
     /// Computes an id with what the source says.
-    fn fetch(&self, doc: String, attempt: Attempt, replication: Arc<Replication>) -> Pending {
+    fn fetch(&self, doc: String, attempt: Attempt, replication: Arc<Replication>) -> UnderWay {
         let (options, fetches) = (Rc::clone(&self.options), Arc::clone(&self.fetches));
         Box::pin(async move {
             // The wait for a turn is not the source's.
@@ -253,7 +255,7 @@ impl ReplicatorDocuments {
                 result,
             };
             let (event, work) = (Some(event), None);
-            vec![Done { event, work }]
+            vec![StepEnd { event, work }]
         })
     }
 
@@ -279,7 +281,7 @@ impl ReplicatorDocuments {
     }
 
     /// Hands jobs to the scheduler.
-    fn add(&self, jobs: Vec<ToAdd>) -> Pending {
+    fn add(&self, jobs: Vec<ToAdd>) -> UnderWay {
         let options = Rc::clone(&self.options);
         let notes = self.fleet.as_ref().map(FleetPart::notes);
         Box::pin(async move {
@@ -303,14 +305,14 @@ impl ReplicatorDocuments {
         Box::pin(adding.map(|done, actor, ctx| actor.done(done, ctx)))
     }
 
-    fn spawn(&self, pending: Pending, ctx: &mut Context<Self>) {
+    fn spawn(&self, pending: UnderWay, ctx: &mut Context<Self>) {
         let done = wrap_future::<_, Self>(pending).map(|done, actor, ctx| actor.done(done, ctx));
         ctx.spawn(done);
     }
 
     /// Takes in what came of something that took time.
-    fn done(&mut self, done: Vec<Done>, ctx: &mut Context<Self>) {
-        for Done { event, work } in done {
+    fn done(&mut self, done: Vec<StepEnd>, ctx: &mut Context<Self>) {
+        for StepEnd { event, work } in done {
             if let Some(event) = event {
                 let jobs = self.take(event, ctx);
                 self.add_later(jobs, ctx);
@@ -373,7 +375,7 @@ impl ReplicatorDocuments {
             if let (Ok(true), Some(counter)) = (writing.await, counter) {
                 options.http.counters().count(counter);
             }
-            vec![Done { event: None, work }]
+            vec![StepEnd { event: None, work }]
         };
         self.spawn(Box::pin(writing), ctx);
     }

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use crate::query_server::proc_shared::ProcShared;
 use crate::query_server::request_id::RequestId;
-use crate::query_server::run_time::{RunTime, Work};
+use crate::query_server::run_time::{RunTime, WorkingTime};
 use crate::query_server::status::Holder;
 use crate::query_server::told::{FunctionName, Level, LogEntry, LogLine, ReportedError, Told};
 use crate::query_server::usage;
@@ -55,7 +55,7 @@ struct Progress {
     pool: Option<Arc<str>>,
     wait: Duration,
     teach: Duration,
-    work: Work,
+    work: WorkingTime,
     cpu: Option<Duration>,
     memory_peak_bytes: Option<u64>,
     argument_bytes: usize,

@@ -30,7 +30,7 @@ pub struct ProcShared {
     /// The `reset` that it has answered last, if a call has ended with it and nothing was asked since.
     left_reset: Mutex<Option<Bytes>>,
     memory: Mutex<Option<(Instant, u64)>>,
-    work: Mutex<Work>,
+    work: Mutex<Occupation>,
     /// What a launcher has started, found when it is first measured.
     command: OnceLock<Option<u32>>,
     exit_error: OnceLock<PromptError>,
@@ -38,14 +38,14 @@ pub struct ProcShared {
 
 /// What a process works for.
 #[derive(Clone, Debug)]
-pub(crate) struct Work {
+pub(crate) struct Occupation {
     /// When it was lent, taken back, or told to end.
     pub(crate) since: Instant,
     /// The call that it serves.
     pub(crate) call: Option<Arc<Call>>,
 }
 
-impl Work {
+impl Occupation {
     fn begun() -> Self {
         Self {
             since: Instant::now(),
@@ -100,7 +100,7 @@ impl ProcShared {
             reset_first: Mutex::default(),
             left_reset: Mutex::default(),
             memory: Mutex::default(),
-            work: Mutex::new(Work::begun()),
+            work: Mutex::new(Occupation::begun()),
             command: OnceLock::new(),
             exit_error: OnceLock::new(),
         })
@@ -108,7 +108,7 @@ impl ProcShared {
 
     /// Lends the process under `token`: prompts with any other token are refused from now on.
     pub fn assign(&self, token: Token) {
-        *self.lock_work() = Work::begun();
+        *self.lock_work() = Occupation::begun();
         self.assignment.store(token.0, Ordering::Release);
         self.set(ProcFlag::Prompted, false);
     }
@@ -149,7 +149,7 @@ impl ProcShared {
     pub(crate) fn unassign(&self, now: Timestamp) {
         self.note_activity(now);
         self.lesson.store(0, Ordering::Relaxed);
-        *self.lock_work() = Work::begun();
+        *self.lock_work() = Occupation::begun();
         self.assignment.store(UNASSIGNED, Ordering::Release);
     }
 
@@ -159,11 +159,11 @@ impl ProcShared {
     }
 
     /// Returns what it works for.
-    pub(crate) fn work(&self) -> Work {
+    pub(crate) fn work(&self) -> Occupation {
         self.lock_work().clone()
     }
 
-    fn lock_work(&self) -> MutexGuard<'_, Work> {
+    fn lock_work(&self) -> MutexGuard<'_, Occupation> {
         self.work.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -1,6 +1,6 @@
 //! How long a call runs.
 //!
-//! SUMMARY   [`RunTime`] says which time that is. [`Work`] is the time in which any process has a prompt of the call
+//! SUMMARY   [`RunTime`] says which time that is. [`WorkingTime`] is the time in which any process has a prompt of the call
 //!           to answer.
 
 use std::time::Duration;
@@ -19,7 +19,7 @@ pub(crate) enum RunTime {
 
 /// The time in which processes work for a call.
 #[derive(Debug, Default)]
-pub(crate) struct Work {
+pub(crate) struct WorkingTime {
     /// Prompts that are not answered.
     unanswered: usize,
     /// Since when there are any.
@@ -28,7 +28,7 @@ pub(crate) struct Work {
     time: Duration,
 }
 
-impl Work {
+impl WorkingTime {
     /// Notes so many prompts.
     pub(crate) fn ask(&mut self, count: usize) {
         self.unanswered += count;
@@ -56,7 +56,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn only_the_time_in_which_a_prompt_waits_for_its_answer_is_work() {
-        let mut work = Work::default();
+        let mut work = WorkingTime::default();
         let pass = async |seconds| tokio::time::advance(Duration::from_secs(seconds)).await;
         pass(1).await;
         assert_eq!(work.so_far(), Duration::ZERO);

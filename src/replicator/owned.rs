@@ -24,7 +24,7 @@ struct OwnedDoc {
 
 /// Something that is under way for a document, of one claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Work {
+pub(crate) struct ClaimWork {
     pub doc: DocId,
     pub claim: Claim,
 }
@@ -91,17 +91,17 @@ impl OwnedDocs {
     }
 
     /// Begins something that has to end before a document is given back; none if it is not owned.
-    pub fn begin(&mut self, doc: &str) -> Option<Work> {
+    pub fn begin(&mut self, doc: &str) -> Option<ClaimWork> {
         let (doc, _) = self.0.get_key_value(doc)?;
         let doc = Arc::clone(doc);
         let owned = self.0.get_mut(&doc)?;
         owned.under_way += 1;
         let claim = owned.lease.claim();
-        Some(Work { doc, claim })
+        Some(ClaimWork { doc, claim })
     }
 
     /// It has ended.
-    pub fn end(&mut self, work: &Work) {
+    pub fn end(&mut self, work: &ClaimWork) {
         if let Some(owned) = self.of_claim(&work.doc, work.claim) {
             owned.under_way -= 1;
         }
@@ -109,7 +109,7 @@ impl OwnedDocs {
 
     /// Forgets a document of which nothing is left. Returns by which claim it was owned; none while something is.
     /// A document that has no row asks for nothing, or has its outcome.
-    pub fn settle(&mut self, doc: &str, has_row: bool) -> Option<Work> {
+    pub fn settle(&mut self, doc: &str, has_row: bool) -> Option<ClaimWork> {
         let owned = self.0.get(doc)?;
         let is_over = owned.is_stopping || owned.seen.is_some();
         if has_row || owned.under_way > 0 || !is_over {
@@ -117,12 +117,12 @@ impl OwnedDocs {
         }
         let (doc, owned) = self.0.remove_entry(doc)?;
         let claim = owned.lease.claim();
-        Some(Work { doc, claim })
+        Some(ClaimWork { doc, claim })
     }
 
     /// Returns all of them.
-    pub fn all(&self) -> Vec<Work> {
-        let all = self.0.iter().map(|(doc, owned)| Work {
+    pub fn all(&self) -> Vec<ClaimWork> {
+        let all = self.0.iter().map(|(doc, owned)| ClaimWork {
             doc: Arc::clone(doc),
             claim: owned.lease.claim(),
         });
@@ -153,8 +153,8 @@ mod tests {
         docs.claimed("d".into(), DocLease::new(lease.into(), Request(number)));
     }
 
-    fn work(number: u64) -> Work {
-        Work {
+    fn work(number: u64) -> ClaimWork {
+        ClaimWork {
             doc: "d".into(),
             claim: Request(number),
         }

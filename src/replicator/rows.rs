@@ -1,7 +1,7 @@
 //! From documents to jobs: which document wants which job, as a pure state machine.
 //!
 //! SUMMARY   [`Rows`] has a row for each document that asks for a replication. It is told what happened
-//!           ([`Event`]) and answers what to do ([`Action`]).
+//!           ([`Event`]) and answers what to do ([`RowAction`]).
 //! PROMISES  An event of an attempt that is not the row's last changes nothing. An edit that does not
 //!           change the replication leaves its job alone.
 //! CALLED    By the ReplicatorDocuments actor.
@@ -20,8 +20,8 @@ use replication::filter::Filter;
 use replication::id::ReplicationId;
 use replication::spec::Replication;
 
-pub use event::{Action, Event};
 pub(crate) use event::{Attempt, Taken, Wish};
+pub use event::{Event, RowAction};
 
 /// The base of the wait after a temporary error.
 const BACKOFF_BASE: u64 = 64;
@@ -75,8 +75,8 @@ impl RowState {
 
 impl Row {
     /// Asks for the id of the replication.
-    fn identify(&self, doc: String) -> Action {
-        Action::Identify {
+    fn identify(&self, doc: String) -> RowAction {
+        RowAction::Identify {
             doc,
             attempt: self.attempt,
             replication: Arc::clone(&self.replication),
@@ -108,7 +108,7 @@ impl Rows {
     }
 
     /// Takes in what happened, and says what to do.
-    pub fn handle(&mut self, event: Event, now: WallTime) -> Vec<Action> {
+    pub fn handle(&mut self, event: Event, now: WallTime) -> Vec<RowAction> {
         match event {
             Event::Changed { doc, wish } => self.changed(doc, wish, now),
             Event::Identified {
@@ -152,7 +152,7 @@ impl Rows {
         Attempt(self.attempts)
     }
 
-    fn changed(&mut self, doc: String, wish: Wish, now: WallTime) -> Vec<Action> {
+    fn changed(&mut self, doc: String, wish: Wish, now: WallTime) -> Vec<RowAction> {
         match wish {
             Wish::Run(replication) => self.wanted(doc, replication, now),
             Wish::Nothing => self.forget(&doc),
@@ -161,7 +161,7 @@ impl Rows {
                 replication,
             } => {
                 let mut actions = self.forget(&doc);
-                actions.push(Action::WriteFailed {
+                actions.push(RowAction::WriteFailed {
                     doc,
                     reason,
                     replication,
@@ -171,14 +171,19 @@ impl Rows {
         }
     }
 
-    fn forget(&mut self, doc: &str) -> Vec<Action> {
+    fn forget(&mut self, doc: &str) -> Vec<RowAction> {
         let job = self.rows.remove(doc).and_then(|row| row.job);
-        job.map(|job| Action::RemoveJob { job })
+        job.map(|job| RowAction::RemoveJob { job })
             .into_iter()
             .collect()
     }
 
-    fn wanted(&mut self, doc: String, replication: Arc<Replication>, now: WallTime) -> Vec<Action> {
+    fn wanted(
+        &mut self,
+        doc: String,
+        replication: Arc<Replication>,
+        now: WallTime,
+    ) -> Vec<RowAction> {
         let mut actions = match self.rows.get(&doc) {
             Some(known) if known.replication.same_as(&replication) => return Vec::new(),
             Some(_) => self.forget(&doc),
@@ -198,7 +203,7 @@ impl Rows {
         actions
     }
 
-    fn due(&mut self, doc: String, attempt: Attempt) -> Vec<Action> {
+    fn due(&mut self, doc: String, attempt: Attempt) -> Vec<RowAction> {
         let next = self.next_attempt();
         let Some(row) = self.current(&doc, attempt) else {
             return Vec::new();
@@ -213,7 +218,7 @@ impl Rows {
         attempt: Attempt,
         job: ReplicationId,
         now: WallTime,
-    ) -> Vec<Action> {
+    ) -> Vec<RowAction> {
         let Some(row) = self.current(&doc, attempt) else {
             return Vec::new();
         };
@@ -221,9 +226,9 @@ impl Rows {
         if let Some(before) = row.job.take_if(|known| *known != job) {
             row.info = Some(format!("Replication id changed: {before} -> {job}"));
             row.last_updated = now;
-            actions.push(Action::RemoveJob { job: before });
+            actions.push(RowAction::RemoveJob { job: before });
         }
-        actions.push(Action::Schedule {
+        actions.push(RowAction::Schedule {
             attempt,
             job: job.clone(),
             replication: Arc::clone(&row.replication),
@@ -240,12 +245,12 @@ impl Rows {
         job: ReplicationId,
         result: Result<(), Taken>,
         now: WallTime,
-    ) -> Vec<Action> {
+    ) -> Vec<RowAction> {
         let spread = (self.rows.len() as u64 * 2 / 10).min(RECHECK_SPREAD_MAX);
         let Some(row) = self.current(&doc, attempt) else {
             // The order to remove a job may have come before the job.
             return match result.is_ok() && !self.has_job(&doc, &job) {
-                true => vec![Action::RemoveJob { job }],
+                true => vec![RowAction::RemoveJob { job }],
                 false => Vec::new(),
             };
         };
@@ -260,7 +265,7 @@ impl Rows {
                 if !row.has_code() {
                     return Vec::new();
                 }
-                vec![Action::Wake {
+                vec![RowAction::Wake {
                     doc,
                     attempt,
                     least: RECHECK_MIN + Duration::from_secs(1),
@@ -290,7 +295,7 @@ impl Rows {
                     other.id, other.database
                 );
                 let replication = self.rows.remove(&doc).map(|row| row.replication);
-                vec![Action::WriteFailed {
+                vec![RowAction::WriteFailed {
                     doc,
                     reason,
                     replication,
@@ -305,7 +310,7 @@ impl Rows {
         attempt: Attempt,
         reason: String,
         now: WallTime,
-    ) -> Vec<Action> {
+    ) -> Vec<RowAction> {
         let Some(row) = self.current(&doc, attempt) else {
             return Vec::new();
         };
@@ -314,14 +319,14 @@ impl Rows {
         row.info = Some(reason.clone());
         let doublings = row.errors.min(BACKOFF_DOUBLINGS_MAX);
         row.errors = row.errors.saturating_add(1);
-        let wake = Action::Wake {
+        let wake = RowAction::Wake {
             doc: doc.clone(),
             attempt,
             least: Duration::from_secs(1),
             most: Duration::from_secs(BACKOFF_BASE << doublings),
         };
         let replication = Arc::clone(&row.replication);
-        let write = Action::WriteError {
+        let write = RowAction::WriteError {
             doc,
             reason,
             replication,

@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::keys::{self, QUERY_SERVERS};
-use super::names::{self, Told};
+use super::names::{self, NameVerdict};
 use super::origin::{Notice, Origin, Problem};
 use super::types::{LanguageCommand, language_name};
 use super::value::{Fault, Raw};
@@ -80,10 +80,10 @@ impl Layer {
         self.notices.push(Notice { origin, text });
     }
 
-    fn tell(&mut self, origin: Origin, told: Told) {
+    fn tell(&mut self, origin: Origin, told: NameVerdict) {
         match told {
-            Told::Problem(fault) => self.problem(&origin, fault.what, fault.remedy),
-            Told::Notice(text) => self.notice(origin, text),
+            NameVerdict::Problem(fault) => self.problem(&origin, fault.what, fault.remedy),
+            NameVerdict::Notice(text) => self.notice(origin, text),
         }
     }
 

@@ -42,13 +42,13 @@ const KEYS_WITHOUT_MEANING: &[&str] = &[
 ];
 
 /// What is to be told of a name that is not used.
-pub(super) enum Told {
+pub(super) enum NameVerdict {
     Problem(Fault),
     Notice(String),
 }
 
-fn problem(what: String, remedy: impl Into<String>) -> Told {
-    Told::Problem(Fault::new(what, remedy))
+fn problem(what: String, remedy: impl Into<String>) -> NameVerdict {
+    NameVerdict::Problem(Fault::new(what, remedy))
 }
 
 /// Returns whether there is, or may be, a section of this name.
@@ -62,7 +62,7 @@ pub(super) fn is_section(section: &str) -> bool {
 
 /// Returns what to tell of a section that there is not. In an `.ini` there are those of other parts of
 /// CouchDB too.
-pub(super) fn unknown_section(section: &str, ini: bool) -> Told {
+pub(super) fn unknown_section(section: &str, ini: bool) -> NameVerdict {
     if let Some((family, name)) = keys::family(section) {
         let what = format!("{name:?} cannot be the name of a section [{family}.NAME]");
         let rule = match family {
@@ -81,7 +81,7 @@ pub(super) fn unknown_section(section: &str, ini: bool) -> Told {
         return problem(what, remedy);
     }
     match ini && slip(section, &sections).is_none() {
-        true => Told::Notice(format!(
+        true => NameVerdict::Notice(format!(
             "[{shown}] is another part of CouchDB's and was passed over"
         )),
         false => problem(what, suggestion(section, &sections)),
@@ -89,7 +89,7 @@ pub(super) fn unknown_section(section: &str, ini: bool) -> Told {
 }
 
 /// Returns the canonical name of the key of an entry, whose section is right.
-pub(super) fn key_name(entry: &Entry) -> Result<String, Told> {
+pub(super) fn key_name(entry: &Entry) -> Result<String, NameVerdict> {
     let key = &entry.key;
     let unfit = |more: &[char]| {
         key.is_empty()
@@ -99,7 +99,7 @@ pub(super) fn key_name(entry: &Entry) -> Result<String, Told> {
     };
     match entry.section.as_str() {
         QUERY_SERVERS => language(key),
-        SSL if entry.origin.is_ini() => Err(Told::Notice(format!(
+        SSL if entry.origin.is_ini() => Err(NameVerdict::Notice(format!(
             "[{SSL}] {} tells where CouchDB listens and was passed over",
             key.escape_debug()
         ))),
@@ -120,10 +120,10 @@ pub(super) fn key_name(entry: &Entry) -> Result<String, Told> {
     }
 }
 
-fn unknown_key(section: &str, key: &str, ini: bool) -> Told {
+fn unknown_key(section: &str, key: &str, ini: bool) -> NameVerdict {
     if section == REPLICATOR && KEYS_WITHOUT_MEANING.contains(&key) {
         let text = format!("[{section}] {key} has no meaning here and was passed over");
-        return Told::Notice(text);
+        return NameVerdict::Notice(text);
     }
     let known = keys::names(section);
     let is_foreign =
@@ -131,7 +131,7 @@ fn unknown_key(section: &str, key: &str, ini: bool) -> Told {
     if ini && is_foreign && slip(key, &known).is_none() {
         let key = key.escape_debug();
         let text = format!("[{section}] {key} is another part of CouchDB's and was passed over");
-        return Told::Notice(text);
+        return NameVerdict::Notice(text);
     }
     let elsewhere = keys::fixed().find(|(_, other)| other.name == key);
     let remedy = match elsewhere.filter(|_| keys::family(section).is_none()) {
@@ -144,7 +144,7 @@ fn unknown_key(section: &str, key: &str, ini: bool) -> Told {
     )
 }
 
-fn language(key: &str) -> Result<String, Told> {
+fn language(key: &str) -> Result<String, NameVerdict> {
     let name = language_name(key);
     if name == MANGO {
         let what = format!("language {name:?}, Mango, is inside this program and takes no command");
@@ -157,13 +157,13 @@ fn language(key: &str) -> Result<String, Told> {
     })
 }
 
-fn native_language(entry: &Entry) -> Result<String, Told> {
+fn native_language(entry: &Entry) -> Result<String, NameVerdict> {
     let Entry { key, raw, .. } = entry;
     let name = language_name(key);
     if name == MANGO {
         let what = format!("[{NATIVE_QUERY_SERVERS}] {key}, Mango, is always on");
         return Err(match Kind::Boolean.read(raw) == Ok(true.into()) {
-            true => Told::Notice(format!("{what}; the key has no effect")),
+            true => NameVerdict::Notice(format!("{what}; the key has no effect")),
             false => problem(what, "leave the key out"),
         });
     }
@@ -172,7 +172,7 @@ fn native_language(entry: &Entry) -> Result<String, Told> {
     }
     let is_off = *raw == Raw::Unset || *raw == Raw::Text("false".to_owned());
     Err(match entry.origin.is_ini() && is_off {
-        true => Told::Notice(format!(
+        true => NameVerdict::Notice(format!(
             "[{NATIVE_QUERY_SERVERS}] {name} is off and not known here"
         )),
         false => problem(

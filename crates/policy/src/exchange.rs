@@ -88,7 +88,7 @@ impl ExchangeWatch {
 mod tests {
     use super::*;
     use crate::pool::{
-        Action, Affinity, ClientId, Condition, Event, Lane, LanguageId, Limits, PoolSettings,
+        Affinity, ClientId, Condition, Event, Lane, LanguageId, Limits, PoolAction, PoolSettings,
         Pools, RequestId, ReturnStatus, Reuse, Target, Tenant,
     };
 
@@ -133,9 +133,9 @@ mod tests {
                 core.handle(event, now, &mut actions);
                 for action in actions {
                     match action {
-                        Action::Open { proc, .. } => events.push(Event::SpawnOk { proc }),
-                        Action::Stop { proc, .. } => events.push(Event::ProcExit { proc }),
-                        Action::Assign { proc, token, .. } => {
+                        PoolAction::Open { proc, .. } => events.push(Event::SpawnOk { proc }),
+                        PoolAction::Stop { proc, .. } => events.push(Event::ProcExit { proc }),
+                        PoolAction::Assign { proc, token, .. } => {
                             let exchanges = watch.look(Exchanges::of(&core.totals(pool)), now);
                             let second = now.since(Timestamp::ZERO).as_secs();
                             said.extend(exchanges.map(|exchanges| (second, exchanges)));

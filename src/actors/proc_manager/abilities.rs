@@ -18,9 +18,9 @@ use policy::pool::{PoolId, Target};
 const PROBE_SHARE: u32 = 2;
 
 /// Reports that a probe is done, also when it is dropped.
-pub(super) struct Done(pub(super) Recipient<ProbeDone>);
+pub(super) struct ProbeEnd(pub(super) Recipient<ProbeDone>);
 
-impl Drop for Done {
+impl Drop for ProbeEnd {
     fn drop(&mut self) {
         // Ignores the mailbox's bound: the end of the manager may wait for it.
         self.0.do_send(ProbeDone);
@@ -57,7 +57,7 @@ impl ProcManager {
         let (abilities, language) = (Arc::clone(&pool.abilities), pool.language.clone());
         let (spawner, manager) = (self.spawner.clone(), ctx.address());
         let time = self.settings.os_process_timeout / PROBE_SHARE;
-        let done = Done(ctx.address().recipient());
+        let done = ProbeEnd(ctx.address().recipient());
         self.probing += 1;
         let probe = async move {
             let done = done;

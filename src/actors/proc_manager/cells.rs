@@ -12,7 +12,7 @@ use rustc_hash::FxHashMap;
 use slog::warn;
 
 use super::ProcManager;
-use super::abilities::Done;
+use super::abilities::ProbeEnd;
 use crate::config::SandboxMode;
 use crate::query_server::cell::layers::Layers;
 use crate::query_server::cell::trial::CellTrial;
@@ -107,7 +107,7 @@ impl ProcManager {
 
     fn try_one_after_the_other(&mut self, cells: Vec<Arc<TriedCell>>, ctx: &mut Context<Self>) {
         let (spawner, manager) = (self.spawner.clone(), ctx.address());
-        let done = Done(ctx.address().recipient());
+        let done = ProbeEnd(ctx.address().recipient());
         self.probing += 1;
         let trials = async move {
             // Whatever ends this, the manager hears of it.

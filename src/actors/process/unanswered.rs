@@ -23,7 +23,7 @@ use crate::query_server::told::LogEntry;
 const RESET_FAILED: &str = "an answer to reset that is not true";
 
 /// The commands of one message that are not answered yet.
-pub(super) struct Pending {
+pub(super) struct UnansweredPrompt {
     pub(super) answer_to: AnswerTo,
     /// What they are, oldest first; never none.
     pub(super) commands: std::vec::IntoIter<Command>,
@@ -39,7 +39,7 @@ pub(super) struct Pending {
     pub(super) is_own_reset: bool,
 }
 
-impl Pending {
+impl UnansweredPrompt {
     fn oldest(&self) -> Option<Command> {
         self.commands.as_slice().first().copied()
     }
@@ -63,7 +63,7 @@ impl Pending {
 /// What waits for answers.
 pub(super) struct Unanswered {
     /// Oldest first.
-    queue: VecDeque<Pending>,
+    queue: VecDeque<UnansweredPrompt>,
     /// How many prompts they are.
     count: usize,
     /// When the oldest prompt became the oldest.
@@ -115,7 +115,7 @@ impl Unanswered {
         }
     }
 
-    pub(super) fn add(&mut self, prompts: Pending) {
+    pub(super) fn add(&mut self, prompts: UnansweredPrompt) {
         if self.queue.is_empty() {
             self.head_since = Instant::now();
         }
@@ -193,7 +193,7 @@ impl Unanswered {
 
     /// Answers all with an error; the oldest gets the reason itself.
     pub(super) fn fail(&mut self, reason: &PromptError) {
-        let oldest = self.queue.front().and_then(Pending::oldest);
+        let oldest = self.queue.front().and_then(UnansweredPrompt::oldest);
         if oldest.is_some_and(|command| !matches!(command, Command::Reset)) {
             self.shared.set(ProcFlag::Worked, true);
         }
@@ -237,7 +237,7 @@ mod tests {
         let [of_reset, of_command] = [60, 1].map(Duration::from_secs);
         let sent = Instant::now();
         let (sender, _answers) = tokio::sync::mpsc::unbounded_channel();
-        unanswered.add(Pending {
+        unanswered.add(UnansweredPrompt {
             answer_to: AnswerTo::Several(sender),
             commands: vec![Command::Reset, Command::Other].into_iter(),
             timeout: of_command,

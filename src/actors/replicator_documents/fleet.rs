@@ -15,13 +15,13 @@ use slog::warn;
 
 use super::job::{ToAdd, add, identify};
 use super::notes::{JobNotes, Noted};
-use super::{Document, DocumentsOptions, Done, ReplicatorDocuments};
+use super::{Document, DocumentsOptions, ReplicatorDocuments, StepEnd};
 use crate::messages::fleet_member::{DocStopped, JoinFleet, OwnedChange, OwnedChanges};
 use crate::messages::replication_scheduler::{ADDS_MAX, LoseJob, RemoveJob};
 use crate::otp::pid::Pid;
 use crate::replicator::document::{members, parse};
 use crate::replicator::lease::DocLease;
-use crate::replicator::owned::{OwnedDocs, Work};
+use crate::replicator::owned::{ClaimWork, OwnedDocs};
 use crate::replicator::rows::{Event, Taken, Wish};
 use crate::replicator::{NAME, defaults, state};
 use policy::ownership::{Claim, DocId, Epoch};
@@ -68,7 +68,7 @@ impl FleetPart {
 
     /// Returns the lease of a document, and begins the work that ends when its job is with the scheduler; none if the
     /// document may not be acted upon any more.
-    pub(super) fn begin_add(&mut self, doc: &str) -> Option<(Arc<DocLease>, Work)> {
+    pub(super) fn begin_add(&mut self, doc: &str) -> Option<(Arc<DocLease>, ClaimWork)> {
         let lease = Arc::clone(self.owned.lease(doc)?);
         Some((lease, self.owned.begin(doc)?))
     }
@@ -83,7 +83,7 @@ pub(super) async fn add_owned(
     options: &DocumentsOptions,
     notes: &Rc<JobNotes>,
     mut jobs: Vec<ToAdd>,
-) -> Vec<Done> {
+) -> Vec<StepEnd> {
     let mut done = Vec::with_capacity(jobs.len());
     loop {
         let (held, lost) = jobs.into_iter().partition::<Vec<_>, _>(holds);
@@ -130,7 +130,7 @@ async fn add_noted(
     options: &DocumentsOptions,
     jobs: Vec<ToAdd>,
     noted: Vec<Option<Result<JobRow, IdTaken>>>,
-    done: &mut Vec<Done>,
+    done: &mut Vec<StepEnd>,
 ) -> Vec<ToAdd> {
     let (mut free, mut taken) = (Vec::with_capacity(jobs.len()), Vec::new());
     for (job, noted) in jobs.into_iter().zip(noted) {
@@ -211,12 +211,12 @@ impl ReplicatorDocuments {
     }
 
     /// Begins something that ends before a document is given back.
-    pub(super) fn begin_work(&mut self, doc: &str) -> Option<Work> {
+    pub(super) fn begin_work(&mut self, doc: &str) -> Option<ClaimWork> {
         self.fleet.as_mut()?.owned.begin(doc)
     }
 
     /// It has ended.
-    pub(super) fn end_work(&mut self, work: Option<Work>) {
+    pub(super) fn end_work(&mut self, work: Option<ClaimWork>) {
         if let (Some(work), Some(part)) = (work, &mut self.fleet) {
             part.owned.end(&work);
             self.settle(&work.doc);
@@ -229,7 +229,7 @@ impl ReplicatorDocuments {
         let Some(part) = &mut self.fleet else {
             return;
         };
-        if let Some((Work { doc, claim }, member)) =
+        if let Some((ClaimWork { doc, claim }, member)) =
             part.owned.settle(doc, has_row).zip(part.member.as_ref())
         {
             // Ignores the mailbox's bound: the document would stay claimed.
@@ -273,7 +273,7 @@ impl ReplicatorDocuments {
                 }
             }
             let (event, work) = (None, Some(work));
-            vec![Done { event, work }]
+            vec![StepEnd { event, work }]
         };
         self.spawn(Box::pin(gone), ctx);
     }
@@ -347,7 +347,7 @@ impl Handler<JoinFleet> for ReplicatorDocuments {
 
     fn handle(&mut self, msg: JoinFleet, ctx: &mut Self::Context) -> Self::Result {
         let before = self.fleet.as_ref().map(|part| part.owned.all());
-        for Work { doc, claim } in before.unwrap_or_default() {
+        for ClaimWork { doc, claim } in before.unwrap_or_default() {
             self.change(OwnedChange::Lost { doc, claim }, ctx);
         }
         if let Some(part) = &mut self.fleet {

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Attempt, DocumentsOptions, Done, Event};
+use super::{Attempt, DocumentsOptions, Event, StepEnd};
 use crate::actors::replication_scheduler::ReplicationScheduler;
 use crate::messages::replication_scheduler::{AddJob, AddJobError, AddJobs};
 use crate::otp::registered_name::RegisteredName;
 use crate::replicator::kept::Kept;
 use crate::replicator::lease::DocLease;
-use crate::replicator::owned::Work;
+use crate::replicator::owned::ClaimWork;
 use crate::replicator::past::{self, Past};
 use crate::replicator::rows::Taken;
 use replication::endpoint::HttpSettings;
@@ -28,7 +28,7 @@ pub(super) struct ToAdd {
     pub id: ReplicationId,
     pub replication: Arc<Replication>,
     /// The lease of its document, and the work that ends with the addition; none where every document is owned.
-    pub owned: Option<(Arc<DocLease>, Work)>,
+    pub owned: Option<(Arc<DocLease>, ClaimWork)>,
 }
 
 impl ToAdd {
@@ -50,7 +50,7 @@ impl ToAdd {
     }
 
     /// It has ended, and what came of it is this; none if the document may not be acted upon any more.
-    pub fn done(self, result: Option<Result<(), Taken>>) -> Done {
+    pub fn done(self, result: Option<Result<(), Taken>>) -> StepEnd {
         let event = result.map(|result| Event::Scheduled {
             doc: self.doc,
             attempt: self.attempt,
@@ -58,12 +58,12 @@ impl ToAdd {
             result,
         });
         let work = self.owned.map(|(_, work)| work);
-        Done { event, work }
+        StepEnd { event, work }
     }
 }
 
 /// Hands jobs to the scheduler with what is kept of them, where every document is owned.
-pub(super) async fn add_kept(options: &DocumentsOptions, jobs: Vec<ToAdd>) -> Vec<Done> {
+pub(super) async fn add_kept(options: &DocumentsOptions, jobs: Vec<ToAdd>) -> Vec<StepEnd> {
     let docs = jobs.iter().map(|job| job.doc.clone()).collect();
     let kept = options.database.store().kept_of(docs).await;
     let kept = kept
@@ -80,7 +80,7 @@ pub(super) async fn add_kept(options: &DocumentsOptions, jobs: Vec<ToAdd>) -> Ve
 pub(super) async fn add(
     scheduler: &RegisteredName<ReplicationScheduler>,
     jobs: Vec<(ToAdd, JobRow)>,
-) -> Vec<Done> {
+) -> Vec<StepEnd> {
     let results = loop {
         let orders = jobs.iter().map(|(job, row)| job.order(row)).collect();
         match scheduler.address().send(AddJobs(orders)).await {

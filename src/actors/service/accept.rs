@@ -56,7 +56,7 @@ pub(crate) struct Entrance {
     /// The pool, once it is watched; [`Self::next`] takes it while it waits.
     pool: RefCell<Option<watch::Receiver<PoolState>>>,
     /// What is told, and where.
-    told: RefCell<Told>,
+    told: RefCell<ServiceWarnings>,
     pause: RefCell<AcceptPause>,
     /// Those who were let in and have no process yet.
     pub claims: Claims,
@@ -66,7 +66,7 @@ pub(crate) struct Entrance {
     state: Arc<ServiceState>,
 }
 
-struct Told {
+struct ServiceWarnings {
     last_verdict: LastVerdict,
     warning: RepeatLimiter,
     no_pool: RepeatLimiter,
@@ -89,7 +89,7 @@ impl Entrance {
         log: Logger,
     ) -> Rc<Self> {
         let pause = RefCell::new(AcceptPause::new(log.clone()));
-        let told = Told {
+        let told = ServiceWarnings {
             last_verdict: LastVerdict::default(),
             warning: RepeatLimiter::default(),
             no_pool: RepeatLimiter::default(),
@@ -255,7 +255,7 @@ impl Entrance {
     }
 }
 
-impl Told {
+impl ServiceWarnings {
     fn no_pool(&mut self, pool: &str) {
         warn_repeating!(self.log, self.no_pool, self.clock.now(),
             "the pool of a service is not there"; "pool" => pool,

@@ -98,7 +98,7 @@ pub(crate) enum Taken {
 
 /// Something to do, in this order.
 #[derive(Clone, Debug)]
-pub enum Action {
+pub enum RowAction {
     /// Compute the id of a replication, and tell [`Event::Identified`].
     Identify {
         /// The document.

@@ -38,16 +38,16 @@ struct Fixture {
 impl Fixture {
     fn handle(&mut self, event: Event) -> Vec<String> {
         let actions = self.rows.handle(event, NOW);
-        let shorten = |action: Action| match action {
-            Action::Identify { doc, attempt, .. } => {
+        let shorten = |action: RowAction| match action {
+            RowAction::Identify { doc, attempt, .. } => {
                 self.last = Some(attempt);
                 format!("identify {doc}")
             }
-            Action::Schedule { doc, job, .. } => format!("schedule {doc} {job}"),
-            Action::RemoveJob { job } => format!("remove {job}"),
-            Action::WriteFailed { doc, reason, .. } => format!("failed {doc}: {reason}"),
-            Action::WriteError { doc, .. } => format!("error {doc}"),
-            Action::Wake { least, most, .. } => {
+            RowAction::Schedule { doc, job, .. } => format!("schedule {doc} {job}"),
+            RowAction::RemoveJob { job } => format!("remove {job}"),
+            RowAction::WriteFailed { doc, reason, .. } => format!("failed {doc}: {reason}"),
+            RowAction::WriteError { doc, .. } => format!("error {doc}"),
+            RowAction::Wake { least, most, .. } => {
                 format!("wake {}..{}", least.as_secs(), most.as_secs())
             }
         };

@@ -41,34 +41,34 @@ pub struct ListedDoc {
 pub enum Event {
     /// The daemon starts, or [`super::Ownership::next_wake`] was reached.
     Tick,
-    /// [`Action::TakeEpoch`] was carried out.
+    /// [`OwnerAction::TakeEpoch`] was carried out.
     EpochTaken {
         request: Request,
         epoch: Epoch,
         counts: Counts,
     },
-    /// [`Action::Renew`] was carried out. All documents of the epoch are listed.
+    /// [`OwnerAction::Renew`] was carried out. All documents of the epoch are listed.
     Renewed {
         request: Request,
         docs: Vec<ListedDoc>,
         counts: Counts,
     },
-    /// [`Action::Renew`] found no such epoch, or its lease was over.
+    /// [`OwnerAction::Renew`] found no such epoch, or its lease was over.
     NotRenewed { request: Request },
-    /// [`Action::Claim`] was carried out: these documents were free and are claimed.
+    /// [`OwnerAction::Claim`] was carried out: these documents were free and are claimed.
     Claimed {
         request: Request,
         docs: Vec<DocId>,
         counts: Counts,
     },
-    /// [`Action::Release`] was carried out.
+    /// [`OwnerAction::Release`] was carried out.
     Released { request: Request },
     /// A request failed; whether it was carried out is not known.
     Failed { request: Request },
     /// The database told that documents were added or released.
     Notified,
     /// Nothing runs any more of a document's job, and its outcome, if it has one, is written. Asked for
-    /// with [`Action::GiveBack`] or not.
+    /// with [`OwnerAction::GiveBack`] or not.
     Stopped { doc: DocId, claim: Claim },
     /// The daemon is to end: everything is given back.
     Stop,
@@ -76,7 +76,7 @@ pub enum Event {
 
 /// Something to do, in this order.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Action {
+pub enum OwnerAction {
     /// Take an epoch that no start has had, with a lease of [`super::LEASE`]. Another epoch of this daemon, of
     /// which nothing runs any more, is removed.
     TakeEpoch {

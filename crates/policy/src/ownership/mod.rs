@@ -1,7 +1,7 @@
 //! Which daemon of a fleet owns which document's job, as a pure state machine.
 //!
 //! SUMMARY   [`Ownership`] is one daemon's side of it. It is told what happened ([`Event`]) and when, and
-//!           answers what to do ([`Action`]). It holds no clock, no connection and no job. Times are of a
+//!           answers what to do ([`OwnerAction`]). It holds no clock, no connection and no job. Times are of a
 //!           local clock that goes on while the machine sleeps (CLOCK_BOOTTIME), since whenever.
 //! PROMISES  The invariants FL-1 to FL-5, below, which the model in `tests` judges after every step of random
 //!           histories. An event about one document costs a logarithm of the number of documents; an
@@ -54,7 +54,7 @@ mod tests;
 
 use std::time::Duration;
 
-pub use event::{Action, Claim, Counts, DocId, Epoch, Event, ListedDoc, Request};
+pub use event::{Claim, Counts, DocId, Epoch, Event, ListedDoc, OwnerAction, Request};
 pub use owner::Ownership;
 
 /// How long a lease is: after so long without a renewal other daemons may have the documents.

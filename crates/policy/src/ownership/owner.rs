@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use rustc_hash::{FxHashMap, FxHasher};
 
-use super::event::{Action, Claim, Counts, DocId, Epoch, Event, ListedDoc, Request};
+use super::event::{Claim, Counts, DocId, Epoch, Event, ListedDoc, OwnerAction, Request};
 use super::held::{HeldDocs, Hold};
 use super::{
     BATCH, CLAIM_EVERY, CLAIM_GAP_MIN, LEASE, RENEW_EVERY, REQUEST_MAX, RETRY_AFTER,
@@ -103,7 +103,7 @@ impl Ownership {
     }
 
     /// Handles an event and appends what is to be done to `out`, in order.
-    pub fn handle(&mut self, event: Event, now: Duration, out: &mut Vec<Action>) {
+    pub fn handle(&mut self, event: Event, now: Duration, out: &mut Vec<OwnerAction>) {
         if self.phase == Phase::Gone {
             return;
         }
@@ -255,10 +255,10 @@ impl Ownership {
     }
 
     /// Loses everything; another epoch is taken.
-    fn give_up(&mut self, now: Duration, out: &mut Vec<Action>) {
+    fn give_up(&mut self, now: Duration, out: &mut Vec<OwnerAction>) {
         let docs = std::mem::take(&mut self.docs);
         let owned = docs.iter().filter(|(_, held)| held.is_owned());
-        out.extend(owned.map(|(doc, held)| Action::Lost {
+        out.extend(owned.map(|(doc, held)| OwnerAction::Lost {
             doc: doc.clone(),
             claim: held.claim,
         }));
@@ -280,7 +280,7 @@ impl Ownership {
         docs: Vec<ListedDoc>,
         counts: Counts,
         now: Duration,
-        out: &mut Vec<Action>,
+        out: &mut Vec<OwnerAction>,
     ) {
         let Some(((sent, has_told), lease)) = self.take_renewal(request).zip(self.lease) else {
             return;
@@ -320,9 +320,9 @@ impl Ownership {
             .is_some_and(|(sent, _)| sent.request == claim)
     }
 
-    fn lose(&mut self, doc: &DocId, out: &mut Vec<Action>) {
+    fn lose(&mut self, doc: &DocId, out: &mut Vec<OwnerAction>) {
         if let Some(held) = self.docs.remove(doc).filter(|held| held.is_owned()) {
-            out.push(Action::Lost {
+            out.push(OwnerAction::Lost {
                 doc: doc.clone(),
                 claim: held.claim,
             });
@@ -335,7 +335,7 @@ impl Ownership {
         docs: Vec<DocId>,
         counts: Counts,
         now: Duration,
-        out: &mut Vec<Action>,
+        out: &mut Vec<OwnerAction>,
     ) {
         let Some(Order::Claim { most }) = self.take_order(request) else {
             return;
@@ -351,7 +351,7 @@ impl Ownership {
             self.docs
                 .insert(doc.clone(), request, self.last_request, hold);
             if hold == Hold::Owned {
-                out.push(Action::Claimed {
+                out.push(OwnerAction::Claimed {
                     doc,
                     claim: request,
                 });
@@ -375,7 +375,7 @@ impl Ownership {
     }
 
     /// Takes in how much there is to share, and gives back what is too much.
-    fn hear(&mut self, request: Request, counts: Counts, out: &mut Vec<Action>) {
+    fn hear(&mut self, request: Request, counts: Counts, out: &mut Vec<OwnerAction>) {
         if request < self.counted {
             return;
         }
@@ -397,32 +397,32 @@ impl Ownership {
         hasher.finish()
     }
 
-    fn give_back(&mut self, docs: Vec<(DocId, Claim)>, out: &mut Vec<Action>) {
+    fn give_back(&mut self, docs: Vec<(DocId, Claim)>, out: &mut Vec<OwnerAction>) {
         for (doc, claim) in docs {
             if self.docs.is_running(&doc) {
                 self.docs.set(&doc, Hold::Stopping);
-                out.push(Action::GiveBack { doc, claim });
+                out.push(OwnerAction::GiveBack { doc, claim });
             }
         }
     }
 
     /// Asks the database for what is due.
-    fn ask(&mut self, now: Duration, out: &mut Vec<Action>) {
+    fn ask(&mut self, now: Duration, out: &mut Vec<OwnerAction>) {
         let is_leaving = self.phase == Phase::Leaving;
         if is_leaving && self.docs.len() == 0 && self.order.is_none() {
             self.phase = Phase::Gone;
             let epoch = self.epoch().or(self.former);
-            return out.push(Action::Depart { epoch });
+            return out.push(OwnerAction::Depart { epoch });
         }
         if self.renewal.is_none() && self.renew_at <= now {
             let request = self.next_request();
             out.push(match self.lease {
-                Some(Lease { epoch, .. }) => Action::Renew {
+                Some(Lease { epoch, .. }) => OwnerAction::Renew {
                     request,
                     epoch,
                     leaving: is_leaving,
                 },
-                None => Action::TakeEpoch {
+                None => OwnerAction::TakeEpoch {
                     request,
                     former: self.former,
                 },
@@ -446,12 +446,12 @@ impl Ownership {
         };
         let request = self.next_request();
         out.push(match &order {
-            Order::Claim { most } => Action::Claim {
+            Order::Claim { most } => OwnerAction::Claim {
                 request,
                 epoch,
                 most: *most,
             },
-            Order::Release(docs) => Action::Release {
+            Order::Release(docs) => OwnerAction::Release {
                 request,
                 epoch,
                 docs: docs.clone(),

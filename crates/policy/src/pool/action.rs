@@ -1,6 +1,6 @@
 //! What the pool's decision core says is to be done: open, teach, lend, refuse, stop, warn.
 //!
-//! SUMMARY   [`Action`], the output of [`super::Pools`]; the ProcManager actor carries it out.
+//! SUMMARY   [`PoolAction`], the output of [`super::Pools`]; the ProcManager actor carries it out.
 //! SOURCE    couch_proc_manager 001: what its handlers do to the world, as data.
 
 use super::id::{ClientId, PoolId, ProcId, RequestId, Token};
@@ -9,7 +9,7 @@ use crate::time::Timestamp;
 
 /// Something to do, in this order.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Action {
+pub enum PoolAction {
     /// Start an opener. It is counted already; report `SpawnOk` or `SpawnError`, exactly once.
     Open {
         /// The identity of the process to be.

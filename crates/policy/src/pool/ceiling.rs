@@ -15,7 +15,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::action::{Action, StopReason};
+use super::action::{PoolAction, StopReason};
 use super::id::{PoolId, ProcId, RequestId};
 use super::pools::Pools;
 use super::tables::Pool;
@@ -125,7 +125,7 @@ impl Ceiling {
 
 impl Pools {
     /// Gives away the places that are free, and makes places for waiters that need one.
-    pub(super) fn share(&mut self, out: &mut Vec<Action>) {
+    pub(super) fn share(&mut self, out: &mut Vec<PoolAction>) {
         let ceiling = &self.ledger.ceiling;
         let is_quiet = ceiling.needy.is_empty() && ceiling.short.is_empty() && !ceiling.is_over();
         if !(is_quiet || self.ledger.shutting_down) {
@@ -139,7 +139,7 @@ impl Pools {
     }
 
     /// A place is free again: those who wait in a pool that is full may be served by another one.
-    fn place_waiters_of_groups(&mut self, out: &mut Vec<Action>) {
+    fn place_waiters_of_groups(&mut self, out: &mut Vec<PoolAction>) {
         for index in 0..self.pools.len() {
             if self.ledger.roaming.is_empty() || !self.ledger.ceiling.has_room() {
                 break;
@@ -148,7 +148,7 @@ impl Pools {
         }
     }
 
-    fn give_places(&mut self, out: &mut Vec<Action>) {
+    fn give_places(&mut self, out: &mut Vec<PoolAction>) {
         while self.ledger.ceiling.has_room()
             && let Some(pool) = self.ledger.ceiling.next()
         {
@@ -158,7 +158,7 @@ impl Pools {
         }
     }
 
-    fn make_places(&mut self, out: &mut Vec<Action>) {
+    fn make_places(&mut self, out: &mut Vec<PoolAction>) {
         while self.ledger.ceiling.is_over()
             && let Some(proc) = self.longest_unused(true)
         {

@@ -136,7 +136,7 @@ pub enum Event {
         settings: Box<PoolSettings>,
     },
     /// A pool is removed: nothing more is opened or lent, and its waiters are refused.
-    /// [`Action::PoolGone`] says when it is gone. A second one can only make it faster.
+    /// [`PoolAction::PoolGone`] says when it is gone. A second one can only make it faster.
     RemovePool { pool: PoolId, mode: RemoveMode },
     /// A pool's processes may be opened again, before the time of its throttle is up: an operator
     /// says so, or the configuration was loaded again.

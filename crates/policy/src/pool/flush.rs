@@ -8,7 +8,7 @@
 //!           make_proc, replenish, reap_idle.
 //! DIFFERS   The affinity wait and overtaking, see [`super`]. Teaching only begins here.
 
-use super::action::{Action, Refusal, StopReason};
+use super::action::{PoolAction, Refusal, StopReason};
 use super::id::{DdocKey, Lane, RequestId, Tenant};
 use super::ledger::{Due, RequestPlace, RequestRow};
 use super::select::{Choice, Fit, Wanted};
@@ -34,7 +34,7 @@ impl Turn<'_> {
             return;
         }
         if let Some(why) = self.hopeless(&request) {
-            self.out.push(Action::Refuse { request: id, why });
+            self.out.push(PoolAction::Refuse { request: id, why });
             return;
         }
         self.note_stress(&request);
@@ -232,7 +232,7 @@ impl Turn<'_> {
         }
         self.pool.begin_opening(number, opening);
         self.ledger.ceiling.opened(self.id);
-        self.out.push(Action::Open {
+        self.out.push(PoolAction::Open {
             proc: self.proc_id(number),
             request,
         });
@@ -266,7 +266,7 @@ impl Turn<'_> {
         }
         let state = ProcState::Forgetting { request };
         self.pool.begin_help(number, state);
-        self.out.push(Action::Forget {
+        self.out.push(PoolAction::Forget {
             proc: self.proc_id(number),
         });
     }
@@ -283,7 +283,7 @@ impl Turn<'_> {
         let state = ProcState::Teaching { request, ddoc };
         self.pool.begin_help(number, state);
         self.ledger.place(id, RequestPlace::Teaching(number));
-        self.out.push(Action::Teach {
+        self.out.push(PoolAction::Teach {
             proc: self.proc_id(number),
             request: id,
         });
@@ -298,7 +298,7 @@ impl Turn<'_> {
         let token = self.ledger.fresh_token();
         let reset = self.pool.assign(number, client, &request.tenant, token);
         self.ledger.held.insert((client, proc));
-        self.out.push(Action::Assign {
+        self.out.push(PoolAction::Assign {
             request: id,
             proc,
             token,

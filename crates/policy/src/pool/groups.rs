@@ -9,7 +9,7 @@
 //! SOURCE    pidq (add_pool, remove_pool, groups); pooler (reconfiguration). Moving waiters between
 //!           the pools of a group is ours: there they wait where they are.
 
-use super::action::{Action, Refusal};
+use super::action::{PoolAction, Refusal};
 use super::event::RemoveMode;
 use super::id::{Lane, PoolId, RequestId, Target};
 use super::ledger::{RequestPlace, RequestRow};
@@ -62,7 +62,7 @@ impl Pools {
 
     /// Lets a pool take over the waiters of other pools that it can serve (PM-19). A pool that loses a
     /// waiter may serve others that this one kept from it.
-    pub(super) fn take_over(&mut self, mut pool: PoolId, out: &mut Vec<Action>) {
+    pub(super) fn take_over(&mut self, mut pool: PoolId, out: &mut Vec<PoolAction>) {
         let mut left = Vec::new();
         loop {
             while let Some(id) = self.waiter_to_take_over(pool) {
@@ -87,7 +87,7 @@ impl Pools {
     }
 
     /// Lets another pool take over a request that waits again, if one can serve it (PM-19).
-    pub(super) fn offer(&mut self, id: RequestId, out: &mut Vec<Action>) {
+    pub(super) fn offer(&mut self, id: RequestId, out: &mut Vec<PoolAction>) {
         let Some(request) = self.ledger.request(id) else {
             return;
         };
@@ -127,7 +127,12 @@ impl Pools {
     }
 
     /// New settings: they are put in force whole, or not at all.
-    pub(super) fn reconfigure(&mut self, pool: PoolId, new: PoolSettings, out: &mut Vec<Action>) {
+    pub(super) fn reconfigure(
+        &mut self,
+        pool: PoolId,
+        new: PoolSettings,
+        out: &mut Vec<PoolAction>,
+    ) {
         let Some(row) = self.pool(pool) else {
             return;
         };
@@ -145,7 +150,7 @@ impl Pools {
 
     /// Moves the newest waiters to pools of their group while more wait than may, and refuses those
     /// that no other pool has room for. Waiters that can be served were served before.
-    fn shorten_queue(&mut self, pool: PoolId, out: &mut Vec<Action>) {
+    fn shorten_queue(&mut self, pool: PoolId, out: &mut Vec<PoolAction>) {
         while let Some(row) = self.pool(pool)
             && let Some(most) = row.settings.queue_max
             && row.waiters.len() > most as usize
@@ -157,7 +162,12 @@ impl Pools {
 
     /// Removes a pool: nothing is opened or lent from now on. Its waiters move to pools of their group,
     /// or are refused.
-    pub(super) fn remove_pool(&mut self, pool: PoolId, mode: RemoveMode, out: &mut Vec<Action>) {
+    pub(super) fn remove_pool(
+        &mut self,
+        pool: PoolId,
+        mode: RemoveMode,
+        out: &mut Vec<PoolAction>,
+    ) {
         let Some(mut turn) = self.turn(pool, out) else {
             return;
         };
@@ -177,7 +187,7 @@ impl Pools {
     }
 
     /// Takes a request out of a pool that cannot keep it, and refuses it if no other pool can.
-    fn displace(&mut self, id: RequestId, why: Refusal, out: &mut Vec<Action>) {
+    fn displace(&mut self, id: RequestId, why: Refusal, out: &mut Vec<PoolAction>) {
         let Some(mut row) = self.withdraw(id, out) else {
             return;
         };
@@ -187,24 +197,28 @@ impl Pools {
                 row.pool = pool;
                 self.on_pool(pool, out, |turn| turn.get_proc(id, row));
             }
-            Err(_) => out.push(Action::Refuse { request: id, why }),
+            Err(_) => out.push(PoolAction::Refuse { request: id, why }),
         }
     }
 
     /// Takes a request from the pool where it is, without an answer.
-    pub(super) fn withdraw(&mut self, id: RequestId, out: &mut Vec<Action>) -> Option<RequestRow> {
+    pub(super) fn withdraw(
+        &mut self,
+        id: RequestId,
+        out: &mut Vec<PoolAction>,
+    ) -> Option<RequestRow> {
         let pool = self.ledger.request(id)?.pool;
         self.turn(pool, out)?.withdraw(id)
     }
 
     /// Forgets a pool of which nothing is left.
-    pub(super) fn remove(&mut self, pool: PoolId, out: &mut Vec<Action>) {
+    pub(super) fn remove(&mut self, pool: PoolId, out: &mut Vec<PoolAction>) {
         if let Some(mut turn) = self.turn(pool, out) {
             turn.sleep();
             turn.pool.life.gone = true;
             turn.ledger.ceiling.forget(pool);
             self.vacant.push(pool);
-            out.push(Action::PoolGone { pool });
+            out.push(PoolAction::PoolGone { pool });
         }
     }
 }

@@ -14,7 +14,7 @@ use super::settings::{GroupId, LanguageId};
 
 /// A pool: one language and one command under one name. Its index in [`super::Pools`].
 ///
-/// The identity of a pool that is gone ([`Action::PoolGone`]) is given to a later one.
+/// The identity of a pool that is gone ([`PoolAction::PoolGone`]) is given to a later one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PoolId(pub u32);
 

@@ -1,7 +1,7 @@
 //! couch_proc_manager as a pure state machine: every choice the pool makes, and nothing it does.
 //!
 //! SUMMARY   [`Pools`] is told what happened ([`Event`]) and when, and answers what to do
-//!           ([`Action`]). It holds no clock, no actor and no process. A language's own pool and a
+//!           ([`PoolAction`]). It holds no clock, no actor and no process. A language's own pool and a
 //!           named pool are the same tables with other [`PoolSettings`].
 //! PROMISES  The invariants PM-1 to PM-8 and those after PM-10 of [`crate::invariants`].
 //!           Every event costs at most a logarithm of what is in the tables, times the number of
@@ -24,7 +24,7 @@
 //! * **The oldest waiter may wait for a process of its own database** before idle processes of
 //!   others are stopped for it ([`Limits::affinity_wait`]).
 //! * **Stopping processes are bounded**: a reap waits when a whole batch is still ending.
-//! * **A process that can forget is not reaped**: it forgets its database ([`Action::Forget`]) and serves
+//! * **A process that can forget is not reaped**: it forgets its database ([`PoolAction::Forget`]) and serves
 //!   the waiter. From the decision on it bears the waiter's tag and no documents; only when it has forgotten is
 //!   it taught or lent. If it fails, the waiter goes back to its place in the queue.
 //! * **Order decides what is stale, not a clock**: a process is stale if its opening was decided

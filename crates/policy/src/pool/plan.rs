@@ -7,7 +7,7 @@
 //! SOURCE    pooler's reconfiguration of pools: settings as data, changes as a list.
 //! LIMITS    Costs a copy of all tables.
 
-use super::action::{Action, StopReason};
+use super::action::{PoolAction, StopReason};
 use super::event::{Event, RemoveMode};
 use super::id::PoolId;
 use super::pools::Pools;
@@ -41,7 +41,7 @@ impl Pools {
         let actions = self.trial(Event::Reconfigure { pool, settings });
         let stop_idle = count(
             &actions,
-            |action| matches!(action, Action::Stop { proc, why: StopReason::OverLimit | StopReason::Stale } if proc.pool == pool),
+            |action| matches!(action, PoolAction::Stop { proc, why: StopReason::OverLimit | StopReason::Stale } if proc.pool == pool),
         );
         let left = row.count() - stop_idle;
         let stop_returned = match new.replaces_those_of(&row.settings) {
@@ -73,24 +73,26 @@ impl Pools {
     }
 
     /// Returns what would be done about an event, and does nothing.
-    fn trial(&self, event: Event) -> Vec<Action> {
+    fn trial(&self, event: Event) -> Vec<PoolAction> {
         let mut actions = Vec::new();
         self.clone().handle(event, self.ledger.now, &mut actions);
         actions
     }
 }
 
-fn count(actions: &[Action], is_meant: impl Fn(&Action) -> bool) -> u32 {
+fn count(actions: &[PoolAction], is_meant: impl Fn(&PoolAction) -> bool) -> u32 {
     actions.iter().filter(|action| is_meant(action)).count() as u32
 }
 
-fn refused(actions: &[Action]) -> u32 {
-    count(actions, |action| matches!(action, Action::Refuse { .. }))
+fn refused(actions: &[PoolAction]) -> u32 {
+    count(actions, |action| {
+        matches!(action, PoolAction::Refuse { .. })
+    })
 }
 
-fn opened(actions: &[Action], pool: PoolId) -> u32 {
+fn opened(actions: &[PoolAction], pool: PoolId) -> u32 {
     count(
         actions,
-        |action| matches!(action, Action::Open { proc, .. } if proc.pool == pool),
+        |action| matches!(action, PoolAction::Open { proc, .. } if proc.pool == pool),
     )
 }

@@ -9,7 +9,7 @@
 
 use std::collections::BTreeSet;
 
-use super::action::{Action, Refusal};
+use super::action::{PoolAction, Refusal};
 use super::event::{Condition, Event};
 use super::id::{Affinity, ClientId, PoolId, ProcId, RequestId, Target, Tenant, Token};
 use super::ledger::{Due, Ledger, RequestPlace, RequestRow};
@@ -58,7 +58,7 @@ impl Pools {
     ///
     /// A request of an unknown pool, or whose identity is not larger than every earlier one, is
     /// ignored as any other event about something unknown: it gets no answer.
-    pub fn handle(&mut self, event: Event, now: Timestamp, out: &mut Vec<Action>) {
+    pub fn handle(&mut self, event: Event, now: Timestamp, out: &mut Vec<PoolAction>) {
         self.ledger.now = self.ledger.now.max(now);
         if self.ledger.overdue().is_some() {
             self.time_passes(out);
@@ -230,7 +230,7 @@ impl Pools {
         })
     }
 
-    fn get_proc(&mut self, id: RequestId, mut request: RequestRow, out: &mut Vec<Action>) {
+    fn get_proc(&mut self, id: RequestId, mut request: RequestRow, out: &mut Vec<PoolAction>) {
         let is_unknown = |pool: PoolId| pool.0 as usize >= self.pools.len();
         if matches!(request.target, Target::Pool(pool) if is_unknown(pool))
             || !self.ledger.is_fresh(id)
@@ -254,7 +254,7 @@ impl Pools {
                 Err(why) => why,
             }
         };
-        out.push(Action::Refuse { request: id, why });
+        out.push(PoolAction::Refuse { request: id, why });
     }
 
     /// `DOWN` of a client: what it asked for is dropped, what it holds comes back.
@@ -263,7 +263,7 @@ impl Pools {
         client: ClientId,
         normal: bool,
         mut conditions: Vec<(ProcId, Condition)>,
-        out: &mut Vec<Action>,
+        out: &mut Vec<PoolAction>,
     ) {
         conditions.sort_by_key(|(proc, _)| *proc);
         self.ledger.leaving = Some(client);
@@ -291,7 +291,7 @@ impl Pools {
     }
 
     /// Does what is due by now.
-    fn time_passes(&mut self, out: &mut Vec<Action>) {
+    fn time_passes(&mut self, out: &mut Vec<PoolAction>) {
         let mut touched = BTreeSet::new();
         while let Some(due) = self.ledger.overdue() {
             let pool = match due {
@@ -310,7 +310,7 @@ impl Pools {
         self.flush(&touched, out);
     }
 
-    fn shut_down(&mut self, out: &mut Vec<Action>) {
+    fn shut_down(&mut self, out: &mut Vec<PoolAction>) {
         self.ledger.shutting_down = true;
         let mut requests: Vec<(RequestId, PoolId)> = self
             .ledger
@@ -331,7 +331,7 @@ impl Pools {
     pub(super) fn on_pool(
         &mut self,
         pool: PoolId,
-        out: &mut Vec<Action>,
+        out: &mut Vec<PoolAction>,
         handler: impl FnOnce(&mut Turn<'_>),
     ) {
         if let Some(mut turn) = self.turn(pool, out) {
@@ -354,26 +354,30 @@ impl Pools {
     fn on_proc(
         &mut self,
         proc: ProcId,
-        out: &mut Vec<Action>,
+        out: &mut Vec<PoolAction>,
         handler: impl FnOnce(&mut Turn<'_>, u64),
     ) {
         self.on_pool(proc.pool, out, |turn| handler(turn, proc.number));
     }
 
     /// Runs a handler on every pool and flushes it, in order of their identities.
-    fn on_all(&mut self, out: &mut Vec<Action>, handler: impl Fn(&mut Turn<'_>)) {
+    fn on_all(&mut self, out: &mut Vec<PoolAction>, handler: impl Fn(&mut Turn<'_>)) {
         for index in 0..self.pools.len() {
             self.on_pool(PoolId(index as u32), out, &handler);
         }
     }
 
-    fn flush(&mut self, pools: &BTreeSet<PoolId>, out: &mut Vec<Action>) {
+    fn flush(&mut self, pools: &BTreeSet<PoolId>, out: &mut Vec<PoolAction>) {
         for &pool in pools {
             self.on_pool(pool, out, |_| {});
         }
     }
 
-    pub(super) fn turn<'a>(&'a mut self, id: PoolId, out: &'a mut Vec<Action>) -> Option<Turn<'a>> {
+    pub(super) fn turn<'a>(
+        &'a mut self,
+        id: PoolId,
+        out: &'a mut Vec<PoolAction>,
+    ) -> Option<Turn<'a>> {
         let pool = self.pools.get_mut(id.0 as usize)?;
         (!pool.life.gone).then_some(Turn {
             id,

@@ -9,7 +9,7 @@
 //! SOURCE    pidq (remove_pool, graceful and immediate); Postfix master_avail_cleanup (throttled
 //!           first, so that nothing is started in the place of what is stopped).
 
-use super::action::{Action, StopReason};
+use super::action::{PoolAction, StopReason};
 use super::event::RemoveMode;
 use super::tables::{Pool, ProcState};
 use super::turn::Turn;
@@ -41,7 +41,7 @@ impl Turn<'_> {
         let state = self.pool.procs.get(&number).map(|proc| &proc.state);
         if let Some(&ProcState::Assigned { client, token }) = state {
             let proc = self.proc_id(number);
-            self.out.push(Action::ProcRevoked {
+            self.out.push(PoolAction::ProcRevoked {
                 client,
                 proc,
                 token,

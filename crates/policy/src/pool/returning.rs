@@ -7,7 +7,7 @@
 //! CALLED    By [`super::Pools::handle`], which flushes afterwards.
 //! SOURCE    couch_proc_manager 001: return_proc; pidq: what becomes of a crashed consumer's process.
 
-use super::action::{Action, StopReason};
+use super::action::{PoolAction, StopReason};
 use super::event::{Condition, ReturnStatus};
 use super::id::{ClientId, Token};
 use super::settings::{OnClientCrash, PoolKind};
@@ -86,7 +86,7 @@ impl Turn<'_> {
                     Some(why) => self.retire(number, why),
                     None => {
                         self.pool.begin_help(number, ProcState::Resetting);
-                        self.out.push(Action::Reset {
+                        self.out.push(PoolAction::Reset {
                             proc: self.proc_id(number),
                         });
                     }

@@ -9,7 +9,7 @@
 //! DIFFERS   There the first failure throttles, and every request waits in the kernel meanwhile; here one whose time
 //!           is up before gets its error, with the time of the next try.
 
-use super::action::{Action, Refusal, StopReason, Warning};
+use super::action::{PoolAction, Refusal, StopReason, Warning};
 use super::id::RequestId;
 use super::ledger::RequestRow;
 use super::tables::ProcState;
@@ -135,7 +135,7 @@ impl Turn<'_> {
     }
 
     pub(super) fn warn(&mut self, warning: Warning) {
-        self.out.push(Action::Warn(warning));
+        self.out.push(PoolAction::Warn(warning));
     }
 
     /// Stops a process and remembers that another has to take its place.

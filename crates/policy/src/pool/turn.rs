@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use super::action::{Action, Refusal, StopReason};
+use super::action::{PoolAction, Refusal, StopReason};
 use super::id::{PoolId, ProcId, Tenant};
 use super::ledger::Ledger;
 use super::tables::{Pool, Proc, ProcState};
@@ -19,7 +19,7 @@ pub(super) struct Turn<'a> {
     pub(super) id: PoolId,
     pub(super) pool: &'a mut Pool,
     pub(super) ledger: &'a mut Ledger,
-    pub(super) out: &'a mut Vec<Action>,
+    pub(super) out: &'a mut Vec<PoolAction>,
 }
 
 impl Turn<'_> {
@@ -222,7 +222,7 @@ impl Turn<'_> {
             self.pool.stopping.insert(number);
             self.ledger.ceiling.ending += 1;
             self.pool.totals.note_stop(why);
-            self.out.push(Action::Stop {
+            self.out.push(PoolAction::Stop {
                 proc: self.proc_id(number),
                 why,
             });

@@ -5,7 +5,7 @@
 //! CALLED    By the handlers of one pool's events, and by those that look at several pools.
 //! SOURCE    couch_proc_manager 001: the ends of a gen_server:call.
 
-use super::action::{Action, Refusal};
+use super::action::{PoolAction, Refusal};
 use super::id::RequestId;
 use super::ledger::{RequestPlace, RequestRow};
 use super::tables::ProcState;
@@ -55,7 +55,7 @@ impl Turn<'_> {
     /// Withdraws a request and answers it with an error.
     pub(super) fn refuse(&mut self, id: RequestId, why: Refusal) {
         if self.withdraw(id).is_some() {
-            self.out.push(Action::Refuse { request: id, why });
+            self.out.push(PoolAction::Refuse { request: id, why });
         }
     }
 
@@ -65,7 +65,7 @@ impl Turn<'_> {
             self.pool.totals.timed_out += 1;
             let phase = row.place.phase();
             let why = Refusal::Timeout { phase };
-            self.out.push(Action::Refuse { request: id, why });
+            self.out.push(PoolAction::Refuse { request: id, why });
         }
     }
 }

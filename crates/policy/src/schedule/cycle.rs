@@ -6,14 +6,14 @@
 //!           stop others. A job that is told to stop keeps its slot until it is gone; the job that
 //!           starts in it is chosen then, in the same order, so that the same ones run in the end.
 
-use super::event::{Action, StopReason};
+use super::event::{ScheduleAction, StopReason};
 use super::scheduler::Scheduler;
 use super::settings::RuleSet;
 use super::table::Then;
 use super::wall_time::WallTime;
 
 impl Scheduler {
-    pub(super) fn cycle(&mut self, now: WallTime, out: &mut Vec<Action>) {
+    pub(super) fn cycle(&mut self, now: WallTime, out: &mut Vec<ScheduleAction>) {
         match self.settings.rules {
             RuleSet::Current => self.cycle_current(now, out),
             RuleSet::First => self.cycle_first(now, out),
@@ -22,7 +22,7 @@ impl Scheduler {
 
     /// Trims; then stops as many as others wait beyond the free slots, within the churn that is
     /// left; then fills.
-    fn cycle_current(&mut self, now: WallTime, out: &mut Vec<Action>) {
+    fn cycle_current(&mut self, now: WallTime, out: &mut Vec<ScheduleAction>) {
         self.update_shares(now);
         // Those that a cycle before stopped and that are not gone yet are churn of this one too.
         let stopping = self.jobs.census.stopping;
@@ -33,7 +33,7 @@ impl Scheduler {
     }
 
     /// Either trims, or fills, or rotates, by what there was at the beginning.
-    fn cycle_first(&mut self, now: WallTime, out: &mut Vec<Action>) {
+    fn cycle_first(&mut self, now: WallTime, out: &mut Vec<ScheduleAction>) {
         let running = self.jobs.running().len();
         self.trim(out);
         if running < self.settings.max_jobs {
@@ -45,7 +45,7 @@ impl Scheduler {
 
     /// Stops continuous jobs for those that wait beyond the free slots, at most `churn` of them, and
     /// none for a job of a lower priority than its own.
-    fn rotate(&mut self, churn: usize, out: &mut Vec<Action>) {
+    fn rotate(&mut self, churn: usize, out: &mut Vec<ScheduleAction>) {
         let free = self
             .settings
             .max_jobs
@@ -64,7 +64,7 @@ impl Scheduler {
 
     /// Stops what runs beyond `max_jobs`: of one priority, continuous jobs before others. Returns how
     /// many that are.
-    fn trim(&mut self, out: &mut Vec<Action>) -> usize {
+    fn trim(&mut self, out: &mut Vec<ScheduleAction>) -> usize {
         let running = self.jobs.running().len();
         let excess = running.saturating_sub(self.settings.max_jobs);
         for slot in self.jobs.stop_order(excess, |_| true) {

@@ -118,7 +118,7 @@ pub enum Event {
     Cycle,
     /// Time passed: [`super::Scheduler::next_wake`] was reached.
     Tick,
-    /// A server was asked, as [`Action::Probe`] said.
+    /// A server was asked, as [`ScheduleAction::Probe`] said.
     Probed {
         server: Server,
         /// Whether it answered at all.
@@ -132,7 +132,7 @@ pub enum Event {
 
 /// Something to do, in this order.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Action {
+pub enum ScheduleAction {
     /// Start an incarnation; report its `Exited`, exactly once, also when it cannot be started.
     Start {
         id: JobId,

@@ -1,7 +1,7 @@
 //! couch_replicator_scheduler as a pure state machine: which of many jobs run, and when.
 //!
 //! SUMMARY   [`Scheduler`] is told what happened ([`Event`]) and when, and answers what to do
-//!           ([`Action`]). It holds no clock, no actor and no replication.
+//!           ([`ScheduleAction`]). It holds no clock, no actor and no replication.
 //! PROMISES  At most `max_jobs` jobs have an incarnation, those that are still stopping included,
 //!           unless `max_jobs` was lowered. Every event about one job costs at most a logarithm of
 //!           what is in the tables, times the number of jobs that it starts. A cycle costs one
@@ -28,7 +28,7 @@
 //! * **Only jobs that could run** are a reason to stop others.
 //! * **The latest start is never forgotten**, however short histories are.
 //! * **Nothing is retried in a tight loop**, whatever is configured ([`RESTART_MIN`]).
-//! * **A server that is back** is noticed ([`Action::Probe`]), and the jobs that could not reach it are tried
+//! * **A server that is back** is noticed ([`ScheduleAction::Probe`]), and the jobs that could not reach it are tried
 //!   early, a few milliseconds after one another. Other crashes keep their back-off.
 //! * **A job may have a past** ([`Earlier`]) when it is added: its crashes are counted on.
 //! * **Per job**: pause and resume, a priority, begin anew, and a reason for not running.
@@ -48,7 +48,8 @@ mod wall_time;
 mod tests;
 
 pub use event::{
-    Action, Departure, Earlier, End, Event, JobId, Level, NewJob, Pause, Run, Server, StopReason,
+    Departure, Earlier, End, Event, JobId, Level, NewJob, Pause, Run, ScheduleAction, Server,
+    StopReason,
 };
 pub use history::{History, HistoryEntry, HistoryEvent, Reason};
 pub use scheduler::{Scheduler, Totals};

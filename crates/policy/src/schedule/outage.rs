@@ -12,7 +12,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::event::{Action, JobId, Server};
+use super::event::{JobId, ScheduleAction, Server};
 use super::scheduler::Scheduler;
 use super::settings::{RESTART_MIN, RuleSet};
 use super::table::{Phase, Slot};
@@ -94,7 +94,7 @@ impl Scheduler {
     }
 
     /// Asks the servers that are due.
-    pub(super) fn probe(&mut self, now: WallTime, out: &mut Vec<Action>) {
+    pub(super) fn probe(&mut self, now: WallTime, out: &mut Vec<ScheduleAction>) {
         while let Some(due) = self.next_probe()
             && due <= now
             && let Some((_, server)) = self.outages.due.pop_first()
@@ -110,7 +110,7 @@ impl Scheduler {
                 continue;
             };
             self.outages.asked += 1;
-            out.push(Action::Probe { server, id });
+            out.push(ScheduleAction::Probe { server, id });
         }
     }
 

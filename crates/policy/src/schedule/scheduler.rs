@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use super::event::{
-    Action, Departure, Earlier, End, Event, JobId, Level, NewJob, Pause, Run, StopReason,
+    Departure, Earlier, End, Event, JobId, Level, NewJob, Pause, Run, ScheduleAction, StopReason,
 };
 use super::fair_share::FairShare;
 use super::history::{History, HistoryEvent, Reason};
@@ -66,7 +66,7 @@ impl Scheduler {
     }
 
     /// Handles an event and appends what is to be done to `out`, in order.
-    pub fn handle(&mut self, event: Event, now: WallTime, out: &mut Vec<Action>) {
+    pub fn handle(&mut self, event: Event, now: WallTime, out: &mut Vec<ScheduleAction>) {
         self.wake(now);
         match event {
             Event::Add(job) => self.add(job, now, out),
@@ -137,7 +137,7 @@ impl Scheduler {
         }
     }
 
-    fn add(&mut self, new: NewJob, now: WallTime, out: &mut Vec<Action>) {
+    fn add(&mut self, new: NewJob, now: WallTime, out: &mut Vec<ScheduleAction>) {
         if let Some(slot) = self.find(&new.id) {
             self.detach(slot, StopReason::Replaced, now, out);
         }
@@ -186,27 +186,33 @@ impl Scheduler {
         });
     }
 
-    fn remove(&mut self, id: &str, why: StopReason, now: WallTime, out: &mut Vec<Action>) {
+    fn remove(&mut self, id: &str, why: StopReason, now: WallTime, out: &mut Vec<ScheduleAction>) {
         let Some(slot) = self.find(id) else {
             return;
         };
         let id = self.id(slot);
         self.detach(slot, why, now, out);
         let how = Departure::Removed;
-        out.push(Action::Left { id, how });
+        out.push(ScheduleAction::Left { id, how });
     }
 
-    fn lose(&mut self, id: &JobId, now: WallTime, out: &mut Vec<Action>) {
+    fn lose(&mut self, id: &JobId, now: WallTime, out: &mut Vec<ScheduleAction>) {
         let slot = self.jobs.find(id);
         if let Some(Phase::Stopping { run, .. }) = slot.map(|slot| &self.jobs.get(slot).phase) {
             let (id, run, why) = (id.clone(), *run, StopReason::Lost);
-            out.push(Action::Stop { id, run, why });
+            out.push(ScheduleAction::Stop { id, run, why });
         }
         self.remove(id, StopReason::Lost, now, out);
     }
 
     /// Removes a job; if it runs, a row stays for its incarnation until that is gone.
-    fn detach(&mut self, slot: Slot, why: StopReason, now: WallTime, out: &mut Vec<Action>) {
+    fn detach(
+        &mut self,
+        slot: Slot,
+        why: StopReason,
+        now: WallTime,
+        out: &mut Vec<ScheduleAction>,
+    ) {
         self.totals.removes += 1;
         let key = Arc::clone(&self.jobs.get(slot).key);
         match self.jobs.get(slot).phase {
@@ -227,7 +233,7 @@ impl Scheduler {
         self.jobs.change(slot, |job, _| job.phase.set_then(then));
     }
 
-    fn restart(&mut self, id: &str, now: WallTime, out: &mut Vec<Action>) {
+    fn restart(&mut self, id: &str, now: WallTime, out: &mut Vec<ScheduleAction>) {
         let Some(slot) = self.find(id) else {
             return;
         };
@@ -253,7 +259,7 @@ impl Scheduler {
         self.start_or_fill(slot, now, out);
     }
 
-    fn pause(&mut self, id: &str, by: Arc<str>, now: WallTime, out: &mut Vec<Action>) {
+    fn pause(&mut self, id: &str, by: Arc<str>, now: WallTime, out: &mut Vec<ScheduleAction>) {
         let Some(slot) = self.find(id) else {
             return;
         };
@@ -275,7 +281,7 @@ impl Scheduler {
         }
     }
 
-    fn resume(&mut self, id: &str, now: WallTime, out: &mut Vec<Action>) {
+    fn resume(&mut self, id: &str, now: WallTime, out: &mut Vec<ScheduleAction>) {
         let Some(slot) = self.find(id) else {
             return;
         };
@@ -295,7 +301,7 @@ impl Scheduler {
         self.start_or_fill(slot, now, out);
     }
 
-    fn set_level(&mut self, id: &str, level: Level, now: WallTime, out: &mut Vec<Action>) {
+    fn set_level(&mut self, id: &str, level: Level, now: WallTime, out: &mut Vec<ScheduleAction>) {
         if let Some(slot) = self.find(id) {
             self.jobs.change(slot, |job, _| job.level = level);
             self.start_or_fill(slot, now, out);
@@ -318,7 +324,7 @@ impl Scheduler {
         });
     }
 
-    fn shut_down(&mut self, out: &mut Vec<Action>) {
+    fn shut_down(&mut self, out: &mut Vec<ScheduleAction>) {
         self.shutting_down = true;
         let running: Vec<_> = self.jobs.running().collect();
         for slot in running {
@@ -326,7 +332,7 @@ impl Scheduler {
         }
     }
 
-    fn exited(&mut self, run: Run, end: End, now: WallTime, out: &mut Vec<Action>) {
+    fn exited(&mut self, run: Run, end: End, now: WallTime, out: &mut Vec<ScheduleAction>) {
         let Some(slot) = self.jobs.find_run(run) else {
             return;
         };
@@ -347,7 +353,7 @@ impl Scheduler {
         then: Then,
         end: &End,
         now: WallTime,
-        out: &mut Vec<Action>,
+        out: &mut Vec<ScheduleAction>,
     ) {
         if then == Then::Leave {
             self.jobs.remove(slot);
@@ -369,7 +375,7 @@ impl Scheduler {
         });
         if !foreign {
             self.totals.stops += 1;
-            out.push(Action::Stopped { id });
+            out.push(ScheduleAction::Stopped { id });
         }
         // In the reference, which waits for its end, the cycle starts what this one was stopped for.
         if self.fills_at_once() {
@@ -382,7 +388,7 @@ impl Scheduler {
     }
 
     /// An incarnation that should have gone on is gone.
-    fn ended(&mut self, slot: Slot, end: End, now: WallTime, out: &mut Vec<Action>) {
+    fn ended(&mut self, slot: Slot, end: End, now: WallTime, out: &mut Vec<ScheduleAction>) {
         self.charge(slot, now);
         let (reason, servers) = match end {
             End::Normal => return self.completed(slot, now, out),
@@ -419,7 +425,7 @@ impl Scheduler {
                 _ => now,
             }
         });
-        out.push(Action::Crashed { id, reason, until });
+        out.push(ScheduleAction::Crashed { id, reason, until });
         if let Some(servers) = servers {
             self.await_servers(slot, servers, now);
         }
@@ -429,15 +435,21 @@ impl Scheduler {
         }
     }
 
-    fn completed(&mut self, slot: Slot, now: WallTime, out: &mut Vec<Action>) {
+    fn completed(&mut self, slot: Slot, now: WallTime, out: &mut Vec<ScheduleAction>) {
         self.totals.completions += 1;
         self.departed(slot, Departure::Completed, now, out);
     }
 
-    fn departed(&mut self, slot: Slot, how: Departure, now: WallTime, out: &mut Vec<Action>) {
+    fn departed(
+        &mut self,
+        slot: Slot,
+        how: Departure,
+        now: WallTime,
+        out: &mut Vec<ScheduleAction>,
+    ) {
         let Job { id, key, .. } = self.jobs.remove(slot);
         self.fair_share.job_removed(&key);
-        out.push(Action::Left { id, how });
+        out.push(ScheduleAction::Left { id, how });
         self.refill(now, out);
     }
 
@@ -451,17 +463,23 @@ impl Scheduler {
     }
 
     /// Tells a running job to stop.
-    pub(super) fn stop(&mut self, slot: Slot, then: Then, why: StopReason, out: &mut Vec<Action>) {
+    pub(super) fn stop(
+        &mut self,
+        slot: Slot,
+        then: Then,
+        why: StopReason,
+        out: &mut Vec<ScheduleAction>,
+    ) {
         let (id, run) = self.jobs.change(slot, |job, _| {
             let run = job.phase.run().expect("only what runs is stopped");
             let foreign = false;
             job.phase = Phase::Stopping { run, foreign, then };
             (job.id.clone(), run)
         });
-        out.push(Action::Stop { id, run, why });
+        out.push(ScheduleAction::Stop { id, run, why });
     }
 
-    fn start(&mut self, slot: Slot, now: WallTime, out: &mut Vec<Action>) {
+    fn start(&mut self, slot: Slot, now: WallTime, out: &mut Vec<ScheduleAction>) {
         let run = Run(self.next_run);
         self.next_run += 1;
         self.totals.starts += 1;
@@ -476,11 +494,11 @@ impl Scheduler {
             job.phase = Phase::Running(run);
             (job.id.clone(), job.eased)
         });
-        out.push(Action::Start { id, run, eased });
+        out.push(ScheduleAction::Start { id, run, eased });
     }
 
     /// Starts the job whose turn it is, if there is one and there is a slot.
-    fn start_next(&mut self, now: WallTime, out: &mut Vec<Action>) -> bool {
+    fn start_next(&mut self, now: WallTime, out: &mut Vec<ScheduleAction>) -> bool {
         let free = self.jobs.occupied() < self.settings.max_jobs && !self.shutting_down;
         let next = self.jobs.next().filter(|_| free);
         if let Some(slot) = next {
@@ -490,12 +508,12 @@ impl Scheduler {
     }
 
     /// Starts jobs while there are slots.
-    pub(super) fn fill(&mut self, now: WallTime, out: &mut Vec<Action>) {
+    pub(super) fn fill(&mut self, now: WallTime, out: &mut Vec<ScheduleAction>) {
         while self.start_next(now, out) {}
     }
 
     /// A slot may have become free in a way that the reference does not act upon.
-    fn refill(&mut self, now: WallTime, out: &mut Vec<Action>) {
+    fn refill(&mut self, now: WallTime, out: &mut Vec<ScheduleAction>) {
         if self.fills_at_once() {
             self.fill(now, out);
         }
@@ -503,7 +521,7 @@ impl Scheduler {
 
     /// Starts a job that was just added, unless there are as many jobs as may run
     /// (`maybe_start_newly_added_job`).
-    fn start_if_few(&mut self, slot: Slot, now: WallTime, out: &mut Vec<Action>) {
+    fn start_if_few(&mut self, slot: Slot, now: WallTime, out: &mut Vec<ScheduleAction>) {
         let max = self.settings.max_jobs;
         let few = self.jobs.census.total < max && self.jobs.occupied() < max;
         if few && !self.shutting_down && self.jobs.get(slot).phase == Phase::Ready {
@@ -512,7 +530,7 @@ impl Scheduler {
     }
 
     /// A job may run that could not before, or sooner.
-    fn start_or_fill(&mut self, slot: Slot, now: WallTime, out: &mut Vec<Action>) {
+    fn start_or_fill(&mut self, slot: Slot, now: WallTime, out: &mut Vec<ScheduleAction>) {
         if self.fills_at_once() {
             self.fill(now, out);
         } else {

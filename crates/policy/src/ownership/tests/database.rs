@@ -48,7 +48,7 @@ pub(super) struct Mistakes {
 /// What is asked of the database.
 #[derive(Clone, Debug)]
 pub(super) enum Ask {
-    Core(Action),
+    Core(OwnerAction),
     /// A document asks for nothing any more.
     Outcome {
         doc: DocId,
@@ -133,7 +133,7 @@ impl Database {
                     claim: owner.1,
                 });
             }
-            Ask::Core(Action::TakeEpoch { request, former }) => {
+            Ask::Core(OwnerAction::TakeEpoch { request, former }) => {
                 former.map(|former| self.tables.epochs.remove(&former));
                 let latest = self
                     .tables
@@ -158,7 +158,7 @@ impl Database {
                     counts: self.counts(now),
                 }
             }
-            Ask::Core(Action::Renew {
+            Ask::Core(OwnerAction::Renew {
                 request,
                 epoch,
                 leaving,
@@ -176,7 +176,7 @@ impl Database {
                     counts: self.counts(now),
                 }
             }
-            Ask::Core(Action::Claim {
+            Ask::Core(OwnerAction::Claim {
                 request,
                 epoch,
                 most,
@@ -188,7 +188,7 @@ impl Database {
                     counts: self.counts(now),
                 }
             }
-            Ask::Core(Action::Release {
+            Ask::Core(OwnerAction::Release {
                 request,
                 epoch,
                 docs,
@@ -202,7 +202,7 @@ impl Database {
                 }
                 Event::Released { request }
             }
-            Ask::Core(Action::Depart { epoch }) => {
+            Ask::Core(OwnerAction::Depart { epoch }) => {
                 epoch.map(|epoch| self.tables.epochs.remove(&epoch));
                 return None;
             }

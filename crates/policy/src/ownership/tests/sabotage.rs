@@ -105,12 +105,12 @@ impl Sabotage {
     }
 
     /// Changes what is done.
-    pub(super) fn action(self, action: Action, core: &mut Ownership) -> Option<Action> {
+    pub(super) fn action(self, action: OwnerAction, core: &mut Ownership) -> Option<OwnerAction> {
         match (self, &action) {
-            (Self::ReleasesWhatRuns, Action::GiveBack { doc, .. }) => {
+            (Self::ReleasesWhatRuns, OwnerAction::GiveBack { doc, .. }) => {
                 core.docs.unused.insert(doc.clone());
             }
-            (Self::KeepsSurplus, Action::GiveBack { .. }) => return None,
+            (Self::KeepsSurplus, OwnerAction::GiveBack { .. }) => return None,
             _ => {}
         }
         Some(action)

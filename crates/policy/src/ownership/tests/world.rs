@@ -361,7 +361,7 @@ impl World {
         }
     }
 
-    fn perform(&mut self, at: usize, action: Action) {
+    fn perform(&mut self, at: usize, action: OwnerAction) {
         if self.story.is_some() {
             let line = format!("{} {at}   {action:?}", self.now);
             self.tell(|| line);
@@ -370,8 +370,8 @@ impl World {
             return;
         };
         match action {
-            Action::Claimed { doc, claim } => self.begin_run(at, doc, claim),
-            Action::GiveBack { doc, claim } => {
+            OwnerAction::Claimed { doc, claim } => self.begin_run(at, doc, claim),
+            OwnerAction::GiveBack { doc, claim } => {
                 let takes = self.random.below(5_000) as Ms;
                 let run = self.daemons[at].runs.get_mut(&doc);
                 match run.filter(|run| run.claim == claim) {
@@ -383,7 +383,7 @@ impl World {
                     None => self.core_event(at, Event::Stopped { doc, claim }),
                 }
             }
-            Action::Lost { doc, .. } => drop(self.daemons[at].runs.remove(&doc)),
+            OwnerAction::Lost { doc, .. } => drop(self.daemons[at].runs.remove(&doc)),
             request => self.send(at, Ask::Core(request)),
         }
     }
@@ -573,7 +573,7 @@ impl World {
         }
         let tells = matches!(
             ask,
-            Ask::Core(Action::Release { .. } | Action::Depart { .. })
+            Ask::Core(OwnerAction::Release { .. } | OwnerAction::Depart { .. })
         );
         if matches!(ask, Ask::Outcome { .. }) {
             self.judge.changed(self.now);

@@ -35,7 +35,7 @@ fn process_of_a_crashed_client_serves_the_next_one() {
         normal: false,
         conditions: vec![(first.proc, Condition::NeedsReset)],
     });
-    assert_eq!(reset, [Action::Reset { proc: first.proc }]);
+    assert_eq!(reset, [PoolAction::Reset { proc: first.proc }]);
     world.run();
     let lease = world.lease(fourth, 4).expect("the fourth is next");
     assert_eq!(lease.proc, first.proc);

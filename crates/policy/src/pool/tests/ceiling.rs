@@ -235,16 +235,18 @@ impl Crowd {
     fn take_note(&mut self) {
         for action in std::mem::take(&mut self.world.last) {
             match action {
-                Action::Open { proc, .. } => {
+                PoolAction::Open { proc, .. } => {
                     self.opening.push(proc);
                     let ceiling = &self.world.pools.ledger.ceiling;
                     let there = ceiling.live + ceiling.ending;
                     assert!(there <= self.max, "{there} of {}", self.max);
                 }
-                Action::Teach { proc, .. } | Action::Reset { proc } | Action::Forget { proc } => {
+                PoolAction::Teach { proc, .. }
+                | PoolAction::Reset { proc }
+                | PoolAction::Forget { proc } => {
                     self.helping.push(proc);
                 }
-                Action::Assign {
+                PoolAction::Assign {
                     request,
                     proc,
                     token,
@@ -257,13 +259,15 @@ impl Crowd {
                         token,
                     });
                 }
-                Action::Stop { proc, .. } => {
+                PoolAction::Stop { proc, .. } => {
                     let held = self.leases.iter().any(|lease| lease.proc == proc);
                     assert!(!held, "{proc} is in use");
                     self.stopping.push(proc);
                 }
-                Action::Refuse { request, why } => panic!("{request:?}: {why:?}"),
-                Action::ProcRevoked { .. } | Action::PoolGone { .. } | Action::Warn(_) => {}
+                PoolAction::Refuse { request, why } => panic!("{request:?}: {why:?}"),
+                PoolAction::ProcRevoked { .. }
+                | PoolAction::PoolGone { .. }
+                | PoolAction::Warn(_) => {}
             }
         }
     }

@@ -20,14 +20,14 @@ fn one_tagged_idle() -> (World, ProcId) {
 fn failed_teaching_of_a_reused_process_stops_it_and_answers() {
     let (mut world, proc) = one_tagged_idle();
     let request = world.ask(2, tagged("db", "_design/2"));
-    assert_eq!(world.last, [Action::Teach { proc, request }]);
+    assert_eq!(world.last, [PoolAction::Teach { proc, request }]);
     let actions = world.on(Event::TeachOrResetDone { proc, ok: false });
     let why = Refusal::TeachFailed;
     assert_eq!(
         actions,
         [
-            Action::Refuse { request, why },
-            Action::Stop {
+            PoolAction::Refuse { request, why },
+            PoolAction::Stop {
                 proc,
                 why: StopReason::TeachFailed
             },
@@ -87,7 +87,7 @@ fn opener_that_ends_in_any_other_way_releases_everything() {
     };
     let actions = world.on(Event::SpawnError { proc });
     let why = Refusal::SpawnFailed;
-    assert_eq!(actions[0], Action::Refuse { request, why });
+    assert_eq!(actions[0], PoolAction::Refuse { request, why });
     assert_eq!(opened(&actions)[0].1, Some(waiter));
     assert_eq!(world.pools.proc_count(), 1);
 }
@@ -100,11 +100,11 @@ fn failed_teaching_of_a_new_process_leaks_nothing() {
     let (proc, _) = opened(&world.last)[0];
     assert_eq!(
         world.on(Event::SpawnOk { proc }),
-        [Action::Teach { proc, request }]
+        [PoolAction::Teach { proc, request }]
     );
     let actions = world.on(Event::TeachOrResetDone { proc, ok: false });
     let why = Refusal::TeachFailed;
-    assert_eq!(actions[0], Action::Refuse { request, why });
+    assert_eq!(actions[0], PoolAction::Refuse { request, why });
     assert_eq!(stopped(&actions), [(proc, StopReason::TeachFailed)]);
     assert_eq!(world.pools.proc_count(), 0);
     world.on(Event::ProcExit { proc });
@@ -135,7 +135,10 @@ fn client_that_gave_up_during_opening_holds_nothing() {
     let request = world.ask(1, None);
     let (proc, _) = opened(&world.last)[0];
     let why = Refusal::Timeout { phase: Phase::Open };
-    assert_eq!(world.advance(PATIENCE), [Action::Refuse { request, why }]);
+    assert_eq!(
+        world.advance(PATIENCE),
+        [PoolAction::Refuse { request, why }]
+    );
     assert_eq!(world.on(Event::SpawnOk { proc }), []);
     assert_eq!(world.status().free, 1);
     assert_eq!(world.take(2, None).proc, proc);

@@ -3,11 +3,11 @@
 use super::*;
 
 /// The one action that stops this process.
-fn stop(proc: ProcId, why: StopReason) -> Vec<Action> {
-    vec![Action::Stop { proc, why }]
+fn stop(proc: ProcId, why: StopReason) -> Vec<PoolAction> {
+    vec![PoolAction::Stop { proc, why }]
 }
 
-fn exit(world: &mut World, proc: ProcId) -> Vec<Action> {
+fn exit(world: &mut World, proc: ProcId) -> Vec<PoolAction> {
     world.on(Event::ProcExit { proc })
 }
 
@@ -19,7 +19,10 @@ fn limit_of_zero_opens_nothing_and_requests_time_out() {
     let why = Refusal::Timeout {
         phase: Phase::Queue,
     };
-    assert_eq!(world.advance(PATIENCE), [Action::Refuse { request, why }]);
+    assert_eq!(
+        world.advance(PATIENCE),
+        [PoolAction::Refuse { request, why }]
+    );
     assert_eq!(world.pools.next_deadline(), None);
 }
 
@@ -32,7 +35,7 @@ fn request_that_comes_after_its_deadline_is_refused_at_once() {
     let why = Refusal::Timeout {
         phase: Phase::Queue,
     };
-    assert_eq!(world.last, [Action::Refuse { request, why }]);
+    assert_eq!(world.last, [PoolAction::Refuse { request, why }]);
 }
 
 #[test]
@@ -45,7 +48,7 @@ fn nobody_is_served_after_the_deadline_even_when_the_tick_is_late() {
     let why = Refusal::Timeout {
         phase: Phase::Queue,
     };
-    assert_eq!(world.last, [Action::Refuse { request: late, why }]);
+    assert_eq!(world.last, [PoolAction::Refuse { request: late, why }]);
     world.give_back(lease);
     assert!(world.lease(next, 3).is_some());
 }
@@ -59,7 +62,10 @@ fn process_taught_for_a_client_that_gave_up_keeps_what_it_learned() {
     let why = Refusal::Timeout {
         phase: Phase::Teach,
     };
-    assert_eq!(world.advance(PATIENCE), [Action::Refuse { request, why }]);
+    assert_eq!(
+        world.advance(PATIENCE),
+        [PoolAction::Refuse { request, why }]
+    );
     assert_eq!(world.on(Event::TeachOrResetDone { proc, ok: true }), []);
     assert_eq!(world.status().free_tagged, 1);
     let next = world.ask(2, tagged("db", "_design/1"));
@@ -91,7 +97,7 @@ fn another_text_takes_the_place_of_the_old_one() {
     assert_eq!(world.status().procs[0].ddocs, 1);
     let request = world.ask(1, affinity(Some("db"), "_design/1", "1-a"));
     let proc = lease.proc;
-    assert_eq!(world.last, [Action::Teach { proc, request }]);
+    assert_eq!(world.last, [PoolAction::Teach { proc, request }]);
 }
 
 #[test]
@@ -101,7 +107,7 @@ fn untagged_process_that_knows_the_document_is_taught_again_to_become_tagged() {
     world.give_back(lease);
     let request = world.ask(2, tagged("db", "_design/1"));
     let proc = lease.proc;
-    assert!(world.last.contains(&Action::Teach { proc, request }));
+    assert!(world.last.contains(&PoolAction::Teach { proc, request }));
     world.run();
     let lease = world.lease(request, 2).expect("taught");
     world.give_back(lease);
@@ -243,7 +249,10 @@ fn process_that_dies_while_it_learns_answers_its_client_once() {
     let (proc, _) = opened(&world.last)[0];
     world.on(Event::SpawnOk { proc });
     let why = Refusal::TeachFailed;
-    assert_eq!(exit(&mut world, proc), [Action::Refuse { request, why }]);
+    assert_eq!(
+        exit(&mut world, proc),
+        [PoolAction::Refuse { request, why }]
+    );
     assert_eq!(world.on(Event::TeachOrResetDone { proc, ok: false }), []);
     assert_eq!(world.pools.proc_count(), 0);
 }
@@ -256,7 +265,7 @@ fn process_that_needs_a_reset_is_lent_only_after_it_worked() {
         let proc = lease.proc;
         let waiter = world.ask(2, None);
         let actions = world.give_back_as(lease, ReturnStatus::Ok, Condition::NeedsReset);
-        assert_eq!(actions, [Action::Reset { proc }]);
+        assert_eq!(actions, [PoolAction::Reset { proc }]);
         let actions = world.on(Event::TeachOrResetDone { proc, ok });
         if ok {
             assert_eq!(world.lease(waiter, 2).expect("reset").proc, proc);
@@ -279,8 +288,8 @@ fn dead_client_gives_back_all_it_held_each_by_its_condition() {
         conditions: vec![(held[2], Condition::Broken), (held[0], Condition::Clean)],
     });
     let expected = [
-        Action::Reset { proc: held[1] },
-        Action::Stop {
+        PoolAction::Reset { proc: held[1] },
+        PoolAction::Stop {
             proc: held[2],
             why: StopReason::Broken,
         },
@@ -304,22 +313,22 @@ fn shutdown_refuses_everybody_and_stops_everything() {
     assert_eq!(
         actions,
         [
-            Action::Refuse {
+            PoolAction::Refuse {
                 request: opening,
                 why
             },
-            Action::Stop {
+            PoolAction::Stop {
                 proc: held.proc,
                 why: StopReason::Shutdown
             },
-            Action::Stop {
+            PoolAction::Stop {
                 proc: idle.proc,
                 why: StopReason::Shutdown
             },
         ]
     );
     let request = world.ask(4, None);
-    assert_eq!(world.last, [Action::Refuse { request, why }]);
+    assert_eq!(world.last, [PoolAction::Refuse { request, why }]);
     let actions = world.on(Event::SpawnOk { proc: unborn });
     assert_eq!(actions, stop(unborn, StopReason::Shutdown));
     for proc in [held.proc, idle.proc, unborn] {

@@ -103,7 +103,7 @@ fn simulate(settings: PoolSettings, callers: &[Caller], time: Duration) -> Seen 
 }
 
 /// Lets everything that was begun succeed at once.
-fn settle(world: &mut World) -> Vec<Action> {
+fn settle(world: &mut World) -> Vec<PoolAction> {
     world.run();
     std::mem::take(&mut world.last)
 }
@@ -111,7 +111,7 @@ fn settle(world: &mut World) -> Vec<Action> {
 #[allow(clippy::too_many_arguments)]
 fn note(
     world: &World,
-    actions: &[Action],
+    actions: &[PoolAction],
     callers: &[Caller],
     waiting: &mut BTreeMap<RequestId, (usize, Timestamp)>,
     held: &mut BTreeMap<usize, Lease>,
@@ -119,7 +119,7 @@ fn note(
     seen: &mut Seen,
 ) {
     for action in actions {
-        let Action::Assign {
+        let PoolAction::Assign {
             request,
             proc,
             token,
@@ -268,7 +268,7 @@ fn forgetting_for_the_first_of_b() -> (World, ProcId, [RequestId; 3]) {
     let asked = [(2, "b"), (3, "b"), (4, "c")];
     let asked = asked.map(|(client, name)| world.ask(client, plain(db(name))));
     world.give_back(lease);
-    assert_eq!(world.last, [Action::Forget { proc: lease.proc }]);
+    assert_eq!(world.last, [PoolAction::Forget { proc: lease.proc }]);
     (world, lease.proc, asked)
 }
 

@@ -26,7 +26,7 @@ fn one_of_a(settings: PoolSettings) -> (World, ProcId) {
     (world, lease.proc)
 }
 
-fn done(world: &mut World, proc: ProcId, ok: bool) -> Vec<Action> {
+fn done(world: &mut World, proc: ProcId, ok: bool) -> Vec<PoolAction> {
     world.on(Event::TeachOrResetDone { proc, ok })
 }
 
@@ -34,9 +34,9 @@ fn done(world: &mut World, proc: ProcId, ok: bool) -> Vec<Action> {
 fn idle_process_of_another_database_forgets_it_and_serves_without_a_start() {
     let (mut world, proc) = one_of_a(forgetful(1, Reuse::Any));
     let request = world.ask(2, tagged("b", "_design/1"));
-    assert_eq!(world.last, [Action::Forget { proc }]);
+    assert_eq!(world.last, [PoolAction::Forget { proc }]);
     let actions = done(&mut world, proc, true);
-    assert_eq!(actions, [Action::Teach { proc, request }]);
+    assert_eq!(actions, [PoolAction::Teach { proc, request }]);
     done(&mut world, proc, true);
     let lease = world.lease(request, 2).expect("served");
     assert_eq!(lease.proc, proc);
@@ -46,9 +46,9 @@ fn idle_process_of_another_database_forgets_it_and_serves_without_a_start() {
     // What it knew is gone: for its first database it has to forget and to learn again.
     world.give_back(lease);
     let request = world.ask(1, tagged("a", "_design/1"));
-    assert_eq!(world.last, [Action::Forget { proc }]);
+    assert_eq!(world.last, [PoolAction::Forget { proc }]);
     let actions = done(&mut world, proc, true);
-    assert_eq!(actions, [Action::Teach { proc, request }]);
+    assert_eq!(actions, [PoolAction::Teach { proc, request }]);
 }
 
 #[test]
@@ -65,10 +65,10 @@ fn a_process_that_its_holder_has_taught_forgets_or_is_stopped_where_it_cannot() 
         let actions = world.give_back_as(lease, ReturnStatus::Ok, condition);
         if !can_forget {
             let why = StopReason::Broken;
-            assert_eq!(actions, [Action::Stop { proc, why }]);
+            assert_eq!(actions, [PoolAction::Stop { proc, why }]);
             continue;
         }
-        assert_eq!(actions, [Action::Forget { proc }]);
+        assert_eq!(actions, [PoolAction::Forget { proc }]);
         done(&mut world, proc, true);
         let request = world.ask(2, plain(db("b")));
         assert_eq!(world.lease(request, 2).expect("at once").proc, proc);
@@ -79,7 +79,7 @@ fn a_process_that_its_holder_has_taught_forgets_or_is_stopped_where_it_cannot() 
 fn plain_work_of_another_database_gets_a_process_that_forgot() {
     let (mut world, proc) = one_of_a(forgetful(1, Reuse::Database));
     let request = world.ask(2, plain(db("b")));
-    assert_eq!(world.last, [Action::Forget { proc }]);
+    assert_eq!(world.last, [PoolAction::Forget { proc }]);
     done(&mut world, proc, true);
     assert_eq!(world.lease(request, 2).expect("served").proc, proc);
 }
@@ -102,7 +102,7 @@ fn process_that_was_not_used_for_longest_forgets() {
     }
     world.ask(2, tagged("c", "_design/1"));
     let proc = leases[1].proc;
-    assert_eq!(world.last, [Action::Forget { proc }]);
+    assert_eq!(world.last, [PoolAction::Forget { proc }]);
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn waiter_waits_for_a_process_of_its_own_database_before_another_forgets() {
     world.ask(3, tagged("a", "_design/1"));
     assert_eq!(world.last, []);
     let actions = world.advance(WAIT);
-    assert_eq!(actions, [Action::Forget { proc: other.proc }]);
+    assert_eq!(actions, [PoolAction::Forget { proc: other.proc }]);
     // A second one waits for what is made ready, and for what is in use.
     world.ask(4, tagged("a", "_design/1"));
     assert_eq!(world.last, []);
@@ -144,7 +144,7 @@ fn request_whose_process_does_not_forget_is_served_by_a_pool_that_came_free_mean
     });
     world.give_back(first);
     let request = world.ask_of(2, Target::Group(GroupId(1)));
-    assert_eq!(world.last, [Action::Forget { proc: first.proc }]);
+    assert_eq!(world.last, [PoolAction::Forget { proc: first.proc }]);
     let settings = Box::new(in_group(0));
     world.on(Event::Reconfigure {
         pool: PoolId(0),
@@ -153,7 +153,7 @@ fn request_whose_process_does_not_forget_is_served_by_a_pool_that_came_free_mean
     world.give_back(second);
     let actions = done(&mut world, first.proc, false);
     assert!(
-        actions.contains(&Action::Forget { proc: second.proc }),
+        actions.contains(&PoolAction::Forget { proc: second.proc }),
         "{actions:?}"
     );
     done(&mut world, second.proc, true);
@@ -170,7 +170,7 @@ fn request_whose_process_does_not_forget_is_served_by_another() {
         }
         let proc = leases[0].proc;
         let request = world.ask(2, tagged("c", "_design/1"));
-        assert_eq!(world.last, [Action::Forget { proc }]);
+        assert_eq!(world.last, [PoolAction::Forget { proc }]);
         let actions = match dies {
             true => world.exit(proc),
             false => done(&mut world, proc, false),
@@ -195,7 +195,7 @@ fn process_that_forgot_for_a_client_that_is_gone_is_anybodys() {
         assert_eq!((status.free, status.free_tagged), (1, 0));
         assert_eq!(status.procs[0].ddocs, 0);
         let request = world.ask(3, tagged("c", "_design/1"));
-        assert_eq!(world.last, [Action::Teach { proc, request }]);
+        assert_eq!(world.last, [PoolAction::Teach { proc, request }]);
     }
 }
 
@@ -205,7 +205,7 @@ fn process_forgets_a_client_that_ended() {
     let held = world.take(1, None);
     let idle = world.take(1, None);
     world.give_back(idle);
-    let expected = [held, idle].map(|lease| Action::Forget { proc: lease.proc });
+    let expected = [held, idle].map(|lease| PoolAction::Forget { proc: lease.proc });
     assert_eq!(world.down(1, false), expected);
     world.run();
     let status = world.status();
@@ -241,7 +241,7 @@ fn throttled_pool_serves_another_database_with_a_process_that_forgets() {
         world.on(Event::SpawnError { proc: opening });
     }
     let request = world.ask(3, tagged("b", "_design/1"));
-    assert_eq!(world.last, [Action::Forget { proc }]);
+    assert_eq!(world.last, [PoolAction::Forget { proc }]);
     world.run();
     assert!(world.lease(request, 3).is_some());
 }
@@ -277,7 +277,7 @@ fn at_the_ceiling_a_process_of_the_pool_forgets_and_none_is_stopped() {
     let (mut world, proc) = one_of_a(forgetful(2, Reuse::Any));
     world.on(Event::SetCeiling { max: Some(1) });
     world.ask(2, tagged("b", "_design/1"));
-    assert_eq!(world.last, [Action::Forget { proc }]);
+    assert_eq!(world.last, [PoolAction::Forget { proc }]);
 }
 
 #[test]
@@ -346,14 +346,18 @@ fn plain_work_of_another_tenant_gets_a_process_that_forgot_also_where_processes_
         let request = world.ask(7, plain(tenant));
         // It knows no design document that would be lost: none is opened in its place.
         let proc = lease.proc;
-        assert_eq!(world.last, [Action::Forget { proc }]);
+        assert_eq!(world.last, [PoolAction::Forget { proc }]);
         done(&mut world, proc, true);
         lease = world.lease(request, 7).expect("served");
     }
     world.give_back(lease);
     let request = world.ask(8, tagged("a", "_design/1"));
     let proc = lease.proc;
-    assert_eq!(world.last, [Action::Teach { proc, request }], "it is of a");
+    assert_eq!(
+        world.last,
+        [PoolAction::Teach { proc, request }],
+        "it is of a"
+    );
     done(&mut world, proc, true);
     let lease = world.lease(request, 8).expect("served");
     world.give_back(lease);

@@ -316,19 +316,21 @@ impl Manager {
         self.check(&event);
     }
 
-    fn note(&mut self, action: Action) {
+    fn note(&mut self, action: PoolAction) {
         match action {
-            Action::Open { proc, .. } => self.opening.push(proc),
-            Action::Teach { proc, .. } | Action::Reset { proc } | Action::Forget { proc } => {
+            PoolAction::Open { proc, .. } => self.opening.push(proc),
+            PoolAction::Teach { proc, .. }
+            | PoolAction::Reset { proc }
+            | PoolAction::Forget { proc } => {
                 self.helping.push(proc);
             }
-            Action::Stop { proc, .. } => {
+            PoolAction::Stop { proc, .. } => {
                 assert!(self.procs.remove(&proc), "{proc} is stopped twice");
                 self.helping.retain(|other| *other != proc);
                 self.stopping.push(proc);
             }
-            Action::Refuse { request, .. } => self.answered(request),
-            Action::Assign {
+            PoolAction::Refuse { request, .. } => self.answered(request),
+            PoolAction::Assign {
                 request,
                 proc,
                 token,
@@ -349,7 +351,7 @@ impl Manager {
                     token,
                 });
             }
-            Action::ProcRevoked {
+            PoolAction::ProcRevoked {
                 client,
                 proc,
                 token,
@@ -360,7 +362,7 @@ impl Manager {
                 };
                 assert!(self.leases.iter().any(is_told), "somebody else is told");
             }
-            Action::PoolGone { pool } => {
+            PoolAction::PoolGone { pool } => {
                 let left = self.procs.iter().chain(&self.opening).chain(&self.stopping);
                 assert!(
                     left.clone().all(|proc| proc.pool != pool),
@@ -369,8 +371,8 @@ impl Manager {
                 );
                 self.live.retain(|other| *other != pool);
             }
-            Action::Warn(Warning::SpawnRefused { why, .. }) => panic!("{why}"),
-            Action::Warn(_) => {}
+            PoolAction::Warn(Warning::SpawnRefused { why, .. }) => panic!("{why}"),
+            PoolAction::Warn(_) => {}
         }
     }
 

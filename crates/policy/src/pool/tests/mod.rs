@@ -38,7 +38,7 @@ struct World {
     now: Timestamp,
     next_request: u64,
     /// The actions of the latest event.
-    last: Vec<Action>,
+    last: Vec<PoolAction>,
     /// After how many events the invariants are checked: each, but in long simulations.
     check_every: u64,
     events: u64,
@@ -126,7 +126,7 @@ impl World {
     }
 
     /// Handles one event, and returns what is to be done.
-    fn on(&mut self, event: Event) -> Vec<Action> {
+    fn on(&mut self, event: Event) -> Vec<PoolAction> {
         self.last.clear();
         self.pools.handle(event, self.now, &mut self.last);
         self.events += 1;
@@ -139,14 +139,14 @@ impl World {
     }
 
     /// Changes the limits of the first pool.
-    fn limit(&mut self, limits: Limits) -> Vec<Action> {
+    fn limit(&mut self, limits: Limits) -> Vec<PoolAction> {
         let pool = PoolId(0);
         let old = *self.pools.settings(pool).expect("there is a first pool");
         let settings = Box::new(PoolSettings { limits, ..old });
         self.on(Event::Reconfigure { pool, settings })
     }
 
-    fn advance(&mut self, by: Duration) -> Vec<Action> {
+    fn advance(&mut self, by: Duration) -> Vec<PoolAction> {
         self.now = self.now + by;
         self.on(Event::Tick)
     }
@@ -208,7 +208,7 @@ impl World {
     /// The assignment of this request, if the latest events brought it.
     fn lease(&self, request: RequestId, client: u64) -> Option<Lease> {
         self.last.iter().find_map(|action| match *action {
-            Action::Assign {
+            PoolAction::Assign {
                 request: answered,
                 proc,
                 token,
@@ -230,23 +230,23 @@ impl World {
         while let Some(action) = todo.get(done).cloned() {
             done += 1;
             let event = match action {
-                Action::Open { proc, .. } => Event::SpawnOk { proc },
-                Action::Teach { proc, .. } | Action::Reset { proc } | Action::Forget { proc } => {
-                    Event::TeachOrResetDone { proc, ok: true }
-                }
-                Action::Stop { proc, .. } => Event::ProcExit { proc },
-                Action::Assign { .. }
-                | Action::Refuse { .. }
-                | Action::ProcRevoked { .. }
-                | Action::PoolGone { .. }
-                | Action::Warn(_) => continue,
+                PoolAction::Open { proc, .. } => Event::SpawnOk { proc },
+                PoolAction::Teach { proc, .. }
+                | PoolAction::Reset { proc }
+                | PoolAction::Forget { proc } => Event::TeachOrResetDone { proc, ok: true },
+                PoolAction::Stop { proc, .. } => Event::ProcExit { proc },
+                PoolAction::Assign { .. }
+                | PoolAction::Refuse { .. }
+                | PoolAction::ProcRevoked { .. }
+                | PoolAction::PoolGone { .. }
+                | PoolAction::Warn(_) => continue,
             };
             todo.extend(self.on(event));
         }
         self.last = todo;
     }
 
-    fn give_back(&mut self, lease: Lease) -> Vec<Action> {
+    fn give_back(&mut self, lease: Lease) -> Vec<PoolAction> {
         self.give_back_as(lease, ReturnStatus::Ok, Condition::Clean)
     }
 
@@ -255,7 +255,7 @@ impl World {
         lease: Lease,
         status: ReturnStatus,
         condition: Condition,
-    ) -> Vec<Action> {
+    ) -> Vec<PoolAction> {
         self.on(Event::RetProc {
             client: lease.client,
             proc: lease.proc,
@@ -266,7 +266,7 @@ impl World {
     }
 
     /// The client ends.
-    fn down(&mut self, client: u64, normal: bool) -> Vec<Action> {
+    fn down(&mut self, client: u64, normal: bool) -> Vec<PoolAction> {
         self.on(Event::ClientDown {
             client: ClientId(client),
             normal,
@@ -275,14 +275,14 @@ impl World {
     }
 
     /// The process ends, asked or unasked.
-    fn exit(&mut self, proc: ProcId) -> Vec<Action> {
+    fn exit(&mut self, proc: ProcId) -> Vec<PoolAction> {
         self.on(Event::ProcExit { proc })
     }
 
     /// The latest answer to this request, if it was refused.
     fn refusal(&self, request: RequestId) -> Option<Refusal> {
         self.last.iter().find_map(|action| match *action {
-            Action::Refuse {
+            PoolAction::Refuse {
                 request: refused,
                 why,
             } if refused == request => Some(why),
@@ -311,22 +311,22 @@ fn named(max: u32) -> PoolSettings {
 }
 
 /// The processes that these actions stop, with the reason.
-fn stopped(actions: &[Action]) -> Vec<(ProcId, StopReason)> {
+fn stopped(actions: &[PoolAction]) -> Vec<(ProcId, StopReason)> {
     actions
         .iter()
         .filter_map(|action| match *action {
-            Action::Stop { proc, why } => Some((proc, why)),
+            PoolAction::Stop { proc, why } => Some((proc, why)),
             _ => None,
         })
         .collect()
 }
 
 /// The processes that these actions open, with the request.
-fn opened(actions: &[Action]) -> Vec<(ProcId, Option<RequestId>)> {
+fn opened(actions: &[PoolAction]) -> Vec<(ProcId, Option<RequestId>)> {
     actions
         .iter()
         .filter_map(|action| match *action {
-            Action::Open { proc, request } => Some((proc, request)),
+            PoolAction::Open { proc, request } => Some((proc, request)),
             _ => None,
         })
         .collect()

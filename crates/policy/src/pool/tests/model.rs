@@ -17,7 +17,7 @@ pub(super) struct Model {
     shutting_down: bool,
     /// The client whose end is being handled.
     leaving: Option<ClientId>,
-    out: Vec<Action>,
+    out: Vec<PoolAction>,
 }
 
 struct ModelPool {
@@ -207,7 +207,7 @@ impl Model {
         }
     }
 
-    pub(super) fn handle(&mut self, event: Event, now: Timestamp) -> Vec<Action> {
+    pub(super) fn handle(&mut self, event: Event, now: Timestamp) -> Vec<PoolAction> {
         self.now = self.now.max(now);
         let mut late: Vec<(Timestamp, RequestId, usize)> = Vec::new();
         for (at, pool) in self.pools.iter().enumerate() {
@@ -416,7 +416,7 @@ impl Model {
         row.left_by = None;
         row.tag = ask.as_ref().and_then(|ask| ask.tag(apart));
         row.state = State::Forgetting(ask);
-        self.out.push(Action::Forget { proc });
+        self.out.push(PoolAction::Forget { proc });
     }
 
     /// Puts a request back in its place in the queue.
@@ -483,7 +483,7 @@ impl Model {
         let request = ask.as_ref().map(|ask| ask.id);
         let tag = ask.as_ref().and_then(|ask| ask.tag(self.pools[at].apart()));
         self.pools[at].opening.push(ModelOpening { id, ask, tag });
-        self.out.push(Action::Open { proc: id, request });
+        self.out.push(PoolAction::Open { proc: id, request });
     }
 
     fn teach(&mut self, proc: ProcId, ask: Ask) {
@@ -493,7 +493,7 @@ impl Model {
         row.tag = row.tag.take().or(tag);
         let request = ask.id;
         row.state = State::Teaching(Some(ask), ddoc);
-        self.out.push(Action::Teach { proc, request });
+        self.out.push(PoolAction::Teach { proc, request });
     }
 
     fn assign(&mut self, proc: ProcId, ask: &Ask) {
@@ -506,7 +506,7 @@ impl Model {
         let before = row.left_by.replace((ask.client, ask.tenant()));
         let reset = before.is_some() && before != row.left_by;
         let request = ask.id;
-        self.out.push(Action::Assign {
+        self.out.push(PoolAction::Assign {
             request,
             proc,
             token,
@@ -606,7 +606,7 @@ impl Model {
             (Condition::NeedsForgetting, None) => self.forget(proc, None),
             (Condition::NeedsReset, None) => {
                 self.row(proc).state = State::Resetting;
-                self.out.push(Action::Reset { proc });
+                self.out.push(PoolAction::Reset { proc });
             }
             (_, _) => self.rest(proc),
         }
@@ -650,7 +650,7 @@ impl Model {
         let (at, index) = self.find(proc).expect("the caller found it");
         self.pools[at].procs.remove(index);
         self.pools[at].stopping.push(proc);
-        self.out.push(Action::Stop { proc, why });
+        self.out.push(PoolAction::Stop { proc, why });
     }
 
     fn stop_stale(&mut self) {
@@ -731,7 +731,7 @@ impl Model {
     }
 
     fn refuse(&mut self, request: RequestId, why: Refusal) {
-        self.out.push(Action::Refuse { request, why });
+        self.out.push(PoolAction::Refuse { request, why });
     }
 
     fn find(&self, proc: ProcId) -> Option<(usize, usize)> {

@@ -135,7 +135,7 @@ fn processes_of_a_client_that_ends_normally_are_returned_ok() {
     let actions = world.down(1, true);
     let resets = leases
         .iter()
-        .map(|lease| Action::Reset { proc: lease.proc });
+        .map(|lease| PoolAction::Reset { proc: lease.proc });
     assert_eq!(actions, resets.collect::<Vec<_>>());
     world.run();
     assert_eq!(world.counts(POOL), (0, 2, 0));
@@ -184,7 +184,7 @@ fn process_of_a_crashed_client_goes_back_as_it_is_with_on_client_crash_return() 
     });
     let lease = world.take(1, None);
     let actions = world.down(1, false);
-    assert_eq!(actions, [Action::Reset { proc: lease.proc }]);
+    assert_eq!(actions, [PoolAction::Reset { proc: lease.proc }]);
     world.run();
     assert_eq!(world.take(2, None).proc, lease.proc);
 }

@@ -10,7 +10,7 @@ fn plan(world: &World, new: &PoolSettings) -> Vec<Change> {
     world.pools.plan(POOL, new).expect("the settings are right")
 }
 
-fn reconfigure_to(world: &mut World, new: PoolSettings) -> Vec<Action> {
+fn reconfigure_to(world: &mut World, new: PoolSettings) -> Vec<PoolAction> {
     world.on(Event::Reconfigure {
         pool: POOL,
         settings: Box::new(new),
@@ -95,7 +95,7 @@ fn shorter_queue_leaves_the_waiters_of_a_group_to_pools_with_room() {
     // Two are served; the others wait, two in each queue.
     assert_eq!(plan(&world, &of(0)), [Change::ShrinkQueue(1)]);
     let actions = reconfigure_to(&mut world, of(0));
-    let refused = |action: &&Action| matches!(action, Action::Refuse { .. });
+    let refused = |action: &&PoolAction| matches!(action, PoolAction::Refuse { .. });
     assert_eq!(actions.iter().filter(refused).count(), 1);
     assert_eq!(world.pools.status(PoolId(1), world.now).waiting, 3);
     assert_eq!(world.pools.plan_removal(POOL, RemoveMode::Graceful), 0);
@@ -314,7 +314,7 @@ proptest! {
                 Change::StopReturned(_) => {}
             }
         }
-        let busy = |action: &&Action| matches!(action, Action::Refuse { .. });
+        let busy = |action: &&PoolAction| matches!(action, PoolAction::Refuse { .. });
         prop_assert_eq!(actions.iter().filter(busy).count(), shrink);
         prop_assert_eq!(stopped(&actions).len(), stop_idle);
         prop_assert_eq!(opened(&actions).len(), start);

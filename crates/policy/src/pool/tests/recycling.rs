@@ -119,13 +119,13 @@ fn soft_memory_lets_the_current_use_end_and_hard_memory_does_not() {
         proc,
         token,
     } = hard;
-    let told = Action::ProcRevoked {
+    let told = PoolAction::ProcRevoked {
         client,
         proc,
         token,
         why,
     };
-    assert_eq!(actions, [told, Action::Stop { proc, why }]);
+    assert_eq!(actions, [told, PoolAction::Stop { proc, why }]);
     assert_eq!(world.give_back(hard), []);
     let actions = world.on(memory(idle.proc, 100));
     assert_eq!(stopped(&actions), [(idle.proc, StopReason::Memory)]);

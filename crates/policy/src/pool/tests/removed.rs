@@ -6,7 +6,7 @@ use super::*;
 
 const POOL: PoolId = PoolId(0);
 
-fn remove(world: &mut World, mode: RemoveMode) -> Vec<Action> {
+fn remove(world: &mut World, mode: RemoveMode) -> Vec<PoolAction> {
     world.on(Event::RemovePool { pool: POOL, mode })
 }
 
@@ -37,7 +37,7 @@ fn pool_that_is_removed_gracefully_goes_when_its_last_process_comes_back() {
     assert_eq!(stopped(&actions), [(held.proc, StopReason::Removed)]);
     assert_eq!(world.exit(idle), []);
     assert_eq!(world.exit(unborn), []);
-    assert_eq!(world.exit(held.proc), [Action::PoolGone { pool: POOL }]);
+    assert_eq!(world.exit(held.proc), [PoolAction::PoolGone { pool: POOL }]);
     assert_eq!(world.pools.next_deadline(), None);
     assert_eq!(world.status(), PoolStatus::default());
 }
@@ -53,7 +53,7 @@ fn pool_that_is_removed_immediately_tells_its_holders_and_stops_everything() {
         token,
     } = held;
     let why = StopReason::Removed;
-    let told = Action::ProcRevoked {
+    let told = PoolAction::ProcRevoked {
         client,
         proc,
         token,
@@ -72,7 +72,7 @@ fn pool_that_is_removed_immediately_tells_its_holders_and_stops_everything() {
         number: 3,
     };
     let actions = world.on(Event::SpawnError { proc: unborn });
-    assert_eq!(actions, [Action::PoolGone { pool: POOL }]);
+    assert_eq!(actions, [PoolAction::PoolGone { pool: POOL }]);
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn deaths_while_a_pool_is_removed_are_no_failing_starts() {
     assert!(
         !actions
             .iter()
-            .any(|action| matches!(action, Action::Warn(_)))
+            .any(|action| matches!(action, PoolAction::Warn(_)))
     );
     assert_eq!(world.status().throttled, None);
     assert_eq!(opened(&actions), []);
@@ -147,7 +147,7 @@ fn graceful_removal_can_be_made_immediate_and_not_the_other_way_round() {
     assert_eq!(remove(&mut world, RemoveMode::Graceful), []);
     assert_eq!(world.status().removing, Some(RemoveMode::Immediate));
     world.exit(lease.proc);
-    assert_eq!(world.last, [Action::PoolGone { pool: POOL }]);
+    assert_eq!(world.last, [PoolAction::PoolGone { pool: POOL }]);
     assert_eq!(remove(&mut world, RemoveMode::Immediate), []);
 }
 
@@ -155,7 +155,7 @@ fn graceful_removal_can_be_made_immediate_and_not_the_other_way_round() {
 fn empty_pool_goes_at_once_and_its_identity_serves_another() {
     let mut world = World::named(named(1));
     let actions = remove(&mut world, RemoveMode::Graceful);
-    assert_eq!(actions, [Action::PoolGone { pool: POOL }]);
+    assert_eq!(actions, [PoolAction::PoolGone { pool: POOL }]);
     let late = world.ask(1, None);
     assert_eq!(world.refusal(late), Some(Refusal::PoolRemoved));
     assert_eq!(world.add(named(2)), POOL);

@@ -65,7 +65,7 @@ fn reset_for(world: &mut World, client: u64, affinity: Option<Affinity>) -> bool
     let request = world.ask(client, affinity);
     world.run();
     let reset = world.last.iter().find_map(|action| match *action {
-        Action::Assign { reset, .. } => Some(reset),
+        PoolAction::Assign { reset, .. } => Some(reset),
         _ => None,
     });
     let lease = world.lease(request, client).expect("served");
@@ -162,7 +162,7 @@ fn process_of_a_database_outlives_its_client() {
     let mut world = apart(2);
     let lease = world.take(1, plain(db("a")));
     world.down(1, false);
-    assert_eq!(world.last, [Action::Reset { proc: lease.proc }]);
+    assert_eq!(world.last, [PoolAction::Reset { proc: lease.proc }]);
     world.run();
     assert_eq!(world.take(2, plain(db("a"))).proc, lease.proc);
 }

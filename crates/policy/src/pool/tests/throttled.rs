@@ -11,14 +11,14 @@ use crate::admission::{
 const POOL: PoolId = PoolId(0);
 
 /// Asks, and lets the opening fail. Returns the request and what followed.
-fn fail_to_start_once(world: &mut World, client: u64) -> (RequestId, Vec<Action>) {
+fn fail_to_start_once(world: &mut World, client: u64) -> (RequestId, Vec<PoolAction>) {
     let request = world.ask(client, None);
     let (proc, _) = opened(&world.last)[0];
     (request, world.on(Event::SpawnError { proc }))
 }
 
 /// Asks and lets the opening fail until the pool is throttled. Returns the last request and what followed.
-fn fail_to_start(world: &mut World, client: u64) -> (RequestId, Vec<Action>) {
+fn fail_to_start(world: &mut World, client: u64) -> (RequestId, Vec<PoolAction>) {
     for _ in 1..FAILURES_MIN {
         let (request, actions) = fail_to_start_once(world, client);
         if warned_until(&actions).is_some() {
@@ -41,7 +41,7 @@ fn fail_to_start_in_background(world: &mut World) {
 }
 
 /// Takes a process, which ends by itself before it has done anything.
-fn end_early(world: &mut World, client: u64, age: Duration) -> Vec<Action> {
+fn end_early(world: &mut World, client: u64, age: Duration) -> Vec<PoolAction> {
     let lease = world.take(client, None);
     let proc = lease.proc;
     world.on(Event::ProcFailed { proc, age })
@@ -162,7 +162,7 @@ fn no_early_end_is_of_a_process_that_lived_for_a_while_or_after_one_that_did_its
 #[test]
 fn pool_without_a_throttle_warns_of_early_ends_and_tries_each_time() {
     let mut world = World::with(PoolSettings::from(limits(3, 3)));
-    let warning = Action::Warn(Warning::EndsEarly { pool: POOL });
+    let warning = PoolAction::Warn(Warning::EndsEarly { pool: POOL });
     for failure in 1..=FAILURES_MIN {
         let actions = end_early(&mut world, 1, Duration::ZERO);
         assert_eq!(actions.contains(&warning), failure == FAILURES_MIN);
@@ -170,9 +170,9 @@ fn pool_without_a_throttle_warns_of_early_ends_and_tries_each_time() {
     world.take(2, None);
 }
 
-fn warned_until(actions: &[Action]) -> Option<Timestamp> {
+fn warned_until(actions: &[PoolAction]) -> Option<Timestamp> {
     actions.iter().find_map(|action| match *action {
-        Action::Warn(Warning::Throttled { until, .. }) => Some(until),
+        PoolAction::Warn(Warning::Throttled { until, .. }) => Some(until),
         _ => None,
     })
 }
@@ -192,7 +192,10 @@ fn failing_starts_are_told_to_their_takers_and_nothing_is_created_for_throttle_d
     let early = world.ask_within(3, None, Duration::from_nanos(1));
     assert_eq!(world.refusal(early), Some(Refusal::Throttled { until }));
     let actions = world.advance(Duration::from_nanos(1));
-    assert_eq!(actions, [Action::Warn(Warning::Unthrottled { pool: POOL })]);
+    assert_eq!(
+        actions,
+        [PoolAction::Warn(Warning::Unthrottled { pool: POOL })]
+    );
     world.ask(4, None);
     assert_eq!(opened(&world.last).len(), 1);
 }
@@ -373,7 +376,7 @@ fn throttle_is_lifted_by_an_operator_and_by_a_reload() {
         });
         fail_to_start_in_background(&mut world);
         let actions = world.on(event);
-        let lifted = Action::Warn(Warning::Unthrottled { pool: POOL });
+        let lifted = PoolAction::Warn(Warning::Unthrottled { pool: POOL });
         assert!(actions.contains(&lifted));
         assert_eq!(opened(&actions).len(), 1);
         assert_eq!(world.status().throttled, None);
@@ -470,7 +473,7 @@ fn idle_processes_are_replaced_when_stress_begins_and_not_when_it_goes_on() {
     let two = world.take(2, tagged("db2", "_design/1"));
     world.give_back(one);
     world.ask(3, tagged("db3", "_design/1"));
-    let warning = Action::Warn(Warning::Stressed { pool: POOL });
+    let warning = PoolAction::Warn(Warning::Stressed { pool: POOL });
     assert!(world.last.contains(&warning));
     assert_eq!(stopped(&world.last), [(one.proc, StopReason::Stress)]);
     world.run();
@@ -522,7 +525,7 @@ fn opening_that_admission_forbids_is_a_mistake_that_development_builds_stop_on()
         assert!(tried.is_err());
     } else {
         assert_eq!(tried.ok(), Some(false));
-        let refused = matches!(out[..], [Action::Warn(Warning::SpawnRefused { .. })]);
+        let refused = matches!(out[..], [PoolAction::Warn(Warning::SpawnRefused { .. })]);
         assert!(refused, "{out:?}");
     }
 }

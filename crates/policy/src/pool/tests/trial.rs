@@ -240,24 +240,24 @@ impl Trial {
             .retain(|lease| pools.holds(lease.client, lease.proc, lease.token));
     }
 
-    fn note(&mut self, action: Action) {
+    fn note(&mut self, action: PoolAction) {
         match action {
-            Action::Open { proc, .. } => {
+            PoolAction::Open { proc, .. } => {
                 self.opening.push(proc);
                 self.procs.push(proc);
             }
-            Action::Teach { proc, .. } | Action::Reset { proc } => self.helping.push(proc),
-            Action::Forget { proc } => {
+            PoolAction::Teach { proc, .. } | PoolAction::Reset { proc } => self.helping.push(proc),
+            PoolAction::Forget { proc } => {
                 self.helping.push(proc);
                 self.forgetting.insert(proc);
             }
-            Action::Stop { proc, .. } => {
+            PoolAction::Stop { proc, .. } => {
                 self.forgetting.remove(&proc);
                 self.helping.retain(|other| *other != proc);
                 self.stopping.push(proc);
             }
-            Action::Refuse { request, .. } => self.answered(request),
-            Action::Assign {
+            PoolAction::Refuse { request, .. } => self.answered(request),
+            PoolAction::Assign {
                 request,
                 proc,
                 token,
@@ -288,7 +288,7 @@ impl Trial {
                     token,
                 });
             }
-            Action::ProcRevoked { .. } | Action::PoolGone { .. } | Action::Warn(_) => {
+            PoolAction::ProcRevoked { .. } | PoolAction::PoolGone { .. } | PoolAction::Warn(_) => {
                 panic!("{action:?} of a language's own pool")
             }
         }

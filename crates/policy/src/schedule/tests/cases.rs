@@ -266,7 +266,7 @@ fn if_transient_job_crashes_it_gets_removed() {
         let how = Departure::Failed(reason("failed"));
         assert_eq!(
             world.end("1", crash("failed")),
-            [Action::Left {
+            [ScheduleAction::Left {
                 id: "1".into(),
                 how
             }]

@@ -62,12 +62,12 @@ fn a_job_with_crashes_in_its_past_goes_on_with_its_back_off_and_its_count() {
     let until = at(226) + Duration::from_secs(240);
     world.now = at(226);
     let actions = world.end("a", crash("some_reason"));
-    assert!(matches!(actions, [Action::Crashed { until: u, .. }] if *u == until));
+    assert!(matches!(actions, [ScheduleAction::Crashed { until: u, .. }] if *u == until));
 }
 
-fn started_by(actions: &[Action]) -> bool {
+fn started_by(actions: &[ScheduleAction]) -> bool {
     let mut actions = actions.iter();
-    actions.any(|action| matches!(action, Action::Start { .. }))
+    actions.any(|action| matches!(action, ScheduleAction::Start { .. }))
 }
 
 #[test]

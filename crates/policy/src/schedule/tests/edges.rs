@@ -12,22 +12,22 @@ fn start_all(ids: &[&str]) -> World {
 }
 
 /// Returns the ids that these actions start.
-fn starts(actions: &[Action]) -> Vec<&str> {
+fn starts(actions: &[ScheduleAction]) -> Vec<&str> {
     actions
         .iter()
         .filter_map(|action| match action {
-            Action::Start { id, .. } => Some(&**id),
+            ScheduleAction::Start { id, .. } => Some(&**id),
             _ => None,
         })
         .collect()
 }
 
 /// Returns the ids that these actions stop, with the reason.
-fn stops(actions: &[Action]) -> Vec<(&str, StopReason)> {
+fn stops(actions: &[ScheduleAction]) -> Vec<(&str, StopReason)> {
     actions
         .iter()
         .filter_map(|action| match action {
-            Action::Stop { id, why, .. } => Some((&**id, *why)),
+            ScheduleAction::Stop { id, why, .. } => Some((&**id, *why)),
             _ => None,
         })
         .collect()
@@ -152,7 +152,7 @@ fn a_job_that_is_removed_while_it_stops_is_gone_for_everybody_but_its_slot() {
     assert_eq!(stops(actions), [("a", StopReason::Removed)]);
     assert!(matches!(
         actions[1],
-        Action::Left {
+        ScheduleAction::Left {
             how: Departure::Removed,
             ..
         }
@@ -185,7 +185,7 @@ fn a_lost_job_is_told_to_stop_for_that_and_is_known_no_more() {
     assert_eq!(stops(actions), [("a", StopReason::Lost)]);
     assert!(matches!(
         actions[1],
-        Action::Left {
+        ScheduleAction::Left {
             how: Departure::Removed,
             ..
         }
@@ -202,7 +202,10 @@ fn a_lost_job_that_waits_is_gone_without_a_stop() {
     let mut world = World::new(RuleSet::Current, [c(3)]);
     let actions = world.on(lose("3"));
     assert_eq!(stops(actions), []);
-    assert!(matches!(actions, [Action::Left { .. }]), "{actions:?}");
+    assert!(
+        matches!(actions, [ScheduleAction::Left { .. }]),
+        "{actions:?}"
+    );
 }
 
 #[test]
@@ -232,7 +235,7 @@ fn a_run_whose_job_was_removed_is_told_once_more_when_that_is_lost() {
     world.on(Event::Remove { id: "a".into() });
     let actions = world.on(lose("a"));
     assert!(
-        matches!(actions, [Action::Stop { why, .. }] if *why == StopReason::Lost),
+        matches!(actions, [ScheduleAction::Stop { why, .. }] if *why == StopReason::Lost),
         "it left before: {actions:?}"
     );
     assert!(world.let_go().is_empty());
@@ -274,7 +277,7 @@ fn a_job_that_completes_while_it_is_told_to_stop_has_completed() {
     let how = Departure::Completed;
     assert_eq!(
         world.end("a", End::Normal),
-        [Action::Left {
+        [ScheduleAction::Left {
             id: "a".into(),
             how
         }]
@@ -358,7 +361,7 @@ fn a_job_is_started_again_when_its_backoff_is_over() {
     for wait in [30, 60, 120, 240] {
         let actions = world.end("a", crash("x")).to_vec();
         let until = world.now + Duration::from_secs(wait);
-        let crashed = Action::Crashed {
+        let crashed = ScheduleAction::Crashed {
             id: "a".into(),
             reason: reason("x"),
             until,
@@ -511,7 +514,10 @@ fn a_job_that_is_begun_anew_forgets_its_failures() {
     let mut world = start_all(&["a"]);
     world.end("a", End::Crashed(Reason::new("max_backoff", true).into()));
     let actions = world.on(Event::Restart { id: "a".into() }).to_vec();
-    assert!(matches!(actions[..], [Action::Start { eased: false, .. }]));
+    assert!(matches!(
+        actions[..],
+        [ScheduleAction::Start { eased: false, .. }]
+    ));
     assert_eq!(world.types("a"), ["started", "added"]);
     assert_eq!(
         stops(world.on(Event::Restart { id: "a".into() })),
@@ -554,7 +560,7 @@ fn a_shutdown_stops_everything_and_starts_nothing() {
     assert!(world.on(Event::Cycle).is_empty());
     assert!(world.on(Event::Add(new_job("c"))).is_empty());
     assert!(world.advance(Duration::from_secs(3600)).is_empty());
-    assert_eq!(world.let_go(), [Action::Stopped { id: "b".into() }]);
+    assert_eq!(world.let_go(), [ScheduleAction::Stopped { id: "b".into() }]);
     assert!(world.scheduler.jobs().all(|job| job.run.is_none()));
     assert_eq!(world.types("b"), ["stopped", "started", "added"]);
 }

@@ -164,7 +164,7 @@ struct World {
     /// Those that were told to stop and wait.
     held: Vec<Run>,
     /// The actions of the latest event and of what followed from it.
-    last: Vec<Action>,
+    last: Vec<ScheduleAction>,
 }
 
 impl World {
@@ -226,7 +226,7 @@ impl World {
     }
 
     /// Handles an event; what is told to stop stops, and so on until nothing is left to do.
-    fn on(&mut self, event: Event) -> &[Action] {
+    fn on(&mut self, event: Event) -> &[ScheduleAction] {
         self.last.clear();
         self.run_event(event);
         &self.last
@@ -238,18 +238,18 @@ impl World {
         let mut stops = Vec::new();
         for action in &self.last[from..] {
             match action {
-                Action::Start { id, run, .. } => {
+                ScheduleAction::Start { id, run, .. } => {
                     assert!(
                         self.alive.values().all(|alive| alive != id),
                         "{id} runs twice"
                     );
                     self.alive.insert(*run, id.clone());
                 }
-                Action::Stop { run, .. } => stops.push(*run),
-                Action::Stopped { .. }
-                | Action::Crashed { .. }
-                | Action::Probe { .. }
-                | Action::Left { .. } => {}
+                ScheduleAction::Stop { run, .. } => stops.push(*run),
+                ScheduleAction::Stopped { .. }
+                | ScheduleAction::Crashed { .. }
+                | ScheduleAction::Probe { .. }
+                | ScheduleAction::Left { .. } => {}
             }
         }
         assert_eq!(self.alive.len(), self.scheduler.census().running);
@@ -267,7 +267,7 @@ impl World {
     }
 
     /// Lets those go that were told to stop.
-    fn let_go(&mut self) -> &[Action] {
+    fn let_go(&mut self) -> &[ScheduleAction] {
         self.last.clear();
         for run in std::mem::take(&mut self.held) {
             self.gone(run, End::Stopped);
@@ -276,7 +276,7 @@ impl World {
     }
 
     /// Ends the incarnation of a job.
-    fn end(&mut self, id: &str, end: End) -> &[Action] {
+    fn end(&mut self, id: &str, end: End) -> &[ScheduleAction] {
         let run = self.run_of(id);
         self.last.clear();
         self.gone(run, end);
@@ -288,7 +288,7 @@ impl World {
         run.unwrap_or_else(|| panic!("{id} runs"))
     }
 
-    fn advance(&mut self, by: Duration) -> &[Action] {
+    fn advance(&mut self, by: Duration) -> &[ScheduleAction] {
         self.now = self.now + by;
         self.on(Event::Tick)
     }

@@ -73,7 +73,7 @@ pub(super) struct Model {
     next_run: u64,
     shutting_down: bool,
     now: WallTime,
-    out: Vec<Action>,
+    out: Vec<ScheduleAction>,
 }
 
 impl Model {
@@ -89,7 +89,7 @@ impl Model {
         }
     }
 
-    pub(super) fn handle(&mut self, event: Event, now: WallTime) -> Vec<Action> {
+    pub(super) fn handle(&mut self, event: Event, now: WallTime) -> Vec<ScheduleAction> {
         self.now = now;
         self.wake();
         let at_once = self.settings.rules == RuleSet::Current;
@@ -228,7 +228,7 @@ impl Model {
         if self.known(id).is_some() {
             self.detach(id, why);
             let (id, how) = (id.clone(), Departure::Removed);
-            self.out.push(Action::Left { id, how });
+            self.out.push(ScheduleAction::Left { id, how });
         }
     }
 
@@ -278,7 +278,7 @@ impl Model {
         let job = &mut self.jobs[at];
         job.stopping = true;
         let (id, run) = (job.id.clone(), job.run.expect("it runs"));
-        self.out.push(Action::Stop { id, run, why });
+        self.out.push(ScheduleAction::Stop { id, run, why });
     }
 
     fn exited(&mut self, run: Run, end: End) {
@@ -308,7 +308,8 @@ impl Model {
         };
         if let Some(how) = how {
             self.jobs.remove(at);
-            self.out.extend(how.map(|how| Action::Left { id, how }));
+            self.out
+                .extend(how.map(|how| ScheduleAction::Left { id, how }));
             return if at_once {
                 self.fill(usize::MAX)
             };
@@ -319,7 +320,7 @@ impl Model {
             if !foreign {
                 job.history.push(now, HistoryEvent::Stopped, max);
                 let id = id.clone();
-                self.out.push(Action::Stopped { id });
+                self.out.push(ScheduleAction::Stopped { id });
             }
             self.jobs[at].backing_off = self.jobs[at].paused.is_none();
             self.wake();
@@ -339,7 +340,7 @@ impl Model {
         let rested = self.settings.rested_at(&job.history);
         let until = rested.max(job.not_before).max(now);
         job.backing_off = until > now;
-        self.out.push(Action::Crashed { id, reason, until });
+        self.out.push(ScheduleAction::Crashed { id, reason, until });
         if at_once || self.total() < self.settings.max_jobs {
             self.fill(usize::MAX);
         }
@@ -359,7 +360,7 @@ impl Model {
         job.last_started = now;
         job.run = Some(run);
         let (id, eased) = (job.id.clone(), job.eased);
-        self.out.push(Action::Start { id, run, eased });
+        self.out.push(ScheduleAction::Start { id, run, eased });
     }
 
     fn start_if_few(&mut self, id: &str) {

@@ -11,9 +11,9 @@ fn unreachable(one: &str, other: &str) -> End {
     End::Unreachable(reason("no connection"), [one.into(), other.into()])
 }
 
-fn probes(actions: &[Action]) -> Vec<String> {
-    let server = |action: &Action| match action {
-        Action::Probe { server, .. } => Some(server.to_string()),
+fn probes(actions: &[ScheduleAction]) -> Vec<String> {
+    let server = |action: &ScheduleAction| match action {
+        ScheduleAction::Probe { server, .. } => Some(server.to_string()),
         _ => None,
     };
     actions.iter().filter_map(server).collect()
@@ -153,8 +153,8 @@ fn thousands_of_jobs_are_started_one_after_another_within_ten_seconds() {
     on(probed(OTHER, true), Duration::ZERO);
     on(probed(SERVER, false), Duration::ZERO);
     on(Event::Tick, PROBE_INTERVAL);
-    let starts = |actions: &[Action]| {
-        let is_start = |action: &&Action| matches!(action, Action::Start { .. });
+    let starts = |actions: &[ScheduleAction]| {
+        let is_start = |action: &&ScheduleAction| matches!(action, ScheduleAction::Start { .. });
         actions.iter().filter(is_start).count()
     };
     let mut all = starts(&on(probed(SERVER, true), Duration::ZERO));

@@ -200,7 +200,7 @@ impl Pair {
         }
         assert_eq!(actions, expected, "{:#?}", self.events);
         for action in &actions {
-            if let Action::Start { id, run, .. } = action {
+            if let ScheduleAction::Start { id, run, .. } = action {
                 assert!(
                     !self.runs.contains(run),
                     "an incarnation is never used again"

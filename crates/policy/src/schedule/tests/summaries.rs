@@ -242,8 +242,8 @@ fn a_rate_limited_job_is_started_with_less() {
     let mut world = World::new(RuleSet::Current, []);
     world.on(Event::Add(new_job("a")));
     world.end("a", End::Crashed(Reason::new("max_backoff", true).into()));
-    let started = |actions: &[Action]| match actions {
-        [Action::Start { eased, .. }] => *eased,
+    let started = |actions: &[ScheduleAction]| match actions {
+        [ScheduleAction::Start { eased, .. }] => *eased,
         other => panic!("{other:?} instead of a start"),
     };
     assert!(started(world.advance(Duration::from_secs(30))));
