@@ -490,8 +490,9 @@ fn memory_that_runs_out_has_the_name_that_couchdb_expects() {
         map_doc("x"),
         json!(["error", "InternalError", "out of memory"]),
     );
-    // It ends by itself: whoever ends its input first is too early to hear of it.
-    assert_eq!(exit_code(&mut couch.child), Some(255));
+    // 255 where the input ends before the process has, which is no matter of the name: between two lines
+    // another process takes its place.
+    assert!(matches!(couch.end(), Some(0 | 255)));
     service.stop();
 }
 

@@ -21,8 +21,7 @@ const UUID: &str = "d30821d8b062a99ef4a2f57fda1b7277";
 
 /// Writes the store of format 2 into a directory, and returns the files of the store and of its branches.
 fn old_store(directory: &Path) -> (PathBuf, PathBuf) {
-    let packed =
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("src/store/redb/tests/format_2.redb.gz");
+    let packed = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/redb/tests/format_2.redb.gz");
     let unpacked = Command::new("gzip")
         .arg("-dc")
         .arg(packed)
