@@ -52,6 +52,10 @@ static AWAY: AtomicBool = AtomicBool::new(false);
 /// How often it is looked whether the servers are away.
 const LOOK: Duration = Duration::from_millis(20);
 
+#[expect(
+    clippy::too_many_lines,
+    reason = "one story from its beginning to its end"
+)]
 fn main() {
     let (jobs, seconds) = (
         number("SETTEE_BENCH_JOBS", 10_000),

@@ -9,9 +9,11 @@
 //!           replication, which have threads of their own.
 //! SOURCE    couch_proc_manager's place in couch_secondary_services.
 
+mod children;
 pub mod replication;
 pub mod settings;
 mod share;
+mod sockets;
 
 use std::cell::RefCell;
 use std::io;
@@ -29,38 +31,39 @@ use tokio::sync::{oneshot, watch};
 use crate::actors::client::{ClientContext, UserNames};
 use crate::actors::config_listener::{ActiveConfig, ConfigListener};
 use crate::actors::language::{Language, Registry};
-use crate::actors::listener::address::{AddressError, bind_address};
-use crate::actors::listener::bound::Bound;
+use crate::actors::listener::ListenerOptions;
+use crate::actors::listener::address::AddressError;
 use crate::actors::listener::inherited::{Inherited, InheritedError};
-use crate::actors::listener::socket::{SocketError, bind_socket};
-use crate::actors::listener::{Listener, ListenerOptions};
-use crate::actors::pool_executor::{PoolExecutor, PoolHandle};
-use crate::actors::pressure_gauge::{Gauges, Machine, PressureGauge, PressureOptions};
+use crate::actors::listener::socket::SocketError;
+use crate::actors::pool_executor::PoolHandle;
+use crate::actors::pressure_gauge::{Gauges, Machine, PressureOptions};
 use crate::actors::proc_manager::ProcManager;
 use crate::actors::replication_scheduler::ReplicationScheduler;
 use crate::actors::service::socket::ServiceSockets;
-use crate::actors::service_manager::{ServiceManager, ServiceManagerOptions};
+use crate::actors::service_manager::ServiceManagerOptions;
 use crate::auth::Authority;
 use crate::config::{Config, Origin, Sources};
 use crate::functions::records::CallRecords;
 use crate::http::HttpContext;
-use crate::http::server::{HttpOptions, HttpServer};
+use crate::http::server::HttpOptions;
 use crate::in_flight::InFlight;
 use crate::messages::config_listener::ServiceSocketError;
 use crate::messages::config_listener::SetLogLevel;
 use crate::metrics::Metrics;
 use crate::otp::pid::{Down, ExitReason, Pid};
 use crate::otp::registered_name::RegisteredName;
-use crate::otp::supervisor::{ChildSpec, Intensity, Stop, Supervisor};
+use crate::otp::supervisor::{Intensity, Stop, Supervisor};
+use crate::otp::tell::Tell;
 use crate::query_server::child::Spawner;
 use crate::replicator::identity::ServerIdentity;
 use crate::replicator::{Database, DocStates, http_config};
 use crate::tls::{self, Certificate, CertificateError};
 use ::replication::endpoint::{Http, HttpConfigError};
 use blocking;
-use replication::{Parts, ReplicationOptions};
+use replication::ReplicationOptions;
 use settings::manager_settings;
 use share::share;
+use sockets::{Addresses, Sockets};
 use store::fleet::DaemonName;
 use store::shared_settings::SharedSettingsError;
 use store::{Store, StoreError, StorePlace, Watcher};
@@ -162,34 +165,10 @@ impl DaemonBuilder {
         let program = self.program.map_or_else(std::env::current_exe, Ok);
         let program = program.map_err(StartError::Program)?;
         let spawner = Spawner::start()?;
-        let inherited = Rc::new(self.inherited);
-        let passed = inherited.unix("[server] socket", &config.server.socket)?;
-        let socket = match passed {
-            Some(socket) => socket,
-            None => bind_socket(&config.server).await?,
-        };
-        let path = socket.path().unwrap_or(&config.server.socket).to_owned();
-        let (tcp, http) = (config.server.tcp, config.server.http);
-        let bind = |key, address| bind(&inherited, key, address, config.server.backlog);
-        let tcp = bind("[server] tcp", tcp)?;
-        let http = bind("[server] http", http)?;
-        let service_sockets = Rc::new(ServiceSockets::new(Rc::clone(&inherited)));
-        service_sockets.commit(service_sockets.prepare(&config.services).await?);
-        let listening = service_sockets.listening();
-        let https = bind("[ssl] port", config.ssl.address())?;
-        let tls = bind("[ssl] tcp", config.ssl.tcp)?;
-        inherited.warn_of_the_rest(&log);
+        let sockets = Sockets::bind(&config, self.inherited, &log).await?;
         let certificate = Arc::new(Certificate::default());
         certificate.set(read_certificate(&config).await?);
-        let address_of = |bound: &Option<Rc<Bound>>| bound.as_ref()?.tcp_address();
-        let (tcp_address, http_address) = (address_of(&tcp), address_of(&http));
-        let (https_address, tls_address) = (address_of(&https), address_of(&tls));
-        let addresses = [tcp_address, http_address, https_address, tls_address];
-        let addresses: Vec<SocketAddr> = addresses.into_iter().flatten().collect();
-        addresses.iter().for_each(|address| listening.add(*address));
         let (current, changes) = watch::channel(Arc::new(config));
-        let authority = Arc::new(Authority::new(changes.clone()));
-        let in_flight = InFlight::new(changes.clone());
         let states = Arc::new(DocStates::default());
         let (store, is_open) =
             open_store(&changes.borrow().clone(), &states, &self.metrics, &log).await?;
@@ -198,137 +177,158 @@ impl DaemonBuilder {
         let active = Rc::new(ActiveConfig {
             sources: RefCell::new(self.sources),
             shared,
-            service_sockets: Rc::clone(&service_sockets),
+            service_sockets: Rc::clone(&sockets.services),
             manager_settings: {
                 let languages = self.languages;
-                let ports: Vec<u16> = addresses.iter().map(SocketAddr::port).collect();
+                let ports: Vec<u16> = sockets.bound().map(|at| at.port()).collect();
                 Box::new(move |config| manager_settings(config, &program, &languages, &ports))
             },
             current,
             set_log_level: self.set_log_level,
             certificate: Arc::clone(&certificate),
         });
-        let metrics = self.metrics;
         let replicator_config = http_config(&changes.borrow().replicator);
+        let listening = sockets.services.listening();
         let replicator_http = Http::beside(listening, replicator_config, &log)?;
-
-        let (manager, manager_spec) =
-            manager_spec(Rc::clone(&active), spawner, metrics.clone(), log.clone());
-        let (config_listener, config_spec) =
-            config_spec(Rc::clone(&active), manager.clone(), log.clone());
-        let records = CallRecords::new(changes.clone(), log.clone(), self.access_log);
-        let records = Rc::new(records);
-        let (executor, executor_spec) =
-            executor_spec(manager.clone(), Rc::clone(&records), log.clone());
-        let pool = PoolHandle::new(executor);
-        let replicator = ReplicationOptions {
-            http: replicator_http,
-            identity: ServerIdentity::default(),
-            config: changes.clone(),
-            metrics: metrics.clone(),
-            filters: replication::filters_through(pool.clone()),
-            daemon: daemon_name(http_address),
-            log: log.clone(),
-        };
         // Where there is no room for its thread, the start of an arbiter panics.
         blocking::run("replication", || ()).await?;
-        let Parts {
-            scheduler,
-            replications,
-            specs: replication_specs,
-        } = replication::parts(replicator, database);
+        let parts = Assembly {
+            sockets,
+            certificate,
+            active,
+            config: changes,
+            metrics: self.metrics,
+            access_log: self.access_log,
+            gauges: self.gauges,
+            log,
+        };
+        Ok(parts.supervise(spawner, database, replicator_http))
+    }
+}
+
+/// What the parts of a service share, before it is supervised.
+struct Assembly {
+    sockets: Sockets,
+    certificate: Arc<Certificate>,
+    active: Rc<ActiveConfig>,
+    config: watch::Receiver<Arc<Config>>,
+    metrics: Metrics,
+    access_log: Option<Logger>,
+    gauges: Gauges,
+    log: Logger,
+}
+
+impl Assembly {
+    /// Starts the supervision tree.
+    fn supervise(self, spawner: Spawner, database: Database, replicator_http: Http) -> Daemon {
+        let (manager, manager_spec) = children::manager(
+            Rc::clone(&self.active),
+            spawner,
+            self.metrics.clone(),
+            self.log.clone(),
+        );
+        let (config_listener, config_spec) =
+            children::config_listener(Rc::clone(&self.active), manager.clone(), self.log.clone());
+        let log = self.log.clone();
+        let records = Rc::new(CallRecords::new(
+            self.config.clone(),
+            log,
+            self.access_log.clone(),
+        ));
+        let (executor, executor_spec) =
+            children::executor(manager.clone(), Rc::clone(&records), self.log.clone());
+        let pressure_spec = children::pressure_gauge(PressureOptions {
+            gauges: self.gauges.clone(),
+            manager: manager.clone(),
+            config: self.config.clone(),
+            log: self.log.clone(),
+        });
+        let pool = PoolHandle::new(executor);
+        let replication = replication::parts(self.replication(&pool, replicator_http), database);
         let services = Rc::new(ClientContext {
             manager: manager.clone(),
             config: config_listener.clone(),
-            metrics: metrics.clone(),
+            metrics: self.metrics.clone(),
             records,
-            replications: replications.clone(),
-            in_flight: Arc::clone(&in_flight),
-            authority: Arc::clone(&authority),
-            http: http_address,
+            replications: replication.replications,
+            in_flight: InFlight::new(self.config.clone()),
+            authority: Arc::new(Authority::new(self.config.clone())),
+            http: self.sockets.addresses().http,
             held: Default::default(),
             user_names: UserNames::read(),
             stopping: watch::Sender::new(false),
         });
-        let service_options = ServiceManagerOptions {
-            sockets: Rc::clone(&service_sockets),
-            services: Rc::clone(&services),
-            config: changes.clone(),
-            log: log.clone(),
-        };
-        let service_manager = ChildSpec::new("service_manager", SHUTDOWN_MAX, move || {
-            let actor = ServiceManager::new(service_options.clone());
-            (actor.pid(), actor.start())
-        });
-        let listening = ListenerOptions {
-            socket: Rc::new(socket),
-            tcp,
-            tls,
-            certificate: Arc::clone(&certificate),
+        let mut specs = vec![manager_spec, config_spec, pressure_spec, executor_spec];
+        specs.extend(replication.specs);
+        specs.push(children::listener(self.listening(&services)));
+        specs.extend(self.http(pool, &services).map(children::http_server));
+        specs.push(children::service_manager(ServiceManagerOptions {
+            sockets: Rc::clone(&self.sockets.services),
             services,
-            config: changes.clone(),
-            log: log.clone(),
-        };
-        let listener_spec = ChildSpec::new("listener", SHUTDOWN_MAX, move || {
-            let actor = Listener::new(listening.clone());
-            (actor.pid(), actor.start())
-        });
-        let gauge = PressureOptions {
-            gauges: self.gauges,
-            manager: manager.clone(),
-            config: changes.clone(),
-            log: log.clone(),
-        };
-        let pressure_spec = ChildSpec::new("pressure_gauge", SHUTDOWN_MAX, move || {
-            let actor = PressureGauge::new(gauge.clone());
-            (actor.pid(), actor.start())
-        });
-        let mut children = vec![manager_spec, config_spec, pressure_spec, executor_spec];
-        children.extend(replication_specs);
-        children.push(listener_spec);
-        if http.is_some() || https.is_some() {
-            let shared = HttpContext {
-                pool,
-                manager: manager.clone(),
-                config_listener: config_listener.clone(),
-                config: changes,
-                authority,
-                metrics: metrics.clone(),
-                replications,
-                in_flight,
-                tasks: Default::default(),
-                history: Default::default(),
-                stopping: watch::Sender::new(false),
-                log: log.clone(),
-            };
-            let options = HttpOptions {
-                plain: http,
-                encrypted: https,
-                certificate,
-                shared: Arc::new(shared),
-            };
-            children.push(ChildSpec::new("http", SHUTDOWN_MAX, move || {
-                let server = HttpServer::new(options.clone());
-                (server.pid(), server.start())
-            }));
-        }
-        children.push(service_manager);
-        let supervisor = Supervisor::new(children, INTENSITY, &log);
+            config: self.config.clone(),
+            log: self.log.clone(),
+        }));
+        let supervisor = Supervisor::new(specs, INTENSITY, &self.log);
         let ended = when_ended(&supervisor.pid());
-        Ok(Daemon {
+        Daemon {
             supervisor: supervisor.start(),
             manager,
             config_listener,
-            scheduler,
-            metrics,
-            socket: path,
-            service_sockets,
-            tcp: tcp_address,
-            http: http_address,
-            https: https_address,
-            tls: tls_address,
-            active,
+            scheduler: replication.scheduler,
+            metrics: self.metrics,
+            addresses: self.sockets.addresses(),
+            service_sockets: self.sockets.services,
+            active: self.active,
             ended,
+        }
+    }
+
+    fn replication(&self, pool: &PoolHandle, http: Http) -> ReplicationOptions {
+        ReplicationOptions {
+            http,
+            identity: ServerIdentity::default(),
+            config: self.config.clone(),
+            metrics: self.metrics.clone(),
+            filters: replication::filters_through(pool.clone()),
+            daemon: daemon_name(self.sockets.addresses().http),
+            log: self.log.clone(),
+        }
+    }
+
+    fn listening(&self, services: &Rc<ClientContext>) -> ListenerOptions {
+        ListenerOptions {
+            socket: Rc::clone(&self.sockets.unix),
+            tcp: self.sockets.tcp.clone(),
+            tls: self.sockets.tls.clone(),
+            certificate: Arc::clone(&self.certificate),
+            services: Rc::clone(services),
+            config: self.config.clone(),
+            log: self.log.clone(),
+        }
+    }
+
+    /// Returns what HTTP works with, if it has an address.
+    fn http(&self, pool: PoolHandle, services: &ClientContext) -> Option<HttpOptions> {
+        let Sockets { http, https, .. } = &self.sockets;
+        http.as_ref().or(https.as_ref())?;
+        Some(HttpOptions {
+            plain: http.clone(),
+            encrypted: https.clone(),
+            certificate: Arc::clone(&self.certificate),
+            shared: Arc::new(HttpContext {
+                pool,
+                manager: services.manager.clone(),
+                config_listener: services.config.clone(),
+                config: self.config.clone(),
+                authority: Arc::clone(&services.authority),
+                metrics: self.metrics.clone(),
+                replications: services.replications.clone(),
+                in_flight: Arc::clone(&services.in_flight),
+                tasks: Default::default(),
+                history: Default::default(),
+                stopping: watch::Sender::new(false),
+                log: self.log.clone(),
+            }),
         })
     }
 }
@@ -344,12 +344,8 @@ pub struct Daemon {
     /// What it counts.
     pub metrics: Metrics,
     supervisor: Addr<Supervisor>,
-    socket: PathBuf,
+    addresses: Addresses,
     service_sockets: Rc<ServiceSockets>,
-    tcp: Option<SocketAddr>,
-    http: Option<SocketAddr>,
-    https: Option<SocketAddr>,
-    tls: Option<SocketAddr>,
     active: Rc<ActiveConfig>,
     ended: oneshot::Receiver<ExitReason>,
 }
@@ -371,12 +367,12 @@ impl Daemon {
 
     /// Returns where clients connect.
     pub fn socket(&self) -> &Path {
-        &self.socket
+        &self.addresses.socket
     }
 
     /// Returns the TCP address for clients, if there is one, with the port that it has got.
     pub fn tcp(&self) -> Option<SocketAddr> {
-        self.tcp
+        self.addresses.tcp
     }
 
     /// Returns where a service listens, as in the configuration, with the port that it has got;
@@ -393,17 +389,17 @@ impl Daemon {
 
     /// Returns the address of HTTP, if there is one, with the port that it has got.
     pub fn http(&self) -> Option<SocketAddr> {
-        self.http
+        self.addresses.http
     }
 
     /// Returns the address of HTTP over TLS, if there is one, with the port that it has got.
     pub fn https(&self) -> Option<SocketAddr> {
-        self.https
+        self.addresses.https
     }
 
     /// Returns the address for clients over TLS, if there is one, with the port that it has got.
     pub fn tls(&self) -> Option<SocketAddr> {
-        self.tls
+        self.addresses.tls
     }
 
     /// Returns the configuration in force.
@@ -414,8 +410,7 @@ impl Daemon {
     /// Begins to stop: accepts nobody, lets calls in hand finish unless it has to be `now`, then
     /// ends the processes. May be asked again with `now`. [`Daemon::ended`] tells when it is over.
     pub fn begin_stop(&self, now: bool) {
-        // Ignores the mailbox's bound: the order must not be lost, and is given a few times.
-        self.supervisor.do_send(Stop { now });
+        self.supervisor.tell(Stop { now });
     }
 
     /// Waits for the end of the service, however it comes about, and returns why it ended. Safe to
@@ -436,33 +431,6 @@ impl Daemon {
         let ended = actix_rt::time::timeout(STOP_NOW_MAX, self.ended()).await;
         ended.unwrap_or(ExitReason::Killed)
     }
-}
-
-fn manager_spec(
-    active: Rc<ActiveConfig>,
-    spawner: Spawner,
-    metrics: Metrics,
-    log: Logger,
-) -> (RegisteredName<ProcManager>, ChildSpec) {
-    let make = move || {
-        let settings = (active.manager_settings)(&active.config());
-        let manager = ProcManager::new(Arc::new(settings), spawner.clone(), &log)
-            .with_metrics(metrics.clone());
-        (manager.pid(), manager.start())
-    };
-    ChildSpec::named("proc_manager", SHUTDOWN_MAX, make)
-}
-
-fn config_spec(
-    active: Rc<ActiveConfig>,
-    manager: RegisteredName<ProcManager>,
-    log: Logger,
-) -> (RegisteredName<ConfigListener>, ChildSpec) {
-    let make = move || {
-        let listener = ConfigListener::new(Rc::clone(&active), manager.clone(), &log);
-        (listener.pid(), listener.start())
-    };
-    ChildSpec::named("config_listener", SHUTDOWN_MAX, make)
 }
 
 /// Starts the store, and returns whether it is open.
@@ -516,35 +484,6 @@ fn daemon_name(http: Option<SocketAddr>) -> DaemonName {
 async fn read_certificate(config: &Config) -> Result<Option<Arc<ServerConfig>>, StartError> {
     let config = config.clone();
     Ok(blocking::run("certificate", move || tls::read(&config)).await??)
-}
-
-/// Takes an address, if there is one to be taken, or the socket that was passed for it.
-fn bind(
-    inherited: &Inherited,
-    key: &'static str,
-    address: Option<SocketAddr>,
-    backlog: u32,
-) -> Result<Option<Rc<Bound>>, StartError> {
-    let Some(address) = address else {
-        return Ok(None);
-    };
-    let bound = match inherited.tcp(key)? {
-        Some(passed) => passed,
-        None => bind_address(key, address, backlog)?,
-    };
-    Ok(Some(Rc::new(bound)))
-}
-
-fn executor_spec(
-    manager: RegisteredName<ProcManager>,
-    records: Rc<CallRecords>,
-    log: Logger,
-) -> (RegisteredName<PoolExecutor>, ChildSpec) {
-    let make = move || {
-        let executor = PoolExecutor::new(manager.clone(), Rc::clone(&records), &log);
-        (executor.pid(), executor.start())
-    };
-    ChildSpec::named("pool_executor", SHUTDOWN_MAX, make)
 }
 
 /// Returns what resolves when an actor ends.

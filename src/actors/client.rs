@@ -49,6 +49,7 @@ use crate::messages::process::Fault;
 use crate::metrics::{ClientMetrics, LendEnd};
 use crate::otp::pid::{Down, ExitReason, Pid, PidGuard, Watch};
 use crate::otp::supervisor::Stop;
+use crate::otp::tell::Tell;
 pub(crate) use context::ClientContext;
 use holding::Holding;
 pub(crate) use lent::last_line;
@@ -69,10 +70,9 @@ pub(crate) struct ClientHandle {
 }
 
 impl ClientHandle {
-    /// Has it end, at once or after what is in hand. Ignores the mailbox's bound: the order must not be
-    /// lost, and is given at most twice.
+    /// Has it end, at once or after what is in hand.
     pub(crate) fn stop(&self, now: bool) {
-        self.stop.do_send(Stop { now });
+        self.stop.tell(Stop { now });
     }
 
     /// Ends the connection if it wants nothing and holds nothing. Returns whether it did.

@@ -26,6 +26,7 @@ use crate::messages::config_listener::{Reload, ReloadError, SetLogLevel, SetValu
 use crate::otp::pid::{ExitReason, Pid, PidGuard};
 use crate::otp::registered_name::RegisteredName;
 use crate::otp::supervisor::Stop;
+use crate::otp::tell::Tell;
 use crate::tls::{self, Certificate};
 use blocking;
 use shared::{Refresh, SharedSettings};
@@ -94,12 +95,9 @@ impl ConfigListener {
         let old = self.active.config();
         let changes = reload::plan(&old, &new)?;
         let settings = (self.active.manager_settings)(&new);
-        // Also without a change: what fails may have been corrected outside the configuration. Ignores the
-        // mailbox's bound: it must not be lost, and whoever asks the manager for something after the
-        // answer comes after it.
-        self.manager
-            .address()
-            .do_send(ReloadConfig(Arc::new(settings)));
+        // Also without a change: what fails may have been corrected outside the configuration. Whoever asks the
+        // manager for something after the answer comes after it.
+        self.manager.tell(ReloadConfig(Arc::new(settings)));
         self.active.certificate.set(certificate);
         if changes.is_empty() {
             info!(self.log, "configuration is unchanged");

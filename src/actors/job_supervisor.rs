@@ -30,6 +30,7 @@ use crate::messages::job_supervisor::{
 };
 use crate::messages::replication_job::{JobName, NewRun, StopJob};
 use crate::otp::pid::{Down, ExitReason, MonitorRef, Pid, PidGuard};
+use crate::otp::tell::Tell;
 pub(crate) use live::LiveRuns;
 use policy::schedule::Run;
 use replication::crash::Crash;
@@ -153,9 +154,8 @@ impl JobSupervisor {
         self.pid_guard.pid()
     }
 
-    /// Ignores the mailbox's bound: it must not be lost, and there is one for each run.
     fn report(&self, run: Run, reason: Result<ExitReason, Crash>) {
-        self.reports.do_send(ChildEnded { run, reason });
+        self.reports.tell(ChildEnded { run, reason });
     }
 
     /// Starts a run, now or when the earlier one of its replication is gone.
@@ -218,8 +218,7 @@ impl JobSupervisor {
         if within.is_zero() {
             return self.kill(run, ctx);
         }
-        // Ignores the mailbox's bound: it must not be lost, and is sent a few times at most.
-        child.job.stop.do_send(StopJob);
+        child.job.stop.tell(StopJob);
         let kill = move |supervisor: &mut Self, ctx: &mut Context<Self>| {
             if let Some(child) = supervisor.children.get(&run) {
                 warn!(supervisor.log,

@@ -26,6 +26,7 @@ use crate::messages::process::{ExitReport, Fault, ProcessRef, PromptError, StopP
 use crate::metrics::{OpenFailure, PoolMetrics};
 use crate::otp::clock::Clock;
 use crate::otp::pid::Down;
+use crate::otp::tell::Tell;
 use crate::query_server::proc_shared::{MANAGER_TOKEN, ProcFlag};
 use crate::query_server::prompt_error::shorten;
 use policy::pool::ProcId;
@@ -153,12 +154,11 @@ impl Opener {
         failure: (StartError, OpenFailure),
         ctx: &mut Context<Self>,
     ) {
-        // Ignores the mailbox's bound: it must not be lost, and it is sent once.
         let order = StopProc {
             polite: false,
             by: None,
         };
-        child.stop.do_send(order);
+        child.stop.tell(order);
         self.failure = Some(failure);
         if !child.pid.is_alive() {
             self.child_gone(ctx);
@@ -251,8 +251,7 @@ impl Report {
 
     fn send(&mut self, reason: Result<ProcessRef, StartError>) {
         if let Some(manager) = self.manager.take() {
-            // Ignores the mailbox's bound: it must not be lost, and there is one for each opening.
-            manager.do_send(Exit {
+            manager.tell(Exit {
                 proc: self.proc,
                 reason,
             });

@@ -26,6 +26,7 @@ use crate::messages::function::FunctionRequest;
 use crate::otp::pid::{ExitReason, Pid, PidGuard};
 use crate::otp::registered_name::RegisteredName;
 use crate::otp::supervisor::Stop;
+use crate::otp::tell::Tell;
 use crate::query_server::status::Holder;
 
 /// Pieces of work at a time.
@@ -175,9 +176,7 @@ impl PoolHandle {
         let permit = Arc::clone(&self.room).try_acquire_owned();
         let sent = permit.map_err(|_| ExecuteError::Full).map(|permit| {
             let (reply, output) = oneshot::channel();
-            // Ignores the mailbox's bound: the permit is the bound. An executor that is gone drops
-            // the work, which its caller sees.
-            self.executor.address().do_send(Execute {
+            self.executor.tell(Execute {
                 work,
                 principal,
                 reply,

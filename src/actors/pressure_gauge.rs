@@ -24,6 +24,7 @@ use crate::otp::clock::Clock;
 use crate::otp::pid::{ExitReason, Pid, PidGuard};
 use crate::otp::registered_name::RegisteredName;
 use crate::otp::supervisor::Stop;
+use crate::otp::tell::Tell;
 use crate::warn_repeating;
 use blocking;
 use policy::pressure::{Governor, Level, Reading, overloaded, scarce, stalled};
@@ -126,7 +127,7 @@ impl PressureGauge {
             self.governor.get_or_insert_default();
             self.look_later(ctx);
         } else if self.governor.take().is_some() {
-            self.tell(Level::FULL, "limit_follows_pressure is off");
+            self.set_level(Level::FULL, "limit_follows_pressure is off");
         }
     }
 
@@ -160,7 +161,7 @@ impl PressureGauge {
         let cause = governor.look(reading);
         let level = governor.level();
         let because = cause.map(|cause| cause.to_string());
-        self.tell(
+        self.set_level(
             level,
             because
                 .as_deref()
@@ -168,11 +169,10 @@ impl PressureGauge {
         );
     }
 
-    /// Ignores the mailbox's bound: it must not be lost, and comes once in an interval.
-    fn tell(&self, level: Level, because: &str) {
+    fn set_level(&self, level: Level, because: &str) {
         let because = because.to_owned();
         let manager = self.options.manager.address();
-        manager.do_send(SetLevel { level, because });
+        manager.tell(SetLevel { level, because });
     }
 }
 

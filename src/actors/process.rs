@@ -37,7 +37,9 @@ use crate::messages::process::{
     is_true,
 };
 use crate::metrics::KillReason;
+use crate::otp::deadline::DeadlineTimer;
 use crate::otp::pid::{Down, ExitReason, PidGuard, Watch};
+use crate::otp::tell::Tell;
 use crate::query_server::call::call_log;
 use crate::query_server::child_log::ChildLog;
 use crate::query_server::line::{Line, classify};
@@ -96,8 +98,8 @@ pub struct Process<B: Backend> {
     /// Takes what the query server writes for the log.
     pub(super) child_log: Rc<ChildLog>,
     unanswered: Unanswered,
-    /// The deadline timer that is set: when it fires, and how to cancel it.
-    timer: Option<(Instant, SpawnHandle)>,
+    /// Looks at the deadlines of prompts.
+    timer: DeadlineTimer<Instant>,
     prompt_timeout: Duration,
     /// Whether it was killed: counted once, whatever follows.
     killed: bool,
@@ -127,7 +129,7 @@ impl<B: Backend> Process<B> {
             child_log,
             shared: Arc::clone(&shared),
             unanswered: Unanswered::new(Arc::clone(&shared), Arc::clone(&context.metrics.language)),
-            timer: None,
+            timer: DeadlineTimer::default(),
             prompt_timeout: context.prompt_timeout,
             killed: false,
             owner: None,
@@ -207,27 +209,17 @@ impl<B: Backend> Process<B> {
         self.unanswered.count()
     }
 
-    /// Makes sure that a timer fires no later than the oldest prompt's deadline. An earlier one is
-    /// left alone: it will look again, so that a stream of quick prompts sets no timers.
+    /// Makes sure that it looks no later than at the oldest prompt's deadline.
     pub(super) fn watch_deadline(&mut self, ctx: &mut Context<Self>) {
-        let Some(deadline) = self.unanswered.deadline() else {
-            return;
-        };
-        if let Some((fires, handle)) = self.timer {
-            if fires <= deadline {
-                return;
-            }
-            ctx.cancel_future(handle);
+        if let Some(deadline) = self.unanswered.deadline() {
+            let wait = deadline.saturating_duration_since(Instant::now());
+            self.timer
+                .look_by(deadline, wait, ctx, Self::check_deadline);
         }
-        let wait = deadline.saturating_duration_since(Instant::now());
-        let handle = ctx.run_later(wait, |process, ctx| {
-            process.timer = None;
-            process.check_deadline(ctx);
-        });
-        self.timer = Some((deadline, handle));
     }
 
     fn check_deadline(&mut self, ctx: &mut Context<Self>) {
+        self.timer.fired();
         if self.unanswered.overdue().is_some() {
             // An answer that came in time may not have been read yet, where we are slow ourselves.
             B::catch_up(self, ctx);
@@ -370,7 +362,7 @@ impl<B: Backend> Process<B> {
                 return Self::watch_idleness(rest, ctx);
             }
             // May be lost when the manager is gone: then the process ends with it anyway.
-            context.manager.do_send(OsProcIdle { proc: context.proc });
+            context.manager.tell(OsProcIdle { proc: context.proc });
             Self::watch_idleness(limit, ctx);
         });
     }

@@ -25,7 +25,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use actix::dev::ToEnvelope;
-use actix::{Actor, Context, Handler, Message};
+use actix::{Context, Handler, Message};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
@@ -115,7 +115,7 @@ impl ReplicatorApi {
         ReplicationScheduler: Handler<M>,
         Context<ReplicationScheduler>: ToEnvelope<ReplicationScheduler, M>,
     {
-        ask(&self.options.scheduler, message).await
+        Ok(self.options.scheduler.call(message).await?)
     }
 
     /// Asks for jobs, as many times as it takes: each answer is short, so that the scheduler is not
@@ -330,7 +330,7 @@ impl ReplicatorApi {
         &self,
         docs: Vec<String>,
     ) -> Result<Vec<(Option<Row>, Option<JobInfo>)>, ReplicatorError> {
-        let rows = ask(&self.documents, GetRows { docs: docs.clone() }).await?;
+        let rows = self.documents.call(GetRows { docs: docs.clone() }).await?;
         let ids: Vec<ReplicationId> = rows
             .iter()
             .filter_map(|row| row.as_ref()?.job.clone())
@@ -372,16 +372,4 @@ impl Named {
 pub(crate) enum Job {
     Own(Box<JobInfo>),
     Other(OtherJob),
-}
-
-/// Sends a message to an actor that is there as long as the service runs.
-async fn ask<A, M>(actor: &RegisteredName<A>, message: M) -> Result<M::Result, ReplicatorError>
-where
-    A: Actor<Context = Context<A>> + Handler<M>,
-    M: Message + Send + 'static,
-    M::Result: Send,
-    Context<A>: ToEnvelope<A, M>,
-{
-    let answer = actor.address().send(message).await;
-    answer.map_err(|_| ReplicatorError::ShuttingDown)
 }

@@ -24,6 +24,7 @@ use crate::actors::service::{Reconfigure, Service, ServiceOptions};
 use crate::config::{Config, ServiceAddress, ServiceConfig};
 use crate::otp::pid::{ActorId, Down, ExitReason, Pid, PidGuard};
 use crate::otp::supervisor::Stop;
+use crate::otp::tell::Tell;
 
 /// How long a service that failed stays down, so that it does not restart in a loop.
 const RESTART_DELAY: Duration = Duration::from_secs(1);
@@ -99,9 +100,8 @@ impl ServiceManager {
                 Some(service) if *service.settings == *settings => {}
                 Some(service) => {
                     service.settings = Arc::new(settings.clone());
-                    // Ignores the mailbox's bound: it must not be lost.
                     let order = Reconfigure(Arc::clone(&service.settings));
-                    service.address.do_send(order);
+                    service.address.tell(order);
                 }
                 None => self.start_service(name, settings, ctx),
             }
@@ -154,13 +154,12 @@ impl ServiceManager {
     /// Has a service end: in order, and after some time in any case.
     fn take_out(&mut self, service: RunningService, grace: Duration, ctx: &mut Context<Self>) {
         let RunningService { address, actor, .. } = service;
-        // Ignores the mailbox's bound: the order must not be lost, and is given at most three times.
-        address.do_send(Stop { now: false });
+        address.tell(Stop { now: false });
         self.leaving.push((actor, address));
         ctx.run_later(grace, move |manager, _| {
             let late = manager.leaving.iter().find(|(known, _)| *known == actor);
             if let Some((_, address)) = late {
-                address.do_send(Stop { now: true });
+                address.tell(Stop { now: true });
             }
         });
     }
@@ -178,7 +177,7 @@ impl Drop for ServiceManager {
     fn drop(&mut self) {
         let running = self.running.values().map(|service| &service.address);
         let all = running.chain(self.leaving.iter().map(|(_, address)| address));
-        all.for_each(|service| service.do_send(Stop { now: true }));
+        all.for_each(|service| service.tell(Stop { now: true }));
     }
 }
 
@@ -219,7 +218,7 @@ impl Handler<Stop> for ServiceManager {
         let running = running.into_values().map(|s| (s.actor, s.address));
         self.leaving.extend(running);
         for (_, service) in &self.leaving {
-            service.do_send(Stop { now: msg.now });
+            service.tell(Stop { now: msg.now });
         }
         self.finish_shutdown(ctx);
     }

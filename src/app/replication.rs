@@ -43,6 +43,7 @@ use crate::otp::boot_clock::BootClock;
 use crate::otp::pid::PidGuard;
 use crate::otp::registered_name::RegisteredName;
 use crate::otp::supervisor::ChildSpec;
+use crate::otp::tell::Tell;
 use crate::replicator::identity::ServerIdentity;
 use crate::replicator::{Database, DocStates, http_config};
 use blocking;
@@ -228,9 +229,8 @@ fn scheduler_spec(
             .with_pasts(pasts)
         });
         if let Some(documents) = &*told.borrow() {
-            // Ignores the mailbox's bound: it must not be lost.
             let scheduler = address.clone();
-            documents.address().do_send(BeginAnew { scheduler });
+            documents.tell(BeginAnew { scheduler });
         }
         (pid, address)
     };

@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use crate::config::ConfigError;
 
 /// How the program ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::VariantArray)]
 #[repr(u8)]
 pub enum Exit {
     /// It did what it was asked to.

@@ -282,6 +282,8 @@ fn usage(error: &clap::Error) -> ExitCode {
 
 #[cfg(test)]
 mod tests {
+    use strum::VariantArray;
+
     use super::*;
 
     #[test]
@@ -333,6 +335,37 @@ mod tests {
                 .unwrap_or_default();
             assert!(help.contains("Exit codes:"), "{}", command.get_name());
             assert!(help.contains("Example:"), "{}", command.get_name());
+        }
+    }
+
+    /// Returns the exit codes of a help.
+    fn codes(command: &clap::Command) -> Vec<u8> {
+        let help = command.get_after_long_help().map(ToString::to_string);
+        let help = help.unwrap_or_default();
+        let (_, listed) = help.split_once("Exit codes").expect("it tells them");
+        let listed = listed.split("\n\n").next().unwrap_or_default().to_owned();
+        let first = |line: &str| line.split_whitespace().next()?.parse().ok();
+        listed.lines().filter_map(first).collect()
+    }
+
+    #[test]
+    fn every_exit_code_of_a_help_is_in_the_list_and_the_first_help_has_them_all() {
+        let command = Cli::command();
+        let known: Vec<u8> = Exit::VARIANTS.iter().map(|exit| *exit as u8).collect();
+        assert_eq!(codes(&command), known);
+        // couchjs has those of the program whose name it bears.
+        let others = command
+            .get_subcommands()
+            .filter(|c| c.get_name() != "couchjs");
+        for subcommand in others {
+            let told = codes(subcommand);
+            assert!(
+                told.is_sorted() && !told.is_empty(),
+                "{}",
+                subcommand.get_name()
+            );
+            let strange = told.iter().find(|code| !known.contains(code));
+            assert_eq!(strange, None, "{}", subcommand.get_name());
         }
     }
 }

@@ -38,6 +38,7 @@ use crate::messages::replication_job::{
     JobEnd, JobEvent, JobNews, JobSettings, JobStart, NewRun, StopJob,
 };
 use crate::otp::registered_name::RegisteredName;
+use crate::otp::tell::Tell;
 use crate::replicator;
 use replication::crash::Crash;
 use replication::endpoint::{Http, HttpSettings};
@@ -409,7 +410,7 @@ async fn stop_on_signals(job: Addr<ReplicationJob>) {
         _ = interrupt.recv() => {}
         _ = terminate.recv() => {}
     }
-    job.do_send(StopJob);
+    job.tell(StopJob);
     tokio::select! {
         _ = interrupt.recv() => {}
         _ = terminate.recv() => {}

@@ -230,6 +230,7 @@ two:5995   its lease is over    0ms          7  1.2.3    00000000000000ff
     }
 
     #[test]
+    #[expect(clippy::too_many_lines, reason = "one table of cases")]
     fn pools_and_processes_stand_in_columns() {
         let proc = ProcStatus {
             name: "javascript/7".into(),

@@ -21,6 +21,7 @@ use crate::messages::process::{
     AnswerSender, AnswerTo, Prompt, PromptError, ResetAndAnswer, SetTimeout, reset_done,
 };
 use crate::otp::pid::{Pid, PidGuard};
+use crate::otp::tell::Tell;
 use crate::query_server::abilities::Ability;
 use crate::query_server::call::Call;
 use crate::query_server::language::LanguageName;
@@ -267,7 +268,7 @@ impl Lease {
     /// [`AnswerTo`] says.
     pub fn prompts(&self, lines: Bytes, timeout: Option<Duration>, answers: AnswerSender) {
         // A lost message drops `answers`, which tells the end of the process.
-        self.process.prompts.do_send(Prompt {
+        self.process.prompts.tell(Prompt {
             token: self.token,
             lines,
             timeout,

@@ -19,6 +19,7 @@ use serde_json::{Map, Value, json};
 use crate::actors::pool_executor::ExecuteError;
 use crate::auth::LoginError;
 use crate::messages::client_error::ErrorReply;
+use crate::otp::registered_name::NoProc;
 
 /// An answer, or why the request is refused.
 pub(super) type Answer = Result<HttpResponse, Refusal>;
@@ -172,6 +173,12 @@ impl ResponseError for Refusal {
 }
 
 /// CouchDB's codes for the errors of functions and of the pool; what it does not know is 500 there.
+impl From<NoProc> for Refusal {
+    fn from(_: NoProc) -> Self {
+        super::routes::shutting_down()
+    }
+}
+
 impl From<ErrorReply> for Refusal {
     fn from(error: ErrorReply) -> Self {
         let status = match error.name.as_str() {

@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 use super::HttpContext;
 use super::answer::{self, Answer, Refusal};
 use super::body::{AtMost, ORDER_BYTES_MAX};
-use super::routes::{ask, shutting_down};
+use super::routes::shutting_down;
 use crate::config::keys;
 use crate::config::{Config, Setting, reload::Change};
 use crate::messages::config_listener::{Reload, ReloadError, SetValue};
@@ -67,7 +67,7 @@ pub(super) async fn delete(place: SettingPath, shared: Data<HttpContext>) -> Ans
 
 /// `POST /_node/_local/_config/_reload`.
 pub(super) async fn reload(shared: Data<HttpContext>) -> Answer {
-    let changes = changed(ask(&shared.config_listener, Reload).await?)?;
+    let changes = changed(shared.config_listener.call(Reload).await?)?;
     Ok(answer::ok(&json!({"ok": true, "changes": changes})))
 }
 
@@ -110,7 +110,7 @@ async fn set(place: SettingPath, value: Option<String>, shared: &HttpContext) ->
         key,
         value,
     };
-    changed(ask(&shared.config_listener, order).await?)?;
+    changed(shared.config_listener.call(order).await?)?;
     Ok(answer::ok(&before.unwrap_or_default()))
 }
 

@@ -18,7 +18,6 @@ use super::access::User;
 use super::answer::{self, Answer, Refusal};
 use super::functions_api::costs;
 use super::params::Params;
-use super::routes::ask;
 use crate::messages::proc_manager::GetStatus;
 
 /// How many functions the page shows.
@@ -91,7 +90,7 @@ fn file(content_type: &str, text: &'static str) -> Answer {
 pub(super) async fn state(request: HttpRequest, shared: Data<HttpContext>, user: User) -> Answer {
     let params = Params::of(&request)?;
     let functions = costs(&params, Some(FUNCTIONS_MAX), &shared, &user).await?;
-    let status = ask(&shared.manager, GetStatus { pool: None }).await?;
+    let status = shared.manager.call(GetStatus { pool: None }).await?;
     let mut tasks = shared.tasks.list();
     tasks.truncate(TASKS_MAX);
     let census = shared.replications.census().await?;

@@ -14,7 +14,6 @@ use tokio::time::{MissedTickBehavior, interval};
 use super::HttpContext;
 use super::answer::{self, Answer, Refusal};
 use super::params::Params;
-use super::routes::ask;
 use crate::actors::pool_executor::{PoolWork, Principal};
 use crate::auth::rights::Rights;
 use crate::functions::QueryServers;
@@ -45,7 +44,7 @@ pub(super) async fn sample(shared: Arc<HttpContext>) {
 }
 
 async fn read(shared: &HttpContext) -> Result<Reading, Refusal> {
-    let status = ask(&shared.manager, GetStatus { pool: None }).await?;
+    let status = shared.manager.call(GetStatus { pool: None }).await?;
     let tasks = shared.replications.own_tasks().await?;
     let pending = tasks
         .iter()

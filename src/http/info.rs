@@ -11,7 +11,6 @@ use tokio::sync::Semaphore;
 use super::HttpContext;
 use super::answer::{self, Answer, Refusal};
 use super::request::segments;
-use super::routes::ask;
 use crate::messages::proc_manager::{GetProcCount, GetStaleProcCount, GetStatus};
 use crate::metrics::{PROMETHEUS_CONTENT_TYPE, Snapshot, prometheus_text, stats_at, stats_json};
 use blocking;
@@ -46,8 +45,8 @@ pub(super) async fn up(shared: Data<HttpContext>) -> Answer {
 /// `GET /_node/_local/_system`.
 pub(super) async fn system(shared: Data<HttpContext>) -> Answer {
     Ok(answer::ok(&json!({
-        "os_proc_count": ask(&shared.manager, GetProcCount).await?,
-        "stale_proc_count": ask(&shared.manager, GetStaleProcCount).await?,
+        "os_proc_count": shared.manager.call(GetProcCount).await?,
+        "stale_proc_count": shared.manager.call(GetStaleProcCount).await?,
     })))
 }
 
@@ -73,7 +72,7 @@ async fn read<T: Send + 'static>(
     form: fn(&Snapshot) -> T,
 ) -> Result<T, Refusal> {
     let reading = READINGS.acquire().await;
-    let status = ask(&shared.manager, GetStatus { pool: None }).await;
+    let status = shared.manager.call(GetStatus { pool: None }).await;
     let metrics = shared.metrics.clone();
     let read = blocking::run("metrics", move || {
         // Held to the end of the work, also when the client has gone.

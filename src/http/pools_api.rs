@@ -17,7 +17,6 @@ use super::answer::{self, Answer, Refusal};
 use super::body::{AtMost, ORDER_BYTES_MAX};
 use super::params::Params;
 use super::request::IsJson;
-use super::routes::ask;
 use crate::config::language_name;
 use crate::messages::client_error::ErrorReply;
 use crate::messages::daemon_call::right_to_set;
@@ -40,13 +39,13 @@ impl From<PoolError> for Refusal {
 
 /// `POST /_reload_query_servers`.
 pub(super) async fn reload(_: IsJson, shared: Data<HttpContext>) -> Answer {
-    ask(&shared.manager, SetThresholdTs).await?;
+    shared.manager.call(SetThresholdTs).await?;
     Ok(answer::done())
 }
 
 /// `GET /_pools`.
 pub(super) async fn list(shared: Data<HttpContext>) -> Answer {
-    let status = ask(&shared.manager, GetStatus { pool: None }).await?;
+    let status = shared.manager.call(GetStatus { pool: None }).await?;
     let rows: Vec<Value> = status.pools.iter().map(without_procs).collect();
     Ok(answer::ok(
         &json!({"total_rows": rows.len(), "pools": rows}),
@@ -73,14 +72,14 @@ pub(super) async fn terminate_stale(
     shared: Data<HttpContext>,
 ) -> Answer {
     let name = name.into_inner();
-    ask(&shared.manager, TerminateStaleOf { name }).await??;
+    shared.manager.call(TerminateStaleOf { name }).await??;
     Ok(answer::done())
 }
 
 /// `POST /_pools/NAME/_unthrottle`.
 pub(super) async fn unthrottle(_: IsJson, name: Path<String>, shared: Data<HttpContext>) -> Answer {
     let name = name.into_inner();
-    let lifted = ask(&shared.manager, UnthrottlePool { name }).await??;
+    let lifted = shared.manager.call(UnthrottlePool { name }).await??;
     Ok(answer::ok(&json!({"ok": true, "was_throttled": lifted})))
 }
 
@@ -118,9 +117,9 @@ pub(super) async fn put(
         settings,
         dry_run,
     };
-    match ask(&shared.manager, ReconfigurePool(order.clone())).await? {
+    match shared.manager.call(ReconfigurePool(order.clone())).await? {
         Err(PoolError::NotFound(_)) => {
-            let changes = ask(&shared.manager, AddPool(order)).await??;
+            let changes = shared.manager.call(AddPool(order)).await??;
             let code = match dry_run {
                 true => StatusCode::OK,
                 false => StatusCode::CREATED,
@@ -156,7 +155,7 @@ pub(super) async fn delete(
         mode,
         dry_run: params.boolean(DRY_RUN, false)?,
     };
-    let changes = ask(&shared.manager, order).await??;
+    let changes = shared.manager.call(order).await??;
     Ok(changed(StatusCode::OK, &name, &changes))
 }
 
@@ -177,7 +176,7 @@ fn without_procs(pool: &PoolStatus) -> Value {
 async fn one(name: &str, shared: &HttpContext) -> Result<PoolStatus, Refusal> {
     let name = language_name(name);
     let pool = Some(name.clone());
-    let mut pools = ask(&shared.manager, GetStatus { pool }).await?.pools;
+    let mut pools = shared.manager.call(GetStatus { pool }).await?.pools;
     // Of two pools with the name one is being removed.
     let staying = pools.iter().position(|pool| pool.removing.is_none());
     match pools.is_empty() {

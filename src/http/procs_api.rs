@@ -9,7 +9,6 @@ use super::HttpContext;
 use super::access::User;
 use super::answer::{self, Answer, Refusal};
 use super::params::Params;
-use super::routes::ask;
 use crate::messages::client_error::ErrorReply;
 use crate::messages::ps::{KillError, KillProc, ListProcs};
 
@@ -22,7 +21,7 @@ impl From<KillError> for Refusal {
 /// `GET /_procs`.
 pub(super) async fn list(params: Params, shared: Data<HttpContext>) -> Answer {
     let pool = params.get("pool").map(str::to_owned);
-    let page = ask(&shared.manager, ListProcs { pool }).await??;
+    let page = shared.manager.call(ListProcs { pool }).await??;
     Ok(answer::ok(&page))
 }
 
@@ -39,7 +38,7 @@ pub(super) async fn kill(
         now: params.boolean("now", false)?,
         who: user.principal().who,
     };
-    let killed = ask(&shared.manager, order).await??;
+    let killed = shared.manager.call(order).await??;
     Ok(answer::ok(
         &json!({"ok": true, "how": killed.how, "proc": killed.proc}),
     ))

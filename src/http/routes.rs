@@ -6,7 +6,6 @@
 
 use std::future::ready;
 
-use actix::{Actor, Context, Message};
 use actix_web::body::BoxBody;
 use actix_web::dev::ServiceRequest;
 use actix_web::guard::fn_guard;
@@ -26,7 +25,6 @@ use super::{
 };
 use crate::messages::function::FunctionName;
 use crate::operations::Route;
-use crate::otp::registered_name::RegisteredName;
 use crate::replicator::JobOrder;
 
 /// Declares all paths.
@@ -53,6 +51,7 @@ fn by_path() -> Vec<(&'static str, Vec<Route>)> {
 }
 
 /// Returns what answers a route.
+#[expect(clippy::too_many_lines, reason = "one line for each route")]
 fn answered_by(route: Route) -> actix_web::Route {
     let lines = || fn_guard(|request| is_lines(request.head()));
     match route {
@@ -173,16 +172,6 @@ async fn no_such_node(request: HttpRequest) -> Answer {
         "_local" => Refusal::no_such_path(),
         name => Refusal::not_found(&format!("no such node: {name}; this one is _local")),
     })
-}
-
-/// Asks an actor on the pool's arbiter.
-pub(super) async fn ask<A, M>(actor: &RegisteredName<A>, question: M) -> Result<M::Result, Refusal>
-where
-    A: Actor<Context = Context<A>> + actix::Handler<M>,
-    M: Message<Result: Send> + Send + 'static,
-{
-    let asked = actor.address().send(question).await;
-    asked.map_err(|_| shutting_down())
 }
 
 /// The manager is gone: the service ends, or it is being started again.

@@ -15,6 +15,7 @@ use crate::messages::pools::PoolError;
 use crate::messages::proc_manager::{CallError, GetProcError};
 use crate::messages::process::{ExitReport, Fault, PromptError};
 use crate::messages::ps::KillError;
+use crate::otp::registered_name::NoProc;
 
 /// What an error is about, as far as it is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -278,6 +279,13 @@ impl From<GetProcError> for ErrorReply {
 
 fn milliseconds(time: Duration) -> Option<NonZero<u32>> {
     NonZero::new(u32::try_from(time.as_millis()).unwrap_or(u32::MAX))
+}
+
+/// The manager is gone: the service ends, or it is being started again.
+impl From<NoProc> for ErrorReply {
+    fn from(_: NoProc) -> Self {
+        GetProcError::ShuttingDown.into()
+    }
 }
 
 impl From<PoolError> for ErrorReply {

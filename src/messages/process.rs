@@ -11,6 +11,7 @@ use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::otp::pid::Pid;
+use crate::otp::tell::Tell;
 use crate::query_server::call::Loan;
 use crate::query_server::line::LineBuffer;
 pub use crate::query_server::proc_shared::ProcShared;
@@ -252,7 +253,7 @@ impl ProcessRef {
         ];
         let parts: Vec<&[u8]> = parts.into_iter().flatten().collect();
         let (sender, receiver) = oneshot::channel();
-        self.prompts.do_send(Prompt {
+        self.prompts.tell(Prompt {
             token,
             lines: parts.join(&b'\n').into(),
             timeout,
@@ -277,7 +278,7 @@ impl ProcessRef {
     ) -> Answer {
         let (sender, receiver) = oneshot::channel();
         // One that is lost drops the sender, which is how the process's end is told.
-        self.prompts.do_send(Prompt {
+        self.prompts.tell(Prompt {
             token,
             lines,
             timeout,

@@ -1,10 +1,12 @@
 //! What OTP gives to Erlang's processes and actix does not give to actors: monitors, supervision, registered
-//! names, deferred replies, and one clock. Nothing here knows CouchDB.
+//! names, casts, deferred replies, deadlines, and one clock. Nothing here knows CouchDB.
 
 pub(crate) mod boot_clock;
 pub mod clock;
+pub mod deadline;
 pub mod deferred;
 pub mod pid;
 pub mod registered_name;
 pub mod supervisor;
+pub mod tell;
 pub mod wall_clock;

@@ -13,6 +13,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::otp::tell::Tell;
 use actix::{Message, Recipient};
 use strum::Display;
 
@@ -180,10 +181,8 @@ impl Pid {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `do_send` ignores the mailbox's bound, which is right here: a `Down` must not be lost, and
-    /// there is at most one for each monitor. It can only miss a watcher that is gone itself.
     fn notify(&self, watcher: &Recipient<Down>, monitor: MonitorRef, reason: &ExitReason) {
-        watcher.do_send(Down {
+        watcher.tell(Down {
             monitor,
             actor: self.actor,
             reason: reason.clone(),

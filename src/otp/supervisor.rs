@@ -15,6 +15,7 @@ use slog::{Logger, error, o, warn};
 use crate::otp::deferred::{Deferred, Replier, deferred};
 use crate::otp::pid::{Down, ExitReason, MonitorRef, Pid, PidGuard};
 use crate::otp::registered_name::RegisteredName;
+use crate::otp::tell::Tell;
 
 /// Asks a supervised actor to end. Its pid guard tells when it has.
 #[derive(Clone, Copy, Debug, Message)]
@@ -202,8 +203,7 @@ impl Supervisor {
             return ctx.stop();
         };
         if let Some((running, _)) = &child.running {
-            // Ignores the mailbox's bound: the order must not be lost, and is given at most twice.
-            running.stop.do_send(Stop { now: shutdown.now });
+            running.stop.tell(Stop { now: shutdown.now });
         }
         shutdown.timer = Some(ctx.run_later(child.spec.shutdown, |supervisor, ctx| {
             supervisor.abandon_last(ctx);

@@ -80,6 +80,15 @@ pub(crate) fn http_config(config: &Replicator) -> HttpConfig {
 mod tests {
     use super::*;
     use crate::config::Config;
+    use crate::config::keys::{REPLICATOR, names};
+    use replication::spec::TUNING;
+
+    #[test]
+    fn how_replications_run_is_configured_by_the_names_of_a_documents_members() {
+        let keys = names(REPLICATOR);
+        let missing = TUNING.iter().find(|name| !keys.contains(name));
+        assert_eq!(missing, None);
+    }
 
     #[test]
     fn the_configurations_defaults_are_those_of_replications() {

@@ -211,9 +211,8 @@ fn daemon(ticket: Ticket, call: DaemonCall) {
         DaemonCall::UnthrottlePool(order) => ask(ticket, order, |lifted| Ok(lifted?)),
         DaemonCall::ReloadConfig => {
             actix_rt::spawn(async move {
-                let config = ticket.session().services.config.address();
-                let answer = config.send(Reload).await;
-                match answer.unwrap_or(Err(ReloadError::ShuttingDown)) {
+                let asked = ticket.session().services.config.call(Reload);
+                match asked.await.unwrap_or(Err(ReloadError::ShuttingDown)) {
                     Ok(changes) => ticket.ok(&changes),
                     Err(ReloadError::ShuttingDown) => {
                         ticket.error(&GetProcError::ShuttingDown.into());
@@ -237,12 +236,11 @@ fn ask<M, V>(
     ProcManager: Handler<M>,
     Context<ProcManager>: ToEnvelope<ProcManager, M>,
 {
-    let request = ticket.session().services.manager.address().send(question);
+    let asked = ticket.session().services.manager.call(question);
     actix_rt::spawn(async move {
-        match request.await.map(value) {
-            Ok(Ok(value)) => ticket.ok(&value),
-            Ok(Err(error)) => ticket.error(&error),
-            Err(_) => ticket.error(&GetProcError::ShuttingDown.into()),
+        match asked.await.map_err(ErrorReply::from).and_then(value) {
+            Ok(value) => ticket.ok(&value),
+            Err(error) => ticket.error(&error),
         }
     });
 }

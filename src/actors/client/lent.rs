@@ -24,6 +24,7 @@ use crate::messages::proc_manager::CallError;
 use crate::messages::proc_manager::{Lease, Want};
 use crate::messages::process::Fault;
 use crate::metrics::{ClientMetrics, LendEnd, ServiceMetrics};
+use crate::otp::tell::Tell;
 
 /// What a connection of a service is lent, and how.
 pub(crate) struct Lending {
@@ -144,7 +145,7 @@ impl Client {
                 self.watch_idleness(ctx);
                 if let Some(limit) = session_timeout {
                     ctx.run_later(limit, move |_, ctx| {
-                        ctx.address().do_send(EndSession { limit });
+                        ctx.address().tell(EndSession { limit });
                     });
                 }
             }
@@ -173,7 +174,7 @@ impl Client {
             Phase::Open | Phase::Closing => {}
         }
         let left = limit.saturating_sub(idle).max(LOOK_PAUSE);
-        ctx.run_later(left, |_, ctx| ctx.address().do_send(LookAtIdleness));
+        ctx.run_later(left, |_, ctx| ctx.address().tell(LookAtIdleness));
     }
 
     /// Ends a connection that its client, or the service, has ended at once.

@@ -18,6 +18,7 @@ use super::opening::Opened;
 use super::reports::Reports;
 use super::{BatchBegun, BatchDone, OwnFeed, ReplicationJob};
 use crate::messages::replication_job::JobStart;
+use crate::otp::tell::Tell;
 use replication::changes::feed::Row;
 use replication::changes::query::FeedQuery;
 use replication::changes::queue::{self, Consumer, QueueLimits};
@@ -182,8 +183,7 @@ fn subscription(
     }
     let http_settings = HttpSettings::of_source(options, settings.health_threshold);
     let job = ctx.address();
-    // The mailbox's bound is ignored: it is told where a feed begins, and where one ends.
-    let listener = Rc::new(move |why| job.do_send(OwnFeed(why)));
+    let listener = Rc::new(move |why| job.tell(OwnFeed(why)));
     let source = &run.replication.source;
     Ok(Subscription::new(
         &settings.http,
@@ -221,7 +221,7 @@ async fn next_batch(
         let seq = taken.last()?.seq().clone();
         *number += 1;
         let number = *number;
-        job.do_send(BatchBegun {
+        job.tell(BatchBegun {
             number,
             seq: seq.clone(),
         });
@@ -229,7 +229,7 @@ async fn next_batch(
         if !rows.is_empty() {
             return Some(Batch { number, seq, rows });
         }
-        job.do_send(BatchDone { number, seq });
+        job.tell(BatchDone { number, seq });
     }
 }
 

@@ -16,6 +16,7 @@ use tokio::time::Instant;
 
 use super::ReplicationJob;
 use crate::messages::replication_job::{JobEnd, JobEvent, JobNews, JobProgress, JobStart};
+use crate::otp::tell::Tell;
 use policy::schedule::Run;
 use replication::crash::Crash;
 use replication::open::changes_pending;
@@ -60,9 +61,8 @@ impl Line {
         if self.is_over.replace(self.is_over.get() || is_end) {
             return;
         }
-        // The mailbox's bound is ignored: refusals are bounded by the batches, the rest by time.
         let run = self.run;
-        self.events.do_send(JobEvent { run, news });
+        self.events.tell(JobEvent { run, news });
     }
 }
 

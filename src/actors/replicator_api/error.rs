@@ -1,5 +1,6 @@
 //! Why a request about replications is not answered as it wants.
 
+use crate::otp::registered_name::NoProc;
 use replication::crash::Crash;
 use replication::spec::SpecError;
 use store::StoreError;
@@ -51,6 +52,12 @@ pub(crate) enum ReplicatorError {
     /// The service ends. Worth a retry after its start.
     #[error("the service is shutting down")]
     ShuttingDown,
+}
+
+impl From<NoProc> for ReplicatorError {
+    fn from(_: NoProc) -> Self {
+        Self::ShuttingDown
+    }
 }
 
 impl ReplicatorError {

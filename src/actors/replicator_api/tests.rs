@@ -1,5 +1,6 @@
 //! Tests of lists and orders with many jobs, in a real scheduler that starts none.
 
+use actix::Actor;
 use serde_json::json;
 use settee_client::{BulkOrder, BulkOrderName, JobSelection, JobsQuery, JobsSort};
 use slog::{Discard, Logger, o};

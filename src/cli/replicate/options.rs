@@ -191,7 +191,10 @@ fn usage(message: impl Into<String>, hint: &str) -> CliError {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
+    use std::collections::BTreeSet;
+
+    use clap::{CommandFactory, Parser};
+    use replication::spec::members;
 
     use super::*;
 
@@ -256,6 +259,22 @@ mod tests {
             json!({"a": 1})
         );
         assert_eq!(body(&["--since-seq", "5"]).unwrap()["since_seq"], json!(5));
+    }
+
+    #[test]
+    fn every_member_of_a_document_is_an_option_and_every_option_a_member() {
+        let of_option = |id: &str| match id {
+            "no_checkpoints" => "use_checkpoints".to_owned(),
+            "no_bulk_get" => "use_bulk_get".to_owned(),
+            "source_header" | "target_header" => id.replace("_header", ""),
+            id => id.to_owned(),
+        };
+        let command = Line::command();
+        let options = command.get_arguments();
+        let options: BTreeSet<String> = options.map(|o| of_option(o.get_id().as_str())).collect();
+        // Nobody but the one who gives the command sees what it replicates.
+        let members = members().filter(|name| *name != "user_ctx");
+        assert_eq!(options, members.map(str::to_owned).collect());
     }
 
     #[test]

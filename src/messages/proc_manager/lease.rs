@@ -6,6 +6,7 @@ use actix::{Message, Recipient};
 use bytes::Bytes;
 
 use crate::messages::process::ProcessRef;
+use crate::otp::tell::Tell;
 use crate::query_server::call::Loan;
 use crate::query_server::language::LanguageName;
 use crate::query_server::proc_shared::ProcFlag;
@@ -73,8 +74,7 @@ impl Lease {
     /// of the manager afterwards comes after it.
     pub(crate) async fn give_back(self, status: ReturnStatus) {
         if let Some((manager, ret_proc)) = self.end(status).await {
-            // Ignores the mailbox's bound, as a drop does.
-            manager.do_send(ret_proc);
+            manager.tell(ret_proc);
         }
     }
 
@@ -100,9 +100,8 @@ impl Lease {
     /// Gives a process back that was not used.
     pub(crate) fn put_back(mut self) {
         self.is_out = false;
-        // Ignores the mailbox's bound, as a drop does.
         let ret_proc = self.return_as(ReturnStatus::Ok);
-        self.lender.manager.do_send(ret_proc);
+        self.lender.manager.tell(ret_proc);
     }
 
     fn end_loan(&self) {
@@ -125,11 +124,7 @@ impl Drop for Lease {
     fn drop(&mut self) {
         if self.is_out {
             self.end_loan();
-            // Ignores the mailbox's bound: a return must not be lost, and there are never more of
-            // them than processes.
-            self.lender
-                .manager
-                .do_send(self.return_as(ReturnStatus::Lost));
+            self.lender.manager.tell(self.return_as(ReturnStatus::Lost));
         }
     }
 }

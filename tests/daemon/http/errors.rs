@@ -69,6 +69,7 @@ fn config(work: &Work) -> String {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one table of cases")]
 fn each_error_of_the_table_is_what_it_says() {
     let work = Work::new();
     let web = Web::start(&config(&work));

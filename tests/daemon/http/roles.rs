@@ -30,6 +30,7 @@ fn by(web: &Web, name: &str, method: &str, path: &str, body: &str) -> Response {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one table of cases")]
 fn each_role_may_what_it_is_for_and_nothing_else() {
     let web = Web::start(&users());
     let all = ["root", "olga", "rita", "vera", "Carol", "nils"];
@@ -198,6 +199,10 @@ fn lost(more: Value) -> String {
 }
 
 #[test]
+#[expect(
+    clippy::too_many_lines,
+    reason = "one story from its beginning to its end"
+)]
 fn a_replicator_sees_and_orders_own_replications_only() {
     let web = Web::start(&users());
     let made = by(&web, "rita", "PUT", "/_replicator/hers", &lost(json!({})));

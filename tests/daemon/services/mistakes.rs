@@ -18,6 +18,7 @@ fn mistakes(text: &str) -> String {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one table of cases")]
 fn every_mistake_in_a_service_is_told_with_what_to_do() {
     let cases = [
         (

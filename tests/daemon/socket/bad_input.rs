@@ -56,6 +56,7 @@ fn a_line_that_is_no_request_is_an_error_and_the_connection_goes_on() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one table of cases")]
 fn missing_and_wrong_arguments_are_named() {
     let service = Service::start("");
     let mut client = service.connect();

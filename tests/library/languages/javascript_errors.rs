@@ -434,6 +434,7 @@ fn an_answer_that_no_line_can_hold_is_told_before_the_parent_ends_the_server() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one table of cases")]
 fn a_broken_command_is_answered_with_its_mistake_and_the_server_lives() {
     let filter = json!({"filters": {"f": "function() { return true }"}, "views": 5, "shows": {"s": 7, "o": {}}});
     for (command, named) in [

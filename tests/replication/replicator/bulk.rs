@@ -52,6 +52,10 @@ fn failed(output: &Output, code: i32) -> String {
 }
 
 #[test]
+#[expect(
+    clippy::too_many_lines,
+    reason = "one story from its beginning to its end"
+)]
 fn an_outage_of_hundreds_of_jobs_is_told_by_reason_and_mended_with_one_command() {
     let world = World::start_with("max_jobs = 0\n");
     set(&world, "backoff_max", "10h");
@@ -158,6 +162,10 @@ fn an_outage_of_hundreds_of_jobs_is_told_by_reason_and_mended_with_one_command()
 }
 
 #[test]
+#[expect(
+    clippy::too_many_lines,
+    reason = "one story from its beginning to its end"
+)]
 fn orders_say_what_they_did_not_do() {
     let world = World::start();
     store::create(&world.web, "live", &world.continuous());
@@ -312,6 +320,10 @@ fn a_restart_of_a_paused_job_lasts_over_a_restart_of_the_service() {
 }
 
 #[test]
+#[expect(
+    clippy::too_many_lines,
+    reason = "one story from its beginning to its end"
+)]
 fn a_replicator_lists_and_orders_only_its_own_jobs() {
     let user = |name: &str, role: &str| {
         format!("[users.{name}]\npassword = \"secret\"\nroles = [{role:?}]\n")

@@ -169,6 +169,7 @@ fn secretive(url: &str) -> Value {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one table of cases")]
 fn no_secret_of_a_side_is_shown_anywhere() {
     let more = "auth_plugins = \"couch_replicator_auth_noop\"\nupdate_docs = true\n[log]\nlevel = \"debug\"\n";
     let world = World::start_with(more);

@@ -22,40 +22,7 @@ impl Data {
                 "Malformed sequence supplied in 'since'.",
             );
         };
-        let ids: Option<Vec<String>> = (request.param("filter") == Some("_doc_ids"))
-            .then(|| serde_json::from_value(request.json()["doc_ids"].clone()).unwrap());
-        let takes = |id: &str| match (&ids, request.param("filter")) {
-            (Some(ids), _) => ids.iter().any(|known| known == id),
-            (None, Some("_selector")) => {
-                let wanted = request.json()["selector"]["kind"].clone();
-                let revs = &self.docs[id];
-                let winner = &leaves(revs)[0];
-                revs[winner]
-                    .body
-                    .as_ref()
-                    .is_some_and(|body| body.get("kind") == Some(&wanted))
-            }
-            _ => true,
-        };
-        let rows: Vec<String> = self
-            .changes
-            .range(since + 1..)
-            .filter(|(_, id)| takes(id))
-            .map(|(seq, id)| {
-                let revs = &self.docs[id];
-                let mut told = leaves(revs);
-                if request.param("style") != Some("all_docs") {
-                    told.truncate(1);
-                }
-                let deleted = revs[&told[0]].deleted;
-                let told: Vec<Value> = told.into_iter().map(|rev| json!({"rev": rev})).collect();
-                let mut row = json!({"seq": seq_text(*seq), "id": id, "changes": told});
-                if deleted {
-                    row["deleted"] = json!(true);
-                }
-                row.to_string()
-            })
-            .collect();
+        let rows = self.rows(since, request);
         let pending = self.changes.range(since + 1..).count();
         if request.param("limit") == Some("0") {
             return Answer::json(
@@ -92,6 +59,43 @@ impl Data {
             &last[1..]
         );
         Answer::stream(200, "application/json", vec![Piece::Bytes(text.into())])
+    }
+
+    /// Returns the rows behind `since` that the request's filter takes.
+    fn rows(&self, since: u64, request: &Received) -> Vec<String> {
+        let ids: Option<Vec<String>> = (request.param("filter") == Some("_doc_ids"))
+            .then(|| serde_json::from_value(request.json()["doc_ids"].clone()).unwrap());
+        let takes = |id: &str| match (&ids, request.param("filter")) {
+            (Some(ids), _) => ids.iter().any(|known| known == id),
+            (None, Some("_selector")) => {
+                let wanted = request.json()["selector"]["kind"].clone();
+                let revs = &self.docs[id];
+                let winner = &leaves(revs)[0];
+                revs[winner]
+                    .body
+                    .as_ref()
+                    .is_some_and(|body| body.get("kind") == Some(&wanted))
+            }
+            _ => true,
+        };
+        self.changes
+            .range(since + 1..)
+            .filter(|(_, id)| takes(id))
+            .map(|(seq, id)| {
+                let revs = &self.docs[id];
+                let mut told = leaves(revs);
+                if request.param("style") != Some("all_docs") {
+                    told.truncate(1);
+                }
+                let deleted = revs[&told[0]].deleted;
+                let told: Vec<Value> = told.into_iter().map(|rev| json!({"rev": rev})).collect();
+                let mut row = json!({"seq": seq_text(*seq), "id": id, "changes": told});
+                if deleted {
+                    row["deleted"] = json!(true);
+                }
+                row.to_string()
+            })
+            .collect()
     }
 
     pub(super) fn revs_diff(&self, request: &Received) -> Answer {

@@ -51,19 +51,14 @@ impl Data {
         }
     }
 
-    pub(super) fn store(
-        &mut self,
+    /// Returns the attachments that a document has after this write.
+    fn attachments(
+        &self,
         document: &Value,
+        history: &[String],
         bodies: Vec<Bytes>,
-    ) -> Result<(), &'static str> {
+    ) -> Result<Vec<Stored>, &'static str> {
         let id = document["_id"].as_str().unwrap();
-        let start = document["_revisions"]["start"].as_u64().unwrap();
-        let ids = document["_revisions"]["ids"].as_array().unwrap();
-        let history: Vec<String> = ids
-            .iter()
-            .enumerate()
-            .map(|(index, id)| format!("{}-{}", start - index as u64, id.as_str().unwrap()))
-            .collect();
         let mut bodies = bodies.into_iter();
         let mut attachments = Vec::new();
         for (name, told) in document["_attachments"].as_object().into_iter().flatten() {
@@ -104,6 +99,23 @@ impl Data {
             attachments.push(known.ok_or("missing_stub")?.clone());
         }
         assert!(bodies.next().is_none(), "no part without an attachment");
+        Ok(attachments)
+    }
+
+    pub(super) fn store(
+        &mut self,
+        document: &Value,
+        bodies: Vec<Bytes>,
+    ) -> Result<(), &'static str> {
+        let id = document["_id"].as_str().unwrap();
+        let start = document["_revisions"]["start"].as_u64().unwrap();
+        let ids = document["_revisions"]["ids"].as_array().unwrap();
+        let history: Vec<String> = ids
+            .iter()
+            .enumerate()
+            .map(|(index, id)| format!("{}-{}", start - index as u64, id.as_str().unwrap()))
+            .collect();
+        let attachments = self.attachments(document, &history, bodies)?;
         let revs = self.docs.entry(id.to_owned()).or_default();
         let mut is_new = false;
         for (index, rev) in history.iter().enumerate() {

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 
 use super::action::{PoolAction, Refusal};
 use super::event::{Condition, Event};
-use super::id::{Affinity, ClientId, PoolId, ProcId, RequestId, Target, Tenant, Token};
+use super::id::{Affinity, ClientId, Lane, PoolId, ProcId, RequestId, Target, Tenant, Token};
 use super::ledger::{Due, Ledger, RequestPlace, RequestRow};
 use super::random::Random;
 use super::route::GroupMembers;
@@ -72,22 +72,7 @@ impl Pools {
                 affinity,
                 deadline,
             } => {
-                let (tenant, ddoc) = match affinity {
-                    Some(Affinity { tenant, ddoc }) => (tenant, ddoc),
-                    None => (Tenant::Client(client), None),
-                };
-                let row = RequestRow {
-                    client,
-                    target,
-                    pool: NOWHERE,
-                    lane,
-                    rank: 0,
-                    tenant,
-                    ddoc,
-                    arrived: self.ledger.now,
-                    deadline,
-                    place: RequestPlace::Queue,
-                };
+                let row = self.row(client, target, lane, affinity, deadline);
                 self.get_proc(request, row, out);
             }
             Event::RetProc {
@@ -140,6 +125,33 @@ impl Pools {
             Event::Shutdown => self.shut_down(out),
         }
         self.share(out);
+    }
+
+    /// Returns the row of a request that arrives now and has no place yet.
+    fn row(
+        &self,
+        client: ClientId,
+        target: Target,
+        lane: Lane,
+        affinity: Option<Affinity>,
+        deadline: Timestamp,
+    ) -> RequestRow {
+        let (tenant, ddoc) = match affinity {
+            Some(Affinity { tenant, ddoc }) => (tenant, ddoc),
+            None => (Tenant::Client(client), None),
+        };
+        RequestRow {
+            client,
+            target,
+            pool: NOWHERE,
+            lane,
+            rank: 0,
+            tenant,
+            ddoc,
+            arrived: self.ledger.now,
+            deadline,
+            place: RequestPlace::Queue,
+        }
     }
 
     /// Returns when [`Event::Tick`] is due next: at the earliest deadline of a request, at the end

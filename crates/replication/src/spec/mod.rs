@@ -27,7 +27,7 @@ use serde_json::{Map, Value};
 pub(crate) use self::credentials::BasicAuth;
 pub(crate) use self::mask::{mask_params, mask_query};
 pub use self::mask::{mask_url, strip_url};
-pub use self::options::Lowered;
+pub use self::options::{Lowered, TUNING, members};
 pub use self::parse::CallBody;
 pub(crate) use self::proxy::ProxySpec;
 use super::filter::{Filter, FilterAt};

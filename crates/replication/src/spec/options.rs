@@ -37,8 +37,28 @@ pub struct Lowered {
     pub to: u32,
 }
 
-/// The names of what [`Tuning`] has.
-const TUNING: [&str; 9] = [
+/// The members of a document that say what is replicated, and between what.
+const ASKED: [&str; 16] = [
+    "source",
+    "target",
+    "continuous",
+    "create_target",
+    "create_target_params",
+    "doc_ids",
+    "selector",
+    "filter",
+    "query_params",
+    "filter_at",
+    "winning_revs_only",
+    "since_seq",
+    "proxy",
+    "source_proxy",
+    "target_proxy",
+    "user_ctx",
+];
+
+/// The members of a document that say how: the fields of [`Tuning`], and keys of the configuration.
+pub const TUNING: [&str; 9] = [
     "use_checkpoints",
     "use_bulk_get",
     "worker_processes",
@@ -49,6 +69,11 @@ const TUNING: [&str; 9] = [
     "checkpoint_interval",
     "feed",
 ];
+
+/// Returns every member of a document that means something.
+pub fn members() -> impl Iterator<Item = &'static str> {
+    ASKED.into_iter().chain(TUNING)
+}
 
 impl Options {
     /// Returns whether two bodies ask for the same. Defaults of the configuration do not count: they

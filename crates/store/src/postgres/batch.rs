@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 
+use futures_util::future::{BoxFuture, join_all};
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Row};
 
@@ -39,6 +40,12 @@ const WANT: &str = "INSERT INTO settee.jobs (doc_id, wanted) SELECT * FROM unnes
 const FORGET_STATUSES: &str = "DELETE FROM settee.job_status WHERE transient = 0 AND key = ANY($1)";
 
 const TELL_WANTED: &str = "SELECT pg_notify('settee_fleet', 'claims')";
+
+/// A parameter of a statement.
+type Param<'p> = (&'p (dyn ToSql + Sync), Type);
+
+/// What came of a statement.
+type Ran = Result<(), tokio_postgres::Error>;
 
 /// Reads a document from its [`COLUMNS`].
 pub(super) fn document(row: &Row) -> Result<Document, tokio_postgres::Error> {
@@ -187,94 +194,116 @@ impl<'w> Batch<'w> {
 
     /// Writes the outcome, and commits it.
     pub async fn commit(&self, client: &Client) -> Result<(), tokio_postgres::Error> {
-        let documents = self.saved.iter().filter_map(|id| self.documents.get(id));
-        let documents: Vec<&Document> = documents.collect();
-        let column = |of: fn(&Document) -> &str| -> Vec<&str> {
-            documents.iter().map(|document| of(document)).collect()
-        };
-        let (ids, hashes) = (column(|d| &d.id), column(|d| &d.revision.hash));
-        let bodies = column(|d| &d.body);
-        let number = |of: fn(&Document) -> u64| -> Vec<i64> {
-            documents.iter().map(|document| int(of(document))).collect()
-        };
-        let (numbers, seqs) = (number(|d| d.revision.number), number(|d| d.seq));
-        let deleted: Vec<bool> = documents.iter().map(|document| document.deleted).collect();
-        let deleted_at: Vec<Option<i64>> = deleted
-            .iter()
-            .map(|deleted| deleted.then_some(int(self.now)))
-            .collect();
-        let save: [(&(dyn ToSql + Sync), Type); 7] = [
-            (&ids, Type::TEXT_ARRAY),
-            (&numbers, Type::INT8_ARRAY),
-            (&hashes, Type::TEXT_ARRAY),
-            (&deleted, Type::BOOL_ARRAY),
-            (&deleted_at, Type::INT8_ARRAY),
-            (&seqs, Type::INT8_ARRAY),
-            (&bodies, Type::TEXT_ARRAY),
+        let saved = self.saved.iter().filter_map(|id| self.documents.get(id));
+        let saved: Vec<&Document> = saved.collect();
+        let turned = self.turned(&saved);
+        let seq = int(self.seq);
+        let tell: [Param<'_>; 1] = [(&seq, Type::INT8)];
+        // They are sent one behind the other; after one that fails the last one commits nothing.
+        let all: [BoxFuture<'_, _>; 9] = [
+            Box::pin(self.save_documents(client, &saved)),
+            Box::pin(self.save_locals(client)),
+            Box::pin(self.remove_locals(client)),
+            Box::pin(self.save_kept(client)),
+            Box::pin(save_wanted(client, &turned)),
+            Box::pin(forget_statuses(client, &turned)),
+            Box::pin(run(
+                turned.iter().any(|(_, asks)| *asks),
+                client,
+                TELL_WANTED,
+                &[],
+            )),
+            Box::pin(run(!saved.is_empty(), client, TELL, &tell)),
+            Box::pin(run(true, client, "COMMIT", &[])),
         ];
+        join_all(all).await.into_iter().collect()
+    }
+
+    /// Returns the saved documents that asked for nothing and ask now, or the other way round.
+    fn turned<'d>(&self, saved: &[&'d Document]) -> Vec<(&'d str, bool)> {
         let asks = |d: &Document| !d.deleted && self.shared.watcher.asks(&d.id, &d.body);
         let known = |id: &str| self.jobs.get(id).is_some_and(|job| job.wanted);
-        let (want_ids, wanted): (Vec<&str>, Vec<bool>) = documents
-            .iter()
-            .map(|document| (document.id.as_str(), asks(document)))
-            .filter(|(id, asks)| known(id) != *asks)
-            .unzip();
-        let want: [(&(dyn ToSql + Sync), Type); 2] =
-            [(&want_ids, Type::TEXT_ARRAY), (&wanted, Type::BOOL_ARRAY)];
-        let left = want_ids.iter().zip(&wanted);
-        let left: Vec<&str> = left
-            .filter(|(_, asks)| !**asks)
-            .map(|(id, _)| *id)
-            .collect();
-        let forget: [(&(dyn ToSql + Sync), Type); 1] = [(&left, Type::TEXT_ARRAY)];
-        let locals = self.saved_locals.iter();
-        let locals: Vec<_> = locals
-            .filter_map(|id| Some((id, self.locals.get(id)?)))
-            .collect();
-        let (mut put, mut numbers_put, mut bodies_put) = (Vec::new(), Vec::new(), Vec::new());
-        let mut removed = Vec::new();
-        for (id, (number, body)) in locals {
-            match body {
-                Some(body) => {
-                    put.push(id.as_str());
-                    numbers_put.push(int(*number));
-                    bodies_put.push(body.as_str());
-                }
-                None => removed.push(id.as_str()),
+        let each = saved.iter().map(|d| (d.id.as_str(), asks(d)));
+        each.filter(|(id, asks)| known(id) != *asks).collect()
+    }
+
+    async fn save_documents(&self, client: &Client, saved: &[&Document]) -> Ran {
+        let column =
+            |of: fn(&Document) -> &str| -> Vec<&str> { saved.iter().map(|d| of(d)).collect() };
+        let number =
+            |of: fn(&Document) -> u64| -> Vec<i64> { saved.iter().map(|d| int(of(d))).collect() };
+        let deleted: Vec<bool> = saved.iter().map(|d| d.deleted).collect();
+        let now = int(self.now);
+        let deleted_at: Vec<Option<i64>> = deleted.iter().map(|gone| gone.then_some(now)).collect();
+        let params: [Param<'_>; 7] = [
+            (&column(|d| &d.id), Type::TEXT_ARRAY),
+            (&number(|d| d.revision.number), Type::INT8_ARRAY),
+            (&column(|d| &d.revision.hash), Type::TEXT_ARRAY),
+            (&deleted, Type::BOOL_ARRAY),
+            (&deleted_at, Type::INT8_ARRAY),
+            (&number(|d| d.seq), Type::INT8_ARRAY),
+            (&column(|d| &d.body), Type::TEXT_ARRAY),
+        ];
+        run(!saved.is_empty(), client, SAVE, &params).await
+    }
+
+    /// Returns the `_local/` documents that were written, with what was.
+    fn saved_locals(&self) -> impl Iterator<Item = (&str, &(u64, Option<String>))> {
+        let each = self.saved_locals.iter();
+        each.filter_map(|id| Some((id.as_str(), self.locals.get(id)?)))
+    }
+
+    async fn save_locals(&self, client: &Client) -> Ran {
+        let (mut ids, mut numbers, mut bodies) = (Vec::new(), Vec::new(), Vec::new());
+        for (id, (number, body)) in self.saved_locals() {
+            if let Some(body) = body {
+                ids.push(id);
+                numbers.push(int(*number));
+                bodies.push(body.as_str());
             }
         }
-        let save_locals: [(&(dyn ToSql + Sync), Type); 3] = [
-            (&put, Type::TEXT_ARRAY),
-            (&numbers_put, Type::INT8_ARRAY),
-            (&bodies_put, Type::TEXT_ARRAY),
+        let params: [Param<'_>; 3] = [
+            (&ids, Type::TEXT_ARRAY),
+            (&numbers, Type::INT8_ARRAY),
+            (&bodies, Type::TEXT_ARRAY),
         ];
-        let (kept_ids, kept): (Vec<&str>, Vec<Option<&str>>) = self
-            .kept
-            .iter()
-            .map(|(id, kept)| (id.as_str(), kept.as_deref()))
-            .unzip();
-        let keep: [(&(dyn ToSql + Sync), Type); 2] =
-            [(&kept_ids, Type::TEXT_ARRAY), (&kept, Type::TEXT_ARRAY)];
-        let remove: [(&(dyn ToSql + Sync), Type); 1] = [(&removed, Type::TEXT_ARRAY)];
-        let seq = int(self.seq);
-        let tell: [(&(dyn ToSql + Sync), Type); 1] = [(&seq, Type::INT8)];
-        let run =
-            async |is_due: bool, sql: &str, params: &[(&(dyn ToSql + Sync), Type)]| match is_due {
-                true => client.query_typed(sql, params).await.map(drop),
-                false => Ok(()),
-            };
-        // They are sent one behind the other; after one that fails the last one commits nothing.
-        let all = futures_util::future::join_all([
-            run(!ids.is_empty(), SAVE, &save),
-            run(!put.is_empty(), SAVE_LOCALS, &save_locals),
-            run(!removed.is_empty(), REMOVE_LOCALS, &remove),
-            run(!kept.is_empty(), KEEP, &keep),
-            run(!want_ids.is_empty(), WANT, &want),
-            run(!left.is_empty(), FORGET_STATUSES, &forget),
-            run(wanted.contains(&true), TELL_WANTED, &[]),
-            run(!ids.is_empty(), TELL, &tell),
-            run(true, "COMMIT", &[]),
-        ]);
-        all.await.into_iter().collect()
+        run(!ids.is_empty(), client, SAVE_LOCALS, &params).await
+    }
+
+    async fn remove_locals(&self, client: &Client) -> Ran {
+        let gone = self.saved_locals();
+        let gone = gone.filter(|(_, (_, body))| body.is_none());
+        let ids: Vec<&str> = gone.map(|(id, _)| id).collect();
+        let params: [Param<'_>; 1] = [(&ids, Type::TEXT_ARRAY)];
+        run(!ids.is_empty(), client, REMOVE_LOCALS, &params).await
+    }
+
+    async fn save_kept(&self, client: &Client) -> Ran {
+        let each = self.kept.iter();
+        let each = each.map(|(id, kept)| (id.as_str(), kept.as_deref()));
+        let (ids, kept): (Vec<&str>, Vec<Option<&str>>) = each.unzip();
+        let params: [Param<'_>; 2] = [(&ids, Type::TEXT_ARRAY), (&kept, Type::TEXT_ARRAY)];
+        run(!ids.is_empty(), client, KEEP, &params).await
+    }
+}
+
+async fn save_wanted(client: &Client, turned: &[(&str, bool)]) -> Ran {
+    let (ids, wanted): (Vec<&str>, Vec<bool>) = turned.iter().copied().unzip();
+    let params: [Param<'_>; 2] = [(&ids, Type::TEXT_ARRAY), (&wanted, Type::BOOL_ARRAY)];
+    run(!ids.is_empty(), client, WANT, &params).await
+}
+
+async fn forget_statuses(client: &Client, turned: &[(&str, bool)]) -> Ran {
+    let left = turned.iter().filter(|(_, asks)| !asks);
+    let ids: Vec<&str> = left.map(|(id, _)| *id).collect();
+    let params: [Param<'_>; 1] = [(&ids, Type::TEXT_ARRAY)];
+    run(!ids.is_empty(), client, FORGET_STATUSES, &params).await
+}
+
+/// Runs a statement if there is something to do.
+async fn run(is_due: bool, client: &Client, sql: &str, params: &[Param<'_>]) -> Ran {
+    match is_due {
+        true => client.query_typed(sql, params).await.map(drop),
+        false => Ok(()),
     }
 }

@@ -10,6 +10,7 @@ use super::Session;
 use crate::messages::client::ProcToken;
 use crate::messages::pools::{ProcRevoked, SubscribeRevocation};
 use crate::messages::proc_manager::GetProcError;
+use crate::otp::tell::Tell;
 
 /// How many processes a connection may hold, dead ones included, before dead ones are forgotten.
 pub(super) const HELD_SWEEP_MIN: usize = 256;
@@ -29,8 +30,7 @@ impl Session {
     pub(in crate::actors::client) fn subscribe_revocation(&self, down: Recipient<ProcRevoked>) {
         let client = self.query_servers.caller().client().clone();
         let manager = self.services.manager.address();
-        // Ignores the mailbox's bound: there are no more of them than requests.
-        manager.do_send(SubscribeRevocation { client, down });
+        manager.tell(SubscribeRevocation { client, down });
     }
 
     /// Returns whether the client holds a process.

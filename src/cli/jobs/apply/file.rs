@@ -12,6 +12,7 @@ use toml::de::{DeTable, DeValue};
 
 use crate::config::nearest::slip;
 use crate::replicator::selection::fits;
+use replication::spec;
 
 /// What stands for the name of a database.
 const PLACEHOLDER: &str = "{db}";
@@ -27,35 +28,6 @@ const WITH_SECRETS: [&str; 6] = [
     "proxy",
     "source_proxy",
     "target_proxy",
-];
-
-/// Members of a document.
-const MEMBERS: [&str; 25] = [
-    "source",
-    "target",
-    "continuous",
-    "create_target",
-    "create_target_params",
-    "doc_ids",
-    "selector",
-    "filter",
-    "query_params",
-    "filter_at",
-    "winning_revs_only",
-    "since_seq",
-    "use_checkpoints",
-    "checkpoint_interval",
-    "feed",
-    "use_bulk_get",
-    "worker_processes",
-    "worker_batch_size",
-    "http_connections",
-    "connection_timeout",
-    "retries_per_request",
-    "proxy",
-    "source_proxy",
-    "target_proxy",
-    "user_ctx",
 ];
 
 /// A mistake in the file.
@@ -173,8 +145,8 @@ impl Reading<'_> {
         for (name, value) in members {
             let line = self.line(name.span().start);
             let name = name.get_ref().as_ref();
-            if !OWN.contains(&name) && !MEMBERS.contains(&name) {
-                let known = [&OWN[..], &MEMBERS].concat();
+            let known: Vec<&str> = OWN.into_iter().chain(spec::members()).collect();
+            if !known.contains(&name) {
                 let remedy = match slip(name, &known) {
                     Some(meant) => format!("write {meant}"),
                     None => "docs/replication.md lists the members of a document".to_owned(),

@@ -114,6 +114,7 @@ impl Database {
     }
 
     /// Carries a transaction out. `random` gives an epoch, and the order in which documents are claimed.
+    #[expect(clippy::too_many_lines, reason = "one arm for each request")]
     pub(super) fn carry_out(
         &mut self,
         daemon: usize,

@@ -218,6 +218,7 @@ impl World {
         self.judge();
     }
 
+    #[expect(clippy::too_many_lines, reason = "one arm for each event")]
     fn happens(&mut self, at: usize, life: Option<u64>, what: What) {
         let daemon = &mut self.daemons[at];
         let is_its = life.is_none() || daemon.life == life;

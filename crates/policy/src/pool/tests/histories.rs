@@ -180,6 +180,7 @@ struct Manager {
 }
 
 impl Manager {
+    #[expect(clippy::too_many_lines, reason = "one arm for each step")]
     fn step(&mut self, step: Step) {
         let event = match step {
             Step::Add(settings) => {

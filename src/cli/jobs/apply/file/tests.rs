@@ -65,6 +65,7 @@ except = ["*-test", "customer-0*1"]
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one table of cases")]
 fn every_mistake_is_told_with_its_line_and_what_to_do() {
     let section = |more: &str| {
         format!(

@@ -1,0 +1,88 @@
+//! The children of the service's supervisor: how each is made, and made again.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use actix::prelude::*;
+use slog::Logger;
+
+use super::SHUTDOWN_MAX;
+use crate::actors::config_listener::{ActiveConfig, ConfigListener};
+use crate::actors::listener::{Listener, ListenerOptions};
+use crate::actors::pool_executor::PoolExecutor;
+use crate::actors::pressure_gauge::{PressureGauge, PressureOptions};
+use crate::actors::proc_manager::ProcManager;
+use crate::actors::service_manager::{ServiceManager, ServiceManagerOptions};
+use crate::functions::records::CallRecords;
+use crate::http::server::{HttpOptions, HttpServer};
+use crate::metrics::Metrics;
+use crate::otp::registered_name::RegisteredName;
+use crate::otp::supervisor::ChildSpec;
+use crate::query_server::child::Spawner;
+
+pub(super) fn manager(
+    active: Rc<ActiveConfig>,
+    spawner: Spawner,
+    metrics: Metrics,
+    log: Logger,
+) -> (RegisteredName<ProcManager>, ChildSpec) {
+    let make = move || {
+        let settings = (active.manager_settings)(&active.config());
+        let manager = ProcManager::new(Arc::new(settings), spawner.clone(), &log)
+            .with_metrics(metrics.clone());
+        (manager.pid(), manager.start())
+    };
+    ChildSpec::named("proc_manager", SHUTDOWN_MAX, make)
+}
+
+pub(super) fn config_listener(
+    active: Rc<ActiveConfig>,
+    manager: RegisteredName<ProcManager>,
+    log: Logger,
+) -> (RegisteredName<ConfigListener>, ChildSpec) {
+    let make = move || {
+        let listener = ConfigListener::new(Rc::clone(&active), manager.clone(), &log);
+        (listener.pid(), listener.start())
+    };
+    ChildSpec::named("config_listener", SHUTDOWN_MAX, make)
+}
+
+pub(super) fn executor(
+    manager: RegisteredName<ProcManager>,
+    records: Rc<CallRecords>,
+    log: Logger,
+) -> (RegisteredName<PoolExecutor>, ChildSpec) {
+    let make = move || {
+        let executor = PoolExecutor::new(manager.clone(), Rc::clone(&records), &log);
+        (executor.pid(), executor.start())
+    };
+    ChildSpec::named("pool_executor", SHUTDOWN_MAX, make)
+}
+
+pub(super) fn pressure_gauge(options: PressureOptions) -> ChildSpec {
+    ChildSpec::new("pressure_gauge", SHUTDOWN_MAX, move || {
+        let actor = PressureGauge::new(options.clone());
+        (actor.pid(), actor.start())
+    })
+}
+
+pub(super) fn listener(options: ListenerOptions) -> ChildSpec {
+    ChildSpec::new("listener", SHUTDOWN_MAX, move || {
+        let actor = Listener::new(options.clone());
+        (actor.pid(), actor.start())
+    })
+}
+
+pub(super) fn http_server(options: HttpOptions) -> ChildSpec {
+    ChildSpec::new("http", SHUTDOWN_MAX, move || {
+        let server = HttpServer::new(options.clone());
+        (server.pid(), server.start())
+    })
+}
+
+pub(super) fn service_manager(options: ServiceManagerOptions) -> ChildSpec {
+    ChildSpec::new("service_manager", SHUTDOWN_MAX, move || {
+        let actor = ServiceManager::new(options.clone());
+        (actor.pid(), actor.start())
+    })
+}

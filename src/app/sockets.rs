@@ -1,0 +1,120 @@
+//! Every socket that the service listens on.
+//!
+//! SUMMARY   [`Sockets::bind`] takes each that the program was started with, and binds the others.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use slog::Logger;
+
+use super::StartError;
+use crate::actors::listener::address::bind_address;
+use crate::actors::listener::bound::Bound;
+use crate::actors::listener::inherited::Inherited;
+use crate::actors::listener::socket::bind_socket;
+use crate::actors::service::socket::ServiceSockets;
+use crate::config::Config;
+
+/// What the service listens on.
+pub(super) struct Sockets {
+    pub unix: Rc<Bound>,
+    pub tcp: Option<Rc<Bound>>,
+    pub tls: Option<Rc<Bound>>,
+    pub http: Option<Rc<Bound>>,
+    pub https: Option<Rc<Bound>>,
+    pub services: Rc<ServiceSockets>,
+    addresses: Addresses,
+}
+
+/// Where the service is found, with the ports that it has got.
+#[derive(Clone)]
+pub(super) struct Addresses {
+    pub socket: PathBuf,
+    pub tcp: Option<SocketAddr>,
+    pub tls: Option<SocketAddr>,
+    pub http: Option<SocketAddr>,
+    pub https: Option<SocketAddr>,
+}
+
+impl Sockets {
+    /// Binds all that the configuration names. Says in the log which of those that were passed it does not use.
+    ///
+    /// # Errors
+    /// One of them cannot be had; nothing is left of the others.
+    pub async fn bind(
+        config: &Config,
+        inherited: Inherited,
+        log: &Logger,
+    ) -> Result<Self, StartError> {
+        let inherited = Rc::new(inherited);
+        let unix = match inherited.unix("[server] socket", &config.server.socket)? {
+            Some(passed) => passed,
+            None => bind_socket(&config.server).await?,
+        };
+        let bind = |key, address| bind(&inherited, key, address, config.server.backlog);
+        let tcp = bind("[server] tcp", config.server.tcp)?;
+        let http = bind("[server] http", config.server.http)?;
+        let services = Rc::new(ServiceSockets::new(Rc::clone(&inherited)));
+        services.commit(services.prepare(&config.services).await?);
+        let https = bind("[ssl] port", config.ssl.address())?;
+        let tls = bind("[ssl] tcp", config.ssl.tcp)?;
+        inherited.warn_of_the_rest(log);
+        let sockets = Self {
+            addresses: Addresses {
+                socket: unix.path().unwrap_or(&config.server.socket).to_owned(),
+                tcp: address(&tcp),
+                tls: address(&tls),
+                http: address(&http),
+                https: address(&https),
+            },
+            unix: Rc::new(unix),
+            tcp,
+            tls,
+            http,
+            https,
+            services,
+        };
+        let listening = sockets.services.listening();
+        sockets.bound().for_each(|at| listening.add(at));
+        Ok(sockets)
+    }
+
+    /// Returns where the service is found.
+    pub fn addresses(&self) -> Addresses {
+        self.addresses.clone()
+    }
+
+    /// Returns all addresses of TCP but those of services.
+    pub fn bound(&self) -> impl Iterator<Item = SocketAddr> {
+        let Addresses {
+            tcp,
+            tls,
+            http,
+            https,
+            ..
+        } = self.addresses;
+        [tcp, http, https, tls].into_iter().flatten()
+    }
+}
+
+fn address(bound: &Option<Rc<Bound>>) -> Option<SocketAddr> {
+    bound.as_ref()?.tcp_address()
+}
+
+/// Takes an address, if there is one to be taken, or the socket that was passed for it.
+fn bind(
+    inherited: &Inherited,
+    key: &'static str,
+    address: Option<SocketAddr>,
+    backlog: u32,
+) -> Result<Option<Rc<Bound>>, StartError> {
+    let Some(address) = address else {
+        return Ok(None);
+    };
+    let bound = match inherited.tcp(key)? {
+        Some(passed) => passed,
+        None => bind_address(key, address, backlog)?,
+    };
+    Ok(Some(Rc::new(bound)))
+}
