@@ -1,17 +1,18 @@
 //! Conditions on one value: the operators that have no fields below them.
 //!
-//! SUMMARY   [`Condition::new`] checks an operator and its argument; [`Condition::holds`] tests a
-//!           value. [`Condition::negated`] is the opposite: `$gte` is `$lt` negated.
+//! SUMMARY   A function for each operator ([`super::operator`]) makes a condition of its argument;
+//!           [`Condition::holds`] tests a value. [`Condition::negated`] is the opposite: `$gte` is `$lt` negated.
 //! SOURCE    CouchDB's Mango operators, with their edge cases.
 
 use std::collections::HashSet;
 
 use unicode_segmentation::UnicodeSegmentation;
 
-use super::error::{MatchError, SelectorErrorKind};
+use super::error::MatchError;
 use super::members::{Kind, kind_of, last_members};
 use super::modulo::Modulo;
 use super::operand::{Operand, Order};
+use super::operator::LENGTH;
 use super::pattern::Pattern;
 use super::selector::Scope;
 use super::terms::exact_key;
@@ -112,56 +113,70 @@ fn identity(text: &str) -> Vec<u8> {
     bytes
 }
 
+/// Of an argument whose kind [`super::operator::Operator::check`] has checked: a condition, or what is
+/// wrong with the argument.
 impl Condition {
-    /// Checks an operator without selectors in its argument.
-    ///
-    /// # Errors
-    /// The argument is wrong, or there is no such operator.
-    pub(crate) fn new(
-        operator: &str,
-        argument: &str,
-        order: Order,
-    ) -> Result<Self, SelectorErrorKind> {
-        let bad = |problem: &str| Err(SelectorErrorKind::bad_argument(operator, problem));
-        let operand = || Operand::new(argument, order);
-        let operands = || Elements::of(argument).map(|text| Operand::new(text, order));
-        let kind = kind_of(argument);
-        match (operator, kind) {
-            ("$eq", _) => Ok(Self::Equal(operand())),
-            ("$ne", _) => Ok(Self::Equal(operand()).negated()),
-            ("$lt", _) => Ok(Self::Less(operand())),
-            ("$gte", _) => Ok(Self::Less(operand()).negated()),
-            ("$lte", _) => Ok(Self::LessOrEqual(operand())),
-            ("$gt", _) => Ok(Self::LessOrEqual(operand()).negated()),
-            ("$in", Kind::Array) => Ok(Self::In(operands().collect())),
-            ("$nin", Kind::Array) => Ok(Self::In(operands().collect()).negated()),
-            ("$all", Kind::Array) => Ok(Self::All(Everything::new(argument))),
-            ("$in" | "$nin" | "$all", _) => bad("it needs an array"),
-            ("$exists", Kind::False | Kind::True) => Ok(Self::Exists(kind == Kind::True)),
-            ("$exists", _) => bad("it needs true or false"),
-            ("$type", Kind::String) => Ok(Self::Type(unescape(argument).into_owned())),
-            ("$type", _) => bad("it needs the name of a type, a string"),
-            ("$mod", _) => match Modulo::new(argument) {
-                Ok(modulo) => Ok(Self::Mod(modulo)),
-                Err(problem) => bad(problem),
-            },
-            ("$regex", Kind::String) => match Pattern::new(&unescape(argument)) {
-                Ok(pattern) => Ok(Self::Regex(Box::new(pattern))),
-                Err(problem) => bad(&problem),
-            },
-            ("$beginsWith", Kind::String) => Ok(Self::BeginsWith(unescape(argument).into_owned())),
-            ("$size", _) => match argument.parse() {
-                Ok(size) => Ok(Self::Size(size)),
-                Err(_) => bad("it needs a length, a whole number that is not negative"),
-            },
-            ("$where" | "$geoWithin" | "$geoIntersects" | "$near" | "$nearSphere", _) => {
-                Err(SelectorErrorKind::NotSupported(operator.to_owned()))
-            }
-            ("$regex" | "$beginsWith", _) => Err(SelectorErrorKind::InvalidOperator(format!(
-                "{operator}: it needs a string"
-            ))),
-            _ => Err(SelectorErrorKind::InvalidOperator(operator.to_owned())),
-        }
+    pub(crate) fn equal(argument: &str, order: Order) -> Result<Self, String> {
+        Ok(Self::Equal(Operand::new(argument, order)))
+    }
+
+    pub(crate) fn not_equal(argument: &str, order: Order) -> Result<Self, String> {
+        Self::equal(argument, order).map(Self::negated)
+    }
+
+    pub(crate) fn less(argument: &str, order: Order) -> Result<Self, String> {
+        Ok(Self::Less(Operand::new(argument, order)))
+    }
+
+    pub(crate) fn not_less(argument: &str, order: Order) -> Result<Self, String> {
+        Self::less(argument, order).map(Self::negated)
+    }
+
+    pub(crate) fn not_greater(argument: &str, order: Order) -> Result<Self, String> {
+        Ok(Self::LessOrEqual(Operand::new(argument, order)))
+    }
+
+    pub(crate) fn greater(argument: &str, order: Order) -> Result<Self, String> {
+        Self::not_greater(argument, order).map(Self::negated)
+    }
+
+    pub(crate) fn one_of(argument: &str, order: Order) -> Result<Self, String> {
+        let operands = Elements::of(argument).map(|text| Operand::new(text, order));
+        Ok(Self::In(operands.collect()))
+    }
+
+    pub(crate) fn none_of(argument: &str, order: Order) -> Result<Self, String> {
+        Self::one_of(argument, order).map(Self::negated)
+    }
+
+    pub(crate) fn all(argument: &str, _: Order) -> Result<Self, String> {
+        Ok(Self::All(Everything::new(argument)))
+    }
+
+    pub(crate) fn exists(argument: &str, _: Order) -> Result<Self, String> {
+        Ok(Self::Exists(kind_of(argument) == Kind::True))
+    }
+
+    pub(crate) fn of_type(argument: &str, _: Order) -> Result<Self, String> {
+        Ok(Self::Type(unescape(argument).into_owned()))
+    }
+
+    pub(crate) fn modulo(argument: &str, _: Order) -> Result<Self, String> {
+        Ok(Self::Mod(Modulo::new(argument)?))
+    }
+
+    pub(crate) fn regex(argument: &str, _: Order) -> Result<Self, String> {
+        let pattern = Pattern::new(&unescape(argument))?;
+        Ok(Self::Regex(Box::new(pattern)))
+    }
+
+    pub(crate) fn prefix(argument: &str, _: Order) -> Result<Self, String> {
+        Ok(Self::BeginsWith(unescape(argument).into_owned()))
+    }
+
+    pub(crate) fn size(argument: &str, _: Order) -> Result<Self, String> {
+        let size = argument.parse().map_err(|_| LENGTH)?;
+        Ok(Self::Size(size))
     }
 
     /// Returns the opposite, for a field that is not missing.

@@ -1,7 +1,8 @@
 //! Mango: CouchDB's query language of selectors, as a library without actors, clocks or files.
 //!
-//! SUMMARY   [`Selector`] says whether a document matches; [`Index`] says what an index has of it.
-//! CALLED    By the language `query`, by `settee map --selector`, and by programs of their own.
+//! SUMMARY   [`Selector`] says whether a document matches; [`Index`] says what an index has of it; [`id_form`] is what
+//!           the id of a replication has of a selector.
+//! CALLED    By the language `query`, by replications, by `settee map --selector`, and by programs of their own.
 //! SOURCE    CouchDB's applications mango and couch; `docs/mango.md` has what is the same and what
 //!           is not.
 //!
@@ -17,11 +18,13 @@
 mod condition;
 mod error;
 mod field;
+mod id_form;
 mod index;
 mod members;
 mod modulo;
 mod normal;
 mod operand;
+mod operator;
 pub(crate) mod pattern;
 mod selector;
 mod terms;
@@ -32,6 +35,7 @@ mod tests;
 
 pub use error::{MatchError, SelectorError, SelectorErrorKind};
 pub use field::FIELD_SEGMENTS_MAX;
+pub use id_form::id_form;
 pub use index::{Index, IndexError};
 pub use members::last_members;
 pub use normal::{SELECTOR_DEPTH_MAX, SELECTOR_NAMES_BYTES_MAX};

@@ -6,6 +6,9 @@ use json::cursor::Elements;
 /// How many digits a divisor or a remainder may have: ten times as much still fits an `i128`.
 const DIGITS_MAX: usize = 37;
 
+/// What the argument has to be.
+pub(crate) const PAIR: &str = "it needs [divisor, remainder], two whole numbers";
+
 /// A divisor and the remainder that is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Modulo {
@@ -19,16 +22,15 @@ impl Modulo {
     /// # Errors
     /// What is wrong with it. A divisor of 0, at which CouchDB crashes when it meets a document, is.
     pub(crate) fn new(argument: &str) -> Result<Self, &'static str> {
-        const SHAPE: &str = "it needs [divisor, remainder], two whole numbers";
         if kind_of(argument) != Kind::Array {
-            return Err(SHAPE);
+            return Err(PAIR);
         }
         let elements: Vec<&str> = Elements::of(argument).take(3).collect();
         let [divisor, remainder] = elements[..] else {
-            return Err(SHAPE);
+            return Err(PAIR);
         };
         if !is_integer(divisor) || !is_integer(remainder) {
-            return Err(SHAPE);
+            return Err(PAIR);
         }
         let (Some(divisor), Some(remainder)) = (short(divisor), short(remainder)) else {
             return Err("a number has more than 37 digits");

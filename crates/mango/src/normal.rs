@@ -10,11 +10,12 @@
 
 use std::mem;
 
-use super::condition::{Condition, Quantity};
+use super::condition::Condition;
 use super::error::SelectorErrorKind;
 use super::field::{FieldId, Fields, FieldsBuilder, segments};
 use super::members::{Kind, kind_of};
-use super::operand::Order;
+use super::operand::{Operand, Order};
+use super::operator::{Join, Meaning, Operator};
 use super::selector::Scope;
 use json::cursor::{Elements, Members};
 use json::string::unescape;
@@ -146,14 +147,14 @@ impl<'t> Parser<'t> {
             return self.fail(text, SelectorErrorKind::TooLarge { what, limit });
         }
         if kind_of(text) != Kind::Object {
-            return self.operator(text, "$eq", text, place);
+            return Ok(equal(text, place));
         }
         let mut nodes = Vec::new();
         for (name, value) in Members::of(text) {
             nodes.push(self.member(name, value, place)?);
         }
         match nodes.len() {
-            0 => self.operator(text, "$eq", text, place),
+            0 => Ok(equal(text, place)),
             1 => Ok(nodes.remove(0)),
             _ => Ok(Node::And(nodes)),
         }
@@ -167,41 +168,46 @@ impl<'t> Parser<'t> {
         place: SelectorPlace<'_>,
     ) -> Parsed<Node> {
         let name = unescape(quoted);
+        if !name.starts_with('$') {
+            return self.field(quoted, &name, value, place);
+        }
+        let Some(operator) = Operator::named(&name) else {
+            return self.fail(quoted, Operator::unknown(&name));
+        };
+        if let Err(kind) = operator.check(value) {
+            return self.fail(quoted, kind);
+        }
         let below = SelectorPlace {
             depth: place.depth + 1,
             ..place
         };
-        let kind = kind_of(value);
-        match (&*name, kind) {
-            ("$and", Kind::Array) => Ok(Node::And(self.nodes(value, below)?)),
-            ("$or", Kind::Array) => Ok(Node::Or(self.nodes(value, below)?)),
-            // Of no selectors, `$or` is true and so is this.
-            ("$nor", Kind::Array) => {
-                let nodes = self.nodes(value, below)?;
-                let negated = nodes.into_iter().map(|node| Node::Not(Box::new(node)));
-                Ok(Node::And(negated.collect()))
+        match operator.meaning {
+            Meaning::Join { join, of_negated } => {
+                let mut nodes = self.nodes(value, below)?;
+                if of_negated {
+                    let negated = nodes.into_iter().map(|node| Node::Not(Box::new(node)));
+                    nodes = negated.collect();
+                }
+                Ok(match join {
+                    Join::All => Node::And(nodes),
+                    Join::Any => Node::Or(nodes),
+                })
             }
-            ("$and" | "$or" | "$nor", _) => {
-                self.bad_argument(quoted, &name, "it needs an array of selectors")
-            }
-            ("$not", Kind::Object) => Ok(Node::Not(Box::new(self.node(value, below)?))),
-            ("$elemMatch" | "$allMatch" | "$keyMapMatch", Kind::Object) => {
+            Meaning::Not => Ok(Node::Not(Box::new(self.node(value, below)?))),
+            Meaning::Parts(quantity) => {
                 let (fields, node) = self.scope(value, place.order, below.depth)?;
-                let scope = Scope::new(fields, node);
-                let quantity = match &*name {
-                    "$elemMatch" => Quantity::SomeElement,
-                    "$allMatch" => Quantity::AllElements,
-                    _ => Quantity::SomeName,
-                };
-                Ok(on_field(place, Condition::Some(quantity, Box::new(scope))))
+                let scope = Box::new(Scope::new(fields, node));
+                Ok(on_field(place, Condition::Some(quantity, scope)))
             }
-            ("$not" | "$elemMatch" | "$allMatch" | "$keyMapMatch", _) => {
-                self.bad_argument(quoted, &name, "it needs a selector, an object")
-            }
-            ("$text", _) => self.text_search(quoted, value, place),
-            ("$default", _) => self.default_field(quoted, value, place),
-            _ if name.starts_with('$') => self.operator(quoted, &name, value, place),
-            _ => self.field(quoted, &name, value, place),
+            Meaning::Value(condition, _) => match condition(value, place.order) {
+                Ok(condition) => Ok(on_field(place, condition)),
+                Err(problem) => {
+                    let kind = SelectorErrorKind::bad_argument(operator.name, problem);
+                    self.fail(quoted, kind)
+                }
+            },
+            Meaning::Text | Meaning::Default if place.name.is_empty() => Ok(Node::Text),
+            Meaning::Text | Meaning::Default => self.fail(quoted, SelectorErrorKind::BadField),
         }
     }
 
@@ -209,50 +215,6 @@ impl<'t> Parser<'t> {
         Elements::of(array)
             .map(|element| self.node(element, place))
             .collect()
-    }
-
-    fn bad_argument<T>(&self, at: &str, operator: &str, problem: &str) -> Parsed<T> {
-        self.fail(at, SelectorErrorKind::bad_argument(operator, problem))
-    }
-
-    fn operator(
-        &self,
-        quoted: &str,
-        name: &str,
-        value: &str,
-        place: SelectorPlace<'_>,
-    ) -> Parsed<Node> {
-        match Condition::new(name, value, place.order) {
-            Ok(condition) => Ok(on_field(place, condition)),
-            Err(kind) => self.fail(quoted, kind),
-        }
-    }
-
-    fn text_search(&self, quoted: &str, value: &str, place: SelectorPlace<'_>) -> Parsed<Node> {
-        let is_searched = matches!(
-            kind_of(value),
-            Kind::String | Kind::Number | Kind::False | Kind::True
-        );
-        if !is_searched {
-            let problem = "it needs a string, a number, true or false";
-            return self.bad_argument(quoted, "$text", problem);
-        }
-        if place.name.is_empty() {
-            Ok(Node::Text)
-        } else {
-            self.fail(quoted, SelectorErrorKind::BadField)
-        }
-    }
-
-    /// `$default`: the form of `$text` in a normalised selector.
-    fn default_field(&self, quoted: &str, value: &str, place: SelectorPlace<'_>) -> Parsed<Node> {
-        let is_text = kind_of(value) == Kind::Object
-            && Members::of(value).map(|(name, _)| name).eq(["\"$text\""]);
-        if is_text && place.name.is_empty() {
-            Ok(Node::Text)
-        } else {
-            self.fail(quoted, SelectorErrorKind::BadField)
-        }
     }
 
     fn field(
@@ -294,6 +256,11 @@ impl<'t> Parser<'t> {
         };
         self.node(value, below)
     }
+}
+
+/// What a bare value means.
+fn equal(value: &str, place: SelectorPlace<'_>) -> Node {
+    on_field(place, Condition::Equal(Operand::new(value, place.order)))
 }
 
 fn on_field(place: SelectorPlace<'_>, condition: Condition) -> Node {

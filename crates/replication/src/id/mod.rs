@@ -5,8 +5,6 @@
 //!           bases of all versions, for checkpoints that were written under an older one.
 //! SOURCE    couch_replicator_ids.
 
-mod selector;
-
 use std::fmt;
 use std::str::FromStr;
 
@@ -15,7 +13,6 @@ use json::erlang::{self, List};
 use md5::{Digest, Md5};
 use serde_json::{Value, json};
 
-pub(super) use self::selector::normal_form;
 use super::filter::{Filter, FilterAt};
 use super::spec::{EndpointSpec, Options, Replication};
 
@@ -125,7 +122,7 @@ fn add_options(list: &mut List, options: &Options, filter_code: Option<&str>, te
         Filter::DocIds(ids) => add(&json!(ids)),
         Filter::Selector(selector) => {
             // Checked when the replication was parsed.
-            add(&normal_form(selector).unwrap_or_default());
+            add(&mango::id_form(selector).unwrap_or_default());
         }
         Filter::BuiltIn { name, query_params } => {
             add(&json!(name));

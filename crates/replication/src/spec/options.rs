@@ -13,7 +13,6 @@ use serde_json::{Map, Value};
 
 use super::{Defaults, Feed, Options, SpecError, Tuning};
 use crate::filter::{Filter, FilterAt};
-use crate::id::normal_form;
 use crate::seq::Seq;
 
 /// How many workers a replication may have.
@@ -242,7 +241,7 @@ fn filter(body: &Map<String, Value>) -> Result<Filter, SpecError> {
         (None, None, None) => Ok(Filter::All),
         (Some(ids), None, None) => Ok(Filter::DocIds(ids)),
         (None, None, Some(selector)) => {
-            normal_form(&selector)
+            mango::id_form(&selector)
                 .map_err(|problem| SpecError::bad(format!("parameter `selector`: {problem}")))?;
             Ok(Filter::Selector(selector))
         }

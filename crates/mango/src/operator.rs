@@ -1,0 +1,328 @@
+//! The operators of Mango, a row each.
+//!
+//! SUMMARY   A row of [`OPERATORS`] has the operator's name, what it takes, and what it means: how it matches and
+//!           what becomes of its negation. [`super::normal`] reads the rows to match documents,
+//!           [`super::id_form`] for the ids of replications.
+//! SOURCE    CouchDB's mango_selector: norm_ops/1, norm_negations/1 and match/3.
+//! DIFFERS   An operator takes the same in a selector and in an id, but for three arguments: see
+//!           [`Argument::fits_id`].
+
+use serde_json::Value;
+
+use super::condition::{Condition, Quantity};
+use super::error::SelectorErrorKind;
+use super::members::{Kind, kind_of};
+use super::modulo::PAIR;
+use super::operand::Order;
+use json::cursor::Members;
+
+use Argument as Takes;
+use Negation::{As, Flipped, Wrapped};
+
+/// All operators.
+pub(crate) static OPERATORS: &[Operator] = &[
+    // Joins and negations of selectors on the same field.
+    row("$and", Takes::Selectors, Meaning::of(Join::All)),
+    row("$or", Takes::Selectors, Meaning::of(Join::Any)),
+    // Of no selectors, `$or` is true and so is this.
+    row("$nor", Takes::Selectors, Meaning::of_negated(Join::All)),
+    row("$not", Takes::Selector, Meaning::Not),
+    // Selectors on parts of the value.
+    parts("$elemMatch", Quantity::SomeElement),
+    parts("$allMatch", Quantity::AllElements),
+    parts("$keyMapMatch", Quantity::SomeName),
+    // Conditions on the value, with their negations in an id.
+    value("$eq", Takes::Any, Condition::equal, As("$ne")),
+    value("$ne", Takes::Any, Condition::not_equal, As("$eq")),
+    value("$lt", Takes::Any, Condition::less, As("$gte")),
+    value("$gte", Takes::Any, Condition::not_less, As("$lt")),
+    value("$lte", Takes::Any, Condition::not_greater, As("$gt")),
+    value("$gt", Takes::Any, Condition::greater, As("$lte")),
+    value("$in", Takes::Values, Condition::one_of, As("$nin")),
+    value("$nin", Takes::Values, Condition::none_of, As("$in")),
+    value("$all", Takes::Values, Condition::all, Wrapped),
+    value("$exists", Takes::Boolean, Condition::exists, Flipped),
+    value("$type", Takes::TypeName, Condition::of_type, Wrapped),
+    value("$mod", Takes::TwoIntegers, Condition::modulo, Wrapped),
+    value("$regex", Takes::String, Condition::regex, Wrapped),
+    value("$beginsWith", Takes::String, Condition::prefix, Wrapped),
+    value("$size", Takes::Length, Condition::size, Wrapped),
+    // A search that a text index has decided; the second is what the first becomes in a normal form.
+    row("$text", Takes::Scalar, Meaning::Text),
+    row("$default", Takes::TextSearch, Meaning::Default),
+];
+
+/// Operators of MongoDB that CouchDB does not have, but names in its error.
+const NOT_SUPPORTED: [&str; 5] = [
+    "$where",
+    "$geoWithin",
+    "$geoIntersects",
+    "$near",
+    "$nearSphere",
+];
+
+/// An operator.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Operator {
+    pub(crate) name: &'static str,
+    pub(crate) takes: Argument,
+    pub(crate) meaning: Meaning,
+}
+
+const fn row(name: &'static str, takes: Argument, meaning: Meaning) -> Operator {
+    Operator {
+        name,
+        takes,
+        meaning,
+    }
+}
+
+const fn parts(name: &'static str, quantity: Quantity) -> Operator {
+    row(name, Argument::Selector, Meaning::Parts(quantity))
+}
+
+const fn value(
+    name: &'static str,
+    takes: Argument,
+    condition: MakeCondition,
+    negation: Negation,
+) -> Operator {
+    row(name, takes, Meaning::Value(condition, negation))
+}
+
+/// What an operator does with its argument.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Meaning {
+    /// The selectors of its argument, on the same field.
+    Join {
+        join: Join,
+        /// Whether each of them is negated first.
+        of_negated: bool,
+    },
+    /// The negation of its argument, on the same field.
+    Not,
+    /// Its argument, on parts of the value.
+    Parts(Quantity),
+    /// A condition on the value, and its negation in an id. The matcher's negation is
+    /// [`Condition::negated`].
+    Value(MakeCondition, Negation),
+    /// `$text`.
+    Text,
+    /// `$default`.
+    Default,
+}
+
+/// Makes a condition of the argument's text, or says what the argument has to be.
+type MakeCondition = fn(&str, Order) -> Result<Condition, String>;
+
+impl Meaning {
+    const fn of(join: Join) -> Self {
+        Self::Join {
+            join,
+            of_negated: false,
+        }
+    }
+
+    const fn of_negated(join: Join) -> Self {
+        Self::Join {
+            join,
+            of_negated: true,
+        }
+    }
+}
+
+/// How many of several selectors have to hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Join {
+    /// All of them.
+    All,
+    /// One of them.
+    Any,
+}
+
+impl Join {
+    /// Returns the join that holds of the negated selectors if this one does not hold of the selectors.
+    pub(crate) fn negated(self) -> Self {
+        match self {
+            Self::All => Self::Any,
+            Self::Any => Self::All,
+        }
+    }
+
+    /// Returns the operator that an id writes for it.
+    pub(crate) fn id_name(self) -> &'static str {
+        match self {
+            Self::All => "$and",
+            Self::Any => "$or",
+        }
+    }
+}
+
+/// What an id writes for the negation of a condition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Negation {
+    /// Another operator, of the same argument.
+    As(&'static str),
+    /// The same operator, of the other boolean.
+    Flipped,
+    /// `{"$not": {OPERATOR: ARGUMENT}}`.
+    Wrapped,
+}
+
+/// What an operator takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Argument {
+    /// Any value.
+    Any,
+    /// An array of selectors.
+    Selectors,
+    /// A selector that is an object.
+    Selector,
+    /// An array of any values.
+    Values,
+    /// `true` or `false`.
+    Boolean,
+    /// A type's name.
+    TypeName,
+    /// A string. CouchDB takes the operator of another argument for no operator.
+    String,
+    /// `[divisor, remainder]`.
+    TwoIntegers,
+    /// How many elements an array has.
+    Length,
+    /// A string, a number or a boolean.
+    Scalar,
+    /// `{"$text": ..}`. CouchDB takes anything else for a wrong field.
+    TextSearch,
+}
+
+impl Operator {
+    /// Returns the row of a name that begins with `$`.
+    pub(crate) fn named(name: &str) -> Option<&'static Self> {
+        OPERATORS.iter().find(|operator| operator.name == name)
+    }
+
+    /// Returns what is wrong with a name that is no operator's.
+    pub(crate) fn unknown(name: &str) -> SelectorErrorKind {
+        let name = name.to_owned();
+        if NOT_SUPPORTED.contains(&&*name) {
+            SelectorErrorKind::NotSupported(name)
+        } else {
+            SelectorErrorKind::InvalidOperator(name)
+        }
+    }
+
+    /// Checks the kind of an argument's text.
+    ///
+    /// # Errors
+    /// The kind is wrong, under CouchDB's name of the mistake.
+    pub(crate) fn check(&self, argument: &str) -> Result<(), SelectorErrorKind> {
+        if self.takes.fits_kind(kind_of(argument)) {
+            return match self.takes {
+                Argument::TextSearch if !is_text_search(argument) => {
+                    Err(SelectorErrorKind::BadField)
+                }
+                _ => Ok(()),
+            };
+        }
+        let needs = match self.takes {
+            Argument::Any => "it takes any value",
+            Argument::Selectors => "it needs an array of selectors",
+            Argument::Selector => "it needs a selector, an object",
+            Argument::Values => "it needs an array",
+            Argument::Boolean => "it needs true or false",
+            Argument::TypeName => "it needs the name of a type, a string",
+            Argument::TwoIntegers => PAIR,
+            Argument::Length => LENGTH,
+            Argument::Scalar => "it needs a string, a number, true or false",
+            Argument::String => {
+                let problem = format!("{}: it needs a string", self.name);
+                return Err(SelectorErrorKind::InvalidOperator(problem));
+            }
+            Argument::TextSearch => return Err(SelectorErrorKind::BadField),
+        };
+        Err(SelectorErrorKind::bad_argument(self.name, needs))
+    }
+}
+
+/// What a length has to be.
+pub(crate) const LENGTH: &str = "it needs a length, a whole number that is not negative";
+
+fn is_text_search(argument: &str) -> bool {
+    let names = Members::of(argument).map(|(name, _)| name);
+    names.eq(["\"$text\""])
+}
+
+impl Argument {
+    fn fits_kind(self, kind: Kind) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Selectors | Self::Values | Self::TwoIntegers => kind == Kind::Array,
+            Self::Selector | Self::TextSearch => kind == Kind::Object,
+            Self::Boolean => matches!(kind, Kind::False | Kind::True),
+            Self::TypeName | Self::String => kind == Kind::String,
+            Self::Length => kind == Kind::Number,
+            Self::Scalar => matches!(kind, Kind::String | Kind::Number | Kind::False | Kind::True),
+        }
+    }
+
+    /// Whether an id takes the argument. A selector is stricter with numbers (no divisor of 0) and with
+    /// regular expressions (they are compiled), ids with whole numbers (64 bits); of `{"$text": ..}` an id takes other
+    /// members too.
+    pub(crate) fn fits_id(self, argument: &Value) -> bool {
+        let is_integer = |value: &Value| value.is_i64() || value.is_u64();
+        match (self, argument) {
+            (Self::TwoIntegers, Value::Array(pair)) => {
+                pair.len() == 2 && pair.iter().all(is_integer)
+            }
+            (Self::Length, _) => argument.is_u64(),
+            (Self::TextSearch, _) => argument.get("$text").is_some(),
+            _ => self.fits_kind(kind_of_value(argument)),
+        }
+    }
+}
+
+fn kind_of_value(value: &Value) -> Kind {
+    match value {
+        Value::Null => Kind::Null,
+        Value::Bool(false) => Kind::False,
+        Value::Bool(true) => Kind::True,
+        Value::Number(_) => Kind::Number,
+        Value::String(_) => Kind::String,
+        Value::Array(_) => Kind::Array,
+        Value::Object(_) => Kind::Object,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_stands_once_and_the_negation_of_a_negation_is_the_operator() {
+        for operator in OPERATORS {
+            let of_name = OPERATORS.iter().filter(|other| other.name == operator.name);
+            assert_eq!(of_name.count(), 1, "{}", operator.name);
+            if let Meaning::Value(_, As(name)) = operator.meaning {
+                let other = Operator::named(name).unwrap();
+                assert!(
+                    matches!(other.meaning, Meaning::Value(_, As(name)) if name == operator.name),
+                    "{name}"
+                );
+                assert_eq!(other.takes, operator.takes, "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_page_has_each_operator() {
+        let page = include_str!("../../../docs/mango.md");
+        let table = page.split("## Operators").nth(1).unwrap();
+        let table = table.split("\n## ").next().unwrap();
+        let is_written = |operator: &&Operator| !matches!(operator.meaning, Meaning::Default);
+        for operator in OPERATORS.iter().filter(is_written) {
+            let name = format!("`{}`", operator.name);
+            assert!(table.contains(&name), "docs/mango.md has no row of {name}");
+        }
+    }
+}
