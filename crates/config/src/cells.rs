@@ -42,32 +42,27 @@ section! {
     #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
     #[serde(default)]
     pub struct CellKeys {
-        /// The [cell](cells.md) that query servers live in: `"strict"` has every layer, or the process is not
-        /// started; `"standard"` has every layer that this machine offers; `"off"` is none. Only files and the
-        /// environment set it.
+        /// The [cell](cells.md) that query servers live in: `"strict"` starts no process if a layer is missing;
+        /// `"standard"` has every layer that this machine offers; `"off"` is none.
         sandbox: Option<SandboxMode> = "standard", SANDBOX, only_in_files(CELL);
-        /// Whether a process that ran code of one database may serve others: `"database"` it never does unless it
-        /// forgot everything in between, `"any"` it may, as in CouchDB. Empty is `"any"` for languages that isolate
-        /// functions from each other (the built-in ones) and `"database"` for commands. Only files and the
-        /// environment set it.
+        /// Whether a process that ran code of one database may serve others: `"database"` only if it forgot everything
+        /// in between, `"any"` yes, as in CouchDB. Empty is `"any"` for languages that isolate functions from each
+        /// other (the built-in ones) and `"database"` for commands.
         reuse: Option<Reuse> = "", REUSE, only_in_files(CELL);
-        /// The user of the system, by name or number, whom commands run as; only root can start them as another
-        /// user than its own. Empty is the service's own. Only files and the environment set it.
+        /// The user of the system, by name or number, that commands run as; another than the service's own needs a
+        /// service that runs as root. Empty is the service's own.
         user: Option<String> = "", value::USER, only_in_files(CELL);
-        /// Absolute paths of files, and of folders with all that is in them, that commands may read beside their
-        /// program, its libraries and `/usr`; as a list or with commas. The folders of the configuration, the store
-        /// and the socket cannot be among them. Only files and the environment set it.
+        /// Absolute paths of files and whole folders that commands may read, beside their program, its libraries and
+        /// `/usr`; as a list or with commas. Not the folders of the configuration, the store and the socket.
         read_paths: Option<Vec<PathBuf>> = "", value::READ_PATHS, only_in_files(CELL);
-        /// Variables that commands find in their environment beside `PATH`, `LANG`, `LC_*` and `TZ`: `NAME=VALUE`,
-        /// or `NAME` for the service's own value; as a list, or with commas where no value has one. Names that
-        /// begin with `SETTEE_` or `COUCHDB_` are refused; values are never shown. Only files and the environment
-        /// set it.
+        /// Variables of commands beside `PATH`, `LANG`, `LC_*` and `TZ`: `NAME=VALUE`, or `NAME` for the service's own
+        /// value; as a list, or with commas if no value has one. Not `SETTEE_*` and `COUCHDB_*`. Values are never
+        /// shown.
         env: Option<Vec<String>> = "", value::ENV, only_in_files(CELL);
-        /// Whether commands may open network connections; the service's own ports stay closed to them. Only files
-        /// and the environment set it.
+        /// Whether commands may open network connections; the service's own ports stay closed to them.
         network: Option<bool> = false, Kind::Boolean, only_in_files(CELL);
-        /// Most memory of one command with all its processes; at least 1 MiB, or 0 for no limit. The built-in
-        /// server has `[sandbox] javascript_memory_max`.
+        /// Most memory of one command with all its processes; at least 1 MiB, or 0 for no limit. The built-in server
+        /// has `[sandbox] javascript_memory_max`.
         memory_max: Option<u64> = 536870912, MEMORY_MAX;
         /// Most processes and threads of one command. 0 is no limit.
         processes_max: Option<u32> = 64, PROCESSES, unit("processes");

@@ -26,66 +26,63 @@ section! {
     #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
     #[serde(default)]
     pub struct PoolConfig {
-        /// The language whose command starts its processes; needed, except in the section of a language. A pool
-        /// keeps it for its life.
+        /// The language whose command starts its processes; needed, except in the section of a language. Fixed for the
+        /// pool's life.
         language: Option<String>, value::NAME, at_start();
-        /// The pools that stand in for each other; they speak one language.
+        /// Pools with the same group, of one language, stand in for each other.
         group: Option<String>, value::NAME;
         /// Processes that are started with the pool, and replaced when they die.
         init_size: u32 = 0, PROCESSES, unit("processes");
-        /// While fewer processes than this are free or starting, and `max` is not reached, another is started in the
-        /// background.
+        /// While fewer than this are free or starting, and `max` is not reached, another is started in the background.
         min_free: u32 = 0, PROCESSES, unit("processes");
-        /// The most processes: used, free and starting; further requests wait. Not more than `[server] processes_max`.
-        /// Processes that are stopping do not count, except those beyond a tenth of `max` and one.
+        /// Most processes: used, free and starting; further requests wait. Not more than `[server] processes_max`.
+        /// Stopping ones count only beyond a tenth of `max` and one.
         max: Option<u32>, PROCESSES, unit("processes"), otherwise("`os_process_limit`");
         /// Most requests that wait; further ones are refused at once with `pool_busy`. `"off"` is any number.
         queue_max: Option<u32> = "off", QUEUE_MAX, unit("requests");
-        /// What happens to a process whose client crashed: `"return"` resets and keeps it, unless it is in the
-        /// middle of something; `"replace"` stops it and starts another.
+        /// What happens to a process whose client crashed: `"return"` resets and keeps it, unless it is busy;
+        /// `"replace"` stops it and starts another.
         on_client_crash: Option<OnClientCrash>, ON_CLIENT_CRASH, otherwise("`\"replace\"`; a language's own: `\"return\"`");
-        /// A process is stopped when it comes back from its last loan of so many. 0 is never. May depend on stress.
+        /// A process is stopped when it comes back from this many loans. 0 is never. May depend on stress.
         max_uses: Stressed<u64> = 0, MAX_USES, unit("loans");
-        /// A process is stopped when it is older than this and free. 0 is never. May depend on stress.
+        /// A process older than this is stopped when it is free. 0 is never. May depend on stress.
         max_age: Stressed<Duration> = 0, STRESSED_TIME;
-        /// By how much a process's life may be shorter than `max_age`, so that processes do not stop together.
+        /// How much of `max_age` may be taken off a process's life, so that processes do not stop together.
         jitter: u8 = 10, count(0, 100), unit("percent");
-        /// A process that uses more memory is stopped when it comes back. 0 is no limit.
+        /// A process that uses more is stopped when it comes back. 0 is no limit.
         max_memory: u64 = 0, bytes(0, 1 << 50);
-        /// A process that uses more memory is stopped at once, even while a client holds it; the client is told. 0
-        /// is no limit.
+        /// A process that uses more is stopped at once, even while a client holds it; the client is told. 0 is no
+        /// limit.
         max_memory_hard: u64 = 0, bytes(0, 1 << 50);
         /// How long processes beyond `init_size` may be free. 0 leaves it to the soft limit. May depend on stress.
         cull_after: Stressed<Duration> = 0, STRESSED_TIME;
-        /// How often the pool checks `cull_after`.
+        /// How often `cull_after` is checked.
         cull_interval: Duration = 30, seconds(1000, DAY);
-        /// One line that a process is sent before its input is closed in an orderly stop, for example `["exit"]` for a
-        /// query server that tidies up on it. The answer is ignored. Native query servers get none. Empty is none.
+        /// A line, such as `["exit"]`, sent to a process before its input is closed in an orderly stop; the answer is
+        /// ignored. Not for native query servers. Empty is none.
         stop_send: String = "", value::LINE;
-        /// How long a process whose input was closed may take before TERM, and again before KILL. May
-        /// depend on stress.
+        /// How long a process may take to end after its input is closed, until TERM, and again until KILL. May depend
+        /// on stress.
         stop_grace: Option<Stressed<Duration>>, STOP_GRACE, otherwise("`[server] stop_grace`");
-        /// How long a process may take to start, until it has answered its first `reset`. Then it is killed, and its
+        /// How long a start may take, the answer to the first `reset` included; then the process is killed and the
         /// start has failed. May depend on stress.
         start_timeout: Stressed<Duration> = 10, START_TIMEOUT;
-        /// How long the pool starts no process after three failed starts in a row; doubles with each further
-        /// failure. 0 tries each time.
+        /// How long no process is started after three failed starts in a row; doubles with each further failure. 0
+        /// tries each time.
         throttle_delay: Option<Duration>, seconds(0, DAY), otherwise("60; a language's own: 0");
         /// The most that `throttle_delay` grows to.
         throttle_delay_max: Duration = 600, seconds(0, DAY);
         /// Whether processes are started with stress on while the pool is at its limit.
         stress: bool = false, Kind::Boolean;
-        /// Which waiter is served next: `"fifo"` the oldest, `"per_db"` the databases in turn,
-        /// whatever they ask for and whoever may share a process.
+        /// Which waiter is served next: `"fifo"` the oldest, `"per_db"` the databases in turn.
         fairness: Fairness = "fifo", FAIRNESS;
         /// How many of `max` processes map and reduce functions leave to validate, update, show and filter functions.
         interactive_reserved: u32 = 0, PROCESSES, unit("processes");
-        /// Most processes of the pool that one user, or one address, holds at a time. 0 is as many as `max`
+        /// Most processes that one user, or one address, holds at a time. 0 is as many as `max`
         /// ([pools.md](pools.md#how-many-one-may-hold)).
         held_max: u32 = 0, PROCESSES, unit("processes");
-        /// Whether users with the role `caller` may use the pool where its language has a command of the
-        /// configuration; the languages inside the program they may use anyway
-        /// ([http.md](http.md#who-may-do-what)). Only an administrator sets it.
+        /// Whether users with the role `caller` may use the pool if its language has a command of the configuration;
+        /// built-in languages they may use anyway ([http.md](http.md#who-may-do-what)). Only an administrator sets it.
         callers: bool = false, Kind::Boolean;
     }
     beside {

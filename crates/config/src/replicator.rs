@@ -2,8 +2,9 @@
 //!
 //! SUMMARY   [`Replicator`] and [`Store`], declared key by key.
 //! SOURCE    Names, units and defaults of `[replicator]` are CouchDB's.
-//! DIFFERS   `backoff_base`, `backoff_max`, `feed`, `rules` and `threads` are our own. Values that CouchDB would pass over without
-//!           a word, or bend to its limits, are refused: no workers, a coefficient beyond 1.
+//! DIFFERS   `backoff_base`, `backoff_max`, `feed`, `rules`, `threads`, `endpoints_allowed`, `endpoints_denied` and
+//!           `redirects_to` are our own. Values that CouchDB would pass over without a word, or bend to its limits, are
+//!           refused: no workers, a coefficient beyond 1.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -22,38 +23,35 @@ section! {
     /// `[replicator]`.
     #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
     pub struct Replicator {
-        /// Most replications that run at a time; when there are more, they take turns. 0 runs none.
+        /// Most replications that run at a time; more take turns. 0 runs none.
         max_jobs: u64 = 500, count(0, 10_000_000), unit("jobs");
         /// Threads that replications run on: `"cores"` is one per core. A running replication stays on its thread.
         threads: Option<u64> = "cores", THREADS, unit("threads");
         /// How often the scheduler decides which jobs run and which wait.
         interval: Duration = 60000, ms(1, YEAR);
-        /// Most continuous replications that are stopped in one cycle for others to run.
+        /// Most continuous replications stopped in one cycle for others to run.
         max_churn: u64 = 20, count(0, 10_000_000), unit("jobs");
-        /// Events that are kept of a replication. Fewer than 22 shorten the longest back-off, for only crashes that
-        /// are kept can count.
+        /// Events kept of a replication. Fewer than 22 shorten the longest back-off, because only crashes that are
+        /// kept count.
         max_history: u64 = 20, count(1, 10_000), unit("events");
-        /// A replication that ran for longer than this before it failed does not count as failing in a row.
+        /// A replication that ran longer than this before it failed does not count as failing in a row.
         health_threshold: Duration = 120, seconds(0, YEAR);
         /// How long a replication waits after its first failure in a row; twice as long after each further one.
         backoff_base: Duration = 30, seconds(1, YEAR);
         /// The longest such wait. At least `backoff_base`.
         backoff_max: Duration = 30720, seconds(1, YEAR);
         /// How much of the recorded use of a replicator database or a user remains after each interval; use counts
-        /// against those with more running than others. From 0.0 to 1.0.
+        /// against those that run more than others. From 0.0 to 1.0.
         usage_coeff: f64 = 0.5, Kind::Coefficient;
-        /// How much of a replication's penalty remains after each interval; the penalty puts it behind others in
-        /// the queue. From 0.0 to 1.0.
+        /// How much of a replication's penalty remains after each interval; the penalty puts it behind others in the
+        /// queue. From 0.0 to 1.0.
         priority_coeff: f64 = 0.98, Kind::Coefficient;
-        /// Which rules decide who runs: `current` (fair shares, free slots are filled at once) or `2017` (as in the
-        /// first couch_replicator_scheduler: the job that started longest ago is next, and slots are filled in
-        /// cycles).
+        /// Who runs: `current` (fair shares; free slots are filled at once) or `2017` (as the first
+        /// couch_replicator_scheduler: the job that started longest ago is next; slots are filled in cycles).
         rules: RuleSet = "current", RULES;
-        /// Whether the states `triggered` and `error` are written into documents. `completed` and `failed` always
-        /// are.
+        /// Whether the states `triggered` and `error` are written into documents. `completed` and `failed` always are.
         update_docs: bool = false, Kind::Boolean;
-        /// Longest time, drawn at random, that a replication waits before it begins, so that thousands do not begin
-        /// at once.
+        /// Longest random wait before a replication begins, so that thousands do not begin at once.
         startup_jitter: Duration = 5000, ms(0, HOUR);
         /// Workers of a replication, which read and write documents at the same time.
         worker_processes: u64 = 4, count(1, 1000), unit("workers");
@@ -65,7 +63,7 @@ section! {
         connection_timeout: Duration = 30000, ms(1, YEAR);
         /// How long a whole request may take, except for the changes feed.
         request_timeout: Option<Duration> = "infinity", REQUEST_TIMEOUT;
-        /// How often a request that failed is tried again.
+        /// How often a failed request is tried again.
         retries_per_request: u64 = 5, count(0, 1000), unit("retries");
         /// Whether replications leave checkpoints, from which a later run goes on.
         use_checkpoints: bool = true, Kind::Boolean;
@@ -73,11 +71,11 @@ section! {
         use_bulk_get: bool = true, Kind::Boolean;
         /// Shortest time between two checkpoints.
         checkpoint_interval: Duration = 30000, ms(1, YEAR);
-        /// How continuous replications hear of changes: `continuous` (each keeps a connection to its source open)
-        /// or `db_updates` (one connection to each server tells which of its databases change; its credentials must
-        /// be an administrator's, see [replication.md](replication.md#one-connection-for-many-databases)).
+        /// How continuous replications hear of changes: `continuous` (each has a connection to its source) or
+        /// `db_updates` (one connection to each server, with an administrator's credentials, see
+        /// [replication.md](replication.md#one-connection-for-many-databases)).
         feed: Feed = "continuous", FEED;
-        /// Longest id of a document. Documents with longer ones are passed over, and counted as failures.
+        /// Longest id of a document. Documents with longer ones are passed over and counted as failures.
         max_document_id_length: Option<u64> = "infinity", ID_LENGTH;
         /// How long to wait before a missing document is requested once more.
         missing_doc_retry_msec: Duration = 2000, ms(0, HOUR);
@@ -85,40 +83,40 @@ section! {
         session_refresh_interval_sec: Duration = 550, seconds(1, YEAR);
         /// Least time between two logins at the same database.
         session_min_update_interval: Duration = 5, seconds(0, YEAR);
-        /// How long a connection that nobody uses is kept.
+        /// How long an unused connection is kept.
         connection_close_interval: Duration = 90000, ms(1, YEAR);
-        /// Where to connect instead of where an address says, as `"host:port:target:port"` with commas between
-        /// several; `*.domain` stands for every host below it.
+        /// Where to connect instead, as `"host:port:target:port"`, with commas between several; `*.domain` stands for
+        /// every host below it.
         connect_to: String = "", value::CONNECT_TO;
-        /// Hosts, networks and addresses that replications may connect to, with commas between: `db.example`,
-        /// `*.example`, `10.0.0.0/8`, `[::1]:5984`; `*` is all
+        /// Hosts, networks and addresses that replications may connect to, with commas: `db.example`, `*.example`,
+        /// `10.0.0.0/8`, `[::1]:5984`; `*` is all
         /// ([replication-connections.md](replication-connections.md#where-replications-may-connect-to)).
         endpoints_allowed: Vec<String> = "*", value::ENDPOINTS;
         /// Those of them that replications may not connect to.
         endpoints_denied: Vec<String> = "", value::ENDPOINTS;
-        /// Origins that a database may redirect to, beside its own: `https://b.example`, with commas between
-        /// several. Credentials, cookies and headers of documents do not go there.
+        /// Origins, such as `https://b.example`, with commas, that a database may redirect to beside its own.
+        /// Credentials, cookies and headers of documents do not go there.
         redirects_to: Vec<String> = "", value::ORIGINS;
         /// Schemes that addresses of databases may have.
         valid_endpoint_protocols: Vec<String> = "http,https", ENDPOINT_PROTOCOLS;
         /// Schemes that addresses of proxies may have.
         valid_proxy_protocols: Vec<String> = "http,https,socks5", PROXY_PROTOCOLS;
-        /// Whether the certificates of databases are verified. **In CouchDB they are not**: `check-config` says so
-        /// where an `.ini` does not name the key.
+        /// Whether certificates of databases are verified. **In CouchDB they are not**: `check-config` says so if an
+        /// `.ini` does not name the key.
         verify_ssl_certificates: bool = true, Kind::Boolean, only_in_files("it decides whom credentials are sent to");
         /// The PEM file of certificates to verify by; empty is the system's.
         ssl_trusted_certificates_file: Option<PathBuf> = "", value::FILE_PATH;
         /// The PEM file of the client certificate for databases; empty is none.
         cert_file: Option<PathBuf> = "", value::FILE_PATH;
-        /// The PEM file of its key; it cannot be an encrypted one.
+        /// The PEM file of its key, not encrypted.
         key_file: Option<PathBuf> = "", value::FILE_PATH;
-        /// The password of that key. There must be none: a configuration that names one is refused, and says how to
-        /// store the key without.
+        /// Must be empty: a configuration with a password for the key is refused, and says how to store the key
+        /// without one.
         password: String = "", value::SECRET;
-        /// How often the files of certificates are read again, for connections that are opened afterwards.
+        /// How often the files of certificates are read again, for new connections.
         cacert_reload_interval_hours: Duration = 24, HOURS;
-        /// How credentials are sent to databases, by CouchDB's names; the first one counts: sessions, if a database
-        /// has them, or `couch_replicator_auth_noop`, the password with each request.
+        /// How credentials are sent to databases, by CouchDB's names; the first counts: sessions, if a database has
+        /// them, or `couch_replicator_auth_noop`, the password with each request.
         auth_plugins: Vec<String> = "couch_replicator_auth_session,couch_replicator_auth_noop", AUTH_PLUGINS;
     }
     beside {
@@ -132,17 +130,16 @@ section! {
     /// `[store]`.
     #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
     pub struct Store {
-        /// The file that keeps replications, or a directory for it. Empty is the usual place:
-        /// `/var/lib/settee/settee.redb` for root, `settee/settee.redb` in `$XDG_STATE_HOME` or `~/.local/state`
-        /// for others. `"memory"` uses no file: its contents end with the service.
+        /// The file that keeps replications, or a directory for it. Empty is `/var/lib/settee/settee.redb` for root,
+        /// `settee/settee.redb` in `$XDG_STATE_HOME` or `~/.local/state` for others. `"memory"` ends with the service.
         path: PathBuf = "", value::STORE_PATH, at_start();
         /// The PostgreSQL database (13 or newer) that keeps replications instead of the file, for several services
-        /// together: `postgres://user:password@host:port/database`, with `?sslmode=` `disable`, `prefer`, `require`
-        /// or `verify-full` ([fleet.md](fleet.md#one-store-for-several-daemons)). `SETTEE__STORE__URL` sets it from
-        /// the environment, which keeps the password out of files. Empty is none: the file is used.
+        /// together: `postgres://user:password@host:port/database`, with `?sslmode=` `disable`, `prefer`, `require` or
+        /// `verify-full` ([fleet.md](fleet.md#one-store-for-several-daemons)). `SETTEE__STORE__URL` keeps the password
+        /// out of files. Empty is none.
         url: Option<StoreUrl> = "", value::STORE_URL, at_start();
-        /// How long a deleted document of `_replicator` is kept, so that readers of `_changes` see its deletion.
-        /// Then it is removed for good, and the file becomes smaller ([replication.md](replication.md#the-store)).
+        /// How long a deleted document of `_replicator` is kept for readers of `_changes`, before it is removed for
+        /// good ([replication.md](replication.md#the-store)).
         deleted_kept_for: Duration = 2592000, seconds(0, 10 * YEAR);
     }
 }

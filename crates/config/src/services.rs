@@ -33,24 +33,22 @@ section! {
         wait_for_pool: bool = false, Kind::Boolean;
         /// The language whose own pool they come from; needed unless `pool` is set.
         language: Option<String>, value::NAME;
-        /// Most connections that wait in the system's queue; the system has a bound of its own
-        /// (`net.core.somaxconn`).
+        /// Most connections in the system's queue, which has a bound of its own (`net.core.somaxconn`).
         backlog: u32 = 128, count(1, 65_535), unit("connections");
-        /// Whether it is for this user (a Unix socket, mode 0600 and not 0666), or this machine, only. Also decides
-        /// whether the log warns when the limit is reached, and whether the pool comes under stress.
+        /// Whether it is only for this user (a Unix socket, mode 0600 and not 0666) or this machine. If not, the log
+        /// warns when the limit is reached, and the pool comes under stress.
         local_only: Option<bool>, Kind::Boolean, only_in_files(LET_IN), otherwise("true for a Unix socket or a loopback address");
-        /// Whether other machines may reach it. A service has no login: without `open`, `listen` must be a Unix
-        /// socket or a loopback address.
+        /// Whether other machines may reach it. A service has no login: without `open`, `listen` must be a Unix socket
+        /// or a loopback address.
         open: bool = false, Kind::Boolean, only_in_files(LET_IN);
-        /// How long its pool starts no process after three starts in a row that failed; it doubles. 0 tries each
-        /// time.
+        /// As `throttle_delay` of a pool, for its pool.
         throttle_delay: Option<Duration>, seconds(0, DAY), otherwise("the pool's, or 60");
         /// Whether its pool comes under stress at its limit: `"yes"`, `"no"`.
         stress: Option<Stress>, STRESS, otherwise("\"no\" if it is local only");
         /// How long a process may work on one line. 0 is the default. May depend on stress.
         prompt_timeout: Stressed<Duration> = 0, STRESSED_TIME, otherwise("`os_process_timeout`");
-        /// How long a client may hold its process without sending it a line, or without reading its answers. 0 is
-        /// for ever. May depend on stress.
+        /// How long a client may hold its process without sending a line or reading its answers. 0 is for ever. May
+        /// depend on stress.
         client_timeout: Stressed<Duration> = "${stress?{10}:{300}}", STRESSED_TIME;
         /// How long a connection may last once it has a process. 0 is for ever. May depend on stress.
         session_timeout: Stressed<Duration> = 0, STRESSED_TIME;

@@ -82,8 +82,8 @@ section! {
     /// `[couchdb]`: the one key of CouchDB's section that concerns processes.
     #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
     pub struct CouchDb {
-        /// How long a client waits for a process, and a process may take to answer one prompt. A request may ask
-        /// for more.
+        /// How long a client waits for a process, and a process may take to answer one prompt. A request may ask for
+        /// more.
         os_process_timeout: Duration = 5000, ms(1, YEAR);
     }
 }
@@ -92,44 +92,39 @@ section! {
     /// `[query_server_config]`: limits of pools, and what query servers are told.
     #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
     pub struct QueryServerConfig {
-        /// The most processes of one language at a time; further requests wait. 0 allows none. A limit lowered
-        /// below the number in use takes effect as processes come back.
+        /// Most processes of one language; further requests wait. 0 allows none. A limit below the number in use takes
+        /// effect as processes come back.
         os_process_limit: u32 = 100, PROCESSES, unit("processes");
-        /// While a language has at least this many processes, those that have been idle for `os_process_idle_limit`
-        /// are stopped; those that know design documents are in any case. At most `os_process_limit`; left alone,
-        /// it follows a lower one, and in an `.ini` too, where `check-config` tells.
+        /// From this many processes of a language on, those idle for `os_process_idle_limit` are stopped; those that
+        /// know design documents always are. At most `os_process_limit`; if not set, follows a lower one.
         os_process_soft_limit: u32 = 100, PROCESSES, unit("processes");
-        /// How long a process may be idle before it may be stopped, see `os_process_soft_limit`.
+        /// How long a process may be idle before it may be stopped.
         os_process_idle_limit: Duration = 300, seconds(1, YEAR);
-        /// What happens when a reduce function returns too much: `true` refuses its answer, `"log"` only logs it,
-        /// `false` accepts it.
+        /// What happens to a reduce answer that is too long: `true` refuses it, `"log"` only logs it, `false` accepts
+        /// it.
         reduce_limit: ReduceLimit = true, REDUCE_LIMIT;
-        /// A reduce answer up to this long is never too much.
+        /// An answer up to this long is never too long.
         reduce_limit_threshold: u64 = 5000, count(0, 1 << 53), unit("characters");
-        /// A longer answer is too much when its length times this ratio exceeds the length of the input. Whole
-        /// numbers are fine (CouchDB silently takes 2.0 instead).
+        /// A longer one is too long if its length times this exceeds the length of the input. May be a whole number
+        /// (for which CouchDB silently takes 2.0).
         reduce_limit_ratio: f64 = 2.0, Kind::Ratio;
-        /// Which databases may share a process that knows their design documents: `"name"` none, `"prefix"` those
-        /// with the same name up to the first slash, `"none"` all. Sharing saves processes, but functions of one
-        /// database can then see state that functions of another left in the process.
+        /// Which databases may share a process that knows their design documents: `"name"` none, `"prefix"` those with
+        /// the same name up to the first slash, `"none"` all. Functions of databases that share can see state that
+        /// others left in the process.
         db_tag: DbTag = "name", DB_TAG;
-        /// How long a client that could only get a process by closing one of another database, or by having it
-        /// forget that, first waits for one of its own to come back; also the least time between two such
-        /// exchanges. 0 does not wait. CouchDB has no such key and never waits.
+        /// How long a client that would take a process from another database first waits for one of its own database;
+        /// also the least time between two such exchanges. 0 does not wait, as CouchDB.
         affinity_wait: Duration = 20, ms(0, HOUR);
-        /// How long `settee attach` keeps a process without a line for it; it gives the process back sooner while
-        /// other clients wait ([socket.md](socket.md#attach)). 0 keeps none between two lines. A new value applies
-        /// to new connections. CouchDB has no such key.
+        /// How long `settee attach` keeps a process between two lines; less while other clients wait
+        /// ([socket.md](socket.md#attach)). 0 gives it back after each line. Applies to new connections.
         attach_idle: Duration = 1000, ms(0, HOUR);
-        /// Whether limits follow the load of the machine: while processors or memory are overcommitted, a pool has
-        /// fewer processes than `os_process_limit`, or its `max`, but not fewer than `os_process_soft_limit`
-        /// ([pools.md](pools.md#limits-that-follow-the-machine)). CouchDB has no such key.
+        /// Whether a pool has fewer processes, but not fewer than `os_process_soft_limit`, while processors or memory
+        /// of the machine are overcommitted ([pools.md](pools.md#limits-that-follow-the-machine)).
         limit_follows_pressure: bool = false, Kind::Boolean;
-        /// How often the service reads the load for that. CouchDB has no such key.
+        /// How often the load is read for that.
         pressure_interval: Duration = 5, seconds(100, HOUR);
-        /// Whether the built-in JavaScript server leaves documents unfrozen for functions that only read them and
-        /// skips the keys of rows for reduce functions that do not look at them, and `settee map` sends only the
-        /// members that a function reads. Rows are the same, and sooner there. CouchDB has no such key.
+        /// Whether work that a function does not need is left out: freezing documents that it only reads, keys of rows
+        /// that a reduce function does not use, members that it does not read (`settee map`). Rows stay the same.
         optimize_functions: bool = true, Kind::Boolean;
         /// Most revisions in the `_revisions` of a document that is sent to a query server.
         revs_limit: u32 = 20, count(0, 1_000_000), unit("revisions");
@@ -199,40 +194,39 @@ section! {
     /// `[server]`: where clients come in, and their limits.
     #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
     pub struct Server {
-        /// The Unix socket for clients, at most 103 bytes. Its directory is open to its owner only. Empty is the
-        /// usual place: `$XDG_RUNTIME_DIR/settee/settee.sock`; without that variable `/run/settee/settee.sock` for
-        /// root, `settee/settee.sock` in `$XDG_STATE_HOME` or `~/.local/state` for others, and
-        /// `/tmp/settee-UID/settee.sock` for a user without a home.
+        /// The Unix socket for clients, at most 103 bytes, in a directory that only its owner may enter. Empty is
+        /// `$XDG_RUNTIME_DIR/settee/settee.sock`; without that variable `/run/settee/settee.sock` for root,
+        /// `settee/settee.sock` in `$XDG_STATE_HOME` or `~/.local/state` for others, and `/tmp/settee-UID/settee.sock`
+        /// for a user without a home.
         socket: PathBuf = "", value::SOCKET_PATH, at_start();
-        /// The permission bits of the socket: `"0600"`, or `"0660"`, which lets in the members of its group. They
-        /// are callers ([http.md](http.md#who-may-do-what)); the service's own user and root are administrators.
+        /// Permission bits of the socket: `"0600"`, or `"0660"` to let in its group as callers
+        /// ([http.md](http.md#who-may-do-what)). The service's own user and root are administrators.
         socket_mode: String = "0600", SOCKET_MODE, at_start(), only_in_files(LET_IN);
-        /// The group of the socket, by name or number, of which the service's user has to be a member. With one the
-        /// mode of the socket is 0660 and that of its directory 0750; the store must not stand in it. A directory
-        /// that is there already may be one that everybody may enter (0755), and stays so: the socket's own mode
-        /// keeps others out, and nobody else can write to the directory. Empty is none.
+        /// The group of the socket, by name or number; the service's user must be a member. The socket then has mode
+        /// 0660, and its directory, in which the store must not be, 0750; an existing directory with mode 0755 is left
+        /// as it is. Empty is none.
         socket_group: String = "", value::GROUP, at_start(), only_in_files(LET_IN);
-        /// A TCP address for clients of the [socket](socket.md), `"127.0.0.1:5994"` for example; port 0 is any free
-        /// one. They have to log in. What they send is not encrypted: for other machines put a tunnel in front.
+        /// A TCP address for clients of the [socket](socket.md) protocol, such as `"127.0.0.1:5994"`; port 0 is any
+        /// free one. Clients have to log in. Nothing is encrypted: for other machines use `[ssl] tcp` or a tunnel.
         tcp: Option<SocketAddr> = "off", value::ADDRESS, at_start();
         /// The address of [HTTP](http.md), `"off"` for none; port 0 is any free one.
         http: Option<SocketAddr> = "127.0.0.1:5995", value::ADDRESS, at_start();
-        /// Names under which HTTP may be reached, without ports, as a list or with commas:
-        /// `["settee.example.org"]`. A request whose `Host` is neither one of them nor an IP address, `localhost`
-        /// or the machine's own name is refused, so that no web page can point its own name at the address.
+        /// Further names under which HTTP may be reached, without ports, as a list or with commas. A request whose
+        /// `Host` is not one of them, an IP address, `localhost` or the machine's name is refused, so that no web page
+        /// can point its own name here.
         hosts: Vec<String> = "", value::HOSTS;
-        /// Whether everybody on this machine is an administrator over HTTP, without a login. For tests: the address
-        /// has to be a loopback one, nobody may be named in `[admins]` and `[users.NAME]`, and requests that came
-        /// through a proxy (`Forwarded`, `X-Forwarded-*`) are refused.
+        /// Whether everybody on this machine is an administrator over HTTP, without a login. For tests: needs a
+        /// loopback address, no `[admins]` and no `[users.NAME]`, and refuses requests from a proxy (`Forwarded`,
+        /// `X-Forwarded-*`).
         open: bool = false, Kind::Boolean, at_start(), only_in_files(LET_IN);
-        /// Longest body of an HTTP request. A stream of lines (`/_query/map` with NDJSON) may be longer; its lines
+        /// Longest body of an HTTP request. Streams of lines (`/_query/map` with NDJSON) may be longer; their lines
         /// are held to `line_max`.
         body_max: usize = 67108864, bytes(1024, 1 << 32);
-        /// Longest line a client may send; a longer one closes its connection, or ends its stream over HTTP. New
-        /// connections take a new value.
+        /// Longest line of a client; a longer one closes its connection, or ends its stream over HTTP. Applies to new
+        /// connections.
         line_max: usize = 67108864, bytes(1024, 1 << 31);
-        /// Most connections of clients at a time, on the Unix socket and TCP together; more wait to be accepted.
-        /// HTTP has as many for itself, and takes a new value at a restart.
+        /// Most connections of clients, on the Unix socket and TCP together; more wait to be accepted. HTTP has as
+        /// many for itself, and takes a new value at a restart.
         max_connections: usize = 16384, count(1, 1_000_000), unit("connections");
         /// Connections that may wait to be accepted, on each address and socket; the system may allow fewer
         /// (`net.core.somaxconn`).
@@ -240,17 +234,17 @@ section! {
         /// The time over which a client must send 1 KiB a second of a body or a line, and within which it must read
         /// some of an answer; otherwise its connection is cut.
         request_timeout: Duration = 60, seconds(1000, HOUR);
-        /// The most memory that requests and answers in flight take together. 0 is a quarter of the machine's
-        /// memory, or of the service's cgroup.
+        /// Most memory of all requests and answers in flight. 0 is a quarter of the machine's memory, or of the
+        /// service's cgroup.
         in_flight_max: usize = 0, bytes(0, 1 << 50);
-        /// Most processes of all pools and languages together, those included that are being started or stopped;
-        /// pools share them by need ([pools.md](pools.md#the-ceiling-over-all-pools)). No pool's `max`, `init_size`
-        /// and `min_free` may be more; `os_process_limit` may. 0 is any number.
+        /// Most processes of all pools together, including those being started or stopped; pools share them by need
+        /// ([pools.md](pools.md#the-ceiling-over-all-pools)). No pool's `max`, `init_size` and `min_free` may be more;
+        /// `os_process_limit` may. 0 is any number.
         processes_max: u32 = 1000, PROCESSES, unit("processes");
         /// How long requests in progress may take to finish when the service stops.
         shutdown_grace: Duration = 10, seconds(0, HOUR);
-        /// How long a process whose input was closed may take to end before it gets the TERM signal, and then again
-        /// before it gets KILL.
+        /// How long a process may take to end after its input is closed, until it gets TERM, and then again until
+        /// KILL.
         stop_grace: Duration = 2000, ms(0, HOUR);
     }
 }
@@ -261,23 +255,22 @@ section! {
     pub struct Ssl {
         /// Whether there is HTTP over TLS.
         enable: bool = false, Kind::Boolean, at_start(), only_in_files(LET_IN);
-        /// The IP address that it listens on; "0.0.0.0" or "::" for all of this machine. Not in CouchDB, which
-        /// listens where `[chttpd]` does.
+        /// The IP address it listens on; "0.0.0.0" or "::" for all of this machine. Not in CouchDB, which listens
+        /// where `[chttpd]` does.
         bind_address: IpAddr = "127.0.0.1", value::IP_ADDRESS, at_start();
-        /// The port that it listens on; 0 is any free one.
+        /// The port it listens on; 0 is any free one.
         port: u16 = 6984, count(0, 65_535), at_start();
-        /// The address, "0.0.0.0:7984" for example, where clients that log in connect over TLS, beside or in place
-        /// of `[server] tcp`; "off" is none, port 0 any free one. Not in CouchDB.
+        /// The address for clients of the socket protocol over TLS, such as "0.0.0.0:7984", with or without `[server]
+        /// tcp`; "off" is none, port 0 any free one. Not in CouchDB.
         tcp: Option<SocketAddr> = "off", value::ADDRESS, at_start();
-        /// The PEM file of the certificate, followed by those of who signed it.
+        /// The PEM file of the certificate, followed by those of its issuers.
         cert_file: Option<PathBuf> = "", value::FILE_PATH;
-        /// The PEM file of the certificate's private key, which nobody but the service's user should be able to
-        /// read.
+        /// The PEM file of its private key; only the service's user should be able to read it.
         key_file: Option<PathBuf> = "", value::FILE_PATH;
-        /// The PEM file of who signs certificates of clients. The name (CN) in one that a client shows is its user.
-        /// Empty: none are asked for.
+        /// The PEM file of the authorities that sign certificates of clients; the name (CN) in a client's certificate
+        /// is its user. Empty: none are asked for.
         cacert_file: Option<PathBuf> = "", value::FILE_PATH;
-        /// The versions of TLS that are spoken. Earlier ones than in this list there are none of.
+        /// The versions of TLS that are spoken. There are none earlier than these.
         tls_versions: Vec<String> = "tlsv1.2,tlsv1.3", TLS_VERSIONS, only_in_files(LET_IN);
     }
 }
@@ -299,12 +292,11 @@ section! {
     /// `[chttpd_auth]`: sessions.
     #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
     pub struct ChttpdAuth {
-        /// How long a session that was begun with `POST /_session` lasts after its last use.
+        /// How long a session of `POST /_session` lasts after its last use.
         timeout: Duration = 600, seconds(1000, YEAR);
-        /// What session cookies are signed with. Empty is a random one that the first start makes and keeps in the
-        /// file `cookie-secret` beside `admin-password`, so that a restart ends no session; where the file cannot
-        /// be kept, sessions end with the service, and a warning says so. A new secret ends all sessions. Never
-        /// shown.
+        /// What session cookies are signed with; a new secret ends all sessions. Empty is a random one in the file
+        /// `cookie-secret` beside `admin-password`; if that cannot be kept, a warning says so and sessions end with
+        /// the service. Never shown.
         secret: String = "", value::SECRET;
     }
 }
@@ -322,21 +314,21 @@ section! {
     /// `[log]`.
     #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
     pub struct Log {
-        /// Least severe records written: `trace`, `debug`, `info`, `warning`, `error`, `critical`, `off`; `trace`
-        /// in development builds only. CouchDB's names stand for the nearest of these.
+        /// Least severe records written: `trace` (development builds only), `debug`, `info`, `warning`, `error`,
+        /// `critical`, `off`. CouchDB's names stand for the nearest of these.
         level: LogLevel = "info", LEVEL;
-        /// Shape of a record: `terminal` for people, `json` one object a line, `auto` the former when standard
-        /// error is a terminal. See [logging.md](logging.md).
+        /// Shape of a record: `terminal` for people, `json` one object a line, `auto` the former if standard error is
+        /// a terminal ([logging.md](logging.md)).
         format: LogFormat = "auto", FORMAT, at_start();
-        /// Most lines of one process that are logged in a second; 0 logs none. New processes take a new value.
+        /// Most lines of one process that are logged in a second; 0 logs none. Applies to new processes.
         child_lines_max: usize = 100, count(0, 1_000_000), unit("lines");
-        /// Most bytes of lines that the processes of one pool log in a minute. New processes take a new value.
+        /// Most bytes of lines that the processes of one pool log in a minute. Applies to new processes.
         pool_bytes_max: usize = 1000000, bytes(0, 1 << 40);
-        /// Function calls that take longer, the wait for a process included, are logged as `function call was slow`
-        /// with what they cost, at most ten a second; 0 logs none.
+        /// Calls that take longer, including the wait for a process, are logged with what they cost
+        /// ([logging.md](logging.md#slow-calls)); 0 logs none.
         slow_log_timeout: Duration = 1, seconds(0, YEAR);
-        /// The file that every function call is logged to, a JSON object a line
-        /// ([logging.md](logging.md#the-access-log)); `/dev/stderr` is standard error, and empty is none.
+        /// The file that every function call is logged to ([logging.md](logging.md#the-access-log)); `/dev/stderr` is
+        /// standard error, empty is none.
         access_log: Option<PathBuf> = "", value::FILE_PATH, at_start();
     }
 }
@@ -379,11 +371,10 @@ section! {
     /// `[sandbox]`: limits of processes.
     #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
     pub struct Sandbox {
-        /// Most memory that the functions of one built-in JavaScript process take together, with the lines,
-        /// answers, design documents and tables that are held for them; more is the error `out_of_memory` of the
-        /// function or the line that asked for it. The process takes 32 MiB more at most. A document takes about
-        /// three times its length while it is mapped, and the rows of all functions half of the memory at most:
-        /// 1,000,000 rows of `emit(i, null)` take a quarter of the default. New processes take a new value.
+        /// Most memory of the functions of one built-in JavaScript process, with the lines, answers, design documents
+        /// and tables held for them; more is the error `out_of_memory`. The process itself takes 32 MiB more at most.
+        /// A document takes about three times its length while it is mapped; rows may take half of the memory:
+        /// 1,000,000 rows of `emit(i, null)` take a quarter of the default. Applies to new processes.
         javascript_memory_max: u64 = 67108864, bytes(MIB, 1 << 40);
     }
 }
