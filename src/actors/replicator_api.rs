@@ -35,7 +35,7 @@ use crate::messages::replication_scheduler::{GetCounts, GetJob, GetJobs, GetJobs
 use crate::messages::replicator_documents::GetRows;
 use crate::otp::registered_name::RegisteredName;
 use crate::replicator::rows::Row;
-use crate::replicator::{Database, Loading, NAME, Page};
+use crate::replicator::{Database, DocState, Loading, NAME, Page};
 use policy::schedule::{Census, JobState};
 use replication::id::ReplicationId;
 use store::Document;
@@ -153,13 +153,13 @@ impl ReplicatorApi {
             return Ok(census);
         };
         for other in fleet.others() {
-            let (Some(job), state) = (other.job(), &other.status.body.state) else {
+            let (Some(job), state) = (other.job(), other.status.body.state) else {
                 continue;
             };
             census.total += 1;
-            match state.as_deref() {
-                Some("running") => census.running += 1,
-                Some("crashing") => census.crashed += 1,
+            match state {
+                Some(DocState::Running) => census.running += 1,
+                Some(DocState::Crashing) => census.crashed += 1,
                 _ => census.pending += 1,
             }
             census.paused += usize::from(job.listed() == Some(JobState::Paused));
@@ -235,7 +235,7 @@ impl ReplicatorApi {
     pub async fn docs(
         &self,
         mut page: Page,
-        states: &[String],
+        states: &[DocState],
     ) -> Result<(usize, usize, Vec<Box<RawValue>>), ReplicatorError> {
         let database = self.database();
         let fleet = self.fresh_fleet().await;
@@ -298,7 +298,7 @@ impl ReplicatorApi {
     async fn summaries(
         &self,
         mut documents: Vec<Named>,
-    ) -> Result<Vec<(String, Box<RawValue>)>, ReplicatorError> {
+    ) -> Result<Vec<(DocState, Box<RawValue>)>, ReplicatorError> {
         documents.retain(|document| !document.id().starts_with("_design/"));
         let docs = documents.iter().map(|one| one.id().to_owned()).collect();
         let known = self.known(docs).await?;
@@ -309,16 +309,16 @@ impl ReplicatorApi {
             }
             let other = self.fleet().and_then(|fleet| fleet.other(document.id()));
             if let Some(other) = other
-                && let (Some(state), Some(value)) = (&other.status.body.state, other.shown_doc())
+                && let (Some(state), Some(value)) = (other.status.body.state, other.shown_doc())
             {
-                return (state.clone(), view::raw(&value));
+                return (state, view::raw(&value));
             }
             match document {
                 Named::Found(document) => view::settled(document),
                 Named::Unread(id) => {
                     let state = self.database().states().state_of(id);
-                    let value = json!({"database": NAME, "doc_id": id, "state": state});
-                    (state.to_owned(), view::raw(&value))
+                    let value = json!({"database": NAME, "doc_id": id, "state": state.name()});
+                    (state, view::raw(&value))
                 }
             }
         });

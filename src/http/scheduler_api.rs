@@ -21,7 +21,7 @@ use crate::actors::replicator_api::{ReplicatorError, Whose};
 use crate::messages::job_call::{right_to_list, right_to_order};
 use crate::operations::{Route, Who};
 use crate::replicator::members::DocMembers;
-use crate::replicator::{JobOrder, NAME, PAUSED, STATES};
+use crate::replicator::{DocState, JobOrder, NAME};
 
 /// Jobs of a page, unless told.
 const LIMIT: usize = 100;
@@ -51,7 +51,7 @@ pub(super) async fn jobs(params: Params, shared: Data<HttpContext>, user: User) 
     let query = JobsQuery {
         select: JobSelection {
             patterns: text("match").into_iter().collect(),
-            states: states(params.get("states"), &[PAUSED])?,
+            states: named(states(params.get("states"), &[DocState::Paused])?),
             source: text("source"),
             target: text("target"),
             reason: text("reason"),
@@ -232,13 +232,22 @@ async fn list(params: Params, shared: &HttpContext, user: &Visitor) -> Answer {
     Ok(answer::ok(&listing))
 }
 
+/// Returns the names of states, as a selection has them.
+fn named(states: Vec<DocState>) -> Vec<String> {
+    states
+        .into_iter()
+        .map(|state| state.name().to_owned())
+        .collect()
+}
+
 /// Reads names of states; `more` may be asked for as well.
-fn states(text: Option<&str>, more: &[&str]) -> Result<Vec<String>, Refusal> {
+fn states(text: Option<&str>, more: &[DocState]) -> Result<Vec<DocState>, Refusal> {
     let Some(text) = text else {
         return Ok(Vec::new());
     };
-    let known = [STATES, more].concat();
-    let choice = known.join(",");
+    let known = [&DocState::OF_DOCS, more].concat();
+    let choice: Vec<&str> = known.iter().map(|state| state.name()).collect();
+    let choice = choice.join(",");
     let refuse = |reason: String| {
         Err(Refusal::new(
             StatusCode::BAD_REQUEST,
@@ -251,14 +260,15 @@ fn states(text: Option<&str>, more: &[&str]) -> Result<Vec<String>, Refusal> {
     if words.is_empty() {
         return refuse(format!("States must be one or more of {choice}"));
     }
-    let is_unknown = |word: &&String| !known.contains(&word.as_str());
-    let unknown: Vec<&str> = words
-        .iter()
-        .filter(is_unknown)
-        .map(String::as_str)
-        .collect();
+    let (mut found, mut unknown): (Vec<DocState>, Vec<&str>) = Default::default();
+    for word in &words {
+        match DocState::of_name(word).filter(|state| known.contains(state)) {
+            Some(state) => found.push(state),
+            None => unknown.push(word),
+        }
+    }
     match unknown.is_empty() {
-        true => Ok(words),
+        true => Ok(found),
         false => refuse(format!(
             "Unknown states {}. Choose from: {choice}",
             unknown.join(",")
@@ -342,7 +352,7 @@ mod tests {
         assert_eq!(of(None), Ok(vec![]));
         assert_eq!(
             of(Some("Running, failed")),
-            Ok(vec!["running".into(), "failed".into()])
+            Ok(vec![DocState::Running, DocState::Failed])
         );
         assert!(
             of(Some("x,running"))

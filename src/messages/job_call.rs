@@ -8,7 +8,7 @@ use settee_client::{BulkOrder, BulkOrderName, JobSelection, JobsQuery};
 use crate::auth::rights::Right;
 use crate::messages::arguments::{Arguments, Parsed, missing, wrong};
 use crate::messages::client_error::ErrorReply;
-use crate::replicator::{JobOrder, PAUSED, STATES};
+use crate::replicator::{DocState, JobOrder};
 use policy::schedule::JobState;
 
 /// Jobs that are listed unless told.
@@ -171,10 +171,10 @@ fn selection(arguments: &Arguments<'_>) -> Parsed<Option<JobSelection>> {
 }
 
 fn states(arguments: &Arguments<'_>) -> Parsed<Vec<String>> {
-    let what = format!("an array of {}, {PAUSED}", STATES.join(", "));
+    let what = format!("an array of {}", DocState::names());
     let states: Option<Vec<String>> = arguments.read("states", &what)?;
     let states = states.unwrap_or_default();
-    let is_one = |state: &String| STATES.contains(&state.as_str()) || state == PAUSED;
+    let is_one = |state: &String| DocState::of_name(state).is_some();
     match states.iter().all(is_one) {
         true => Ok(states),
         false => Err(wrong("states", &what)),

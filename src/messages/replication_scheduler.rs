@@ -283,7 +283,7 @@ impl JobInfo {
         to(&JobFacts {
             id: &self.id.to_string(),
             doc: replication.doc.as_ref().map(|doc| &*doc.id),
-            state: self.listed.name(),
+            state: self.listed.into(),
             source: &replication.source.shown(),
             target: &replication.target.shown(),
             reason: self.reason().as_deref(),

@@ -8,6 +8,7 @@
 
 mod checkpoint_guard;
 mod database;
+mod doc_state;
 pub mod document;
 pub mod identity;
 pub mod kept;
@@ -23,7 +24,8 @@ pub(crate) mod status;
 
 pub use checkpoint_guard::{CheckpointGuard, JobLease};
 pub use database::{Database, NAME, Refused, Written};
-pub(crate) use states::{DocStates, Loading, PAUSED, Page, STATES};
+pub(crate) use doc_state::DocState;
+pub(crate) use states::{DocStates, Loading, Page};
 
 use crate::config::Replicator;
 use crate::config::keys::AUTH_SESSION;

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 
+use super::doc_state::DocState;
 use policy::schedule::WallTime;
 use replication::filter::Filter;
 use replication::id::ReplicationId;
@@ -62,13 +63,13 @@ pub struct Row {
 }
 
 impl RowState {
-    /// Returns its name, as lists of documents have it.
-    pub(crate) const fn name(self) -> &'static str {
+    /// Returns what it is in lists of documents.
+    pub(crate) const fn shown(self) -> DocState {
         match self {
-            Self::Initializing => "initializing",
-            Self::Error => "error",
+            Self::Initializing => DocState::Initializing,
+            Self::Error => DocState::Error,
             // As long as the scheduler does not say more.
-            Self::Scheduled => "pending",
+            Self::Scheduled => DocState::Pending,
         }
     }
 }

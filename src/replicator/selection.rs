@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use rustc_hash::FxHashMap;
 use settee_client::{JobGroup, JobSelection};
 
+use super::doc_state::DocState;
 use policy::schedule::{JobState, WallTime};
 
 /// The most patterns with `*` or `?` of a selection.
@@ -30,7 +31,7 @@ pub(crate) struct JobFacts<'a> {
     /// The document that it belongs to.
     pub doc: Option<&'a str>,
     /// What it is in lists, or what its document is.
-    pub state: &'a str,
+    pub state: DocState,
     /// Its source, as it is shown.
     pub source: &'a str,
     /// Its target, as it is shown.
@@ -55,7 +56,7 @@ pub(crate) struct Selection {
     names: BTreeSet<String>,
     patterns: Vec<String>,
     states: Option<Vec<JobState>>,
-    doc_states: Vec<String>,
+    doc_states: Vec<DocState>,
     source: Option<String>,
     target: Option<String>,
     reason: Option<String>,
@@ -85,22 +86,23 @@ impl Selection {
                 "a pattern may have at most {PATTERN_BYTES_MAX} bytes"
             ));
         }
-        for state in &asked.states {
-            if state != super::PAUSED && !super::STATES.contains(&state.as_str()) {
-                let known = super::STATES.join(", ");
-                return Err(format!(
-                    "{state:?} is no state: choose from {known}, {}",
-                    super::PAUSED
-                ));
-            }
+        let mut listed = Vec::with_capacity(asked.states.len());
+        for name in &asked.states {
+            let state = DocState::of_name(name).ok_or_else(|| {
+                let known = DocState::names();
+                format!("{name:?} is no state: choose from {known}")
+            });
+            listed.push(state?);
         }
-        let asked_for = |state: &JobState| asked.states.iter().any(|name| name == state.name());
-        let states = JobState::ALL.into_iter().filter(asked_for).collect();
-        let is_of_docs = |name: &&String| JobState::ALL.iter().all(|state| state.name() != *name);
-        let doc_states = asked.states.iter().filter(is_of_docs).cloned().collect();
+        let of_jobs: Vec<JobState> = listed.iter().filter_map(|state| state.of_job()).collect();
+        let states = JobState::ALL
+            .into_iter()
+            .filter(|one| of_jobs.contains(one));
+        let states = states.collect();
+        listed.retain(|state| state.of_job().is_none());
         let names: BTreeSet<String> = names.into_iter().collect();
         Ok(Self {
-            doc_states,
+            doc_states: listed,
             missing: names.clone(),
             names,
             patterns,
@@ -120,7 +122,7 @@ impl Selection {
     }
 
     /// Returns the states that are asked for of those that only documents without a job have.
-    pub fn doc_states(&self) -> &[String] {
+    pub fn doc_states(&self) -> &[DocState] {
         &self.doc_states
     }
 
@@ -209,18 +211,7 @@ pub(crate) struct Trouble(u8, WallTime, Box<str>);
 impl Trouble {
     /// Returns the place of a job that has been in its state for some time.
     pub fn of(job: &JobFacts<'_>, since: WallTime) -> Self {
-        const ORDER: [&str; 8] = [
-            "crashing",
-            "error",
-            super::PAUSED,
-            "pending",
-            "running",
-            "initializing",
-            "failed",
-            "completed",
-        ];
-        let rank = ORDER.iter().position(|state| *state == job.state);
-        Self(rank.unwrap_or(ORDER.len()) as u8, since, job.name().into())
+        Self(job.state.trouble(), since, job.name().into())
     }
 }
 
@@ -228,7 +219,7 @@ impl Trouble {
 #[derive(Debug, Default)]
 pub(crate) struct Groups {
     total: usize,
-    states: BTreeMap<String, usize>,
+    states: BTreeMap<&'static str, usize>,
     groups: FxHashMap<Option<Box<str>>, JobGroup>,
 }
 
@@ -236,7 +227,7 @@ impl Groups {
     /// Counts a job.
     pub fn add(&mut self, job: &JobFacts<'_>) {
         self.total += 1;
-        *self.states.entry(job.state.to_owned()).or_default() += 1;
+        *self.states.entry(job.state.name()).or_default() += 1;
         let group = self.groups.entry(job.reason.map(Box::from));
         let group = group.or_insert_with(|| JobGroup {
             reason: job.reason.map(str::to_owned),
@@ -244,7 +235,8 @@ impl Groups {
             ..JobGroup::default()
         });
         group.count += 1;
-        *group.states.entry(job.state.to_owned()).or_default() += 1;
+        let name = job.state.name().to_owned();
+        *group.states.entry(name).or_default() += 1;
     }
 
     /// Returns how many there are.
@@ -253,7 +245,7 @@ impl Groups {
     }
 
     /// Returns how many there are in which state.
-    pub const fn states(&self) -> &BTreeMap<String, usize> {
+    pub const fn states(&self) -> &BTreeMap<&'static str, usize> {
         &self.states
     }
 
@@ -270,7 +262,7 @@ impl Groups {
 mod tests {
     use super::*;
 
-    fn facts<'a>(doc: &'a str, state: &'a str, reason: Option<&'a str>) -> JobFacts<'a> {
+    fn facts<'a>(doc: &'a str, state: DocState, reason: Option<&'a str>) -> JobFacts<'a> {
         JobFacts {
             id: "8f5b+continuous",
             doc: Some(doc),
@@ -325,7 +317,7 @@ mod tests {
 
     #[test]
     fn a_job_fits_every_member_of_a_selection_and_names_that_are_no_jobs_are_told() {
-        let job = facts("customer-7", "crashing", Some("database missing"));
+        let job = facts("customer-7", DocState::Crashing, Some("database missing"));
         let select = |change: fn(&mut JobSelection)| {
             let mut asked = JobSelection::default();
             change(&mut asked);
@@ -356,7 +348,10 @@ mod tests {
         };
         assert_eq!(of(&["paused"]).unwrap().states(), [JobState::Paused]);
         assert_eq!(of(&["completed"]).unwrap().states(), []);
-        assert_eq!(of(&["completed"]).unwrap().doc_states(), ["completed"]);
+        assert_eq!(
+            of(&["completed"]).unwrap().doc_states(),
+            [DocState::Completed]
+        );
         assert_eq!(of(&[]).unwrap().states(), JobState::ALL);
         assert!(of(&["odd"]).unwrap_err().starts_with("\"odd\" is no state"));
     }
@@ -364,11 +359,11 @@ mod tests {
     #[test]
     fn jobs_in_trouble_come_first_and_equal_reasons_are_counted_together() {
         let jobs = [
-            ("a", "running", None, 1),
-            ("b", "crashing", Some("database missing"), 9),
-            ("c", "crashing", Some("database missing"), 3),
-            ("d", "paused", Some("paused by ann"), 1),
-            ("e", "pending", Some("database missing"), 1),
+            ("a", DocState::Running, None, 1),
+            ("b", DocState::Crashing, Some("database missing"), 9),
+            ("c", DocState::Crashing, Some("database missing"), 3),
+            ("d", DocState::Paused, Some("paused by ann"), 1),
+            ("e", DocState::Pending, Some("database missing"), 1),
         ];
         let mut groups = Groups::default();
         let mut order: Vec<Trouble> = Vec::new();

@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rustc_hash::FxHashMap;
 use tokio::sync::watch;
 
+use super::doc_state::DocState;
 use super::members::DocMembers;
 use super::rows::RowState;
 use super::state::{COMPLETED, FAILED, STATE};
@@ -23,27 +24,8 @@ use policy::schedule::{JobId, JobState};
 use store::Watcher;
 use store::fleet::StatusOf;
 
-/// States that documents may be asked for by; a state's place is its class.
-pub(crate) const STATES: &[&str] = &[
-    "initializing",
-    "error",
-    "pending",
-    "running",
-    "crashing",
-    "completed",
-    "failed",
-];
-
-/// Jobs may be asked for by this as well, whatever else their state is.
-pub(crate) const PAUSED: &str = "paused";
-
 /// The class of design documents, which are counted and have no state.
 const DESIGN: Class = 7;
-
-fn class_of(state: &str) -> Class {
-    let place = STATES.iter().position(|known| *known == state);
-    place.map_or(0, |place| place as Class)
-}
 
 /// What is known of a document.
 #[derive(Clone, Debug, Default)]
@@ -239,14 +221,14 @@ pub struct PageOfIds {
 impl DocStates {
     /// Notes how far a document is on its way to a job.
     pub(crate) fn set_row(&self, id: &str, state: Option<RowState>) {
-        let class = state.map(|state| class_of(state.name()));
+        let class = state.map(|state| state.shown().class());
         self.lock().change_own(id, |known| known.row = class);
     }
 
     /// Notes the state of a document's job; none when the job is gone.
     pub(crate) fn set_job(&self, id: &str, job: &JobId, state: Option<JobState>) {
         self.lock().change_own(id, |known| match state {
-            Some(state) => known.job = Some((Arc::clone(job), class_of(state.name()))),
+            Some(state) => known.job = Some((Arc::clone(job), DocState::from(state).class())),
             // Another one may be its job by now.
             None => drop(known.job.take_if(|(own, _)| own == job)),
         });
@@ -291,10 +273,10 @@ impl DocStates {
     }
 
     /// Returns a page of the documents in some states, all but design documents without states.
-    pub fn page(&self, page: &Page, states: &[String]) -> PageOfIds {
+    pub(crate) fn page(&self, page: &Page, states: &[DocState]) -> PageOfIds {
         let classes = match states {
             [] => (0..DESIGN).collect(),
-            _ => states.iter().map(|state| class_of(state)).collect(),
+            _ => states.iter().map(|state| state.class()).collect(),
         };
         self.page_of(page, classes)
     }
@@ -362,7 +344,8 @@ impl Watcher for DocStates {
             .ok()
             .and_then(|body| body.text(STATE));
         match state.as_deref() {
-            Some(state @ (COMPLETED | FAILED)) => class_of(state),
+            Some(COMPLETED) => DocState::Completed.class(),
+            Some(FAILED) => DocState::Failed.class(),
             _ => 0,
         }
     }
@@ -400,7 +383,10 @@ mod tests {
     use super::*;
 
     fn ids(states: &DocStates, of: &[&str]) -> Vec<String> {
-        let of: Vec<String> = of.iter().map(ToString::to_string).collect();
+        let of: Vec<DocState> = of
+            .iter()
+            .filter_map(|name| DocState::of_name(name))
+            .collect();
         let page = states.page(&Page::default(), &of);
         page.ids.iter().map(ToString::to_string).collect()
     }

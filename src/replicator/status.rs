@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use super::doc_state::DocState;
 use super::selection::JobFacts;
 use policy::ownership::Epoch;
 use policy::schedule::{JobState, WallTime};
@@ -20,7 +21,7 @@ use store::fleet::StatusOf;
 pub(crate) struct StatusBody {
     /// The document's state, as in `_scheduler/docs`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub state: Option<String>,
+    pub state: Option<DocState>,
     /// The document, as in `_scheduler/docs`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub doc: Option<Box<RawValue>>,
@@ -33,8 +34,8 @@ pub(crate) struct StatusBody {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct JobBody {
     pub id: String,
-    /// What it is in lists: the name of a [`JobState`].
-    pub listed: String,
+    /// What it is in lists.
+    pub listed: DocState,
     pub source: String,
     pub target: String,
     /// Why it does not run, in a few words.
@@ -64,8 +65,7 @@ impl StatusBody {
 impl JobBody {
     /// Returns what it is in lists; none if a later version has given that another name.
     pub fn listed(&self) -> Option<JobState> {
-        let mut all = JobState::ALL.into_iter();
-        all.find(|state| state.name() == self.listed)
+        self.listed.of_job()
     }
 
     pub fn since(&self) -> WallTime {
@@ -106,7 +106,7 @@ impl OtherStatus {
         Some(JobFacts {
             id: &job.id,
             doc: self.doc(),
-            state: &job.listed,
+            state: job.listed,
             source: &job.source,
             target: &job.target,
             reason: reason.or(job.reason.as_deref()),
@@ -123,11 +123,11 @@ mod tests {
     fn a_status_reads_as_it_was_written_and_what_a_later_version_adds_is_passed_over() {
         let raw = |text: &str| RawValue::from_string(text.to_owned()).unwrap();
         let body = StatusBody {
-            state: Some("running".to_owned()),
+            state: Some(DocState::Running),
             doc: Some(raw(r#"{"doc_id":"d"}"#)),
             job: Some(JobBody {
                 id: "abc".to_owned(),
-                listed: "paused".to_owned(),
+                listed: DocState::Paused,
                 source: "http://s/".to_owned(),
                 target: "http://t/".to_owned(),
                 reason: None,

@@ -20,7 +20,7 @@ use crate::query_server::status::DaemonStatus;
 use crate::replicator::document::Person;
 use crate::replicator::identity::ServerIdentity;
 use crate::replicator::kept::Kept;
-use crate::replicator::{Database, DocStates, JobOrder, Page};
+use crate::replicator::{Database, DocState, DocStates, JobOrder, Page};
 use crate::testkit::within;
 use policy::ownership::LEASE;
 use policy::schedule::Settings;
@@ -229,7 +229,7 @@ async fn every_daemon_lists_the_jobs_documents_and_counts_of_all() {
         assert_eq!(found, expected);
         let (total, _, docs) = member
             .api
-            .docs(Page::default(), &["pending".to_owned()])
+            .docs(Page::default(), &[DocState::Pending])
             .await
             .unwrap();
         let docs: Vec<Value> = docs

@@ -6,9 +6,9 @@ use serde_json::Value;
 
 use super::list::Whose;
 use super::{ReplicatorApi, ReplicatorError};
-use crate::replicator::Page;
 use crate::replicator::document::members;
 use crate::replicator::selection::{JobFacts, Selection};
+use crate::replicator::{DocState, Page};
 use policy::schedule::WallTime;
 
 /// The most characters of an error that stand in a list.
@@ -41,7 +41,8 @@ impl ReplicatorApi {
             let error = doc["info"]["error"].as_str();
             let reason = error.map(|text| text.chars().take(REASON_MAX).collect::<String>());
             let text = |name: &str| doc[name].as_str().unwrap_or_default().to_owned();
-            let (source, target, state) = (text("source"), text("target"), text("state"));
+            let (source, target) = (text("source"), text("target"));
+            let state = doc["state"].as_str().and_then(DocState::of_name);
             let since = text("last_updated");
             doc["document"] = id.as_str().into();
             doc["since"] = since.as_str().into();
@@ -49,7 +50,7 @@ impl ReplicatorApi {
             let facts = JobFacts {
                 id: doc["id"].as_str().unwrap_or_default(),
                 doc: Some(&id),
-                state: &state,
+                state: state.unwrap_or(DocState::Initializing),
                 source: &source,
                 target: &target,
                 reason: reason.as_deref(),

@@ -39,7 +39,7 @@ impl ReplicatorApi {
             // A job of the same id may be a document's by now.
             let own = info.filter(|info| info.replication.doc.is_none());
             let body = own.map(|info| StatusBody {
-                state: Some(info.summary.state.name().to_owned()),
+                state: Some(info.summary.state.into()),
                 doc: None,
                 job: Some(of_job(&info)),
             });
@@ -109,7 +109,7 @@ fn of_job(info: &JobInfo) -> JobBody {
     let task = view::task(info).map(|task| view::raw(&task));
     info.facts(None, |facts| JobBody {
         id: facts.id.to_owned(),
-        listed: facts.state.to_owned(),
+        listed: facts.state,
         source: facts.source.to_owned(),
         target: facts.target.to_owned(),
         reason: facts.reason.map(str::to_owned),

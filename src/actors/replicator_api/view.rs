@@ -13,11 +13,11 @@ use serde_json::{Value, json};
 
 use crate::messages::replication_job::JobProgress;
 use crate::messages::replication_scheduler::JobInfo;
-use crate::replicator::NAME;
 use crate::replicator::document::members;
 use crate::replicator::members::DocMembers;
 use crate::replicator::rows::{Row, RowState};
 use crate::replicator::state::{COMPLETED, FAILED, REASON, STATE, STATS, TIME};
+use crate::replicator::{DocState, NAME};
 use policy::schedule::{HistoryEntry, HistoryEvent, JobState, Run, WallTime};
 use replication::refused::RefusedDoc;
 use replication::seq::Seq;
@@ -177,11 +177,11 @@ pub fn task(info: &JobInfo) -> Option<Value> {
     Some(with(with(job_and_task(info), task), progress))
 }
 
-/// Returns a document that asks for a replication as in `_scheduler/docs`, and the name of its state; none of
+/// Returns a document that asks for a replication as in `_scheduler/docs`, and its state; none of
 /// which this daemon knows nothing.
 ///
 /// `row` is what ReplicatorDocuments knows of it, `info` what the scheduler does.
-pub fn unsettled(id: &str, row: Option<&Row>, info: Option<&JobInfo>) -> Option<(String, Value)> {
+pub fn unsettled(id: &str, row: Option<&Row>, info: Option<&JobInfo>) -> Option<(DocState, Value)> {
     match (row, info) {
         (_, Some(info)) => Some(scheduled(info)),
         (Some(row), None) => Some(waiting(id, row)),
@@ -189,7 +189,7 @@ pub fn unsettled(id: &str, row: Option<&Row>, info: Option<&JobInfo>) -> Option<
     }
 }
 
-fn scheduled(info: &JobInfo) -> (String, Value) {
+fn scheduled(info: &JobInfo) -> (DocState, Value) {
     let replication = &info.replication;
     let summary = &info.summary;
     let shown = match (&summary.state, &summary.error) {
@@ -205,30 +205,30 @@ fn scheduled(info: &JobInfo) -> (String, Value) {
             "target_proxy": replication.target.shown_proxy(),
         }),
     );
-    (summary.state.name().to_owned(), value)
+    (summary.state.into(), value)
 }
 
 /// A document on its way to a job; one whose job has gone this moment is pending.
-fn waiting(id: &str, row: &Row) -> (String, Value) {
-    let state = row.state.name();
+fn waiting(id: &str, row: &Row) -> (DocState, Value) {
+    let state = row.state.shown();
     let info = row.info.as_ref().map(|text| json!({"error": text}));
     let value = json!({
         "database": NAME,
         "doc_id": id,
         "id": row.job.as_ref().map(ToString::to_string),
         "node": NODE,
-        "state": state,
+        "state": state.name(),
         "info": info.filter(|_| row.state == RowState::Error),
         "error_count": row.errors,
         "last_updated": row.last_updated.to_string(),
         "start_time": start_time(&row.replication),
     });
-    (state.to_owned(), value)
+    (state, value)
 }
 
-/// Returns a document that has a state of its own, or that nobody has looked at yet, as in `_scheduler/docs`, and the name
-/// of its state.
-pub fn settled(document: &Document) -> (String, Box<RawValue>) {
+/// Returns a document that has a state of its own, or that nobody has looked at yet, as in `_scheduler/docs`, and its
+/// state.
+pub fn settled(document: &Document) -> (DocState, Box<RawValue>) {
     let body = members(document);
     let time = body.get(TIME).unwrap_or_default();
     let (state, info, error_count, start) = match body.text(STATE).as_deref() {
@@ -240,14 +240,19 @@ pub fn settled(document: &Document) -> (String, Box<RawValue>) {
                 stats.remove("start_time");
                 start
             });
-            (COMPLETED, stats, 0, start.unwrap_or_else(|| time.clone()))
+            (
+                DocState::Completed,
+                stats,
+                0,
+                start.unwrap_or_else(|| time.clone()),
+            )
         }
         Some(FAILED) => {
             let reason = body.raw(REASON);
             let info = DocMembers::default().with("error", reason);
-            (FAILED, Some(info), 1, time.clone())
+            (DocState::Failed, Some(info), 1, time.clone())
         }
-        _ => ("initializing", None, 0, time.clone()),
+        _ => (DocState::Initializing, None, 0, time.clone()),
     };
     let side = |name| endpoint(&body.get(name).unwrap_or_default());
     let value = DocMembers::default()
@@ -256,12 +261,12 @@ pub fn settled(document: &Document) -> (String, Box<RawValue>) {
         .with("id", Value::Null)
         .with("source", side("source"))
         .with("target", side("target"))
-        .with("state", state)
+        .with("state", state.name())
         .with("error_count", error_count)
         .with("info", info)
         .with("start_time", start)
         .with("last_updated", time);
-    (state.to_owned(), raw(&value))
+    (state, raw(&value))
 }
 
 /// Returns an object as text.

@@ -12,7 +12,7 @@ use super::super::terminal::TableArgs;
 use super::super::watch::WatchArgs;
 use super::shown;
 use crate::otp::wall_clock::system_time;
-use crate::replicator::{PAUSED, STATES};
+use crate::replicator::DocState;
 use policy::schedule::WallTime;
 
 /// Jobs that are listed unless told.
@@ -85,9 +85,9 @@ pub(super) struct ListArgs {
 
 fn known_state(text: &str) -> Result<String, String> {
     let word = text.trim().to_ascii_lowercase();
-    match STATES.contains(&word.as_str()) || word == PAUSED {
-        true => Ok(word),
-        false => Err(format!("a state is one of {}, {PAUSED}", STATES.join(", "))),
+    match DocState::of_name(&word) {
+        Some(_) => Ok(word),
+        None => Err(format!("a state is one of {}", DocState::names())),
     }
 }
 
@@ -102,7 +102,13 @@ pub(super) async fn list(service: &Service, args: &ListArgs, json: bool) -> Resu
 }
 
 /// States that are listed unless told: all but those of replications that are over.
-const USUAL: [&str; 5] = ["crashing", "error", PAUSED, "pending", "running"];
+const USUAL: [DocState; 5] = [
+    DocState::Crashing,
+    DocState::Error,
+    DocState::Paused,
+    DocState::Pending,
+    DocState::Running,
+];
 
 async fn page(service: &Service, args: &ListArgs, json: bool) -> Result<String, CliError> {
     let mut query = JobsQuery {
@@ -113,7 +119,7 @@ async fn page(service: &Service, args: &ListArgs, json: bool) -> Result<String, 
         limit: args.limit.min(PAGE),
     };
     if query.select.states.is_empty() {
-        query.select.states = USUAL.map(str::to_owned).to_vec();
+        query.select.states = USUAL.map(|state| state.name().to_owned()).to_vec();
     }
     let mut rows: Vec<Value> = Vec::new();
     let last = loop {
@@ -147,11 +153,11 @@ async fn page(service: &Service, args: &ListArgs, json: bool) -> Result<String, 
 
 /// Returns jobs that fit a name or a pattern, and replications that are over.
 pub(super) async fn of_any_state(service: &Service, name: &str) -> Result<Vec<Value>, CliError> {
-    let states = STATES.iter().copied().chain([PAUSED]);
+    let states = DocState::OF_DOCS.into_iter().chain([DocState::Paused]);
     let query = JobsQuery {
         select: JobSelection {
             patterns: vec![name.to_owned()],
-            states: states.map(str::to_owned).collect(),
+            states: states.map(|state| state.name().to_owned()).collect(),
             ..JobSelection::default()
         },
         limit: PAGE,
@@ -231,15 +237,16 @@ fn known_refused(all: u64, known: usize) -> String {
 fn summary(answer: &Value, shown: Option<usize>) -> String {
     let total = usize::try_from(answer["total_rows"].as_u64().unwrap_or(0)).unwrap_or(usize::MAX);
     let states = [
-        "running",
-        "pending",
-        "crashing",
-        "error",
-        PAUSED,
-        "initializing",
-        "failed",
-        "completed",
-    ];
+        DocState::Running,
+        DocState::Pending,
+        DocState::Crashing,
+        DocState::Error,
+        DocState::Paused,
+        DocState::Initializing,
+        DocState::Failed,
+        DocState::Completed,
+    ]
+    .map(DocState::name);
     let counts = states.iter().filter_map(|state| {
         let count = answer["states"][*state].as_u64()?;
         Some(format!("{count} {state}"))
@@ -298,7 +305,7 @@ fn row(job: &Value, ids: Ids, has_daemon: bool, now: WallTime) -> Vec<Cell> {
         duration(u64::try_from(to.since(from).as_millis()).unwrap_or(u64::MAX))
     };
     let doing = match job["paused"].is_object() {
-        true => PAUSED.to_owned(),
+        true => DocState::Paused.name().to_owned(),
         false => shown(&job["state"]),
     };
     let name = match job["document"].as_str() {

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use rustc_hash::FxHashSet;
 
-use super::{DESIGN, DocStates, Known, class_of};
-use crate::replicator::state::{COMPLETED, FAILED};
+use super::{DESIGN, DocStates, Known};
+use crate::replicator::DocState;
 use crate::replicator::status::OtherStatus;
 use policy::counted::{Class, Classes, Section};
 use policy::schedule::JobId;
@@ -95,9 +95,8 @@ impl DocStates {
 
     /// Notes what another daemon told of a document.
     pub(crate) fn set_other(&self, id: &str, status: Arc<OtherStatus>) {
-        let state = status.body.state.as_deref();
-        let other = state.map(|state| Other {
-            class: class_of(state),
+        let other = status.body.state.map(|state| Other {
+            class: state.class(),
             status: Arc::clone(&status),
         });
         self.lock().change(id, |known| known.other = other);
@@ -138,76 +137,92 @@ impl DocStates {
 
     /// Returns how many documents ask for a replication.
     pub(crate) fn wanted(&self) -> usize {
-        let over = [class_of(COMPLETED), class_of(FAILED), DESIGN];
+        let over = [
+            DocState::Completed.class(),
+            DocState::Failed.class(),
+            DESIGN,
+        ];
         let wanted: Classes = (0..=DESIGN).filter(|class| !over.contains(class)).collect();
         self.lock().names.count(wanted, Section::ALL)
     }
 
-    /// Returns how this daemon's lists name the state of a document.
-    pub(crate) fn state_of(&self, id: &str) -> &'static str {
+    /// Returns the state of a document in this daemon's lists.
+    pub(crate) fn state_of(&self, id: &str) -> DocState {
         let class = self.lock().known.get(id).and_then(Known::class);
-        let place = class.map_or(0, usize::from);
-        super::STATES
-            .get(place)
-            .copied()
-            .unwrap_or(super::STATES[0])
+        let state = class.and_then(DocState::of_class);
+        state.unwrap_or(DocState::Initializing)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::replicator::Page;
     use crate::replicator::rows::RowState;
     use crate::replicator::status::StatusBody;
-    use crate::replicator::{Page, STATES};
     use policy::ownership::Epoch;
     use store::Watcher;
 
-    fn status(id: &str, state: Option<&str>) -> Arc<OtherStatus> {
+    fn status(id: &str, state: Option<DocState>) -> Arc<OtherStatus> {
         Arc::new(OtherStatus {
             epoch: Epoch(1),
             of: StatusOf::Document(id.into()),
             age: Duration::ZERO,
             read: Instant::now(),
             body: StatusBody {
-                state: state.map(str::to_owned),
+                state,
                 ..StatusBody::default()
             },
         })
     }
 
-    fn in_state(states: &DocStates, state: &str) -> Vec<String> {
-        let page = states.page(&Page::default(), &[state.to_owned()]);
+    fn in_state(states: &DocStates, state: DocState) -> Vec<String> {
+        let page = states.page(&Page::default(), &[state]);
         page.ids.iter().map(ToString::to_string).collect()
     }
 
     #[test]
     fn what_another_daemon_told_counts_until_this_one_knows_better() {
         let states = DocStates::default();
-        let class = |name: &str| STATES.iter().position(|state| *state == name).unwrap() as Class;
         states.opened(vec![("a".to_owned(), 0), ("b".to_owned(), 0)]);
-        states.set_other("a", status("a", Some("running")));
-        states.set_other("later", status("later", Some("crashing")));
-        assert_eq!(in_state(&states, "running"), ["a"]);
-        assert_eq!(in_state(&states, "crashing"), [""; 0]);
+        states.set_other("a", status("a", Some(DocState::Running)));
+        states.set_other("later", status("later", Some(DocState::Crashing)));
+        assert_eq!(in_state(&states, DocState::Running), ["a"]);
+        assert_eq!(in_state(&states, DocState::Crashing), [""; 0]);
         states.written(vec![("later".to_owned(), Some(0))]);
-        assert_eq!(in_state(&states, "crashing"), ["later"], "it came first");
+        assert_eq!(
+            in_state(&states, DocState::Crashing),
+            ["later"],
+            "it came first"
+        );
         assert_eq!((states.wanted(), states.others().len()), (3, 2));
         states.set_row("a", Some(RowState::Scheduled));
-        assert_eq!(in_state(&states, "running"), [""; 0], "it is our own now");
+        assert_eq!(
+            in_state(&states, DocState::Running),
+            [""; 0],
+            "it is our own now"
+        );
         assert!(states.other("a").is_none());
         states.set_row("a", None);
-        assert_eq!(states.state_of("a"), "running");
-        states.written(vec![("a".to_owned(), Some(class(COMPLETED)))]);
-        assert_eq!(in_state(&states, COMPLETED), ["a"], "the outcome is newer");
+        assert_eq!(states.state_of("a"), DocState::Running);
+        states.written(vec![("a".to_owned(), Some(DocState::Completed.class()))]);
+        assert_eq!(
+            in_state(&states, DocState::Completed),
+            ["a"],
+            "the outcome is newer"
+        );
         assert!(states.other("a").is_none());
         assert_eq!(states.wanted(), 2);
         states.set_other("later", status("later", None));
-        assert_eq!(states.state_of("later"), "initializing");
-        states.set_other("never", status("never", Some("running")));
+        assert_eq!(states.state_of("later"), DocState::Initializing);
+        states.set_other("never", status("never", Some(DocState::Running)));
         states.forget_others(Duration::ZERO);
         states.written(vec![("a".into(), Some(0)), ("never".into(), Some(0))]);
-        assert_eq!(in_state(&states, "running"), [""; 0], "both are forgotten");
+        assert_eq!(
+            in_state(&states, DocState::Running),
+            [""; 0],
+            "both are forgotten"
+        );
     }
 
     #[test]

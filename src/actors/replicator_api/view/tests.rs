@@ -94,7 +94,10 @@ fn shown(doc: &Document, row: Option<&Row>, info: Option<&JobInfo>) -> (String, 
         Some((state, value)) => (state, raw(&value)),
         None => settled(doc),
     };
-    (state, serde_json::from_str(text.get()).unwrap())
+    (
+        state.name().to_owned(),
+        serde_json::from_str(text.get()).unwrap(),
+    )
 }
 
 fn stored(body: &Value) -> Document {

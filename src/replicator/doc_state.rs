@@ -1,0 +1,152 @@
+//! The states in which documents and their jobs are listed.
+
+use serde::{Deserialize, Serialize};
+
+use super::state::{COMPLETED, FAILED};
+use policy::counted::Class;
+use policy::schedule::JobState;
+
+/// What a document is in lists, or its job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum DocState {
+    /// It has no job yet, because something went wrong; it is tried again.
+    Error,
+    /// Its job waits for its turn.
+    Pending,
+    /// Its job runs.
+    Running,
+    /// Its job waits because it crashed.
+    Crashing,
+    /// Its replication is done.
+    Completed,
+    /// It never will run.
+    Failed,
+    /// Its job is not to run until it is resumed. In lists of jobs only.
+    Paused,
+    /// Nobody has looked at it yet, or its id is not known. Also read for a name that a later version gives.
+    #[serde(other)]
+    Initializing,
+}
+
+impl DocState {
+    /// Those of documents, in the order in which they are told.
+    pub const OF_DOCS: [Self; 7] = [
+        Self::Initializing,
+        Self::Error,
+        Self::Pending,
+        Self::Running,
+        Self::Crashing,
+        Self::Completed,
+        Self::Failed,
+    ];
+
+    /// Returns its name, as users write it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Initializing => "initializing",
+            Self::Error => "error",
+            Self::Pending => JobState::Pending.name(),
+            Self::Running => JobState::Running.name(),
+            Self::Crashing => JobState::Crashing.name(),
+            Self::Completed => COMPLETED,
+            Self::Failed => FAILED,
+            Self::Paused => JobState::Paused.name(),
+        }
+    }
+
+    /// Returns the state of a name; none for any other text.
+    pub fn of_name(name: &str) -> Option<Self> {
+        let mut all = Self::OF_DOCS.into_iter().chain([Self::Paused]);
+        all.find(|state| state.name() == name)
+    }
+
+    /// Returns the names of all states of jobs and documents, with commas between them.
+    pub fn names() -> String {
+        let all = Self::OF_DOCS.into_iter().chain([Self::Paused]);
+        all.map(Self::name).collect::<Vec<_>>().join(", ")
+    }
+
+    /// Returns what a job is in lists of jobs; none for a state that only documents without a job have.
+    pub const fn of_job(self) -> Option<JobState> {
+        match self {
+            Self::Pending => Some(JobState::Pending),
+            Self::Running => Some(JobState::Running),
+            Self::Crashing => Some(JobState::Crashing),
+            Self::Paused => Some(JobState::Paused),
+            Self::Initializing | Self::Error | Self::Completed | Self::Failed => None,
+        }
+    }
+
+    /// Returns the class that documents in this state are counted in.
+    pub(super) const fn class(self) -> Class {
+        match self {
+            Self::Initializing => 0,
+            Self::Error => 1,
+            // Lists of documents do not tell them apart.
+            Self::Pending | Self::Paused => 2,
+            Self::Running => 3,
+            Self::Crashing => 4,
+            Self::Completed => 5,
+            Self::Failed => 6,
+        }
+    }
+
+    /// Returns the state of a class; none for that of design documents.
+    pub(super) fn of_class(class: Class) -> Option<Self> {
+        let mut all = Self::OF_DOCS.into_iter();
+        all.find(|state| state.class() == class)
+    }
+
+    /// Returns its place in a list by trouble: the first ones need somebody first.
+    pub const fn trouble(self) -> u8 {
+        match self {
+            Self::Crashing => 0,
+            Self::Error => 1,
+            Self::Paused => 2,
+            Self::Pending => 3,
+            Self::Running => 4,
+            Self::Initializing => 5,
+            Self::Failed => 6,
+            Self::Completed => 7,
+        }
+    }
+}
+
+impl From<JobState> for DocState {
+    fn from(state: JobState) -> Self {
+        match state {
+            JobState::Running => Self::Running,
+            JobState::Pending => Self::Pending,
+            JobState::Crashing => Self::Crashing,
+            JobState::Paused => Self::Paused,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_state_has_a_name_of_its_own_here_as_on_the_wire_and_a_class_if_it_is_of_documents() {
+        for state in DocState::OF_DOCS.into_iter().chain([DocState::Paused]) {
+            let text = format!("\"{}\"", state.name());
+            assert_eq!(serde_json::to_string(&state).unwrap(), text);
+            assert_eq!(serde_json::from_str::<DocState>(&text).unwrap(), state);
+            assert_eq!(DocState::of_name(state.name()), Some(state));
+            assert!(
+                state
+                    .of_job()
+                    .is_none_or(|job| DocState::from(job) == state)
+            );
+        }
+        let classes = DocState::OF_DOCS.map(DocState::class);
+        assert_eq!(classes, [0, 1, 2, 3, 4, 5, 6]);
+        assert_eq!(classes.map(DocState::of_class), DocState::OF_DOCS.map(Some));
+        assert_eq!(
+            serde_json::from_str::<DocState>("\"later\"").unwrap(),
+            DocState::Initializing
+        );
+    }
+}
