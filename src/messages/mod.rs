@@ -11,6 +11,7 @@ pub(crate) mod function_costs;
 pub mod job_call;
 pub mod job_supervisor;
 pub mod opener;
+pub(crate) mod pool_prober;
 pub mod pool_watch;
 pub mod pools;
 pub mod proc_manager;
