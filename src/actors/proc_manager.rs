@@ -13,7 +13,6 @@ mod follow;
 mod handlers;
 mod holders;
 mod in_force;
-mod memory;
 mod pools;
 mod probes;
 mod processes;
@@ -36,6 +35,7 @@ use tokio::sync::watch;
 
 use crate::actors::opener::Opener;
 use crate::actors::pool_prober::PoolProber;
+use crate::actors::pool_reporter::PoolReporter;
 use crate::config::password::random;
 use crate::functions::caller::Manager;
 use crate::messages::pool_watch::PoolState;
@@ -46,6 +46,7 @@ use crate::metrics::{Metrics, PoolMetrics};
 use crate::otp::clock::Clock;
 use crate::otp::pid::{ActorId, ExitReason, Pid, PidGuard};
 use crate::otp::registered_name::RegisteredName;
+use crate::otp::supervisor::Stop;
 use crate::query_server::child::Spawner;
 use crate::query_server::proc_shared::ProcFlag;
 use crate::query_server::prompt;
@@ -121,16 +122,14 @@ pub struct ProcManager {
     watchers: FxHashMap<PoolId, watch::Sender<PoolState>>,
     /// Whether a timer is set for the summaries of starts.
     sums_starts_up: bool,
-    /// Whether the memory of processes is being read, or a timer is set for that.
-    checks_memory: bool,
-    /// Whose turn it is to read what listed processes take.
-    usage_turn: ps::UsageTurn,
     /// Warnings that repeat.
     repeats: Repeats,
     /// What finds out what nobody knows yet of the pools' query servers.
     prober: Addr<PoolProber>,
+    /// What tells people of the pools.
+    reporter: Addr<PoolReporter>,
     /// The lives of the actors beside it, which end with it, as it does with them.
-    beside: [Pid; 1],
+    beside: [Pid; 2],
     /// Whether it ends as soon as the last process is gone.
     shutting_down: bool,
     pid_guard: PidGuard,
@@ -143,6 +142,7 @@ impl ProcManager {
         let pid_guard = PidGuard::new();
         let log = log.new(o!("component" => "proc_manager"));
         let prober = PoolProber::new(spawner.clone(), pid_guard.pid(), log.clone());
+        let reporter = PoolReporter::new(pid_guard.pid());
         Self {
             settings,
             spawner,
@@ -168,11 +168,10 @@ impl ProcManager {
             findings: self_check::Findings::default(),
             watchers: FxHashMap::default(),
             sums_starts_up: false,
-            checks_memory: false,
-            usage_turn: ps::UsageTurn::default(),
             repeats: Repeats::default(),
-            beside: [prober.pid()],
+            beside: [prober.pid(), reporter.pid()],
             prober: prober.start(),
+            reporter: reporter.start(),
             shutting_down: false,
             pid_guard,
         }
@@ -295,7 +294,12 @@ impl ProcManager {
     /// Ends once nothing is left of what was started.
     fn finish_shutdown(&mut self, ctx: &mut Context<Self>) {
         let is_left = !self.procs.is_empty() || !self.openers.is_empty();
-        if self.shutting_down && !is_left && !self.beside.iter().any(Pid::is_alive) {
+        if !self.shutting_down || is_left {
+            return;
+        }
+        // Now it has been told everything. Ignores the mailbox's bound: the order must not be lost.
+        self.reporter.do_send(Stop { now: true });
+        if !self.beside.iter().any(Pid::is_alive) {
             let pools: Vec<_> = self.pools.iter().map(|(id, _)| id).collect();
             pools
                 .into_iter()
@@ -342,7 +346,7 @@ impl Actor for ProcManager {
         self.start_self_check(ctx);
         let events = self.follow_settings(None);
         self.events(events, ctx);
-        self.start_memory_check(ctx);
+        self.watch_memory(ctx);
         self.try_all_cells();
         info!(self.log, "process manager started"; "count" => self.pools.len());
     }

@@ -316,7 +316,7 @@ impl Handler<ReloadConfig> for ProcManager {
         let events = self.follow_settings(Some(&before));
         self.events(events, ctx);
         self.unthrottle_all(ctx);
-        self.start_memory_check(ctx);
+        self.watch_memory(ctx);
         self.try_all_cells();
         let (now, now_cells) = (commands(self), cells(self));
         let changed =

@@ -122,7 +122,7 @@ impl Handler<AddPool> for ProcManager {
         let now = self.clock.now();
         self.refresh(pool, now, ctx);
         self.try_cells(&[pool]);
-        self.start_memory_check(ctx);
+        self.watch_memory(ctx);
         info!(self.log, "pool added"; "pool" => &name, "changes" => listed(&changes));
         Ok(changes)
     }
@@ -160,7 +160,7 @@ impl Handler<ReconfigurePool> for ProcManager {
         let settings = Box::new(settings);
         self.event(Event::Reconfigure { pool: id, settings }, ctx);
         self.try_cells(&[id]);
-        self.start_memory_check(ctx);
+        self.watch_memory(ctx);
         if !changes.is_empty() {
             info!(self.log, "pool changed";
                   "pool" => &*self.pools.at(id).name, "changes" => listed(&changes));
