@@ -8,15 +8,13 @@
 //! SOURCE    couch_proc_manager 000, 001 and HEAD: the same messages. Defects D1 to D16 are not ported.
 //! LIMITS    When it ends, its processes end with it, as linked ones do.
 
-mod abilities;
 mod callers;
-mod cells;
 mod follow;
 mod handlers;
 mod holders;
 mod in_force;
-mod memory;
 mod pools;
+mod probes;
 mod processes;
 mod ps;
 mod requests;
@@ -36,6 +34,8 @@ use slog::{Logger, info, o};
 use tokio::sync::watch;
 
 use crate::actors::opener::Opener;
+use crate::actors::pool_prober::PoolProber;
+use crate::actors::pool_reporter::PoolReporter;
 use crate::config::password::random;
 use crate::functions::caller::Manager;
 use crate::messages::pool_watch::PoolState;
@@ -46,6 +46,7 @@ use crate::metrics::{Metrics, PoolMetrics};
 use crate::otp::clock::Clock;
 use crate::otp::pid::{ActorId, ExitReason, Pid, PidGuard};
 use crate::otp::registered_name::RegisteredName;
+use crate::otp::supervisor::Stop;
 use crate::query_server::child::Spawner;
 use crate::query_server::proc_shared::ProcFlag;
 use crate::query_server::prompt;
@@ -121,31 +122,32 @@ pub struct ProcManager {
     watchers: FxHashMap<PoolId, watch::Sender<PoolState>>,
     /// Whether a timer is set for the summaries of starts.
     sums_starts_up: bool,
-    /// Whether the memory of processes is being read, or a timer is set for that.
-    checks_memory: bool,
-    /// Whose turn it is to read what listed processes take.
-    usage_turn: ps::UsageTurn,
     /// Warnings that repeat.
     repeats: Repeats,
-    /// The cells of pools.
-    cells: cells::TriedCells,
-    /// Probes of abilities, and trials of cells, that are under way; each has a child at most.
-    probes: Vec<SpawnHandle>,
-    /// How many of them are not done.
-    probing: usize,
+    /// What finds out what nobody knows yet of the pools' query servers.
+    prober: Addr<PoolProber>,
+    /// What tells people of the pools.
+    reporter: Addr<PoolReporter>,
+    /// The lives of the actors beside it, which end with it, as it does with them.
+    beside: [Pid; 2],
     /// Whether it ends as soon as the last process is gone.
     shutting_down: bool,
     pid_guard: PidGuard,
 }
 
 impl ProcManager {
-    /// Makes a manager with one pool for each language. Start it on the pool's arbiter.
+    /// Makes a manager with one pool for each language, and starts the actors beside it. Start it on the same
+    /// arbiter, the pool's.
     pub fn new(settings: Arc<ManagerSettings>, spawner: Spawner, log: &Logger) -> Self {
+        let pid_guard = PidGuard::new();
+        let log = log.new(o!("component" => "proc_manager"));
+        let prober = PoolProber::new(spawner.clone(), pid_guard.pid(), log.clone());
+        let reporter = PoolReporter::new(pid_guard.pid());
         Self {
             settings,
             spawner,
             clock: Clock::new(),
-            log: log.new(o!("component" => "proc_manager")),
+            log,
             metrics: Metrics::new(),
             core: Pools::with_seed(u64::from_le_bytes(random())),
             pools: PoolTable::default(),
@@ -166,14 +168,12 @@ impl ProcManager {
             findings: self_check::Findings::default(),
             watchers: FxHashMap::default(),
             sums_starts_up: false,
-            checks_memory: false,
-            usage_turn: ps::UsageTurn::default(),
             repeats: Repeats::default(),
-            cells: cells::TriedCells::default(),
-            probes: Vec::new(),
-            probing: 0,
+            beside: [prober.pid(), reporter.pid()],
+            prober: prober.start(),
+            reporter: reporter.start(),
             shutting_down: false,
-            pid_guard: PidGuard::new(),
+            pid_guard,
         }
     }
 
@@ -293,8 +293,13 @@ impl ProcManager {
 
     /// Ends once nothing is left of what was started.
     fn finish_shutdown(&mut self, ctx: &mut Context<Self>) {
-        let nothing_left = self.procs.is_empty() && self.openers.is_empty() && self.probing == 0;
-        if self.shutting_down && nothing_left {
+        let is_left = !self.procs.is_empty() || !self.openers.is_empty();
+        if !self.shutting_down || is_left {
+            return;
+        }
+        // Now it has been told everything. Ignores the mailbox's bound: the order must not be lost.
+        self.reporter.do_send(Stop { now: true });
+        if !self.beside.iter().any(Pid::is_alive) {
             let pools: Vec<_> = self.pools.iter().map(|(id, _)| id).collect();
             pools
                 .into_iter()
@@ -302,6 +307,18 @@ impl ProcManager {
             self.pid_guard.ending(ExitReason::Shutdown);
             ctx.stop();
         }
+    }
+}
+
+impl ProcManager {
+    /// An actor beside it has ended: in a shutdown by order, otherwise a failure of its own.
+    fn beside_down(&mut self, reason: &ExitReason, ctx: &mut Context<Self>) {
+        if self.shutting_down {
+            return self.finish_shutdown(ctx);
+        }
+        let reason = format!("an actor beside it ended: {reason}");
+        self.pid_guard.ending(ExitReason::Failed(reason));
+        ctx.stop();
     }
 }
 
@@ -323,11 +340,14 @@ impl Actor for ProcManager {
 
     fn started(&mut self, ctx: &mut Self::Context) {
         ctx.set_mailbox_capacity(MAILBOX_MESSAGES_MAX);
+        for pid in &self.beside {
+            pid.monitor(ctx.address().recipient());
+        }
         self.start_self_check(ctx);
         let events = self.follow_settings(None);
         self.events(events, ctx);
-        self.start_memory_check(ctx);
-        self.follow_cells(ctx);
+        self.watch_memory(ctx);
+        self.try_all_cells();
         info!(self.log, "process manager started"; "count" => self.pools.len());
     }
 }

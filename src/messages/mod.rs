@@ -11,6 +11,8 @@ pub(crate) mod function_costs;
 pub mod job_call;
 pub mod job_supervisor;
 pub mod opener;
+pub(crate) mod pool_prober;
+pub(crate) mod pool_reporter;
 pub mod pool_watch;
 pub mod pools;
 pub mod proc_manager;

@@ -116,11 +116,6 @@ pub struct Require {
     pub limits: Option<CallerLimits>,
 }
 
-/// A probe of an ability ended, or was dropped.
-#[derive(Message)]
-#[rtype(result = "()")]
-pub(crate) struct ProbeDone;
-
 /// Counts processes, those being opened included (`get_proc_count`).
 #[derive(Clone, Copy, Debug, Message)]
 #[rtype(result = "u32")]

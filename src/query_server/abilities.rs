@@ -6,7 +6,7 @@
 //!           only if the child clearly refused: by an error, its end, or one result for two functions.
 //!           After anything else (silence, another answer, a command that cannot be started) the ability
 //!           is unknown, and nothing is refused.
-//! CALLED    By the ProcManager, on the pool's arbiter.
+//! CALLED    Probed by the PoolProber; read by the ProcManager, both on the pool's arbiter.
 //! SOURCE    None in CouchDB, where teaching a server without `ddoc` ends the server, and the whole
 //!           manager with it (D1). couchpy is such a server.
 //! LIMITS    One child at a time for each language lives beside `os_process_limit`; each ability is probed

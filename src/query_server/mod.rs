@@ -20,6 +20,7 @@ pub(crate) mod run_time;
 pub mod stderr;
 pub(crate) mod taught;
 pub mod told;
+pub(crate) mod tried_cell;
 pub(crate) mod unpooled_child;
 pub(crate) mod usage;
 

@@ -10,8 +10,8 @@ use super::requests::{Answer, Waiting};
 use super::{ProcManager, ReloadConfig};
 use crate::messages::opener::Exit;
 use crate::messages::proc_manager::{
-    GetProc, GetProcCount, GetProcError, GetResetConfig, GetStaleProcCount, OsProcIdle, RetProc,
-    SetThresholdTs, TeachOrResetDone, TerminateStaleProcs,
+    GetProc, GetProcCount, GetProcError, GetResetConfig, GetStaleProcCount, OsProcIdle, Require,
+    RetProc, SetThresholdTs, TeachOrResetDone, TerminateStaleProcs,
 };
 use crate::metrics::ReturnKind;
 use crate::otp::deferred::{Deferred, deferred};
@@ -20,7 +20,7 @@ use crate::otp::supervisor::Stop;
 use crate::query_server::call::call_log;
 use crate::query_server::cell::terms::CellTerms;
 use crate::query_server::language::LanguageName;
-use policy::pool::{ClientId, Event, RequestId, ReturnStatus};
+use policy::pool::{ClientId, Event, RequestId, ReturnStatus, Target};
 
 impl Handler<GetProc> for ProcManager {
     type Result = Deferred<Answer>;
@@ -141,6 +141,8 @@ impl Handler<Down> for ProcManager {
             self.process_down(proc, msg.reason, ctx);
         } else if self.clients.remove(&client).is_some() {
             self.client_down(client, msg.reason == ExitReason::Normal, ctx);
+        } else if self.beside.iter().any(|pid| pid.id() == msg.actor) {
+            self.beside_down(&msg.reason, ctx);
         }
     }
 }
@@ -226,6 +228,28 @@ impl Handler<OsProcIdle> for ProcManager {
     }
 }
 
+impl Handler<Require> for ProcManager {
+    type Result = Deferred<Result<(), GetProcError>>;
+
+    fn handle(&mut self, msg: Require, ctx: &mut Self::Context) -> Self::Result {
+        let Some(pool) = self.pools.own(&msg.language) else {
+            let error = GetProcError::UnknownQueryLanguage(msg.language.to_string());
+            return Deferred::now(Err(error));
+        };
+        if let Some(known) = self.can(pool, msg.ability) {
+            return Deferred::now(known);
+        }
+        // To find out would be to start a process.
+        if let Err(error) = self.permit(Target::Pool(pool), msg.limits.as_ref()) {
+            return Deferred::now(Err(error));
+        }
+        self.probe(pool, msg.ability, ctx, async move |manager| {
+            let result = manager.send(msg).await;
+            result.unwrap_or(Err(GetProcError::ShuttingDown))
+        })
+    }
+}
+
 impl Handler<GetProcCount> for ProcManager {
     type Result = u32;
 
@@ -292,8 +316,8 @@ impl Handler<ReloadConfig> for ProcManager {
         let events = self.follow_settings(Some(&before));
         self.events(events, ctx);
         self.unthrottle_all(ctx);
-        self.start_memory_check(ctx);
-        self.follow_cells(ctx);
+        self.watch_memory(ctx);
+        self.try_all_cells();
         let (now, now_cells) = (commands(self), cells(self));
         let changed =
             |(name, command): (_, &Arc<str>)| now.get(name).is_some_and(|now| now != command);
@@ -314,7 +338,7 @@ impl Handler<Stop> for ProcManager {
 
     fn handle(&mut self, msg: Stop, ctx: &mut Self::Context) {
         self.shutting_down = true;
-        self.cancel_probes(ctx);
+        self.prober.do_send(msg);
         self.event(Event::Shutdown, ctx);
         if msg.now {
             let all = self.procs.keys().chain(self.openers.keys());

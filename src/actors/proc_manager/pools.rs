@@ -121,8 +121,8 @@ impl Handler<AddPool> for ProcManager {
         // Services may have waited for it, and ask something of it.
         let now = self.clock.now();
         self.refresh(pool, now, ctx);
-        self.try_cells(&[pool], ctx);
-        self.start_memory_check(ctx);
+        self.try_cells(&[pool]);
+        self.watch_memory(ctx);
         info!(self.log, "pool added"; "pool" => &name, "changes" => listed(&changes));
         Ok(changes)
     }
@@ -159,8 +159,8 @@ impl Handler<ReconfigurePool> for ProcManager {
         self.pools.set_section(id, Arc::new(section));
         let settings = Box::new(settings);
         self.event(Event::Reconfigure { pool: id, settings }, ctx);
-        self.try_cells(&[id], ctx);
-        self.start_memory_check(ctx);
+        self.try_cells(&[id]);
+        self.watch_memory(ctx);
         if !changes.is_empty() {
             info!(self.log, "pool changed";
                   "pool" => &*self.pools.at(id).name, "changes" => listed(&changes));

@@ -8,8 +8,8 @@ use actix::prelude::*;
 use slog::{info, o};
 
 use super::ProcManager;
-use super::status::milliseconds;
 use super::table::Pool;
+use crate::actors::pool_reporter::milliseconds;
 use crate::logging::{SUMMARY_PERIOD, Summary};
 use crate::messages::process::ProcessRef;
 use crate::warn_repeating;

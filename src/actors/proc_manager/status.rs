@@ -5,6 +5,7 @@ use std::time::Duration;
 use actix::prelude::*;
 
 use super::ProcManager;
+use crate::actors::pool_reporter::milliseconds;
 use crate::config::PoolConfig;
 use crate::messages::proc_manager::GetStatus;
 use crate::query_server::status::{DaemonStatus, Holder, PoolStatus, ProcStatus, Totals};
@@ -33,10 +34,6 @@ impl Handler<GetStatus> for ProcManager {
             stale_proc_count: self.core.stale_proc_count(),
         })
     }
-}
-
-pub(super) fn milliseconds(time: Duration) -> u64 {
-    time.as_millis().try_into().unwrap_or(u64::MAX)
 }
 
 impl ProcManager {

@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use super::cells::TriedCell;
 use crate::config::{Around, PoolConfig, PoolTerms};
 use crate::logging::{BurstLimiter, RepeatLimiter};
 use crate::messages::proc_manager::{GetProcError, Lender, TakeFrom, Want};
@@ -16,6 +15,7 @@ use crate::metrics::PoolMetrics;
 use crate::query_server::abilities::Abilities;
 use crate::query_server::child_log::PoolLog;
 use crate::query_server::language::LanguageName;
+use crate::query_server::tried_cell::TriedCell;
 use policy::exchange::ExchangeWatch;
 use policy::pool::{GroupId, LanguageId, PoolId, PoolKind, PoolSettings, Target};
 

@@ -140,6 +140,7 @@ impl ProcManager {
         self.repeats.ends_early.remove(&pool);
         self.tell_last_starts(pool);
         if let Some(name) = self.pools.forget(pool) {
+            self.forget_cell(pool, &name);
             info!(self.log, "pool is gone"; "pool" => &*name);
         }
     }

@@ -3,7 +3,7 @@
 //! SUMMARY   [`CellTrial`] starts this program as `settee cell --report`, which puts itself into a cell and
 //!           prints which layers hold, as one line of JSON.
 //! PROMISES  It takes [`TRIAL_TIME_MAX`] at most; dropping it ends its child.
-//! CALLED    By the ProcManager beside its turns, and by `settee check-config --sandbox`.
+//! CALLED    By the PoolProber beside its turns, and by `settee check-config --sandbox`.
 
 use std::ffi::OsString;
 use std::io;

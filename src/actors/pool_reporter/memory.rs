@@ -1,6 +1,6 @@
 //! How much memory processes use, as the operating system tells.
 //!
-//! SUMMARY   Reads it from time to time, for pools that have a limit of it, and tells the core.
+//! SUMMARY   Reads it from time to time, for pools that have a limit of it, and tells the ProcManager.
 //! PROMISES  Read off the arbiter, one reading at a time; nothing is read and no timer fires where no
 //!           pool has a limit.
 //! LIMITS    Linux. A process counts with all processes of its group, by resident memory; peaks between
@@ -11,49 +11,49 @@ use std::time::Duration;
 use actix::prelude::*;
 use rustc_hash::FxHashMap;
 
-use super::ProcManager;
+use super::PoolReporter;
+use crate::messages::pool_reporter::{GetLimitedProcs, MemoryRead, WatchMemory};
 use crate::query_server::usage::status_bytes;
-use blocking;
-use policy::pool::{Event, PoolId, ProcId};
+use policy::pool::ProcId;
 
 /// The time from the end of a reading to the next one.
 const PERIOD: Duration = Duration::from_secs(2);
 
-impl ProcManager {
-    /// Reads the memory of processes from now on, for as long as a pool has a limit.
-    pub(super) fn start_memory_check(&mut self, ctx: &mut Context<Self>) {
-        let limited = self.pools.iter().any(|(id, _)| self.limits_memory(id));
-        if limited && !self.checks_memory {
-            self.checks_memory = true;
-            ctx.run_later(PERIOD, Self::read_memory);
-        }
+impl PoolReporter {
+    fn read_memory_later(&mut self, asked: WatchMemory, ctx: &mut Context<Self>) {
+        self.checks_memory = true;
+        ctx.run_later(PERIOD, |reporter, ctx| reporter.read_memory(asked, ctx));
     }
 
-    fn limits_memory(&self, pool: PoolId) -> bool {
-        self.core.settings(pool).is_some_and(|settings| {
-            settings.recycle.memory_soft.is_some() || settings.recycle.memory_hard.is_some()
-        })
-    }
-
-    fn read_memory(&mut self, ctx: &mut Context<Self>) {
-        let procs = self.procs.iter();
-        let limited = procs.filter(|(id, _)| self.limits_memory(id.pool));
-        let pids: FxHashMap<u32, ProcId> = limited
-            .filter_map(|(id, process)| Some((process.shared.os_pid?, *id)))
-            .collect();
-        if pids.is_empty() {
-            self.checks_memory = false;
-            return self.start_memory_check(ctx);
-        }
-        // Ends with the reading of a directory.
-        let read = blocking::run("memory", move || of_groups(&pids)).into_actor(self);
-        ctx.spawn(read.map(|read, manager, ctx| {
-            manager.checks_memory = false;
-            for (proc, bytes) in read.unwrap_or_default() {
-                manager.event(Event::Memory { proc, bytes }, ctx);
+    fn read_memory(&mut self, asked: WatchMemory, ctx: &mut Context<Self>) {
+        let reading = async move {
+            let limited = asked.limited.send(GetLimitedProcs).await;
+            // A manager that is gone limits nothing.
+            let limited: FxHashMap<u32, ProcId> = limited.ok().flatten()?.into_iter().collect();
+            if !limited.is_empty() {
+                // Ends with the reading of a directory.
+                let read = blocking::run("memory", move || of_groups(&limited)).await;
+                // Ignores the mailbox's bound: there is one in a period.
+                asked.read.do_send(MemoryRead(read.unwrap_or_default()));
             }
-            manager.start_memory_check(ctx);
+            Some(asked)
+        };
+        ctx.spawn(reading.into_actor(self).map(|asked, reporter, ctx| {
+            reporter.checks_memory = false;
+            if let Some(asked) = asked {
+                reporter.read_memory_later(asked, ctx);
+            }
         }));
+    }
+}
+
+impl Handler<WatchMemory> for PoolReporter {
+    type Result = ();
+
+    fn handle(&mut self, msg: WatchMemory, ctx: &mut Self::Context) {
+        if !self.checks_memory {
+            self.read_memory_later(msg, ctx);
+        }
     }
 }
 

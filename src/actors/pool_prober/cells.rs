@@ -1,151 +1,81 @@
-//! Which layers of the pools' cells hold: found out beside the manager, told once, shown by `status`.
+//! Which layers of the pools' cells hold: told once, shown by `status`.
 //!
 //! PROMISES  Each cell is tried once, at the start and when the first pool gets it. What is missing is
 //!           logged once, with what to do; pools without a cell are named.
-//! LIMITS    One child at a time for each change of the pools.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use actix::prelude::*;
 use rustc_hash::FxHashMap;
-use slog::warn;
+use slog::{Logger, warn};
 
-use super::ProcManager;
-use super::abilities::ProbeEnd;
+use super::PoolProber;
 use crate::config::SandboxMode;
-use crate::query_server::cell::layers::Layers;
-use crate::query_server::cell::trial::CellTrial;
-use crate::query_server::status::SandboxStatus;
+use crate::messages::pool_prober::{PoolCell, TryAllCells, TryCells};
+use crate::query_server::tried_cell::TriedCell;
 use policy::pool::PoolId;
 
 /// How many texts about cells are logged between two reloads.
 const TOLD_MAX: usize = 64;
 
-/// A cell, and what was found out about it.
-pub(super) struct TriedCell {
-    trial: CellTrial,
-    found: OnceLock<Result<Layers, String>>,
-}
-
-/// The cells of all pools.
+/// The cells of all pools that have one.
 #[derive(Default)]
-pub(super) struct TriedCells {
-    known: FxHashMap<CellTrial, Arc<TriedCell>>,
+pub(super) struct PoolCells {
+    /// Pool -> its name and its cell.
+    pools: FxHashMap<PoolId, (Arc<str>, Arc<TriedCell>)>,
     /// What was logged about them.
     told: BTreeSet<String>,
-}
-
-impl TriedCell {
-    pub(super) fn status(&self) -> SandboxStatus {
-        let (layers, error) = match self.found.get() {
-            None => (Layers::default(), None),
-            Some(Ok(layers)) => (layers.clone(), None),
-            Some(Err(error)) => (Layers::default(), Some(error.clone())),
-        };
-        let missing = layers.missing.into_iter();
-        SandboxStatus {
-            mode: self.trial.mode.to_string(),
-            layers: layers.held.iter().map(ToString::to_string).collect(),
-            missing: missing
-                .map(|(layer, why)| (layer.to_string(), why))
-                .collect(),
-            error,
-        }
-    }
 }
 
 /// A trial is over.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub(super) struct CellTried(Arc<TriedCell>);
+struct CellTried(Arc<TriedCell>);
 
-impl ProcManager {
-    /// Follows a change of all pools: cells that no pool has any more are forgotten.
-    pub(super) fn follow_cells(&mut self, ctx: &mut Context<Self>) {
-        self.cells = TriedCells::default();
-        let pools = self.pools.ids();
-        self.try_cells(&pools, ctx);
-        self.warn_of_open_pools();
+impl PoolCells {
+    /// Returns the names of the pools with such a cell, in the order of the pools.
+    fn names(&self, wanted: impl Fn(&Arc<TriedCell>) -> bool) -> String {
+        let pools = self.pools.iter().filter(|(_, (_, cell))| wanted(cell));
+        let mut names: Vec<(PoolId, &str)> = pools.map(|(id, (name, _))| (*id, &**name)).collect();
+        names.sort_unstable();
+        let names: Vec<&str> = names.into_iter().map(|(_, name)| name).collect();
+        names.join(", ")
     }
 
-    /// Follows a change of some pools: the cells that are new are tried.
-    pub(super) fn try_cells(&mut self, pools: &[PoolId], ctx: &mut Context<Self>) {
-        if !self.settings.cells.are_tried() || self.shutting_down {
-            return;
-        }
-        let mut new = Vec::new();
-        for id in pools {
-            let cell = self.trial_of(*id).map(|trial| {
-                let known = self.cells.known.get(&trial).cloned();
-                known.unwrap_or_else(|| {
-                    let found = OnceLock::new();
-                    let cell = Arc::new(TriedCell {
-                        trial: trial.clone(),
-                        found,
-                    });
-                    self.cells.known.insert(trial, Arc::clone(&cell));
-                    new.push(Arc::clone(&cell));
-                    cell
-                })
-            });
-            self.pools.at_mut(*id).cell = cell;
-        }
-        if !new.is_empty() {
-            // Pools have others by now.
-            let known = &mut self.cells.known;
-            known.retain(|_, cell| Arc::strong_count(cell) > 1);
-            self.try_one_after_the_other(new, ctx);
-        }
-    }
-
-    fn trial_of(&self, id: PoolId) -> Option<CellTrial> {
-        let pool = self.pools.at(id);
-        let language = self.settings.languages.get(&pool.language)?;
-        language.cell_trial(&self.settings.cells.of_pool(&pool.section))
-    }
-
-    fn try_one_after_the_other(&mut self, cells: Vec<Arc<TriedCell>>, ctx: &mut Context<Self>) {
-        let (spawner, manager) = (self.spawner.clone(), ctx.address());
-        let done = ProbeEnd(ctx.address().recipient());
-        self.probing += 1;
-        let trials = async move {
-            // Whatever ends this, the manager hears of it.
-            let _done = done;
-            for cell in cells {
-                let found = cell.trial.run(&spawner).await;
-                let _ = cell.found.set(found);
-                // Ignores the mailbox's bound: there is one for each cell.
-                manager.do_send(CellTried(cell));
+    /// Takes the cells of some pools, and returns those that no pool had.
+    fn take(&mut self, pools: Vec<PoolCell>) -> Vec<Arc<TriedCell>> {
+        let mut new: Vec<Arc<TriedCell>> = Vec::new();
+        for PoolCell { pool, name, cell } in pools {
+            let Some(cell) = cell else {
+                self.pools.remove(&pool);
+                continue;
+            };
+            let mut known = self.pools.values();
+            if !known.any(|(_, known)| Arc::ptr_eq(known, &cell)) {
+                new.push(Arc::clone(&cell));
             }
-        };
-        let handle = ctx.spawn(trials.into_actor(self));
-        self.probes.push(handle);
+            self.pools.insert(pool, (name, cell));
+        }
+        new
     }
 
     /// Names the pools whose processes are started without a cell.
-    fn warn_of_open_pools(&self) {
-        let pools = self.pools.iter().filter(|(_, pool)| {
-            let cell = pool.cell.as_ref();
-            cell.is_some_and(|cell| cell.trial.mode == SandboxMode::Off)
-        });
-        let names: Vec<&str> = pools.map(|(_, pool)| &*pool.name).collect();
+    fn warn_of_open_pools(&self, log: &Logger) {
+        let names = self.names(|cell| cell.trial.mode == SandboxMode::Off);
         if !names.is_empty() {
-            warn!(self.log, "query servers run without a cell";
-                  "pool" => names.join(", "),
+            warn!(log, "query servers run without a cell";
+                  "pool" => names,
                   "effect" => "their functions may do whatever the service may: read its files and \
                                passwords, end it, use the network",
                   "remedy" => "take sandbox = \"off\" out of the configuration; what a command needs can \
                                be named with read_paths, env and network");
         }
     }
-}
 
-impl Handler<CellTried> for ProcManager {
-    type Result = ();
-
-    fn handle(&mut self, CellTried(cell): CellTried, _: &mut Self::Context) {
-        let text = match cell.found.get() {
+    /// Warns of what a cell lacks, if that was not told yet.
+    fn warn_of_missing(&mut self, cell: &Arc<TriedCell>, log: &Logger) {
+        let text = match cell.found() {
             None => return,
             Some(Err(error)) => format!("the cell cannot be made: {error}"),
             Some(Ok(layers)) => {
@@ -155,24 +85,64 @@ impl Handler<CellTried> for ProcManager {
             }
         };
         let mode = cell.trial.mode;
-        let is_enough = self.cells.told.len() >= TOLD_MAX;
-        if text.is_empty() || is_enough || !self.cells.told.insert(format!("{mode} {text}")) {
+        let is_enough = self.told.len() >= TOLD_MAX;
+        if text.is_empty() || is_enough || !self.told.insert(format!("{mode} {text}")) {
             return;
         }
-        let has_it = |other: &Arc<TriedCell>| Arc::ptr_eq(other, &cell);
-        let pools = self.pools.iter();
-        let pools = pools.filter(|(_, pool)| pool.cell.as_ref().is_some_and(has_it));
-        let names: Vec<&str> = pools.map(|(_, pool)| &*pool.name).collect();
-        let effect = match (mode, cell.found.get()) {
+        let effect = match (mode, cell.found()) {
             (SandboxMode::Strict, _) | (_, Some(Err(_))) => "no process of these pools is started",
             _ => "their processes are started without these layers",
         };
-        warn!(self.log, "layers of a cell are missing";
-              "pool" => names.join(", "),
+        warn!(log, "layers of a cell are missing";
+              "pool" => self.names(|other| Arc::ptr_eq(other, cell)),
               "error" => text,
               "effect" => effect,
               "remedy" => "docs/cells.md tells what each layer takes; with sandbox = \"strict\" no \
                            process is started without one");
+    }
+}
+
+impl PoolProber {
+    fn try_cells(&mut self, pools: Vec<PoolCell>, ctx: &mut Context<Self>) {
+        let new = self.cells.take(pools);
+        if new.is_empty() || self.is_stopping {
+            return;
+        }
+        let (spawner, prober) = (self.spawner.clone(), ctx.address());
+        let trials = async move {
+            for cell in new {
+                cell.set_found(cell.trial.run(&spawner).await);
+                // Ignores the mailbox's bound: there is one for each cell.
+                prober.do_send(CellTried(cell));
+            }
+        };
+        self.run(trials, ctx);
+    }
+}
+
+impl Handler<TryCells> for PoolProber {
+    type Result = ();
+
+    fn handle(&mut self, TryCells(pools): TryCells, ctx: &mut Self::Context) {
+        self.try_cells(pools, ctx);
+    }
+}
+
+impl Handler<TryAllCells> for PoolProber {
+    type Result = ();
+
+    fn handle(&mut self, TryAllCells(pools): TryAllCells, ctx: &mut Self::Context) {
+        self.cells = PoolCells::default();
+        self.try_cells(pools, ctx);
+        self.cells.warn_of_open_pools(&self.log);
+    }
+}
+
+impl Handler<CellTried> for PoolProber {
+    type Result = ();
+
+    fn handle(&mut self, CellTried(cell): CellTried, _: &mut Self::Context) {
+        self.cells.warn_of_missing(&cell, &self.log);
     }
 }
 
@@ -188,14 +158,14 @@ mod tests {
 
     use super::*;
     use crate::actors::language::Registry;
-    use crate::actors::proc_manager::ReloadConfig;
+    use crate::actors::proc_manager::{ProcManager, ReloadConfig};
     use crate::app::settings::manager_settings;
     use crate::config::{Config, LanguageCommand, PoolConfig};
     use crate::messages::pools::{PoolOrder, ReconfigurePool};
     use crate::messages::proc_manager::GetStatus;
     use crate::otp::supervisor::Stop;
     use crate::query_server::child::Spawner;
-    use crate::query_server::status::PoolStatus;
+    use crate::query_server::status::{PoolStatus, SandboxStatus};
     use crate::testkit::eventually;
 
     /// Stands for `settee`: notes how it is called, and reports one missing layer of external commands.

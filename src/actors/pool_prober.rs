@@ -1,0 +1,190 @@
+//! PoolProber: finds out, with children of its own, what the pools' query servers can do and which layers of
+//! their cells hold.
+//!
+//! SUMMARY   Probes an ability when a request needs it, and tries each cell once. What it finds stands in
+//!           [`Abilities`](crate::query_server::abilities::Abilities) and
+//!           [`TriedCell`](crate::query_server::tried_cell::TriedCell), which it alone writes.
+//! PROMISES  Never waits: probes and trials run beside its turns, each with a deadline. When it ends, none of
+//!           their children is left. It ends with the ProcManager.
+//! CALLED    By the ProcManager, which starts it.
+//! LIMITS    One child at a time for each language, and one for each change of the pools' cells.
+
+mod cells;
+
+use actix::prelude::*;
+use futures_util::FutureExt;
+use slog::Logger;
+
+use crate::messages::pool_prober::ProbeAbility;
+use crate::otp::deferred::{Deferred, deferred};
+use crate::otp::pid::{Down, ExitReason, Pid, PidGuard, Watch};
+use crate::otp::supervisor::Stop;
+use crate::query_server::child::Spawner;
+use cells::PoolCells;
+
+/// How many messages may wait for it before senders have to wait.
+const MAILBOX_MESSAGES_MAX: usize = 1024;
+
+/// Finds out what nobody knows yet.
+pub(crate) struct PoolProber {
+    spawner: Spawner,
+    log: Logger,
+    cells: PoolCells,
+    /// Probes, and trials of cells, that are under way; each has a child at most.
+    probes: Vec<SpawnHandle>,
+    /// How many of them are not done.
+    probing: usize,
+    is_stopping: bool,
+    /// The manager, with which it ends.
+    manager: Pid,
+    watch: Option<Watch>,
+    pid_guard: PidGuard,
+}
+
+impl PoolProber {
+    /// Makes a prober that logs as the manager does.
+    pub(crate) fn new(spawner: Spawner, manager: Pid, log: Logger) -> Self {
+        Self {
+            spawner,
+            log,
+            cells: PoolCells::default(),
+            probes: Vec::new(),
+            probing: 0,
+            is_stopping: false,
+            manager,
+            watch: None,
+            pid_guard: PidGuard::new(),
+        }
+    }
+
+    /// Returns the name by which its life can be watched.
+    pub(crate) fn pid(&self) -> Pid {
+        self.pid_guard.pid()
+    }
+
+    /// Runs a probe or a trial beside its turns.
+    fn run(&mut self, probe: impl Future<Output = ()> + 'static, ctx: &mut Context<Self>) {
+        let done = ProbeEnd(ctx.address());
+        self.probing += 1;
+        let probe = async move {
+            // Whatever ends this, the prober hears of it.
+            let _done = done;
+            probe.await;
+        };
+        let handle = ctx.spawn(probe.into_actor(self));
+        self.probes.push(handle);
+    }
+
+    /// Ends all probes, and itself when they are gone.
+    fn stop(&mut self, ctx: &mut Context<Self>) {
+        self.is_stopping = true;
+        for probe in self.probes.drain(..) {
+            ctx.cancel_future(probe);
+        }
+        self.finish(ctx);
+    }
+
+    fn finish(&self, ctx: &mut Context<Self>) {
+        if self.is_stopping && self.probing == 0 {
+            self.pid_guard.ending(ExitReason::Shutdown);
+            ctx.stop();
+        }
+    }
+}
+
+impl Actor for PoolProber {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Self::Context) {
+        ctx.set_mailbox_capacity(MAILBOX_MESSAGES_MAX);
+        self.watch = Some(self.manager.watch(ctx.address().recipient()));
+    }
+}
+
+/// A probe or a trial is done, or was dropped.
+#[derive(Message)]
+#[rtype(result = "()")]
+struct ProbeDone;
+
+/// Reports that a probe is done, also when it is dropped.
+struct ProbeEnd(Addr<PoolProber>);
+
+impl Drop for ProbeEnd {
+    fn drop(&mut self) {
+        // Ignores the mailbox's bound: the end of the prober may wait for it.
+        self.0.do_send(ProbeDone);
+    }
+}
+
+impl Handler<ProbeDone> for PoolProber {
+    type Result = ();
+
+    fn handle(&mut self, _: ProbeDone, ctx: &mut Self::Context) {
+        self.probing -= 1;
+        if self.probing == 0 {
+            self.probes.clear();
+        }
+        self.finish(ctx);
+    }
+}
+
+impl Handler<ProbeAbility> for PoolProber {
+    type Result = Deferred<()>;
+
+    fn handle(&mut self, msg: ProbeAbility, ctx: &mut Self::Context) -> Self::Result {
+        if self.is_stopping {
+            return Deferred::now(());
+        }
+        let (answer, replier) = deferred();
+        let spawner = self.spawner.clone();
+        let probe = async move {
+            let ProbeAbility {
+                abilities,
+                ability,
+                language,
+                time,
+            } = msg;
+            // Boxed: it is seldom, and large.
+            let probe = abilities.probe(ability, &language, &spawner, time);
+            probe.boxed_local().await;
+            let _ = replier.send(());
+        };
+        self.run(probe, ctx);
+        answer
+    }
+}
+
+impl Handler<Down> for PoolProber {
+    type Result = ();
+
+    fn handle(&mut self, _: Down, ctx: &mut Self::Context) {
+        self.stop(ctx);
+    }
+}
+
+impl Handler<Stop> for PoolProber {
+    type Result = ();
+
+    fn handle(&mut self, _: Stop, ctx: &mut Self::Context) {
+        self.stop(ctx);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use slog::{Discard, o};
+
+    use super::*;
+    use crate::testkit::eventually;
+
+    #[actix_rt::test]
+    async fn it_ends_with_the_manager() {
+        let manager = PidGuard::new();
+        let spawner = Spawner::start().unwrap();
+        let prober = PoolProber::new(spawner, manager.pid(), Logger::root(Discard, o!()));
+        let pid = prober.pid();
+        let _address = prober.start();
+        drop(manager);
+        eventually("its end", async || !pid.is_alive()).await;
+    }
+}

@@ -1,0 +1,102 @@
+//! PoolReporter: tells people what goes on in the pools, and reads what processes take.
+//!
+//! SUMMARY   Describes processes for `settee ps`, and reads their memory for pools that limit it.
+//! PROMISES  Lends nothing and decides nothing: no loan waits for it. What it reads of the system is read off the
+//!           arbiter. It ends with the ProcManager.
+//! CALLED    By the ProcManager, which starts it.
+
+mod memory;
+pub(crate) mod procs;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::prelude::*;
+use tokio::sync::Semaphore;
+
+use crate::otp::pid::{Down, ExitReason, Pid, PidGuard, Watch};
+use crate::otp::supervisor::Stop;
+
+/// How many messages may wait for it before senders have to wait.
+const MAILBOX_MESSAGES_MAX: usize = 1024;
+
+/// Tells people of the pools.
+pub(crate) struct PoolReporter {
+    /// Whether the memory of processes is being read, or a timer is set for that.
+    checks_memory: bool,
+    /// Whose turn it is to read what listed processes take.
+    usage_turn: Arc<Semaphore>,
+    /// The manager, with which it ends.
+    manager: Pid,
+    watch: Option<Watch>,
+    pid_guard: PidGuard,
+}
+
+impl PoolReporter {
+    /// Makes a reporter for a manager.
+    pub(crate) fn new(manager: Pid) -> Self {
+        Self {
+            checks_memory: false,
+            usage_turn: Arc::new(Semaphore::new(1)),
+            manager,
+            watch: None,
+            pid_guard: PidGuard::new(),
+        }
+    }
+
+    /// Returns the name by which its life can be watched.
+    pub(crate) fn pid(&self) -> Pid {
+        self.pid_guard.pid()
+    }
+
+    fn stop(&self, ctx: &mut Context<Self>) {
+        self.pid_guard.ending(ExitReason::Shutdown);
+        ctx.stop();
+    }
+}
+
+/// Returns a time as people are told it.
+pub(crate) fn milliseconds(time: Duration) -> u64 {
+    time.as_millis().try_into().unwrap_or(u64::MAX)
+}
+
+impl Actor for PoolReporter {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Self::Context) {
+        ctx.set_mailbox_capacity(MAILBOX_MESSAGES_MAX);
+        self.watch = Some(self.manager.watch(ctx.address().recipient()));
+    }
+}
+
+impl Handler<Down> for PoolReporter {
+    type Result = ();
+
+    fn handle(&mut self, _: Down, ctx: &mut Self::Context) {
+        self.stop(ctx);
+    }
+}
+
+impl Handler<Stop> for PoolReporter {
+    type Result = ();
+
+    fn handle(&mut self, _: Stop, ctx: &mut Self::Context) {
+        self.stop(ctx);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testkit::eventually;
+
+    #[actix_rt::test]
+    async fn it_ends_with_the_manager() {
+        let manager = PidGuard::new();
+        let reporter = PoolReporter::new(manager.pid());
+        let pid = reporter.pid();
+        let _address = reporter.start();
+        drop(manager);
+        eventually("its end", async || !pid.is_alive()).await;
+    }
+}

@@ -1,0 +1,221 @@
+//! What each process does now (`settee ps`).
+//!
+//! SUMMARY   Rows are made of what the core says of a process, as `status` does, and of what the process says of its
+//!           work.
+//! PROMISES  Processor time and memory are read off the arbiter, one reading at a time.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::prelude::*;
+use rustc_hash::FxHashMap;
+use strum::IntoStaticStr;
+
+use super::memory::of_groups;
+use super::{PoolReporter, milliseconds};
+use crate::messages::pool_reporter::{DescribeProcs, KnownProc, ProcLife};
+use crate::messages::process::ProcShared;
+use crate::messages::ps::{PROCS_LISTED_MAX, ProcName};
+use crate::query_server::status::{Holder, ProcPage, ProcRow};
+use crate::query_server::usage;
+use policy::pool::{ProcId, ProcPhase, ProcStatus};
+
+/// What a process does, in the order in which they are listed.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
+pub(crate) enum State {
+    Running,
+    Teaching,
+    Lent,
+    Starting,
+    Ending,
+    Idle,
+}
+
+/// A process with what is known of it.
+pub(crate) struct Listed {
+    pub(crate) id: ProcId,
+    pub(crate) state: State,
+    pub(crate) row: ProcRow,
+    /// None while it is being started.
+    pub(crate) shared: Option<Arc<ProcShared>>,
+}
+
+impl Handler<DescribeProcs> for PoolReporter {
+    type Result = ResponseFuture<ProcPage>;
+
+    fn handle(
+        &mut self,
+        DescribeProcs(procs): DescribeProcs,
+        _: &mut Self::Context,
+    ) -> Self::Result {
+        let mut listed: Vec<Listed> = procs.into_iter().map(describe).collect();
+        let total_rows = listed.len();
+        keep_first(&mut listed);
+        let turn = Arc::clone(&self.usage_turn);
+        Box::pin(async move {
+            let _turn = turn.acquire().await;
+            let measured: Vec<_> = listed
+                .iter()
+                .map(|listed| (listed.id, listed.shared.clone()))
+                .collect();
+            // Where there is no thread for it, they are shown without.
+            let taken = blocking::run("usage", move || taken(&measured)).await;
+            let mut taken = taken.unwrap_or_default().into_iter();
+            let procs = listed.into_iter().map(|listed| {
+                let (cpu, memory) = taken.next().unwrap_or_default();
+                ProcRow {
+                    cpu_us: cpu.map(|cpu| u64::try_from(cpu.as_micros()).unwrap_or(u64::MAX)),
+                    memory,
+                    ..listed.row
+                }
+            });
+            ProcPage {
+                total_rows,
+                procs: procs.collect(),
+            }
+        })
+    }
+}
+
+/// Describes a process, but for what it takes.
+pub(crate) fn describe(known: KnownProc) -> Listed {
+    let KnownProc {
+        id,
+        pool,
+        language,
+        life,
+    } = known;
+    let name = ProcName {
+        pool: &pool,
+        proc: id,
+    };
+    let row = ProcRow {
+        name: name.to_string(),
+        pool: pool.to_string(),
+        language: language.to_string(),
+        ..ProcRow::default()
+    };
+    let (state, row, shared) = match life {
+        ProcLife::Opening(age) => {
+            let state_ms = milliseconds(age);
+            (State::Starting, ProcRow { state_ms, ..row }, None)
+        }
+        ProcLife::Started {
+            shared,
+            core,
+            holder,
+        } => {
+            let (state, row) = describe_started(row, &shared, core.as_ref(), holder);
+            (state, row, Some(shared))
+        }
+    };
+    let row = ProcRow {
+        state: <&str>::from(state).to_owned(),
+        ..row
+    };
+    Listed {
+        id,
+        state,
+        row,
+        shared,
+    }
+}
+
+fn describe_started(
+    row: ProcRow,
+    shared: &ProcShared,
+    core: Option<&ProcStatus>,
+    holder: Option<Holder>,
+) -> (State, ProcRow) {
+    let work = shared.work();
+    let is_ending = shared.exit_error().is_some();
+    let state = match core.filter(|_| !is_ending).map(|core| core.phase) {
+        None => State::Ending,
+        Some(ProcPhase::Idle) => State::Idle,
+        Some(ProcPhase::Teaching) => State::Teaching,
+        Some(ProcPhase::Assigned) if shared.in_flight() > 0 || work.call.is_some() => {
+            State::Running
+        }
+        Some(ProcPhase::Assigned) => State::Lent,
+    };
+    let call = work.call.as_deref();
+    let subject = call.map(|call| &call.subject);
+    let of_subject = |part: Option<&Arc<str>>| part.map(|part| part.to_string());
+    let tag = core.and_then(|core| core.db.as_ref());
+    let row = ProcRow {
+        os_pid: shared.os_pid,
+        state_ms: milliseconds(work.since.elapsed()),
+        holder,
+        request_id: call.map(|call| call.request_id.to_string()),
+        db: of_subject(subject.and_then(|subject| subject.db.as_ref()).or(tag)),
+        ddoc: of_subject(subject.and_then(|subject| subject.ddoc.as_ref())),
+        function: subject.map(|subject| subject.function.clone()),
+        uses: core.map(|core| core.uses),
+        age_ms: core.map(|core| milliseconds(core.age)),
+        ..row
+    };
+    (state, row)
+}
+
+/// Sorts those that work to the front, of these the ones that have done so longest, and leaves out what is beyond
+/// the bound.
+fn keep_first(listed: &mut Vec<Listed>) {
+    listed.sort_by_key(|listed| (listed.state, Reverse(listed.row.state_ms)));
+    listed.truncate(PROCS_LISTED_MAX);
+}
+
+/// Returns the processor time and the memory of each.
+fn taken(measured: &[(ProcId, Option<Arc<ProcShared>>)]) -> Vec<(Option<Duration>, Option<u64>)> {
+    let leader = |(id, shared): &(ProcId, Option<Arc<ProcShared>>)| {
+        let pid = shared.as_ref()?.os_pid?;
+        Some((pid, *id))
+    };
+    let memory = of_groups(&measured.iter().filter_map(leader).collect());
+    let memory: FxHashMap<ProcId, u64> = memory.into_iter().collect();
+    let measured = measured.iter().map(|(id, shared)| {
+        let pid = shared.as_ref().and_then(|shared| shared.measured_pid());
+        (pid.and_then(usage::cpu_time), memory.get(id).copied())
+    });
+    measured.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use policy::pool::PoolId;
+
+    #[test]
+    fn at_most_a_thousand_are_listed_those_that_work_longest_first() {
+        let listed = |(number, state): (u64, State)| Listed {
+            id: ProcId {
+                pool: PoolId(0),
+                number,
+            },
+            state,
+            row: ProcRow {
+                state_ms: number,
+                ..ProcRow::default()
+            },
+            shared: None,
+        };
+        let idle = (0..2000).map(|number| (number, State::Idle));
+        let others = [
+            (2000, State::Ending),
+            (2001, State::Lent),
+            (2002, State::Running),
+            (2003, State::Running),
+            (2004, State::Teaching),
+            (2005, State::Starting),
+        ];
+        let mut all: Vec<Listed> = idle.chain(others).map(listed).collect();
+        keep_first(&mut all);
+        assert_eq!(all.len(), 1000);
+        let numbers: Vec<u64> = all.iter().map(|listed| listed.id.number).collect();
+        assert_eq!(
+            numbers[..8],
+            [2003, 2002, 2004, 2001, 2005, 2000, 1999, 1998]
+        );
+    }
+}

@@ -1,0 +1,40 @@
+//! Messages to the PoolProber, which finds out what nobody knows yet of the pools' query servers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::Message;
+
+use crate::query_server::abilities::{Abilities, Ability};
+use crate::query_server::language::LanguageName;
+use crate::query_server::tried_cell::TriedCell;
+use policy::pool::PoolId;
+
+/// Probes an ability, unless it is known by then. Answered when it is known.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(crate) struct ProbeAbility {
+    /// Where it is looked up and written down.
+    pub(crate) abilities: Arc<Abilities>,
+    pub(crate) ability: Ability,
+    pub(crate) language: LanguageName,
+    /// How long it may take.
+    pub(crate) time: Duration,
+}
+
+/// A pool and its cell; `None` where its processes have none.
+pub(crate) struct PoolCell {
+    pub(crate) pool: PoolId,
+    pub(crate) name: Arc<str>,
+    pub(crate) cell: Option<Arc<TriedCell>>,
+}
+
+/// Tries the cells of pools that are new or have changed, those that were not tried before.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(crate) struct TryCells(pub(crate) Vec<PoolCell>);
+
+/// Forgets everything about cells, warns of pools without one, and tries those of all pools.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(crate) struct TryAllCells(pub(crate) Vec<PoolCell>);

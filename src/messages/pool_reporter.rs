@@ -1,0 +1,58 @@
+//! Messages to the PoolReporter, which tells people of the pools, and from it to the ProcManager.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::{Message, Recipient};
+
+use crate::messages::process::ProcShared;
+use crate::query_server::language::LanguageName;
+use crate::query_server::status::{Holder, ProcPage};
+use policy::pool::{ProcId, ProcStatus};
+
+/// What the ProcManager knows of a process.
+pub(crate) struct KnownProc {
+    pub(crate) id: ProcId,
+    /// The name of its pool.
+    pub(crate) pool: Arc<str>,
+    pub(crate) language: LanguageName,
+    pub(crate) life: ProcLife,
+}
+
+/// How far the life of a process has come.
+pub(crate) enum ProcLife {
+    /// It has been opened for so long.
+    Opening(Duration),
+    /// It runs, or is about to end.
+    Started {
+        shared: Arc<ProcShared>,
+        /// What the core says of it; `None` once it was told to end.
+        core: Option<ProcStatus>,
+        holder: Option<Holder>,
+    },
+}
+
+/// Describes these processes for people: a page of them, those that work first.
+#[derive(Message)]
+#[rtype(result = "ProcPage")]
+pub(crate) struct DescribeProcs(pub(crate) Vec<KnownProc>);
+
+/// A pool has a limit of memory: reads what processes take from now on, for as long as one has.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(crate) struct WatchMemory {
+    /// Knows which processes have a limit.
+    pub(crate) limited: Recipient<GetLimitedProcs>,
+    /// Is told what they take.
+    pub(crate) read: Recipient<MemoryRead>,
+}
+
+/// Asks for the processes whose pools limit their memory, with the system's numbers of them. `None`: no pool does.
+#[derive(Message)]
+#[rtype(result = "Option<Vec<(u32, ProcId)>>")]
+pub(crate) struct GetLimitedProcs;
+
+/// How much memory processes take, in bytes.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(crate) struct MemoryRead(pub(crate) Vec<(ProcId, u64)>);

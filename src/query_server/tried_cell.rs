@@ -1,0 +1,52 @@
+//! What was found out about a cell: which of its layers hold on this machine.
+//!
+//! PROMISES  Written once, by the PoolProber; pools with the same cell share it.
+
+use std::sync::{Arc, OnceLock};
+
+use crate::query_server::cell::layers::Layers;
+use crate::query_server::cell::trial::CellTrial;
+use crate::query_server::status::SandboxStatus;
+
+/// A cell, and what was found out about it.
+#[derive(Debug)]
+pub(crate) struct TriedCell {
+    pub(crate) trial: CellTrial,
+    found: OnceLock<Result<Layers, String>>,
+}
+
+impl TriedCell {
+    /// Nothing is known yet.
+    pub(crate) fn new(trial: CellTrial) -> Arc<Self> {
+        let found = OnceLock::new();
+        Arc::new(Self { trial, found })
+    }
+
+    /// Says what was found; the first word counts. Called by the PoolProber only.
+    pub(crate) fn set_found(&self, found: Result<Layers, String>) {
+        let _ = self.found.set(found);
+    }
+
+    /// Returns which layers hold, or why there is no cell; `None` before it is tried.
+    pub(crate) fn found(&self) -> Option<&Result<Layers, String>> {
+        self.found.get()
+    }
+
+    /// Returns what is known, for `status`.
+    pub(crate) fn status(&self) -> SandboxStatus {
+        let (layers, error) = match self.found() {
+            None => (Layers::default(), None),
+            Some(Ok(layers)) => (layers.clone(), None),
+            Some(Err(error)) => (Layers::default(), Some(error.clone())),
+        };
+        let missing = layers.missing.into_iter();
+        SandboxStatus {
+            mode: self.trial.mode.to_string(),
+            layers: layers.held.iter().map(ToString::to_string).collect(),
+            missing: missing
+                .map(|(layer, why)| (layer.to_string(), why))
+                .collect(),
+            error,
+        }
+    }
+}
