@@ -47,7 +47,7 @@ section! {
         max_uses: Stressed<u64> = 0, MAX_USES, unit("loans");
         /// A process older than this is stopped when it is free. 0 is never. May depend on stress.
         max_age: Stressed<Duration> = 0, STRESSED_TIME;
-        /// How much of `max_age` may be taken off a process's life, so that processes do not stop together.
+        /// How much of `max_age` may be taken off a process's life, so that not all stop together.
         jitter: u8 = 10, count(0, 100), unit("percent");
         /// A process that uses more is stopped when it comes back. 0 is no limit.
         max_memory: u64 = 0, bytes(0, 1 << 50);

@@ -203,17 +203,17 @@ section! {
         /// ([http.md](http.md#who-may-do-what)). The service's own user and root are administrators.
         socket_mode: String = "0600", SOCKET_MODE, at_start(), only_in_files(LET_IN);
         /// The group of the socket, by name or number; the service's user must be a member. The socket then has mode
-        /// 0660, and its directory, in which the store must not be, 0750; an existing directory with mode 0755 is left
-        /// as it is. Empty is none.
+        /// 0660, and its directory, which must not hold the store, 0750, or 0755 if it exists with that. Empty is
+        /// none.
         socket_group: String = "", value::GROUP, at_start(), only_in_files(LET_IN);
         /// A TCP address for clients of the [socket](socket.md) protocol, such as `"127.0.0.1:5994"`; port 0 is any
         /// free one. Clients have to log in. Nothing is encrypted: for other machines use `[ssl] tcp` or a tunnel.
         tcp: Option<SocketAddr> = "off", value::ADDRESS, at_start();
         /// The address of [HTTP](http.md), `"off"` for none; port 0 is any free one.
         http: Option<SocketAddr> = "127.0.0.1:5995", value::ADDRESS, at_start();
-        /// Further names under which HTTP may be reached, without ports, as a list or with commas. A request whose
-        /// `Host` is not one of them, an IP address, `localhost` or the machine's name is refused, so that no web page
-        /// can point its own name here.
+        /// Further names under which HTTP may be reached, without ports, as a list or with commas. Requests whose
+        /// `Host` is not one of them, an IP address, `localhost` or the machine's name are refused, so that no web
+        /// page can point its own name here.
         hosts: Vec<String> = "", value::HOSTS;
         /// Whether everybody on this machine is an administrator over HTTP, without a login. For tests: needs a
         /// loopback address, no `[admins]` and no `[users.NAME]`, and refuses requests from a proxy (`Forwarded`,
@@ -294,7 +294,7 @@ section! {
     pub struct ChttpdAuth {
         /// How long a session of `POST /_session` lasts after its last use.
         timeout: Duration = 600, seconds(1000, YEAR);
-        /// What session cookies are signed with; a new secret ends all sessions. Empty is a random one in the file
+        /// What session cookies are signed with; a new one ends all sessions. Empty is a random one in the file
         /// `cookie-secret` beside `admin-password`; if that cannot be kept, a warning says so and sessions end with
         /// the service. Never shown.
         secret: String = "", value::SECRET;
@@ -371,10 +371,10 @@ section! {
     /// `[sandbox]`: limits of processes.
     #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
     pub struct Sandbox {
-        /// Most memory of the functions of one built-in JavaScript process, with the lines, answers, design documents
-        /// and tables held for them; more is the error `out_of_memory`. The process itself takes 32 MiB more at most.
-        /// A document takes about three times its length while it is mapped; rows may take half of the memory:
-        /// 1,000,000 rows of `emit(i, null)` take a quarter of the default. Applies to new processes.
+        /// Most memory of the functions of one built-in JavaScript process, with all lines, answers, design documents
+        /// and tables held for them; more is the error `out_of_memory`. The process takes at most 32 MiB more. A
+        /// document takes about three times its length while it is mapped; rows may take half (1,000,000 rows of
+        /// `emit(i, null)` take a quarter of the default). Applies to new processes.
         javascript_memory_max: u64 = 67108864, bytes(MIB, 1 << 40);
     }
 }
