@@ -14,9 +14,9 @@ use slog::warn;
 use super::ProcManager;
 use super::abilities::ProbeEnd;
 use crate::config::SandboxMode;
-use crate::query_server::cell::layers::Layers;
-use crate::query_server::cell::trial::CellTrial;
 use crate::query_server::status::SandboxStatus;
+use child::cell::layers::Layers;
+use child::cell::trial::CellTrial;
 use policy::pool::PoolId;
 
 /// How many texts about cells are logged between two reloads.
@@ -194,9 +194,9 @@ mod tests {
     use crate::messages::pools::{PoolOrder, ReconfigurePool};
     use crate::messages::proc_manager::GetStatus;
     use crate::otp::supervisor::Stop;
-    use crate::query_server::child::Spawner;
     use crate::query_server::status::PoolStatus;
     use crate::testkit::eventually;
+    use child::Spawner;
 
     /// Stands for `settee`: notes how it is called, and reports one missing layer of external commands.
     const STAND_IN: &str = r#"#!/bin/sh

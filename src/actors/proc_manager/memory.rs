@@ -12,8 +12,8 @@ use actix::prelude::*;
 use rustc_hash::FxHashMap;
 
 use super::ProcManager;
-use crate::query_server::usage::status_bytes;
 use blocking;
+use child::usage::status_bytes;
 use policy::pool::{Event, PoolId, ProcId};
 
 /// The time from the end of a reading to the next one.

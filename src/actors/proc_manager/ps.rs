@@ -22,7 +22,7 @@ use crate::messages::pools::PoolError;
 use crate::messages::process::ProcShared;
 use crate::messages::ps::{KillError, KillProc, ListProcs, PROCS_LISTED_MAX, ProcName};
 use crate::query_server::status::{KilledProc, ProcPage, ProcRow};
-use crate::query_server::usage;
+use child::usage;
 use policy::pool::{ClientId, PoolId, ProcId, ProcPhase, ProcStatus as CoreProc, Token};
 
 /// What a process does, in the order in which they are listed.
