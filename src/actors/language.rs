@@ -21,11 +21,11 @@ use crate::metrics::ProcessMetrics;
 use crate::otp::clock::Clock;
 use crate::otp::pid::Pid;
 use crate::query_server::abilities::Abilities;
-use crate::query_server::cell::terms::CellTerms;
-use crate::query_server::cell::trial::CellTrial;
-use crate::query_server::child::Spawner;
 use crate::query_server::child_log::LogTerms;
 use crate::query_server::language::LanguageName;
+use child::Spawner;
+use child::cell::terms::CellTerms;
+use child::cell::trial::CellTrial;
 use policy::pool::ProcId;
 
 /// What a process needs to start and to live.

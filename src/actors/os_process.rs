@@ -20,13 +20,13 @@ use crate::actors::process::{Backend, PROMPTS_IN_FLIGHT_MAX, Process};
 use crate::logging::RepeatLimiter;
 use crate::messages::process::{ExitReport, ProcessRef, Prompt, PromptError};
 use crate::metrics::KillReason;
-use crate::query_server::cell::report::Reports;
-use crate::query_server::child::{Child, Exit};
 use crate::query_server::child_log::ChildLog;
-use crate::query_server::line::LineBuffer;
-use crate::query_server::pipe::{PipeReader, PipeWriter};
 use crate::query_server::proc_shared::ProcFlag;
-use crate::query_server::stderr::StderrLog;
+use child::cell::report::Reports;
+use child::line_buffer::LineBuffer;
+use child::pipe::{PipeReader, PipeWriter};
+use child::stderr::StderrLog;
+use child::{Child, Exit};
 
 /// The actor of a child.
 pub type OsProcess = Process<ChildBackend>;
@@ -64,8 +64,9 @@ impl OsProcess {
         context.log = context.log.new(o!("os_pid" => pid));
         let log = context.log.clone();
         let child_log = ChildLog::new(log, context.clock, context.log_terms.clone());
+        let complaints = Rc::clone(&child_log);
         let backend = ChildBackend {
-            stderr_log: StderrLog::new(Some(Rc::clone(&child_log))),
+            stderr_log: StderrLog::new(Some(Box::new(move |line| complaints.complained(line)))),
             child: Rc::new(child),
             stdin: Some(stdin),
             stdin_watch: SpawnHandle::default(),

@@ -19,8 +19,8 @@ use crate::messages::pool_prober::ProbeAbility;
 use crate::otp::deferred::{Deferred, deferred};
 use crate::otp::pid::{Down, ExitReason, Pid, PidGuard, Watch};
 use crate::otp::supervisor::Stop;
-use crate::query_server::child::Spawner;
 use cells::PoolCells;
+use child::Spawner;
 
 /// How many messages may wait for it before senders have to wait.
 const MAILBOX_MESSAGES_MAX: usize = 1024;

@@ -18,7 +18,7 @@ use crate::http::server::{HttpOptions, HttpServer};
 use crate::metrics::Metrics;
 use crate::otp::registered_name::RegisteredName;
 use crate::otp::supervisor::ChildSpec;
-use crate::query_server::child::Spawner;
+use child::Spawner;
 
 pub(super) fn manager(
     active: Rc<ActiveConfig>,

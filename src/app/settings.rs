@@ -12,10 +12,10 @@ use crate::languages::command::CommandLanguage;
 use crate::languages::echo::echo;
 use crate::languages::query::query;
 use crate::query_server::abilities::Ability;
-use crate::query_server::cell::Cell;
-use crate::query_server::cell::terms::Cells;
-use crate::query_server::child::CommandSpec;
+use crate::query_server::cells::Cells;
 use crate::query_server::language::LanguageName;
+use child::CommandSpec;
+use child::cell::Cell;
 use policy::pool::Limits;
 use strum::VariantArray;
 

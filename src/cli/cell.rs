@@ -1,7 +1,7 @@
 //! `settee cell`: runs a command in a cell. The service starts its external commands with it.
 //!
 //! SUMMARY   `settee cell [--report-to N] SPEC -- PROGRAM [ARGUMENTS]`, where SPEC is a
-//!           [`CellSpec`](crate::query_server::cell::CellSpec) in JSON. Ends as the command ends; 125 if there is
+//!           [`CellSpec`](child::cell::CellSpec) in JSON. Ends as the command ends; 125 if there is
 //!           no cell. `settee cell --report SPEC -- PROGRAM` starts nothing and prints the layers that hold,
 //!           `settee cell --report-own MODE` those of the built-in server.
 //! CALLED    By the service; hidden from the help. Read before clap, whose start takes longer than the cell's.
@@ -9,8 +9,8 @@
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
 
-use crate::query_server::cell::launcher::{self, Request};
-use crate::query_server::cell::own;
+use child::cell::launcher::{self, Request};
+use child::cell::own;
 
 /// The exit status for a command line that makes no sense, as for a cell that cannot be made.
 const USAGE_STATUS: i32 = 125;
@@ -46,6 +46,7 @@ fn report_own(mode: &str) -> i32 {
             return USAGE_STATUS;
         }
     };
+    couchjs::limit_process(couchjs::DEFAULT_MEMORY_BYTES);
     let layers = serde_json::to_string(&own::report(mode)).unwrap_or_default();
     let printed = writeln!(io::stdout(), "{layers}");
     if printed.is_ok() { 0 } else { USAGE_STATUS }

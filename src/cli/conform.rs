@@ -22,11 +22,11 @@ use crate::conform::peer::Target;
 use crate::conform::report::Report;
 use crate::conform::run::Subject;
 use crate::conform::suite;
-use crate::query_server::cell::Cell;
-use crate::query_server::cell::files::of_own_file;
-use crate::query_server::cell::terms::Cells;
-use crate::query_server::child::{CommandSpec, Spawner};
+use crate::query_server::cells::Cells;
 use crate::query_server::language::LanguageName;
+use child::cell::Cell;
+use child::cell::files::of_own_file;
+use child::{CommandSpec, Spawner};
 
 use super::exit::{CliError, Exit};
 use super::map::pool::Pool;

@@ -17,8 +17,8 @@ use std::process::ExitCode;
 use couchjs::{Options, ProcessStatus};
 
 use crate::config::SandboxMode;
-use crate::query_server::cell::own::{self, MissingLayer, OwnCell};
-use crate::query_server::parent_death;
+use child::cell::own::{self, MissingLayer, OwnCell};
+use child::parent_death;
 
 /// Less memory than this does not hold the standard objects of the functions of one view.
 const MEMORY_BYTES_MIN: usize = 1 << 20;
@@ -221,10 +221,9 @@ fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Request, String
                     Some((_, value)) => value.to_owned(),
                     None => arguments.next().unwrap_or_default(),
                 };
-                let mode = own::mode_of(&value);
-                serve.sandbox = mode.ok_or_else(|| {
-                    format!("{SANDBOX} is off, standard or strict, not '{value}'")
-                })?;
+                serve.sandbox = value
+                    .parse()
+                    .map_err(|_| format!("{SANDBOX} is off, standard or strict, not '{value}'"))?;
             }
             _ => {}
         }
@@ -326,7 +325,7 @@ mod tests {
             assert_eq!(request(&["--sandbox", name]), Ok(Request::Serve(serve())));
             let joined = format!("--sandbox={name}");
             assert_eq!(request(&[&joined]), Ok(Request::Serve(serve())));
-            assert_eq!(own::name_of(mode), name);
+            assert_eq!(mode.to_string(), name);
         }
         for name in ["", "none", "Strict"] {
             let refused = request(&["--sandbox", name]);

@@ -18,10 +18,10 @@ use crate::functions::caller::Caller;
 use crate::messages::proc_manager::{Lease, Want};
 use crate::messages::process::{Answer, PromptError, commands};
 use crate::query_server::abilities::Abilities;
-use crate::query_server::child::{CommandSpec, Exit, Spawner};
 use crate::query_server::language::LanguageName;
-use crate::query_server::line::LineTooLong;
-use crate::query_server::unpooled_child::UnpooledChild;
+use child::line_buffer::LineTooLong;
+use child::unpooled_child::UnpooledChild;
+use child::{CommandSpec, Exit, Spawner};
 use policy::pool::ReturnStatus;
 
 /// What is tested.

@@ -14,8 +14,8 @@ use tokio::time::{Instant, timeout_at};
 use super::case::{Case, Step};
 use super::compare::{difference, quote};
 use super::peer::{Peer, Target};
-use crate::query_server::child::Spawner;
 use crate::query_server::line::{Line, classify};
+use child::Spawner;
 
 /// The longest line that a command may answer, in bytes.
 pub(super) const LINE_BYTES_MAX: usize = 64 << 20;

@@ -18,8 +18,8 @@ use super::peer::Target;
 use super::play::{Failure, Kind, play};
 use super::suite;
 use crate::query_server::abilities::{Abilities, Ability};
-use crate::query_server::child::Spawner;
 use crate::query_server::language::LanguageName;
+use child::Spawner;
 
 /// How many cases are played at a time.
 pub(crate) const WIDTH: usize = 4;

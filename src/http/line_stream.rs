@@ -21,7 +21,7 @@ use super::body::{IDLE_MAX, Incoming};
 use super::request::NDJSON;
 use crate::actors::pool_executor::PoolWork;
 use crate::messages::client_error::ErrorReply;
-use crate::query_server::line::{LineBuffer, LineTooLong};
+use child::line_buffer::{LineBuffer, LineTooLong};
 
 /// Pieces of the answer that wait for the client.
 pub(super) const ANSWERS_AHEAD: usize = 16;

@@ -20,10 +20,10 @@ use crate::config::stressed::{Stressed, expand};
 use crate::messages::opener::StartError;
 use crate::messages::process::{Fault, ProcessRef};
 use crate::query_server::abilities::{Abilities, Ability};
-use crate::query_server::cell::Cell;
-use crate::query_server::cell::terms::CellTerms;
-use crate::query_server::cell::trial::CellTrial;
-use crate::query_server::child::{CommandSpec, SpawnError};
+use child::cell::Cell;
+use child::cell::terms::CellTerms;
+use child::cell::trial::CellTrial;
+use child::{CommandSpec, SpawnError};
 
 /// Characters that mean something to a shell.
 const SHELL_SYNTAX: &str = "|&;<>()$`\\\"'*?[]#~={}!\n\r";
@@ -227,7 +227,7 @@ fn start_error(error: SpawnError) -> StartError {
 mod tests {
     use super::*;
     use crate::config::{Config, PoolConfig, SandboxMode};
-    use crate::query_server::cell::terms::Cells;
+    use crate::query_server::cells::Cells;
 
     #[test]
     fn a_plain_command_is_started_directly() {

@@ -13,9 +13,9 @@ use tokio::sync::{mpsc, oneshot};
 use crate::otp::pid::Pid;
 use crate::otp::tell::Tell;
 use crate::query_server::call::Loan;
-use crate::query_server::line::LineBuffer;
 pub use crate::query_server::proc_shared::ProcShared;
 pub use crate::query_server::prompt_error::{ExitReport, Fault, PromptError};
+use child::line_buffer::LineBuffer;
 use policy::pool::Token;
 
 /// Sends one command to the process, or several at once, because a message costs as much as a quick

@@ -22,9 +22,9 @@ use super::store::StoreMetrics;
 use super::{CODES, ClientMetrics, Inner, METHODS, process};
 use crate::config::SandboxMode;
 use crate::otp::wall_clock::system_time;
-use crate::query_server::cell::layers::Layer;
 use crate::query_server::prompt::PromptClass;
 use crate::query_server::status::{DaemonStatus, PoolStatus, SandboxStatus, ServiceStatus};
+use child::cell::layers::Layer;
 use policy::invariants::Invariant;
 
 type Named<T> = [(Arc<str>, Arc<T>)];

@@ -14,7 +14,7 @@ use rustix::process::{Resource, getrlimit};
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
 use super::snapshot::Snapshot;
-use crate::query_server::usage::status_bytes;
+use child::usage::status_bytes;
 
 /// How many ticks a second has in which `/proc` gives times. A constant of Linux, on every processor that
 /// Rust builds for.

@@ -19,9 +19,9 @@ use std::time::Duration;
 
 use strum::{EnumCount, IntoStaticStr, VariantArray};
 
-use crate::query_server::child::{CommandSpec, Spawner};
 use crate::query_server::language::LanguageName;
 use crate::query_server::probe::probe;
+use child::{CommandSpec, Spawner};
 
 /// The longest that a probe may take.
 pub(crate) const PROBE_TIME_MAX: Duration = Duration::from_secs(5);
@@ -180,7 +180,7 @@ mod tests {
             program: "sh".into(),
             arguments: vec!["-c".into(), script.into()],
             environment: Vec::new(),
-            cell: crate::query_server::cell::Cell::None,
+            cell: child::cell::Cell::None,
         })
     }
 

@@ -19,7 +19,7 @@ use crate::query_server::request_id::RequestId;
 use crate::query_server::run_time::{RunTime, WorkingTime};
 use crate::query_server::status::Holder;
 use crate::query_server::told::{FunctionName, Level, LogEntry, LogLine, ReportedError, Told};
-use crate::query_server::usage;
+use child::usage;
 
 /// The least time between two readings of a process's memory: a reading costs as much as a quick call.
 pub(crate) const MEMORY_INTERVAL: Duration = Duration::from_millis(100);

@@ -16,10 +16,8 @@ use slog::{Logger, info, warn};
 
 use crate::otp::clock::Clock;
 use crate::query_server::call::Call;
+use child::stderr::LINE_BYTES_MAX;
 use policy::time::Timestamp;
-
-/// The longest line that is logged, in bytes; the rest of a longer one is left out.
-pub const LINE_BYTES_MAX: usize = 4096;
 
 /// What a record takes in the log beside its line, in bytes.
 const RECORD_BYTES: usize = 200;

@@ -1,6 +1,6 @@
-//! The lines that a child prints: cutting its output into lines, and classifying them.
+//! The lines that a child prints, classified.
 //!
-//! SUMMARY   [`LineBuffer`] cuts a child's output at line feeds; [`classify`] looks at one line.
+//! SUMMARY   [`classify`] looks at one line.
 //! PROMISES  A line that is not one whole JSON value is never an answer (PM-10).
 //! SOURCE    couch_os_process, readjson/1.
 //! DIFFERS   The reference looks at the first token only and takes the rest on trust, returns log
@@ -10,7 +10,7 @@
 
 use std::borrow::Cow;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use serde_json::value::RawValue;
 
 use crate::query_server::told::LogEntry;
@@ -98,90 +98,6 @@ fn plain_text(value: &RawValue) -> String {
     serde_json::from_str(value.get()).unwrap_or_else(|_| value.get().to_owned())
 }
 
-/// A line was longer than allowed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a line is longer than {limit} bytes")]
-pub(crate) struct LineTooLong {
-    /// The bound, in bytes.
-    pub limit: usize,
-}
-
-/// Cuts a stream of chunks into lines, without copying a line that lies within one chunk.
-#[derive(Debug)]
-pub(crate) struct LineBuffer {
-    partial: BytesMut,
-    chunk: Bytes,
-    line_bytes_max: usize,
-}
-
-impl LineBuffer {
-    /// Makes an empty buffer for lines of at most `line_bytes_max` bytes without the line feed.
-    pub fn new(line_bytes_max: usize) -> Self {
-        Self {
-            partial: BytesMut::new(),
-            chunk: Bytes::new(),
-            line_bytes_max,
-        }
-    }
-
-    /// Changes the bound for the lines that follow.
-    pub(crate) fn set_line_bytes_max(&mut self, line_bytes_max: usize) {
-        self.line_bytes_max = line_bytes_max;
-    }
-
-    /// Adds what was read. Call [`Self::next_line`] until it has no more before adding again.
-    pub fn add(&mut self, chunk: Bytes) {
-        debug_assert!(
-            self.chunk.is_empty(),
-            "lines are taken before more is added"
-        );
-        self.chunk = chunk;
-    }
-
-    /// Takes the next whole line, without its line feed.
-    ///
-    /// # Errors
-    /// [`LineTooLong`]: the line, whole or not, passed the bound. The stream is lost.
-    pub fn next_line(&mut self) -> Result<Option<Bytes>, LineTooLong> {
-        let end = memchr::memchr(b'\n', &self.chunk);
-        let piece_bytes = end.unwrap_or(self.chunk.len());
-        if self.partial.len() + piece_bytes > self.line_bytes_max {
-            return Err(LineTooLong {
-                limit: self.line_bytes_max,
-            });
-        }
-        if end.is_none() {
-            self.partial.extend_from_slice(&self.chunk);
-            self.chunk = Bytes::new();
-            return Ok(None);
-        }
-        let mut line = self.chunk.split_to(piece_bytes + 1);
-        line.truncate(piece_bytes);
-        if self.partial.is_empty() {
-            return Ok(Some(line));
-        }
-        self.partial.extend_from_slice(&line);
-        Ok(Some(self.partial.split().freeze()))
-    }
-
-    /// Takes the bytes after the last line feed.
-    pub(crate) fn take_rest(&mut self) -> Bytes {
-        self.partial.extend_from_slice(&self.chunk);
-        self.chunk = Bytes::new();
-        self.partial.split().freeze()
-    }
-
-    /// Returns how much of an unfinished line is held, in bytes.
-    pub(crate) fn partial_bytes(&self) -> usize {
-        self.partial.len() + self.chunk.len()
-    }
-
-    /// Returns whether an unfinished line is held.
-    pub(crate) fn has_partial(&self) -> bool {
-        !self.partial.is_empty() || !self.chunk.is_empty()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -266,33 +182,5 @@ mod tests {
             classify(Bytes::from_static(b"\"\xff\"")),
             Line::Malformed(_)
         ));
-    }
-
-    #[test]
-    fn lines_are_cut_at_line_feeds_only_across_any_chunks() {
-        let text = "one\ntwo \u{2028}\u{0}\r\n\nfour".as_bytes();
-        for size in 1..=text.len() {
-            let mut buffer = LineBuffer::new(100);
-            let mut lines = Vec::new();
-            for chunk in text.chunks(size) {
-                buffer.add(Bytes::copy_from_slice(chunk));
-                while let Some(line) = buffer.next_line().unwrap() {
-                    lines.push(line);
-                }
-            }
-            assert_eq!(
-                lines,
-                ["one".as_bytes(), "two \u{2028}\u{0}\r".as_bytes(), b""]
-            );
-            assert_eq!(&buffer.take_rest()[..], b"four");
-        }
-    }
-
-    #[test]
-    fn a_line_over_the_bound_is_refused_also_unfinished() {
-        let mut buffer = LineBuffer::new(4);
-        buffer.add(Bytes::from_static(b"1234\n12345"));
-        assert_eq!(buffer.next_line().unwrap().unwrap(), "1234");
-        assert_eq!(buffer.next_line(), Err(LineTooLong { limit: 4 }));
     }
 }

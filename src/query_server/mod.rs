@@ -1,15 +1,12 @@
-//! The query-server protocol: lines, prompts, children, and the built-in reducers.
+//! The query-server protocol: lines, prompts, what a process tells, and the built-in reducers.
 
 pub mod abilities;
 pub mod call;
-pub mod cell;
-pub mod child;
+pub mod cells;
 pub mod child_log;
 pub mod ddoc;
 pub mod language;
 pub mod line;
-pub mod parent_death;
-pub mod pipe;
 mod probe;
 pub mod proc_shared;
 pub mod prompt;
@@ -17,11 +14,9 @@ pub mod prompt_error;
 pub mod reduce;
 pub mod request_id;
 pub(crate) mod run_time;
-pub mod stderr;
 pub(crate) mod taught;
 pub mod told;
 pub(crate) mod tried_cell;
-pub(crate) mod unpooled_child;
-pub(crate) mod usage;
 
+pub use ::child::{self, cell};
 pub use settee_client::status;

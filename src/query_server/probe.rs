@@ -12,9 +12,9 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::abilities::{Ability, Finding};
-use super::child::{CommandSpec, Spawner};
 use super::line::{Line, classify};
-use super::unpooled_child::UnpooledChild;
+use child::unpooled_child::UnpooledChild;
+use child::{CommandSpec, Spawner};
 
 /// The longest line that is read, in bytes.
 const LINE_BYTES_MAX: usize = 1 << 20;

@@ -9,7 +9,7 @@ use strum::EnumCount;
 
 use crate::query_server::call::Call;
 use crate::query_server::prompt_error::{ExitReport, PromptError};
-use crate::query_server::usage;
+use child::usage;
 use policy::pool::{Condition, Token};
 use policy::time::Timestamp;
 

@@ -4,9 +4,9 @@
 
 use std::sync::{Arc, OnceLock};
 
-use crate::query_server::cell::layers::Layers;
-use crate::query_server::cell::trial::CellTrial;
 use crate::query_server::status::SandboxStatus;
+use child::cell::layers::Layers;
+use child::cell::trial::CellTrial;
 
 /// A cell, and what was found out about it.
 #[derive(Debug)]

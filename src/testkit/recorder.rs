@@ -9,8 +9,8 @@ use crate::actors::language::{Language, StartContext};
 use crate::messages::opener::StartError;
 use crate::messages::process::ProcessRef;
 use crate::query_server::abilities::Abilities;
-use crate::query_server::cell::terms::CellTerms;
-use crate::query_server::cell::trial::CellTrial;
+use child::cell::terms::CellTerms;
+use child::cell::trial::CellTrial;
 
 /// The processes that were started so far.
 #[derive(Clone, Default)]

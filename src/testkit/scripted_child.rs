@@ -8,8 +8,8 @@ use std::sync::{Arc, OnceLock};
 use super::script::Script;
 use super::wait::eventually;
 use crate::languages::command::CommandLanguage;
-use crate::query_server::cell::Cell;
-use crate::query_server::child::CommandSpec;
+use child::CommandSpec;
+use child::cell::Cell;
 
 static NEXT: AtomicU32 = AtomicU32::new(1);
 

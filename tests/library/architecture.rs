@@ -33,10 +33,11 @@ const MODULES: [&str; 22] = [
 ];
 
 /// What each crate below `crates/` may depend on, beside crates of others.
-const CRATES: [(&str, &[&str]); 10] = [
+const CRATES: [(&str, &[&str]); 11] = [
     ("blocking", &[]),
+    ("child", &[]),
     ("client", &[]),
-    ("config", &["policy", "replication"]),
+    ("config", &["child", "policy", "replication"]),
     ("couchjs", &["json"]),
     ("json", &[]),
     ("mango", &["json"]),
@@ -48,9 +49,10 @@ const CRATES: [(&str, &[&str]); 10] = [
 
 /// Most lines of code in each crate, without tests, comments and empty lines. Whoever raises a number says why in the
 /// commit; better is to find what can go.
-const LINES_MAX: [(&str, usize); 11] = [
-    ("src", 51_900),
+const LINES_MAX: [(&str, usize); 12] = [
+    ("src", 48_800),
     ("crates/blocking", 40),
+    ("crates/child", 3100),
     ("crates/client", 1400),
     ("crates/config", 4500),
     ("crates/couchjs", 4200),

@@ -14,8 +14,9 @@ use super::kinds::*;
 use super::pools::PoolConfig;
 use super::section::{Declared, section};
 use super::services::ServiceAddress;
-use super::types::{Config, SandboxMode};
+use super::types::Config;
 use super::value::{self, Kind};
+use child::cell::SandboxMode;
 use policy::pool::Reuse;
 
 /// Where the users of the machine stand.

@@ -2,6 +2,7 @@
 //!
 //! LIMITS    The upper bounds keep sums and timers far from overflow; they are no recommendations.
 
+use child::cell::SandboxMode;
 use policy::pool::db_tag::DbTag;
 use policy::pool::{Fairness, OnClientCrash, Reuse};
 use policy::schedule::RuleSet;
@@ -10,7 +11,7 @@ use strum::VariantNames;
 
 use super::keys::AUTH_SESSION;
 use super::services::Stress;
-use super::types::{LogFormat, LogLevel, ReduceLimit, SandboxMode};
+use super::types::{LogFormat, LogLevel, ReduceLimit};
 use super::value::{self, Kind, Unit};
 
 pub(crate) const fn count(min: u64, max: u64) -> Kind {

@@ -45,6 +45,8 @@ mod users;
 mod validate;
 mod value;
 
+pub use child::cell::SandboxMode;
+
 pub use cells::{CellConfig, CellKeys};
 pub use load::{Loaded, Sources, USUAL_FILE, load};
 pub use origin::{ConfigError, Notice, Origin, is_ini};
@@ -57,8 +59,8 @@ pub use settings::Setting;
 pub use stressed::Stressed;
 pub use surroundings::Surroundings;
 pub use types::{
-    Config, LanguageCommand, Log, LogFormat, LogLevel, QueryServerConfig, ReduceLimit, SandboxMode,
-    Server, Ssl, language_name,
+    Config, LanguageCommand, Log, LogFormat, LogLevel, QueryServerConfig, ReduceLimit, Server, Ssl,
+    language_name,
 };
 pub use users::{Role, UserConfig};
 pub use value::{Fault, NAME_RULE, is_name};

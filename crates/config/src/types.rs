@@ -149,31 +149,6 @@ pub enum ReduceLimit {
     Log,
 }
 
-/// How much of a cell a query server is put in.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    PartialEq,
-    Eq,
-    Hash,
-    Serialize,
-    Deserialize,
-    strum::Display,
-    strum::EnumString,
-    strum::VariantNames,
-)]
-#[serde(rename_all = "lowercase")]
-#[strum(serialize_all = "lowercase")]
-pub enum SandboxMode {
-    /// All of it; a process is not started where a layer is missing.
-    Strict,
-    /// Every layer that the machine offers.
-    Standard,
-    /// None.
-    Off,
-}
-
 /// How to start a process of a language.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LanguageCommand {

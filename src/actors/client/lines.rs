@@ -15,8 +15,8 @@ use tokio::io::unix::AsyncFd;
 use tokio::io::{Interest, Ready};
 
 use super::session::{Phase, Session};
-use crate::query_server::child::watch;
-use crate::query_server::line::LineBuffer;
+use child::line_buffer::LineBuffer;
+use child::watch;
 
 /// What came from the client.
 pub(super) enum Input {

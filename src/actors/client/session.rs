@@ -35,7 +35,7 @@ use crate::messages::client_error::ErrorReply;
 use crate::messages::proc_manager::{TenantName, Want};
 use crate::metrics::ClientMetrics;
 use crate::pace::Pace;
-use crate::query_server::pipe::read_chunk;
+use child::pipe::read_chunk;
 use policy::pool::Token;
 
 /// Requests in hand beyond which no more are read; those that wait for a process do not count.

@@ -26,8 +26,8 @@ use tokio::net::{TcpStream, UnixStream};
 use crate::actors::client::stream::Stream;
 use crate::logging::RepeatLimiter;
 use crate::otp::clock::Clock;
-use crate::query_server::child::watch;
 use crate::warn_repeating;
+use child::watch;
 
 /// How long nothing is accepted after the system refused to: it is out of descriptors or memory,
 /// and connections that end give some back.

@@ -14,8 +14,8 @@ use futures_util::StreamExt;
 use super::refused::ReportChunk;
 use super::{ChildBackend, OsProcess};
 use crate::actors::process::Unasked;
-use crate::query_server::pipe::{Chunks, PipeReader};
 use crate::query_server::proc_shared::ProcFlag;
+use child::pipe::{Chunks, PipeReader};
 
 /// How many reads take what a pipe held when they began: it holds a mebibyte at most. A child that
 /// writes as fast as we read must not keep the arbiter for itself.

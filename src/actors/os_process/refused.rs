@@ -4,7 +4,7 @@ use actix::prelude::*;
 use bytes::Bytes;
 
 use super::OsProcess;
-use crate::query_server::cell::report::Reports;
+use child::cell::report::Reports;
 
 /// A report of the launcher.
 pub(super) struct ReportChunk(pub(super) Bytes);

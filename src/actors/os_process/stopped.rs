@@ -13,8 +13,8 @@ use slog::info;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::OsProcess;
-use crate::query_server::child::StopOrContinue;
 use crate::warn_repeating;
+use child::StopOrContinue;
 
 /// Watches for changes. Where the system does not tell, nothing is told.
 pub(super) fn watch(ctx: &mut Context<OsProcess>) {

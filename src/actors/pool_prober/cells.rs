@@ -164,9 +164,9 @@ mod tests {
     use crate::messages::pools::{PoolOrder, ReconfigurePool};
     use crate::messages::proc_manager::GetStatus;
     use crate::otp::supervisor::Stop;
-    use crate::query_server::child::Spawner;
     use crate::query_server::status::{PoolStatus, SandboxStatus};
     use crate::testkit::eventually;
+    use child::Spawner;
 
     /// Stands for `settee`: notes how it is called, and reports one missing layer of external commands.
     const STAND_IN: &str = r#"#!/bin/sh

@@ -13,7 +13,7 @@ use rustc_hash::FxHashMap;
 
 use super::PoolReporter;
 use crate::messages::pool_reporter::{GetLimitedProcs, MemoryRead, WatchMemory};
-use crate::query_server::usage::status_bytes;
+use child::usage::status_bytes;
 use policy::pool::ProcId;
 
 /// The time from the end of a reading to the next one.

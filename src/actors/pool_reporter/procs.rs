@@ -18,7 +18,7 @@ use crate::messages::pool_reporter::{DescribeProcs, KnownProc, ProcLife};
 use crate::messages::process::ProcShared;
 use crate::messages::ps::{PROCS_LISTED_MAX, ProcName};
 use crate::query_server::status::{Holder, ProcPage, ProcRow};
-use crate::query_server::usage;
+use child::usage;
 use policy::pool::{ProcId, ProcPhase, ProcStatus};
 
 /// What a process does, in the order in which they are listed.

@@ -18,8 +18,8 @@ use crate::otp::deferred::{Deferred, deferred};
 use crate::otp::pid::{Down, ExitReason};
 use crate::otp::supervisor::Stop;
 use crate::query_server::call::call_log;
-use crate::query_server::cell::terms::CellTerms;
 use crate::query_server::language::LanguageName;
+use child::cell::terms::CellTerms;
 use policy::pool::{ClientId, Event, RequestId, ReturnStatus, Target};
 
 impl Handler<GetProc> for ProcManager {

@@ -9,7 +9,7 @@ use policy::pool::{Limits, Reuse};
 
 use crate::actors::language::{Language, Registry};
 use crate::config::{PoolConfig, PoolTerms, ServiceTerms};
-use crate::query_server::cell::terms::Cells;
+use crate::query_server::cells::Cells;
 use crate::query_server::language::LanguageName;
 
 /// The settings that the manager works by (`reload_config`). They hold from now on.

@@ -19,7 +19,7 @@ use crate::config::{Config, Sources};
 use crate::messages::config_listener::{Reload, ReloadError, SetValue};
 use crate::otp::registered_name::RegisteredName;
 use crate::otp::supervisor::Stop;
-use crate::query_server::child::Spawner;
+use child::Spawner;
 use store::fleet::{FleetStore, Override};
 use store::suite::fake_fleet::FakeFleet;
 

@@ -10,10 +10,10 @@ use crate::actors::language::Registry;
 use crate::app::settings::manager_settings;
 use crate::cli::exit::{CliError, Exit};
 use crate::config::{Config, SandboxMode};
-use crate::query_server::cell::layers::Layers;
-use crate::query_server::cell::trial::CellTrial;
-use crate::query_server::child::Spawner;
 use crate::query_server::language::LanguageName;
+use child::Spawner;
+use child::cell::layers::Layers;
+use child::cell::trial::CellTrial;
 
 /// What was found out, for people.
 #[derive(Default)]
@@ -132,7 +132,7 @@ impl Findings {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::query_server::cell::layers::Layer;
+    use child::cell::layers::Layer;
 
     fn findings(mode: SandboxMode, found: Result<Layers, String>) -> Findings {
         let mut findings = Findings::default();

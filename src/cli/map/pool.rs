@@ -21,8 +21,8 @@ use crate::otp::pid::Pid;
 use crate::otp::registered_name::RegisteredName;
 use crate::otp::supervisor::Stop;
 use crate::query_server::call::Call;
-use crate::query_server::child::Spawner;
 use crate::query_server::language::LanguageName;
+use child::Spawner;
 
 /// How long processes may take to end before they are left to their own end: they are killed by
 /// then, and only the system can keep them.

@@ -13,8 +13,8 @@ use tokio::sync::mpsc;
 
 use super::check::Members;
 use super::documents::{Batch, Document, InputError};
-use crate::query_server::line::{LineBuffer, LineTooLong};
-use crate::query_server::pipe::read_chunk;
+use child::line_buffer::{LineBuffer, LineTooLong};
+use child::pipe::read_chunk;
 use mango::Selector;
 
 /// How many batches wait for a process.

@@ -51,7 +51,10 @@ fn main() {
     let mode = match arguments.next().as_deref() {
         Some("off") => SandboxMode::Off,
         Some("standard") => SandboxMode::Standard,
-        Some("report") => return println!("{:?}", report(SandboxMode::Strict)),
+        Some("report") => {
+            couchjs::limit_process(couchjs::DEFAULT_MEMORY_BYTES);
+            return println!("{:?}", report(SandboxMode::Strict));
+        }
         mode => panic!("the mode is off or standard, not {mode:?}"),
     };
     let name = arguments.next().expect("the name of an attempt");

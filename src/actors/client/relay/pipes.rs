@@ -18,9 +18,9 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use crate::metrics::ClientMetrics;
-use crate::query_server::child::watch;
-use crate::query_server::line::LineBuffer;
-use crate::query_server::pipe::{Chunks, PipeReader};
+use child::line_buffer::LineBuffer;
+use child::pipe::{Chunks, PipeReader};
+use child::watch;
 
 /// What a client wrote.
 pub(super) enum PipeInput {

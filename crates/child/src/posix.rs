@@ -23,9 +23,8 @@ use rustix::process::{
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-use crate::query_server::cell::{Cell, own};
-use crate::query_server::child::CommandSpec;
-use crate::query_server::parent_death;
+use crate::cell::Cell;
+use crate::{CommandSpec, parent_death};
 
 /// Our ends of the pipes to a child's standard input, output and error. They do not block.
 pub(super) struct Pipes {
@@ -93,7 +92,7 @@ impl Drop for Unreaped {
 }
 
 /// Returns the time that a process has been on processors, with all its threads; `None` when it is not there.
-pub(crate) fn cpu_time(pid: u32) -> Option<Duration> {
+pub(super) fn cpu_time(pid: u32) -> Option<Duration> {
     let pid = libc::pid_t::try_from(pid).ok()?;
     let (mut clock, mut time) = (
         0,
@@ -130,7 +129,7 @@ pub(super) fn spawn(program: &Path, spec: &CommandSpec) -> io::Result<(Unreaped,
             let mut command = Command::new(program);
             command
                 .args(&spec.arguments)
-                .args(["--die-with-parent", "--sandbox", own::name_of(*mode)])
+                .args(["--die-with-parent", "--sandbox", (*mode).into()])
                 .env_clear()
                 .process_group(0);
             (start(command, spec)?, None)
@@ -225,7 +224,7 @@ pub(super) fn open_pidfd(child: &Unreaped) -> Option<OwnedFd> {
 ///
 /// # Errors
 /// The event loop has no room for it.
-pub(crate) fn watch<T: Owner>(owner: T, interest: Interest) -> io::Result<AsyncFd<T>> {
+pub fn watch<T: Owner>(owner: T, interest: Interest) -> io::Result<AsyncFd<T>> {
     // SAFETY: an `Owner` keeps one and the same descriptor open for as long as it lives, and the
     // `AsyncFd` never lets go of it before the registration ends.
     let registered = unsafe { AsyncFd::register_with_interest(owner, interest) };
@@ -233,7 +232,7 @@ pub(crate) fn watch<T: Owner>(owner: T, interest: Interest) -> io::Result<AsyncF
 }
 
 /// A type that owns one descriptor, always the same, until it is dropped.
-pub(crate) trait Owner: AsRawFd {}
+pub trait Owner: AsRawFd {}
 
 impl Owner for OwnedFd {}
 impl Owner for std::fs::File {}

@@ -1,26 +1,30 @@
 //! A child's standard error: it is logged, and its last lines are kept for errors.
 
 use std::collections::VecDeque;
-use std::rc::Rc;
 
 use bytes::Bytes;
 
-use crate::query_server::child_log::{ChildLog, LINE_BYTES_MAX};
-use crate::query_server::line::LineBuffer;
+use crate::line_buffer::LineBuffer;
+
+/// The longest line that is kept, in bytes; the rest of a longer one is left out.
+pub const LINE_BYTES_MAX: usize = 4096;
 
 /// How many lines are kept for error messages.
 const KEPT_LINES: usize = 10;
 
+/// Where lines go beside being kept.
+pub type LineLog = Box<dyn Fn(&str)>;
+
 /// Collects what a child writes to its standard error.
-pub(crate) struct StderrLog {
+pub struct StderrLog {
     lines: LineBuffer,
     kept: VecDeque<String>,
-    log: Option<Rc<ChildLog>>,
+    log: Option<LineLog>,
 }
 
 impl StderrLog {
     /// Without a log, lines are only kept.
-    pub fn new(log: Option<Rc<ChildLog>>) -> Self {
+    pub fn new(log: Option<LineLog>) -> Self {
         Self {
             lines: LineBuffer::new(LINE_BYTES_MAX),
             kept: VecDeque::new(),
@@ -48,7 +52,7 @@ impl StderrLog {
     }
 
     /// Returns the last lines, oldest first, with an unfinished one.
-    pub(crate) fn last_words(&mut self) -> Vec<String> {
+    pub fn last_words(&mut self) -> Vec<String> {
         let rest = self.lines.take_rest();
         self.keep(&rest);
         self.kept.iter().cloned().collect()
@@ -61,7 +65,7 @@ impl StderrLog {
             return;
         }
         if let Some(log) = &self.log {
-            log.complained(&text);
+            log(&text);
         }
         if self.kept.len() == KEPT_LINES {
             self.kept.pop_front();

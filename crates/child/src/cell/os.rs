@@ -15,7 +15,7 @@ use std::ptr::{null, null_mut};
 use rustix::process::Pid;
 use seccompiler::BpfProgram;
 
-use crate::query_server::parent_death::die_with_parent;
+use crate::parent_death::die_with_parent;
 
 /// The stack of a process that is about to execute a program, in bytes: room for the words of a script
 /// without an interpreter, which the C library copies.

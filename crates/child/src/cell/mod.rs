@@ -6,16 +6,16 @@
 //!           every layer that this machine offers, and the others are named.
 
 mod cgroup;
-pub(crate) mod files;
+pub mod files;
 mod init;
-pub(crate) mod launcher;
+pub mod launcher;
 pub mod layers;
 mod limits;
 mod os;
 pub mod own;
 mod own_calls;
 mod own_os;
-pub(crate) mod report;
+pub mod report;
 mod system_calls;
 pub mod terms;
 pub mod trial;
@@ -24,7 +24,31 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::config::SandboxMode;
+/// How much of a cell a child is put in.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Hash,
+    Serialize,
+    Deserialize,
+    strum::Display,
+    strum::EnumString,
+    strum::IntoStaticStr,
+    strum::VariantNames,
+)]
+#[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
+pub enum SandboxMode {
+    /// All of it; a process is not started where a layer is missing.
+    Strict,
+    /// Every layer that the machine offers.
+    Standard,
+    /// None.
+    Off,
+}
 
 /// How a child comes into its cell.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

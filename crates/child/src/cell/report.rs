@@ -10,8 +10,8 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use super::layers::Layer;
-use crate::query_server::line::LineBuffer;
-use crate::query_server::pipe::PipeReader;
+use crate::line_buffer::LineBuffer;
+use crate::pipe::PipeReader;
 
 /// The longest line, in bytes: it may name every layer with a reason.
 const LINE_BYTES_MAX: usize = 16 * 1024;
@@ -19,7 +19,7 @@ const LINE_BYTES_MAX: usize = 16 * 1024;
 /// One line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Report {
+pub enum Report {
     /// The command made this system call, for the first time, and was refused.
     Refused(String),
     /// These layers do not hold; why.
@@ -47,11 +47,12 @@ impl Reporter {
 }
 
 /// The service's end of the pipe.
-pub(crate) struct Reports {
-    pub(crate) pipe: Rc<PipeReader>,
+pub struct Reports {
+    /// What tells when there is something to take.
+    pub pipe: Rc<PipeReader>,
     lines: LineBuffer,
     /// Why the command was not started.
-    pub(crate) error: Option<String>,
+    pub error: Option<String>,
 }
 
 impl Reports {
@@ -59,7 +60,7 @@ impl Reports {
     ///
     /// # Errors
     /// The event loop has no room for it.
-    pub(crate) fn new(pipe: OwnedFd) -> io::Result<Self> {
+    pub fn new(pipe: OwnedFd) -> io::Result<Self> {
         Ok(Self {
             pipe: PipeReader::new(pipe)?,
             lines: LineBuffer::new(LINE_BYTES_MAX),
@@ -68,7 +69,7 @@ impl Reports {
     }
 
     /// Takes what was read; returns the calls that were refused.
-    pub(crate) fn take(&mut self, chunk: Bytes) -> Vec<String> {
+    pub fn take(&mut self, chunk: Bytes) -> Vec<String> {
         self.lines.add(chunk);
         let mut refused = Vec::new();
         // A launcher is this very program: a line that is none of its own ends the reading.
@@ -84,7 +85,7 @@ impl Reports {
     }
 
     /// Takes what is there; returns the calls that were refused.
-    pub(crate) fn take_rest(&mut self) -> Vec<String> {
+    pub fn take_rest(&mut self) -> Vec<String> {
         let chunk = self.pipe.read_now().filter(|chunk| !chunk.is_empty());
         chunk.map_or_else(Vec::new, |chunk| self.take(chunk))
     }

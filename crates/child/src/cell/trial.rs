@@ -14,14 +14,14 @@ use rustix::fs::{Access, access};
 use rustix::io::Errno;
 
 use super::Cell;
+use super::SandboxMode;
 use super::layers::Layers;
 use super::terms::CellTerms;
-use crate::config::SandboxMode;
-use crate::query_server::child::{CommandSpec, SpawnError, Spawner, find_program};
-use crate::query_server::unpooled_child::UnpooledChild;
+use crate::unpooled_child::UnpooledChild;
+use crate::{CommandSpec, SpawnError, Spawner, find_program};
 
 /// The longest that a trial may take.
-pub(crate) const TRIAL_TIME_MAX: Duration = Duration::from_secs(5);
+const TRIAL_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// The longest report, in bytes.
 const REPORT_BYTES_MAX: usize = 1 << 16;
@@ -32,7 +32,8 @@ const QUOTED_CHARACTERS: usize = 200;
 /// A cell to be tried. Cells of which it is the same have the same layers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct CellTrial {
-    pub(crate) mode: SandboxMode,
+    /// How strict the cell is.
+    pub mode: SandboxMode,
     /// The program that has the subcommand `cell`.
     launcher: PathBuf,
     arguments: Vec<OsString>,
@@ -42,7 +43,7 @@ pub struct CellTrial {
 
 impl CellTrial {
     /// Returns the trial of a command's cell.
-    pub(crate) fn launched(terms: &CellTerms, launcher: &Path, program: &Path) -> Self {
+    pub fn launched(terms: &CellTerms, launcher: &Path, program: &Path) -> Self {
         let spec = serde_json::to_string(&terms.spec).expect("cell: a spec is always JSON");
         Self {
             mode: terms.spec.mode,
@@ -53,7 +54,7 @@ impl CellTrial {
     }
 
     /// Returns the trial of the cell that the built-in server puts itself into.
-    pub(crate) fn own(terms: &CellTerms, program: &Path) -> Self {
+    pub fn own(terms: &CellTerms, program: &Path) -> Self {
         let mode = terms.spec.mode;
         let word = mode.to_string();
         Self {
@@ -68,7 +69,7 @@ impl CellTrial {
     ///
     /// # Errors
     /// There is none, or it cannot be executed.
-    pub(crate) fn check_program(&self) -> Result<(), SpawnError> {
+    pub fn check_program(&self) -> Result<(), SpawnError> {
         let Some(program) = &self.program else {
             return Ok(());
         };
@@ -91,11 +92,11 @@ impl CellTrial {
     ///
     /// # Errors
     /// Why the cell cannot be made at all.
-    pub(crate) async fn run(&self, spawner: &Spawner) -> Result<Layers, String> {
+    pub async fn run(&self, spawner: &Spawner) -> Result<Layers, String> {
         if self.mode == SandboxMode::Off {
             return Ok(Layers::default());
         }
-        let reported = actix_rt::time::timeout(TRIAL_TIME_MAX, self.report(spawner)).await;
+        let reported = tokio::time::timeout(TRIAL_TIME_MAX, self.report(spawner)).await;
         reported.unwrap_or_else(|_| {
             let seconds = TRIAL_TIME_MAX.as_secs();
             Err(format!("nothing was reported within {seconds} s"))
@@ -141,8 +142,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
-    use crate::query_server::cell::layers::Layer;
-    use crate::query_server::cell::terms::Cells;
+    use crate::cell::layers::Layer;
 
     fn stand_in(script: &str) -> (tempfile::TempDir, PathBuf) {
         let folder = tempfile::tempdir().unwrap();
@@ -153,7 +153,9 @@ mod tests {
     }
 
     fn standard() -> CellTerms {
-        Cells::of(&crate::config::Config::default(), &[]).of_pool(&Default::default())
+        let mut terms = CellTerms::default();
+        terms.spec.mode = SandboxMode::Standard;
+        terms
     }
 
     #[actix_rt::test]

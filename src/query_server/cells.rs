@@ -1,18 +1,18 @@
 //! Which cell the processes of a pool get, and what they find in their environment.
 //!
 //! SUMMARY   [`Cells`] is what the configuration says of cells; [`CellTerms`] is what follows for the
-//!           processes of one pool, and puts a command into its cell.
+//!           processes of one pool.
 //! PROMISES  The folders of the configuration, the store and the socket are in no cell, and neither are the
 //!           ports that the service listens on. A command finds nothing of the service's environment but
 //!           the search path, the language, the time zone, and what its configuration names.
-//! CALLED    By the ProcManager for each start, by languages, by commands that start query servers.
+//! CALLED    By the ProcManager for each start, by commands that start query servers.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::{Cell, CellSpec, UserIds};
-use crate::config::{CellConfig, Config, PoolConfig, SandboxMode, Surroundings};
-use crate::query_server::child::CommandSpec;
+use crate::config::{CellConfig, Config, PoolConfig, Surroundings};
+use child::cell::terms::CellTerms;
+use child::cell::{CellSpec, UserIds};
 
 /// Variables that every command gets as the service has them.
 const PASSED_ON: [&str; 3] = ["PATH", "LANG", "TZ"];
@@ -143,62 +143,14 @@ fn text_of(surroundings: &Surroundings) -> Vec<(String, String)> {
         .collect()
 }
 
-/// The cells of one pool's processes. By default they have none.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CellTerms {
-    pub(super) spec: CellSpec,
-    /// What a command finds in its environment.
-    pub(super) environment: Vec<(String, String)>,
-}
-
-impl Default for CellTerms {
-    fn default() -> Self {
-        Self {
-            spec: CellSpec {
-                mode: SandboxMode::Off,
-                user: None,
-                read_paths: Vec::new(),
-                hidden_paths: Vec::new(),
-                network: false,
-                refused_ports: Vec::new(),
-                memory_max: 0,
-                processes_max: 0,
-                cpu_max: 0,
-            },
-            environment: Vec::new(),
-        }
-    }
-}
-
-impl CellTerms {
-    /// Returns a command of the configuration in its cell, which `launcher` makes.
-    pub(crate) fn launched(&self, launcher: &Path, command: CommandSpec) -> CommandSpec {
-        if self.spec.mode == SandboxMode::Off {
-            return command;
-        }
-        let added = command.environment.iter();
-        CommandSpec {
-            environment: self.environment.iter().chain(added).cloned().collect(),
-            cell: Cell::Launched {
-                launcher: launcher.to_owned(),
-                spec: self.spec.clone(),
-            },
-            ..command
-        }
-    }
-
-    /// Returns the built-in server, which puts itself into its cell.
-    pub(crate) fn own(&self, command: CommandSpec) -> CommandSpec {
-        CommandSpec {
-            cell: Cell::Own(self.spec.mode),
-            ..command
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
+    use crate::config::SandboxMode;
+    use child::CommandSpec;
+    use child::cell::Cell;
 
     fn cells(config: &Config) -> Cells {
         let variables = [

@@ -24,9 +24,9 @@ use rustix::process::{
 };
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities, set_no_new_privs};
 
+use super::SandboxMode;
 use super::layers::{Layer, Layers};
 use super::{own_calls, own_os};
-use crate::config::SandboxMode;
 
 /// Most descriptors: the standard streams, two of them a second time, the system's account of the memory.
 const DESCRIPTORS_MAX: u64 = 16;
@@ -37,25 +37,8 @@ const OOM_SCORE: &str = "500";
 /// The newest of Landlock's interfaces that is used; older ones hold what they know.
 const LANDLOCK: ABI = ABI::V7;
 
-/// The names of the modes, as the command line has them.
-const MODES: [(&str, SandboxMode); 3] = [
-    ("off", SandboxMode::Off),
-    ("standard", SandboxMode::Standard),
-    ("strict", SandboxMode::Strict),
-];
-
-pub(crate) fn mode_of(name: &str) -> Option<SandboxMode> {
-    let mode = MODES.iter().find(|(known, _)| *known == name);
-    mode.map(|(_, mode)| *mode)
-}
-
-pub(crate) fn name_of(mode: SandboxMode) -> &'static str {
-    let name = MODES.iter().find(|(_, known)| *known == mode);
-    name.expect("cell: every mode has a name").0
-}
-
 /// Makes memory behave as a server needs it, in every mode.
-pub(crate) fn set_allocator() {
+pub fn set_allocator() {
     own_os::set_allocator();
 }
 
@@ -144,12 +127,12 @@ impl OwnCell {
 }
 
 /// Puts the process into the cell that a server of this mode gets from the service, and returns which
-/// layers hold. The process can do nothing afterwards but write that down and end.
+/// layers hold. The process can do nothing afterwards but write that down and end. The limit of its memory is
+/// set before, as a server has it set.
 pub fn report(mode: SandboxMode) -> Layers {
     if mode == SandboxMode::Off {
         return Layers::default();
     }
-    couchjs::limit_process(couchjs::DEFAULT_MEMORY_BYTES);
     // Every layer is tried, also behind one that strict would stop at.
     let cell = OwnCell::enter(SandboxMode::Standard, || ()).and_then(|(cell, ())| cell.seal());
     let mut layers = cell.expect("cell: standard goes without what is missing");

@@ -6,22 +6,22 @@
 
 use std::time::Duration;
 
-use crate::query_server::child;
+use crate::posix;
 
 /// Returns the time that a child has been on processors since it was started.
-pub(crate) fn cpu_time(pid: u32) -> Option<Duration> {
-    child::cpu_time(pid)
+pub fn cpu_time(pid: u32) -> Option<Duration> {
+    posix::cpu_time(pid)
 }
 
 /// Returns the most memory that a child has had since it was started, in bytes.
-pub(crate) fn memory_peak(pid: u32) -> Option<u64> {
+pub fn memory_peak(pid: u32) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     status_bytes(&status, "VmHWM:")
 }
 
 /// Returns the number of the command that a launcher has started: the first child of the first process of its cell.
 /// Orphans that come to either of them stand behind it.
-pub(crate) fn launched_command(launcher: u32) -> Option<u32> {
+pub fn launched_command(launcher: u32) -> Option<u32> {
     first_child(first_child(launcher)?)
 }
 
@@ -31,7 +31,7 @@ fn first_child(pid: u32) -> Option<u32> {
 }
 
 /// Takes an amount of memory out of `/proc/PID/status`, in bytes.
-pub(crate) fn status_bytes(status: &str, name: &str) -> Option<u64> {
+pub fn status_bytes(status: &str, name: &str) -> Option<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix(name))?;
     let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(kibibytes * 1024)

@@ -1,5 +1,5 @@
 use super::*;
-use crate::config::SandboxMode;
+use crate::cell::SandboxMode;
 
 fn spec() -> CellSpec {
     CellSpec {

@@ -14,7 +14,7 @@ use futures_util::{FutureExt, Stream};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-use crate::query_server::child::watch;
+use crate::watch;
 
 /// How much is read at a time, in bytes: what a pipe holds.
 const READ_BYTES: usize = 64 * 1024;
@@ -28,7 +28,7 @@ thread_local! {
 ///
 /// # Errors
 /// Those of `read`.
-pub(crate) fn read_chunk(read: impl FnOnce(&mut [u8]) -> io::Result<usize>) -> io::Result<Bytes> {
+pub fn read_chunk(read: impl FnOnce(&mut [u8]) -> io::Result<usize>) -> io::Result<Bytes> {
     SCRATCH.with_borrow_mut(|scratch| {
         scratch.resize(READ_BYTES, 0);
         let length = read(scratch)?;
@@ -54,7 +54,7 @@ impl PipeReader {
     /// Reads what is there now; `None` when nothing is, an empty chunk at the end.
     ///
     /// Asks the system rather than the event loop, which may not know yet.
-    pub(crate) fn read_now(&self) -> Option<Bytes> {
+    pub fn read_now(&self) -> Option<Bytes> {
         self.read().ok()
     }
 
@@ -133,7 +133,7 @@ impl Stream for Chunks {
 }
 
 /// The writing end: writes at once what the pipe takes, and the rest when it takes it.
-pub(crate) struct PipeWriter(Rc<Writer>);
+pub struct PipeWriter(Rc<Writer>);
 
 struct Writer {
     pipe: AsyncFd<File>,
@@ -156,7 +156,7 @@ impl PipeWriter {
     }
 
     /// Returns what ends when nobody can read the pipe any more. It keeps the pipe open meanwhile.
-    pub(crate) fn unreadable(&self) -> impl Future<Output = ()> + use<> {
+    pub fn unreadable(&self) -> impl Future<Output = ()> + use<> {
         let writer = Rc::clone(&self.0);
         async move {
             // That it cannot be watched any more is its end as well.
@@ -165,12 +165,12 @@ impl PipeWriter {
     }
 
     /// Returns how many bytes wait for the pipe to take them.
-    pub(crate) fn unsent_bytes(&self) -> usize {
+    pub fn unsent_bytes(&self) -> usize {
         self.0.unsent.borrow().len()
     }
 
     /// Writes a line and its line feed at once, as far as the pipe takes them.
-    pub(crate) fn write_line(&self, line: &[u8]) {
+    pub fn write_line(&self, line: &[u8]) {
         if self.unsent_bytes() > 0 {
             return self.queue_line(line);
         }
@@ -184,7 +184,7 @@ impl PipeWriter {
     }
 
     /// Queues a line, to be written together with others once the current turn is over.
-    pub(crate) fn queue_line(&self, line: &[u8]) {
+    pub fn queue_line(&self, line: &[u8]) {
         self.queue(&[line, b"\n"]);
     }
 
@@ -200,7 +200,7 @@ impl PipeWriter {
         if !self.0.sending.replace(true) {
             // Ends when everything is sent, or when the child has closed its end. It keeps the pipe
             // open until then.
-            actix_rt::spawn(Rc::clone(&self.0).send_all());
+            tokio::task::spawn_local(Rc::clone(&self.0).send_all());
         }
     }
 }

@@ -12,6 +12,6 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 ///
 /// # Errors
 /// The system refuses.
-pub(crate) fn die_with_parent() -> io::Result<()> {
+pub fn die_with_parent() -> io::Result<()> {
     Ok(set_parent_process_death_signal(Some(Signal::KILL))?)
 }

@@ -20,14 +20,14 @@ use rustix::process::{DumpableBehavior, Pid, WaitOptions, set_dumpable_behavior,
 use rustix::thread::{self, CapabilitySet, CapabilitySets};
 use seccompiler::BpfProgram;
 
+use super::SandboxMode;
 use super::cgroup::Cgroup;
 use super::launcher::{Launch, NOT_EXECUTED_STATUS, NOT_MADE_STATUS, leave_pipes};
 use super::layers::{Layer, Layers};
 use super::limits::{self, Counting};
 use super::report::Report;
 use super::{UserIds, os, system_calls};
-use crate::config::SandboxMode;
-use crate::query_server::parent_death::die_with_parent;
+use crate::parent_death::die_with_parent;
 
 /// The user inside a user namespace: nobody, by convention.
 pub(super) const NOBODY: u32 = 65534;

@@ -93,7 +93,7 @@ pub(super) fn readable(program: &Path, arguments: &[OsString], spec: &CellSpec) 
 
 /// Returns what a command may read of a file of its own: the file with its folder, or alone where the folder is
 /// shared with others.
-pub(crate) fn of_own_file(file: &Path) -> Vec<PathBuf> {
+pub fn of_own_file(file: &Path) -> Vec<PathBuf> {
     let mut found = Found {
         hidden: &[],
         paths: Vec::new(),

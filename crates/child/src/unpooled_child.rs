@@ -15,11 +15,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::StreamExt;
 
-use crate::query_server::cell::report::Reports;
-use crate::query_server::child::{Child, CommandSpec, Exit, SpawnError, Spawner};
-use crate::query_server::line::{LineBuffer, LineTooLong};
-use crate::query_server::pipe::{Chunks, PipeReader, PipeWriter};
-use crate::query_server::stderr::StderrLog;
+use crate::cell::report::Reports;
+use crate::line_buffer::{LineBuffer, LineTooLong};
+use crate::pipe::{Chunks, PipeReader, PipeWriter};
+use crate::stderr::StderrLog;
+use crate::{Child, CommandSpec, Exit, SpawnError, Spawner};
 
 /// How long to wait for the rest of its standard error after its end: a descendant may hold the pipe.
 const LAST_WORDS_WAIT: Duration = Duration::from_millis(200);
@@ -31,7 +31,7 @@ const END_WAIT: Duration = Duration::from_secs(1);
 const QUOTED_LINES: usize = 2;
 
 /// A child, and what it has said so far.
-pub(crate) struct UnpooledChild {
+pub struct UnpooledChild {
     child: Child,
     /// None once the input is closed.
     input: Option<PipeWriter>,
@@ -39,7 +39,7 @@ pub(crate) struct UnpooledChild {
     lines: LineBuffer,
     stderr: Rc<RefCell<StderrLog>>,
     /// Keeps the child's standard error empty, so that it never waits for a reader.
-    listener: actix_rt::task::JoinHandle<()>,
+    listener: tokio::task::JoinHandle<()>,
     /// What the launcher of its cell says.
     reports: Option<Reports>,
     answered: bool,
@@ -64,7 +64,7 @@ impl UnpooledChild {
         let mut stderr = Chunks::new(PipeReader::new(stderr)?);
         let kept = Rc::clone(&words);
         // Ends with the pipe, or when this is dropped.
-        let listener = actix_rt::spawn(async move {
+        let listener = tokio::task::spawn_local(async move {
             while let Some(chunk) = stderr.next().await {
                 kept.borrow_mut().add(&chunk);
             }
@@ -115,13 +115,13 @@ impl UnpooledChild {
         self.close();
         let exit = self.child.reap().await;
         // The rest is not needed.
-        drop(actix_rt::time::timeout(LAST_WORDS_WAIT, &mut self.listener).await);
+        drop(tokio::time::timeout(LAST_WORDS_WAIT, &mut self.listener).await);
         exit
     }
 
     /// Tells how a child ended whose output has ended: `exited with status 1`, and its last words.
     pub async fn exit_report(&mut self) -> String {
-        let exit = actix_rt::time::timeout(END_WAIT, self.end()).await;
+        let exit = tokio::time::timeout(END_WAIT, self.end()).await;
         // What was refused is of no interest here.
         self.reports.as_mut().map(Reports::take_rest);
         let described = |exit| {
@@ -137,7 +137,7 @@ impl UnpooledChild {
     }
 
     /// Returns the last lines of its standard error, oldest first.
-    pub(crate) fn last_words(&self) -> Vec<String> {
+    pub fn last_words(&self) -> Vec<String> {
         self.stderr.borrow_mut().last_words()
     }
 }
@@ -158,7 +158,7 @@ mod tests {
             program: "sh".into(),
             arguments: vec!["-c".into(), script.into()],
             environment: Vec::new(),
-            cell: crate::query_server::cell::Cell::None,
+            cell: crate::cell::Cell::None,
         };
         let spawner = Spawner::start().unwrap();
         let child = UnpooledChild::start(&spawner, command, 1 << 16);

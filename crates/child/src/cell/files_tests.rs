@@ -1,7 +1,7 @@
 use std::os::unix::fs::symlink;
 
 use super::*;
-use crate::config::SandboxMode;
+use crate::cell::SandboxMode;
 
 fn spec(hidden: &[&Path]) -> CellSpec {
     CellSpec {

@@ -32,7 +32,7 @@ use super::init::{self, ABOUT_TO_EXECUTE, Connection, NOBODY, Namespaces, Prepar
 use super::report::{Report, Reporter};
 use super::system_calls::{self, Refusals};
 use super::{CellSpec, UserIds, files, os};
-use crate::query_server::parent_death::die_with_parent;
+use crate::parent_death::die_with_parent;
 
 /// The exit status of a cell that could not be made.
 pub(super) const NOT_MADE_STATUS: i32 = 125;
@@ -50,9 +50,12 @@ const STOP_NS: i64 = 10_000_000;
 const LEFTOVER_ROUNDS_MAX: usize = 10_000;
 
 /// What to start, in which cell.
-pub(crate) struct Request {
+pub struct Request {
+    /// The cell.
     pub spec: CellSpec,
+    /// The program that is started in it.
     pub program: PathBuf,
+    /// Its arguments.
     pub arguments: Vec<OsString>,
     /// The descriptor that reports are written to; standard error without one.
     pub report_to: Option<i32>,
@@ -62,8 +65,11 @@ pub(crate) struct Request {
 
 /// A request, with what is known of this process.
 pub(super) struct Launch {
+    /// The cell.
     pub spec: CellSpec,
+    /// The program that is started in it.
     pub program: PathBuf,
+    /// Its arguments.
     pub arguments: Vec<OsString>,
     pub only_report: bool,
     pub reporter: Reporter,
@@ -84,7 +90,7 @@ impl Launch {
 }
 
 /// Runs the request and ends this process.
-pub(crate) fn run(request: Request) -> ! {
+pub fn run(request: Request) -> ! {
     let pipe = request.report_to.map(os::inherited);
     let (pipe, pipe_error) = match pipe.transpose() {
         Ok(pipe) => (pipe.map(File::from), None),

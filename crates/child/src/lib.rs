@@ -1,7 +1,9 @@
-//! Starting, signalling, killing and reaping a child: the only place that talks to the operating
-//! system about processes.
+//! Children of the operating system: starting, confining, hearing, signalling, killing and reaping them. The
+//! only crate that talks to the operating system about processes.
 //!
-//! SUMMARY   [`Spawner`] starts children from one thread; [`Child`] is one of them.
+//! SUMMARY   [`Spawner`] starts children from one thread; [`Child`] is one of them. A child is started in its
+//!           [`cell`], so the cell and the start are one crate: apart, each would reach into the other. Knows
+//!           nothing of query servers, their protocol, pools or configuration.
 //! PROMISES  A child leads a process group of its own, and a session unless it is in a cell.
 //!           It is reaped by whoever holds it, after its group was killed; dropping it kills and reaps
 //!           it. Signals go to a process that is not reaped yet, so never to a stranger that inherited
@@ -9,10 +11,20 @@
 //! SOURCE    couch_os_process and its killer process; defect D14 (`kill -9 PID` after the fact, the
 //!           direct child only) is not ported.
 //! LIMITS    Without a cell, a grandchild that starts a session of its own escapes its group, and when this
-//!           program is killed, grandchildren live until their input ends.
+//!           program is killed, grandchildren live until their input ends. Waiting for children needs a
+//!           tokio runtime whose tasks stay on their thread.
 
+#![warn(missing_docs)]
+
+pub mod cell;
 mod exit;
+pub mod line_buffer;
+pub mod parent_death;
+pub mod pipe;
 mod posix;
+pub mod stderr;
+pub mod unpooled_child;
+pub mod usage;
 
 use std::cell::RefCell;
 use std::ffi::OsString;
@@ -29,15 +41,13 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::oneshot;
 
-use crate::config::SandboxMode;
-use crate::query_server::cell::Cell;
-use crate::query_server::cell::report::Reports;
+use cell::report::Reports;
+use cell::{Cell, SandboxMode};
+use exit::signal_text;
 use posix::{Pipes, Unreaped};
 
-use exit::signal_text;
-
 pub use exit::Exit;
-pub(crate) use posix::{cpu_time, watch};
+pub use posix::watch;
 
 /// How often a child is polled if the system has no pidfd (Linux before 5.3).
 const EXIT_POLL_INTERVAL: Duration = Duration::from_millis(20);
@@ -79,7 +89,7 @@ pub enum SpawnError {
 
 impl SpawnError {
     /// Returns whether the command itself is wrong, rather than the state of the machine.
-    pub(crate) const fn is_command_wrong(&self) -> bool {
+    pub const fn is_command_wrong(&self) -> bool {
         matches!(self, Self::NotFound(_) | Self::NotExecutable { .. })
     }
 }
@@ -183,7 +193,7 @@ pub struct Child {
     /// Its standard error, until somebody takes it.
     pub stderr: Option<OwnedFd>,
     /// What the launcher of its cell reports, until somebody takes it; `None` without a launcher.
-    pub(crate) report: Option<OwnedFd>,
+    pub report: Option<OwnedFd>,
     /// How strict the cell is that a launcher put it in.
     launched: Option<SandboxMode>,
     pid: u32,
@@ -217,7 +227,7 @@ impl Child {
     }
 
     /// Asks the child and its group to end (SIGTERM).
-    pub(crate) fn terminate(&self) {
+    pub fn terminate(&self) {
         self.process.borrow().signal_group(Signal::TERM);
     }
 
@@ -227,7 +237,7 @@ impl Child {
     }
 
     /// Returns whether the child was stopped or continued since the last call.
-    pub(crate) fn stop_or_continue(&self) -> Option<StopOrContinue> {
+    pub fn stop_or_continue(&self) -> Option<StopOrContinue> {
         let process = self.process.borrow();
         if process.is_reaped() {
             return None;
@@ -252,7 +262,7 @@ impl Child {
 
     /// Returns how it ended, for the report of one that ended by itself. One in a cell that has `answered`
     /// nothing and exits with an error may lack something that its cell does not give.
-    pub(crate) fn describe(&self, exit: Exit, reports: Option<&Reports>, answered: bool) -> String {
+    pub fn describe(&self, exit: Exit, reports: Option<&Reports>, answered: bool) -> String {
         let error = reports.and_then(|reports| reports.error.as_ref());
         match (error, self.launched) {
             (Some(why), _) => format!("was not started: {why}"),
@@ -300,7 +310,7 @@ impl fmt::Debug for Child {
 
 /// A change of a child that has not ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum StopOrContinue {
+pub enum StopOrContinue {
     /// The signal of this name stopped it.
     Stopped(String),
     /// It was continued.

@@ -1,0 +1,63 @@
+//! The cell of a pool's processes, and what they find in their environment.
+//!
+//! SUMMARY   [`CellTerms`] puts a command into its cell.
+//! CALLED    By languages, for each start.
+
+use std::path::Path;
+
+use super::{Cell, CellSpec, SandboxMode};
+use crate::CommandSpec;
+
+/// The cells of one pool's processes. By default they have none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CellTerms {
+    /// What the cell lets in.
+    pub spec: CellSpec,
+    /// What a command finds in its environment.
+    pub environment: Vec<(String, String)>,
+}
+
+impl Default for CellTerms {
+    fn default() -> Self {
+        Self {
+            spec: CellSpec {
+                mode: SandboxMode::Off,
+                user: None,
+                read_paths: Vec::new(),
+                hidden_paths: Vec::new(),
+                network: false,
+                refused_ports: Vec::new(),
+                memory_max: 0,
+                processes_max: 0,
+                cpu_max: 0,
+            },
+            environment: Vec::new(),
+        }
+    }
+}
+
+impl CellTerms {
+    /// Returns a command of the configuration in its cell, which `launcher` makes.
+    pub fn launched(&self, launcher: &Path, command: CommandSpec) -> CommandSpec {
+        if self.spec.mode == SandboxMode::Off {
+            return command;
+        }
+        let added = command.environment.iter();
+        CommandSpec {
+            environment: self.environment.iter().chain(added).cloned().collect(),
+            cell: Cell::Launched {
+                launcher: launcher.to_owned(),
+                spec: self.spec.clone(),
+            },
+            ..command
+        }
+    }
+
+    /// Returns the built-in server, which puts itself into its cell.
+    pub fn own(&self, command: CommandSpec) -> CommandSpec {
+        CommandSpec {
+            cell: Cell::Own(self.spec.mode),
+            ..command
+        }
+    }
+}
