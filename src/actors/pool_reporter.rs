@@ -1,27 +1,40 @@
 //! PoolReporter: tells people what goes on in the pools, and reads what processes take.
 //!
-//! SUMMARY   Describes processes for `settee ps`, and reads their memory for pools that limit it.
+//! SUMMARY   Logs what happens in pools, describes processes for `settee ps`, and reads their memory for pools that
+//!           limit it.
 //! PROMISES  Lends nothing and decides nothing: no loan waits for it. What it reads of the system is read off the
 //!           arbiter. It ends with the ProcManager.
 //! CALLED    By the ProcManager, which starts it.
 
 mod memory;
+mod news;
 pub(crate) mod procs;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use actix::prelude::*;
+use rustc_hash::FxHashMap;
+use slog::Logger;
 use tokio::sync::Semaphore;
 
+use crate::otp::clock::Clock;
 use crate::otp::pid::{Down, ExitReason, Pid, PidGuard, Watch};
 use crate::otp::supervisor::Stop;
+use news::Told;
+use policy::pool::PoolId;
 
 /// How many messages may wait for it before senders have to wait.
 const MAILBOX_MESSAGES_MAX: usize = 1024;
 
 /// Tells people of the pools.
 pub(crate) struct PoolReporter {
+    log: Logger,
+    clock: Clock,
+    /// The pools of which anything was told.
+    pools: FxHashMap<PoolId, Told>,
+    /// Whether a timer is set for the summaries of starts.
+    sums_starts_up: bool,
     /// Whether the memory of processes is being read, or a timer is set for that.
     checks_memory: bool,
     /// Whose turn it is to read what listed processes take.
@@ -33,9 +46,13 @@ pub(crate) struct PoolReporter {
 }
 
 impl PoolReporter {
-    /// Makes a reporter for a manager.
-    pub(crate) fn new(manager: Pid) -> Self {
+    /// Makes a reporter that logs as its manager does.
+    pub(crate) fn new(manager: Pid, clock: Clock, log: Logger) -> Self {
         Self {
+            log,
+            clock,
+            pools: FxHashMap::default(),
+            sums_starts_up: false,
             checks_memory: false,
             usage_turn: Arc::new(Semaphore::new(1)),
             manager,
@@ -49,7 +66,8 @@ impl PoolReporter {
         self.pid_guard.pid()
     }
 
-    fn stop(&self, ctx: &mut Context<Self>) {
+    fn stop(&mut self, ctx: &mut Context<Self>) {
+        self.tell_last_starts();
         self.pid_guard.ending(ExitReason::Shutdown);
         ctx.stop();
     }
@@ -87,13 +105,15 @@ impl Handler<Stop> for PoolReporter {
 
 #[cfg(test)]
 mod tests {
+    use slog::{Discard, o};
+
     use super::*;
     use crate::testkit::eventually;
 
     #[actix_rt::test]
     async fn it_ends_with_the_manager() {
         let manager = PidGuard::new();
-        let reporter = PoolReporter::new(manager.pid());
+        let reporter = PoolReporter::new(manager.pid(), Clock::new(), Logger::root(Discard, o!()));
         let pid = reporter.pid();
         let _address = reporter.start();
         drop(manager);

@@ -13,6 +13,7 @@ mod follow;
 mod handlers;
 mod holders;
 mod in_force;
+mod news;
 mod pools;
 mod probes;
 mod processes;
@@ -20,10 +21,8 @@ mod ps;
 mod requests;
 mod self_check;
 mod settings;
-mod starts;
 mod status;
 mod table;
-mod warnings;
 mod watches;
 
 use std::sync::Arc;
@@ -38,6 +37,7 @@ use crate::actors::pool_prober::PoolProber;
 use crate::actors::pool_reporter::PoolReporter;
 use crate::config::password::random;
 use crate::functions::caller::Manager;
+use crate::logging::RepeatLimiter;
 use crate::messages::pool_watch::PoolState;
 use crate::messages::pools::ProcRevoked;
 use crate::messages::proc_manager::{ManagerAddress, ProcFailure};
@@ -56,7 +56,6 @@ use policy::pressure::Level;
 use policy::time::Timestamp;
 use requests::{Answer, Waiting};
 use table::PoolTable;
-use warnings::Repeats;
 
 pub use settings::{ManagerSettings, ReloadConfig};
 
@@ -120,10 +119,8 @@ pub struct ProcManager {
     findings: self_check::Findings,
     /// Pool -> whom to tell of its changes.
     watchers: FxHashMap<PoolId, watch::Sender<PoolState>>,
-    /// Whether a timer is set for the summaries of starts.
-    sums_starts_up: bool,
-    /// Warnings that repeat.
-    repeats: Repeats,
+    /// The warning that all pools together are full.
+    full: RepeatLimiter,
     /// What finds out what nobody knows yet of the pools' query servers.
     prober: Addr<PoolProber>,
     /// What tells people of the pools.
@@ -139,14 +136,14 @@ impl ProcManager {
     /// Makes a manager with one pool for each language, and starts the actors beside it. Start it on the same
     /// arbiter, the pool's.
     pub fn new(settings: Arc<ManagerSettings>, spawner: Spawner, log: &Logger) -> Self {
-        let pid_guard = PidGuard::new();
+        let (pid_guard, clock) = (PidGuard::new(), Clock::new());
         let log = log.new(o!("component" => "proc_manager"));
         let prober = PoolProber::new(spawner.clone(), pid_guard.pid(), log.clone());
-        let reporter = PoolReporter::new(pid_guard.pid());
+        let reporter = PoolReporter::new(pid_guard.pid(), clock, log.clone());
         Self {
             settings,
             spawner,
-            clock: Clock::new(),
+            clock,
             log,
             metrics: Metrics::new(),
             core: Pools::with_seed(u64::from_le_bytes(random())),
@@ -167,8 +164,7 @@ impl ProcManager {
             timer: None,
             findings: self_check::Findings::default(),
             watchers: FxHashMap::default(),
-            sums_starts_up: false,
-            repeats: Repeats::default(),
+            full: RepeatLimiter::default(),
             beside: [prober.pid(), reporter.pid()],
             prober: prober.start(),
             reporter: reporter.start(),
@@ -300,10 +296,6 @@ impl ProcManager {
         // Now it has been told everything. Ignores the mailbox's bound: the order must not be lost.
         self.reporter.do_send(Stop { now: true });
         if !self.beside.iter().any(Pid::is_alive) {
-            let pools: Vec<_> = self.pools.iter().map(|(id, _)| id).collect();
-            pools
-                .into_iter()
-                .for_each(|pool| self.tell_last_starts(pool));
             self.pid_guard.ending(ExitReason::Shutdown);
             ctx.stop();
         }

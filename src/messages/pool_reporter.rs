@@ -8,7 +8,9 @@ use actix::{Message, Recipient};
 use crate::messages::process::ProcShared;
 use crate::query_server::language::LanguageName;
 use crate::query_server::status::{Holder, ProcPage};
-use policy::pool::{ProcId, ProcStatus};
+use policy::admission::SpawnRefused;
+use policy::exchange::Exchanges;
+use policy::pool::{PoolId, ProcId, ProcStatus};
 
 /// What the ProcManager knows of a process.
 pub(crate) struct KnownProc {
@@ -56,3 +58,52 @@ pub(crate) struct GetLimitedProcs;
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(crate) struct MemoryRead(pub(crate) Vec<(ProcId, u64)>);
+
+/// Something has happened in a pool that people are told of.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(crate) struct PoolNews {
+    pub(crate) pool: PoolId,
+    pub(crate) name: Arc<str>,
+    pub(crate) language: LanguageName,
+    pub(crate) event: PoolEvent,
+}
+
+/// What has happened in a pool.
+pub(crate) enum PoolEvent {
+    /// A process has started.
+    Started {
+        generation: u64,
+        os_pid: Option<u32>,
+    },
+    /// Most calls have started a process in place of an idle one of another database.
+    MostCallsStart {
+        exchanges: Exchanges,
+        /// The limit that is in the way of more processes, and what it is called.
+        limit: u32,
+        raise: Arc<str>,
+        /// How its databases could share processes.
+        share: &'static str,
+    },
+    /// A process could not be started: no more are started for a while.
+    Throttled {
+        failure: Option<Arc<str>>,
+        rest: Duration,
+    },
+    /// That while is over.
+    Unthrottled,
+    /// Processes end by themselves soon after their starts, again and again.
+    EndsEarly { failure: Option<Arc<str>> },
+    /// A request came when one process more would reach the limit.
+    Stressed {
+        limit: u32,
+        /// What the limit is called.
+        raise: Arc<str>,
+    },
+    /// Nothing has been at the limit for a while.
+    Unstressed,
+    /// A decision of ours was against the rules of admission, and was not carried out.
+    SpawnRefused(SpawnRefused),
+    /// The pool is gone. Its identity may be given to another.
+    Gone,
+}

@@ -1,10 +1,10 @@
 //! Whether most requests to a pool start a process, because more databases are in use than it has processes.
 //!
-//! SUMMARY   [`ExchangeWatch::look`] is told after each request what a pool has counted so far, and says once in
+//! SUMMARY   [`ExchangeWatch::look`] is told after each start what a pool has counted so far, and says once in
 //!           a period that it is so.
 //! PROMISES  Pure. Says nothing of fewer than [`REQUESTS_MIN`] requests in a period, nor of starts that fill
 //!           a pool.
-//! CALLED    By the manager, for the pool of each assignment.
+//! CALLED    By the manager, for the pool of each process that starts.
 //! SOURCE    None: in CouchDB nothing tells of it.
 
 use std::time::Duration;

@@ -13,7 +13,6 @@ use super::ProcManager;
 use super::table::Pool;
 use crate::actors::proc_manager::ManagerSettings;
 use crate::config::PoolConfig;
-use crate::logging::{BurstLimiter, RepeatLimiter};
 use crate::query_server::abilities::Abilities;
 use crate::query_server::language::LanguageName;
 use policy::exchange::ExchangeWatch;
@@ -182,9 +181,7 @@ impl ProcManager {
             metrics: self.metrics.pool(name),
             cell: None,
             log: Arc::default(),
-            starts: BurstLimiter::default(),
             exchanges: ExchangeWatch::default(),
-            exchanges_told: RepeatLimiter::default(),
             lender: None,
             failure: None,
             is_going: false,

@@ -182,10 +182,11 @@ impl Handler<Exit> for ProcManager {
             Ok(process) => {
                 self.actors.insert(process.pid.id(), proc);
                 process.pid.monitor(ctx.address().recipient());
-                self.note_start(proc, &process, ctx);
+                self.tell_start(proc, &process);
                 self.pools.at_mut(proc.pool).failure = None;
                 self.procs.insert(proc, Arc::new(process));
                 self.event(Event::SpawnOk { proc }, ctx);
+                self.watch_exchanges(proc.pool);
             }
             Err(error) => {
                 warn!(self.log, "cannot start a query server";

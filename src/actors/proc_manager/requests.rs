@@ -77,7 +77,6 @@ impl ProcManager {
         };
         // A caller that is gone gives the lease back by dropping it.
         self.answer(id, Ok(lease));
-        self.warn_of_exchanges(proc.pool, now);
     }
 
     /// Returns what the processes of a pool have in common, which is kept for the next one.

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use crate::config::{Around, PoolConfig, PoolTerms};
-use crate::logging::{BurstLimiter, RepeatLimiter};
 use crate::messages::proc_manager::{GetProcError, Lender, TakeFrom, Want};
 use crate::metrics::PoolMetrics;
 use crate::query_server::abilities::Abilities;
@@ -38,12 +37,8 @@ pub(super) struct Pool {
     pub(super) cell: Option<Arc<TriedCell>>,
     /// What its processes have logged.
     pub(super) log: Arc<PoolLog>,
-    /// Which of its starts have a record.
-    pub(super) starts: BurstLimiter,
     /// Whether its databases take processes from each other.
     pub(super) exchanges: ExchangeWatch,
-    /// The warning of that.
-    pub(super) exchanges_told: RepeatLimiter,
     /// What whoever is lent a process of it gets with it, from the first one on.
     pub(super) lender: Option<Arc<Lender>>,
     /// How the last start failed that did: command, end, last words.
