@@ -38,7 +38,7 @@ pub enum OpenProblem {
     Io(io::ErrorKind, String),
     /// It is no store, or a damaged one.
     Broken(String),
-    /// A later program wrote it.
+    /// Another program wrote it.
     Format(String),
     /// The database does not answer, or a request to it failed.
     Database(String),
@@ -63,7 +63,9 @@ impl OpenError {
             OpenProblem::Broken(_) => {
                 "move it away to begin with an empty one, and import what was exported"
             }
-            OpenProblem::Format(_) => "start the program that wrote it, or a later one",
+            OpenProblem::Format(_) => {
+                "start the program that wrote it; `settee jobs import` takes here what its `settee jobs export` writes"
+            }
             OpenProblem::Database(_) => {
                 "see whether PostgreSQL runs there, can be reached and says more in its log; the next request tries again"
             }

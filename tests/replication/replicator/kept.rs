@@ -87,34 +87,6 @@ fn a_uuid_that_cannot_be_kept_for_the_command_is_told_and_costs_nothing() {
     web.service.stop();
 }
 
-/// How the store was made stands in crates/store/src/redb/tests/migrate.rs.
-#[test]
-fn a_store_with_branches_of_documents_is_taken_over_and_the_log_says_where_they_are() {
-    let directory = directory();
-    let packed = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("crates/store/src/redb/tests/format_2.redb.gz");
-    let unpacked = std::process::Command::new("gzip")
-        .arg("-dc")
-        .arg(packed)
-        .output()
-        .unwrap();
-    let path = file(directory.path());
-    fs::create_dir_all(path.parent().unwrap()).unwrap();
-    fs::write(&path, unpacked.stdout).unwrap();
-    let web = start_in(directory, IDLE);
-    assert_eq!(web.get("/_replicator/a").ok()["_rev"], "2-c");
-    web.service
-        .wait_for_log("branches of documents were written to a file");
-    let branches = "store.redb.branches-d30821d8b062a99ef4a2f57fda1b7277-4.ndjson";
-    let branches = path.with_file_name(branches);
-    assert!(web.service.log().contains(branches.to_str().unwrap()));
-    assert_eq!(fs::read_to_string(&branches).unwrap().lines().count(), 2);
-    wait_until("the paused job", || {
-        web.get("/_scheduler/jobs?states=paused").ok()["total_rows"] == 1
-    });
-    web.service.stop();
-}
-
 /// Stops a service, and starts one in the same directory.
 fn restart(web: Web) -> Web {
     let directory = web.service.stop_and_keep();

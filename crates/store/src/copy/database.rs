@@ -12,7 +12,7 @@ use crate::error::OpenProblem;
 use crate::new_uuid;
 use crate::observer::DatabaseObserver;
 use crate::postgres::connect::{Connector, REQUEST_MAX, no_answer, problem};
-use crate::postgres::migrations::{FORMAT, UNFINISHED_FORMAT, migrate};
+use crate::postgres::schema::{self, FORMAT, UNFINISHED_FORMAT};
 use crate::postgres::shared::{Param, count, int, query};
 use crate::postgres::storable;
 use settee_config::store_url::StoreUrl;
@@ -39,7 +39,7 @@ impl DatabaseSide {
         let client = Connector::of(url, &Arc::default(), &observer)?
             .connect()
             .await?;
-        migrate(&client, &new_uuid(), &**watcher, !is_source).await?;
+        schema::make(&client, &new_uuid(), !is_source).await?;
         let side = Self {
             client,
             watcher: Arc::clone(watcher),

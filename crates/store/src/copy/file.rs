@@ -26,9 +26,9 @@ impl FileSide {
         let write = database.begin_write().map_err(redb::Error::from)?;
         let is_unfinished = meta(&write, "format")?.as_deref() == Some(UNFINISHED_FORMAT);
         drop(write);
-        // Brings an earlier format to today's; a new file is empty.
+        // A new file is empty.
         if is_source || !is_unfinished {
-            prepare(&database, place, &new_uuid(), &())?;
+            prepare(&database, &new_uuid(), &())?;
         }
         Ok(Self(database))
     }

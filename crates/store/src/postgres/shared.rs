@@ -16,8 +16,8 @@ use tokio_postgres::{Client, Row};
 
 use super::connect::{Connector, REQUEST_MAX, is_lost, no_answer, problem};
 use super::follow::{follow, stock};
-use super::migrations::migrate;
 use super::news::News;
+use super::schema;
 use crate::document_store::Watcher;
 use crate::error::{OpenProblem, StoreError};
 use crate::observer::{DatabaseObserver, DatabaseRequest};
@@ -142,7 +142,7 @@ impl Shared {
             let client = self.client(&self.reader).await?;
             let prepared = timeout(
                 REQUEST_MAX * 2,
-                migrate(&client, &self.new_uuid, &*self.watcher, false),
+                schema::make(&client, &self.new_uuid, false),
             )
             .await;
             let prepared = prepared.unwrap_or_else(|_| Err(no_answer(REQUEST_MAX * 2)));

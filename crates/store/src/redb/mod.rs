@@ -7,7 +7,6 @@
 
 mod documents;
 pub(super) mod file;
-mod migrate;
 pub(super) mod records;
 #[cfg(test)]
 mod tests;

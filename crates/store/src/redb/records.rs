@@ -9,23 +9,21 @@ use redb::{
 };
 
 use super::documents::Row;
-use super::migrate::{SetAside, from_format_1, from_format_2};
 use crate::copy::UNFINISHED;
 use crate::document_store::Watcher;
 use crate::documents::{Conflict, LocalDocument, unix_now};
 use crate::error::OpenProblem;
-use crate::place::StorePlace;
 use crate::tables::next_local;
 use policy::counted::Class;
 
-/// The format of the file, which a later program may not know any more.
+/// The format of the file, which another program may not know. Formats before this one were never released.
 const FORMAT: &str = "3";
 
 /// In place of the format while a copy into the file is unfinished.
 pub(crate) const UNFINISHED_FORMAT: &str = "copy";
 
 /// Id -> revision, whether deleted, sequence number of the last update, body as JSON text without `_id` and
-/// `_rev`. Its name is from format 2, where other revisions stood beside them.
+/// `_rev`.
 pub(super) const DOCUMENTS: TableDefinition<&str, Row> = TableDefinition::new("winners");
 /// Sequence number -> id; each document once, at its last update.
 const UPDATES: TableDefinition<u64, &str> = TableDefinition::new("updates");
@@ -45,15 +43,14 @@ pub(crate) struct Prepared {
     /// The last sequence number.
     pub(super) update_seq: u64,
     pub(super) uuid: String,
-    /// Branches of documents that did not stay.
-    pub(super) set_aside: Option<SetAside>,
 }
 
-/// Makes what is not there yet: tables, `new_uuid` as the uuid; brings a file of an earlier format to this
-/// one. Tells `watcher` of all documents.
+/// Makes what is not there yet: tables, `new_uuid` as the uuid. Tells `watcher` of all documents.
+///
+/// # Errors
+/// The file is of another program, or an unfinished copy, and stays as it is.
 pub(crate) fn prepare(
     database: &Database,
-    place: &StorePlace,
     new_uuid: &str,
     watcher: &dyn Watcher,
 ) -> Result<Prepared, OpenProblem> {
@@ -61,29 +58,20 @@ pub(crate) fn prepare(
     let known = meta(&transaction, "format")?;
     let prepared = {
         let mut records = Records::of(&transaction, watcher)?;
-        let set_aside = match known.as_deref() {
-            None => {
-                set_meta(&transaction, "uuid", new_uuid)?;
-                None
-            }
-            Some(FORMAT) => None,
-            Some("1") => {
-                from_format_1(&transaction, &mut records)?;
-                None
-            }
-            Some("2") => from_format_2(&transaction, &records, place)?,
+        match known.as_deref() {
+            None => set_meta(&transaction, "uuid", new_uuid)?,
+            Some(FORMAT) => {}
             Some(UNFINISHED_FORMAT) => return Err(OpenProblem::Refused(UNFINISHED.to_owned())),
             Some(other) => {
                 let formats = format!("format {other}, this program knows {FORMAT}");
                 return Err(OpenProblem::Format(formats));
             }
-        };
+        }
         set_meta(&transaction, "format", FORMAT)?;
         watcher.opened(records.take_stock()?);
         Prepared {
             update_seq: records.update_seq()?,
             uuid: meta(&transaction, "uuid")?.unwrap_or_default(),
-            set_aside,
         }
     };
     transaction.commit().map_err(redb::Error::from)?;

@@ -10,7 +10,6 @@ use crate::Store;
 use crate::error::OpenProblem;
 use crate::suite::{edit, one};
 
-mod migrate;
 mod upkeep;
 
 fn started(place: StorePlace) -> Store {
@@ -85,67 +84,25 @@ async fn a_directory_that_cannot_be_made_is_an_error_with_a_remedy() {
 }
 
 #[tokio::test]
-async fn a_file_of_the_first_form_is_taken_over() {
-    type Row = (u64, u128, bool, u64, &'static str);
-    const DOCUMENTS: redb::TableDefinition<&str, Row> = redb::TableDefinition::new("documents");
-    const UPDATES: redb::TableDefinition<u64, &str> = redb::TableDefinition::new("updates");
-    const COUNTERS: redb::TableDefinition<&str, u64> = redb::TableDefinition::new("counters");
+async fn a_file_of_another_format_is_refused() {
     const META: redb::TableDefinition<&str, &str> = redb::TableDefinition::new("meta");
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("s.redb");
-    {
-        let before = redb::Database::create(&path).unwrap();
-        let write = before.begin_write().unwrap();
+    for format in ["2", "99"] {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("s.redb");
         {
-            let mut documents = write.open_table(DOCUMENTS).unwrap();
-            documents.insert("a", (2, 0xabc, false, 7, "{}")).unwrap();
-            write.open_table(UPDATES).unwrap().insert(7, "a").unwrap();
-            write
-                .open_table(COUNTERS)
-                .unwrap()
-                .insert("last_update", 7)
-                .unwrap();
+            let other = redb::Database::create(&path).unwrap();
+            let write = other.begin_write().unwrap();
             let mut meta = write.open_table(META).unwrap();
-            meta.insert("format", "1").unwrap();
-            meta.insert("uuid", "0123").unwrap();
+            meta.insert("format", format).unwrap();
+            drop(meta);
+            write.commit().unwrap();
         }
-        write.commit().unwrap();
+        let store = started(StorePlace::of(Some(&path)));
+        let error = store.open().await.unwrap_err().to_string();
+        let told =
+            format!("(format {format}, this program knows 3): start the program that wrote it");
+        assert!(error.contains(&told), "{error}");
     }
-    let store = started(StorePlace::of(Some(&path)));
-    let found = store.document("a").await.unwrap().unwrap();
-    assert_eq!(found.revision.to_string(), format!("2-{:032x}", 0xabc));
-    assert_eq!(
-        store.changes(0, 9).await.unwrap().documents,
-        std::slice::from_ref(&found)
-    );
-    assert_eq!(store.uuid().await.unwrap(), "0123");
-    let next = one(&store, edit("a", Some(found.revision.clone()), "{}"))
-        .await
-        .unwrap();
-    assert_eq!(next.number, 3);
-}
-
-#[tokio::test]
-async fn a_file_of_a_later_form_is_refused() {
-    const META: redb::TableDefinition<&str, &str> = redb::TableDefinition::new("meta");
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("s.redb");
-    {
-        let later = redb::Database::create(&path).unwrap();
-        let write = later.begin_write().unwrap();
-        write
-            .open_table(META)
-            .unwrap()
-            .insert("format", "99")
-            .unwrap();
-        write.commit().unwrap();
-    }
-    let store = started(StorePlace::of(Some(&path)));
-    let error = store.open().await.unwrap_err().to_string();
-    assert!(
-        error.contains("(format 99, this program knows 3): start the program that wrote it"),
-        "{error}"
-    );
 }
 
 /// Opens a store again: the thread of the one before closes the file when it has seen that nobody asks any more.

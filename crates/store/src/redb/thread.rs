@@ -13,7 +13,6 @@ use slog::{Logger, warn};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::file;
-use super::migrate::SetAside;
 use super::records::{Records, Snapshot, prepare};
 use super::upkeep::compact;
 use crate::document_store::Watcher;
@@ -95,15 +94,9 @@ impl Keeper {
             None => {
                 let place = &self.place;
                 let database = file::open(place).map_err(|problem| place.cannot_open(problem))?;
-                let prepared = prepare(&database, place, &self.new_uuid, &*self.watcher)
+                let prepared = prepare(&database, &self.new_uuid, &*self.watcher)
                     .map_err(|problem| place.cannot_open(problem))?;
                 self.tell(&prepared.uuid);
-                if let Some(SetAside { file, count }) = prepared.set_aside {
-                    warn!(self.log, "branches of documents were written to a file, the winners stay";
-                        "file" => file.display().to_string(), "count" => count,
-                        "effect" => "each document has one revision from now on",
-                        "remedy" => "settee jobs import --replace takes the lines that are wanted instead");
-                }
                 self.update_seq.send_replace(Some(prepared.update_seq));
                 database
             }

@@ -1,10 +1,9 @@
 //! A file that redb opens and that stays as it is: what is written is kept in memory.
 //!
-//! SUMMARY   redb writes into a file that it only reads: that it is open, and what it repairs where a service was killed. So does
-//!           who brings an earlier format to today's. [`UnchangedFile`] takes all of that and writes none.
+//! SUMMARY   redb writes into a file that it only reads: that it is open, and what it repairs where a service was killed. [`UnchangedFile`] takes all of that and writes none.
 //! PROMISES  No byte of the file changes. Whoever has it is noticed, and whoever wants it is refused, as with any other.
 //! CALLED    By a copy, of its source.
-//! LIMITS    What is written is in memory, in blocks of [`BLOCK`] bytes: little, unless the file is of an earlier format.
+//! LIMITS    What is written is in memory, in blocks of [`BLOCK`] bytes: little.
 
 use std::fs::OpenOptions;
 use std::io;

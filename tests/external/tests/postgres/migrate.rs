@@ -132,38 +132,3 @@ fn an_interrupted_migration_is_served_by_nobody_and_goes_on() {
     let told = refused(&source, &database.url(), 65);
     assert!(told.contains("holds something else"), "{told}");
 }
-
-#[test]
-fn tables_of_format_1_come_to_know_which_documents_ask_for_replications() {
-    let database = TestDatabase::new();
-    database.sql(include_str!(
-        "../../../../crates/store/src/postgres/migrations/1.sql"
-    ));
-    database.sql("INSERT INTO settee.meta (server_uuid, format, seq) VALUES ('0', 1, 4)");
-    let documents = [
-        (
-            "asks",
-            r#"{"source":"http://127.0.0.1:1/a","target":"http://127.0.0.1:1/b"}"#,
-        ),
-        ("failed", r#"{"_replication_state":"failed"}"#),
-        ("_design/d", "{}"),
-        // What PostgreSQL takes for no text.
-        (
-            "kept",
-            r#"{"source":"http://127.0.0.1:1/c","target":"http://127.0.0.1:1/d","note":"\u0000"}"#,
-        ),
-    ];
-    for (seq, (id, body)) in documents.into_iter().enumerate() {
-        database.sql(&format!(
-            "INSERT INTO settee.docs VALUES ('{id}', 1, 'x', false, NULL, {}, '{body}')",
-            seq + 1
-        ));
-    }
-    database.sql("INSERT INTO settee.jobs (doc_id, kept) VALUES ('kept', '{}'), ('failed', '{}')");
-    let web = start(&database);
-    assert_eq!(web.get("/_replicator/asks").status, 200);
-    let jobs = "SELECT string_agg(doc_id || ' ' || wanted, ', ' ORDER BY doc_id) FROM settee.jobs";
-    assert_eq!(database.sql(jobs), "asks true, failed false, kept true");
-    assert_eq!(database.sql("SELECT format FROM settee.meta"), "2");
-    web.service.stop();
-}

@@ -68,14 +68,17 @@ async fn an_id_that_cannot_be_kept_fails_its_own_write_alone() {
 }
 
 #[tokio::test]
-async fn tables_of_a_later_program_are_refused_and_stay() {
+async fn tables_of_another_format_are_refused_and_stay() {
     let (place, database) = place();
     suite::opens(&place).await;
-    database.sql("UPDATE settee.meta SET format = 99");
-    let error = suite::refusal(&place).await;
-    let told = "(format 99, this program knows 2): start the program that wrote it";
-    assert!(error.contains(told), "{error}");
-    assert_eq!(database.sql("SELECT format FROM settee.meta"), "99");
+    for format in ["1", "99"] {
+        database.sql(&format!("UPDATE settee.meta SET format = {format}"));
+        let error = suite::refusal(&place).await;
+        let told =
+            format!("(format {format}, this program knows 2): start the program that wrote it");
+        assert!(error.contains(&told), "{error}");
+        assert_eq!(database.sql("SELECT format FROM settee.meta"), format);
+    }
 }
 
 #[tokio::test]

@@ -1,16 +1,54 @@
--- What the daemons of a fleet share.
+-- Documents, local documents, jobs, and what the daemons of a fleet share.
+CREATE SCHEMA IF NOT EXISTS settee;
 
-ALTER TABLE settee.jobs
+-- One row. Every writer of documents locks it: so sequence numbers become visible in their order.
+CREATE TABLE settee.meta (
+    is_only boolean PRIMARY KEY DEFAULT true CHECK (is_only),
+    server_uuid text NOT NULL,
+    -- FORMAT of schema.rs.
+    format integer NOT NULL,
+    -- The number of the last update.
+    seq bigint NOT NULL DEFAULT 0,
+    -- The greatest number of a deleted document that was removed for good.
+    purged_seq bigint NOT NULL DEFAULT 0
+);
+
+-- Ids stand in the order of their bytes. A body is text, so that the order of members and the digits of
+-- numbers stay.
+CREATE TABLE settee.docs (
+    id text COLLATE "C" PRIMARY KEY,
+    rev_number bigint NOT NULL,
+    rev_hash text NOT NULL,
+    deleted boolean NOT NULL,
+    -- In seconds since 1970.
+    deleted_at bigint CHECK (deleted = (deleted_at IS NOT NULL)),
+    seq bigint NOT NULL UNIQUE,
+    body text NOT NULL
+);
+
+CREATE INDEX docs_deleted ON settee.docs (seq) WHERE deleted;
+
+CREATE TABLE settee.locals (
+    id text COLLATE "C" PRIMARY KEY,
+    number bigint NOT NULL,
+    body text NOT NULL
+);
+
+CREATE TABLE settee.jobs (
+    doc_id text COLLATE "C" PRIMARY KEY,
+    -- What was set by hand, as JSON text.
+    kept text,
     -- Whether the document asks for a replication. Kept by whoever writes documents.
-    ADD COLUMN wanted boolean NOT NULL DEFAULT false,
+    wanted boolean NOT NULL DEFAULT false,
     -- The epoch that has claimed the document, and the number of its claim.
-    ADD COLUMN owner bigint,
-    ADD COLUMN claim bigint,
+    owner bigint,
+    claim bigint,
     -- Which replication it is: of two documents one has it.
-    ADD COLUMN rep_id text COLLATE "C" UNIQUE,
+    rep_id text COLLATE "C" UNIQUE,
     -- What the next owner has to know, as JSON text.
-    ADD COLUMN past text,
-    ADD CHECK ((owner IS NULL) = (claim IS NULL));
+    past text,
+    CHECK ((owner IS NULL) = (claim IS NULL))
+);
 
 CREATE INDEX jobs_owner ON settee.jobs (owner);
 

@@ -1,0 +1,78 @@
+//! The tables, and who makes them.
+//!
+//! PROMISES  They are made in one transaction, under a lock: services that start at the same time make one schema.
+//!           Tables of another program are left as they are.
+
+use tokio_postgres::Client;
+use tokio_postgres::types::{ToSql, Type};
+
+use super::connect::problem;
+use crate::copy::UNFINISHED;
+use crate::error::OpenProblem;
+
+/// Makes all tables.
+const TABLES: &str = include_str!("schema.sql");
+
+/// Their format, which another program may not know. Formats before this one were never released.
+pub(crate) const FORMAT: i32 = 2;
+
+/// In place of the format while a copy into the database is unfinished.
+pub(crate) const UNFINISHED_FORMAT: i32 = -1;
+
+/// The lock of whoever makes tables: the letters "settee".
+const LOCK: i64 = 0x7365_7474_6565;
+
+/// Makes the tables unless they are there. A new store is called `new_uuid`. An unfinished copy stays as it is, for
+/// whoever takes one.
+///
+/// # Errors
+/// Tables of another program, or an unfinished copy; no answer.
+pub(crate) async fn make(
+    client: &Client,
+    new_uuid: &str,
+    takes_unfinished: bool,
+) -> Result<(), OpenProblem> {
+    if is_made(client, takes_unfinished).await? {
+        return Ok(());
+    }
+    let run = async |sql: &str| client.batch_execute(sql).await.map_err(|e| problem(&e));
+    run(&format!("BEGIN; SELECT pg_advisory_xact_lock({LOCK})")).await?;
+    if !is_made(client, takes_unfinished).await? {
+        run(TABLES).await?;
+        let insert = "INSERT INTO settee.meta (server_uuid, format) VALUES ($1, $2)";
+        let meta: [(&(dyn ToSql + Sync), Type); 2] =
+            [(&new_uuid, Type::TEXT), (&FORMAT, Type::INT4)];
+        let inserted = client.query_typed(insert, &meta).await;
+        inserted.map_err(|e| problem(&e))?;
+    }
+    run("COMMIT").await
+}
+
+/// Returns whether the tables are there.
+async fn is_made(client: &Client, takes_unfinished: bool) -> Result<bool, OpenProblem> {
+    match format(client).await? {
+        None => Ok(false),
+        Some(FORMAT) => Ok(true),
+        Some(UNFINISHED_FORMAT) if takes_unfinished => Ok(true),
+        Some(UNFINISHED_FORMAT) => Err(OpenProblem::Refused(UNFINISHED.to_owned())),
+        Some(other) => Err(OpenProblem::Format(format!(
+            "format {other}, this program knows {FORMAT}"
+        ))),
+    }
+}
+
+/// Returns the format of the tables, if they are there.
+async fn format(client: &Client) -> Result<Option<i32>, OpenProblem> {
+    let number = async |sql: &str| {
+        let rows = client.query_typed(sql, &[]).await;
+        let rows = rows.map_err(|error| problem(&error))?;
+        let number = rows.first().map(|row| row.try_get::<_, i32>(0));
+        number.transpose().map_err(|error| problem(&error))
+    };
+    let is_there = "SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
+                    WHERE n.nspname = 'settee' AND c.relname = 'meta'";
+    match number(is_there).await? {
+        Some(_) => number("SELECT format FROM settee.meta").await,
+        None => Ok(None),
+    }
+}
