@@ -9,7 +9,7 @@ pub mod app;
 mod aside;
 pub mod auth;
 pub mod cli;
-pub mod conform;
+pub mod conform_target;
 pub mod functions;
 pub mod http;
 mod in_flight;
@@ -31,4 +31,4 @@ pub use settee_client as client;
 pub use settee_config as config;
 #[doc(hidden)]
 pub use store::store_suite;
-pub use {mango, policy, replication};
+pub use {conform, mango, policy, replication};

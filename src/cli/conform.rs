@@ -16,17 +16,17 @@ use slog::{Discard, Logger, o};
 
 use crate::actors::language::Registry;
 use crate::config::{CellKeys, Config, PoolConfig, SandboxMode};
-use crate::conform::case::{Case, CaseError};
-use crate::conform::junit::junit;
-use crate::conform::peer::Target;
-use crate::conform::report::Report;
-use crate::conform::run::Subject;
-use crate::conform::suite;
+use crate::conform_target::Target;
 use crate::query_server::cells::Cells;
 use crate::query_server::language::LanguageName;
 use child::cell::Cell;
 use child::cell::files::of_own_file;
 use child::{CommandSpec, Spawner};
+use conform::case::{Case, CaseError};
+use conform::junit::junit;
+use conform::report::Report;
+use conform::run::Subject;
+use conform::suite;
 
 use super::exit::{CliError, Exit};
 use super::map::pool::Pool;
@@ -191,7 +191,10 @@ async fn test(args: &Args, target: Target) -> Result<(), CliError> {
         return Ok(());
     }
     report.settle();
-    report.daemon = subject.abilities(&report.language).await.by_name();
+    report.daemon = (subject.target)
+        .abilities(&report.language, &subject.spawner, subject.time)
+        .await
+        .by_name();
     args.deliver(&report, &mut output)?;
     verdict(&report)
 }
@@ -264,7 +267,7 @@ impl Args {
     async fn play(
         &self,
         cases: &[Case],
-        subject: &Subject,
+        subject: &Subject<Target>,
         report: &mut Report,
         output: &mut StandardOutput,
     ) -> Result<ControlFlow<()>, CliError> {

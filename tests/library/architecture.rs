@@ -24,7 +24,7 @@ const MODULES: [&str; 22] = [
     "functions",
     "actors",
     "languages",
-    "conform",
+    "conform_target",
     "http",
     "app",
     "cli",
@@ -33,11 +33,12 @@ const MODULES: [&str; 22] = [
 ];
 
 /// What each crate below `crates/` may depend on, beside crates of others.
-const CRATES: [(&str, &[&str]); 11] = [
+const CRATES: [(&str, &[&str]); 12] = [
     ("blocking", &[]),
     ("child", &[]),
     ("client", &[]),
     ("config", &["child", "policy", "replication"]),
+    ("conform", &["child"]),
     ("couchjs", &["json"]),
     ("json", &[]),
     ("mango", &["json"]),
@@ -49,18 +50,19 @@ const CRATES: [(&str, &[&str]); 11] = [
 
 /// Most lines of code in each crate, without tests, comments and empty lines. Whoever raises a number says why in the
 /// commit; better is to find what can go.
-const LINES_MAX: [(&str, usize); 12] = [
-    ("src", 48_900),
+const LINES_MAX: [(&str, usize); 13] = [
+    ("src", 48_000),
     ("crates/blocking", 40),
     ("crates/child", 3100),
     ("crates/client", 1400),
     ("crates/config", 4500),
+    ("crates/conform", 900),
     ("crates/couchjs", 4200),
     ("crates/json", 1250),
     ("crates/mango", 2700),
     ("crates/policy", 7400),
     ("crates/replication", 9950),
-    ("crates/store", 6600),
+    ("crates/store", 6400),
     ("crates/test_random", 50),
 ];
 

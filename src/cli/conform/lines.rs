@@ -2,10 +2,10 @@
 //!
 //! PROMISES  A case is one line, whatever the command printed.
 
-use crate::conform::case::Case;
-use crate::conform::report::{DaemonAbilities, Report};
-use crate::conform::run::{Verdict, is_unsupported};
-use crate::conform::suite;
+use conform::case::Case;
+use conform::report::{DaemonAbilities, Report};
+use conform::run::{Verdict, is_unsupported};
+use conform::suite;
 
 /// Returns the language, where it comes from, and how many cases there are for it.
 pub(super) fn headline(report: &Report, is_given: bool, has_further: bool) -> String {
@@ -102,7 +102,7 @@ fn daemon(abilities: &DaemonAbilities) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::conform::play::{Failure, Kind};
+    use conform::play::{Failure, Kind};
 
     #[test]
     fn a_case_is_one_line_whatever_the_command_printed() {

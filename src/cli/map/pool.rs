@@ -13,7 +13,7 @@ use crate::app::settings::manager_settings;
 use crate::app::when_ended;
 use crate::cli::exit::CliError;
 use crate::config::Config;
-use crate::conform::peer::Target;
+use crate::conform_target::Target;
 use crate::functions::caller::Caller;
 use crate::functions::view::Processes;
 use crate::messages::proc_manager::{TakeFrom, TenantName};

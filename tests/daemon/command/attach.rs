@@ -45,7 +45,7 @@ fn expand(value: &mut Value) {
 fn conversations() -> Vec<(String, String)> {
     let mut all = Vec::new();
     let mut files = BTreeSet::new();
-    for entry in std::fs::read_dir("src/conform/cases/javascript").unwrap() {
+    for entry in std::fs::read_dir("crates/conform/src/cases/javascript").unwrap() {
         files.insert(entry.unwrap().path());
     }
     for line in files.iter().flat_map(|file| {

@@ -4,9 +4,9 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use settee::conform::peer::Target;
 use settee::conform::run::{Subject, Verdict};
 use settee::conform::suite;
+use settee::conform_target::Target;
 use settee::query_server::cell::Cell;
 use settee::query_server::child::{CommandSpec, Spawner};
 

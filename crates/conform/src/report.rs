@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::case::Case;
-use super::play::Failure;
-use super::run::{Verdict, is_unsupported};
+use crate::case::Case;
+use crate::play::Failure;
+use crate::run::{Verdict, is_unsupported};
 
 /// How many cases came out how.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -37,11 +37,11 @@ pub struct Ability {
 
 /// What a daemon found out about the command by its own probes, as `settee status` shows it: true is used,
 /// false is done without, `None` is tried.
-pub(crate) type DaemonAbilities = BTreeMap<String, Option<bool>>;
+pub type DaemonAbilities = BTreeMap<String, Option<bool>>;
 
 /// Everything that came out, as `settee conform --json` prints it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Report {
+pub struct Report {
     /// The command that was tested, or the language of this program.
     pub command: Vec<String>,
     /// The language of the functions in the cases.
@@ -69,7 +69,7 @@ pub(crate) struct Report {
 
 /// What came out of one case.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct CaseReport {
+pub struct CaseReport {
     /// The case.
     pub id: String,
     /// Its ability.
@@ -89,11 +89,14 @@ pub(crate) struct CaseReport {
 /// How a case came out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum CaseResult {
+pub enum CaseResult {
+    /// As expected.
     Pass,
+    /// Otherwise than expected.
     Fail,
     /// The command does without the ability, as it may.
     NotSupported,
+    /// The command had kept silent in others like it.
     NotRun,
 }
 
@@ -174,7 +177,7 @@ impl Report {
 
 impl Counts {
     /// Returns how many cases there are.
-    pub(crate) const fn all(self) -> usize {
+    pub const fn all(self) -> usize {
         self.passed + self.failed + self.not_supported + self.not_run
     }
 
@@ -232,7 +235,7 @@ impl CaseReport {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::conform::play::Kind;
+    use crate::play::Kind;
 
     fn case(id: &str, ability: &str) -> Case {
         Case {

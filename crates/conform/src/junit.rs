@@ -7,10 +7,10 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use super::report::{Ability, CaseReport, CaseResult, Counts, Report};
+use crate::report::{Ability, CaseReport, CaseResult, Counts, Report};
 
 /// Returns the report as XML.
-pub(crate) fn junit(report: &Report) -> String {
+pub fn junit(report: &Report) -> String {
     let mut text = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n".to_owned();
     let errors = usize::from(report.problem.is_some());
     let totals = totals(report.counts, errors, time(&report.cases));

@@ -4,7 +4,7 @@
 //!           [`report`] adds up what came out, by ability; [`junit`] writes that as XML.
 //! PROMISES  Whatever the command does (it is missing, silent, floods, hangs, dies), a case ends within
 //!           its deadline with a verdict, and leaves no child.
-//! CALLED    By `settee conform` and by tests. Needs an actor system on its thread.
+//! CALLED    By `settee conform` and by tests.
 //! SOURCE    The JavaScript cases were recorded from CouchDB's own server or follow from its
 //!           documentation; those of the ability `policy` go beyond it.
 //!
@@ -32,9 +32,11 @@
 //! "times": N}` is a long string and `{"$source": {LANGUAGE: TEXT, ..}}` a function's source in the
 //! language at hand: a case without one for it is not for that language. Numbers compare as doubles.
 
+#![warn(missing_docs)]
+
 pub mod case;
 pub mod compare;
-pub(crate) mod junit;
+pub mod junit;
 pub mod peer;
 pub mod play;
 pub mod report;

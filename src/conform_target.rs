@@ -1,8 +1,8 @@
-//! Whom a case is played against.
+//! Whom the cases of [`conform`] are played against here.
 //!
 //! SUMMARY   [`Target`] is what is tested, a command or a language of this program; [`Peer`] is one query
 //!           server of it, prompted line by line.
-//! PROMISES  Dropping a peer ends a child with its group, and gives a lent process back.
+//! CALLED    By `settee conform` and by tests. Needs an actor system on its thread.
 //! LIMITS    A lent process has no exit status, and no case can leave a line without its end.
 
 use std::collections::VecDeque;
@@ -11,17 +11,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use strum::VariantArray;
 
-use super::play::LINE_BYTES_MAX;
 use crate::actors::language::Language;
 use crate::functions::caller::Caller;
 use crate::messages::proc_manager::{Lease, Want};
 use crate::messages::process::{Answer, PromptError, commands};
-use crate::query_server::abilities::Abilities;
+use crate::query_server::abilities::{Abilities, Ability};
 use crate::query_server::language::LanguageName;
+use crate::query_server::line::{Line, classify};
 use child::line_buffer::LineTooLong;
 use child::unpooled_child::UnpooledChild;
 use child::{CommandSpec, Exit, Spawner};
+use conform::peer;
+use conform::play::LINE_BYTES_MAX;
 use policy::pool::ReturnStatus;
 
 /// What is tested.
@@ -40,9 +43,10 @@ pub enum Target {
     },
 }
 
-impl Target {
-    /// Starts a query server, or takes one. `time` is what it may take for everything.
-    pub(super) async fn start(&self, spawner: &Spawner, time: Duration) -> Result<Peer, String> {
+impl peer::Target for Target {
+    type Peer = Peer;
+
+    async fn start(&self, spawner: &Spawner, time: Duration) -> Result<Peer, String> {
         match self {
             Self::Command(command) => {
                 let start = UnpooledChild::start(spawner, command.clone(), LINE_BYTES_MAX);
@@ -56,57 +60,66 @@ impl Target {
             }
         }
     }
+}
 
-    /// Returns what a daemon begins with: what is declared, or what is to be probed.
-    pub(super) fn abilities(&self) -> Abilities {
-        match self {
+impl Target {
+    /// Finds out by the daemon's own probes what a daemon would ask of it. `time` is for each probe.
+    pub async fn abilities(&self, language: &str, spawner: &Spawner, time: Duration) -> Abilities {
+        let abilities = match self {
             Self::Command(command) => Abilities::to_probe(command.clone()),
             Self::Language { language, .. } => language.abilities(),
+        };
+        let language = LanguageName::new(language);
+        for ability in Ability::VARIANTS {
+            abilities.probe(*ability, &language, spawner, time).await;
         }
+        abilities
     }
 }
 
 /// One query server.
-pub(super) enum Peer {
+pub enum Peer {
+    /// A child of the command.
     Child(UnpooledChild),
+    /// A process of the pool.
     Process(LentProcess),
 }
 
-impl Peer {
-    /// Sends bytes as they are.
-    pub(super) fn send(&mut self, bytes: &[u8]) {
+impl peer::Peer for Peer {
+    fn send(&mut self, bytes: &[u8]) {
         match self {
             Self::Child(child) => child.send(bytes),
             Self::Process(process) => process.send(bytes),
         }
     }
 
-    /// Ends its input.
-    pub(super) fn close(&mut self) {
+    fn close(&mut self) {
         match self {
             Self::Child(child) => child.close(),
             Self::Process(process) => process.is_closed = true,
         }
     }
 
-    /// Waits for the next line; `None` is the end of the output.
-    pub(super) async fn line(&mut self) -> Result<Option<Bytes>, LineTooLong> {
+    async fn line(&mut self) -> Result<Option<Bytes>, LineTooLong> {
         match self {
             Self::Child(child) => child.line().await,
             Self::Process(process) => Ok(process.line().await),
         }
     }
 
-    /// Tells how it ended, after the end of its output: `exited with status 1`.
-    pub(super) async fn exit_report(&mut self) -> String {
+    fn is_error(&self, line: &str) -> bool {
+        let line = classify(Bytes::copy_from_slice(line.as_bytes()));
+        matches!(line, Line::Error(_) | Line::Fatal(_))
+    }
+
+    async fn exit_report(&mut self) -> String {
         match self {
             Self::Child(child) => child.exit_report().await,
             Self::Process(process) => process.exit_report(),
         }
     }
 
-    /// Waits for its end. `None`: it goes on to live, or has no exit status.
-    pub(super) async fn end(self) -> Option<Exit> {
+    async fn end(self) -> Option<Exit> {
         match self {
             Self::Child(mut child) => Some(child.end().await),
             Self::Process(process) => {
@@ -118,7 +131,7 @@ impl Peer {
 }
 
 /// A process of the pool.
-pub(super) struct LentProcess {
+pub struct LentProcess {
     lease: Lease,
     /// How long an answer may take: longer than the case, whose deadline tells of silence.
     time: Duration,

@@ -81,7 +81,7 @@ fn objects_differ(
 }
 
 /// Returns a text, or the beginning of a long one.
-pub(super) fn quote(text: &str) -> String {
+pub(crate) fn quote(text: &str) -> String {
     match text.char_indices().nth(QUOTED_CHARACTERS) {
         Some((end, _)) => format!("{}... ({} bytes)", &text[..end], text.len()),
         None => text.to_owned(),

@@ -10,28 +10,25 @@ use std::time::{Duration, Instant};
 
 use futures_util::{Stream, StreamExt};
 use serde::de::IgnoredAny;
-use strum::VariantArray;
 
-use super::case::Case;
-use super::compare::quote;
-use super::peer::Target;
-use super::play::{Failure, Kind, play};
-use super::suite;
-use crate::query_server::abilities::{Abilities, Ability};
-use crate::query_server::language::LanguageName;
+use crate::case::Case;
+use crate::compare::quote;
+use crate::peer::{Peer, Target};
+use crate::play::{Failure, Kind, play};
+use crate::suite;
 use child::Spawner;
 
 /// How many cases are played at a time.
-pub(crate) const WIDTH: usize = 4;
+const WIDTH: usize = 4;
 
 /// After so many cases of an ability in which the command fell silent, the others are not played.
 const SILENCES_MAX: usize = 3;
 
 /// What is tested, and how patiently.
 #[derive(Clone)]
-pub struct Subject {
+pub struct Subject<T> {
     /// The command, or the language.
-    pub target: Target,
+    pub target: T,
     /// How long a case may take.
     pub time: Duration,
     /// Starts children: of the command, and those that abilities are probed with.
@@ -63,14 +60,14 @@ const OPTIONAL: &[&str] = &[
 
 /// Returns whether the command clearly refused the ability of the case: by an error, its end, or one
 /// result for several functions. Silence is a fault.
-pub(crate) fn is_unsupported(case: &Case, failure: &Failure) -> bool {
+pub fn is_unsupported(case: &Case, failure: &Failure) -> bool {
     let ability = case.ability.as_str();
     let is_optional = OPTIONAL.contains(&ability) || ability.starts_with("ddoc.");
     let one_for_several = ability == "reduce.several" && failure.kind == Kind::Line;
     is_optional && (matches!(failure.kind, Kind::Error | Kind::End) || one_for_several)
 }
 
-impl Subject {
+impl<T: Target> Subject<T> {
     /// Returns whether it answers a line of JSON, any at all, to a `reset`.
     ///
     /// # Errors
@@ -92,7 +89,7 @@ impl Subject {
                 Err(error) => Err(error.to_string()),
             }
         };
-        let greeted = actix_rt::time::timeout(self.time, greet).await;
+        let greeted = tokio::time::timeout(self.time, greet).await;
         greeted.unwrap_or_else(|_| {
             let seconds = self.time.as_secs_f64();
             Err(format!("it said nothing within {seconds} s"))
@@ -111,17 +108,6 @@ impl Subject {
             }
         }
         None
-    }
-
-    /// Finds out by the daemon's own probes what a daemon would ask of it.
-    pub async fn abilities(&self, language: &str) -> Abilities {
-        let abilities = self.target.abilities();
-        let language = LanguageName::new(language);
-        for ability in Ability::VARIANTS {
-            let probe = abilities.probe(*ability, &language, &self.spawner, self.time);
-            probe.await;
-        }
-        abilities
     }
 
     /// Plays cases, [`WIDTH`] at a time. Returns of each what came out and how long it took.

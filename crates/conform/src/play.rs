@@ -6,19 +6,17 @@
 use std::cell::Cell;
 use std::time::Duration;
 
-use bytes::Bytes;
 use serde::Serialize;
 use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 
-use super::case::{Case, Step};
-use super::compare::{difference, quote};
-use super::peer::{Peer, Target};
-use crate::query_server::line::{Line, classify};
+use crate::case::{Case, Step};
+use crate::compare::{difference, quote};
+use crate::peer::{Peer, Target};
 use child::Spawner;
 
 /// The longest line that a command may answer, in bytes.
-pub(super) const LINE_BYTES_MAX: usize = 64 << 20;
+pub const LINE_BYTES_MAX: usize = 64 << 20;
 
 /// Why a case failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
@@ -59,9 +57,9 @@ pub enum Kind {
 ///
 /// # Errors
 /// The first difference from the case. The command's fault, or the host's if it cannot be started.
-pub(super) async fn play(
+pub(crate) async fn play(
     case: &Case,
-    target: &Target,
+    target: &impl Target,
     spawner: &Spawner,
     time: Duration,
 ) -> Result<(), Failure> {
@@ -102,10 +100,10 @@ impl Failure {
     }
 
     /// A line that does not fit, and the first difference.
-    fn line(step: &Step, line: &str, difference: String) -> Self {
-        let kind = match classify(Bytes::copy_from_slice(line.as_bytes())) {
-            Line::Error(_) | Line::Fatal(_) => Kind::Error,
-            _ => Kind::Line,
+    fn line(step: &Step, line: &str, difference: String, peer: &impl Peer) -> Self {
+        let kind = match peer.is_error(line) {
+            true => Kind::Error,
+            false => Kind::Line,
         };
         Self {
             problem: difference,
@@ -124,7 +122,7 @@ impl Failure {
     }
 }
 
-async fn steps(case: &Case, mut peer: Peer, at: &Cell<usize>) -> Result<(), Failure> {
+async fn steps(case: &Case, mut peer: impl Peer, at: &Cell<usize>) -> Result<(), Failure> {
     for (index, step) in case.steps.iter().enumerate() {
         at.set(index);
         match step {
@@ -139,7 +137,7 @@ async fn steps(case: &Case, mut peer: Peer, at: &Cell<usize>) -> Result<(), Fail
                     let got = format!("no more output; it {}", peer.exit_report().await);
                     return Err(Failure::new(&expectation(step), got, Kind::End));
                 };
-                check(case, step, &line)?;
+                check(case, step, &line, &peer)?;
             }
             Step::Closed { may_say } => {
                 let mut end = line(case, step, &mut peer).await?;
@@ -150,14 +148,14 @@ async fn steps(case: &Case, mut peer: Peer, at: &Cell<usize>) -> Result<(), Fail
                         end = line(case, step, &mut peer).await?;
                     }
                 }
-                none(end, step)?;
+                none(end, step, &peer)?;
             }
         }
     }
     at.set(case.steps.len());
     peer.close();
     let after = Step::Closed { may_say: None };
-    none(line(case, &after, &mut peer).await?, &after)?;
+    none(line(case, &after, &mut peer).await?, &after, &peer)?;
     let exit = match peer.end().await {
         Some(exit) if !case.exit.is_empty() && !case.exit.contains(&exit.status()) => exit,
         _ => return Ok(()),
@@ -168,10 +166,10 @@ async fn steps(case: &Case, mut peer: Peer, at: &Cell<usize>) -> Result<(), Fail
 }
 
 /// Reads a line, past log lines where the case says so.
-async fn line(case: &Case, step: &Step, peer: &mut Peer) -> Result<Option<String>, Failure> {
+async fn line(case: &Case, step: &Step, peer: &mut impl Peer) -> Result<Option<String>, Failure> {
     loop {
         let line = peer.line().await;
-        let line = line.map_err(|error| Failure::line(step, "", error.to_string()))?;
+        let line = line.map_err(|error| Failure::line(step, "", error.to_string(), peer))?;
         let line = line.map(|line| String::from_utf8_lossy(&line).into_owned());
         let log = |line: &String| line.starts_with("[\"log\"");
         if !case.skip_logs || !line.as_ref().is_some_and(log) {
@@ -180,7 +178,7 @@ async fn line(case: &Case, step: &Step, peer: &mut Peer) -> Result<Option<String
     }
 }
 
-fn check(case: &Case, step: &Step, line: &str) -> Result<(), Failure> {
+fn check(case: &Case, step: &Step, line: &str, peer: &impl Peer) -> Result<(), Failure> {
     let difference = match step {
         Step::Out(expected) => match serde_json::from_str::<Value>(line) {
             Ok(got) => difference(expected, &got, case.ordered),
@@ -195,17 +193,17 @@ fn check(case: &Case, step: &Step, line: &str) -> Result<(), Failure> {
     };
     match difference {
         None => Ok(()),
-        Some(difference) => Err(Failure::line(step, line, difference)),
+        Some(difference) => Err(Failure::line(step, line, difference, peer)),
     }
 }
 
 /// Requires the end of the output.
-fn none(line: Option<String>, step: &Step) -> Result<(), Failure> {
+fn none(line: Option<String>, step: &Step, peer: &impl Peer) -> Result<(), Failure> {
     let Some(line) = line else {
         return Ok(());
     };
     let difference = format!("expected the end of the output, got {}", quote(&line));
-    Err(Failure::line(step, &line, difference))
+    Err(Failure::line(step, &line, difference, peer))
 }
 
 fn expectation(step: &Step) -> String {

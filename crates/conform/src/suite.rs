@@ -1,13 +1,12 @@
 //! The cases that are built in, by the language of the functions in them.
 
-use super::case::{Case, CaseError};
+use crate::case::{Case, CaseError};
 
 /// The languages that there are cases in. `none` is those without functions.
-pub(crate) const LANGUAGES: [&str; 6] =
-    ["javascript", "python", "perl", "ruby", "lua", NO_LANGUAGE];
+pub const LANGUAGES: [&str; 6] = ["javascript", "python", "perl", "ruby", "lua", NO_LANGUAGE];
 
 /// The name for no language at all.
-pub(crate) const NO_LANGUAGE: &str = "none";
+pub const NO_LANGUAGE: &str = "none";
 
 macro_rules! files {
     ($folder:literal: $($name:literal)*) => {
@@ -82,7 +81,7 @@ pub fn case(id: &str, language: &str) -> Option<Case> {
 }
 
 /// The smallest case with a function: a server that passes it runs functions of this language.
-pub(crate) fn first_function(language: &str) -> Option<Case> {
+pub fn first_function(language: &str) -> Option<Case> {
     case(FIRST_FUNCTION, language)
 }
 
@@ -115,7 +114,7 @@ mod tests {
 
     #[test]
     fn every_file_of_cases_is_built_in() {
-        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/conform/cases");
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/cases");
         let mut count = 0;
         for folder in [folder.to_owned(), format!("{folder}/javascript")] {
             let entries = std::fs::read_dir(folder).unwrap().map(Result::unwrap);
