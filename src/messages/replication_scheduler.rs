@@ -15,8 +15,8 @@ use crate::messages::replication_job::{Completed, JobProgress};
 use crate::replicator::selection::JobFacts;
 use crate::replicator::{CheckpointGuard, JobOrder};
 use policy::schedule::{
-    Census, Earlier, HistoryEntry, JobState, Level, Pause, Run, Settings, Summary, Totals,
-    WallTime, WhyNot,
+    Census, Earlier, HistoryEntry, JobState, Level, Pause, Settings, ShownJob, Totals, WallTime,
+    WhyNot,
 };
 use replication::crash::Crash;
 use replication::id::ReplicationId;
@@ -225,10 +225,8 @@ pub struct JobInfo {
     pub id: ReplicationId,
     /// What is replicated.
     pub replication: Arc<Replication>,
-    /// The number of the run that it has, if it has one: shown as its `pid`.
-    pub run: Option<Run>,
-    /// State, error, number of errors in a row, time of the latest event.
-    pub summary: Summary,
+    /// What the scheduler tells of it.
+    pub shown: ShownJob,
     /// How far it is, or was when it ran last.
     pub progress: Option<Arc<JobProgress>>,
     /// When that was.
@@ -237,33 +235,21 @@ pub struct JobInfo {
     pub refused: Vec<RefusedDoc>,
     /// What happened, the newest first.
     pub history: Vec<HistoryEntry>,
-    /// When it was started last.
-    pub last_started: Option<WallTime>,
-    /// Its priority.
-    pub priority: Level,
-    /// Who paused it, if it is.
-    pub paused: Option<Pause>,
-    /// What it is in lists.
-    pub listed: JobState,
-    /// Since when it is that.
-    pub since: WallTime,
-    /// Why it does not run, if it does not; shown in words.
-    pub why_not: Option<WhyNot>,
 }
 
 impl JobInfo {
     /// Returns why it does not run in a few words, equal for equal causes; none if it runs.
     pub(crate) fn reason(&self) -> Option<String> {
-        match (&self.paused, &self.summary.error) {
+        match (&self.shown.paused, &self.shown.summary.error) {
             (Some(pause), _) => Some(WhyNot::Paused(pause.clone()).short()),
             (None, Some(error)) => Some(error.short.to_string()),
-            (None, None) => Some(self.why_not.as_ref()?.short()),
+            (None, None) => Some(self.shown.why_not.as_ref()?.short()),
         }
     }
 
     /// Returns when a job that waits for a time is tried again at the earliest.
     pub(crate) fn next_try(&self) -> Option<WallTime> {
-        match self.why_not {
+        match self.shown.why_not {
             Some(WhyNot::BackingOff { until, .. } | WhyNot::NotBefore { until }) => Some(until),
             Some(
                 WhyNot::NoSlot { .. }
@@ -283,7 +269,7 @@ impl JobInfo {
         to(&JobFacts {
             id: &self.id.to_string(),
             doc: replication.doc.as_ref().map(|doc| &*doc.id),
-            state: self.listed.into(),
+            state: self.shown.listed.into(),
             source: &replication.source.shown(),
             target: &replication.target.shown(),
             reason: self.reason().as_deref(),

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::definition::DOCUMENT;
+use super::definition::DEFINITIONS;
 use super::names::{NAMES_MAX, REST};
 use super::*;
 use crate::query_server::prompt::PromptClass;
@@ -151,6 +151,25 @@ fn a_pool_that_goes_and_another_of_its_name_are_one_row() {
         let same = samples.iter().filter(|sample| sample.labels == labels);
         assert_eq!(same.count(), 1, "{name} {labels:?}");
     }
+}
+
+const DOCUMENT: &str = include_str!("../../docs/metrics.md");
+
+#[test]
+fn the_page_has_the_table_of_all_metrics() {
+    let (text, table) = DOCUMENT.split_once("## Metrics\n\n").expect("a section");
+    let head: String = table.split_inclusive('\n').take(2).collect();
+    let rows: String = DEFINITIONS.iter().map(|metric| metric.row()).collect();
+    let page = format!("{text}## Metrics\n\n{head}{rows}");
+    if std::env::var_os("WRITE_PAGES").is_some() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/metrics.md");
+        return std::fs::write(path, page).expect("the page can be written");
+    }
+    let help = "run `WRITE_PAGES=1 cargo test --lib the_page_has`";
+    assert!(
+        DOCUMENT == page,
+        "docs/metrics.md is not what is declared: {help}"
+    );
 }
 
 /// Rows of the table of labels: label, how many values at most.

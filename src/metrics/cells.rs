@@ -12,6 +12,13 @@ use std::time::Duration;
 use strum::VariantArray;
 
 use super::names::Absorb;
+use super::snapshot::Value;
+
+/// A field of a row: see [`metrics!`](super::definition::metrics).
+pub(super) trait Counted: Absorb {
+    /// Hands on its samples: the labels that it has of its own, and the value.
+    fn samples(&self, each: &mut dyn FnMut(&[&str], Value));
+}
 
 /// A number that only grows.
 #[derive(Debug, Default)]
@@ -31,6 +38,12 @@ impl Counter {
     /// Returns the count.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Counted for Counter {
+    fn samples(&self, each: &mut dyn FnMut(&[&str], Value)) {
+        each(&[], self.get().into());
     }
 }
 
@@ -77,6 +90,15 @@ impl<R: VariantArray + Copy + PartialEq + Into<&'static str>> CountersBy<R> {
     }
 }
 
+/// A sample for each reason.
+impl<R: VariantArray + Copy + PartialEq + Into<&'static str>> Counted for CountersBy<R> {
+    fn samples(&self, each: &mut dyn FnMut(&[&str], Value)) {
+        for (reason, count) in self.by_name() {
+            each(&[reason], count.into());
+        }
+    }
+}
+
 impl<R: VariantArray> Absorb for CountersBy<R> {
     fn absorb(&self, gone: &Self) {
         let counters = self.counters.iter().zip(&gone.counters);
@@ -108,6 +130,17 @@ impl Gauge {
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
+}
+
+impl Counted for Gauge {
+    fn samples(&self, each: &mut dyn FnMut(&[&str], Value)) {
+        each(&[], self.get().into());
+    }
+}
+
+/// What is gone is not any more.
+impl Absorb for Gauge {
+    fn absorb(&self, _: &Self) {}
 }
 
 /// The upper ends of the ranges that times are sorted into, in nanoseconds: 1, 2, 5 of each decade
@@ -181,6 +214,12 @@ impl Histogram {
     }
 }
 
+impl Counted for Histogram {
+    fn samples(&self, each: &mut dyn FnMut(&[&str], Value)) {
+        each(&[], self.get().into());
+    }
+}
+
 impl Absorb for Histogram {
     fn absorb(&self, gone: &Self) {
         let times = gone.get();
@@ -199,6 +238,13 @@ pub struct Times {
 }
 
 impl Times {
+    /// Returns all times together.
+    pub(super) fn merged(all: impl IntoIterator<Item = Self>) -> Self {
+        let mut merged = Self::default();
+        all.into_iter().for_each(|times| merged.merge(&times));
+        merged
+    }
+
     /// Counts a time.
     pub(crate) fn observe(&mut self, time: Duration) {
         let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);

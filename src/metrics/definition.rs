@@ -1,21 +1,126 @@
-//! The list of all metrics: the table in `docs/metrics.md`.
+//! What a metric is, and how metrics are declared.
 //!
-//! PROMISES  What is documented is what is served, in the order of the table.
+//! SUMMARY   [`metrics!`] declares the metrics of a room: a row each, with the field that counts it where it has one.
+//!           [`DEFINITIONS`] are the rows of all rooms. The table in `docs/metrics.md` is made of them.
+//! PROMISES  A metric's names, kind, unit, labels and meaning stand in one place, and beside what it counts in. What is
+//!           documented is what is served, in the order of the table.
 
 use std::sync::LazyLock;
 
-use strum::{EnumString, IntoStaticStr};
+use strum::IntoStaticStr;
 
-/// Ends with the table.
-pub(super) const DOCUMENT: &str = include_str!("../../docs/metrics.md");
+use super::fleet::FleetMetrics;
+use super::language::LanguageMetrics;
+use super::pool::Counts;
+use super::replication::ReplicationMetrics;
+use super::service::{self, ServiceMetrics};
+use super::store::StoreMetrics;
+use super::{ClientMetrics, gather, process};
 
-/// All metrics, in the order of the table.
-pub(super) static DEFINITIONS: LazyLock<Vec<Definition>> = LazyLock::new(|| {
-    let (_, table) = DOCUMENT
-        .split_once("## Metrics\n")
-        .expect("metrics: the document has a table of metrics");
-    // A blank line and the head of the table.
-    table.lines().skip(3).map(Definition::of_row).collect()
+/// Declares metrics: the fields of a struct, or what has no field and is looked up when it is read.
+///
+/// A row has
+///
+/// * its meaning, in one sentence without a full stop, in Markdown whose links are those of `docs/`;
+/// * its kind with its path in `_stats` (empty: it is not there) and its Prometheus name, and marks, the methods of
+///   [`Definition`]: `unit("s")`, `labels(&["pool"])`;
+/// * after `=>` the field that it counts in, whose type is [`Counted`](super::cells::Counted). A row without a field gets its values by
+///   [`Snapshot::add`](super::snapshot::Snapshot::add).
+///
+/// Fields that are shown otherwise, or nowhere, stand in `beside`.
+macro_rules! metrics {
+    (
+        $(#[$attribute:meta])*
+        $visibility:vis struct $room:ident {
+            $(
+                $(#[doc = $sentence:literal])+
+                $kind:ident($stats:literal, $prometheus:literal)$(.$mark:ident($($with:expr)?))*
+                    $(=> $field_visibility:vis $field:ident: $type:ty)?;
+            )*
+        }
+        $(beside { $( $(#[$other_attribute:meta])* $other_visibility:vis $other:ident: $other_type:ty; )* })?
+    ) => {
+        $(#[$attribute])*
+        $visibility struct $room {
+            $($( #[doc = $prometheus] $field_visibility $field: $type, )?)*
+            $($( $(#[$other_attribute])* $other_visibility $other: $other_type, )*)?
+        }
+
+        impl $room {
+            $crate::metrics::definition::metrics! {
+                /// Its metrics.
+                pub(in crate::metrics) const ROWS;
+                $( $(#[doc = $sentence])+ $kind($stats, $prometheus)$(.$mark($($with)?))*; )*
+            }
+
+            /// Adds a sample of each metric that has a field, as `rows` name them; `labels` stand before those of
+            /// the field.
+            pub(in crate::metrics) fn add_fields(
+                &self,
+                rows: &'static [$crate::metrics::Definition],
+                to: &mut $crate::metrics::Snapshot,
+                labels: &[&str],
+            ) {
+                let mut rows = rows.iter();
+                $(
+                    let _row = rows.next();
+                    $(
+                        if let Some(row) = _row {
+                            $crate::metrics::cells::Counted::samples(&self.$field, &mut |own, value| {
+                                to.add(row.prometheus, &[labels, own].concat(), value);
+                            });
+                        }
+                    )?
+                )*
+            }
+
+            /// Adds what the fields of one that is gone have counted.
+            #[allow(dead_code, reason = "only what has names is ever gone")]
+            pub(in crate::metrics) fn absorb_fields(&self, gone: &Self) {
+                $($( $crate::metrics::names::Absorb::absorb(&self.$field, &gone.$field); )?)*
+            }
+        }
+    };
+    (
+        $(#[$attribute:meta])*
+        $visibility:vis const $rows:ident;
+        $(
+            $(#[doc = $sentence:literal])+
+            $kind:ident($stats:literal, $prometheus:literal)$(.$mark:ident($($with:expr)?))*;
+        )*
+    ) => {
+        $(#[$attribute])*
+        $visibility const $rows: &'static [$crate::metrics::Definition] = &[
+            $(
+                $crate::metrics::Definition::$kind($stats, $prometheus)
+                    $(.$mark($($with)?))*
+                    .means(concat!($($sentence),+)),
+            )*
+        ];
+    };
+}
+pub(super) use metrics;
+
+/// All metrics, in the order in which they are served and documented.
+pub(super) static DEFINITIONS: LazyLock<Vec<&Definition>> = LazyLock::new(|| {
+    let rooms = [
+        gather::QUERY_SERVERS,
+        gather::HTTP,
+        ReplicationMetrics::ROWS,
+        StoreMetrics::ROWS,
+        FleetMetrics::ROWS,
+        gather::UPTIME,
+        process::ROWS,
+        gather::PROGRAM,
+        gather::POOLS_NOW,
+        Counts::ROWS,
+        LanguageMetrics::ROWS,
+        ClientMetrics::ROWS,
+        service::CONNECTIONS,
+        ServiceMetrics::ROWS,
+        gather::SERVICES_NOW,
+    ];
+    rooms.into_iter().flatten().collect()
 });
 
 /// What a metric is.
@@ -30,30 +135,78 @@ pub struct Definition {
     /// What they count; empty for plain numbers.
     pub unit: &'static str,
     /// The names of its labels.
-    pub labels: Vec<&'static str>,
+    pub labels: &'static [&'static str],
     /// What it means, in one sentence without a full stop.
     pub help: &'static str,
 }
 
 impl Definition {
-    fn of_row(row: &'static str) -> Self {
-        let mut cells = row.split('|').skip(1).map(str::trim);
-        let mut cell = || cells.next().expect("metrics: a row has six cells");
-        let code = |cell: &'static str| cell.trim_matches('`');
-        let some = |cell: &&'static str| !cell.is_empty();
+    const fn new(stats: &'static str, prometheus: &'static str, kind: Kind) -> Self {
         Self {
-            stats: Some(code(cell())).filter(some),
-            prometheus: code(cell()),
-            kind: cell().parse().expect("metrics: a row has a known kind"),
-            unit: cell(),
-            labels: cell().split(", ").filter(some).map(code).collect(),
-            help: cell(),
+            stats: if stats.is_empty() { None } else { Some(stats) },
+            prometheus,
+            kind,
+            unit: "",
+            labels: &[],
+            help: "",
         }
+    }
+
+    pub(super) const fn counter(stats: &'static str, prometheus: &'static str) -> Self {
+        Self::new(stats, prometheus, Kind::Counter)
+    }
+
+    pub(super) const fn gauge(stats: &'static str, prometheus: &'static str) -> Self {
+        Self::new(stats, prometheus, Kind::Gauge)
+    }
+
+    pub(super) const fn histogram(stats: &'static str, prometheus: &'static str) -> Self {
+        Self::new(stats, prometheus, Kind::Histogram)
+    }
+
+    pub(super) const fn summary(stats: &'static str, prometheus: &'static str) -> Self {
+        Self::new(stats, prometheus, Kind::Summary)
+    }
+
+    pub(super) const fn unit(mut self, unit: &'static str) -> Self {
+        self.unit = unit;
+        self
+    }
+
+    pub(super) const fn labels(mut self, labels: &'static [&'static str]) -> Self {
+        self.labels = labels;
+        self
+    }
+
+    /// Takes the lines of its comment, each of which begins with a blank.
+    pub(super) const fn means(mut self, comment: &'static str) -> Self {
+        self.help = comment.trim_ascii();
+        self
+    }
+
+    /// Returns its row of the table in `docs/metrics.md`.
+    #[cfg(test)]
+    pub(super) fn row(&self) -> String {
+        let code = |name: &str| format!(" `{name}`");
+        let text = |text: &str| match text {
+            "" => String::new(),
+            text => format!(" {text}"),
+        };
+        let labels: Vec<String> = self.labels.iter().map(|name| format!("`{name}`")).collect();
+        let cells = [
+            self.stats.map(code).unwrap_or_default(),
+            code(self.prometheus),
+            text(self.kind.prometheus()),
+            text(self.unit),
+            text(&labels.join(", ")),
+            text(self.help),
+        ];
+        format!("|{} |\n", cells.join(" |"))
     }
 }
 
 /// How the values of a metric behave.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, EnumString, IntoStaticStr)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr)]
 #[strum(serialize_all = "lowercase")]
 pub enum Kind {
     /// They only grow.

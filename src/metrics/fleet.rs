@@ -4,7 +4,10 @@ use std::time::{Duration, Instant};
 
 use strum::{IntoStaticStr, VariantArray};
 
-use super::cells::{Counter, CountersBy, Gauge};
+use super::cells::{Counted, Counter, CountersBy, Gauge};
+use super::definition::metrics;
+use super::names::Absorb;
+use super::snapshot::Value;
 
 /// What became of a renewal of the lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
@@ -18,76 +21,122 @@ pub(crate) enum Renewal {
     Failed,
 }
 
-/// The numbers of a fleet; they stay 0 where one daemon has the store to itself.
-#[derive(Debug)]
-pub(crate) struct FleetMetrics {
-    /// What times are counted from.
-    began: Instant,
-    /// Daemons whose lease is not over.
-    pub(crate) daemons: Gauge,
-    /// Documents that this daemon owns.
-    pub(crate) owned: Gauge,
-    /// Renewals of this daemon's lease.
-    pub(crate) renewals: CountersBy<Renewal>,
-    /// Documents that this daemon got.
-    pub(crate) takeovers: Counter,
-    unowned: Gauge,
-    /// When there was a document without an owner first, and always since; 0 while there is none. In
-    /// milliseconds.
-    unowned_since: Gauge,
-    /// When the lease ends, in milliseconds.
-    lease_end: Gauge,
-}
-
-impl Default for FleetMetrics {
-    fn default() -> Self {
-        Self {
-            began: Instant::now(),
-            daemons: Gauge::default(),
-            owned: Gauge::default(),
-            renewals: CountersBy::default(),
-            takeovers: Counter::default(),
-            unowned: Gauge::default(),
-            unowned_since: Gauge::default(),
-            lease_end: Gauge::default(),
-        }
+metrics! {
+    /// The numbers of a fleet; they stay 0 where one daemon has the store to itself.
+    #[derive(Debug, Default)]
+    pub(crate) struct FleetMetrics {
+        /// Daemons of a [fleet](fleet.md#what-every-daemon-answers) whose lease is not over
+        gauge("settee.fleet_daemons", "settee_fleet_daemons")
+            => pub(crate) daemons: Gauge;
+        /// Documents whose replications this daemon owns
+        gauge("settee.fleet_documents_owned", "settee_fleet_documents_owned")
+            => pub(crate) owned: Gauge;
+        /// For how long this daemon still has its lease
+        gauge("settee.fleet_lease_left", "settee_fleet_lease_left_seconds").unit("s")
+            => lease_end: TimeLeft;
+        /// Renewals of this daemon's lease: renewed, over (too late), failed (the database did not answer)
+        counter("settee.fleet_renewals", "settee_fleet_renewals_total").labels(&["result"])
+            => pub(crate) renewals: CountersBy<Renewal>;
+        /// Documents that this daemon came to own, new ones and those of other daemons
+        counter("settee.fleet_takeovers", "settee_fleet_takeovers_total")
+            => pub(crate) takeovers: Counter;
+        /// Documents that ask for a replication and have no owner with a lease, as this daemon read it last
+        gauge("settee.fleet_documents_unowned", "settee_fleet_documents_unowned")
+            => unowned: Gauge;
+        /// For how long there has been at least one such document without a break; 0 otherwise
+        gauge("settee.fleet_unowned", "settee_fleet_unowned_seconds").unit("s")
+            => unowned_since: TimeSince;
     }
 }
 
 impl FleetMetrics {
-    /// Never 0, which means that there is no such time.
-    fn now(&self) -> u64 {
-        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX - 1) + 1
-    }
-
     /// Notes how long the lease lasts from now on; zero where it is over.
     pub(crate) fn set_lease_left(&self, left: Duration) {
-        let left = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
-        self.lease_end.set(self.now().saturating_add(left));
-    }
-
-    /// Returns how long the lease lasts.
-    pub(super) fn lease_left(&self) -> Duration {
-        Duration::from_millis(self.lease_end.get().saturating_sub(self.now()))
+        self.lease_end.0.set_in(left);
     }
 
     /// Notes how many documents ask for a replication and have no owner.
     pub(crate) fn set_unowned(&self, count: usize) {
         self.unowned.set(count as u64);
-        match (count, self.unowned_since.get()) {
-            (0, _) => self.unowned_since.set(0),
-            (_, 0) => self.unowned_since.set(self.now()),
+        let since = &self.unowned_since.0;
+        match (count, since.at.get()) {
+            (0, _) => since.at.set(0),
+            (_, 0) => since.set_in(Duration::ZERO),
             _ => {}
         }
     }
+}
 
-    /// Returns how many documents have no owner, and for how long there have been some.
-    pub(super) fn unowned(&self) -> (u64, Duration) {
-        let since = match self.unowned_since.get() {
+/// How long it is until a time, in seconds; 0 after it.
+#[derive(Debug, Default)]
+struct TimeLeft(Moment);
+
+impl TimeLeft {
+    fn get(&self) -> Duration {
+        Duration::from_millis(self.0.at.get().saturating_sub(self.0.now()))
+    }
+}
+
+impl Counted for TimeLeft {
+    fn samples(&self, each: &mut dyn FnMut(&[&str], Value)) {
+        each(&[], self.get().as_secs_f64().into());
+    }
+}
+
+impl Absorb for TimeLeft {
+    fn absorb(&self, _: &Self) {}
+}
+
+/// How long ago a time was, in seconds; 0 without one.
+#[derive(Debug, Default)]
+struct TimeSince(Moment);
+
+impl TimeSince {
+    fn get(&self) -> Duration {
+        match self.0.at.get() {
             0 => Duration::ZERO,
-            since => Duration::from_millis(self.now().saturating_sub(since)),
-        };
-        (self.unowned.get(), since)
+            at => Duration::from_millis(self.0.now().saturating_sub(at)),
+        }
+    }
+}
+
+impl Counted for TimeSince {
+    fn samples(&self, each: &mut dyn FnMut(&[&str], Value)) {
+        each(&[], self.get().as_secs_f64().into());
+    }
+}
+
+impl Absorb for TimeSince {
+    fn absorb(&self, _: &Self) {}
+}
+
+/// A time, in milliseconds; 0: there is none.
+#[derive(Debug)]
+struct Moment {
+    /// What it is counted from.
+    began: Instant,
+    at: Gauge,
+}
+
+impl Default for Moment {
+    fn default() -> Self {
+        Self {
+            began: Instant::now(),
+            at: Gauge::default(),
+        }
+    }
+}
+
+impl Moment {
+    /// Never 0.
+    fn now(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX - 1) + 1
+    }
+
+    /// Sets it to so long from now.
+    fn set_in(&self, time: Duration) {
+        let time = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        self.at.set(self.now().saturating_add(time));
     }
 }
 
@@ -98,26 +147,25 @@ mod tests {
     #[test]
     fn the_time_without_owners_begins_with_the_first_such_document_and_ends_with_the_last() {
         let metrics = FleetMetrics::default();
-        assert_eq!(metrics.unowned(), (0, Duration::ZERO));
+        let unowned = || (metrics.unowned.get(), metrics.unowned_since.0.at.get());
+        assert_eq!(unowned(), (0, 0));
         metrics.set_unowned(2);
-        let since = metrics.unowned_since.get();
+        let (_, since) = unowned();
         metrics.set_unowned(1);
-        assert_eq!(
-            (metrics.unowned().0, metrics.unowned_since.get()),
-            (1, since)
-        );
+        assert_eq!(unowned(), (1, since));
         metrics.set_unowned(0);
-        assert_eq!(metrics.unowned(), (0, Duration::ZERO));
+        assert_eq!(unowned(), (0, 0));
+        assert_eq!(metrics.unowned_since.get(), Duration::ZERO);
     }
 
     #[test]
     fn what_is_left_of_a_lease_is_what_was_noted_less_the_time_since_then() {
         let metrics = FleetMetrics::default();
-        assert_eq!(metrics.lease_left(), Duration::ZERO);
+        assert_eq!(metrics.lease_end.get(), Duration::ZERO);
         metrics.set_lease_left(Duration::from_secs(3600));
-        let left = metrics.lease_left();
+        let left = metrics.lease_end.get();
         assert!(left > Duration::from_secs(1800) && left <= Duration::from_secs(3600));
         metrics.set_lease_left(Duration::ZERO);
-        assert_eq!(metrics.lease_left(), Duration::ZERO);
+        assert_eq!(metrics.lease_end.get(), Duration::ZERO);
     }
 }

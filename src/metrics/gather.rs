@@ -1,4 +1,5 @@
-//! Where the values of all metrics come from. Their names and meanings stand in `docs/metrics.md`.
+//! Where the values of all metrics come from: the fields of the rooms' own rows, and what is looked up when it is read,
+//! whose rows stand here.
 //!
 //! SOURCE    couch_os_process, couch_proc_manager, couch_query_servers, chttpd and couch_replicator: what
 //!           they count.
@@ -10,13 +11,14 @@ use std::sync::Arc;
 
 use strum::VariantArray;
 
-use super::cells::{Counter, CountersBy, Times};
+use super::cells::{Counter, Times};
+use super::definition::metrics;
 use super::fleet::FleetMetrics;
 use super::language::LanguageMetrics;
 use super::names::REST;
-use super::pool::PoolMetrics;
+use super::pool::{Counts, PoolMetrics};
 use super::replication::ReplicationMetrics;
-use super::service::ServiceMetrics;
+use super::service::{self, ServiceMetrics};
 use super::snapshot::{Snapshot, Value};
 use super::store::StoreMetrics;
 use super::{CODES, ClientMetrics, Inner, METHODS, process};
@@ -36,8 +38,8 @@ pub(super) fn gather(inner: &Inner, status: &DaemonStatus) -> Snapshot {
     query_servers(&mut to, &pools, &languages);
     http(&mut to, inner);
     replication(&mut to, &inner.replication);
-    store(&mut to, &inner.store);
-    fleet(&mut to, &inner.fleet);
+    inner.store.add_fields(StoreMetrics::ROWS, &mut to, &[]);
+    inner.fleet.add_fields(FleetMetrics::ROWS, &mut to, &[]);
     program(&mut to, inner);
     process::gather(&mut to);
     let (pool_rows, service_rows) = (Rows::of(&pools), Rows::of(&services));
@@ -49,10 +51,18 @@ pub(super) fn gather(inner: &Inner, status: &DaemonStatus) -> Snapshot {
         &service_rows,
     );
     status_of_pools(&mut to, status, &pool_rows);
-    of_pools(&mut to, &pools);
-    of_languages(&mut to, &languages);
-    clients(&mut to, &inner.clients);
-    of_services(&mut to, &services);
+    for (name, pool) in &pools {
+        pool.counted().add_fields(Counts::ROWS, &mut to, &[name]);
+    }
+    for (name, language) in &languages {
+        language.add_fields(LanguageMetrics::ROWS, &mut to, &[name]);
+    }
+    inner.clients.add_fields(ClientMetrics::ROWS, &mut to, &[]);
+    for (name, service) in &services {
+        let connections = service.connections();
+        connections.add_fields(service::CONNECTIONS, &mut to, &[name]);
+        service.add_fields(ServiceMetrics::ROWS, &mut to, &[name]);
+    }
     status_of_services(&mut to, status, &service_rows, &pool_rows);
     to
 }
@@ -104,6 +114,70 @@ fn left_out(
     }
 }
 
+metrics! {
+    /// What CouchDB counts of its query servers as a whole: sums over pools and languages.
+    pub(super) const QUERY_SERVERS;
+
+    /// Answers of validate_doc_update functions that were not a yes
+    counter("couchdb.query_server.vdu_rejects", "couchdb_query_server_vdu_rejects_total");
+    /// Processes lent to clients
+    counter("couchdb.query_server.acquired_processes", "couchdb_query_server_acquired_processes_total");
+    /// Processes started
+    counter("couchdb.query_server.process_starts", "couchdb_query_server_process_starts_total");
+    /// Processes that ended unasked with exit status 0
+    counter("couchdb.query_server.process_exits", "couchdb_query_server_process_exits_total");
+    /// Processes that ended unasked in any other way
+    counter("couchdb.query_server.process_error_exits", "couchdb_query_server_process_error_exits_total");
+    /// Prompts that had no answer or an error for an answer
+    counter("couchdb.query_server.process_errors", "couchdb_query_server_process_errors_total");
+    /// Prompts sent to processes, our own included
+    counter("couchdb.query_server.process_prompts", "couchdb_query_server_process_prompts_total");
+    /// Processes that there are or that are being started
+    gauge("couchdb.query_server.process_count", "couchdb_query_server_process_count");
+    /// Time of validate_doc_update functions
+    summary("couchdb.query_server.vdu_process_time", "couchdb_query_server_vdu_process_time_seconds").unit("s");
+    /// Processes started
+    counter("couchdb.query_server.calls.spawn_proc", "couchdb_query_server_calls_spawn_proc_total");
+    /// Answered map_doc prompts
+    counter("couchdb.query_server.calls.map", "couchdb_query_server_calls_map_total");
+    /// Answered reduce and rereduce prompts
+    counter("couchdb.query_server.calls.reduce", "couchdb_query_server_calls_reduce_total");
+    /// Answered reset prompts, our own included
+    counter("couchdb.query_server.calls.reset", "couchdb_query_server_calls_reset_total");
+    /// Answered add_fun prompts
+    counter("couchdb.query_server.calls.add_fun", "couchdb_query_server_calls_add_fun_total");
+    /// Answered prompts that teach a design document, our own included
+    counter("couchdb.query_server.calls.ddoc_new", "couchdb_query_server_calls_ddoc_new_total");
+    /// Answered prompts of validate_doc_update functions
+    counter("couchdb.query_server.calls.ddoc_vdu", "couchdb_query_server_calls_ddoc_vdu_total");
+    /// Answered prompts of filter functions
+    counter("couchdb.query_server.calls.ddoc_filter", "couchdb_query_server_calls_ddoc_filter_total");
+    /// Answered prompts of other design-document functions
+    counter("couchdb.query_server.calls.ddoc_other", "couchdb_query_server_calls_ddoc_other_total");
+    /// Answered prompts of any other kind
+    counter("couchdb.query_server.calls.other", "couchdb_query_server_calls_other_total");
+    /// Time in which processes were started
+    counter("couchdb.query_server.time.spawn_proc", "couchdb_query_server_time_spawn_proc_total").unit("µs");
+    /// Time of answered map_doc prompts
+    counter("couchdb.query_server.time.map", "couchdb_query_server_time_map_total").unit("µs");
+    /// Time of answered reduce and rereduce prompts
+    counter("couchdb.query_server.time.reduce", "couchdb_query_server_time_reduce_total").unit("µs");
+    /// Time of answered reset prompts, our own included
+    counter("couchdb.query_server.time.reset", "couchdb_query_server_time_reset_total").unit("µs");
+    /// Time of answered add_fun prompts
+    counter("couchdb.query_server.time.add_fun", "couchdb_query_server_time_add_fun_total").unit("µs");
+    /// Time in which design documents were taught
+    counter("couchdb.query_server.time.ddoc_new", "couchdb_query_server_time_ddoc_new_total").unit("µs");
+    /// Time of answered prompts of validate_doc_update functions
+    counter("couchdb.query_server.time.ddoc_vdu", "couchdb_query_server_time_ddoc_vdu_total").unit("µs");
+    /// Time of answered prompts of filter functions
+    counter("couchdb.query_server.time.ddoc_filter", "couchdb_query_server_time_ddoc_filter_total").unit("µs");
+    /// Time of answered prompts of other design-document functions
+    counter("couchdb.query_server.time.ddoc_other", "couchdb_query_server_time_ddoc_other_total").unit("µs");
+    /// Time of answered prompts of any other kind
+    counter("couchdb.query_server.time.other", "couchdb_query_server_time_other_total").unit("µs");
+}
+
 /// What CouchDB counts of its query servers as a whole.
 fn query_servers(
     to: &mut Snapshot,
@@ -113,9 +187,9 @@ fn query_servers(
     let sum = |count: fn(&LanguageMetrics) -> u64| -> u64 {
         languages.iter().map(|(_, language)| count(language)).sum()
     };
-    let answered = |class| merged(languages.iter().map(|(_, one)| one.answered_by(class)));
-    let acquired = merged(pools.iter().map(|(_, pool)| pool.counted().wait.get()));
-    let started = merged(pools.iter().map(|(_, pool)| pool.counted().open.get()));
+    let answered = |class| Times::merged(languages.iter().map(|(_, one)| one.answered_by(class)));
+    let acquired = Times::merged(pools.iter().map(|(_, pool)| pool.counted().wait.get()));
+    let started = Times::merged(pools.iter().map(|(_, pool)| pool.counted().open.get()));
     let mut add = |name: &str, count: u64| {
         to.add(&format!("couchdb_query_server_{name}_total"), &[], count);
     };
@@ -137,6 +211,20 @@ fn query_servers(
     to.add("couchdb_query_server_vdu_process_time_seconds", &[], vdu);
 }
 
+metrics! {
+    /// Requests over HTTP.
+    pub(super) const HTTP;
+
+    /// HTTP requests answered
+    counter("couchdb.httpd.requests", "couchdb_httpd_requests_total");
+    /// Time from an HTTP request to the head of its answer
+    summary("couchdb.request_time", "couchdb_request_time_seconds").unit("s");
+    /// HTTP requests answered, by method
+    counter("couchdb.httpd_request_methods", "couchdb_httpd_request_methods").labels(&["method"]);
+    /// HTTP requests answered, by status code
+    counter("couchdb.httpd_status_codes", "couchdb_httpd_status_codes").labels(&["code"]);
+}
+
 fn http(to: &mut Snapshot, inner: &Inner) {
     let times = inner.http.time.get();
     to.add("couchdb_httpd_requests_total", &[], times.count());
@@ -152,28 +240,12 @@ fn http(to: &mut Snapshot, inner: &Inner) {
 }
 
 fn replication(to: &mut Snapshot, metrics: &ReplicationMetrics) {
-    let now = system_time();
-    let mut add = |name: &str, number: u64| {
-        to.add(&format!("couchdb_couch_replicator_{name}"), &[], number);
-    };
-    add("jobs_adds_total", metrics.adds.get());
-    add("jobs_duplicate_adds_total", metrics.duplicate_adds.get());
-    add("jobs_removes_total", metrics.removes.get());
-    add("jobs_starts_total", metrics.starts.get());
-    add("jobs_stops_total", metrics.stops.get());
-    add("jobs_crashes_total", metrics.crashes.get());
-    add("jobs_total", metrics.total.get());
-    add("jobs_running", metrics.running.get());
-    add("jobs_pending", metrics.pending.get());
-    add("jobs_crashed", metrics.crashed.get());
+    metrics.add_fields(ReplicationMetrics::ROWS, to, &[]);
     for (name, count) in metrics.work() {
-        add(&format!("{}_total", name.replace('.', "_")), count);
+        let name = format!("couchdb_couch_replicator_{}_total", name.replace('.', "_"));
+        to.add(&name, &[], count);
     }
-    let (completed, failed) = (metrics.completions.get(), metrics.failures.get());
-    to.add("settee_replication_jobs_completed_total", &[], completed);
-    to.add("settee_replication_jobs_failed_total", &[], failed);
-    let paused = metrics.paused.get();
-    to.add("settee_replication_jobs_paused", &[], paused);
+    let now = system_time();
     for (name, group) in metrics.groups.all() {
         let (failing, oldest) = group.failing(now);
         let mut add = |metric: &str, value: Value| to.add(metric, &[&name], value);
@@ -184,29 +256,27 @@ fn replication(to: &mut Snapshot, metrics: &ReplicationMetrics) {
     }
 }
 
-fn store(to: &mut Snapshot, metrics: &StoreMetrics) {
-    for (request, times) in metrics.times() {
-        to.add("settee_store_request_seconds", &[request], times);
-    }
-    let (now, ever) = (metrics.connections.get(), metrics.connects.get());
-    to.add("settee_store_connections", &[], now);
-    to.add("settee_store_connects_total", &[], ever);
+metrics! {
+    /// How long it has run.
+    pub(super) const UPTIME;
+
+    /// Time since the service was started
+    gauge("", "couchdb_uptime_seconds").unit("s");
 }
 
-fn fleet(to: &mut Snapshot, metrics: &FleetMetrics) {
-    to.add("settee_fleet_daemons", &[], metrics.daemons.get());
-    to.add("settee_fleet_documents_owned", &[], metrics.owned.get());
-    let left = metrics.lease_left().as_secs_f64();
-    to.add("settee_fleet_lease_left_seconds", &[], left);
-    for (result, count) in metrics.renewals.by_name() {
-        to.add("settee_fleet_renewals_total", &[result], count);
-    }
-    let takeovers = metrics.takeovers.get();
-    to.add("settee_fleet_takeovers_total", &[], takeovers);
-    let (unowned, since) = metrics.unowned();
-    to.add("settee_fleet_documents_unowned", &[], unowned);
-    let since = since.as_secs_f64();
-    to.add("settee_fleet_unowned_seconds", &[], since);
+metrics! {
+    /// The program itself.
+    pub(super) const PROGRAM;
+
+    /// 1, with the version of the program
+    gauge("settee.build_info", "settee_build_info").labels(&["version"]);
+    /// Log records lost because they came too fast
+    counter("settee.log_records_dropped", "settee_log_records_dropped_total");
+    /// Checks that found an invariant of the pool's tables broken: a mistake of ours
+    counter("settee.invariant_violations", "settee_invariant_violations_total").labels(&["invariant"]);
+    /// Pools, languages and services that have no row of their own in these metrics: all of them count in the row
+    /// _other
+    gauge("settee.names_left_out", "settee_names_left_out").labels(&["label"]);
 }
 
 /// The program itself.
@@ -221,6 +291,31 @@ fn program(to: &mut Snapshot, inner: &Inner) {
         let id = id.to_string();
         to.add("settee_invariant_violations_total", &[&id], count.get());
     }
+}
+
+metrics! {
+    /// What the manager says of its processes.
+    pub(super) const POOLS_NOW;
+
+    /// Processes, by what they do: used, idle, opening, stopping
+    gauge("settee.pool_processes", "settee_pool_processes").labels(&["pool", "state"]);
+    /// The most processes that there may be: max, os_process_limit
+    gauge("settee.pool_process_limit", "settee_pool_process_limit").labels(&["pool"]);
+    /// Idle processes that are tied to a database
+    gauge("settee.pool_tagged_processes", "settee_pool_tagged_processes").labels(&["pool"]);
+    /// Requests that wait for a process or for room to start one
+    gauge("settee.pool_waiters", "settee_pool_waiters").labels(&["pool"]);
+    /// 1 while no process is started because a start failed, 0 otherwise
+    gauge("settee.pool_throttled", "settee_pool_throttled").labels(&["pool"]);
+    /// 1 while processes are started with stress on, 0 otherwise
+    gauge("settee.pool_stressed", "settee_pool_stressed").labels(&["pool"]);
+    /// How long the oldest of those requests has waited
+    gauge("settee.pool_longest_wait", "settee_pool_longest_wait_seconds").unit("s").labels(&["pool"]);
+    /// 1 for a layer of the cells of a pool that holds on this machine, 0 for one that is missing, for all of
+    /// them where sandbox is off
+    gauge("settee.sandbox_layers", "settee_sandbox_layers").labels(&["pool", "layer"]);
+    /// Processes from before the last reload, which go when they come back
+    gauge("settee.stale_processes", "settee_stale_processes");
 }
 
 /// What the manager says of its processes. A row may be of several pools: of those without a row of their
@@ -288,70 +383,19 @@ fn layers_of(sandbox: &SandboxStatus) -> Vec<(String, bool)> {
     held.chain(missing).collect()
 }
 
-fn of_pools(to: &mut Snapshot, pools: &Named<PoolMetrics>) {
-    for (name, pool) in pools {
-        let counts = pool.counted();
-        to.add("settee_pool_wait_seconds", &[name], counts.wait.get());
-        to.add("settee_pool_open_seconds", &[name], counts.open.get());
-        let failures = &counts.open_failures;
-        add_by(to, "settee_pool_open_failures_total", name, failures);
-        add_by(to, "settee_pool_timeouts_total", name, &counts.timeouts);
-        add_by(to, "settee_pool_refusals_total", name, &counts.refusals);
-        add_by(to, "settee_pool_returns_total", name, &counts.returns);
-        to.add("settee_pool_forgets_total", &[name], counts.forgets.get());
-        for (reason, count) in counts.stops() {
-            to.add("settee_pool_stops_total", &[name, reason], count);
-        }
-        for (call, count) in counts.refused_calls.by_name() {
-            to.add("settee_sandbox_refusals_total", &[name, &call], count);
-        }
-    }
+metrics! {
+    /// The services that are there, before which pools.
+    pub(super) const SERVICES_NOW;
+
+    /// The most processes that the pool of a service may have now
+    gauge("settee.service_limit", "settee_service_limit").labels(&["service", "pool"]);
+    /// For how long the pool of a service starts no process, because a start failed; 0 otherwise
+    gauge("settee.service_throttled", "settee_service_throttled_seconds").unit("s").labels(&["service", "pool"]);
+    /// For how long processes of a service are started with stress on; 0 otherwise
+    gauge("settee.service_stressed", "settee_service_stressed_seconds").unit("s").labels(&["service", "pool"]);
 }
 
-fn of_languages(to: &mut Snapshot, languages: &Named<LanguageMetrics>) {
-    for (name, language) in languages {
-        let times = merged(PromptClass::ALL.map(|class| language.answered_by(class)));
-        to.add("settee_prompt_seconds", &[name], times);
-        add_by(to, "settee_prompt_errors_total", name, &language.failures);
-        let (sent, received) = (language.prompt_bytes.get(), language.answer_bytes.get());
-        to.add("settee_prompt_bytes_total", &[name], sent);
-        to.add("settee_answer_bytes_total", &[name], received);
-        add_by(to, "settee_kills_total", name, &language.kills);
-    }
-}
-
-fn clients(to: &mut Snapshot, clients: &ClientMetrics) {
-    to.add("settee_clients", &[], clients.connected.get());
-    to.add("settee_clients_accepted_total", &[], clients.accepted.get());
-    let (received, sent) = (clients.received_bytes.get(), clients.sent_bytes.get());
-    to.add("settee_client_received_bytes_total", &[], received);
-    to.add("settee_client_sent_bytes_total", &[], sent);
-}
-
-fn of_services(to: &mut Snapshot, services: &Named<ServiceMetrics>) {
-    for (name, service) in services {
-        let clients = service.connections();
-        to.add(
-            "settee_service_connections",
-            &[name],
-            clients.connected.get(),
-        );
-        to.add(
-            "settee_service_accepted_total",
-            &[name],
-            clients.accepted.get(),
-        );
-        let (received, sent) = (clients.received_bytes.get(), clients.sent_bytes.get());
-        to.add("settee_service_received_bytes_total", &[name], received);
-        to.add("settee_service_sent_bytes_total", &[name], sent);
-        to.add("settee_service_listening", &[name], service.listening.get());
-        let reached = service.limit_reached.get();
-        to.add("settee_service_limit_reached_total", &[name], reached);
-        add_by(to, "settee_service_ends_total", name, &service.ends);
-    }
-}
-
-/// The services that are there, before which pools. As with pools, a row may be of several.
+/// As with pools, a row may be of several.
 fn status_of_services(
     to: &mut Snapshot,
     status: &DaemonStatus,
@@ -382,22 +426,6 @@ fn status_of_services(
     }
 }
 
-/// Adds a sample for each reason.
-fn add_by<R>(to: &mut Snapshot, metric: &str, name: &str, counters: &CountersBy<R>)
-where
-    R: VariantArray + Copy + PartialEq + Into<&'static str>,
-{
-    for (reason, count) in counters.by_name() {
-        to.add(metric, &[name, reason], count);
-    }
-}
-
 fn seconds(milliseconds: u64) -> f64 {
     milliseconds as f64 / 1e3
-}
-
-fn merged(all: impl IntoIterator<Item = Times>) -> Times {
-    let mut merged = Times::default();
-    all.into_iter().for_each(|times| merged.merge(&times));
-    merged
 }

@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use strum::{IntoStaticStr, VariantArray};
 
-use super::cells::{Counter, CountersBy, Histogram, Times};
+use super::cells::{Counted, Counter, CountersBy, Histogram, Times};
+use super::definition::metrics;
 use super::names::Absorb;
+use super::snapshot::Value;
 use crate::messages::process::PromptError;
 use crate::query_server::prompt::PromptClass;
 
@@ -35,33 +37,64 @@ pub(super) enum Failure {
     Protocol,
 }
 
-/// The numbers of one language.
+metrics! {
+    /// The numbers of one language.
+    #[derive(Debug, Default)]
+    pub struct LanguageMetrics {
+        /// Time of answered prompts, from when each was the oldest one unanswered
+        histogram("settee.prompt_time", "settee_prompt_seconds").unit("s").labels(&["language"])
+            => answered: AnswerTimes;
+        /// Prompts that failed: function (an error line), timeout, exit (the process ended), protocol (the
+        /// process broke it)
+        counter("settee.prompt_errors", "settee_prompt_errors_total").labels(&["language", "reason"])
+            => pub(super) failures: CountersBy<Failure>;
+        /// Size of the prompts sent, without line feeds
+        counter("settee.prompt_bytes", "settee_prompt_bytes_total").unit("bytes").labels(&["language"])
+            => prompt_bytes: Counter;
+        /// Size of the answers, without line feeds
+        counter("settee.answer_bytes", "settee_answer_bytes_total").unit("bytes").labels(&["language"])
+            => answer_bytes: Counter;
+        /// Processes killed, or given up where they run inside the service: timeout, protocol (broke it), fatal
+        /// (reported a fatal error), overdue (told to stop and did not), stopped (not to be trusted any more,
+        /// ended by order, or the service had to end at once)
+        counter("settee.kills", "settee_kills_total").labels(&["language", "reason"])
+            => kills: CountersBy<KillReason>;
+    }
+    beside {
+        /// These are shown as sums over all languages.
+        pub(super) prompts: Counter;
+        pub(super) vdu_rejects: Counter;
+        pub(super) exits: Counter;
+        pub(super) error_exits: Counter;
+    }
+}
+
+/// The times of prompts that were answered, by class: also how many there were. Shown by class over all languages,
+/// and by language over all classes.
 #[derive(Debug, Default)]
-pub struct LanguageMetrics {
-    pub(super) prompts: Counter,
-    pub(super) prompt_bytes: Counter,
-    pub(super) answer_bytes: Counter,
-    /// The times of prompts that were answered, by class: also how many there were.
-    answered: [Histogram; PromptClass::ALL.len()],
-    pub(super) failures: CountersBy<Failure>,
-    pub(super) vdu_rejects: Counter,
-    pub(super) exits: Counter,
-    pub(super) error_exits: Counter,
-    pub(super) kills: CountersBy<KillReason>,
+struct AnswerTimes([Histogram; PromptClass::ALL.len()]);
+
+impl Counted for AnswerTimes {
+    fn samples(&self, each: &mut dyn FnMut(&[&str], Value)) {
+        let times = Times::merged(self.0.iter().map(Histogram::get));
+        each(&[], times.into());
+    }
+}
+
+impl Absorb for AnswerTimes {
+    fn absorb(&self, gone: &Self) {
+        let answered = self.0.iter().zip(&gone.0);
+        answered.for_each(|(times, gone)| times.absorb(gone));
+    }
 }
 
 impl Absorb for LanguageMetrics {
     fn absorb(&self, gone: &Self) {
+        self.absorb_fields(gone);
         self.prompts.absorb(&gone.prompts);
-        self.prompt_bytes.absorb(&gone.prompt_bytes);
-        self.answer_bytes.absorb(&gone.answer_bytes);
-        let answered = self.answered.iter().zip(&gone.answered);
-        answered.for_each(|(times, gone)| times.absorb(gone));
-        self.failures.absorb(&gone.failures);
         self.vdu_rejects.absorb(&gone.vdu_rejects);
         self.exits.absorb(&gone.exits);
         self.error_exits.absorb(&gone.error_exits);
-        self.kills.absorb(&gone.kills);
     }
 }
 
@@ -87,7 +120,7 @@ impl LanguageMetrics {
     }
 
     fn answered(&self, class: PromptClass, took: Duration, answer: &[u8]) {
-        self.answered[class as usize].observe(took);
+        self.answered.0[class as usize].observe(took);
         self.answer_bytes.add(answer.len() as u64);
         if class == PromptClass::DdocVdu && !matches!(answer.trim_ascii(), b"1" | b"true") {
             self.vdu_rejects.one();
@@ -121,6 +154,6 @@ impl LanguageMetrics {
     }
 
     pub(super) fn answered_by(&self, class: PromptClass) -> Times {
-        self.answered[class as usize].get()
+        self.answered.0[class as usize].get()
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! SUMMARY   [`Metrics`] is one handle for all numbers. A pool's and a language's are found once,
 //!           when the pool is made and when the process starts, and counted directly from then on.
-//!           [`Metrics::snapshot`] reads everything; [`stats_json`] and [`prometheus_text`] show it. The
-//!           names, kinds, units and meanings are those of the table in `docs/metrics.md`.
+//!           [`Metrics::snapshot`] reads everything; [`stats_json`] and [`prometheus_text`] show it. A metric
+//!           is declared beside what counts it ([`metrics!`]); the table in `docs/metrics.md` is made of that.
 //! PROMISES  Counting takes no lock, allocates nothing (but for the first number of a pool) and looks
 //!           nothing up, but for refused system calls and jobs that begin or cease to fail, which are
 //!           seldom. Labels are bounded: pools, languages, groups of jobs, reasons, calls; never a
@@ -55,6 +55,7 @@ pub use stats::{stats_at, stats_json};
 pub(crate) use store::StoreMetrics;
 
 use crate::query_server::status::DaemonStatus;
+use definition::metrics;
 use names::Names;
 use policy::invariants::Invariant;
 
@@ -94,17 +95,23 @@ pub struct ProcessMetrics {
     pub language: Arc<LanguageMetrics>,
 }
 
-/// What is counted of connections on the client socket, or on that of a service.
-#[derive(Debug, Default)]
-pub struct ClientMetrics {
-    /// Those that are connected.
-    pub connected: Gauge,
-    /// Those that ever were.
-    pub accepted: Counter,
-    /// What they sent, in bytes.
-    pub received_bytes: Counter,
-    /// What was sent to them, in bytes.
-    pub sent_bytes: Counter,
+metrics! {
+    /// What is counted of connections on the client socket, or on that of a service.
+    #[derive(Debug, Default)]
+    pub struct ClientMetrics {
+        /// Connections on the client socket
+        gauge("settee.clients", "settee_clients")
+            => pub connected: Gauge;
+        /// Connections that were ever accepted
+        counter("settee.clients_accepted", "settee_clients_accepted_total")
+            => pub accepted: Counter;
+        /// What clients sent on the client socket
+        counter("settee.client_received_bytes", "settee_client_received_bytes_total").unit("bytes")
+            => pub received_bytes: Counter;
+        /// What was sent to clients on the client socket
+        counter("settee.client_sent_bytes", "settee_client_sent_bytes_total").unit("bytes")
+            => pub sent_bytes: Counter;
+    }
 }
 
 #[derive(Debug)]

@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use strum::{IntoStaticStr, VariantArray};
 
-use super::cells::{Counter, CountersBy, Histogram};
+use super::cells::{Counted, Counter, CountersBy, Histogram};
+use super::definition::metrics;
 use super::names::Absorb;
+use super::snapshot::Value;
 use crate::messages::process::Fault;
 use policy::pool::{Phase, StopReason};
 
@@ -102,18 +104,49 @@ pub(super) const STOP_REASONS: [(StopReason, &str); 19] = [
 #[derive(Debug, Default)]
 pub struct PoolMetrics(OnceLock<Box<Counts>>);
 
-#[derive(Debug, Default)]
-pub(super) struct Counts {
-    pub(super) wait: Histogram,
-    pub(super) open: Histogram,
-    pub(super) open_failures: CountersBy<OpenFailure>,
-    pub(super) returns: CountersBy<ReturnKind>,
-    pub(super) timeouts: CountersBy<Slow>,
-    pub(super) refusals: CountersBy<Refused>,
-    pub(super) forgets: Counter,
-    stops: [Counter; STOP_REASONS.len()],
-    pub(super) refused_calls: RefusedCalls,
+metrics! {
+    #[derive(Debug, Default)]
+    pub(super) struct Counts {
+        /// Time from a request to the process that it got, starting and teaching included
+        histogram("settee.pool_wait_time", "settee_pool_wait_seconds").unit("s").labels(&["pool"])
+            => pub(super) wait: Histogram;
+        /// Time in which a process was started
+        histogram("settee.pool_open_time", "settee_pool_open_seconds").unit("s").labels(&["pool"])
+            => pub(super) open: Histogram;
+        /// Processes that could not be started: timeout, stopped (not wanted any more), query_server (its command
+        /// is wrong or it ended at once), host (no resources), client (its language is not configured any more),
+        /// settee (a mistake of ours)
+        counter("settee.pool_open_failures", "settee_pool_open_failures_total").labels(&["pool", "reason"])
+            => open_failures: CountersBy<OpenFailure>;
+        /// Times that were up: for a request in the queue, while its process was opened or taught; for a prompt
+        counter("settee.pool_timeouts", "settee_pool_timeouts_total").labels(&["pool", "phase"])
+            => timeouts: CountersBy<Slow>;
+        /// Requests that were refused at once: busy (as many wait as may), throttled (no process is started for a
+        /// while), removed (the pool was)
+        counter("settee.pool_refusals", "settee_pool_refusals_total").labels(&["pool", "reason"])
+            => refusals: CountersBy<Refused>;
+        /// Processes that came back: ok, fail (its client found it broken), lost (its client died or let go of
+        /// it)
+        counter("settee.pool_returns", "settee_pool_returns_total").labels(&["pool", "status"])
+            => returns: CountersBy<ReturnKind>;
+        /// System calls that cells refused, by name, the first one of a name in each process; beyond 64 names
+        /// other
+        counter("settee.sandbox_refusals", "settee_sandbox_refusals_total").labels(&["pool", "kind"])
+            => refused_calls: RefusedCalls;
+        /// Processes that were told to forget whom they served, so that they serve others without a start
+        counter("settee.pool_forgets", "settee_pool_forgets_total").labels(&["pool"])
+            => forgets: Counter;
+        /// Processes that the pool told to stop: idle, stale, reaped (for another database), over_limit, failed
+        /// (said its client), broken (in mid-work), teach_failed, reset_failed, forget_failed, uses, age, memory,
+        /// memory_hard, culled, client_crashed, tenant_gone (its client ended), stress, removed, shutdown
+        counter("settee.pool_stops", "settee_pool_stops_total").labels(&["pool", "reason"])
+            => stops: Stops;
+    }
 }
+
+/// Processes that were told to stop, by reason.
+#[derive(Debug, Default)]
+struct Stops([Counter; STOP_REASONS.len()]);
 
 /// How many system calls are counted by name; more are counted as [`OTHER`].
 const CALLS_MAX: usize = 64;
@@ -134,7 +167,7 @@ impl RefusedCalls {
     }
 
     /// Returns the counts with their names; one for [`OTHER`] is always there.
-    pub(super) fn by_name(&self) -> BTreeMap<Box<str>, u64> {
+    fn by_name(&self) -> BTreeMap<Box<str>, u64> {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut counts = known.clone();
         counts.entry(OTHER.into()).or_default();
@@ -142,28 +175,41 @@ impl RefusedCalls {
     }
 }
 
-impl Counts {
-    pub(super) fn stops(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        let names = STOP_REASONS.iter().map(|(_, name)| *name);
-        names.zip(self.stops.iter().map(Counter::get))
+impl Counted for Stops {
+    fn samples(&self, each: &mut dyn FnMut(&[&str], Value)) {
+        for ((_, reason), count) in STOP_REASONS.iter().zip(&self.0) {
+            each(&[reason], count.get().into());
+        }
+    }
+}
+
+impl Absorb for Stops {
+    fn absorb(&self, gone: &Self) {
+        let stops = self.0.iter().zip(&gone.0);
+        stops.for_each(|(stops, gone)| stops.absorb(gone));
+    }
+}
+
+impl Counted for RefusedCalls {
+    fn samples(&self, each: &mut dyn FnMut(&[&str], Value)) {
+        for (call, count) in self.by_name() {
+            each(&[&call], count.into());
+        }
+    }
+}
+
+impl Absorb for RefusedCalls {
+    fn absorb(&self, gone: &Self) {
+        for (call, count) in gone.by_name() {
+            self.add(&call, count);
+        }
     }
 }
 
 impl Absorb for PoolMetrics {
     fn absorb(&self, gone: &Self) {
-        let Some(gone) = gone.0.get() else { return };
-        let to = self.count();
-        to.wait.absorb(&gone.wait);
-        to.open.absorb(&gone.open);
-        to.open_failures.absorb(&gone.open_failures);
-        to.returns.absorb(&gone.returns);
-        to.timeouts.absorb(&gone.timeouts);
-        to.refusals.absorb(&gone.refusals);
-        to.forgets.absorb(&gone.forgets);
-        let stops = to.stops.iter().zip(&gone.stops);
-        stops.for_each(|(stops, gone)| stops.absorb(gone));
-        for (call, count) in gone.refused_calls.by_name() {
-            to.refused_calls.add(&call, count);
+        if let Some(gone) = gone.0.get() {
+            self.count().absorb_fields(gone);
         }
     }
 }
@@ -238,6 +284,6 @@ impl PoolMetrics {
 
     /// Counts a process that was told to stop.
     pub fn stopped(&self, why: StopReason) {
-        self.count().stops[why as usize].one();
+        self.count().stops.0[why as usize].one();
     }
 }

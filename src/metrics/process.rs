@@ -13,6 +13,7 @@ use std::time::{Duration, SystemTime};
 use rustix::process::{Resource, getrlimit};
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
+use super::definition::metrics;
 use super::snapshot::Snapshot;
 use child::usage::status_bytes;
 
@@ -29,6 +30,26 @@ static STARTED: LazyLock<Option<f64>> = LazyLock::new(|| {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     Some(now.unwrap_or_default().as_secs_f64() - running)
 });
+
+metrics! {
+    /// What the client libraries of Prometheus have of a process.
+    pub(super) const ROWS;
+
+    /// Time of the service on processors, in user and system mode, without its children
+    counter("settee.process_cpu_time", "process_cpu_seconds_total").unit("s");
+    /// Memory of the service in RAM, without its children
+    gauge("settee.process_resident_memory", "process_resident_memory_bytes").unit("bytes");
+    /// Address space of the service
+    gauge("settee.process_virtual_memory", "process_virtual_memory_bytes").unit("bytes");
+    /// File descriptors of the service that are open
+    gauge("settee.process_open_fds", "process_open_fds");
+    /// The most file descriptors that the service may have open
+    gauge("settee.process_max_fds", "process_max_fds");
+    /// Threads of the service
+    gauge("settee.process_threads", "process_threads");
+    /// When the service was started, in seconds since 1970 in UTC
+    gauge("settee.start_time", "process_start_time_seconds").unit("s");
+}
 
 pub(super) fn gather(to: &mut Snapshot) {
     let cpu = seconds(clock_gettime(ClockId::ProcessCPUTime));

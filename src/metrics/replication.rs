@@ -7,44 +7,108 @@
 use std::sync::{Arc, OnceLock};
 
 use super::cells::{Counter, Gauge};
+use super::definition::metrics;
 use super::job_groups::JobGroups;
 use policy::schedule::{Census, Totals};
 use replication::counters::{self, Counters};
 use replication::endpoint::Http;
 
-/// The numbers of all replications.
-#[derive(Debug, Default)]
-pub struct ReplicationMetrics {
-    /// Jobs that became known.
-    pub adds: Counter,
-    /// Jobs that were added again, and asked for the same as before.
-    pub duplicate_adds: Counter,
-    /// Jobs that were removed, or replaced.
-    pub removes: Counter,
-    /// Runs that were begun.
-    pub starts: Counter,
-    /// Runs that were stopped.
-    pub stops: Counter,
-    /// Runs of jobs with a document that crashed.
-    pub crashes: Counter,
-    /// Jobs without a document that crashed, and are gone.
-    pub failures: Counter,
-    /// Jobs that did their work.
-    pub completions: Counter,
-    /// Jobs that are known.
-    pub total: Gauge,
-    /// Those that run.
-    pub running: Gauge,
-    /// Those that wait.
-    pub pending: Gauge,
-    /// Those that wait because they crashed.
-    pub crashed: Gauge,
-    /// Those that are paused.
-    pub paused: Gauge,
-    /// Jobs by group.
-    pub(crate) groups: JobGroups,
-    /// What is counted where the work is done.
-    work: OnceLock<Arc<Counters>>,
+metrics! {
+    /// The numbers of all replications. What has no field here is counted where the work is done, or by group.
+    #[derive(Debug, Default)]
+    pub struct ReplicationMetrics {
+        /// Replication jobs that were added
+        counter("couch_replicator.jobs.adds", "couchdb_couch_replicator_jobs_adds_total")
+            => pub adds: Counter;
+        /// Replication jobs that were added again unchanged
+        counter("couch_replicator.jobs.duplicate_adds", "couchdb_couch_replicator_jobs_duplicate_adds_total")
+            => pub duplicate_adds: Counter;
+        /// Replication jobs that were removed or replaced
+        counter("couch_replicator.jobs.removes", "couchdb_couch_replicator_jobs_removes_total")
+            => pub removes: Counter;
+        /// Replication jobs started
+        counter("couch_replicator.jobs.starts", "couchdb_couch_replicator_jobs_starts_total")
+            => pub starts: Counter;
+        /// Replication jobs stopped, to let others run or because they were paused
+        counter("couch_replicator.jobs.stops", "couchdb_couch_replicator_jobs_stops_total")
+            => pub stops: Counter;
+        /// Replication jobs that failed and are tried again
+        counter("couch_replicator.jobs.crashes", "couchdb_couch_replicator_jobs_crashes_total")
+            => pub crashes: Counter;
+        /// Replication jobs that there are
+        gauge("couch_replicator.jobs.total", "couchdb_couch_replicator_jobs_total")
+            => pub total: Gauge;
+        /// Replication jobs that run
+        gauge("couch_replicator.jobs.running", "couchdb_couch_replicator_jobs_running")
+            => pub running: Gauge;
+        /// Replication jobs that wait for their turn, paused ones included
+        gauge("couch_replicator.jobs.pending", "couchdb_couch_replicator_jobs_pending")
+            => pub pending: Gauge;
+        /// Replication jobs that do not run and failed last
+        gauge("couch_replicator.jobs.crashed", "couchdb_couch_replicator_jobs_crashed")
+            => pub crashed: Gauge;
+        /// HTTP requests to databases that are replicated, every try counted
+        counter("couch_replicator.requests", "couchdb_couch_replicator_requests_total");
+        /// HTTP requests of replications that were answered
+        counter("couch_replicator.responses.success", "couchdb_couch_replicator_responses_success_total");
+        /// HTTP requests of replications that failed, however often they were tried
+        counter("couch_replicator.responses.failure", "couchdb_couch_replicator_responses_failure_total");
+        /// HTTP requests of replications for streams that were answered
+        counter("couch_replicator.stream_responses.success", "couchdb_couch_replicator_stream_responses_success_total");
+        /// HTTP requests of replications for streams that failed
+        counter("couch_replicator.stream_responses.failure", "couchdb_couch_replicator_stream_responses_failure_total");
+        /// HTTP requests of replications that went elsewhere by `connect_to`
+        counter("couch_replicator.connect_to_applied", "couchdb_couch_replicator_connect_to_applied_total");
+        /// Runs of replications that could not begin
+        counter("couch_replicator.failed_starts", "couchdb_couch_replicator_failed_starts_total");
+        /// Checkpoints that were written
+        counter("couch_replicator.checkpoints.success", "couchdb_couch_replicator_checkpoints_success_total");
+        /// Checkpoints that could not be written
+        counter("couch_replicator.checkpoints.failure", "couchdb_couch_replicator_checkpoints_failure_total");
+        /// Failures to read changes, whether they were tried again or not
+        counter("couch_replicator.changes_read_failures", "couchdb_couch_replicator_changes_read_failures_total");
+        /// Runs that ended because changes could not be read
+        counter("couch_replicator.changes_reader_deaths", "couchdb_couch_replicator_changes_reader_deaths_total");
+        /// Runs that ended because their changes manager did
+        counter("couch_replicator.changes_manager_deaths", "couchdb_couch_replicator_changes_manager_deaths_total");
+        /// Runs that ended because a worker failed
+        counter("couch_replicator.worker_deaths", "couchdb_couch_replicator_worker_deaths_total");
+        /// Workers of replications that were started
+        counter("couch_replicator.workers_started", "couchdb_couch_replicator_workers_started_total");
+        /// Documents that were written to targets
+        counter("couch_replicator.docs_written", "couchdb_couch_replicator_docs_written_total");
+        /// Times that the replicator database was read from its beginning
+        counter("couch_replicator.db_scans", "couchdb_couch_replicator_db_scans_total");
+        /// Replicator databases that were found at a start
+        counter("couch_replicator.docs.dbs_found", "couchdb_couch_replicator_docs_dbs_found_total");
+        /// Updates of replicator documents that were looked at
+        counter("couch_replicator.docs.db_changes", "couchdb_couch_replicator_docs_db_changes_total");
+        /// Replicator documents that were marked as failed
+        counter("couch_replicator.docs.failed_state_updates", "couchdb_couch_replicator_docs_failed_state_updates_total");
+        /// Replicator documents that were marked as completed
+        counter("couch_replicator.docs.completed_state_updates", "couchdb_couch_replicator_docs_completed_state_updates_total");
+        /// Replication jobs that did their work
+        counter("settee.replication_jobs_completed", "settee_replication_jobs_completed_total")
+            => pub completions: Counter;
+        /// Replication jobs without a document that failed and are gone
+        counter("settee.replication_jobs_failed", "settee_replication_jobs_failed_total")
+            => pub failures: Counter;
+        /// Replication jobs that are paused
+        gauge("settee.replication_jobs_paused", "settee_replication_jobs_paused")
+            => pub paused: Gauge;
+        /// Changes of the sources that jobs have still to replicate, by what each job knew last
+        gauge("settee.replication_lag_changes", "settee_replication_lag_changes").labels(&["group"]);
+        /// Replication jobs that failed last and have not run well since, without paused ones
+        gauge("settee.replication_jobs_failing", "settee_replication_jobs_failing").labels(&["group"]);
+        /// For how long the job that fails the longest has failed without a success; 0: none fails
+        gauge("settee.replication_oldest_failing", "settee_replication_oldest_failing_seconds").unit("s").labels(&["group"]);
+    }
+    beside {
+        /// Jobs by group.
+        pub(crate) groups: JobGroups;
+        /// What is counted where the work is done.
+        work: OnceLock<Arc<Counters>>;
+    }
 }
 
 impl ReplicationMetrics {

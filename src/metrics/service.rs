@@ -6,6 +6,7 @@ use strum::{IntoStaticStr, VariantArray};
 
 use super::ClientMetrics;
 use super::cells::{Counter, CountersBy, Gauge};
+use super::definition::metrics;
 use super::names::Absorb;
 use crate::messages::client_error::ErrorReply;
 use crate::messages::process::Fault;
@@ -56,26 +57,48 @@ impl LendEnd {
     }
 }
 
-/// The numbers of one service.
-#[derive(Debug, Default)]
-pub struct ServiceMetrics {
-    connections: Arc<ClientMetrics>,
-    pub(super) ends: CountersBy<LendEnd>,
-    /// How often it stopped accepting at its limit.
-    pub limit_reached: Counter,
-    /// 1 while it accepts.
-    pub listening: Gauge,
+metrics! {
+    /// The rows of [`ClientMetrics`] of a service, in the order of its fields.
+    pub(super) const CONNECTIONS;
+
+    /// Connections of a service that were accepted and are there
+    gauge("settee.service_connections", "settee_service_connections").labels(&["service"]);
+    /// Connections of a service that were ever accepted
+    counter("settee.service_accepted", "settee_service_accepted_total").labels(&["service"]);
+    /// What clients of a service sent
+    counter("settee.service_received_bytes", "settee_service_received_bytes_total").unit("bytes").labels(&["service"]);
+    /// What was sent to clients of a service
+    counter("settee.service_sent_bytes", "settee_service_sent_bytes_total").unit("bytes").labels(&["service"]);
+}
+
+metrics! {
+    /// The numbers of one service.
+    #[derive(Debug, Default)]
+    pub struct ServiceMetrics {
+        /// 1 while a service accepts connections, 0 while they wait in the system's queue
+        gauge("settee.service_listening", "settee_service_listening").labels(&["service"])
+            => pub listening: Gauge;
+        /// Times that a service stopped accepting because all of its processes were lent
+        counter("settee.service_limit_reached", "settee_service_limit_reached_total").labels(&["service"])
+            => pub limit_reached: Counter;
+        /// Ends of a service's connections, each counted once: client, gone (its client went away with something
+        /// in hand), refused (there was no process), exit (the process ended), protocol (it broke it), timeout
+        /// (it did not answer in time), idle (its client asked it nothing for too long), unread (its client did
+        /// not take what it was answered), session (it lasted as long as it may), too_much (its client sent too
+        /// much), shutdown (of the service)
+        counter("settee.service_ends", "settee_service_ends_total").labels(&["service", "reason"])
+            => ends: CountersBy<LendEnd>;
+    }
+    beside {
+        connections: Arc<ClientMetrics>;
+    }
 }
 
 /// One that is gone has no connections and does not listen.
 impl Absorb for ServiceMetrics {
     fn absorb(&self, gone: &Self) {
-        let (to, from) = (&self.connections, &gone.connections);
-        to.accepted.absorb(&from.accepted);
-        to.received_bytes.absorb(&from.received_bytes);
-        to.sent_bytes.absorb(&from.sent_bytes);
-        self.ends.absorb(&gone.ends);
-        self.limit_reached.absorb(&gone.limit_reached);
+        self.absorb_fields(gone);
+        self.connections.absorb_fields(&gone.connections);
     }
 }
 

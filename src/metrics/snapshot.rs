@@ -23,7 +23,7 @@ pub struct Snapshot {
 impl Snapshot {
     /// Begins with all metrics, none of which has a sample.
     pub(super) fn new() -> Self {
-        let empty = |definition| Family {
+        let empty = |definition: &&'static Definition| Family {
             definition,
             samples: Vec::new(),
         };
@@ -35,7 +35,7 @@ impl Snapshot {
     /// Adds a sample of a metric that is in the list: the values of its labels, and its own.
     pub(super) fn add(&mut self, prometheus: &str, labels: &[&str], value: impl Into<Value>) {
         let place = PLACES.get(prometheus).copied();
-        let place = place.expect("metrics: every metric is in the table of docs/metrics.md");
+        let place = place.expect("metrics: every metric that is counted is declared");
         self.families[place].samples.push(Sample {
             labels: labels.iter().map(ToString::to_string).collect(),
             value: value.into(),

@@ -4,30 +4,52 @@ use std::time::Duration;
 
 use strum::VariantArray;
 
-use super::cells::{Counter, Gauge, Histogram, Times};
+use super::cells::{Counted, Counter, Gauge, Histogram};
+use super::definition::metrics;
+use super::names::Absorb;
+use super::snapshot::Value;
 use store::{DatabaseObserver, DatabaseRequest};
 
-/// The numbers of the store's database; they stay 0 where the store is a file.
-#[derive(Debug, Default)]
-pub(crate) struct StoreMetrics {
-    requests: [Histogram; DatabaseRequest::VARIANTS.len()],
-    /// Connections that are up.
-    pub(super) connections: Gauge,
-    /// Connections that were made.
-    pub(super) connects: Counter,
+metrics! {
+    /// The numbers of the store's database; they stay 0 where the store is a file.
+    #[derive(Debug, Default)]
+    pub(crate) struct StoreMetrics {
+        /// Time of requests to the database of the store, failed ones included: read, write (a transaction of all
+        /// writes that waited, or what daemons tell each other), or lease (renew it, claim or release documents)
+        histogram("settee.store_request_time", "settee_store_request_seconds").unit("s").labels(&["request"])
+            => requests: RequestTimes;
+        /// Connections to the database of the store that are up
+        gauge("settee.store_connections", "settee_store_connections")
+            => connections: Gauge;
+        /// Connections to the database of the store that were made: four when all is well, each further one in
+        /// place of a lost one
+        counter("settee.store_connects", "settee_store_connects_total")
+            => connects: Counter;
+    }
 }
 
-impl StoreMetrics {
-    /// Returns the times of each kind of request.
-    pub(super) fn times(&self) -> impl Iterator<Item = (&'static str, Times)> {
-        let kinds = DatabaseRequest::VARIANTS.iter().map(|kind| kind.into());
-        kinds.zip(self.requests.iter().map(Histogram::get))
+/// The times of each kind of request.
+#[derive(Debug, Default)]
+struct RequestTimes([Histogram; DatabaseRequest::VARIANTS.len()]);
+
+impl Counted for RequestTimes {
+    fn samples(&self, each: &mut dyn FnMut(&[&str], Value)) {
+        for (kind, times) in DatabaseRequest::VARIANTS.iter().zip(&self.0) {
+            each(&[kind.into()], times.get().into());
+        }
+    }
+}
+
+impl Absorb for RequestTimes {
+    fn absorb(&self, gone: &Self) {
+        let requests = self.0.iter().zip(&gone.0);
+        requests.for_each(|(times, gone)| times.absorb(gone));
     }
 }
 
 impl DatabaseObserver for StoreMetrics {
     fn ended(&self, request: DatabaseRequest, took: Duration) {
-        self.requests[request as usize].observe(took);
+        self.requests.0[request as usize].observe(took);
     }
 
     fn connected(&self) {

@@ -22,7 +22,7 @@ use crate::otp::pid::{Down, ExitReason};
 use crate::otp::supervisor::Stop;
 use crate::replicator::JobOrder;
 use policy::ownership::DocId;
-use policy::schedule::{Event, JobId, Level, NewJob, Run, WallTime};
+use policy::schedule::{Event, JobId, Level, NewJob, Run};
 use replication::id::ReplicationId;
 use replication::spec::DocRef;
 use replication::spec::Replication;
@@ -160,18 +160,11 @@ impl ReplicationScheduler {
         Some(JobInfo {
             id: entry.id.clone(),
             replication: Arc::clone(&entry.replication),
-            run: job.run,
-            summary: job.summary,
+            shown: job.shown,
             progress: entry.progress.clone(),
             progress_at: entry.progress_at,
             refused: entry.refused(),
             history: job.history.iter().cloned().collect(),
-            last_started: Some(job.last_started).filter(|at| *at > WallTime::ZERO),
-            priority: job.level,
-            paused: job.paused.cloned(),
-            listed: job.listed,
-            since: job.since,
-            why_not: job.why_not,
         })
     }
 }
@@ -201,7 +194,7 @@ impl Handler<RemoveJob> for ReplicationScheduler {
         if self.is_of_another(&id, msg.doc.as_ref()) {
             return self.when_gone(None, false);
         }
-        let run = self.core.job(&id).and_then(|job| job.run);
+        let run = self.core.job(&id).and_then(|job| job.shown.run);
         let unsaved = self.unsaved(&id).filter(|_| run.is_none());
         let was_known = self.on_job(&msg.id, |id| Event::Remove { id }, ctx);
         match unsaved {

@@ -60,8 +60,8 @@ impl ToOrder {
                 id: info.id.clone(),
                 doc,
                 at: Place::Here(Kept {
-                    paused: info.paused.clone(),
-                    priority: info.priority,
+                    paused: info.shown.paused.clone(),
+                    priority: info.shown.level,
                     restarted: None,
                 }),
             },

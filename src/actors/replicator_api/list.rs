@@ -72,7 +72,7 @@ impl ReplicatorApi {
             groups.add(facts);
             if !query.groups {
                 let (since, one) = match job {
-                    Job::Own(info) => (info.since, Found::Job(info.id)),
+                    Job::Own(info) => (info.shown.since, Found::Job(info.id)),
                     Job::Other(other) => {
                         let since = other.job().map(JobBody::since).unwrap_or_default();
                         (since, Found::Other(other))

@@ -39,7 +39,7 @@ impl ReplicatorApi {
             // A job of the same id may be a document's by now.
             let own = info.filter(|info| info.replication.doc.is_none());
             let body = own.map(|info| StatusBody {
-                state: Some(info.summary.state.into()),
+                state: Some(info.shown.summary.state.into()),
                 doc: None,
                 job: Some(of_job(&info)),
             });
@@ -113,7 +113,7 @@ fn of_job(info: &JobInfo) -> JobBody {
         source: facts.source.to_owned(),
         target: facts.target.to_owned(),
         reason: facts.reason.map(str::to_owned),
-        since: info.since.as_micros(),
+        since: info.shown.since.as_micros(),
         user: info.replication.user.name.clone(),
         shown: view::raw(&view::job(info)),
         task,

@@ -32,18 +32,18 @@ pub fn job(info: &JobInfo) -> Value {
     let mut value = with(
         job_and_document(info),
         json!({
-            "pid": info.run.map(pid),
+            "pid": info.shown.run.map(pid),
             "user": info.replication.user.name,
             "info": info.progress.as_deref().map(stats),
             "history": info.history.iter().map(event).collect::<Vec<_>>(),
-            "priority": info.priority.0,
+            "priority": info.shown.level.0,
             "document": info.replication.doc.as_ref().map(|doc| &doc.id),
-            "since": info.since.to_string(),
+            "since": info.shown.since.to_string(),
             "next_try": info.next_try().map(|at| at.to_string()),
             "last_progress": info.progress_at.map(|at| at.to_string()),
         }),
     );
-    if let Some(pause) = &info.paused {
+    if let Some(pause) = &info.shown.paused {
         value["paused"] = json!({"by": &*pause.by, "since": pause.since.to_string()});
     }
     value
@@ -51,7 +51,7 @@ pub fn job(info: &JobInfo) -> Value {
 
 /// Returns what `_scheduler/jobs` and `_scheduler/docs` say of a job.
 fn job_and_document(info: &JobInfo) -> Value {
-    let summary = &info.summary;
+    let summary = &info.shown.summary;
     let mut value = with(
         job_and_task(info),
         json!({
@@ -157,11 +157,11 @@ pub(crate) fn completed_stats(
 
 /// Returns a running job as in `_active_tasks`; none for one that does not run.
 pub fn task(info: &JobInfo) -> Option<Value> {
-    let pid = info.run.map(pid)?;
+    let pid = info.shown.run.map(pid)?;
     let options = &info.replication.options;
     let interval = options.tuning.checkpoint_interval.as_millis();
     let seconds = |time: WallTime| time.as_micros() / 1_000_000;
-    let started = info.last_started.map_or(0, seconds);
+    let started = info.shown.last_started.map_or(0, seconds);
     let task = json!({
         "pid": pid,
         "process_status": "waiting",
@@ -191,7 +191,7 @@ pub fn unsettled(id: &str, row: Option<&Row>, info: Option<&JobInfo>) -> Option<
 
 fn scheduled(info: &JobInfo) -> (DocState, Value) {
     let replication = &info.replication;
-    let summary = &info.summary;
+    let summary = &info.shown.summary;
     let shown = match (&summary.state, &summary.error) {
         (JobState::Crashing, Some(error)) => json!({"error": &*error.text}),
         _ => info.progress.as_deref().map(stats).into(),

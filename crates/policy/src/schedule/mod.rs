@@ -55,5 +55,5 @@ pub use history::{History, HistoryEntry, HistoryEvent, Reason};
 pub use scheduler::{Scheduler, Totals};
 pub use settings::{Backoff, Coefficient, RuleSet, Settings, Shares};
 pub use table::Census;
-pub use view::{Failing, JobState, JobView, Summary, WhyNot};
+pub use view::{Failing, JobState, JobView, ShownJob, Summary, WhyNot};
 pub use wall_time::WallTime;

@@ -69,26 +69,33 @@ pub struct Failing {
 #[derive(Clone, Debug)]
 pub struct JobView<'a> {
     pub id: &'a Arc<str>,
-    /// The incarnation that runs, or that is not gone yet.
-    pub run: Option<Run>,
     /// Whether it never ends by itself.
     pub continuous: bool,
     /// Whether it belongs to no document.
     pub transient: bool,
-    /// Its priority.
-    pub level: Level,
     /// What its key used weighs on it: the smaller, the sooner its turn.
     pub penalty: u64,
     /// Whether it goes easier because a server limits its rate.
     pub eased: bool,
-    /// When it was started last; [`WallTime::ZERO`] if never.
-    pub last_started: WallTime,
     /// What happened to it.
     pub history: &'a History,
     /// It is not started before, whatever its history says; in the past as a rule.
     pub not_before: WallTime,
+    /// What is told of it.
+    pub shown: ShownJob,
+}
+
+/// What is told of a job, beside its history: users see it, and other daemons.
+#[derive(Clone, Debug)]
+pub struct ShownJob {
+    /// The incarnation that runs, or that is not gone yet.
+    pub run: Option<Run>,
+    /// Its priority.
+    pub level: Level,
+    /// When it was started last; none if never.
+    pub last_started: Option<WallTime>,
     /// Who paused it, if it is, or will be once it has stopped.
-    pub paused: Option<&'a Pause>,
+    pub paused: Option<Pause>,
     /// What it is in lists.
     pub listed: JobState,
     /// Since when it is that: a crashing job since the first of its crashes in a row.
@@ -102,7 +109,7 @@ pub struct JobView<'a> {
 impl JobView<'_> {
     /// Returns whether a run is the job's own, and not one of a job that it replaced.
     pub fn owns(&self, run: Run) -> bool {
-        self.run == Some(run) && self.summary.state == JobState::Running
+        self.shown.run == Some(run) && self.shown.summary.state == JobState::Running
     }
 }
 
@@ -274,16 +281,22 @@ impl Scheduler {
         let job = self.jobs.get(slot);
         JobView {
             id: &job.id,
-            run: job.phase.run(),
             continuous: job.continuous,
             transient: job.transient,
-            level: job.level,
             penalty: self.jobs.penalty(slot),
             eased: job.eased,
-            last_started: job.last_started,
             history: &job.history,
             not_before: job.not_before,
-            paused: job.phase.pause(),
+            shown: self.shown(job),
+        }
+    }
+
+    fn shown(&self, job: &Job) -> ShownJob {
+        ShownJob {
+            run: job.phase.run(),
+            level: job.level,
+            last_started: Some(job.last_started).filter(|at| *at > WallTime::ZERO),
+            paused: job.phase.pause().cloned(),
             listed: self.jobs.state_rules.listed(job),
             since: self.since(job),
             why_not: self.why_not(job),

@@ -17,7 +17,12 @@ async fn jobs_that_stop_keep_their_slots_until_they_are_gone() {
         "a writes its checkpoint"
     );
     assert_eq!(
-        world.job("a").await.why_not.map(|why| why.to_string()),
+        world
+            .job("a")
+            .await
+            .shown
+            .why_not
+            .map(|why| why.to_string()),
         Some("stopping".into())
     );
     tokio::time::sleep(Duration::from_secs(4)).await;
@@ -80,9 +85,10 @@ async fn a_job_is_paused_and_resumed_and_begun_anew_and_given_a_priority() {
     assert!(world.order("a", JobOrder::Pause).await);
     world.history("a", &["stopped", "started", "added"]).await;
     let job = world.job("a").await;
-    assert_eq!(job.paused.map(|pause| pause.by), Some("ann".into()));
+    assert_eq!(job.shown.paused.map(|pause| pause.by), Some("ann".into()));
     assert!(
-        job.why_not
+        job.shown
+            .why_not
             .is_some_and(|why| why.to_string().starts_with("paused by ann since 20"))
     );
     assert!(world.order("a", JobOrder::Resume).await);
@@ -91,7 +97,7 @@ async fn a_job_is_paused_and_resumed_and_begun_anew_and_given_a_priority() {
     world.begun(3).await;
     assert_eq!(world.types("a").await, ["started", "added"]);
     assert!(world.order("a", JobOrder::Priority(9)).await);
-    assert_eq!(world.job("a").await.priority, Level(9));
+    assert_eq!(world.job("a").await.shown.level, Level(9));
     assert!(!world.order("b", JobOrder::Pause).await);
     assert!(!world.order("b", JobOrder::Restart).await);
 }

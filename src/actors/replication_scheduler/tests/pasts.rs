@@ -62,14 +62,14 @@ async fn a_job_with_three_crashes_in_its_past_waits_its_back_off_and_counts_the_
     let last = earlier.history.newest().expect("it crashed").at;
     assert_eq!(world.ask(owned("a", earlier)).await, Ok(Added::New));
     let job = world.job("a").await;
-    assert_eq!(job.summary.error_count, 3);
-    assert_eq!(job.summary.state, JobState::Crashing);
+    assert_eq!(job.shown.summary.error_count, 3);
+    assert_eq!(job.shown.summary.state, JobState::Crashing);
     assert_eq!(job.next_try(), Some(last + Duration::from_secs(120)));
     assert!(world.jobs.begun.borrow().is_empty());
     tokio::time::sleep(Duration::from_secs(121)).await;
     world.begun(1).await.job.do_send(Do::End(crash()));
     eventually("the fourth crash is counted", || async {
-        world.job("a").await.summary.error_count == 4
+        world.job("a").await.shown.summary.error_count == 4
     })
     .await;
 }
@@ -86,7 +86,7 @@ async fn a_job_that_is_not_to_start_yet_tells_when_and_starts_then() {
     assert_eq!(world.ask(owned("a", earlier)).await, Ok(Added::New));
     let job = world.job("a").await;
     assert_eq!(
-        (job.next_try(), job.listed),
+        (job.next_try(), job.shown.listed),
         (Some(not_before), JobState::Pending)
     );
     assert_eq!(job.reason().as_deref(), Some("not to start yet"));

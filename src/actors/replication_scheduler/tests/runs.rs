@@ -18,8 +18,8 @@ async fn a_job_is_started_and_tells_how_far_it_is() {
     })
     .await;
     let job = world.job("a").await;
-    assert_eq!(job.summary.state, JobState::Running);
-    assert_eq!((job.run, job.why_not), (Some(Run(1)), None));
+    assert_eq!(job.shown.summary.state, JobState::Running);
+    assert_eq!((job.shown.run, job.shown.why_not), (Some(Run(1)), None));
     assert_eq!(world.types("a").await, ["started", "added"]);
 }
 
@@ -53,9 +53,13 @@ async fn a_job_that_crashes_is_tried_again_after_its_backoff() {
     };
     assert_eq!(crash.to_string(), "worker_died: x");
     let job = world.job("a").await;
-    assert_eq!(job.summary.error_count, 1);
-    assert_eq!(job.summary.state, JobState::Crashing);
-    let why = job.why_not.map(|why| why.to_string()).unwrap_or_default();
+    assert_eq!(job.shown.summary.error_count, 1);
+    assert_eq!(job.shown.summary.state, JobState::Crashing);
+    let why = job
+        .shown
+        .why_not
+        .map(|why| why.to_string())
+        .unwrap_or_default();
     assert!(
         why.starts_with("backing off until 20") && why.ends_with("after 1 crash: worker_died: x")
     );
@@ -87,7 +91,12 @@ async fn every_end_of_a_run_is_noticed_once() {
     let counts = world.counts().await;
     assert_eq!((counts.totals.starts, counts.totals.crashes), (5, 5));
     assert_eq!((counts.census.crashed, counts.census.running), (5, 0));
-    let error = |job: JobInfo| job.summary.error.map(|reason| reason.text.to_string());
+    let error = |job: JobInfo| {
+        job.shown
+            .summary
+            .error
+            .map(|reason| reason.text.to_string())
+    };
     assert_eq!(
         error(world.job("b").await),
         Some("job_died: panicked".into())

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
-use policy::schedule::{Level, Pause, Reason, Summary, WhyNot};
+use policy::schedule::{Level, Pause, Reason, ShownJob, Summary, WhyNot};
 use replication::spec::Defaults;
 use replication::stats::Stats;
 use store::Revision;
@@ -60,12 +60,20 @@ fn info(state: JobState, run: Option<u64>) -> JobInfo {
     JobInfo {
         id: "8f5b+continuous".parse().unwrap(),
         replication: Arc::new(replication),
-        run: run.map(Run),
-        summary: Summary {
-            state,
-            error: (state == JobState::Crashing).then(|| Arc::clone(&reason)),
-            error_count: 2,
-            last_updated: at(1_491_425_710),
+        shown: ShownJob {
+            run: run.map(Run),
+            level: Level(0),
+            last_started: Some(at(1_376_116_644)),
+            paused: None,
+            listed: state,
+            since: at(1_491_425_700),
+            why_not: None,
+            summary: Summary {
+                state,
+                error: (state == JobState::Crashing).then(|| Arc::clone(&reason)),
+                error_count: 2,
+                last_updated: at(1_491_425_710),
+            },
         },
         progress: Some(progress()),
         progress_at: Some(at(1_376_116_651)),
@@ -80,12 +88,6 @@ fn info(state: JobState, run: Option<u64>) -> JobInfo {
                 what: HistoryEvent::Added,
             },
         ],
-        last_started: Some(at(1_376_116_644)),
-        priority: Level(0),
-        paused: None,
-        listed: state,
-        since: at(1_491_425_700),
-        why_not: None,
     }
 }
 
@@ -138,14 +140,14 @@ fn a_job_has_couchdbs_members_and_says_why_it_does_not_run() {
         "last_progress": at(1_376_116_651).to_string(),
     });
     assert_eq!(value, expected);
-    known.run = None;
+    known.shown.run = None;
     known.progress = None;
     let pause = Pause {
         by: "ann".into(),
         since: at(0),
     };
-    known.paused = Some(pause.clone());
-    known.why_not = Some(WhyNot::Paused(pause));
+    known.shown.paused = Some(pause.clone());
+    known.shown.why_not = Some(WhyNot::Paused(pause));
     let value = job(&known);
     assert_eq!(
         (&value["pid"], &value["info"]),

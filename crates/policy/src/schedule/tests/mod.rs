@@ -284,7 +284,7 @@ impl World {
     }
 
     fn run_of(&self, id: &str) -> Run {
-        let run = self.scheduler.job(id).and_then(|job| job.run);
+        let run = self.scheduler.job(id).and_then(|job| job.shown.run);
         run.unwrap_or_else(|| panic!("{id} runs"))
     }
 
@@ -313,7 +313,7 @@ impl World {
     fn ids(&self, running: bool) -> Vec<String> {
         let jobs = self.scheduler.jobs();
         let mut ids: Vec<_> = jobs
-            .filter(|job| job.run.is_some() == running)
+            .filter(|job| job.shown.run.is_some() == running)
             .map(|job| job.id.to_string())
             .collect();
         ids.sort();
@@ -336,7 +336,7 @@ impl World {
     /// Returns how many one-shot jobs run and do not.
     fn one_shot_counts(&self) -> (usize, usize) {
         let one_shots = || self.scheduler.jobs().filter(|job| !job.continuous);
-        let running = one_shots().filter(|job| job.run.is_some()).count();
+        let running = one_shots().filter(|job| job.shown.run.is_some()).count();
         (running, one_shots().count() - running)
     }
 
@@ -346,7 +346,7 @@ impl World {
 
     fn why_not(&self, id: &str) -> String {
         let job = self.scheduler.job(id);
-        let why = job.and_then(|job| job.why_not);
+        let why = job.and_then(|job| job.shown.why_not);
         why.map_or_else(String::new, |why| why.to_string())
     }
 

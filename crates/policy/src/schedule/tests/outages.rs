@@ -61,6 +61,7 @@ fn jobs_that_could_not_reach_a_server_are_tried_when_it_answers_and_not_hours_la
         .scheduler
         .job("a")
         .unwrap()
+        .shown
         .why_not
         .unwrap()
         .to_string();
@@ -217,7 +218,10 @@ fn in_random_outages_every_job_runs_soon_after_its_servers_are_back() {
             }
             let mut actions = Vec::new();
             for (id, ends) in &jobs {
-                let runs = world.scheduler.job(id).is_some_and(|job| job.run.is_some());
+                let runs = world
+                    .scheduler
+                    .job(id)
+                    .is_some_and(|job| job.shown.run.is_some());
                 if runs && ends.iter().any(|server| is_down(&down, server)) {
                     let away = ends.iter().filter(|server| is_down(&down, server));
                     unseen.extend(away.cloned());

@@ -226,11 +226,11 @@ impl Pair {
             let job = self.core.job(&expected.id).expect("it is known");
             assert_eq!(job.history, &expected.history, "{:#?}", self.events);
             assert_eq!(job.penalty, expected.penalty, "{:#?}", self.events);
-            assert_eq!(job.run, expected.run);
-            assert_eq!(job.paused, expected.paused.as_ref());
-            assert_eq!(job.level, expected.level);
+            assert_eq!(job.shown.run, expected.run);
+            assert_eq!(job.shown.paused, expected.paused);
+            assert_eq!(job.shown.level, expected.level);
             let runs = expected.run.is_some() && !expected.stopping;
-            assert_eq!(job.why_not.is_none(), runs);
+            assert_eq!(job.shown.why_not.is_none(), runs);
         }
         let count =
             |is: fn(&model::ModelJob) -> bool| self.model.jobs.iter().filter(|job| is(job)).count();

@@ -176,7 +176,7 @@ fn a_job_is_listed_since_the_first_of_its_crashes_in_a_row_and_paused_jobs_apart
     world.on(Event::Add(new_job("a")));
     let listed = |world: &World| {
         let job = world.scheduler.job("a").expect("it is known");
-        (job.listed, job.since)
+        (job.shown.listed, job.shown.since)
     };
     assert_eq!(listed(&world), (JobState::Running, at(1000)));
     world.end("a", crash("x"));
