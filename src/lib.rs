@@ -29,6 +29,4 @@ mod tls;
 pub use app::{Daemon, DaemonBuilder};
 pub use settee_client as client;
 pub use settee_config as config;
-#[doc(hidden)]
-pub use store::store_suite;
 pub use {conform, mango, policy, replication};

@@ -48,8 +48,6 @@ mod script;
 mod scripted_child;
 mod wait;
 
-#[doc(hidden)]
-pub use ::store::suite as store_suite;
 pub use client::{PING, Sent, TestClient};
 pub use fake::{FakeAnswer, FakeLanguage, FakeStart};
 pub use pool::{TestPool, TestPoolBuilder};

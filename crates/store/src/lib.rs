@@ -18,6 +18,7 @@ mod postgres;
 mod redb;
 mod revision;
 pub mod shared_settings;
+#[cfg(any(test, feature = "suite"))]
 pub mod suite;
 mod tables;
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! What the daemons of one database share is right on a real server.
 
-use settee::testkit::store_suite as suite;
+use store::suite;
 
 use super::place;
 use super::server::{TestDatabase, resume};

@@ -11,7 +11,7 @@ mod tls;
 use std::sync::Arc;
 
 use server::{Server, TestDatabase};
-use settee::testkit::store_suite::{self as suite, TestPlace};
+use store::suite::{self, TestPlace};
 
 fn place() -> (TestPlace, TestDatabase) {
     let database = TestDatabase::new();
@@ -19,7 +19,7 @@ fn place() -> (TestPlace, TestDatabase) {
 }
 
 mod in_postgres {
-    settee::store_suite!(super::place());
+    store::store_suite!(super::place());
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
 
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
-use settee::testkit::store_suite::{self as suite, TestPlace};
+use store::suite::{self, TestPlace};
 
 use super::server::{NOBODY, Server, is_root};
 
