@@ -211,7 +211,7 @@ fn crash_and_start_the_next(bencher: Bencher<'_, '_>, jobs: usize) {
     };
     let mut bench = Bench::new(jobs, settings);
     let reason: Arc<_> = Reason::new("db_not_found: could not open http://h/db/", false).into();
-    let mut run = bench.scheduler.jobs().find_map(|job| job.run);
+    let mut run = bench.scheduler.jobs().find_map(|job| job.shown.run);
     bencher.bench_local(|| {
         let end = End::Crashed(reason.clone());
         bench.now = bench.now + Duration::from_secs(1);
