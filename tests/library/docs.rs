@@ -164,24 +164,8 @@ fn every_warning_and_error_is_explained_with_what_to_do() {
     assert_eq!(explained, severe);
 }
 
-/// Returns the row that documents a metric.
-fn row_of(definition: &settee::metrics::Definition) -> String {
-    let code = |name: &str| format!("`{name}`");
-    let stats = definition.stats.map(code).unwrap_or_default();
-    let labels: Vec<_> = definition.labels.iter().map(|label| code(label)).collect();
-    let cells = [
-        stats,
-        code(definition.prometheus),
-        definition.kind.prometheus().to_owned(),
-        definition.unit.to_owned(),
-        labels.join(", "),
-        definition.help.to_owned(),
-    ];
-    format!("| {} |", cells.join(" | ")).replace("  ", " ")
-}
-
 #[test]
-fn every_metric_is_documented_as_it_is_and_served_in_both_forms() {
+fn every_metric_is_served_in_both_forms() {
     let metrics = Metrics::new();
     metrics.pool("javascript");
     metrics.language("javascript");
@@ -207,13 +191,8 @@ fn every_metric_is_documented_as_it_is_and_served_in_both_forms() {
         ..DaemonStatus::default()
     });
     let (stats, text) = (stats_json(&snapshot), prometheus_text(&snapshot));
-    let document = read("docs/metrics.md");
-    let (_, documented) = document.split_once("## Metrics\n").expect("a section");
-    let documented: Vec<_> = documented.lines().skip(3).collect();
-    let mut expected = Vec::new();
     for family in &snapshot.families {
         let name = family.definition.prometheus;
-        expected.push(row_of(family.definition));
         assert!(!family.samples.is_empty(), "{name} is never served");
         let kind = family.definition.kind.prometheus();
         assert!(
@@ -237,12 +216,6 @@ fn every_metric_is_documented_as_it_is_and_served_in_both_forms() {
         assert_eq!(leaf["desc"], family.definition.help, "{path}");
     }
     assert_eq!(text.matches("# TYPE ").count(), snapshot.families.len());
-    assert_eq!(
-        documented,
-        expected,
-        "the table should be:\n{}",
-        expected.join("\n")
-    );
 }
 
 /// Returns the bounds that a client's files set, without the words that the language puts around them.
