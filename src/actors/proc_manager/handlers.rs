@@ -7,6 +7,7 @@ use actix::prelude::*;
 use slog::{info, warn};
 
 use super::requests::{Answer, Waiting};
+use super::turn::Turn;
 use super::{ProcManager, ReloadConfig};
 use crate::messages::opener::Exit;
 use crate::messages::proc_manager::{
@@ -65,9 +66,10 @@ impl Handler<GetProc> for ProcManager {
             target,
             asked,
         };
-        self.arriving = Some((request, waiting));
-        self.event_at(
-            asked,
+        let mut turn = Turn::at(asked);
+        turn.arriving = Some((request, waiting));
+        self.turn(
+            &mut turn,
             Event::GetProc {
                 request,
                 client,
@@ -78,12 +80,11 @@ impl Handler<GetProc> for ProcManager {
             },
             ctx,
         );
-        if let Some(answer) = self.immediate.take() {
-            self.arriving = None;
+        if let Some(answer) = turn.answer {
             return Deferred::now(answer);
         }
         let (answer, replier) = deferred();
-        if let Some((id, mut request)) = self.arriving.take() {
+        if let Some((id, mut request)) = turn.arriving {
             request.replier = Some(replier);
             request.label = Some(self.pools.label(request.target));
             self.requests.insert(id, request);
@@ -117,8 +118,8 @@ impl Handler<RetProc> for ProcManager {
             ReturnStatus::Fail => ReturnKind::Fail,
             ReturnStatus::Lost => ReturnKind::Lost,
         });
-        self.event_at(
-            now,
+        self.turn(
+            &mut Turn::at(now),
             Event::RetProc {
                 client,
                 proc,
@@ -197,8 +198,7 @@ impl Handler<Exit> for ProcManager {
                     true => Event::SpawnKilled { proc },
                     false => Event::SpawnError { proc },
                 };
-                self.cause = Some(error.into());
-                self.event(event, ctx);
+                self.failed(error.into(), event, ctx);
                 self.finish_shutdown(ctx);
             }
         }
@@ -216,8 +216,9 @@ impl Handler<TeachOrResetDone> for ProcManager {
                   "generation" => proc.number, "pool" => &*self.pools.at(proc.pool).name,
                   "error" => &failure.reason);
         }
-        self.cause = msg.result.err();
-        self.event(Event::TeachOrResetDone { proc, ok }, ctx);
+        let mut turn = Turn::at(self.clock.now());
+        turn.cause = msg.result.err();
+        self.turn(&mut turn, Event::TeachOrResetDone { proc, ok }, ctx);
     }
 }
 

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use actix::prelude::*;
 use slog::o;
 
+use super::turn::Turn;
 use super::{Opening, ProcManager};
 use crate::actors::language::StartContext;
 use crate::actors::opener::{Opener, StopOpening};
@@ -76,8 +77,16 @@ impl ProcManager {
         self.openers.insert(proc, Opening { opener, since });
     }
 
-    pub(super) fn teach(&mut self, proc: ProcId, request: RequestId, ctx: &mut Context<Self>) {
-        let want = self.request(request).map(|request| &request.want.what);
+    pub(super) fn teach(
+        &mut self,
+        proc: ProcId,
+        request: RequestId,
+        turn: &Turn,
+        ctx: &mut Context<Self>,
+    ) {
+        let want = self
+            .request(request, turn)
+            .map(|request| &request.want.what);
         let Some(What::Ddoc { ddoc, .. }) = want else {
             let result = Err(ProcFailure::of_server("the request is gone"));
             let call = None;
@@ -85,7 +94,7 @@ impl ProcManager {
         };
         let line = prompt::teach(ddoc);
         let call = self
-            .request(request)
+            .request(request, turn)
             .and_then(|request| request.call.clone());
         self.help(proc, line, call, ctx);
     }
@@ -169,8 +178,8 @@ impl ProcManager {
                 ..ExitReport::default()
             })
         });
-        self.cause = Some(error.into());
-        self.event(failed.unwrap_or(Event::ProcExit { proc }), ctx);
+        let event = failed.unwrap_or(Event::ProcExit { proc });
+        self.failed(error.into(), event, ctx);
         self.finish_shutdown(ctx);
     }
 }
