@@ -160,8 +160,9 @@ impl ProcManager {
             .filter_map(|proc| {
                 let shared = &self.procs.get(&proc)?.shared;
                 self.metrics_of(proc.pool).returned(ReturnKind::Lost);
+                let condition = shared.condition_on_loss(shared.token()?);
                 shared.unassign(now);
-                Some((proc, shared.condition_on_loss()))
+                Some((proc, condition))
             })
             .collect();
         let down = Event::ClientDown {
@@ -210,13 +211,18 @@ impl Handler<TeachOrResetDone> for ProcManager {
 
     fn handle(&mut self, msg: TeachOrResetDone, ctx: &mut Self::Context) {
         let (proc, ok) = (msg.proc, msg.result.is_ok());
+        let now = self.clock.now();
+        if let Some(process) = self.procs.get(&proc) {
+            process.shared.unassign(now);
+            process.shared.set_lesson(msg.took);
+        }
         if let Err(failure) = &msg.result {
             let log = call_log(msg.call.as_ref(), &self.log);
             warn!(log, "a process did not learn, was not reset, or did not forget";
                   "generation" => proc.number, "pool" => &*self.pools.at(proc.pool).name,
                   "error" => &failure.reason);
         }
-        let mut turn = Turn::at(self.clock.now());
+        let mut turn = Turn::at(now);
         turn.cause = msg.result.err();
         self.turn(&mut turn, Event::TeachOrResetDone { proc, ok }, ctx);
     }

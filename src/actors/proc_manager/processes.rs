@@ -5,6 +5,7 @@
 //! SOURCE    couch_proc_manager 001: new_proc, teach_ddoc, handle_info('EXIT').
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use actix::prelude::*;
 use slog::o;
@@ -89,8 +90,13 @@ impl ProcManager {
             .map(|request| &request.want.what);
         let Some(What::Ddoc { ddoc, .. }) = want else {
             let result = Err(ProcFailure::of_server("the request is gone"));
-            let call = None;
-            return ctx.notify(TeachOrResetDone { proc, result, call });
+            let (call, took) = (None, Duration::ZERO);
+            return ctx.notify(TeachOrResetDone {
+                proc,
+                result,
+                call,
+                took,
+            });
         };
         let line = prompt::teach(ddoc);
         let call = self
@@ -127,11 +133,13 @@ impl ProcManager {
                 }
                 Err(error) => Err(error.into()),
             };
-            let now = clock.now();
-            process.shared.unassign(now);
-            process.shared.set_lesson(now.since(since));
             // Ignores the mailbox's bound: there is one such report for each process at most.
-            manager.do_send(TeachOrResetDone { proc, result, call });
+            manager.do_send(TeachOrResetDone {
+                proc,
+                result,
+                call,
+                took: clock.now().since(since),
+            });
         });
     }
 

@@ -7,7 +7,6 @@ use actix::prelude::*;
 use super::ProcManager;
 use super::requests::{Answer, Waiting};
 use crate::messages::proc_manager::ProcFailure;
-use crate::query_server::proc_shared::ProcFlag;
 use crate::query_server::prompt;
 use policy::pool::{Event, PoolAction, PoolId, RequestId};
 use policy::time::Timestamp;
@@ -94,10 +93,6 @@ impl ProcManager {
             }
             PoolAction::Forget { proc } => {
                 self.metrics_of(proc.pool).forgets();
-                if let Some(process) = self.procs.get(&proc) {
-                    // What clients have taught goes with the rest. If it does not, the process goes.
-                    process.shared.set(ProcFlag::TaughtByClient, false);
-                }
                 let line = prompt::forget(&self.settings.reset_config);
                 self.help(proc, line, None, ctx);
             }
