@@ -23,6 +23,7 @@ mod self_check;
 mod settings;
 mod status;
 mod table;
+mod turn;
 mod watches;
 
 use std::sync::Arc;
@@ -40,21 +41,19 @@ use crate::functions::caller::Manager;
 use crate::logging::RepeatLimiter;
 use crate::messages::pool_watch::PoolState;
 use crate::messages::pools::ProcRevoked;
-use crate::messages::proc_manager::{ManagerAddress, ProcFailure};
+use crate::messages::proc_manager::ManagerAddress;
 use crate::messages::process::ProcessRef;
 use crate::metrics::{Metrics, PoolMetrics};
 use crate::otp::clock::Clock;
 use crate::otp::pid::{ActorId, ExitReason, Pid, PidGuard};
 use crate::otp::registered_name::RegisteredName;
 use crate::otp::supervisor::Stop;
-use crate::query_server::proc_shared::ProcFlag;
-use crate::query_server::prompt;
 use crate::query_server::status::Holder;
 use child::Spawner;
-use policy::pool::{ClientId, Event, PoolAction, PoolId, Pools, ProcId, RequestId};
+use policy::pool::{ClientId, PoolAction, PoolId, Pools, ProcId, RequestId};
 use policy::pressure::Level;
 use policy::time::Timestamp;
-use requests::{Answer, Waiting};
+use requests::Waiting;
 use table::PoolTable;
 
 pub use settings::{ManagerSettings, ReloadConfig};
@@ -90,10 +89,6 @@ pub struct ProcManager {
     pools: PoolTable,
     /// How much of the range between soft and hard limits pools may use.
     level: Level,
-    /// The pools whose stress began or ended in the current event.
-    turned: Vec<PoolId>,
-    /// Whether the current event is one of several that belong together.
-    settling: bool,
     /// Process -> how to reach it; one that was told to stop stays until it is gone.
     procs: FxHashMap<ProcId, Arc<ProcessRef>>,
     /// Process to be -> what opens it.
@@ -105,14 +100,8 @@ pub struct ProcManager {
     /// Actor of a process -> the process.
     actors: FxHashMap<ActorId, ProcId>,
     next_request: u64,
-    /// The request that is being handled, before it is known whether it has to wait in the table.
-    arriving: Option<(RequestId, Waiting)>,
-    /// Its answer, when it has one at once.
-    immediate: Option<Answer>,
-    /// The actions of the current event; kept for its memory.
+    /// Empty between turns; kept for its memory.
     actions: Vec<PoolAction>,
-    /// What failed in the current event, for those who are refused because of it.
-    cause: Option<ProcFailure>,
     /// When the timer fires, and how to cancel it.
     timer: Option<(Timestamp, SpawnHandle)>,
     /// What its checks of itself found.
@@ -149,18 +138,13 @@ impl ProcManager {
             core: Pools::with_seed(u64::from_le_bytes(random())),
             pools: PoolTable::default(),
             level: Level::FULL,
-            turned: Vec::new(),
-            settling: false,
             procs: FxHashMap::default(),
             openers: FxHashMap::default(),
             requests: FxHashMap::default(),
             clients: FxHashMap::default(),
             actors: FxHashMap::default(),
             next_request: 0,
-            arriving: None,
-            immediate: None,
             actions: Vec::new(),
-            cause: None,
             timer: None,
             findings: self_check::Findings::default(),
             watchers: FxHashMap::default(),
@@ -185,97 +169,8 @@ impl ProcManager {
         self.pid_guard.pid()
     }
 
-    /// Tells the core what happened and does what it says.
-    fn event(&mut self, event: Event, ctx: &mut Context<Self>) {
-        let now = self.clock.now();
-        self.event_at(now, event, ctx);
-    }
-
-    fn event_at(&mut self, now: Timestamp, event: Event, ctx: &mut Context<Self>) {
-        let mut actions = std::mem::take(&mut self.actions);
-        self.core.handle(event, now, &mut actions);
-        for action in actions.drain(..) {
-            self.perform(action, now, ctx);
-        }
-        self.actions = actions;
-        self.cause = None;
-        self.tell_watchers();
-        self.warn_if_full(now);
-        self.watch_deadline(now, ctx);
-        if !self.settling {
-            self.assert_invariants();
-        }
-        self.follow_stress(now, ctx);
-    }
-
-    /// Tells the core several things that belong together: the invariants hold only after the last one.
-    fn events(&mut self, events: Vec<Event>, ctx: &mut Context<Self>) {
-        self.settling = true;
-        for event in events {
-            self.event(event, ctx);
-        }
-        self.settling = false;
-        self.assert_invariants();
-    }
-
-    fn perform(&mut self, action: PoolAction, now: Timestamp, ctx: &mut Context<Self>) {
-        match action {
-            PoolAction::Open { proc, .. } => self.open(proc, ctx),
-            PoolAction::Teach { proc, request } => self.teach(proc, request, ctx),
-            PoolAction::Reset { proc } => {
-                let line = prompt::reset(&self.settings.reset_config);
-                self.help(proc, line, None, ctx);
-            }
-            PoolAction::Forget { proc } => {
-                self.metrics_of(proc.pool).forgets();
-                if let Some(process) = self.procs.get(&proc) {
-                    // What clients have taught goes with the rest. If it does not, the process goes.
-                    process.shared.set(ProcFlag::TaughtByClient, false);
-                }
-                let line = prompt::forget(&self.settings.reset_config);
-                self.help(proc, line, None, ctx);
-            }
-            PoolAction::Assign {
-                request,
-                proc,
-                token,
-                reset,
-            } => self.assign(request, (proc, token), reset, now, ctx),
-            PoolAction::Refuse { request, why } => self.refuse(request, why, now),
-            PoolAction::ProcRevoked {
-                client,
-                proc,
-                token,
-                why,
-            } => self.tell_holder(client, (proc, token), why),
-            PoolAction::PoolGone { pool } => self.pool_gone(pool),
-            PoolAction::Warn(warning) => self.warn(warning, now),
-            PoolAction::Stop { proc, why } => {
-                self.metrics_of(proc.pool).stopped(why);
-                self.stop(proc, why.is_polite(), None);
-            }
-        }
-    }
-
     fn metrics_of(&self, pool: PoolId) -> &Arc<PoolMetrics> {
         &self.pools.at(pool).metrics
-    }
-
-    fn watch_deadline(&mut self, now: Timestamp, ctx: &mut Context<Self>) {
-        let Some(deadline) = self.core.next_deadline() else {
-            return;
-        };
-        if let Some((fires, handle)) = self.timer {
-            if fires <= deadline {
-                return;
-            }
-            ctx.cancel_future(handle);
-        }
-        let handle = ctx.run_later(deadline.since(now), |manager, ctx| {
-            manager.timer = None;
-            manager.event(Event::Tick, ctx);
-        });
-        self.timer = Some((deadline, handle));
     }
 
     fn watch_client(&mut self, pid: &Pid, ctx: &mut Context<Self>) -> (ClientId, &mut PoolClient) {

@@ -429,8 +429,13 @@ impl<B: Backend> Handler<Prompt> for Process<B> {
             return;
         }
         let changes_ddocs = |command: &Command| matches!(command, Command::Teach | Command::Forget);
-        if commands.iter().any(changes_ddocs) && prompt.token != MANAGER_TOKEN {
-            self.shared.set(ProcFlag::TaughtByClient, true);
+        if prompt.token != MANAGER_TOKEN {
+            if commands.iter().any(changes_ddocs) {
+                self.shared.set(ProcFlag::TaughtByClient, true);
+            }
+        } else if commands.contains(&Command::Forget) {
+            // What clients have taught goes with the rest. If it does not, the process goes.
+            self.shared.set(ProcFlag::TaughtByClient, false);
         }
         if matches!(prompt.answer_to, AnswerTo::Several(_)) && prompt.lines.ends_with(b"\n") {
             prompt.lines.truncate(prompt.lines.len() - 1);

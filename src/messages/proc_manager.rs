@@ -59,6 +59,8 @@ pub(crate) struct TeachOrResetDone {
     pub result: Result<(), ProcFailure>,
     /// The call that it was done for.
     pub call: Option<Arc<Call>>,
+    /// How long it took.
+    pub took: Duration,
 }
 
 /// Why a process could not be opened, taught or reset, or ended.

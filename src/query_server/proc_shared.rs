@@ -14,25 +14,41 @@ use policy::pool::{Condition, Token};
 use policy::time::Timestamp;
 
 /// The state of a process, shared by its actor, the manager and whoever holds it.
+///
+/// Each field says who writes it. Where that is the lender, it is the opener until it has handed the process over,
+/// and the manager from then on.
 #[derive(Debug)]
 pub struct ProcShared {
     /// The operating system's number of it, `None` for one inside this program.
     pub os_pid: Option<u32>,
     born: Instant,
+    /// The token that it is lent under. Written by the lender.
     assignment: AtomicU64,
+    /// Prompts that are not answered. Written by its actor.
     in_flight: AtomicU32,
+    /// The assignment under which it was prompted last. Written by its actor.
+    prompted_under: AtomicU64,
+    /// Each says who sets it.
     flags: [AtomicBool; ProcFlag::COUNT],
-    last_activity: AtomicU64,
-    /// How long the lesson took that it got for whom it is lent to, in microseconds.
+    /// When it was prompted last, or started. Written by its actor.
+    prompted_at: AtomicU64,
+    /// When it was taken back last. Written by the lender.
+    taken_back_at: AtomicU64,
+    /// How long the lesson took that it got for whom it is lent to, in microseconds. Written by the manager.
     lesson: AtomicU64,
-    /// The arguments of the `reset` that it is sent before its next holder's first line.
+    /// The arguments of the `reset` that it is sent before its next holder's first line: left there by the manager,
+    /// taken out by its actor, or by a holder who finds it reset.
     reset_first: Mutex<Option<Arc<str>>>,
-    /// The `reset` that it has answered last, if a call has ended with it and nothing was asked since.
+    /// The `reset` that it has answered last, if a call has ended with it and nothing was asked since. Written by its
+    /// actor.
     left_reset: Mutex<Option<Bytes>>,
+    /// What was measured last, by whoever asked for it.
     memory: Mutex<Option<(Instant, u64)>>,
+    /// Begun anew by the lender; its holder adds the call, its actor the time of the order to end.
     work: Mutex<Occupation>,
     /// What a launcher has started, found when it is first measured.
     command: OnceLock<Option<u32>>,
+    /// Written by its actor.
     exit_error: OnceLock<PromptError>,
 }
 
@@ -55,7 +71,8 @@ impl Occupation {
 }
 
 /// What may be true of a process. Set by its actor, but for [`ProcFlag::Started`] and
-/// [`ProcFlag::LeftByAnother`].
+/// [`ProcFlag::LeftByAnother`]. [`ProcFlag::Launcher`], and `Started` where there is no opener to set it, are set before
+/// anybody else knows of the process.
 #[derive(Clone, Copy, EnumCount)]
 pub(crate) enum ProcFlag {
     /// It has answered its first `reset`: only prompts after that are counted in the metrics. Set by its
@@ -63,9 +80,8 @@ pub(crate) enum ProcFlag {
     Started,
     /// It has answered a prompt since it has started, or it ended over one that was no `reset`, which may have ended it.
     Worked,
-    /// It was prompted since it was lent.
-    Prompted,
-    /// Somebody else had it, and it was not reset since. Set by the manager.
+    /// Somebody else had it, and it was not reset since: there are arguments of a `reset` to be sent first. Set with
+    /// them, and taken back with them.
     LeftByAnother,
     /// It is in the middle of a list.
     ListOpen,
@@ -94,8 +110,10 @@ impl ProcShared {
             born: Instant::now(),
             assignment: AtomicU64::new(UNASSIGNED),
             in_flight: AtomicU32::new(0),
+            prompted_under: AtomicU64::new(UNASSIGNED),
             flags: Default::default(),
-            last_activity: AtomicU64::new(0),
+            prompted_at: AtomicU64::new(0),
+            taken_back_at: AtomicU64::new(0),
             lesson: AtomicU64::new(0),
             reset_first: Mutex::default(),
             left_reset: Mutex::default(),
@@ -110,7 +128,6 @@ impl ProcShared {
     pub fn assign(&self, token: Token) {
         *self.lock_work() = Occupation::begun();
         self.assignment.store(token.0, Ordering::Release);
-        self.set(ProcFlag::Prompted, false);
     }
 
     /// Has the process reset before the first line of whom it is lent to next. Called by the manager only.
@@ -147,7 +164,8 @@ impl ProcShared {
 
     /// Takes the process back: prompts are refused until it is lent again.
     pub(crate) fn unassign(&self, now: Timestamp) {
-        self.note_activity(now);
+        let now = now.as_nanoseconds();
+        self.taken_back_at.store(now, Ordering::Relaxed);
         self.lesson.store(0, Ordering::Relaxed);
         *self.lock_work() = Occupation::begun();
         self.assignment.store(UNASSIGNED, Ordering::Release);
@@ -226,7 +244,8 @@ impl ProcShared {
     /// Counts prompts that are sent. Called by the process's actor only.
     pub fn prompts_sent(&self, count: u32) {
         self.in_flight.fetch_add(count, Ordering::Relaxed);
-        self.set(ProcFlag::Prompted, true);
+        let assignment = self.assignment.load(Ordering::Acquire);
+        self.prompted_under.store(assignment, Ordering::Relaxed);
     }
 
     /// Counts a prompt that is answered. Called by the process's actor only.
@@ -239,16 +258,17 @@ impl ProcShared {
         self.in_flight.load(Ordering::Relaxed)
     }
 
-    /// Restarts the time that the process has been idle.
+    /// Restarts the time that the process has been idle. Called by the process's actor only.
     pub(crate) fn note_activity(&self, now: Timestamp) {
-        self.last_activity
+        self.prompted_at
             .store(now.as_nanoseconds(), Ordering::Relaxed);
     }
 
     /// Returns for how long nobody has prompted or returned the process.
     pub(crate) fn idle_time(&self, now: Timestamp) -> Duration {
-        let last = self.last_activity.load(Ordering::Relaxed);
-        now.since(Timestamp::from_nanoseconds(last))
+        let prompted = self.prompted_at.load(Ordering::Relaxed);
+        let taken_back = self.taken_back_at.load(Ordering::Relaxed);
+        now.since(Timestamp::from_nanoseconds(prompted.max(taken_back)))
     }
 
     /// Says that the process has ended or is being ended, and why; the first word counts. Called by
@@ -300,10 +320,11 @@ impl ProcShared {
     }
 
     /// Judges the state in which the process comes back from a client that died, or that let go of
-    /// it without a word: what that client left in it is reset before anybody else gets it.
-    pub(crate) fn condition_on_loss(&self) -> Condition {
+    /// it without a word: what that client left in it is reset before anybody else gets it. It was lent under `token`.
+    pub(crate) fn condition_on_loss(&self, token: Token) -> Condition {
+        let was_prompted = self.prompted_under.load(Ordering::Relaxed) == token.0;
         match self.condition_on_return() {
-            Condition::Clean if self.is(ProcFlag::Prompted) => Condition::NeedsReset,
+            Condition::Clean if was_prompted => Condition::NeedsReset,
             condition => condition,
         }
     }

@@ -93,7 +93,7 @@ impl TunnelEnd {
 /// lives.
 pub(super) async fn give_back(lease: Lease) -> TunnelEnd {
     let shared = Arc::clone(&lease.process.shared);
-    let is_fit = match shared.condition_on_loss() {
+    let is_fit = match shared.condition_on_loss(lease.token) {
         // It forgets when it is back.
         Condition::Clean | Condition::NeedsForgetting => true,
         Condition::NeedsReset => lease.reset().await.is_ok(),

@@ -7,6 +7,7 @@ use actix::prelude::*;
 use slog::{info, warn};
 
 use super::requests::{Answer, Waiting};
+use super::turn::Turn;
 use super::{ProcManager, ReloadConfig};
 use crate::messages::opener::Exit;
 use crate::messages::proc_manager::{
@@ -65,9 +66,10 @@ impl Handler<GetProc> for ProcManager {
             target,
             asked,
         };
-        self.arriving = Some((request, waiting));
-        self.event_at(
-            asked,
+        let mut turn = Turn::at(asked);
+        turn.arriving = Some((request, waiting));
+        self.turn(
+            &mut turn,
             Event::GetProc {
                 request,
                 client,
@@ -78,12 +80,11 @@ impl Handler<GetProc> for ProcManager {
             },
             ctx,
         );
-        if let Some(answer) = self.immediate.take() {
-            self.arriving = None;
+        if let Some(answer) = turn.answer {
             return Deferred::now(answer);
         }
         let (answer, replier) = deferred();
-        if let Some((id, mut request)) = self.arriving.take() {
+        if let Some((id, mut request)) = turn.arriving {
             request.replier = Some(replier);
             request.label = Some(self.pools.label(request.target));
             self.requests.insert(id, request);
@@ -117,8 +118,8 @@ impl Handler<RetProc> for ProcManager {
             ReturnStatus::Fail => ReturnKind::Fail,
             ReturnStatus::Lost => ReturnKind::Lost,
         });
-        self.event_at(
-            now,
+        self.turn(
+            &mut Turn::at(now),
             Event::RetProc {
                 client,
                 proc,
@@ -159,8 +160,9 @@ impl ProcManager {
             .filter_map(|proc| {
                 let shared = &self.procs.get(&proc)?.shared;
                 self.metrics_of(proc.pool).returned(ReturnKind::Lost);
+                let condition = shared.condition_on_loss(shared.token()?);
                 shared.unassign(now);
-                Some((proc, shared.condition_on_loss()))
+                Some((proc, condition))
             })
             .collect();
         let down = Event::ClientDown {
@@ -197,8 +199,7 @@ impl Handler<Exit> for ProcManager {
                     true => Event::SpawnKilled { proc },
                     false => Event::SpawnError { proc },
                 };
-                self.cause = Some(error.into());
-                self.event(event, ctx);
+                self.failed(error.into(), event, ctx);
                 self.finish_shutdown(ctx);
             }
         }
@@ -210,14 +211,20 @@ impl Handler<TeachOrResetDone> for ProcManager {
 
     fn handle(&mut self, msg: TeachOrResetDone, ctx: &mut Self::Context) {
         let (proc, ok) = (msg.proc, msg.result.is_ok());
+        let now = self.clock.now();
+        if let Some(process) = self.procs.get(&proc) {
+            process.shared.unassign(now);
+            process.shared.set_lesson(msg.took);
+        }
         if let Err(failure) = &msg.result {
             let log = call_log(msg.call.as_ref(), &self.log);
             warn!(log, "a process did not learn, was not reset, or did not forget";
                   "generation" => proc.number, "pool" => &*self.pools.at(proc.pool).name,
                   "error" => &failure.reason);
         }
-        self.cause = msg.result.err();
-        self.event(Event::TeachOrResetDone { proc, ok }, ctx);
+        let mut turn = Turn::at(now);
+        turn.cause = msg.result.err();
+        self.turn(&mut turn, Event::TeachOrResetDone { proc, ok }, ctx);
     }
 }
 

@@ -27,7 +27,24 @@ impl ProcManager {
                 ),
             ),
             StopReason::Shutdown => ("shutting_down", "the service is shutting down".to_owned()),
-            _ => ("pool_removed", format!("the pool '{pool}' was removed")),
+            StopReason::Removed => ("pool_removed", format!("the pool '{pool}' was removed")),
+            // None of these is a reason to stop a process that somebody holds.
+            StopReason::Idle
+            | StopReason::Stale
+            | StopReason::Reaped
+            | StopReason::OverLimit
+            | StopReason::Failed
+            | StopReason::Broken
+            | StopReason::TeachFailed
+            | StopReason::ResetFailed
+            | StopReason::ForgetFailed
+            | StopReason::Uses
+            | StopReason::Age
+            | StopReason::Memory
+            | StopReason::Culled
+            | StopReason::ClientCrashed
+            | StopReason::TenantGone
+            | StopReason::Stress => ("killed", "the process was stopped".to_owned()),
         };
         self.revoke(client, (proc, token), name, reason);
     }

@@ -2,7 +2,7 @@
 //! higher limit than the machine bears.
 //!
 //! SUMMARY   [`ProcManager::settings_in_force`] says what they are now; what changes them beside an
-//!           operator is noted in the event in which it happens, and followed at its end.
+//!           operator is noted in the turn in which it happens, and followed at its end.
 //! PROMISES  A limit that goes down costs nobody a process that is held: what is too much goes when it
 //!           comes back.
 //! SOURCE    Postfix master: stress-adaptive settings, `${stress?{10}:{300}}`; for the limits see
@@ -17,7 +17,6 @@ use super::ProcManager;
 use crate::config::PoolConfig;
 use crate::messages::pools::SetLevel;
 use policy::pool::{Event, Limits, PoolId, PoolSettings};
-use policy::time::Timestamp;
 
 impl ProcManager {
     /// Returns what the core is to be told of a pool with this section as things are now.
@@ -56,16 +55,12 @@ impl ProcManager {
         }
     }
 
-    /// Puts in force what pools that came under stress, or out of it, have for that.
-    pub(super) fn follow_stress(&mut self, now: Timestamp, ctx: &mut Context<Self>) {
-        while let Some(pool) = self.turned.pop() {
-            self.refresh(pool, now, ctx);
-        }
-    }
-
-    /// Returns what brings a pool in line that was added while the service runs: with new limits,
-    /// and with what services ask of it.
+    /// Returns what brings a pool in line with what is in force now, if it is not that already: stress, new
+    /// limits, what services ask of it.
     pub(super) fn changes_of(&mut self, pool: PoolId) -> Option<Event> {
+        if !self.core.is_open(pool) {
+            return None;
+        }
         let section = Arc::clone(&self.pools.at(pool).section);
         let settings = self.settings_in_force(pool, &section);
         let changed = self.core.settings(pool) != Some(&settings);
@@ -76,12 +71,9 @@ impl ProcManager {
     }
 
     /// Tells the core what is in force, if it is not that already.
-    pub(super) fn refresh(&mut self, pool: PoolId, now: Timestamp, ctx: &mut Context<Self>) {
-        if !self.core.is_open(pool) {
-            return;
-        }
+    pub(super) fn refresh(&mut self, pool: PoolId, ctx: &mut Context<Self>) {
         if let Some(changes) = self.changes_of(pool) {
-            self.event_at(now, changes, ctx);
+            self.event(changes, ctx);
         }
     }
 }
@@ -94,11 +86,10 @@ impl Handler<SetLevel> for ProcManager {
         if std::mem::replace(&mut self.level, msg.level) == msg.level {
             return;
         }
-        let now = self.clock.now();
         for pool in self.pools.ids() {
             let limit = |manager: &Self| manager.core.settings(pool).map(|s| s.limits.hard_limit);
             let from = limit(self);
-            self.refresh(pool, now, ctx);
+            self.refresh(pool, ctx);
             let to = limit(self);
             if from != to {
                 info!(self.log, "process limit moved";

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use super::ProcManager;
+use super::turn::Turn;
 use crate::messages::pool_reporter::{PoolEvent, PoolNews};
 use crate::messages::process::ProcessRef;
 use crate::warn_repeating;
@@ -105,11 +106,11 @@ impl ProcManager {
         }
     }
 
-    pub(super) fn warn(&mut self, warning: Warning, now: Timestamp) {
+    pub(super) fn warn(&self, warning: Warning, turn: &mut Turn) {
         let failure = |pool| self.pools.at(pool).failure.clone();
         let (pool, event) = match warning {
             Warning::Throttled { pool, until } => {
-                let (failure, rest) = (failure(pool), until.since(now));
+                let (failure, rest) = (failure(pool), until.since(turn.now));
                 (pool, PoolEvent::Throttled { failure, rest })
             }
             Warning::EndsEarly { pool } => {
@@ -118,11 +119,11 @@ impl ProcManager {
             }
             Warning::Unthrottled { pool } => (pool, PoolEvent::Unthrottled),
             Warning::Unstressed { pool } => {
-                self.turned.push(pool);
+                turn.turned.push(pool);
                 (pool, PoolEvent::Unstressed)
             }
             Warning::Stressed { pool } => {
-                self.turned.push(pool);
+                turn.turned.push(pool);
                 let settings = self.core.settings(pool);
                 let limit = settings.map_or(0, |settings| settings.limits.hard_limit);
                 let raise = self.limit_of(Target::Pool(pool));

@@ -119,8 +119,7 @@ impl Handler<AddPool> for ProcManager {
         let pool = self.place(&name, Arc::new(section), language, settings);
         self.event(Event::StartPool { pool }, ctx);
         // Services may have waited for it, and ask something of it.
-        let now = self.clock.now();
-        self.refresh(pool, now, ctx);
+        self.refresh(pool, ctx);
         self.try_cells(&[pool]);
         self.watch_memory(ctx);
         info!(self.log, "pool added"; "pool" => &name, "changes" => listed(&changes));

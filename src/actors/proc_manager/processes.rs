@@ -5,10 +5,12 @@
 //! SOURCE    couch_proc_manager 001: new_proc, teach_ddoc, handle_info('EXIT').
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use actix::prelude::*;
 use slog::o;
 
+use super::turn::Turn;
 use super::{Opening, ProcManager};
 use crate::actors::language::StartContext;
 use crate::actors::opener::{Opener, StopOpening};
@@ -76,16 +78,29 @@ impl ProcManager {
         self.openers.insert(proc, Opening { opener, since });
     }
 
-    pub(super) fn teach(&mut self, proc: ProcId, request: RequestId, ctx: &mut Context<Self>) {
-        let want = self.request(request).map(|request| &request.want.what);
+    pub(super) fn teach(
+        &mut self,
+        proc: ProcId,
+        request: RequestId,
+        turn: &Turn,
+        ctx: &mut Context<Self>,
+    ) {
+        let want = self
+            .request(request, turn)
+            .map(|request| &request.want.what);
         let Some(What::Ddoc { ddoc, .. }) = want else {
             let result = Err(ProcFailure::of_server("the request is gone"));
-            let call = None;
-            return ctx.notify(TeachOrResetDone { proc, result, call });
+            let (call, took) = (None, Duration::ZERO);
+            return ctx.notify(TeachOrResetDone {
+                proc,
+                result,
+                call,
+                took,
+            });
         };
         let line = prompt::teach(ddoc);
         let call = self
-            .request(request)
+            .request(request, turn)
             .and_then(|request| request.call.clone());
         self.help(proc, line, call, ctx);
     }
@@ -118,11 +133,13 @@ impl ProcManager {
                 }
                 Err(error) => Err(error.into()),
             };
-            let now = clock.now();
-            process.shared.unassign(now);
-            process.shared.set_lesson(now.since(since));
             // Ignores the mailbox's bound: there is one such report for each process at most.
-            manager.do_send(TeachOrResetDone { proc, result, call });
+            manager.do_send(TeachOrResetDone {
+                proc,
+                result,
+                call,
+                took: clock.now().since(since),
+            });
         });
     }
 
@@ -169,8 +186,8 @@ impl ProcManager {
                 ..ExitReport::default()
             })
         });
-        self.cause = Some(error.into());
-        self.event(failed.unwrap_or(Event::ProcExit { proc }), ctx);
+        let event = failed.unwrap_or(Event::ProcExit { proc });
+        self.failed(error.into(), event, ctx);
         self.finish_shutdown(ctx);
     }
 }

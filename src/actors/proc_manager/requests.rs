@@ -9,6 +9,7 @@ use std::sync::Arc;
 use actix::prelude::*;
 
 use super::ProcManager;
+use super::turn::Turn;
 use crate::messages::proc_manager::{GetProcError, Lease, Lender, ProcFailure, Want};
 use crate::metrics::{PoolMetrics, Refused};
 use crate::otp::deferred::Replier;
@@ -36,8 +37,9 @@ pub(super) struct Waiting {
 }
 
 impl ProcManager {
-    pub(super) fn request(&self, id: RequestId) -> Option<&Waiting> {
-        match &self.arriving {
+    /// Returns a request that is not answered yet.
+    pub(super) fn request<'a>(&'a self, id: RequestId, turn: &'a Turn) -> Option<&'a Waiting> {
+        match &turn.arriving {
             Some((arriving, request)) if *arriving == id => Some(request),
             _ => self.requests.get(&id),
         }
@@ -48,13 +50,13 @@ impl ProcManager {
         id: RequestId,
         (proc, token): (ProcId, Token),
         reset: bool,
-        now: Timestamp,
+        turn: &mut Turn,
         ctx: &Context<Self>,
     ) {
         let request = self
-            .request(id)
+            .request(id, turn)
             .expect("PM-4: an open request has a caller");
-        let (client, waited) = (request.client, now.since(request.asked));
+        let (client, waited) = (request.client, turn.now.since(request.asked));
         self.metrics_of(proc.pool).acquired(waited);
         let process = self
             .procs
@@ -76,7 +78,7 @@ impl ProcManager {
             loan: None,
         };
         // A caller that is gone gives the lease back by dropping it.
-        self.answer(id, Ok(lease));
+        self.answer(id, Ok(lease), turn);
     }
 
     /// Returns what the processes of a pool have in common, which is kept for the next one.
@@ -98,10 +100,10 @@ impl ProcManager {
     }
 
     /// Answers a request: through its handler's result while that runs, or else its caller.
-    fn answer(&mut self, id: RequestId, answer: Answer) {
+    fn answer(&mut self, id: RequestId, answer: Answer, turn: &mut Turn) {
         let is_arriving = |(arriving, _): &(RequestId, _)| *arriving == id;
-        if self.arriving.as_ref().is_some_and(is_arriving) {
-            self.immediate = Some(answer);
+        if turn.arriving.as_ref().is_some_and(is_arriving) {
+            turn.answer = Some(answer);
         } else if let Some(request) = self.requests.remove(&id)
             && let Some(replier) = request.replier
         {
@@ -109,9 +111,10 @@ impl ProcManager {
         }
     }
 
-    pub(super) fn refuse(&mut self, id: RequestId, why: Refusal, now: Timestamp) {
+    pub(super) fn refuse(&mut self, id: RequestId, why: Refusal, turn: &mut Turn) {
+        let now = turn.now;
         let request = self
-            .request(id)
+            .request(id, turn)
             .expect("PM-4: an open request has a caller");
         let pool = self.pools.of_target(request.target);
         let label = request.label.clone();
@@ -119,7 +122,7 @@ impl ProcManager {
         let language = pool.map(|pool| self.pools.at(pool).language.to_string());
         let language = language.unwrap_or_else(|| label.to_string());
         let ended = || ProcFailure::of_server("the query server ended");
-        let cause = self.cause.clone().unwrap_or_else(ended);
+        let cause = turn.cause.clone().unwrap_or_else(ended);
         if let Some(pool) = pool {
             count_refusal(self.metrics_of(pool), why);
         }
@@ -150,7 +153,7 @@ impl ProcManager {
             },
             Refusal::ShuttingDown => GetProcError::ShuttingDown,
         };
-        self.answer(id, Err(Box::new(error)));
+        self.answer(id, Err(Box::new(error)), turn);
     }
 }
 

@@ -147,7 +147,7 @@ impl RetProc {
     /// Judges the process as its state and the way it came back demand.
     pub(crate) fn condition(&self, process: &ProcessRef) -> Condition {
         if self.status == ReturnStatus::Lost {
-            process.shared.condition_on_loss()
+            process.shared.condition_on_loss(self.token)
         } else {
             process.shared.condition_on_return()
         }
