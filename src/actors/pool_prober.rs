@@ -19,6 +19,7 @@ use crate::messages::pool_prober::ProbeAbility;
 use crate::otp::deferred::{Deferred, deferred};
 use crate::otp::pid::{Down, ExitReason, Pid, PidGuard, Watch};
 use crate::otp::supervisor::Stop;
+use crate::otp::tell::Tell;
 use cells::PoolCells;
 use child::Spawner;
 
@@ -111,8 +112,7 @@ struct ProbeEnd(Addr<PoolProber>);
 
 impl Drop for ProbeEnd {
     fn drop(&mut self) {
-        // Ignores the mailbox's bound: the end of the prober may wait for it.
-        self.0.do_send(ProbeDone);
+        self.0.tell(ProbeDone);
     }
 }
 

@@ -45,9 +45,11 @@ use crate::messages::proc_manager::ManagerAddress;
 use crate::messages::process::ProcessRef;
 use crate::metrics::{Metrics, PoolMetrics};
 use crate::otp::clock::Clock;
+use crate::otp::deadline::DeadlineTimer;
 use crate::otp::pid::{ActorId, ExitReason, Pid, PidGuard};
 use crate::otp::registered_name::RegisteredName;
 use crate::otp::supervisor::Stop;
+use crate::otp::tell::Tell;
 use crate::query_server::status::Holder;
 use child::Spawner;
 use policy::pool::{ClientId, PoolAction, PoolId, Pools, ProcId, RequestId};
@@ -102,8 +104,8 @@ pub struct ProcManager {
     next_request: u64,
     /// Empty between turns; kept for its memory.
     actions: Vec<PoolAction>,
-    /// When the timer fires, and how to cancel it.
-    timer: Option<(Timestamp, SpawnHandle)>,
+    /// Looks at what is due.
+    timer: DeadlineTimer<Timestamp>,
     /// What its checks of itself found.
     findings: self_check::Findings,
     /// Pool -> whom to tell of its changes.
@@ -145,7 +147,7 @@ impl ProcManager {
             actors: FxHashMap::default(),
             next_request: 0,
             actions: Vec::new(),
-            timer: None,
+            timer: DeadlineTimer::default(),
             findings: self_check::Findings::default(),
             watchers: FxHashMap::default(),
             full: RepeatLimiter::default(),
@@ -188,8 +190,8 @@ impl ProcManager {
         if !self.shutting_down || is_left {
             return;
         }
-        // Now it has been told everything. Ignores the mailbox's bound: the order must not be lost.
-        self.reporter.do_send(Stop { now: true });
+        // Now it has been told everything.
+        self.reporter.tell(Stop { now: true });
         if !self.beside.iter().any(Pid::is_alive) {
             self.pid_guard.ending(ExitReason::Shutdown);
             ctx.stop();

@@ -13,6 +13,7 @@ use slog::{Logger, warn};
 use super::PoolProber;
 use crate::config::SandboxMode;
 use crate::messages::pool_prober::{PoolCell, TryAllCells, TryCells};
+use crate::otp::tell::Tell;
 use crate::query_server::tried_cell::TriedCell;
 use policy::pool::PoolId;
 
@@ -112,8 +113,7 @@ impl PoolProber {
         let trials = async move {
             for cell in new {
                 cell.set_found(cell.trial.run(&spawner).await);
-                // Ignores the mailbox's bound: there is one for each cell.
-                prober.do_send(CellTried(cell));
+                prober.tell(CellTried(cell));
             }
         };
         self.run(trials, ctx);

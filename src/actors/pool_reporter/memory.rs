@@ -13,6 +13,7 @@ use rustc_hash::FxHashMap;
 
 use super::PoolReporter;
 use crate::messages::pool_reporter::{GetLimitedProcs, MemoryRead, WatchMemory};
+use crate::otp::tell::Tell;
 use child::usage::status_bytes;
 use policy::pool::ProcId;
 
@@ -33,8 +34,7 @@ impl PoolReporter {
             if !limited.is_empty() {
                 // Ends with the reading of a directory.
                 let read = blocking::run("memory", move || of_groups(&limited)).await;
-                // Ignores the mailbox's bound: there is one in a period.
-                asked.read.do_send(MemoryRead(read.unwrap_or_default()));
+                asked.read.tell(MemoryRead(read.unwrap_or_default()));
             }
             Some(asked)
         };

@@ -18,6 +18,7 @@ use crate::metrics::ReturnKind;
 use crate::otp::deferred::{Deferred, deferred};
 use crate::otp::pid::{Down, ExitReason};
 use crate::otp::supervisor::Stop;
+use crate::otp::tell::Tell;
 use crate::query_server::call::call_log;
 use crate::query_server::language::LanguageName;
 use child::cell::terms::CellTerms;
@@ -346,7 +347,7 @@ impl Handler<Stop> for ProcManager {
 
     fn handle(&mut self, msg: Stop, ctx: &mut Self::Context) {
         self.shutting_down = true;
-        self.prober.do_send(msg);
+        self.prober.tell(msg);
         self.event(Event::Shutdown, ctx);
         if msg.now {
             let all = self.procs.keys().chain(self.openers.keys());

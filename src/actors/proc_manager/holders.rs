@@ -6,6 +6,7 @@ use actix::prelude::*;
 
 use super::ProcManager;
 use crate::messages::pools::{ProcRevoked, SubscribeRevocation};
+use crate::otp::tell::Tell;
 use policy::pool::{ClientId, ProcId, StopReason, Token};
 
 impl ProcManager {
@@ -59,8 +60,7 @@ impl ProcManager {
     ) {
         let holder = self.clients.get(&client);
         if let Some(revoked) = holder.and_then(|holder| holder.revoked.as_ref()) {
-            // Ignores the mailbox's bound: there is one for each process that it holds.
-            revoked.do_send(ProcRevoked {
+            revoked.tell(ProcRevoked {
                 proc,
                 token,
                 name,

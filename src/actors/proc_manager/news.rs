@@ -9,6 +9,7 @@ use super::ProcManager;
 use super::turn::Turn;
 use crate::messages::pool_reporter::{PoolEvent, PoolNews};
 use crate::messages::process::ProcessRef;
+use crate::otp::tell::Tell;
 use crate::warn_repeating;
 use policy::exchange::Exchanges;
 use policy::invariants::Invariant;
@@ -22,8 +23,7 @@ impl ProcManager {
     /// Tells what has happened in a pool.
     fn tell(&self, id: PoolId, event: PoolEvent) {
         let pool = self.pools.at(id);
-        // Ignores the mailbox's bound: there is one for the start of a process, or for what comes more seldom.
-        self.reporter.do_send(PoolNews {
+        self.reporter.tell(PoolNews {
             pool: id,
             name: Arc::clone(&pool.name),
             language: pool.language.clone(),

@@ -10,6 +10,7 @@ use super::ProcManager;
 use crate::messages::pool_prober::{PoolCell, ProbeAbility, TryAllCells, TryCells};
 use crate::messages::proc_manager::GetProcError;
 use crate::otp::deferred::{Deferred, deferred};
+use crate::otp::tell::Tell;
 use crate::query_server::abilities::{Ability, Finding};
 use crate::query_server::tried_cell::TriedCell;
 use policy::pool::PoolId;
@@ -64,15 +65,14 @@ impl ProcManager {
     pub(super) fn try_all_cells(&mut self) {
         self.pools.iter_mut().for_each(|pool| pool.cell = None);
         if let Some(pools) = self.cells_of(&self.pools.ids()) {
-            self.prober.do_send(TryAllCells(pools));
+            self.prober.tell(TryAllCells(pools));
         }
     }
 
     /// Has the cells of some pools tried that are new or have changed.
     pub(super) fn try_cells(&mut self, pools: &[PoolId]) {
         if let Some(pools) = self.cells_of(pools) {
-            // Ignores the mailbox's bound: there is one for each change of the pools by an operator.
-            self.prober.do_send(TryCells(pools));
+            self.prober.tell(TryCells(pools));
         }
     }
 
@@ -80,8 +80,7 @@ impl ProcManager {
     pub(super) fn forget_cell(&self, pool: PoolId, name: &Arc<str>) {
         let (name, cell) = (Arc::clone(name), None);
         let gone = PoolCell { pool, name, cell };
-        // Ignores the mailbox's bound: there is one for each removal of a pool.
-        self.prober.do_send(TryCells(vec![gone]));
+        self.prober.tell(TryCells(vec![gone]));
     }
 
     /// Notes which cells pools have. `None`: nobody wants to know what holds of them.

@@ -19,6 +19,7 @@ use crate::messages::proc_manager::{ProcFailure, TeachOrResetDone, What};
 use crate::messages::process::{ExitReport, Fault, PromptError, StopProc};
 use crate::metrics::{OpenFailure, ProcessMetrics};
 use crate::otp::pid::ExitReason;
+use crate::otp::tell::Tell;
 use crate::query_server::call::{Call, Loan};
 use crate::query_server::child_log::LogTerms;
 use crate::query_server::proc_shared::MANAGER_TOKEN;
@@ -133,8 +134,7 @@ impl ProcManager {
                 }
                 Err(error) => Err(error.into()),
             };
-            // Ignores the mailbox's bound: there is one such report for each process at most.
-            manager.do_send(TeachOrResetDone {
+            manager.tell(TeachOrResetDone {
                 proc,
                 result,
                 call,
@@ -147,10 +147,9 @@ impl ProcManager {
     pub(super) fn stop(&mut self, proc: ProcId, polite: bool, by: Option<Arc<str>>) {
         if let Some(process) = self.procs.get(&proc) {
             let polite = polite && process.shared.in_flight() == 0;
-            // Ignores the mailbox's bound: it must not be lost, and it is sent once.
-            process.stop.do_send(StopProc { polite, by });
+            process.stop.tell(StopProc { polite, by });
         } else if let Some(Opening { opener, .. }) = self.openers.get(&proc) {
-            opener.do_send(StopOpening);
+            opener.tell(StopOpening);
         }
     }
 

@@ -17,6 +17,7 @@ use crate::messages::pool_reporter::{
 };
 use crate::messages::pools::PoolError;
 use crate::messages::ps::{KillError, KillProc, ListProcs, ProcName};
+use crate::otp::tell::Tell;
 use crate::query_server::status::{KilledProc, ProcPage};
 use policy::pool::{ClientId, Event, PoolId, ProcId, ProcStatus, Token};
 
@@ -142,8 +143,7 @@ impl ProcManager {
     /// Has the memory of processes read from now on, if a pool limits it.
     pub(super) fn watch_memory(&self, ctx: &Context<Self>) {
         if self.pools.iter().any(|(id, _)| self.limits_memory(id)) {
-            // Ignores the mailbox's bound: there is one for each change of the pools by an operator.
-            self.reporter.do_send(WatchMemory {
+            self.reporter.tell(WatchMemory {
                 limited: ctx.address().recipient(),
                 read: ctx.address().recipient(),
             });

@@ -119,19 +119,16 @@ impl ProcManager {
     }
 
     fn watch_deadline(&mut self, now: Timestamp, ctx: &mut Context<Self>) {
-        let Some(deadline) = self.core.next_deadline() else {
-            return;
-        };
-        if let Some((fires, handle)) = self.timer {
-            if fires <= deadline {
-                return;
-            }
-            ctx.cancel_future(handle);
+        if let Some(deadline) = self.core.next_deadline() {
+            self.timer.look_by(
+                deadline,
+                deadline.since(now),
+                ctx,
+                |manager: &mut Self, ctx| {
+                    manager.timer.fired();
+                    manager.event(Event::Tick, ctx);
+                },
+            );
         }
-        let handle = ctx.run_later(deadline.since(now), |manager, ctx| {
-            manager.timer = None;
-            manager.event(Event::Tick, ctx);
-        });
-        self.timer = Some((deadline, handle));
     }
 }
