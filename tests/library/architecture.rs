@@ -49,7 +49,7 @@ const CRATES: [(&str, &[&str]); 10] = [
 /// Most lines of code in each crate, without tests, comments and empty lines. Whoever raises a number says why in the
 /// commit; better is to find what can go.
 const LINES_MAX: [(&str, usize); 11] = [
-    ("src", 51_700),
+    ("src", 51_750),
     ("crates/blocking", 40),
     ("crates/client", 1400),
     ("crates/config", 4500),
