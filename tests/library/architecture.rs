@@ -1,10 +1,13 @@
-//! The walls of the house: what may know what, read from the sources and the manifests.
+//! The walls of the house: what may know what, read from the sources and the manifests; and whether the map has every
+//! actor.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use regex::Regex;
+
+use crate::docs::{read, tables};
 
 /// The top modules of `settee`, from the bottom up: each may use those above it in this list, never those below.
 const MODULES: [&str; 22] = [
@@ -147,6 +150,27 @@ fn modules_use_those_below_them_alone() {
         "arrows that point up:\n{}",
         wrong.join("\n")
     );
+}
+
+#[test]
+fn the_page_names_every_actor_with_its_file() {
+    let source = root().join("src");
+    let actor = Regex::new(r"\bActor for (\w+)").unwrap();
+    let mut actors = BTreeSet::new();
+    for path in rust_files(&source) {
+        let inside = path.strip_prefix(&source).unwrap();
+        if is_test_file(inside) || inside.starts_with("testkit") {
+            continue;
+        }
+        let code = code(&path);
+        let found = actor.captures_iter(&code);
+        actors.extend(found.map(|name| (name[1].to_owned(), format!("src/{}", inside.display()))));
+    }
+    let tables = tables(&read("docs/architecture.md"));
+    let documented = tables["Actors"]
+        .iter()
+        .map(|row| (row[0].clone(), row[1].clone()));
+    assert_eq!(documented.collect::<BTreeSet<_>>(), actors);
 }
 
 #[test]

@@ -1,5 +1,5 @@
 //! `docs/ports.md` leads where it says: it has every name of the originals, and what it names of ours is in the file
-//! that it names.
+//! that it names. So do the flows of `docs/architecture.md`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -152,6 +152,25 @@ fn each_file_that_the_page_names_has_what_it_names_there() {
     let tables = rows();
     let ported = tables.values().flatten().filter(|row| row[1] != "–");
     let missing: Vec<_> = ported.flat_map(|row| missing(&row[1])).collect();
+    assert!(missing.is_empty(), "{missing:#?}");
+}
+
+#[test]
+fn each_step_of_a_flow_names_what_is_in_the_file_that_it_names() {
+    let page = read("docs/architecture.md");
+    let step = pattern(r"(?m)^\d+\. ((?:`[^`]+`[,;]? ?)+): ");
+    let steps: Vec<_> = step
+        .captures_iter(&page)
+        .map(|step| step[1].replace('`', ""))
+        .collect();
+    let numbered = pattern(r"(?m)^\d+\. ").find_iter(&page).count();
+    assert_eq!(
+        steps.len(),
+        numbered,
+        "steps begin with a file and what is in it"
+    );
+    assert!(numbered > 0, "there are flows");
+    let missing: Vec<_> = steps.iter().flat_map(|step| missing(step)).collect();
     assert!(missing.is_empty(), "{missing:#?}");
 }
 
