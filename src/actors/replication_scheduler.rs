@@ -180,8 +180,11 @@ impl ReplicationScheduler {
             };
             entry.in_group.set_failing(self.core.failing(&id));
             match entry.own_doc() {
-                Some(doc) => self.states.set_job(&doc.id, &id, self.core.state(&id)),
-                None => self.states.note_transient(&id),
+                Some(doc) => {
+                    let state = self.core.state(&id);
+                    self.states.lock().set_job(&doc.id, &id, state);
+                }
+                None => self.states.lock().note_transient(&id),
             }
         }
     }
@@ -330,8 +333,8 @@ impl ReplicationScheduler {
         self.tell(id, Happening::Ended(outcome.clone()));
         if let Some(mut entry) = self.entries.remove(id) {
             match entry.own_doc() {
-                Some(doc) => self.states.set_job(&doc.id, id, None),
-                None => self.states.note_transient(id),
+                Some(doc) => self.states.lock().set_job(&doc.id, id, None),
+                None => self.states.lock().note_transient(id),
             }
             entry.resolve(&outcome);
         }
