@@ -454,7 +454,7 @@ async fn open_store(
         return Ok((store, false));
     }
     if place.exists() {
-        states.await_store();
+        states.lock().await_store();
     }
     match store.open().await {
         Err(StoreError::Open(error)) if !is_named && error.may_pass() => {

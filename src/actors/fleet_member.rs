@@ -24,9 +24,11 @@ use crate::messages::fleet_member::{DocStopped, JoinFleet, OwnedChange, OwnedCha
 use crate::metrics::FleetMetrics;
 use crate::metrics::fleet::Renewal;
 use crate::otp::boot_clock::BootClock;
+use crate::otp::deadline::DeadlineTimer;
 use crate::otp::pid::{Down, ExitReason, PidGuard};
 use crate::otp::registered_name::RegisteredName;
 use crate::otp::supervisor::Stop;
+use crate::otp::tell::Tell;
 use crate::replicator::lease::{DocLease, EpochLease};
 use policy::ownership::{Claim, DocId, Epoch, Event, OwnerAction, Ownership, Request};
 use store::StoreError;
@@ -83,7 +85,7 @@ pub(crate) struct FleetMember {
     asked: VecDeque<Epoch>,
     /// The leases of the documents that are owned.
     docs: FxHashMap<DocId, Arc<DocLease>>,
-    timer: Option<SpawnHandle>,
+    timer: DeadlineTimer<Duration>,
     /// How long jobs may take to stop, once the service ends.
     leaving: Option<Duration>,
     /// Whether the epoch is being removed: nothing else matters.
@@ -108,7 +110,7 @@ impl FleetMember {
             lease: None,
             asked: VecDeque::new(),
             docs: FxHashMap::default(),
-            timer: None,
+            timer: DeadlineTimer::default(),
             leaving: None,
             is_departing: false,
             log: options.log.new(o!("component" => "fleet_member")),
@@ -211,11 +213,7 @@ impl FleetMember {
                 info!(self.log, "replications change owners"; "because" => what, "count" => count);
             }
         }
-        // Ignores the mailbox's bound: none may be lost.
-        self.options
-            .documents
-            .address()
-            .do_send(OwnedChanges(changes));
+        self.options.documents.tell(OwnedChanges(changes));
     }
 
     fn perform(
@@ -387,16 +385,14 @@ impl FleetMember {
 
     /// Sets the timer.
     fn watch(&mut self, now: Duration, ctx: &mut Context<Self>) {
-        if let Some(timer) = self.timer.take() {
-            ctx.cancel_future(timer);
+        if let Some(at) = self.core.next_wake() {
+            let at = at.min(now + LOOK_MAX);
+            let look = |member: &mut Self, ctx: &mut Context<Self>| {
+                member.timer.fired();
+                member.event(Event::Tick, ctx);
+            };
+            self.timer.look_by(at, at.saturating_sub(now), ctx, look);
         }
-        self.timer = self.core.next_wake().map(|at| {
-            let wait = at.saturating_sub(now).min(LOOK_MAX);
-            ctx.run_later(wait, |actor, ctx| {
-                actor.timer = None;
-                actor.event(Event::Tick, ctx);
-            })
-        });
     }
 }
 

@@ -125,16 +125,18 @@ async fn write(api: ReplicatorApi, log: Logger) {
         let Some(epoch) = fleet.epoch() else { continue };
         if told != Some(epoch) {
             // An error is an end of the scheduler: its successor tells of all its jobs.
-            states.note_changed(api.transient().await.unwrap_or_default());
-            states.note_all();
+            let transient = api.transient().await.unwrap_or_default();
+            states.lock().note_changed(transient);
+            states.lock().note_all();
             told = Some(epoch);
         }
         if looked.elapsed() >= PROGRESS_EVERY {
             let since = std::mem::replace(&mut looked_at, system_time());
             looked = Instant::now();
-            states.note_changed(api.came_on(since).await.unwrap_or_default());
+            let came_on = api.came_on(since).await.unwrap_or_default();
+            states.lock().note_changed(came_on);
         }
-        let changed = states.take_changed(STATUSES_MAX);
+        let changed = states.lock().take_changed(STATUSES_MAX);
         if changed.is_empty() {
             continue;
         }
@@ -142,7 +144,7 @@ async fn write(api: ReplicatorApi, log: Logger) {
             .await
             .is_none()
         {
-            states.note_changed(changed);
+            states.lock().note_changed(changed);
         }
     }
 }

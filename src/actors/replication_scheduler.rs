@@ -29,8 +29,10 @@ use crate::messages::job_supervisor::{ChildEnded, StartChild, StartJobs, Termina
 use crate::messages::replication_job::{JobEnd, JobEvent, JobName, JobProgress, NewRun, STOP_MAX};
 use crate::messages::replication_scheduler::{Happening, Outcome, ReplicationEvent};
 use crate::metrics::ReplicationMetrics;
+use crate::otp::deadline::DeadlineTimer;
 use crate::otp::deferred::Replier;
 use crate::otp::pid::{ExitReason, MonitorRef, Pid, PidGuard};
+use crate::otp::tell::Tell;
 use crate::otp::wall_clock::WallClock;
 use crate::replicator::DocStates;
 use policy::schedule::{
@@ -105,8 +107,8 @@ pub struct ReplicationScheduler {
     /// When the latest cycle was, by itself or at the start, and the timer of the next one.
     last_cycle: Instant,
     cycle_timer: Option<SpawnHandle>,
-    /// When the next back-off ends for which there is a slot, and its timer.
-    wake_timer: Option<(WallTime, SpawnHandle)>,
+    /// Looks when the next back-off ends for which there is a slot.
+    wake_timer: DeadlineTimer<WallTime>,
     shutting_down: bool,
     log: Logger,
     pid_guard: PidGuard,
@@ -139,7 +141,7 @@ impl ReplicationScheduler {
             ending: None,
             last_cycle: Instant::now(),
             cycle_timer: None,
-            wake_timer: None,
+            wake_timer: DeadlineTimer::default(),
             shutting_down: false,
             log: options.log.new(o!("component" => "replication_scheduler")),
             pid_guard,
@@ -180,8 +182,11 @@ impl ReplicationScheduler {
             };
             entry.in_group.set_failing(self.core.failing(&id));
             match entry.own_doc() {
-                Some(doc) => self.states.set_job(&doc.id, &id, self.core.state(&id)),
-                None => self.states.note_transient(&id),
+                Some(doc) => {
+                    let state = self.core.state(&id);
+                    self.states.lock().set_job(&doc.id, &id, state);
+                }
+                None => self.states.lock().note_transient(&id),
             }
         }
     }
@@ -256,8 +261,7 @@ impl ReplicationScheduler {
                 .expect("SCH-2: jobs are started after the scheduler"),
             log: self.log.new(o!(name, "run" => run.0)),
         };
-        // Ignores the mailbox's bound: it must not be lost, and there is one for each run.
-        self.supervisor().do_send(StartChild(new));
+        self.supervisor().tell(StartChild(new));
         let (end, gone) = (None, Vec::new());
         self.tell(&id, Happening::Triggered);
         self.runs.insert(run, RunRow { id, end, gone });
@@ -279,8 +283,7 @@ impl ReplicationScheduler {
             | StopReason::Removed
             | StopReason::Replaced => STOP_MAX,
         };
-        // Ignores the mailbox's bound: it must not be lost, and there is one for each run.
-        self.supervisor().do_send(TerminateChild { run, within });
+        self.supervisor().tell(TerminateChild { run, within });
     }
 
     /// Gives the runs that are left less time to stop.
@@ -288,7 +291,7 @@ impl ReplicationScheduler {
         let within = SHUTDOWN_NOW_MAX;
         for run in self.runs.keys().copied() {
             // As above.
-            self.supervisor().do_send(TerminateChild { run, within });
+            self.supervisor().tell(TerminateChild { run, within });
         }
     }
 
@@ -330,8 +333,8 @@ impl ReplicationScheduler {
         self.tell(id, Happening::Ended(outcome.clone()));
         if let Some(mut entry) = self.entries.remove(id) {
             match entry.own_doc() {
-                Some(doc) => self.states.set_job(&doc.id, id, None),
-                None => self.states.note_transient(id),
+                Some(doc) => self.states.lock().set_job(&doc.id, id, None),
+                None => self.states.lock().note_transient(id),
             }
             entry.resolve(&outcome);
         }
@@ -362,10 +365,9 @@ impl ReplicationScheduler {
             refused,
             what,
         };
-        // Ignores the mailbox's bound: a subscriber must not miss anything.
         self.subscribers.retain(Recipient::connected);
         for subscriber in &self.subscribers {
-            subscriber.do_send(event.clone());
+            subscriber.tell(event.clone());
         }
     }
 
@@ -433,19 +435,13 @@ impl ReplicationScheduler {
     }
 
     fn watch_wake(&mut self, now: WallTime, ctx: &mut Context<Self>) {
-        let wake = self.core.next_wake();
-        match self.wake_timer {
-            Some((at, _)) if Some(at) == wake => return,
-            Some((_, timer)) => drop(ctx.cancel_future(timer)),
-            None => {}
-        }
-        self.wake_timer = wake.map(|at| {
-            let timer = ctx.run_later(at.since(now), |scheduler, ctx| {
-                scheduler.wake_timer = None;
+        if let Some(at) = self.core.next_wake() {
+            let look = |scheduler: &mut Self, ctx: &mut Context<Self>| {
+                scheduler.wake_timer.fired();
                 scheduler.event(Event::Tick, ctx);
-            });
-            (at, timer)
-        });
+            };
+            self.wake_timer.look_by(at, at.since(now), ctx, look);
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! The interface to replications, for HTTP and clients of the socket.
 //!
-//! SUMMARY   [`ReplicatorApi`] asks the database, the scheduler and the actor between them, and makes what users
+//! SUMMARY   [`ReplicatorApi`] asks the database, the table of documents and the scheduler, and makes what users
 //!           see of their answers.
 //! CALLED    By HTTP and by clients of the socket, on any thread.
 //! SOURCE    couch_replicator: replicate/2, cancel_replication/1; couch_replicator_httpd;
@@ -30,11 +30,9 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use crate::actors::replication_scheduler::ReplicationScheduler;
-use crate::actors::replicator_documents::{DocumentsOptions, ReplicatorDocuments};
+use crate::actors::replicator_documents::DocumentsOptions;
 use crate::messages::replication_scheduler::{GetCounts, GetJob, GetJobs, GetJobsById, JobInfo};
-use crate::messages::replicator_documents::GetRows;
-use crate::otp::registered_name::RegisteredName;
-use crate::replicator::rows::Row;
+use crate::replicator::table::Row;
 use crate::replicator::{Database, DocState, Loading, NAME, Page};
 use policy::schedule::{Census, JobState};
 use replication::id::ReplicationId;
@@ -53,23 +51,17 @@ const BATCH: usize = 256;
 #[derive(Clone)]
 pub(crate) struct ReplicatorApi {
     options: Arc<DocumentsOptions>,
-    documents: RegisteredName<ReplicatorDocuments>,
     /// The other daemons, where there are some.
     fleet: Option<Arc<Fleet>>,
 }
 
 impl ReplicatorApi {
     /// Gathers who knows of replications.
-    pub fn new(
-        options: DocumentsOptions,
-        documents: RegisteredName<ReplicatorDocuments>,
-        fleet: Option<FleetOptions>,
-    ) -> Self {
+    pub fn new(options: DocumentsOptions, fleet: Option<FleetOptions>) -> Self {
         let states = options.database.states();
         let fleet = fleet.map(|fleet| Arc::new(Fleet::new(fleet, Arc::clone(states))));
         Self {
             options: Arc::new(options),
-            documents,
             fleet,
         }
     }
@@ -93,7 +85,7 @@ impl ReplicatorApi {
 
     /// Returns whether lists are not whole yet: documents are still being read since the start.
     pub fn is_loading(&self) -> bool {
-        self.database().states().loading() != Loading::Done
+        self.database().states().lock().loading() != Loading::Done
     }
 
     /// Returns the daemons that share the store, and how old that is in seconds; none where one daemon has it to
@@ -196,7 +188,7 @@ impl ReplicatorApi {
         if let Some(found) = self.scheduler(GetJob { id }).await? {
             return Ok(found);
         }
-        let job = self.database().states().job_of(name);
+        let job = self.database().states().lock().job_of(name);
         let Ok(id) = job.ok_or(ReplicatorError::Missing)?.parse();
         let found = self.scheduler(GetJob { id }).await?;
         found.ok_or(ReplicatorError::Missing)
@@ -245,13 +237,13 @@ impl ReplicatorApi {
             database.store().open().await?;
         }
         let limit = std::mem::replace(&mut page.limit, 0);
-        let head = database.states().page(&page, states);
+        let head = database.states().lock().page(&page, states);
         let mut shown = Vec::new();
         // An outage is waited for once.
         let mut has_store = true;
         loop {
             page.limit = (limit - shown.len()).min(BATCH);
-            let ids = database.states().page(&page, states).ids;
+            let ids = database.states().lock().page(&page, states).ids;
             let Some(last) = ids.last() else { break };
             (page.start, page.skip) = (Bound::Excluded(last.to_string()), 0);
             let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
@@ -316,7 +308,7 @@ impl ReplicatorApi {
             match document {
                 Named::Found(document) => view::settled(document),
                 Named::Unread(id) => {
-                    let state = self.database().states().state_of(id);
+                    let state = self.database().states().lock().state_of(id);
                     let value = json!({"database": NAME, "doc_id": id, "state": state.name()});
                     (state, view::raw(&value))
                 }
@@ -330,7 +322,10 @@ impl ReplicatorApi {
         &self,
         docs: Vec<String>,
     ) -> Result<Vec<(Option<Row>, Option<JobInfo>)>, ReplicatorError> {
-        let rows = self.documents.call(GetRows { docs: docs.clone() }).await?;
+        let rows: Vec<Option<Row>> = {
+            let table = self.database().states().lock();
+            docs.iter().map(|doc| table.row(doc).cloned()).collect()
+        };
         let ids: Vec<ReplicationId> = rows
             .iter()
             .filter_map(|row| row.as_ref()?.job.clone())

@@ -1,7 +1,8 @@
 //! ReplicatorDocuments: turns replicator documents into jobs, and writes the outcomes of the jobs into
 //! them.
 //!
-//! SUMMARY   Follows the updates of the store from the first one on; [`Rows`] decides what they mean.
+//! SUMMARY   Follows the updates of the store from the first one on; [`DocTable`](crate::replicator::table::DocTable)
+//!           decides what they mean.
 //! PROMISES  After a start every document that asks for a replication has its job again. Nothing here
 //!           waits in a turn: the store, the scheduler and sources are asked by tasks.
 //! CALLED    By the store's updates and by the scheduler's events; asked by HTTP.
@@ -32,16 +33,16 @@ use crate::config::password::random;
 use crate::messages::replication_scheduler::{
     Happening, Outcome as JobOutcome, ReplicationEvent, Subscribe,
 };
-use crate::messages::replicator_documents::GetRows;
 use crate::otp::pid::{ExitReason, PidGuard};
 use crate::otp::registered_name::RegisteredName;
 use crate::otp::supervisor::Stop;
+use crate::otp::tell::Tell;
 use crate::otp::wall_clock::system_time;
 use crate::replicator::document::{asked_by, members, parse};
 use crate::replicator::identity::ServerIdentity;
-use crate::replicator::owned::ClaimWork;
-use crate::replicator::rows::{Attempt, Event, Row, RowAction, Rows, Wish};
 use crate::replicator::state::{self, Outcome};
+use crate::replicator::states::Locked;
+use crate::replicator::table::{Attempt, ClaimWork, Event, RowAction, Wish};
 use crate::replicator::{Database, NAME, defaults};
 use replication::counters::Counter;
 use replication::endpoint::Http;
@@ -86,7 +87,6 @@ pub(crate) struct DocumentsOptions {
 /// Documents, and their jobs.
 pub(crate) struct ReplicatorDocuments {
     options: Rc<DocumentsOptions>,
-    rows: Rows,
     fleet: Option<FleetPart>,
     fetches: Arc<Semaphore>,
     /// The task that follows the store.
@@ -120,9 +120,10 @@ struct StepEnd {
 impl ReplicatorDocuments {
     /// Makes an actor that has read nothing yet, and whose life is watched already.
     pub fn new(options: DocumentsOptions, pid_guard: PidGuard) -> Self {
+        // Those of the one before it, whose tasks ended with it.
+        options.database.states().lock().forget_rows();
         Self {
             log: options.log.new(o!("component" => "replicator_documents")),
-            rows: Rows::default(),
             fleet: options.fleet.clone().map(FleetPart::new),
             options: Rc::new(options),
             fetches: Arc::new(Semaphore::new(FETCHES_MAX)),
@@ -134,8 +135,7 @@ impl ReplicatorDocuments {
     /// Follows the store from its first update on, and the scheduler.
     fn begin(&mut self, ctx: &mut Context<Self>) {
         let events = ctx.address().recipient();
-        // Ignores the mailbox's bound: it is one message.
-        self.options.scheduler.address().do_send(Subscribe(events));
+        self.options.scheduler.tell(Subscribe(events));
         let counters = self.options.http.counters();
         counters.count(Counter::DbScans);
         counters.count(Counter::DocsDbsFound);
@@ -144,6 +144,11 @@ impl ReplicatorDocuments {
         if let Some(before) = self.following.replace(following) {
             ctx.cancel_future(before);
         }
+    }
+
+    /// What is known of documents; to be given back with the statement.
+    fn table(&self) -> Locked<'_> {
+        self.options.database.states().lock()
     }
 
     fn update_docs(&self) -> bool {
@@ -156,7 +161,8 @@ impl ReplicatorDocuments {
         let mut next = Some(event);
         let mut jobs = Vec::new();
         while let Some(event) = next.take() {
-            for action in self.rows.handle(event, system_time()) {
+            let actions = self.table().handle(&doc, event, system_time());
+            for action in actions {
                 match action {
                     RowAction::Identify {
                         doc,
@@ -183,8 +189,6 @@ impl ReplicatorDocuments {
                 }
             }
         }
-        let state = self.rows.get(&doc).map(|row| row.state);
-        self.options.database.states().set_row(&doc, state);
         self.settle(&doc);
         jobs
     }
@@ -261,14 +265,17 @@ impl ReplicatorDocuments {
 
     /// Begins to add a job; none if the document may not be acted upon any more.
     fn begin_add(
-        &mut self,
+        &self,
         doc: String,
         attempt: Attempt,
         id: ReplicationId,
         replication: Arc<Replication>,
     ) -> Option<ToAdd> {
-        let owned = match &mut self.fleet {
-            Some(part) => Some(part.begin_add(&doc)?),
+        let owned = match self.fleet {
+            Some(_) => {
+                let mut table = self.table();
+                Some((table.lease(&doc)?, table.begin(&doc)?))
+            }
             None => None,
         };
         Some(ToAdd {
@@ -457,11 +464,7 @@ impl Handler<BeginAnew> for ReplicatorDocuments {
 
     fn handle(&mut self, msg: BeginAnew, ctx: &mut Self::Context) {
         self.options.scheduler.replace(msg.scheduler);
-        self.rows.clear();
-        if let Some(part) = &mut self.fleet {
-            part.begin_anew();
-        }
-        self.options.database.states().forget_jobs();
+        self.table().forget_jobs();
         self.begin(ctx);
     }
 }
@@ -520,15 +523,6 @@ impl Handler<ReplicationEvent> for ReplicatorDocuments {
         };
         self.write(doc, Some(replication), outcome, ctx);
         self.end_work(work);
-    }
-}
-
-impl Handler<GetRows> for ReplicatorDocuments {
-    type Result = MessageResult<GetRows>;
-
-    fn handle(&mut self, msg: GetRows, _: &mut Self::Context) -> Self::Result {
-        let rows = msg.docs.iter().map(|doc| self.rows.get(doc).cloned());
-        MessageResult(rows.collect::<Vec<Option<Row>>>())
     }
 }
 

@@ -131,14 +131,14 @@ pub(super) fn parts(options: ReplicationOptions, database: Database) -> Parts {
     let member = options.fleet.clone().map(|fleet| FleetMemberOptions {
         fleet,
         name: daemon,
-        documents: documents.clone(),
+        documents,
         clock: BootClock::default(),
         epoch,
         metrics,
         log: options.log.clone(),
     });
     let log = options.log.clone();
-    let replications = ReplicatorApi::new(options, documents, fleet);
+    let replications = ReplicatorApi::new(options, fleet);
     let mut specs = vec![scheduler_spec, documents_spec];
     if let Some(member) = member {
         specs.push(status_spec(replications.clone(), Rc::clone(&arbiter), log));

@@ -21,4 +21,3 @@ pub mod process;
 pub(crate) mod ps;
 pub mod replication_job;
 pub mod replication_scheduler;
-pub mod replicator_documents;

@@ -14,18 +14,18 @@ pub mod identity;
 pub mod kept;
 pub(crate) mod lease;
 pub mod members;
-pub(crate) mod owned;
 pub(crate) mod past;
-pub mod rows;
 pub(crate) mod selection;
 pub mod state;
 pub mod states;
 pub(crate) mod status;
+pub(crate) mod table;
 
 pub use checkpoint_guard::{CheckpointGuard, JobLease};
 pub use database::{Database, NAME, Refused, Written};
 pub(crate) use doc_state::DocState;
-pub(crate) use states::{DocStates, Loading, Page};
+pub(crate) use states::DocStates;
+pub(crate) use table::{Loading, Page};
 
 use crate::config::Replicator;
 use crate::config::keys::AUTH_SESSION;

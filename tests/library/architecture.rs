@@ -174,6 +174,15 @@ fn the_page_names_every_actor_with_its_file() {
 }
 
 #[test]
+fn what_passes_a_mailboxs_bound_is_told_in_the_one_way_that_says_why() {
+    let tell = root().join("src/otp/tell.rs");
+    let others = rust_files(&root().join("src"));
+    let others = others.iter().filter(|path| **path != tell);
+    let found = others.filter(|path| !is_test_file(path) && code(path).contains(".do_send("));
+    assert_eq!(found.collect::<Vec<_>>(), Vec::<&PathBuf>::new());
+}
+
+#[test]
 fn no_crate_has_more_lines_than_are_written_down() {
     for (folder, max) in LINES_MAX {
         let folder_path = root().join(folder);

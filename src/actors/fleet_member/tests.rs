@@ -18,12 +18,11 @@ use crate::messages::replication_job::{
     Completed, JobEnd, JobEvent, JobNews, JobProgress, NewRun, StopJob,
 };
 use crate::messages::replication_scheduler::{Happening, Outcome, ReplicationEvent};
-use crate::messages::replicator_documents::GetRows;
 use crate::metrics::Metrics;
 use crate::otp::pid::Pid;
 use crate::replicator::document::members;
 use crate::replicator::identity::ServerIdentity;
-use crate::replicator::rows::RowState;
+use crate::replicator::table::RowState;
 use crate::replicator::{Database, DocStates, state};
 use crate::testkit::eventually;
 use crate::testkit::fleet::{FakeConnection, FakeFleet};
@@ -129,7 +128,6 @@ fn completed() -> Arc<Completed> {
 /// The database, and what runs did.
 struct World {
     store: Store,
-    states: Arc<DocStates>,
     clock: BootClock,
     fleet: FakeFleet,
     deeds: Deeds,
@@ -139,6 +137,7 @@ struct World {
 /// One daemon.
 struct Member {
     name: &'static str,
+    states: Arc<DocStates>,
     connection: Arc<FakeConnection>,
     documents: Addr<ReplicatorDocuments>,
     member: Addr<FleetMember>,
@@ -150,14 +149,11 @@ impl World {
     /// Begins with so many documents.
     async fn of(documents: usize) -> Self {
         let log = Logger::root(Discard, o!());
-        let states: Arc<DocStates> = Arc::default();
-        let watcher = Arc::clone(&states);
-        let store = Store::start(StorePlace::Memory, watcher, Arc::new(()), &log).unwrap();
+        let store = Store::start(StorePlace::Memory, Arc::new(()), Arc::new(()), &log).unwrap();
         let clock = BootClock::default();
         let world = Self {
             fleet: FakeFleet::new(store.clone(), clock.clone()),
             store,
-            states,
             clock,
             deeds: Deeds::default(),
             log,
@@ -184,6 +180,7 @@ impl World {
 
     fn start(&self, name: &'static str) -> Member {
         let (runs, log) = (Runs::default(), self.log.clone());
+        let states: Arc<DocStates> = Arc::default();
         let (deeds, started) = (Arc::clone(&self.deeds), Arc::clone(&runs));
         let jobs = move |run: NewRun| {
             Ok(job_supervisor::run(FakeJob {
@@ -197,7 +194,7 @@ impl World {
             settings: Settings::default(),
             jobs: Box::new(jobs),
             live: Default::default(),
-            states: Arc::clone(&self.states),
+            states: Arc::clone(&states),
             http: Http::new(Default::default(), &log).unwrap(),
             metrics: Metrics::new().replication(),
             log: log.clone(),
@@ -206,7 +203,7 @@ impl World {
         let connection = self.fleet.connect();
         let (_, config) = watch::channel(Arc::new(Config::default()));
         let options = DocumentsOptions {
-            database: Database::new(self.store.clone(), Arc::clone(&self.states), config.clone()),
+            database: Database::new(self.store.clone(), Arc::clone(&states), config.clone()),
             fleet: Some(connection.clone()),
             scheduler: scheduler.clone(),
             http: Http::new(Default::default(), &log).unwrap(),
@@ -230,6 +227,7 @@ impl World {
         let pid_guard = PidGuard::new();
         Member {
             name,
+            states,
             connection,
             documents,
             pid: pid_guard.pid(),
@@ -303,10 +301,8 @@ impl Member {
     /// Returns when it has handled everything that it was sent before.
     async fn flush(&self) {
         for _ in 0..3 {
-            self.documents
-                .send(GetRows { docs: Vec::new() })
-                .await
-                .unwrap();
+            let nothing = OwnedChanges(Vec::new());
+            self.documents.send(nothing).await.unwrap();
         }
     }
 }
@@ -478,9 +474,7 @@ async fn an_id_that_is_noted_for_a_document_that_is_gone_is_a_temporary_error() 
     world.fleet.note_id(&id, "gone");
     let two = world.start("two");
     eventually("it is an error", || async {
-        let docs = vec!["d00".to_owned()];
-        let rows = two.documents.send(GetRows { docs }).await.unwrap();
-        let row = rows[0].clone();
+        let row = two.states.lock().row("d00").cloned();
         row.is_some_and(|row| row.state == RowState::Error && row.info.unwrap().contains("`gone`"))
     })
     .await;

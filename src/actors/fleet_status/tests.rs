@@ -67,7 +67,7 @@ impl Member {
             config: config.subscribe(),
             log: log.clone(),
         };
-        let documents = ReplicatorDocuments::new(options.clone(), PidGuard::new()).start();
+        ReplicatorDocuments::new(options.clone(), PidGuard::new()).start();
         let name = DaemonName {
             address: address.into(),
             version: "1.2.3".into(),
@@ -80,7 +80,7 @@ impl Member {
             epoch: epoch.subscribe(),
             metrics: metrics.fleet(),
         };
-        let api = ReplicatorApi::new(options, RegisteredName::new(documents), Some(fleet));
+        let api = ReplicatorApi::new(options, Some(fleet));
         FleetStatus::new(api.clone(), &log, PidGuard::new()).start();
         Self {
             api,

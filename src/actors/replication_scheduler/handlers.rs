@@ -135,9 +135,9 @@ impl ReplicationScheduler {
         match self.entries.get(&id).map(JobEntry::own_doc) {
             Some(Some(doc)) => {
                 let of = StatusOf::Document(doc.id.as_str().into());
-                self.states.note_changed([of]);
+                self.states.lock().note_changed([of]);
             }
-            Some(None) => self.states.note_transient(&id),
+            Some(None) => self.states.lock().note_transient(&id),
             None => {}
         }
     }

@@ -211,7 +211,7 @@ impl ReplicatorApi {
             // What is not known then is told.
             drop(timeout(LOADING_MAX, states.loaded()).await);
         }
-        states.loading()
+        states.lock().loading()
     }
 
     /// Fails if the service ends.

@@ -170,7 +170,7 @@ impl OtherJob {
 impl Fleet {
     /// Remembers nothing yet, and has `states` note what changes.
     pub fn new(options: FleetOptions, states: Arc<DocStates>) -> Self {
-        states.track();
+        states.lock().track();
         Self {
             options,
             states,
@@ -241,7 +241,9 @@ impl Fleet {
                 break;
             }
         }
-        self.states.forget_others(FORGET_AFTER);
+        if let Some(before) = Instant::now().checked_sub(FORGET_AFTER) {
+            self.states.lock().forget_others(before);
+        }
         self.memory().read = Some(began);
         Ok(())
     }
@@ -295,7 +297,7 @@ impl Fleet {
         metrics.daemons.set(alive as u64);
         metrics.owned.set(own as u64);
         metrics.set_lease_left(left);
-        metrics.set_unowned(self.states.wanted().saturating_sub(owned));
+        metrics.set_unowned(self.states.lock().wanted().saturating_sub(owned));
     }
 
     fn note_statuses(&self, statuses: Vec<ReadStatus>) {
@@ -318,7 +320,7 @@ impl Fleet {
             match &one.status.of {
                 StatusOf::Document(doc) => {
                     drop(memory);
-                    self.states.set_other(doc, status);
+                    self.states.lock().set_other(doc, status);
                 }
                 StatusOf::Transient(id) => match one.status.body {
                     Some(_) if memory.transient.len() < TRANSIENT_MAX => {
@@ -339,7 +341,7 @@ impl Fleet {
 
     /// Returns the documents and the transient jobs of others, in no order.
     pub fn others(&self) -> Vec<OtherJob> {
-        let mut all = self.states.others();
+        let mut all = self.states.lock().others();
         let memory = self.memory();
         let own = self.epoch();
         let transient = memory.transient.values();
@@ -354,7 +356,7 @@ impl Fleet {
 
     /// Returns what is known of a document of another daemon.
     pub fn other(&self, doc: &str) -> Option<OtherJob> {
-        let status = self.states.other(doc)?;
+        let status = self.states.lock().other(doc)?;
         Some(other_job(&self.memory(), status))
     }
 

@@ -138,7 +138,7 @@ impl ReplicatorApi {
     /// Returns the job of this daemon that an order is for.
     async fn ordered(&self, of: &StatusOf) -> Result<Option<ReplicationId>, ReplicatorError> {
         let (id, is_transient) = match of {
-            StatusOf::Document(doc) => (self.database().states().job_of(doc), false),
+            StatusOf::Document(doc) => (self.database().states().lock().job_of(doc), false),
             StatusOf::Transient(id) => (Some(Arc::clone(id)), true),
         };
         let Some(id) = id.map(|id| replication_id(&id)) else {

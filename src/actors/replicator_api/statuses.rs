@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::{ReplicatorApi, ReplicatorError, view};
 use crate::messages::replication_scheduler::{GetJobsById, JobInfo};
-use crate::replicator::rows::Row;
 use crate::replicator::status::{JobBody, StatusBody};
+use crate::replicator::table::Row;
 use policy::schedule::{JobState, WallTime};
 use replication::id::ReplicationId;
 use store::fleet::{JobStatus, StatusOf};

@@ -8,14 +8,16 @@ use tokio::sync::watch;
 
 use super::*;
 use crate::actors::replication_scheduler::SchedulerOptions;
+use crate::actors::replicator_documents::ReplicatorDocuments;
 use crate::config::Config;
 use crate::messages::replication_scheduler::AddJob;
 use crate::metrics::Metrics;
 use crate::otp::pid::PidGuard;
+use crate::otp::registered_name::RegisteredName;
 use crate::replicator::DocStates;
 use crate::replicator::document::Person;
 use crate::replicator::identity::ServerIdentity;
-use crate::replicator::rows::RowState;
+use crate::replicator::table::RowState;
 use crate::testkit::within;
 use policy::schedule::Settings;
 use replication::crash::Crash;
@@ -53,7 +55,7 @@ async fn start(jobs: usize) -> ReplicatorApi {
         config,
         log,
     };
-    let documents = ReplicatorDocuments::new(options.clone(), PidGuard::new()).start();
+    ReplicatorDocuments::new(options.clone(), PidGuard::new()).start();
     for number in 0..jobs {
         let (database, id) = (NAME.to_owned(), format!("d{number:05}"));
         let body = json!({
@@ -67,7 +69,7 @@ async fn start(jobs: usize) -> ReplicatorApi {
         let added = scheduler.send(AddJob::new(replication, id)).await;
         added.unwrap().unwrap();
     }
-    ReplicatorApi::new(options, RegisteredName::new(documents), None)
+    ReplicatorApi::new(options, None)
 }
 
 /// The scheduler asserts that no turn orders more jobs than it may.
@@ -133,7 +135,7 @@ async fn an_order_says_how_many_documents_it_could_not_wait_for() {
     let documents = ["d00000", "d00001", "d00002", "unread"];
     states.opened(documents.map(|id| (id.to_owned(), 0)).into());
     for known in &documents[..3] {
-        states.set_row(known, Some(RowState::Scheduled));
+        states.lock().set_row(known, Some(RowState::Scheduled));
     }
     let order = BulkOrder {
         order: BulkOrderName::Restart,
@@ -159,7 +161,7 @@ async fn an_order_says_how_many_documents_it_could_not_wait_for() {
         (&list["total_rows"], &list["loading"]),
         (&json!(3), &json!(true))
     );
-    states.set_row("unread", Some(RowState::Error));
+    states.lock().set_row("unread", Some(RowState::Error));
     let ordered = api.order_jobs(&order, &Whose::All, &ann).await.unwrap();
     assert_eq!((ordered.loading, ordered.unknown), (false, 0));
     let list = api.list(&JobsQuery::default(), &Whose::All).await.unwrap();

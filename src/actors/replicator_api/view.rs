@@ -15,8 +15,8 @@ use crate::messages::replication_job::JobProgress;
 use crate::messages::replication_scheduler::JobInfo;
 use crate::replicator::document::members;
 use crate::replicator::members::DocMembers;
-use crate::replicator::rows::{Row, RowState};
 use crate::replicator::state::{COMPLETED, FAILED, REASON, STATE, STATS, TIME};
+use crate::replicator::table::{Row, RowState};
 use crate::replicator::{DocState, NAME};
 use policy::schedule::{HistoryEntry, HistoryEvent, JobState, Run, WallTime};
 use replication::refused::RefusedDoc;
@@ -180,7 +180,7 @@ pub fn task(info: &JobInfo) -> Option<Value> {
 /// Returns a document that asks for a replication as in `_scheduler/docs`, and its state; none of
 /// which this daemon knows nothing.
 ///
-/// `row` is what ReplicatorDocuments knows of it, `info` what the scheduler does.
+/// `row` is what the table of documents has of it, `info` what the scheduler does.
 pub fn unsettled(id: &str, row: Option<&Row>, info: Option<&JobInfo>) -> Option<(DocState, Value)> {
     match (row, info) {
         (_, Some(info)) => Some(scheduled(info)),

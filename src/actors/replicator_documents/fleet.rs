@@ -1,6 +1,6 @@
 //! Where several daemons share the store: documents that this one owns have jobs here, others have none.
 //!
-//! SUMMARY   [`OwnedDocs`] knows what is owned. A claim has its document read; a loss kills its job; one that is given
+//! SUMMARY   The table of documents has what is owned. A claim has its document read; a loss kills its job; one that is given
 //!           back is told to the member of the fleet when nothing of it is left.
 //! PROMISES  Nothing is added to the scheduler and no outcome is written for a document that is not owned.
 
@@ -19,10 +19,10 @@ use super::{Document, DocumentsOptions, ReplicatorDocuments, StepEnd};
 use crate::messages::fleet_member::{DocStopped, JoinFleet, OwnedChange, OwnedChanges};
 use crate::messages::replication_scheduler::{ADDS_MAX, LoseJob, RemoveJob};
 use crate::otp::pid::Pid;
+use crate::otp::tell::Tell;
 use crate::replicator::document::{members, parse};
 use crate::replicator::lease::DocLease;
-use crate::replicator::owned::{ClaimWork, OwnedDocs};
-use crate::replicator::rows::{Event, Taken, Wish};
+use crate::replicator::table::{ClaimWork, Event, Row, Taken, Wish};
 use crate::replicator::{NAME, defaults, state};
 use policy::ownership::{Claim, DocId, Epoch};
 use replication::id::ReplicationId;
@@ -39,7 +39,6 @@ const STORE_WAIT: Duration = Duration::from_secs(1);
 /// What there is where the store is shared.
 pub(super) struct FleetPart {
     notes: Rc<JobNotes>,
-    owned: OwnedDocs,
     /// Who hears of documents that can be given back.
     member: Option<Recipient<DocStopped>>,
     /// How long the job of the document that is being given back may take to stop.
@@ -55,22 +54,9 @@ impl FleetPart {
     pub(super) fn new(store: Arc<dyn FleetStore>) -> Self {
         Self {
             notes: JobNotes::new(store),
-            owned: OwnedDocs::default(),
             member: None,
             stop_within: None,
         }
-    }
-
-    /// The scheduler has no job any more, and every document is read again.
-    pub(super) fn begin_anew(&mut self) {
-        self.owned.forget_seen();
-    }
-
-    /// Returns the lease of a document, and begins the work that ends when its job is with the scheduler; none if the
-    /// document may not be acted upon any more.
-    pub(super) fn begin_add(&mut self, doc: &str) -> Option<(Arc<DocLease>, ClaimWork)> {
-        let lease = Arc::clone(self.owned.lease(doc)?);
-        Some((lease, self.owned.begin(doc)?))
     }
 
     pub(super) fn notes(&self) -> Rc<JobNotes> {
@@ -187,9 +173,8 @@ async fn asks_for(
 
 impl ReplicatorDocuments {
     /// Whether this version of a document is to be acted upon: the document is owned, and no later one was.
-    pub(super) fn is_to_be_acted_upon(&mut self, document: &Document) -> bool {
-        let part = self.fleet.as_mut();
-        part.is_none_or(|part| part.owned.see(&document.id, document.seq))
+    pub(super) fn is_to_be_acted_upon(&self, document: &Document) -> bool {
+        self.fleet.is_none() || self.table().see(&document.id, document.seq)
     }
 
     /// Returns the lease of a document; none where every document is owned.
@@ -199,46 +184,42 @@ impl ReplicatorDocuments {
     pub(super) fn lease(&self, doc: &str) -> Result<Option<Arc<DocLease>>, ()> {
         match &self.fleet {
             None => Ok(None),
-            Some(part) => part.owned.lease(doc).cloned().map(Some).ok_or(()),
+            Some(_) => self.table().lease(doc).map(Some).ok_or(()),
         }
     }
 
     /// Whether news of a replication are of the job that its document has under the present claim.
     pub(super) fn is_current(&self, doc: &str, replication: &Arc<Replication>) -> bool {
-        let row = self.rows.get(doc);
-        let is_its = row.is_some_and(|row| Arc::ptr_eq(&row.replication, replication));
-        self.fleet.is_none() || is_its
+        let is_its = |row: &Row| Arc::ptr_eq(&row.replication, replication);
+        self.fleet.is_none() || self.table().row(doc).is_some_and(is_its)
     }
 
     /// Begins something that ends before a document is given back.
-    pub(super) fn begin_work(&mut self, doc: &str) -> Option<ClaimWork> {
-        self.fleet.as_mut()?.owned.begin(doc)
+    pub(super) fn begin_work(&self, doc: &str) -> Option<ClaimWork> {
+        self.table().begin(doc)
     }
 
     /// It has ended.
-    pub(super) fn end_work(&mut self, work: Option<ClaimWork>) {
-        if let (Some(work), Some(part)) = (work, &mut self.fleet) {
-            part.owned.end(&work);
+    pub(super) fn end_work(&self, work: Option<ClaimWork>) {
+        if let Some(work) = work {
+            self.table().end(&work);
             self.settle(&work.doc);
         }
     }
 
     /// Tells the member of a document of which nothing is left.
-    pub(super) fn settle(&mut self, doc: &str) {
-        let has_row = self.rows.get(doc).is_some();
-        let Some(part) = &mut self.fleet else {
+    pub(super) fn settle(&self, doc: &str) {
+        let Some(part) = &self.fleet else {
             return;
         };
-        if let Some((ClaimWork { doc, claim }, member)) =
-            part.owned.settle(doc, has_row).zip(part.member.as_ref())
-        {
-            // Ignores the mailbox's bound: the document would stay claimed.
-            member.do_send(DocStopped { doc, claim });
+        let settled = self.table().settle(doc);
+        if let Some((ClaimWork { doc, claim }, member)) = settled.zip(part.member.as_ref()) {
+            member.tell(DocStopped { doc, claim });
         }
     }
 
     /// Removes a job; kills it where its document is not owned any more.
-    pub(super) fn remove_job(&mut self, doc: &str, id: ReplicationId, ctx: &mut Context<Self>) {
+    pub(super) fn remove_job(&self, doc: &str, id: ReplicationId, ctx: &mut Context<Self>) {
         let scheduler = self.options.scheduler.address();
         let of = DocRef {
             database: NAME.to_owned(),
@@ -249,13 +230,12 @@ impl ReplicatorDocuments {
             doc: Some(of.clone()),
         };
         let lose = LoseJob { id, doc: of };
-        let Some(part) = &mut self.fleet else {
-            // Ignores the mailbox's bound: it must not be lost.
-            return scheduler.do_send(remove);
+        let Some(part) = &self.fleet else {
+            return scheduler.tell(remove);
         };
-        let Some(work) = part.owned.begin(doc) else {
+        let Some(work) = self.begin_work(doc) else {
             // As above.
-            return scheduler.do_send(lose);
+            return scheduler.tell(lose);
         };
         let within = part.stop_within;
         let removing = scheduler.send(remove);
@@ -286,21 +266,22 @@ impl ReplicatorDocuments {
     }
 
     fn change(&mut self, change: OwnedChange, ctx: &mut Context<Self>) -> Option<(DocId, Claim)> {
-        let part = self.fleet.as_mut()?;
         match change {
             OwnedChange::Claimed { doc, lease } => {
                 let claim = lease.claim();
-                part.owned.claimed(Arc::clone(&doc), lease);
+                self.table().claimed(&doc, lease);
                 return Some((doc, claim));
             }
             OwnedChange::GiveBack { doc, claim, within } => {
-                if part.owned.give_back(&doc, claim) {
-                    part.stop_within = within;
+                let is_to_stop = self.table().give_back(&doc, claim);
+                if is_to_stop {
+                    self.fleet.as_mut()?.stop_within = within;
                     self.forget(&doc, ctx);
                 }
             }
             OwnedChange::Lost { doc, claim } => {
-                if part.owned.lost(&doc, claim) {
+                let was_owned = self.table().lost(&doc, claim);
+                if was_owned {
                     self.forget(&doc, ctx);
                 }
             }
@@ -346,8 +327,8 @@ impl Handler<JoinFleet> for ReplicatorDocuments {
     type Result = MessageResult<JoinFleet>;
 
     fn handle(&mut self, msg: JoinFleet, ctx: &mut Self::Context) -> Self::Result {
-        let before = self.fleet.as_ref().map(|part| part.owned.all());
-        for ClaimWork { doc, claim } in before.unwrap_or_default() {
+        let before = self.table().all_owned();
+        for ClaimWork { doc, claim } in before {
             self.change(OwnedChange::Lost { doc, claim }, ctx);
         }
         if let Some(part) = &mut self.fleet {
@@ -377,17 +358,15 @@ impl Handler<ClaimedDocs> for ReplicatorDocuments {
     fn handle(&mut self, ClaimedDocs(docs): ClaimedDocs, ctx: &mut Self::Context) -> Self::Result {
         let mut jobs = Vec::new();
         for (doc, claim, document) in docs {
-            let part = self.fleet.as_mut();
-            if part.is_none_or(|part| !part.owned.has(&doc, claim)) {
+            let is_owned = self.table().has(&doc, claim);
+            if !is_owned {
                 continue;
             }
             match document {
                 Some(document) => jobs.extend(self.read(document, ctx)),
                 // It was deleted, and purged.
                 None => {
-                    if let Some(part) = &mut self.fleet {
-                        part.owned.see(&doc, 0);
-                    }
+                    self.table().see(&doc, 0);
                     self.forget(&doc, ctx);
                 }
             }

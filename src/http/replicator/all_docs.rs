@@ -33,7 +33,7 @@ async fn by_range(call: &Call, params: &Params, include_docs: bool) -> Answer {
     let store = call.database().store();
     // What is passed over is counted, not read.
     store.open().await?;
-    let page = call.database().states().page_of_all(&page(params)?);
+    let page = call.database().states().lock().page_of_all(&page(params)?);
     let mut rows = Vec::with_capacity(page.ids.len());
     for ids in page.ids.chunks(BATCH) {
         let ids = ids.iter().map(ToString::to_string).collect();

@@ -3,41 +3,26 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::replicator::document::parse;
-use crate::replicator::members::DocMembers;
-use replication::spec::{Defaults, DocRef};
+use crate::replicator::table::DocTable;
+use crate::replicator::table::tests::replication;
+use replication::spec::DocRef;
 
 const NOW: WallTime = WallTime::from_micros(7);
-
-fn replication(doc: &str, more: &Value) -> Arc<Replication> {
-    let mut body = json!({"source": "http://s/a", "target": "http://t/b"});
-    for (name, value) in more.as_object().unwrap() {
-        body[name] = value.clone();
-    }
-    Arc::new(
-        parse(
-            doc,
-            &DocMembers::parse(&body.to_string()).unwrap(),
-            &Defaults::default(),
-        )
-        .unwrap(),
-    )
-}
 
 fn id(base: &str) -> ReplicationId {
     base.parse().unwrap()
 }
 
-/// Rows, and what was to be done last, in short.
+/// A table, and the attempt of the last action.
 #[derive(Default)]
 struct Fixture {
-    rows: Rows,
+    table: DocTable,
     last: Option<Attempt>,
 }
 
 impl Fixture {
     fn handle(&mut self, event: Event) -> Vec<String> {
-        let actions = self.rows.handle(event, NOW);
+        let actions = self.table.handle("d", event, NOW);
         let shorten = |action: RowAction| match action {
             RowAction::Identify { doc, attempt, .. } => {
                 self.last = Some(attempt);
@@ -97,7 +82,7 @@ impl Fixture {
     }
 
     fn state(&self) -> Option<RowState> {
-        self.rows.get("d").map(|row| row.state)
+        self.table.row("d").map(|row| row.state)
     }
 }
 
@@ -142,7 +127,7 @@ fn an_edit_that_does_not_touch_the_replication_leaves_its_job_alone() {
 fn a_document_that_is_deleted_completed_or_failed_has_no_job_and_no_row() {
     let mut fixture = Fixture::started(json!({}));
     assert_eq!(fixture.wish(Wish::Nothing), ["remove abc"]);
-    assert!(fixture.rows.rows.is_empty());
+    assert_eq!(fixture.state(), None);
     assert_eq!(fixture.wish(Wish::Nothing), [""; 0]);
     let mut fixture = Fixture::started(json!({}));
     let completed = |job| Event::Completed {
@@ -150,9 +135,9 @@ fn a_document_that_is_deleted_completed_or_failed_has_no_job_and_no_row() {
         job: id(job),
     };
     fixture.handle(completed("other"));
-    assert_eq!(fixture.rows.rows.len(), 1);
+    assert!(fixture.state().is_some());
     assert_eq!(fixture.handle(completed("abc")), [""; 0]);
-    assert!(fixture.rows.rows.is_empty());
+    assert_eq!(fixture.state(), None);
 }
 
 #[test]
@@ -176,7 +161,7 @@ fn what_comes_late_changes_nothing() {
     let mut fixture = Fixture::default();
     fixture.run(json!({}));
     let late = fixture.last;
-    fixture.rows.clear();
+    fixture.table.forget_jobs();
     fixture.run(json!({}));
     fixture.last = late;
     assert_eq!(
@@ -202,10 +187,10 @@ fn a_temporary_error_is_tried_again_after_a_growing_random_time() {
     }
     let longest = fixture.identified(Err("no"));
     assert_eq!(longest[1], format!("wake 1..{}", 64 << 12));
-    assert_eq!(fixture.rows.get("d").unwrap().errors, 24);
+    assert_eq!(fixture.table.row("d").unwrap().errors, 24);
     fixture.identified(Ok("abc"));
     fixture.scheduled(Ok(()));
-    assert_eq!(fixture.rows.get("d").unwrap().errors, 0);
+    assert_eq!(fixture.table.row("d").unwrap().errors, 0);
 }
 
 #[test]
@@ -215,7 +200,7 @@ fn a_transient_job_of_the_same_id_is_waited_for() {
     fixture.identified(Ok("abc"));
     let actions = fixture.scheduled(Err(Taken::Transient));
     assert_eq!(actions, ["error d", "wake 1..64"]);
-    let info = fixture.rows.get("d").unwrap().info.clone().unwrap();
+    let info = fixture.table.row("d").unwrap().info.clone().unwrap();
     assert!(info.starts_with("Replication `abc` specified by document `d` already running"));
 }
 
@@ -231,7 +216,7 @@ fn another_documents_job_of_the_same_id_is_a_failure_for_good() {
     let expected = "failed d: Replication `abc` specified by document `d` already \
                     started, triggered by document `rep1` from db `_replicator`";
     assert_eq!(fixture.scheduled(Err(Taken::Document(other))), [expected]);
-    assert!(fixture.rows.rows.is_empty());
+    assert_eq!(fixture.state(), None);
 }
 
 #[test]
@@ -249,6 +234,6 @@ fn the_code_of_a_filter_is_looked_at_again_and_a_new_id_gets_a_new_job() {
         fixture.identified(Ok("def")),
         ["remove abc", "schedule d def"]
     );
-    let info = fixture.rows.get("d").unwrap().info.clone();
+    let info = fixture.table.row("d").unwrap().info.clone();
     assert_eq!(info.as_deref(), Some("Replication id changed: abc -> def"));
 }

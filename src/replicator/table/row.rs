@@ -1,28 +1,21 @@
-//! From documents to jobs: which document wants which job, as a pure state machine.
+//! A document that asks for a replication, on its way to a job.
 //!
-//! SUMMARY   [`Rows`] has a row for each document that asks for a replication. It is told what happened
-//!           ([`Event`]) and answers what to do ([`RowAction`]).
+//! SUMMARY   [`Row`] is what is known of it. [`RowTurn`] is told what happened ([`Event`]) and answers what to do
+//!           ([`RowAction`]).
 //! PROMISES  An event of an attempt that is not the row's last changes nothing. An edit that does not
 //!           change the replication leaves its job alone.
-//! CALLED    By the ReplicatorDocuments actor.
 //! SOURCE    couch_replicator_doc_processor and its worker; back-off and re-check times are theirs.
 //! DIFFERS   An id that takes no request to the source is computed at once, without a worker.
-
-mod event;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustc_hash::FxHashMap;
-
-use super::doc_state::DocState;
+use super::event::{Attempt, Event, RowAction, Taken, Wish};
+use crate::replicator::DocState;
 use policy::schedule::WallTime;
 use replication::filter::Filter;
 use replication::id::ReplicationId;
 use replication::spec::Replication;
-
-pub(crate) use event::{Attempt, Taken, Wish};
-pub use event::{Event, RowAction};
 
 /// The base of the wait after a temporary error.
 const BACKOFF_BASE: u64 = 64;
@@ -46,7 +39,7 @@ pub(crate) enum RowState {
 
 /// A document that asks for a replication.
 #[derive(Clone, Debug)]
-pub struct Row {
+pub(crate) struct Row {
     /// How far it is.
     pub state: RowState,
     /// The replication.
@@ -90,78 +83,73 @@ impl Row {
     }
 }
 
-/// Documents that ask for replications.
-#[derive(Debug, Default)]
-pub struct Rows {
-    rows: FxHashMap<String, Row>,
-    attempts: u64,
+/// What happens to a document: its row, and what all rows share.
+pub(super) struct RowTurn<'t> {
+    /// None while the document asks for nothing.
+    pub row: &'t mut Option<Box<Row>>,
+    /// How many attempts there were.
+    pub attempts: &'t mut u64,
+    /// How many documents have a row.
+    pub rows: usize,
+    pub now: WallTime,
 }
 
-impl Rows {
-    /// Returns the row of a document.
-    pub fn get(&self, doc: &str) -> Option<&Row> {
-        self.rows.get(doc)
-    }
-
-    /// Forgets all of them. What is under way for them comes late.
-    pub fn clear(&mut self) {
-        self.rows.clear();
-    }
-
+impl RowTurn<'_> {
     /// Takes in what happened, and says what to do.
-    pub fn handle(&mut self, event: Event, now: WallTime) -> Vec<RowAction> {
+    pub fn handle(&mut self, event: Event) -> Vec<RowAction> {
         match event {
-            Event::Changed { doc, wish } => self.changed(doc, wish, now),
+            Event::Changed { doc, wish } => self.changed(doc, wish),
             Event::Identified {
                 doc,
                 attempt,
                 result: Ok(job),
-            } => self.identified(doc, attempt, job, now),
+            } => self.identified(doc, attempt, job),
             Event::Identified {
                 doc,
                 attempt,
                 result: Err(reason),
-            } => self.failed_for_now(doc, attempt, reason, now),
+            } => self.failed_for_now(doc, attempt, reason),
             Event::Scheduled {
                 doc,
                 attempt,
                 job,
                 result,
-            } => self.scheduled(doc, attempt, job, result, now),
+            } => self.scheduled(doc, attempt, job, result),
             Event::Due { doc, attempt } => self.due(doc, attempt),
-            Event::Completed { doc, job } => {
-                if self.has_job(&doc, &job) {
-                    self.rows.remove(&doc);
+            Event::Completed { job, .. } => {
+                if self.has_job(&job) {
+                    *self.row = None;
                 }
                 Vec::new()
             }
         }
     }
 
-    fn has_job(&self, doc: &str, job: &ReplicationId) -> bool {
-        let row = self.rows.get(doc);
+    fn has_job(&self, job: &ReplicationId) -> bool {
+        let row = self.row.as_ref();
         row.is_some_and(|row| row.job.as_ref() == Some(job))
     }
 
-    /// Returns the row of a document if this is its last attempt.
-    fn current(&mut self, doc: &str, attempt: Attempt) -> Option<&mut Row> {
-        self.rows.get_mut(doc).filter(|row| row.attempt == attempt)
+    /// Returns the row if this is its last attempt.
+    fn current(&mut self, attempt: Attempt) -> Option<&mut Row> {
+        let row = self.row.as_deref_mut();
+        row.filter(|row| row.attempt == attempt)
     }
 
-    fn next_attempt(&mut self) -> Attempt {
-        self.attempts += 1;
-        Attempt(self.attempts)
+    const fn next_attempt(&mut self) -> Attempt {
+        *self.attempts += 1;
+        Attempt(*self.attempts)
     }
 
-    fn changed(&mut self, doc: String, wish: Wish, now: WallTime) -> Vec<RowAction> {
+    fn changed(&mut self, doc: String, wish: Wish) -> Vec<RowAction> {
         match wish {
-            Wish::Run(replication) => self.wanted(doc, replication, now),
-            Wish::Nothing => self.forget(&doc),
+            Wish::Run(replication) => self.wanted(doc, replication),
+            Wish::Nothing => self.forget(),
             Wish::Broken {
                 reason,
                 replication,
             } => {
-                let mut actions = self.forget(&doc);
+                let mut actions = self.forget();
                 actions.push(RowAction::WriteFailed {
                     doc,
                     reason,
@@ -172,22 +160,17 @@ impl Rows {
         }
     }
 
-    fn forget(&mut self, doc: &str) -> Vec<RowAction> {
-        let job = self.rows.remove(doc).and_then(|row| row.job);
+    fn forget(&mut self) -> Vec<RowAction> {
+        let job = self.row.take().and_then(|row| row.job);
         job.map(|job| RowAction::RemoveJob { job })
             .into_iter()
             .collect()
     }
 
-    fn wanted(
-        &mut self,
-        doc: String,
-        replication: Arc<Replication>,
-        now: WallTime,
-    ) -> Vec<RowAction> {
-        let mut actions = match self.rows.get(&doc) {
+    fn wanted(&mut self, doc: String, replication: Arc<Replication>) -> Vec<RowAction> {
+        let mut actions = match &self.row {
             Some(known) if known.replication.same_as(&replication) => return Vec::new(),
-            Some(_) => self.forget(&doc),
+            Some(_) => self.forget(),
             None => Vec::with_capacity(1),
         };
         let row = Row {
@@ -196,31 +179,26 @@ impl Rows {
             job: None,
             info: None,
             errors: 0,
-            last_updated: now,
+            last_updated: self.now,
             attempt: self.next_attempt(),
         };
-        actions.push(row.identify(doc.clone()));
-        self.rows.insert(doc, row);
+        actions.push(row.identify(doc));
+        *self.row = Some(Box::new(row));
         actions
     }
 
     fn due(&mut self, doc: String, attempt: Attempt) -> Vec<RowAction> {
         let next = self.next_attempt();
-        let Some(row) = self.current(&doc, attempt) else {
+        let Some(row) = self.current(attempt) else {
             return Vec::new();
         };
         row.attempt = next;
         vec![row.identify(doc)]
     }
 
-    fn identified(
-        &mut self,
-        doc: String,
-        attempt: Attempt,
-        job: ReplicationId,
-        now: WallTime,
-    ) -> Vec<RowAction> {
-        let Some(row) = self.current(&doc, attempt) else {
+    fn identified(&mut self, doc: String, attempt: Attempt, job: ReplicationId) -> Vec<RowAction> {
+        let now = self.now;
+        let Some(row) = self.current(attempt) else {
             return Vec::new();
         };
         let mut actions = Vec::new();
@@ -245,12 +223,14 @@ impl Rows {
         attempt: Attempt,
         job: ReplicationId,
         result: Result<(), Taken>,
-        now: WallTime,
     ) -> Vec<RowAction> {
-        let spread = (self.rows.len() as u64 * 2 / 10).min(RECHECK_SPREAD_MAX);
-        let Some(row) = self.current(&doc, attempt) else {
+        let (now, spread) = (
+            self.now,
+            (self.rows as u64 * 2 / 10).min(RECHECK_SPREAD_MAX),
+        );
+        let Some(row) = self.current(attempt) else {
             // The order to remove a job may have come before the job.
-            return match result.is_ok() && !self.has_job(&doc, &job) {
+            return match result.is_ok() && !self.has_job(&job) {
                 true => vec![RowAction::RemoveJob { job }],
                 false => Vec::new(),
             };
@@ -279,7 +259,7 @@ impl Rows {
                     "Replication `{job}` specified by document `{doc}` already running as a \
                      transient replication, started via `_replicate` API endpoint"
                 );
-                self.failed_for_now(doc, attempt, reason, now)
+                self.failed_for_now(doc, attempt, reason)
             }
             Err(Taken::Former(other)) => {
                 row.job = None;
@@ -287,7 +267,7 @@ impl Rows {
                     "Replication `{job}` specified by document `{doc}` is still noted as that of \
                      document `{other}`"
                 );
-                self.failed_for_now(doc, attempt, reason, now)
+                self.failed_for_now(doc, attempt, reason)
             }
             Err(Taken::Document(other)) => {
                 let reason = format!(
@@ -295,7 +275,7 @@ impl Rows {
                      by document `{}` from db `{}`",
                     other.id, other.database
                 );
-                let replication = self.rows.remove(&doc).map(|row| row.replication);
+                let replication = self.row.take().map(|row| row.replication);
                 vec![RowAction::WriteFailed {
                     doc,
                     reason,
@@ -305,14 +285,9 @@ impl Rows {
         }
     }
 
-    fn failed_for_now(
-        &mut self,
-        doc: String,
-        attempt: Attempt,
-        reason: String,
-        now: WallTime,
-    ) -> Vec<RowAction> {
-        let Some(row) = self.current(&doc, attempt) else {
+    fn failed_for_now(&mut self, doc: String, attempt: Attempt, reason: String) -> Vec<RowAction> {
+        let now = self.now;
+        let Some(row) = self.current(attempt) else {
             return Vec::new();
         };
         row.state = RowState::Error;

@@ -1,4 +1,4 @@
-//! Events of documents, and actions: the input and output of [`super::Rows`].
+//! Events of documents, and actions: the input and output of [`DocTable::handle`](super::DocTable::handle).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ pub(crate) struct Attempt(pub u64);
 
 /// Something that happened.
 #[derive(Clone, Debug)]
-pub enum Event {
+pub(crate) enum Event {
     /// A document was written, or is there at the start.
     Changed {
         /// Its id.
@@ -98,7 +98,7 @@ pub(crate) enum Taken {
 
 /// Something to do, in this order.
 #[derive(Clone, Debug)]
-pub enum RowAction {
+pub(crate) enum RowAction {
     /// Compute the id of a replication, and tell [`Event::Identified`].
     Identify {
         /// The document.

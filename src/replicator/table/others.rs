@@ -2,11 +2,11 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rustc_hash::FxHashSet;
 
-use super::{DESIGN, DocStates, Known};
+use super::{DESIGN, DocTable, Known};
 use crate::replicator::DocState;
 use crate::replicator::status::OtherStatus;
 use policy::counted::{Class, Classes, Section};
@@ -52,37 +52,36 @@ impl Changed {
     }
 }
 
-impl DocStates {
+impl DocTable {
     /// Begins to note what changes, for other daemons.
-    pub(crate) fn track(&self) {
-        self.lock().changed.get_or_insert_default();
+    pub fn track(&mut self) {
+        self.changed.get_or_insert_default();
     }
 
     /// Notes that a transient job changed.
-    pub(crate) fn note_transient(&self, job: &JobId) {
+    pub fn note_transient(&mut self, job: &JobId) {
         self.note_changed([StatusOf::Transient(Arc::clone(job))]);
     }
 
     /// Notes what changed.
-    pub(crate) fn note_changed(&self, what: impl IntoIterator<Item = StatusOf>) {
-        if let Some(changed) = &mut self.lock().changed {
+    pub fn note_changed(&mut self, what: impl IntoIterator<Item = StatusOf>) {
+        if let Some(changed) = &mut self.changed {
             what.into_iter().for_each(|of| changed.add(of));
         }
     }
 
     /// Notes all documents of which this daemon knows something as changed.
-    pub(crate) fn note_all(&self) {
-        let mut inner = self.lock();
-        let super::Inner { known, changed, .. } = &mut *inner;
-        let Some(changed) = changed else { return };
-        let own = known.iter().filter(|(_, known)| known.row.is_some());
+    pub fn note_all(&mut self) {
+        let Some(changed) = &mut self.changed else {
+            return;
+        };
+        let own = self.known.iter().filter(|(_, known)| known.row.is_some());
         own.for_each(|(id, _)| changed.add(StatusOf::Document(Arc::clone(id))));
     }
 
     /// Takes what changed, at most `most`.
-    pub(crate) fn take_changed(&self, most: usize) -> Vec<StatusOf> {
-        let mut inner = self.lock();
-        let Some(changed) = &mut inner.changed else {
+    pub fn take_changed(&mut self, most: usize) -> Vec<StatusOf> {
+        let Some(changed) = &mut self.changed else {
             return Vec::new();
         };
         let count = changed.queue.len().min(most);
@@ -94,61 +93,55 @@ impl DocStates {
     }
 
     /// Notes what another daemon told of a document.
-    pub(crate) fn set_other(&self, id: &str, status: Arc<OtherStatus>) {
+    pub fn set_other(&mut self, id: &str, status: Arc<OtherStatus>) {
         let other = status.body.state.map(|state| Other {
             class: state.class(),
             status: Arc::clone(&status),
         });
-        self.lock().change(id, |known| known.other = other);
+        self.change(id, |known| known.other = other);
     }
 
     /// Returns what another daemon told of a document, if this one knows nothing of it and it asks for a
     /// replication.
-    pub(crate) fn other(&self, id: &str) -> Option<Arc<OtherStatus>> {
-        let inner = self.lock();
-        let other = inner.known.get(id)?.other()?;
+    pub fn other(&self, id: &str) -> Option<Arc<OtherStatus>> {
+        let other = self.known.get(id)?.other()?;
         Some(Arc::clone(&other.status))
     }
 
     /// Returns what other daemons told of documents, as [`Self::other`] does.
-    pub(crate) fn others(&self) -> Vec<Arc<OtherStatus>> {
-        let inner = self.lock();
-        let others = inner.known.values().filter_map(Known::other);
+    pub fn others(&self) -> Vec<Arc<OtherStatus>> {
+        let others = self.known.values().filter_map(Known::other);
         others.map(|other| Arc::clone(&other.status)).collect()
     }
 
-    /// Forgets what was told longer ago than `age` of documents that are not there or ask for nothing: a status
+    /// Forgets what was told before a time of documents that are not there or ask for nothing: a status
     /// may come before its document, but not so much.
-    pub(crate) fn forget_others(&self, age: Duration) {
-        let Some(before) = Instant::now().checked_sub(age) else {
-            return;
-        };
-        let mut inner = self.lock();
+    pub fn forget_others(&mut self, before: Instant) {
         let is_over = |known: &Known| {
             let other = known.other.as_ref();
             known.stored != Some(0) && other.is_some_and(|other| other.status.read < before)
         };
-        let over = inner.known.iter().filter(|(_, known)| is_over(known));
+        let over = self.known.iter().filter(|(_, known)| is_over(known));
         let over: Vec<Arc<str>> = over.map(|(id, _)| Arc::clone(id)).collect();
         for id in over {
-            inner.change(&id, |known| known.other = None);
+            self.change(&id, |known| known.other = None);
         }
     }
 
     /// Returns how many documents ask for a replication.
-    pub(crate) fn wanted(&self) -> usize {
+    pub fn wanted(&self) -> usize {
         let over = [
             DocState::Completed.class(),
             DocState::Failed.class(),
             DESIGN,
         ];
         let wanted: Classes = (0..=DESIGN).filter(|class| !over.contains(class)).collect();
-        self.lock().names.count(wanted, Section::ALL)
+        self.names.count(wanted, Section::ALL)
     }
 
     /// Returns the state of a document in this daemon's lists.
-    pub(crate) fn state_of(&self, id: &str) -> DocState {
-        let class = self.lock().known.get(id).and_then(Known::class);
+    pub fn state_of(&self, id: &str) -> DocState {
+        let class = self.known.get(id).and_then(Known::class);
         let state = class.and_then(DocState::of_class);
         state.unwrap_or(DocState::Initializing)
     }
@@ -156,12 +149,13 @@ impl DocStates {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::replicator::Page;
-    use crate::replicator::rows::RowState;
     use crate::replicator::status::StatusBody;
+    use crate::replicator::table::RowState;
     use policy::ownership::Epoch;
-    use store::Watcher;
 
     fn status(id: &str, state: Option<DocState>) -> Arc<OtherStatus> {
         Arc::new(OtherStatus {
@@ -176,14 +170,14 @@ mod tests {
         })
     }
 
-    fn in_state(states: &DocStates, state: DocState) -> Vec<String> {
+    fn in_state(states: &DocTable, state: DocState) -> Vec<String> {
         let page = states.page(&Page::default(), &[state]);
         page.ids.iter().map(ToString::to_string).collect()
     }
 
     #[test]
     fn what_another_daemon_told_counts_until_this_one_knows_better() {
-        let states = DocStates::default();
+        let mut states = DocTable::default();
         states.opened(vec![("a".to_owned(), 0), ("b".to_owned(), 0)]);
         states.set_other("a", status("a", Some(DocState::Running)));
         states.set_other("later", status("later", Some(DocState::Crashing)));
@@ -216,7 +210,7 @@ mod tests {
         states.set_other("later", status("later", None));
         assert_eq!(states.state_of("later"), DocState::Initializing);
         states.set_other("never", status("never", Some(DocState::Running)));
-        states.forget_others(Duration::ZERO);
+        states.forget_others(Instant::now());
         states.written(vec![("a".into(), Some(0)), ("never".into(), Some(0))]);
         assert_eq!(
             in_state(&states, DocState::Running),
@@ -227,7 +221,7 @@ mod tests {
 
     #[test]
     fn what_changed_is_told_once_in_the_order_of_its_first_change_and_only_in_a_fleet() {
-        let states = DocStates::default();
+        let mut states = DocTable::default();
         let doc = |id: &str| StatusOf::Document(id.into());
         states.set_row("a", Some(RowState::Error));
         assert_eq!(states.take_changed(9), []);

@@ -1,0 +1,337 @@
+//! What is known of each replicator document, as a pure table.
+//!
+//! SUMMARY   [`DocTable`] has an entry for each document: what the store has of it, what it asks for and how far that is
+//!           ([`Row`]), under which lease it is owned, the state of its job, and what another daemon told of it. Each that
+//!           knows something tells the table; lists, counts and ownership are read from it.
+//! PROMISES  A page costs what it shows, however many documents it passes over. Lists are [`Loading`] until of each
+//!           document that was there when the store was opened, and asks for a replication, it is known how far it is.
+//! CALLED    Under the lock of [`DocStates`](super::DocStates).
+
+mod event;
+mod others;
+mod owned;
+mod row;
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+use super::doc_state::DocState;
+use policy::counted::{Class, Classes, CountedNames, Section};
+use policy::schedule::{JobId, JobState, WallTime};
+use store::fleet::StatusOf;
+
+pub(crate) use event::{Attempt, Event, RowAction, Taken, Wish};
+pub(crate) use owned::ClaimWork;
+use owned::OwnedDoc;
+use row::RowTurn;
+pub(crate) use row::{Row, RowState};
+
+/// The class of design documents, which are counted and have no state.
+pub(super) const DESIGN: Class = 7;
+
+/// What is known of a document.
+#[derive(Debug, Default)]
+struct Known {
+    /// What its body says; none while it is not there.
+    stored: Option<Class>,
+    /// What it asks for, and how far it is on its way to a job.
+    row: Option<Box<Row>>,
+    /// Under which lease it is owned, where the store is shared.
+    owned: Option<Box<OwnedDoc>>,
+    /// The state of its job.
+    job: Option<(JobId, JobState)>,
+    /// What another daemon told of it.
+    other: Option<others::Other>,
+    /// Whether it was there when the store was opened, or when the scheduler was started again, and nobody has told since
+    /// how far it is.
+    is_awaited: bool,
+}
+
+impl Known {
+    fn class(&self) -> Option<Class> {
+        let stored = self.stored?;
+        Some(match (&self.row, &self.job) {
+            (Some(_), Some((_, state))) => DocState::from(*state).class(),
+            (Some(row), None) => row.state.shown().class(),
+            (None, _) => self.class_of_other().unwrap_or(stored),
+        })
+    }
+
+    /// Whether it asks for a replication, and nobody told how far it is.
+    fn is_unread(&self) -> bool {
+        self.class() == Some(0)
+    }
+
+    const fn is_gone(&self) -> bool {
+        self.stored.is_none()
+            && self.row.is_none()
+            && self.owned.is_none()
+            && self.job.is_none()
+            && self.other.is_none()
+    }
+}
+
+/// Whether lists are whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Loading {
+    /// They are.
+    Done,
+    /// So many documents are still to be read, and their jobs to be made; none is known before the store is open.
+    Documents(usize),
+}
+
+/// Which documents to list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Page {
+    /// Where to begin, in the order of the list.
+    pub start: Bound<String>,
+    /// Where to end.
+    pub end: Bound<String>,
+    /// Whether the last id comes first.
+    pub descending: bool,
+    /// How many to pass over.
+    pub skip: usize,
+    /// How many at most.
+    pub limit: usize,
+}
+
+impl Default for Page {
+    fn default() -> Self {
+        Self {
+            start: Bound::Unbounded,
+            end: Bound::Unbounded,
+            descending: false,
+            skip: 0,
+            limit: usize::MAX,
+        }
+    }
+}
+
+/// Documents of a page.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PageOfIds {
+    /// How many documents there are in all, whatever was asked for.
+    pub total: usize,
+    /// How many stand before the page.
+    pub offset: usize,
+    /// Those of the page.
+    pub ids: Vec<Arc<str>>,
+}
+
+/// All documents.
+#[derive(Debug, Default)]
+pub(crate) struct DocTable {
+    known: FxHashMap<Arc<str>, Known>,
+    /// Those that are there, in the order of lists.
+    names: CountedNames,
+    /// What other daemons are to be told; none where there are none.
+    changed: Option<others::Changed>,
+    /// Whether there is a store that was not opened yet.
+    is_awaited: bool,
+    /// How many of `known` are awaited.
+    unread: usize,
+    /// How many of `known` have a row.
+    rows: usize,
+    /// How many attempts there were to make a job of a document.
+    attempts: u64,
+}
+
+impl DocTable {
+    /// Takes in what happened to a document, and says what to do.
+    pub fn handle(&mut self, doc: &str, event: Event, now: WallTime) -> Vec<RowAction> {
+        debug_assert_eq!(event.doc(), doc, "an event is of its document");
+        let (mut attempts, rows) = (self.attempts, self.rows);
+        let actions = self.change_own(doc, |known| {
+            let mut turn = RowTurn {
+                row: &mut known.row,
+                attempts: &mut attempts,
+                rows,
+                now,
+            };
+            turn.handle(event)
+        });
+        self.attempts = attempts;
+        actions
+    }
+
+    /// Returns the row of a document that asks for a replication.
+    pub fn row(&self, doc: &str) -> Option<&Row> {
+        self.known.get(doc)?.row.as_deref()
+    }
+
+    /// Notes the state of a document's job; none when the job is gone.
+    pub fn set_job(&mut self, id: &str, job: &JobId, state: Option<JobState>) {
+        self.change_own(id, |known| match state {
+            Some(state) => known.job = Some((Arc::clone(job), state)),
+            // Another one may be its job by now.
+            None => drop(known.job.take_if(|(own, _)| own == job)),
+        });
+    }
+
+    /// Returns the job of a document.
+    pub fn job_of(&self, id: &str) -> Option<JobId> {
+        let (job, _) = self.known.get(id)?.job.as_ref()?;
+        Some(Arc::clone(job))
+    }
+
+    /// There is a store, which is to be opened.
+    pub const fn await_store(&mut self) {
+        self.is_awaited = true;
+    }
+
+    /// The store was opened: it has these documents.
+    pub fn opened(&mut self, documents: Vec<(String, Class)>) {
+        self.change_all(|known| known.stored = None);
+        for (id, class) in documents {
+            self.change(&id, |known| known.stored = Some(class));
+        }
+        self.is_awaited = false;
+        self.await_all();
+    }
+
+    /// These documents were written, or deleted.
+    pub fn written(&mut self, documents: Vec<(String, Option<Class>)>) {
+        for (id, class) in documents {
+            self.change(&id, |known| known.stored = class);
+        }
+    }
+
+    /// Whoever follows documents begins anew, owns none, and reads all of them.
+    pub fn forget_rows(&mut self) {
+        self.change_all(|known| (known.row, known.owned) = (None, None));
+        self.await_all();
+    }
+
+    /// The scheduler has no job any more: all documents are read again. Those that are owned stay so.
+    pub fn forget_jobs(&mut self) {
+        self.change_all(|known| {
+            (known.row, known.job) = (None, None);
+            if let Some(owned) = &mut known.owned {
+                owned.forget_seen();
+            }
+        });
+        self.await_all();
+    }
+
+    /// Returns whether lists are whole.
+    pub const fn loading(&self) -> Loading {
+        match (self.is_awaited, self.unread) {
+            (false, 0) => Loading::Done,
+            (_, documents) => Loading::Documents(documents),
+        }
+    }
+
+    /// Waits for news of all documents of which nobody told how far they are.
+    fn await_all(&mut self) {
+        self.unread = 0;
+        for known in self.known.values_mut() {
+            known.is_awaited = known.is_unread();
+            self.unread += usize::from(known.is_awaited);
+        }
+    }
+
+    fn change<T>(&mut self, id: &str, change: impl FnOnce(&mut Known) -> T) -> T {
+        let known = match self.known.get_mut(id) {
+            Some(known) => known,
+            None => self.known.entry(id.into()).or_default(),
+        };
+        let (before, had_row) = (known.class(), known.row.is_some());
+        let changed = change(known);
+        let (class, has_row, is_gone) = (known.class(), known.row.is_some(), known.is_gone());
+        if known.is_awaited && !known.is_unread() {
+            known.is_awaited = false;
+            self.unread -= 1;
+        }
+        self.rows = self.rows + usize::from(has_row) - usize::from(had_row);
+        if class != before
+            && let Some((name, _)) = self.known.get_key_value(id)
+        {
+            match class {
+                Some(class) => drop(self.names.set(name, class)),
+                None => drop(self.names.remove(name)),
+            }
+        }
+        if is_gone {
+            self.known.remove(id);
+        }
+        changed
+    }
+
+    fn change_all(&mut self, mut change: impl FnMut(&mut Known)) {
+        let ids: Vec<Arc<str>> = self.known.keys().cloned().collect();
+        for id in ids {
+            self.change(&id, &mut change);
+        }
+    }
+
+    /// Changes what this daemon knows of a document, and notes that it did.
+    fn change_own<T>(&mut self, id: &str, change: impl FnOnce(&mut Known) -> T) -> T {
+        let mut is_own = false;
+        let changed = self.change(id, |known| {
+            is_own = known.row.is_some();
+            let changed = change(known);
+            is_own |= known.row.is_some();
+            changed
+        });
+        if let Some(changed) = self.changed.as_mut().filter(|_| is_own) {
+            let known = self.known.get_key_value(id);
+            let name = known.map_or_else(|| id.into(), |(name, _)| Arc::clone(name));
+            changed.add(StatusOf::Document(name));
+        }
+        changed
+    }
+
+    /// Returns a page of the documents in some states, all but design documents without states.
+    pub fn page(&self, page: &Page, states: &[DocState]) -> PageOfIds {
+        let classes = match states {
+            [] => (0..DESIGN).collect(),
+            _ => states.iter().map(|state| state.class()).collect(),
+        };
+        self.page_of(page, classes)
+    }
+
+    /// Returns a page of all documents.
+    pub fn page_of_all(&self, page: &Page) -> PageOfIds {
+        self.page_of(page, Classes::ALL)
+    }
+
+    fn page_of(&self, page: &Page, classes: Classes) -> PageOfIds {
+        let start = page.start.as_ref().map(String::as_str);
+        let end = page.end.as_ref().map(String::as_str);
+        let (lower, upper) = match page.descending {
+            false => (start, end),
+            true => (end, start),
+        };
+        let total = self.names.count(Classes::ALL, Section::ALL);
+        let section = Section { lower, upper };
+        let (lower, upper) = match page.descending {
+            false => (Bound::Unbounded, other_side(start)),
+            true => (other_side(start), Bound::Unbounded),
+        };
+        let before = match start {
+            Bound::Unbounded => 0,
+            _ => self.names.count(Classes::ALL, Section { lower, upper }),
+        };
+        PageOfIds {
+            total,
+            offset: before.saturating_add(page.skip).min(total),
+            ids: self
+                .names
+                .page(classes, section, page.descending, page.skip, page.limit),
+        }
+    }
+}
+
+/// Returns the bound of what stands on the other side of a bound.
+fn other_side(bound: Bound<&str>) -> Bound<&str> {
+    match bound {
+        Bound::Included(id) => Bound::Excluded(id),
+        Bound::Excluded(id) => Bound::Included(id),
+        Bound::Unbounded => Bound::Unbounded,
+    }
+}
+
+#[cfg(test)]
+mod tests;
