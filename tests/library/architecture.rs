@@ -54,7 +54,7 @@ const CRATES: [(&str, &[&str]); 12] = [
 /// Most lines of code in each crate, without tests, comments and empty lines. Whoever raises a number says why in the
 /// commit; better is to find what can go.
 const LINES_MAX: [(&str, usize); 13] = [
-    ("src", 48_300),
+    ("src", 48_450),
     ("crates/blocking", 40),
     ("crates/child", 3100),
     ("crates/client", 1400),
