@@ -108,7 +108,7 @@ mod tests {
     use slog::{Discard, o};
 
     use super::*;
-    use crate::testkit::eventually;
+    use test_support::eventually;
 
     #[actix_rt::test]
     async fn it_ends_with_the_manager() {

@@ -161,7 +161,7 @@ impl ProcManager {
 
     /// Uses shared metrics instead of a private set.
     #[must_use]
-    pub(crate) fn with_metrics(mut self, metrics: Metrics) -> Self {
+    pub fn with_metrics(mut self, metrics: Metrics) -> Self {
         self.metrics = metrics;
         self
     }

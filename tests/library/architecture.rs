@@ -10,7 +10,7 @@ use regex::Regex;
 use crate::docs::{read, tables};
 
 /// The top modules of `settee`, from the bottom up: each may use those above it in this list, never those below.
-const MODULES: [&str; 22] = [
+const MODULES: [&str; 21] = [
     "otp",
     "machine_bounds",
     "pace",
@@ -31,12 +31,11 @@ const MODULES: [&str; 22] = [
     "http",
     "app",
     "cli",
-    "testkit",
     "main",
 ];
 
 /// What each crate below `crates/` may depend on, beside crates of others.
-const CRATES: [(&str, &[&str]); 12] = [
+const CRATES: [(&str, &[&str]); 13] = [
     ("blocking", &[]),
     ("child", &[]),
     ("client", &[]),
@@ -47,13 +46,14 @@ const CRATES: [(&str, &[&str]); 12] = [
     ("mango", &["json"]),
     ("policy", &[]),
     ("replication", &["blocking", "json", "mango", "policy"]),
-    ("store", &["blocking", "config", "policy", "test_random"]),
-    ("test_random", &[]),
+    ("store", &["blocking", "config", "policy", "test_support"]),
+    ("test_support", &[]),
+    ("testkit", &["child", "policy", "settee", "test_support"]),
 ];
 
 /// Most lines of code in each crate, without tests, comments and empty lines. Whoever raises a number says why in the
 /// commit; better is to find what can go.
-const LINES_MAX: [(&str, usize); 13] = [
+const LINES_MAX: [(&str, usize); 14] = [
     ("src", 48_450),
     ("crates/blocking", 40),
     ("crates/child", 3100),
@@ -66,7 +66,8 @@ const LINES_MAX: [(&str, usize); 13] = [
     ("crates/policy", 7400),
     ("crates/replication", 9950),
     ("crates/store", 6400),
-    ("crates/test_random", 50),
+    ("crates/test_support", 150),
+    ("crates/testkit", 900),
 ];
 
 fn root() -> PathBuf {
@@ -159,7 +160,7 @@ fn the_page_names_every_actor_with_its_file() {
     let mut actors = BTreeSet::new();
     for path in rust_files(&source) {
         let inside = path.strip_prefix(&source).unwrap();
-        if is_test_file(inside) || inside.starts_with("testkit") {
+        if is_test_file(inside) {
             continue;
         }
         let code = code(&path);
