@@ -43,12 +43,11 @@ section! {
     #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
     #[serde(default)]
     pub struct CellKeys {
-        /// The [cell](cells.md) that query servers live in: `"strict"` starts no process if a layer is missing;
-        /// `"standard"` has every layer that this machine offers; `"off"` is none.
+        /// The [cell](cells.md) that query servers live in: `"strict"` has every layer, `"standard"` every layer that
+        /// this machine offers; `"off"` is none.
         sandbox: Option<SandboxMode> = "standard", SANDBOX, only_in_files(CELL);
-        /// Whether a process that ran code of one database may serve others: `"database"` only if it forgot everything
-        /// in between, `"any"` yes, as in CouchDB. Empty is `"any"` for built-in languages, which isolate functions
-        /// from each other, and `"database"` for commands.
+        /// [Whom a process serves](pools.md#whom-a-process-serves) that ran code of one database: `"database"` or
+        /// `"any"`. Empty is `"any"` for built-in languages, and `"database"` for commands.
         reuse: Option<Reuse> = "", REUSE, only_in_files(CELL);
         /// The user of the system, by name or number, that commands run as. Empty is the service's own; another needs
         /// a service that runs as root.

@@ -81,8 +81,8 @@ section! {
         /// Most processes that one user, or one address, holds at a time. 0 is as many as `max`
         /// ([pools.md](pools.md#how-many-one-may-hold)).
         held_max: u32 = 0, PROCESSES, unit("processes");
-        /// Whether users with the role `caller` may use the pool if its language has a command of the configuration;
-        /// built-in languages they may use anyway ([http.md](http.md#who-may-do-what)). Only an administrator sets it.
+        /// Whether users with the [role](http.md#who-may-do-what) `caller` may use the pool if its language has a command
+        /// of the configuration. Only an administrator sets it.
         callers: bool = false, Kind::Boolean;
     }
     beside {

@@ -242,8 +242,8 @@ section! {
         cert_file: Option<PathBuf> = "", value::FILE_PATH;
         /// The PEM file of its private key; only the service's user should be able to read it.
         key_file: Option<PathBuf> = "", value::FILE_PATH;
-        /// The PEM file of the authorities that sign certificates of clients; the name (CN) in a client's certificate
-        /// is its user. Empty: none are asked for.
+        /// The PEM file of the authorities that sign [certificates of clients](tls.md#certificates-of-clients). Empty:
+        /// none are asked for.
         cacert_file: Option<PathBuf> = "", value::FILE_PATH;
         /// The versions of TLS that are spoken. There are none earlier than these.
         tls_versions: Vec<String> = "tlsv1.2,tlsv1.3", TLS_VERSIONS, only_in_files(LET_IN);
