@@ -137,7 +137,7 @@ section! {
         /// out of files. Empty is none.
         url: Option<StoreUrl> = "", value::STORE_URL, at_start();
         /// How long a deleted document of `_replicator` is kept for readers of `_changes`, before it is removed for
-        /// good ([replication.md](replication.md#the-store)).
+        /// good.
         deleted_kept_for: Duration = 2592000, seconds(0, 10 * YEAR);
     }
 }
