@@ -132,9 +132,8 @@ section! {
         /// `settee/settee.redb` in `$XDG_STATE_HOME` or `~/.local/state` for others. `"memory"` ends with the service.
         path: PathBuf = "", value::STORE_PATH, at_start();
         /// The PostgreSQL database (13 or newer) that keeps replications instead of the file, for several services
-        /// together: `postgres://user:password@host:port/database`, with `?sslmode=` `disable`, `prefer`, `require` or
-        /// `verify-full` ([fleet.md](fleet.md#one-store-for-several-daemons)). `SETTEE__STORE__URL` keeps the password
-        /// out of files. Empty is none.
+        /// together ([fleet.md](fleet.md#one-store-for-several-daemons)): `postgres://user:password@host:port/database`,
+        /// with [`?sslmode=`](fleet.md#tls). `SETTEE__STORE__URL` keeps the password out of files. Empty is none.
         url: Option<StoreUrl> = "", value::STORE_URL, at_start();
         /// How long a deleted document of `_replicator` is kept for readers of `_changes`, before it is removed for
         /// good.
