@@ -52,8 +52,8 @@ section! {
         /// The user of the system, by name or number, that commands run as. Empty is the service's own; another needs
         /// a service that runs as root.
         user: Option<String> = "", value::USER, only_in_files(CELL);
-        /// Absolute paths of files and whole folders that commands may read beside their program, its libraries and
-        /// `/usr`, as a list or with commas; not the folders of the configuration, the store and the socket.
+        /// Absolute paths of files and whole folders that commands [may read](cells.md#the-layers) beside their program,
+        /// its libraries and `/usr`, as a list or with commas.
         read_paths: Option<Vec<PathBuf>> = "", value::READ_PATHS, only_in_files(CELL);
         /// Variables of commands beside `PATH`, `LANG`, `LC_*` and `TZ`, as a list, or with commas if no value has
         /// one: `NAME=VALUE`, or `NAME` for the service's own value; not `SETTEE_*` and `COUCHDB_*`. Values are never
