@@ -18,6 +18,7 @@ use rustc_hash::FxHashMap;
 use slog::{Logger, info, o, warn};
 use tokio::sync::watch;
 
+use crate::actors::changes;
 use crate::actors::replicator_documents::ReplicatorDocuments;
 use crate::config::password::random;
 use crate::messages::fleet_member::{DocStopped, JoinFleet, OwnedChange, OwnedChanges};
@@ -68,7 +69,7 @@ pub(crate) struct FleetMemberOptions {
     pub documents: RegisteredName<ReplicatorDocuments>,
     /// The clock of leases.
     pub clock: BootClock,
-    /// DatabaseTold whose lease this daemon has; none while it has none.
+    /// The epoch whose lease this daemon has; none while it has none.
     pub epoch: watch::Sender<Option<Epoch>>,
     /// Where it counts.
     pub metrics: Arc<FleetMetrics>,
@@ -93,11 +94,6 @@ pub(crate) struct FleetMember {
     log: Logger,
     pid_guard: PidGuard,
 }
-
-/// The database told of documents that may be claimed.
-#[derive(Message)]
-#[rtype(result = "()")]
-struct DatabaseTold;
 
 impl FleetMember {
     /// Makes a member that owns nothing, and whose life is watched already.
@@ -133,21 +129,10 @@ impl FleetMember {
                 return;
             };
             documents.monitor(ctx.address().recipient());
-            ctx.spawn(wrap_future(actor.follow(ctx.address())));
+            let told = actor.options.fleet.told(Topic::Claims);
+            changes::follow(told, ctx, |actor, ctx| actor.event(Event::Notified, ctx));
             actor.event(Event::Tick, ctx);
         }));
-    }
-
-    /// Tells of each notice of the database.
-    fn follow(&self, to: Addr<Self>) -> impl Future<Output = ()> + use<> {
-        let mut told = self.options.fleet.told(Topic::Claims);
-        async move {
-            while told.changed().await.is_ok() {
-                if to.send(DatabaseTold).await.is_err() {
-                    return;
-                }
-            }
-        }
     }
 
     /// Lets the core decide, and carries out what it says.
@@ -411,14 +396,6 @@ impl Actor for FleetMember {
 
     fn started(&mut self, ctx: &mut Self::Context) {
         self.join(ctx);
-    }
-}
-
-impl Handler<DatabaseTold> for FleetMember {
-    type Result = ();
-
-    fn handle(&mut self, _: DatabaseTold, ctx: &mut Self::Context) {
-        self.event(Event::Notified, ctx);
     }
 }
 

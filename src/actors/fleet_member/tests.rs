@@ -17,7 +17,7 @@ use crate::config::Config;
 use crate::messages::replication_job::{
     Completed, JobEnd, JobEvent, JobNews, JobProgress, NewRun, StopJob,
 };
-use crate::messages::replication_scheduler::{Happening, Outcome, ReplicationEvent};
+use crate::messages::replication_scheduler::{ADDS_MAX, Happening, Outcome, ReplicationEvent};
 use crate::metrics::Metrics;
 use crate::otp::pid::Pid;
 use crate::replicator::document::members;
@@ -332,6 +332,31 @@ async fn the_jobs_of_a_start_are_noted_in_a_few_requests_and_each_once() {
     // What was claimed while the updates were read is in either.
     let requests = one.connection.noted();
     assert!(requests.len() <= 6, "{requests:?}");
+}
+
+#[actix_rt::test]
+async fn documents_are_read_some_at_a_time_and_the_next_ones_when_the_jobs_of_these_are_added() {
+    let world = World::of(1000).await;
+    let one = world.start("one");
+    one.connection.hold_notes(true);
+    let read = || {
+        let states = one.states.lock();
+        let is_read = |number: &usize| states.row(&format!("d{number:02}")).is_some();
+        (0..1000).filter(is_read).count()
+    };
+    eventually("some are read", || async { read() >= ADDS_MAX }).await;
+    // What was asked of the store by now is answered, and taken in.
+    for _ in 0..10 {
+        world.document("d00").await;
+        one.flush().await;
+    }
+    // Some of them were claimed, the others came as updates.
+    assert!(read() <= 2 * ADDS_MAX, "{}", read());
+    one.connection.hold_notes(false);
+    eventually("all are noted", || async {
+        one.connection.noted().iter().sum::<usize>() == 1000
+    })
+    .await;
 }
 
 #[actix_rt::test]
