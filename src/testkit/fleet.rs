@@ -13,7 +13,7 @@ use tokio::sync::watch;
 
 use crate::otp::boot_clock::BootClock;
 use crate::replicator::document::members;
-use crate::replicator::state;
+use crate::replicator::state::is_over;
 use policy::ownership::{Claim, Counts, DocId, Epoch, LEASE, ListedDoc};
 use store::fleet::{
     Daemon, DaemonName, FleetStore, IdTaken, IdsSet, JobRow, JobStatus, Order, Override,
@@ -145,8 +145,7 @@ impl FakeFleet {
     async fn wanted(&self) -> Result<Vec<DocId>, StoreError> {
         let changes = self.store.changes(0, DOCUMENTS_MAX).await?;
         let asking = changes.documents.iter().filter(|document| {
-            let state = members(document).text(state::STATE);
-            let is_over = matches!(state.as_deref(), Some(state::COMPLETED | state::FAILED));
+            let is_over = is_over(&members(document));
             !document.deleted && !is_over && !document.id.starts_with("_design/")
         });
         Ok(asking.map(|document| document.id.as_str().into()).collect())

@@ -21,10 +21,10 @@ use crate::messages::fleet_member::{DocStopped, JoinFleet, OwnedChange, OwnedCha
 use crate::messages::replication_scheduler::{ADDS_MAX, LoseJob, RemoveJob};
 use crate::otp::pid::Pid;
 use crate::otp::tell::Tell;
-use crate::replicator::document::{members, parse};
+use crate::replicator::NAME;
 use crate::replicator::lease::DocLease;
 use crate::replicator::table::{ClaimWork, Event, Row, Taken, Wish};
-use crate::replicator::{NAME, defaults, state};
+use crate::replicator::wish::Reading;
 use policy::ownership::{Claim, DocId, Epoch};
 use replication::id::ReplicationId;
 use replication::spec::{DocRef, Replication};
@@ -191,18 +191,13 @@ async fn asks_for(
     doc: &str,
     job: &ReplicationId,
 ) -> Result<bool, StoreError> {
-    let found = options.database.store().document(doc).await?;
-    let Some(document) = found.filter(|document| !document.deleted) else {
+    let Some(document) = options.database.store().document(doc).await? else {
         return Ok(false);
     };
-    let body = members(&document);
-    if let Some(state::COMPLETED | state::FAILED) = body.text(state::STATE).as_deref() {
-        return Ok(false);
-    }
-    let defaults = defaults(&options.config.borrow().replicator);
-    Ok(match parse(doc, &body, &defaults) {
-        Ok(replication) => identify(options, &replication).await.as_ref() == Ok(job),
-        Err(_) => false,
+    let reading = Reading::of(&document, true, &options.config.borrow().replicator);
+    Ok(match reading.wish {
+        Some(Wish::Run(asked)) => identify(options, &asked).await.as_ref() == Ok(job),
+        Some(Wish::Nothing | Wish::Broken { .. }) | None => false,
     })
 }
 
