@@ -14,10 +14,10 @@ use std::time::Duration;
 
 use actix::fut::wrap_future;
 use actix::prelude::*;
-use rustc_hash::FxHashMap;
 use slog::{Logger, info, o, warn};
 use tokio::sync::watch;
 
+use crate::actors::changes;
 use crate::actors::replicator_documents::ReplicatorDocuments;
 use crate::config::password::random;
 use crate::messages::fleet_member::{DocStopped, JoinFleet, OwnedChange, OwnedChanges};
@@ -68,7 +68,7 @@ pub(crate) struct FleetMemberOptions {
     pub documents: RegisteredName<ReplicatorDocuments>,
     /// The clock of leases.
     pub clock: BootClock,
-    /// DatabaseTold whose lease this daemon has; none while it has none.
+    /// The epoch whose lease this daemon has; none while it has none.
     pub epoch: watch::Sender<Option<Epoch>>,
     /// Where it counts.
     pub metrics: Arc<FleetMetrics>,
@@ -83,8 +83,6 @@ pub(crate) struct FleetMember {
     lease: Option<Arc<EpochLease>>,
     /// Epochs that were asked for since there was a lease: where the answer is lost they are taken all the same.
     asked: VecDeque<Epoch>,
-    /// The leases of the documents that are owned.
-    docs: FxHashMap<DocId, Arc<DocLease>>,
     timer: DeadlineTimer<Duration>,
     /// How long jobs may take to stop, once the service ends.
     leaving: Option<Duration>,
@@ -93,11 +91,6 @@ pub(crate) struct FleetMember {
     log: Logger,
     pid_guard: PidGuard,
 }
-
-/// The database told of documents that may be claimed.
-#[derive(Message)]
-#[rtype(result = "()")]
-struct DatabaseTold;
 
 impl FleetMember {
     /// Makes a member that owns nothing, and whose life is watched already.
@@ -109,7 +102,6 @@ impl FleetMember {
             core: Ownership::new(name),
             lease: None,
             asked: VecDeque::new(),
-            docs: FxHashMap::default(),
             timer: DeadlineTimer::default(),
             leaving: None,
             is_departing: false,
@@ -133,21 +125,10 @@ impl FleetMember {
                 return;
             };
             documents.monitor(ctx.address().recipient());
-            ctx.spawn(wrap_future(actor.follow(ctx.address())));
+            let told = actor.options.fleet.told(Topic::Claims);
+            changes::follow(told, ctx, |actor, ctx| actor.event(Event::Notified, ctx));
             actor.event(Event::Tick, ctx);
         }));
-    }
-
-    /// Tells of each notice of the database.
-    fn follow(&self, to: Addr<Self>) -> impl Future<Output = ()> + use<> {
-        let mut told = self.options.fleet.told(Topic::Claims);
-        async move {
-            while told.changed().await.is_ok() {
-                if to.send(DatabaseTold).await.is_err() {
-                    return;
-                }
-            }
-        }
     }
 
     /// Lets the core decide, and carries out what it says.
@@ -157,7 +138,9 @@ impl FleetMember {
         }
         let (now, mut actions) = (self.options.clock.now(), Vec::new());
         self.core.handle(event, now, &mut actions);
-        self.keep_lease(now);
+        let is_lost = |action: &&OwnerAction| matches!(action, OwnerAction::Lost { .. });
+        let lost = actions.iter().filter(is_lost).count();
+        self.keep_lease(now, lost);
         let mut changes = Vec::new();
         for action in actions {
             self.perform(action, &mut changes, ctx);
@@ -168,11 +151,17 @@ impl FleetMember {
         self.watch(now, ctx);
     }
 
-    /// Tells jobs how long the lease lasts.
-    fn keep_lease(&mut self, now: Duration) {
+    /// Tells jobs how long the lease lasts. So many documents were lost just now.
+    fn keep_lease(&mut self, now: Duration, lost: usize) {
         let epoch = self.core.epoch();
         if self.lease.as_ref().map(|lease| lease.epoch()) != epoch {
-            self.end_lease();
+            if let Some(former) = self.end_lease()
+                && self.leaving.is_none()
+            {
+                warn!(self.log, "lease lost"; "epoch" => format!("{:016x}", former.0), "count" => lost,
+                      "effect" => "its replications are killed without checkpoints, and go on on whichever daemon claims them",
+                      "remedy" => "see that the database answers within 10 s, and that this machine is not suspended");
+            }
             if epoch.is_some() {
                 // It was asked for last, and the others were removed with that.
                 self.asked.clear();
@@ -189,18 +178,12 @@ impl FleetMember {
         }
     }
 
-    fn end_lease(&mut self) {
-        let Some(lease) = self.lease.take() else {
-            return;
-        };
+    /// Returns whose lease it was, if there was one.
+    fn end_lease(&mut self) -> Option<Epoch> {
+        let lease = self.lease.take()?;
         lease.end();
         self.options.epoch.send_replace(None);
-        if self.leaving.is_none() {
-            warn!(self.log, "lease lost"; "epoch" => format!("{:016x}", lease.epoch().0),
-                  "count" => self.docs.len(),
-                  "effect" => "its replications are killed without checkpoints, and go on on whichever daemon claims them",
-                  "remedy" => "see that the database answers within 10 s, and that this machine is not suspended");
-        }
+        Some(lease.epoch())
     }
 
     fn tell(&self, changes: Vec<OwnedChange>) {
@@ -229,18 +212,9 @@ impl FleetMember {
                 };
                 let lease = DocLease::new(Arc::clone(lease), claim);
                 self.options.metrics.takeovers.one();
-                self.docs.insert(Arc::clone(&doc), Arc::clone(&lease));
                 changes.push(OwnedChange::Claimed { doc, lease });
             }
-            OwnerAction::Lost { doc, claim } => {
-                let is_it = |lease: &Arc<DocLease>| lease.claim() == claim;
-                if self.docs.get(&doc).is_some_and(is_it)
-                    && let Some(lease) = self.docs.remove(&doc)
-                {
-                    lease.lose();
-                }
-                changes.push(OwnedChange::Lost { doc, claim });
-            }
+            OwnerAction::Lost { doc, claim } => changes.push(OwnedChange::Lost { doc, claim }),
             OwnerAction::GiveBack { doc, claim } => changes.push(OwnedChange::GiveBack {
                 doc,
                 claim,
@@ -371,7 +345,7 @@ impl FleetMember {
         if self.is_departing {
             return;
         }
-        let left = self.docs.len();
+        let left = self.core.owned_or_stopping();
         warn!(self.log, "the fleet is left before all replications have stopped"; "count" => left,
               "effect" => "those that still ran go on from their last checkpoint elsewhere");
         let epoch = self.core.epoch();
@@ -399,10 +373,7 @@ impl FleetMember {
 /// Whatever ends this, its jobs leave no checkpoint afterwards.
 impl Drop for FleetMember {
     fn drop(&mut self) {
-        if let Some(lease) = &self.lease {
-            lease.end();
-            self.options.epoch.send_replace(None);
-        }
+        self.end_lease();
     }
 }
 
@@ -414,25 +385,11 @@ impl Actor for FleetMember {
     }
 }
 
-impl Handler<DatabaseTold> for FleetMember {
-    type Result = ();
-
-    fn handle(&mut self, _: DatabaseTold, ctx: &mut Self::Context) {
-        self.event(Event::Notified, ctx);
-    }
-}
-
 impl Handler<DocStopped> for FleetMember {
     type Result = ();
 
     fn handle(&mut self, msg: DocStopped, ctx: &mut Self::Context) {
         let DocStopped { doc, claim } = msg;
-        let is_it = |lease: &Arc<DocLease>| lease.claim() == claim;
-        if self.docs.get(&doc).is_some_and(is_it)
-            && let Some(lease) = self.docs.remove(&doc)
-        {
-            lease.lose();
-        }
         self.event(Event::Stopped { doc, claim }, ctx);
     }
 }

@@ -22,9 +22,9 @@ use slog::{Logger, debug, error, info, o};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 
+use crate::actors::changes;
 use crate::actors::client::stream::Stream;
 use crate::actors::client::{Client, ClientContext};
-use crate::actors::config_changes;
 use crate::config::Config;
 use crate::logging::RepeatLimiter;
 use crate::machine_bounds;
@@ -273,7 +273,7 @@ impl Actor for Listener {
         for bound in [&options.socket].into_iter().chain(others) {
             info!(log, "listening"; "listen" => %bound);
         }
-        config_changes::follow(self.options.config.clone(), ctx, Self::accept);
+        changes::follow(self.options.config.clone(), ctx, Self::accept);
         self.accept(ctx);
     }
 }

@@ -1,8 +1,8 @@
 //! The actors: one a file. They turn messages into events of the decision core and carry out what
 //! it decides; they decide nothing themselves.
 
+mod changes;
 pub mod client;
-mod config_changes;
 pub mod config_listener;
 pub(crate) mod fleet_member;
 pub mod fleet_status;

@@ -15,7 +15,7 @@ use actix::prelude::*;
 use slog::{Logger, o};
 use tokio::sync::watch;
 
-use crate::actors::config_changes;
+use crate::actors::changes;
 use crate::actors::proc_manager::ProcManager;
 use crate::config::Config;
 use crate::logging::RepeatLimiter;
@@ -180,7 +180,7 @@ impl Actor for PressureGauge {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Self::Context) {
-        config_changes::follow(self.options.config.clone(), ctx, Self::follow);
+        changes::follow(self.options.config.clone(), ctx, Self::follow);
         self.follow(ctx);
     }
 }

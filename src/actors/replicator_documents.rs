@@ -38,12 +38,12 @@ use crate::otp::registered_name::RegisteredName;
 use crate::otp::supervisor::Stop;
 use crate::otp::tell::Tell;
 use crate::otp::wall_clock::system_time;
-use crate::replicator::document::{asked_by, members, parse};
 use crate::replicator::identity::ServerIdentity;
-use crate::replicator::state::{self, Outcome};
+use crate::replicator::state::Outcome;
 use crate::replicator::states::Locked;
-use crate::replicator::table::{Attempt, ClaimWork, Event, RowAction, Wish};
-use crate::replicator::{Database, NAME, defaults};
+use crate::replicator::table::{Attempt, ClaimWork, Event, RowAction};
+use crate::replicator::wish::{Reading, StoreWork, without_state};
+use crate::replicator::{Database, NAME};
 use replication::counters::Counter;
 use replication::endpoint::Http;
 use replication::filter::Filter;
@@ -330,15 +330,18 @@ impl ReplicatorDocuments {
 
     /// A version of a document was read.
     fn read(&mut self, document: Document, ctx: &mut Context<Self>) -> Vec<ToAdd> {
-        if !self.is_to_be_acted_upon(&document) {
-            if document.deleted {
-                self.forget_kept(document.id, ctx);
-            }
-            return Vec::new();
-        }
-        let wish = self.wish(&document, ctx);
+        let is_acted_upon = self.is_to_be_acted_upon(&document);
+        let reading = {
+            let config = self.options.config.borrow();
+            Reading::of(&document, is_acted_upon, &config.replicator)
+        };
         let doc = document.id;
-        match wish {
+        match reading.in_store {
+            Some(StoreWork::ForgetKept) => self.forget_kept(doc.clone(), ctx),
+            Some(StoreWork::RemoveState) => self.remove_state(doc.clone(), ctx),
+            None => {}
+        }
+        match reading.wish {
             Some(wish) => self.take(Event::Changed { doc, wish }, ctx),
             None => {
                 self.settle(&doc);
@@ -387,31 +390,6 @@ impl ReplicatorDocuments {
         self.spawn(Box::pin(writing), ctx);
     }
 
-    /// Returns what a document asks for; none for those that never ask for anything.
-    fn wish(&self, document: &Document, ctx: &mut Context<Self>) -> Option<Wish> {
-        if document.id.starts_with("_design/") {
-            return None;
-        }
-        if document.deleted {
-            self.forget_kept(document.id.clone(), ctx);
-            return Some(Wish::Nothing);
-        }
-        let body = members(document);
-        match body.text(state::STATE).as_deref() {
-            Some(state::COMPLETED | state::FAILED) => return Some(Wish::Nothing),
-            Some(_) if !self.update_docs() => self.remove_state(document.id.clone(), ctx),
-            Some(_) | None => {}
-        }
-        let defaults = defaults(&self.options.config.borrow().replicator);
-        Some(match parse(&document.id, &body, &defaults) {
-            Ok(replication) => Wish::Run(Arc::new(replication)),
-            Err(reason) => Wish::Broken {
-                reason,
-                replication: asked_by(&document.id, &body).map(Arc::new),
-            },
-        })
-    }
-
     /// Removes a state that was written with `update_docs` from a document.
     fn remove_state(&self, doc: String, ctx: &mut Context<Self>) {
         let Ok(lease) = self.lease(&doc) else {
@@ -419,13 +397,7 @@ impl ReplicatorDocuments {
         };
         let options = Rc::clone(&self.options);
         ctx.spawn(wrap_future(async move {
-            let removed = change(&options, lease.as_ref(), &doc, |document| {
-                let mut body = members(document);
-                let state = body.text(state::STATE);
-                let is_over =
-                    state.is_none_or(|name| name == state::COMPLETED || name == state::FAILED);
-                (!is_over && state::remove(&mut body)).then(|| body.to_string())
-            });
+            let removed = change(&options, lease.as_ref(), &doc, without_state);
             // It is harmless; the next update tries again.
             drop(removed.await);
         }));

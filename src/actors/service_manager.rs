@@ -17,8 +17,8 @@ use actix::prelude::*;
 use slog::{Logger, error, o, warn};
 use tokio::sync::watch;
 
+use crate::actors::changes;
 use crate::actors::client::ClientContext;
-use crate::actors::config_changes;
 use crate::actors::service::socket::{ServiceSocket, ServiceSockets};
 use crate::actors::service::{Reconfigure, Service, ServiceOptions};
 use crate::config::{Config, ServiceAddress, ServiceConfig};
@@ -185,7 +185,7 @@ impl Actor for ServiceManager {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Self::Context) {
-        config_changes::follow(self.options.config.clone(), ctx, Self::follow);
+        changes::follow(self.options.config.clone(), ctx, Self::follow);
         self.follow(ctx);
     }
 }

@@ -1,7 +1,7 @@
 //! Under which lease this daemon has a document, for its job and for those who write its outcome.
 //!
-//! SUMMARY   The actor of the fleet says how long an epoch's lease lasts ([`EpochLease`]) and which documents are
-//!           lost ([`DocLease`]); jobs on other threads ask, without a lock.
+//! SUMMARY   The member of the fleet says how long an epoch's lease lasts ([`EpochLease`]), the table of documents which
+//!           claims are over ([`DocLease`]); jobs on other threads ask, without a lock.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -20,6 +20,7 @@ pub mod state;
 pub mod states;
 pub(crate) mod status;
 pub(crate) mod table;
+pub(crate) mod wish;
 
 pub use checkpoint_guard::{CheckpointGuard, JobLease};
 pub use database::{Database, NAME, Refused, Written};

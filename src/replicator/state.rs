@@ -82,6 +82,11 @@ impl Outcome {
     }
 }
 
+/// Whether the replication of a document has completed or failed.
+pub(crate) fn is_over(members: &DocMembers) -> bool {
+    matches!(members.text(STATE).as_deref(), Some(COMPLETED | FAILED))
+}
+
 /// Takes out of a document what was written of an outcome. Returns whether there was something.
 pub fn remove(members: &mut DocMembers) -> bool {
     let before = members.len();

@@ -8,10 +8,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use actix::fut::wrap_future;
+use actix::fut::wrap_stream;
 use actix::prelude::*;
 use futures_util::future::join_all;
-use slog::warn;
+use futures_util::stream;
+use slog::{Logger, warn};
 
 use super::job::{ToAdd, add, identify};
 use super::notes::{JobNotes, Noted};
@@ -20,15 +21,15 @@ use crate::messages::fleet_member::{DocStopped, JoinFleet, OwnedChange, OwnedCha
 use crate::messages::replication_scheduler::{ADDS_MAX, LoseJob, RemoveJob};
 use crate::otp::pid::Pid;
 use crate::otp::tell::Tell;
-use crate::replicator::document::{members, parse};
+use crate::replicator::NAME;
 use crate::replicator::lease::DocLease;
 use crate::replicator::table::{ClaimWork, Event, Row, Taken, Wish};
-use crate::replicator::{NAME, defaults, state};
+use crate::replicator::wish::Reading;
 use policy::ownership::{Claim, DocId, Epoch};
 use replication::id::ReplicationId;
 use replication::spec::{DocRef, Replication};
-use store::StoreError;
 use store::fleet::{FleetStore, IdTaken, JobRow};
+use store::{Store, StoreError};
 
 /// Documents that are read at a time.
 const BATCH: usize = ADDS_MAX;
@@ -45,10 +46,44 @@ pub(super) struct FleetPart {
     stop_within: Option<Duration>,
 }
 
-/// Documents that were claimed, as they are now; none: it is gone.
-#[derive(Message)]
-#[rtype(result = "()")]
-struct ClaimedDocs(Vec<(DocId, Claim, Option<Document>)>);
+/// A document that was claimed, as it is now; none: it is gone.
+type ClaimedDoc = (DocId, Claim, Option<Document>);
+
+/// Reads documents that were claimed.
+struct ClaimedReader {
+    store: Store,
+    /// What is still to be read.
+    docs: std::vec::IntoIter<(DocId, Claim)>,
+    log: Logger,
+    is_told: bool,
+}
+
+impl ClaimedReader {
+    /// Reads the next ones; tries again for as long as the store fails. None when all are read, or the store is closed.
+    async fn next(mut self) -> Option<(Vec<ClaimedDoc>, Self)> {
+        let some: Vec<_> = self.docs.by_ref().take(BATCH).collect();
+        if some.is_empty() {
+            return None;
+        }
+        let found = loop {
+            let ids = some.iter().map(|(doc, _)| doc.to_string()).collect();
+            match self.store.documents(ids).await {
+                Ok(found) => break found,
+                Err(StoreError::Closed) => return None,
+                Err(error) => {
+                    if !std::mem::replace(&mut self.is_told, true) {
+                        warn!(self.log, "documents that were claimed cannot be read"; "error" => %error,
+                              "effect" => "it is tried again; their replications begin later");
+                    }
+                    actix_rt::time::sleep(STORE_WAIT).await;
+                }
+            }
+        };
+        let read = some.into_iter().zip(found);
+        let read = read.map(|((doc, claim), document)| (doc, claim, document));
+        Some((read.collect(), self))
+    }
+}
 
 impl FleetPart {
     pub(super) fn new(store: Arc<dyn FleetStore>) -> Self {
@@ -156,18 +191,13 @@ async fn asks_for(
     doc: &str,
     job: &ReplicationId,
 ) -> Result<bool, StoreError> {
-    let found = options.database.store().document(doc).await?;
-    let Some(document) = found.filter(|document| !document.deleted) else {
+    let Some(document) = options.database.store().document(doc).await? else {
         return Ok(false);
     };
-    let body = members(&document);
-    if let Some(state::COMPLETED | state::FAILED) = body.text(state::STATE).as_deref() {
-        return Ok(false);
-    }
-    let defaults = defaults(&options.config.borrow().replicator);
-    Ok(match parse(doc, &body, &defaults) {
-        Ok(replication) => identify(options, &replication).await.as_ref() == Ok(job),
-        Err(_) => false,
+    let reading = Reading::of(&document, true, &options.config.borrow().replicator);
+    Ok(match reading.wish {
+        Some(Wish::Run(asked)) => identify(options, &asked).await.as_ref() == Ok(job),
+        Some(Wish::Nothing | Wish::Broken { .. }) | None => false,
     })
 }
 
@@ -294,32 +324,39 @@ impl ReplicatorDocuments {
     fn read_claimed(&self, mut docs: Vec<(DocId, Claim)>, ctx: &mut Context<Self>) {
         // They were claimed in no order. Here as in the database, neighbours are found quicker than strangers.
         docs.sort_unstable();
-        let (store, to) = (self.options.database.store().clone(), ctx.address());
-        let log = self.log.clone();
-        ctx.spawn(wrap_future(async move {
-            let mut is_told = false;
-            for some in docs.chunks(BATCH) {
-                let found = loop {
-                    let ids = some.iter().map(|(doc, _)| doc.to_string()).collect();
-                    match store.documents(ids).await {
-                        Ok(found) => break found,
-                        Err(StoreError::Closed) => return,
-                        Err(error) => {
-                            if !std::mem::replace(&mut is_told, true) {
-                                warn!(log, "documents that were claimed cannot be read"; "error" => %error,
-                                      "effect" => "it is tried again; their replications begin later");
-                            }
-                            actix_rt::time::sleep(STORE_WAIT).await;
-                        }
-                    }
-                };
-                let read = some.iter().cloned().zip(found);
-                let read = read.map(|((doc, claim), document)| (doc, claim, document));
-                if to.send(ClaimedDocs(read.collect())).await.is_err() {
-                    return;
+        let reader = ClaimedReader {
+            store: self.options.database.store().clone(),
+            docs: docs.into_iter(),
+            log: self.log.clone(),
+            is_told: false,
+        };
+        let read = wrap_stream(stream::unfold(reader, ClaimedReader::next));
+        let added = read.then(|docs, actor: &mut Self, ctx| actor.take_claimed(docs, ctx));
+        ctx.spawn(added.finish());
+    }
+
+    /// Makes jobs of documents that were claimed. Ends when the jobs are with the scheduler.
+    fn take_claimed(
+        &mut self,
+        docs: Vec<ClaimedDoc>,
+        ctx: &mut Context<Self>,
+    ) -> ResponseActFuture<Self, ()> {
+        let mut jobs = Vec::new();
+        for (doc, claim, document) in docs {
+            let is_owned = self.table().has(&doc, claim);
+            if !is_owned {
+                continue;
+            }
+            match document {
+                Some(document) => jobs.extend(self.read(document, ctx)),
+                // It was deleted, and purged.
+                None => {
+                    self.table().see(&doc, 0);
+                    self.forget(&doc, ctx);
                 }
             }
-        }));
+        }
+        self.added(jobs)
     }
 }
 
@@ -348,29 +385,5 @@ impl Handler<OwnedChanges> for ReplicatorDocuments {
         if !claimed.is_empty() {
             self.read_claimed(claimed, ctx);
         }
-    }
-}
-
-/// Answered when the jobs are with the scheduler.
-impl Handler<ClaimedDocs> for ReplicatorDocuments {
-    type Result = ResponseActFuture<Self, ()>;
-
-    fn handle(&mut self, ClaimedDocs(docs): ClaimedDocs, ctx: &mut Self::Context) -> Self::Result {
-        let mut jobs = Vec::new();
-        for (doc, claim, document) in docs {
-            let is_owned = self.table().has(&doc, claim);
-            if !is_owned {
-                continue;
-            }
-            match document {
-                Some(document) => jobs.extend(self.read(document, ctx)),
-                // It was deleted, and purged.
-                None => {
-                    self.table().see(&doc, 0);
-                    self.forget(&doc, ctx);
-                }
-            }
-        }
-        self.added(jobs)
     }
 }

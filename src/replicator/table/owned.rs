@@ -2,7 +2,8 @@
 //!
 //! SUMMARY   Of each document that is owned the table has its lease, which of its versions was seen last, and how much is
 //!           under way for it: orders to the scheduler, outcomes that are written.
-//! PROMISES  What belongs to an earlier claim of a document changes nothing of a later one.
+//! PROMISES  What belongs to an earlier claim of a document changes nothing of a later one. The lease of a claim that is
+//!           over says no.
 //! CALLED    By the ReplicatorDocuments actor, where the store is shared.
 
 use std::sync::Arc;
@@ -19,6 +20,13 @@ pub(super) struct OwnedDoc {
     /// What has to end before the document can be given back.
     under_way: usize,
     is_stopping: bool,
+}
+
+/// Whatever ends a claim, checkpoints and outcomes of it are not begun any more.
+impl Drop for OwnedDoc {
+    fn drop(&mut self) {
+        self.lease.lose();
+    }
 }
 
 /// Something that is under way for a document, of one claim.
@@ -148,6 +156,8 @@ impl DocTable {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::otp::boot_clock::BootClock;
     use crate::replicator::lease::EpochLease;
@@ -201,6 +211,34 @@ mod tests {
         docs.end(&writing);
         assert_eq!(docs.settle("d"), Some(work(1)));
         assert_eq!(docs.settle("d"), None, "once");
+    }
+
+    #[test]
+    fn a_lease_holds_until_its_claim_is_over_in_whatever_way() {
+        let ends: [fn(&mut DocTable); 5] = [
+            |docs| {
+                docs.lost("d", Request(1));
+            },
+            |docs| {
+                docs.give_back("d", Request(1));
+                docs.settle("d");
+            },
+            |docs| claim(docs, 2),
+            DocTable::forget_rows,
+            |docs| drop(std::mem::take(docs)),
+        ];
+        for end in ends {
+            let mut docs = DocTable::default();
+            let clock = BootClock::default();
+            let epoch = Arc::new(EpochLease::new(Epoch(1), clock.clone()));
+            epoch.set_until(clock.now() + Duration::from_secs(3600));
+            let lease = DocLease::new(epoch, Request(1));
+            docs.claimed("d", Arc::clone(&lease));
+            docs.lost("d", Request(7));
+            assert!(lease.holds());
+            end(&mut docs);
+            assert!(!lease.holds());
+        }
     }
 
     #[test]

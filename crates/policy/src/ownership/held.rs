@@ -52,6 +52,11 @@ impl HeldDocs {
         self.owned
     }
 
+    /// Returns how many are owned, told to stop or not.
+    pub(super) fn owned_or_stopping(&self) -> usize {
+        self.docs.len() - self.unused.len()
+    }
+
     pub(super) fn get(&self, doc: &str) -> Option<&Held> {
         self.docs.get(doc)
     }

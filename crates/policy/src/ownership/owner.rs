@@ -202,6 +202,11 @@ impl Ownership {
         self.docs.owned()
     }
 
+    /// Returns how many documents are owned, with those that are being given back.
+    pub fn owned_or_stopping(&self) -> usize {
+        self.docs.owned_or_stopping()
+    }
+
     /// Whether the daemon that was to end has nothing left.
     pub fn is_gone(&self) -> bool {
         self.phase == Phase::Gone

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 
 use crate::otp::boot_clock::BootClock;
 use crate::replicator::document::members;
-use crate::replicator::state;
+use crate::replicator::state::is_over;
 use policy::ownership::{Claim, Counts, DocId, Epoch, LEASE, ListedDoc};
 use store::fleet::{
     Daemon, DaemonName, FleetStore, IdTaken, IdsSet, JobRow, JobStatus, Order, Override,
@@ -85,6 +85,7 @@ pub(crate) struct FakeConnection {
     loses_claims: AtomicBool,
     epochs_lost: AtomicUsize,
     noted: Mutex<Vec<usize>>,
+    holds_notes: watch::Sender<bool>,
 }
 
 impl FakeFleet {
@@ -106,6 +107,7 @@ impl FakeFleet {
             loses_claims: AtomicBool::new(false),
             epochs_lost: AtomicUsize::new(0),
             noted: Mutex::default(),
+            holds_notes: watch::Sender::default(),
         })
     }
 
@@ -143,8 +145,7 @@ impl FakeFleet {
     async fn wanted(&self) -> Result<Vec<DocId>, StoreError> {
         let changes = self.store.changes(0, DOCUMENTS_MAX).await?;
         let asking = changes.documents.iter().filter(|document| {
-            let state = members(document).text(state::STATE);
-            let is_over = matches!(state.as_deref(), Some(state::COMPLETED | state::FAILED));
+            let is_over = is_over(&members(document));
             !document.deleted && !is_over && !document.id.starts_with("_design/")
         });
         Ok(asking.map(|document| document.id.as_str().into()).collect())
@@ -170,6 +171,11 @@ impl FakeConnection {
     /// Returns of each request that noted replications of how many documents it did.
     pub fn noted(&self) -> Vec<usize> {
         self.noted.lock().unwrap().clone()
+    }
+
+    /// From now on requests that note replications are not answered, or are again, with those that wait.
+    pub fn hold_notes(&self, holds: bool) {
+        self.holds_notes.send_replace(holds);
     }
 
     fn ask<'a, T: Send + 'a>(
@@ -306,10 +312,16 @@ impl FleetStore for FakeConnection {
         jobs: Vec<(DocId, Arc<str>)>,
     ) -> Answer<'_, IdsSet> {
         self.noted.lock().unwrap().push(jobs.len());
-        self.ask(move |tables, _, _| {
+        let mut holds = self.holds_notes.subscribe();
+        let noting = self.ask(move |tables, _, _| {
             let jobs = jobs.into_iter();
             jobs.map(|(doc, id)| tables.set_id(epoch, doc, id))
                 .collect()
+        });
+        Box::pin(async move {
+            // Its sender is here.
+            drop(holds.wait_for(|holds| !holds).await);
+            noting.await
         })
     }
 

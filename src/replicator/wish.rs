@@ -1,0 +1,182 @@
+//! What a version of a document says: what the document asks for, and what is to be done in the store.
+//!
+//! SOURCE    couch_replicator_doc_processor: process_change/2, process_updated/2.
+
+use std::sync::Arc;
+
+use super::defaults;
+use super::document::{asked_by, members, parse};
+use super::members::DocMembers;
+use super::state::{self, STATE, is_over};
+use super::table::Wish;
+use crate::config::Replicator;
+use store::Document;
+
+/// What a version says.
+#[derive(Debug)]
+pub(crate) struct Reading {
+    /// What the document asks for; none where this version has no say in that.
+    pub wish: Option<Wish>,
+    /// What is to be done in the store.
+    pub in_store: Option<StoreWork>,
+}
+
+/// Something to do in the store for a document.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StoreWork {
+    /// Forget what was kept of its job.
+    ForgetKept,
+    /// Give it the body that [`without_state`] returns.
+    RemoveState,
+}
+
+impl Reading {
+    /// Reads a version. It is not acted upon where the document is another daemon's, or a later version was seen.
+    pub fn of(document: &Document, is_acted_upon: bool, config: &Replicator) -> Self {
+        let in_store = document.deleted.then_some(StoreWork::ForgetKept);
+        if !is_acted_upon || document.id.starts_with("_design/") {
+            let wish = None;
+            return Self { wish, in_store };
+        }
+        let body = members(document);
+        if document.deleted || is_over(&body) {
+            let wish = Some(Wish::Nothing);
+            return Self { wish, in_store };
+        }
+        let is_state_unwanted = !config.update_docs && body.text(STATE).is_some();
+        Self {
+            wish: Some(wish(&document.id, &body, config)),
+            in_store: is_state_unwanted.then_some(StoreWork::RemoveState),
+        }
+    }
+}
+
+fn wish(id: &str, body: &DocMembers, config: &Replicator) -> Wish {
+    match parse(id, body, &defaults(config)) {
+        Ok(replication) => Wish::Run(Arc::new(replication)),
+        Err(reason) => Wish::Broken {
+            reason,
+            replication: asked_by(id, body).map(Arc::new),
+        },
+    }
+}
+
+/// Returns the body of a document without what `update_docs` wrote into it; none if there is nothing of that, or
+/// the replication is over.
+pub(crate) fn without_state(document: &Document) -> Option<String> {
+    let mut body = members(document);
+    let has_state = body.text(STATE).is_some() && !is_over(&body);
+    (has_state && state::remove(&mut body)).then(|| body.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::config::Config;
+    use store::Revision;
+
+    fn document(id: &str, body: &Value, deleted: bool) -> Document {
+        let body = body.to_string();
+        Document {
+            id: id.to_owned(),
+            revision: Revision::after(None, deleted, &body),
+            deleted,
+            seq: 1,
+            body,
+        }
+    }
+
+    /// Returns a body that asks for a replication, with more members.
+    fn asking(more: Value) -> Value {
+        let mut body = json!({"source": "http://s/a", "target": "http://t/b"});
+        let more = more.as_object().cloned().unwrap_or_default();
+        body.as_object_mut().unwrap().extend(more);
+        body
+    }
+
+    fn config(update_docs: bool) -> Replicator {
+        let mut config = Config::default().replicator;
+        config.update_docs = update_docs;
+        config
+    }
+
+    /// Reads a version that is to be acted upon, and says in a word what the document asks for.
+    fn read(document: &Document, config: &Replicator) -> (&'static str, Option<StoreWork>) {
+        let reading = Reading::of(document, true, config);
+        let wish = match reading.wish {
+            Some(Wish::Run(_)) => "run",
+            Some(Wish::Nothing) => "nothing",
+            Some(Wish::Broken { .. }) => "broken",
+            None => "none",
+        };
+        (wish, reading.in_store)
+    }
+
+    #[test]
+    fn a_document_asks_for_its_replication_until_it_is_deleted_has_completed_or_has_failed() {
+        let config = config(false);
+        let body = asking(json!({}));
+        assert_eq!(read(&document("d", &body, false), &config), ("run", None));
+        let forget = Some(StoreWork::ForgetKept);
+        let deleted = document("d", &body, true);
+        assert_eq!(read(&deleted, &config), ("nothing", forget));
+        for state in [state::COMPLETED, state::FAILED] {
+            let over = document("d", &asking(json!({STATE: state})), false);
+            assert_eq!(read(&over, &config), ("nothing", None), "{state}");
+        }
+    }
+
+    #[test]
+    fn a_design_document_never_asks_for_anything() {
+        let design = document("_design/d", &asking(json!({})), false);
+        assert_eq!(read(&design, &config(false)), ("none", None));
+    }
+
+    #[test]
+    fn of_a_version_that_is_not_acted_upon_only_the_deletion_counts() {
+        let body = asking(json!({STATE: "triggered"}));
+        for (deleted, expected) in [(false, None), (true, Some(StoreWork::ForgetKept))] {
+            let reading = Reading::of(&document("d", &body, deleted), false, &config(false));
+            assert!(reading.wish.is_none());
+            assert_eq!(reading.in_store, expected);
+        }
+    }
+
+    #[test]
+    fn a_state_that_passes_is_removed_unless_documents_are_to_have_it() {
+        for state in ["triggered", "error"] {
+            let body = asking(json!({STATE: state, state::TIME: "t", state::ID: "x"}));
+            let passing = document("d", &body, false);
+            assert_eq!(read(&passing, &config(true)), ("run", None));
+            let remove = Some(StoreWork::RemoveState);
+            assert_eq!(read(&passing, &config(false)), ("run", remove));
+            let left = without_state(&passing).unwrap();
+            let left: Value = serde_json::from_str(&left).unwrap();
+            assert_eq!(left, asking(json!({})));
+            assert_eq!(without_state(&document("d", &left, false)), None);
+        }
+    }
+
+    #[test]
+    fn a_state_that_came_meanwhile_and_stays_is_not_removed() {
+        for state in [state::COMPLETED, state::FAILED] {
+            let body = asking(json!({STATE: state, state::REASON: "why"}));
+            assert_eq!(without_state(&document("d", &body, false)), None);
+        }
+    }
+
+    #[test]
+    fn what_cannot_run_is_broken_and_known_by_what_it_would_ask_for_elsewhere() {
+        let mut config = config(false);
+        config.valid_endpoint_protocols = vec!["https".to_owned()];
+        for (body, is_known) in [(asking(json!({})), true), (json!({"source": 7}), false)] {
+            let reading = Reading::of(&document("d", &body, false), true, &config);
+            let Some(Wish::Broken { replication, .. }) = reading.wish else {
+                panic!("it may not run: {body}");
+            };
+            assert_eq!(replication.is_some(), is_known, "{body}");
+        }
+    }
+}
