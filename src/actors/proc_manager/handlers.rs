@@ -140,8 +140,8 @@ impl Handler<Down> for ProcManager {
             self.process_down(proc, msg.reason, ctx);
         } else if self.clients.remove(&client).is_some() {
             self.client_down(client, msg.reason == ExitReason::Normal, ctx);
-        } else if self.beside.iter().any(|pid| pid.id() == msg.actor) {
-            self.beside_down(&msg.reason, ctx);
+        } else if let Some(name) = self.name_of_beside(msg.actor) {
+            self.beside_down(name, &msg.reason, ctx);
         }
     }
 }
