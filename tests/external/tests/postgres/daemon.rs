@@ -206,6 +206,6 @@ fn the_command_that_replicates_has_the_uuid_of_the_services() {
         !output.status.success(),
         "there is nobody to replicate with"
     );
-    let kept = std::fs::read_to_string(folder.path().join("replicate.uuid")).unwrap();
+    let kept = fs::read_to_string(folder.path().join("replicate.uuid")).unwrap();
     assert_eq!(kept.trim(), uuid.as_str().unwrap());
 }
