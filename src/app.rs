@@ -290,7 +290,7 @@ impl Assembly {
             config: self.config.clone(),
             metrics: self.metrics.clone(),
             filters: replication::filters_through(pool.clone()),
-            daemon: daemon_name(self.sockets.addresses().http),
+            daemon: daemon_name(&self.sockets.addresses()),
             log: self.log.clone(),
         }
     }
@@ -467,17 +467,25 @@ async fn open_store(
 }
 
 /// Returns what this daemon tells others of itself.
-fn daemon_name(http: Option<SocketAddr>) -> DaemonName {
+fn daemon_name(addresses: &Addresses) -> DaemonName {
     let system = rustix::system::uname();
-    let machine = system.nodename().to_string_lossy().into_owned();
-    let address = match http {
-        Some(address) if address.ip().is_unspecified() => format!("{machine}:{}", address.port()),
-        Some(address) => address.to_string(),
-        None => machine,
-    };
+    let machine = system.nodename().to_string_lossy();
     DaemonName {
-        address: address.into(),
+        address: told_address(&machine, addresses.http.or(addresses.https)).into(),
         version: env!("CARGO_PKG_VERSION").into(),
+    }
+}
+
+/// Returns the address by which daemons on other machines know this one. One that means another machine there, or none,
+/// gives way to the name of this machine, as in the names of CouchDB's nodes.
+fn told_address(machine: &str, http: Option<SocketAddr>) -> String {
+    let Some(address) = http else {
+        return machine.to_owned();
+    };
+    let ip = address.ip().to_canonical();
+    match ip.is_unspecified() || ip.is_loopback() {
+        true => format!("{machine}:{}", address.port()),
+        false => address.to_string(),
     }
 }
 
@@ -509,4 +517,26 @@ pub(crate) fn when_ended(pid: &Pid) -> oneshot::Receiver<ExitReason> {
     let (sender, receiver) = oneshot::channel();
     pid.monitor(Watcher(Some(sender)).start().recipient());
     receiver
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_that_other_machines_have_too_is_told_with_the_name_of_the_machine() {
+        for (http, told) in [
+            ("127.0.0.1:5995", "db1:5995"),
+            ("127.0.0.2:5995", "db1:5995"),
+            ("[::1]:5995", "db1:5995"),
+            ("[::ffff:127.0.0.1]:5995", "db1:5995"),
+            ("0.0.0.0:5995", "db1:5995"),
+            ("[::]:5995", "db1:5995"),
+            ("10.0.0.7:5995", "10.0.0.7:5995"),
+            ("[fd00::7]:5995", "[fd00::7]:5995"),
+        ] {
+            assert_eq!(told_address("db1", http.parse().ok()), told, "{http}");
+        }
+        assert_eq!(told_address("db1", None), "db1");
+    }
 }

@@ -36,6 +36,7 @@ use crate::warn_repeating;
 use bound::{AcceptPause, Acceptor, Bound};
 use connections::Connections;
 use encryption::{DESCRIPTORS, Relay, encrypt};
+use policy::listening::{ListenBounds, Listening, MayAccept};
 
 /// What a listener needs.
 #[derive(Clone)]
@@ -98,10 +99,8 @@ pub(crate) struct Listener {
     options: ListenerOptions,
     acceptors: Option<Rc<Acceptors>>,
     clients: Connections,
-    /// Clients that shake hands.
-    handshakes: usize,
-    /// Clients whose bytes are relayed.
-    relays: usize,
+    /// What else is in hand.
+    listening: Listening,
     /// How many clients the limit of open files leaves room for.
     room: usize,
     /// The task that waits for a connection, or for the time to try again.
@@ -109,9 +108,6 @@ pub(crate) struct Listener {
     clock: Clock,
     full: RepeatLimiter,
     pause: AcceptPause,
-    stopping: bool,
-    /// Whether nothing is waited for.
-    stopping_now: bool,
     log: Logger,
     pid_guard: PidGuard,
 }
@@ -126,14 +122,11 @@ impl Listener {
             options,
             acceptors: None,
             clients: Connections::default(),
-            handshakes: 0,
-            relays: 0,
+            listening: Listening::default(),
             room: usize::MAX,
             accepting: None,
             clock: Clock::new(),
             full: RepeatLimiter::default(),
-            stopping: false,
-            stopping_now: false,
             pid_guard: PidGuard::new(),
         }
     }
@@ -161,22 +154,30 @@ impl Listener {
         let Some(acceptors) = self.acceptors.clone() else {
             return;
         };
-        let limit = self.options.config.borrow().server.max_connections;
         if self.accepting.is_some() {
             return;
         }
-        if self.clients.len() + self.handshakes >= limit {
-            warn_repeating!(self.log, self.full, self.clock.now(),
-                "as many clients as there may be"; "limit" => limit,
-                "effect" => "more clients wait to be accepted",
-                "remedy" => "raise [server] max_connections");
-            return;
-        }
-        // The oldest idle client makes room for a new one.
-        let descriptors = self.clients.len() + self.handshakes + self.relays * DESCRIPTORS;
-        if descriptors > self.room && !self.clients.end_an_idle_one() {
-            let error = io::Error::other("descriptors are kept for children and the store");
-            return self.pause(&error, ctx);
+        let bounds = ListenBounds {
+            connections_max: self.options.config.borrow().server.max_connections,
+            descriptors_max: self.room,
+            relay_descriptors: DESCRIPTORS,
+        };
+        match self.listening.may_accept(self.clients.len(), &bounds) {
+            MayAccept::Yes => {}
+            MayAccept::Full => {
+                warn_repeating!(self.log, self.full, self.clock.now(),
+                    "as many clients as there may be"; "limit" => bounds.connections_max,
+                    "effect" => "more clients wait to be accepted",
+                    "remedy" => "raise [server] max_connections");
+                return;
+            }
+            // The oldest idle client makes room for a new one.
+            MayAccept::MakeRoom => {
+                if !self.clients.end_an_idle_one() {
+                    let error = "descriptors are kept for children and the store";
+                    return self.pause(&io::Error::other(error), ctx);
+                }
+            }
         }
         let next = async move { acceptors.accept().await }.into_actor(self);
         self.accepting = Some(ctx.spawn(next.map(|accepted, listener, ctx| {
@@ -204,14 +205,14 @@ impl Listener {
 
     /// Has a client shake hands, then serves it.
     fn shake_hands(&mut self, tcp: TcpStream, ctx: &mut Context<Self>) {
-        self.handshakes += 1;
+        self.listening.handshake_begun();
         let certificate = Arc::clone(&self.options.certificate);
         let handshake = async move { encrypt(tcp, &certificate).await };
         let handshake = handshake.into_actor(self);
         ctx.spawn(handshake.map(|shaken, listener, ctx| {
-            listener.handshakes -= 1;
+            let is_served = listener.listening.handshake_ended();
             match shaken {
-                Ok((stream, relay)) if !listener.stopping => {
+                Ok((stream, relay)) if is_served => {
                     listener.start_client(stream, ctx);
                     listener.relay(relay, ctx);
                 }
@@ -223,11 +224,11 @@ impl Listener {
     }
 
     fn relay(&mut self, relay: Relay, ctx: &mut Context<Self>) {
-        self.relays += 1;
+        self.listening.relay_begun();
         let write_timeout = self.options.config.borrow().server.request_timeout;
         let relaying = relay.run(write_timeout).into_actor(self);
         ctx.spawn(relaying.map(|(), listener, ctx| {
-            listener.relays -= 1;
+            listener.listening.relay_ended();
             listener.accept(ctx);
             listener.finish_shutdown(ctx);
         }));
@@ -248,9 +249,7 @@ impl Listener {
     }
 
     fn finish_shutdown(&mut self, ctx: &mut Context<Self>) {
-        // What clients were answered last is on its way yet.
-        let is_relayed = self.relays > 0 && !self.stopping_now;
-        if self.stopping && self.clients.is_empty() && !is_relayed {
+        if self.listening.has_finished(self.clients.len()) {
             self.pid_guard.ending(ExitReason::Shutdown);
             ctx.stop();
         }
@@ -293,8 +292,7 @@ impl Handler<Stop> for Listener {
     type Result = ();
 
     fn handle(&mut self, msg: Stop, ctx: &mut Self::Context) {
-        self.stopping = true;
-        self.stopping_now |= msg.now;
+        self.listening.stop(msg.now);
         if let Some(accepting) = self.accepting.take() {
             ctx.cancel_future(accepting);
         }

@@ -5,8 +5,8 @@
 //!           [`Abilities`](crate::query_server::abilities::Abilities) and
 //!           [`TriedCell`](crate::query_server::tried_cell::TriedCell), which it alone writes.
 //! PROMISES  Never waits: probes and trials run beside its turns, each with a deadline. When it ends, none of
-//!           their children is left. It ends with the ProcManager.
-//! CALLED    By the ProcManager, which starts it.
+//!           their children is left.
+//! CALLED    By the ProcManager, which starts it and to which it is linked.
 //! LIMITS    One child at a time for each language, and one for each change of the pools' cells.
 
 mod cells;
@@ -17,7 +17,7 @@ use slog::Logger;
 
 use crate::messages::pool_prober::ProbeAbility;
 use crate::otp::deferred::{Deferred, deferred};
-use crate::otp::pid::{Down, ExitReason, Pid, PidGuard, Watch};
+use crate::otp::pid::{ExitReason, Pid, PidGuard};
 use crate::otp::supervisor::Stop;
 use crate::otp::tell::Tell;
 use cells::PoolCells;
@@ -36,15 +36,12 @@ pub(crate) struct PoolProber {
     /// How many of them are not done.
     probing: usize,
     is_stopping: bool,
-    /// The manager, with which it ends.
-    manager: Pid,
-    watch: Option<Watch>,
     pid_guard: PidGuard,
 }
 
 impl PoolProber {
     /// Makes a prober that logs as the manager does.
-    pub(crate) fn new(spawner: Spawner, manager: Pid, log: Logger) -> Self {
+    pub(crate) fn new(spawner: Spawner, log: Logger) -> Self {
         Self {
             spawner,
             log,
@@ -52,8 +49,6 @@ impl PoolProber {
             probes: Vec::new(),
             probing: 0,
             is_stopping: false,
-            manager,
-            watch: None,
             pid_guard: PidGuard::new(),
         }
     }
@@ -98,7 +93,6 @@ impl Actor for PoolProber {
 
     fn started(&mut self, ctx: &mut Self::Context) {
         ctx.set_mailbox_capacity(MAILBOX_MESSAGES_MAX);
-        self.watch = Some(self.manager.watch(ctx.address().recipient()));
     }
 }
 
@@ -154,37 +148,10 @@ impl Handler<ProbeAbility> for PoolProber {
     }
 }
 
-impl Handler<Down> for PoolProber {
-    type Result = ();
-
-    fn handle(&mut self, _: Down, ctx: &mut Self::Context) {
-        self.stop(ctx);
-    }
-}
-
 impl Handler<Stop> for PoolProber {
     type Result = ();
 
     fn handle(&mut self, _: Stop, ctx: &mut Self::Context) {
         self.stop(ctx);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use slog::{Discard, o};
-
-    use super::*;
-    use test_support::eventually;
-
-    #[actix_rt::test]
-    async fn it_ends_with_the_manager() {
-        let manager = PidGuard::new();
-        let spawner = Spawner::start().unwrap();
-        let prober = PoolProber::new(spawner, manager.pid(), Logger::root(Discard, o!()));
-        let pid = prober.pid();
-        let _address = prober.start();
-        drop(manager);
-        eventually("its end", async || !pid.is_alive()).await;
     }
 }

@@ -3,8 +3,8 @@
 //! SUMMARY   Logs what happens in pools, describes processes for `settee ps`, and reads their memory for pools that
 //!           limit it.
 //! PROMISES  Lends nothing and decides nothing: no loan waits for it. What it reads of the system is read off the
-//!           arbiter. It ends with the ProcManager.
-//! CALLED    By the ProcManager, which starts it.
+//!           arbiter.
+//! CALLED    By the ProcManager, which starts it and to which it is linked.
 
 mod memory;
 mod news;
@@ -19,7 +19,7 @@ use slog::Logger;
 use tokio::sync::Semaphore;
 
 use crate::otp::clock::Clock;
-use crate::otp::pid::{Down, ExitReason, Pid, PidGuard, Watch};
+use crate::otp::pid::{ExitReason, Pid, PidGuard};
 use crate::otp::supervisor::Stop;
 use news::Told;
 use policy::pool::PoolId;
@@ -39,15 +39,12 @@ pub(crate) struct PoolReporter {
     checks_memory: bool,
     /// Whose turn it is to read what listed processes take.
     usage_turn: Arc<Semaphore>,
-    /// The manager, with which it ends.
-    manager: Pid,
-    watch: Option<Watch>,
     pid_guard: PidGuard,
 }
 
 impl PoolReporter {
     /// Makes a reporter that logs as its manager does.
-    pub(crate) fn new(manager: Pid, clock: Clock, log: Logger) -> Self {
+    pub(crate) fn new(clock: Clock, log: Logger) -> Self {
         Self {
             log,
             clock,
@@ -55,8 +52,6 @@ impl PoolReporter {
             sums_starts_up: false,
             checks_memory: false,
             usage_turn: Arc::new(Semaphore::new(1)),
-            manager,
-            watch: None,
             pid_guard: PidGuard::new(),
         }
     }
@@ -64,12 +59,6 @@ impl PoolReporter {
     /// Returns the name by which its life can be watched.
     pub(crate) fn pid(&self) -> Pid {
         self.pid_guard.pid()
-    }
-
-    fn stop(&mut self, ctx: &mut Context<Self>) {
-        self.tell_last_starts();
-        self.pid_guard.ending(ExitReason::Shutdown);
-        ctx.stop();
     }
 }
 
@@ -83,15 +72,6 @@ impl Actor for PoolReporter {
 
     fn started(&mut self, ctx: &mut Self::Context) {
         ctx.set_mailbox_capacity(MAILBOX_MESSAGES_MAX);
-        self.watch = Some(self.manager.watch(ctx.address().recipient()));
-    }
-}
-
-impl Handler<Down> for PoolReporter {
-    type Result = ();
-
-    fn handle(&mut self, _: Down, ctx: &mut Self::Context) {
-        self.stop(ctx);
     }
 }
 
@@ -99,24 +79,8 @@ impl Handler<Stop> for PoolReporter {
     type Result = ();
 
     fn handle(&mut self, _: Stop, ctx: &mut Self::Context) {
-        self.stop(ctx);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use slog::{Discard, o};
-
-    use super::*;
-    use test_support::eventually;
-
-    #[actix_rt::test]
-    async fn it_ends_with_the_manager() {
-        let manager = PidGuard::new();
-        let reporter = PoolReporter::new(manager.pid(), Clock::new(), Logger::root(Discard, o!()));
-        let pid = reporter.pid();
-        let _address = reporter.start();
-        drop(manager);
-        eventually("its end", async || !pid.is_alive()).await;
+        self.tell_last_starts();
+        self.pid_guard.ending(ExitReason::Shutdown);
+        ctx.stop();
     }
 }

@@ -116,8 +116,8 @@ pub struct ProcManager {
     prober: Addr<PoolProber>,
     /// What tells people of the pools.
     reporter: Addr<PoolReporter>,
-    /// The lives of the actors beside it, which end with it, as it does with them.
-    beside: [Pid; 2],
+    /// The actors beside it by name, which end with it, as it does with them.
+    beside: [(&'static str, Pid); 2],
     /// Whether it ends as soon as the last process is gone.
     shutting_down: bool,
     pid_guard: PidGuard,
@@ -129,8 +129,15 @@ impl ProcManager {
     pub fn new(settings: Arc<ManagerSettings>, spawner: Spawner, log: &Logger) -> Self {
         let (pid_guard, clock) = (PidGuard::new(), Clock::new());
         let log = log.new(o!("component" => "proc_manager"));
-        let prober = PoolProber::new(spawner.clone(), pid_guard.pid(), log.clone());
-        let reporter = PoolReporter::new(pid_guard.pid(), clock, log.clone());
+        let prober = PoolProber::new(spawner.clone(), log.clone());
+        let reporter = PoolReporter::new(clock, log.clone());
+        let beside = [
+            ("PoolProber", prober.pid()),
+            ("PoolReporter", reporter.pid()),
+        ];
+        let (prober, reporter) = (prober.start(), reporter.start());
+        pid_guard.pid().link(prober.clone().recipient());
+        pid_guard.pid().link(reporter.clone().recipient());
         Self {
             settings,
             spawner,
@@ -151,9 +158,9 @@ impl ProcManager {
             findings: self_check::Findings::default(),
             watchers: FxHashMap::default(),
             full: RepeatLimiter::default(),
-            beside: [prober.pid(), reporter.pid()],
-            prober: prober.start(),
-            reporter: reporter.start(),
+            beside,
+            prober,
+            reporter,
             shutting_down: false,
             pid_guard,
         }
@@ -192,7 +199,7 @@ impl ProcManager {
         }
         // Now it has been told everything.
         self.reporter.tell(Stop { now: true });
-        if !self.beside.iter().any(Pid::is_alive) {
+        if !self.beside.iter().any(|(_, pid)| pid.is_alive()) {
             self.pid_guard.ending(ExitReason::Shutdown);
             ctx.stop();
         }
@@ -200,12 +207,20 @@ impl ProcManager {
 }
 
 impl ProcManager {
+    /// Returns the name of an actor beside it.
+    fn name_of_beside(&self, actor: ActorId) -> Option<&'static str> {
+        let mut beside = self.beside.iter();
+        beside
+            .find(|(_, pid)| pid.id() == actor)
+            .map(|(name, _)| *name)
+    }
+
     /// An actor beside it has ended: in a shutdown by order, otherwise a failure of its own.
-    fn beside_down(&mut self, reason: &ExitReason, ctx: &mut Context<Self>) {
+    fn beside_down(&mut self, name: &str, reason: &ExitReason, ctx: &mut Context<Self>) {
         if self.shutting_down {
             return self.finish_shutdown(ctx);
         }
-        let reason = format!("an actor beside it ended: {reason}");
+        let reason = format!("the {name} beside it ended: {reason}");
         self.pid_guard.ending(ExitReason::Failed(reason));
         ctx.stop();
     }
@@ -229,7 +244,7 @@ impl Actor for ProcManager {
 
     fn started(&mut self, ctx: &mut Self::Context) {
         ctx.set_mailbox_capacity(MAILBOX_MESSAGES_MAX);
-        for pid in &self.beside {
+        for (_, pid) in &self.beside {
             pid.monitor(ctx.address().recipient());
         }
         self.start_self_check(ctx);
@@ -238,5 +253,56 @@ impl Actor for ProcManager {
         self.watch_memory(ctx);
         self.try_all_cells();
         info!(self.log, "process manager started"; "count" => self.pools.len());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use slog::Discard;
+
+    use super::*;
+    use crate::otp::pid::Down;
+    use crate::testkit::{Probe, TestPool, eventually};
+
+    /// A manager without languages, the lives of the actors beside it, and who hears of its end.
+    fn manager() -> (ProcManager, [Pid; 2], Probe<Down>) {
+        let settings = TestPool::builder().into_settings();
+        let spawner = Spawner::start().unwrap();
+        let manager = ProcManager::new(settings, spawner, &Logger::root(Discard, o!()));
+        let probe = Probe::start();
+        manager.pid().monitor(probe.recipient());
+        let beside = manager.beside.clone().map(|(_, pid)| pid);
+        (manager, beside, probe)
+    }
+
+    #[actix_rt::test]
+    async fn it_fails_when_an_actor_beside_it_ends_and_says_which() {
+        for (index, name) in ["PoolProber", "PoolReporter"].into_iter().enumerate() {
+            let (manager, beside, mut down) = manager();
+            let stops = [
+                manager.prober.clone().recipient(),
+                manager.reporter.clone().recipient(),
+            ];
+            let _address = manager.start();
+            stops[index].tell(Stop { now: true });
+            let reason = format!("the {name} beside it ended: shutdown");
+            assert_eq!(down.next().await.reason, ExitReason::Failed(reason));
+            eventually("the end of both", async || {
+                !beside.iter().any(Pid::is_alive)
+            })
+            .await;
+        }
+    }
+
+    #[actix_rt::test]
+    async fn the_actors_beside_it_end_with_it_however_it_ends() {
+        // As after a panic: without a word.
+        let (manager, beside, mut down) = manager();
+        drop(manager);
+        assert_eq!(down.next().await.reason, ExitReason::Killed);
+        eventually("the end of both", async || {
+            !beside.iter().any(Pid::is_alive)
+        })
+        .await;
     }
 }

@@ -152,9 +152,12 @@ impl Caller {
         let mut lease = answer.map_err(|error| *error)?;
         lease.loan = asked.map(|(call, asked)| {
             let Lease {
-                lender, process, ..
+                lender,
+                process,
+                token,
+                ..
             } = &lease;
-            call.lend(asked, &lender.pool, &process.shared)
+            call.lend(asked, &lender.pool, *token, &process.shared)
         });
         Ok(lease)
     }

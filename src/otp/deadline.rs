@@ -44,3 +44,100 @@ impl<T: Copy + Ord> DeadlineTimer<T> {
         self.0 = None;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use actix::prelude::*;
+    use tokio::sync::mpsc;
+    use tokio::time::Instant;
+
+    use super::*;
+
+    /// An actor with one deadline, which tells of each look: when, and whether something was due.
+    struct Looker {
+        timer: DeadlineTimer<Instant>,
+        due: Option<Instant>,
+        begun: Instant,
+        looks: mpsc::UnboundedSender<(u64, bool)>,
+    }
+
+    impl Looker {
+        fn watch(&mut self, ctx: &mut Context<Self>) {
+            if let Some(due) = self.due {
+                let wait = due.saturating_duration_since(Instant::now());
+                self.timer.look_by(due, wait, ctx, Self::look);
+            }
+        }
+
+        fn look(&mut self, ctx: &mut Context<Self>) {
+            self.timer.fired();
+            let is_due = self.due.take_if(|due| *due <= Instant::now()).is_some();
+            // The test may be over.
+            let _ = self.looks.send((self.begun.elapsed().as_secs(), is_due));
+            self.watch(ctx);
+        }
+    }
+
+    impl Actor for Looker {
+        type Context = Context<Self>;
+    }
+
+    /// The deadline is so many seconds after the begin now, or there is none any more.
+    #[derive(Message)]
+    #[rtype(result = "()")]
+    struct Due(Option<u64>);
+
+    impl Handler<Due> for Looker {
+        type Result = ();
+
+        fn handle(&mut self, msg: Due, ctx: &mut Self::Context) {
+            let after = |seconds| self.begun + Duration::from_secs(seconds);
+            self.due = msg.0.map(after);
+            self.watch(ctx);
+        }
+    }
+
+    /// Tells an actor of deadlines, one after the other, and returns its looks in the next hour, of paused time.
+    async fn looks_after(deadlines: &[Option<u64>]) -> Vec<(u64, bool)> {
+        let (looks, mut seen) = mpsc::unbounded_channel();
+        let looker = Looker {
+            timer: DeadlineTimer::default(),
+            due: None,
+            begun: Instant::now(),
+            looks,
+        };
+        let looker = looker.start();
+        for due in deadlines {
+            looker.send(Due(*due)).await.unwrap();
+        }
+        tokio::time::sleep(Duration::from_secs(3600)).await;
+        std::iter::from_fn(|| seen.try_recv().ok()).collect()
+    }
+
+    #[actix_rt::test]
+    async fn it_fires_once_and_at_the_deadline() {
+        tokio::time::pause();
+        assert_eq!(looks_after(&[Some(10)]).await, [(10, true)]);
+        assert_eq!(looks_after(&[Some(10), Some(10)]).await, [(10, true)]);
+    }
+
+    #[actix_rt::test]
+    async fn a_deadline_that_moves_nearer_is_looked_at_when_it_is_due_and_no_more() {
+        tokio::time::pause();
+        assert_eq!(looks_after(&[Some(10), Some(4)]).await, [(4, true)]);
+    }
+
+    #[actix_rt::test]
+    async fn one_that_moves_away_costs_a_look_that_finds_nothing_due() {
+        tokio::time::pause();
+        let looks = looks_after(&[Some(4), Some(10), Some(20)]).await;
+        assert_eq!(looks, [(4, false), (20, true)]);
+    }
+
+    #[actix_rt::test]
+    async fn one_that_is_gone_costs_a_look_and_none_follows() {
+        tokio::time::pause();
+        assert_eq!(looks_after(&[Some(4), None]).await, [(4, false)]);
+        assert_eq!(looks_after(&[None]).await, []);
+    }
+}

@@ -1,5 +1,5 @@
-//! What OTP gives to Erlang's processes and actix does not give to actors: monitors, supervision, registered
-//! names, casts, deferred replies, deadlines, and one clock. Nothing here knows CouchDB.
+//! What OTP gives to Erlang's processes and actix does not give to actors: monitors, links, supervision,
+//! registered names, casts, deferred replies, deadlines, and one clock. Nothing here knows CouchDB.
 
 pub(crate) mod boot_clock;
 pub mod clock;

@@ -1,11 +1,12 @@
-//! Monitors: exactly one `Down` when the watched actor ends, whatever the reason.
+//! Monitors: exactly one `Down` when the watched actor ends, whatever the reason; and links: an order to end as well.
 //!
 //! SUMMARY   A [`PidGuard`] is owned by what is watched: an actor, a connection or a plain task;
 //!           a [`Pid`] is the name others know it by.
-//! PROMISES  Every monitor gets one [`Down`], also when it is set on an actor that is already dead,
+//! PROMISES  Every monitor gets one [`Down`] and every link one [`Stop`], also when it is set on an actor that is already dead,
 //!           and also after a panic, a dropped future or the end of an arbiter: the notice is sent
 //!           by `Drop`, the only thing that runs in all these cases (`Actor::stopped` does not).
-//! SOURCE    Erlang's `monitor/2` and `demonitor/2` with `flush`; couch_proc_manager's use of them.
+//! SOURCE    Erlang's `monitor/2`, `demonitor/2` with `flush`, and `link/1`; couch_proc_manager's use of them.
+//! DIFFERS   A link has one direction, and asks the linked actor to end instead of ending it.
 //! LIMITS    Within one process only. The reason is what the actor said last with
 //!           [`PidGuard::ending`]; an actor that said nothing was killed or panicked.
 
@@ -13,6 +14,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::otp::supervisor::Stop;
 use crate::otp::tell::Tell;
 use actix::{Message, Recipient};
 use strum::Display;
@@ -64,6 +66,7 @@ fn next_number() -> u64 {
 enum State {
     Alive {
         monitors: Vec<(MonitorRef, Recipient<Down>)>,
+        links: Vec<Recipient<Stop>>,
         ending: Option<ExitReason>,
     },
     Dead(ExitReason),
@@ -83,6 +86,7 @@ impl PidGuard {
     pub fn new() -> Self {
         let state = State::Alive {
             monitors: Vec::new(),
+            links: Vec::new(),
             ending: None,
         };
         Self {
@@ -114,17 +118,28 @@ impl Drop for PidGuard {
             ExitReason::Killed
         };
         let mut state = self.pid.lock();
-        let State::Alive { monitors, ending } = &mut *state else {
+        let State::Alive {
+            monitors,
+            links,
+            ending,
+        } = &mut *state
+        else {
             return;
         };
-        let monitors = std::mem::take(monitors);
+        let (monitors, links) = (std::mem::take(monitors), std::mem::take(links));
         let reason = ending.take().unwrap_or(silent_reason);
         *state = State::Dead(reason.clone());
         drop(state);
         for (monitor, watcher) in monitors {
             self.pid.notify(&watcher, monitor, &reason);
         }
+        links.iter().for_each(end);
     }
+}
+
+/// Has a linked actor end, which has nothing to live for any more.
+fn end(linked: &Recipient<Stop>) {
+    linked.tell(Stop { now: true });
 }
 
 /// The name of a watched actor. Cheap to clone, and does not keep the actor alive.
@@ -158,6 +173,18 @@ impl Pid {
             }
         }
         monitor
+    }
+
+    /// Links another actor to this one (`link/1`): that ends when this one has ended, at once if it is already dead.
+    pub(crate) fn link(&self, linked: Recipient<Stop>) {
+        let mut state = self.lock();
+        match &mut *state {
+            State::Alive { links, .. } => links.push(linked),
+            State::Dead(_) => {
+                drop(state);
+                end(&linked);
+            }
+        }
     }
 
     /// Watches the actor for as long as the returned value lives.
@@ -249,6 +276,20 @@ mod tests {
         drop(ended.watch(probe.recipient()));
         drop(pid_guard);
         assert_eq!(probe.next().await.monitor, kept.monitor);
+        assert!(probe.take().is_empty());
+    }
+
+    #[actix_rt::test]
+    async fn who_is_linked_is_told_to_end_once_and_at_once_if_it_is_too_late() {
+        let mut probe = Probe::<Stop>::start();
+        let pid_guard = PidGuard::new();
+        let pid = pid_guard.pid();
+        pid.link(probe.recipient());
+        assert!(probe.take().is_empty());
+        drop(pid_guard);
+        assert!(probe.next().await.now);
+        pid.link(probe.recipient());
+        assert!(probe.next().await.now);
         assert!(probe.take().is_empty());
     }
 

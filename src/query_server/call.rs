@@ -20,6 +20,7 @@ use crate::query_server::run_time::{RunTime, WorkingTime};
 use crate::query_server::status::Holder;
 use crate::query_server::told::{FunctionName, Level, LogEntry, LogLine, ReportedError, Told};
 use child::usage;
+use policy::pool::Token;
 
 /// The least time between two readings of a process's memory: a reading costs as much as a quick call.
 pub(crate) const MEMORY_INTERVAL: Duration = Duration::from_millis(100);
@@ -92,11 +93,12 @@ impl Call {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lends it a process that it has waited for since `asked`.
+    /// Lends it a process under `token` that it has waited for since `asked`.
     pub(crate) fn lend(
         self: &Arc<Self>,
         asked: Instant,
         pool: &Arc<str>,
+        token: Token,
         process: &ProcShared,
     ) -> Arc<Loan> {
         let mut progress = self.progress();
@@ -107,7 +109,7 @@ impl Call {
             progress.pool = Some(Arc::clone(pool));
         }
         progress.is_explained = false;
-        process.serve(Arc::clone(self));
+        process.serve(token, Arc::clone(self));
         Arc::new(Loan {
             call: Arc::clone(self),
             is_run: true,

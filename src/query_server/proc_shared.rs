@@ -36,38 +36,36 @@ pub struct ProcShared {
     taken_back_at: AtomicU64,
     /// How long the lesson took that it got for whom it is lent to, in microseconds. Written by the manager.
     lesson: AtomicU64,
-    /// The arguments of the `reset` that it is sent before its next holder's first line: left there by the manager,
+    /// The arguments of the `reset` that it is sent before its next holder's first line: put there by the manager,
     /// taken out by its actor, or by a holder who finds it reset.
+    ///
+    /// It is a letter box, and so has two sides: what nobody has taken out must still be there for the next holder, and
+    /// a message to the manager that says so would cost more than the lock. The manager puts something in only before
+    /// the process is lent, and something is taken out only under the assignment in force: by its actor with the first
+    /// prompt, or by the holder before that is sent. So the two sides never meet.
     reset_first: Mutex<Option<Arc<str>>>,
     /// The `reset` that it has answered last, if a call has ended with it and nothing was asked since. Written by its
     /// actor.
     left_reset: Mutex<Option<Bytes>>,
     /// What was measured last, by whoever asked for it.
     memory: Mutex<Option<(Instant, u64)>>,
-    /// Begun anew by the lender; its holder adds the call, its actor the time of the order to end.
-    work: Mutex<Occupation>,
+    /// When it was lent or taken back last, in nanoseconds after `born`. Written by the lender.
+    turned_at: AtomicU64,
+    /// The call that it was lent for last, and under which token. Written by its holder.
+    served: Mutex<Option<(Token, Arc<Call>)>>,
     /// What a launcher has started, found when it is first measured.
     command: OnceLock<Option<u32>>,
-    /// Written by its actor.
-    exit_error: OnceLock<PromptError>,
+    /// Why it ends or has ended, and since when. Written by its actor.
+    exit_error: OnceLock<(Instant, PromptError)>,
 }
 
 /// What a process works for.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Occupation {
     /// When it was lent, taken back, or told to end.
     pub(crate) since: Instant,
     /// The call that it serves.
     pub(crate) call: Option<Arc<Call>>,
-}
-
-impl Occupation {
-    fn begun() -> Self {
-        Self {
-            since: Instant::now(),
-            call: None,
-        }
-    }
 }
 
 /// What may be true of a process. Set by its actor, but for [`ProcFlag::Started`] and
@@ -118,7 +116,8 @@ impl ProcShared {
             reset_first: Mutex::default(),
             left_reset: Mutex::default(),
             memory: Mutex::default(),
-            work: Mutex::new(Occupation::begun()),
+            turned_at: AtomicU64::new(0),
+            served: Mutex::default(),
             command: OnceLock::new(),
             exit_error: OnceLock::new(),
         })
@@ -126,7 +125,7 @@ impl ProcShared {
 
     /// Lends the process under `token`: prompts with any other token are refused from now on.
     pub fn assign(&self, token: Token) {
-        *self.lock_work() = Occupation::begun();
+        self.turn();
         self.assignment.store(token.0, Ordering::Release);
     }
 
@@ -167,22 +166,37 @@ impl ProcShared {
         let now = now.as_nanoseconds();
         self.taken_back_at.store(now, Ordering::Relaxed);
         self.lesson.store(0, Ordering::Relaxed);
-        *self.lock_work() = Occupation::begun();
+        self.turn();
         self.assignment.store(UNASSIGNED, Ordering::Release);
     }
 
-    /// Notes the call that it was lent for.
-    pub(crate) fn serve(&self, call: Arc<Call>) {
-        self.lock_work().call = Some(call);
+    /// Its state begins now.
+    fn turn(&self) {
+        let now = u64::try_from(self.age().as_nanos()).unwrap_or(u64::MAX);
+        self.turned_at.store(now, Ordering::Relaxed);
     }
 
-    /// Returns what it works for.
+    /// Notes the call that it was lent for under `token`. Called by its holder only.
+    pub(crate) fn serve(&self, token: Token, call: Arc<Call>) {
+        *self.lock_served() = Some((token, call));
+    }
+
+    /// Returns what it works for: a call until it is taken back.
     pub(crate) fn work(&self) -> Occupation {
-        self.lock_work().clone()
+        let served = self.lock_served();
+        let served = served.as_ref();
+        let call = served.filter(|(token, _)| self.is_assigned_to(*token));
+        let turned_at = Duration::from_nanos(self.turned_at.load(Ordering::Relaxed));
+        let turned_at = self.born + turned_at;
+        let ending_since = self.exit_error.get().map(|(since, _)| *since);
+        Occupation {
+            since: ending_since.map_or(turned_at, |since| since.max(turned_at)),
+            call: call.map(|(_, call)| Arc::clone(call)),
+        }
     }
 
-    fn lock_work(&self) -> MutexGuard<'_, Occupation> {
-        self.work.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_served(&self) -> MutexGuard<'_, Option<(Token, Arc<Call>)>> {
+        self.served.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Notes how long it has learned for whom it is lent to next. Called by the manager only.
@@ -274,15 +288,14 @@ impl ProcShared {
     /// Says that the process has ended or is being ended, and why; the first word counts. Called by
     /// the process's actor only.
     pub(crate) fn set_exit_error(&self, why: PromptError) {
-        if self.exit_error.set(why).is_ok() {
-            self.lock_work().since = Instant::now();
-        }
+        // Whatever comes later follows from the first.
+        let _ = self.exit_error.set((Instant::now(), why));
     }
 
     /// Returns why the process has ended or is being ended, if it is: what a prompt gets from then
     /// on, also when its actor is gone already.
     pub fn exit_error(&self) -> Option<&PromptError> {
-        self.exit_error.get()
+        self.exit_error.get().map(|(_, why)| why)
     }
 
     /// Returns what a prompt gets when nobody is there any more to take it.
@@ -327,5 +340,62 @@ impl ProcShared {
             Condition::Clean if was_prompted => Condition::NeedsReset,
             condition => condition,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::query_server::call::Subject;
+    use crate::query_server::request_id::RequestId;
+    use crate::query_server::run_time::RunTime;
+
+    #[test]
+    fn a_call_is_worked_for_until_the_process_is_taken_back_and_by_no_later_holder() {
+        let call = Call::new(
+            RequestId::made(),
+            None,
+            Subject::default(),
+            false,
+            RunTime::Whole,
+        );
+        let is_served = |shared: &ProcShared| shared.work().call.is_some();
+        let shared = ProcShared::new(None);
+        shared.assign(Token(1));
+        assert!(!is_served(&shared));
+        shared.serve(Token(1), Arc::clone(&call));
+        assert!(is_served(&shared));
+        shared.set_exit_error(PromptError::BadPrompt);
+        assert!(is_served(&shared), "it ends over the call");
+        shared.unassign(Timestamp::ZERO);
+        assert!(!is_served(&shared));
+        shared.assign(Token(2));
+        assert!(!is_served(&shared));
+        // A holder that it was taken from is late.
+        shared.serve(Token(1), call);
+        assert!(!is_served(&shared));
+    }
+
+    #[test]
+    fn its_state_is_as_old_as_the_last_of_lending_taking_back_and_ending() {
+        let shared = ProcShared::new(None);
+        let mut before = shared.work().since;
+        let steps: [fn(&ProcShared); 4] = [
+            |shared| shared.assign(Token(1)),
+            |shared| shared.set_exit_error(PromptError::NotHolder),
+            |shared| shared.unassign(Timestamp::ZERO),
+            |shared| shared.assign(Token(2)),
+        ];
+        for step in steps {
+            while Instant::now() <= before {}
+            step(&shared);
+            let since = shared.work().since;
+            assert!(since > before);
+            before = since;
+        }
+        // The first word counts.
+        shared.set_exit_error(PromptError::BadPrompt);
+        assert_eq!(shared.work().since, before);
+        assert!(matches!(shared.exit_error(), Some(PromptError::NotHolder)));
     }
 }

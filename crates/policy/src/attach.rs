@@ -1,6 +1,7 @@
 //! When a process that is lent for some lines goes back to its pool.
 //!
-//! SUMMARY   [`give_back_at`] is asked whenever every line is answered and nothing is half done.
+//! SUMMARY   [`give_back_at`] is asked whenever every line is answered and nothing is half done, [`turn_is_over`]
+//!           when more lines have come.
 //! PROMISES  Pure. A loan that is used without a pause while nobody waits is never ended; while
 //!           others wait it ends after a turn, so that each of them gets one.
 //! CALLED    By the relay of an attached client (`actors/client/relay.rs`).
@@ -11,7 +12,7 @@ use super::time::Timestamp;
 
 /// How long a client keeps a process at least, as long as it uses it, while others wait: a loan costs
 /// a reset and everything that the client has taught.
-pub const TURN: Duration = Duration::from_millis(50);
+pub(crate) const TURN: Duration = Duration::from_millis(50);
 
 /// How long a client that keeps others waiting may pause between two lines. CouchDB sends the next
 /// line of a view much sooner.
@@ -26,6 +27,11 @@ pub struct QuietLoan {
     pub quiet_since: Timestamp,
     /// How long it may be kept when nobody waits (`attach_idle`).
     pub idle_max: Duration,
+}
+
+/// Returns whether a client that has more lines has had its turn, so that they wait while others are served.
+pub fn turn_is_over(lent: Timestamp, now: Timestamp, others_wait: impl FnOnce() -> bool) -> bool {
+    now >= lent + TURN && others_wait()
 }
 
 /// Returns when the process goes back if no line comes before.
@@ -54,6 +60,15 @@ mod tests {
             quiet_since: at(quiet_since),
             idle_max: IDLE,
         }
+    }
+
+    #[test]
+    fn a_turn_is_over_when_others_wait_and_it_lasted_long_enough() {
+        let turn_end = at(100) + TURN;
+        assert!(turn_is_over(at(100), turn_end, || true));
+        assert!(!turn_is_over(at(100), turn_end, || false));
+        let before = at(100) + TURN / 2;
+        assert!(!turn_is_over(at(100), before, || true));
     }
 
     #[test]

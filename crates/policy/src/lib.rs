@@ -8,6 +8,7 @@ pub mod attach;
 pub mod counted;
 pub mod exchange;
 pub mod invariants;
+pub mod listening;
 pub mod ownership;
 pub mod pool;
 pub mod pressure;

@@ -18,7 +18,8 @@ use policy::ownership::{Claim, Counts, DocId, Epoch, ListedDoc};
 /// What a daemon tells of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DaemonName {
-    /// Where its HTTP is reached, `host:port`, or the name of its machine: for people, need not be unique.
+    /// Where its HTTP is reached, `host:port`, or the name of its machine. For people; it should be unique, for a daemon
+    /// that begins anew is shown in place of the former one of the same address.
     pub address: Arc<str>,
     /// The version of the program.
     pub version: Arc<str>,

@@ -46,7 +46,7 @@ use crate::otp::clock::Clock;
 use crate::otp::pid::Down;
 use crate::query_server::prompt::Command;
 use crate::query_server::taught::{Taught, timeout_of};
-use policy::attach::TURN;
+use policy::attach::turn_is_over;
 use policy::pool::{Phase, ReturnStatus};
 use policy::time::Timestamp;
 
@@ -251,7 +251,7 @@ impl Relay {
             return false;
         };
         let others_wait = || self.pool.as_ref().is_some_and(WatchedPool::others_wait);
-        self.clock.now() >= held.since + TURN && others_wait()
+        turn_is_over(held.since, self.clock.now(), others_wait)
     }
 
     /// Gives the process back between two lines.

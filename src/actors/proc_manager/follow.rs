@@ -1,7 +1,7 @@
 //! The pools of the configuration: made at the start, and brought in line with it at a reload.
 //!
-//! PROMISES  What an operator changed at run time stays until the configuration says something else of
-//!           the same pool. Pools of one group speak one language.
+//! SUMMARY   Carries out what [`policy::pool::follow`] says of each name.
+//! PROMISES  Decides nothing.
 //! SOURCE    pooler: reconfiguration of running pools; the order, languages' own first, is ours.
 
 use std::collections::BTreeSet;
@@ -15,44 +15,37 @@ use crate::actors::proc_manager::ManagerSettings;
 use crate::config::PoolConfig;
 use crate::query_server::abilities::Abilities;
 use crate::query_server::language::LanguageName;
+use child::cell::terms::CellTerms;
 use policy::exchange::ExchangeWatch;
-use policy::pool::{Event, PoolId, PoolKind, PoolSettings, RemoveMode};
+use policy::pool::{
+    ConfiguredName, Event, Follow, PoolId, PoolKind, PoolSettings, RemoveMode, Runs, follow,
+    keeps_out,
+};
 
 impl ProcManager {
     /// Makes the pools that the settings ask for and that are not there, changes those that are,
     /// and returns what the core is still to be told. `before` is what held until now.
     pub(super) fn follow_settings(&mut self, before: Option<&ManagerSettings>) -> Vec<Event> {
-        let settings = Arc::clone(&self.settings);
-        let max = settings.processes_max;
+        let max = self.settings.processes_max;
         let mut events = vec![Event::SetCeiling { max }];
         self.pools.clear_own();
-        let languages: Vec<LanguageName> = settings.languages.names().cloned().collect();
-        for language in &languages {
-            let asked = settings.pools.get(language.as_str());
-            self.follow(language.as_str(), asked, before, &mut events);
-        }
-        let is_language = |name: &str| languages.iter().any(|known| known.as_str() == name);
-        for (name, section) in &settings.pools {
-            if !is_language(name) {
-                self.follow(name, Some(section), before, &mut events);
-            }
-        }
-        let gone = before.iter().flat_map(|before| before.pools.keys());
-        let gone: Vec<_> = gone
-            .filter(|name| !settings.pools.contains_key(*name) && !is_language(name))
-            .filter_map(|name| self.pools.find(name))
-            .collect();
-        for pool in gone {
-            events.push(self.removal_of(pool));
-        }
-        for pool in self.pools.ids() {
-            let name = &*self.pools.at(pool).name;
-            if !settings.pools.contains_key(name) && !is_language(name) {
-                events.extend(self.changes_of(pool));
-            }
+        for name in self.configured_names() {
+            self.follow(&name, before, &mut events);
         }
         self.refresh_languages();
         events
+    }
+
+    /// Returns the names of languages, then those of sections, then those of pools that are there; each once.
+    fn configured_names(&self) -> Vec<String> {
+        let languages = self.settings.languages.names().map(LanguageName::as_str);
+        let sections = self.settings.pools.keys().map(String::as_str);
+        let there = self.pools.ids().into_iter();
+        let there = there.map(|id| &*self.pools.at(id).name);
+        let mut seen = BTreeSet::new();
+        let all = languages.chain(sections).chain(there);
+        let all = all.filter(|name| seen.insert(*name));
+        all.map(ToOwned::to_owned).collect()
     }
 
     /// Begins the removal of a pool, and returns what the core is to be told of it.
@@ -68,59 +61,55 @@ impl ProcManager {
         self.end_watches(pool);
     }
 
-    /// Brings one pool in line with the configuration.
-    fn follow(
-        &mut self,
-        name: &str,
-        asked: Option<&Arc<PoolConfig>>,
-        before: Option<&ManagerSettings>,
-        events: &mut Vec<Event>,
-    ) {
-        let language = self.settings.languages.get(&LanguageName::new(name));
-        let is_language = language.is_some();
-        let kind = match is_language {
-            true => PoolKind::Language,
-            false => PoolKind::Named,
-        };
-        let earlier = before.and_then(|before| before.pools.get(name));
-        let is_news = before.is_none() || earlier != asked;
-        let mut known = self.pools.find(name);
-        if let Some(id) = known
-            && self.pools.at(id).kind != kind
-        {
-            // A language has come whose name a pool had: the language's own pool has the name.
-            warn!(self.log, "pool makes way for a language"; "pool" => name);
-            events.push(self.removal_of(id));
-            known = None;
-        }
-        let Some(id) = known else {
-            if is_language || is_news {
-                let section = asked.cloned().unwrap_or_default();
-                if let Some(id) = self.install(name, kind, section) {
-                    events.push(Event::StartPool { pool: id });
+    /// Brings the pool of a name in line with the configuration.
+    fn follow(&mut self, name: &str, before: Option<&ManagerSettings>, events: &mut Vec<Event>) {
+        let settings = Arc::clone(&self.settings);
+        let language = LanguageName::new(name);
+        let id = self.pools.find(name);
+        let asked = settings.pools.get(name);
+        let section = || asked.cloned().unwrap_or_default();
+        let step = follow(&ConfiguredName {
+            is_first: before.is_none(),
+            is_language: settings.languages.get(&language).is_some(),
+            before: before.and_then(|before| before.pools.get(name)),
+            now: asked,
+            pool: id.map(|id| (id, self.pools.at(id).kind)),
+            is_kept_out: id.is_some_and(|id| self.pools.at(id).is_kept_out),
+        });
+        match step {
+            Follow::Nothing => {}
+            Follow::Add(kind) => events.extend(self.install(name, kind, section())),
+            Follow::Remove(pool) => events.push(self.removal_of(pool)),
+            Follow::Replace(pool, kind) => {
+                if kind == PoolKind::Language {
+                    warn!(self.log, "pool makes way for a language"; "pool" => name);
                 }
+                events.push(self.removal_of(pool));
+                events.extend(self.install(name, kind, section()));
             }
-            return;
-        };
-        if kind == PoolKind::Language {
-            self.pools.set_own(&LanguageName::new(name), id);
-        }
-        if is_news {
-            let section = asked.cloned().unwrap_or_default();
-            let language = self.pools.at(id).language.clone();
-            let section = self.fit_for_group(name, section, &language, Some(id));
-            self.pools.set_section(id, section);
-        }
-        let section = Arc::clone(&self.pools.at(id).section);
-        let settings = self.settings_in_force(id, &section);
-        if self.core.settings(id) != Some(&settings) {
-            let settings = Box::new(settings);
-            events.push(Event::Reconfigure { pool: id, settings });
+            Follow::Change(pool) => {
+                let language = self.pools.at(pool).language.clone();
+                let (section, is_kept_out) = self.fit_for_group(name, section(), &language, id);
+                self.pools.set_section(pool, section);
+                self.pools.at_mut(pool).is_kept_out = is_kept_out;
+                self.keep(pool, events);
+            }
+            Follow::Keep(pool) => self.keep(pool, events),
         }
     }
 
-    /// Makes a pool in the tables. `None`: it names a language that is not there.
-    fn install(&mut self, name: &str, kind: PoolKind, section: Arc<PoolConfig>) -> Option<PoolId> {
+    /// A pool stays: what holds for all of them holds for it too.
+    fn keep(&mut self, id: PoolId, events: &mut Vec<Event>) {
+        let pool = self.pools.at(id);
+        if pool.kind == PoolKind::Language {
+            let language = pool.language.clone();
+            self.pools.set_own(&language, id);
+        }
+        events.extend(self.changes_of(id));
+    }
+
+    /// Makes a pool in the tables, and returns what starts it. `None`: it names a language that is not there.
+    fn install(&mut self, name: &str, kind: PoolKind, section: Arc<PoolConfig>) -> Option<Event> {
         let language = LanguageName::new(section.language.as_deref().unwrap_or(name));
         if self.settings.languages.get(&language).is_none() {
             warn!(self.log, "pool names a language that is not configured";
@@ -129,35 +118,50 @@ impl ProcManager {
                   "remedy" => "name the language's command in [query_servers]");
             return None;
         }
-        let section = self.fit_for_group(name, section, &language, None);
+        let (section, is_kept_out) = self.fit_for_group(name, section, &language, None);
         let terms = self.settings.terms_of(&language);
         let settings = self
             .pools
             .settings(&section, (kind, &language), terms, false);
         let settings = self.within_level(settings);
-        Some(self.place(name, section, language, settings))
+        let pool = self.place(name, section, language, settings);
+        self.pools.at_mut(pool).is_kept_out = is_kept_out;
+        Some(Event::StartPool { pool })
     }
 
-    /// Leaves the group out where pools that were added at run time speak another language in it:
-    /// whoever asks a group must get one language.
+    /// Leaves the group out where it keeps the pool out, and returns whether it does: other pools may have been added
+    /// to it at run time.
     fn fit_for_group(
         &self,
         name: &str,
         mut section: Arc<PoolConfig>,
         language: &LanguageName,
         id: Option<PoolId>,
-    ) -> Arc<PoolConfig> {
-        if let Some(group) = &section.group
-            && let Some(other) = self.pools.language_of_group(group, id)
-            && other != language
-        {
-            warn!(self.log, "pool cannot join its group";
-                  "pool" => name, "language" => other.as_str(),
-                  "effect" => "it belongs to no group",
-                  "remedy" => "remove the pools of the group that speak another language, and reload");
-            Arc::make_mut(&mut section).group = None;
+    ) -> (Arc<PoolConfig>, bool) {
+        let group = section.group.as_deref();
+        let others = group.and_then(|group| self.pools.language_of_group(group, id));
+        let Some(other) = keeps_out(language, others) else {
+            return (section, false);
+        };
+        warn!(self.log, "pool cannot join its group";
+              "pool" => name, "language" => other.as_str(),
+              "effect" => "it belongs to no group",
+              "remedy" => "remove the pools of the group that speak another language, and reload");
+        Arc::make_mut(&mut section).group = None;
+        (section, true)
+    }
+
+    /// Returns what starts the processes of all pools that stay.
+    pub(super) fn runs(&self) -> Runs<(Arc<str>, CellTerms)> {
+        let run_of = |id| {
+            let pool = self.pools.at(id);
+            let cell = self.settings.cells.of_pool(&pool.section);
+            (id, (Arc::clone(&pool.command), cell))
+        };
+        Runs {
+            db_tag: self.settings.db_tag,
+            pools: self.pools.ids().into_iter().map(run_of).collect(),
         }
-        section
     }
 
     pub(super) fn place(
@@ -184,6 +188,7 @@ impl ProcManager {
             exchanges: ExchangeWatch::default(),
             lender: None,
             failure: None,
+            is_kept_out: false,
             is_going: false,
             language,
         };

@@ -1,6 +1,5 @@
 //! The calls, casts and infos of the ProcManager, one handler each.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use actix::prelude::*;
@@ -20,8 +19,6 @@ use crate::otp::pid::{Down, ExitReason};
 use crate::otp::supervisor::Stop;
 use crate::otp::tell::Tell;
 use crate::query_server::call::call_log;
-use crate::query_server::language::LanguageName;
-use child::cell::terms::CellTerms;
 use policy::pool::{ClientId, Event, RequestId, ReturnStatus, Target};
 
 impl Handler<GetProc> for ProcManager {
@@ -143,8 +140,8 @@ impl Handler<Down> for ProcManager {
             self.process_down(proc, msg.reason, ctx);
         } else if self.clients.remove(&client).is_some() {
             self.client_down(client, msg.reason == ExitReason::Normal, ctx);
-        } else if self.beside.iter().any(|pid| pid.id() == msg.actor) {
-            self.beside_down(&msg.reason, ctx);
+        } else if let Some(name) = self.name_of_beside(msg.actor) {
+            self.beside_down(name, &msg.reason, ctx);
         }
     }
 }
@@ -305,20 +302,7 @@ impl Handler<ReloadConfig> for ProcManager {
     type Result = ();
 
     fn handle(&mut self, msg: ReloadConfig, ctx: &mut Self::Context) {
-        let commands = |manager: &Self| -> BTreeMap<LanguageName, Arc<str>> {
-            let pools = manager.pools.iter();
-            pools
-                .map(|(_, pool)| (pool.language.clone(), pool.command.clone()))
-                .collect()
-        };
-        let cells = |manager: &Self| -> BTreeMap<Arc<str>, CellTerms> {
-            let pools = manager.pools.iter();
-            let terms = |section| manager.settings.cells.of_pool(section);
-            pools
-                .map(|(_, pool)| (Arc::clone(&pool.name), terms(&pool.section)))
-                .collect()
-        };
-        let (old, old_cells) = (commands(self), cells(self));
+        let runs = self.runs();
         let before = std::mem::replace(&mut self.settings, msg.0);
         // What was lent so far keeps the arguments of reset that it was lent with.
         self.pools.iter_mut().for_each(|pool| pool.lender = None);
@@ -327,15 +311,7 @@ impl Handler<ReloadConfig> for ProcManager {
         self.unthrottle_all(ctx);
         self.watch_memory(ctx);
         self.try_all_cells();
-        let (now, now_cells) = (commands(self), cells(self));
-        let changed =
-            |(name, command): (_, &Arc<str>)| now.get(name).is_some_and(|now| now != command);
-        let moved = |(name, cell): (&Arc<str>, &CellTerms)| {
-            now_cells.get(name).is_some_and(|now| now != cell)
-        };
-        // Under another tag a process may have served what is another database now.
-        let is_other_tag = before.db_tag != self.settings.db_tag;
-        if is_other_tag || old.iter().any(changed) || old_cells.iter().any(moved) {
+        if runs.must_be_replaced(&self.runs()) {
             self.event(Event::SetThresholdTs, ctx);
         }
     }

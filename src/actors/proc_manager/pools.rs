@@ -17,7 +17,7 @@ use crate::messages::pools::{
     AddPool, PoolChange, PoolError, ReconfigurePool, RemovePool, TerminateStaleOf, UnthrottlePool,
 };
 use crate::query_server::language::LanguageName;
-use policy::pool::{Change, Event, PoolId, PoolKind, PoolSettings, RemoveMode};
+use policy::pool::{Change, Event, PoolId, PoolKind, PoolSettings, RemoveMode, keeps_out};
 
 type Changed = Result<Vec<PoolChange>, PoolError>;
 
@@ -38,8 +38,7 @@ impl ProcManager {
     ) -> Result<PoolSettings, PoolError> {
         let wrong = |what: String| Err(PoolError::BadSettings(what));
         if let Some(group) = &section.group
-            && let Some(other) = self.pools.language_of_group(group, id)
-            && other != language
+            && let Some(other) = keeps_out(language, self.pools.language_of_group(group, id))
         {
             return wrong(format!(
                 "'group': the pools of the group '{group}' speak '{other}' and not '{language}', so \

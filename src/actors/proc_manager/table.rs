@@ -43,6 +43,8 @@ pub(super) struct Pool {
     pub(super) lender: Option<Arc<Lender>>,
     /// How the last start failed that did: command, end, last words.
     pub(super) failure: Option<Arc<str>>,
+    /// Whether its group keeps it out, so that it is in none though its section in the configuration says so.
+    pub(super) is_kept_out: bool,
     /// Whether it is being removed.
     pub(super) is_going: bool,
 }
@@ -102,6 +104,7 @@ impl PoolTable {
         self.leave(id, before.as_deref());
         let pool = self.at_mut(id);
         pool.section = section;
+        pool.is_kept_out = false;
         // What is lent from now on is lent as the section says.
         pool.lender = None;
         self.join(id, now.as_deref());

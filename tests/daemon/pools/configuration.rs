@@ -4,7 +4,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use super::support::{add, reconfigure, remove, take, wait_until_gone};
+use super::support::{add, reconfigure, remove, take, take_group, wait_until_gone};
 use crate::support::daemon::{Service, configure, directory, refused, wait_until};
 use crate::support::http_client::Web;
 use crate::support::program::SETTEE;
@@ -105,6 +105,47 @@ fn what_was_changed_at_run_time_stays_until_its_section_changes() {
     client.ok(&json!({"call": "reload_config"}));
     assert_eq!(client.pool("a")["hard_limit"], 3);
     assert_eq!(client.pool("b")["hard_limit"], 1);
+    service.stop();
+}
+
+#[test]
+fn a_pool_that_its_group_kept_out_joins_it_at_the_reload_after_the_others_are_gone() {
+    let service = Service::start("");
+    let mut client = service.connect();
+    let other = json!({"language": "javascript", "group": "g", "max": 1});
+    add(&mut client, "other", &other);
+    let section = "[pools.p]\nlanguage = \"python\"\ngroup = \"g\"\n";
+    rewrite(&service, section);
+    client.ok(&json!({"call": "reload_config"}));
+    service.wait_for_log("pool cannot join its group");
+    assert_eq!(client.pool("p")["group"], Value::Null);
+    client.ok(&remove("other", "immediate"));
+    client.ok(&json!({"call": "reload_config"}));
+    assert_eq!(take_group(&mut client, "g").pool, "p");
+    // An operator's word stays.
+    client.ok(&reconfigure("p", &json!({"group": Value::Null})));
+    client.ok(&json!({"call": "reload_config"}));
+    assert_eq!(client.pool("p")["group"], Value::Null);
+    service.stop();
+}
+
+#[test]
+fn the_pool_of_a_language_that_is_configured_no_more_goes_with_it() {
+    let server = "[query_servers]\nscripted = \"cat\"\n";
+    let service = Service::start(server);
+    let mut client = service.connect();
+    assert!(has_pool(&mut client, "scripted"));
+    let held = take(&mut client, "python");
+    rewrite(&service, "");
+    client.ok(&json!({"call": "reload_config"}));
+    assert!(!has_pool(&mut client, "scripted"));
+    wait_until_gone(&mut client, "scripted");
+    // The processes of other languages stay.
+    assert!(client.ret_proc(&held.proc));
+    assert_eq!(take(&mut client, "python").os_pid, held.os_pid);
+    rewrite(&service, server);
+    client.ok(&json!({"call": "reload_config"}));
+    assert!(has_pool(&mut client, "scripted"));
     service.stop();
 }
 

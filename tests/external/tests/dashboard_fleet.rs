@@ -94,6 +94,14 @@ fn share(database: &TestDatabase) -> Vec<Web> {
     webs
 }
 
+/// Returns the name by which the others know a daemon.
+fn name(web: &Web) -> String {
+    let fleet = web.get("/_fleet").ok();
+    let daemons = fleet["daemons"].as_array().unwrap();
+    let own = daemons.iter().find(|daemon| daemon["self"] == true);
+    own.unwrap()["address"].as_str().unwrap().to_owned()
+}
+
 /// Returns the page of a job that another daemon has.
 fn job_of_another(web: &Web, daemon: &str) -> String {
     let jobs = web.get(&format!("/_scheduler/jobs?limit=1&daemon={daemon}"));
@@ -129,7 +137,7 @@ fn thirty_pools_and_three_hundred_jobs_of_three_daemons_fit_every_width_and_axe_
     let database = TestDatabase::new();
     let webs = share(&database);
     let web = &webs[0];
-    let other = webs[1].address.to_string();
+    let other = name(&webs[1]);
     let of_other = format!("#/jobs?daemon={other}");
     let job = job_of_another(web, &other);
     let views = [

@@ -53,6 +53,7 @@
 //! | several pools at a time | `groups.rs`, `route.rs` (which pool), `remove.rs` |
 //! | the ceiling over all pools | `ceiling.rs` |
 //! | failing starts, stress | `trouble.rs`, with [`crate::admission`] |
+//! | what a configuration makes of the pools | `follow.rs` |
 //! | what new settings change | `plan.rs` (in advance), `resize.rs` |
 //! | whose turn it is | `waiters.rs`, `fairness.rs` |
 //! | which process serves whom | `select.rs` |
@@ -91,6 +92,7 @@ pub mod db_tag;
 mod event;
 mod fairness;
 mod flush;
+mod follow;
 mod groups;
 mod id;
 mod idle;
@@ -119,6 +121,7 @@ mod tests;
 
 pub use action::*;
 pub use event::*;
+pub use follow::{ConfiguredName, Follow, Runs, follow, keeps_out};
 pub use id::*;
 pub use plan::Change;
 pub use pools::Pools;

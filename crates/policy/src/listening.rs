@@ -1,0 +1,148 @@
+//! Whether a listener accepts another connection, and when it has finished.
+//!
+//! SUMMARY   [`Listening`] counts what is no client yet, or no client any more: handshakes, and relays of encrypted
+//!           connections, which outlive their clients by what is still on its way.
+//! PROMISES  Pure.
+//! CALLED    By the Listener, which knows the clients.
+
+/// How much a listener may hold.
+#[derive(Clone, Copy, Debug)]
+pub struct ListenBounds {
+    /// Most connections at a time (`max_connections`).
+    pub connections_max: usize,
+    /// Most file descriptors of connections.
+    pub descriptors_max: usize,
+    /// Descriptors of a relay, beside that of its client.
+    pub relay_descriptors: usize,
+}
+
+/// Whether another connection is accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MayAccept {
+    /// There is room for it.
+    Yes,
+    /// There are as many as there may be: the next ones wait until one has ended.
+    Full,
+    /// There are too few descriptors: a client that is idle has to make room.
+    MakeRoom,
+}
+
+/// What a listener has in hand beside its clients.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Listening {
+    /// Connections that shake hands.
+    handshakes: usize,
+    /// Connections whose bytes are relayed.
+    relays: usize,
+    stopping: bool,
+    /// Whether nothing is waited for but the clients.
+    now: bool,
+}
+
+impl Listening {
+    /// Says whether another connection is accepted beside the clients that are there.
+    pub fn may_accept(&self, clients: usize, bounds: &ListenBounds) -> MayAccept {
+        let connections = clients + self.handshakes;
+        if connections >= bounds.connections_max {
+            MayAccept::Full
+        } else if connections + self.relays * bounds.relay_descriptors > bounds.descriptors_max {
+            MayAccept::MakeRoom
+        } else {
+            MayAccept::Yes
+        }
+    }
+
+    /// A connection shakes hands.
+    pub const fn handshake_begun(&mut self) {
+        self.handshakes += 1;
+    }
+
+    /// It has, or is gone. Returns whether it is served if it has: not while the listener stops.
+    pub const fn handshake_ended(&mut self) -> bool {
+        self.handshakes -= 1;
+        !self.stopping
+    }
+
+    /// A connection is relayed.
+    pub const fn relay_begun(&mut self) {
+        self.relays += 1;
+    }
+
+    /// It is relayed no more.
+    pub const fn relay_ended(&mut self) {
+        self.relays -= 1;
+    }
+
+    /// Nothing is accepted any more. `now`: what the clients were told last need not reach them.
+    pub const fn stop(&mut self, now: bool) {
+        self.stopping = true;
+        self.now |= now;
+    }
+
+    /// Returns whether a listener that stops has finished: no client is left, and what they were told last has reached
+    /// them. Who has only shaken hands is not waited for.
+    pub const fn has_finished(&self, clients: usize) -> bool {
+        self.stopping && clients == 0 && (self.relays == 0 || self.now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BOUNDS: ListenBounds = ListenBounds {
+        connections_max: 4,
+        descriptors_max: 4,
+        relay_descriptors: 2,
+    };
+
+    #[test]
+    fn who_shakes_hands_counts_as_a_client() {
+        let mut listening = Listening::default();
+        assert_eq!(listening.may_accept(3, &BOUNDS), MayAccept::Yes);
+        assert_eq!(listening.may_accept(4, &BOUNDS), MayAccept::Full);
+        listening.handshake_begun();
+        assert_eq!(listening.may_accept(3, &BOUNDS), MayAccept::Full);
+        assert!(listening.handshake_ended());
+        assert_eq!(listening.may_accept(3, &BOUNDS), MayAccept::Yes);
+    }
+
+    #[test]
+    fn a_relay_takes_descriptors_until_it_ends_and_no_place() {
+        let mut listening = Listening::default();
+        listening.relay_begun();
+        assert_eq!(listening.may_accept(2, &BOUNDS), MayAccept::Yes);
+        assert_eq!(listening.may_accept(3, &BOUNDS), MayAccept::MakeRoom);
+        listening.handshake_begun();
+        assert_eq!(listening.may_accept(2, &BOUNDS), MayAccept::MakeRoom);
+        assert_eq!(listening.may_accept(3, &BOUNDS), MayAccept::Full);
+        listening.relay_ended();
+        assert_eq!(listening.may_accept(2, &BOUNDS), MayAccept::Yes);
+    }
+
+    #[test]
+    fn it_finishes_with_the_last_client_and_its_last_answer() {
+        let mut listening = Listening::default();
+        assert!(!listening.has_finished(0));
+        listening.handshake_begun();
+        listening.relay_begun();
+        listening.stop(false);
+        assert!(!listening.has_finished(1));
+        assert!(!listening.has_finished(0));
+        listening.relay_ended();
+        assert!(!listening.has_finished(1));
+        assert!(listening.has_finished(0));
+        assert!(!listening.handshake_ended());
+    }
+
+    #[test]
+    fn an_end_at_once_waits_for_clients_alone() {
+        let mut listening = Listening::default();
+        listening.relay_begun();
+        listening.stop(true);
+        // A second order takes nothing back.
+        listening.stop(false);
+        assert!(!listening.has_finished(1));
+        assert!(listening.has_finished(0));
+    }
+}

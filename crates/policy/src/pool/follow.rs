@@ -1,0 +1,243 @@
+//! What a configuration that is read, or read again, makes of the pools.
+//!
+//! SUMMARY   [`follow`] says what becomes of a name, [`keeps_out`] whether a pool may be in its group, and [`Runs`]
+//!           whether the processes that are there must be replaced.
+//! PROMISES  Pure. What an operator changed at run time stays until the configuration says something else of the
+//!           same pool. Pools of one group speak one language.
+//! CALLED    By the ProcManager, which has the names, when it starts and at each reload.
+//! SOURCE    pooler: reconfiguration of running pools.
+
+use std::collections::BTreeMap;
+
+use super::db_tag::DbTag;
+use super::id::PoolId;
+use super::settings::PoolKind;
+
+/// What the configuration says of a name, and which pool has it. `S` is a section.
+#[derive(Clone, Copy, Debug)]
+pub struct ConfiguredName<'a, S> {
+    /// Whether the configuration is the first one.
+    pub is_first: bool,
+    /// Whether a language has this name.
+    pub is_language: bool,
+    /// What the configuration until now says of a pool of this name.
+    pub before: Option<&'a S>,
+    /// What this one says.
+    pub now: Option<&'a S>,
+    /// The pool of this name that is there and stays.
+    pub pool: Option<(PoolId, PoolKind)>,
+    /// Whether that one has been kept out of its group.
+    pub is_kept_out: bool,
+}
+
+/// What becomes of a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Follow {
+    /// There is no pool, and none is asked for.
+    Nothing,
+    /// A pool is added.
+    Add(PoolKind),
+    /// The pool is removed.
+    Remove(PoolId),
+    /// The pool is removed, and one of another kind added.
+    Replace(PoolId, PoolKind),
+    /// The pool gets the section that is configured.
+    Change(PoolId),
+    /// The pool keeps its section. What holds for all pools may have changed.
+    Keep(PoolId),
+}
+
+/// Says what becomes of a name.
+pub fn follow<S: PartialEq>(name: &ConfiguredName<'_, S>) -> Follow {
+    let is_news = name.is_first || name.before != name.now;
+    let kind = match name.is_language {
+        true => PoolKind::Language,
+        false => PoolKind::Named,
+    };
+    let is_asked_for = name.is_language || name.now.is_some();
+    match name.pool {
+        None if name.is_language || (is_asked_for && is_news) => Follow::Add(kind),
+        // Also one that an operator has removed, of which the configuration says nothing new.
+        None => Follow::Nothing,
+        // A language's own pool goes with it; one that an operator has added stays.
+        Some((pool, PoolKind::Language)) if !is_asked_for => Follow::Remove(pool),
+        Some((pool, PoolKind::Named)) if !is_asked_for => match name.before {
+            Some(_) => Follow::Remove(pool),
+            None => Follow::Keep(pool),
+        },
+        Some((pool, there)) if there != kind => Follow::Replace(pool, kind),
+        Some((pool, _)) if is_news || name.is_kept_out => Follow::Change(pool),
+        Some((pool, _)) => Follow::Keep(pool),
+    }
+}
+
+/// Returns the language that keeps a pool of `language` out of a group: that of the `others` there. Whoever asks a group
+/// must get one language.
+pub fn keeps_out<'a, L: PartialEq>(language: &L, others: Option<&'a L>) -> Option<&'a L> {
+    others.filter(|others| *others != language)
+}
+
+/// How the processes of all pools are run: `R` is what starts those of one.
+#[derive(Clone, Debug)]
+pub struct Runs<R> {
+    /// What counts as one database.
+    pub db_tag: DbTag,
+    /// What starts the processes of each pool.
+    pub pools: BTreeMap<PoolId, R>,
+}
+
+impl<R: PartialEq> Runs<R> {
+    /// Returns whether processes that were run in this way must be replaced now. Under another tag one may have
+    /// served what is another database now.
+    pub fn must_be_replaced(&self, now: &Self) -> bool {
+        let is_other = |(pool, run): (_, &R)| now.pools.get(pool).is_some_and(|now| now != run);
+        self.db_tag != now.db_tag || self.pools.iter().any(is_other)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const POOL: PoolId = PoolId(7);
+
+    /// A name that means nothing to a configuration which is read again.
+    const UNKNOWN: ConfiguredName<'_, u32> = ConfiguredName {
+        is_first: false,
+        is_language: false,
+        before: None,
+        now: None,
+        pool: None,
+        is_kept_out: false,
+    };
+    const LANGUAGE: ConfiguredName<'_, u32> = ConfiguredName {
+        is_language: true,
+        pool: Some((POOL, PoolKind::Language)),
+        ..UNKNOWN
+    };
+    const NAMED: ConfiguredName<'_, u32> = ConfiguredName {
+        before: Some(&1),
+        now: Some(&1),
+        pool: Some((POOL, PoolKind::Named)),
+        ..UNKNOWN
+    };
+
+    #[test]
+    fn a_language_has_a_pool_and_a_section_makes_one() {
+        for is_first in [true, false] {
+            let language = ConfiguredName {
+                is_first,
+                pool: None,
+                ..LANGUAGE
+            };
+            assert_eq!(follow(&language), Follow::Add(PoolKind::Language));
+            let named = ConfiguredName {
+                is_first,
+                before: None,
+                pool: None,
+                ..NAMED
+            };
+            assert_eq!(follow(&named), Follow::Add(PoolKind::Named));
+        }
+        assert_eq!(follow(&UNKNOWN), Follow::Nothing);
+    }
+
+    #[test]
+    fn what_an_operator_did_stays_until_the_configuration_says_something_else() {
+        let removed = ConfiguredName {
+            pool: None,
+            ..NAMED
+        };
+        assert_eq!(follow(&removed), Follow::Nothing);
+        assert_eq!(follow(&NAMED), Follow::Keep(POOL));
+        assert_eq!(follow(&LANGUAGE), Follow::Keep(POOL));
+        let added = ConfiguredName {
+            before: None,
+            now: None,
+            ..NAMED
+        };
+        assert_eq!(follow(&added), Follow::Keep(POOL));
+        let said = Some(&2);
+        assert_eq!(
+            follow(&ConfiguredName {
+                now: said,
+                ..removed
+            }),
+            Follow::Add(PoolKind::Named)
+        );
+        for there in [NAMED, LANGUAGE, added] {
+            assert_eq!(
+                follow(&ConfiguredName { now: said, ..there }),
+                Follow::Change(POOL)
+            );
+        }
+    }
+
+    #[test]
+    fn a_pool_goes_with_its_section_and_a_languages_own_with_the_language() {
+        let without_section = ConfiguredName { now: None, ..NAMED };
+        assert_eq!(follow(&without_section), Follow::Remove(POOL));
+        let without_language = ConfiguredName {
+            is_language: false,
+            ..LANGUAGE
+        };
+        assert_eq!(follow(&without_language), Follow::Remove(POOL));
+        let only_language = ConfiguredName {
+            before: Some(&1),
+            ..LANGUAGE
+        };
+        assert_eq!(follow(&only_language), Follow::Change(POOL));
+    }
+
+    #[test]
+    fn a_pool_makes_way_for_one_of_the_other_kind() {
+        let language = ConfiguredName {
+            is_language: true,
+            ..NAMED
+        };
+        let other = Follow::Replace(POOL, PoolKind::Language);
+        assert_eq!(follow(&language), other);
+        let section = ConfiguredName {
+            is_language: false,
+            now: Some(&1),
+            ..LANGUAGE
+        };
+        let other = Follow::Replace(POOL, PoolKind::Named);
+        assert_eq!(follow(&section), other);
+    }
+
+    #[test]
+    fn a_pool_that_was_kept_out_of_its_group_tries_again() {
+        assert_eq!(keeps_out(&"python", None), None);
+        assert_eq!(keeps_out(&"python", Some(&"python")), None);
+        assert_eq!(keeps_out(&"python", Some(&"perl")), Some(&"perl"));
+        let kept_out = ConfiguredName {
+            is_kept_out: true,
+            ..NAMED
+        };
+        assert_eq!(follow(&kept_out), Follow::Change(POOL));
+    }
+
+    #[test]
+    fn processes_are_replaced_where_they_would_be_run_otherwise_now() {
+        let runs = |db_tag, pools: &[(u32, &'static str)]| Runs {
+            db_tag,
+            pools: pools.iter().map(|(id, run)| (PoolId(*id), *run)).collect(),
+        };
+        let before = runs(DbTag::Name, &[(0, "a"), (1, "b")]);
+        let stay = [
+            runs(DbTag::Name, &[(0, "a"), (1, "b")]),
+            runs(DbTag::Name, &[(1, "b"), (2, "c")]),
+        ];
+        for now in stay {
+            assert!(!before.must_be_replaced(&now), "{now:?}");
+        }
+        let go = [
+            runs(DbTag::Name, &[(0, "a"), (1, "c")]),
+            runs(DbTag::Prefix, &[(0, "a"), (1, "b")]),
+        ];
+        for now in go {
+            assert!(before.must_be_replaced(&now), "{now:?}");
+        }
+    }
+}
