@@ -191,13 +191,10 @@ impl PoolHandle {
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
-    use std::path::Path;
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
-    use crate::actors::language::Registry;
-    use crate::app::settings::manager_settings;
-    use crate::config::Config;
+    use crate::actors::proc_manager::ManagerSettings;
     use child::Spawner;
     use test_support::{eventually, within};
 
@@ -231,14 +228,8 @@ mod tests {
     /// A handle of a pool without any language.
     fn handle() -> PoolHandle {
         let log = Logger::root(slog::Discard, o!());
-        let settings = manager_settings(
-            &Config::default(),
-            Path::new("settee"),
-            &Registry::new(),
-            &[],
-        );
         let spawner = Spawner::start().unwrap();
-        let manager = ProcManager::new(Arc::new(settings), spawner, &log).start();
+        let manager = ProcManager::new(ManagerSettings::without_languages(), spawner, &log).start();
         let (_, config) = tokio::sync::watch::channel(Arc::default());
         let records = Rc::new(CallRecords::new(config, log.clone(), None));
         let executor = PoolExecutor::new(RegisteredName::new(manager), records, &log);

@@ -262,11 +262,11 @@ mod tests {
 
     use super::*;
     use crate::otp::pid::Down;
-    use crate::testkit::{Probe, TestPool, eventually};
+    use test_support::{Probe, eventually};
 
     /// A manager without languages, the lives of the actors beside it, and who hears of its end.
     fn manager() -> (ProcManager, [Pid; 2], Probe<Down>) {
-        let settings = TestPool::builder().into_settings();
+        let settings = ManagerSettings::without_languages();
         let spawner = Spawner::start().unwrap();
         let manager = ProcManager::new(settings, spawner, &Logger::root(Discard, o!()));
         let probe = Probe::start();

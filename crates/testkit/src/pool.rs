@@ -144,12 +144,6 @@ impl TestPoolBuilder {
         self.language(name, child.language())
     }
 
-    /// Returns the settings for a manager that the test starts itself.
-    #[cfg(test)]
-    pub(crate) fn into_settings(self) -> Arc<ManagerSettings> {
-        Arc::new(self.settings)
-    }
-
     /// Starts the manager on the current arbiter.
     ///
     /// # Panics
