@@ -23,7 +23,6 @@ pub mod otp;
 mod pace;
 pub mod query_server;
 mod replicator;
-pub mod testkit;
 mod tls;
 
 pub use app::{Daemon, DaemonBuilder};

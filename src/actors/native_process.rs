@@ -39,7 +39,7 @@ pub trait NativeServer: Send {
 }
 
 /// The line that answers a command, or how the server ended instead.
-pub(crate) type Answering = LocalBoxFuture<'static, Result<Bytes, ExitReport>>;
+pub type Answering = LocalBoxFuture<'static, Result<Bytes, ExitReport>>;
 
 /// The actor of a native query server.
 pub type NativeProcess = Process<NativeBackend>;
@@ -77,7 +77,7 @@ impl NativeProcess {
     }
 
     /// Starts the actor of a server that answers on this thread.
-    pub(crate) fn start_answering(
+    pub fn start_answering(
         server: impl FnMut(Bytes, Logger) -> Answering + 'static,
         stop_delay: Duration,
         context: StartContext,

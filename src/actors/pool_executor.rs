@@ -191,10 +191,15 @@ impl PoolHandle {
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
+    use std::path::Path;
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
-    use crate::testkit::{TestPool, eventually, within};
+    use crate::actors::language::Registry;
+    use crate::app::settings::manager_settings;
+    use crate::config::Config;
+    use child::Spawner;
+    use test_support::{eventually, within};
 
     /// Work of a test.
     struct Test<F>(F);
@@ -224,13 +229,20 @@ mod tests {
     }
 
     /// A handle of a pool without any language.
-    fn handle() -> (TestPool, PoolHandle) {
-        let pool = TestPool::builder().start();
+    fn handle() -> PoolHandle {
         let log = Logger::root(slog::Discard, o!());
+        let settings = manager_settings(
+            &Config::default(),
+            Path::new("settee"),
+            &Registry::new(),
+            &[],
+        );
+        let spawner = Spawner::start().unwrap();
+        let manager = ProcManager::new(Arc::new(settings), spawner, &log).start();
         let (_, config) = tokio::sync::watch::channel(Arc::default());
         let records = Rc::new(CallRecords::new(config, log.clone(), None));
-        let executor = PoolExecutor::new(RegisteredName::new(pool.manager()), records, &log);
-        (pool, PoolHandle::new(RegisteredName::new(executor.start())))
+        let executor = PoolExecutor::new(RegisteredName::new(manager), records, &log);
+        PoolHandle::new(RegisteredName::new(executor.start()))
     }
 
     /// Runs a future on a thread of its own.
@@ -249,14 +261,13 @@ mod tests {
     async fn work_runs_where_the_pool_lives_and_its_result_comes_back() {
         thread_local!(static HERE: Cell<bool> = const { Cell::new(false) });
         HERE.set(true);
-        let (pool, handle) = handle();
+        let handle = handle();
         let result = elsewhere(async move {
             let here = run(&handle, |_| async { HERE.get() });
             (HERE.get(), here.await)
         });
         let result = within("the result", result).await.unwrap();
         assert_eq!(result, (false, Ok(true)));
-        pool.assert_quiet().await;
     }
 
     /// Tells when it is dropped.
@@ -270,7 +281,7 @@ mod tests {
 
     #[actix_rt::test]
     async fn a_caller_that_is_dropped_takes_its_work_with_it() {
-        let (pool, handle) = handle();
+        let handle = handle();
         let ended = Arc::new(AtomicBool::new(false));
         let held = Dropped(Arc::clone(&ended));
         let (begun, begins) = oneshot::channel();
@@ -283,24 +294,22 @@ mod tests {
         drop(call);
         eventually("the end of the work", async || ended.load(Ordering::SeqCst)).await;
         assert_eq!(handle.room.available_permits(), WORK_MAX);
-        pool.assert_quiet().await;
     }
 
     #[actix_rt::test]
     async fn work_that_panics_costs_its_caller_an_error_and_nobody_else_anything() {
-        let (pool, handle) = handle();
+        let handle = handle();
         let lost = run(&handle, |_| async {
             let panics = true;
             assert!(!panics, "work that panics (meant to happen)");
         });
         assert_eq!(lost.await, Err(ExecuteError::Lost));
         assert_eq!(run(&handle, |_| async { 7 }).await, Ok(7));
-        pool.assert_quiet().await;
     }
 
     #[actix_rt::test]
     async fn more_work_than_may_be_is_refused() {
-        let (pool, handle) = handle();
+        let handle = handle();
         let all: Vec<_> = (0..WORK_MAX)
             .map(|_| run(&handle, |_| std::future::pending::<()>()))
             .collect();
@@ -310,6 +319,5 @@ mod tests {
             run(&handle, |_| async {}).await == Ok(())
         })
         .await;
-        pool.assert_quiet().await;
     }
 }

@@ -168,7 +168,7 @@ impl ProcManager {
 
     /// Uses shared metrics instead of a private set.
     #[must_use]
-    pub(crate) fn with_metrics(mut self, metrics: Metrics) -> Self {
+    pub fn with_metrics(mut self, metrics: Metrics) -> Self {
         self.metrics = metrics;
         self
     }
@@ -258,17 +258,23 @@ impl Actor for ProcManager {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use slog::Discard;
 
     use super::*;
+    use crate::actors::language::Registry;
+    use crate::app::settings::manager_settings;
+    use crate::config::Config;
     use crate::otp::pid::Down;
-    use crate::testkit::{Probe, TestPool, eventually};
+    use test_support::{Probe, eventually};
 
-    /// A manager without languages, the lives of the actors beside it, and who hears of its end.
+    /// A manager, the lives of the actors beside it, and who hears of its end.
     fn manager() -> (ProcManager, [Pid; 2], Probe<Down>) {
-        let settings = TestPool::builder().into_settings();
+        let config = Config::default();
+        let settings = manager_settings(&config, Path::new("settee"), &Registry::new(), &[]);
         let spawner = Spawner::start().unwrap();
-        let manager = ProcManager::new(settings, spawner, &Logger::root(Discard, o!()));
+        let manager = ProcManager::new(Arc::new(settings), spawner, &Logger::root(Discard, o!()));
         let probe = Probe::start();
         manager.pid().monitor(probe.recipient());
         let beside = manager.beside.clone().map(|(_, pid)| pid);

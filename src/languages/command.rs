@@ -136,7 +136,7 @@ impl CommandLanguage {
 
     /// Neither probes nor refuses anything.
     #[must_use]
-    pub(crate) fn without_probes(mut self) -> Self {
+    pub fn without_probes(mut self) -> Self {
         self.abilities = Arc::new(|_| Abilities::undeclared());
         self
     }

@@ -29,7 +29,7 @@ pub struct StartError {
 
 impl StartError {
     /// Makes the error of a start that nobody from outside has ended.
-    pub(crate) fn new(reason: String, fault: Fault) -> Self {
+    pub fn new(reason: String, fault: Fault) -> Self {
         let from_outside = false;
         Self {
             reason,

@@ -43,6 +43,20 @@ pub struct GetProc {
     pub(crate) call: Option<Arc<Call>>,
 }
 
+impl GetProc {
+    /// Asks for a client of the pool, which no rights bind.
+    pub fn of_client(client: Pid, want: Want, timeout: Option<Duration>) -> Self {
+        Self {
+            client,
+            want,
+            timeout,
+            limits: None,
+            who: None,
+            call: None,
+        }
+    }
+}
+
 /// A process has been unused for `os_process_idle_limit` (`os_proc_idle`).
 #[derive(Clone, Copy, Debug, Message)]
 #[rtype(result = "()")]
@@ -126,7 +140,7 @@ pub struct GetProcCount;
 /// Counts processes started before the last reload (`get_stale_proc_count`).
 #[derive(Clone, Copy, Debug, Message)]
 #[rtype(result = "u32")]
-pub(crate) struct GetStaleProcCount;
+pub struct GetStaleProcCount;
 
 /// Asks for the arguments of `reset` as they are now: a JSON object.
 #[derive(Clone, Copy, Debug, Message)]

@@ -242,7 +242,7 @@ mod tests {
     use actix::prelude::*;
 
     use super::*;
-    use crate::testkit::Probe;
+    use test_support::Probe;
 
     async fn reason_after(end: impl FnOnce(PidGuard)) -> ExitReason {
         let mut probe = Probe::<Down>::start();

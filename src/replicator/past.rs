@@ -139,7 +139,7 @@ fn crash(value: &Value, last: &mut Option<Arc<Reason>>) -> Option<Arc<Reason>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use test_random::TestRandom;
+    use test_support::TestRandom;
 
     fn random_past(random: &mut TestRandom, count: usize) -> Past {
         let reasons = ["", "x", "\"\u{0}\u{7f}\n\\", "\u{e9}\u{1f600}"];

@@ -10,7 +10,7 @@ use regex::Regex;
 use crate::docs::{read, tables};
 
 /// The top modules of `settee`, from the bottom up: each may use those above it in this list, never those below.
-const MODULES: [&str; 22] = [
+const MODULES: [&str; 21] = [
     "otp",
     "machine_bounds",
     "pace",
@@ -31,12 +31,11 @@ const MODULES: [&str; 22] = [
     "http",
     "app",
     "cli",
-    "testkit",
     "main",
 ];
 
 /// What each crate below `crates/` may depend on, beside crates of others.
-const CRATES: [(&str, &[&str]); 12] = [
+const CRATES: [(&str, &[&str]); 13] = [
     ("blocking", &[]),
     ("child", &[]),
     ("client", &[]),
@@ -47,14 +46,18 @@ const CRATES: [(&str, &[&str]); 12] = [
     ("mango", &["json"]),
     ("policy", &[]),
     ("replication", &["blocking", "json", "mango", "policy"]),
-    ("store", &["blocking", "config", "policy", "test_random"]),
-    ("test_random", &[]),
+    ("store", &["blocking", "config", "policy", "test_support"]),
+    ("test_support", &[]),
+    ("testkit", &["child", "policy", "settee", "test_support"]),
 ];
+
+/// The crates that are no part of the program; only these may know of actors.
+const FOR_TESTS: [&str; 2] = ["test_support", "testkit"];
 
 /// Most lines of code in each crate, without tests, comments and empty lines. Whoever raises a number says why in the
 /// commit; better is to find what can go.
-const LINES_MAX: [(&str, usize); 13] = [
-    ("src", 48_450),
+const LINES_MAX: [(&str, usize); 14] = [
+    ("src", 47_500),
     ("crates/blocking", 40),
     ("crates/child", 3100),
     ("crates/client", 1400),
@@ -66,7 +69,8 @@ const LINES_MAX: [(&str, usize); 13] = [
     ("crates/policy", 7450),
     ("crates/replication", 9950),
     ("crates/store", 6400),
-    ("crates/test_random", 50),
+    ("crates/test_support", 150),
+    ("crates/testkit", 950),
 ];
 
 fn root() -> PathBuf {
@@ -159,7 +163,7 @@ fn the_page_names_every_actor_with_its_file() {
     let mut actors = BTreeSet::new();
     for path in rust_files(&source) {
         let inside = path.strip_prefix(&source).unwrap();
-        if is_test_file(inside) || inside.starts_with("testkit") {
+        if is_test_file(inside) {
             continue;
         }
         let code = code(&path);
@@ -232,7 +236,11 @@ fn crates_use_those_crates_alone_that_they_may() {
                 !is_own || allowed.contains(&known),
                 "{name} depends on {used}"
             );
-            assert!(!used.starts_with("actix"), "{name} depends on {used}");
+            let is_for_tests = FOR_TESTS.contains(&name.as_str());
+            assert!(
+                !used.starts_with("actix") || is_for_tests,
+                "{name} depends on {used}"
+            );
         }
     }
 }

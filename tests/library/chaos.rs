@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use settee::actors::proc_manager::ReloadConfig;
 use settee::messages::proc_manager::{GetProcError, GetStatus, Want};
 use settee::messages::process::PromptError;
-use settee::testkit::{
+use settee_testkit::{
     PATIENCE, Script, ScriptedChild, Step, TestClient, TestPool, TestRandom, within,
 };
 

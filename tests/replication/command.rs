@@ -5,7 +5,7 @@ use std::process::Output;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use settee::testkit::eventually;
+use settee_testkit::eventually;
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
 

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use settee::actors::replication_job::ReplicationJob;
 use settee::messages::replication_job::{JobEnd, StopJob};
 use settee::replication::endpoint::{Http, HttpConfig};
-use settee::testkit::{TestRandom, eventually};
+use settee_testkit::{TestRandom, eventually};
 use slog::{Discard, Logger, o};
 
 use crate::support::couch::host::Host;

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use serde_json::{Value, json};
-use settee::testkit::eventually;
+use settee_testkit::eventually;
 
 use crate::command::{code, folder, run as run_command};
 use crate::support::couch::{Couch, Stored};

@@ -328,10 +328,10 @@ async fn a_continuous_replication_follows_and_leaves_a_checkpoint_when_stopped()
     let options = json!({"continuous": true});
     let mut job = Job::start(&body_with(&source.url(), &target.url(), options));
     let same = || async { target.trees() == source.trees() };
-    settee::testkit::eventually("the target has what was there", same).await;
+    settee_testkit::eventually("the target has what was there", same).await;
     for index in 0..5 {
         source.put(&format!("live-{index}"), None, json!({}));
-        settee::testkit::eventually("the target has what came", same).await;
+        settee_testkit::eventually("the target has what came", same).await;
     }
     // The target has it before the job knows.
     while job
@@ -384,7 +384,7 @@ async fn a_feed_that_only_tells_how_far_it_is_moves_the_checkpoint() {
         let target = &target;
         move || async move { target.trees().len() == count }
     };
-    settee::testkit::eventually("the document is there", same(1)).await;
+    settee_testkit::eventually("the document is there", same(1)).await;
     for index in 0..5 {
         source.put(&format!("other-{index}"), None, json!({"kind": "y"}));
     }
@@ -397,7 +397,7 @@ async fn a_feed_that_only_tells_how_far_it_is_moves_the_checkpoint() {
             .unwrap_or_default()
             .starts_with("6-")
     };
-    settee::testkit::eventually("the checkpoint passes them", || async { recorded() }).await;
+    settee_testkit::eventually("the checkpoint passes them", || async { recorded() }).await;
     assert_eq!(target.trees().len(), 1);
     job.stopped().await;
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use serde_json::{Value, json};
-use settee::testkit::eventually;
+use settee_testkit::eventually;
 use tokio::process::Child;
 use tokio::sync::Notify;
 

@@ -7,7 +7,7 @@ use settee::functions::caller::Caller;
 use settee::functions::{QueryServers, filter_pool};
 use settee::otp::registered_name::RegisteredName;
 use settee::replication::filter::FilterPool;
-use settee::testkit::TestPool;
+use settee_testkit::TestPool;
 
 use super::job::{Job, Outcome};
 use super::program::SETTEE;

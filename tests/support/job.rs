@@ -17,7 +17,7 @@ use settee::replication::id::{Identity, replication_id};
 use settee::replication::refused::RefusedDoc;
 use settee::replication::spec::{Defaults, Replication, UserCtx};
 use settee::replication::stats::Stats;
-use settee::testkit::Probe;
+use settee_testkit::Probe;
 use slog::{Discard, Logger, o};
 use tokio::time::timeout;
 

@@ -271,7 +271,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use test_random::TestRandom;
+    use test_support::TestRandom;
 
     fn bound(random: &mut TestRandom, names: usize) -> Bound<String> {
         let name = format!("{:05}", random.below(names));

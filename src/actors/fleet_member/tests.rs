@@ -1,6 +1,8 @@
 //! Members of one fleet in one process, each with a scheduler and documents of its own, and jobs that do as they
 //! are told. The database is in memory, and its clock is set forward.
 
+mod fake_fleet;
+
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
@@ -24,13 +26,13 @@ use crate::replicator::document::members;
 use crate::replicator::identity::ServerIdentity;
 use crate::replicator::table::RowState;
 use crate::replicator::{Database, DocStates, state};
-use crate::testkit::eventually;
-use crate::testkit::fleet::{FakeConnection, FakeFleet};
+use fake_fleet::{FakeConnection, FakeFleet};
 use policy::schedule::Settings;
 use replication::endpoint::Http;
 use replication::seq::Seq;
 use replication::stats::Stats;
 use store::{Document, Edit, Store, StorePlace};
+use test_support::eventually;
 
 /// Something that a run did.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -21,13 +21,13 @@ use crate::replicator::document::Person;
 use crate::replicator::identity::ServerIdentity;
 use crate::replicator::kept::Kept;
 use crate::replicator::{Database, DocState, DocStates, JobOrder, Page};
-use crate::testkit::within;
 use policy::ownership::LEASE;
 use policy::schedule::Settings;
 use replication::crash::Crash;
 use replication::endpoint::Http;
 use store::fleet::DaemonName;
 use store::{Edit, Store, StorePlace, Watcher};
+use test_support::within;
 
 /// A daemon of the fleet.
 struct Member {

@@ -137,7 +137,7 @@ mod tests {
 
     use super::*;
     use crate::otp::pid::{Down, ExitReason};
-    use crate::testkit::Probe;
+    use test_support::Probe;
 
     const WITHIN: Duration = Duration::from_secs(30);
 

@@ -7,9 +7,9 @@ use serde_json::json;
 use slog::Discard;
 
 use super::*;
-use crate::testkit::within;
 use policy::schedule::{Event, Level, NewJob, Scheduler, Settings, WallTime};
 use replication::spec::UserCtx;
+use test_support::within;
 use tokio::time::Instant;
 
 /// A request that came to its end.

@@ -165,8 +165,8 @@ mod tests {
     use crate::messages::proc_manager::GetStatus;
     use crate::otp::supervisor::Stop;
     use crate::query_server::status::{PoolStatus, SandboxStatus};
-    use crate::testkit::eventually;
     use child::Spawner;
+    use test_support::eventually;
 
     /// Stands for `settee`: notes how it is called, and reports one missing layer of external commands.
     const STAND_IN: &str = r#"#!/bin/sh

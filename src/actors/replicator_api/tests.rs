@@ -18,12 +18,12 @@ use crate::replicator::DocStates;
 use crate::replicator::document::Person;
 use crate::replicator::identity::ServerIdentity;
 use crate::replicator::table::RowState;
-use crate::testkit::within;
 use policy::schedule::Settings;
 use replication::crash::Crash;
 use replication::endpoint::Http;
 use replication::spec::{DocRef, Replication, UserCtx};
 use store::{Store, StorePlace, Watcher};
+use test_support::within;
 
 const JOBS: usize = 10_000;
 

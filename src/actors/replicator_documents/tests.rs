@@ -8,11 +8,11 @@ use crate::actors::replication_scheduler::SchedulerOptions;
 use crate::messages::replication_scheduler::GetCounts;
 use crate::metrics::Metrics;
 use crate::replicator::DocStates;
-use crate::testkit::eventually;
 use policy::schedule::Settings;
 use replication::crash::Crash;
 use store::suite::counted::counted;
 use store::{Edit, Store, StorePlace};
+use test_support::eventually;
 
 /// Documents of the test: some requests of them, and a part of one.
 const DOCUMENTS: usize = 600;

@@ -104,6 +104,12 @@ impl Lease {
         self.lender.manager.tell(ret_proc);
     }
 
+    /// Goes without a word, as that of a client whose connection is cut: the manager takes the process back when it
+    /// learns of the client's end.
+    pub fn abandon(mut self) {
+        self.is_out = false;
+    }
+
     fn end_loan(&self) {
         if let Some(loan) = &self.loan {
             loan.end(&self.process.shared);

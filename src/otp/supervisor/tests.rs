@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use super::*;
-use crate::testkit::{PATIENCE, Probe, within};
+use test_support::{PATIENCE, Probe, within};
 
 /// What happened, in order.
 type Diary = Rc<RefCell<Vec<String>>>;
@@ -124,7 +124,7 @@ impl Family {
     /// Waits until the diary has that many lines, and returns it.
     async fn diary(&self, lines: usize) -> Vec<String> {
         let what = format!("{lines} lines in the diary");
-        crate::testkit::eventually(&what, async || self.diary.borrow().len() >= lines).await;
+        test_support::eventually(&what, async || self.diary.borrow().len() >= lines).await;
         self.diary.borrow().clone()
     }
 

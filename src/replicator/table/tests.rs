@@ -3,7 +3,7 @@
 use futures_util::FutureExt;
 use serde_json::json;
 use store::Watcher;
-use test_random::TestRandom;
+use test_support::TestRandom;
 
 use super::*;
 use crate::otp::boot_clock::BootClock;

@@ -13,7 +13,7 @@ use settee::functions::view::{
 use settee::messages::proc_manager::CallError;
 use settee::messages::proc_manager::{TakeFrom, TenantName};
 use settee::messages::process::PromptError;
-use settee::testkit::{FakeAnswer, FakeLanguage, TestPool, eventually};
+use settee_testkit::{FakeAnswer, FakeLanguage, TestPool, eventually};
 use tokio::sync::mpsc;
 
 /// Keeps everything: id, the whole answer, and the rows as function, key, value.

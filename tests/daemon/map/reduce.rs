@@ -9,7 +9,7 @@ use crate::support::program::run;
 use crate::support::work::{ONE, Work, documents, fails, lines, stderr};
 use serde_json::{Value, json};
 use settee::query_server::reduce::Builtin;
-use settee::testkit::TestRandom;
+use settee_testkit::TestRandom;
 
 /// A row of the model. Arrays of integers are in the order of views as Rust has them.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]

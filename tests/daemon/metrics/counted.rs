@@ -10,7 +10,7 @@ use settee::messages::process::PromptError;
 use settee::metrics::{Metrics, Snapshot, Value};
 use settee::query_server::cell::Cell;
 use settee::query_server::child::CommandSpec;
-use settee::testkit::{
+use settee_testkit::{
     FakeAnswer, FakeLanguage, FakeStart, Script, ScriptedChild, Step, TestClient, TestPool,
     eventually,
 };

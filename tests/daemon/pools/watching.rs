@@ -5,7 +5,7 @@ use settee::messages::pool_watch::{PoolState, WatchPool};
 use settee::messages::pools::{AddPool, PoolOrder, RemovePool};
 use settee::messages::proc_manager::{TakeFrom, Want};
 use settee::policy::pool::RemoveMode;
-use settee::testkit::{Script, ScriptedChild, TestPool, within};
+use settee_testkit::{Script, ScriptedChild, TestPool, within};
 use tokio::sync::watch;
 
 fn settings(value: Value) -> Map<String, Value> {

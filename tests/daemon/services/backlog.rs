@@ -1,6 +1,6 @@
 //! The system's queue: who cannot be served is not accepted, waits there, and is served later.
 
-use settee::testkit::{eventually, within};
+use settee_testkit::{eventually, within};
 
 use crate::services::harness::{Daemon, waiting_to_be_accepted};
 

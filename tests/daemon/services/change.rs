@@ -1,6 +1,6 @@
 //! Services that come, change and go while the program runs; and configurations that are wrong.
 
-use settee::testkit::eventually;
+use settee_testkit::eventually;
 use tokio::net::UnixStream;
 
 use crate::services::harness::{Daemon, waiting_to_be_accepted};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::json;
-use settee::testkit::{eventually, within};
+use settee_testkit::{eventually, within};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 

@@ -10,7 +10,7 @@ use settee::messages::config_listener::{Reload, ReloadError};
 use settee::messages::proc_manager::GetStatus;
 use settee::otp::pid::ExitReason;
 use settee::query_server::status::PoolStatus;
-use settee::testkit::{eventually, within};
+use settee_testkit::{eventually, within};
 use slog::Logger;
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};

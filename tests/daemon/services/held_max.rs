@@ -1,7 +1,7 @@
 //! How many processes one user holds at a time, over services and the client socket together.
 
 use serde_json::json;
-use settee::testkit::eventually;
+use settee_testkit::eventually;
 
 use crate::services::harness::{Daemon, SocketClient};
 

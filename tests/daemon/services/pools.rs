@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use settee::messages::proc_manager::GetStatus;
-use settee::testkit::eventually;
+use settee_testkit::eventually;
 
 use crate::services::harness::{Daemon, SocketClient};
 

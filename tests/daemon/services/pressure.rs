@@ -3,7 +3,7 @@
 use std::fs;
 
 use serde_json::json;
-use settee::testkit::eventually;
+use settee_testkit::eventually;
 
 use crate::services::harness::{Daemon, SocketClient};
 

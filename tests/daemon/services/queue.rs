@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use settee::testkit::{eventually, within};
+use settee_testkit::{eventually, within};
 
 use crate::services::harness::{Daemon, SocketClient, waiting_to_be_accepted};
 

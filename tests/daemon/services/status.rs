@@ -4,7 +4,7 @@ use policy::admission::FAILURES_MIN;
 use serde_json::json;
 use settee::messages::proc_manager::GetStatus;
 use settee::query_server::status::{DaemonStatus, ServiceStatus};
-use settee::testkit::eventually;
+use settee_testkit::eventually;
 
 use crate::services::harness::{Daemon, SocketClient};
 use crate::support::program::SETTEE;

@@ -1,7 +1,7 @@
 //! A service that runs into its limit: what the operator is told, and what new processes are told.
 
 use serde_json::{Value, json};
-use settee::testkit::eventually;
+use settee_testkit::eventually;
 
 use crate::services::harness::{Daemon, SocketClient};
 

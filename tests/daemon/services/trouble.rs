@@ -3,7 +3,7 @@
 use policy::admission::{FAILURES_MIN, KILLS_MIN};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
-use settee::testkit::eventually;
+use settee_testkit::eventually;
 
 use crate::services::harness::{Daemon, SocketClient, waiting_to_be_accepted};
 

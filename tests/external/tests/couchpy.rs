@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use settee::messages::proc_manager::GetProcError;
 use settee::query_server::abilities::Ability;
 use settee::query_server::language::LanguageName;
-use settee::testkit::{TestPool, TestPoolBuilder};
+use settee_testkit::{TestPool, TestPoolBuilder};
 
 use crate::couchpy_env::couchpy;
 use crate::support::daemon::Service;

@@ -17,7 +17,7 @@ use settee::conform_target::Target;
 use settee::messages::proc_manager::GetProcError;
 use settee::query_server::cell::Cell;
 use settee::query_server::child::{CommandSpec, Spawner};
-use settee::testkit::TestPool;
+use settee_testkit::TestPool;
 
 const NODE: &str = "node examples/languages/node_server.js";
 const PERL: &str = "perl examples/languages/perl_server.pl";

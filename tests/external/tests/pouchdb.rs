@@ -4,7 +4,7 @@ use actix::{Actor, Arbiter};
 use bytes::Bytes;
 use serde_json::{Value, json};
 use settee::actors::replication_job::ReplicationJob;
-use settee::testkit::eventually;
+use settee_testkit::eventually;
 
 use crate::pouch::Pouch;
 use crate::support::couch::{Couch, Stored};

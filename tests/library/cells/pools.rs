@@ -10,7 +10,7 @@ use settee::messages::proc_manager::GetProcError;
 use settee::messages::process::{ExitReport, PromptError};
 use settee::query_server::cell::{Cell, CellSpec};
 use settee::query_server::child::CommandSpec;
-use settee::testkit::{PATIENCE, TestPool, TestPoolBuilder, eventually};
+use settee_testkit::{PATIENCE, TestPool, TestPoolBuilder, eventually};
 
 use crate::support::program::SETTEE;
 

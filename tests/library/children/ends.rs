@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use settee::messages::process::{ExitReport, Fault, PromptError};
 use settee::otp::supervisor::Stop;
-use settee::testkit::{
+use settee_testkit::{
     PATIENCE, Script, ScriptedChild, Step, TestPool, TestPoolBuilder, eventually,
 };
 
@@ -278,7 +278,7 @@ async fn a_stranger_that_holds_the_output_and_floods_it_delays_nothing() {
 }
 
 /// Two stubborn children, one of them held and prompted.
-async fn stubborn_pool(grace: Duration) -> (TestPool, ScriptedChild, settee::testkit::TestClient) {
+async fn stubborn_pool(grace: Duration) -> (TestPool, ScriptedChild, settee_testkit::TestClient) {
     let child = ScriptedChild::new(
         Script::echo()
             .at_start([Step::IgnoreTerm, Step::Grandchild])

@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use settee::messages::process::PromptError;
-use settee::testkit::{
+use settee_testkit::{
     PATIENCE, Script, ScriptedChild, Step, TestClient, TestPool, TestPoolBuilder, eventually,
 };
 

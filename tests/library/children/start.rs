@@ -9,7 +9,7 @@ use settee::messages::proc_manager::CallError;
 use settee::messages::proc_manager::{GetProcError, TakeFrom, What};
 use settee::messages::process::Fault;
 use settee::policy::pool::Phase;
-use settee::testkit::{Script, ScriptedChild, Step, TestPool};
+use settee_testkit::{Script, ScriptedChild, Step, TestPool};
 
 const SHORT: Duration = Duration::from_secs(2);
 

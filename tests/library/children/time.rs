@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use settee::messages::process::{PromptError, SetTimeout};
 use settee::query_server::prompt::Command;
-use settee::testkit::{Script, ScriptedChild, Step, TestPool, TestPoolBuilder, eventually};
+use settee_testkit::{Script, ScriptedChild, Step, TestPool, TestPoolBuilder, eventually};
 
 const SHORT: Duration = Duration::from_millis(300);
 

@@ -2,7 +2,7 @@
 
 use crate::functions::support::Functions;
 use serde_json::json;
-use settee::testkit::{Script, ScriptedChild, Step};
+use settee_testkit::{Script, ScriptedChild, Step};
 
 #[actix_rt::test]
 async fn a_function_compiles_or_is_told_in_the_words_of_the_reference() {

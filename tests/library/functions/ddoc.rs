@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::functions::support::Functions;
 use serde_json::json;
-use settee::testkit::{Script, ScriptedChild, Step, TestPool};
+use settee_testkit::{Script, ScriptedChild, Step, TestPool};
 
 const RESET: &str = r#"["reset",{}]"#;
 

@@ -147,7 +147,7 @@ fn prompts_before_one_that_is_endless_in_native_code_are_answered_too() {
 
 #[actix_rt::test]
 async fn a_query_server_that_holds_answers_back_does_not_hide_which_prompt_is_endless() {
-    use settee::testkit::{Script, ScriptedChild, Step};
+    use settee_testkit::{Script, ScriptedChild, Step};
     // It answers `reset` only when it has read what comes next, unless that takes a while to come.
     let script = Script::echo()
         .on(
@@ -156,7 +156,7 @@ async fn a_query_server_that_holds_answers_back_does_not_hide_which_prompt_is_en
         )
         .on_text("\"shows\"", [Step::Hang]);
     let child = ScriptedChild::new(script);
-    let builder = settee::testkit::TestPool::builder()
+    let builder = settee_testkit::TestPool::builder()
         .timeout(std::time::Duration::from_millis(LIMIT_MS))
         .script("scripted", &child);
     let functions = Functions::on(builder, "scripted");

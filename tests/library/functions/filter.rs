@@ -2,7 +2,7 @@
 
 use crate::functions::support::Functions;
 use serde_json::json;
-use settee::testkit::{Script, ScriptedChild, Step};
+use settee_testkit::{Script, ScriptedChild, Step};
 
 #[actix_rt::test]
 async fn a_filter_tells_for_each_document_whether_it_passes() {

@@ -6,7 +6,7 @@ use crate::functions::support::Functions;
 use serde_json::{Value, json};
 use settee::functions::ListPart;
 use settee::messages::function::{FunctionCall, FunctionName, ListRow, ListStart};
-use settee::testkit::{Script, ScriptedChild, Step, TestPool};
+use settee_testkit::{Script, ScriptedChild, Step, TestPool};
 use tokio::sync::mpsc;
 
 use crate::support::program::SETTEE;

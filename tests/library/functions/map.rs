@@ -6,7 +6,7 @@ use crate::functions::support::Functions;
 use serde_json::{Value, json};
 use settee::functions::view::{self, MapSink, Mapped, ViewError};
 use settee::messages::function::MapStart;
-use settee::testkit::{Script, ScriptedChild, Step, TestPool};
+use settee_testkit::{Script, ScriptedChild, Step, TestPool};
 use tokio::sync::mpsc;
 
 fn docs(count: usize) -> Value {

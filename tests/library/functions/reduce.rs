@@ -2,7 +2,7 @@
 
 use crate::functions::support::Functions;
 use serde_json::{Value, json};
-use settee::testkit::{Script, ScriptedChild, Step, TestPool};
+use settee_testkit::{Script, ScriptedChild, Step, TestPool};
 
 use crate::support::program::SETTEE;
 

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use settee::functions::QueryServers;
 use settee::messages::client_error::ErrorReply;
 use settee::messages::function::FunctionCall;
-use settee::testkit::{ScriptedChild, TestPool, TestPoolBuilder};
+use settee_testkit::{ScriptedChild, TestPool, TestPoolBuilder};
 
 use crate::support::program::SETTEE;
 

@@ -1,7 +1,7 @@
 //! Functions that print lines of their own: what shifts the answers of a call fails it, however late the lines come.
 
 use serde_json::{Value, json};
-use settee::testkit::{Script, ScriptedChild, Step, TestPool};
+use settee_testkit::{Script, ScriptedChild, Step, TestPool};
 
 use crate::functions::support::Functions;
 

@@ -2,7 +2,7 @@
 
 use crate::functions::support::Functions;
 use serde_json::{Value, json};
-use settee::testkit::{Script, ScriptedChild, Step};
+use settee_testkit::{Script, ScriptedChild, Step};
 
 const ADULTS: &str = "function(newDoc, oldDoc, userCtx, secObj) {
     if (oldDoc && oldDoc.locked) throw {forbidden: 'locked'};

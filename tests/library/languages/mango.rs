@@ -3,7 +3,7 @@
 use crate::support::daemon::Service;
 use serde_json::{Value, json};
 use settee::languages::query::query;
-use settee::testkit::TestPool;
+use settee_testkit::TestPool;
 
 #[actix_rt::test]
 async fn a_pool_lends_a_mango_server_that_was_taught_its_validator() {

@@ -9,7 +9,7 @@ use settee::languages::command::CommandLanguage;
 use settee::messages::proc_manager::GetProcError;
 use settee::query_server::abilities::{Abilities, Ability};
 use settee::query_server::language::LanguageName;
-use settee::testkit::{TestPool, TestPoolBuilder, eventually};
+use settee_testkit::{TestPool, TestPoolBuilder, eventually};
 use tempfile::TempDir;
 
 /// A query server that notes its start, and does with `ddoc` what it is told.

@@ -1,6 +1,6 @@
 //! A process that ends over an error that it has told is not lent again.
 
-use settee::testkit::{Script, ScriptedChild, Step, TestPool, eventually};
+use settee_testkit::{Script, ScriptedChild, Step, TestPool, eventually};
 
 use crate::support::program::SETTEE;
 

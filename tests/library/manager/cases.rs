@@ -11,7 +11,7 @@ use settee::messages::process::PromptError;
 use settee::policy::pool::db_tag::DbTag;
 use settee::query_server::cell::Cell;
 use settee::query_server::child::CommandSpec;
-use settee::testkit::{TestPool, TestPoolBuilder, eventually};
+use settee_testkit::{TestPool, TestPoolBuilder, eventually};
 
 use crate::support::program::SETTEE;
 

@@ -11,7 +11,7 @@ use settee::actors::proc_manager::ReloadConfig;
 use settee::messages::opener::StartError;
 use settee::messages::process::ProcessRef;
 use settee::otp::pid::{Down, ExitReason};
-use settee::testkit::{PATIENCE, Probe, Script, ScriptedChild, Step, TestPool};
+use settee_testkit::{PATIENCE, Probe, Script, ScriptedChild, Step, TestPool};
 
 fn pool_of_one(child: &ScriptedChild) -> TestPool {
     TestPool::builder().hard_limit(1).script("x", child).start()

@@ -12,7 +12,7 @@ use settee::conform::run::{Subject, Verdict};
 use settee::conform_target::Target;
 use settee::query_server::child::Spawner;
 use settee::query_server::language::LanguageName;
-use settee::testkit::{Script, ScriptedChild, Step, TestPool};
+use settee_testkit::{Script, ScriptedChild, Step, TestPool};
 
 /// How long a case may take: as long as the silent one takes.
 const TIME: Duration = Duration::from_secs(1);

@@ -9,7 +9,7 @@ use settee::messages::proc_manager::{GetProcError, RetProc};
 use settee::messages::process::PromptError;
 use settee::policy::pool::{Phase, ReturnStatus};
 use settee::query_server::ddoc::Ddoc;
-use settee::testkit::{
+use settee_testkit::{
     FakeAnswer, FakeLanguage, FakeStart, Script, ScriptedChild, Step, TestPool, eventually,
 };
 
@@ -177,7 +177,7 @@ async fn d8_a_second_return_of_the_same_process_changes_nothing() {
 }
 
 /// Makes the same return again and again.
-fn return_of(client: &settee::testkit::TestClient) -> impl Fn() -> RetProc + use<> {
+fn return_of(client: &settee_testkit::TestClient) -> impl Fn() -> RetProc + use<> {
     let lease = client.lease();
     let (client, proc, token) = (lease.client, lease.proc, lease.token);
     move || RetProc {

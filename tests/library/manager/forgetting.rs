@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use policy::pool::Reuse;
 use settee::messages::proc_manager::TenantName;
-use settee::testkit::{FakeAnswer, FakeLanguage, TestPool};
+use settee_testkit::{FakeAnswer, FakeLanguage, TestPool};
 
 /// What every process was sent.
 type Sent = Arc<Mutex<Vec<String>>>;

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use settee::actors::native_process::NativeServer;
 use settee::languages::native::NativeLanguage;
 use settee::messages::process::PromptError;
-use settee::testkit::{TestPool, TestPoolBuilder};
+use settee_testkit::{TestPool, TestPoolBuilder};
 
 #[path = "../../../examples/new_language.rs"]
 #[allow(dead_code, reason = "its main is a program")]

@@ -9,7 +9,7 @@ use settee::config::Config;
 use settee::otp::registered_name::RegisteredName;
 use settee::otp::supervisor::Stop;
 use settee::policy::pressure::Reading;
-use settee::testkit::{FakeLanguage, TestPool};
+use settee_testkit::{FakeLanguage, TestPool};
 use slog::{Discard, Logger, o};
 use tokio::sync::watch;
 

@@ -13,7 +13,7 @@ use settee::messages::proc_manager::Lease;
 use settee::messages::process::{AnswerTo, ProcessRef, Prompt, PromptError};
 use settee::policy::pool::ReturnStatus;
 use settee::query_server::prompt::Command;
-use settee::testkit::{
+use settee_testkit::{
     FakeLanguage, Script, ScriptedChild, Step, TestPool, TestPoolBuilder, eventually,
 };
 use tokio::sync::mpsc;

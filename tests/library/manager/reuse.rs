@@ -15,7 +15,7 @@ use settee::messages::proc_manager::{TenantName, Want};
 use settee::policy::pool::db_tag::DbTag;
 use settee::query_server::cell::Cell;
 use settee::query_server::child::CommandSpec;
-use settee::testkit::{FakeAnswer, FakeLanguage, TestClient, TestPool};
+use settee_testkit::{FakeAnswer, FakeLanguage, TestClient, TestPool};
 
 /// Answers every document with what it was sent before, by whomever.
 const SPY: &str = r#"

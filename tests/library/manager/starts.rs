@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use settee::testkit::{FakeLanguage, TestPool};
+use settee_testkit::{FakeLanguage, TestPool};
 use slog::{Drain, Logger, Never, OwnedKVList, Record, o};
 
 /// Keeps the messages of records.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use settee::config::{PoolConfig, Stressed};
 use settee::policy::admission::STRESS_DURATION;
-use settee::testkit::{FakeLanguage, TestPool};
+use settee_testkit::{FakeLanguage, TestPool};
 
 #[actix_rt::test]
 async fn settings_take_their_stressed_value_with_stress_and_the_other_after_it() {

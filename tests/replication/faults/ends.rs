@@ -9,7 +9,7 @@ use serde_json::json;
 use settee::actors::replication_job::ReplicationJob;
 use settee::messages::replication_job::{CheckpointGuard, JobLease};
 use settee::replication::crash::Crash;
-use settee::testkit::eventually;
+use settee_testkit::eventually;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout};
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::json;
-use settee::testkit::eventually;
+use settee_testkit::eventually;
 
 use super::two;
 use crate::support::http_server::{Answer, Piece};

@@ -14,7 +14,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use serde_json::json;
 use settee::messages::replication_job::JobEnd;
-use settee::testkit::TestRandom;
+use settee_testkit::TestRandom;
 use tokio::time::{Instant, timeout};
 
 use crate::support::couch::{Couch, Stored};

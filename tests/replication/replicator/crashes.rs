@@ -9,7 +9,7 @@ use settee::Daemon;
 use settee::app::replication::schedule_settings;
 use settee::config::{Sources, load};
 use settee::messages::replication_scheduler::Configure;
-use settee::testkit::eventually;
+use settee_testkit::eventually;
 use slog::{Drain, Logger, Never, OwnedKVList, Record, o};
 use tokio::sync::Notify;
 

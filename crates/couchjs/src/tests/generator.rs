@@ -1,6 +1,6 @@
 //! Random sources of map functions.
 
-use test_random::TestRandom;
+use test_support::TestRandom;
 
 use super::pieces::{
     DOCUMENTS, EXPRESSIONS, MEMBERS, NAMES, ODD_PIECES, PLAIN_STATEMENTS, SUSPECTS,

@@ -17,7 +17,7 @@ use super::members::members_read;
 use super::reading::only_reads;
 use super::{Input, Options, ProcessStatus};
 use generator::source;
-use test_random::TestRandom;
+use test_support::TestRandom;
 
 const SOURCES: usize = 6000;
 

@@ -178,7 +178,7 @@ impl StorageBackend for UnchangedFile {
 
 #[cfg(test)]
 mod tests {
-    use test_random::TestRandom;
+    use test_support::TestRandom;
 
     use super::*;
 

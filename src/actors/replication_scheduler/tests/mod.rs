@@ -21,13 +21,13 @@ use crate::messages::replication_scheduler::*;
 use crate::metrics::Metrics;
 use crate::otp::supervisor::Stop;
 use crate::replicator::JobOrder;
-use crate::testkit::{Probe, eventually, within};
 use policy::schedule::{JobState, Level};
 use replication::endpoint::Http;
 use replication::id::ReplicationId;
 use replication::seq::Seq;
 use replication::spec::{DocRef, Replication, UserCtx};
 use replication::stats::Stats;
+use test_support::{Probe, eventually, within};
 
 /// How fake jobs answer the order to stop.
 #[derive(Clone, Copy, Debug, PartialEq)]

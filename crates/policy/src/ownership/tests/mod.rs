@@ -9,7 +9,7 @@ mod world;
 
 use std::time::Duration;
 
-use test_random::TestRandom;
+use test_support::TestRandom;
 
 use super::event::*;
 use super::*;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use test_random::TestRandom;
+use test_support::TestRandom;
 
 fn world_of(max: u32, settings: &[PoolSettings]) -> World {
     let mut world = World::empty();

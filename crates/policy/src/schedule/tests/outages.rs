@@ -2,7 +2,7 @@
 
 use super::super::outage::{PROBE_INTERVAL, PROBES_MAX, SPREAD_EACH, SPREAD_MAX};
 use super::*;
-use test_random::TestRandom;
+use test_support::TestRandom;
 
 const SERVER: &str = "http://db.example:5984";
 const OTHER: &str = "http://other.example:5984";

@@ -1,7 +1,7 @@
 //! Priorities and rotation: who makes room for whom.
 
 use super::*;
-use test_random::TestRandom;
+use test_support::TestRandom;
 
 /// Starts jobs of these priorities while nothing bounds them.
 fn world(rules: RuleSet, levels: &[i8]) -> World {

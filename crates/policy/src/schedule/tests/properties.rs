@@ -8,7 +8,7 @@
 
 use super::model::Model;
 use super::*;
-use test_random::TestRandom;
+use test_support::TestRandom;
 
 const HISTORIES: usize = 300;
 const EVENTS: usize = 250;

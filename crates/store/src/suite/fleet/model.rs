@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use super::*;
 use policy::ownership::{Claim, ListedDoc};
-use test_random::TestRandom;
+use test_support::TestRandom;
 
 const DOCUMENTS: usize = 12;
 const EPOCHS: usize = 4;

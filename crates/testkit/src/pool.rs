@@ -7,32 +7,32 @@ use std::time::Duration;
 use actix::prelude::*;
 use slog::Logger;
 
-use super::client::TestClient;
-use super::quiet::alive;
-use super::recorder::{Recorded, Started};
-use super::scripted_child::ScriptedChild;
-use super::wait::eventually;
-use crate::actors::language::{Language, Registry};
-use crate::actors::proc_manager::ProcManager;
-use crate::actors::proc_manager::{ManagerSettings, ReloadConfig};
-use crate::functions::caller::Caller;
-use crate::languages::command::CommandLanguage;
-use crate::messages::proc_manager::{
-    GetProcCount, GetStaleProcCount, GetStatus, SetThresholdTs, TerminateStaleProcs, Want,
-};
-use crate::messages::process::ProcessRef;
-use crate::metrics::{Metrics, Snapshot};
-use crate::otp::pid::Pid;
-use crate::otp::registered_name::RegisteredName;
-use crate::otp::supervisor::Stop;
-use crate::query_server::cells::Cells;
-use crate::query_server::ddoc::Ddoc;
-use crate::query_server::language::LanguageName;
-use crate::query_server::status::PoolStatus;
+use crate::client::TestClient;
+use crate::quiet::alive;
+use crate::recorder::{Recorded, Started};
+use crate::scripted_child::ScriptedChild;
 use child::Spawner;
 use policy::pool::Limits;
 use policy::pool::Reuse;
 use policy::pool::db_tag::DbTag;
+use settee::actors::language::{Language, Registry};
+use settee::actors::proc_manager::ProcManager;
+use settee::actors::proc_manager::{ManagerSettings, ReloadConfig};
+use settee::functions::caller::Caller;
+use settee::languages::command::CommandLanguage;
+use settee::messages::proc_manager::{
+    GetProcCount, GetStaleProcCount, GetStatus, SetThresholdTs, TerminateStaleProcs, Want,
+};
+use settee::messages::process::ProcessRef;
+use settee::metrics::{Metrics, Snapshot};
+use settee::otp::pid::Pid;
+use settee::otp::registered_name::RegisteredName;
+use settee::otp::supervisor::Stop;
+use settee::query_server::cells::Cells;
+use settee::query_server::ddoc::Ddoc;
+use settee::query_server::language::LanguageName;
+use settee::query_server::status::PoolStatus;
+use test_support::eventually;
 
 /// The settings of a test pool, and its languages. Every default suits a quick test.
 pub struct TestPoolBuilder {
@@ -142,12 +142,6 @@ impl TestPoolBuilder {
     pub fn script(mut self, name: &str, child: &ScriptedChild) -> Self {
         self.scripts.push(child.clone());
         self.language(name, child.language())
-    }
-
-    /// Returns the settings for a manager that the test starts itself.
-    #[cfg(test)]
-    pub(crate) fn into_settings(self) -> Arc<ManagerSettings> {
-        Arc::new(self.settings)
     }
 
     /// Starts the manager on the current arbiter.
@@ -277,7 +271,7 @@ impl TestPool {
     /// Waits until the state of the default language's pool is as wanted.
     ///
     /// # Panics
-    /// It is not within [`super::PATIENCE`].
+    /// It is not within [`PATIENCE`](crate::PATIENCE).
     pub async fn becomes(&self, what: &str, wanted: impl Fn(&PoolStatus) -> bool) {
         eventually(what, async || wanted(&self.status().await)).await;
     }
@@ -335,7 +329,7 @@ impl TestPool {
     /// no process actor, no child, no grandchild, no zombie, no file.
     ///
     /// # Panics
-    /// Something is left after [`super::PATIENCE`]; says what.
+    /// Something is left after [`PATIENCE`](crate::PATIENCE); says what.
     pub async fn assert_quiet(self) {
         eventually("no client holds a process or waits for one", async || {
             let busy = |pool: &PoolStatus| pool.used + pool.waiting + pool.opening;
@@ -350,7 +344,7 @@ impl TestPool {
     /// Stops the pool whatever is going on, and proves that nothing is left.
     ///
     /// # Panics
-    /// Something is left after [`super::PATIENCE`]; says what.
+    /// Something is left after [`PATIENCE`](crate::PATIENCE); says what.
     pub async fn stop_at_once(self) {
         // A manager that is gone already is what is wanted.
         let _ = self.manager().send(Stop { now: true }).await;
@@ -360,7 +354,7 @@ impl TestPool {
     /// Proves that nothing is left of a pool whose manager was stopped or has failed.
     ///
     /// # Panics
-    /// Something is left after [`super::PATIENCE`]; says what.
+    /// Something is left after [`PATIENCE`](crate::PATIENCE); says what.
     pub async fn assert_gone(self) {
         eventually("the process manager ends", async || !self.pid.is_alive()).await;
         let processes = self.started();

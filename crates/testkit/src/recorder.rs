@@ -5,19 +5,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
 
-use crate::actors::language::{Language, StartContext};
-use crate::messages::opener::StartError;
-use crate::messages::process::ProcessRef;
-use crate::query_server::abilities::Abilities;
 use child::cell::terms::CellTerms;
 use child::cell::trial::CellTrial;
+use settee::actors::language::{Language, StartContext};
+use settee::messages::opener::StartError;
+use settee::messages::process::ProcessRef;
+use settee::query_server::abilities::Abilities;
 
 /// The processes that were started so far.
 #[derive(Clone, Default)]
-pub(super) struct Started(Arc<Mutex<Vec<ProcessRef>>>);
+pub(crate) struct Started(Arc<Mutex<Vec<ProcessRef>>>);
 
 impl Started {
-    pub(super) fn all(&self) -> Vec<ProcessRef> {
+    pub(crate) fn all(&self) -> Vec<ProcessRef> {
         self.0
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -31,9 +31,9 @@ impl Started {
 }
 
 /// A language as it is, but for the note of what it starts.
-pub(super) struct Recorded {
-    pub(super) language: Arc<dyn Language>,
-    pub(super) started: Started,
+pub(crate) struct Recorded {
+    pub(crate) language: Arc<dyn Language>,
+    pub(crate) started: Started,
 }
 
 impl Language for Recorded {

@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use super::script::Script;
-use super::wait::eventually;
-use crate::languages::command::CommandLanguage;
+use crate::script::Script;
 use child::CommandSpec;
 use child::cell::Cell;
+use settee::languages::command::CommandLanguage;
+use test_support::eventually;
 
 static NEXT: AtomicU32 = AtomicU32::new(1);
 
@@ -93,7 +93,7 @@ impl ScriptedChild {
     }
 
     /// Removes its folder, whose owner may look into it still; what was recorded is kept.
-    pub(super) fn remove_folder(&self) {
+    pub(crate) fn remove_folder(&self) {
         self.folder
             .records
             .get_or_init(|| RECORDS.map(|name| self.folder.read(name)));
@@ -111,7 +111,7 @@ impl ScriptedChild {
         self.numbers("started")
     }
 
-    /// Returns the process numbers of all that [`super::Step::Grandchild`] started.
+    /// Returns the process numbers of all that [`crate::Step::Grandchild`] started.
     pub fn grandchildren(&self) -> Vec<u32> {
         self.numbers("grandchildren")
     }
@@ -119,7 +119,7 @@ impl ScriptedChild {
     /// Waits until one of its processes has come to `Mark(name)`.
     ///
     /// # Panics
-    /// None does within [`super::PATIENCE`].
+    /// None does within [`PATIENCE`](crate::PATIENCE).
     pub async fn reached(&self, name: &str) {
         let mark = self.folder.path.join(format!("mark-{name}"));
         let what = format!("the child reaches the mark '{name}'");

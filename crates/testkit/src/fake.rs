@@ -16,10 +16,10 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
 
-use crate::actors::language::{Language, StartContext};
-use crate::actors::native_process::NativeProcess;
-use crate::messages::opener::StartError;
-use crate::messages::process::{ExitReport, Fault, ProcessRef};
+use settee::actors::language::{Language, StartContext};
+use settee::actors::native_process::NativeProcess;
+use settee::messages::opener::StartError;
+use settee::messages::process::{ExitReport, Fault, ProcessRef};
 
 /// What becomes of one start of a fake process.
 #[derive(Clone, Debug)]

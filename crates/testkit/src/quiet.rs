@@ -14,7 +14,7 @@ struct ProcessEntry {
 }
 
 /// Returns the processes that belong to one of the groups, or are one of `pids`.
-pub(super) fn alive(groups: &[u32], pids: &[u32]) -> Vec<u32> {
+pub(crate) fn alive(groups: &[u32], pids: &[u32]) -> Vec<u32> {
     let this = std::process::id();
     let counts = |entry: &ProcessEntry| {
         let ours = groups.contains(&entry.group) || pids.contains(&entry.pid);

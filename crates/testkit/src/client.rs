@@ -6,13 +6,13 @@ use actix_rt::task::JoinHandle;
 use actix_rt::time::timeout;
 use bytes::Bytes;
 
-use super::wait::within;
-use crate::actors::proc_manager::ProcManager;
-use crate::messages::proc_manager::{GetProc, GetProcError, GetStatus, Lease, Want};
-use crate::messages::process::PromptError;
-use crate::otp::pid::{ExitReason, PidGuard};
-use crate::otp::registered_name::RegisteredName;
 use policy::pool::{ProcId, ReturnStatus};
+use settee::actors::proc_manager::ProcManager;
+use settee::messages::proc_manager::{GetProc, GetProcError, GetStatus, Lease, Want};
+use settee::messages::process::PromptError;
+use settee::otp::pid::{ExitReason, PidGuard};
+use settee::otp::registered_name::RegisteredName;
+use test_support::within;
 
 /// Within this time a client has a process, or does not have one ([`TestClient::ping`]).
 pub const PING: Duration = Duration::from_secs(1);
@@ -41,7 +41,7 @@ impl Sent {
     /// The prompt's.
     ///
     /// # Panics
-    /// There is none within [`super::PATIENCE`].
+    /// There is none within [`PATIENCE`](crate::PATIENCE).
     pub async fn answer(self) -> Result<String, PromptError> {
         let answer = within("the answer to a prompt", self.0).await;
         answer.expect("a prompt's task does not panic")
@@ -49,7 +49,7 @@ impl Sent {
 }
 
 impl TestClient {
-    pub(super) fn new(name: &str, manager: RegisteredName<ProcManager>) -> Self {
+    pub(crate) fn new(name: &str, manager: RegisteredName<ProcManager>) -> Self {
         Self {
             name: name.to_owned(),
             manager,
@@ -68,14 +68,7 @@ impl TestClient {
     /// Asks for a process that must come within `timeout`, or else within the configured time.
     pub fn asks_within(&mut self, want: Want, timeout: Option<Duration>) -> &mut Self {
         self.lease = None;
-        let request = GetProc {
-            client: self.pid_guard.pid(),
-            want,
-            timeout,
-            limits: None,
-            who: None,
-            call: None,
-        };
+        let request = GetProc::of_client(self.pid_guard.pid(), want, timeout);
         // The message is in the mailbox when this returns: clients are served in the order in
         // which the test lets them ask.
         let answer = self.manager.address().send(request);
@@ -250,8 +243,8 @@ impl TestClient {
         if let Some(asking) = self.asking.take() {
             asking.abort();
         }
-        if let Some(lease) = &mut self.lease {
-            lease.is_out = false;
+        if let Some(lease) = self.lease.take() {
+            lease.abandon();
         }
         self.pid_guard.ending(ExitReason::Killed);
     }

@@ -6,7 +6,7 @@ use actix::prelude::*;
 use actix_rt::time::timeout;
 use tokio::sync::mpsc;
 
-use super::wait::within;
+use crate::wait::within;
 
 /// Records messages of type `M`, oldest first.
 ///
@@ -38,7 +38,7 @@ where
     /// Returns the next message.
     ///
     /// # Panics
-    /// None comes within [`super::PATIENCE`].
+    /// None comes within [`PATIENCE`](crate::PATIENCE).
     pub async fn next(&mut self) -> M {
         let next = within("the next message of the probe", self.messages.recv()).await;
         next.expect("the probe's actor lives as long as the probe")

@@ -40,9 +40,9 @@ pub enum Step {
     CloseInput,
     /// Starts a child of its own that keeps its output open and lives for ever.
     Grandchild,
-    /// Leaves a mark, see [`super::ScriptedChild::reached`].
+    /// Leaves a mark, see [`crate::ScriptedChild::reached`].
     Mark(&'static str),
-    /// Waits until the test allows it, see [`super::ScriptedChild::release`].
+    /// Waits until the test allows it, see [`crate::ScriptedChild::release`].
     Await(&'static str),
     /// Does these beside everything else.
     Background(Vec<Step>),

@@ -14,7 +14,7 @@
 //!
 //! ```
 //! # actix_rt::System::new().block_on(async {
-//! use settee::testkit::{Script, ScriptedChild, TestPool};
+//! use settee_testkit::{Script, ScriptedChild, TestPool};
 //!
 //! let child = ScriptedChild::new(Script::echo());
 //! let pool = TestPool::builder().hard_limit(1).script("echo", &child).start();
@@ -38,21 +38,15 @@
 
 mod client;
 mod fake;
-#[cfg(test)]
-pub(crate) mod fleet;
 mod pool;
-mod probe;
 mod quiet;
 mod recorder;
 mod script;
 mod scripted_child;
-mod wait;
 
 pub use client::{PING, Sent, TestClient};
 pub use fake::{FakeAnswer, FakeLanguage, FakeStart};
 pub use pool::{TestPool, TestPoolBuilder};
-pub use probe::Probe;
 pub use script::{Script, Step};
 pub use scripted_child::ScriptedChild;
-pub use test_random::TestRandom;
-pub use wait::{PATIENCE, eventually, within};
+pub use test_support::{PATIENCE, Probe, TestRandom, eventually, within};

@@ -1,0 +1,15 @@
+//! What tests of every crate use: [`TestRandom`] makes choices that can be repeated, [`eventually`] and
+//! [`within`] wait with a deadline, [`Probe`] records messages.
+
+#![allow(
+    clippy::missing_panics_doc,
+    reason = "tests report by panicking; each item says when"
+)]
+
+mod probe;
+mod random;
+mod wait;
+
+pub use probe::Probe;
+pub use random::TestRandom;
+pub use wait::{PATIENCE, eventually, within};
