@@ -264,7 +264,7 @@ mod tests {
     use crate::otp::pid::Down;
     use test_support::{Probe, eventually};
 
-    /// A manager without languages, the lives of the actors beside it, and who hears of its end.
+    /// A manager, the lives of the actors beside it, and who hears of its end.
     fn manager() -> (ProcManager, [Pid; 2], Probe<Down>) {
         let settings = ManagerSettings::without_languages();
         let spawner = Spawner::start().unwrap();
