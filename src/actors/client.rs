@@ -61,6 +61,9 @@ use session::{Phase, Session, SessionTerms};
 use stream::Stream;
 use ticket::Ticket;
 
+/// How long requests are read of a connection once the service ends.
+const LAST_REQUESTS_MAX: Duration = Duration::from_millis(500);
+
 /// A connection that is served.
 pub(crate) struct ClientHandle {
     /// Its life.
@@ -333,7 +336,14 @@ impl Handler<Stop> for Client {
             }
             return self.session.set_phase(Phase::Over);
         }
-        self.session.set_phase(Phase::Closing);
+        if !matches!(self.mode, Mode::Requests) {
+            return self.session.set_phase(Phase::Closing);
+        }
+        // It was let in: what it has asked, or is about to ask, is answered.
+        self.session.set_phase(Phase::Last);
+        ctx.run_later(LAST_REQUESTS_MAX, |client, _| {
+            client.session.set_phase(Phase::Closing);
+        });
     }
 }
 

@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -320,6 +321,15 @@ pub fn signal(pid: u32, name: &str) {
         .status()
         .unwrap();
     assert!(done.success(), "kill -{name} {pid}");
+}
+
+/// Sets a flag at its end, also when a test fails.
+pub struct SetAtEnd<'a>(pub &'a AtomicBool);
+
+impl Drop for SetAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
 }
 
 /// How long who waits leaves the machine to others before looking again.

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each program uses a part of it")]
 
+pub mod activation;
 pub mod ask;
 pub mod couch;
 pub mod daemon;

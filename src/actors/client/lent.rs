@@ -171,7 +171,7 @@ impl Client {
             Phase::Open if idle >= limit => {
                 return self.session.end_tunnel(idle_too_long(limit));
             }
-            Phase::Open | Phase::Closing => {}
+            Phase::Open | Phase::Last | Phase::Closing => {}
         }
         let left = limit.saturating_sub(idle).max(LOOK_PAUSE);
         ctx.run_later(left, |_, ctx| ctx.address().tell(LookAtIdleness));

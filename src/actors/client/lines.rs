@@ -97,8 +97,8 @@ impl Stream for Lines {
                 Phase::Over => return Poll::Ready(None),
                 Phase::Closing if self.session.is_quiet() => return Poll::Ready(None),
                 Phase::Closing => return self.wait(cx),
-                Phase::Open if !self.session.has_room() => return self.wait(cx),
-                Phase::Open => self.hang_up = None,
+                Phase::Open | Phase::Last if !self.session.has_room() => return self.wait(cx),
+                Phase::Open | Phase::Last => self.hang_up = None,
             }
             // A login raises it.
             let line_bytes_max = self.session.line_bytes_max();
@@ -114,8 +114,15 @@ impl Stream for Lines {
                 Ok(None) => {}
                 Err(_) => return Poll::Ready(Some(Input::TooLong)),
             }
-            if let Some(input) = ready!(self.read(cx)) {
-                return Poll::Ready(Some(input));
+            match self.read(cx) {
+                Poll::Ready(Some(input)) => return Poll::Ready(Some(input)),
+                Poll::Ready(None) => {}
+                Poll::Pending => match self.session.phase() {
+                    Phase::Last if !self.session.is_to_speak() => {
+                        self.session.set_phase(Phase::Closing);
+                    }
+                    _ => return Poll::Pending,
+                },
             }
         }
     }

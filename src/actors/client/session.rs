@@ -52,6 +52,8 @@ const UNSENT_BYTES_MAX: usize = 1 << 20;
 pub(super) enum Phase {
     /// Requests are read.
     Open,
+    /// The service ends: requests that have come are read, and the first one of a connection is waited for.
+    Last,
     /// Nothing more is read; it ends when everything in hand is answered and written.
     Closing,
     /// It has ended.
@@ -121,6 +123,8 @@ pub(super) struct Session {
     account: Account,
     /// What is held of a line that is not complete, in bytes.
     partial_bytes: Cell<usize>,
+    /// Whether a line has ever come.
+    has_spoken: Cell<bool>,
     sweep_at: Cell<usize>,
 }
 
@@ -155,6 +159,7 @@ impl Session {
             pace: Pace::new(terms.write_timeout),
             terms,
             partial_bytes: Cell::new(0),
+            has_spoken: Cell::new(false),
             account: Account::new(&services.in_flight, peer),
             stream,
             query_servers: QueryServers::new(caller).recording(Rc::clone(&services.records)),
@@ -269,6 +274,12 @@ impl Session {
     /// Notes that the line that was not complete is taken in hand.
     pub(super) fn line_taken(&self) {
         self.partial_bytes.set(0);
+        self.has_spoken.set(true);
+    }
+
+    /// Returns whether the client is in the middle of a line, or has not said any yet.
+    pub(super) fn is_to_speak(&self) -> bool {
+        self.partial_bytes.get() > 0 || !self.has_spoken.get()
     }
 
     /// Counts what is left after a request.

@@ -6,26 +6,9 @@ use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::Path;
-use std::process::{Command, Stdio};
 
+use crate::support::activation::pass;
 use crate::support::daemon::{DEADLINE, Service, configure, directory, serve_command, socket_of};
-
-/// Returns the command of a service to which a socket is passed under a name.
-fn passing(socket: impl Into<OwnedFd>, name: &str, config: &Path) -> Command {
-    let serve = serve_command(config);
-    let mut command = Command::new("sh");
-    // The socket comes as the input, and is the descriptor that it has to be.
-    let script = "LISTEN_PID=$$ exec \"$@\" 3<&0 </dev/null";
-    command.args(["-c", script, "sh"]).arg(serve.get_program());
-    command.args(serve.get_args());
-    for (name, value) in serve.get_envs() {
-        command.env(name, value.unwrap_or_default());
-    }
-    command.env("LISTEN_FDS", "1").env("LISTEN_FDNAMES", name);
-    command.stdin(Stdio::from(socket.into()));
-    command
-}
 
 fn ask(stream: UnixStream) -> String {
     stream.set_read_timeout(Some(DEADLINE)).unwrap();
@@ -48,7 +31,10 @@ fn who_connects_while_no_service_runs_is_served_by_the_next_one() {
     for _ in 0..2 {
         let early = UnixStream::connect(&path).unwrap();
         let passed = listener.try_clone().unwrap();
-        let service = Service::start_command(place, passing(passed, "socket", &config));
+        let service = Service::start_command(
+            place,
+            pass(serve_command(&config), [("socket", passed.into())]),
+        );
         assert_eq!(ask(early), "{\"id\":1,\"ok\":0}\n");
         assert_eq!(
             ask(UnixStream::connect(&path).unwrap()),
@@ -66,7 +52,7 @@ fn http_is_served_on_a_socket_that_was_passed_and_not_where_the_configuration_sa
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let mut early = TcpStream::connect(address).unwrap();
-    let mut command = passing(listener, "http", &config);
+    let mut command = pass(serve_command(&config), [("http", listener.into())]);
     command.env("SETTEE__SERVER__HTTP", "127.0.0.1:1");
     let mut service = Service::start_command(place, command);
     assert_eq!(service.next_address("http://"), address);
@@ -90,7 +76,7 @@ fn a_service_is_lent_from_on_a_socket_that_was_passed_also_after_a_reload() {
         place.path().join("configured.sock").display()
     );
     let config = configure(place.path(), &extra);
-    let command = passing(listener, "service-js", &config);
+    let command = pass(serve_command(&config), [("service-js", listener.into())]);
     let mut service = Service::start_command(place, command);
     let shown = format!("settee: service js listening on unix:{}\n", path.display());
     assert_eq!(service.next_line(), shown);
@@ -121,7 +107,7 @@ fn a_socket_that_cannot_be_used_ends_the_service_with_what_to_do() {
         (tcp(), "socket", "it is no Unix socket"),
         (file(), "http", "cannot be listened on"),
     ] {
-        let mut command = passing(socket, name, &config);
+        let mut command = pass(serve_command(&config), [(name, socket)]);
         let output = command.output().unwrap();
         let said = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(78), "{name}: {said}");
@@ -134,7 +120,10 @@ fn a_socket_that_nothing_listens_on_is_warned_of() {
     let place = directory();
     let config = configure(place.path(), "");
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let service = Service::start_command(place, passing(listener, "tcp", &config));
+    let service = Service::start_command(
+        place,
+        pass(serve_command(&config), [("tcp", listener.into())]),
+    );
     service.wait_for_log("a socket was passed that nothing listens on");
     service.stop();
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use serde_json::{Value, json};
 
 use super::attach_shared::{Couch, configuration, map_doc, map_fun, mapped};
-use crate::support::daemon::{Service, directory, socket_of, wait_until};
+use crate::support::daemon::{Service, SetAtEnd, directory, socket_of, wait_until};
 use crate::support::program::{exit_code, program};
 
 /// How long the clients wait for an answer, in milliseconds: a machine under load is no reason to fail.
@@ -58,15 +58,6 @@ fn expect_all(couch: &mut Couch, name: &str, number: usize) {
     ]);
     couch.expect(sum, json!([true, [number + 1]]));
     couch.expect(call_show(number), shown(name, number));
-}
-
-/// Sets a flag at its end, also when a test fails.
-struct SetAtEnd<'a>(&'a AtomicBool);
-
-impl Drop for SetAtEnd<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::SeqCst);
-    }
 }
 
 fn restart(service: Service, configuration: &str) -> Service {

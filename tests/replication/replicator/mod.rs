@@ -12,6 +12,7 @@ mod kept;
 mod listings;
 mod orders;
 mod outgoing;
+mod restarts;
 mod resumes;
 mod transfer;
 mod upkeep;

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
 use crate::support::couch::Couch;
-use crate::support::daemon::wait_until;
+use crate::support::daemon::{assert_nothing_runs_for, wait_until};
 use crate::support::http_client::Web;
 use crate::support::store;
 
@@ -25,7 +25,7 @@ pub struct World {
     pub source: Couch,
     pub target: Couch,
     pub web: Web,
-    runtime: Runtime,
+    pub runtime: Runtime,
 }
 
 impl World {
@@ -35,6 +35,11 @@ impl World {
 
     /// `more` goes on in the section of the replicator.
     pub fn start_with(more: &str) -> Self {
+        Self::start_at(|| store::start(&format!("{SETTINGS}{more}")))
+    }
+
+    /// Starts the databases, then the service.
+    pub fn start_at(service: impl FnOnce() -> Web) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
@@ -45,7 +50,7 @@ impl World {
         Self {
             source,
             target,
-            web: store::start(&format!("{SETTINGS}{more}")),
+            web: service(),
             runtime,
         }
     }
@@ -115,6 +120,13 @@ impl World {
 
     pub fn stop(self) {
         self.web.service.stop();
+        self.runtime.shutdown_timeout(Duration::from_secs(5));
+    }
+
+    /// Ends where the sockets are not the service's own, and stay.
+    pub fn stop_and_keep(self) {
+        let directory = self.web.service.stop_and_keep();
+        assert_nothing_runs_for(directory.path());
         self.runtime.shutdown_timeout(Duration::from_secs(5));
     }
 }

@@ -1,0 +1,30 @@
+//! Sockets that are handed to a service, as systemd does it.
+
+use std::os::fd::OwnedFd;
+use std::process::Command;
+
+use command_fds::{CommandFdExt, FdMapping};
+
+/// The number of the first descriptor that is passed.
+const FIRST: i32 = 3;
+
+/// Returns a command that starts a service, which gets sockets under names.
+pub fn pass<'a>(serve: Command, sockets: impl IntoIterator<Item = (&'a str, OwnedFd)>) -> Command {
+    let (names, sockets): (Vec<&str>, Vec<OwnedFd>) = sockets.into_iter().unzip();
+    let mut command = Command::new("sh");
+    // Who is started by `exec` has the number that this shell has.
+    command.args(["-c", "LISTEN_PID=$$ exec \"$@\"", "sh"]);
+    command.arg(serve.get_program()).args(serve.get_args());
+    for (name, value) in serve.get_envs() {
+        command.env(name, value.unwrap_or_default());
+    }
+    command.env("LISTEN_FDS", names.len().to_string());
+    command.env("LISTEN_FDNAMES", names.join(":"));
+    let mappings = (FIRST..).zip(sockets);
+    let mappings = mappings.map(|(child_fd, parent_fd)| FdMapping {
+        parent_fd,
+        child_fd,
+    });
+    command.fd_mappings(mappings.collect()).unwrap();
+    command
+}
