@@ -49,6 +49,12 @@ pub(super) async fn serve(
     renew_session(&request, &mut response, &shared);
     let mut response = hold(&request, response, exchange);
     finish(request.head(), &request_id, &mut response, since, &shared);
+    if *shared.stopping().borrow() {
+        // The client's next request belongs on a connection to the next service.
+        response
+            .head_mut()
+            .set_connection_type(ConnectionType::Close);
+    }
     Ok(ServiceResponse::new(request, response))
 }
 

@@ -31,6 +31,7 @@ use tokio_rustls::server::TlsStream;
 use super::connections::Connections;
 use super::guard::{Connection, Guarded, HEAD_WAIT, KEEP_ALIVE};
 use super::{HttpContext, entrance, routes};
+use crate::actors::client::LAST_REQUESTS_MAX;
 use crate::actors::listener::bound::Bound;
 use crate::machine_bounds::connections_max;
 use crate::otp::pid::{ExitReason, Pid, PidGuard};
@@ -215,7 +216,11 @@ impl Listening {
         let ending = builder.graceful_shutdown_signal();
         let ending = move || {
             let ending = ending.clone();
-            async move { ending.notified().await }
+            async move {
+                ending.notified().await;
+                // Who was let in is about to ask, and is answered.
+                actix_rt::time::sleep(LAST_REQUESTS_MAX).await;
+            }
         };
         let per_worker = self.connections.max().div_ceil(WORKERS) + IN_PASSING;
         let mut builder = builder

@@ -20,7 +20,7 @@ use crate::support::store::{command, create};
 const RESTARTS: usize = 20;
 
 /// How many clients there are of each kind.
-const CLIENTS: [(Kind, usize); 3] = [(Kind::Socket, 17), (Kind::Http, 17), (Kind::Service, 16)];
+const CLIENTS: [(Kind, usize); 2] = [(Kind::Socket, 25), (Kind::Http, 25)];
 
 const REPLICATIONS: usize = 20;
 
@@ -29,14 +29,12 @@ const REPLICATIONS: usize = 20;
 enum Kind {
     Socket,
     Http,
-    Service,
 }
 
 /// The sockets, which stay open whether a service runs or not.
 struct Sockets {
     socket: (UnixListener, PathBuf),
     http: (TcpListener, SocketAddr),
-    service: (UnixListener, PathBuf),
 }
 
 impl Sockets {
@@ -46,26 +44,18 @@ impl Sockets {
         folder.mode(0o700).create(path.parent().unwrap()).unwrap();
         let http = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = http.local_addr().unwrap();
-        let served = path.with_file_name("served.sock");
         Self {
             socket: (UnixListener::bind(&path).unwrap(), path),
             http: (http, address),
-            service: (UnixListener::bind(&served).unwrap(), served),
         }
     }
 
     /// Starts a service on them.
     fn serve(&self, directory: TempDir) -> Web {
-        let service = format!(
-            "[services.js]\npool = \"javascript\"\nlisten = \"unix:{}\"\n",
-            self.service.1.display()
-        );
-        let extra = format!("{SETTINGS}{service}");
-        let serve = command(directory.path(), &extra);
+        let serve = command(directory.path(), SETTINGS);
         let sockets = [
             ("socket", self.socket.0.try_clone().unwrap().into()),
             ("http", self.http.0.try_clone().unwrap().into()),
-            ("service-js", self.service.0.try_clone().unwrap().into()),
         ];
         let mut service = Service::start_command(directory, pass(serve, sockets));
         let address = service.next_address("http://");
@@ -88,11 +78,6 @@ impl Sockets {
                 let headers = [("Content-Type", "application/json")];
                 let answer = connection.request("POST", "/_query/map", &headers, &call.to_string());
                 assert_eq!(answer.ok(), json!({"ok": mapped}));
-            }
-            Kind::Service => {
-                let mut client = Client::connect(&self.service.1);
-                client.send_raw(b"[\"reset\"]\n");
-                assert_eq!(client.line().as_deref(), Some("true\n"));
             }
         }
     }
