@@ -78,13 +78,19 @@ impl ManagerSettings {
 }
 
 #[cfg(test)]
-impl ManagerSettings {
-    /// Returns the default settings of a manager that has no language.
-    pub(crate) fn without_languages() -> Arc<Self> {
-        let config = crate::config::Config::default();
-        let program = std::path::Path::new("settee");
-        let settings =
-            crate::app::settings::manager_settings(&config, program, &Registry::new(), &[]);
-        Arc::new(settings)
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::app::settings::manager_settings;
+    use crate::config::Config;
+
+    impl ManagerSettings {
+        /// Returns the default settings of a manager that has no language.
+        pub(crate) fn without_languages() -> Arc<Self> {
+            let config = Config::default();
+            let settings = manager_settings(&config, Path::new("settee"), &Registry::new(), &[]);
+            Arc::new(settings)
+        }
     }
 }
