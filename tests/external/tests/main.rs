@@ -1,4 +1,4 @@
-//! What needs programs that are not ours: couchpy, express-pouchdb, Node, Perl, Ruby, Lua, HAProxy, promtool,
+//! What needs programs that are not ours: couchpy, express-pouchdb, Node, Perl, Ruby, Lua, HAProxy, Prometheus,
 //! PostgreSQL, a browser.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
@@ -16,6 +16,7 @@ mod dashboard_fleet;
 mod dashboard_orders;
 mod filters;
 mod fleet;
+mod grafana;
 mod haproxy;
 mod languages;
 mod npm;
