@@ -78,7 +78,9 @@ pub(super) fn run(args: &Args, mut builder: DaemonBuilder) -> Result<(), CliErro
         is_for_service: true,
         ..args.config.sources(&builder.languages)
     };
-    let Loaded { config, notices } = crate::config::load(&sources)?;
+    let Loaded {
+        config, notices, ..
+    } = crate::config::load(&sources)?;
     let logging = Rc::new(Logging::to_stderr(&config.log));
     let log = logging.logger.clone();
     let access_log =
