@@ -187,21 +187,15 @@ impl Definition {
     /// Returns its row of the table in `docs/metrics.md`.
     #[cfg(test)]
     pub(super) fn row(&self) -> String {
-        let code = |name: &str| format!(" `{name}`");
-        let text = |text: &str| match text {
-            "" => String::new(),
-            text => format!(" {text}"),
-        };
+        let stats = self
+            .stats
+            .map_or_else(String::new, |name| format!(" `{name}`"));
+        let mut kind = vec![self.kind.prometheus().to_owned()];
+        kind.extend((!self.unit.is_empty()).then(|| self.unit.to_owned()));
         let labels: Vec<String> = self.labels.iter().map(|name| format!("`{name}`")).collect();
-        let cells = [
-            self.stats.map(code).unwrap_or_default(),
-            code(self.prometheus),
-            text(self.kind.prometheus()),
-            text(self.unit),
-            text(&labels.join(", ")),
-            text(self.help),
-        ];
-        format!("|{} |\n", cells.join(" |"))
+        kind.extend((!labels.is_empty()).then(|| format!("by {}", labels.join(" and "))));
+        let (name, kind, help) = (self.prometheus, kind.join(", "), self.help);
+        format!("|{stats} | `{name}` | {kind} | {help} |\n")
     }
 }
 

@@ -51,10 +51,13 @@ const CRATES: [(&str, &[&str]); 13] = [
     ("testkit", &["child", "policy", "settee", "test_support"]),
 ];
 
+/// The crates that are no part of the program; only these may know of actors.
+const FOR_TESTS: [&str; 2] = ["test_support", "testkit"];
+
 /// Most lines of code in each crate, without tests, comments and empty lines. Whoever raises a number says why in the
 /// commit; better is to find what can go.
 const LINES_MAX: [(&str, usize); 14] = [
-    ("src", 48_450),
+    ("src", 47_500),
     ("crates/blocking", 40),
     ("crates/child", 3100),
     ("crates/client", 1400),
@@ -67,7 +70,7 @@ const LINES_MAX: [(&str, usize); 14] = [
     ("crates/replication", 9950),
     ("crates/store", 6400),
     ("crates/test_support", 150),
-    ("crates/testkit", 900),
+    ("crates/testkit", 950),
 ];
 
 fn root() -> PathBuf {
@@ -233,7 +236,11 @@ fn crates_use_those_crates_alone_that_they_may() {
                 !is_own || allowed.contains(&known),
                 "{name} depends on {used}"
             );
-            assert!(!used.starts_with("actix"), "{name} depends on {used}");
+            let is_for_tests = FOR_TESTS.contains(&name.as_str());
+            assert!(
+                !used.starts_with("actix") || is_for_tests,
+                "{name} depends on {used}"
+            );
         }
     }
 }

@@ -43,18 +43,17 @@ section! {
     #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
     #[serde(default)]
     pub struct CellKeys {
-        /// The [cell](cells.md) that query servers live in: `"strict"` starts no process if a layer is missing;
-        /// `"standard"` has every layer that this machine offers; `"off"` is none.
+        /// The [cell](cells.md) that query servers live in: `"strict"` has every layer, `"standard"` every layer that
+        /// this machine offers; `"off"` is none.
         sandbox: Option<SandboxMode> = "standard", SANDBOX, only_in_files(CELL);
-        /// Whether a process that ran code of one database may serve others: `"database"` only if it forgot everything
-        /// in between, `"any"` yes, as in CouchDB. Empty is `"any"` for built-in languages, which isolate functions
-        /// from each other, and `"database"` for commands.
+        /// [Whom a process serves](pools.md#whom-a-process-serves) that ran code of one database: `"database"` or
+        /// `"any"`. Empty is `"any"` for built-in languages, and `"database"` for commands.
         reuse: Option<Reuse> = "", REUSE, only_in_files(CELL);
         /// The user of the system, by name or number, that commands run as. Empty is the service's own; another needs
         /// a service that runs as root.
         user: Option<String> = "", value::USER, only_in_files(CELL);
-        /// Absolute paths of files and whole folders that commands may read beside their program, its libraries and
-        /// `/usr`, as a list or with commas; not the folders of the configuration, the store and the socket.
+        /// Absolute paths of files and whole folders that commands [may read](cells.md#the-layers) beside their program,
+        /// its libraries and `/usr`, as a list or with commas.
         read_paths: Option<Vec<PathBuf>> = "", value::READ_PATHS, only_in_files(CELL);
         /// Variables of commands beside `PATH`, `LANG`, `LC_*` and `TZ`, as a list, or with commas if no value has
         /// one: `NAME=VALUE`, or `NAME` for the service's own value; not `SETTEE_*` and `COUCHDB_*`. Values are never

@@ -115,20 +115,18 @@ pub fn key_table(section: &Section) -> String {
         .filter(|_| !section.is_family);
     for key in section.keys.iter().chain(cells) {
         if table.is_empty() {
-            table.push_str("| key | default | unit | change | meaning |\n|---|---|---|---|---|\n");
+            table.push_str("| key | default | meaning |\n|---|---|---|\n");
         }
-        let _ = write!(table, "| `{}` |", key.name);
-        let cells = [
-            key.default_shown(),
-            key.unit_name(),
-            key.change(),
-            key.sentence(),
-        ];
-        for cell in cells {
-            table.push_str(if cell.is_empty() { "" } else { " " });
-            let _ = write!(table, "{cell} |");
-        }
-        table.push('\n');
+        let default = match key.default_shown() {
+            text if text.is_empty() => text,
+            text => format!(" {text}"),
+        };
+        let restart = match key.runtime {
+            true => "",
+            false => " Takes a restart.",
+        };
+        let (name, sentence) = (key.name, key.sentence());
+        let _ = writeln!(table, "| `{name}` |{default} | {sentence}{restart} |");
     }
     table
 }

@@ -67,8 +67,8 @@ section! {
         /// How long a start may take, the answer to the first `reset` included; then the process is killed and the
         /// start has failed. May depend on stress.
         start_timeout: Stressed<Duration> = 10, START_TIMEOUT;
-        /// How long no process is started after three failed starts in a row; doubles with each further failure. 0
-        /// tries each time.
+        /// How long no process is started after [three failed starts in a row](pools.md#when-starts-fail). 0 tries each
+        /// time.
         throttle_delay: Option<Duration>, seconds(0, DAY), otherwise("60; a language's own: 0");
         /// The most that `throttle_delay` grows to.
         throttle_delay_max: Duration = 600, seconds(0, DAY);
@@ -81,8 +81,8 @@ section! {
         /// Most processes that one user, or one address, holds at a time. 0 is as many as `max`
         /// ([pools.md](pools.md#how-many-one-may-hold)).
         held_max: u32 = 0, PROCESSES, unit("processes");
-        /// Whether users with the role `caller` may use the pool if its language has a command of the configuration;
-        /// built-in languages they may use anyway ([http.md](http.md#who-may-do-what)). Only an administrator sets it.
+        /// Whether users with the [role](http.md#who-may-do-what) `caller` may use the pool if its language has a command
+        /// of the configuration. Only an administrator sets it.
         callers: bool = false, Kind::Boolean;
     }
     beside {

@@ -72,8 +72,7 @@ section! {
         /// Shortest time between two checkpoints.
         checkpoint_interval: Duration = 30000, ms(1, YEAR);
         /// How continuous replications hear of changes: `continuous` (each has a connection to its source) or
-        /// `db_updates` (one connection to each server, with an administrator's credentials, see
-        /// [replication.md](replication.md#one-connection-for-many-databases)).
+        /// `db_updates` ([one connection to each server](replication.md#one-connection-for-many-databases)).
         feed: Feed = "continuous", FEED;
         /// Longest id of a document. Documents with longer ones are passed over and counted as failures.
         max_document_id_length: Option<u64> = "infinity", ID_LENGTH;
@@ -85,17 +84,16 @@ section! {
         session_min_update_interval: Duration = 5, seconds(0, YEAR);
         /// How long an unused connection is kept.
         connection_close_interval: Duration = 90000, ms(1, YEAR);
-        /// Where to connect instead, as `"host:port:target:port"`, with commas between several; `*.domain` stands for
-        /// every host below it.
+        /// [Where to connect instead](replication-connections.md#elsewhere-than-a-url-says), as
+        /// `"host:port:target:port"`, with commas between several.
         connect_to: String = "", value::CONNECT_TO;
-        /// Hosts, networks and addresses that replications may connect to, with commas: `db.example`, `*.example`,
-        /// `10.0.0.0/8`, `[::1]:5984`; `*` is all
-        /// ([replication-connections.md](replication-connections.md#where-replications-may-connect-to)).
+        /// Hosts, networks and addresses that [replications may connect
+        /// to](replication-connections.md#where-replications-may-connect-to), with commas; `*` is all.
         endpoints_allowed: Vec<String> = "*", value::ENDPOINTS;
         /// Those of them that replications may not connect to.
         endpoints_denied: Vec<String> = "", value::ENDPOINTS;
-        /// Origins, such as `https://b.example`, with commas, that a database may redirect to beside its own.
-        /// Credentials, cookies and headers of documents do not go there.
+        /// Origins, such as `https://b.example`, with commas, that a database may [redirect
+        /// to](replication-connections.md#redirects) beside its own.
         redirects_to: Vec<String> = "", value::ORIGINS;
         /// Schemes that addresses of databases may have.
         valid_endpoint_protocols: Vec<String> = "http,https", ENDPOINT_PROTOCOLS;
@@ -115,8 +113,8 @@ section! {
         password: String = "", value::SECRET;
         /// How often the files of certificates are read again, for new connections.
         cacert_reload_interval_hours: Duration = 24, HOURS;
-        /// How credentials are sent to databases, by CouchDB's names; the first counts: sessions, if a database has
-        /// them, or `couch_replicator_auth_noop`, the password with each request.
+        /// How [credentials](replication-connections.md#credentials) are sent to databases, by CouchDB's names, of which
+        /// the first counts.
         auth_plugins: Vec<String> = "couch_replicator_auth_session,couch_replicator_auth_noop", AUTH_PLUGINS;
     }
     beside {
@@ -134,12 +132,11 @@ section! {
         /// `settee/settee.redb` in `$XDG_STATE_HOME` or `~/.local/state` for others. `"memory"` ends with the service.
         path: PathBuf = "", value::STORE_PATH, at_start();
         /// The PostgreSQL database (13 or newer) that keeps replications instead of the file, for several services
-        /// together: `postgres://user:password@host:port/database`, with `?sslmode=` `disable`, `prefer`, `require` or
-        /// `verify-full` ([fleet.md](fleet.md#one-store-for-several-daemons)). `SETTEE__STORE__URL` keeps the password
-        /// out of files. Empty is none.
+        /// together ([fleet.md](fleet.md#one-store-for-several-daemons)): `postgres://user:password@host:port/database`,
+        /// with [`?sslmode=`](fleet.md#tls). `SETTEE__STORE__URL` keeps the password out of files. Empty is none.
         url: Option<StoreUrl> = "", value::STORE_URL, at_start();
         /// How long a deleted document of `_replicator` is kept for readers of `_changes`, before it is removed for
-        /// good ([replication.md](replication.md#the-store)).
+        /// good.
         deleted_kept_for: Duration = 2592000, seconds(0, 10 * YEAR);
     }
 }

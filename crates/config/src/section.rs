@@ -154,9 +154,16 @@ impl Key {
         self.unit.unwrap_or_else(|| self.kind.unit())
     }
 
-    /// Returns what a page says of its default.
-    pub(super) fn default_shown(&self) -> &'static str {
-        self.otherwise.or(self.default).unwrap_or_default()
+    /// Returns what a page says of its default and its unit. What a count counts is said by its sentence too.
+    pub(super) fn default_shown(&self) -> String {
+        let default = self.otherwise.or(self.default).unwrap_or_default();
+        let is_number = default.parse::<f64>().is_ok();
+        match (self.unit_name(), self.unit) {
+            ("", _) => default.to_owned(),
+            (unit, _) if is_number => format!("{default} {unit}"),
+            (unit, None) => format!("{default} ({unit})"),
+            (_, Some(_)) => default.to_owned(),
+        }
     }
 
     /// Returns its default in normal form; `null`: it is not set.

@@ -174,15 +174,15 @@ section! {
         /// `settee/settee.sock` in `$XDG_STATE_HOME` or `~/.local/state` for others, and `/tmp/settee-UID/settee.sock`
         /// for a user without a home.
         socket: PathBuf = "", value::SOCKET_PATH, at_start();
-        /// Permission bits of the socket: `"0600"`, or `"0660"` to let in its group as callers
-        /// ([http.md](http.md#who-may-do-what)). The service's own user and root are administrators.
+        /// Permission bits of the socket: `"0600"`, or `"0660"` to let in its group as
+        /// [callers](http.md#who-may-do-what).
         socket_mode: String = "0600", SOCKET_MODE, at_start(), only_in_files(LET_IN);
         /// The group of the socket, by name or number; the service's user must be a member. The socket then has mode
         /// 0660, and its directory, which must not hold the store, 0750, or 0755 if it exists with that. Empty is
         /// none.
         socket_group: String = "", value::GROUP, at_start(), only_in_files(LET_IN);
-        /// A TCP address for clients of the [socket](socket.md) protocol, such as `"127.0.0.1:5994"`; port 0 is any
-        /// free one. Clients have to log in. Nothing is encrypted: for other machines use `[ssl] tcp` or a tunnel.
+        /// A TCP address for clients of the [socket](socket.md#tcp) protocol, such as `"127.0.0.1:5994"`; port 0 is any
+        /// free one. Nothing is encrypted: for other machines use `[ssl] tcp` or a tunnel.
         tcp: Option<SocketAddr> = "off", value::ADDRESS, at_start();
         /// The address of [HTTP](http.md), `"off"` for none; port 0 is any free one.
         http: Option<SocketAddr> = "127.0.0.1:5995", value::ADDRESS, at_start();
@@ -242,8 +242,8 @@ section! {
         cert_file: Option<PathBuf> = "", value::FILE_PATH;
         /// The PEM file of its private key; only the service's user should be able to read it.
         key_file: Option<PathBuf> = "", value::FILE_PATH;
-        /// The PEM file of the authorities that sign certificates of clients; the name (CN) in a client's certificate
-        /// is its user. Empty: none are asked for.
+        /// The PEM file of the authorities that sign [certificates of clients](tls.md#certificates-of-clients). Empty:
+        /// none are asked for.
         cacert_file: Option<PathBuf> = "", value::FILE_PATH;
         /// The versions of TLS that are spoken. There are none earlier than these.
         tls_versions: Vec<String> = "tlsv1.2,tlsv1.3", TLS_VERSIONS, only_in_files(LET_IN);
@@ -299,8 +299,7 @@ section! {
         child_lines_max: usize = 100, count(0, 1_000_000), unit("lines");
         /// Most bytes of lines that the processes of one pool log in a minute. Applies to new processes.
         pool_bytes_max: usize = 1000000, bytes(0, 1 << 40);
-        /// Calls that take longer, including the wait for a process, are logged with what they cost
-        /// ([logging.md](logging.md#slow-calls)); 0 logs none.
+        /// Calls that take longer [are logged with what they cost](logging.md#slow-calls); 0 logs none.
         slow_log_timeout: Duration = 1, seconds(0, YEAR);
         /// The file that every function call is logged to ([logging.md](logging.md#the-access-log)); `/dev/stderr` is
         /// standard error, empty is none.

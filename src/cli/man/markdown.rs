@@ -2,8 +2,7 @@
 //!
 //! SUMMARY   Knows what these pages use: headings, paragraphs, tables, lists, fenced lines, `code`, **bold**
 //!           and links, of which the text is kept.
-//! LIMITS    Tables become lists of tagged paragraphs; those of keys show default, unit and change behind
-//!           the key.
+//! LIMITS    Tables become lists of tagged paragraphs; those of keys show the default behind the key.
 
 use clap_mangen::roff::{Inline, Roff, bold, roman};
 
@@ -59,23 +58,18 @@ fn goes_on(line: &str) -> bool {
     !line.is_empty() && !line.starts_with(['#', '|', '`']) && item(line).is_none()
 }
 
-/// Adds a row: its first cell and those between in the tag, the last one as the text.
+/// Adds a row: its first cell and the one between in the tag, the last one as the text.
 fn add_row(page: &mut Roff, row: &str) {
     let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
     let (Some(first), Some(last)) = (cells.first(), cells.last()) else {
         return;
     };
     let mut tag = inlines(first);
-    if let [_, default, unit, change, _] = &cells[..] {
-        if !default.is_empty() {
-            tag.push(roman(" = "));
-            tag.append(&mut inlines(default));
-        }
-        let notes: Vec<&str> = [*unit, *change]
-            .into_iter()
-            .filter(|c| !c.is_empty())
-            .collect();
-        tag.push(roman(format!(" ({})", notes.join(", "))));
+    if let [_, default, _] = &cells[..]
+        && !default.is_empty()
+    {
+        tag.push(roman(" = "));
+        tag.append(&mut inlines(default));
     }
     page.control("TP", []).text(tag).text(inlines(last));
 }
