@@ -77,7 +77,7 @@ enum Command {
     /// Run the service in the foreground.
     ///
     /// Keeps pools of query servers and lends them to clients on a Unix socket. Prints where it
-    /// listens once it is ready. Logs to standard error.
+    /// listens once it is ready. Logs to standard error, or to the file that [log] file names.
     Serve(serve::Args),
     /// Validate the configuration and print every value with where it came from.
     ///
