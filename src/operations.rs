@@ -214,6 +214,8 @@ operations! {
 
     /// Reads the files of the configuration again.
     [ReloadConfig], [ReloadConfig POST "/_node/_local/_config/_reload"] => With(Administer);
+    /// Tells what that would change, and changes nothing.
+    [PlanConfig], [] => With(Administer);
     /// Shows the configuration, a section or a value of it.
     [], [
         Config GET "/_node/_local/_config",

@@ -3,8 +3,9 @@
 //! SUMMARY   Reads the configuration again, compares, and tells everybody who works by it.
 //! PROMISES  A change is applied whole or not at all. One reload at a time. Files are read off the
 //!           arbiter.
-//! CALLED    By HUP, by the call `reload_config` and over HTTP.
-//! LIMITS    What was set over HTTP ends with the service, unless daemons share it.
+//! CALLED    By HUP, by the calls `reload_config` and `plan_config`, and over HTTP.
+//! LIMITS    What was set over HTTP ends with the service, unless daemons share it. A plan takes the sockets that a
+//!           reload would need, to find out whether they can be had, and gives them up at once.
 //! SOURCE    couch_proc_manager's config listener; config:reload/0.
 
 pub mod shared;
@@ -21,8 +22,9 @@ use tokio::sync::watch;
 
 use crate::actors::proc_manager::{ManagerSettings, ProcManager, ReloadConfig};
 use crate::actors::service::socket::{Prepared, ServiceSockets};
-use crate::config::{Config, Loaded, Sources, keys, load, reload};
-use crate::messages::config_listener::{Reload, ReloadError, SetLogLevel, SetValue};
+use crate::config::reload::{self, Effect};
+use crate::config::{Config, Loaded, Sources, keys, load};
+use crate::messages::config_listener::{PlanReload, Reload, ReloadError, SetLogLevel, SetValue};
 use crate::otp::pid::{ExitReason, Pid, PidGuard};
 use crate::otp::registered_name::RegisteredName;
 use crate::otp::supervisor::Stop;
@@ -91,7 +93,11 @@ impl ConfigListener {
             sockets,
             certificate,
         } = candidate;
-        let new = loaded.config;
+        let Loaded {
+            config: new,
+            overridden,
+            ..
+        } = loaded;
         let old = self.active.config();
         let changes = reload::plan(&old, &new)?;
         let settings = (self.active.manager_settings)(&new);
@@ -100,17 +106,22 @@ impl ConfigListener {
         self.manager.tell(ReloadConfig(Arc::new(settings)));
         self.active.certificate.set(certificate);
         if changes.is_empty() {
-            info!(self.log, "configuration is unchanged");
-            return Ok(changes);
+            match overridden.is_empty() {
+                true => info!(self.log, "configuration is unchanged"),
+                false => {
+                    info!(self.log, "configuration is unchanged: values set over HTTP override it";
+                    "changes" => describe_all(&overridden))
+                }
+            }
+            return Ok(overridden);
         }
         if let Some(set_level) = &self.active.set_log_level {
             set_level(new.log.level);
         }
         self.active.service_sockets.commit(sockets);
         self.active.current.send_replace(Arc::new(new));
-        let text: Vec<String> = changes.iter().map(describe).collect();
-        info!(self.log, "configuration changed"; "changes" => text.join("; "));
-        Ok(changes)
+        info!(self.log, "configuration changed"; "changes" => describe_all(&changes));
+        Ok([changes, overridden].concat())
     }
 
     /// Returns the sources with the value set, or taken back.
@@ -171,6 +182,7 @@ async fn read(active: Rc<ActiveConfig>, sources: Option<Sources>) -> Loading {
         None => Loaded {
             config: Config::clone(&active.config()),
             notices: Vec::new(),
+            overridden: Vec::new(),
         },
     };
     let config = loaded.config.clone();
@@ -188,15 +200,25 @@ fn not_read(error: io::Error) -> ReloadError {
     ReloadError::NotRead(error.to_string())
 }
 
+fn describe_all(changes: &[reload::Change]) -> String {
+    let text: Vec<String> = changes.iter().map(describe).collect();
+    text.join("; ")
+}
+
 fn describe(change: &reload::Change) -> String {
+    let reload::Change {
+        section,
+        key,
+        old,
+        new,
+        effect,
+    } = change;
     let shown = |value: &Option<String>| value.clone().unwrap_or_else(|| "nothing".to_owned());
-    format!(
-        "[{}] {}: {} -> {}",
-        change.section,
-        change.key,
-        shown(&change.old),
-        shown(&change.new)
-    )
+    let (old, new) = (shown(old), shown(new));
+    match effect {
+        Effect::Overridden => format!("[{section}] {key}: {old} stays, not {new}"),
+        Effect::Reload | Effect::Restart => format!("[{section}] {key}: {old} -> {new}"),
+    }
 }
 
 impl Actor for ConfigListener {
@@ -223,6 +245,20 @@ impl Handler<Reload> for ConfigListener {
                 ctx.notify(Refresh);
             }
             changes
+        })))
+    }
+}
+
+impl Handler<PlanReload> for ConfigListener {
+    type Result = AtomicResponse<Self, Result<Vec<reload::Change>, ReloadError>>;
+
+    fn handle(&mut self, _: PlanReload, _: &mut Self::Context) -> Self::Result {
+        let sources = self.active.sources.borrow().clone();
+        let loading = read(Rc::clone(&self.active), sources).into_actor(self);
+        AtomicResponse::new(Box::pin(loading.map(|candidate, listener, _| {
+            let candidate = candidate?;
+            let old = listener.active.config();
+            Ok(reload::preview(&old, &candidate.loaded))
         })))
     }
 }

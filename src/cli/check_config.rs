@@ -1,8 +1,10 @@
 //! `settee check-config`: validates a configuration and prints it with the origin of every value.
 //!
 //! SUMMARY   What it prints is TOML again: origins stand in comments, and so does what [`cells`] found.
+//!           With `--against-running` the service tells what a reload would change ([`against_running`]).
 //! PROMISES  Passwords in commands are hidden. Nothing is changed, and without `--sandbox` nothing started.
 
+mod against_running;
 mod cells;
 
 use std::fmt::Write;
@@ -14,6 +16,7 @@ use crate::config::{Loaded, Origin, Setting, is_ini};
 use super::config_args::ConfigArgs;
 use super::exit::CliError;
 use super::output;
+use super::service_socket::SocketArgs;
 
 /// Widest `key = value` that origins are aligned after.
 const ALIGNED_MAX: usize = 60;
@@ -22,20 +25,36 @@ const ALIGNED_MAX: usize = 60;
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Exit codes:
-  0   the configuration is valid
+  0   the configuration is valid; with --against-running, a reload would take it
+  1   with --against-running: a reload would be refused, because a change takes a restart
   64  the command line is wrong
+  69  with --against-running: no service answers
+  74  writing standard output failed
+  75  with --against-running: the service is shutting down
+  77  with --against-running: this user is no administrator of the service
   78  the configuration is wrong; every problem is told with its file and line; or, with --sandbox, the
       program of a pool's command is not there, or a pool is strict and a layer of its cell is missing
 
 Example:
   settee check-config -c /opt/couchdb/etc/local.ini -c /etc/settee.toml
-  settee check-config --sandbox -c /etc/settee.toml")]
+  settee check-config --sandbox -c /etc/settee.toml
+  settee check-config --against-running && systemctl reload settee")]
 pub struct Args {
     #[command(flatten)]
     config: ConfigArgs,
     /// Try the cell of each pool, and print which layers hold on this machine.
     #[arg(long)]
     sandbox: bool,
+    /// Show what a reload of the running service would change, what takes a restart, and what HTTP overrides. The
+    /// service reads the files and options that it was started with; nothing is changed.
+    #[arg(long, conflicts_with_all = ["files", "sandbox"])]
+    against_running: bool,
+    /// The service's socket; default: $SETTEE__SERVER__SOCKET, or where `serve` puts it.
+    #[arg(long, value_name = "PATH", requires = "against_running")]
+    socket: Option<PathBuf>,
+    /// Print the changes as the service sends them: JSON on one line.
+    #[arg(long, requires = "against_running")]
+    json: bool,
 }
 
 /// Runs the subcommand.
@@ -43,6 +62,10 @@ pub struct Args {
 /// # Errors
 /// The problems of the configuration, or a failure to write.
 pub(super) fn run(args: &Args, languages: &Registry) -> Result<(), CliError> {
+    if args.against_running {
+        let socket = args.socket.clone();
+        return against_running::run(&SocketArgs { socket }, args.json);
+    }
     let loaded = args.config.load(languages)?;
     let mut text = report(&loaded);
     text.push_str(differences(&loaded, &args.config.files));
@@ -119,6 +142,7 @@ mod tests {
         let loaded = Loaded {
             config: Config::default(),
             notices: Vec::new(),
+            overridden: Vec::new(),
         };
         let printed: toml::Table = report(&loaded).parse().expect("the report is TOML");
         let mut defaults: toml::Table = default_file().parse().expect("the defaults are TOML");
@@ -144,7 +168,11 @@ mod tests {
             origin,
             text: "x".into(),
         }];
-        let printed = report(&Loaded { config, notices });
+        let printed = report(&Loaded {
+            config,
+            notices,
+            overridden: Vec::new(),
+        });
         let printed: toml::Table = printed.parse().expect("the report is TOML");
         assert_eq!(printed["query_servers"]["my.\"lang"].as_str(), Some(odd));
         let limit = printed["query_server_config"]["os_process_idle_limit"].as_str();

@@ -17,7 +17,7 @@ use crate::config::ConfigError;
 pub enum Exit {
     /// It did what it was asked to.
     Ok = 0,
-    /// It found what it was asked to look for: something that does not conform.
+    /// It found what it was asked to look for: something that does not conform, or takes a restart.
     Failed = 1,
     /// The command line is wrong (`EX_USAGE`).
     Usage = 64,

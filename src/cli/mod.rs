@@ -54,7 +54,7 @@ use exit::{CliError, Exit};
     after_long_help = "\
 Exit codes (those of sysexits.h):
   0   done
-  1   conform: not all cases passed
+  1   conform: not all cases passed; check-config: a reload would be refused
   64  the command line is wrong
   65  the input data is wrong
   69  the service does not answer
@@ -77,7 +77,7 @@ enum Command {
     /// Run the service in the foreground.
     ///
     /// Keeps pools of query servers and lends them to clients on a Unix socket. Prints where it
-    /// listens once it is ready. Logs to standard error.
+    /// listens once it is ready. Logs to standard error, or to the file that [log] file names.
     Serve(serve::Args),
     /// Validate the configuration and print every value with where it came from.
     ///

@@ -2,25 +2,26 @@
 //!
 //! SUMMARY   Loads the configuration, starts the [`Daemon`], and turns signals into its orders.
 //! PROMISES  TERM and INT stop it gracefully within `shutdown_grace`, a second one at once; HUP
-//!           reloads the configuration, and a mistake in it changes nothing. A query server whose
-//!           command is missing or wrong never stops it.
+//!           reloads the configuration, and a mistake in it changes nothing; it also opens the files of the
+//!           log again. A query server whose command is missing or wrong never stops it.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::time::Duration;
 
-use actix_rt::time::{Instant, sleep_until};
+use actix_rt::time::{Instant, sleep_until, timeout};
 use rustix::fs::Mode;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit, umask};
 use sd_notify::NotifyState;
-use slog::{Logger, info, warn};
+use slog::{Logger, error, info, warn};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::actors::listener::inherited::Inherited;
 use crate::actors::listener::socket::SocketError;
 use crate::app::{Daemon, DaemonBuilder, STOP_NOW_MAX, StartError};
-use crate::config::{Loaded, Sources, generated};
-use crate::logging::Logging;
+use crate::config::{Loaded, Log, LogFormat, LogLevel, Sources, generated};
+use crate::logging::{Logging, Reopener};
 use crate::messages::config_listener::Reload;
 use crate::otp::pid::ExitReason;
 use crate::tls::CertificateError;
@@ -42,7 +43,7 @@ and service-NAME.
 
 Signals:
   TERM, INT  stop: calls in hand may finish within [server] shutdown_grace; a second one: now
-  HUP        read the configuration again
+  HUP        read the configuration again, and open the files of [log] again
 
 Exit codes:
   0   stopped by a signal
@@ -50,7 +51,7 @@ Exit codes:
   70  the service failed too often to go on
   74  standard output cannot be written
   75  another settee answers on the socket, or an address is in use
-  77  the socket's place is not this user's to use
+  77  the socket's place, or a file of the log, is not this user's to use
   78  the configuration is wrong
 
 Example:
@@ -62,6 +63,9 @@ pub struct Args {
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
 }
+
+/// How long a file of the log may take to be opened again until a reload goes on without it.
+const REOPEN_MAX: Duration = Duration::from_secs(5);
 
 /// Runs the subcommand.
 ///
@@ -78,14 +82,27 @@ pub(super) fn run(args: &Args, mut builder: DaemonBuilder) -> Result<(), CliErro
         is_for_service: true,
         ..args.config.sources(&builder.languages)
     };
-    let Loaded { config, notices } = crate::config::load(&sources)?;
-    let logging = Rc::new(Logging::to_stderr(&config.log));
+    let Loaded {
+        config, notices, ..
+    } = crate::config::load(&sources)?;
+    let logging = match &config.log.file {
+        Some(path) => log_file("file", path, &config.log)?,
+        None => Logging::to_stderr(&config.log),
+    };
+    let logging = Rc::new(logging);
     let log = logging.logger.clone();
-    let access_log =
-        config.log.access_log.as_deref().map(|path| {
-            Logging::to_file(path).map_err(|error| CliError::io(path.display(), &error))
-        });
+    let calls = Log {
+        level: LogLevel::Info,
+        format: LogFormat::Json,
+        ..config.log.clone()
+    };
+    let access_log = config.log.access_log.as_deref();
+    let access_log = access_log.map(|path| log_file("access_log", path, &calls));
     let access_log = access_log.transpose()?;
+    let files: Vec<Reopener> = [Some(&*logging), access_log.as_ref()]
+        .into_iter()
+        .filter_map(|logging| logging?.reopener())
+        .collect();
     for notice in &notices {
         warn!(log, "read without effect"; "line" => notice.to_string());
     }
@@ -109,9 +126,24 @@ pub(super) fn run(args: &Args, mut builder: DaemonBuilder) -> Result<(), CliErro
         info!(log, "service is ready"; "version" => env!("CARGO_PKG_VERSION"));
         service_manager::notify(&[NotifyState::Ready]);
         let beat = actix_rt::spawn(service_manager::beat(app.manager.clone()));
-        let ended = signals.follow(app, &log).await;
+        let ended = signals.follow(app, &files, &log).await;
         beat.abort();
         ended
+    })
+}
+
+/// Starts a log in the file that a key names.
+fn log_file(key: &str, path: &Path, config: &Log) -> Result<Logging, CliError> {
+    use io::ErrorKind::{IsADirectory, NotADirectory, NotFound};
+    Logging::to_file(config, path).map_err(|error| {
+        let place = format!("[log] {key} {}", path.display());
+        match error.kind() {
+            NotFound | NotADirectory | IsADirectory => {
+                let hint = "make its folder, or name a file";
+                CliError::at(Exit::Config, place, error, hint)
+            }
+            _ => CliError::io(place, &error),
+        }
     })
 }
 
@@ -162,7 +194,12 @@ impl Signals {
     }
 
     /// Does what signals say until the service has ended.
-    async fn follow(&mut self, mut app: Daemon, log: &Logger) -> Result<(), CliError> {
+    async fn follow(
+        &mut self,
+        mut app: Daemon,
+        files: &[Reopener],
+        log: &Logger,
+    ) -> Result<(), CliError> {
         let mut stopping = Stopping::No;
         loop {
             tokio::select! {
@@ -170,7 +207,7 @@ impl Signals {
                 _ = self.terminate.recv() => info!(log, "told to stop"; "signal" => "TERM"),
                 _ = self.interrupt.recv() => info!(log, "told to stop"; "signal" => "INT"),
                 _ = self.hang_up.recv() => {
-                    reload(&app);
+                    reload(&app, files.to_vec(), log.clone());
                     continue;
                 }
                 () = stopping.time_is_up() => match stopping {
@@ -210,15 +247,32 @@ impl Stopping {
     }
 }
 
-/// Starts a reload; the listener logs how it went, and service managers are told.
-fn reload(app: &Daemon) {
-    let reloading = app.config_listener.address().send(Reload);
+/// Opens the files of the log again and starts a reload; the listener logs how it went, and service managers are
+/// told.
+fn reload(app: &Daemon, files: Vec<Reopener>, log: Logger) {
+    let listener = app.config_listener.clone();
     actix_rt::spawn(async move {
         service_manager::notify_reloading();
+        for file in files {
+            reopen(file, &log).await;
+        }
         // Logged where it was done; there is nobody here to tell.
-        drop(reloading.await);
+        drop(listener.call(Reload).await);
         service_manager::notify(&[NotifyState::Ready]);
     });
+}
+
+async fn reopen(file: Reopener, log: &Logger) {
+    let path = file.path().to_owned();
+    let opening = blocking::run("log-file", move || file.reopen());
+    let opened = match timeout(REOPEN_MAX, opening).await {
+        Ok(opened) => opened.flatten(),
+        Err(_) => Err(io::ErrorKind::TimedOut.into()),
+    };
+    if let Err(error) = opened {
+        error!(log, "a file of the log was not opened again"; "file" => %path.display(), "error" => %error,
+            "effect" => "records go on to the file that is open", "remedy" => "make it possible to open it, and send HUP");
+    }
 }
 
 fn outcome(reason: &ExitReason) -> Result<(), CliError> {

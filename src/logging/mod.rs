@@ -1,17 +1,17 @@
 //! Logging: the slog set-up of the service.
 //!
 //! SUMMARY   Records go through a level that can change at run time and a bounded queue to a thread
-//!           that writes them to standard error: for people on a terminal, as JSON lines otherwise.
+//!           that writes them to standard error or a file: for people on a terminal, as JSON lines otherwise.
 //! PROMISES  Logging never blocks its caller. What does not fit the queue is counted and the count
 //!           is logged. Dropping [`Logging`] writes what is queued.
 //! CALLED    `settee serve` makes one and passes its `Logger` to whoever needs it; there is no
 //!           global logger.
 //! LIMITS    Keys of records are those of [`KEYS`], and never a document body or a credential.
 
+mod file;
 mod overflow;
 mod repeat;
 
-use std::fs::File;
 use std::io::{self, IsTerminal, LineWriter, Write};
 use std::path::Path;
 use std::sync::Arc;
@@ -24,6 +24,8 @@ use slog_async::AsyncGuard;
 use crate::config::{Log, LogFormat, LogLevel};
 use policy::schedule::WallTime;
 
+use file::LogFile;
+pub(crate) use file::Reopener;
 use overflow::Overflow;
 pub(crate) use repeat::{BurstLimiter, RepeatLimiter, SUMMARY_PERIOD, Summary};
 
@@ -133,6 +135,8 @@ pub struct Logging {
     pub logger: Logger,
     level: Arc<AtomicUsize>,
     overflow: Arc<Overflow>,
+    /// Of a log in a file.
+    reopener: Option<Reopener>,
     /// Dropped last: it waits until the queue has been written.
     _guard: AsyncGuard,
 }
@@ -163,23 +167,19 @@ impl Logging {
         Self::start(config.level, json_form(sink))
     }
 
-    /// Starts a log in a file, to whose end it writes a JSON object a line.
+    /// Starts logging to the end of a file.
     ///
     /// # Errors
     /// The file cannot be opened.
-    pub(crate) fn to_file(path: &Path) -> io::Result<Self> {
+    pub(crate) fn to_file(config: &Log, path: &Path) -> io::Result<Self> {
         // The system opens a socket by this name for nobody, and a service's standard error may be one.
         if path == Path::new("/dev/stderr") {
-            return Ok(Self::start(
-                LogLevel::Info,
-                json_form(LineWriter::new(io::stderr())),
-            ));
+            return Ok(Self::to_stderr(config));
         }
-        let file = File::options().create(true).append(true).open(path)?;
-        Ok(Self::start(
-            LogLevel::Info,
-            json_form(LineWriter::new(file)),
-        ))
+        let (file, reopener) = LogFile::open(path)?;
+        let mut logging = Self::to_writer(config, false, file);
+        logging.reopener = Some(reopener);
+        Ok(logging)
     }
 
     fn start(level: LogLevel, drain: impl Drain + Send + 'static) -> Self {
@@ -198,6 +198,7 @@ impl Logging {
             logger: Logger::root(switch, o!()),
             level,
             overflow,
+            reopener: None,
             _guard: guard,
         }
     }
@@ -205,6 +206,11 @@ impl Logging {
     /// Changes the level, at once and for every logger that was made of this one.
     pub fn set_level(&self, level: LogLevel) {
         self.level.store(level as usize, Ordering::Relaxed);
+    }
+
+    /// Returns what opens the file again, if it logs to one.
+    pub(crate) fn reopener(&self) -> Option<Reopener> {
+        self.reopener.clone()
     }
 
     /// Returns how many records did not fit the queue since the start.

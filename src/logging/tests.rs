@@ -234,3 +234,17 @@ fn every_key_is_listed_once() {
     names.dedup();
     assert_eq!(names.len(), KEYS.len());
 }
+
+#[test]
+fn a_file_that_is_opened_again_is_left_between_two_lines() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (path, renamed) = (folder.path().join("log"), folder.path().join("log.1"));
+    let (mut file, reopener) = LogFile::open(&path).expect("it can be made");
+    file.write_all(b"one\ntw").expect("there is room");
+    std::fs::rename(&path, &renamed).expect("a free name");
+    reopener.reopen().expect("it can be made");
+    file.write_all(b"o\n").expect("there is room");
+    file.write_all(b"three\n").expect("there is room");
+    let text = |path| std::fs::read_to_string(path).expect("it is there");
+    assert_eq!((&*text(&renamed), &*text(&path)), ("one\ntwo\n", "three\n"));
+}

@@ -225,6 +225,7 @@ impl<'a> Call<'a> {
             CallName::GetProcCount => Self::Daemon(DaemonCall::GetProcCount),
             CallName::GetStaleProcCount => Self::Daemon(DaemonCall::GetStaleProcCount),
             CallName::ReloadConfig => Self::Daemon(DaemonCall::ReloadConfig),
+            CallName::PlanConfig => Self::Daemon(DaemonCall::PlanConfig),
             CallName::Dashboard => Self::Daemon(DaemonCall::Dashboard),
         })
     }

@@ -10,14 +10,20 @@ use crate::config::{ConfigError, LogLevel, Origin};
 use crate::tls::CertificateError;
 use store::StoreError;
 
-/// Reads the configuration again and applies what changed, whole or not at all.
+/// Reads the configuration again and applies what changed, whole or not at all. The answer has the changes that were
+/// applied, and the values that HTTP overrides.
 #[derive(Clone, Copy, Debug, Message)]
 #[rtype(result = "Result<Vec<Change>, ReloadError>")]
 pub struct Reload;
 
+/// Reads the configuration again and tells what a [`Reload`] would change, what takes a restart, and which values HTTP
+/// overrides. Changes nothing.
+#[derive(Clone, Copy, Debug, Message)]
+#[rtype(result = "Result<Vec<Change>, ReloadError>")]
+pub struct PlanReload;
+
 /// Sets one value on top of what files, environment and options say, until the service ends or for all daemons of
-/// a database; or takes back what was set. The answer has the changes that were applied; none when the value was in
-/// force already.
+/// a database; or takes back what was set. The answer is as that of [`Reload`].
 #[derive(Clone, Debug, Message)]
 #[rtype(result = "Result<Vec<Change>, ReloadError>")]
 pub(crate) struct SetValue {

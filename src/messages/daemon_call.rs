@@ -24,6 +24,8 @@ pub enum DaemonCall {
     Reload,
     /// Read the configuration again.
     ReloadConfig,
+    /// Tell what reading the configuration again would change.
+    PlanConfig,
     /// Stop idle processes from before the last reload.
     TerminateStaleProcs,
     /// Tell what the service is doing.
@@ -62,6 +64,7 @@ impl DaemonCall {
             | Self::GetStaleProcCount
             | Self::Reload
             | Self::ReloadConfig
+            | Self::PlanConfig
             | Self::TerminateStaleProcs
             | Self::Status(_)
             | Self::Functions(_)

@@ -255,12 +255,21 @@ impl Client {
         self.connection.call("reload", &json!({})).await.map(drop)
     }
 
-    /// Has the configuration read again (`reload_config`) and returns the changes that hold now.
+    /// Has the configuration read again (`reload_config`) and returns the changes that hold now, and the
+    /// values that HTTP overrides.
     ///
     /// # Errors
     /// [`ClientError::Service`] when the configuration is wrong: then nothing has changed.
     pub async fn reload_config(&self) -> Result<Box<RawValue>, ClientError> {
         self.connection.call("reload_config", &json!({})).await
+    }
+
+    /// Returns what reading the configuration again would change (`plan_config`). Changes nothing.
+    ///
+    /// # Errors
+    /// [`ClientError::Service`] when the configuration is wrong: then a reload would change nothing.
+    pub async fn plan_config(&self) -> Result<Box<RawValue>, ClientError> {
+        self.connection.call("plan_config", &json!({})).await
     }
 
     /// Stops idle processes started before the last reload (`terminate_stale_procs`).

@@ -39,6 +39,9 @@ pub(crate) const USERS: &str = "users";
 /// The section of HTTP over TLS.
 pub const SSL: &str = "ssl";
 
+/// The section of the log.
+pub(crate) const LOG: &str = "log";
+
 /// The section of admins, whose keys are names of users.
 pub const ADMINS: &str = "admins";
 
@@ -159,7 +162,7 @@ pub const SECTIONS: &[Section] = &[
          without a document; 100 for all that are not named. (now)",
     ),
     Section::of::<Store>("store"),
-    Section::of::<Log>("log"),
+    Section::of::<Log>(LOG),
     Section::of::<Sandbox>("sandbox"),
     Section::family::<PoolConfig>(
         POOLS,
@@ -267,7 +270,7 @@ pub fn refused_over_http(section: &str, name: &str) -> Option<&'static str> {
 /// for itself is not: how it is reached and bounded as a whole, where it logs, services.
 pub fn is_shared(section: &str) -> bool {
     let is_own = |(family, _)| family == SERVICES;
-    !matches!(section, "server" | "log") && !family(section).is_some_and(is_own)
+    !matches!(section, "server" | LOG) && !family(section).is_some_and(is_own)
 }
 
 /// Returns the fixed keys of `section`, in order.

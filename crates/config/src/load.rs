@@ -15,9 +15,10 @@ use std::path::{Path, PathBuf};
 use super::layer::Layer;
 use super::origin::{ConfigError, Notice, Origin, Problem, is_ini};
 use super::pages::default_file;
+use super::reload::{Change, Effect};
 use super::surroundings::Surroundings;
 use super::types::Config;
-use super::{environment, generated, ini_file, toml_file, validate};
+use super::{environment, generated, ini_file, keys, toml_file, validate, value};
 
 /// The file that the program reads where none is named, if it exists.
 pub const USUAL_FILE: &str = "/etc/settee/settee.toml";
@@ -52,8 +53,10 @@ pub struct Sources {
 pub struct Loaded {
     /// The configuration.
     pub config: Config,
-    /// Passed-over sections and keys, and variables without effect.
+    /// Passed-over sections and keys, variables without effect, and what is overridden.
     pub notices: Vec<Notice>,
+    /// Values of files, environment and options in place of which another one counts that was set over HTTP.
+    pub overridden: Vec<Change>,
 }
 
 /// Loads and validates the configuration.
@@ -85,7 +88,8 @@ pub fn load(sources: &Sources) -> Result<Loaded, ConfigError> {
         }
         layers.push(layer);
     }
-    notices.extend(overridden(&layers));
+    let (overridden, without_effect): (_, Vec<Notice>) = overridden(&layers).into_iter().unzip();
+    notices.extend(without_effect);
     let mut config = match merge(layers) {
         Ok(config) => config,
         Err(problem) => {
@@ -115,30 +119,42 @@ pub fn load(sources: &Sources) -> Result<Loaded, ConfigError> {
     let service_user = sources.is_for_service.then_some(service_user);
     problems.extend(validate::check(&config, service_user));
     match problems.is_empty() {
-        true => Ok(Loaded { config, notices }),
+        true => Ok(Loaded {
+            config,
+            notices,
+            overridden,
+        }),
         false => Err(ConfigError { problems }),
     }
 }
 
 /// Returns which values have no effect because another one was set over HTTP.
-fn overridden(layers: &[Layer]) -> Vec<Notice> {
+fn overridden(layers: &[Layer]) -> Vec<(Change, Notice)> {
     let [_defaults, below @ .., http] = layers else {
         return Vec::new();
     };
-    let mut notices = Vec::new();
+    let mut overridden = Vec::new();
     for (place, (value, _)) in &http.values {
         let hidden = below.iter().rev().find_map(|layer| layer.values.get(place));
-        if let Some((_, origin)) = hidden.filter(|(other, _)| other != value) {
+        if let Some((other, origin)) = hidden.filter(|(other, _)| other != value) {
             let (section, key) = place;
+            let shown = |value| Some(value::display(keys::kind(section, key)?, value));
+            let change = Change {
+                section: section.clone(),
+                key: key.clone(),
+                old: shown(value),
+                new: shown(other),
+                effect: Effect::Overridden,
+            };
             let text = format!(
                 "[{section}] {key}: another value was set over HTTP and counts until DELETE \
                  /_node/_local/_config/{section}/{key} takes it back"
             );
             let origin = origin.clone();
-            notices.push(Notice { origin, text });
+            overridden.push((change, Notice { origin, text }));
         }
     }
-    notices
+    overridden
 }
 
 /// Puts the layers on top of each other.

@@ -337,6 +337,18 @@ fn every_problem_of_every_source_is_reported_at_once() {
 }
 
 #[test]
+fn the_log_file_of_couchdb_is_no_log_file_of_the_service() {
+    let text = "[log]\nfile = /var/log/couchdb/couch.log\n";
+    let loaded = Fixture::new().file("a.ini", text).load();
+    assert_eq!(loaded.config.log.file, None);
+    let text = loaded.notices[0].to_string();
+    assert!(
+        text.contains("a.ini:2: [log] file is where CouchDB logs"),
+        "{text}"
+    );
+}
+
+#[test]
 fn a_key_that_stands_twice_in_an_ini_counts_as_it_stands_last_and_is_listed() {
     let fixture = Fixture::new().file("a.ini", "[log]\nlevel=off\nlevel=error\n");
     let loaded = fixture.load();

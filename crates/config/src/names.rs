@@ -4,8 +4,8 @@
 //!           is the nearest known name, or a notice where they belong to other parts of CouchDB.
 
 use super::keys::{
-    self, ADMINS, MANGO, NATIVE_LANGUAGES, NATIVE_QUERY_SERVERS, QUERY, QUERY_SERVERS, REPLICATOR,
-    SHARES, SSL, USERS,
+    self, ADMINS, LOG, MANGO, NATIVE_LANGUAGES, NATIVE_QUERY_SERVERS, QUERY, QUERY_SERVERS,
+    REPLICATOR, SHARES, SSL, USERS,
 };
 use super::layer::Entry;
 use super::nearest::{nearest, slip};
@@ -16,7 +16,7 @@ use super::value::{Fault, Kind, NAME_RULE, Raw, USER_NAME_RULE, is_name, is_user
 const NAME_MAX: usize = 256;
 
 /// Sections that other parts of CouchDB have keys in.
-const SHARED_SECTIONS: &[&str] = &["couchdb", "log", "chttpd_auth"];
+const SHARED_SECTIONS: &[&str] = &["couchdb", LOG, "chttpd_auth"];
 
 /// Keys of `[query_server_config]` that belong to other parts of CouchDB.
 const FOREIGN_KEYS: &[&str] = &[
@@ -102,6 +102,9 @@ pub(super) fn key_name(entry: &Entry) -> Result<String, NameVerdict> {
         SSL if entry.origin.is_ini() => Err(NameVerdict::Notice(format!(
             "[{SSL}] {} tells where CouchDB listens and was passed over",
             key.escape_debug()
+        ))),
+        LOG if key == "file" && entry.origin.is_ini() => Err(NameVerdict::Notice(format!(
+            "[{LOG}] file is where CouchDB logs and was passed over"
         ))),
         NATIVE_QUERY_SERVERS => native_language(entry),
         // A name with a colon could never log in.

@@ -1,18 +1,32 @@
 //! A change of configuration as a difference: what changes, and whether it may.
 //!
 //! SUMMARY   [`diff`] lists what differs, [`plan`] refuses it whole when a part of it takes a
-//!           restart.
+//!           restart; [`preview`] says of each value when it takes effect.
 //! PROMISES  A plan is applied whole or not at all. Both configurations have been validated.
-//! CALLED    On HUP and by the call `reload_config`; the changes are its answer.
+//! CALLED    On HUP and by the call `reload_config`; the changes are its answer. By the call `plan_config`.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::keys;
+use super::load::Loaded;
 use super::settings::Setting;
 use super::types::Config;
 
+/// When a value that differs takes effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, strum::Display)]
+#[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
+pub enum Effect {
+    /// On a reload.
+    Reload,
+    /// On a restart: until then a reload is refused.
+    Restart,
+    /// Not before the value in force, which was set over HTTP, is taken back.
+    Overridden,
+}
+
 /// One value that differs.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Change {
     /// Section of the key.
     pub section: String,
@@ -20,11 +34,10 @@ pub struct Change {
     pub key: String,
     /// The value before, for people; `None` when the key (a language) is new.
     pub old: Option<String>,
-    /// The value after; `None` when the key (a language) is gone.
+    /// The value after, or the one that is overridden; `None` when the key (a language) is gone.
     pub new: Option<String>,
-    /// Whether a running service can take it.
-    #[serde(skip)]
-    pub runtime: bool,
+    /// When it takes effect.
+    pub effect: Effect,
 }
 
 /// The configuration was not changed, because some of the changes take a restart.
@@ -69,7 +82,7 @@ pub fn plan(old: &Config, new: &Config) -> Result<Vec<Change>, ReloadRefused> {
     let changes = diff(old, new);
     let refused: Vec<Change> = changes
         .iter()
-        .filter(|change| !change.runtime)
+        .filter(|change| change.effect == Effect::Restart)
         .cloned()
         .collect();
     if refused.is_empty() {
@@ -79,15 +92,24 @@ pub fn plan(old: &Config, new: &Config) -> Result<Vec<Change>, ReloadRefused> {
     }
 }
 
+/// Returns what a reload would make of the configuration: all that differs, and all that HTTP overrides.
+pub fn preview(old: &Config, new: &Loaded) -> Vec<Change> {
+    [diff(old, &new.config), new.overridden.clone()].concat()
+}
+
 fn change(named: &Setting, old: Option<&Setting>, new: Option<&Setting>) -> Change {
     // A section of a family comes and goes as a whole.
     let comes_or_goes = keys::family(&named.section).is_some() && (old.is_none() || new.is_none());
+    let at_run_time = comes_or_goes || keys::runtime(&named.section, &named.key);
     Change {
         section: named.section.clone(),
         key: named.key.clone(),
         old: old.map(Setting::shown),
         new: new.map(Setting::shown),
-        runtime: comes_or_goes || keys::runtime(&named.section, &named.key),
+        effect: match at_run_time {
+            true => Effect::Reload,
+            false => Effect::Restart,
+        },
     }
 }
 

@@ -295,14 +295,17 @@ section! {
         /// Shape of a record: `terminal` for people, `json` one object a line, `auto` the former if standard error is
         /// a terminal ([logging.md](logging.md)).
         format: LogFormat = "auto", FORMAT, at_start();
+        /// The file that records are appended to, opened again on HUP ([logging.md](logging.md#rotation)). Empty is
+        /// standard error. In an `.ini` it is where CouchDB logs, and has no effect.
+        file: Option<PathBuf> = "", value::FILE_PATH, at_start();
         /// Most lines of one process that are logged in a second; 0 logs none. Applies to new processes.
         child_lines_max: usize = 100, count(0, 1_000_000), unit("lines");
         /// Most bytes of lines that the processes of one pool log in a minute. Applies to new processes.
         pool_bytes_max: usize = 1000000, bytes(0, 1 << 40);
         /// Calls that take longer [are logged with what they cost](logging.md#slow-calls); 0 logs none.
         slow_log_timeout: Duration = 1, seconds(0, YEAR);
-        /// The file that every function call is logged to ([logging.md](logging.md#the-access-log)); `/dev/stderr` is
-        /// standard error, empty is none.
+        /// The file that every function call is logged to, opened again on HUP
+        /// ([logging.md](logging.md#the-access-log)); `/dev/stderr` is standard error, empty is none.
         access_log: Option<PathBuf> = "", value::FILE_PATH, at_start();
     }
 }

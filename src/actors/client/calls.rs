@@ -21,11 +21,13 @@ use super::jobs::jobs;
 use super::login::log_in;
 use super::session::Session;
 use super::ticket::Ticket;
+use crate::actors::config_listener::ConfigListener;
 use crate::actors::proc_manager::ProcManager;
 use crate::aside::{aside, is_long};
+use crate::config::reload::Change;
 use crate::messages::client::{BadRequest, Call, Request};
 use crate::messages::client_error::ErrorReply;
-use crate::messages::config_listener::{Reload, ReloadError};
+use crate::messages::config_listener::{PlanReload, Reload, ReloadError};
 use crate::messages::daemon_call::DaemonCall;
 use crate::messages::function::FunctionRequest;
 use crate::messages::proc_manager::{
@@ -209,19 +211,26 @@ fn daemon(ticket: Ticket, call: DaemonCall) {
         DaemonCall::ReconfigurePool(order) => ask(ticket, order, |changed| Ok(changed?)),
         DaemonCall::RemovePool(order) => ask(ticket, order, |changed| Ok(changed?)),
         DaemonCall::UnthrottlePool(order) => ask(ticket, order, |lifted| Ok(lifted?)),
-        DaemonCall::ReloadConfig => {
-            actix_rt::spawn(async move {
-                let asked = ticket.session().services.config.call(Reload);
-                match asked.await.unwrap_or(Err(ReloadError::ShuttingDown)) {
-                    Ok(changes) => ticket.ok(&changes),
-                    Err(ReloadError::ShuttingDown) => {
-                        ticket.error(&GetProcError::ShuttingDown.into());
-                    }
-                    Err(error) => ticket.error(&ErrorReply::bad_config(error.to_string())),
-                }
-            });
-        }
+        DaemonCall::ReloadConfig => configure(ticket, Reload),
+        DaemonCall::PlanConfig => configure(ticket, PlanReload),
     }
+}
+
+/// Asks the keeper of the configuration for changes.
+fn configure<M>(ticket: Ticket, order: M)
+where
+    M: Message<Result = Result<Vec<Change>, ReloadError>> + Send + 'static,
+    ConfigListener: Handler<M>,
+    Context<ConfigListener>: ToEnvelope<ConfigListener, M>,
+{
+    actix_rt::spawn(async move {
+        let asked = ticket.session().services.config.call(order);
+        match asked.await.unwrap_or(Err(ReloadError::ShuttingDown)) {
+            Ok(changes) => ticket.ok(&changes),
+            Err(ReloadError::ShuttingDown) => ticket.error(&GetProcError::ShuttingDown.into()),
+            Err(error) => ticket.error(&ErrorReply::bad_config(error.to_string())),
+        }
+    });
 }
 
 /// Asks the manager something that it answers at once.

@@ -1,6 +1,7 @@
 //! `settee check-config`, the real program: what it prints of a configuration that is fine; in [`mistakes`]
 //! what it refuses.
 
+mod against_running;
 mod mistakes;
 mod sandbox;
 

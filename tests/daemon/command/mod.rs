@@ -8,6 +8,7 @@ mod attach_shared;
 mod check_config;
 mod conform;
 mod couchjs;
+mod log_file;
 mod man;
 mod readme;
 mod secrets;

@@ -411,8 +411,9 @@ fn no_form_of_a_password_is_ever_shown() {
     let text = std::fs::read_to_string(&file).unwrap();
     std::fs::write(&file, text.replace("open sesame", "new sesame")).unwrap();
     let changes = ask(&web, "POST", "/_node/_local/_config/_reload", &headers, "").ok();
-    let expected = json!([{"section": "admins", "key": "ann", "old": "***", "new": "***"}]);
-    assert_eq!(changes["changes"], expected);
+    let change =
+        json!({"section": "admins", "key": "ann", "old": "***", "new": "***", "effect": "reload"});
+    assert_eq!(changes["changes"], json!([change]));
     log_in(&web, "ann", "open sesame").error(401, "unauthorized");
     log_in(&web, "ann", "new sesame").ok();
     let log = web.service.log();

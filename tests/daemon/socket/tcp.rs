@@ -184,6 +184,7 @@ fn each_role_may_what_it_is_for_and_nothing_else() {
             &["ann"],
         ),
         (json!({"call": "reload_config"}), &["ann"]),
+        (json!({"call": "plan_config"}), &["ann"]),
         (json!({"call": "dashboard"}), &["ann"]),
         (
             json!({"call": "get_proc", "lang": "javascript"}),

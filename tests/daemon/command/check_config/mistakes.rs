@@ -50,8 +50,8 @@ fn an_unknown_key_names_the_nearest_known_one() {
     refuses(&ini, "c.ini:2", &["\"frobnicate\""]);
     let dotted = Fixture::toml("log.levle = 'info'\n");
     refuses(&dotted, "c.toml:1", &["did you mean \"level\"?"]);
-    let nested = Fixture::toml("[log.file]\nname = 'x'\n");
-    refuses(&nested, "c.toml:1", &["\"file\"", "[log]"]);
+    let nested = Fixture::toml("[log.colour]\nname = 'x'\n");
+    refuses(&nested, "c.toml:1", &["\"colour\"", "[log]"]);
     let variable = Fixture::new().variable("SETTEE__LOG__LEVLE", "info");
     refuses(
         &variable,

@@ -1,0 +1,91 @@
+//! `settee check-config --against-running`: what a reload of the running service would change.
+//!
+//! SUMMARY   Asks the service, which knows its files, its environment and what was set over HTTP, and prints a row for
+//!           each value that differs.
+//! PROMISES  Fails if a reload would be refused.
+
+use std::path::Path;
+
+use crate::cli::exit::{CliError, Exit};
+use crate::cli::output;
+use crate::cli::service_socket::{Service, SocketArgs, block_on};
+use crate::cli::table::{Layout, columns, text};
+use crate::client::ServiceError;
+use crate::config::reload::{Change, Effect};
+
+/// Asks, prints and judges.
+///
+/// # Errors
+/// No service answers, the files have mistakes, or a change takes a restart.
+pub(super) fn run(socket: &SocketArgs, json: bool) -> Result<(), CliError> {
+    let (raw, changes) = block_on(async {
+        let service = Service::connect(socket, mistake).await?;
+        let raw = service.answer(service.client.plan_config()).await?;
+        let changes: Vec<Change> = service.read("the value of 'plan_config'", &raw)?;
+        Ok((raw, changes))
+    })?;
+    output::print(&match json {
+        true => format!("{}\n", raw.get()),
+        false => table(&changes),
+    })?;
+    verdict(&changes)
+}
+
+/// The mistakes are those of the configuration.
+fn mistake(_: &Path, said: &ServiceError) -> Option<CliError> {
+    let hint = "correct it: a reload would be refused";
+    (said.name == "bad_config").then(|| CliError::new(Exit::Config, said.reason_text(), hint))
+}
+
+fn table(changes: &[Change]) -> String {
+    if changes.is_empty() {
+        return "a reload changes nothing\n".to_owned();
+    }
+    let rows = changes.iter().map(|change| {
+        let place = format!("[{}] {}", change.section, change.key);
+        vec![
+            text("KEY", Some(place)),
+            text("IN FORCE", shown(change.old.as_ref())),
+            text("CONFIGURED", shown(change.new.as_ref())),
+            text("TAKES EFFECT", Some(when(change))),
+        ]
+    });
+    columns(rows, Layout::default())
+}
+
+fn shown(value: Option<&String>) -> Option<&str> {
+    value.map(|value| match value.as_str() {
+        "" => "\"\"",
+        value => value,
+    })
+}
+
+fn when(change: &Change) -> String {
+    match change.effect {
+        Effect::Reload => "on reload".to_owned(),
+        Effect::Restart => "on restart".to_owned(),
+        Effect::Overridden => format!(
+            "after DELETE /_node/_local/_config/{}/{}: set over HTTP",
+            change.section, change.key
+        ),
+    }
+}
+
+fn verdict(changes: &[Change]) -> Result<(), CliError> {
+    let waiting = changes.iter().filter(|c| c.effect == Effect::Restart);
+    let keys: Vec<String> = waiting
+        .map(|change| format!("[{}] {}", change.section, change.key))
+        .collect();
+    if keys.is_empty() {
+        return Ok(());
+    }
+    let message = format!(
+        "a reload would be refused, for a restart is needed for {}",
+        keys.join(", ")
+    );
+    Err(CliError::new(
+        Exit::Failed,
+        message,
+        "restart the service, or put back what is in force",
+    ))
+}

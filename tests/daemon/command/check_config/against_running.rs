@@ -1,0 +1,128 @@
+//! `settee check-config --against-running`, against a service that runs.
+
+use serde_json::{Value, json};
+
+use super::Run;
+use crate::support::daemon::Service;
+use crate::support::http_client::Web;
+
+const CONFIG: &str = "[server]\nbacklog = 7\n[couchdb]\nos_process_timeout = 6000\n";
+const TIMEOUT: &str = "/_node/_local/_config/couchdb/os_process_timeout";
+const UNCHANGED: &str = "configuration is unchanged: values set over HTTP override it";
+
+fn tried(service: &Service, arguments: &[&str]) -> Run {
+    let arguments = [&["check-config", "--against-running"], arguments].concat();
+    let output = service.client(&arguments).output();
+    Run::of(output.expect("the program runs"))
+}
+
+/// Puts another text into the service's file in place of one.
+fn edit(service: &Service, from: &str, to: &str) {
+    let file = service.path("settee.toml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    assert!(text.contains(from), "{text}");
+    std::fs::write(&file, text.replace(from, to)).unwrap();
+}
+
+fn change(section: &str, key: &str, old: &str, new: &str, effect: &str) -> Value {
+    json!({"section": section, "key": key, "old": old, "new": new, "effect": effect})
+}
+
+#[test]
+fn what_a_reload_changes_what_takes_a_restart_and_what_http_overrides_is_told_and_left_as_it_is() {
+    let web = Web::start(CONFIG);
+    let service = &web.service;
+    let run = tried(service, &[]);
+    assert_eq!(
+        (run.code, run.stdout.as_str()),
+        (0, "a reload changes nothing\n")
+    );
+    web.send("PUT", TIMEOUT, "\"7000\"").ok();
+    edit(service, "= 6000", "= 6500");
+    edit(service, "backlog = 7", "backlog = 8");
+    edit(
+        service,
+        "[couchdb]",
+        "[chttpd_auth]\nsecret = \"hush-hush\"\n[log]\nlevel = \"debug\"\n[couchdb]",
+    );
+    let run = tried(service, &["--json"]);
+    let changes: Value = serde_json::from_str(&run.stdout).unwrap();
+    let expected = [
+        change("server", "backlog", "7", "8", "restart"),
+        change("chttpd_auth", "secret", "", "***", "reload"),
+        change("log", "level", "info", "debug", "reload"),
+        change(
+            "couchdb",
+            "os_process_timeout",
+            "7000 ms",
+            "6500 ms",
+            "overridden",
+        ),
+    ];
+    assert_eq!(changes, json!(expected));
+    assert_eq!(run.code, 1);
+    assert!(run.stderr.contains("[server] backlog"), "{}", run.stderr);
+    let run = tried(service, &[]);
+    let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ") + "\n";
+    let table: String = run.stdout.lines().map(words).collect();
+    for part in [
+        "[server] backlog 7 8 on restart\n",
+        "[chttpd_auth] secret \"\" *** on reload\n",
+        "after DELETE /_node/_local/_config/couchdb/os_process_timeout: set over HTTP",
+    ] {
+        assert!(table.contains(part), "{}", run.stdout);
+    }
+    assert!(!run.stdout.contains("hush"), "{}", run.stdout);
+    // All of it is as it was.
+    assert_eq!(web.get("/_node/_local/_config/log/level").ok(), "info");
+    assert_eq!(web.get(TIMEOUT).ok(), "7000");
+    assert!(!service.log().contains("[log] level"), "{}", service.log());
+    edit(service, "backlog = 8", "backlog = 7");
+    assert_eq!(tried(service, &[]).code, 0, "a reload would take it");
+    web.service.stop();
+}
+
+#[test]
+fn mistakes_of_the_files_are_told_as_those_of_the_configuration() {
+    let web = Web::start(CONFIG);
+    edit(&web.service, "= 6000", "= \"soon\"");
+    let run = tried(&web.service, &[]);
+    assert_eq!((run.code, run.stdout.as_str()), (78, ""));
+    assert!(run.stderr.contains("settee.toml:"), "{}", run.stderr);
+    assert!(run.stderr.contains("\"soon\""), "{}", run.stderr);
+    web.service.stop();
+    let output = super::program()
+        .args([
+            "check-config",
+            "--against-running",
+            "--socket",
+            "/nowhere/s.sock",
+        ])
+        .output();
+    assert_eq!(Run::of(output.unwrap()).code, 69);
+}
+
+#[test]
+fn a_reload_of_what_http_overrides_says_so_by_key() {
+    let web = Web::start(CONFIG);
+    web.send("PUT", TIMEOUT, "\"7000\"").ok();
+    edit(&web.service, "= 6000", "= 6500");
+    web.service.signal("HUP");
+    web.service.wait_for_log(UNCHANGED);
+    let stays = "[couchdb] os_process_timeout: 7000 ms stays, not 6500 ms";
+    web.service.wait_for_log(stays);
+    let expected = json!([change(
+        "couchdb",
+        "os_process_timeout",
+        "7000 ms",
+        "6500 ms",
+        "overridden"
+    )]);
+    let reload = json!({"id": 1, "call": "reload_config"});
+    assert_eq!(web.service.connect().ok(&reload), expected);
+    let answer = web.send("POST", "/_node/_local/_config/_reload", "").ok();
+    assert_eq!(answer, json!({"ok": true, "changes": expected}));
+    assert_eq!(web.send("DELETE", TIMEOUT, "").ok(), "7000");
+    assert_eq!(web.service.connect().ok(&reload), json!([]));
+    web.service.stop();
+}
