@@ -94,12 +94,17 @@ fn share(database: &TestDatabase) -> Vec<Web> {
     webs
 }
 
-/// Returns the name by which the others know a daemon.
+/// Returns the name by which the others know a daemon, once it has read of itself.
 fn name(web: &Web) -> String {
-    let fleet = web.get("/_fleet").ok();
-    let daemons = fleet["daemons"].as_array().unwrap();
-    let own = daemons.iter().find(|daemon| daemon["self"] == true);
-    own.unwrap()["address"].as_str().unwrap().to_owned()
+    let mut name = None;
+    wait("a daemon that knows itself", || {
+        let fleet = web.get("/_fleet").ok();
+        let daemons = fleet["daemons"].as_array().unwrap();
+        let own = daemons.iter().find(|daemon| daemon["self"] == true);
+        name = own.map(|own| own["address"].as_str().unwrap().to_owned());
+        name.is_some()
+    });
+    name.unwrap()
 }
 
 /// Returns the page of a job that another daemon has.
