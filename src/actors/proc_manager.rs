@@ -10,6 +10,7 @@
 
 mod callers;
 mod follow;
+mod groups;
 mod handlers;
 mod holders;
 mod in_force;

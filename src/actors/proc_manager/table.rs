@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
+use super::groups::Groups;
 use crate::config::{Around, PoolConfig, PoolTerms};
 use crate::messages::proc_manager::{GetProcError, Lender, TakeFrom, Want};
 use crate::metrics::PoolMetrics;
@@ -16,7 +17,7 @@ use crate::query_server::child_log::PoolLog;
 use crate::query_server::language::LanguageName;
 use crate::query_server::tried_cell::TriedCell;
 use policy::exchange::ExchangeWatch;
-use policy::pool::{GroupId, LanguageId, PoolId, PoolKind, PoolSettings, Target};
+use policy::pool::{LanguageId, PoolId, PoolKind, PoolSettings, Target};
 
 /// How many pools there may be at a time, languages' own included.
 pub(super) const POOLS_MAX: usize = 4096;
@@ -60,15 +61,7 @@ pub(super) struct PoolTable {
     own: FxHashMap<LanguageName, PoolId>,
     /// Number of a language -> its name.
     languages: Vec<LanguageName>,
-    /// Name of a group -> its number, and its pools that are not going.
-    groups: FxHashMap<Arc<str>, Group>,
-}
-
-/// The pools that stand in for each other.
-struct Group {
-    /// The numbers of groups that are gone are given out again.
-    number: GroupId,
-    members: Vec<PoolId>,
+    groups: Groups,
 }
 
 impl PoolTable {
@@ -112,14 +105,13 @@ impl PoolTable {
 
     fn join(&mut self, id: PoolId, group: Option<&str>) {
         if let Some(name) = group {
-            self.group(name).members.push(id);
+            self.groups.join(name, id);
         }
     }
 
     fn leave(&mut self, id: PoolId, group: Option<&str>) {
-        let Some(name) = group else { return };
-        if let Some(group) = self.groups.get_mut(name) {
-            group.members.retain(|member| *member != id);
+        if let Some(name) = group {
+            self.groups.leave(name, id);
         }
     }
 
@@ -197,22 +189,6 @@ impl PoolTable {
         }) as u32)
     }
 
-    /// Returns a group. It is made if it is not there, in place of those that have no pools any more.
-    fn group(&mut self, name: &str) -> &mut Group {
-        if !self.groups.contains_key(name) {
-            self.groups.retain(|_, group| !group.members.is_empty());
-        }
-        let taken: Vec<GroupId> = self.groups.values().map(|group| group.number).collect();
-        self.groups.entry(Arc::from(name)).or_insert_with(|| {
-            let mut numbers = (0..).map(GroupId);
-            let number = numbers.find(|number| !taken.contains(number));
-            Group {
-                number: number.expect("PM-1: fewer groups than numbers"),
-                members: Vec::new(),
-            }
-        })
-    }
-
     /// Returns what the core is told of a pool.
     pub(super) fn settings(
         &mut self,
@@ -221,7 +197,10 @@ impl PoolTable {
         terms: PoolTerms,
         stressed: bool,
     ) -> PoolSettings {
-        let group = section.group.as_deref().map(|name| self.group(name).number);
+        let group = section
+            .group
+            .as_deref()
+            .map(|name| self.groups.number(name));
         let language = self.language(language);
         let around = Around {
             kind,
@@ -239,7 +218,7 @@ impl PoolTable {
         name: &str,
         except: Option<PoolId>,
     ) -> Option<&LanguageName> {
-        let members = &self.groups.get(name)?.members;
+        let members = &self.groups.find(name)?.members;
         let other = members.iter().find(|id| Some(**id) != except)?;
         Some(&self.at(*other).language)
     }
@@ -268,7 +247,7 @@ impl PoolTable {
                 self.require_spoken(found, "pool", name, spoken)
             }
             TakeFrom::Group(name) => {
-                let group = self.groups.get(name);
+                let group = self.groups.find(name);
                 let found = group.and_then(|group| {
                     let first = *group.members.first()?;
                     Some((Target::Group(group.number), first))
@@ -297,17 +276,12 @@ impl PoolTable {
         }
     }
 
-    fn by_number(&self, number: GroupId) -> Option<(&Arc<str>, &Group)> {
-        let mut groups = self.groups.iter();
-        groups.find(|(_, group)| group.number == number)
-    }
-
     /// Returns all pools that may serve a request.
     pub(super) fn members_of(&self, target: Target) -> Vec<PoolId> {
         match target {
             Target::Pool(id) => vec![id],
             Target::Group(group) => {
-                let found = self.by_number(group);
+                let found = self.groups.by_number(group);
                 found.map_or_else(Vec::new, |(_, group)| group.members.clone())
             }
             Target::Any(language) => {
@@ -323,7 +297,7 @@ impl PoolTable {
     pub(super) fn of_target(&self, target: Target) -> Option<PoolId> {
         match target {
             Target::Pool(id) => self.slots.get(id.0 as usize)?.as_ref().map(|_| id),
-            Target::Group(group) => self.by_number(group)?.1.members.first().copied(),
+            Target::Group(group) => self.groups.by_number(group)?.1.members.first().copied(),
             Target::Any(language) => self.own(self.languages.get(language.0 as usize)?),
         }
     }
@@ -335,7 +309,10 @@ impl PoolTable {
                 let slot = self.slots.get(id.0 as usize).and_then(Option::as_ref);
                 slot.map(|pool| Arc::clone(&pool.name))
             }
-            Target::Group(group) => self.by_number(group).map(|(name, _)| Arc::clone(name)),
+            Target::Group(group) => self
+                .groups
+                .by_number(group)
+                .map(|(name, _)| Arc::clone(name)),
             Target::Any(language) => {
                 let name = self.languages.get(language.0 as usize);
                 name.map(|name| Arc::from(name.as_str()))
