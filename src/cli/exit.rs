@@ -115,6 +115,9 @@ impl CliError {
 impl From<ConfigError> for CliError {
     fn from(error: ConfigError) -> Self {
         match error.problems.as_slice() {
+            [one] if one.is_of_rights => {
+                Self::at(Exit::NoPermission, &one.place, &one.what, &one.remedy)
+            }
             [one] => Self::at(Exit::Config, &one.place, &one.what, &one.remedy),
             several => {
                 let hint = format!("{} problems in the configuration", several.len());

@@ -11,6 +11,7 @@ mod verify;
 use std::path::Path;
 
 use clap::Subcommand;
+use json::shown::is_unprintable;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use settee_client::{BulkOrderName, JobSelection, JobsQuery};
@@ -253,7 +254,7 @@ fn explain(socket: &Path, said: &ServiceError) -> Option<CliError> {
 fn shown(value: &Value) -> String {
     match value {
         Value::Null => "-".to_owned(),
-        Value::String(text) => text.replace(|c: char| c.is_control(), " "),
+        Value::String(text) => text.replace(is_unprintable, " "),
         other => other.to_string(),
     }
 }

@@ -51,7 +51,7 @@ Exit codes:
   70  the service failed too often to go on
   74  standard output cannot be written
   75  another settee answers on the socket, or an address is in use
-  77  the socket's place, or a file of the log, is not this user's to use
+  77  the place of the socket or the store, or a file of the log, is not this user's to use, or others can enter it
   78  the configuration is wrong
 
 Example:

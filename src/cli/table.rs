@@ -5,6 +5,8 @@
 
 use std::fmt::Display;
 
+use json::shown::is_unprintable;
+
 /// Down to so many characters texts are cut before a column is left out.
 const CUT_CHARS: usize = 16;
 
@@ -239,9 +241,9 @@ fn colour(state: &str) -> &'static str {
     }
 }
 
-/// Returns the text without what would move the cursor: names come from outside.
+/// Returns the text without what would disturb the terminal: names come from outside.
 pub(super) fn printable(text: &str) -> String {
-    text.replace(char::is_control, "?")
+    text.replace(is_unprintable, "?")
 }
 
 /// Returns a number with its noun.

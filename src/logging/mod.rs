@@ -3,13 +3,14 @@
 //! SUMMARY   Records go through a level that can change at run time and a bounded queue to a thread
 //!           that writes them to standard error or a file: for people on a terminal, as JSON lines otherwise.
 //! PROMISES  Logging never blocks its caller. What does not fit the queue is counted and the count
-//!           is logged. Dropping [`Logging`] writes what is queued.
+//!           is logged. Dropping [`Logging`] writes what is queued. No text disturbs the terminal that it is shown on.
 //! CALLED    `settee serve` makes one and passes its `Logger` to whoever needs it; there is no
 //!           global logger.
 //! LIMITS    Keys of records are those of [`KEYS`], and never a document body or a credential.
 
 mod file;
 mod overflow;
+mod plain;
 mod repeat;
 
 use std::io::{self, IsTerminal, LineWriter, Write};
@@ -27,6 +28,7 @@ use policy::schedule::WallTime;
 use file::LogFile;
 pub(crate) use file::Reopener;
 use overflow::Overflow;
+use plain::{PlainTexts, PlainWriter};
 pub(crate) use repeat::{BurstLimiter, RepeatLimiter, SUMMARY_PERIOD, Summary};
 
 /// Records that may wait for the writing thread. The default of `slog-async`, 128, lost nearly all
@@ -164,7 +166,7 @@ impl Logging {
             let decorator = slog_term::PlainDecorator::new(sink);
             return Self::start(config.level, terminal_form(decorator));
         }
-        Self::start(config.level, json_form(sink))
+        Self::start(config.level, json_form(PlainWriter(sink)))
     }
 
     /// Starts logging to the end of a file.
@@ -254,8 +256,8 @@ impl<D: Drain<Ok = (), Err = slog::Never>> Drain for LevelSwitch<D> {
     }
 }
 
-fn terminal_form<D: slog_term::Decorator>(decorator: D) -> slog_term::FullFormat<D> {
-    slog_term::FullFormat::new(decorator)
+fn terminal_form<D: slog_term::Decorator>(decorator: D) -> slog_term::FullFormat<PlainTexts<D>> {
+    slog_term::FullFormat::new(PlainTexts(decorator))
         .use_utc_timestamp()
         .use_original_order()
         .build()

@@ -248,3 +248,22 @@ fn a_file_that_is_opened_again_is_left_between_two_lines() {
     let text = |path| std::fs::read_to_string(path).expect("it is there");
     assert_eq!((&*text(&renamed), &*text(&path)), ("one\ntwo\n", "three\n"));
 }
+
+#[test]
+fn no_text_disturbs_the_terminal_or_ends_the_record() {
+    let text = "a\u{1b}[2J\u{9b}31m\u{202e}gpj.exe\u{2028}b\nlevel: critical";
+    for format in [LogFormat::Json, LogFormat::Terminal] {
+        let sink = Sink::default();
+        let logging = Logging::to_writer(&config(LogLevel::Info, format), false, sink.clone());
+        slog::info!(logging.logger, "query server log"; "line" => text);
+        drop(logging);
+        let written = String::from_utf8(sink.bytes().clone()).unwrap();
+        let (record, rest) = written.split_once('\n').unwrap();
+        assert_eq!(rest, "", "{format:?}");
+        assert!(!record.contains(json::shown::is_unprintable), "{record:?}");
+        if format == LogFormat::Json {
+            let record: Value = serde_json::from_str(record).unwrap();
+            assert_eq!(record["line"], text);
+        }
+    }
+}

@@ -299,7 +299,12 @@ pub fn wait_for_exit(child: &mut Child) -> Option<i32> {
 
 /// Runs `settee serve` that must not start, and returns its exit status and complaint.
 pub fn refused(config: &Path) -> (Option<i32>, String) {
-    let mut child = serve_command(config)
+    refused_command(&mut serve_command(config))
+}
+
+/// As [`refused`], of a command.
+pub fn refused_command(command: &mut Command) -> (Option<i32>, String) {
+    let mut child = command
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .spawn()

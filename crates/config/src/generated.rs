@@ -6,9 +6,9 @@
 //! PROMISES  Nobody but the service's own user can read the files, or have written them.
 //! CALLED    By [`super::load()`], for a service only. Daemons that share a database [`replace`] what is in the files.
 
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, File};
 use std::io::{self, Read};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use data_encoding::HEXLOWER;
@@ -16,6 +16,7 @@ use data_encoding::HEXLOWER;
 use super::origin::{Notice, Origin, Problem};
 use super::types::Config;
 use crate::new_file::NewFile;
+use crate::own_folder;
 use crate::password::{PASSWORD_BYTES_MAX, PasswordHash, random};
 
 /// The administrator's name.
@@ -54,6 +55,20 @@ impl Config {
             _ => Path::new("."),
         }
     }
+}
+
+/// Finds out whether others could enter the folder of the store, which has passwords.
+pub(super) fn check_folder(config: &Config) -> Result<(), Problem> {
+    let folder = config.store.file().map(|_| config.data_folder());
+    let found = folder.and_then(|folder| Some((folder, own_folder::exposed(folder)?)));
+    found.map_or(Ok(()), |(folder, what)| {
+        let remedy =
+            "chmod 0700 it, or name a file in a directory of this user's own in [store] path";
+        Err(Problem {
+            is_of_rights: true,
+            ..Problem::new(folder.display(), what, remedy)
+        })
+    })
 }
 
 /// Adds the administrator, if nobody else could log in where a login is asked for.
@@ -166,10 +181,7 @@ fn read(path: &Path) -> io::Result<String> {
 /// Makes the file whole: another service that starts at the same time sees all of it, or none.
 fn make(path: &Path) -> io::Result<()> {
     if let Some(folder) = path.parent() {
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(folder)?;
+        own_folder::make(folder)?;
     }
     let secret = HEXLOWER.encode(&random::<16>());
     let made = NewFile::create(path).and_then(|mut file| {

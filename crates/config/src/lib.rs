@@ -27,6 +27,7 @@ mod names;
 pub mod nearest;
 pub mod new_file;
 mod origin;
+pub mod own_folder;
 mod pages;
 pub mod password;
 mod pool_settings;

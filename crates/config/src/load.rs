@@ -112,6 +112,9 @@ pub fn load(sources: &Sources) -> Result<Loaded, ConfigError> {
     notices.extend(validate::adjust(&mut config));
     // Nothing is made for a configuration that does not count.
     if sources.is_for_service && problems.is_empty() {
+        problems.extend(generated::check_folder(&config).err());
+    }
+    if sources.is_for_service && problems.is_empty() {
         problems.extend(generated::add_admin(&mut config).err());
         notices.extend(generated::add_secret(&mut config));
     }

@@ -65,6 +65,8 @@ pub struct Problem {
     pub what: String,
     /// What to do about it.
     pub remedy: String,
+    /// Whether it is not what the configuration says that is wrong, but what somebody may do to a file.
+    pub is_of_rights: bool,
 }
 
 impl Problem {
@@ -78,6 +80,7 @@ impl Problem {
             place: place.to_string(),
             what: what.into(),
             remedy: remedy.into(),
+            is_of_rights: false,
         }
     }
 }

@@ -9,6 +9,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use super::place::StorePlace;
+use settee_config::own_folder;
 
 /// The name of the file.
 const NAME: &str = "replicate.uuid";
@@ -35,7 +36,7 @@ pub fn read(file: &Path) -> Option<String> {
 /// The system refuses it.
 pub fn write(file: &Path, uuid: &str) -> io::Result<()> {
     if let Some(folder) = file.parent() {
-        fs::create_dir_all(folder)?;
+        own_folder::make(folder)?;
     }
     let new = file.with_extension(format!("{}.new", std::process::id()));
     let mut written = File::create(&new)?;

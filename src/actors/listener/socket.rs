@@ -5,19 +5,17 @@
 //! PROMISES  Two services that start at the same time do not take each other's socket. What is
 //!           removed at the end is what was made at the start.
 
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt, chown};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::bound::Bound;
 use crate::config::Server;
+use crate::config::own_folder::{self, OTHERS_ENTER};
 
-/// The permission bits with which others than the owner could enter a directory.
-const OTHERS_ENTER: u32 = 0o011;
-
-/// Those with which others than the owner could put something else in the place of the socket.
+/// The permission bits with which others than the owner could put something else in the place of the socket.
 const OTHERS_WRITE: u32 = 0o022;
 
 /// The bit with which everybody may enter a directory.
@@ -167,38 +165,18 @@ pub(crate) async fn bind_socket(server: &Server) -> Result<Bound, SocketError> {
 
 /// Makes the directory, or checks that only those can enter it whom the socket is for.
 fn prepare(directory: &Path, modes: Modes) -> Result<(), SocketError> {
-    let made = DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(directory);
-    made.map_err(SocketError::system(directory, "cannot make the directory"))?;
+    own_folder::make(directory)
+        .map_err(SocketError::system(directory, "cannot make the directory"))?;
     let found = fs::metadata(directory).map_err(SocketError::system(
         directory,
         "cannot look at the directory",
     ))?;
-    let exposed = |what| {
-        Err(SocketError::Exposed {
-            directory: directory.to_owned(),
-            what,
-        })
-    };
-    if found.uid() != rustix::process::geteuid().as_raw() {
-        return exposed(format!(
-            "the directory belongs to another user (uid {})",
-            found.uid()
-        ));
-    }
-    let mode = found.mode() & 0o777;
-    if mode & modes.too_much != 0 {
-        let can = if modes.too_much == OTHERS_ENTER {
-            "enter"
-        } else {
-            "write to"
-        };
-        return exposed(format!("others can {can} the directory (mode {mode:04o})"));
+    if let Some(what) = own_folder::exposure(&found, modes.too_much) {
+        let directory = directory.to_owned();
+        return Err(SocketError::Exposed { directory, what });
     }
     // One that everybody may enter lets the group in, too, and others may need it as it is.
-    if modes.directory == 0o700 || mode & STRANGERS_ENTER != 0 {
+    if modes.directory == 0o700 || found.mode() & STRANGERS_ENTER != 0 {
         return Ok(());
     }
     if modes.group.is_some() {

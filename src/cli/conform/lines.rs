@@ -6,6 +6,7 @@ use conform::case::Case;
 use conform::report::{DaemonAbilities, Report};
 use conform::run::{Verdict, is_unsupported};
 use conform::suite;
+use json::shown::is_unprintable;
 
 /// Returns the language, where it comes from, and how many cases there are for it.
 pub(super) fn headline(report: &Report, is_given: bool, has_further: bool) -> String {
@@ -50,7 +51,7 @@ pub(super) fn line(case: &Case, verdict: &Verdict) -> String {
 fn printable(text: &str) -> String {
     let replace = |character: char| match character {
         '\n' | '\r' | '\t' => ' ',
-        character if character.is_control() => '?',
+        character if is_unprintable(character) => '?',
         character => character,
     };
     text.chars().map(replace).collect()

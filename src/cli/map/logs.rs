@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::cli::terminal::clear_line;
+use json::shown::is_unprintable;
 use slog::{Drain, KV, Key, Never, OwnedKVList, Record, Serializer};
 
 /// How many lines are shown.
@@ -48,7 +49,7 @@ impl LogLines {
 /// Tells something on a line of its own.
 pub(super) fn tell(text: &str) {
     // A function's line is one line here, whatever is in it.
-    let text = text.replace(char::is_control, " ");
+    let text = text.replace(is_unprintable, " ");
     clear_line();
     // Nobody is left to tell when standard error is gone.
     let _ = io::stderr().write_all(format!("settee: {text}\n").as_bytes());

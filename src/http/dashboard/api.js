@@ -1,10 +1,12 @@
 // What the page asks of the service.
 
+import { plain } from "./dom.js";
+
 const ANSWER_WAIT_MS = 10_000;
 
 export class Refused extends Error {
   constructor(status, reason) {
-    super(reason);
+    super(plain(reason));
     this.status = status;
   }
 }

@@ -7,6 +7,10 @@
 const SVG = new Set(["svg", "path", "line"]);
 const HANDLERS = ["onclick", "onchange", "oninput", "onsubmit"];
 
+// Characters that end a line, move the cursor or turn the direction of what stands around them: texts come from others.
+const UNPRINTABLE = /[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/g;
+export const plain = (text) => typeof text === "string" ? text.replace(UNPRINTABLE, "\ufffd") : text;
+
 // Functions become handlers, everything else attributes; null and false are left out.
 export function h(tag, attributes, ...children) {
   const node = SVG.has(tag) ? document.createElementNS("http://www.w3.org/2000/svg", tag) : document.createElement(tag);
@@ -14,7 +18,7 @@ export function h(tag, attributes, ...children) {
     if (typeof value === "function") node[name] = value;
     else if (value != null && value !== false) node.setAttribute(name, value === true ? "" : value);
   }
-  node.append(...children.flat(2).filter((child) => child != null && child !== false));
+  node.append(...children.flat(2).filter((child) => child != null && child !== false).map(plain));
   return node;
 }
 

@@ -4,7 +4,7 @@
 // A page that nobody looks at does not ask.
 
 import { ask } from "./api.js";
-import { show } from "./dom.js";
+import { plain, show } from "./dom.js";
 import * as functions from "./functions.js";
 import * as jobs from "./jobs.js";
 import { overview } from "./overview.js";
@@ -61,7 +61,7 @@ function enter({ view, listed, names }) {
   shownPath = path;
   // A question is about what was shown.
   document.querySelector("dialog")?.close();
-  const title = view.title(names);
+  const title = plain(view.title(names));
   document.title = title === "" ? "Settee" : `${title} · Settee`;
   byId("title").textContent = title;
   byId("title").hidden = title === "";

@@ -6,7 +6,7 @@ use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 
 use crate::support::daemon::{
     DEADLINE, Service, assert_nothing_runs_for, configure, directory, pid_exists, refused,
-    serve_command, socket_of, wait_until,
+    refused_command, serve_command, socket_of, wait_until,
 };
 use serde_json::{Value, json};
 
@@ -155,6 +155,35 @@ fn a_directory_that_others_can_enter_is_refused() {
         assert!(complaint.contains("chmod 0700"), "{complaint}");
     }
     assert!(!socket_of(directory.path()).exists());
+}
+
+#[test]
+fn a_store_whose_directory_others_can_enter_is_refused_before_anything_is_kept_there() {
+    let directory = directory();
+    let data = directory.path().join("data");
+    let config = configure(directory.path(), "");
+    let refused = || {
+        let mut command = serve_command(&config);
+        command.env("SETTEE__STORE__PATH", data.join("settee.redb"));
+        refused_command(&mut command)
+    };
+    fs::create_dir(&data).unwrap();
+    for mode in [0o777, 0o755, 0o710] {
+        fs::set_permissions(&data, Permissions::from_mode(mode)).unwrap();
+        let (status, complaint) = refused();
+        assert_eq!(status, Some(77), "{complaint}");
+        for part in ["data: others can enter the directory", "chmod 0700"] {
+            assert!(complaint.contains(part), "{complaint}");
+        }
+    }
+    assert_eq!(fs::read_dir(&data).unwrap().count(), 0);
+    fs::set_permissions(&data, Permissions::from_mode(0o700)).unwrap();
+    if rustix::process::geteuid().is_root() {
+        std::os::unix::fs::chown(&data, Some(54_321), None).unwrap();
+        let (status, complaint) = refused();
+        assert_eq!(status, Some(77), "{complaint}");
+        assert!(complaint.contains("belongs to another user"), "{complaint}");
+    }
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Texts of servers as errors show them: the beginning, without secrets.
 
+use json::shown::is_unprintable;
 use percent_encoding::percent_decode_str;
 
 use super::super::spec::{EndpointSpec, ProxySpec};
@@ -16,7 +17,7 @@ const MASK: &str = "*****";
 /// Returns the beginning of a body or a URL, as text on one line.
 pub(crate) fn shown(text: &[u8]) -> String {
     let cut = &text[..text.len().min(BODY_SHOWN)];
-    let plain = |character: char| match character.is_control() {
+    let plain = |character: char| match is_unprintable(character) {
         true => ' ',
         false => character,
     };

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use json::shown::is_unprintable;
 use serde::{Deserialize, Serialize};
 
 use super::Leaf;
@@ -79,7 +80,7 @@ impl fmt::Display for Difference {
     /// Writes one line: ids and names have no line ends in it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.kind())?;
-        let mut part = |text: &str| write!(f, " {}", text.replace(|c: char| c.is_control(), " "));
+        let mut part = |text: &str| write!(f, " {}", text.replace(is_unprintable, " "));
         match self {
             Self::Missing { leaf } | Self::Unreadable { leaf } => {
                 part(&leaf.id)?;

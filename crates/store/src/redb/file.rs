@@ -3,9 +3,9 @@
 //! PROMISES  The file and the directories made for it can be read by their owner only: replications
 //!           have passwords. What is not a store, or a broken one, is left as it is.
 
-use std::fs::{DirBuilder, OpenOptions};
+use std::fs::OpenOptions;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use redb::{Builder, Database, DatabaseError, StorageError, backends::InMemoryBackend};
@@ -14,6 +14,7 @@ use super::unchanged::UnchangedFile;
 use crate::error::OpenProblem;
 use crate::place::StorePlace;
 use crate::uuid_file::sync_folders;
+use settee_config::own_folder;
 
 /// What is kept in memory of the file, in bytes.
 const CACHE_BYTES: usize = 16 << 20;
@@ -84,10 +85,7 @@ fn make(path: &Path) -> io::Result<()> {
         return Ok(());
     }
     if let Some(directory) = path.parent().filter(|path| !path.as_os_str().is_empty()) {
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(directory)?;
+        own_folder::make(directory)?;
     }
     let made = OpenOptions::new()
         .write(true)

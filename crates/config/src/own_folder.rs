@@ -1,0 +1,38 @@
+//! Folders of the service's own, which others do not enter.
+//!
+//! CALLED    By whoever keeps secrets in one: the socket, the store, what is generated.
+
+use std::fs::{self, DirBuilder, Metadata};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::Path;
+
+/// The permission bits with which others than the owner could enter a folder.
+pub const OTHERS_ENTER: u32 = 0o011;
+
+/// Makes a folder, with those above it, for the service's own user; leaves one that is there as it is.
+///
+/// # Errors
+/// The system refuses it.
+pub fn make(folder: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(folder)
+}
+
+/// Says why others could get at what is in a folder: it is another user's, or has one of the bits `too_much`.
+pub fn exposure(found: &Metadata, too_much: u32) -> Option<String> {
+    if found.uid() != rustix::process::geteuid().as_raw() {
+        let uid = found.uid();
+        return Some(format!("the directory belongs to another user (uid {uid})"));
+    }
+    let mode = found.mode() & 0o777;
+    let can = match too_much {
+        OTHERS_ENTER => "enter",
+        _ => "write to",
+    };
+    (mode & too_much != 0).then(|| format!("others can {can} the directory (mode {mode:04o})"))
+}
+
+/// Says why others could enter a folder that is there.
+pub(crate) fn exposed(folder: &Path) -> Option<String> {
+    exposure(&fs::metadata(folder).ok()?, OTHERS_ENTER)
+}

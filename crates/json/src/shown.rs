@@ -1,0 +1,28 @@
+//! Texts of others, as people are shown them.
+
+/// Says whether a character must not reach a terminal or a page from a text of others: it moves the cursor, ends the
+/// line (also U+2028 and U+2029), or turns the direction of what stands around it.
+pub fn is_unprintable(character: char) -> bool {
+    let turns = matches!(character, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    turns || character.is_control() || matches!(character, '\u{2028}' | '\u{2029}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_moves_the_cursor_or_turns_the_direction_is_not_shown() {
+        for hidden in [
+            '\0', '\n', '\u{1b}', '\u{7f}', '\u{80}', '\u{9b}', '\u{9f}', '\u{61c}', '\u{200f}',
+            '\u{2028}', '\u{202e}', '\u{2066}', '\u{2069}',
+        ] {
+            assert!(is_unprintable(hidden), "{hidden:?}");
+        }
+        for shown in [
+            'a', ' ', '\u{a0}', 'é', 'ש', '中', '\u{200d}', '👪', '\u{2027}', '\u{206a}',
+        ] {
+            assert!(!is_unprintable(shown), "{shown:?}");
+        }
+    }
+}
