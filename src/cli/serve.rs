@@ -25,6 +25,7 @@ use crate::logging::{Logging, Reopener};
 use crate::messages::config_listener::Reload;
 use crate::otp::pid::ExitReason;
 use crate::tls::CertificateError;
+use child::cell::remove_abandoned_groups;
 use store::{OpenProblem, StoreError};
 
 use super::config_args::ConfigArgs;
@@ -67,6 +68,9 @@ pub struct Args {
 /// How long a file of the log may take to be opened again until a reload goes on without it.
 const REOPEN_MAX: Duration = Duration::from_secs(5);
 
+/// How often at the end it is looked whether the control groups of cells are empty, 10 ms apart.
+const GROUP_ROUNDS_MAX: u32 = 100;
+
 /// Runs the subcommand.
 ///
 /// # Errors
@@ -108,8 +112,9 @@ pub(super) fn run(args: &Args, mut builder: DaemonBuilder) -> Result<(), CliErro
     }
     raise_open_files(&log);
     let level_of = Rc::clone(&logging);
+    remove_abandoned_groups(0);
     let system = actix_rt::System::new();
-    system.block_on(async move {
+    let ended = system.block_on(async move {
         builder.sources = Some(sources);
         builder.access_log = access_log.as_ref().map(|access| access.logger.clone());
         let dropped = logging.dropped_count();
@@ -129,7 +134,9 @@ pub(super) fn run(args: &Args, mut builder: DaemonBuilder) -> Result<(), CliErro
         let ended = signals.follow(app, &files, &log).await;
         beat.abort();
         ended
-    })
+    });
+    remove_abandoned_groups(GROUP_ROUNDS_MAX);
+    ended
 }
 
 /// Starts a log in the file that a key names.

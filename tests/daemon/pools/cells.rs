@@ -1,9 +1,14 @@
 //! Cells as a running service has them: who may open one, and what a change of one does.
 
+use std::fs;
+use std::path::{Path, PathBuf};
+
 use serde_json::{Value, json};
 
 use super::support::{add, reconfigure};
-use crate::support::daemon::{Service, configure, directory, serve_command};
+use crate::support::daemon::{
+    Service, configure, directory, pid_exists, serve_command, wait_until,
+};
 use crate::support::http_client::Web;
 
 const CLOSED: [(&str, &str); 6] = [
@@ -99,7 +104,7 @@ fn a_command_in_a_cell_that_closes_a_pipe_and_lives_on_is_told_at_once() {
         let directory = directory();
         let script = directory.path().join("closes.sh");
         let text = format!("read line\necho true\nread line\nexec {closes}\nsleep 1000\n");
-        std::fs::write(&script, text).unwrap();
+        fs::write(&script, text).unwrap();
         // A timeout would be another error, after as long as the test may take.
         let extra = format!(
             "[couchdb]\nos_process_timeout = 3600000\n[query_servers]\ncloses = \"sh {}\"\n\
@@ -131,7 +136,7 @@ done
 fn a_command_finds_the_usual_variables_and_those_of_its_configuration() {
     let directory = directory();
     let script = directory.path().join("names.sh");
-    std::fs::write(&script, NAMES).unwrap();
+    fs::write(&script, NAMES).unwrap();
     let extra = format!(
         "[query_servers]\nnames = \"sh {}\"\n[pools.names]\nsandbox = \"standard\"\nenv = [\"MODE=a,b\", \"PASSED_ON\"]\n",
         script.display()
@@ -160,5 +165,46 @@ fn a_command_finds_the_usual_variables_and_those_of_its_configuration() {
     );
     assert!(client.ret_proc(&proc));
     drop(client);
+    service.stop();
+}
+
+/// The control groups of a cell that are there.
+fn groups_of(launcher: u64) -> Vec<PathBuf> {
+    let own = fs::read_to_string("/proc/self/cgroup").unwrap();
+    let folders = own.lines().filter_map(|line| {
+        let (controller, path) = line.split_once(':')?.1.split_once(':')?;
+        let above = Path::new("/sys/fs/cgroup").join(controller);
+        Some(above.join(path.trim_start_matches('/')))
+    });
+    let groups = folders.map(|folder| folder.join(format!("settee-cell-{launcher}")));
+    groups.filter(|group| group.exists()).collect()
+}
+
+#[test]
+fn no_control_group_of_a_cell_outlives_a_stop_nor_a_kill_by_more_than_the_next_start() {
+    let extra = "[pools.python]\nsandbox = \"standard\"\nmemory_max = \"64MiB\"\ninit_size = 1\n";
+    let cell_of = |service: &Service| {
+        let mut client = service.connect();
+        let mut cell = None;
+        wait_until("a process in a cell", || {
+            cell = client.pool("python")["procs"][0]["os_pid"].as_u64();
+            cell.is_some()
+        });
+        cell.unwrap()
+    };
+    let service = Service::start(extra);
+    let first = cell_of(&service);
+    if groups_of(first).is_empty() {
+        println!("skipped: nobody may make control groups here");
+        return service.stop();
+    }
+    let directory = service.stop_and_keep();
+    assert_eq!(groups_of(first), Vec::<PathBuf>::new());
+    let service = Service::start_in(directory, extra);
+    let second = cell_of(&service);
+    let directory = service.kill_and_keep();
+    wait_until("the end of the cell", || !pid_exists(second));
+    let service = Service::start_in(directory, extra);
+    assert_eq!(groups_of(second), Vec::<PathBuf>::new());
     service.stop();
 }

@@ -4,7 +4,7 @@
 //! SUMMARY   [`Cgroup::make`] makes it beside or below the launcher's own and writes the limits. The first
 //!           process of the cell enters it by itself.
 //! PROMISES  What cannot be limited is named. The groups are removed with the cell, and those of launchers
-//!           that were killed by the next one.
+//!           that were killed by the next one, at the end of the service and at its start.
 //! SOURCE    cgroups(7). Version 2 is used where the service was given a part of the hierarchy: the service
 //!           lives in a leaf of it, and cells beside that leaf. Version 1 where it can be written.
 //! LIMITS    A process that enters by its number makes the kernel wait for all others, for 15 ms. So with
@@ -14,6 +14,8 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 
 use super::CellSpec;
 use super::layers::Layer;
@@ -26,6 +28,12 @@ const PREFIX: &str = "settee-cell-";
 
 /// The period of the limit of processor time, in microseconds.
 const PERIOD_US: u64 = 100_000;
+
+/// What limits of cells need.
+const CONTROLLERS: [&str; 3] = ["memory", "pids", "cpu"];
+
+/// How long is waited until it is looked again whether processes have left their group.
+const ROUND: Duration = Duration::from_millis(10);
 
 /// The process that reports to the launcher, which is in the group beside the command's own.
 const OWN_PROCESSES: u64 = 1;
@@ -175,14 +183,39 @@ impl Cgroup {
     /// Removes groups of launchers that are gone: who is killed cannot remove its own.
     pub(super) fn remove_abandoned(&self) {
         for base in self.folders.iter().filter_map(|folder| folder.parent()) {
-            for entry in fs::read_dir(base).into_iter().flatten().flatten() {
-                if launcher_of(&entry.file_name().to_string_lossy()).is_some_and(is_gone) {
-                    // Fails while processes are in it.
-                    drop(fs::remove_dir(entry.path()));
-                }
-            }
+            remove_abandoned_in(base);
         }
     }
+}
+
+/// Removes the groups of cells that are over, at the start of a service and at its end. Waits for those whose
+/// processes are on their way out for a number of `rounds`, of [`ROUND`] each.
+pub fn remove_abandoned(rounds: u32) {
+    let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    remove_abandoned_below(Path::new(ROOT), &own, rounds);
+}
+
+fn remove_abandoned_below(root: &Path, own: &str, rounds: u32) {
+    let bases_v1 = CONTROLLERS
+        .iter()
+        .filter_map(|name| folder_v1(root, own, name));
+    let bases: Vec<PathBuf> = bases_v1.chain(folder_v2(root, own)).collect();
+    for round in 0..=rounds {
+        let left: usize = bases.iter().map(|base| remove_abandoned_in(base)).sum();
+        if left == 0 || round == rounds {
+            return;
+        }
+        thread::sleep(ROUND);
+    }
+}
+
+/// Returns how many are left because processes are in them.
+fn remove_abandoned_in(base: &Path) -> usize {
+    let entries = fs::read_dir(base).into_iter().flatten().flatten();
+    let abandoned = entries
+        .filter(|entry| launcher_of(&entry.file_name().to_string_lossy()).is_some_and(is_gone));
+    let removed = abandoned.map(|entry| fs::remove_dir(entry.path()));
+    removed.filter(Result::is_err).count()
 }
 
 fn launcher_of(name: &str) -> Option<u32> {
@@ -240,21 +273,24 @@ fn folder_v1(root: &Path, own: &str, controller: &str) -> Option<PathBuf> {
     Some(root.join(controller).join(path.trim_start_matches('/')))
 }
 
+/// Finds the folder of version 2 above the launcher's own group.
+fn folder_v2(root: &Path, own: &str) -> Option<PathBuf> {
+    let path = own.lines().find_map(|line| line.strip_prefix("0::/"))?;
+    let folder = root.join(path);
+    let base = folder.parent().filter(|_| !path.is_empty());
+    base.map(Path::to_owned)
+}
+
 /// Finds the folder of version 2 in which groups with limits can be made: the one above the
 /// launcher's own, since a group with processes in it has no limited groups below it. Turns the
 /// controllers on that are not.
 fn delegated(root: &Path, own: &str) -> Option<PathBuf> {
-    let path = own.lines().find_map(|line| line.strip_prefix("0::/"))?;
-    let base = root
-        .join(path)
-        .parent()
-        .filter(|_| !path.is_empty())?
-        .to_owned();
+    let base = folder_v2(root, own)?;
     let there = fs::read_to_string(base.join("cgroup.controllers")).ok()?;
     let control = base.join("cgroup.subtree_control");
     let on = fs::read_to_string(&control).ok()?;
     let is_in = |list: &str, name| list.split_whitespace().any(|known| known == name);
-    for name in ["memory", "pids", "cpu"] {
+    for name in CONTROLLERS {
         if is_in(&there, name) && !is_in(&on, name) {
             write(&control, &format!("+{name}")).ok()?;
         }

@@ -125,3 +125,25 @@ fn groups_of_launchers_that_are_gone_are_removed_and_others_are_not() {
     assert!(!is_there(&gone));
     assert!(is_there(&lives) && is_there("pids/other"));
 }
+
+#[test]
+fn a_service_removes_what_is_left_of_both_versions_and_of_every_controller() {
+    let gone = format!("settee-cell-{}", u32::MAX);
+    let lives = format!("settee-cell-{}", std::process::id());
+    let bases = ["memory/service", "pids", "cpu", "part"];
+    let groups: Vec<String> = bases
+        .iter()
+        .flat_map(|base| [&gone, &lives].map(|name| format!("{base}/{name}")))
+        .collect();
+    let groups: Vec<&str> = groups.iter().map(String::as_str).collect();
+    let root = hierarchy(&groups, &[]);
+    fs::write(root.path().join("cpu").join(&gone).join("tasks"), "7").unwrap();
+    let own = V1.replace("0::/\n", "0::/part/service\n");
+    remove_abandoned_below(root.path(), &own, 1);
+    for base in bases {
+        let is_there = |name: &str| root.path().join(base).join(name).exists();
+        // One with something in it stays.
+        assert_eq!(is_there(&gone), base == "cpu", "{base}");
+        assert!(is_there(&lives), "{base}");
+    }
+}

@@ -22,6 +22,8 @@ pub mod trial;
 
 use std::path::PathBuf;
 
+pub use cgroup::remove_abandoned as remove_abandoned_groups;
+
 use serde::{Deserialize, Serialize};
 
 /// How much of a cell a child is put in.
