@@ -96,10 +96,12 @@ impl OsProcess {
         let answered = self.shared.is(ProcFlag::Started) || self.shared.exit_error().is_some();
         let backend = &self.backend;
         let described = (backend.child).describe(exit, backend.reports.as_ref(), answered);
+        let met = backend.reports.as_ref().and_then(|reports| reports.met);
         let exit_report = ExitReport {
             exit: Some(described),
             status: Some(exit.status()),
             stderr: self.backend.last_words(),
+            met,
             by_order: false,
         };
         self.exited(exit_report, exit.is_success(), ctx);

@@ -41,7 +41,7 @@ use crate::otp::deadline::DeadlineTimer;
 use crate::otp::pid::{Down, ExitReason, PidGuard, Watch};
 use crate::otp::tell::Tell;
 use crate::query_server::call::call_log;
-use crate::query_server::child_log::ChildLog;
+use crate::query_server::child_log::{ChildLog, remedy_of_refused};
 use crate::query_server::line::{Line, classify};
 use crate::query_server::proc_shared::{MANAGER_TOKEN, ProcFlag};
 use crate::query_server::prompt::{self, Command};
@@ -197,7 +197,8 @@ impl<B: Backend> Process<B> {
         self.speak_for_call();
         self.child_log.refused(call);
         if let Some(loan) = self.unanswered.loan() {
-            loan.warn(format!("the cell refused the system call {call}"));
+            let remedy = remedy_of_refused(call);
+            loan.warn(format!("the cell refused the system call {call}: {remedy}"));
         }
     }
 

@@ -8,6 +8,7 @@ use std::num::NonZero;
 use std::sync::Arc;
 use std::time::Duration;
 
+use child::cell::report::MetLimit;
 use serde::{Serialize, Serializer};
 use serde_json::value::{RawValue, to_raw_value};
 
@@ -316,7 +317,10 @@ impl From<PromptError> for ErrorReply {
             PromptError::Function { name, .. } => (name.as_str(), "prompt"),
             PromptError::Timeout { command, .. } => ("timeout", command.phase()),
             PromptError::NotRun { .. } => ("not_run", "prompt"),
-            PromptError::Exited(_) => ("os_process_error", "exit"),
+            PromptError::Exited(exit_report) => match exit_report.met {
+                Some(MetLimit::Memory(_)) => ("out_of_memory", "exit"),
+                Some(MetLimit::Processes(_)) | None => ("os_process_error", "exit"),
+            },
             PromptError::Protocol { .. } => ("os_process_error", "prompt"),
             PromptError::BadPrompt => ("bad_request", "prompt"),
             PromptError::TooMany { .. } => ("too_many_requests", "prompt"),

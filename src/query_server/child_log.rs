@@ -133,16 +133,8 @@ impl ChildLog {
     /// Logs a system call that the cell refused.
     pub(crate) fn refused(self: &Rc<Self>, call: &str) {
         if let Some(call) = self.admit(call) {
-            let remedy = match call {
-                "socket" | "sendto" | "sendmsg" | "sendmmsg" => {
-                    "if it should use the network, set network = true for its pool"
-                }
-                _ => {
-                    "none is needed if it works without; a pool with sandbox = \"off\" has no cells"
-                }
-            };
             warn!(self.log(), "query server was refused a system call"; "call" => call,
-                  "effect" => "the call failed", "remedy" => remedy);
+                  "effect" => "the call failed", "remedy" => remedy_of_refused(call));
         }
     }
 
@@ -191,6 +183,16 @@ impl ChildLog {
                                  self.terms.lines_max, self.terms.pool_bytes_max),
               "effect" => "they are lost",
               "remedy" => "log less in the function, or raise [log] child_lines_max or pool_bytes_max");
+    }
+}
+
+/// Says what to do where a cell refused a system call.
+pub(crate) fn remedy_of_refused(call: &str) -> &'static str {
+    match call {
+        "socket" | "sendto" | "sendmsg" | "sendmmsg" => {
+            "if it should use the network, set network = true for its pool"
+        }
+        _ => "none is needed if it works without; a pool with sandbox = \"off\" has no cells",
     }
 }
 

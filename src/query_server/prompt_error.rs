@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use child::cell::report::MetLimit;
+
 use crate::query_server::line::ErrorLine;
 use crate::query_server::prompt::Command;
 
@@ -48,6 +50,9 @@ pub struct ExitReport {
     /// The last lines that the child wrote to its standard error, oldest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub stderr: Vec<String>,
+    /// The limit of its cell that it met, if it did: what it ran needs more than it may have.
+    #[serde(skip)]
+    pub met: Option<MetLimit>,
     /// Whether somebody ordered it: nobody but who runs the machine is to blame.
     #[serde(skip)]
     pub by_order: bool,
@@ -233,6 +238,7 @@ impl PromptError {
             Self::Timeout { command, .. } if command.runs_functions() => Fault::Function,
             Self::NotRun { because } => because.fault(),
             Self::Exited(exit_report) if exit_report.by_order => Fault::Host,
+            Self::Exited(exit_report) if exit_report.met.is_some() => Fault::Client,
             Self::Function { .. } | Self::BadPrompt | Self::TooMany { .. } | Self::NotHolder => {
                 Fault::Client
             }
@@ -244,10 +250,9 @@ impl PromptError {
     pub const fn retryable(&self) -> bool {
         match self {
             Self::Timeout { command, .. } => !command.runs_functions(),
-            Self::Exited(_)
-            | Self::Protocol { .. }
-            | Self::TooMany { .. }
-            | Self::NotRun { .. } => true,
+            // Another process would meet the limit, too.
+            Self::Exited(exit_report) => exit_report.met.is_none(),
+            Self::Protocol { .. } | Self::TooMany { .. } | Self::NotRun { .. } => true,
             Self::Function { .. } | Self::BadPrompt | Self::NotHolder => false,
         }
     }

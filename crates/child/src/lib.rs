@@ -264,7 +264,7 @@ impl Child {
     /// nothing and exits with an error may lack something that its cell does not give.
     pub fn describe(&self, exit: Exit, reports: Option<&Reports>, answered: bool) -> String {
         let error = reports.and_then(|reports| reports.error.as_ref());
-        match (error, self.launched) {
+        let described = match (error, self.launched) {
             (Some(why), _) => format!("was not started: {why}"),
             (None, Some(_)) if !answered && !exit.is_failure() => {
                 format!("{exit} before its first answer")
@@ -274,6 +274,10 @@ impl Child {
                  network or a variable there, see read_paths, network and env in its pool)"
             ),
             _ => exit.to_string(),
+        };
+        match reports.and_then(|reports| reports.met) {
+            Some(met) => format!("{described}: {met}"),
+            None => described,
         }
     }
 

@@ -208,3 +208,55 @@ fn no_control_group_of_a_cell_outlives_a_stop_nor_a_kill_by_more_than_the_next_s
     assert_eq!(groups_of(second), Vec::<PathBuf>::new());
     service.stop();
 }
+
+#[test]
+fn who_needs_more_than_a_cell_may_have_is_told_so_with_the_key() {
+    let directory = directory();
+    let script = directory.path().join("child.sh");
+    let text = "while read -r line; do case $line in \
+        *much*) x=$(head -c 200000000 /dev/zero | tr '\\0' x);; \
+        *many*) for n in 1 2 3 4 5 6 7 8; do sleep 60 & done;; *) ;; esac; echo true; done";
+    fs::write(&script, text).unwrap();
+    let extra = format!(
+        "[query_servers]\nshell = \"sh {}\"\n[pools.shell]\nsandbox = \"standard\"\n\
+         memory_max = \"64MiB\"\nprocesses_max = 6\ninit_size = 1\n",
+        script.display()
+    );
+    let config = configure(directory.path(), &extra);
+    let service = Service::start_command(directory, serve_command(&config));
+    let mut client = service.connect();
+    let mut first = None;
+    wait_until("a process in a cell", || {
+        first = client.pool("shell")["procs"][0]["os_pid"].as_u64();
+        first.is_some()
+    });
+    if groups_of(first.unwrap()).is_empty() {
+        println!("skipped: nobody may make control groups here");
+    } else {
+        for (id, name, key) in [
+            (
+                "much",
+                "out_of_memory",
+                "its pool's memory_max allows, 67108864 bytes",
+            ),
+            (
+                "many",
+                "os_process_error",
+                "its pool's processes_max allows, 6",
+            ),
+        ] {
+            let call = json!({"id": 1, "call": "map_docs", "lang": "shell", "funs": ["f"],
+                              "docs": [{"_id": id}]});
+            let error = client.error(&call);
+            let told = (&error["name"], &error["fault"], &error["retry"]);
+            assert_eq!(
+                told,
+                (&json!(name), &json!("client"), &json!(false)),
+                "{error}"
+            );
+            assert!(error["reason"].as_str().unwrap().contains(key), "{error}");
+        }
+    }
+    drop(client);
+    service.stop();
+}

@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use super::CellSpec;
 use super::layers::Layer;
+use super::report::MetLimit;
 
 /// Where the hierarchies are.
 pub(super) const ROOT: &str = "/sys/fs/cgroup";
@@ -163,6 +164,30 @@ impl Cgroup {
         self.entrances.iter().try_for_each(enter)
     }
 
+    /// Returns which limits its processes have met.
+    pub(super) fn met(&self, spec: &CellSpec) -> Vec<MetLimit> {
+        let counts = |files: &[(&str, &str)]| {
+            let counted = self.folders.iter().flat_map(|folder| {
+                files
+                    .iter()
+                    .map(|(file, event)| count_of(&folder.join(file), event))
+            });
+            counted.sum::<u64>() > 0
+        };
+        let memory = [
+            ("memory.events", "oom_kill"),
+            ("memory.oom_control", "oom_kill"),
+        ];
+        let mut met = Vec::new();
+        if spec.memory_max > 0 && counts(&memory) {
+            met.push(MetLimit::Memory(spec.memory_max));
+        }
+        if spec.processes_max > 0 && counts(&[("pids.events", "max")]) {
+            met.push(MetLimit::Processes(spec.processes_max));
+        }
+        met
+    }
+
     /// Gives up version 2, where a process cannot be started inside.
     pub(super) fn give_up_start(&mut self, error: &io::Error) {
         self.start_in = None;
@@ -216,6 +241,14 @@ fn remove_abandoned_in(base: &Path) -> usize {
         .filter(|entry| launcher_of(&entry.file_name().to_string_lossy()).is_some_and(is_gone));
     let removed = abandoned.map(|entry| fs::remove_dir(entry.path()));
     removed.filter(Result::is_err).count()
+}
+
+/// Returns how often something has happened, by a file of lines with a name and a number.
+fn count_of(file: &Path, event: &str) -> u64 {
+    let text = fs::read_to_string(file).unwrap_or_default();
+    let mut lines = text.lines().filter_map(|line| line.split_once(' '));
+    let count = lines.find(|(name, _)| *name == event);
+    count.and_then(|(_, count)| count.parse().ok()).unwrap_or(0)
 }
 
 fn launcher_of(name: &str) -> Option<u32> {

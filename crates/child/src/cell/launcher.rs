@@ -139,7 +139,7 @@ impl Launch {
         // Its memory is nobody's business, now that others need nothing of it any more.
         let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
         leave_pipes(&cell.status);
-        Ok(cell.wait())
+        Ok(cell.wait(&self.spec, &self.reporter))
     }
 
     fn prepare(&self, descriptors: Result<(), String>) -> Prepared {
@@ -277,9 +277,9 @@ struct Cell {
 }
 
 impl Cell {
-    /// Waits until nothing of the cell is left; returns how its command ended, or the first process
+    /// Waits until nothing of the cell is left, and tells which limits it met; returns how its command ended, or the first process
     /// where that ended before.
-    fn wait(mut self) -> ExitStatus {
+    fn wait(mut self, spec: &CellSpec, reporter: &Reporter) -> ExitStatus {
         let mut ended = None;
         let mut status = [0; size_of::<i32>()];
         while self.status.read_exact(&mut status).is_ok() {
@@ -298,6 +298,9 @@ impl Cell {
         let waited = rustix::io::retry_on_intr(|| waitpid(Some(self.init), WaitOptions::empty()));
         if !self.has_namespace {
             end_leftovers();
+        }
+        for limit in self.cgroup.met(spec) {
+            reporter.tell(&Report::Met(limit));
         }
         self.cgroup.remove();
         let of_init = waited

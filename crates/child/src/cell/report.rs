@@ -1,6 +1,7 @@
 //! What a launcher tells the service: one JSON object a line, on a pipe of their own.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
@@ -26,6 +27,34 @@ pub enum Report {
     Missing(BTreeMap<Layer, String>),
     /// The command was not started; why.
     Error(String),
+    /// The cell met a limit, by which its command may have ended.
+    Met(MetLimit),
+}
+
+/// A limit of a cell that was met, with the most that it allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MetLimit {
+    /// A process was ended because all of them needed more memory, in bytes.
+    Memory(u64),
+    /// No further process could be started.
+    Processes(u32),
+}
+
+/// What the command met, and which key of its pool allows more.
+impl fmt::Display for MetLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Memory(most) => write!(
+                f,
+                "it needed more memory than its pool's memory_max allows, {most} bytes"
+            ),
+            Self::Processes(most) => write!(
+                f,
+                "it needed more processes than its pool's processes_max allows, {most}"
+            ),
+        }
+    }
 }
 
 /// Where reports go: the pipe, or standard error where somebody runs the launcher by hand.
@@ -53,6 +82,8 @@ pub struct Reports {
     lines: LineBuffer,
     /// Why the command was not started.
     pub error: Option<String>,
+    /// Which limit the cell met; of several, memory.
+    pub met: Option<MetLimit>,
 }
 
 impl Reports {
@@ -65,6 +96,7 @@ impl Reports {
             pipe: PipeReader::new(pipe)?,
             lines: LineBuffer::new(LINE_BYTES_MAX),
             error: None,
+            met: None,
         })
     }
 
@@ -77,6 +109,10 @@ impl Reports {
             match serde_json::from_slice(&line) {
                 Ok(Report::Refused(call)) => refused.push(call),
                 Ok(Report::Error(why)) => self.error = Some(why),
+                Ok(Report::Met(limit)) if !matches!(self.met, Some(MetLimit::Memory(_))) => {
+                    self.met = Some(limit);
+                }
+                Ok(Report::Met(_)) => {}
                 // Trials tell of it, once for all processes.
                 Ok(Report::Missing(_)) | Err(_) => {}
             }
