@@ -327,9 +327,6 @@ impl Handler<Stop> for Client {
             (Some(_), false) => return self.session.end_tunnel(GetProcError::ShuttingDown),
             (None, _) => {}
         }
-        if let (Mode::Relay(relay), false) = (&self.mode, msg.now) {
-            return relay.tell(Signal::Stop);
-        }
         if msg.now {
             if self.session.services.is_stopping() {
                 self.session.tell_of_shutdown();
@@ -337,13 +334,11 @@ impl Handler<Stop> for Client {
             return self.session.set_phase(Phase::Over);
         }
         if !matches!(self.mode, Mode::Requests) {
-            return self.session.set_phase(Phase::Closing);
+            return self.end_in_order();
         }
-        // It was let in: what it has asked, or is about to ask, is answered.
+        // It was let in: what it has asked, or is about to ask, is answered. By then it may speak over its own pipes.
         self.session.set_phase(Phase::Last);
-        ctx.run_later(LAST_REQUESTS_MAX, |client, _| {
-            client.session.set_phase(Phase::Closing);
-        });
+        ctx.run_later(LAST_REQUESTS_MAX, |client, _| client.end_in_order());
     }
 }
 
@@ -362,6 +357,14 @@ impl Handler<ProcRevoked> for Client {
 }
 
 impl Client {
+    /// Reads no more, and ends when what is in hand is answered.
+    fn end_in_order(&self) {
+        match &self.mode {
+            Mode::Relay(relay) => relay.tell(Signal::Stop),
+            Mode::Requests | Mode::Tunnel(_) => self.session.set_phase(Phase::Closing),
+        }
+    }
+
     /// Ends, and tells before of each process that is still held if that is because the service ends.
     fn end_after_notice(&mut self, over: bool, ctx: &mut Context<Self>) {
         let is_told = !over && self.session.services.is_stopping() && self.session.holds();

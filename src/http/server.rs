@@ -1,8 +1,8 @@
 //! HttpServer: runs the HTTP server as a part of the service.
 //!
 //! SUMMARY   Starts actix-web on threads of its own, and ends with it: gracefully or now.
-//! PROMISES  When it has ended, the address is free and no request is open. Idle connections are closed as
-//!           soon as it is told to stop; open requests may finish.
+//! PROMISES  When it has ended, the address is free and no request is open. Idle connections are closed
+//!           [`LAST_REQUESTS_MAX`] after it is told to stop; open requests may finish.
 //! CALLED    Started and stopped by the supervisor.
 //! LIMITS    With connections open, a graceful stop takes up to a second longer than the last
 //!           request: the server looks once a second whether they are gone.

@@ -47,8 +47,8 @@ const REQUEST_BYTES_MAX: usize = 1 << 20;
 /// Replies that the client has not taken beyond which nothing more is read, in bytes.
 const UNSENT_BYTES_MAX: usize = 1 << 20;
 
-/// How far the connection has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How far the connection has come, in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Phase {
     /// Requests are read.
     Open,
@@ -238,9 +238,7 @@ impl Session {
 
     /// Goes on to a later phase; there is no way back.
     pub(super) fn set_phase(&self, phase: Phase) {
-        if self.phase.get() != Phase::Over {
-            self.phase.set(phase);
-        }
+        self.phase.set(self.phase.get().max(phase));
         self.wake_reader();
     }
 
@@ -277,9 +275,10 @@ impl Session {
         self.has_spoken.set(true);
     }
 
-    /// Returns whether the client is in the middle of a line, or has not said any yet.
+    /// Returns whether the client is in the middle of a line, has not said any yet, or is about to hand its
+    /// pipes over or has done so.
     pub(super) fn is_to_speak(&self) -> bool {
-        self.partial_bytes.get() > 0 || !self.has_spoken.get()
+        self.partial_bytes.get() > 0 || !self.has_spoken.get() || self.is_tunnel.get()
     }
 
     /// Counts what is left after a request.
@@ -416,5 +415,16 @@ impl Session {
         self.held.take();
         // Fails when the client is gone already, which is as good.
         let _ = rustix::net::shutdown(&self.stream, rustix::net::Shutdown::Both);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Phase;
+
+    #[test]
+    fn phases_are_in_the_order_in_which_a_connection_goes_through_them() {
+        let phases = [Phase::Open, Phase::Last, Phase::Closing, Phase::Over];
+        assert!(phases.is_sorted_by(|before, after| before < after));
     }
 }
