@@ -32,7 +32,7 @@ use crate::functions::QueryServers;
 use crate::functions::caller::Caller;
 use crate::in_flight::network_of;
 use crate::messages::client_error::ErrorReply;
-use crate::messages::proc_manager::{TenantName, Want};
+use crate::messages::proc_manager::{GetProcError, TenantName, Want};
 use crate::metrics::ClientMetrics;
 use crate::pace::Pace;
 use child::pipe::read_chunk;
@@ -52,7 +52,7 @@ const UNSENT_BYTES_MAX: usize = 1 << 20;
 pub(super) enum Phase {
     /// Requests are read.
     Open,
-    /// The service ends: requests that have come are read, and the first one of a connection is waited for.
+    /// It is to end: requests that have come are read, and the first one of a connection is waited for.
     Last,
     /// Nothing more is read; it ends when everything in hand is answered and written.
     Closing,
@@ -112,9 +112,11 @@ pub(super) struct Session {
     is_tunnel: Cell<bool>,
     /// The pipes of an attached client, which come next.
     expected: RefCell<Option<Expected>>,
-    /// Why the connection ends, if it is not the client that ends it; the first reason counts. The
-    /// last line of a service's connection tells it.
+    /// Why the connection ends, if it is neither the client nor a stop that ends it; the first reason
+    /// counts. The last line of a service's connection tells it.
     close_reason: RefCell<Option<ErrorReply>>,
+    /// Whether nothing more is read because of a stop.
+    is_shut_down: Cell<bool>,
     /// When something last came through a tunnel, or went through it.
     last_activity: Cell<Instant>,
     held: RefCell<FxHashMap<Token, Rc<Holding>>>,
@@ -177,6 +179,7 @@ impl Session {
             is_tunnel: Cell::new(false),
             expected: RefCell::new(None),
             close_reason: RefCell::new(None),
+            is_shut_down: Cell::new(false),
             last_activity: Cell::new(Instant::now()),
             held: RefCell::new(FxHashMap::default()),
             sweep_at: Cell::new(HELD_SWEEP_MIN),
@@ -393,9 +396,22 @@ impl Session {
         self.set_phase(Phase::Closing);
     }
 
-    /// Returns why the tunnel ends, if it is not the client that ends it.
+    /// Ends the connection once everything in hand is answered, because of a stop.
+    pub(super) fn shut_down(&self) {
+        if self.phase() < Phase::Closing {
+            self.is_shut_down.set(true);
+        }
+        self.set_phase(Phase::Closing);
+    }
+
+    /// Returns why the tunnel ends, if it is not the client that ends it. A stop loses nothing of what was read: where
+    /// something was lost, that is the reason.
     pub(super) fn take_close_reason(&self) -> Option<ErrorReply> {
-        self.close_reason.take()
+        let stopped = || {
+            let is_shut_down = self.is_shut_down.get();
+            is_shut_down.then(|| GetProcError::ShuttingDown.into())
+        };
+        self.close_reason.take().or_else(stopped)
     }
 
     /// Notes that something came through the tunnel.
