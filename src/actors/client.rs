@@ -44,7 +44,7 @@ use crate::functions::caller::Caller;
 use crate::messages::client_error::ErrorReply;
 use crate::messages::pools::ProcRevoked;
 use crate::messages::proc_manager::CallError;
-use crate::messages::proc_manager::{GetProcError, Lease};
+use crate::messages::proc_manager::Lease;
 use crate::messages::process::Fault;
 use crate::metrics::{ClientMetrics, LendEnd};
 use crate::otp::pid::{Down, ExitReason, Pid, PidGuard, Watch};
@@ -322,28 +322,21 @@ impl Handler<Stop> for Client {
     type Result = ();
 
     fn handle(&mut self, msg: Stop, ctx: &mut Self::Context) {
-        match (&self.lending, msg.now) {
-            (Some(_), true) => return self.lending_cut(LendEnd::Shutdown, ctx),
-            (Some(_), false) => return self.session.end_tunnel(GetProcError::ShuttingDown),
-            (None, _) => {}
-        }
-        if let (Mode::Relay(relay), false) = (&self.mode, msg.now) {
-            return relay.tell(Signal::Stop);
-        }
-        if msg.now {
-            if self.session.services.is_stopping() {
-                self.session.tell_of_shutdown();
+        match (&self.mode, self.lending.is_some()) {
+            (_, true) if msg.now => self.lending_cut(LendEnd::Shutdown, ctx),
+            (_, false) if msg.now => {
+                if self.session.services.is_stopping() {
+                    self.session.tell_of_shutdown();
+                }
+                self.session.set_phase(Phase::Over);
             }
-            return self.session.set_phase(Phase::Over);
+            // It was let in: what it has asked, or is about to ask, is answered. By then it may speak over its own pipes.
+            (Mode::Requests, _) | (Mode::Tunnel(_), true) => {
+                self.session.set_phase(Phase::Last);
+                ctx.run_later(LAST_REQUESTS_MAX, |client, _| client.end_in_order());
+            }
+            (Mode::Tunnel(_), false) | (Mode::Relay(_), _) => self.end_in_order(),
         }
-        if !matches!(self.mode, Mode::Requests) {
-            return self.session.set_phase(Phase::Closing);
-        }
-        // It was let in: what it has asked, or is about to ask, is answered.
-        self.session.set_phase(Phase::Last);
-        ctx.run_later(LAST_REQUESTS_MAX, |client, _| {
-            client.session.set_phase(Phase::Closing);
-        });
     }
 }
 
@@ -362,6 +355,14 @@ impl Handler<ProcRevoked> for Client {
 }
 
 impl Client {
+    /// Reads no more, and ends when what is in hand is answered.
+    fn end_in_order(&self) {
+        match &self.mode {
+            Mode::Relay(relay) => relay.tell(Signal::Stop),
+            Mode::Requests | Mode::Tunnel(_) => self.session.shut_down(),
+        }
+    }
+
     /// Ends, and tells before of each process that is still held if that is because the service ends.
     fn end_after_notice(&mut self, over: bool, ctx: &mut Context<Self>) {
         let is_told = !over && self.session.services.is_stopping() && self.session.holds();

@@ -109,6 +109,11 @@ impl Connections {
         self.max
     }
 
+    /// Returns whether there are any.
+    pub(super) fn are_open(&self) -> bool {
+        self.table().total > 0
+    }
+
     /// Lets a connection in; none if there are as many as may be and all are busy.
     pub(super) fn enter(self: &Arc<Self>, peer: IpAddr) -> Option<ConnectionPlace> {
         let peer = network_of(peer);

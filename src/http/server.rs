@@ -1,10 +1,10 @@
 //! HttpServer: runs the HTTP server as a part of the service.
 //!
 //! SUMMARY   Starts actix-web on threads of its own, and ends with it: gracefully or now.
-//! PROMISES  When it has ended, the address is free and no request is open. Idle connections are closed as
-//!           soon as it is told to stop; open requests may finish.
+//! PROMISES  When it has ended, the address is free and no request is open. Idle connections are closed
+//!           [`LAST_REQUESTS_MAX`] after it is told to stop; open requests may finish.
 //! CALLED    Started and stopped by the supervisor.
-//! LIMITS    With connections open, a graceful stop takes up to a second longer than the last
+//! LIMITS    With connections open, a graceful stop takes up to a second longer than that and than the last
 //!           request: the server looks once a second whether they are gone.
 
 use std::io;
@@ -42,8 +42,9 @@ use crate::tls::{Certificate, client_name};
 /// one keeps up with it; a second one keeps small requests going beside large bodies.
 const WORKERS: usize = 2;
 
-/// The time between the end of accepting and the order to stop. The library's accepting thread hears of a stop
-/// later than the workers, and panics if it has accepted a connection when no worker is left.
+/// The least time between the end of accepting and the order to stop. The library's accepting thread hears of a stop
+/// later than the workers, and panics if it has accepted a connection when no worker is left. Where connections
+/// are open it is [`LAST_REQUESTS_MAX`]: workers that are told to stop drop what they have not begun to serve.
 const ACCEPTING_ENDS: Duration = Duration::from_millis(20);
 
 /// How long a client may take to close a connection that is over.
@@ -65,10 +66,16 @@ pub(crate) struct HttpOptions {
     pub(crate) shared: Arc<HttpContext>,
 }
 
+struct Running {
+    serving: SpawnHandle,
+    handle: ServerHandle,
+    connections: Arc<Connections>,
+}
+
 /// Runs the HTTP server.
 pub(crate) struct HttpServer {
     options: HttpOptions,
-    running: Option<(SpawnHandle, ServerHandle)>,
+    running: Option<Running>,
     log: Logger,
     pid_guard: PidGuard,
 }
@@ -90,7 +97,7 @@ impl HttpServer {
     }
 
     /// Returns a server; none where everything is closed already.
-    fn listen(&self) -> io::Result<Option<Server>> {
+    fn listen(&self) -> io::Result<Option<(Server, Arc<Connections>)>> {
         let duplicate = |bound: &Option<Rc<Bound>>| {
             let listener = bound.as_ref().map(|bound| bound.duplicate()).transpose()?;
             Ok::<_, io::Error>(listener.flatten().map(TcpListener::from))
@@ -100,8 +107,10 @@ impl HttpServer {
         if plain.is_none() && encrypted.is_none() {
             return Ok(None);
         }
-        let server = Listening::new(&self.options).listen(plain, encrypted)?;
-        Ok(Some(server))
+        let listening = Listening::new(&self.options);
+        let connections = Arc::clone(&listening.connections);
+        let server = listening.listen(plain, encrypted)?;
+        Ok(Some((server, connections)))
     }
 
     /// The addresses, with the schemes that are spoken there.
@@ -123,8 +132,8 @@ impl Actor for HttpServer {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Self::Context) {
-        let server = match self.listen() {
-            Ok(Some(server)) => server,
+        let (server, connections) = match self.listen() {
+            Ok(Some(listening)) => listening,
             Ok(None) => return self.end(ExitReason::Shutdown, ctx),
             Err(error) => {
                 error!(self.log, "cannot listen"; "error" => %error);
@@ -152,7 +161,11 @@ impl Actor for HttpServer {
         });
         let sampling = super::history::sample(Arc::clone(&self.options.shared));
         ctx.spawn(sampling.into_actor(self));
-        self.running = Some((ctx.spawn(serving), handle));
+        self.running = Some(Running {
+            serving: ctx.spawn(serving),
+            handle,
+            connections,
+        });
     }
 }
 
@@ -163,20 +176,28 @@ impl Handler<Stop> for HttpServer {
     fn handle(&mut self, msg: Stop, ctx: &mut Self::Context) {
         self.options.shared.stopping.send_replace(true);
         self.bound().for_each(|(_, bound)| bound.close());
-        let Some((serving, handle)) = &self.running else {
+        let Some(running) = &self.running else {
             return self.end(ExitReason::Shutdown, ctx);
         };
         if msg.now {
             // Dropping the server is what ends it at once, also in the middle of a graceful stop.
-            ctx.cancel_future(*serving);
+            ctx.cancel_future(running.serving);
             info!(self.log, "stopped listening");
             return self.end(ExitReason::Shutdown, ctx);
         }
         info!(self.log, "stopped listening");
         // Orders are sent at once; that the server has ended is told by its own future.
+        let handle = running.handle.clone();
         drop(handle.pause());
-        let handle = handle.clone();
-        ctx.run_later(ACCEPTING_ENDS, move |_, _| drop(handle.stop(true)));
+        let connections = Arc::clone(&running.connections);
+        ctx.run_later(ACCEPTING_ENDS, move |_, ctx| {
+            // Who was let in is about to ask, and is answered.
+            let wait = match connections.are_open() {
+                true => LAST_REQUESTS_MAX,
+                false => Duration::ZERO,
+            };
+            ctx.run_later(wait, move |_, _| drop(handle.stop(true)));
+        });
     }
 }
 
@@ -216,11 +237,7 @@ impl Listening {
         let ending = builder.graceful_shutdown_signal();
         let ending = move || {
             let ending = ending.clone();
-            async move {
-                ending.notified().await;
-                // Who was let in is about to ask, and is answered.
-                actix_rt::time::sleep(LAST_REQUESTS_MAX).await;
-            }
+            async move { ending.notified().await }
         };
         let per_worker = self.connections.max().div_ceil(WORKERS) + IN_PASSING;
         let mut builder = builder

@@ -2,19 +2,24 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
-use settee::config::{Sources, load};
+use settee::config::{Config, Sources, load};
 
 use crate::docs::read;
 
-#[test]
-fn the_packaged_configuration_is_valid_and_puts_everything_where_the_unit_allows_it() {
+fn packaged_configuration() -> Config {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging/settee.toml");
     let sources = Sources {
         files: vec![file],
         ..Sources::default()
     };
-    let config = load(&sources).expect("it is valid").config;
+    load(&sources).expect("it is valid").config
+}
+
+#[test]
+fn the_packaged_configuration_is_valid_and_puts_everything_where_the_unit_allows_it() {
+    let config = packaged_configuration();
     let unit = read("packaging/systemd/settee.service");
     for (folder, path) in [
         ("RuntimeDirectory=settee\n", &config.server.socket),
@@ -27,6 +32,19 @@ fn the_packaged_configuration_is_valid_and_puts_everything_where_the_unit_allows
     let socket = read("packaging/systemd/settee.socket");
     let listens = format!("ListenStream={}\n", config.server.socket.display());
     assert!(socket.contains(&listens), "{listens}");
+}
+
+#[test]
+fn a_stop_is_told_to_the_daemon_alone_and_lasts_longer_than_its_grace() {
+    let unit = read("packaging/systemd/settee.service");
+    let value = |key: &str| {
+        let mut values = unit.lines().filter_map(|line| line.strip_prefix(key));
+        values.next().unwrap_or_else(|| panic!("no {key}"))
+    };
+    assert_eq!(value("KillMode="), "mixed");
+    let seconds = value("TimeoutStopSec=").parse().expect("seconds");
+    let server = packaged_configuration().server;
+    assert!(Duration::from_secs(seconds) > server.shutdown_grace + server.stop_grace);
 }
 
 #[test]

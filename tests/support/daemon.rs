@@ -21,6 +21,9 @@ use super::program::SETTEE;
 /// How long anything that must happen may take.
 pub const DEADLINE: Duration = Duration::from_secs(60);
 
+/// How many attempts are made to do something in a given time.
+const ATTEMPTS: usize = 5;
+
 /// A running service.
 pub struct Service {
     pub directory: TempDir,
@@ -347,6 +350,12 @@ pub fn wait_until(what: &str, mut happened: impl FnMut() -> bool) {
         assert!(start.elapsed() < DEADLINE, "no {what} in time");
         std::thread::park_timeout(LOOK_AGAIN);
     }
+}
+
+/// Makes attempts until one is in time: what has to come soon after an order comes late on a machine under load.
+pub fn in_time<T>(what: &str, attempt: impl FnMut(usize) -> Option<T>) -> T {
+    let made = (0..ATTEMPTS).find_map(attempt);
+    made.unwrap_or_else(|| panic!("no {what} in {ATTEMPTS} attempts"))
 }
 
 /// Returns the processes whose command line names `directory`.

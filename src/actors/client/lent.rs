@@ -123,10 +123,8 @@ impl Client {
         let want = lending.want.clone();
         session.subscribe_revocation(ctx.address().recipient());
         let claim = (lending.claim.take(), lending.answer.take());
-        let get = async move {
-            let proc = get_claimed_proc(session.query_servers.caller(), &want, claim);
-            session.services.unless_stopping(proc).await
-        };
+        let get =
+            async move { get_claimed_proc(session.query_servers.caller(), &want, claim).await };
         // Ends with the request's deadline and the reset's, or with the connection.
         ctx.spawn(wrap_future::<_, Self>(get).map(|result, client, ctx| client.lent(result, ctx)));
     }
@@ -135,6 +133,10 @@ impl Client {
         let Some(lending) = &self.lending else {
             return;
         };
+        if self.session.phase() >= Phase::Closing {
+            // It has waited for too long since a stop.
+            return;
+        }
         let (timeout, session_timeout) = (lending.prompt_timeout, lending.session_timeout);
         let opened = result
             .map_err(ErrorReply::from)

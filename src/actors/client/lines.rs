@@ -118,9 +118,7 @@ impl Stream for Lines {
                 Poll::Ready(Some(input)) => return Poll::Ready(Some(input)),
                 Poll::Ready(None) => {}
                 Poll::Pending => match self.session.phase() {
-                    Phase::Last if !self.session.is_to_speak() => {
-                        self.session.set_phase(Phase::Closing);
-                    }
+                    Phase::Last if !self.session.is_to_speak() => self.session.shut_down(),
                     _ => return Poll::Pending,
                 },
             }

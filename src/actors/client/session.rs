@@ -32,7 +32,7 @@ use crate::functions::QueryServers;
 use crate::functions::caller::Caller;
 use crate::in_flight::network_of;
 use crate::messages::client_error::ErrorReply;
-use crate::messages::proc_manager::{TenantName, Want};
+use crate::messages::proc_manager::{GetProcError, TenantName, Want};
 use crate::metrics::ClientMetrics;
 use crate::pace::Pace;
 use child::pipe::read_chunk;
@@ -47,12 +47,12 @@ const REQUEST_BYTES_MAX: usize = 1 << 20;
 /// Replies that the client has not taken beyond which nothing more is read, in bytes.
 const UNSENT_BYTES_MAX: usize = 1 << 20;
 
-/// How far the connection has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How far the connection has come, in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Phase {
     /// Requests are read.
     Open,
-    /// The service ends: requests that have come are read, and the first one of a connection is waited for.
+    /// It is to end: requests that have come are read, and the first one of a connection is waited for.
     Last,
     /// Nothing more is read; it ends when everything in hand is answered and written.
     Closing,
@@ -112,9 +112,11 @@ pub(super) struct Session {
     is_tunnel: Cell<bool>,
     /// The pipes of an attached client, which come next.
     expected: RefCell<Option<Expected>>,
-    /// Why the connection ends, if it is not the client that ends it; the first reason counts. The
-    /// last line of a service's connection tells it.
+    /// Why the connection ends, if it is neither the client nor a stop that ends it; the first reason
+    /// counts. The last line of a service's connection tells it.
     close_reason: RefCell<Option<ErrorReply>>,
+    /// Whether nothing more is read because of a stop.
+    is_shut_down: Cell<bool>,
     /// When something last came through a tunnel, or went through it.
     last_activity: Cell<Instant>,
     held: RefCell<FxHashMap<Token, Rc<Holding>>>,
@@ -177,6 +179,7 @@ impl Session {
             is_tunnel: Cell::new(false),
             expected: RefCell::new(None),
             close_reason: RefCell::new(None),
+            is_shut_down: Cell::new(false),
             last_activity: Cell::new(Instant::now()),
             held: RefCell::new(FxHashMap::default()),
             sweep_at: Cell::new(HELD_SWEEP_MIN),
@@ -238,9 +241,7 @@ impl Session {
 
     /// Goes on to a later phase; there is no way back.
     pub(super) fn set_phase(&self, phase: Phase) {
-        if self.phase.get() != Phase::Over {
-            self.phase.set(phase);
-        }
+        self.phase.set(self.phase.get().max(phase));
         self.wake_reader();
     }
 
@@ -277,9 +278,10 @@ impl Session {
         self.has_spoken.set(true);
     }
 
-    /// Returns whether the client is in the middle of a line, or has not said any yet.
+    /// Returns whether the client is in the middle of a line, has not said any yet, or is about to hand its
+    /// pipes over or has done so.
     pub(super) fn is_to_speak(&self) -> bool {
-        self.partial_bytes.get() > 0 || !self.has_spoken.get()
+        self.partial_bytes.get() > 0 || !self.has_spoken.get() || self.is_tunnel.get()
     }
 
     /// Counts what is left after a request.
@@ -394,9 +396,22 @@ impl Session {
         self.set_phase(Phase::Closing);
     }
 
-    /// Returns why the tunnel ends, if it is not the client that ends it.
+    /// Ends the connection once everything in hand is answered, because of a stop.
+    pub(super) fn shut_down(&self) {
+        if self.phase() < Phase::Closing {
+            self.is_shut_down.set(true);
+        }
+        self.set_phase(Phase::Closing);
+    }
+
+    /// Returns why the tunnel ends, if it is not the client that ends it. A stop loses nothing of what was read: where
+    /// something was lost, that is the reason.
     pub(super) fn take_close_reason(&self) -> Option<ErrorReply> {
-        self.close_reason.take()
+        let stopped = || {
+            let is_shut_down = self.is_shut_down.get();
+            is_shut_down.then(|| GetProcError::ShuttingDown.into())
+        };
+        self.close_reason.take().or_else(stopped)
     }
 
     /// Notes that something came through the tunnel.
@@ -416,5 +431,16 @@ impl Session {
         self.held.take();
         // Fails when the client is gone already, which is as good.
         let _ = rustix::net::shutdown(&self.stream, rustix::net::Shutdown::Both);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Phase;
+
+    #[test]
+    fn phases_are_in_the_order_in_which_a_connection_goes_through_them() {
+        let phases = [Phase::Open, Phase::Last, Phase::Closing, Phase::Over];
+        assert!(phases.is_sorted_by(|before, after| before < after));
     }
 }

@@ -37,6 +37,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 pub struct Bound {
     listener: RefCell<Option<OwnedFd>>,
     place: BoundPlace,
+    /// Whether somebody else has made it, and keeps it.
+    is_passed: bool,
 }
 
 enum BoundPlace {
@@ -62,7 +64,7 @@ impl Bound {
             path: path.to_owned(),
             identity: Some((file.dev(), file.ino())),
         };
-        Ok(Self::new(listener, place))
+        Ok(Self::new(listener, place, false))
     }
 
     /// Takes a TCP address; port 0 is any free one.
@@ -70,7 +72,7 @@ impl Bound {
     /// # Errors
     /// What the system says.
     pub(crate) fn tcp(address: SocketAddr) -> io::Result<Self> {
-        Self::passed_tcp(TcpListener::bind(address)?)
+        Self::of_tcp(TcpListener::bind(address)?, false)
     }
 
     /// Uses a Unix socket that somebody else has made, and keeps: `path` is where it is, unless it tells
@@ -85,7 +87,7 @@ impl Bound {
             path: address.as_pathname().unwrap_or(path).to_owned(),
             identity: None,
         };
-        Ok(Self::new(listener, place))
+        Ok(Self::new(listener, place, true))
     }
 
     /// Uses a TCP socket that somebody else has made.
@@ -93,16 +95,27 @@ impl Bound {
     /// # Errors
     /// What the system says.
     pub(super) fn passed_tcp(listener: TcpListener) -> io::Result<Self> {
-        listener.set_nonblocking(true)?;
-        let place = BoundPlace::Tcp(listener.local_addr()?);
-        Ok(Self::new(listener, place))
+        Self::of_tcp(listener, true)
     }
 
-    fn new(listener: impl Into<OwnedFd>, place: BoundPlace) -> Self {
+    fn of_tcp(listener: TcpListener, is_passed: bool) -> io::Result<Self> {
+        listener.set_nonblocking(true)?;
+        let place = BoundPlace::Tcp(listener.local_addr()?);
+        Ok(Self::new(listener, place, is_passed))
+    }
+
+    fn new(listener: impl Into<OwnedFd>, place: BoundPlace, is_passed: bool) -> Self {
         Self {
             listener: RefCell::new(Some(listener.into())),
             place,
+            is_passed,
         }
+    }
+
+    /// Returns whether somebody else has made it, and keeps it: who waits to be accepted is served by the next
+    /// program.
+    pub(crate) const fn is_passed(&self) -> bool {
+        self.is_passed
     }
 
     /// Sets how many connections may wait to be accepted.

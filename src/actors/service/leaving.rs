@@ -3,7 +3,7 @@
 //! SUMMARY   [`dismiss_waiting`] tells those that wait to be accepted, [`turn_away`] those that come later.
 //! PROMISES  Never waits for a client: what it has sent is thrown away, what it is told fits its
 //!           socket, and the connection is closed. An address that another service has taken over is
-//!           left to that one.
+//!           left to that one, and a socket that somebody else keeps to the next program when this one ends.
 //! LIMITS    A client on TCP that is still sending may see a reset in place of the line.
 
 use std::os::fd::{AsFd, BorrowedFd};

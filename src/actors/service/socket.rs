@@ -81,7 +81,7 @@ impl ServiceSocket {
     }
 
     /// Returns why no service of the configuration listens there any more, while connections of one
-    /// that did are still there; `None` where one does.
+    /// that did are still there; `None` where one does, or the next program will.
     pub(crate) fn left(&self) -> Option<String> {
         self.left.borrow().clone()
     }
@@ -257,19 +257,25 @@ impl ServiceSockets {
             let _ = socket.adjust(&service);
             sockets.insert(name, socket);
         }
-        self.replace(sockets, |name, now| match now {
-            Some(now) => format!("the service '{name}' listens on {} now", now.shown),
-            None => format!("the service '{name}' was taken out of the configuration"),
+        self.replace(sockets, |(name, _), now| {
+            Some(match now {
+                Some(now) => format!("the service '{name}' listens on {} now", now.shown),
+                None => format!("the service '{name}' was taken out of the configuration"),
+            })
         });
     }
 
-    /// Listens on these sockets and no others. `why` says of a service, and of the socket that it has
-    /// now, why it has left the one that it had.
-    fn replace(&self, sockets: Sockets, why: impl Fn(&str, Option<&Rc<ServiceSocket>>) -> String) {
+    /// Listens on these sockets and no others. `why` says of a service with its socket, and of the socket that it
+    /// has now, why it has left the one that it had.
+    fn replace(
+        &self,
+        sockets: Sockets,
+        why: impl Fn((&str, &ServiceSocket), Option<&ServiceSocket>) -> Option<String>,
+    ) {
         let before = self.bound.replace(sockets);
         let now = self.bound.borrow();
         for (name, socket) in &before {
-            socket.set_left(Some(why(name, now.get(name))));
+            socket.set_left(why((name, socket), now.get(name).map(|now| &**now)));
         }
         now.values().for_each(|socket| socket.set_left(None));
         let mut retired = self.retired.borrow_mut();
@@ -301,8 +307,11 @@ impl ServiceSockets {
         shown.collect()
     }
 
-    /// Gives all sockets up; each is closed when its service has ended.
+    /// Gives all sockets up because the program ends; each is closed when its service has ended. Who waits at one
+    /// that somebody else keeps goes on waiting, for the next program.
     pub fn close(&self) {
-        self.replace(Sockets::new(), |_, _| SHUTTING_DOWN.to_owned());
+        self.replace(Sockets::new(), |(_, socket), _| {
+            (!socket.bound.is_passed()).then(|| SHUTTING_DOWN.to_owned())
+        });
     }
 }

@@ -94,6 +94,68 @@ fn a_service_is_lent_from_on_a_socket_that_was_passed_also_after_a_reload() {
     service.stop();
 }
 
+fn line_of(connection: &mut BufReader<fs::File>) -> String {
+    let mut line = String::new();
+    connection.read_line(&mut line).expect("a line in time");
+    line
+}
+
+#[test]
+fn who_waits_for_a_service_when_the_program_ends_is_served_by_the_next_one() {
+    let place = directory();
+    let path = place.path().join("own.sock");
+    let unix = UnixListener::bind(&path).unwrap();
+    let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = tcp.local_addr().unwrap();
+    // Each service has one process.
+    let config = configure(
+        place.path(),
+        "[pools.u]\nlanguage = \"python\"\nmax = 1\n[pools.t]\nlanguage = \"python\"\nmax = 1\n\
+         [services.u]\npool = \"u\"\nlisten = \"unix:/configured.sock\"\n\
+         [services.t]\npool = \"t\"\nlisten = \"127.0.0.1:1\"\n",
+    );
+    let serve = |place| {
+        let passed = [
+            ("service-u", unix.try_clone().unwrap().into()),
+            ("service-t", tcp.try_clone().unwrap().into()),
+        ];
+        Service::start_command(place, pass(serve_command(&config), passed))
+    };
+    let ask = |line: &str| {
+        let unix = UnixStream::connect(&path).unwrap();
+        unix.set_read_timeout(Some(DEADLINE)).unwrap();
+        let tcp = TcpStream::connect(address).unwrap();
+        tcp.set_read_timeout(Some(DEADLINE)).unwrap();
+        let both: [OwnedFd; 2] = [unix.into(), tcp.into()];
+        both.map(|connection| {
+            let mut connection = BufReader::new(fs::File::from(connection));
+            connection.get_mut().write_all(line.as_bytes()).unwrap();
+            connection
+        })
+    };
+    let service = serve(place);
+    let mut served = ask("[\"first\"]\n");
+    for connection in &mut served {
+        assert_eq!(line_of(connection), "[\"first\"]\n");
+    }
+    let mut waiting = ask("[\"second\"]\n");
+    let place = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for mut connection in served {
+                let last = line_of(&mut connection);
+                assert!(last.starts_with("[\"error\",\"shutting_down\""), "{last}");
+            }
+        });
+        service.stop_and_keep()
+    });
+    let service = serve(place);
+    for connection in &mut waiting {
+        assert_eq!(line_of(connection), "[\"second\"]\n");
+    }
+    drop(waiting);
+    service.stop();
+}
+
 #[test]
 fn a_socket_that_cannot_be_used_ends_the_service_with_what_to_do() {
     let place = directory();

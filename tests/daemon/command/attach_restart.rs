@@ -1,12 +1,18 @@
 //! `settee attach` under a CouchDB while the service is restarted: that takes time, and no error.
 
+use std::io::{IoSlice, Write, pipe};
+use std::mem::MaybeUninit;
+use std::net::Shutdown;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use serde_json::{Value, json};
 
 use super::attach_shared::{Couch, configuration, map_doc, map_fun, mapped};
-use crate::support::daemon::{Service, SetAtEnd, directory, socket_of, wait_until};
+use crate::support::daemon::{Service, SetAtEnd, directory, in_time, socket_of, wait_until};
 use crate::support::program::{exit_code, program};
 
 /// How long the clients wait for an answer, in milliseconds: a machine under load is no reason to fail.
@@ -189,4 +195,49 @@ fn a_list_that_is_open_when_the_service_ends_ends_with_it() {
     let service = restart(service, &configuration);
     assert_eq!(exit_code(&mut couch.child), Some(255));
     service.stop();
+}
+
+/// Hands two pipes over with an empty line; false if the connection has ended.
+fn hand_over(connection: &UnixStream, pipes: [impl AsFd; 2]) -> bool {
+    let pipes = [pipes[0].as_fd(), pipes[1].as_fd()];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    control.push(SendAncillaryMessage::ScmRights(&pipes));
+    let line = [IoSlice::new(b"\n")];
+    sendmsg(connection, &line, &mut control, SendFlags::NOSIGNAL).is_ok()
+}
+
+#[test]
+fn pipes_that_come_after_the_order_to_stop_come_back_with_what_the_next_service_needs() {
+    let attach =
+        json!({"id": 1, "call": "attach", "lang": "javascript", "end": true, "descriptors": true});
+    in_time("attach", |_| {
+        // It ends long before its grace is over.
+        let service = Service::start("[server]\nshutdown_grace = \"1h\"\n");
+        let mut client = service.connect();
+        let (input, mut couch) = pipe().unwrap();
+        let (_answers, output) = pipe().unwrap();
+        couch.write_all(b"[\"reset\"]\n").unwrap();
+        service.signal("TERM");
+        service.wait_for_log("stopped listening");
+        client
+            .stream
+            .write_all(format!("{attach}\n").as_bytes())
+            .ok()?;
+        let expected = client.line()?;
+        assert!(
+            expected.contains("\"ok\":{\"descriptors\":true"),
+            "{expected}"
+        );
+        let handed_over = hand_over(&client.stream, [input.as_fd(), output.as_fd()]);
+        assert!(handed_over, "it is waited for");
+        assert_eq!(client.reply(), json!({"id": 1, "ok": true}));
+        let last = client.line().expect("the last line");
+        let end: Value = serde_json::from_str(last.trim_start_matches('\0')).unwrap();
+        assert!(end["resume"]["unread"].is_string(), "{end}");
+        client.stream.shutdown(Shutdown::Write).unwrap();
+        client.assert_closed();
+        service.ends_well();
+        Some(())
+    });
 }

@@ -2,7 +2,7 @@
 
 use std::net::TcpListener;
 
-use crate::support::daemon::{configure, directory, wait_until};
+use crate::support::daemon::{configure, directory, in_time, wait_until};
 use crate::support::http_client::{Web, command};
 use serde_json::{Value, json};
 
@@ -365,4 +365,28 @@ fn what_was_counted_is_shown_in_both_forms() {
         assert!(text.body.contains(line), "{}", text.body);
     }
     web.service.stop();
+}
+
+#[test]
+fn requests_on_open_connections_soon_after_the_order_to_stop_are_answered() {
+    in_time("requests", |_| {
+        let web = Web::start("");
+        let mut used = web.connect();
+        used.request("GET", "/_up", &[], "").ok();
+        let mut connections = [used, web.connect()];
+        web.service.signal("TERM");
+        web.service.wait_for_log("stopped listening");
+        for connection in &mut connections {
+            connection.send("GET", "/", &[], "");
+        }
+        let answers = connections.map(|mut connection| connection.closed());
+        web.service.ends_well();
+        let in_time = answers.iter().all(|answer| answer.contains("\"settee\""));
+        in_time.then(|| {
+            for answer in answers {
+                assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+                assert!(answer.contains("connection: close"), "{answer}");
+            }
+        })
+    });
 }

@@ -4,6 +4,7 @@ mod backlog;
 mod change;
 mod connection;
 mod deadlines;
+mod ends;
 mod harness;
 mod held_max;
 mod load;

@@ -1,18 +1,22 @@
 //! Restarts of a service whose sockets somebody else keeps open, under clients and replications.
 
+use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::DirBuilderExt;
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use serde_json::json;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::replicator::world::{SETTINGS, World};
 use crate::support::activation::pass;
-use crate::support::daemon::{Client, Service, SetAtEnd, directory, socket_of, wait_until};
+use crate::support::daemon::{
+    Client, DEADLINE, Service, SetAtEnd, directory, socket_of, wait_until,
+};
 use crate::support::http_client::{Connection, Web};
 use crate::support::store::{command, create};
 
@@ -20,21 +24,30 @@ use crate::support::store::{command, create};
 const RESTARTS: usize = 20;
 
 /// How many clients there are of each kind.
-const CLIENTS: [(Kind, usize); 2] = [(Kind::Socket, 25), (Kind::Http, 25)];
+const CLIENTS: [(Kind, usize); 3] = [(Kind::Socket, 20), (Kind::Http, 20), (Kind::Service, 10)];
+
+/// How many processes those of the service have to share: some of them wait to be accepted.
+const LENT: usize = 4;
+
+/// How many calls a client of the service makes before it lets another one have the process.
+const TURN: usize = 5;
 
 const REPLICATIONS: usize = 20;
 
 /// What a client speaks.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 enum Kind {
     Socket,
     Http,
+    /// Holds a connection of a service over several calls.
+    Service,
 }
 
 /// The sockets, which stay open whether a service runs or not.
 struct Sockets {
     socket: (UnixListener, PathBuf),
     http: (TcpListener, SocketAddr),
+    service: (UnixListener, PathBuf),
 }
 
 impl Sockets {
@@ -44,18 +57,25 @@ impl Sockets {
         folder.mode(0o700).create(path.parent().unwrap()).unwrap();
         let http = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = http.local_addr().unwrap();
+        let own = directory.join("own.sock");
         Self {
             socket: (UnixListener::bind(&path).unwrap(), path),
             http: (http, address),
+            service: (UnixListener::bind(&own).unwrap(), own),
         }
     }
 
     /// Starts a service on them.
     fn serve(&self, directory: TempDir) -> Web {
-        let serve = command(directory.path(), SETTINGS);
+        let settings = format!(
+            "{SETTINGS}[pools.lent]\nlanguage = \"javascript\"\nmax = {LENT}\n\
+             [services.own]\npool = \"lent\"\nlisten = \"unix:/configured.sock\"\n"
+        );
+        let serve = command(directory.path(), &settings);
         let sockets = [
             ("socket", self.socket.0.try_clone().unwrap().into()),
             ("http", self.http.0.try_clone().unwrap().into()),
+            ("service-own", self.service.0.try_clone().unwrap().into()),
         ];
         let mut service = Service::start_command(directory, pass(serve, sockets));
         let address = service.next_address("http://");
@@ -63,8 +83,9 @@ impl Sockets {
         Web { service, address }
     }
 
-    /// Makes one call on a connection of its own, and asserts that it is answered as it has to be.
-    fn call(&self, kind: Kind, number: usize) {
+    /// Makes one call, of a service on a connection that lasts, else on one of its own, and asserts that it is
+    /// answered as it has to be.
+    fn call(&self, kind: Kind, number: usize, lent: &mut Lent) {
         let call = json!({"id": number, "call": "map_docs", "lang": "javascript",
             "docs": [{"_id": "a", "n": number}], "funs": ["function(doc) { emit(doc.n, 1); }"]});
         let mapped = json!([[[[number, 1]]]]);
@@ -79,21 +100,93 @@ impl Sockets {
                 let answer = connection.request("POST", "/_query/map", &headers, &call.to_string());
                 assert_eq!(answer.ok(), json!({"ok": mapped}));
             }
+            Kind::Service => {
+                let doc = json!(["map_doc", {"_id": "a", "n": number}]);
+                assert_eq!(lent.ask(&self.service.1, &doc), json!([[[number, 1]]]));
+                if number % TURN == 0 {
+                    lent.connection = None;
+                }
+            }
         }
     }
 }
 
+/// What a client of a service has: a connection, whose process knows its function, or none yet.
+#[derive(Default)]
+struct Lent {
+    connection: Option<BufReader<UnixStream>>,
+    /// How often the connection had ended in order before a command was sent.
+    between: usize,
+    /// How often a command that was sent was not read any more: the last line came in its place.
+    crossed: usize,
+}
+
+impl Lent {
+    /// Sends a command until it is answered; on a connection that has ended in order it was not read.
+    fn ask(&mut self, service: &Path, command: &Value) -> Value {
+        loop {
+            if self.connection.is_none() {
+                let connection = UnixStream::connect(service).unwrap();
+                connection.set_read_timeout(Some(DEADLINE)).unwrap();
+                self.connection = Some(BufReader::new(connection));
+                let taught = json!(["add_fun", "function(doc) { emit(doc.n, 1); }"]);
+                if self.ask_once(&taught).is_none() {
+                    continue;
+                }
+            }
+            if let Some(answer) = self.ask_once(command) {
+                return answer;
+            }
+        }
+    }
+
+    /// Sends a command; `None`: the connection has ended, and the command was not read.
+    fn ask_once(&mut self, command: &Value) -> Option<Value> {
+        let connection = self.connection.as_mut().expect("a connection");
+        let has_ended = has_input(connection.get_ref());
+        // Fails where the service has closed its end; its last line is there.
+        let _ = writeln!(connection.get_mut(), "{command}");
+        let mut line = String::new();
+        connection.read_line(&mut line).expect("a line in time");
+        assert!(!line.is_empty(), "ended without a word");
+        let answer: Value = serde_json::from_str(&line).unwrap();
+        if answer[0] != "error" {
+            return Some(answer);
+        }
+        assert_eq!(answer[1], "shutting_down", "{answer}");
+        *match has_ended {
+            true => &mut self.between,
+            false => &mut self.crossed,
+        } += 1;
+        self.connection = None;
+        None
+    }
+}
+
+/// Returns whether something can be read.
+fn has_input(stream: &UnixStream) -> bool {
+    let mut waits = [PollFd::new(stream, PollFlags::IN)];
+    rustix::event::poll(&mut waits, Some(&Timespec::default())).unwrap() > 0
+}
+
 /// Calls until it is over; each call is asked once and has to be answered. Notes how many calls it made, and returns how
 /// long the longest took.
-fn call_until(over: &AtomicBool, sockets: &Sockets, kind: Kind, calls: &AtomicUsize) -> Duration {
+fn call_until(
+    over: &AtomicBool,
+    sockets: &Sockets,
+    kind: Kind,
+    calls: &AtomicUsize,
+) -> (Duration, Lent) {
     let mut longest = Duration::ZERO;
+    let mut lent = Lent::default();
     while !over.load(Ordering::SeqCst) {
         let before = Instant::now();
-        sockets.call(kind, calls.load(Ordering::SeqCst));
+        sockets.call(kind, calls.load(Ordering::SeqCst), &mut lent);
         longest = longest.max(before.elapsed());
         calls.fetch_add(1, Ordering::SeqCst);
     }
-    longest
+    lent.connection = None;
+    (longest, lent)
 }
 
 #[test]
@@ -122,7 +215,7 @@ fn restarts_on_sockets_that_stay_open_cost_no_client_an_error_and_no_replication
     };
     all_are_equal(&world);
     let begun = world.source.server.received().len();
-    let (world, longest) = std::thread::scope(|scope| {
+    let (world, ended) = std::thread::scope(|scope| {
         let clients: Vec<_> = kinds
             .iter()
             .zip(&calls)
@@ -146,8 +239,8 @@ fn restarts_on_sockets_that_stay_open_cost_no_client_an_error_and_no_replication
             });
         }
         drop(end);
-        let longest = clients.into_iter().map(|client| client.join().unwrap());
-        (world, longest.max())
+        let ended: Vec<_> = clients.into_iter().map(|c| c.join().unwrap()).collect();
+        (world, ended)
     });
     all_are_equal(&world);
     let received = world.source.server.received();
@@ -159,6 +252,19 @@ fn restarts_on_sockets_that_stay_open_cost_no_client_an_error_and_no_replication
     let anew = since.iter().filter(|since| since.as_deref() == Some("0"));
     assert_eq!(anew.count(), 0, "all go on from their checkpoints");
     let made: usize = calls.iter().map(|calls| calls.load(Ordering::SeqCst)).sum();
-    println!("{RESTARTS} restarts, {made} calls, the longest took {longest:?}");
+    println!("{RESTARTS} restarts, {made} calls");
+    for (kind, _) in CLIENTS {
+        let of_kind = kinds
+            .iter()
+            .zip(&ended)
+            .filter(|(other, _)| **other == kind);
+        let longest = of_kind.map(|(_, (longest, _))| *longest).max();
+        println!("the longest of {kind:?} took {longest:?}");
+    }
+    let between: usize = ended.iter().map(|(_, lent)| lent.between).sum();
+    let crossed: usize = ended.iter().map(|(_, lent)| lent.crossed).sum();
+    println!(
+        "{between} connections of the service had ended before a command, {crossed} took a command's place"
+    );
     world.stop_and_keep();
 }

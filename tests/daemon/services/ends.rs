@@ -1,0 +1,117 @@
+//! What connections of a service get to see when the program is told to stop.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use crate::support::daemon::{Client, Service, directory, in_time, signal, wait_until};
+
+/// A program with a service that lends scripted query servers.
+struct Lending {
+    service: Service,
+    /// A client of the client socket.
+    operator: Client,
+}
+
+impl Lending {
+    fn start() -> Self {
+        let directory = directory();
+        let extra = format!(
+            "[server]\nshutdown_grace = \"1h\"\n[pools.p]\nlanguage = \"python\"\n\
+             [services.s]\npool = \"p\"\nlisten = \"unix:{}\"\n",
+            directory.path().join("own.sock").display()
+        );
+        let service = Service::start_in(directory, &extra);
+        let operator = service.connect();
+        Self { service, operator }
+    }
+
+    fn connect(&self) -> Client {
+        Client::connect(&self.service.path("own.sock"))
+    }
+
+    /// Returns a member of what is told of the service.
+    fn told(&mut self, member: &str) -> Value {
+        let status = self.operator.ok(&json!({"id": 0, "call": "status"}));
+        status["services"][0][member].clone()
+    }
+
+    /// Tells the program to stop, and waits until the service has heard of it.
+    fn begin_stop(&mut self) {
+        self.service.signal("TERM");
+        wait_until("a stop", || self.told("closed") == "stopping");
+    }
+
+    fn ends_well(self) {
+        drop(self.operator);
+        self.service.ends_well();
+    }
+}
+
+/// Returns the error of a last line.
+fn last(line: &str) -> String {
+    let line: [String; 3] = serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}"));
+    assert_eq!(line[0], "error");
+    line[1].clone()
+}
+
+#[test]
+fn who_was_let_in_and_has_said_nothing_is_answered_what_it_asks_first() {
+    in_time("command", |_| {
+        let mut lending = Lending::start();
+        let mut quiet = lending.connect();
+        wait_until("it is let in", || lending.told("connections") == 1);
+        lending.begin_stop();
+        quiet.send(&json!(["hello"]));
+        let answer = quiet.line()?;
+        if answer.contains("shutting_down") {
+            return None;
+        }
+        assert_eq!(answer, "[\"hello\"]\n");
+        assert_eq!(last(&quiet.line()?), "shutting_down");
+        quiet.assert_closed();
+        drop(quiet);
+        lending.ends_well();
+        Some(())
+    });
+}
+
+#[test]
+fn commands_that_are_not_answered_before_the_end_of_the_program_reach_no_process() {
+    let mut lending = Lending::start();
+    let (gate, other) = (lending.service.path("gate"), lending.service.path("other"));
+    let mut client = lending.connect();
+    client.send(&json!(["wait", gate]));
+    wait_until("a command in hand", || {
+        lending.service.path("gate.here").exists()
+    });
+    lending.begin_stop();
+    client.send(&json!(["wait", other]));
+    fs::write(gate, "").unwrap();
+    assert_eq!(client.line().unwrap(), "\"waited\"\n");
+    assert_eq!(last(&client.line().unwrap()), "shutting_down");
+    // By then its process has gone back.
+    client.assert_closed();
+    assert!(!lending.service.path("other.here").exists());
+    drop(client);
+    lending.ends_well();
+}
+
+#[test]
+fn who_loses_an_answer_while_the_program_ends_is_told_so() {
+    let mut lending = Lending::start();
+    let mut client = lending.connect();
+    client.send(&json!(["pid"]));
+    let pid = client.line().unwrap().trim_end().parse().unwrap();
+    let gate = lending.service.path("gate");
+    client.send(&json!(["wait", gate]));
+    wait_until("a command in hand", || {
+        lending.service.path("gate.here").exists()
+    });
+    lending.begin_stop();
+    signal(pid, "KILL");
+    assert_eq!(last(&client.line().unwrap()), "os_process_error");
+    client.assert_closed();
+    drop(client);
+    lending.ends_well();
+}
