@@ -368,4 +368,17 @@ mod tests {
             assert_eq!(strange, None, "{}", subcommand.get_name());
         }
     }
+
+    #[test]
+    fn the_page_on_operations_has_a_remedy_for_every_exit_code_of_status() {
+        let page = include_str!("../../docs/operations.md");
+        let (_, table) = page.split_once("| exit code |").expect("the table");
+        let table = table.split("\n\n").next().unwrap_or_default();
+        let first = |row: &str| row.split('|').nth(1)?.trim().parse().ok();
+        let listed: Vec<u8> = table.lines().filter_map(first).collect();
+        assert_eq!(
+            listed,
+            codes(Cli::command().find_subcommand("status").unwrap())
+        );
+    }
 }

@@ -310,4 +310,45 @@ two:5995   its lease is over    0ms          7  1.2.3    00000000000000ff
              javascript  4711  idle       2    30  1m01s  1.5s   70MiB  ann, pid 4712  orders?[2J\n"
         );
     }
+
+    #[test]
+    fn every_state_that_the_page_on_operations_has_a_remedy_for_is_shown() {
+        let closed = ["at_limit", "throttled", "no_pool", "accept_failed"];
+        let services = closed.map(|why| ServiceStatus {
+            closed: Some(why.into()),
+            ..ServiceStatus::default()
+        });
+        let sandbox = SandboxStatus {
+            error: Some("no namespaces".into()),
+            missing: [("cpu".to_owned(), "no cgroup".to_owned())].into(),
+            ..SandboxStatus::default()
+        };
+        let failing = PoolStatus {
+            failure: Some("exited with status 1".into()),
+            removing: Some("graceful".into()),
+            sandbox: Some(sandbox),
+            ..PoolStatus::default()
+        };
+        let throttled = PoolStatus {
+            throttled_ms: Some(1000),
+            stressed_ms: Some(1000),
+            ..PoolStatus::default()
+        };
+        let status = DaemonStatus {
+            pools: vec![failing, throttled],
+            services: services.into(),
+            ..DaemonStatus::default()
+        };
+        let fleet = serde_json::json!({"age_s": OLD_S, "daemons": [
+            {"address": "one", "lease_left_s": 9, "leaving": true}, {"address": "two", "lease_left_s": 0}]});
+        let shown = table(&status, Layout::default()) + &daemons(&fleet, Layout::default());
+        let page = include_str!("../../docs/operations.md");
+        let (_, table) = page.split_once("| shown |").expect("the table");
+        let rows = table.lines().skip(2).take_while(|row| row.starts_with('|'));
+        let named: Vec<_> = rows.filter_map(|row| row.split('`').nth(1)).collect();
+        assert_eq!(named.len(), 13);
+        for state in named {
+            assert!(shown.contains(state), "{state}: {shown}");
+        }
+    }
 }

@@ -1,5 +1,5 @@
 //! Pages lead where they say: every link from one page to another, to a heading of it or to a file, and every metric
-//! that a page names.
+//! that a page names. The contents of the book have every page.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -63,6 +63,28 @@ fn every_link_between_pages_leads_somewhere() {
             }
         }
     }
+}
+
+#[test]
+fn the_contents_of_the_book_have_every_page_once() {
+    let contents = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/SUMMARY.md");
+    let text = read(&contents);
+    let link = pattern(r"\]\(([^)]+)\)");
+    let listed = link.captures_iter(&text).map(|found| found[1].to_owned());
+    let mut listed: Vec<_> = listed.collect();
+    listed.sort();
+    let name = |page: &Path| {
+        let name = page.file_name()?.to_str()?;
+        let folder = page.parent()?;
+        match folder == contents.parent()? {
+            true => Some(name.to_owned()),
+            false => (folder == contents.parent()?.parent()?).then(|| format!("../{name}")),
+        }
+    };
+    let pages = pages().into_iter().filter(|page| *page != contents);
+    let mut pages: Vec<_> = pages.filter_map(|page| name(&page)).collect();
+    pages.sort();
+    assert_eq!(listed, pages);
 }
 
 #[test]
