@@ -399,7 +399,7 @@ mod tests {
             exit: Some("exited with status 2".into()),
             status: Some(2),
             stderr: vec!["usage".into()],
-            by_order: false,
+            ..ExitReport::default()
         });
         let wire = wire(ErrorReply::from(error).about("1.2.3"));
         assert_eq!(wire["name"], "os_process_error");

@@ -7,6 +7,7 @@ use std::time::Duration;
 use settee::config::{Config, Sources, load};
 
 use crate::docs::read;
+use crate::support::program::SETTEE;
 
 fn packaged_configuration() -> Config {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging/settee.toml");
@@ -57,4 +58,15 @@ fn the_exposure_of_the_unit_is_at_most_two_where_systemd_can_tell() {
         return;
     };
     assert!(done.status.success(), "{done:?}");
+}
+
+#[test]
+fn the_program_has_another_address_in_every_process() {
+    const SHARED_OBJECT: u16 = 3;
+    let program = std::fs::read(SETTEE).unwrap();
+    // The kind in the header of the format: one that is fixed would be 2.
+    assert_eq!(
+        u16::from_le_bytes([program[16], program[17]]),
+        SHARED_OBJECT
+    );
 }
