@@ -103,7 +103,7 @@ impl Sockets {
             Kind::Service => {
                 let doc = json!(["map_doc", {"_id": "a", "n": number}]);
                 assert_eq!(lent.ask(&self.service.1, &doc), json!([[[number, 1]]]));
-                if number % TURN == 0 {
+                if number.is_multiple_of(TURN) {
                     lent.connection = None;
                 }
             }
@@ -119,6 +119,8 @@ struct Lent {
     between: usize,
     /// How often a command that was sent was not read any more: the last line came in its place.
     crossed: usize,
+    /// How often that was the first command.
+    first: usize,
 }
 
 impl Lent {
@@ -131,6 +133,7 @@ impl Lent {
                 self.connection = Some(BufReader::new(connection));
                 let taught = json!(["add_fun", "function(doc) { emit(doc.n, 1); }"]);
                 if self.ask_once(&taught).is_none() {
+                    self.first += 1;
                     continue;
                 }
             }
@@ -187,6 +190,21 @@ fn call_until(
     }
     lent.connection = None;
     (longest, lent)
+}
+
+/// Prints the longest call of each kind, and how connections of the service ended.
+fn print_waits(kinds: &[Kind], ended: &[(Duration, Lent)]) {
+    for (kind, _) in CLIENTS {
+        let with_kind = kinds.iter().zip(ended);
+        let of_kind = with_kind.filter(|(other, _)| **other == kind);
+        let longest = of_kind.map(|(_, (longest, _))| *longest).max();
+        println!("the longest of {kind:?} took {longest:?}");
+    }
+    let sum = |count: fn(&Lent) -> usize| ended.iter().map(|(_, lent)| count(lent)).sum::<usize>();
+    let (between, crossed, first) = (sum(|l| l.between), sum(|l| l.crossed), sum(|l| l.first));
+    println!(
+        "{between} connections of the service ended before a command, {crossed} in place of one, {first} of the first"
+    );
 }
 
 #[test]
@@ -253,18 +271,6 @@ fn restarts_on_sockets_that_stay_open_cost_no_client_an_error_and_no_replication
     assert_eq!(anew.count(), 0, "all go on from their checkpoints");
     let made: usize = calls.iter().map(|calls| calls.load(Ordering::SeqCst)).sum();
     println!("{RESTARTS} restarts, {made} calls");
-    for (kind, _) in CLIENTS {
-        let of_kind = kinds
-            .iter()
-            .zip(&ended)
-            .filter(|(other, _)| **other == kind);
-        let longest = of_kind.map(|(_, (longest, _))| *longest).max();
-        println!("the longest of {kind:?} took {longest:?}");
-    }
-    let between: usize = ended.iter().map(|(_, lent)| lent.between).sum();
-    let crossed: usize = ended.iter().map(|(_, lent)| lent.crossed).sum();
-    println!(
-        "{between} connections of the service had ended before a command, {crossed} took a command's place"
-    );
+    print_waits(&kinds, &ended);
     world.stop_and_keep();
 }
