@@ -11,7 +11,7 @@ use settee::query_server::abilities::Ability;
 use settee::query_server::language::LanguageName;
 use settee_testkit::{TestPool, TestPoolBuilder};
 
-use crate::couchpy_env::couchpy;
+use crate::pip::couchpy;
 use crate::support::daemon::Service;
 use crate::support::program::program;
 use crate::support::work::{lines, stderr};

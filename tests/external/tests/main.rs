@@ -1,5 +1,5 @@
 //! What needs programs that are not ours: couchpy, express-pouchdb, Node, Perl, Ruby, Lua, HAProxy, Prometheus,
-//! PostgreSQL, a browser.
+//! PostgreSQL, hadolint, a browser.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -9,8 +9,8 @@ mod support;
 mod attempts;
 mod clients;
 mod conform;
+mod containerfile;
 mod couchpy;
-mod couchpy_env;
 mod dashboard;
 mod dashboard_fleet;
 mod dashboard_orders;
@@ -23,6 +23,7 @@ mod npm;
 mod own_cell;
 mod own_programs;
 mod picture;
+mod pip;
 mod postgres;
 mod pouch;
 mod pouchdb;

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::couchpy_env::couchpy;
+use crate::pip::couchpy;
 use crate::support::daemon::Service;
 use crate::support::program::project;
 

@@ -1,0 +1,14 @@
+//! hadolint has nothing to say about the file of the container image.
+
+use std::process::Command;
+
+use crate::pip::hadolint;
+use crate::support::program::{project, run};
+
+#[test]
+fn hadolint_has_nothing_to_say_about_the_containerfile() {
+    let file = project().join("packaging/Containerfile");
+    let output = run(Command::new(hadolint()).arg(file), b"");
+    let said = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+    assert!(output.status.success() && said.is_empty(), "{said}");
+}
