@@ -151,6 +151,11 @@ impl Backend for ChildBackend {
         }
     }
 
+    fn forget_words(process: &mut OsProcess) {
+        process.speak_for_call();
+        process.backend.forget_words();
+    }
+
     fn take_refused(process: &mut OsProcess) {
         process.take_last_reports();
     }

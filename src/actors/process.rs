@@ -6,8 +6,9 @@
 //!           ([`NativeProcess`](super::native_process::NativeProcess)).
 //! PROMISES  Every prompt is answered once. A late, duplicated, unsolicited or malformed line is
 //!           never an answer (PM-10): it ends the process. What another holder has left is reset before
-//!           the first line of the next one, and with it, unless a call has left it reset. The actor ends when its process has; its
-//!           pid guard tells everybody, whatever happened.
+//!           the first line of the next one, and with it, unless a call has left it reset; his timeout, his
+//!           last words and lines that were printed for him are not the next one's. The actor ends when its
+//!           process has; its pid guard tells everybody, whatever happened.
 //! CALLED    Started by an opener; prompted by the holder of the process under its token.
 //! SOURCE    couch_os_process.
 //! DIFFERS   Prompts are pipelined. The deadline of a prompt counts from when it is the oldest one
@@ -46,6 +47,7 @@ use crate::query_server::line::{Line, classify};
 use crate::query_server::proc_shared::{MANAGER_TOKEN, ProcFlag};
 use crate::query_server::prompt::{self, Command};
 use crate::query_server::prompt_error::{TOO_MANY_ANSWERS, UNASKED};
+use policy::pool::Token;
 
 /// How many prompts may be unanswered at a time.
 pub(crate) const PROMPTS_IN_FLIGHT_MAX: usize = 1024;
@@ -69,6 +71,9 @@ pub trait Backend: Sized + Unpin + 'static {
 
     /// Sends commands, with a line feed between two of them. They are already among the unanswered.
     fn send(process: &mut Process<Self>, lines: &Bytes, ctx: &mut Context<Process<Self>>);
+
+    /// Forgets what the query server has said so far of its own end.
+    fn forget_words(_: &mut Process<Self>) {}
 
     /// Takes what is known by now of what the cell refused the query server.
     fn take_refused(_: &mut Process<Self>) {}
@@ -100,7 +105,12 @@ pub struct Process<B: Backend> {
     unanswered: Unanswered,
     /// Looks at the deadlines of prompts.
     timer: DeadlineTimer<Instant>,
-    prompt_timeout: Duration,
+    /// The time of prompts that bring none, and under which token it was set: the next holder has the usual one.
+    timeout_set: Option<(Token, Duration)>,
+    /// The token under which it was prompted last: whose words it keeps.
+    prompted_by: Option<Token>,
+    /// Whether a holder has asked something since the process was reset on our own behalf.
+    is_used: bool,
     /// Whether it was killed: counted once, whatever follows.
     killed: bool,
     /// The watch on the manager, with which it ends.
@@ -130,7 +140,9 @@ impl<B: Backend> Process<B> {
             shared: Arc::clone(&shared),
             unanswered: Unanswered::new(Arc::clone(&shared), Arc::clone(&context.metrics.language)),
             timer: DeadlineTimer::default(),
-            prompt_timeout: context.prompt_timeout,
+            timeout_set: None,
+            prompted_by: None,
+            is_used: false,
             killed: false,
             owner: None,
             pid_guard,
@@ -155,27 +167,59 @@ impl<B: Backend> Process<B> {
         self.backend.refusal(prompt, &self.context)
     }
 
-    /// Returns the `reset` that goes before a prompt, among the unanswered already: where somebody else has
-    /// left something in the process, and neither the prompt resets it nor the manager sends it.
+    /// Returns the `reset` that goes before a prompt, among the unanswered already: where somebody else has left
+    /// something in the process. A `reset` of the holder's own takes its place only if it has to be answered with
+    /// `true`: a query server may refuse any other, and keep what it has.
     fn reset_before(&mut self, prompt: &Prompt, commands: &[Command]) -> Option<Bytes> {
+        let is_ours = prompt.token == MANAGER_TOKEN;
+        let resets = matches!(commands.first(), Some(Command::Reset | Command::Forget));
+        let was_used = self.is_used;
+        self.is_used = !is_ours || (was_used && !resets);
         if !self.shared.is(ProcFlag::LeftByAnother) {
             return None;
         }
-        let resets = matches!(commands.first(), Some(Command::Reset | Command::Forget));
-        if prompt.token == MANAGER_TOKEN && !resets {
-            return None;
-        }
-        let config = self.shared.take_reset_first().filter(|_| !resets)?;
+        let is_reset = match is_ours {
+            true => resets || self.shared.is_left_by_call(),
+            false => prompt.answer_to.awaits_reset(),
+        };
+        let config = self.shared.take_reset_first();
+        let config = config.filter(|_| was_used && !is_reset)?;
+        self.is_used = !is_ours;
         self.unanswered.add(UnansweredPrompt {
-            timeout: self.prompt_timeout,
-            reset_timeout: self.prompt_timeout,
+            timeout: self.context.prompt_timeout,
+            reset_timeout: self.context.prompt_timeout,
             answer_to: AnswerTo::One(None),
             commands: vec![Command::Reset].into_iter(),
             transcript: None,
             loan: None,
-            is_own_reset: true,
+            unless_true: true,
         });
         Some(prompt::reset(&config))
+    }
+
+    /// Notes who prompts the process now, and whose words it keeps from here on. Returns whether another holder did
+    /// before: what the process prints next may still be meant for that one.
+    fn note_holder(&mut self, token: Token) -> bool {
+        let before = self.prompted_by.replace(token);
+        if before.is_some_and(|before| before != token || token == MANAGER_TOKEN) {
+            B::forget_words(self);
+        }
+        before.is_some_and(|before| ![token, MANAGER_TOKEN].contains(&before))
+    }
+
+    /// Whether what the process prints and says is for whom it is lent to now, and not for an earlier holder.
+    fn speaks_to_its_holder(&self) -> bool {
+        let is_its = |token| {
+            let is_nobodys = token == MANAGER_TOKEN && !self.is_used;
+            is_nobodys || self.shared.is_assigned_to(token)
+        };
+        self.prompted_by.is_none_or(is_its)
+    }
+
+    /// The time of a prompt that brings none.
+    fn prompt_timeout(&self, token: Token) -> Duration {
+        let set = self.timeout_set.filter(|(by, _)| *by == token);
+        set.map_or(self.context.prompt_timeout, |(_, timeout)| timeout)
     }
 
     /// Returns the log, with the call that is worked for.
@@ -292,6 +336,9 @@ impl<B: Backend> Process<B> {
     pub(super) fn break_off(&mut self, what: &'static str, line: &[u8], ctx: &mut Context<Self>) {
         warn!(self.log(), "query server broke the protocol and is killed";
               "error" => what, "count" => self.unanswered.count());
+        // A holder is not shown what was printed for another one.
+        let is_its_holders = self.speaks_to_its_holder() && !self.unanswered.is_for_another();
+        let line = if is_its_holders { line } else { b"" };
         let error = PromptError::protocol(what, line);
         self.end_for(error, KillReason::Protocol, ctx);
     }
@@ -319,10 +366,13 @@ impl<B: Backend> Process<B> {
     /// The query server has ended, by itself or because it was made to: fails what is unanswered.
     pub(super) fn exited(
         &mut self,
-        exit_report: ExitReport,
+        mut exit_report: ExitReport,
         in_order: bool,
         ctx: &mut Context<Self>,
     ) {
+        if !self.speaks_to_its_holder() {
+            exit_report.stderr.clear();
+        }
         let log = self.log();
         let exit = exit_report.exit.clone().unwrap_or_default();
         let wanted = self.shared.exit_error().is_some();
@@ -441,24 +491,26 @@ impl<B: Backend> Handler<Prompt> for Process<B> {
         if matches!(prompt.answer_to, AnswerTo::Several(_)) && prompt.lines.ends_with(b"\n") {
             prompt.lines.truncate(prompt.lines.len() - 1);
         }
+        let is_after_another = self.note_holder(prompt.token);
         let reset = self.reset_before(&prompt, &commands);
         // What the manager teaches does not undo a `reset`.
         let is_lesson = prompt.token == MANAGER_TOKEN && commands == [Command::Teach];
         if !is_lesson {
             self.shared.set_left_reset(None);
         }
-        let timeout = prompt.timeout.unwrap_or(self.prompt_timeout);
+        let own_timeout = self.prompt_timeout(prompt.token);
+        let timeout = prompt.timeout.unwrap_or(own_timeout);
         self.unanswered.add(UnansweredPrompt {
             timeout,
             reset_timeout: match prompt.answer_to {
-                AnswerTo::Framed(_) => self.prompt_timeout,
+                AnswerTo::Framed(_) => own_timeout,
                 _ => timeout,
             },
+            unless_true: is_after_another && prompt.answer_to.awaits_reset(),
             answer_to: prompt.answer_to,
             commands: commands.into_iter(),
             transcript: prompt.verbatim.then(Vec::new),
             loan: prompt.loan,
-            is_own_reset: false,
         });
         self.shared.note_activity(self.context.clock.now());
         let (count, lines) = match reset {
@@ -481,7 +533,7 @@ impl<B: Backend> Handler<SetTimeout> for Process<B> {
     fn handle(&mut self, msg: SetTimeout, _: &mut Self::Context) -> bool {
         let holds = self.shared.is_assigned_to(msg.token);
         if holds {
-            self.prompt_timeout = msg.timeout;
+            self.timeout_set = Some((msg.token, msg.timeout));
         }
         holds
     }

@@ -18,7 +18,7 @@ use crate::messages::proc_manager::{
     CallError, GetProc, GetProcError, GetResetConfig, Lease, ManagerAddress, Require, Want,
 };
 use crate::messages::process::{
-    AnswerSender, AnswerTo, Prompt, PromptError, ResetAndAnswer, SetTimeout, reset_done,
+    AnswerSender, AnswerTo, Prompt, PromptError, ResetAndAnswer, SetTimeout,
 };
 use crate::otp::pid::{Pid, PidGuard};
 use crate::otp::tell::Tell;
@@ -286,8 +286,9 @@ impl Lease {
     /// # Errors
     /// See [`PromptError`]; another answer than `true` counts as a broken protocol.
     pub async fn reset(&self) -> Result<(), PromptError> {
-        let answer = self.prompt(self.reset_line().clone(), None).await?;
-        reset_done(answer)
+        let reset = self.reset_line();
+        let done = self.prompt_framed((Some(reset), None, None), None).await?;
+        done.map(drop)
     }
 
     /// As [`Self::reset`], and sends nothing where the call before has left the process reset in this way.

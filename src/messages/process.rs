@@ -76,9 +76,14 @@ pub(crate) type ResetAndAnswer = Result<Result<Bytes, PromptError>, PromptError>
 impl Framed {
     fn send(&mut self, answer: Result<Bytes, PromptError>) {
         let both = match (self.awaits_reset, self.answer.take()) {
-            (true, _) => match answer.and_then(reset_done) {
-                Ok(()) => return self.awaits_reset = false,
-                Err(error) => Err(error),
+            (true, kept) => match (answer.and_then(reset_done), kept) {
+                // Nothing comes after it.
+                (Ok(()), Some(kept)) if self.fence.is_none() => Ok(kept),
+                (Ok(()), kept) => {
+                    (self.awaits_reset, self.answer) = (false, kept);
+                    return;
+                }
+                (Err(error), _) => Err(error),
             },
             (false, None) if self.fence.is_some() => return self.answer = Some(answer),
             (false, None) => Ok(answer),
@@ -117,6 +122,11 @@ impl AnswerTo {
             Self::Framed(framed) => framed.fence.as_ref(),
             Self::One(_) | Self::Several(_) => None,
         }
+    }
+
+    /// Returns whether it begins with a `reset` that has to be answered with `true`.
+    pub(crate) const fn awaits_reset(&self) -> bool {
+        matches!(self, Self::Framed(framed) if framed.awaits_reset)
     }
 
     /// Answers the oldest command. A sender that gave up gets nothing; the answer was still its own.
@@ -238,7 +248,7 @@ impl ProcessRef {
     }
 
     /// Sends a command with a `reset` before it and one behind it, at once and together: they wake the query server
-    /// once. Each `reset` has the process's own time. Without a command the fence alone is sent.
+    /// once. Each `reset` has the process's own time. Any of the three may be missing, but not all.
     pub(crate) async fn prompt_framed(
         &self,
         loan: Option<Arc<Loan>>,

@@ -36,13 +36,13 @@ pub struct ProcShared {
     taken_back_at: AtomicU64,
     /// How long the lesson took that it got for whom it is lent to, in microseconds. Written by the manager.
     lesson: AtomicU64,
-    /// The arguments of the `reset` that it is sent before its next holder's first line: put there by the manager,
-    /// taken out by its actor, or by a holder who finds it reset.
+    /// The arguments of the `reset` that it is sent before its next holder's first line, or before what it learns for
+    /// him: put there by the manager, taken out by its actor, or by a holder who finds it reset.
     ///
     /// It is a letter box, and so has two sides: what nobody has taken out must still be there for the next holder, and
     /// a message to the manager that says so would cost more than the lock. The manager puts something in only before
-    /// the process is lent, and something is taken out only under the assignment in force: by its actor with the first
-    /// prompt, or by the holder before that is sent. So the two sides never meet.
+    /// the process is lent or taught, and something is taken out only under the assignment in force: by its actor with
+    /// the first prompt, or by the holder before that is sent. So the two sides never meet.
     reset_first: Mutex<Option<Arc<str>>>,
     /// The `reset` that it has answered last, if a call has ended with it and nothing was asked since. Written by its
     /// actor.
@@ -144,6 +144,11 @@ impl ProcShared {
     /// A call has left it reset by this line; `None`: something was asked since. Called by the process's actor only.
     pub(crate) fn set_left_reset(&self, line: Option<Bytes>) {
         *self.lock_left_reset() = line;
+    }
+
+    /// Returns whether a call has left it reset, and nothing was asked since.
+    pub(crate) fn is_left_by_call(&self) -> bool {
+        self.lock_left_reset().is_some()
     }
 
     /// Returns whether it was left reset by this line: its holder need not send it again.

@@ -58,6 +58,13 @@ impl StderrLog {
         self.kept.iter().cloned().collect()
     }
 
+    /// Keeps none of the lines so far.
+    pub fn forget(&mut self) {
+        let rest = self.lines.take_rest();
+        self.keep(&rest);
+        self.kept.clear();
+    }
+
     fn keep(&mut self, line: &Bytes) {
         let end = line.len().min(LINE_BYTES_MAX);
         let text = String::from_utf8_lossy(&line[..end]).trim_end().to_owned();

@@ -117,10 +117,20 @@ impl OsProcess {
 impl ChildBackend {
     /// Returns the last lines that the child wrote to stderr, with those that nobody read yet.
     pub(super) fn last_words(&mut self) -> Vec<String> {
+        self.read_stderr();
+        self.stderr_log.last_words()
+    }
+
+    /// Keeps no line that the child has written to stderr by now.
+    pub(super) fn forget_words(&mut self) {
+        self.read_stderr();
+        self.stderr_log.forget();
+    }
+
+    fn read_stderr(&mut self) {
         for chunk in what_is_there(&self.stderr) {
             self.stderr_log.add(&chunk);
         }
-        self.stderr_log.last_words()
     }
 }
 

@@ -103,6 +103,11 @@ impl ProcManager {
         let call = self
             .request(request, turn)
             .and_then(|request| request.call.clone());
+        if let Some(process) = self.procs.get(&proc) {
+            // Whoever had it before hears nothing of what it learns.
+            let config = Arc::clone(&self.settings.reset_config);
+            process.shared.reset_first(config);
+        }
         self.help(proc, line, call, ctx);
     }
 

@@ -19,7 +19,7 @@ use crate::query_server::prompt::{Command, leaves_list_open};
 use crate::query_server::prompt_error::TOO_MANY_ANSWERS;
 use crate::query_server::told::LogEntry;
 
-/// What a process has done that did not answer a `reset` of our own with `true`.
+/// What a process has done that did not answer the `reset` after another holder with `true`.
 const RESET_FAILED: &str = "an answer to reset that is not true";
 
 /// The commands of one message that are not answered yet.
@@ -35,8 +35,9 @@ pub(super) struct UnansweredPrompt {
     pub(super) transcript: Option<Vec<u8>>,
     /// The call that they are for.
     pub(super) loan: Option<Arc<Loan>>,
-    /// Whether it is a `reset` of the process's own, before what its holder asks.
-    pub(super) is_own_reset: bool,
+    /// Whether it begins with a `reset` that is not answered, after another holder: anything but `true` may be
+    /// meant for that one.
+    pub(super) unless_true: bool,
 }
 
 impl UnansweredPrompt {
@@ -105,7 +106,12 @@ impl Unanswered {
     pub(super) fn unless_true(&self) -> Option<&'static str> {
         let head = self.queue.front()?;
         let fence = head.fence().map(|_| TOO_MANY_ANSWERS);
-        fence.or(head.is_own_reset.then_some(RESET_FAILED))
+        fence.or(head.unless_true.then_some(RESET_FAILED))
+    }
+
+    /// Whether what is printed next may be meant for an earlier holder.
+    pub(super) fn is_for_another(&self) -> bool {
+        self.queue.front().is_some_and(|head| head.unless_true)
     }
 
     /// Keeps what was logged before the answer to the oldest.
@@ -161,6 +167,7 @@ impl Unanswered {
             return;
         };
         self.count -= 1;
+        head.unless_true = false;
         // Before its holder hears of it, and gives it back.
         if self.count == 0 && fence.is_some() {
             self.shared.set_left_reset(fence);
@@ -244,7 +251,7 @@ mod tests {
             reset_timeout: of_reset,
             transcript: None,
             loan: None,
-            is_own_reset: false,
+            unless_true: false,
         });
         assert!(unanswered.deadline().unwrap() >= sent + of_reset);
         let answered = Instant::now();

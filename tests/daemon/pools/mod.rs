@@ -8,6 +8,7 @@ mod configuration;
 mod example;
 mod forgetting;
 mod groups;
+mod holders;
 mod http;
 mod library;
 mod ps;

@@ -201,6 +201,8 @@ fn a_process_that_cannot_forget_is_reset_with_the_first_line_of_each_holder() {
             reset,
             r#"["map_doc",{"_id":"secret"}]"#,
             r#"["map_doc",{"_id":2}]"#,
+            // It may refuse that of its holder.
+            reset,
             r#"["reset",{"a":1}]"#,
             r#"["map_doc",{"_id":3}]"#,
         ];

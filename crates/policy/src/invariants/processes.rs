@@ -55,6 +55,13 @@ pub(super) fn tags_are_respected(_: PoolId, pool: &Pool, ledger: &Ledger) -> Jud
         require(ids.len() == proc.ddocs.len(), || {
             format!("process {number} knows two texts of a document")
         })?;
+        if let (ProcState::Assigned { .. }, Some(tag)) = (&proc.state, &proc.tenant) {
+            let holder = proc.left_by.as_ref().map(|(_, tenant)| tenant);
+            let is_its_own = holder == Some(tag) || pool.is_stale(*number, ledger);
+            require(is_its_own, || {
+                format!("process {number} of {tag:?} serves {holder:?}")
+            })?;
+        }
         if let Some(request) = proc.state.request() {
             let row = ledger.request(request);
             let tenant = row.and_then(|row| pool.settings.wanted(row).tenant());

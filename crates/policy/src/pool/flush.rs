@@ -196,10 +196,9 @@ impl Turn<'_> {
 
     /// Serves the oldest waiter behind the head that an idle process fits, if there is one.
     ///
-    /// The head is in its affinity wait, so nothing that is idle is of any use to it.
+    /// Nothing that is idle is of any use to the head, so that every idle process is tagged.
     fn serve_overtaking(&mut self) -> bool {
-        let any_idle = self.pool.idle.len() > 0;
-        let Some(later) = self.pool.waiters.oldest_servable(any_idle) else {
+        let Some(later) = self.pool.waiters.oldest_servable() else {
             return false;
         };
         // Those of the other lane would have come first.

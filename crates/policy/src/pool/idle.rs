@@ -26,9 +26,6 @@ pub(crate) struct IdleIndex {
     untagged: Shelf,
     /// tag -> its processes; unordered: always asked for one tag.
     tagged: FxHashMap<Tenant, Shelf>,
-    /// The tags that have an idle process; ordered: the largest is an untagged client's last
-    /// resort.
-    stocked: BTreeSet<Tenant>,
     /// (last use, number) of the idle tagged processes; ordered: the first is reaped first.
     access: BTreeSet<(Timestamp, u64)>,
     /// Those of `access` that know no design document.
@@ -125,7 +122,6 @@ impl IdleIndex {
     /// Makes a member idle.
     pub(super) fn put(&mut self, number: u64, proc: &Proc) {
         let shelf = self.shelf_mut(proc.tenant.as_ref());
-        let first = shelf.idle.is_empty();
         let ranked = (proc.rank, number);
         shelf.idle.insert(ranked);
         for ddoc in &proc.ddocs {
@@ -133,10 +129,7 @@ impl IdleIndex {
                 knowing.idle.insert(ranked);
             }
         }
-        if let Some(tenant) = &proc.tenant {
-            if first {
-                self.stocked.insert(tenant.clone());
-            }
+        if proc.tenant.is_some() {
             self.access.insert((proc.last_use, number));
             if proc.ddocs.is_empty() {
                 self.untaught.insert((proc.last_use, number));
@@ -150,16 +143,12 @@ impl IdleIndex {
         let ranked = (proc.rank, number);
         let present = shelf.idle.remove(&ranked);
         debug_assert!(present, "PM-2: an idle process is on its shelf");
-        let last = shelf.idle.is_empty();
         for ddoc in &proc.ddocs {
             if let Some(knowing) = shelf.by_ddoc.get_mut(ddoc) {
                 knowing.idle.remove(&ranked);
             }
         }
-        if let Some(tenant) = &proc.tenant {
-            if last {
-                self.stocked.remove(tenant);
-            }
+        if proc.tenant.is_some() {
             let present = self.access.remove(&(proc.last_use, number));
             debug_assert!(present, "PM-2: the access index holds the tagged ones");
             self.untaught.remove(&(proc.last_use, number));
@@ -188,12 +177,6 @@ impl IdleIndex {
             Some(number) => Some((number, true)),
             None => number(shelf.idle.last()).map(|number| (number, ddoc.is_none())),
         }
-    }
-
-    /// The newest idle process of the largest tag.
-    pub(super) fn last_resort(&self) -> Option<u64> {
-        let shelf = self.tagged.get(self.stocked.last()?)?;
-        number(shelf.idle.last())
     }
 
     /// The idle tagged process whose last use is longest ago.

@@ -12,7 +12,6 @@ use super::event::RemoveMode;
 use super::id::Lane;
 use super::ledger::{Ledger, RequestRow};
 use super::random::mix;
-use super::select::Wanted;
 use super::settings::{PoolKind, Recycle, Reuse};
 use super::tables::{Pool, Proc};
 use crate::admission::{Snapshot, Stress, Throttle};
@@ -152,10 +151,9 @@ impl Pool {
 
     /// Whether a process that is there or is being opened can serve this request some time.
     pub(crate) fn could_serve(&self, request: &RequestRow) -> bool {
-        let fits = match self.settings.wanted(request) {
-            Wanted::Any => !self.procs.is_empty(),
-            _ if self.settings.can_forget => !self.procs.is_empty(),
-            wanted => self.idle.has_member(wanted.tenant()),
+        let fits = match self.settings.can_forget {
+            true => !self.procs.is_empty(),
+            false => self.idle.has_member(self.settings.wanted(request).tag()),
         };
         fits || !self.opening.is_empty()
     }

@@ -14,8 +14,8 @@ use super::tables::Pool;
 /// Which processes can serve a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wanted<'a> {
-    /// Any process at all.
-    Any,
+    /// Those without a tag, and those of a tenant; each stays as it is.
+    Shared(&'a Tenant),
     /// Those without a tag, if they know the design document or have learned it.
     Untagged(&'a DdocKey),
     /// Those of a tenant, and those without a tag, which get its tag.
@@ -27,7 +27,15 @@ impl<'a> Wanted<'a> {
     pub(crate) const fn tenant(self) -> Option<&'a Tenant> {
         match self {
             Self::Of(tenant, _) => Some(tenant),
-            Self::Any | Self::Untagged(_) => None,
+            Self::Shared(_) | Self::Untagged(_) => None,
+        }
+    }
+
+    /// Returns whose tagged processes can serve the request.
+    pub(crate) const fn tag(self) -> Option<&'a Tenant> {
+        match self {
+            Self::Shared(tenant) | Self::Of(tenant, _) => Some(tenant),
+            Self::Untagged(_) => None,
         }
     }
 }
@@ -37,7 +45,7 @@ impl PoolSettings {
     pub(crate) const fn wanted<'r>(&self, request: &'r RequestRow) -> Wanted<'r> {
         match (&request.ddoc, &request.tenant) {
             (ddoc, tenant) if self.keeps_apart() => Wanted::Of(tenant, ddoc.as_ref()),
-            (None, _) => Wanted::Any,
+            (None, tenant) => Wanted::Shared(tenant),
             (ddoc, tenant @ Tenant::Database(_)) => Wanted::Of(tenant, ddoc.as_ref()),
             (Some(ddoc), _) => Wanted::Untagged(ddoc),
         }
@@ -82,7 +90,7 @@ impl Pool {
 
 /// Returns the idle process for a client, or `None` when no idle process can serve it.
 ///
-/// * any: an untagged one; else any at all, of the largest tag;
+/// * shared: an untagged one; one of the tag;
 /// * of a tenant: one of the tag that knows the design document; one of the tag; an untagged one;
 /// * untagged (`db_tag = none`): one that knows the design document; another one, which stays
 ///   untagged.
@@ -96,10 +104,10 @@ fn choose(idle: &IdleIndex, wanted: Wanted<'_>) -> Option<Choice> {
         fit: Fit::Teach,
     };
     match wanted {
-        Wanted::Any => idle
-            .newest_untagged()
-            .or_else(|| idle.last_resort())
-            .map(ready),
+        Wanted::Shared(tenant) => {
+            let tagged = || idle.newest_tagged(tenant, None).map(|(number, _)| number);
+            idle.newest_untagged().or_else(tagged).map(ready)
+        }
         Wanted::Untagged(ddoc) => idle
             .newest_untagged_knowing(ddoc)
             .map(ready)

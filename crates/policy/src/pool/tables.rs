@@ -64,7 +64,7 @@ pub(crate) struct Proc {
     pub(crate) has_served: bool,
     /// Who has had it since its last reset by the service, its start, or since it forgot everything: the
     /// latest one, for which tenant.
-    pub(super) left_by: Option<(ClientId, Tenant)>,
+    pub(crate) left_by: Option<(ClientId, Tenant)>,
     /// Its place among its equals while it is idle: the largest is lent first.
     pub(super) rank: u64,
     /// Whether it serves the bulk lane.
@@ -436,8 +436,8 @@ impl Pool {
     }
 
     fn has_idle_of(&self, wanted: &Wanted<'_>) -> bool {
-        let tenant = wanted.tenant();
-        tenant.is_some_and(|tenant| self.idle.has_idle(tenant))
+        let tag = wanted.tag();
+        tag.is_some_and(|tenant| self.idle.has_idle(tenant))
     }
 }
 

@@ -28,9 +28,7 @@ pub(crate) struct QueueKey {
 pub(crate) struct Waiters {
     /// Every waiter; ordered: the first is the next.
     all: BTreeSet<QueueKey>,
-    /// The waiters that take any process.
-    untagged: BTreeSet<QueueKey>,
-    /// tag -> the waiters that want a process of it; unordered: always asked for one tag.
+    /// tag -> the waiters that a process of it serves; unordered: always asked for one tag.
     by_tenant: FxHashMap<Tenant, BTreeSet<QueueKey>>,
     /// The first waiter of each tag that has an idle process; ordered: the first is the next.
     matched: BTreeSet<QueueKey>,
@@ -40,30 +38,22 @@ impl Waiters {
     /// Adds a waiter. `has_idle`: whether a process of its tag is idle.
     pub(super) fn push(&mut self, key: QueueKey, wanted: &Wanted<'_>, has_idle: bool) {
         self.all.insert(key);
-        match wanted {
-            Wanted::Any => {
-                self.untagged.insert(key);
-            }
-            Wanted::Of(tenant, _) => self.change(tenant, has_idle, |queue| {
+        if let Some(tenant) = wanted.tag() {
+            self.change(tenant, has_idle, |queue| {
                 queue.insert(key);
-            }),
-            Wanted::Untagged(_) => {}
+            });
         }
-        debug_assert!(self.untagged.len() + self.matched.len() <= self.all.len());
+        debug_assert!(self.matched.len() <= self.all.len());
     }
 
     /// Removes a waiter, wherever it stands in the queue.
     pub(super) fn remove(&mut self, key: QueueKey, wanted: &Wanted<'_>, has_idle: bool) {
         let present = self.all.remove(&key);
         debug_assert!(present, "PM-4: a queued request is in the queue");
-        match wanted {
-            Wanted::Any => {
-                self.untagged.remove(&key);
-            }
-            Wanted::Of(tenant, _) => self.change(tenant, has_idle, |queue| {
+        if let Some(tenant) = wanted.tag() {
+            self.change(tenant, has_idle, |queue| {
                 queue.remove(&key);
-            }),
-            Wanted::Untagged(_) => {}
+            });
         }
     }
 
@@ -108,15 +98,9 @@ impl Waiters {
         self.iter().max()
     }
 
-    /// The first waiter that has an idle process of its tag, or that takes any when `any_idle`.
-    pub(super) fn oldest_servable(&self, any_idle: bool) -> Option<RequestId> {
-        let tagged = self.matched.first();
-        let untagged = self.untagged.first().filter(|_| any_idle);
-        let first = match (tagged, untagged) {
-            (Some(tagged), Some(untagged)) => Some(tagged.min(untagged)),
-            (one, other) => one.or(other),
-        };
-        first.map(|key| key.id)
+    /// The first waiter that has an idle process of its tag.
+    pub(super) fn oldest_servable(&self) -> Option<RequestId> {
+        self.matched.first().map(|key| key.id)
     }
 
     /// Whether only the bulk lane waits, for which some processes are not meant.

@@ -21,6 +21,12 @@ fn one_held_one_idle(limits: Limits) -> (World, Lease, Lease) {
     (world, held, idle)
 }
 
+/// A request of a database without a document.
+fn of(db: &str) -> Option<Affinity> {
+    let tenant = Tenant::Database(db.into());
+    Some(Affinity { tenant, ddoc: None })
+}
+
 #[test]
 fn oldest_waiter_waits_for_its_own_database_before_it_reaps() {
     let (mut world, held, _) = one_held_one_idle(patient(2));
@@ -76,11 +82,15 @@ fn later_waiter_overtakes_onto_a_process_that_the_oldest_cannot_use() {
 }
 
 #[test]
-fn untagged_waiter_overtakes_onto_any_process() {
+fn waiter_without_a_document_overtakes_onto_a_process_of_its_own_database_only() {
     let (mut world, _, idle) = one_held_one_idle(patient(2));
     world.ask(3, tagged("db1", "_design/1"));
-    let later = world.ask(4, None);
-    assert_eq!(world.lease(later, 4).expect("served").proc, idle.proc);
+    for other in [None, of("db3")] {
+        let later = world.ask(4, other);
+        assert_eq!(world.lease(later, 4), None);
+    }
+    let later = world.ask(5, of("db2"));
+    assert_eq!(world.lease(later, 5).expect("served").proc, idle.proc);
 }
 
 #[test]
@@ -90,10 +100,10 @@ fn oldest_of_those_that_may_overtake_is_served() {
     let two = world.take(2, tagged("db2", "_design/1"));
     world.ask(3, tagged("db1", "_design/1"));
     let third = world.ask(4, tagged("db3", "_design/1"));
-    let untagged = world.ask(5, None);
+    let plain = world.ask(5, of("db2"));
     let same = world.ask(6, tagged("db2", "_design/1"));
     world.give_back(two);
-    let lease = world.lease(untagged, 5).expect("older than the one of db2");
+    let lease = world.lease(plain, 5).expect("older than the other one");
     assert_eq!(lease.proc, two.proc);
     world.give_back(lease);
     assert_eq!(world.lease(same, 6).expect("the next").proc, two.proc);

@@ -126,18 +126,28 @@ fn newest_among_equals_is_chosen() {
 }
 
 #[test]
-fn last_resort_of_an_untagged_client_is_the_largest_database_and_keeps_its_tag() {
-    let mut world = World::new(3, 3);
-    let z = world.take(1, tagged("z", "_design/1"));
-    let a = world.take(2, tagged("a", "_design/1"));
-    let newer_z = world.take(3, tagged("z", "_design/1"));
-    for lease in [z, a, newer_z] {
+fn process_that_was_taught_serves_a_request_without_a_document_of_its_own_database_only() {
+    let mut world = World::new(2, 2);
+    let a = world.take(1, tagged("a", "_design/1"));
+    let z = world.take(2, tagged("z", "_design/1"));
+    for lease in [a, z] {
         world.give_back(lease);
     }
-    let lease = world.take(4, None);
-    assert_eq!(lease.proc, newer_z.proc);
+    let of = |db: &str| {
+        let tenant = Tenant::Database(db.into());
+        Some(Affinity { tenant, ddoc: None })
+    };
+    let lease = world.take(3, of("a"));
+    assert_eq!(lease.proc, a.proc);
+    world.advance(Duration::from_millis(1));
     world.give_back(lease);
-    assert_eq!(world.status().free_tagged, 3);
+    assert_eq!(world.status().free_tagged, 2);
+    // Of another database, and of none.
+    world.ask(4, of("b"));
+    assert_eq!(stopped(&world.last), [(z.proc, StopReason::Reaped)]);
+    world.run();
+    world.ask(5, None);
+    assert_eq!(stopped(&world.last), [(a.proc, StopReason::Reaped)]);
 }
 
 #[test]

@@ -116,20 +116,20 @@ impl ModelPool {
     }
 
     /// The best idle process. Better is: the client's own tag, knowing the document. Where processes
-    /// are shared, for a client without a document: no tag, else the largest one. Among equals, the
-    /// newest. If there is none, the one that was not used for longest of those that can forget their tenant
+    /// are shared, for a client without a document: no tag, else its own. Among equals, the newest. If there is none, the one that was not used for longest of those that can forget their tenant
     /// and lose no document by that.
     fn pick(&self, ask: &Ask) -> Option<usize> {
         let tag = ask.tag(self.apart());
         let takes_any = !self.apart() && ask.ddoc().is_none();
         let knows = |proc: &ModelProc| ask.ddoc().is_none_or(|ddoc| proc.ddocs.contains(ddoc));
         let score = |proc: &ModelProc| {
+            let is_its_own = proc.tag.as_ref().is_none_or(|tag| *tag == ask.tenant());
             if takes_any {
-                Some((proc.tag.is_none(), false, proc.tag.clone()))
+                is_its_own.then_some((proc.tag.is_none(), false))
             } else if proc.tag == tag {
-                Some((true, knows(proc), None))
+                Some((true, knows(proc)))
             } else {
-                proc.tag.is_none().then_some((false, false, None))
+                proc.tag.is_none().then_some((false, false))
             }
         };
         let idle = || self.procs.iter().enumerate().filter(|(_, p)| p.is_idle());

@@ -264,6 +264,7 @@ fn waiter_without_hope_in_a_throttled_pool_is_found() {
         let settings = pool.settings.throttle.expect("named pools have one");
         pool.life.throttle.begin(pools.ledger.now, &settings);
         pool.procs.clear();
+        pool.idle = Default::default();
     });
 }
 
