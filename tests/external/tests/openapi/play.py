@@ -10,6 +10,7 @@ import http.client
 import json
 import re
 import sys
+import time
 import urllib.parse
 
 from jsonschema import Draft202012Validator
@@ -304,6 +305,11 @@ def node():
 def jobs():
     play("put", "/_replicator/rep", 201, {"source": SOURCE, "target": TARGET, "continuous": True})
     play("put", "/_replicator/lost", 201, {"source": SOURCE + "-none", "target": TARGET})
+    # It fails when the job of the first one is there.
+    play("put", "/_replicator/again", 201, {"source": SOURCE, "target": TARGET, "continuous": True})
+    until = time.monotonic() + 60
+    while play("get", "/_scheduler/docs/_replicator/again", 200)["state"] != "failed":
+        assert time.monotonic() < until, "it never fails"
     query = "states=running,pending,crashing,failed,completed,paused,error,initializing&limit=7&skip=0"
     jobs = f"/_scheduler/jobs?{query}&match=*&source=*"
     for more in ["", "&sort=trouble", "&group_by=reason&sort=id"]:
