@@ -139,6 +139,8 @@ operations! {
     [], [Welcome GET "/"] => Anybody;
     /// Says whether the daemon takes requests.
     [], [Up GET "/_up"] => Anybody;
+    /// Describes all paths to programs.
+    [], [OpenApi GET "/_openapi"] => Anybody;
     /// Shows the user of the request.
     [], [ShowSession GET "/_session"] => Anybody;
     /// Logs in.

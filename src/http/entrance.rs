@@ -195,6 +195,7 @@ mod tests {
         let known = [
             "/",
             "/_up",
+            "/_openapi",
             "/_session",
             "/_dashboard",
             "/_dashboard/state",

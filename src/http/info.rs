@@ -5,6 +5,7 @@
 use actix_web::http::StatusCode;
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
+use bytes::Bytes;
 use serde_json::json;
 use tokio::sync::Semaphore;
 
@@ -40,6 +41,12 @@ pub(super) async fn up(shared: Data<HttpContext>) -> Answer {
         true => (StatusCode::NOT_FOUND, "maintenance_mode"),
     };
     Ok(answer::with_status(code, &json!({"status": status})))
+}
+
+/// `GET /_openapi`: the page, which a test compares with the operations.
+pub(super) async fn openapi() -> Answer {
+    let page = include_bytes!("../../docs/openapi.json");
+    Ok(answer::raw(StatusCode::OK, Bytes::from_static(page)))
 }
 
 /// `GET /_node/_local/_system`.

@@ -15,6 +15,7 @@ mod functions;
 mod languages;
 mod links;
 mod manager;
+mod openapi;
 mod operations;
 mod packaging;
 mod ports;

@@ -20,6 +20,7 @@ mod grafana;
 mod haproxy;
 mod languages;
 mod npm;
+mod openapi;
 mod own_cell;
 mod own_programs;
 mod picture;

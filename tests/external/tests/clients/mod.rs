@@ -5,7 +5,7 @@ mod encrypted;
 mod examples;
 mod loss;
 mod packages;
-mod site;
+pub mod site;
 
 use std::net::SocketAddr;
 use std::path::Path;

@@ -1,0 +1,74 @@
+//! The description of HTTP, `/_openapi`: a validator of others finds it right, and each operation does what it says.
+//!
+//! SUMMARY   `openapi/play.py` sends the requests, and validates them and the answers by the description.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::clients::site::run;
+use crate::support::couch::Couch;
+use crate::support::http_client::Web;
+use crate::support::program::project;
+
+/// Users with and without rights, and a query server that can do nothing but map and reduce with one function.
+const CONFIG: &str = "\
+[admins]
+root = \"secret\"
+[users.caller]
+password = \"secret\"
+roles = [\"caller\"]
+[users.viewer]
+password = \"secret\"
+roles = [\"viewer\"]
+[users.replicator]
+password = \"secret\"
+roles = [\"replicator\"]
+[pools.bare]
+language = \"bare\"
+sandbox = \"off\"
+[query_servers]
+";
+
+const BARE: &str = "\
+while read -r line; do
+  case $line in
+    '[\"reset\"'*) echo true ;;
+    *) exit 1 ;;
+  esac
+done
+";
+
+/// Returns a Python that has the validators.
+fn python() -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("openapi-0.9");
+    let python = folder.join("bin/python");
+    let complete = folder.join("complete");
+    if !complete.exists() {
+        run(Command::new("python3")
+            .args(["-m", "venv", "--clear"])
+            .arg(&folder));
+        let install = "-m pip install --quiet --disable-pip-version-check openapi-spec-validator==0.9.0 jsonschema==4.26.0";
+        run(Command::new(&python).args(install.split(' ')));
+        File::create(complete).unwrap();
+    }
+    python
+}
+
+#[actix_rt::test]
+async fn every_operation_takes_and_answers_what_its_description_says() {
+    let (source, target) = (Couch::start().await, Couch::start().await);
+    source.put("a", None, serde_json::json!({"n": 1}));
+    let (from, to) = (source.url(), target.url());
+    let test = tokio::task::spawn_blocking(move || {
+        let directory = tempfile::tempdir().unwrap();
+        let script = directory.path().join("bare.sh");
+        fs::write(&script, BARE).unwrap();
+        let web = Web::start(&format!("{CONFIG}bare = \"sh {}\"\n", script.display()));
+        let play = project().join("tests/external/tests/openapi/play.py");
+        let daemon = format!("http://{}", web.address);
+        run(Command::new(python()).arg(play).args([daemon, from, to]));
+        web.service.stop();
+    });
+    test.await.unwrap();
+}
