@@ -6,8 +6,9 @@
 //!           nowhere.
 
 use std::fmt::Display;
+use std::fs::OpenOptions;
 use std::io;
-use std::os::unix::fs::{MetadataExt, chown};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -74,7 +75,8 @@ Example:
     /// Copy a store to an empty place, with revisions, deletions and the uuid.
     ///
     /// Stop the services first: one that runs on a file or on the target is noticed, one on a database as source is not.
-    /// If it is interrupted, run it again: it goes on. At the end both sides are read again and compared. The source stays as it is.
+    /// If it is interrupted, run it again: it goes on. At the end both sides are read again and compared. The source
+    /// stays as it is.
     #[command(after_long_help = "\
 Example:
   SETTEE_STORE_PASSWORD=.. settee store migrate --from /var/lib/settee/settee.redb --to postgres://settee@db/settee")]
@@ -197,11 +199,20 @@ async fn restore(
     Ok(summary(&copied, from, place))
 }
 
-/// The service that is to use the file is seldom root's.
-fn give_to_owner_of_folder(file: &Path) -> io::Result<()> {
-    let folder = file.canonicalize()?;
+/// The service that is to use the file is seldom root's. Whoever has the folder may have put another file there since,
+/// or a link to one.
+fn give_to_owner_of_folder(path: &Path) -> io::Result<()> {
+    let folder = path.canonicalize()?;
     let folder = folder.parent().unwrap_or(&folder).metadata()?;
-    chown(file, Some(folder.uid()), Some(folder.gid()))
+    let no_link = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(no_link)
+        .open(path)?;
+    match file.metadata()?.nlink() {
+        1 => fchown(&file, Some(folder.uid()), Some(folder.gid())),
+        _ => Err(io::Error::other("another name of it stands elsewhere")),
+    }
 }
 
 /// The store of a running service, as it was when it was asked to hold that.
