@@ -268,6 +268,8 @@ operations! {
     [ExportJobs], [] => With(Administer);
     /// Writes documents of a backup.
     [ImportJobs], [] => With(Administer);
+    /// Sends the store as it is at one moment, some rows at a time, for a backup.
+    [BackupStore], [] => With(Administer);
     /// Writes or deletes documents of the replicator database.
     [WriteJobs], [] => With(Administer);
 

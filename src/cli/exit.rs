@@ -7,6 +7,7 @@
 
 use std::fmt::Display;
 use std::io::{self, Write};
+use std::path::Path;
 use std::process::ExitCode;
 
 use crate::config::ConfigError;
@@ -85,6 +86,16 @@ impl CliError {
             _ => (Exit::Io, "look at the device or the other end"),
         };
         Self::at(code, place, error, hint)
+    }
+
+    /// Returns the error of a file that could not be made anew.
+    pub(super) fn new_file(path: &Path, error: &io::Error) -> Self {
+        if error.kind() != io::ErrorKind::AlreadyExists {
+            return Self::io(path.display(), error);
+        }
+        let message = format!("{} is there already", path.display());
+        let hint = "name another file, or move that one away";
+        Self::new(Exit::Io, message, hint)
     }
 
     /// Returns the error of a program that the system does not tell its own file.

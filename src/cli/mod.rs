@@ -137,7 +137,7 @@ enum Command {
     /// A drop-in for CouchDB's couchjs, also when the program is called through a link of that name.
     #[command(disable_help_flag = true)]
     Couchjs(couchjs::Args),
-    /// Take the store of replications to another place: from a file to PostgreSQL, or back.
+    /// Back up the store of replications, restore it, or take it to another place.
     Store(store::Args),
     /// Print a script that completes the command line in a shell.
     Completions(completions::Args),
@@ -254,7 +254,7 @@ fn dispatch(command: Command, builder: DaemonBuilder) -> Result<(), CliError> {
         Command::Map(args) => map::run(&args, languages),
         Command::Replicate(args) => replicate::run(&args, languages),
         Command::Conform(args) => conform::run(&args, languages),
-        Command::Store(args) => store::run(&args),
+        Command::Store(args) => store::run(&args, languages),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),
         // `main` has run it: it reads the command line by itself.

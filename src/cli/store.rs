@@ -1,19 +1,33 @@
-//! `settee store migrate`: takes a store to another place, from a file to PostgreSQL or back.
+//! `settee store backup`, `restore` and `migrate`: a store is copied to a file, from it, or to another place.
 //!
-//! SUMMARY   Asks no service: it opens both sides itself, and ends with a summary.
-//! PROMISES  The source stays as it is. A password is shown nowhere.
+//! SUMMARY   All are a copy, and end with a summary. A backup asks the service that has the file for the rows; otherwise
+//!           both sides are opened here.
+//! PROMISES  The source stays as it is. A backup is there whole and on the disk, or not at all. A password is shown
+//!           nowhere.
 
+use std::fmt::Display;
+use std::fs::OpenOptions;
+use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::actors::language::Registry;
+use crate::client::ServiceError;
 use crate::config::Surroundings;
+use crate::config::new_file::NewFile;
 use crate::config::store_url::StoreUrl;
 use crate::replicator::DocStates;
-use store::{Copied, CopyError, StoreError, StorePlace, Watcher, copy};
+use store::{
+    Copied, CopyError, CopyRow, CopySource, HeldCopy, RowKind, StoreError, StorePlace, Watcher,
+    copy, copy_from,
+};
 
+use super::config_args::ConfigArgs;
 use super::exit::{CliError, Exit};
 use super::output;
 use super::serve::open_code;
-use super::service_socket::block_on;
+use super::service_socket::{Service, SocketArgs, block_on};
 use super::table::count;
 
 /// The variable of the environment with the password of URLs that have none.
@@ -26,13 +40,14 @@ Exit codes:
   0   done
   64  the command line is wrong
   65  the target holds something else, or is not the same at the end
-  74  reading or writing failed
-  75  a service runs on a file, or the database does not answer: try again later
+  69  no service answers
+  74  reading or writing failed, or the file is there already
+  75  a service runs on the target or a file, or the database does not answer: try again later
   77  the file of another user
-  78  the database cannot be used
+  78  the configuration is wrong, or the database cannot be used
 
 Example:
-  SETTEE_STORE_PASSWORD=.. settee store migrate --from /var/lib/settee/settee.redb --to postgres://settee@db/settee")]
+  settee store backup /backup/monday.redb")]
 pub struct Args {
     #[command(subcommand)]
     command: Command,
@@ -40,14 +55,50 @@ pub struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
+    /// Write the store into a new file while the service runs.
+    ///
+    /// All is of one moment: documents with revisions and deletions, local documents, pauses and priorities, the uuid.
+    /// Asks the running service; with `[store] url` in the configuration it reads the database. The file is a store,
+    /// which has credentials and only this user can read.
+    #[command(after_long_help = "\
+Example:
+  settee store backup /backup/monday.redb")]
+    Backup(BackupArgs),
+    /// Put a backup where the configuration keeps the store.
+    ///
+    /// Stop the service first; there must be no store yet. If it is interrupted, run it again: it goes on. At the end both
+    /// sides are compared. Replications start with the service. Root gives the file to the owner of its folder.
+    #[command(after_long_help = "\
+Example:
+  settee store restore /backup/monday.redb")]
+    Restore(RestoreArgs),
     /// Copy a store to an empty place, with revisions, deletions and the uuid.
     ///
-    /// Stop the services first: one that runs on a file is noticed, one on a database is not. If it is interrupted, run it
-    /// again: it goes on. At the end both sides are read again and compared. The source stays as it is.
+    /// Stop the services first: one that runs on a file or on the target is noticed, one on a database as source is not.
+    /// If it is interrupted, run it again: it goes on. At the end both sides are read again and compared. The source
+    /// stays as it is.
     #[command(after_long_help = "\
 Example:
   SETTEE_STORE_PASSWORD=.. settee store migrate --from /var/lib/settee/settee.redb --to postgres://settee@db/settee")]
     Migrate(MigrateArgs),
+}
+
+#[derive(Debug, clap::Args)]
+struct BackupArgs {
+    /// A new file.
+    file: PathBuf,
+    #[command(flatten)]
+    config: ConfigArgs,
+    #[command(flatten)]
+    socket: SocketArgs,
+}
+
+#[derive(Debug, clap::Args)]
+struct RestoreArgs {
+    /// What `settee store backup` has written.
+    file: PathBuf,
+    #[command(flatten)]
+    config: ConfigArgs,
 }
 
 #[derive(Debug, clap::Args)]
@@ -79,14 +130,142 @@ fn place(text: &str) -> Result<StorePlace, String> {
 ///
 /// # Errors
 /// See the exit codes above.
-pub(super) fn run(args: &Args) -> Result<(), CliError> {
-    let Command::Migrate(MigrateArgs { from, to }) = &args.command;
+pub(super) fn run(args: &Args, languages: &Registry) -> Result<(), CliError> {
     let watcher: Arc<dyn Watcher> = Arc::new(DocStates::default());
-    let copied = block_on(async { copy(from, to, &watcher).await.map_err(CliError::from) })?;
-    output::print(&summary(&copied, from, to))
+    let printed = block_on(async {
+        match &args.command {
+            Command::Migrate(MigrateArgs { from, to }) => {
+                Ok(summary(&copy(from, to, &watcher).await?, from, to))
+            }
+            Command::Backup(args) => {
+                let place = StorePlace::of_config(&args.config.load(languages)?.config.store);
+                backup(&args.file, &place, &args.socket, &watcher).await
+            }
+            Command::Restore(args) => {
+                let place = StorePlace::of_config(&args.config.load(languages)?.config.store);
+                restore(&args.file, &place, &watcher).await
+            }
+        }
+    });
+    output::print(&printed?)
 }
 
-fn summary(copied: &Copied, from: &StorePlace, to: &StorePlace) -> String {
+async fn backup(
+    path: &Path,
+    place: &StorePlace,
+    socket: &SocketArgs,
+    watcher: &Arc<dyn Watcher>,
+) -> Result<String, CliError> {
+    let refused = |error: io::Error| CliError::new_file(path, &error);
+    let file = NewFile::create(path).map_err(refused)?;
+    let part = StorePlace::File(file.part().to_owned());
+    let (copied, from) = match place {
+        StorePlace::Postgres(_) => (copy(place, &part, watcher).await?, place.to_string()),
+        place => {
+            let source = Running::hold(place, socket).await?;
+            let head = (&*source.held.uuid, source.held.seq);
+            let copied = copy_from(&source, head, &part, watcher).await?;
+            (copied, source.service.socket.display().to_string())
+        }
+    };
+    file.finish().map_err(refused)?;
+    Ok(summary(&copied, from, path.display()))
+}
+
+async fn restore(
+    path: &Path,
+    place: &StorePlace,
+    watcher: &Arc<dyn Watcher>,
+) -> Result<String, CliError> {
+    if *place == StorePlace::Memory {
+        let what = "[store] path is \"memory\", where nothing can be restored";
+        return Err(CliError::new(Exit::Config, what, "name a file in it"));
+    }
+    let from = StorePlace::File(path.to_owned());
+    let copied = copy(&from, place, watcher).await.map_err(|error| match error {
+        CopyError::Foreign(_) => CliError {
+            hint: match place {
+                StorePlace::Postgres(_) => "empty it with `DROP SCHEMA settee CASCADE`, or name another one in [store] url",
+                _ => "move that file away, or name another one in [store] path",
+            }
+            .to_owned(),
+            ..error.into()
+        },
+        error => error.into(),
+    })?;
+    if let (StorePlace::File(file), true) = (place, rustix::process::geteuid().is_root()) {
+        give_to_owner_of_folder(file).map_err(|error| CliError::io(file.display(), &error))?;
+    }
+    Ok(summary(&copied, from, place))
+}
+
+/// The service that is to use the file is seldom root's. Whoever has the folder may have put another file there since,
+/// or a link to one.
+fn give_to_owner_of_folder(path: &Path) -> io::Result<()> {
+    let folder = path.canonicalize()?;
+    let folder = folder.parent().unwrap_or(&folder).metadata()?;
+    let no_link = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(no_link)
+        .open(path)?;
+    match file.metadata()?.nlink() {
+        1 => fchown(&file, Some(folder.uid()), Some(folder.gid())),
+        _ => Err(io::Error::other("another name of it stands elsewhere")),
+    }
+}
+
+/// The store of a running service, as it was when it was asked to hold that.
+struct Running {
+    service: Service,
+    held: HeldCopy,
+}
+
+impl Running {
+    async fn hold(place: &StorePlace, socket: &SocketArgs) -> Result<Self, CliError> {
+        let connected = Service::connect(socket, |_, _: &ServiceError| None).await;
+        let service = connected.map_err(|error| match (error.code, place) {
+            (Exit::Unavailable, StorePlace::File(file)) => {
+                let file = file.display();
+                let hint = format!(
+                    "start it, name its socket with --socket, or copy its file with `settee store migrate --from {file} --to ..`"
+                );
+                CliError { hint, ..error }
+            }
+            _ => error,
+        })?;
+        let held = service.answer(service.client.hold_copy()).await?;
+        match service.read("backup_store", &held)? {
+            Some(held) => Ok(Self { service, held }),
+            None => {
+                let what = "the documents of this service are in a database";
+                let hint = "name its configuration with -c: then the database is read";
+                Err(CliError::at(
+                    Exit::Config,
+                    service.socket.display(),
+                    what,
+                    hint,
+                ))
+            }
+        }
+    }
+}
+
+impl CopySource for Running {
+    type Error = CliError;
+
+    async fn rows(&self, kind: RowKind, after: &str) -> Result<Vec<CopyRow>, CliError> {
+        let rows = self.service.client.copy_rows(self.held.copy, &kind, after);
+        let rows = self.service.answer(rows).await?;
+        let rows: Option<Vec<CopyRow>> = self.service.read("backup_store", &rows)?;
+        rows.ok_or_else(|| {
+            let what = "the service has ended this backup: another one began, or this one paused for a minute";
+            CliError::new(Exit::TryAgain, what, "try again")
+        })
+    }
+}
+
+fn summary(copied: &Copied, from: impl Display, to: impl Display) -> String {
     let number = |number: u64, one, more| count(usize::try_from(number).unwrap_or(0), one, more);
     let rows = copied.documents + copied.locals + copied.jobs;
     format!(

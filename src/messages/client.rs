@@ -208,6 +208,7 @@ impl<'a> Call<'a> {
             CallName::Daemons => Self::Jobs(JobCall::Daemons),
             CallName::ExportJobs => Self::Jobs(JobCall::export(arguments)?),
             CallName::ImportJobs => Self::Jobs(JobCall::import(arguments)?),
+            CallName::BackupStore => Self::Jobs(JobCall::backup(arguments)?),
             CallName::WriteJobs => Self::Jobs(JobCall::write(arguments)?),
             CallName::Functions => Self::Daemon(DaemonCall::functions(arguments)?),
             CallName::Status => Self::Daemon(DaemonCall::Status(arguments.text("pool")?)),

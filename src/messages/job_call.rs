@@ -10,6 +10,7 @@ use crate::messages::arguments::{Arguments, Parsed, missing, wrong};
 use crate::messages::client_error::ErrorReply;
 use crate::replicator::{DocState, JobOrder};
 use policy::schedule::JobState;
+use store::RowKind;
 
 /// Jobs that are listed unless told.
 const LIMIT: usize = 100;
@@ -45,6 +46,17 @@ pub enum JobCall {
         /// Whether in place of others of the same ids.
         replace: bool,
     },
+    /// Hold a copy of the store as it is now, for a backup.
+    HoldCopy,
+    /// Send the next rows of a held copy.
+    CopyRows {
+        /// Its number.
+        copy: u64,
+        /// Rows of what.
+        kind: RowKind,
+        /// Only those after this id.
+        after: String,
+    },
     /// Write documents of `_replicator`, also deletions, each over the revision that it names.
     Write {
         /// JSON texts.
@@ -70,6 +82,8 @@ impl JobCall {
             | Self::Order { .. }
             | Self::Export { .. }
             | Self::Import { .. }
+            | Self::HoldCopy
+            | Self::CopyRows { .. }
             | Self::Write { .. } => None,
         }
     }
@@ -124,6 +138,17 @@ impl JobCall {
         Ok(Self::Import {
             docs: documents(arguments)?,
             replace: arguments.flag("replace")?,
+        })
+    }
+
+    pub(super) fn backup(arguments: &Arguments<'_>) -> Parsed<Self> {
+        let Some(copy) = arguments.read("copy", "a number")? else {
+            return Ok(Self::HoldCopy);
+        };
+        Ok(Self::CopyRows {
+            copy,
+            kind: arguments.require("kind", "\"documents\", \"locals\" or \"jobs\"")?,
+            after: arguments.text("after")?.unwrap_or_default(),
         })
     }
 

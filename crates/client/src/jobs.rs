@@ -248,6 +248,30 @@ impl Client {
             .await
     }
 
+    /// Has the service hold a copy of its store as it is now (`backup_store`): an object with `copy`, its number, `uuid`
+    /// and `seq`; `null` if the documents are in a database.
+    ///
+    /// # Errors
+    /// As [`Client::export_jobs`].
+    pub async fn hold_copy(&self) -> Result<Box<RawValue>, ClientError> {
+        self.connection.call("backup_store", &json!({})).await
+    }
+
+    /// Returns the next rows of a held copy after an id (`backup_store`): of `documents`, `locals` or `jobs`, in the order
+    /// of their ids, none at the end; `null` if it is held no more.
+    ///
+    /// # Errors
+    /// As [`Client::export_jobs`].
+    pub async fn copy_rows(
+        &self,
+        copy: u64,
+        kind: &impl Serialize,
+        after: &str,
+    ) -> Result<Box<RawValue>, ClientError> {
+        let arguments = json!({"copy": copy, "kind": kind, "after": after});
+        self.connection.call("backup_store", &arguments).await
+    }
+
     /// Writes documents of `_replicator` (`write_jobs`), each over the revision that its `_rev` names; `_deleted`
     /// removes one. Returns of each what became of it, `written` or why not, in the same order.
     ///

@@ -43,6 +43,11 @@ impl NewFile {
         Ok(Self { path, part, file })
     }
 
+    /// Returns where it is until then, for what writes files by itself.
+    pub fn part(&self) -> &Path {
+        &self.part
+    }
+
     /// Writes what comes next.
     ///
     /// # Errors
@@ -51,14 +56,20 @@ impl NewFile {
         self.file.write_all(bytes)
     }
 
-    /// Gives the file its name, once it is on the disk.
+    /// Gives the file its name once it is on the disk, and writes its folder there.
     ///
     /// # Errors
     /// There is something of this name by now, or the system refuses it.
     pub fn finish(self) -> io::Result<()> {
         self.file.sync_all()?;
         // Unlike a rename it fails where there is a file of this name.
-        fs::hard_link(&self.part, &self.path)
+        fs::hard_link(&self.part, &self.path)?;
+        let folder = self.path.parent().filter(|path| *path != Path::new(""));
+        match File::open(folder.unwrap_or(Path::new("."))) {
+            // A folder that this user may write and not read.
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => Ok(()),
+            folder => folder?.sync_all(),
+        }
     }
 }
 

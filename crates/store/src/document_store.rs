@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
+use super::copy::{CopyRow, HeldCopy, RowKind};
 use super::documents::{Changes, Conflict, Document, Edit, Info, LocalDocument, Purged};
 use super::error::StoreError;
 use super::fleet::FleetStore;
@@ -146,6 +147,23 @@ pub trait DocumentStore: Send + Sync + fmt::Debug {
     /// Gives what is free in the store back to the system, if that is much. Returns how many bytes that
     /// was.
     fn compact(&self) -> Answer<'_, u64>;
+
+    /// Keeps the store readable as it is at this moment, for a copy; none of a store that whoever copies reads by
+    /// itself. Another copy takes its place, and so does a while in which nobody reads of it.
+    fn hold_copy(&self) -> Answer<'_, Option<HeldCopy>> {
+        Box::pin(async { Ok(None) })
+    }
+
+    /// Returns the next rows of a held copy after an id, in the order of their ids; none if it is held no more.
+    fn copy_rows(
+        &self,
+        copy: u64,
+        kind: RowKind,
+        after: String,
+    ) -> Answer<'_, Option<Vec<CopyRow>>> {
+        let _ = (copy, kind, after);
+        Box::pin(async { Ok(None) })
+    }
 
     /// Returns what several daemons share of this store; none where one daemon has it to itself.
     fn fleet(&self) -> Option<Arc<dyn FleetStore>> {

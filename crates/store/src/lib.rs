@@ -26,7 +26,7 @@ mod tests;
 mod transfer;
 pub mod uuid_file;
 
-pub use copy::{Copied, CopyError, copy};
+pub use copy::{Copied, CopyError, CopyRow, CopySource, HeldCopy, RowKind, copy, copy_from};
 pub use document_store::Answer;
 pub use document_store::DocumentStore;
 pub use document_store::Watcher;

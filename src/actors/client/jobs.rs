@@ -50,6 +50,10 @@ async fn answer(
             let imported = database.import(&docs, replace).await?;
             raw(&imported.iter().map(imported_row).collect::<Vec<_>>())
         }
+        JobCall::HoldCopy => raw(&database.store().hold_copy().await?),
+        JobCall::CopyRows { copy, kind, after } => {
+            raw(&database.store().copy_rows(copy, kind, after).await?)
+        }
         JobCall::Write { docs } => raw(&write(database, &docs, &operator).await?),
         JobCall::Order { job, order } => {
             let ordered = replications.order(&job, order, &Whose::All, &operator);

@@ -7,9 +7,9 @@
 //! LIMITS    [`DOCUMENTS_MAX`] documents, or [`BYTES_MAX`] bytes and one document, are sent at a time.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, ErrorKind};
+use std::io::{self, BufRead, BufReader};
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -52,7 +52,7 @@ pub(super) async fn export(service: &Service, args: &ExportArgs) -> Result<(), C
         let done = send_lines(service, false, |text| output.write(text));
         return done.await.map(drop);
     };
-    let refused = |error: io::Error| refused(path, &error);
+    let refused = |error: io::Error| CliError::new_file(path, &error);
     let mut file = NewFile::create(path).map_err(refused)?;
     let write = |text: &str| match file.write_all(text.as_bytes()) {
         Ok(()) => Ok(ControlFlow::Continue(())),
@@ -95,15 +95,6 @@ fn id_of(document: &RawValue) -> Result<String, CliError> {
         let hint = "look at its log, and whether it is of the same version as this program";
         CliError::new(Exit::Unavailable, message, hint)
     })
-}
-
-fn refused(path: &Path, error: &io::Error) -> CliError {
-    if error.kind() != ErrorKind::AlreadyExists {
-        return CliError::io(path.display(), error);
-    }
-    let message = format!("{} is there already", path.display());
-    let hint = "name another file, or move that one away";
-    CliError::new(Exit::Io, message, hint)
 }
 
 pub(super) async fn import(

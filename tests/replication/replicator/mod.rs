@@ -1,6 +1,7 @@
 //! The replicator as a service: documents, jobs, what outlives a restart.
 
 mod apply;
+mod backup;
 mod bulk;
 mod calls;
 mod changes;

@@ -58,6 +58,11 @@ impl DatabaseSide {
                 if !lock.first().is_some_and(|row| row.get(0)) {
                     return Err(OpenProblem::InUse);
                 }
+                let daemons =
+                    "SELECT 1 FROM settee.instances WHERE lease_until > clock_timestamp()";
+                if !side.query(daemons, &[]).await?.is_empty() {
+                    return Err(OpenProblem::InUse);
+                }
             }
         }
         Ok(side)

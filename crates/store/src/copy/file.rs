@@ -48,71 +48,8 @@ impl FileSide {
     }
 
     pub fn rows(&self, kind: RowKind, after: &str) -> Result<Vec<CopyRow>, OpenProblem> {
-        Ok(self.read_rows(kind, after)?)
-    }
-
-    fn read_rows(&self, kind: RowKind, after: &str) -> Result<Vec<CopyRow>, redb::Error> {
-        let read = self.0.begin_read()?;
-        let tables = Snapshot::of(&read)?;
-        let range = (Bound::Excluded(after), Bound::Unbounded);
-        let (mut rows, mut bytes) = (Vec::new(), 0);
-        let mut take = |row: CopyRow| {
-            bytes += row.body.len();
-            rows.push(row);
-            rows.len() >= ROWS_MAX || bytes >= BYTES_MAX
-        };
-        match kind {
-            RowKind::Documents => {
-                for entry in tables.documents.range::<&str>(range)? {
-                    let (id, row) = entry?;
-                    let (number, hash, deleted, seq, body) = row.value();
-                    let at = match deleted {
-                        true => tables.deaths.get(seq)?.map(|at| at.value()),
-                        false => None,
-                    };
-                    let row = CopyRow {
-                        id: id.value().to_owned(),
-                        number,
-                        hash: hash.to_owned(),
-                        deleted_at: deleted.then(|| at.unwrap_or(0)),
-                        seq,
-                        body: body.to_owned(),
-                    };
-                    if take(row) {
-                        break;
-                    }
-                }
-            }
-            RowKind::Locals => {
-                for entry in tables.locals.range::<&str>(range)? {
-                    let (id, row) = entry?;
-                    let (number, body) = row.value();
-                    let row = CopyRow {
-                        id: id.value().to_owned(),
-                        number,
-                        body: body.to_owned(),
-                        ..CopyRow::default()
-                    };
-                    if take(row) {
-                        break;
-                    }
-                }
-            }
-            RowKind::Jobs => {
-                for entry in tables.jobs.range::<&str>(range)? {
-                    let (id, body) = entry?;
-                    let row = CopyRow {
-                        id: id.value().to_owned(),
-                        body: body.value().to_owned(),
-                        ..CopyRow::default()
-                    };
-                    if take(row) {
-                        break;
-                    }
-                }
-            }
-        }
-        Ok(rows)
+        let read = self.0.begin_read().map_err(redb::Error::from)?;
+        Ok(Snapshot::of(&read)?.rows(kind, after)?)
     }
 
     pub fn begin(&self, uuid: &str) -> Result<(), OpenProblem> {
@@ -159,5 +96,70 @@ impl FileSide {
         }
         mark(&write, None, false)?;
         Ok(write.commit().map_err(redb::Error::from)?)
+    }
+}
+
+impl Snapshot {
+    /// Returns the next rows after an id, in the order of their ids.
+    pub(crate) fn rows(&self, kind: RowKind, after: &str) -> Result<Vec<CopyRow>, redb::Error> {
+        let range = (Bound::Excluded(after), Bound::Unbounded);
+        let (mut rows, mut bytes) = (Vec::new(), 0);
+        let mut take = |row: CopyRow| {
+            bytes += row.body.len();
+            rows.push(row);
+            rows.len() >= ROWS_MAX || bytes >= BYTES_MAX
+        };
+        match kind {
+            RowKind::Documents => {
+                for entry in self.documents.range::<&str>(range)? {
+                    let (id, row) = entry?;
+                    let (number, hash, deleted, seq, body) = row.value();
+                    let at = match deleted {
+                        true => self.deaths.get(seq)?.map(|at| at.value()),
+                        false => None,
+                    };
+                    let row = CopyRow {
+                        id: id.value().to_owned(),
+                        number,
+                        hash: hash.to_owned(),
+                        deleted_at: deleted.then(|| at.unwrap_or(0)),
+                        seq,
+                        body: body.to_owned(),
+                    };
+                    if take(row) {
+                        break;
+                    }
+                }
+            }
+            RowKind::Locals => {
+                for entry in self.locals.range::<&str>(range)? {
+                    let (id, row) = entry?;
+                    let (number, body) = row.value();
+                    let row = CopyRow {
+                        id: id.value().to_owned(),
+                        number,
+                        body: body.to_owned(),
+                        ..CopyRow::default()
+                    };
+                    if take(row) {
+                        break;
+                    }
+                }
+            }
+            RowKind::Jobs => {
+                for entry in self.jobs.range::<&str>(range)? {
+                    let (id, body) = entry?;
+                    let row = CopyRow {
+                        id: id.value().to_owned(),
+                        body: body.value().to_owned(),
+                        ..CopyRow::default()
+                    };
+                    if take(row) {
+                        break;
+                    }
+                }
+            }
+        }
+        Ok(rows)
     }
 }

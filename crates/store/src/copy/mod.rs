@@ -1,11 +1,12 @@
-//! A store copied to another place, row by row: `settee store migrate`.
+//! A store copied to another place, row by row: `settee store migrate`, `backup` and `restore`.
 //!
 //! SUMMARY   The target takes the uuid of the source and is marked as unfinished; rows are copied in the order of their
 //!           ids; both sides are read again and compared; then the mark goes. A copy that was interrupted goes on after
 //!           the last row.
 //! PROMISES  Revisions, deletions, sequence numbers and texts stay as they are. No service opens an unfinished copy.
 //!           A target that holds anything else is left as it is, and so is the source.
-//! CALLED    By the command line, which has nothing else to do meanwhile: files are read on this thread.
+//! CALLED    By the command line, which has nothing else to do meanwhile: files are read on this thread. A
+//!           [`CopySource`] may be the store of a running service, as it was at one moment.
 
 #[cfg(feature = "postgres")]
 mod database;
@@ -15,6 +16,7 @@ mod tests;
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::document_store::Watcher;
@@ -27,29 +29,61 @@ const ROWS_MAX: usize = 1000;
 
 /// Why a service refuses a copy, and so does another copy.
 pub(super) const UNFINISHED: &str =
-    "a copy into it is unfinished: run settee store migrate again to its end";
+    "a copy into it is unfinished: run settee store migrate or restore again to its end";
 
 /// What stores have rows of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum RowKind {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RowKind {
+    /// Documents, deleted ones too.
     Documents,
+    /// `_local/` documents.
     Locals,
+    /// What is kept of jobs.
     Jobs,
 }
 
 const KINDS: [RowKind; 3] = [RowKind::Documents, RowKind::Locals, RowKind::Jobs];
 
 /// A row of any kind; what its kind does not have is empty.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct CopyRow {
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CopyRow {
+    /// The id of the document.
     pub id: String,
     /// The number of the revision.
     pub number: u64,
+    /// The hash of the revision.
     pub hash: String,
     /// When it was deleted, in seconds since 1970.
     pub deleted_at: Option<u64>,
+    /// The number of its last update.
     pub seq: u64,
+    /// JSON text.
     pub body: String,
+}
+
+/// The store of a running service as it is at one moment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeldCopy {
+    /// Which one, for [`copy_rows`](crate::DocumentStore::copy_rows).
+    pub copy: u64,
+    /// The uuid of the store.
+    pub uuid: String,
+    /// The last sequence number.
+    pub seq: u64,
+}
+
+/// Where rows are copied from: they are the same as often as they are read.
+pub trait CopySource {
+    /// Why it cannot be read, or not be copied.
+    type Error: From<CopyError>;
+
+    /// Returns the next rows after an id, in the order of their ids.
+    fn rows(
+        &self,
+        kind: RowKind,
+        after: &str,
+    ) -> impl Future<Output = Result<Vec<CopyRow>, Self::Error>>;
 }
 
 /// What is known of a store as a whole.
@@ -163,6 +197,41 @@ impl Side {
     }
 }
 
+/// A side with its name, for errors.
+struct OpenSide<'p> {
+    side: Side,
+    place: &'p StorePlace,
+}
+
+impl<'p> OpenSide<'p> {
+    async fn open(
+        place: &'p StorePlace,
+        watcher: &Arc<dyn Watcher>,
+        is_source: bool,
+    ) -> Result<Self, CopyError> {
+        let opened = Side::open(place, watcher, is_source).await;
+        let side = opened.map_err(|problem| failed(place, problem))?;
+        Ok(Self { side, place })
+    }
+
+    fn failed(&self, problem: OpenProblem) -> CopyError {
+        failed(self.place, problem)
+    }
+}
+
+impl CopySource for OpenSide<'_> {
+    type Error = CopyError;
+
+    async fn rows(&self, kind: RowKind, after: &str) -> Result<Vec<CopyRow>, CopyError> {
+        let rows = self.side.rows(kind, after).await;
+        rows.map_err(|problem| self.failed(problem))
+    }
+}
+
+fn failed(place: &StorePlace, problem: OpenProblem) -> CopyError {
+    CopyError::Store(place.cannot_open(problem).into())
+}
+
 /// Counts of rows by kind, of deleted documents, and a hash over all.
 #[derive(Default, PartialEq, Eq)]
 struct Sum {
@@ -171,7 +240,7 @@ struct Sum {
     hash: String,
 }
 
-async fn sum(side: &Side) -> Result<Sum, OpenProblem> {
+async fn sum<S: CopySource>(side: &S) -> Result<Sum, S::Error> {
     let (mut sum, mut hash) = (Sum::default(), Sha256::new());
     for (at, kind) in KINDS.into_iter().enumerate() {
         let mut after = String::new();
@@ -210,25 +279,34 @@ pub async fn copy(
     if !from.exists() {
         return Err(CopyError::NoSource(from.to_string()));
     }
-    let failed = |place: &StorePlace, problem: OpenProblem| -> CopyError {
-        CopyError::Store(place.cannot_open(problem).into())
-    };
-    let of_source = |problem| failed(from, problem);
-    let of_target = |problem| failed(to, problem);
-    let source = Side::open(from, watcher, true).await.map_err(of_source)?;
-    let head = source.head().await.map_err(of_source)?;
+    let source = OpenSide::open(from, watcher, true).await?;
+    let head = source.side.head().await.map_err(|p| source.failed(p))?;
     if head.is_unfinished {
-        return Err(of_source(OpenProblem::Refused(UNFINISHED.to_owned())));
+        return Err(source.failed(OpenProblem::Refused(UNFINISHED.to_owned())));
     }
-    let target = Side::open(to, watcher, false).await.map_err(of_target)?;
+    copy_from(&source, (&head.uuid, head.seq), to, watcher).await
+}
+
+/// As [`copy`], from a store with this uuid and last sequence number.
+///
+/// # Errors
+/// Those of the source; see [`CopyError`].
+pub async fn copy_from<S: CopySource>(
+    source: &S,
+    (uuid, seq): (&str, u64),
+    to: &StorePlace,
+    watcher: &Arc<dyn Watcher>,
+) -> Result<Copied, S::Error> {
+    let opened = OpenSide::open(to, watcher, false).await?;
+    let (target, of_target) = (&opened.side, |problem| opened.failed(problem));
     let known = target.head().await.map_err(of_target)?;
-    let is_ours = known.uuid == head.uuid && (known.is_unfinished || known.seq == head.seq);
+    let is_ours = known.uuid == uuid && (known.is_unfinished || known.seq == seq);
     if !is_ours && (known.is_unfinished || !known.is_empty) {
-        return Err(CopyError::Foreign(to.to_string()));
+        return Err(CopyError::Foreign(to.to_string()).into());
     }
     let is_finished = is_ours && !known.is_unfinished && !known.is_empty;
     if !is_finished {
-        target.begin(&head.uuid).await.map_err(of_target)?;
+        target.begin(uuid).await.map_err(of_target)?;
     }
     let mut before = 0;
     for kind in KINDS {
@@ -240,7 +318,7 @@ pub async fn copy(
             before += rows.len() as u64;
         }
         loop {
-            let rows = source.rows(kind, &after).await.map_err(of_source)?;
+            let rows = source.rows(kind, &after).await?;
             let Some(last) = rows.last().filter(|_| !is_finished) else {
                 break;
             };
@@ -248,12 +326,12 @@ pub async fn copy(
             target.put(kind, &rows).await.map_err(of_target)?;
         }
     }
-    let copied = sum(&source).await.map_err(of_source)?;
-    if sum(&target).await.map_err(of_target)? != copied {
-        return Err(CopyError::Differs(to.to_string()));
+    let copied = sum(source).await?;
+    if sum(&opened).await? != copied {
+        return Err(CopyError::Differs(to.to_string()).into());
     }
     if !is_finished {
-        target.finish(head.seq).await.map_err(of_target)?;
+        target.finish(seq).await.map_err(of_target)?;
     }
     let [documents, locals, jobs] = copied.counts;
     Ok(Copied {
@@ -262,8 +340,8 @@ pub async fn copy(
         locals,
         jobs,
         before,
-        seq: head.seq,
-        uuid: head.uuid,
+        seq,
+        uuid: uuid.to_owned(),
         hash: copied.hash,
     })
 }

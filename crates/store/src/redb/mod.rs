@@ -20,6 +20,7 @@ use slog::Logger;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::REQUESTS_MAX;
+use super::copy::{CopyRow, HeldCopy, RowKind};
 use super::document_store::{Answer, Change, DocumentStore, Watcher};
 use super::documents::{Changes, Conflict, Document, Edit, Info, LocalDocument, Purged};
 use super::error::StoreError;
@@ -58,6 +59,8 @@ impl RedbStore {
             requests: waiting,
             update_seq: seq,
             database: None,
+            held: None,
+            held_count: 0,
             log: log.clone(),
         };
         keeper.start()?;
@@ -195,5 +198,18 @@ impl DocumentStore for RedbStore {
 
     fn compact(&self) -> Answer<'_, u64> {
         Box::pin(self.ask(StoreRequest::Compact))
+    }
+
+    fn hold_copy(&self) -> Answer<'_, Option<HeldCopy>> {
+        Box::pin(async { self.ask(StoreRequest::Hold).await.map(Some) })
+    }
+
+    fn copy_rows(
+        &self,
+        copy: u64,
+        kind: RowKind,
+        after: String,
+    ) -> Answer<'_, Option<Vec<CopyRow>>> {
+        Box::pin(self.ask(move |reply| StoreRequest::ReadHeld(copy, kind, after, reply)))
     }
 }

@@ -115,3 +115,61 @@ async fn opened(place: StorePlace) -> Store {
     }
     store
 }
+
+/// Reads a held copy whole.
+async fn held(store: &Store, copy: u64) -> Option<Vec<String>> {
+    let (mut ids, mut after) = (Vec::new(), String::new());
+    loop {
+        let rows = store.copy_rows(copy, RowKind::Documents, after).await;
+        let rows = rows.unwrap()?;
+        let Some(last) = rows.last() else {
+            return Some(ids);
+        };
+        after = last.id.clone();
+        ids.extend(rows.into_iter().map(|row| row.id));
+    }
+}
+
+#[tokio::test]
+async fn a_held_copy_stays_what_it_is_while_the_store_is_written_purged_and_compacted() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = started(StorePlace::of(Some(&directory.path().join("s.redb"))));
+    crate::suite::make_and_delete(&store, 2000, 8000).await;
+    let copy = store.hold_copy().await.unwrap().unwrap();
+    assert_eq!(copy.uuid, store.uuid().await.unwrap());
+    assert_eq!(Some(copy.seq), *store.updates().borrow());
+    crate::suite::purge_all(&store).await;
+    one(&store, edit("later", None, "{}")).await.unwrap();
+    assert_eq!(store.compact().await, Ok(0), "it waits for the copy");
+    let ids = held(&store, copy.copy).await.unwrap();
+    assert_eq!(ids.len(), 2000);
+    assert!(!ids.contains(&"later".to_owned()));
+    assert!(store.document("later").await.unwrap().is_some());
+    let other = store.hold_copy().await.unwrap().unwrap();
+    assert_eq!(held(&store, copy.copy).await, None, "another one began");
+    assert_eq!(held(&store, other.copy).await.unwrap(), ["later"]);
+}
+
+#[test]
+fn a_copy_that_nobody_reads_is_held_for_a_minute_and_no_longer() {
+    let (_, requests) = mpsc::channel(1);
+    let mut keeper = Keeper {
+        place: StorePlace::Memory,
+        new_uuid: "u".into(),
+        watcher: Arc::new(()),
+        requests,
+        update_seq: watch::channel(None).0,
+        database: None,
+        held: None,
+        held_count: 0,
+        log: Logger::root(slog::Discard, slog::o!()),
+    };
+    let copy = keeper.hold().unwrap().copy;
+    let after = |seconds| std::time::Instant::now() + std::time::Duration::from_secs(seconds);
+    keeper.drop_idle_copy(after(59));
+    let rows = keeper.read_held(copy, RowKind::Jobs, "").unwrap();
+    assert_eq!(rows, Some(Vec::new()));
+    keeper.drop_idle_copy(after(61));
+    let rows = keeper.read_held(copy, RowKind::Jobs, "").unwrap();
+    assert_eq!(rows, None);
+}

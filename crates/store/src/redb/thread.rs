@@ -3,10 +3,13 @@
 //! SUMMARY   Takes requests in their order. Writes that wait together are one transaction, which costs
 //!           one wait for the disk.
 //! PROMISES  No write is answered before its transaction is on the disk. When a transaction fails, all of it
-//!           is undone, all its callers are told, and the next request opens the file again.
+//!           is undone, all its callers are told, and the next request opens the file again. A copy reads what was there
+//!           when it began, between other requests; while it is held, the file keeps what it has of that moment.
+//! LIMITS    One copy is held at a time, and not longer than [`HELD_IDLE_MAX`] after its last read.
 
 use std::io;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use redb::{Database, ReadableDatabase};
 use slog::{Logger, warn};
@@ -15,6 +18,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::file;
 use super::records::{Records, Snapshot, prepare};
 use super::upkeep::compact;
+use crate::copy::{CopyRow, HeldCopy, RowKind};
 use crate::document_store::Watcher;
 use crate::error::StoreError;
 use crate::place::StorePlace;
@@ -23,6 +27,9 @@ use crate::uuid_file;
 /// Most writes of one transaction.
 const BATCH_MAX: usize = 256;
 
+/// How long a copy is held of which nobody reads.
+const HELD_IDLE_MAX: Duration = Duration::from_secs(60);
+
 /// What the thread is asked, and who is told what came of it.
 pub(super) enum StoreRequest {
     Read(Box<Read>, Reply<()>),
@@ -30,6 +37,10 @@ pub(super) enum StoreRequest {
     Write(Box<Write>, Reply<()>),
     /// Give what is free in the file back to the system, if that is much. Answers the bytes given back.
     Compact(Reply<u64>),
+    /// Hold a copy, in place of the one before.
+    Hold(Reply<HeldCopy>),
+    /// Read the next rows of the held copy of this number after an id, if it is still held.
+    ReadHeld(u64, RowKind, String, Reply<Option<Vec<CopyRow>>>),
 }
 
 pub(super) type Read = dyn FnOnce(&Snapshot) -> Result<(), redb::Error> + Send;
@@ -49,7 +60,17 @@ pub(super) struct Keeper {
     pub(super) requests: mpsc::Receiver<StoreRequest>,
     pub(super) update_seq: watch::Sender<Option<u64>>,
     pub(super) database: Option<Database>,
+    pub(super) held: Option<Held>,
+    /// How many copies were held.
+    pub(super) held_count: u64,
     pub(super) log: Logger,
+}
+
+/// The tables as they were when a copy began.
+pub(super) struct Held {
+    number: u64,
+    tables: Snapshot,
+    read_at: Instant,
 }
 
 impl Keeper {
@@ -63,7 +84,12 @@ impl Keeper {
         let mut next = None;
         // The caller may be gone: then the reply is dropped.
         while let Some(request) = next.take().or_else(|| self.requests.blocking_recv()) {
+            self.drop_idle_copy(Instant::now());
             match request {
+                StoreRequest::Hold(reply) => drop(reply.send(self.hold())),
+                StoreRequest::ReadHeld(number, kind, after, reply) => {
+                    drop(reply.send(self.read_held(number, kind, &after)));
+                }
                 StoreRequest::Read(work, reply) => drop(reply.send(self.read(work))),
                 StoreRequest::Compact(reply) => drop(reply.send(self.compact())),
                 StoreRequest::Write(work, reply) => {
@@ -123,12 +149,62 @@ impl Keeper {
         })
     }
 
+    /// Closes the file, which a held copy would keep open.
+    fn close(&mut self) {
+        self.held = None;
+        self.database = None;
+    }
+
+    pub(super) fn hold(&mut self) -> Result<HeldCopy, StoreError> {
+        let tables = self.snapshot()?;
+        let held = || {
+            Ok(HeldCopy {
+                copy: self.held_count + 1,
+                uuid: tables.uuid()?,
+                seq: tables.info()?.update_seq,
+            })
+        };
+        let held = held().map_err(failed)?;
+        self.held_count = held.copy;
+        self.held = Some(Held {
+            number: held.copy,
+            tables,
+            read_at: Instant::now(),
+        });
+        Ok(held)
+    }
+
+    pub(super) fn read_held(
+        &mut self,
+        number: u64,
+        kind: RowKind,
+        after: &str,
+    ) -> Result<Option<Vec<CopyRow>>, StoreError> {
+        let held = self.held.as_mut().filter(|held| held.number == number);
+        let Some(held) = held else { return Ok(None) };
+        held.read_at = Instant::now();
+        let rows = held.tables.rows(kind, after);
+        if rows.is_err() {
+            self.close();
+        }
+        rows.map(Some).map_err(failed)
+    }
+
+    /// Ends a copy that nobody reads: the file would grow with it.
+    pub(super) fn drop_idle_copy(&mut self, now: Instant) {
+        let is_idle = |held: &mut Held| now.duration_since(held.read_at) > HELD_IDLE_MAX;
+        drop(self.held.take_if(is_idle));
+    }
+
     fn compact(&mut self) -> Result<u64, StoreError> {
+        if self.held.is_some() {
+            return Ok(0);
+        }
         self.database()?;
         let database = self.database.as_mut().ok_or(StoreError::Closed)?;
         let given_back = compact(database, &self.place);
         if given_back.is_err() {
-            self.database = None;
+            self.close();
         }
         given_back.map_err(failed)
     }
@@ -137,7 +213,7 @@ impl Keeper {
         let snapshot = self.snapshot();
         let read = snapshot.and_then(|snapshot| work(&snapshot).map_err(failed));
         if read.is_err() {
-            self.database = None;
+            self.close();
         }
         read
     }
@@ -161,7 +237,7 @@ impl Keeper {
             }
             Err(error) => {
                 // After a failed write the library wants the file opened anew.
-                self.database = None;
+                self.close();
                 Err(error)
             }
         }

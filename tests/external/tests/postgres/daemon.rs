@@ -209,3 +209,47 @@ fn the_command_that_replicates_has_the_uuid_of_the_services() {
     let kept = fs::read_to_string(folder.path().join("replicate.uuid")).unwrap();
     assert_eq!(kept.trim(), uuid.as_str().unwrap());
 }
+
+#[test]
+fn a_daemon_does_not_notice_tables_and_columns_of_a_newer_program_and_refuses_another_format_at_its_start()
+ {
+    let database = TestDatabase::new();
+    let web = start(&database);
+    create(&web, "first", &replication());
+    let tables = "SELECT string_agg(format('ALTER TABLE settee.%I ADD COLUMN of_newer text;', tablename), ' ') \
+                  FROM pg_tables WHERE schemaname = 'settee'";
+    let alter = database.sql(tables);
+    assert!(alter.matches("ALTER").count() > 5, "{alter}");
+    database.sql(&format!("{alter} CREATE TABLE settee.of_newer (id text)"));
+    let late = start(&database);
+    for (web, id) in [(&web, "second"), (&late, "third")] {
+        let mut body = replication();
+        body["target"] = json!(format!("http://127.0.0.1:1/{id}"));
+        create(web, id, &body);
+    }
+    for web in [&web, &late] {
+        let total = || web.get("/_replicator/_all_docs").json()["total_rows"] == 3;
+        wait_for("all documents", total);
+        let daemons = || {
+            web.get("/_fleet").json()["daemons"]
+                .as_array()
+                .map(Vec::len)
+        };
+        wait_for("both daemons", || daemons() == Some(2));
+    }
+    database.sql("UPDATE settee.meta SET format = 3");
+    let rev = web.get("/_replicator/first").json()["_rev"].clone();
+    let mut body = replication();
+    body["_rev"] = rev;
+    assert_eq!(put(&web, "/_replicator/first", &body).status, 201);
+    let folder = directory();
+    let config = configure(folder.path(), "");
+    let mut serve = program(&["serve", "-c", config.to_str().unwrap()]);
+    let refused = run(serve.env("SETTEE__STORE__URL", database.url()), b"");
+    let told = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(74), "{told}");
+    assert!(
+        told.contains("(format 3, this program knows 2): start the program that wrote it"),
+        "{told}"
+    );
+}

@@ -132,3 +132,60 @@ fn an_interrupted_migration_is_served_by_nobody_and_goes_on() {
     let told = refused(&source, &database.url(), 65);
     assert!(told.contains("holds something else"), "{told}");
 }
+
+/// Runs `settee store` on what the configuration names, a database.
+fn store(arguments: &[&str], database: &TestDatabase) -> Output {
+    let mut command = program(&[&["store"], arguments].concat());
+    command.env("SETTEE__STORE__URL", database.url());
+    run(&mut command, b"")
+}
+
+#[test]
+fn a_database_is_backed_up_while_daemons_run_and_restored_where_none_does() {
+    let (database, other) = (TestDatabase::new(), TestDatabase::new());
+    let web = start(&database);
+    for id in ["a", "b"] {
+        let mut body = replication();
+        body["target"] = json!(format!("http://127.0.0.1:1/{id}"));
+        create(&web, id, &body);
+    }
+    let folder = directory();
+    let file = folder.path().join("backup.redb");
+    let file = file.to_str().unwrap();
+    let saved = store(&["backup", file], &database);
+    assert!(saved.status.success(), "{saved:?}");
+    let before = seen(&web);
+    // Without the database's URL the service is asked, which has no file.
+    let socket = web.service.socket();
+    let mut command = program(&["store", "backup", &format!("{file}.2")]);
+    let asked = run(command.arg("--socket").arg(socket), b"");
+    let told = String::from_utf8_lossy(&asked.stderr);
+    assert_eq!(asked.status.code(), Some(78), "{told}");
+    assert!(
+        told.contains("are in a database: name its configuration with -c"),
+        "{told}"
+    );
+    let occupied = start(&other);
+    let refused = store(&["restore", file], &other);
+    let told = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(75), "{told}");
+    assert!(
+        told.contains("is in use by another process: stop that one"),
+        "{told}"
+    );
+    occupied.service.stop();
+    let restored = store(&["restore", file], &other);
+    assert!(restored.status.success(), "{restored:?}");
+    let second = start(&other);
+    assert_eq!(seen(&second), before);
+    second.service.stop();
+    create(&web, "c", &replication());
+    web.service.stop();
+    let refused = store(&["restore", file], &database);
+    let told = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(65), "{told}");
+    assert!(
+        told.contains("holds something else: empty it with `DROP SCHEMA settee CASCADE`"),
+        "{told}"
+    );
+}

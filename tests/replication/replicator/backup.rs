@@ -1,0 +1,291 @@
+//! `settee store backup` while the service runs, and `settee store restore`.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, chown};
+use std::path::Path;
+use std::process::Output;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use serde_json::{Value, json};
+
+use crate::replicator::world::{SETTINGS, World};
+use crate::support::daemon::{SetAtEnd, directory, wait_until};
+use crate::support::http_client::Web;
+use crate::support::program::{program, run};
+use crate::support::store::{create, file, post, put, start, start_in};
+
+/// Rows of three reads.
+const DOCUMENTS: usize = 2500;
+
+/// A user who owns nothing.
+const NOBODY: u32 = 65_534;
+
+const IDLE: &str = "[replicator]\nmax_jobs = 0\n";
+
+fn backup(web: &Web, to: &Path) -> Output {
+    let mut command = program(&["store", "backup"]);
+    command.arg(to).arg("--socket").arg(web.service.socket());
+    run(&mut command, b"")
+}
+
+/// Restores a backup to where a service in a folder keeps its store.
+fn restore(from: &Path, folder: &Path) -> Output {
+    let mut command = program(&["store", "restore"]);
+    command.arg(from).env("SETTEE__STORE__PATH", file(folder));
+    run(&mut command, b"")
+}
+
+#[track_caller]
+fn text(output: &Output, code: i32) -> String {
+    assert_eq!(output.status.code(), Some(code), "{output:?}");
+    let said = match code {
+        0 => &output.stdout,
+        _ => &output.stderr,
+    };
+    String::from_utf8(said.clone()).unwrap()
+}
+
+fn doc(id: &str, n: usize) -> Value {
+    json!({"_id": id, "source": "http://127.0.0.1:1/a", "target": format!("http://127.0.0.1:1/{id}"), "n": n})
+}
+
+#[test]
+fn a_backup_has_the_store_of_one_moment_while_documents_are_written() {
+    let web = start(IDLE);
+    let docs: Vec<Value> = (0..DOCUMENTS)
+        .map(|n| doc(&format!("d{n:04}"), n))
+        .collect();
+    let made = post(&web, "/_replicator/_bulk_docs", &json!({"docs": docs}));
+    assert_eq!(made.status, 201);
+    let (over, written) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let folder = tempfile::tempdir().unwrap();
+    let to = folder.path().join("backup.redb");
+    std::thread::scope(|scope| {
+        // The first and the last document in the order of ids, always together.
+        scope.spawn(|| {
+            let mut revs = [None, None];
+            for n in 0.. {
+                if over.load(Ordering::SeqCst) {
+                    return;
+                }
+                let mut pair = [doc("a", n), doc("z", n)];
+                for (doc, rev) in pair.iter_mut().zip(revs.iter().flatten()) {
+                    doc["_rev"] = Value::clone(rev);
+                }
+                let answer = post(&web, "/_replicator/_bulk_docs", &json!({"docs": pair}));
+                let answer = answer.json();
+                revs = [0, 1].map(|at| Some(answer[at]["rev"].clone()));
+                assert!(answer[1]["ok"] == true, "{answer}");
+                written.store(n + 1, Ordering::SeqCst);
+            }
+        });
+        let _end = SetAtEnd(&over);
+        let some_more = || {
+            let before = written.load(Ordering::SeqCst);
+            wait_until("writes", || written.load(Ordering::SeqCst) > before + 3);
+        };
+        some_more();
+        let before = written.load(Ordering::SeqCst);
+        let said = text(&backup(&web, &to), 0);
+        let after = written.load(Ordering::SeqCst);
+        assert!(
+            said.starts_with(&format!("{} documents", DOCUMENTS + 2)),
+            "{said}"
+        );
+        assert!(after > before, "nothing was written meanwhile");
+        some_more();
+        let other = directory();
+        text(&restore(&to, other.path()), 0);
+        let other = start_in(other, IDLE);
+        let n = |id: &str| other.get(&format!("/_replicator/{id}")).ok()["n"].as_u64();
+        assert_eq!(n("a"), n("z"), "both are of one moment");
+        let n = n("a").unwrap() as usize;
+        assert!((before - 1..=after).contains(&n), "{before}..{after}: {n}");
+        let info = other.get("/_replicator").ok();
+        let seq = info["update_seq"].as_str().unwrap().split('-').next();
+        let last = DOCUMENTS + 2 * (n + 1);
+        assert_eq!(
+            seq,
+            Some(&*last.to_string()),
+            "all before it, and nothing after it"
+        );
+        other.service.stop();
+    });
+    web.service.stop();
+}
+
+/// What a service says of its documents.
+fn seen(web: &Web) -> Vec<String> {
+    let paths = [
+        "/_replicator/_changes?include_docs=true",
+        "/_replicator/_local/note",
+        "/_replicator",
+        "/_scheduler/jobs?states=paused",
+    ];
+    let texts = paths.map(|path| web.get(path).body);
+    let uuid = web.get("/").json()["uuid"].to_string();
+    texts.into_iter().chain([uuid]).collect()
+}
+
+#[test]
+fn a_service_on_a_restored_backup_has_all_of_the_first_one_and_its_replications_go_on() {
+    let world = World::start();
+    world.fill(10);
+    create(&world.web, "live", &world.continuous());
+    let mut paused = world.continuous();
+    paused["target"] = "http://127.0.0.1:1/nowhere".into();
+    paused["continuous"] = true.into();
+    create(&world.web, "paused", &paused);
+    let rev = create(&world.web, "gone", &doc("gone", 1));
+    let gone = world
+        .web
+        .send("DELETE", &format!("/_replicator/gone?rev={rev}"), "");
+    assert_eq!(gone.status, 200);
+    let note = json!({"z": 1, "a": 1.0});
+    assert_eq!(
+        put(&world.web, "/_replicator/_local/note", &note).status,
+        201
+    );
+    world.wait_until_equal();
+    let id = |world: &World| world.doc("paused")["id"].as_str().map(str::to_owned);
+    wait_until("a job", || id(&world).is_some());
+    let order = format!(
+        "/_scheduler/jobs/{}/_pause",
+        id(&world).unwrap().replace('+', "%2B")
+    );
+    assert_eq!(world.web.send("POST", &order, "").status, 200);
+    let folder = tempfile::tempdir().unwrap();
+    let to = folder.path().join("backup.redb");
+    let said = text(&backup(&world.web, &to), 0);
+    assert!(
+        said.starts_with("3 documents (1 deleted), 1 local document, 1 job with settings"),
+        "{said}"
+    );
+    assert_eq!(fs::metadata(&to).unwrap().mode() & 0o777, 0o600);
+    let bytes = fs::read(&to).unwrap();
+    let said = text(&backup(&world.web, &to), 74);
+    assert!(
+        said.contains("is there already: name another file"),
+        "{said}"
+    );
+    assert!(fs::read(&to).unwrap() == bytes, "it stays as it is");
+    let files = fs::read_dir(folder.path()).unwrap().count();
+    assert_eq!(files, 1, "nothing is left of the making");
+    let before = seen(&world.web);
+    let first = world.web.service.stop_and_keep();
+    let place = directory();
+    text(&restore(&to, place.path()), 0);
+    let again = text(&restore(&to, place.path()), 0);
+    assert!(again.contains("rows were there already"), "{again}");
+    let begun = world.source.server.received().len();
+    let web = start_in(place, SETTINGS);
+    let world = World { web, ..world };
+    world.source.put("later", None, json!({}));
+    world.wait_until_equal();
+    let received = world.source.server.received();
+    let feeds = received[begun..]
+        .iter()
+        .filter(|one| one.kind() == "GET _changes");
+    let since: Vec<_> = feeds
+        .map(|one| one.param("since").map(str::to_owned))
+        .collect();
+    assert!(
+        !since.is_empty() && !since.contains(&Some("0".into())),
+        "{since:?}"
+    );
+    // The time of its last start is in none of these.
+    assert_eq!(seen(&world.web)[..3], before[..3]);
+    assert_eq!(seen(&world.web)[4], before[4], "the uuid");
+    let paused = world.web.get("/_scheduler/jobs?states=paused").ok();
+    assert_eq!(paused["jobs"][0]["doc_id"], "paused");
+    world.stop();
+    drop(first);
+}
+
+#[test]
+fn a_restore_replaces_nothing_and_is_refused_while_a_service_has_the_store() {
+    let web = start(IDLE);
+    create(&web, "one", &doc("one", 1));
+    let folder = tempfile::tempdir().unwrap();
+    let to = folder.path().join("backup.redb");
+    text(&backup(&web, &to), 0);
+    create(&web, "two", &doc("two", 2));
+    let said = text(&restore(&to, web.service.directory.path()), 75);
+    assert!(
+        said.contains("is in use by another process: stop that one"),
+        "{said}"
+    );
+    let socket = web.service.socket();
+    let stopped = web.service.stop_and_keep();
+    let said = text(&restore(&to, stopped.path()), 65);
+    assert!(
+        said.contains("holds something else: move that file away"),
+        "{said}"
+    );
+    let mut command = program(&["store", "backup"]);
+    command.arg(folder.path().join("other.redb"));
+    command.arg("--socket").arg(socket);
+    command.env("SETTEE__STORE__PATH", file(stopped.path()));
+    let said = text(&run(&mut command, b""), 69);
+    let path = file(stopped.path());
+    let told = format!("settee store migrate --from {} --to ", path.display());
+    assert!(
+        said.contains("no service answers") && said.contains(&told),
+        "{said}"
+    );
+    assert_eq!(
+        fs::read_dir(folder.path()).unwrap().count(),
+        1,
+        "nothing is left"
+    );
+    let missing = folder.path().join("missing.redb");
+    let said = text(&restore(&missing, stopped.path()), 74);
+    assert!(said.contains("there is no store"), "{said}");
+    let web = start_in(stopped, IDLE);
+    assert_eq!(
+        web.get("/_replicator/two").ok()["n"],
+        2,
+        "it stays as it is"
+    );
+    web.service.stop();
+}
+
+#[test]
+fn what_root_restores_belongs_to_the_owner_of_its_folder() {
+    let web = start(IDLE);
+    create(&web, "one", &doc("one", 1));
+    let folder = tempfile::tempdir().unwrap();
+    let to = folder.path().join("backup.redb");
+    text(&backup(&web, &to), 0);
+    web.service.stop();
+    let place = directory();
+    let path = file(place.path());
+    let state = path.parent().unwrap();
+    fs::create_dir(state).unwrap();
+    let owner = match rustix::process::geteuid() {
+        root if root.is_root() => NOBODY,
+        user => user.as_raw(),
+    };
+    chown(state, Some(owner), None).unwrap();
+    text(&restore(&to, place.path()), 0);
+    let restored = fs::metadata(&path).unwrap();
+    assert_eq!((restored.uid(), restored.mode() & 0o777), (owner, 0o600));
+}
+
+#[test]
+fn a_backup_is_ended_by_the_next_one() {
+    let web = start(IDLE);
+    create(&web, "one", &doc("one", 1));
+    let mut client = web.service.connect();
+    let hold = json!({"id": 1, "call": "backup_store"});
+    let first = client.ok(&hold);
+    assert_eq!(first["seq"], 1);
+    let rows = |copy: &Value| json!({"id": 2, "call": "backup_store", "copy": copy["copy"], "kind": "documents"});
+    assert_eq!(client.ok(&rows(&first))[0]["id"], "one");
+    let second = client.ok(&hold);
+    assert_eq!(client.ok(&rows(&first)), Value::Null);
+    assert_eq!(client.ok(&rows(&second))[0]["id"], "one");
+    let wrong = json!({"id": 3, "call": "backup_store", "copy": 1, "kind": "odd"});
+    assert_eq!(client.error(&wrong)["name"], "bad_request");
+    web.service.stop();
+}
