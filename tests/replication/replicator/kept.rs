@@ -1,7 +1,7 @@
 //! What outlives a restart, a kill, and a file that cannot be had.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -76,7 +76,11 @@ fn the_service_and_the_command_have_one_uuid_whoever_comes_first() {
 fn a_uuid_that_cannot_be_kept_for_the_command_is_told_and_costs_nothing() {
     let directory = directory();
     let uuid_file = file(directory.path()).with_file_name("replicate.uuid");
-    fs::create_dir_all(uuid_file.join("in the way")).unwrap();
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(uuid_file.join("in the way"))
+        .unwrap();
     let web = start_in(directory, IDLE);
     create(&web, "a", &body("a"));
     web.service.wait_for_log("cannot be kept");
@@ -164,7 +168,8 @@ fn a_store_that_another_service_has_is_an_error_with_a_remedy() {
 fn a_file_that_is_no_store_is_an_error_and_left_as_it_is() {
     let directory = directory();
     let path = file(directory.path());
-    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    let folder = path.parent().unwrap();
+    fs::DirBuilder::new().mode(0o700).create(folder).unwrap();
     let text = "dear diary\n".repeat(500);
     fs::write(&path, &text).unwrap();
     let (code, said) = fails(command(directory.path(), IDLE));
