@@ -215,6 +215,12 @@ impl ReplicationScheduler {
                 self.job_crashed(&id, &reason, until);
             }
             ScheduleAction::Probe { server, id } => self.ask_server(server, &id, ctx),
+            ScheduleAction::ServerLost { server, jobs } => {
+                warn!(self.log, "server cannot be reached"; "server" => &*server, "jobs" => jobs);
+            }
+            ScheduleAction::ServerBack { server, jobs } => {
+                info!(self.log, "server answers again"; "server" => &*server, "jobs" => jobs);
+            }
             ScheduleAction::Left { id, how } => self.job_left(&id, how),
         }
     }

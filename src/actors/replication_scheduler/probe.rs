@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::prelude::*;
-use slog::info;
 
 use super::ReplicationScheduler;
 use policy::schedule::{End, Event, JobId, Reason, Server};
@@ -48,9 +47,6 @@ impl ReplicationScheduler {
             http.answers(side, settings, ANSWER_MAX).await
         };
         ctx.spawn(asking.into_actor(self).map(move |answers, scheduler, ctx| {
-            if answers {
-                info!(scheduler.log, "server answers, and is asked no more"; "server" => &*name);
-            }
             let server = name;
             scheduler.event(Event::Probed { server, answers }, ctx);
         }));

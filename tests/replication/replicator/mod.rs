@@ -12,6 +12,7 @@ mod jobs;
 mod kept;
 mod listings;
 mod orders;
+mod outages;
 mod outgoing;
 mod restarts;
 mod resumes;

@@ -164,6 +164,10 @@ pub enum ScheduleAction {
         /// A job that speaks to it.
         id: JobId,
     },
+    /// A server does not answer, and `jobs` wait for it so far.
+    ServerLost { server: Server, jobs: usize },
+    /// A server that did not answer does, and these many jobs that waited for it are tried early.
+    ServerBack { server: Server, jobs: usize },
     /// A job is not known any more.
     Left { id: JobId, how: Departure },
 }

@@ -120,7 +120,13 @@ impl Scheduler {
     }
 
     /// A server was asked.
-    pub(super) fn probed(&mut self, server: &Server, answers: bool, now: WallTime) {
+    pub(super) fn probed(
+        &mut self,
+        server: &Server,
+        answers: bool,
+        now: WallTime,
+        out: &mut Vec<ScheduleAction>,
+    ) {
         let Some(outage) = self.outages.servers.get_mut(server) else {
             return;
         };
@@ -130,7 +136,10 @@ impl Scheduler {
         self.outages.asked -= 1;
         if !answers {
             let due = now + PROBE_INTERVAL;
-            outage.is_down = true;
+            if !std::mem::replace(&mut outage.is_down, true) {
+                let (server, jobs) = (server.clone(), outage.jobs.len());
+                out.push(ScheduleAction::ServerLost { server, jobs });
+            }
             outage.due = Some(due);
             self.outages.due.insert((due, server.clone()));
             return;
@@ -138,15 +147,17 @@ impl Scheduler {
         if let Some(outage) = self.outages.forget(server)
             && outage.is_down
         {
-            self.wake_early(&outage.jobs, now);
+            let (server, jobs) = (server.clone(), self.wake_early(&outage.jobs, now));
+            out.push(ScheduleAction::ServerBack { server, jobs });
         }
     }
 
-    /// Spreads the starts of those that still wait.
-    fn wake_early(&mut self, ids: &BTreeSet<JobId>, now: WallTime) {
+    /// Spreads the starts of those that still wait, and returns how many they are.
+    fn wake_early(&mut self, ids: &BTreeSet<JobId>, now: WallTime) -> usize {
         let waiting = ids.iter().filter_map(|id| self.jobs.awaits_server(id));
         let slots: Vec<Slot> = waiting.collect();
-        let number = u32::try_from(slots.len()).unwrap_or(u32::MAX).max(1);
+        let jobs = slots.len();
+        let number = u32::try_from(jobs).unwrap_or(u32::MAX).max(1);
         let each = SPREAD_EACH.min(SPREAD_MAX / number);
         for (slot, nth) in slots.into_iter().zip(0..) {
             self.jobs.change(slot, |job, _| {
@@ -158,5 +169,6 @@ impl Scheduler {
                 }
             });
         }
+        jobs
     }
 }

@@ -86,7 +86,7 @@ impl Scheduler {
             Event::Cycle => self.cycle(now, out),
             Event::Tick => self.refill(now, out),
             Event::Probed { server, answers } => {
-                self.probed(&server, answers, now);
+                self.probed(&server, answers, now, out);
                 self.wake(now);
                 self.refill(now, out);
             }

@@ -10,6 +10,7 @@ use super::body::RequestBody;
 use super::connections::Lane;
 use super::excerpt::shown;
 use super::location::session_url;
+use super::request::is_of_proxy;
 use super::send::TryFailed;
 use super::sending::Sending;
 use super::session::{Before, Credentials, LoggedIn};
@@ -47,6 +48,10 @@ impl Endpoint {
                 LoggedIn::Known => {}
                 LoggedIn::Refused(text) => {
                     return Err(TryFailed::Final(Cause::Refused(in_full(text))));
+                }
+                LoggedIn::Failed(_) if is_of_proxy(status) => {
+                    let cause = Cause::Status { status, said };
+                    return Err(TryFailed::Retry(Cause::NoSession(cause.into())));
                 }
                 LoggedIn::Failed(text) => {
                     return Err(TryFailed::Retry(Cause::Session(in_full(&text))));

@@ -333,12 +333,19 @@ pub enum Cause {
 }
 
 impl Cause {
-    /// Returns whether the server could not be reached: no connection, no address, no answer in time.
+    /// Returns whether the server could not be reached: no connection, no address, no answer in time; or a connection
+    /// that broke off, or an answer of a proxy before it, as of one whose server is away.
     pub fn is_unreachable(&self) -> bool {
         match self {
-            Self::Connect { .. } | Self::UnknownHost | Self::Timeout(_) => true,
+            Self::Connect { .. } | Self::UnknownHost | Self::Timeout(_) | Self::Protocol(_) => true,
+            Self::Status { status, .. } => is_of_proxy(*status),
             Self::NoSession(cause) => cause.is_unreachable(),
             _ => false,
         }
     }
+}
+
+/// Whether an answer is one of those that a proxy gives when the server behind it is away: 502, 503, 504.
+pub(super) fn is_of_proxy(status: StatusCode) -> bool {
+    matches!(status.as_u16(), 502..=504)
 }

@@ -249,6 +249,8 @@ impl World {
                 ScheduleAction::Stopped { .. }
                 | ScheduleAction::Crashed { .. }
                 | ScheduleAction::Probe { .. }
+                | ScheduleAction::ServerLost { .. }
+                | ScheduleAction::ServerBack { .. }
                 | ScheduleAction::Left { .. } => {}
             }
         }

@@ -88,6 +88,32 @@ fn a_server_that_answers_the_first_question_was_not_away_and_its_jobs_keep_their
 }
 
 #[test]
+fn of_a_server_is_told_once_that_it_is_lost_and_once_that_it_is_back_with_the_jobs_that_wait() {
+    let told = |actions: &[ScheduleAction]| {
+        let told = |action: &ScheduleAction| match action {
+            ScheduleAction::ServerLost { server, jobs } => Some(format!("lost {server} {jobs}")),
+            ScheduleAction::ServerBack { server, jobs } => Some(format!("back {server} {jobs}")),
+            _ => None,
+        };
+        actions.iter().filter_map(told).collect::<Vec<_>>()
+    };
+    let mut world = worn(&["a", "b"], at_rest());
+    let mut all = world.end("a", unreachable(SERVER, OTHER)).to_vec();
+    all.extend_from_slice(world.on(probed(OTHER, true)));
+    all.extend_from_slice(world.on(probed(SERVER, false)));
+    all.extend_from_slice(world.end("b", unreachable(SERVER, OTHER)));
+    all.extend_from_slice(world.on(probed(OTHER, true)));
+    for _ in 0..3 {
+        all.extend_from_slice(world.advance(PROBE_INTERVAL));
+        all.extend_from_slice(world.on(probed(SERVER, false)));
+    }
+    all.extend_from_slice(world.advance(PROBE_INTERVAL));
+    all.extend_from_slice(world.on(probed(SERVER, true)));
+    let (lost, back) = (format!("lost {SERVER} 1"), format!("back {SERVER} 2"));
+    assert_eq!(told(&all), [lost, back]);
+}
+
+#[test]
 fn either_server_of_a_job_brings_it_back() {
     for back in [SERVER, OTHER] {
         let mut world = worn(&["a"], at_rest());

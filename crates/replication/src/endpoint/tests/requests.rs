@@ -162,6 +162,24 @@ async fn nobody_listening_and_unknown_hosts_are_told_apart() {
 }
 
 #[tokio::test]
+async fn a_server_is_away_if_a_proxy_says_so_but_not_if_it_fails_itself() {
+    for (status, is_away) in [
+        (500, false),
+        (501, false),
+        (502, true),
+        (503, true),
+        (504, true),
+    ] {
+        let server = Server::start(move |_| Answer::new(status, "")).await;
+        for user in ["", "u:p@"] {
+            let asked = endpoint(&server.url(user), |_, _| {});
+            let failed = asked.request(Request::get("")).await.unwrap_err();
+            assert_eq!(failed.cause.is_unreachable(), is_away, "{user} {failed}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_silent_server_is_given_up() {
     let silence = Duration::from_millis(100);
     let server = Server::start(|_| Answer::raw("", Then::Hang)).await;

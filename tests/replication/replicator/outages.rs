@@ -1,0 +1,75 @@
+//! Servers that are away: what counts as that, what is logged of it, and when their jobs return.
+
+use serde_json::json;
+
+use crate::replicator::world::World;
+use crate::support::daemon::wait_until;
+use crate::support::http_server::Answer;
+use crate::support::store::{create, start};
+
+/// Whoever fails is tried again in an hour, unless the server is back.
+const SETTINGS: &str = "\
+[replicator]
+startup_jitter = 0
+backoff_base = 3600
+backoff_max = 7200
+interval = 200
+retries_per_request = 0
+";
+
+const JOBS: usize = 3;
+
+/// Has the target answer in this way for a while, as a server that is away.
+#[track_caller]
+fn jobs_return_after(answer: &Answer) {
+    let world = World::start_at(|| start(SETTINGS));
+    let sources: Vec<_> = (0..JOBS).map(|_| world.another()).collect();
+    let write = |stage: &str| {
+        for (number, source) in sources.iter().enumerate() {
+            source.put(&format!("{stage}-{number}"), None, json!({}));
+        }
+    };
+    let arrive = |count| wait_until("all documents", || world.target.trees().len() == count);
+    write("before");
+    for (number, source) in sources.iter().enumerate() {
+        let mut body = world.continuous();
+        body["source"] = source.url().into();
+        create(&world.web, &format!("job-{number}"), &body);
+    }
+    arrive(JOBS);
+    let away = answer.clone();
+    world.target.fault(move |_| Some(away.clone()));
+    write("meanwhile");
+    let address = world.target.server.url("");
+    let server = address.trim_end_matches('/');
+    world.web.service.wait_for_log("server cannot be reached");
+    wait_until("all jobs wait", || {
+        (0..JOBS).all(|number| world.doc(&format!("job-{number}"))["state"] == "crashing")
+    });
+    world.target.heal();
+    arrive(2 * JOBS);
+    world.web.service.wait_for_log("server answers again");
+    let log = world.web.service.log();
+    for record in ["server cannot be reached", "server answers again"] {
+        let lines: Vec<&str> = log.lines().filter(|line| line.contains(record)).collect();
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        assert!(lines[0].contains(server), "{server}: {lines:?}");
+    }
+    world.stop();
+}
+
+#[test]
+fn jobs_of_a_server_that_resets_connections_return_when_it_answers() {
+    jobs_return_after(&Answer::reset());
+}
+
+#[test]
+fn jobs_of_a_server_whose_proxy_says_that_it_is_away_return_when_it_answers() {
+    for status in [502, 503, 504] {
+        jobs_return_after(&Answer::error(
+            status,
+            "away",
+            "no server behind this proxy",
+        ));
+    }
+}
