@@ -216,10 +216,10 @@ impl ReplicationScheduler {
             }
             ScheduleAction::Probe { server, id } => self.ask_server(server, &id, ctx),
             ScheduleAction::ServerLost { server, jobs } => {
-                warn!(self.log, "server cannot be reached"; "server" => &*server, "jobs" => jobs);
+                warn!(self.log, "server cannot be reached"; "server" => &*server, "count" => jobs);
             }
             ScheduleAction::ServerBack { server, jobs } => {
-                info!(self.log, "server answers again"; "server" => &*server, "jobs" => jobs);
+                info!(self.log, "server answers again"; "server" => &*server, "count" => jobs);
             }
             ScheduleAction::Left { id, how } => self.job_left(&id, how),
         }
