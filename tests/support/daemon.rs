@@ -6,6 +6,7 @@
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
+use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
@@ -39,6 +40,12 @@ pub fn directory() -> TempDir {
     let script = directory.path().join("scripted.sh");
     fs::write(script, include_str!("scripted.sh")).unwrap();
     directory
+}
+
+/// Makes a folder that only this user can enter, as those of sockets and data have to be, and what is above it.
+pub fn make_private_folder(path: &Path) {
+    let mut folder = fs::DirBuilder::new();
+    folder.recursive(true).mode(0o700).create(path).unwrap();
 }
 
 /// Returns the command of the scripted query server that [`directory`] has put there.

@@ -1,14 +1,15 @@
 //! Sockets that a service manager has made and passes: `LISTEN_FDS`.
 
-use std::fs::{self, DirBuilder};
+use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 
 use crate::support::activation::pass;
-use crate::support::daemon::{DEADLINE, Service, configure, directory, serve_command, socket_of};
+use crate::support::daemon::{
+    DEADLINE, Service, configure, directory, make_private_folder, serve_command, socket_of,
+};
 
 fn ask(stream: UnixStream) -> String {
     stream.set_read_timeout(Some(DEADLINE)).unwrap();
@@ -24,8 +25,7 @@ fn ask(stream: UnixStream) -> String {
 fn who_connects_while_no_service_runs_is_served_by_the_next_one() {
     let mut place = directory();
     let path = socket_of(place.path());
-    let mut run = DirBuilder::new();
-    run.mode(0o700).create(path.parent().unwrap()).unwrap();
+    make_private_folder(path.parent().unwrap());
     let listener = UnixListener::bind(&path).unwrap();
     let config = configure(place.path(), "");
     for _ in 0..2 {

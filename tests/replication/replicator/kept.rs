@@ -1,7 +1,7 @@
 //! What outlives a restart, a kill, and a file that cannot be had.
 
 use std::fs;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use settee::Daemon;
 use settee::config::{Sources, Surroundings, load};
 
-use crate::support::daemon::{directory, wait_for_exit, wait_until};
+use crate::support::daemon::{directory, make_private_folder, wait_for_exit, wait_until};
 use crate::support::http_client::{Connection, Web};
 use crate::support::program::SETTEE;
 use crate::support::store::{command, create, file, start, start_in};
@@ -76,11 +76,7 @@ fn the_service_and_the_command_have_one_uuid_whoever_comes_first() {
 fn a_uuid_that_cannot_be_kept_for_the_command_is_told_and_costs_nothing() {
     let directory = directory();
     let uuid_file = file(directory.path()).with_file_name("replicate.uuid");
-    fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(uuid_file.join("in the way"))
-        .unwrap();
+    make_private_folder(&uuid_file.join("in the way"));
     let web = start_in(directory, IDLE);
     create(&web, "a", &body("a"));
     web.service.wait_for_log("cannot be kept");
@@ -168,8 +164,7 @@ fn a_store_that_another_service_has_is_an_error_with_a_remedy() {
 fn a_file_that_is_no_store_is_an_error_and_left_as_it_is() {
     let directory = directory();
     let path = file(directory.path());
-    let folder = path.parent().unwrap();
-    fs::DirBuilder::new().mode(0o700).create(folder).unwrap();
+    make_private_folder(path.parent().unwrap());
     let text = "dear diary\n".repeat(500);
     fs::write(&path, &text).unwrap();
     let (code, said) = fails(command(directory.path(), IDLE));

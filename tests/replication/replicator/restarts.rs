@@ -2,7 +2,6 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener};
-use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -15,7 +14,7 @@ use tempfile::TempDir;
 use crate::replicator::world::{SETTINGS, World};
 use crate::support::activation::pass;
 use crate::support::daemon::{
-    Client, DEADLINE, Service, SetAtEnd, directory, socket_of, wait_until,
+    Client, DEADLINE, Service, SetAtEnd, directory, make_private_folder, socket_of, wait_until,
 };
 use crate::support::http_client::{Connection, Web};
 use crate::support::store::{command, create};
@@ -53,8 +52,7 @@ struct Sockets {
 impl Sockets {
     fn open(directory: &Path) -> Self {
         let path = socket_of(directory);
-        let mut folder = std::fs::DirBuilder::new();
-        folder.mode(0o700).create(path.parent().unwrap()).unwrap();
+        make_private_folder(path.parent().unwrap());
         let http = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = http.local_addr().unwrap();
         let own = directory.join("own.sock");

@@ -19,7 +19,9 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::attempt::Outcome;
-use crate::support::daemon::{Client, Service, assert_nothing_runs_for, configure, serve_command};
+use crate::support::daemon::{
+    Client, Service, assert_nothing_runs_for, configure, make_private_folder, serve_command,
+};
 
 const SERVER: &str = include_str!("server.py");
 const CALLS: &str = include_str!("calls.py");
@@ -97,7 +99,7 @@ impl Site {
             server.display(),
         );
         let directory = tempfile::tempdir().unwrap();
-        fs::create_dir(directory.path().join("data")).unwrap();
+        make_private_folder(&directory.path().join("data"));
         let config = configure(directory.path(), &extra);
         let inherited = fs::File::open(&server).unwrap();
         fcntl_setfd(&inherited, FdFlags::empty()).unwrap();
