@@ -144,6 +144,27 @@ fn numbers_come_from_the_range_of_the_configuration_until_all_are_taken() {
 }
 
 #[test]
+fn numbers_that_do_not_exist_where_the_service_runs_are_no_users() {
+    let contained = |options: &[&str], script: &str| {
+        let cell = cell(options, &spec(json!({})), &["/bin/sh", "-c", script]);
+        let mut command = Command::new("unshare");
+        command.arg("--map-root-user").arg(cell.get_program());
+        command.args(cell.get_args()).output().unwrap()
+    };
+    let output = contained(&[], "echo works");
+    if String::from_utf8_lossy(&output.stderr).contains("unshare failed") {
+        return println!("skipped: no user namespaces here");
+    }
+    assert_eq!(output.stdout, b"works\n", "{output:?}");
+    let report = layers(&contained(&["--report"], ""));
+    let why = report["missing"]["user"].as_str().unwrap();
+    assert!(
+        why.contains("do not exist in this user namespace"),
+        "{report}"
+    );
+}
+
+#[test]
 fn without_a_range_the_layer_is_missing_and_no_cell_has_the_number_of_root() {
     let none = json!({"user_range": null});
     let report = report(&spec(none.clone()));

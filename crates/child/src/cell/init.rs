@@ -151,7 +151,9 @@ impl Init<'_> {
                 rustix::process::Gid::from_raw(inside(outside.gid)),
             );
             if user.may_change() {
-                thread::set_thread_groups(&[])?;
+                let left = thread::set_thread_groups(&[]);
+                // In some containers nobody may; then numbers are missing too.
+                user.held().map_or(Ok(()), |()| left)?;
             }
             thread::set_thread_res_gid(gid, gid, gid)?;
             thread::set_thread_res_uid(uid, uid, uid)?;

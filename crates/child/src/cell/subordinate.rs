@@ -23,6 +23,9 @@ use super::user::{self, NUMBERS_MIN};
 /// The option of `settee cell` that holds a user namespace open.
 pub const HOLD: &str = "--hold-users";
 
+/// Which users and groups exist in the namespace of this process.
+const MAPS: [&str; 2] = ["/proc/self/uid_map", "/proc/self/gid_map"];
+
 /// What a holder says when its namespace is there, in one byte.
 const READY: u8 = b'+';
 
@@ -75,8 +78,8 @@ pub(super) fn enter(handed: Option<Result<OwnedFd, String>>) -> Result<Numbers, 
     move_into_link_name_space(space.as_fd(), Some(LinkNameSpaceType::User)).map_err(|error| {
         format!("the namespace of its subordinate users cannot be entered: {error}")
     })?;
-    let users = mapped("/proc/self/uid_map");
-    let groups = mapped("/proc/self/gid_map");
+    // The longest of each; the other is the service's own.
+    let [users, groups] = MAPS.map(|file| mapped(file).into_iter().max_by_key(|line| line.count));
     let both = users.zip(groups);
     let numbers = both.map(|(users, groups)| Numbers {
         uid: users.inside,
@@ -94,9 +97,19 @@ struct Mapped {
     count: u32,
 }
 
-/// Returns the longest line of a map.
-fn mapped(file: &str) -> Option<Mapped> {
-    let text = fs::read_to_string(file).ok()?;
+/// Returns whether users and groups have all of these numbers here, which are few in some containers.
+pub(super) fn exist(first: u32, count: u32) -> bool {
+    let (first, end) = (u64::from(first), u64::from(first) + u64::from(count));
+    let holds = |line: &Mapped| {
+        let start = u64::from(line.inside);
+        start <= first && end <= start + u64::from(line.count)
+    };
+    MAPS.iter().all(|file| mapped(file).iter().any(holds))
+}
+
+/// Returns the lines of a map.
+fn mapped(file: &str) -> Vec<Mapped> {
+    let text = fs::read_to_string(file).unwrap_or_default();
     let lines = text.lines().filter_map(|line| {
         let mut numbers = line.split_whitespace().map(|word| word.parse().ok());
         Some(Mapped {
@@ -105,7 +118,7 @@ fn mapped(file: &str) -> Option<Mapped> {
             count: numbers.next()??,
         })
     });
-    lines.max_by_key(|line| line.count)
+    lines.collect()
 }
 
 /// Makes the namespace.

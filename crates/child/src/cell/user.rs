@@ -185,7 +185,7 @@ impl CellUser {
         }
         if let Err(why) = user.claim(spec.user_range, lacking, handed) {
             user.is_alone = Err(why);
-            if user.may_change && own.uid == 0 {
+            if user.may_change && own.uid == 0 && subordinate::exist(NOBODY, 1) {
                 (user.outside.uid, user.outside.gid) = (NOBODY, NOBODY);
             }
         }
@@ -200,6 +200,11 @@ impl CellUser {
     ) -> Result<(), String> {
         let range = range.ok_or("user_range of [query_server_config] is empty")?;
         let numbers = match lacking {
+            None if !subordinate::exist(range.first, range.count()) => {
+                return Err(format!(
+                    "the numbers {range} of user_range do not exist in this user namespace, as /proc/self/uid_map shows"
+                ));
+            }
             None => Numbers::all(range.first, range.count()),
             Some(lacking) if self.own.uid == 0 => {
                 return Err(format!("root lacks {lacking} here"));
