@@ -151,6 +151,7 @@ mod tests {
         Layers {
             held: vec![Layer::Files, Layer::Network],
             missing: [(Layer::Cpu, "no cgroup\ncan be made".to_owned())].into(),
+            ..Layers::default()
         }
     }
 
