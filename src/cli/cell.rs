@@ -10,7 +10,7 @@ use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
 
 use child::cell::launcher::{self, Request};
-use child::cell::own;
+use child::cell::{own, subordinate};
 
 /// The exit status for a command line that makes no sense, as for a cell that cannot be made.
 const USAGE_STATUS: i32 = 125;
@@ -23,10 +23,17 @@ pub(crate) fn arguments_of(all: &[OsString]) -> Option<&[OsString]> {
 
 /// Runs the command that follows, in its cell.
 pub(crate) fn run(arguments: &[OsString]) -> ! {
-    if let [option, mode] = arguments
+    // What comes before is for launchers of commands.
+    if let [option, mode] | [_, _, option, mode] = arguments
         && option == "--report-own"
     {
         std::process::exit(report_own(&mode.to_string_lossy()));
+    }
+    if arguments
+        .first()
+        .is_some_and(|word| word == subordinate::HOLD)
+    {
+        std::process::exit(subordinate::hold());
     }
     match read(arguments) {
         Ok(request) => launcher::run(request),
@@ -54,7 +61,7 @@ fn report_own(mode: &str) -> i32 {
 
 fn read(arguments: &[OsString]) -> Result<Request, String> {
     let mut words = arguments.iter().map(OsString::as_os_str);
-    let (mut report_to, mut only_report) = (None, false);
+    let (mut report_to, mut users, mut only_report) = (None, None, false);
     let spec = loop {
         let word = words
             .next()
@@ -68,6 +75,17 @@ fn read(arguments: &[OsString]) -> Result<Request, String> {
                     .and_then(OsStr::to_str)
                     .and_then(|text| text.parse().ok());
                 report_to = Some(number.ok_or("--report-to needs the number of a descriptor")?);
+            }
+            "--users" => {
+                let number = words
+                    .next()
+                    .and_then(OsStr::to_str)
+                    .and_then(|text| text.parse().ok());
+                users = Some(Ok(number.ok_or("--users needs the number of a descriptor")?));
+            }
+            "--no-users" => {
+                let why = words.next().unwrap_or_default();
+                users = Some(Err(why.to_string_lossy().into_owned()));
             }
             json => {
                 break serde_json::from_str(json)
@@ -84,6 +102,7 @@ fn read(arguments: &[OsString]) -> Result<Request, String> {
         program: program.into(),
         arguments: words.map(OsStr::to_owned).collect(),
         report_to,
+        users,
         only_report,
     })
 }
@@ -92,7 +111,7 @@ fn read(arguments: &[OsString]) -> Result<Request, String> {
 mod tests {
     use super::*;
 
-    const SPEC: &str = r#"{"mode":"standard","user":null,"read_paths":[],"hidden_paths":[],"network":false,
+    const SPEC: &str = r#"{"mode":"standard","user":null,"user_range":null,"read_paths":[],"hidden_paths":[],"network":false,
         "refused_ports":[],"memory_max":0,"processes_max":0,"cpu_max":0}"#;
 
     fn request(words: &[&str]) -> Result<Request, String> {

@@ -236,6 +236,8 @@ const EXAMPLE_INDENTATION: usize = 4;
 
 fn dispatch(command: Command, builder: DaemonBuilder) -> Result<(), CliError> {
     if command.holds_secrets() {
+        // By programs that raise their rights, which none does afterwards.
+        child::cell::subordinate::prepare();
         hardening::harden()
             .map_err(|error| CliError::io("the protection of this process", &error))?;
     }

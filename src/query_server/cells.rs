@@ -99,6 +99,7 @@ impl Known {
         CellSpec {
             mode: cell.sandbox,
             user: cell.user.map(|(uid, gid)| UserIds { uid, gid }),
+            user_range: self.config.query_server_config.user_range,
             read_paths: cell.read_paths,
             hidden_paths: self.hidden_paths.clone(),
             network: cell.network,

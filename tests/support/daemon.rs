@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use super::folder::open_folder;
 use super::program::SETTEE;
 
 /// How long anything that must happen may take.
@@ -35,7 +36,7 @@ pub struct Service {
 
 /// Makes the files of a service: the scripted query server.
 pub fn directory() -> TempDir {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = open_folder();
     let script = directory.path().join("scripted.sh");
     fs::write(script, include_str!("scripted.sh")).unwrap();
     directory

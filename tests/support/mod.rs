@@ -7,6 +7,7 @@ pub mod ask;
 pub mod couch;
 pub mod daemon;
 pub mod filters;
+pub mod folder;
 pub mod http_client;
 pub mod http_server;
 pub mod job;

@@ -20,6 +20,15 @@ pub const SETTEE: &str = match (
     (None, None) => panic!("cargo builds the program for these tests"),
 };
 
+/// Returns the Python for query servers: the system's, which everybody may read, before one of this user's own.
+pub fn python3() -> &'static str {
+    let of_system = "/usr/bin/python3";
+    match Path::new(of_system).exists() {
+        true => of_system,
+        false => "python3",
+    }
+}
+
 /// Returns the project's folder, whichever package the test belongs to.
 pub fn project() -> &'static Path {
     let mut folders = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();

@@ -7,6 +7,7 @@ use std::process::{Command, Output};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use super::folder::open_folder;
 use super::program::{program, run};
 
 /// A directory of files for one test.
@@ -14,7 +15,7 @@ pub struct Work(TempDir);
 
 impl Work {
     pub fn new() -> Self {
-        Self(tempfile::tempdir().unwrap())
+        Self(open_folder())
     }
 
     pub fn file(&self, name: &str, content: impl AsRef<[u8]>) -> String {

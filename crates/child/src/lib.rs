@@ -161,7 +161,7 @@ fn spawn(command: &CommandSpec) -> Result<RawChild, SpawnError> {
     })?;
     let launched = match &command.cell {
         Cell::Launched { spec, .. } => Some(spec.mode),
-        Cell::None | Cell::Own(_) => None,
+        Cell::None | Cell::Own(_) | Cell::Trial => None,
     };
     Ok(RawChild {
         process,
@@ -271,7 +271,8 @@ impl Child {
             }
             (None, Some(mode)) if !answered => format!(
                 "{exit} before its first answer, in a cell (sandbox = \"{mode}\"; if it lacks a file, the \
-                 network or a variable there, see read_paths, network and env in its pool)"
+                 network or a variable there, see read_paths, network and env in its pool; what it reads must be \
+                 readable by others)"
             ),
             _ => exit.to_string(),
         };

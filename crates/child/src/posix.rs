@@ -8,6 +8,7 @@
 
 #![allow(unsafe_code, reason = "the operating system's calls for children")]
 
+use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -23,7 +24,7 @@ use rustix::process::{
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-use crate::cell::Cell;
+use crate::cell::{Cell, subordinate};
 use crate::{CommandSpec, parent_death};
 
 /// Our ends of the pipes to a child's standard input, output and error. They do not block.
@@ -124,7 +125,13 @@ fn wait(pid: Pid, options: WaitOptions) -> Option<ExitStatus> {
 /// What the system says: also for a program that is missing or cannot be executed.
 pub(super) fn spawn(program: &Path, spec: &CommandSpec) -> io::Result<(Unreaped, Pipes)> {
     let (mut child, report) = match &spec.cell {
-        Cell::None => (start(without_cell(program, spec), spec)?, None),
+        Cell::None => (start(without_cell(program, &spec.arguments), spec)?, None),
+        Cell::Trial => {
+            let users = Users::handed();
+            let arguments = ["cell".into()].into_iter().chain(users.arguments());
+            let arguments: Vec<OsString> = arguments.chain(spec.arguments.clone()).collect();
+            (start(without_cell(program, &arguments), spec)?, None)
+        }
         Cell::Own(mode) => {
             let mut command = Command::new(program);
             command
@@ -142,6 +149,7 @@ pub(super) fn spawn(program: &Path, spec: &CommandSpec) -> io::Result<(Unreaped,
             let (report, report_writer) = io::pipe()?;
             // Until it is closed below, only this thread starts children of the service.
             fcntl_setfd(&report_writer, FdFlags::empty())?;
+            let users = Users::handed();
             let mut command = Command::new(launcher);
             command
                 .args([
@@ -149,6 +157,7 @@ pub(super) fn spawn(program: &Path, spec: &CommandSpec) -> io::Result<(Unreaped,
                     "--report-to",
                     &report_writer.as_raw_fd().to_string(),
                 ])
+                .args(users.arguments())
                 .arg(serde_json::to_string(cell)?)
                 .arg("--")
                 .arg(program)
@@ -190,9 +199,28 @@ const OF_SERVICE_MANAGER: [&str; 4] = [
     "WATCHDOG_USEC",
 ];
 
-fn without_cell(program: &Path, spec: &CommandSpec) -> Command {
+/// What launchers are given where they may not change users by themselves.
+struct Users(Option<Result<OwnedFd, String>>);
+
+impl Users {
+    /// What it holds is inherited by a program that is started before it is dropped; until then, only this thread
+    /// starts children of the service.
+    fn handed() -> Self {
+        Self(subordinate::handed())
+    }
+
+    fn arguments(&self) -> impl Iterator<Item = OsString> {
+        let option = self.0.as_ref().map(|handed| match handed {
+            Ok(space) => ["--users".into(), space.as_raw_fd().to_string().into()],
+            Err(why) => ["--no-users".into(), why.into()],
+        });
+        option.into_iter().flatten()
+    }
+}
+
+fn without_cell(program: &Path, arguments: &[OsString]) -> Command {
     let mut command = Command::new(program);
-    command.args(&spec.arguments);
+    command.args(arguments);
     for name in OF_SERVICE_MANAGER {
         command.env_remove(name);
     }

@@ -17,6 +17,7 @@ use super::services::ServiceAddress;
 use super::types::Config;
 use super::value::{self, Kind};
 use child::cell::SandboxMode;
+use child::cell::subordinate::accounts;
 use policy::pool::Reuse;
 
 /// Where the users of the machine stand.
@@ -49,8 +50,9 @@ section! {
         /// [Whom a process serves](pools.md#whom-a-process-serves) that ran code of one database: `"database"` or
         /// `"any"`. Empty is `"any"` for built-in languages, and `"database"` for commands.
         reuse: Option<Reuse> = "", REUSE, only_in_files(CELL);
-        /// The user of the system, by name or number, that commands run as. Empty is the service's own; another needs
-        /// a service that runs as root.
+        /// The user of the system, by name or number, that commands run as; another than the service's own needs a
+        /// service that runs as root. All cells share its number, and what the kernel counts by it: better leave it out,
+        /// for `user_range`. Empty is that.
         user: Option<String> = "", value::USER, only_in_files(CELL);
         /// Absolute paths of files and whole folders that commands [may read](cells.md#the-layers) beside their program,
         /// its libraries and `/usr`, as a list or with commas.
@@ -93,7 +95,7 @@ impl CellKeys {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CellConfig {
     pub sandbox: SandboxMode,
-    /// The numbers of the user whom commands run as, and of its group; `None` is the service's own.
+    /// The numbers of the user whom commands run as, and of its group; `None` is one for each cell.
     pub user: Option<(u32, u32)>,
     pub read_paths: Vec<PathBuf>,
     /// `NAME=VALUE`, or `NAME` for the service's own value.
@@ -204,12 +206,7 @@ fn place_of(file: &Path) -> Option<PathBuf> {
 /// Returns the numbers of a user and of its group. A number that has no name is a user with a group of the
 /// same number.
 fn user_ids(users: &str, user: &str) -> Option<(u32, u32)> {
-    let mut rows = users.lines().filter_map(|line| {
-        let mut fields = line.split(':');
-        let name = fields.next()?;
-        let ids = (fields.nth(1)?.parse().ok()?, fields.next()?.parse().ok()?);
-        Some((name, ids))
-    });
+    let mut rows = accounts(users).map(|account| (account.name, (account.uid, account.gid)));
     match user.parse::<u32>() {
         Ok(number) => {
             let row = rows.find(|(_, (uid, _))| *uid == number);

@@ -10,6 +10,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use child::cell::user::UserRange;
 use policy::pool::db_tag::DbTag;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -100,6 +101,10 @@ section! {
         os_process_soft_limit: u32 = 100, PROCESSES, unit("processes");
         /// How long a process may be idle before it may be stopped.
         os_process_idle_limit: Duration = 300, seconds(1, YEAR);
+        /// Numbers that nobody else on the machine has, `"FIRST-LAST"`: where the service runs as root, each
+        /// [cell](cells.md#its-own-user) of a command without `user` has one of them as its user and its group. A service
+        /// that is not root takes its subordinate numbers instead. Empty is none: then no cell has a user of its own.
+        user_range: Option<UserRange> = "2100000000-2104194303", value::USER_RANGE, only_in_files(CELL);
         /// What happens to a reduce answer that is too long: `true` refuses it, `"log"` only logs it, `false` accepts
         /// it.
         reduce_limit: ReduceLimit = true, REDUCE_LIMIT;

@@ -20,7 +20,7 @@ use child::cell::trial::CellTrial;
 pub(super) struct Findings {
     /// Comments of a TOML file.
     pub(super) text: String,
-    /// Which pools have a command whose program is not there, a line each.
+    /// Which pools have a command whose program is not there, or files that it may not read, a line each.
     programless: Vec<String>,
     /// What strict pools lack, a line each.
     lacking: Vec<String>,
@@ -31,7 +31,10 @@ impl Findings {
     pub(super) fn verdict(self) -> Result<(), CliError> {
         let mut hints = Vec::new();
         if !self.programless.is_empty() {
-            hints.push("a command's program is its whole path, or is found in PATH");
+            hints.push(
+                "a command's program is its whole path, or is found in PATH, and is readable by others, as \
+                 docs/cells.md tells",
+            );
         }
         if !self.lacking.is_empty() {
             hints.push(
@@ -111,6 +114,10 @@ impl Findings {
                 lines.push(format!("holds {}", held.join(", ")));
                 let missing = layers.missing.iter();
                 lines.extend(missing.map(|(layer, why)| format!("misses {layer}: {why}")));
+                let unreadable = layers.unreadable.iter();
+                self.programless
+                    .extend(unreadable.map(|why| format!("the pool {name:?}: {why}")));
+                lines.extend(layers.unreadable.iter().cloned());
             }
             Err(error) => lines.push(format!("cannot be made: {error}")),
         }
@@ -144,6 +151,7 @@ mod tests {
         Layers {
             held: vec![Layer::Files, Layer::Network],
             missing: [(Layer::Cpu, "no cgroup\ncan be made".to_owned())].into(),
+            ..Layers::default()
         }
     }
 

@@ -7,6 +7,7 @@ use std::process::{Command, Output, Stdio};
 use serde_json::Value;
 
 use crate::support::daemon::wait_until;
+use crate::support::folder::open_folder;
 use crate::support::program::SETTEE;
 
 fn conform(arguments: &[&str]) -> Output {
@@ -155,7 +156,7 @@ fn what_is_no_query_server_is_told_in_one_line() {
 
 #[test]
 fn a_file_of_the_current_folder_that_an_argument_names_can_be_read_with_what_is_beside_it() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = open_folder();
     let folder = folder.path().join("own");
     fs::create_dir(&folder).unwrap();
     fs::write(

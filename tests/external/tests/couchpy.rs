@@ -13,6 +13,7 @@ use settee_testkit::{TestPool, TestPoolBuilder};
 
 use crate::pip::couchpy;
 use crate::support::daemon::Service;
+use crate::support::folder::open_folder;
 use crate::support::program::program;
 use crate::support::work::{lines, stderr};
 
@@ -221,7 +222,7 @@ fn the_calls_of_a_service_run_its_functions_as_far_as_it_can() {
 
 #[test]
 fn settee_map_runs_its_functions() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = open_folder();
     let path = |name: &str| folder.path().join(name).display().to_string();
     let config = format!(
         "[couchdb]\nos_process_timeout = 30000\n[query_servers]\npython = \"{}\"\n",

@@ -6,6 +6,7 @@ use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
+use crate::support::folder::open_folder;
 use crate::support::program::{program, project};
 use crate::support::work::lines;
 use futures_util::StreamExt;
@@ -169,7 +170,7 @@ async fn perl_is_not_asked_for_what_it_says_it_does_not_know() {
 #[test]
 fn the_recipe_for_a_language_by_its_command_works_as_it_is_written() {
     need(PERL);
-    let folder = tempfile::tempdir().unwrap();
+    let folder = open_folder();
     let path = |name: &str| folder.path().join(name).display().to_string();
     fs::write(
         path("settee.toml"),

@@ -6,6 +6,8 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::support::program::python3;
+
 /// Returns the path of `couchpy`, the query server of `CouchDB` 1.2.
 pub fn couchpy() -> PathBuf {
     program("CouchDB==1.2", "couchpy")
@@ -40,7 +42,7 @@ fn program(package: &str, name: &str) -> PathBuf {
         ];
         run(
             package,
-            Command::new("python3").args(["-m", "venv"]).arg(&folder),
+            Command::new(python3()).args(["-m", "venv"]).arg(&folder),
         );
         run(package, Command::new(python).args(install));
         assert!(program.exists(), "{package} brings no {name}");

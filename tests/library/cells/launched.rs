@@ -12,6 +12,7 @@ use serde_json::json;
 use super::running::{
     NOBODY, Running, Steps, all_end, cell, eventually, has, holds, is_running, layers, shell, spec,
 };
+use crate::support::folder::open_folder;
 use crate::support::program::SETTEE;
 
 #[test]
@@ -338,12 +339,7 @@ fn an_ordinary_user_gets_a_cell_too() {
         return;
     }
     // Where everybody can execute it.
-    let folder = tempfile::tempdir().unwrap();
-    fs::set_permissions(
-        folder.path(),
-        std::os::unix::fs::PermissionsExt::from_mode(0o755),
-    )
-    .unwrap();
+    let folder = open_folder();
     let settee = folder.path().join("settee");
     fs::copy(SETTEE, &settee).unwrap();
     let as_nobody = |options: &[&str], words: &[&str]| {
@@ -359,14 +355,12 @@ fn an_ordinary_user_gets_a_cell_too() {
         command.output().unwrap()
     };
     let report = layers(&as_nobody(&["--report"], &["/bin/sh"]));
-    for layer in [
-        "privileges",
-        "user",
-        "files",
-        "processes",
-        "process_count",
-        "end",
-    ] {
+    let why = report["missing"]["user"].as_str().unwrap();
+    assert!(
+        why.contains("CAP_SETUID") && why.contains("/etc/subuid"),
+        "{report}"
+    );
+    for layer in ["privileges", "files", "processes", "process_count", "end"] {
         assert!(holds(&report, layer) || !has(layer), "{layer}: {report}");
     }
     let output = as_nobody(&[], &["/bin/sh", "-c", "id -u; unshare -U true; exit 3"]);

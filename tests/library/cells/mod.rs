@@ -5,3 +5,4 @@ mod missing;
 pub mod own;
 mod pools;
 mod running;
+mod users;

@@ -8,10 +8,12 @@ use settee::config::SandboxMode;
 use settee::languages::command::CommandLanguage;
 use settee::messages::proc_manager::GetProcError;
 use settee::messages::process::{ExitReport, PromptError};
+use settee::query_server::cell::user::DEFAULT_RANGE;
 use settee::query_server::cell::{Cell, CellSpec};
 use settee::query_server::child::CommandSpec;
 use settee_testkit::{PATIENCE, TestPool, TestPoolBuilder, eventually};
 
+use crate::support::folder::open_folder;
 use crate::support::program::SETTEE;
 
 /// How long a child may take to end.
@@ -32,6 +34,7 @@ fn in_cell(words: &[&str]) -> CommandSpec {
             spec: CellSpec {
                 mode: SandboxMode::Standard,
                 user: None,
+                user_range: Some(DEFAULT_RANGE),
                 read_paths: Vec::new(),
                 hidden_paths: Vec::new(),
                 network: false,
@@ -173,7 +176,7 @@ async fn a_program_that_is_missing_or_not_executable_is_told_without_its_cell() 
 
 #[actix_rt::test]
 async fn why_a_launcher_starts_nothing_is_the_reason_of_the_failing_start() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = open_folder();
     let script = folder.path().join("script");
     fs::write(&script, "#!/no/such/interpreter\n").unwrap();
     fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();

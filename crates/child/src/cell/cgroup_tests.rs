@@ -5,6 +5,7 @@ fn spec() -> CellSpec {
     CellSpec {
         mode: SandboxMode::Standard,
         user: None,
+        user_range: None,
         read_paths: Vec::new(),
         hidden_paths: Vec::new(),
         network: false,

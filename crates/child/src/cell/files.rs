@@ -221,7 +221,7 @@ impl Found<'_> {
 }
 
 /// Returns the programs that the first line of a script names: the interpreter, and what `env` starts.
-fn interpreters(program: &Path) -> Vec<PathBuf> {
+pub(super) fn interpreters(program: &Path) -> Vec<PathBuf> {
     let mut start = Vec::new();
     let read =
         File::open(program).and_then(|file| file.take(FIRST_LINE_BYTES).read_to_end(&mut start));

@@ -7,6 +7,7 @@ fn spec(hidden: &[&Path]) -> CellSpec {
     CellSpec {
         mode: SandboxMode::Standard,
         user: None,
+        user_range: None,
         read_paths: Vec::new(),
         hidden_paths: hidden.iter().map(|path| path.to_path_buf()).collect(),
         network: false,

@@ -26,7 +26,7 @@ use super::launcher::{Launch, NOT_EXECUTED_STATUS, NOT_MADE_STATUS, leave_pipes}
 use super::layers::{Layer, Layers};
 use super::limits::{self, Counting};
 use super::report::Report;
-use super::{UserIds, os, system_calls};
+use super::{os, reach, system_calls};
 use crate::parent_death::die_with_parent;
 
 /// The user inside a user namespace: nobody, by convention.
@@ -140,32 +140,25 @@ impl Init<'_> {
         }
     }
 
-    /// The user that the cell's processes are outside.
-    fn outside(&self) -> UserIds {
-        self.launch.outside
-    }
-
     /// Becomes nobody, or the configured user where there is no namespace.
     fn take_user(&mut self) -> rustix::io::Result<()> {
         let namespace = self.namespaces.user.clone();
-        let (own, outside) = (self.launch.own, self.outside());
-        let is_other = outside != own;
-        if namespace.is_ok() || is_other {
+        let (user, outside) = (&self.launch.user, self.launch.user.outside);
+        if namespace.is_ok() || user.is_other() {
             let inside = |outside: u32| if namespace.is_ok() { NOBODY } else { outside };
             let (uid, gid) = (
                 rustix::process::Uid::from_raw(inside(outside.uid)),
                 rustix::process::Gid::from_raw(inside(outside.gid)),
             );
-            if self.launch.is_root() {
-                thread::set_thread_groups(&[])?;
+            if user.may_change() {
+                let left = thread::set_thread_groups(&[]);
+                // In some containers nobody may; then numbers are missing too.
+                user.held().map_or(Ok(()), |()| left)?;
             }
             thread::set_thread_res_gid(gid, gid, gid)?;
             thread::set_thread_res_uid(uid, uid, uid)?;
         }
-        self.note(
-            Layer::User,
-            namespace.or_else(|why| if is_other { Ok(()) } else { Err(why) }),
-        );
+        self.note(Layer::User, user.held());
         Ok(())
     }
 
@@ -197,9 +190,11 @@ impl Init<'_> {
         set_dumpable_behavior(DumpableBehavior::NotDumpable)
     }
 
-    /// Whether the limit of processes is of this cell alone: in a user namespace, but never root's.
+    /// Whether the limit of processes is of this cell alone: with a user of its own or in a user namespace, but
+    /// never root's.
     fn counts_processes(&self) -> bool {
-        self.namespaces.user.is_ok() && self.outside().uid != 0
+        let user = &self.launch.user;
+        user.is_alone() || (self.namespaces.user.is_ok() && user.outside.uid != 0)
     }
 
     fn counting(&self) -> Counting {
@@ -305,9 +300,24 @@ impl Init<'_> {
     fn print_layers(&self) -> ! {
         let mut layers = self.layers.clone();
         layers.held.sort_unstable();
+        layers.unreadable = self.unreadable();
         let text = serde_json::to_string(&layers).unwrap_or_default();
         let printed = writeln!(io::stdout(), "{text}");
         std::process::exit(if printed.is_ok() { 0 } else { NOT_MADE_STATUS })
+    }
+
+    /// Returns what the command needs and may not read, a sentence each.
+    fn unreadable(&self) -> Vec<String> {
+        let launch = self.launch;
+        let of_program = reach::closed_to_program(&launch.program);
+        let of_paths = launch.spec.read_paths.iter();
+        let of_paths = of_paths.map(|path| (path, reach::closed(path)));
+        let all = [(&launch.program, of_program)].into_iter().chain(of_paths);
+        let closed = all.filter_map(|(path, closed)| {
+            let told = reach::told(&closed?, launch.user.remedy);
+            Some(format!("'{}' cannot be used: {told}", path.display()))
+        });
+        closed.collect()
     }
 
     /// Starts the command and waits for its end.
@@ -354,8 +364,16 @@ impl Init<'_> {
                 format!("the system refused to start a process in the cell: {error}")
             })?;
         if let Some(error) = error {
-            let program = program.display();
-            let why = format!("the program '{program}' cannot be executed in its cell: {error}");
+            let closed = (error.kind() == io::ErrorKind::PermissionDenied)
+                .then(|| reach::closed_to_program(program))
+                .flatten();
+            let remedy = self.launch.user.remedy;
+            let closed = closed.map(|closed| format!("; {}", reach::told(&closed, remedy)));
+            let why = format!(
+                "the program '{}' cannot be executed in its cell: {error}{}",
+                program.display(),
+                closed.unwrap_or_default()
+            );
             self.launch.reporter.tell(&Report::Error(why));
         }
         Ok(command)

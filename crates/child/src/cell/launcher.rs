@@ -22,16 +22,17 @@ use std::process::ExitStatus;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{
-    DumpableBehavior, Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper,
+    DumpableBehavior, Pid, Signal, WaitOptions, getpid, getppid, kill_process, set_child_subreaper,
     set_dumpable_behavior, wait, waitpid,
 };
 use rustix::stdio::{dup2_stdin, dup2_stdout};
 
 use super::cgroup::{self, Cgroup};
-use super::init::{self, ABOUT_TO_EXECUTE, Connection, NOBODY, Namespaces, Prepared};
+use super::init::{self, ABOUT_TO_EXECUTE, Connection, Namespaces, Prepared};
 use super::report::{Report, Reporter};
 use super::system_calls::{self, Refusals};
-use super::{CellSpec, UserIds, files, os};
+use super::user::CellUser;
+use super::{CellSpec, files, os};
 use crate::parent_death::die_with_parent;
 
 /// The exit status of a cell that could not be made.
@@ -59,6 +60,8 @@ pub struct Request {
     pub arguments: Vec<OsString>,
     /// The descriptor that reports are written to; standard error without one.
     pub report_to: Option<i32>,
+    /// The descriptor of the namespace with the service's subordinate users, or why there is none.
+    pub users: Option<Result<i32, String>>,
     /// Whether the layers are printed instead of starting the command.
     pub only_report: bool,
 }
@@ -73,17 +76,11 @@ pub(super) struct Launch {
     pub arguments: Vec<OsString>,
     pub only_report: bool,
     pub reporter: Reporter,
-    /// The user of this process.
-    pub own: UserIds,
     /// The user of the cell, as the rest of the machine sees it.
-    pub outside: UserIds,
+    pub user: CellUser,
 }
 
 impl Launch {
-    pub(super) fn is_root(&self) -> bool {
-        self.own.uid == 0
-    }
-
     pub(super) fn guards_ports(&self) -> bool {
         self.spec.network && !self.spec.refused_ports.is_empty()
     }
@@ -96,50 +93,62 @@ pub fn run(request: Request) -> ! {
         Ok(pipe) => (pipe.map(File::from), None),
         Err(error) => (None, Some(error)),
     };
-    let own = UserIds {
-        uid: rustix::process::geteuid().as_raw(),
-        gid: rustix::process::getegid().as_raw(),
+    let users = request.users.map(|handed| {
+        let opened = handed.map(os::inherited);
+        opened.and_then(|opened| opened.map_err(|error| format!("--users: {error}")))
+    });
+    let descriptors = os::close_on_exec_above_stderr();
+    let reporter = Reporter(pipe);
+    let user = match pipe_error {
+        Some(error) => Err(format!("--report-to is no open descriptor: {error}")),
+        None => CellUser::choose(&request.spec, users),
     };
+    let user = user.unwrap_or_else(|why| not_made(&reporter, why));
     let launch = Launch {
-        own,
-        outside: request.spec.user.unwrap_or(own),
+        user,
         spec: request.spec,
         program: request.program,
         arguments: request.arguments,
         only_report: request.only_report,
-        reporter: Reporter(pipe),
+        reporter,
     };
-    let result = match pipe_error {
-        Some(error) => Err(format!("--report-to is no open descriptor: {error}")),
-        None => launch.run(),
-    };
-    match result {
+    match launch.run(descriptors) {
         Ok(status) => end_as(status),
-        Err(why) => {
-            launch.reporter.tell(&Report::Error(why));
-            std::process::exit(NOT_MADE_STATUS)
-        }
+        Err(why) => not_made(&launch.reporter, why),
     }
 }
 
+fn not_made(reporter: &Reporter, why: String) -> ! {
+    reporter.tell(&Report::Error(why));
+    std::process::exit(NOT_MADE_STATUS)
+}
+
 impl Launch {
-    fn run(&self) -> Result<ExitStatus, String> {
-        let descriptors = os::close_on_exec_above_stderr();
-        die_with_parent().map_err(|error| format!("cannot die with the service: {error}"))?;
-        if self.reporter.0.as_ref().is_some_and(is_unread) {
-            return Err("the service is gone".into());
-        }
-        if self.outside != self.own && !self.is_root() {
-            return Err("only root can run a command as another user; remove 'user'".into());
-        }
+    fn run(&self, descriptors: io::Result<()>) -> Result<ExitStatus, String> {
+        let parent = getppid();
+        self.die_with_service(parent)?;
         // Inherited by all; who may not raise it cannot lower it either.
         drop(fs::write("/proc/self/oom_score_adj", OOM_SCORE));
         let descriptors = descriptors.map_err(|error| format!("close_range: {error}"));
-        let cell = self.start(self.prepare(descriptors))?;
+        let prepared = self.prepare(descriptors);
+        self.user
+            .act()
+            .map_err(|error| format!("the cell's user cannot be taken: {error}"))?;
+        let cell = self.start(prepared)?;
+        // A change of users forgets it.
+        self.die_with_service(parent)?;
         // Its memory is nobody's business, now that others need nothing of it any more.
         let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
         leave_pipes(&cell.status);
         Ok(cell.wait(&self.spec, &self.reporter))
+    }
+
+    fn die_with_service(&self, parent: Option<Pid>) -> Result<(), String> {
+        die_with_parent().map_err(|error| format!("cannot die with the service: {error}"))?;
+        if getppid() != parent || self.reporter.0.as_ref().is_some_and(is_unread) {
+            return Err("the service is gone".into());
+        }
+        Ok(())
     }
 
     fn prepare(&self, descriptors: Result<(), String>) -> Prepared {
@@ -211,14 +220,7 @@ impl Launch {
     /// Says who the first process is, and lets it go on.
     fn let_go(&self, init: Pid, namespaces: &Namespaces, go: &mut PipeWriter) -> io::Result<()> {
         if namespaces.user.is_ok() {
-            let folder = PathBuf::from(format!("/proc/{}", init.as_raw_nonzero()));
-            if !self.is_root() {
-                // The system wants this of whoever is not root.
-                fs::write(folder.join("setgroups"), "deny")?;
-            }
-            let map = |outside: u32| format!("{NOBODY} {outside} 1");
-            fs::write(folder.join("uid_map"), map(self.outside.uid))?;
-            fs::write(folder.join("gid_map"), map(self.outside.gid))?;
+            self.user.map(init)?;
         }
         go_on(go);
         Ok(())

@@ -60,4 +60,7 @@ pub struct Layers {
     pub held: Vec<Layer>,
     /// Those that do not -> why.
     pub missing: BTreeMap<Layer, String>,
+    /// What a command needs and its user may not read, a sentence each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unreadable: Vec<String>,
 }

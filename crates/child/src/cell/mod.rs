@@ -15,16 +15,21 @@ mod os;
 pub mod own;
 mod own_calls;
 mod own_os;
+mod reach;
 pub mod report;
+pub mod subordinate;
 mod system_calls;
 pub mod terms;
 pub mod trial;
+pub mod user;
 
 use std::path::PathBuf;
 
 pub use cgroup::remove_abandoned as remove_abandoned_groups;
 
 use serde::{Deserialize, Serialize};
+
+use user::UserRange;
 
 /// How much of a cell a child is put in.
 #[derive(
@@ -60,6 +65,8 @@ pub enum Cell {
     None,
     /// The program puts itself into a cell before it reads its first line: the built-in server.
     Own(SandboxMode),
+    /// The program is `settee cell`, which makes one for a trial.
+    Trial,
     /// `settee cell` makes the cell and starts the program in it.
     Launched {
         /// The program that has the subcommand `cell`: this one.
@@ -76,6 +83,8 @@ pub struct CellSpec {
     pub mode: SandboxMode,
     /// The user whom it runs as; only root can give it another one than its own.
     pub user: Option<UserIds>,
+    /// Where the number of a user of its own comes from, if there is no other; nothing: it has none.
+    pub user_range: Option<UserRange>,
     /// Files, and folders with all that is in them, that it may read beside those of its program.
     pub read_paths: Vec<PathBuf>,
     /// Folders that no other folder makes readable: of the configuration and of the data.

@@ -95,6 +95,12 @@ pub(super) fn clone(flags: i32, cgroup: Option<BorrowedFd<'_>>) -> io::Result<Op
     Ok(Pid::from_raw(pid as i32))
 }
 
+/// Opens files as this user from now on, whoever the effective one is. Where it may not, nothing changes.
+pub(super) fn set_user_of_files(uid: u32) {
+    // SAFETY: the call takes a number and touches no memory.
+    unsafe { libc::setfsuid(uid) };
+}
+
 /// Lets requests to end pass by: they are for the command.
 pub(super) fn ignore_requests_to_end() {
     set_dispositions(&REQUESTS, libc::SIG_IGN);

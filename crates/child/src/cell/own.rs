@@ -20,13 +20,17 @@ use landlock::{
     ABI, Access, AccessFs, AccessNet, Ruleset, RulesetAttr, RulesetError, RulesetStatus, Scope,
 };
 use rustix::process::{
-    DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setrlimit,
+    DumpableBehavior, Gid, Resource, Rlimit, Uid, getppid, getrlimit, getuid,
+    parent_process_death_signal, set_dumpable_behavior, set_parent_process_death_signal, setrlimit,
 };
-use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities, set_no_new_privs};
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, capabilities, set_capabilities, set_keep_capabilities,
+    set_no_new_privs, set_thread_groups, set_thread_res_gid, set_thread_res_uid,
+};
 
 use super::SandboxMode;
 use super::layers::{Layer, Layers};
-use super::{own_calls, own_os};
+use super::{own_calls, own_os, user};
 
 /// Most descriptors: the standard streams, two of them a second time, the system's account of the memory.
 const DESCRIPTORS_MAX: u64 = 16;
@@ -152,14 +156,42 @@ fn be_ended_first() -> Result<(), String> {
     written.map_err(|error| format!("/proc/self/oom_score_adj cannot be written ({error})"))
 }
 
-/// Enters a user namespace that no user is mapped into: the process is nobody in it.
+/// Enters a user namespace that no user is mapped into: the process is nobody in it. It is neither root nor the
+/// service's user outside, where it may become another.
 fn leave_user() -> Result<(), String> {
-    own_os::enter_user_namespace().map_err(|error| {
+    let left = match user::lacking() {
+        None => become_other().map_err(|error| format!("the user cannot be changed ({error})")),
+        Some(lacking) if getuid().is_root() => Err(format!("root lacks {lacking} here")),
+        Some(_) => Ok(()),
+    };
+    let entered = own_os::enter_user_namespace().map_err(|error| {
         format!(
             "the system refuses a user namespace ({error}); see user.max_user_namespaces, the rules \
              of AppArmor, and those of the container"
         )
-    })
+    });
+    left.and(entered)
+}
+
+/// Becomes a user without a name, and keeps the capabilities for as long as namespaces are entered.
+fn become_other() -> io::Result<()> {
+    let number = user::DEFAULT_RANGE.of_this_process();
+    let (parent, end) = (getppid(), parent_process_death_signal()?);
+    let (uid, gid) = (Uid::from_raw(number), Gid::from_raw(number));
+    set_keep_capabilities(true)?;
+    set_thread_groups(&[])?;
+    set_thread_res_gid(gid, gid, gid)?;
+    set_thread_res_uid(uid, uid, uid)?;
+    let mut sets = capabilities(None)?;
+    sets.effective = sets.permitted;
+    // Not every system wants them for a namespace.
+    let _ = set_capabilities(None, sets);
+    // The change has taken it back.
+    set_parent_process_death_signal(end)?;
+    match getppid() == parent {
+        true => Ok(()),
+        false => Err(io::Error::other("the service is gone")),
+    }
 }
 
 fn leave_files() -> Result<(), String> {

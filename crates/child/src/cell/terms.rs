@@ -23,6 +23,7 @@ impl Default for CellTerms {
             spec: CellSpec {
                 mode: SandboxMode::Off,
                 user: None,
+                user_range: None,
                 read_paths: Vec::new(),
                 hidden_paths: Vec::new(),
                 network: false,

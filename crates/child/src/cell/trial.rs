@@ -36,6 +36,7 @@ pub struct CellTrial {
     pub mode: SandboxMode,
     /// The program that has the subcommand `cell`.
     launcher: PathBuf,
+    /// What follows `cell`.
     arguments: Vec<OsString>,
     /// The program that would be started; the built-in server is the launcher itself.
     program: Option<PathBuf>,
@@ -48,7 +49,7 @@ impl CellTrial {
         Self {
             mode: terms.spec.mode,
             launcher: launcher.to_owned(),
-            arguments: ["cell", "--report", &spec, "--"].map(Into::into).to_vec(),
+            arguments: ["--report", &spec, "--"].map(Into::into).to_vec(),
             program: Some(program.to_owned()),
         }
     }
@@ -60,7 +61,7 @@ impl CellTrial {
         Self {
             mode,
             launcher: program.to_owned(),
-            arguments: ["cell", "--report-own", &word].map(Into::into).to_vec(),
+            arguments: ["--report-own", &word].map(Into::into).to_vec(),
             program: None,
         }
     }
@@ -114,7 +115,7 @@ impl CellTrial {
             program: self.launcher.clone(),
             arguments,
             environment: Vec::new(),
-            cell: Cell::None,
+            cell: Cell::Trial,
         };
         let child = UnpooledChild::start(spawner, command, REPORT_BYTES_MAX).await;
         let mut child = child.map_err(|error| error.to_string())?;

@@ -19,6 +19,7 @@ impl Rules<'_> {
             ..PoolConfig::default()
         };
         self.cell(QUERY, &of_all, service_user);
+        self.user_range(service_user);
         for (name, pool) in &config.pools {
             self.cell(&format!("{POOLS}.{name}"), pool, service_user);
         }
@@ -53,6 +54,19 @@ impl Rules<'_> {
                 section.problem("user", what, remedy);
             }
             _ => {}
+        }
+    }
+
+    fn user_range(&mut self, service_user: Option<u32>) {
+        let (Some(range), Some(own)) = (self.config.query_server_config.user_range, service_user)
+        else {
+            return;
+        };
+        if range.contains(own) {
+            let what =
+                format!("user_range = \"{range}\" has {own}, the user whom the service runs as");
+            let remedy = "name numbers that nobody has, or leave user_range out";
+            self.section(QUERY).problem("user_range", what, remedy);
         }
     }
 
@@ -158,6 +172,21 @@ mod tests {
         let told = as_daemon(Some(1000));
         assert!(told[0].contains("only root can"), "{told:?}");
         assert!(told[0].contains("leave user out"), "{told:?}");
+    }
+
+    #[test]
+    fn the_users_of_cells_are_not_the_service_s() {
+        let as_daemon = |service_user| {
+            problems(Some(service_user), |config| {
+                config.query_server_config.user_range = "500-600".parse().ok();
+            })
+        };
+        assert_eq!(as_daemon(499), [""; 0]);
+        let told = as_daemon(550);
+        assert!(
+            told[0].contains("user_range = \"500-600\" has 550"),
+            "{told:?}"
+        );
     }
 
     #[test]

@@ -9,6 +9,7 @@ use super::super::store_url::{self, StoreUrl};
 use super::super::types::language_name;
 use super::{Kind, OFF, Raw, environment};
 use crate::password::{HIDDEN, PasswordHash};
+use child::cell::user::UserRange;
 use replication::endpoint::rules::{EndpointRules, parse_origin};
 
 /// Longest name of a pool, a group or a language, in bytes.
@@ -114,6 +115,18 @@ pub(crate) const GROUP: Kind = Kind::Text(&Form {
 pub(crate) const USER: Kind = Kind::Text(&Form {
     read: account,
     expected: "the name or the number of a user of the system, or \"\" for the service's own",
+    ..PLAIN
+});
+
+/// Numbers of users, from one to another; empty is none.
+pub(crate) const USER_RANGE: Kind = Kind::Text(&Form {
+    read: |raw| {
+        let text = raw.text().ok_or(raw.misfit())?;
+        let range = (!text.is_empty()).then(|| text.parse::<UserRange>());
+        Ok(range.transpose()?.map(String::from).into())
+    },
+    expected: "\"FIRST-LAST\", at least 16 numbers of users from 1 to 4294967294 without 65534, or \"\" for none",
+    none: Some(""),
     ..PLAIN
 });
 

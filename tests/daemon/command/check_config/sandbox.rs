@@ -88,3 +88,36 @@ fn without_a_cell_nothing_is_tried() {
             .contains("# javascript (off): no cell\n# python (off): no cell\n")
     );
 }
+
+#[test]
+fn a_strict_pool_without_users_for_its_cells_is_a_mistake() {
+    let text = format!("[query_server_config]\nuser_range = \"\"\n{POOLS}sandbox = \"strict\"\n");
+    let run = tried(&text);
+    assert_eq!(run.code, 78, "{}", run.stdout);
+    let told = "misses user: user_range of [query_server_config] is empty";
+    assert!(run.stderr.contains(told), "{}", run.stderr);
+}
+
+#[test]
+fn what_others_may_not_read_of_read_paths_is_a_mistake_with_its_remedy() {
+    use std::os::unix::fs::PermissionsExt;
+    if !rustix::process::geteuid().is_root() {
+        return println!("skipped: cells have the user of these tests");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("views");
+    std::fs::create_dir(&path).unwrap();
+    let text = format!("{POOLS}read_paths = {path:?}\n");
+    let run = tried(&text);
+    assert_eq!(run.code, 78, "{}", run.stdout);
+    let remedy = format!("`chmod o+rx '{}'`", folder.path().display());
+    assert!(run.stderr.contains(&remedy), "{}", run.stderr);
+    assert!(
+        run.stderr.contains("the pool \"reports\""),
+        "{}",
+        run.stderr
+    );
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let run = tried(&text);
+    assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{}", run.stdout);
+}

@@ -22,6 +22,8 @@ use super::attempt::Outcome;
 use crate::support::daemon::{
     Client, Service, assert_nothing_runs_for, configure, make_private_folder, serve_command,
 };
+use crate::support::folder::open_folder;
+use crate::support::program::python3;
 
 const SERVER: &str = include_str!("server.py");
 const CALLS: &str = include_str!("calls.py");
@@ -221,7 +223,7 @@ impl Drop for Site {
 
 impl Outside {
     fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = open_folder();
         let path = |name: &str| folder.path().join(name);
         for name in ["program", "home", "spare", "spoils/folder", "spoils/mount"] {
             fs::create_dir_all(path(name)).unwrap();
@@ -326,7 +328,7 @@ fn python() -> &'static PathBuf {
     static PYTHON: OnceLock<PathBuf> = OnceLock::new();
     PYTHON.get_or_init(|| {
         let asked = "import os, sys; print(os.path.realpath(sys.executable), end='')";
-        let output = Command::new("python3").args(["-c", asked]).output();
+        let output = Command::new(python3()).args(["-c", asked]).output();
         let output = output.expect("these tests need Python 3");
         PathBuf::from(String::from_utf8(output.stdout).unwrap())
     })

@@ -1,0 +1,75 @@
+//! What the user of a cell may not read: the first part of the way to a file that is closed to it.
+//!
+//! CALLED    By the first process of a cell, once it has its user, and knows of no group.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Access, access};
+use rustix::io::Errno;
+
+use super::files;
+
+/// How many links on the way are followed.
+const LINKS_MAX: usize = 8;
+
+/// Returns what is closed of a program or the interpreter that its first line names.
+pub(super) fn closed_to_program(program: &Path) -> Option<PathBuf> {
+    let executed = Access::READ_OK | Access::EXEC_OK;
+    let all = [program.to_owned()].into_iter();
+    let mut all = all.chain(files::interpreters(program));
+    all.find_map(|file| first_closed(&file, executed, LINKS_MAX))
+}
+
+/// Returns what is closed of a file or a folder that is read.
+pub(super) fn closed(path: &Path) -> Option<PathBuf> {
+    let wanted = match path.is_dir() {
+        true => Access::READ_OK | Access::EXEC_OK,
+        false => Access::READ_OK,
+    };
+    first_closed(path, wanted, LINKS_MAX)
+}
+
+/// Says so, with what may be done.
+pub(super) fn told(closed: &Path, remedy: &str) -> String {
+    let closed = closed.display();
+    format!(
+        "the users of cells are in no group, so what commands read and the folders on the way to it must be \
+         readable by others, and '{closed}' is not: `chmod o+rx '{closed}'`, or {remedy}"
+    )
+}
+
+fn first_closed(path: &Path, wanted: Access, links: usize) -> Option<PathBuf> {
+    let mut way: Vec<&Path> = path.ancestors().collect();
+    way.reverse();
+    for part in way {
+        let is_end = part == path;
+        let needed = if is_end { wanted } else { Access::EXEC_OK };
+        if access(part, needed) != Err(Errno::ACCESS) {
+            continue;
+        }
+        let (Ok(target), Some(folder), true) = (fs::read_link(part), part.parent(), links > 0)
+        else {
+            return Some(part.to_owned());
+        };
+        let rest = path.strip_prefix(part).ok()?;
+        let linked = match is_end {
+            true => folder.join(target),
+            false => folder.join(target).join(rest),
+        };
+        return first_closed(&linked, wanted, links - 1);
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_closed_of_what_is_not_there_or_open() {
+        assert_eq!(closed(Path::new("/usr")), None);
+        assert_eq!(closed_to_program(Path::new("/bin/sh")), None);
+        assert_eq!(closed(Path::new("/no/such/file")), None);
+    }
+}

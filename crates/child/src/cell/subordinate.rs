@@ -1,0 +1,299 @@
+//! Numbers of users that a service without root's rights may give to its cells: its subordinate ranges.
+//!
+//! SUMMARY   [`prepare`] makes a user namespace that has the service's own user and the numbers that
+//!           `/etc/subuid` and `/etc/subgid` give it, by `newuidmap` and `newgidmap`, once for all cells. Launchers
+//!           get it with [`handed`] and [`enter`] it, where they may change users as root may outside.
+//! CALLED    [`prepare`] before the program gives up that programs raise its rights, and before it has threads.
+//! SOURCE    newuidmap(1), subuid(5), setns(2).
+
+use std::env;
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+
+use rustix::process::getuid;
+use rustix::thread::{self, LinkNameSpaceType, move_into_link_name_space};
+
+use super::own_os;
+use super::user::{self, NUMBERS_MIN};
+
+/// The option of `settee cell` that holds a user namespace open.
+pub const HOLD: &str = "--hold-users";
+
+/// Which users and groups exist in the namespace of this process.
+const MAPS: [&str; 2] = ["/proc/self/uid_map", "/proc/self/gid_map"];
+
+/// What a holder says when its namespace is there, in one byte.
+const READY: u8 = b'+';
+
+/// The namespace that was made for launchers, or why there is none; nothing where none is needed.
+static PREPARED: OnceLock<Result<OwnedFd, String>> = OnceLock::new();
+
+/// Numbers that a process may give: as many users as groups, beside each other.
+pub(super) struct Numbers {
+    /// The first user and the first group.
+    pub uid: u32,
+    pub gid: u32,
+    /// The first user, as the machine counts them.
+    pub outside: u32,
+    pub count: u32,
+}
+
+impl Numbers {
+    /// All of a range, in the namespace of the machine.
+    pub(super) fn all(first: u32, count: u32) -> Self {
+        Self {
+            uid: first,
+            gid: first,
+            outside: first,
+            count,
+        }
+    }
+}
+
+/// Makes the namespace for the launchers that this program starts from now on, if they cannot do without.
+pub fn prepare() {
+    if !getuid().is_root() && user::lacking().is_some() {
+        let _ = PREPARED.set(make());
+    }
+}
+
+/// Returns a copy of the namespace, which programs that this one starts inherit, or why there is none.
+pub(crate) fn handed() -> Option<Result<OwnedFd, String>> {
+    let copy = |space: &OwnedFd| rustix::io::dup(space).map_err(|error| error.to_string());
+    PREPARED
+        .get()
+        .map(|prepared| prepared.as_ref().map_err(Clone::clone).and_then(copy))
+}
+
+/// Enters the namespace that was handed over, or one that is made here; returns which numbers are in it.
+///
+/// # Errors
+/// There is none.
+pub(super) fn enter(handed: Option<Result<OwnedFd, String>>) -> Result<Numbers, String> {
+    let space = handed.unwrap_or_else(make)?;
+    move_into_link_name_space(space.as_fd(), Some(LinkNameSpaceType::User)).map_err(|error| {
+        format!("the namespace of its subordinate users cannot be entered: {error}")
+    })?;
+    // The longest of each; the other is the service's own.
+    let [users, groups] = MAPS.map(|file| mapped(file).into_iter().max_by_key(|line| line.count));
+    let both = users.zip(groups);
+    let numbers = both.map(|(users, groups)| Numbers {
+        uid: users.inside,
+        gid: groups.inside,
+        outside: users.outside,
+        count: users.count.min(groups.count),
+    });
+    numbers.ok_or_else(|| "the namespace of its subordinate users has no users".to_owned())
+}
+
+/// One line of a map of users.
+struct Mapped {
+    inside: u32,
+    outside: u32,
+    count: u32,
+}
+
+/// Returns whether users and groups have all of these numbers here, which are few in some containers.
+pub(super) fn exist(first: u32, count: u32) -> bool {
+    let (first, end) = (u64::from(first), u64::from(first) + u64::from(count));
+    let holds = |line: &Mapped| {
+        let start = u64::from(line.inside);
+        start <= first && end <= start + u64::from(line.count)
+    };
+    MAPS.iter().all(|file| mapped(file).iter().any(holds))
+}
+
+/// Returns the lines of a map.
+fn mapped(file: &str) -> Vec<Mapped> {
+    let text = fs::read_to_string(file).unwrap_or_default();
+    let lines = text.lines().filter_map(|line| {
+        let mut numbers = line.split_whitespace().map(|word| word.parse().ok());
+        Some(Mapped {
+            inside: numbers.next()??,
+            outside: numbers.next()??,
+            count: numbers.next()??,
+        })
+    });
+    lines.collect()
+}
+
+/// Makes the namespace.
+fn make() -> Result<OwnedFd, String> {
+    let uid = getuid().as_raw();
+    let users = fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let name = accounts(&users).find(|account| account.uid == uid);
+    let name = name.map_or("", |account| account.name);
+    let range = |file: &str| {
+        let text = fs::read_to_string(file).unwrap_or_default();
+        let found = subordinate(&text, name, uid);
+        found.ok_or_else(|| format!("{file} has no range of {NUMBERS_MIN} numbers for user {uid}"))
+    };
+    let (uids, gids) = (range("/etc/subuid")?, range("/etc/subgid")?);
+    let (for_users, for_groups) = (program("newuidmap")?, program("newgidmap")?);
+    if thread::no_new_privs().unwrap_or(true) {
+        return Err(
+            "newuidmap cannot give it its subordinate numbers, because no program may raise its rights \
+             (NoNewPrivileges)"
+                .into(),
+        );
+    }
+    let mut holder = Holder::start()
+        .map_err(|error| format!("no user namespace for subordinate users: {error}"))?;
+    let process = holder.0.id();
+    // This user stays, so that files are opened as before. Its group does not, since the system would
+    // then have the cells keep all groups of the service.
+    run(
+        &for_users,
+        process,
+        &[(0, uid, 1), (1, uids.first, uids.count)],
+    )?;
+    run(&for_groups, process, &[(1, gids.first, gids.count)])?;
+    let space = File::open(format!("/proc/{process}/ns/user"));
+    holder.end();
+    space.map(OwnedFd::from).map_err(|error| {
+        format!("the namespace of its subordinate users cannot be opened: {error}")
+    })
+}
+
+/// A process in a user namespace of its own.
+struct Holder(Child);
+
+impl Holder {
+    fn start() -> io::Result<Self> {
+        let mut command = Command::new(env::current_exe()?);
+        let command = command.args(["cell", HOLD]).env_clear();
+        let child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()?;
+        let mut holder = Self(child);
+        let mut said = [0];
+        let output = holder.0.stdout.as_mut();
+        let read = output.map(|output| output.read_exact(&mut said));
+        if !matches!(read, Some(Ok(()))) || said != [READY] {
+            return Err(io::Error::other("the system refused it"));
+        }
+        Ok(holder)
+    }
+
+    fn end(&mut self) {
+        drop(self.0.stdin.take());
+        drop(self.0.wait());
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Enters a user namespace, says so, and stays until its input ends. Returns the exit status.
+pub fn hold() -> i32 {
+    let held = own_os::enter_user_namespace()
+        .and_then(|()| io::stdout().write_all(&[READY]))
+        .and_then(|()| io::stdout().flush())
+        .and_then(|()| io::stdin().read_to_end(&mut Vec::new()));
+    i32::from(held.is_err())
+}
+
+fn program(name: &str) -> Result<PathBuf, String> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let mut candidates = env::split_paths(&path).map(|folder| folder.join(name));
+    candidates
+        .find(|candidate| candidate.is_file())
+        .ok_or_else(|| format!("it has subordinate users, but there is no program {name} in PATH"))
+}
+
+/// Has a program write a map of (inside, outside, count).
+fn run(program: &Path, process: u32, map: &[(u32, u32, u32)]) -> Result<(), String> {
+    let numbers = map
+        .iter()
+        .flat_map(|(inside, outside, count)| [inside, outside, count]);
+    let arguments = std::iter::once(process).chain(numbers.copied());
+    let output = Command::new(program)
+        .args(arguments.map(|number| number.to_string()))
+        .stdin(Stdio::null())
+        .output();
+    let told = match output {
+        Ok(output) if output.status.success() => return Ok(()),
+        Ok(output) => String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+        Err(error) => error.to_string(),
+    };
+    Err(format!("{} fails: {told}", program.display()))
+}
+
+/// A range of numbers.
+#[derive(Debug, PartialEq, Eq)]
+struct Subordinate {
+    first: u32,
+    count: u32,
+}
+
+/// Finds the range of a user, who is named or numbered in it, in a file of lines `USER:FIRST:COUNT`.
+fn subordinate(text: &str, name: &str, uid: u32) -> Option<Subordinate> {
+    let uid = uid.to_string();
+    let mut ranges = text.lines().filter_map(|line| {
+        let mut fields = line.trim().split(':');
+        let owner = fields.next().filter(|owner| !owner.is_empty())?;
+        let range = Subordinate {
+            first: fields.next()?.parse().ok()?,
+            count: fields.next()?.parse().ok()?,
+        };
+        (owner == name || owner == uid).then_some(range)
+    });
+    ranges.find(|range| range.first > 0 && range.count >= NUMBERS_MIN)
+}
+
+/// A user of the machine, from `/etc/passwd`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Account<'a> {
+    /// The name.
+    pub name: &'a str,
+    /// The number of the user.
+    pub uid: u32,
+    /// The number of its group.
+    pub gid: u32,
+}
+
+/// Returns the users in the text of `/etc/passwd`.
+pub fn accounts(text: &str) -> impl Iterator<Item = Account<'_>> {
+    text.lines().filter_map(|line| {
+        let mut fields = line.split(':');
+        Some(Account {
+            name: fields.next()?,
+            uid: fields.nth(1)?.parse().ok()?,
+            gid: fields.next()?.parse().ok()?,
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_subordinate_range_is_found_by_name_and_by_number() {
+        let text = "bob:1:2\n# ann\nann:100000:65536\n\n70:200000:65536\nann:300000:x\n:5:100\n";
+        let found = |name, uid| subordinate(text, name, uid).map(|range| range.first);
+        assert_eq!(found("ann", 7), Some(100_000));
+        assert_eq!(found("", 70), Some(200_000));
+        // Too few numbers.
+        assert_eq!(found("bob", 8), None);
+        assert_eq!(found("", 9), None);
+    }
+
+    #[test]
+    fn users_are_read_as_the_system_has_them() {
+        let text = "root:x:0:0:root:/root:/bin/sh\nbroken\nann:x:7:70::/home/ann:/bin/sh\n";
+        let uids: Vec<(&str, u32, u32)> = accounts(text)
+            .map(|account| (account.name, account.uid, account.gid))
+            .collect();
+        assert_eq!(uids, [("root", 0, 0), ("ann", 7, 70)]);
+    }
+}

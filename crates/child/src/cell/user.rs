@@ -1,0 +1,368 @@
+//! The user of a cell, as the rest of the machine sees it: a number of its own, for as long as the cell is there.
+//!
+//! SUMMARY   [`CellUser::choose`] claims a number. [`CellUser::act`] makes the launcher's effective user of it
+//!           before the first process of the cell is started, [`CellUser::map`] makes it the only user in the
+//!           cell's namespace.
+//! PROMISES  What the kernel counts by user (watches of `epoll`, pages of pipes, sockets in flight, keys, processes,
+//!           pending signals, message queues, instances of inotify) is the cell's own. No cell has root's number,
+//!           as long as the launcher may give it another one. Where the number is not its own, it is told why.
+//! SOURCE    user_namespaces(7): the kernel also counts for the owner of a namespace, who is the effective user
+//!           of the process that made it; so that user must be the cell's already. unix(7) for abstract names.
+//! LIMITS    Names are claimed in a network namespace: two services that share the users of a machine and not its
+//!           network may give the same number. With a subordinate range ([`super::subordinate`]) the kernel also
+//!           counts inotify, namespaces, pending signals and message queues for the service's own user.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use rustix::process::{DumpableBehavior, Pid, Uid, getegid, geteuid, set_dumpable_behavior};
+use rustix::thread::{self, CapabilitySet, CapabilitySets};
+use serde::{Deserialize, Serialize};
+
+use super::init::NOBODY;
+use super::subordinate::{self, Numbers};
+use super::{CellSpec, UserIds, os};
+
+/// Numbers above those of people, distributions, containers and domains, and below those that systemd keeps for
+/// numbers of elsewhere.
+pub const DEFAULT_RANGE: UserRange = UserRange {
+    first: 2_100_000_000,
+    last: 2_104_194_303,
+};
+
+/// Fewest numbers of a range: those of a few cells that are on their way out.
+pub(super) const NUMBERS_MIN: u32 = 16;
+
+/// The number that stands for no user.
+const NO_USER: u32 = u32::MAX;
+
+/// What the name of a claimed number begins with.
+const NAME_PREFIX: &str = "settee-user-";
+
+/// Most numbers that are tried.
+const TRIES_MAX: u32 = 1000;
+
+/// What it takes to give a cell another user's number, and to end its processes then.
+const NEEDED: [(CapabilitySet, &str); 3] = [
+    (CapabilitySet::SETUID, "CAP_SETUID"),
+    (CapabilitySet::SETGID, "CAP_SETGID"),
+    (CapabilitySet::KILL, "CAP_KILL"),
+];
+
+/// Numbers that nobody else on the machine has, both ends included: each is a user and a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct UserRange {
+    first: u32,
+    last: u32,
+}
+
+impl UserRange {
+    /// Returns a range of numbers that users can have.
+    ///
+    /// # Errors
+    /// It is too small, or has a number that is somebody's everywhere.
+    pub fn new(first: u32, last: u32) -> Result<Self, String> {
+        let refused = |number, who| Err(format!("{number} is {who}"));
+        match (first, last) {
+            (0, _) => return refused(0, "root"),
+            (_, NO_USER) => return refused(NO_USER, "no user"),
+            _ if first > last || last - first < NUMBERS_MIN - 1 => {
+                return Err(format!("it has fewer than {NUMBERS_MIN} numbers"));
+            }
+            _ if (first..=last).contains(&NOBODY) => return refused(NOBODY, "the user nobody"),
+            _ => {}
+        }
+        Ok(Self { first, last })
+    }
+
+    /// Returns whether a user has one of the numbers.
+    pub fn contains(self, number: u32) -> bool {
+        (self.first..=self.last).contains(&number)
+    }
+
+    fn count(self) -> u32 {
+        self.last - self.first + 1
+    }
+
+    /// Returns the number that a process is to have whose own number nobody else has at the time.
+    pub(super) fn of_this_process(self) -> u32 {
+        self.first + std::process::id() % self.count()
+    }
+}
+
+impl FromStr for UserRange {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = |text: &str| text.trim().parse::<u32>().ok();
+        let ends = text.split_once('-');
+        let ends = ends.and_then(|(first, last)| Some((number(first)?, number(last)?)));
+        let (first, last) = ends.ok_or_else(|| format!("{text:?} is no FIRST-LAST"))?;
+        Self::new(first, last)
+    }
+}
+
+impl TryFrom<String> for UserRange {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<UserRange> for String {
+    fn from(range: UserRange) -> Self {
+        range.to_string()
+    }
+}
+
+impl fmt::Display for UserRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.first, self.last)
+    }
+}
+
+/// Which user a cell has.
+pub(super) struct CellUser {
+    /// The user of this process.
+    own: UserIds,
+    /// The user of the cell, as the rest of the machine sees it.
+    pub outside: UserIds,
+    /// Whether this process may make users of the cell's processes other than its own.
+    may_change: bool,
+    /// Whether nobody else has the number, or why others have it.
+    is_alone: Result<(), String>,
+    /// Whether the service chose the user, who is another one than its own.
+    is_configured: bool,
+    /// How the configuration lets it read what only its own user reads.
+    pub remedy: &'static str,
+    /// Keeps the number. The first process of the cell has it too.
+    _claim: Option<UnixDatagram>,
+}
+
+impl CellUser {
+    /// Chooses a user. `handed` is a namespace with subordinate numbers that the service has made, or why it has none.
+    ///
+    /// # Errors
+    /// The configuration wants another user, and this process may not make one of its own.
+    pub(super) fn choose(
+        spec: &CellSpec,
+        handed: Option<Result<OwnedFd, String>>,
+    ) -> Result<Self, String> {
+        let own = own();
+        let lacking = lacking();
+        let mut user = Self {
+            own,
+            outside: own,
+            may_change: lacking.is_none(),
+            is_alone: Ok(()),
+            is_configured: spec.user.is_some_and(|user| user != own),
+            remedy: match own.uid {
+                0 => "let the pool's user be one who may",
+                _ => "set user_range = \"\"",
+            },
+            _claim: None,
+        };
+        if let Some(configured) = spec.user {
+            user.outside = configured;
+            match lacking {
+                Some(lacking) if user.is_configured => {
+                    return Err(format!(
+                        "only root can run a command as another user, or a service with {lacking}; remove 'user'"
+                    ));
+                }
+                _ if user.is_configured => {}
+                _ => user.is_alone = Err("'user' is the service's own".into()),
+            }
+            return Ok(user);
+        }
+        if let Err(why) = user.claim(spec.user_range, lacking, handed) {
+            user.is_alone = Err(why);
+            if user.may_change && own.uid == 0 && subordinate::exist(NOBODY, 1) {
+                (user.outside.uid, user.outside.gid) = (NOBODY, NOBODY);
+            }
+        }
+        Ok(user)
+    }
+
+    fn claim(
+        &mut self,
+        range: Option<UserRange>,
+        lacking: Option<String>,
+        handed: Option<Result<OwnedFd, String>>,
+    ) -> Result<(), String> {
+        let range = range.ok_or("user_range of [query_server_config] is empty")?;
+        let numbers = match lacking {
+            None if !subordinate::exist(range.first, range.count()) => {
+                return Err(format!(
+                    "the numbers {range} of user_range do not exist in this user namespace, as /proc/self/uid_map shows"
+                ));
+            }
+            None => Numbers::all(range.first, range.count()),
+            Some(lacking) if self.own.uid == 0 => {
+                return Err(format!("root lacks {lacking} here"));
+            }
+            Some(lacking) => {
+                let numbers = subordinate::enter(handed);
+                let numbers = numbers.map_err(|why| {
+                    format!("the service is not root and has not {lacking}; {why}")
+                })?;
+                (self.own, self.may_change) = (own(), true);
+                self.outside = self.own;
+                numbers
+            }
+        };
+        let (index, claim) = claim(numbers.outside, numbers.count).ok_or_else(|| {
+            format!("of the numbers for users of cells, {TRIES_MAX} in a row are taken")
+        })?;
+        self.outside = UserIds {
+            uid: numbers.uid + index,
+            gid: numbers.gid + index,
+        };
+        self._claim = Some(claim);
+        Ok(())
+    }
+
+    /// Whether it is another user than this process's.
+    pub(super) fn is_other(&self) -> bool {
+        self.outside != self.own
+    }
+
+    /// Whether its groups can be taken away.
+    pub(super) fn may_change(&self) -> bool {
+        self.may_change
+    }
+
+    /// Whether no process beyond the cell has the number.
+    pub(super) fn is_alone(&self) -> bool {
+        self.is_alone.is_ok() && !self.is_configured
+    }
+
+    /// Whether the cell has a user that is not the service's.
+    pub(super) fn held(&self) -> Result<(), String> {
+        self.is_alone.clone()
+    }
+
+    /// Makes the cell's user the effective one of this process, which then owns the namespaces that it makes. Files
+    /// are still opened as before, and no capability is lost.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub(super) fn act(&self) -> io::Result<()> {
+        if !self.is_other() {
+            return Ok(());
+        }
+        let uid = Uid::from_raw(self.outside.uid);
+        thread::set_thread_res_uid(None, uid, None)?;
+        os::set_user_of_files(self.own.uid);
+        let CapabilitySets {
+            permitted,
+            inheritable,
+            ..
+        } = thread::capabilities(None)?;
+        let sets = CapabilitySets {
+            effective: permitted,
+            permitted,
+            inheritable,
+        };
+        thread::set_capabilities(None, sets)?;
+        // The change of users has hidden the files of /proc that say who the cell's first process is, from it too.
+        Ok(set_dumpable_behavior(DumpableBehavior::Dumpable)?)
+    }
+
+    /// Makes this user nobody, and the only one, in the user namespace of a process.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub(super) fn map(&self, process: Pid) -> io::Result<()> {
+        let folder = PathBuf::from(format!("/proc/{}", process.as_raw_nonzero()));
+        if !self.may_change {
+            // The system wants this of whoever may not.
+            fs::write(folder.join("setgroups"), "deny")?;
+        }
+        let map = |outside: u32| format!("{NOBODY} {outside} 1");
+        // The files are the cell's user's.
+        os::set_user_of_files(self.outside.uid);
+        let written = fs::write(folder.join("uid_map"), map(self.outside.uid))
+            .and_then(|()| fs::write(folder.join("gid_map"), map(self.outside.gid)));
+        os::set_user_of_files(self.own.uid);
+        written
+    }
+}
+
+fn own() -> UserIds {
+    UserIds {
+        uid: geteuid().as_raw(),
+        gid: getegid().as_raw(),
+    }
+}
+
+/// Returns which of the needed capabilities this process has not.
+pub(super) fn lacking() -> Option<String> {
+    let sets = thread::capabilities(None);
+    let has = sets.map_or(CapabilitySet::empty(), |sets| sets.effective);
+    let lacking = NEEDED.iter().filter(|(one, _)| !has.contains(*one));
+    let lacking: Vec<&str> = lacking.map(|(_, name)| *name).collect();
+    (!lacking.is_empty()).then(|| lacking.join(", "))
+}
+
+/// Claims one of a number of users, as the machine counts them; returns which, and what keeps it: a name in the
+/// abstract space of sockets, which the system takes back from a process that ends, however it does.
+fn claim(first: u32, count: u32) -> Option<(u32, UnixDatagram)> {
+    let start = std::process::id() % count;
+    (0..count.min(TRIES_MAX)).find_map(|at| {
+        let index = (start + at) % count;
+        let name = format!("{NAME_PREFIX}{}", first + index);
+        let address = SocketAddr::from_abstract_name(name).ok()?;
+        Some((index, UnixDatagram::bind_addr(&address).ok()?))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_is_two_numbers_of_users_that_are_nobodys_elsewhere() {
+        let range: UserRange = "100-115".parse().unwrap();
+        assert_eq!((range.count(), range.to_string()), (16, "100-115".into()));
+        assert!(range.contains(115) && !range.contains(116));
+        assert_eq!(" 1 - 65533 ".parse(), UserRange::new(1, 65533));
+        assert_eq!(DEFAULT_RANGE.to_string().parse(), Ok(DEFAULT_RANGE));
+        for (text, expected) in [
+            ("", "FIRST-LAST"),
+            ("100", "FIRST-LAST"),
+            ("a-b", "FIRST-LAST"),
+            ("-1-100", "FIRST-LAST"),
+            ("100-4294967296", "FIRST-LAST"),
+            ("0-100", "0 is root"),
+            ("100-114", "fewer than 16"),
+            ("115-100", "fewer than 16"),
+            ("60000-70000", "65534 is the user nobody"),
+            ("4000000000-4294967295", "no user"),
+        ] {
+            let fault = text.parse::<UserRange>().unwrap_err();
+            assert!(fault.contains(expected), "{text}: {fault}");
+        }
+    }
+
+    #[test]
+    fn a_number_is_claimed_once_and_free_again_when_its_holder_is_gone() {
+        // Of this test alone: no range has it.
+        let first = u32::MAX - 2;
+        let one = claim(first, 2).unwrap();
+        let other = claim(first, 2).unwrap();
+        assert_ne!(one.0, other.0);
+        assert!(claim(first, 2).is_none());
+        let free = one.0;
+        drop(one);
+        assert_eq!(claim(first, 2).map(|(index, _)| index), Some(free));
+    }
+}

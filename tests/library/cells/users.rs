@@ -1,0 +1,401 @@
+//! Users of cells: each has one of its own outside, and what the kernel counts by user is its own.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use rustix::process::geteuid;
+use serde_json::{Value, json};
+use settee::query_server::cell::subordinate::accounts;
+use settee::query_server::cell::user::DEFAULT_RANGE;
+use tempfile::TempDir;
+
+use super::running::{
+    NOBODY, Running, all_end, cell, eventually, has, holds, is_alive, layers, report, spec,
+};
+use crate::support::folder::open_folder;
+use crate::support::program::SETTEE;
+
+/// A user that nobody is, for a service that is not root.
+const SERVICE: &str = "2099999999";
+
+/// What a service that is not root needs for users of cells.
+const CAPABILITIES: &str = "+setuid,+setgid,+kill";
+
+/// Says how many timers it gets, and how much a pipe takes after many large ones; then keeps them.
+const TAKES_ALL: &str = r"
+import ctypes, fcntl, os, sys
+libc, timer, timers = ctypes.CDLL(None), ctypes.c_void_p(), 0
+while timers < 1000 and libc.timer_create(1, None, ctypes.byref(timer)) == 0: timers += 1
+kept = []
+for _ in range(80):
+    kept.append(os.pipe())
+    try: fcntl.fcntl(kept[-1][1], 1031, 1 << 20)
+    except OSError: break
+print(timers, fcntl.fcntl(kept[0][1], 1032) >> 10, flush=True)
+sys.stdin.readline()
+";
+
+/// The most timers of one user.
+const TIMERS_MAX: u32 = 40;
+
+fn is_root() -> bool {
+    let is_root = geteuid().is_root();
+    if !is_root {
+        println!("skipped: only root starts processes of other users");
+    }
+    is_root
+}
+
+/// The numbers of the user and the group of a process, as the machine sees them; all four of each are the same.
+fn ids(process: u32) -> (u32, u32) {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let of = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        let numbers: BTreeSet<u32> = line
+            .unwrap()
+            .split_whitespace()
+            .map(|number| number.parse().unwrap())
+            .collect();
+        assert_eq!(numbers.len(), 1, "{status}");
+        numbers.into_iter().next().unwrap()
+    };
+    assert!(status.contains("\nGroups:\t \n"), "{status}");
+    (of("Uid:"), of("Gid:"))
+}
+
+fn is_free(user: u32) -> bool {
+    let address = SocketAddr::from_abstract_name(format!("settee-user-{user}")).unwrap();
+    UnixDatagram::bind_addr(&address).is_ok()
+}
+
+/// Starts a cell, and returns the user of its command too.
+fn ready(command: Command) -> (Running, u32) {
+    let mut running = Running::start(command);
+    assert_eq!(running.line(), "ready");
+    let (user, group) = ids(*running.descendants().last().unwrap());
+    assert_eq!(user, group);
+    (running, user)
+}
+
+fn waits(spec: &Value) -> Command {
+    cell(&[], spec, &["/bin/sh", "-c", "echo ready; read -r line"])
+}
+
+/// The program where everybody can execute it.
+fn everybodys_program() -> (TempDir, PathBuf) {
+    let folder = open_folder();
+    let settee = folder.path().join("settee");
+    fs::copy(SETTEE, &settee).unwrap();
+    (folder, settee)
+}
+
+/// A command of another user, with what `options` of setpriv give it beside that.
+fn as_user(user: &str, group: &str, options: &[&str], program: &Path) -> Command {
+    let mut command = Command::new("setpriv");
+    command
+        .args(["--reuid", user, "--regid", group, "--clear-groups"])
+        .args(options)
+        .arg(program)
+        .env_clear()
+        .env("PATH", "/usr/local/bin:/usr/bin:/bin")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command
+}
+
+#[test]
+fn each_cell_has_a_number_of_its_own_outside_which_is_free_again_after_it() {
+    if !is_root() {
+        return;
+    }
+    let (one, first) = ready(waits(&spec(json!({}))));
+    let (mut other, second) = ready(waits(&spec(json!({}))));
+    assert_ne!(first, second);
+    for user in [first, second] {
+        assert!(DEFAULT_RANGE.contains(user), "{user}");
+        assert!(!is_free(user), "{user}");
+    }
+    assert_eq!(one.status(), Some(1));
+    assert!(is_free(first) && !is_free(second));
+    let pids = other.descendants();
+    other.launcher.kill().unwrap();
+    all_end("its launcher is killed", &pids);
+    eventually("the number is free", || is_free(second));
+}
+
+#[test]
+fn numbers_come_from_the_range_of_the_configuration_until_all_are_taken() {
+    if !is_root() {
+        return;
+    }
+    let few = json!({"user_range": "2099999000-2099999015"});
+    let cells: Vec<(Running, u32)> = (0..16).map(|_| ready(waits(&spec(few.clone())))).collect();
+    let users: BTreeSet<u32> = cells.iter().map(|(_, user)| *user).collect();
+    assert_eq!(users, (2_099_999_000..=2_099_999_015).collect());
+    let report = report(&spec(few));
+    let why = report["missing"]["user"].as_str().unwrap();
+    assert!(why.contains("are taken"), "{report}");
+}
+
+#[test]
+fn numbers_that_do_not_exist_where_the_service_runs_are_no_users() {
+    let contained = |options: &[&str], script: &str| {
+        let cell = cell(options, &spec(json!({})), &["/bin/sh", "-c", script]);
+        let mut command = Command::new("unshare");
+        command.arg("--map-root-user").arg(cell.get_program());
+        command.args(cell.get_args()).output().unwrap()
+    };
+    let output = contained(&[], "echo works");
+    if String::from_utf8_lossy(&output.stderr).contains("unshare failed") {
+        return println!("skipped: no user namespaces here");
+    }
+    assert_eq!(output.stdout, b"works\n", "{output:?}");
+    let report = layers(&contained(&["--report"], ""));
+    let why = report["missing"]["user"].as_str().unwrap();
+    assert!(
+        why.contains("do not exist in this user namespace"),
+        "{report}"
+    );
+}
+
+#[test]
+fn without_a_range_the_layer_is_missing_and_no_cell_has_the_number_of_root() {
+    let none = json!({"user_range": null});
+    let report = report(&spec(none.clone()));
+    let why = report["missing"]["user"].as_str().unwrap();
+    assert!(why.contains("user_range"), "{report}");
+    let strict = spec(json!({"user_range": null, "mode": "strict"}));
+    let output = waits(&strict).output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(125), "{told}");
+    assert!(told.contains("user: user_range of"), "{told}");
+    let (_cell, user) = ready(waits(&spec(none)));
+    let own = geteuid().as_raw();
+    let expected = if own == 0 { NOBODY } else { &own.to_string() };
+    assert_eq!(user.to_string(), expected);
+}
+
+#[test]
+fn what_one_cell_takes_of_a_user_s_share_is_missing_neither_to_another_nor_to_the_service() {
+    let python = Path::new("/usr/bin/python3");
+    if !is_root() || !python.exists() {
+        return println!("skipped: it takes root and Python");
+    }
+    let (_folder, settee) = everybodys_program();
+    let limit = format!("--sigpending={TIMERS_MAX}");
+    let limited = |command: Command| {
+        let mut limited = Command::new("prlimit");
+        limited.arg(&limit).arg(command.get_program());
+        limited.args(command.get_args());
+        limited
+            .env_clear()
+            .env("PATH", "/usr/local/bin:/usr/bin:/bin")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::inherit());
+        let mut running = Running::start(limited);
+        let line = running.line();
+        let (timers, pipe) = line.split_once(' ').expect(&line);
+        let taken: (u32, u32) = (timers.parse().unwrap(), pipe.parse().unwrap());
+        (running, taken)
+    };
+    let outside = || {
+        let mut command = as_user(SERVICE, SERVICE, &[], python);
+        command.args(["-c", TAKES_ALL]);
+        limited(command)
+    };
+    let service = ["--inh-caps", CAPABILITIES, "--ambient-caps", CAPABILITIES];
+    let inside = || {
+        let mut command = as_user(SERVICE, SERVICE, &service, &settee);
+        let spec = spec(json!({})).to_string();
+        command.args(["cell", &spec, "--", "/usr/bin/python3", "-c", TAKES_ALL]);
+        limited(command)
+    };
+    // Without cells, the first leaves nothing to the second.
+    let (one, first) = outside();
+    let (other, second) = outside();
+    assert!(
+        first.0 >= TIMERS_MAX - 1 && second.0 == 0,
+        "{first:?} {second:?}"
+    );
+    let pipes_are_counted = first.1 >= 1024 && second.1 < 64;
+    assert!(pipes_are_counted, "{first:?} {second:?}");
+    assert_eq!((one.status(), other.status()), (Some(0), Some(0)));
+    let cells = [inside(), inside(), outside()];
+    for (_, taken) in &cells {
+        assert!(taken.0 >= TIMERS_MAX - 1, "{taken:?}");
+        assert!(taken.1 >= 1024, "{taken:?}");
+    }
+    for (running, _) in cells {
+        assert_eq!(running.status(), Some(0));
+    }
+}
+
+#[test]
+fn a_service_that_is_not_root_gives_users_to_cells_if_it_has_three_capabilities() {
+    if !is_root() {
+        return;
+    }
+    let (_folder, settee) = everybodys_program();
+    let as_service = |capabilities: &str, options: &[&str], words: &[&str]| {
+        let given = ["--inh-caps", capabilities, "--ambient-caps", capabilities];
+        let mut command = as_user(SERVICE, SERVICE, &given, &settee);
+        command.arg("cell").args(options);
+        command
+            .arg(spec(json!({})).to_string())
+            .arg("--")
+            .args(words);
+        command
+    };
+    let output = as_service(CAPABILITIES, &["--report"], &["/bin/sh"]).output();
+    let report = layers(&output.unwrap());
+    for layer in [
+        "privileges",
+        "user",
+        "files",
+        "processes",
+        "process_count",
+        "end",
+    ] {
+        assert!(holds(&report, layer) || !has(layer), "{layer}: {report}");
+    }
+    let command = as_service(
+        CAPABILITIES,
+        &[],
+        &["/bin/sh", "-c", "echo ready; sleep 600"],
+    );
+    let (mut running, user) = ready(command);
+    assert!(DEFAULT_RANGE.contains(user));
+    // Nothing but the death of its launcher ends it.
+    let pids = running.descendants();
+    running.launcher.kill().unwrap();
+    all_end("everything in the cell ends", &pids);
+    let output = as_service("+setuid", &["--report"], &["/bin/sh"]).output();
+    let report = layers(&output.unwrap());
+    let why = report["missing"]["user"].as_str().unwrap();
+    assert!(why.contains("CAP_SETGID, CAP_KILL"), "{report}");
+}
+
+/// A user of the machine that has subordinate numbers, with its group.
+fn with_subordinate_numbers() -> Option<(String, String)> {
+    let ranges = fs::read_to_string("/etc/subuid").unwrap_or_default();
+    let users = fs::read_to_string("/etc/passwd").unwrap();
+    let named = |name: &str| {
+        ranges
+            .lines()
+            .any(|line| line.split(':').next() == Some(name))
+    };
+    let found = accounts(&users).find(|account| account.uid > 0 && named(account.name));
+    found.map(|account| (account.uid.to_string(), account.gid.to_string()))
+}
+
+#[test]
+fn an_ordinary_user_s_subordinate_numbers_are_the_users_of_its_cells() {
+    let Some((user, group)) = with_subordinate_numbers().filter(|_| is_root()) else {
+        return println!("skipped: no user of this machine has a line in /etc/subuid");
+    };
+    let (_folder, settee) = everybodys_program();
+    let as_ordinary = |options: &[&str], words: &[&str]| {
+        let mut command = as_user(&user, &group, options, &settee);
+        command.args(["cell", &spec(json!({})).to_string(), "--"]);
+        command.args(words);
+        command
+    };
+    let waits = ["/bin/sh", "-c", "echo ready; read -r line"];
+    let (one, first) = ready(as_ordinary(&[], &waits));
+    let (mut other, second) = ready(as_ordinary(&[], &waits));
+    assert_ne!(first, second);
+    let own: u32 = user.parse().unwrap();
+    assert!(![0, own].contains(&first) && ![0, own].contains(&second));
+    assert_eq!(one.status(), Some(1));
+    let pids = other.descendants();
+    other.launcher.kill().unwrap();
+    all_end("its launcher is killed", &pids);
+    let refused = as_ordinary(&["--no-new-privs"], &waits).output().unwrap();
+    let told = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(told.contains("NoNewPrivileges"), "{told}");
+}
+
+#[test]
+fn the_number_is_the_cell_s_also_where_the_system_refuses_namespaces() {
+    if !is_root() {
+        return;
+    }
+    use super::running::{clones, under};
+    let both = [libc::CLONE_NEWUSER, libc::CLONE_NEWPID];
+    under(clones(&both), libc::EPERM, || {
+        let (running, user) = ready(waits(&spec(json!({}))));
+        assert!(DEFAULT_RANGE.contains(user));
+        assert_eq!(running.status(), Some(1));
+    });
+}
+
+#[test]
+fn a_program_that_others_may_not_read_is_told_with_what_is_closed_and_the_remedy() {
+    if !is_root() {
+        return;
+    }
+    let folder = open_folder();
+    let (private, program) = (
+        folder.path().join("private"),
+        folder.path().join("private/program"),
+    );
+    fs::create_dir(&private).unwrap();
+    fs::write(&program, "#!/bin/sh\n").unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(&private, fs::Permissions::from_mode(0o700)).unwrap();
+    let link = folder.path().join("link");
+    std::os::unix::fs::symlink(&program, &link).unwrap();
+    for path in [&program, &link] {
+        let output = cell(&[], &spec(json!({})), &[path.to_str().unwrap()]).output();
+        let output = output.unwrap();
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(126), "{told}");
+        let remedy = format!("'{0}' is not: `chmod o+rx '{0}'`", private.display());
+        assert!(
+            told.contains(&remedy) && told.contains("in no group"),
+            "{told}"
+        );
+    }
+    // The same of what is named in the configuration.
+    let spec = spec(json!({"read_paths": [program, "/usr"]}));
+    let report = report(&spec);
+    let unreadable = report["unreadable"].as_array().unwrap();
+    assert_eq!(unreadable.len(), 1, "{report}");
+    let why = unreadable[0].as_str().unwrap();
+    assert!(
+        why.starts_with(&format!("'{}' cannot be used", program.display())),
+        "{why}"
+    );
+    fs::set_permissions(&private, fs::Permissions::from_mode(0o755)).unwrap();
+    let status = cell(&[], &spec, &[link.to_str().unwrap()])
+        .status()
+        .unwrap();
+    assert!(status.success());
+}
+
+#[test]
+fn the_built_in_server_is_neither_root_nor_the_service_outside() {
+    if !is_root() {
+        return;
+    }
+    let mut command = Command::new(SETTEE);
+    command
+        .args(["couchjs", "--sandbox", "standard"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped());
+    let mut running = Running::start(command);
+    running.send("[\"reset\"]");
+    assert_eq!(running.line(), "true");
+    let (user, group) = ids(running.launcher.id());
+    assert!(DEFAULT_RANGE.contains(user) && user == group);
+    let server = running.launcher.id();
+    drop(running);
+    assert!(!is_alive(server));
+}
