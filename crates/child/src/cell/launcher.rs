@@ -8,7 +8,7 @@
 //!           Requests to end that are sent to its process group are for the command; before that is executed,
 //!           they end the launcher and the cell. While the command is stopped, so is the launcher. Standard input
 //!           and output are the command's alone.
-//! CALLED    By the spawner of children, with a pipe for reports; by hand, with reports on standard error.
+//! CALLED    By the spawner of children, with a socket for reports and orders; by hand, with reports on standard error.
 //! LIMITS    Without a pid namespace, a process that left the command's family is killed at the end if the
 //!           launcher is there to do it.
 
@@ -263,8 +263,10 @@ impl Namespaces {
 
 fn is_unread(pipe: &File) -> bool {
     let mut polled = [PollFd::new(pipe, PollFlags::empty())];
+    // Of a pipe, and of a socket.
+    let gone = PollFlags::ERR | PollFlags::HUP;
     let now = Timespec::default();
-    poll(&mut polled, Some(&now)).is_ok() && polled[0].revents().contains(PollFlags::ERR)
+    poll(&mut polled, Some(&now)).is_ok() && polled[0].revents().intersects(gone)
 }
 
 /// A cell that runs.

@@ -16,6 +16,7 @@ pub mod own;
 mod own_calls;
 mod own_os;
 pub mod report;
+pub mod rest;
 mod system_calls;
 pub mod terms;
 pub mod trial;
