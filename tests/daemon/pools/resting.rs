@@ -5,17 +5,17 @@ use std::fs;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::support::{Lent, give_back, prints, take};
+use super::support::{Lent, add, give_back, prints, remove, take, wait_until_gone};
 use crate::support::daemon::{Client, Service, directory, pid_exists, wait_until};
 
 /// Leaves four processes behind that never end, and one whose parent has ended and that left its group and session;
-/// has 30 MB in a sixth; or waits for one that counts to a quarter of a million.
+/// has 60 MB in a sixth; or waits for one that counts to a quarter of a million.
 const SCRIPT: &str = r#"
 while read -r line; do
     case $line in
         *'"spin"'*) for n in 1 2 3 4; do while :; do :; done & done
                 setsid sh -c 'while :; do :; done &';;
-        *'"hold"'*) setsid sh -c '(x=$(head -c 30000000 /dev/zero | tr "\0" x); while :; do :; done) &';;
+        *'"hold"'*) setsid sh -c '(x=$(head -c 60000000 /dev/zero | tr "\0" x); while :; do :; done) &';;
         *'"work"'*) sh -c 'i=0; while [ $i -lt 250000 ]; do i=$((i + 1)); done';;
     esac
     case $line in *map_doc*) echo '[[]]';; *) echo true;; esac
@@ -145,12 +145,25 @@ fn nothing_in_a_cell_runs_between_loans_and_all_goes_on_with_the_next() {
 }
 
 #[test]
-fn a_service_with_processes_that_rest_stops_without_waiting_for_them_and_dies_with_them() {
+fn processes_that_rest_end_without_a_wait_when_they_are_stopped_and_with_the_service() {
     // Longer than the test may take.
     let patient = "[server]\nstop_grace = 3600000\n";
     let Some((service, mut client)) = service(patient) else {
         return;
     };
+    // One that is told to end reads the end of its input.
+    add(
+        &mut client,
+        "more",
+        &json!({"language": "shell", "init_size": 1}),
+    );
+    let mut more = Value::Null;
+    wait_until("rest in another pool", || {
+        more = client.pool("more")["procs"][0]["os_pid"].clone();
+        more.as_u64().is_some_and(rests)
+    });
+    client.ok(&remove("more", "graceful"));
+    wait_until_gone(&mut client, "more");
     let rests = leave_behind(&mut client, "spin");
     drop(client);
     let directory = service.stop_and_keep();
@@ -182,7 +195,7 @@ fn ps_and_the_costs_of_a_call_count_what_its_command_has_started() {
     wait_until("memory of an orphan in a group of its own", || {
         let ps: Value = serde_json::from_str(&prints(&service, &["ps", "--json"])).unwrap();
         row = ps["procs"][0].clone();
-        row["memory"].as_u64() > Some(30_000_000) && row["cpu_us"].as_u64() > Some(cpu_us + 100_000)
+        row["memory"].as_u64() > Some(60_000_000) && row["cpu_us"].as_u64() > Some(cpu_us + 100_000)
     });
     assert!(give_back(&mut client, &lent, "ok"));
     drop(client);
