@@ -31,7 +31,7 @@ pub fn memory_peak(pid: u32) -> Option<u64> {
 /// Returns the most memory that each process has had that a launcher's cell now runs, added up, in bytes.
 pub fn memory_peak_of_cell(launcher: u32) -> Option<u64> {
     // The first process is the service's own.
-    let all = of_cell(launcher);
+    let all = below(launcher, PROCESSES_READ_MAX);
     let peaks: Vec<u64> = all[1.min(all.len())..]
         .iter()
         .filter_map(|(pid, _)| memory_peak(*pid))
@@ -41,29 +41,29 @@ pub fn memory_peak_of_cell(launcher: u32) -> Option<u64> {
 
 /// Returns the time that a launcher's cell has been on processors beside its command itself.
 pub fn cpu_time_beside(launcher: u32, command: u32) -> Duration {
-    let ticks = of_cell(launcher).into_iter().map(|(pid, stat)| match pid {
-        pid if pid == command => stat.waited_ticks,
-        _ => stat.own_ticks + stat.waited_ticks,
-    });
+    let ticks = below(launcher, PROCESSES_READ_MAX)
+        .into_iter()
+        .map(|(pid, stat)| match pid {
+            pid if pid == command => stat.waited_ticks,
+            _ => stat.own_ticks + stat.waited_ticks,
+        });
     Duration::from_millis(ticks.sum::<u64>() * MILLISECONDS_A_TICK)
 }
 
-/// Returns the processes of a launcher's cell: its first one, the command, and what is below them.
-fn of_cell(launcher: u32) -> Vec<(u32, Stat)> {
-    let mut found: Vec<(u32, Stat)> = Vec::new();
-    let add = |found: &mut Vec<(u32, Stat)>, pid: Option<u32>| {
-        let room = PROCESSES_READ_MAX - found.len();
-        let known = pid.into_iter().take(room);
-        found.extend(known.filter_map(|pid| Some((pid, Stat::of(pid)?))));
-    };
-    add(&mut found, first_child(launcher));
+/// Returns the processes below a launcher, at most so many: the first one of its cell, the command, and the others.
+pub(crate) fn below(launcher: u32, most: usize) -> Vec<(u32, Stat)> {
+    let mut found: Vec<(u32, Stat)> = Stat::of(launcher)
+        .map(|stat| (launcher, stat))
+        .into_iter()
+        .collect();
     let mut next = 0;
     while let Some((pid, stat)) = found.get(next).copied() {
-        for child in children(pid, stat.threads) {
-            add(&mut found, Some(child));
-        }
+        let known = children(pid, stat.threads).into_iter();
+        let there = known.filter_map(|pid| Some((pid, Stat::of(pid)?)));
+        found.extend(there.take(most + 1 - found.len()));
         next += 1;
     }
+    found.drain(..1.min(found.len()));
     found
 }
 

@@ -26,6 +26,7 @@ use super::cgroup::Cgroup;
 use super::launcher::{Launch, NOT_EXECUTED_STATUS, NOT_MADE_STATUS, leave_pipes};
 use super::layers::{Layer, Layers};
 use super::limits::{self, Counting};
+use super::memory_watch;
 use super::report::Report;
 use super::rest::Rest;
 use super::{UserIds, os, system_calls};
@@ -36,6 +37,10 @@ pub(super) const NOBODY: u32 = 65534;
 
 /// Stands for no status: the process of the command waits for the launcher before it executes the command.
 pub(super) const ABOUT_TO_EXECUTE: i32 = -1;
+
+/// Stand for no status: the cell rests, or goes on. Told to a launcher that watches its memory.
+pub(super) const RESTS: i32 = -2;
+pub(super) const GOES_ON: i32 = -3;
 
 /// How often children are looked at where the system does not tell of them, in nanoseconds.
 const BLIND_INTERVAL_NS: i64 = 20_000_000;
@@ -52,6 +57,8 @@ pub(super) struct Prepared {
     pub cgroup: Cgroup,
     pub ruleset: Result<RulesetCreated, String>,
     pub filter: Result<BpfProgram, String>,
+    /// The launcher can look at what the cell has.
+    pub can_watch_memory: bool,
     /// Descriptors are closed when the command is executed.
     pub descriptors: Result<(), String>,
 }
@@ -214,10 +221,23 @@ impl Init<'_> {
         }
     }
 
+    fn is_memory_watched(&self) -> bool {
+        let Prepared {
+            cgroup,
+            can_watch_memory,
+            ..
+        } = &self.prepared;
+        memory_watch::is_wanted(&self.launch.spec, cgroup, *can_watch_memory)
+    }
+
     fn note_limits(&mut self) {
+        let is_memory_watched = self.is_memory_watched();
         let cgroup = &mut self.prepared.cgroup;
         let (held, mut missing) = (cgroup.held.clone(), std::mem::take(&mut cgroup.missing));
         held.into_iter().for_each(|layer| self.note(layer, Ok(())));
+        if is_memory_watched && missing.remove(&Layer::Memory).is_some() {
+            self.note(Layer::Memory, Ok(()));
+        }
         if let Some(why) = missing.get_mut(&Layer::Memory) {
             why.push_str(
                 "; each process has the limit for itself, and none for memory that it shares",
@@ -406,6 +426,14 @@ impl Init<'_> {
         }
         if is_ordered {
             self.rest.follow();
+            if self.is_memory_watched() {
+                let told = if self.rest.is_at_rest() {
+                    RESTS
+                } else {
+                    GOES_ON
+                };
+                drop((&self.connection.status).write_all(&told.to_ne_bytes()));
+            }
         }
     }
 

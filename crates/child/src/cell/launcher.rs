@@ -28,8 +28,11 @@ use rustix::process::{
 use rustix::stdio::{dup2_stdin, dup2_stdout};
 
 use super::cgroup::{self, Cgroup};
-use super::init::{self, ABOUT_TO_EXECUTE, Connection, NOBODY, Namespaces, Prepared};
-use super::report::{Report, Reporter};
+use super::init::{
+    self, ABOUT_TO_EXECUTE, Connection, GOES_ON, NOBODY, Namespaces, Prepared, RESTS,
+};
+use super::memory_watch::{self, MemoryWatch};
+use super::report::{MetLimit, Report, Reporter};
 use super::system_calls::{self, Refusals};
 use super::{CellSpec, UserIds, files, os};
 use crate::parent_death::die_with_parent;
@@ -156,6 +159,7 @@ impl Launch {
             cgroup: Cgroup::make(root, &groups, std::process::id(), &self.spec),
             ruleset: ruleset.map_err(|error| format!("Landlock refuses: {error}")),
             filter: filter.map_err(|error| error.to_string()),
+            can_watch_memory: self.spec.memory_max > 0 && memory_watch::is_possible(),
             descriptors,
         }
     }
@@ -191,7 +195,11 @@ impl Launch {
                 Ok(()) => {
                     let has_namespace = namespaces.pid.is_ok();
                     let cgroup = prepared.cgroup;
+                    let is_watched =
+                        memory_watch::is_wanted(&self.spec, &cgroup, prepared.can_watch_memory);
                     return Ok(Cell {
+                        memory_watch: is_watched.then(|| MemoryWatch::new(&self.spec)),
+                        has_too_much: false,
                         init,
                         go: go_writer,
                         status,
@@ -276,6 +284,10 @@ struct Cell {
     status: PipeReader,
     cgroup: Cgroup,
     has_namespace: bool,
+    /// Where no control group keeps the limit of its memory.
+    memory_watch: Option<MemoryWatch>,
+    /// Whether it was ended because it had more memory than it may.
+    has_too_much: bool,
 }
 
 impl Cell {
@@ -284,15 +296,29 @@ impl Cell {
     fn wait(mut self, spec: &CellSpec, reporter: &Reporter) -> ExitStatus {
         let mut ended = None;
         let mut status = [0; size_of::<i32>()];
-        while self.status.read_exact(&mut status).is_ok() {
+        loop {
+            self.watch_memory();
+            if self.status.read_exact(&mut status).is_err() {
+                break;
+            }
             let status = i32::from_ne_bytes(status);
+            if status == RESTS || status == GOES_ON {
+                let watch = self.memory_watch.as_mut();
+                if watch.is_some_and(|watch| watch.rests(status == RESTS)) {
+                    self.end_for_memory();
+                }
+                continue;
+            }
             if status == ABOUT_TO_EXECUTE {
                 self.let_execute();
                 continue;
             }
             let status = ExitStatus::from_raw(status);
             if status.stopped_signal().is_some() {
-                self.stop_too();
+                // Who watches does not stop.
+                if self.memory_watch.is_none() {
+                    self.stop_too();
+                }
             } else if !status.continued() {
                 ended = Some(status);
             }
@@ -301,7 +327,10 @@ impl Cell {
         if !self.has_namespace {
             end_leftovers();
         }
-        for limit in self.cgroup.met(spec) {
+        let memory = self
+            .has_too_much
+            .then_some(MetLimit::Memory(spec.memory_max));
+        for limit in memory.into_iter().chain(self.cgroup.met(spec)) {
             reporter.tell(&Report::Met(limit));
         }
         self.cgroup.remove();
@@ -310,6 +339,27 @@ impl Cell {
             .flatten()
             .map_or(NOT_MADE_STATUS << 8, |(_, status)| status.as_raw());
         ended.unwrap_or_else(|| ExitStatus::from_raw(of_init))
+    }
+
+    /// Looks at the cell's memory until there is something to read of its status.
+    fn watch_memory(&mut self) {
+        while let Some(watch) = &mut self.memory_watch {
+            if watch.is_due_and_exceeded() {
+                return self.end_for_memory();
+            }
+            let wait = watch.wait().and_then(|wait| Timespec::try_from(wait).ok());
+            let mut polled = [PollFd::new(&self.status, PollFlags::IN)];
+            // A signal that interrupts it is none that ends it.
+            if poll(&mut polled, wait.as_ref()).is_ok_and(|count| count > 0) {
+                return;
+            }
+        }
+    }
+
+    /// Ends the cell, which has more memory than it may.
+    fn end_for_memory(&mut self) {
+        (self.memory_watch, self.has_too_much) = (None, true);
+        let _ = kill_process(self.init, Signal::KILL);
     }
 
     /// From now on requests to end are for the command, which may be executed then.

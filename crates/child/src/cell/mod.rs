@@ -11,6 +11,7 @@ mod init;
 pub mod launcher;
 pub mod layers;
 mod limits;
+mod memory_watch;
 mod os;
 pub mod own;
 mod own_calls;

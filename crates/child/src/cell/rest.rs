@@ -76,6 +76,11 @@ impl<'a> Rest<'a> {
         self.orders
     }
 
+    /// Returns whether the cell rests.
+    pub(super) fn is_at_rest(&self) -> bool {
+        self.is_at_rest
+    }
+
     /// Follows the order that is there.
     pub(super) fn follow(&mut self) {
         let Some(mut orders) = self.orders else {
