@@ -59,6 +59,7 @@ impl OsProcess {
         let stdin = PipeWriter::new(child.stdin.take().ok_or_else(missing)?)?;
         let stdout = PipeReader::new(child.stdout.take().ok_or_else(missing)?)?;
         let stderr = PipeReader::new(child.stderr.take().ok_or_else(missing)?)?;
+        let orders = child.orders()?;
         let reports = child.report.take().map(Reports::new).transpose()?;
         let pid = child.pid();
         context.log = context.log.new(o!("os_pid" => pid));
@@ -80,6 +81,7 @@ impl OsProcess {
         let is_launcher = backend.reports.is_some();
         let process = Self::start_as(backend, child_log, Some(pid), context);
         process.shared.set(ProcFlag::Launcher, is_launcher);
+        process.shared.set_orders(orders);
         Ok(process)
     }
 
@@ -91,6 +93,7 @@ impl OsProcess {
 
     /// The child has ended: takes its last words and answers what it answered.
     fn child_exited(&mut self, exit: Exit, ctx: &mut Context<Self>) {
+        self.shared.stay_awake();
         self.take_what_is_there(ctx);
         self.take_last_reports();
         let answered = self.shared.is(ProcFlag::Started) || self.shared.exit_error().is_some();
@@ -165,8 +168,9 @@ impl Backend for ChildBackend {
         drop(process.take_stdin(ctx));
     }
 
-    /// Closes the child's input, then tells it to end (TERM), then kills it.
+    /// Closes the child's input, then tells it to end (TERM), then kills it. One that rests would hear nothing of it.
     fn stop_politely(process: &mut OsProcess, ctx: &mut Context<OsProcess>) {
+        process.shared.stay_awake();
         // Closed behind the line. What the child says to it is nobody's, and is passed over.
         if let (Some(stdin), Some(line)) = (process.take_stdin(ctx), &process.context.stop_send) {
             stdin.write_line(line.as_bytes());

@@ -20,6 +20,7 @@ mod probes;
 mod processes;
 mod ps;
 mod requests;
+mod resting;
 mod self_check;
 mod settings;
 mod status;
@@ -107,6 +108,8 @@ pub struct ProcManager {
     actions: Vec<PoolAction>,
     /// Looks at what is due.
     timer: DeadlineTimer<Timestamp>,
+    /// Those that were given back and may have to rest.
+    resting: resting::Due,
     /// What its checks of itself found.
     findings: self_check::Findings,
     /// Pool -> whom to tell of its changes.
@@ -156,6 +159,7 @@ impl ProcManager {
             next_request: 0,
             actions: Vec::new(),
             timer: DeadlineTimer::default(),
+            resting: resting::Due::default(),
             findings: self_check::Findings::default(),
             watchers: FxHashMap::default(),
             full: RepeatLimiter::default(),

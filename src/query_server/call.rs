@@ -4,7 +4,8 @@
 //!           log, and collected if a report is wanted. [`Loan`] is one process that serves it.
 //!           [`FinishedCall`] is a call that is over: report, log and statistics read it.
 //! PROMISES  What is collected is bounded. Without a report nothing is collected, and no memory is read.
-//! LIMITS    The memory of a process is read at most every [`MEMORY_INTERVAL`]: a peak since then is not seen.
+//! LIMITS    The memory of a process is read at most every [`MEMORY_INTERVAL`]: a peak since then is not seen. What the
+//!           children of a command take on processors counts for the call at whose end it is read.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,7 +20,6 @@ use crate::query_server::request_id::RequestId;
 use crate::query_server::run_time::{RunTime, WorkingTime};
 use crate::query_server::status::Holder;
 use crate::query_server::told::{FunctionName, Level, LogEntry, LogLine, ReportedError, Told};
-use child::usage;
 use policy::pool::Token;
 
 /// The least time between two readings of a process's memory: a reading costs as much as a quick call.
@@ -114,7 +114,7 @@ impl Call {
             call: Arc::clone(self),
             is_run: true,
             told: Mutex::default(),
-            cpu_before: process.measured_pid().and_then(usage::cpu_time),
+            cpu_before: process.cpu_time(),
         })
     }
 
@@ -348,7 +348,7 @@ impl Loan {
         let Some(pid) = process.measured_pid() else {
             return;
         };
-        let cpu = usage::cpu_time(pid).zip(self.cpu_before);
+        let cpu = process.cpu_time().zip(self.cpu_before);
         let memory = match self.call.reports {
             true => process.memory_peak(pid, MEMORY_INTERVAL),
             false => None,
@@ -373,7 +373,7 @@ pub(crate) struct Cost {
     /// On processors, of all its processes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) cpu_us: Option<u64>,
-    /// The most memory that one of its processes has had since it was started.
+    /// The most memory that one of its processes has had since it was started, with the children that it has.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) memory_peak_bytes: Option<u64>,
 }

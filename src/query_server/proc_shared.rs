@@ -9,9 +9,16 @@ use strum::EnumCount;
 
 use crate::query_server::call::Call;
 use crate::query_server::prompt_error::{ExitReport, PromptError};
+use child::cell::rest::Orders;
 use child::usage;
 use policy::pool::{Condition, Token};
 use policy::time::Timestamp;
+
+/// The least time between two readings of what the command of a cell has started: the system tells it in steps of that.
+const BESIDE_INTERVAL: Duration = Duration::from_millis(10);
+
+/// How much longer than such a reading the time to the next one is, at the least.
+const BESIDE_PAUSE: u32 = 100;
 
 /// The state of a process, shared by its actor, the manager and whoever holds it.
 ///
@@ -49,12 +56,17 @@ pub struct ProcShared {
     left_reset: Mutex<Option<Bytes>>,
     /// What was measured last, by whoever asked for it.
     memory: Mutex<Option<(Instant, u64)>>,
+    /// The processor time of what the command of its cell has started, and when it is read again; by whoever asks.
+    beside: Mutex<Option<(Instant, Duration)>>,
     /// When it was lent or taken back last, in nanoseconds after `born`. Written by the lender.
     turned_at: AtomicU64,
     /// The call that it was lent for last, and under which token. Written by its holder.
     served: Mutex<Option<(Token, Arc<Call>)>>,
     /// What a launcher has started, found when it is first measured.
     command: OnceLock<Option<u32>>,
+    /// By what its cell is told to rest and to go on. Put there by its actor before anybody else knows of the process,
+    /// and taken out when it ends or is about to.
+    orders: Mutex<Option<Orders>>,
     /// Why it ends or has ended, and since when. Written by its actor.
     exit_error: OnceLock<(Instant, PromptError)>,
 }
@@ -116,15 +128,20 @@ impl ProcShared {
             reset_first: Mutex::default(),
             left_reset: Mutex::default(),
             memory: Mutex::default(),
+            beside: Mutex::default(),
             turned_at: AtomicU64::new(0),
             served: Mutex::default(),
             command: OnceLock::new(),
+            orders: Mutex::default(),
             exit_error: OnceLock::new(),
         })
     }
 
-    /// Lends the process under `token`: prompts with any other token are refused from now on.
+    /// Lends the process under `token`: prompts with any other token are refused from now on. One that rests goes on.
     pub fn assign(&self, token: Token) {
+        if let Some(orders) = &mut *self.lock_orders() {
+            orders.go_on();
+        }
         self.turn();
         self.assignment.store(token.0, Ordering::Release);
     }
@@ -181,6 +198,34 @@ impl ProcShared {
         self.turned_at.store(now, Ordering::Relaxed);
     }
 
+    /// Has it rest by these orders where it is lent to nobody. Called by its actor only.
+    pub(crate) fn set_orders(&self, orders: Option<Orders>) {
+        *self.lock_orders() = orders;
+    }
+
+    /// Returns whether it can be told to rest.
+    pub(crate) fn can_rest(&self) -> bool {
+        self.lock_orders().is_some()
+    }
+
+    /// Has everything in its cell stop until it is lent. Called by the lender only.
+    pub(crate) fn rest(&self) {
+        if let Some(orders) = &mut *self.lock_orders() {
+            orders.rest();
+        }
+    }
+
+    /// Lets it go on, and never rest again: it ends, or is asked to. Called by its actor only.
+    pub(crate) fn stay_awake(&self) {
+        if let Some(mut orders) = self.lock_orders().take() {
+            orders.go_on();
+        }
+    }
+
+    fn lock_orders(&self) -> MutexGuard<'_, Option<Orders>> {
+        self.orders.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Notes the call that it was lent for under `token`. Called by its holder only.
     pub(crate) fn serve(&self, token: Token, call: Arc<Call>) {
         *self.lock_served() = Some((token, call));
@@ -226,12 +271,38 @@ impl ProcShared {
         self.is(ProcFlag::Started).then(find).flatten()
     }
 
-    /// Returns the most memory that it has had, in bytes, as it was at most `age` ago.
+    /// Returns its time on processors: that of its command as it is now, that of what this has started as it was at most
+    /// [`BESIDE_INTERVAL`] ago, or longer where there is much to be read.
+    pub(crate) fn cpu_time(&self) -> Option<Duration> {
+        let command = self.measured_pid()?;
+        let own = usage::cpu_time(command)?;
+        if !self.is(ProcFlag::Launcher) {
+            return Some(own);
+        }
+        let mut beside = self.beside.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        let (next, time) = beside.unwrap_or((now, Duration::ZERO));
+        if next > now {
+            return Some(own + time);
+        }
+        let read = usage::cpu_time_beside(self.os_pid?, command).max(time);
+        let pause = BESIDE_INTERVAL.max(now.elapsed() * BESIDE_PAUSE);
+        *beside = Some((Instant::now() + pause, read));
+        Some(own + read)
+    }
+
+    /// Returns the most memory that it has had, in bytes, as it was at most `age` ago; of a cell, that of all processes
+    /// that are there.
     pub(crate) fn memory_peak(&self, pid: u32, age: Duration) -> Option<u64> {
         let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
         let is_old = memory.is_none_or(|(read, _)| read.elapsed() >= age);
         if is_old {
-            *memory = usage::memory_peak(pid).map(|bytes| (Instant::now(), bytes));
+            let launcher = self.os_pid.filter(|_| self.is(ProcFlag::Launcher));
+            let peak = match launcher {
+                Some(launcher) => usage::memory_peak_of_cell(launcher),
+                None => usage::memory_peak(pid),
+            };
+            *memory = peak.map(|bytes| (Instant::now(), bytes));
         }
         memory.map(|(_, bytes)| bytes)
     }

@@ -42,6 +42,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::oneshot;
 
 use cell::report::Reports;
+use cell::rest::Orders;
 use cell::{Cell, SandboxMode};
 use exit::signal_text;
 use posix::{Pipes, Unreaped};
@@ -226,7 +227,15 @@ impl Child {
         self.pid
     }
 
-    /// Asks the child and its group to end (SIGTERM).
+    /// Returns by what its cell is told to rest; `None` without a launcher, or where somebody has taken the reports.
+    ///
+    /// # Errors
+    /// The system has no room for another descriptor.
+    pub fn orders(&self) -> io::Result<Option<Orders>> {
+        self.report.as_ref().map(Orders::by).transpose()
+    }
+
+    /// Asks the child and its group to end (SIGTERM). One that rests does so when it goes on.
     pub fn terminate(&self) {
         self.process.borrow().signal_group(Signal::TERM);
     }

@@ -11,6 +11,7 @@
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
@@ -32,7 +33,7 @@ pub(super) struct Pipes {
     pub(super) stdin: OwnedFd,
     pub(super) stdout: OwnedFd,
     pub(super) stderr: OwnedFd,
-    /// What the launcher of its cell reports.
+    /// The socket to the launcher of its cell.
     pub(super) report: Option<OwnedFd>,
 }
 
@@ -146,17 +147,13 @@ pub(super) fn spawn(program: &Path, spec: &CommandSpec) -> io::Result<(Unreaped,
             spec: cell,
         } => {
             must_be_executable(program)?;
-            let (report, report_writer) = io::pipe()?;
+            let (report, of_launcher) = UnixStream::pair()?;
             // Until it is closed below, only this thread starts children of the service.
-            fcntl_setfd(&report_writer, FdFlags::empty())?;
+            fcntl_setfd(&of_launcher, FdFlags::empty())?;
             let users = Users::handed();
             let mut command = Command::new(launcher);
             command
-                .args([
-                    "cell",
-                    "--report-to",
-                    &report_writer.as_raw_fd().to_string(),
-                ])
+                .args(["cell", "--report-to", &of_launcher.as_raw_fd().to_string()])
                 .args(users.arguments())
                 .arg(serde_json::to_string(cell)?)
                 .arg("--")

@@ -1,12 +1,21 @@
-//! What the system tells of a running child: its time on processors, and its memory.
+//! What the system tells of running children: their time on processors, and their memory.
 //!
-//! PROMISES  Reads nothing that waits for a disk. [`cpu_time`] is a system call, the others are files of /proc.
-//! LIMITS    Of one process alone: not of its own children. The command of a launched cell is found where the
-//!           kernel tells the children of a process (`CONFIG_PROC_CHILDREN`).
+//! PROMISES  Reads nothing that waits for a disk. [`cpu_time`] is a system call, the others are files of /proc. Of a
+//!           cell, [`PROCESSES_READ_MAX`] processes are read at most.
+//! LIMITS    The processes of a launched cell are found where the kernel tells the children of a process
+//!           (`CONFIG_PROC_CHILDREN`). Times of others than the command are told in steps of 10 ms; those of processes
+//!           that have ended count once they were waited for.
 
+use std::fs;
 use std::time::Duration;
 
 use crate::posix;
+
+/// How many processes of a cell are read at most.
+pub const PROCESSES_READ_MAX: usize = 256;
+
+/// How long a tick takes in which `/proc` gives times. A constant of Linux, on every processor that Rust builds for.
+const MILLISECONDS_A_TICK: u64 = 10;
 
 /// Returns the time that a child has been on processors since it was started.
 pub fn cpu_time(pid: u32) -> Option<Duration> {
@@ -15,8 +24,102 @@ pub fn cpu_time(pid: u32) -> Option<Duration> {
 
 /// Returns the most memory that a child has had since it was started, in bytes.
 pub fn memory_peak(pid: u32) -> Option<u64> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     status_bytes(&status, "VmHWM:")
+}
+
+/// Returns the most memory that each process has had that a launcher's cell now runs, added up, in bytes.
+pub fn memory_peak_of_cell(launcher: u32) -> Option<u64> {
+    // The first process is the service's own.
+    let all = below(launcher, PROCESSES_READ_MAX);
+    let peaks: Vec<u64> = all[1.min(all.len())..]
+        .iter()
+        .filter_map(|(pid, _)| memory_peak(*pid))
+        .collect();
+    (!peaks.is_empty()).then(|| peaks.iter().sum())
+}
+
+/// Returns the time that a launcher's cell has been on processors beside its command itself.
+pub fn cpu_time_beside(launcher: u32, command: u32) -> Duration {
+    let ticks = below(launcher, PROCESSES_READ_MAX)
+        .into_iter()
+        .map(|(pid, stat)| match pid {
+            pid if pid == command => stat.waited_ticks,
+            _ => stat.own_ticks + stat.waited_ticks,
+        });
+    Duration::from_millis(ticks.sum::<u64>() * MILLISECONDS_A_TICK)
+}
+
+/// Returns the processes below a launcher, at most so many: the first one of its cell, the command, and the others.
+pub(crate) fn below(launcher: u32, most: usize) -> Vec<(u32, Stat)> {
+    let mut found: Vec<(u32, Stat)> = Stat::of(launcher)
+        .map(|stat| (launcher, stat))
+        .into_iter()
+        .collect();
+    let mut next = 0;
+    while let Some((pid, stat)) = found.get(next).copied() {
+        let known = children(pid, stat.threads).into_iter();
+        let there = known.filter_map(|pid| Some((pid, Stat::of(pid)?)));
+        found.extend(there.take(most + 1 - found.len()));
+        next += 1;
+    }
+    found.drain(..1.min(found.len()));
+    found
+}
+
+/// Returns the children of all threads of a process.
+fn children(pid: u32, threads: u32) -> Vec<u32> {
+    let tasks = format!("/proc/{pid}/task");
+    let names = match threads {
+        1 => vec![pid.to_string().into()],
+        _ => {
+            let entries = fs::read_dir(&tasks).into_iter().flatten().flatten();
+            entries.map(|entry| entry.file_name()).collect()
+        }
+    };
+    let lists = names.iter().filter_map(|name| {
+        fs::read_to_string(format!("{tasks}/{}/children", name.to_string_lossy())).ok()
+    });
+    let pids = |list: String| -> Vec<u32> {
+        let words = list.split_ascii_whitespace();
+        words.filter_map(|word| word.parse().ok()).collect()
+    };
+    lists.flat_map(pids).collect()
+}
+
+/// A line of `/proc/PID/stat`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stat {
+    /// The process that has started it, or has taken it over.
+    pub parent: u32,
+    /// Its process group.
+    pub group: u32,
+    threads: u32,
+    /// Its time on processors, and that of its children that it has waited for.
+    own_ticks: u64,
+    waited_ticks: u64,
+}
+
+impl Stat {
+    fn of(pid: u32) -> Option<Self> {
+        Self::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+    }
+
+    /// Takes a line apart. The name of the program, in brackets, may hold anything.
+    pub fn parse(line: &str) -> Option<Self> {
+        let (_, rest) = line.rsplit_once(')')?;
+        // The first of them, the state, is field 3.
+        let fields: Vec<&str> = rest.split_ascii_whitespace().take(18).collect();
+        let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
+        let small = |field| number(field).and_then(|number| u32::try_from(number).ok());
+        Some(Self {
+            parent: small(4)?,
+            group: small(5)?,
+            threads: small(20)?,
+            own_ticks: number(14)? + number(15)?,
+            waited_ticks: number(16)? + number(17)?,
+        })
+    }
 }
 
 /// Returns the number of the command that a launcher has started: the first child of the first process of its cell.
@@ -26,7 +129,7 @@ pub fn launched_command(launcher: u32) -> Option<u32> {
 }
 
 fn first_child(pid: u32) -> Option<u32> {
-    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
+    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
     children.split_ascii_whitespace().next()?.parse().ok()
 }
 
@@ -52,6 +155,24 @@ mod tests {
         }
         assert_eq!(cpu_time(u32::MAX), None);
         assert_eq!(memory_peak(u32::MAX), None);
+    }
+
+    #[test]
+    fn a_line_is_read_whatever_the_program_is_called() {
+        let line = "12 (a) b (c)) S 1 34 35 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 9 0";
+        let stat = Stat {
+            parent: 1,
+            group: 34,
+            threads: 9,
+            own_ticks: 11,
+            waited_ticks: 15,
+        };
+        assert_eq!(Stat::parse(line), Some(stat));
+        for wrong in ["", "12 (a", "12 (a) S 1", "12 (a) S 1 x"] {
+            assert_eq!(Stat::parse(wrong), None, "{wrong}");
+        }
+        let own = Stat::of(std::process::id()).unwrap();
+        assert_eq!(own.parent, std::os::unix::process::parent_id());
     }
 
     #[test]

@@ -68,8 +68,9 @@ section! {
         memory_max: Option<u64> = 536870912, MEMORY_MAX;
         /// Most processes and threads of one command. 0 is no limit.
         processes_max: Option<u32> = 64, PROCESSES, unit("processes");
-        /// Most processor time of one command: 50 is half a core, 200 two cores. 0 is no limit.
-        cpu_max: Option<u32> = 0, CPU_MAX, unit("percent of a core");
+        /// Most processor time of one command with all its processes: 50 is half a core, 200 two cores. 100 is all that
+        /// a command uses that does one thing after the other, as query servers do. 0 is no limit.
+        cpu_max: Option<u32> = 100, CPU_MAX, unit("percent of a core");
     }
 }
 

@@ -50,7 +50,10 @@ impl OsProcess {
             // with its own status.
             match self.backend.reports {
                 // A launcher would be killed before it has told that of its command.
-                Some(_) => self.backend.child.terminate(),
+                Some(_) => {
+                    self.shared.stay_awake();
+                    self.backend.child.terminate();
+                }
                 None => return self.backend.child.kill(),
             }
         }

@@ -3,9 +3,10 @@
 //! SUMMARY   Reads it from time to time, for pools that have a limit of it, and tells the ProcManager.
 //! PROMISES  Read off the arbiter, one reading at a time; nothing is read and no timer fires where no
 //!           pool has a limit.
-//! LIMITS    Linux. A process counts with all processes of its group, by resident memory; peaks between
-//!           two readings are not seen.
+//! LIMITS    Linux. A process counts with all processes of its group and all below them, by resident memory, so that
+//!           pages that several share count for each; peaks between two readings are not seen.
 
+use std::fs;
 use std::time::Duration;
 
 use actix::prelude::*;
@@ -14,11 +15,14 @@ use rustc_hash::FxHashMap;
 use super::PoolReporter;
 use crate::messages::pool_reporter::{GetLimitedProcs, MemoryRead, WatchMemory};
 use crate::otp::tell::Tell;
-use child::usage::status_bytes;
+use child::usage::{Stat, status_bytes};
 use policy::pool::ProcId;
 
 /// The time from the end of a reading to the next one.
 const PERIOD: Duration = Duration::from_secs(2);
+
+/// How far above a process its leader is looked for.
+const ANCESTORS_MAX: usize = 128;
 
 impl PoolReporter {
     fn read_memory_later(&mut self, asked: WatchMemory, ctx: &mut Context<Self>) {
@@ -33,7 +37,7 @@ impl PoolReporter {
             let limited: FxHashMap<u32, ProcId> = limited.ok().flatten()?.into_iter().collect();
             if !limited.is_empty() {
                 // Ends with the reading of a directory.
-                let read = blocking::run("memory", move || of_groups(&limited)).await;
+                let read = blocking::run("memory", move || of_leaders(&limited)).await;
                 asked.read.tell(MemoryRead(read.unwrap_or_default()));
             }
             Some(asked)
@@ -57,54 +61,57 @@ impl Handler<WatchMemory> for PoolReporter {
     }
 }
 
-/// Returns what the process groups of these leaders take: each child leads one of its own.
-pub(super) fn of_groups(leaders: &FxHashMap<u32, ProcId>) -> Vec<(ProcId, u64)> {
+/// Returns what these leaders take: each child leads a process group of its own, and what it has started belongs to it
+/// wherever it went.
+pub(super) fn of_leaders(leaders: &FxHashMap<u32, ProcId>) -> Vec<(ProcId, u64)> {
     let mut sums: FxHashMap<ProcId, u64> = FxHashMap::default();
-    let Ok(entries) = std::fs::read_dir("/proc") else {
-        return Vec::new();
-    };
-    for entry in entries.flatten() {
-        let name = entry.file_name();
-        let is_process = name.as_encoded_bytes().iter().all(u8::is_ascii_digit);
-        if !is_process {
-            continue;
-        }
-        // One that has ended meanwhile cannot be read.
-        let Ok(stat) = std::fs::read_to_string(entry.path().join("stat")) else {
+    let stats = all_stats();
+    for (pid, stat) in &stats {
+        let Some(proc) = leader_of(*pid, stat, &stats, leaders) else {
             continue;
         };
-        let Some(proc) = group_of(&stat).and_then(|group| leaders.get(&group)) else {
-            continue;
-        };
-        let status = std::fs::read_to_string(entry.path().join("status"));
+        let status = fs::read_to_string(format!("/proc/{pid}/status"));
         let bytes = status
             .ok()
             .and_then(|status| status_bytes(&status, "VmRSS:"));
-        *sums.entry(*proc).or_default() += bytes.unwrap_or_default();
+        *sums.entry(proc).or_default() += bytes.unwrap_or_default();
     }
     sums.into_iter().collect()
 }
 
-/// Takes the process group out of a line of `/proc/PID/stat`. The name of the program, in brackets,
-/// may hold anything.
-fn group_of(stat: &str) -> Option<u32> {
-    let (_, rest) = stat.rsplit_once(')')?;
-    // The state is field 3, the group 5.
-    rest.split_ascii_whitespace().nth(2)?.parse().ok()
+/// Returns what is told of every process. One that has ended meanwhile cannot be read.
+fn all_stats() -> FxHashMap<u32, Stat> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let stats = pids.filter_map(|pid| {
+        let line = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        Some((pid, Stat::parse(&line)?))
+    });
+    stats.collect()
+}
+
+/// Finds the leader of a process's group, or else the nearest one above it.
+fn leader_of(
+    pid: u32,
+    stat: &Stat,
+    stats: &FxHashMap<u32, Stat>,
+    leaders: &FxHashMap<u32, ProcId>,
+) -> Option<ProcId> {
+    let above = std::iter::successors(Some((pid, stat)), |(_, stat)| {
+        Some((stat.parent, stats.get(&stat.parent)?))
+    });
+    // Numbers may be given anew while they are read, and then run in circles.
+    let mut above = above.take(ANCESTORS_MAX);
+    let group = leaders.get(&stat.group);
+    group
+        .or_else(|| above.find_map(|(pid, _)| leaders.get(&pid)))
+        .copied()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use policy::pool::PoolId;
-
-    #[test]
-    fn a_group_is_read_whatever_the_program_is_called() {
-        assert_eq!(group_of("12 (a) b (c)) S 1 34 34 0 -1 4194560"), Some(34));
-        for wrong in ["", "12 (a", "12 (a) S 1", "12 (a) S 1 x"] {
-            assert_eq!(group_of(wrong), None, "{wrong}");
-        }
-    }
 
     #[cfg(target_os = "linux")]
     #[test]
@@ -114,7 +121,7 @@ mod tests {
             pool: PoolId(0),
             number: 1,
         };
-        let read = of_groups(&[(group, proc)].into_iter().collect());
+        let read = of_leaders(&[(group, proc)].into_iter().collect());
         assert_eq!(read.len(), 1);
         assert!(read[0].1 > 1 << 20, "{read:?}");
     }

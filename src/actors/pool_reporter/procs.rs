@@ -12,13 +12,12 @@ use actix::prelude::*;
 use rustc_hash::FxHashMap;
 use strum::IntoStaticStr;
 
-use super::memory::of_groups;
+use super::memory::of_leaders;
 use super::{PoolReporter, milliseconds};
 use crate::messages::pool_reporter::{DescribeProcs, KnownProc, ProcLife};
 use crate::messages::process::ProcShared;
 use crate::messages::ps::{PROCS_LISTED_MAX, ProcName};
 use crate::query_server::status::{Holder, ProcPage, ProcRow};
-use child::usage;
 use policy::pool::{ProcId, ProcPhase, ProcStatus};
 
 /// What a process does, in the order in which they are listed.
@@ -172,11 +171,11 @@ fn taken(measured: &[(ProcId, Option<Arc<ProcShared>>)]) -> Vec<(Option<Duration
         let pid = shared.as_ref()?.os_pid?;
         Some((pid, *id))
     };
-    let memory = of_groups(&measured.iter().filter_map(leader).collect());
+    let memory = of_leaders(&measured.iter().filter_map(leader).collect());
     let memory: FxHashMap<ProcId, u64> = memory.into_iter().collect();
     let measured = measured.iter().map(|(id, shared)| {
-        let pid = shared.as_ref().and_then(|shared| shared.measured_pid());
-        (pid.and_then(usage::cpu_time), memory.get(id).copied())
+        let cpu = shared.as_ref().and_then(|shared| shared.cpu_time());
+        (cpu, memory.get(id).copied())
     });
     measured.collect()
 }

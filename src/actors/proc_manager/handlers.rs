@@ -105,6 +105,7 @@ impl Handler<RetProc> for ProcManager {
         let now = self.clock.now();
         process.shared.unassign(now);
         let condition = msg.condition(process);
+        self.rest_later(msg.proc, ctx);
         let RetProc {
             client,
             proc,
@@ -152,6 +153,7 @@ impl ProcManager {
             self.requests.remove(&request);
         }
         let held = self.core.held_by(client);
+        held.iter().for_each(|proc| self.rest_later(*proc, ctx));
         let now = self.clock.now();
         let conditions = held
             .into_iter()
@@ -185,6 +187,7 @@ impl Handler<Exit> for ProcManager {
                 self.tell_start(proc, &process);
                 self.pools.at_mut(proc.pool).failure = None;
                 self.procs.insert(proc, Arc::new(process));
+                self.rest_later(proc, ctx);
                 self.event(Event::SpawnOk { proc }, ctx);
                 self.watch_exchanges(proc.pool);
             }
@@ -220,6 +223,7 @@ impl Handler<TeachOrResetDone> for ProcManager {
                   "generation" => proc.number, "pool" => &*self.pools.at(proc.pool).name,
                   "error" => &failure.reason);
         }
+        self.rest_later(proc, ctx);
         let mut turn = Turn::at(now);
         turn.cause = msg.result.err();
         self.turn(&mut turn, Event::TeachOrResetDone { proc, ok }, ctx);

@@ -13,6 +13,7 @@ mod http;
 mod library;
 mod ps;
 mod removal;
+mod resting;
 mod rules;
 mod starts;
 mod support;

@@ -1,12 +1,15 @@
 //! Cells on machines that lack a layer: the other layers are there, what is missing is named, and `strict`
 //! starts nothing.
 
+use std::fs;
+use std::path::Path;
+
 use rustix::process::{Signal, kill_process_group};
 use seccompiler::{SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompRule};
 use serde_json::json;
 
 use super::running::{
-    Running, cell, clones, eventually, holds, is_alive, layers, shell, spec, under,
+    Running, cell, clones, eventually, has, holds, is_alive, layers, report, shell, spec, under,
 };
 
 #[test]
@@ -106,4 +109,75 @@ fn a_machine_whose_filters_nobody_can_listen_to_refuses_all_the_same() {
         told.contains("not permitted") && !told.contains("refused"),
         "{told}"
     );
+}
+
+/// Making folders, and so control groups.
+fn folders() -> Vec<(i64, Vec<SeccompRule>)> {
+    let mut calls = vec![(libc::SYS_mkdirat, vec![])];
+    #[cfg(target_arch = "x86_64")]
+    calls.push((libc::SYS_mkdir, vec![]));
+    calls
+}
+
+/// Takes memory in a way, and waits for the end of its input.
+const TAKES: &str = "import mmap, os, sys, threading\n\
+    def hold(size):\n m = mmap.mmap(-1, size)\n for at in range(0, size, 4096): m[at] = 1\n return m\n\
+    def private(size):\n return bytearray(b'x') * size\n\
+    def fork(count, act):\n for n in range(count):\n  r, w = os.pipe()\n  if not os.fork():\n   kept = act(); os.write(w, b'x'); \
+    sys.stdin.buffer.read(); os._exit(0)\n  os.read(r, 1)\n";
+
+/// A cell of 128 MiB that takes memory as this says, and then prints a line.
+fn takes(how: &str) -> Running {
+    let little = spec(json!({"memory_max": 128 << 20}));
+    let script = format!("{TAKES}{how}\nprint('ready', flush=True)\nsys.stdin.buffer.read()");
+    Running::start(cell(&[], &little, &["/usr/bin/python3", "-c", &script]))
+}
+
+#[test]
+fn without_control_groups_the_launcher_ends_a_cell_whose_processes_have_too_much_together() {
+    use std::io::Read;
+    if !has("processes") || !Path::new("/usr/bin/python3").exists() {
+        return;
+    }
+    under(folders(), libc::EPERM, || {
+        let report = report(&spec(json!({})));
+        assert!(holds(&report, "memory"), "{report}");
+        for how in [
+            "kept = hold(256 << 20)",
+            "fork(4, lambda: private(48 << 20))",
+        ] {
+            let mut running = takes(how);
+            let mut told = String::new();
+            let mut stderr = running.launcher.stderr.take().unwrap();
+            // It ends with the cell: the input of this is open for as long as the test waits.
+            stderr.read_to_string(&mut told).unwrap();
+            assert_eq!(running.status(), Some(128 + libc::SIGKILL), "{how}: {told}");
+            let met = format!("{{\"met\":{{\"memory\":{}}}}}", 128 << 20);
+            assert!(told.contains(&met), "{how}: {told}");
+        }
+    });
+}
+
+#[test]
+fn without_control_groups_a_cell_that_shares_what_it_may_have_lives() {
+    if !has("processes") || !Path::new("/usr/bin/python3").exists() {
+        return;
+    }
+    under(folders(), libc::EPERM, || {
+        // Four times the same 64 MiB.
+        let mut running = takes(
+            "kept = hold(64 << 20)\nfork(3, lambda: sum(kept[at] for at in range(0, 64 << 20, 4096)))",
+        );
+        assert_eq!(running.line(), "ready");
+        let looks = |running: &Running| {
+            let status = fs::read_to_string(format!("/proc/{}/status", running.launcher.id()));
+            let status = status.unwrap();
+            let mut lines = status.lines();
+            let count = lines.find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+            count.unwrap().trim().parse::<u64>().unwrap()
+        };
+        let before = looks(&running);
+        eventually("two looks", || looks(&running) >= before + 2);
+        assert_eq!(running.status(), Some(0));
+    });
 }

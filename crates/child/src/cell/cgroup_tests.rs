@@ -46,6 +46,7 @@ fn version_1_limits_each_controller_in_a_group_below_the_launchers_own() {
         ("pids.max", ""),
         ("cpu.cfs_quota_us", ""),
         ("cpu.cfs_period_us", ""),
+        ("cpu.shares", ""),
         ("tasks", ""),
     ];
     let root = hierarchy(&groups, &files);
@@ -61,6 +62,7 @@ fn version_1_limits_each_controller_in_a_group_below_the_launchers_own() {
     assert_eq!(read(&root, &format!("{memory}/tasks")), "0");
     assert_eq!(read(&root, "pids/settee-cell-7/pids.max"), "65");
     assert_eq!(read(&root, "cpu/settee-cell-7/cpu.cfs_quota_us"), "50000");
+    assert_eq!(read(&root, "cpu/settee-cell-7/cpu.shares"), "102");
 }
 
 #[test]
@@ -99,15 +101,21 @@ fn version_2_makes_one_group_beside_the_service_where_it_was_given_a_part() {
     fs::create_dir_all(base.join("daemon")).unwrap();
     let folder = base.join("settee-cell-7");
     fs::create_dir_all(&folder).unwrap();
-    for file in ["memory.max", "memory.swap.max", "pids.max", "cpu.max"] {
+    let files = [
+        "memory.max",
+        "memory.swap.max",
+        "pids.max",
+        "cpu.max",
+        "cpu.weight",
+    ];
+    for file in files {
         fs::write(folder.join(file), "").unwrap();
     }
     let made = Cgroup::make(root.path(), "0::/system.slice/settee/daemon\n", 7, &spec());
     assert_eq!(made.missing, BTreeMap::new());
     assert!(made.start_in.is_some());
-    let limits = ["memory.max", "memory.swap.max", "pids.max", "cpu.max"];
-    let written = limits.map(|file| fs::read_to_string(folder.join(file)).unwrap());
-    assert_eq!(written, ["536870912", "0", "65", "50000 100000"]);
+    let written = files.map(|file| fs::read_to_string(folder.join(file)).unwrap());
+    assert_eq!(written, ["536870912", "0", "65", "50000 100000", "10"]);
     // The last of those that were turned on; a real file keeps all.
     assert!(read(&root, "system.slice/settee/cgroup.subtree_control").starts_with("+cpu"));
 }

@@ -2,7 +2,8 @@
 //!
 //! SUMMARY   [`run`] never returns. It dies with the launcher, and all processes of the cell die with it where
 //!           they have a pid namespace of their own. It collects ended processes, answers the calls that the
-//!           filter refuses, and tells the launcher how the command ends, stops and goes on.
+//!           filter refuses, follows orders to [rest](super::rest), and tells the launcher how the command ends,
+//!           stops and goes on.
 //! PROMISES  Nothing of the command runs before every layer is on and requests to end no longer end the
 //!           launcher. With `strict`, a missing layer is the end. Of refused calls the first of each kind is
 //!           reported.
@@ -11,7 +12,7 @@
 use std::collections::HashSet;
 use std::ffi::{CString, OsStr, OsString};
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 
 use landlock::{LandlockStatus, RulesetCreated};
@@ -25,7 +26,9 @@ use super::cgroup::Cgroup;
 use super::launcher::{Launch, NOT_EXECUTED_STATUS, NOT_MADE_STATUS, leave_pipes};
 use super::layers::{Layer, Layers};
 use super::limits::{self, Counting};
+use super::memory_watch;
 use super::report::Report;
+use super::rest::Rest;
 use super::{os, reach, system_calls};
 use crate::parent_death::die_with_parent;
 
@@ -34,6 +37,10 @@ pub(super) const NOBODY: u32 = 65534;
 
 /// Stands for no status: the process of the command waits for the launcher before it executes the command.
 pub(super) const ABOUT_TO_EXECUTE: i32 = -1;
+
+/// Stand for no status: the cell rests, or goes on. Told to a launcher that watches its memory.
+pub(super) const RESTS: i32 = -2;
+pub(super) const GOES_ON: i32 = -3;
 
 /// How often children are looked at where the system does not tell of them, in nanoseconds.
 const BLIND_INTERVAL_NS: i64 = 20_000_000;
@@ -50,6 +57,8 @@ pub(super) struct Prepared {
     pub cgroup: Cgroup,
     pub ruleset: Result<RulesetCreated, String>,
     pub filter: Result<BpfProgram, String>,
+    /// The launcher can look at what the cell has.
+    pub can_watch_memory: bool,
     /// Descriptors are closed when the command is executed.
     pub descriptors: Result<(), String>,
 }
@@ -72,6 +81,7 @@ pub(super) fn run(
 ) -> ! {
     let mut init = Init {
         launch,
+        rest: Rest::new(launch.reporter.0.as_ref(), namespaces.pid.is_ok()),
         prepared,
         namespaces,
         connection,
@@ -95,6 +105,7 @@ struct Init<'a> {
     connection: Connection,
     layers: Layers,
     listener: Option<OwnedFd>,
+    rest: Rest<'a>,
 }
 
 impl Init<'_> {
@@ -205,10 +216,23 @@ impl Init<'_> {
         }
     }
 
+    fn is_memory_watched(&self) -> bool {
+        let Prepared {
+            cgroup,
+            can_watch_memory,
+            ..
+        } = &self.prepared;
+        memory_watch::is_wanted(&self.launch.spec, cgroup, *can_watch_memory)
+    }
+
     fn note_limits(&mut self) {
+        let is_memory_watched = self.is_memory_watched();
         let cgroup = &mut self.prepared.cgroup;
         let (held, mut missing) = (cgroup.held.clone(), std::mem::take(&mut cgroup.missing));
         held.into_iter().for_each(|layer| self.note(layer, Ok(())));
+        if is_memory_watched && missing.remove(&Layer::Memory).is_some() {
+            self.note(Layer::Memory, Ok(()));
+        }
         if let Some(why) = missing.get_mut(&Layer::Memory) {
             why.push_str(
                 "; each process has the limit for itself, and none for memory that it shares",
@@ -383,7 +407,7 @@ impl Init<'_> {
     fn collect(&mut self, command: Pid) {
         let options = WaitOptions::NOHANG | WaitOptions::UNTRACED | WaitOptions::CONTINUED;
         while let Ok(Some((pid, status))) = rustix::io::retry_on_intr(|| wait(options)) {
-            if pid != command {
+            if self.rest.explains(status) || pid != command {
                 continue;
             }
             // The launcher sees an end of the pipe where this fails, and nobody where it is gone.
@@ -398,11 +422,13 @@ impl Init<'_> {
         }
     }
 
-    /// Waits until a child has changed its state or a call is to be refused.
-    fn wait_for_news(&self, changes: Option<&OwnedFd>) {
-        let sources = [changes, self.listener.as_ref()].into_iter().flatten();
+    /// Waits until a child has changed its state, a call is to be refused, or there is an order, which is followed.
+    fn wait_for_news(&mut self, changes: Option<&OwnedFd>) {
+        let orders = self.rest.orders().map(AsFd::as_fd);
+        let others = [changes, self.listener.as_ref()].map(|source| source.map(AsFd::as_fd));
+        let sources = [orders].into_iter().chain(others).flatten();
         let mut polled: Vec<PollFd<'_>> = sources
-            .map(|source| PollFd::new(source, PollFlags::IN))
+            .map(|source| PollFd::from_borrowed_fd(source, PollFlags::IN))
             .collect();
         // Without any source it looks again after a while.
         let while_blind = Timespec {
@@ -410,10 +436,22 @@ impl Init<'_> {
             tv_nsec: BLIND_INTERVAL_NS,
         };
         let _ = poll(&mut polled, changes.is_none().then_some(&while_blind));
+        let is_ordered = orders.is_some() && !polled[0].revents().is_empty();
         if let Some(changes) = changes {
             // Which child it was is asked anyway.
             let mut news = [0_u8; size_of::<libc::signalfd_siginfo>()];
             let _ = rustix::io::read(changes, &mut news);
+        }
+        if is_ordered {
+            self.rest.follow();
+            if self.is_memory_watched() {
+                let told = if self.rest.is_at_rest() {
+                    RESTS
+                } else {
+                    GOES_ON
+                };
+                drop((&self.connection.status).write_all(&told.to_ne_bytes()));
+            }
         }
     }
 

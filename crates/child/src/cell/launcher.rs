@@ -8,7 +8,7 @@
 //!           Requests to end that are sent to its process group are for the command; before that is executed,
 //!           they end the launcher and the cell. While the command is stopped, so is the launcher. Standard input
 //!           and output are the command's alone.
-//! CALLED    By the spawner of children, with a pipe for reports; by hand, with reports on standard error.
+//! CALLED    By the spawner of children, with a socket for reports and orders; by hand, with reports on standard error.
 //! LIMITS    Without a pid namespace, a process that left the command's family is killed at the end if the
 //!           launcher is there to do it.
 
@@ -28,8 +28,9 @@ use rustix::process::{
 use rustix::stdio::{dup2_stdin, dup2_stdout};
 
 use super::cgroup::{self, Cgroup};
-use super::init::{self, ABOUT_TO_EXECUTE, Connection, Namespaces, Prepared};
-use super::report::{Report, Reporter};
+use super::init::{self, ABOUT_TO_EXECUTE, Connection, GOES_ON, Namespaces, Prepared, RESTS};
+use super::memory_watch::{self, MemoryWatch};
+use super::report::{MetLimit, Report, Reporter};
 use super::system_calls::{self, Refusals};
 use super::user::CellUser;
 use super::{CellSpec, files, os};
@@ -165,6 +166,7 @@ impl Launch {
             cgroup: Cgroup::make(root, &groups, std::process::id(), &self.spec),
             ruleset: ruleset.map_err(|error| format!("Landlock refuses: {error}")),
             filter: filter.map_err(|error| error.to_string()),
+            can_watch_memory: self.spec.memory_max > 0 && memory_watch::is_possible(),
             descriptors,
         }
     }
@@ -200,7 +202,11 @@ impl Launch {
                 Ok(()) => {
                     let has_namespace = namespaces.pid.is_ok();
                     let cgroup = prepared.cgroup;
+                    let is_watched =
+                        memory_watch::is_wanted(&self.spec, &cgroup, prepared.can_watch_memory);
                     return Ok(Cell {
+                        memory_watch: is_watched.then(|| MemoryWatch::new(&self.spec)),
+                        has_too_much: false,
                         init,
                         go: go_writer,
                         status,
@@ -265,8 +271,10 @@ impl Namespaces {
 
 fn is_unread(pipe: &File) -> bool {
     let mut polled = [PollFd::new(pipe, PollFlags::empty())];
+    // Of a pipe, and of a socket.
+    let gone = PollFlags::ERR | PollFlags::HUP;
     let now = Timespec::default();
-    poll(&mut polled, Some(&now)).is_ok() && polled[0].revents().contains(PollFlags::ERR)
+    poll(&mut polled, Some(&now)).is_ok() && polled[0].revents().intersects(gone)
 }
 
 /// A cell that runs.
@@ -276,6 +284,10 @@ struct Cell {
     status: PipeReader,
     cgroup: Cgroup,
     has_namespace: bool,
+    /// Where no control group keeps the limit of its memory.
+    memory_watch: Option<MemoryWatch>,
+    /// Whether it was ended because it had more memory than it may.
+    has_too_much: bool,
 }
 
 impl Cell {
@@ -284,15 +296,29 @@ impl Cell {
     fn wait(mut self, spec: &CellSpec, reporter: &Reporter) -> ExitStatus {
         let mut ended = None;
         let mut status = [0; size_of::<i32>()];
-        while self.status.read_exact(&mut status).is_ok() {
+        loop {
+            self.watch_memory();
+            if self.status.read_exact(&mut status).is_err() {
+                break;
+            }
             let status = i32::from_ne_bytes(status);
+            if status == RESTS || status == GOES_ON {
+                let watch = self.memory_watch.as_mut();
+                if watch.is_some_and(|watch| watch.rests(status == RESTS)) {
+                    self.end_for_memory();
+                }
+                continue;
+            }
             if status == ABOUT_TO_EXECUTE {
                 self.let_execute();
                 continue;
             }
             let status = ExitStatus::from_raw(status);
             if status.stopped_signal().is_some() {
-                self.stop_too();
+                // Who watches does not stop.
+                if self.memory_watch.is_none() {
+                    self.stop_too();
+                }
             } else if !status.continued() {
                 ended = Some(status);
             }
@@ -301,7 +327,10 @@ impl Cell {
         if !self.has_namespace {
             end_leftovers();
         }
-        for limit in self.cgroup.met(spec) {
+        let memory = self
+            .has_too_much
+            .then_some(MetLimit::Memory(spec.memory_max));
+        for limit in memory.into_iter().chain(self.cgroup.met(spec)) {
             reporter.tell(&Report::Met(limit));
         }
         self.cgroup.remove();
@@ -310,6 +339,27 @@ impl Cell {
             .flatten()
             .map_or(NOT_MADE_STATUS << 8, |(_, status)| status.as_raw());
         ended.unwrap_or_else(|| ExitStatus::from_raw(of_init))
+    }
+
+    /// Looks at the cell's memory until there is something to read of its status.
+    fn watch_memory(&mut self) {
+        while let Some(watch) = &mut self.memory_watch {
+            if watch.is_due_and_exceeded() {
+                return self.end_for_memory();
+            }
+            let wait = watch.wait().and_then(|wait| Timespec::try_from(wait).ok());
+            let mut polled = [PollFd::new(&self.status, PollFlags::IN)];
+            // A signal that interrupts it is none that ends it.
+            if poll(&mut polled, wait.as_ref()).is_ok_and(|count| count > 0) {
+                return;
+            }
+        }
+    }
+
+    /// Ends the cell, which has more memory than it may.
+    fn end_for_memory(&mut self) {
+        (self.memory_watch, self.has_too_much) = (None, true);
+        let _ = kill_process(self.init, Signal::KILL);
     }
 
     /// From now on requests to end are for the command, which may be executed then.

@@ -1,4 +1,5 @@
-//! What a launcher tells the service: one JSON object a line, on a pipe of their own.
+//! What a launcher tells the service: one JSON object a line, on a socket that brings [orders](super::rest) the other
+//! way.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -57,7 +58,7 @@ impl fmt::Display for MetLimit {
     }
 }
 
-/// Where reports go: the pipe, or standard error where somebody runs the launcher by hand.
+/// Where reports go: the socket, or standard error where somebody runs the launcher by hand.
 pub(super) struct Reporter(pub(super) Option<File>);
 
 impl Reporter {
@@ -75,7 +76,7 @@ impl Reporter {
     }
 }
 
-/// The service's end of the pipe.
+/// The service's end of the socket.
 pub struct Reports {
     /// What tells when there is something to take.
     pub pipe: Rc<PipeReader>,
@@ -87,7 +88,7 @@ pub struct Reports {
 }
 
 impl Reports {
-    /// Watches a pipe that does not block.
+    /// Watches a socket that does not block.
     ///
     /// # Errors
     /// The event loop has no room for it.

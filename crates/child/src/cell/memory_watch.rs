@@ -1,0 +1,121 @@
+//! The limit of a cell's memory where no control group keeps it: the launcher looks at what all its processes have.
+//!
+//! SUMMARY   [`MemoryWatch`] says when to look, and whether they have more than they may.
+//! PROMISES  Looks every [`INTERVAL`] at most, and not while the cell rests. Pages that several processes share count
+//!           once: they are told apart only where all together seem to have too much.
+//! CALLED    By the launcher, which is outside the cell and may read of all that is in it.
+//! LIMITS    A cell may have more for an [`INTERVAL`]. Shared memory that no process maps any more, though one maps another
+//!           part of it, is not seen.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use super::CellSpec;
+use super::cgroup::Cgroup;
+use super::layers::Layer;
+use crate::usage::{self, status_bytes};
+
+/// The time from one look to the next.
+const INTERVAL: Duration = Duration::from_millis(250);
+
+/// How many processes are looked at: more than a limit of processes allows, unless there is none.
+const PROCESSES_MAX: usize = 4096;
+
+/// Files by which this process finds out whether it can look at others.
+const NEEDED: [&str; 3] = [
+    "/proc/self/status",
+    "/proc/self/smaps_rollup",
+    "/proc/thread-self/children",
+];
+
+/// Looks at a cell's memory from time to time.
+pub(super) struct MemoryWatch {
+    /// In bytes.
+    max: u64,
+    /// `None` while the cell rests.
+    next: Option<Instant>,
+}
+
+/// Returns whether this process can read what others have.
+pub(super) fn is_possible() -> bool {
+    NEEDED.iter().all(|file| fs::read(file).is_ok())
+}
+
+/// Returns whether a cell is watched: where that is possible, and nothing better keeps its limit.
+pub(super) fn is_wanted(spec: &CellSpec, cgroup: &Cgroup, is_possible: bool) -> bool {
+    is_possible && spec.memory_max > 0 && !cgroup.held.contains(&Layer::Memory)
+}
+
+impl MemoryWatch {
+    pub(super) fn new(spec: &CellSpec) -> Self {
+        Self {
+            max: spec.memory_max,
+            next: Some(Instant::now() + INTERVAL),
+        }
+    }
+
+    /// Returns how long to wait for the next look; `None` while there is none.
+    pub(super) fn wait(&self) -> Option<Duration> {
+        self.next
+            .map(|next| next.saturating_duration_since(Instant::now()))
+    }
+
+    /// The cell rests from now on, or does not any more. Either is a time to look: in between there may never be one.
+    pub(super) fn rests(&mut self, is_at_rest: bool) -> bool {
+        self.next = (!is_at_rest).then(|| Instant::now() + INTERVAL);
+        self.is_exceeded()
+    }
+
+    /// Returns whether it was time to look, and the cell has more than it may.
+    pub(super) fn is_due_and_exceeded(&mut self) -> bool {
+        if self.next.is_none_or(|next| next > Instant::now()) {
+            return false;
+        }
+        self.next = Some(Instant::now() + INTERVAL);
+        self.is_exceeded()
+    }
+
+    fn is_exceeded(&self) -> bool {
+        let processes = usage::below(std::process::id(), PROCESSES_MAX);
+        let processes: Vec<u32> = processes.into_iter().map(|(pid, _)| pid).collect();
+        let each = |pid: &u32| resident(*pid).unwrap_or(0);
+        let at_most: u64 = processes.iter().map(each).sum();
+        if at_most <= self.max {
+            return false;
+        }
+        let each = |pid: &u32| proportional(*pid).or_else(|| resident(*pid)).unwrap_or(0);
+        processes.iter().map(each).sum::<u64>() > self.max
+    }
+}
+
+/// Returns what a process has, in bytes, with all that it shares.
+fn resident(pid: u32) -> Option<u64> {
+    sum_of(&format!("/proc/{pid}/status"), ["VmRSS:", "VmSwap:"])
+}
+
+/// Returns what a process has, in bytes, with its part of what it shares.
+fn proportional(pid: u32) -> Option<u64> {
+    sum_of(&format!("/proc/{pid}/smaps_rollup"), ["Pss:", "SwapPss:"])
+}
+
+fn sum_of(file: &str, names: [&str; 2]) -> Option<u64> {
+    let text = fs::read_to_string(file).ok()?;
+    let [first, second] = names.map(|name| status_bytes(&text, name));
+    Some(first? + second.unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_this_process_has_is_more_than_its_part_of_it() {
+        if !is_possible() {
+            return eprintln!("skipped: nothing can be read of a process here");
+        }
+        let pid = std::process::id();
+        let (all, part) = (resident(pid).unwrap(), proportional(pid).unwrap());
+        assert!(all >= part && part > 1 << 20, "{all} {part}");
+        assert_eq!((resident(u32::MAX), proportional(u32::MAX)), (None, None));
+    }
+}
