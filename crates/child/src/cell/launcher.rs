@@ -31,9 +31,8 @@ use super::cgroup::{self, Cgroup};
 use super::init::{self, ABOUT_TO_EXECUTE, Connection, GOES_ON, Namespaces, Prepared, RESTS};
 use super::memory_watch::{self, MemoryWatch};
 use super::report::{MetLimit, Report, Reporter};
-use super::system_calls::{self, Refusals};
 use super::user::CellUser;
-use super::{CellSpec, files, os};
+use super::{CellSpec, files, os, system_calls};
 use crate::parent_death::die_with_parent;
 
 /// The exit status of a cell that could not be made.
@@ -155,11 +154,7 @@ impl Launch {
     fn prepare(&self, descriptors: Result<(), String>) -> Prepared {
         let paths = files::readable(&self.program, &self.arguments, &self.spec);
         let ruleset = files::ruleset(&paths, &self.spec);
-        let refusals = Refusals {
-            network: !self.spec.network,
-            ports: self.guards_ports(),
-        };
-        let filter = system_calls::filter(refusals);
+        let filter = system_calls::filter(&self.spec, self.guards_ports());
         let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         let root = Path::new(cgroup::ROOT);
         Prepared {
