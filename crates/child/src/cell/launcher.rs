@@ -29,6 +29,7 @@ use rustix::stdio::{dup2_stdin, dup2_stdout};
 
 use super::cgroup::{self, Cgroup};
 use super::init::{self, ABOUT_TO_EXECUTE, Connection, GOES_ON, Namespaces, Prepared, RESTS};
+use super::layers::Layer;
 use super::memory_watch::{self, MemoryWatch};
 use super::report::{MetLimit, Report, Reporter};
 use super::user::CellUser;
@@ -157,11 +158,14 @@ impl Launch {
         let filter = system_calls::filter(&self.spec, self.guards_ports());
         let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         let root = Path::new(cgroup::ROOT);
+        let cgroup = Cgroup::make(root, &groups, std::process::id(), &self.spec);
+        // A control group of version 2 may still have to be given up.
+        let is_kept = cgroup.held.contains(&Layer::Memory) && cgroup.start_in.is_none();
         Prepared {
-            cgroup: Cgroup::make(root, &groups, std::process::id(), &self.spec),
+            cgroup,
             ruleset: ruleset.map_err(|error| format!("Landlock refuses: {error}")),
             filter: filter.map_err(|error| error.to_string()),
-            can_watch_memory: self.spec.memory_max > 0 && memory_watch::is_possible(),
+            can_watch_memory: !is_kept && memory_watch::is_possible(),
             descriptors,
         }
     }
