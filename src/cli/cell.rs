@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     const SPEC: &str = r#"{"mode":"standard","user":null,"read_paths":[],"hidden_paths":[],"network":false,
-        "refused_ports":[],"memory_max":0,"processes_max":0,"cpu_max":0}"#;
+        "refused_ports":[],"system_calls":[],"memory_max":0,"processes_max":0,"cpu_max":0}"#;
 
     fn request(words: &[&str]) -> Result<Request, String> {
         let words: Vec<OsString> = words.iter().map(OsString::from).collect();

@@ -19,8 +19,8 @@ use crate::config::{CellKeys, Config, PoolConfig, SandboxMode};
 use crate::conform_target::Target;
 use crate::query_server::cells::Cells;
 use crate::query_server::language::LanguageName;
-use child::cell::Cell;
 use child::cell::files::of_own_file;
+use child::cell::{Cell, is_system_call};
 use child::{CommandSpec, Spawner};
 use conform::case::{Case, CaseError};
 use conform::junit::junit;
@@ -97,6 +97,9 @@ pub struct Args {
     /// A file or a folder that the command may read beside its program and libraries; may be given again.
     #[arg(long, value_name = "PATH")]
     read_path: Vec<PathBuf>,
+    /// A system call that the command may make beside those that interpreters need; may be given again.
+    #[arg(long, value_name = "NAME", value_parser = system_call)]
+    system_call: Vec<String>,
     /// The command, after --: a program and its arguments. Without one, the language of this program that
     /// --language names, through a pool.
     #[arg(
@@ -119,6 +122,11 @@ fn seconds(text: &str) -> Result<Duration, String> {
             "not a number of seconds above 0 and up to {SECONDS_MAX}"
         )),
     }
+}
+
+fn system_call(name: &str) -> Result<String, &'static str> {
+    let known = is_system_call(name).then(|| name.to_owned());
+    known.ok_or("this machine's processor has no system call of this name")
 }
 
 /// Runs the subcommand. The exit code is [`Exit::Failed`] when not everything passed.
@@ -320,6 +328,7 @@ impl Args {
             cell: CellKeys {
                 sandbox: Some(self.sandbox),
                 read_paths: Some(paths),
+                system_calls_allowed: Some(self.system_call.clone()),
                 ..CellKeys::default()
             },
             ..PoolConfig::default()

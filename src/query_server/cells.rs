@@ -103,6 +103,7 @@ impl Known {
             hidden_paths: self.hidden_paths.clone(),
             network: cell.network,
             refused_ports: self.refused_ports.clone(),
+            system_calls: cell.system_calls_allowed,
             memory_max: cell.memory_max,
             processes_max: cell.processes_max,
             cpu_max: cell.cpu_max,

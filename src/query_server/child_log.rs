@@ -189,10 +189,12 @@ impl ChildLog {
 /// Says what to do where a cell refused a system call.
 pub(crate) fn remedy_of_refused(call: &str) -> &'static str {
     match call {
-        "socket" | "sendto" | "sendmsg" | "sendmmsg" => {
+        "socket" | "connect" | "sendto" | "sendmsg" | "sendmmsg" => {
             "if it should use the network, set network = true for its pool"
         }
-        _ => "none is needed if it works without; a pool with sandbox = \"off\" has no cells",
+        _ => {
+            "none is needed if it works without; its pool's system_calls_allowed lets functions make it"
+        }
     }
 }
 

@@ -61,6 +61,9 @@ section! {
         env: Option<Vec<String>> = "", value::ENV, only_in_files(CELL);
         /// Whether commands may open network connections; the service's own ports stay closed to them.
         network: Option<bool> = false, Kind::Boolean, only_in_files(CELL);
+        /// Names of [system calls](cells.md#the-layers) that commands may make beside those that interpreters need, as a
+        /// list or with commas. Each lets functions do all that it can do.
+        system_calls_allowed: Option<Vec<String>> = "", value::SYSTEM_CALLS, only_in_files(CELL);
         /// Most memory of one command with all its processes; at least 1 MiB, or 0 for no limit. The built-in server
         /// has `[sandbox] javascript_memory_max`.
         memory_max: Option<u64> = 536870912, MEMORY_MAX;
@@ -82,6 +85,7 @@ impl CellKeys {
             read_paths: one.read_paths.or(other.read_paths),
             env: one.env.or(other.env),
             network: one.network.or(other.network),
+            system_calls_allowed: one.system_calls_allowed.or(other.system_calls_allowed),
             memory_max: one.memory_max.or(other.memory_max),
             processes_max: one.processes_max.or(other.processes_max),
             cpu_max: one.cpu_max.or(other.cpu_max),
@@ -99,6 +103,8 @@ pub struct CellConfig {
     /// `NAME=VALUE`, or `NAME` for the service's own value.
     pub env: Vec<String>,
     pub network: bool,
+    /// By name.
+    pub system_calls_allowed: Vec<String>,
     /// In bytes; 0 is no limit.
     pub memory_max: u64,
     /// 0 is no limit.
@@ -120,6 +126,7 @@ impl Config {
             read_paths: keys.read_paths.unwrap_or_default(),
             env: keys.env.unwrap_or_default(),
             network: keys.network.unwrap_or_default(),
+            system_calls_allowed: keys.system_calls_allowed.unwrap_or_default(),
             memory_max: keys.memory_max.unwrap_or_default(),
             processes_max: keys.processes_max.unwrap_or_default(),
             cpu_max: keys.cpu_max.unwrap_or_default(),

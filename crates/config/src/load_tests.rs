@@ -6,6 +6,7 @@ use super::super::Setting;
 use super::super::keys;
 use super::super::types::{LanguageCommand, LogLevel, ReduceLimit};
 use super::*;
+use crate::PoolConfig;
 
 /// Sources of files with these names and texts, and these variables.
 struct Fixture {
@@ -624,4 +625,19 @@ fn the_url_of_the_store_comes_from_the_environment_and_is_shown_without_its_pass
     assert_eq!(shown.as_deref(), Some(expected));
     assert!(!format!("{:?}", loaded.config).contains("hunter2"));
     assert_eq!(Config::default().store.url, None);
+}
+
+#[test]
+fn a_system_call_that_there_is_not_is_told_with_its_place() {
+    let names = "[query_server_config]\nsystem_calls_allowed = \"flock, inotify_init1\"\n";
+    let wrong = "[pools.python]\nsystem_calls_allowed = [\"flock\", \"floc\"]\n";
+    let problems = Fixture::new()
+        .file("a.toml", &format!("{names}{wrong}"))
+        .problems();
+    let expected = "a.toml:4: [pools.python] system_calls_allowed: there is no system call 'floc': it must be names of \
+                    system calls of this machine's processor, as a list or with commas";
+    assert_eq!(problems, [expected]);
+    let loaded = Fixture::new().file("a.toml", names).load();
+    let cell = loaded.config.cell(&PoolConfig::default());
+    assert_eq!(cell.system_calls_allowed, ["flock", "inotify_init1"]);
 }

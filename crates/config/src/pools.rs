@@ -290,6 +290,7 @@ mod tests {
             ("read_paths", json!("/home")),
             ("env", json!("LD_PRELOAD=/tmp/x.so")),
             ("network", json!(true)),
+            ("system_calls_allowed", json!("ptrace")),
         ];
         for (key, value) in opening {
             for value in [value, Value::Null] {

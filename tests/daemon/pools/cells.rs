@@ -11,13 +11,14 @@ use crate::support::daemon::{
 };
 use crate::support::http_client::Web;
 
-const CLOSED: [(&str, &str); 6] = [
+const CLOSED: [(&str, &str); 7] = [
     ("sandbox", "off"),
     ("reuse", "any"),
     ("user", "root"),
     ("read_paths", "/"),
     ("env", "LD_PRELOAD=/tmp/x.so"),
     ("network", "true"),
+    ("system_calls_allowed", "ptrace"),
 ];
 
 #[test]

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use rustix::process::{Pid, Signal, geteuid, kill_process, kill_process_group};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::running::{
     NOBODY, Running, Steps, all_end, cell, eventually, has, holds, is_running, layers, shell, spec,
@@ -187,6 +187,42 @@ fn refused_calls_are_reported_once_by_name() {
     let of = |call: &str| told.matches(&format!("{{\"refused\":\"{call}\"}}")).count();
     assert_eq!(of("unshare"), 1, "{told}");
     assert!(of("mount") + of("fsopen") + of("open_tree") >= 1, "{told}");
+}
+
+/// Calls a system call by its number and prints the error, as this one's own name or 0.
+fn call(spec: &Value, number: i64, arguments: &str) -> (String, String) {
+    let script = format!(
+        "import ctypes, errno\nl = ctypes.CDLL(None, use_errno=True)\nr = l.syscall({number}, {arguments})\n\
+         print(errno.errorcode[ctypes.get_errno()] if r < 0 else 'allowed')"
+    );
+    let words = ["/usr/bin/python3", "-ISc", &script];
+    let output = cell(&[], spec, &words).output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+    (text(&output.stdout), text(&output.stderr))
+}
+
+#[test]
+fn a_call_that_nobody_has_a_name_for_is_missing_as_on_an_older_system() {
+    if !has("system_calls") || !Path::new("/usr/bin/python3").exists() {
+        return;
+    }
+    let (answer, told) = call(&spec(json!({})), 600, "0");
+    assert_eq!((answer.as_str(), told.as_str()), ("ENOSYS", ""));
+}
+
+#[test]
+fn the_configuration_may_allow_a_system_call_by_its_name() {
+    if !has("system_calls") || !Path::new("/usr/bin/python3").exists() {
+        return;
+    }
+    let (answer, told) = call(&spec(json!({})), libc::SYS_inotify_init1, "0");
+    assert_eq!(
+        (answer.as_str(), told.as_str()),
+        ("EPERM", "{\"refused\":\"inotify_init1\"}")
+    );
+    let more = spec(json!({"system_calls": ["inotify_init1"]}));
+    let (answer, told) = call(&more, libc::SYS_inotify_init1, "0");
+    assert_eq!((answer.as_str(), told.as_str()), ("allowed", ""));
 }
 
 #[test]

@@ -36,6 +36,7 @@ fn in_cell(words: &[&str]) -> CommandSpec {
                 hidden_paths: Vec::new(),
                 network: false,
                 refused_ports: Vec::new(),
+                system_calls: Vec::new(),
                 memory_max: 512 << 20,
                 processes_max: 64,
                 cpu_max: 0,

@@ -27,7 +27,7 @@ pub const NOBODY: &str = "65534";
 pub fn spec(changes: Value) -> Value {
     let mut spec = json!({
         "mode": "standard", "user": null, "read_paths": [], "hidden_paths": [], "network": false,
-        "refused_ports": [], "memory_max": 512 << 20, "processes_max": 64, "cpu_max": 0,
+        "refused_ports": [], "system_calls": [], "memory_max": 512 << 20, "processes_max": 64, "cpu_max": 0,
     });
     for (name, value) in changes.as_object().unwrap() {
         spec[name] = value.clone();

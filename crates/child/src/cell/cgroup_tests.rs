@@ -9,6 +9,7 @@ fn spec() -> CellSpec {
         hidden_paths: Vec::new(),
         network: false,
         refused_ports: Vec::new(),
+        system_calls: Vec::new(),
         memory_max: 1 << 29,
         processes_max: 64,
         cpu_max: 50,

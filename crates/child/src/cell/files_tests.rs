@@ -11,6 +11,7 @@ fn spec(hidden: &[&Path]) -> CellSpec {
         hidden_paths: hidden.iter().map(|path| path.to_path_buf()).collect(),
         network: false,
         refused_ports: Vec::new(),
+        system_calls: Vec::new(),
         memory_max: 0,
         processes_max: 0,
         cpu_max: 0,

@@ -30,8 +30,7 @@ use rustix::stdio::{dup2_stdin, dup2_stdout};
 use super::cgroup::{self, Cgroup};
 use super::init::{self, ABOUT_TO_EXECUTE, Connection, NOBODY, Namespaces, Prepared};
 use super::report::{Report, Reporter};
-use super::system_calls::{self, Refusals};
-use super::{CellSpec, UserIds, files, os};
+use super::{CellSpec, UserIds, files, os, system_calls};
 use crate::parent_death::die_with_parent;
 
 /// The exit status of a cell that could not be made.
@@ -145,11 +144,7 @@ impl Launch {
     fn prepare(&self, descriptors: Result<(), String>) -> Prepared {
         let paths = files::readable(&self.program, &self.arguments, &self.spec);
         let ruleset = files::ruleset(&paths, &self.spec);
-        let refusals = Refusals {
-            network: !self.spec.network,
-            ports: self.guards_ports(),
-        };
-        let filter = system_calls::filter(refusals);
+        let filter = system_calls::filter(&self.spec, self.guards_ports());
         let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         let root = Path::new(cgroup::ROOT);
         Prepared {

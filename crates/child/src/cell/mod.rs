@@ -23,6 +23,7 @@ pub mod trial;
 use std::path::PathBuf;
 
 pub use cgroup::remove_abandoned as remove_abandoned_groups;
+pub use system_calls::is_system_call;
 
 use serde::{Deserialize, Serialize};
 
@@ -84,6 +85,8 @@ pub struct CellSpec {
     pub network: bool,
     /// The TCP ports of the service itself, which it may not connect to.
     pub refused_ports: Vec<u16>,
+    /// System calls that it may make beside those that every command may, by name.
+    pub system_calls: Vec<String>,
     /// Most memory of all its processes together, in bytes; 0 is no limit.
     pub memory_max: u64,
     /// Most processes and threads in it; 0 is no limit.

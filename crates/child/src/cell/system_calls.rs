@@ -1,258 +1,261 @@
-//! The system calls that no external command needs, and the filter that refuses them.
+//! The system calls that an external command may make, and the filter that refuses all others.
 //!
-//! SUMMARY   [`filter`] refuses what reaches other processes, the kernel's own settings, namespaces, System V
-//!           IPC, sockets, leases, and changes of files that Landlock does not cover. Everything else is allowed: a command may be any program.
-//! PROMISES  A refused call fails with EPERM. Calls of another architecture end the process; those with x32
-//!           numbers are refused. `clone3`, whose flags a filter cannot see, does not exist (ENOSYS), so
-//!           that libraries fall back to `clone`.
-//! LIMITS    Each call with its number: a call that is newer than this list is allowed.
+//! SUMMARY   [`filter`] allows what interpreters need: [`ALLOWED`] whatever the arguments are, others with some
+//!           ([`in_part`]), those of the internet where the cell has a network, and what the configuration names.
+//! PROMISES  Any other call fails with EPERM; with ENOSYS those that libraries try and then do without, and those
+//!           that are newer than the table of names, as on a system that has not got them. Calls of another
+//!           architecture end the process; those with x32 numbers are refused.
+//! SOURCE    Traces of CPython, Node, Perl, Ruby, PHP, Lua, a JVM, Go's runtime and shells.
+//! LIMITS    The kernel remembers which calls are allowed whatever their arguments, and plays the filter only for the
+//!           others (Linux 5.11): their order costs nothing. It plays it for every number when it takes it.
 
 use std::collections::BTreeMap;
+use std::env::consts::ARCH;
 
-use libc::{AF_INET, AF_INET6, IPPROTO_TCP, IPPROTO_UDP, SOCK_SEQPACKET, SOCK_STREAM};
+use libc::{AF_INET, AF_INET6, AF_UNIX, IPPROTO_TCP, IPPROTO_UDP, SOCK_SEQPACKET, SOCK_STREAM};
 use seccompiler::{
-    BackendError, BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition,
-    SeccompFilter, SeccompRule, sock_filter,
+    BackendError, BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp as Is,
+    SeccompCondition, SeccompFilter, SeccompRule as Rule, sock_filter,
 };
+use syscalls::Sysno;
+
+use super::CellSpec;
 
 macro_rules! calls {
-    ($($name:ident)*) => { &[$((stringify!($name), libc::$name)),*] };
+    ($($name:ident)*) => { &[$(Sysno::$name),*] };
 }
 
-/// Calls that are refused whatever their arguments.
-const REFUSED: &[(&str, i64)] = calls![
-    // Other processes.
-    SYS_ptrace SYS_process_vm_readv SYS_process_vm_writev SYS_pidfd_getfd SYS_kcmp SYS_process_madvise
-    SYS_process_mrelease SYS_migrate_pages SYS_move_pages
-    // The kernel itself.
-    SYS_bpf SYS_perf_event_open SYS_userfaultfd SYS_io_uring_setup SYS_io_uring_enter
-    SYS_io_uring_register SYS_kexec_load SYS_kexec_file_load SYS_init_module SYS_finit_module
-    SYS_delete_module SYS_reboot SYS_syslog SYS_lookup_dcookie SYS_nfsservctl SYS_acct
-    SYS_quotactl SYS_quotactl_fd SYS_swapon SYS_swapoff SYS_vhangup SYS_personality
-    // Being reached over the network, also where there is one.
-    SYS_listen
-    // Keys.
-    SYS_add_key SYS_request_key SYS_keyctl
-    // Namespaces and mounts.
-    SYS_unshare SYS_setns SYS_chroot SYS_pivot_root SYS_mount SYS_umount2 SYS_move_mount
-    SYS_open_tree SYS_fsopen SYS_fsconfig SYS_fsmount SYS_fspick SYS_mount_setattr
-    SYS_sethostname SYS_setdomainname
-    // Modes, owners, times and attributes of files, which Landlock does not cover, and watching them.
-    SYS_fchmod SYS_fchmodat SYS_fchown SYS_fchownat SYS_utimensat
-    SYS_setxattr SYS_lsetxattr SYS_fsetxattr SYS_removexattr SYS_lremovexattr SYS_fremovexattr
-    SYS_inotify_add_watch
-    // Files without a path.
-    SYS_open_by_handle_at SYS_name_to_handle_at SYS_fanotify_init SYS_fanotify_mark
-    // The clock.
-    SYS_settimeofday SYS_clock_settime SYS_clock_adjtime SYS_adjtimex
-    // What all processes of a user share.
-    SYS_shmget SYS_shmat SYS_shmctl SYS_shmdt SYS_semget SYS_semop SYS_semctl SYS_semtimedop
-    SYS_msgget SYS_msgsnd SYS_msgrcv SYS_msgctl SYS_mq_open SYS_mq_unlink SYS_mq_timedsend
-    SYS_mq_timedreceive SYS_mq_notify SYS_mq_getsetattr
+macro_rules! numbers {
+    ($($name:ident)*) => { &[$(libc::$name as u64),*] };
+}
+
+/// Calls that are allowed whatever their arguments.
+const ALLOWED: &[Sysno] = calls![
+    // Files: Landlock decides which are opened.
+    openat openat2 close close_range read write readv writev pread64 pwrite64 preadv pwritev preadv2 pwritev2 lseek
+    sendfile copy_file_range dup dup3 pipe2 fstat statx readlinkat faccessat faccessat2 getdents64 statfs fstatfs
+    getcwd chdir fchdir umask
+    // Landlock refuses these. Programs go by what else they are told: that it is there already, or not there.
+    mkdirat unlinkat
+    // Waiting: event loops of Node, Ruby, Go and Python.
+    ppoll pselect6 epoll_create1 epoll_ctl epoll_pwait epoll_pwait2 eventfd2 timerfd_create timerfd_settime
+    timerfd_gettime
+    // Memory; a JVM and Node ask for pages that are there, and for keys.
+    brk munmap mremap mprotect madvise msync mincore membarrier pkey_alloc pkey_free pkey_mprotect
+    // Threads.
+    futex set_robust_list set_tid_address rseq sched_yield sched_getaffinity sched_getparam sched_getscheduler
+    sched_get_priority_max sched_get_priority_min getcpu gettid
+    // Programs that it starts, and signals, which stay within its processes.
+    execve exit exit_group wait4 waitid getpid getppid getpgid setpgid getsid setsid
+    kill tkill tgkill pidfd_open pidfd_send_signal
+    rt_sigaction rt_sigprocmask rt_sigreturn rt_sigpending rt_sigsuspend rt_sigtimedwait sigaltstack restart_syscall
+    // Time; Perl and PHP set alarms, Ruby has a timer.
+    clock_gettime clock_getres clock_nanosleep nanosleep gettimeofday times setitimer getitimer
+    timer_create timer_settime timer_gettime timer_getoverrun timer_delete
+    // Who it is and what there is; Node asks for its capabilities and raises its limit of descriptors.
+    getuid geteuid getgid getegid getresuid getresgid getgroups capget getrlimit setrlimit getrusage getpriority
+    uname sysinfo getrandom
+    // Pairs of sockets, by which event loops wake themselves; Node asks what its standard input is.
+    sendto recvfrom recvmsg shutdown getsockname getpeername getsockopt
+    // The first process of the cell, which has the filter too.
+    signalfd4
 ];
 
+/// Further ones, or the same by older names.
 #[cfg(target_arch = "x86_64")]
-const REFUSED_HERE: &[(&str, i64)] = calls![
-    SYS_iopl SYS_ioperm SYS_modify_ldt SYS_uselib SYS_ustat SYS_sysfs SYS__sysctl
-    SYS_chmod SYS_chown SYS_lchown SYS_utime SYS_utimes SYS_futimesat
+const ALLOWED_HERE: &[Sysno] = calls![
+    open stat lstat newfstatat readlink access getdents mkdir unlink pipe dup2
+    poll select epoll_create epoll_wait eventfd fork vfork getpgrp pause alarm time arch_prctl
+];
+#[cfg(target_arch = "aarch64")]
+const ALLOWED_HERE: &[Sysno] = calls![fstatat];
+#[cfg(target_arch = "riscv64")]
+const ALLOWED_HERE: &[Sysno] = calls![newfstatat riscv_hwprobe riscv_flush_icache];
+
+/// Further ones of a cell with a network. Nobody reaches it: it can neither bind an address nor listen.
+const OF_NETWORK: &[Sysno] = calls![connect setsockopt sendmsg sendmmsg recvmmsg];
+
+/// Calls that programs try, and without which they take an older one or do without: of `clone3` a filter cannot see the
+/// flags, and of attributes of files, which Landlock does not cover, `ls` and `cp` only tell that there are none.
+const MISSING: &[Sysno] = calls![
+    clone3 futex_waitv futex_wait futex_wake futex_requeue map_shadow_stack mseal
+    getxattr lgetxattr fgetxattr listxattr llistxattr flistxattr
 ];
 
-#[cfg(not(target_arch = "x86_64"))]
-const REFUSED_HERE: &[(&str, i64)] = &[];
-
-/// Younger calls, which have one number on all architectures.
-const REFUSED_YOUNGER: &[(&str, i64)] = &[
-    ("fchmodat2", 452),
-    ("setxattrat", 463),
-    ("removexattrat", 466),
-    ("open_tree_attr", 467),
-    ("file_setattr", 469),
+/// Commands of `fcntl`. Not among them: locks, leases and watches, by which others wait or are heard; owners and signals
+/// of descriptors; sizes of pipes, which are counted by user.
+const OF_FCNTL: &[u64] = numbers![
+    F_DUPFD F_DUPFD_CLOEXEC F_GETFD F_SETFD F_GETFL F_SETFL F_GETPIPE_SZ
 ];
 
-/// Requests of `ioctl` that change the attributes of a file: `FS_IOC_SETFLAGS` and `FS_IOC_FSSETXATTR`.
-const SET_ATTRIBUTES: [u64; 2] = [0x4008_6602, 0x401c_5820];
-
-/// Commands of `fcntl` by which others wait for this process when they open a file (`F_SETLEASE`, and
-/// `F_SETDELEG` of Linux 6.19), or that watch a folder (`F_NOTIFY`).
-const HOLD_OR_WATCH: [u64; 3] = [1024, 1040, 1026];
-
-/// Calls that are refused with some arguments.
-const REFUSED_IN_PART: &[(&str, i64)] = calls![
-    SYS_clone SYS_ioctl SYS_fcntl SYS_socket SYS_socketpair SYS_sendto SYS_sendmsg SYS_sendmmsg
+/// Requests of `ioctl`: is it a terminal, of which size and whose; what is there to read; flags of a descriptor.
+const OF_IOCTL: &[u64] = numbers![
+    TCGETS TCGETS2 TIOCGWINSZ TIOCGPGRP FIONREAD FIONBIO FIOCLEX FIONCLEX
+    // The first process of the cell listens; nobody else has the descriptor.
+    SECCOMP_IOCTL_NOTIF_RECV SECCOMP_IOCTL_NOTIF_SEND
 ];
 
-/// Namespaces that `clone` makes.
-const NAMESPACES: [i32; 7] = [
-    libc::CLONE_NEWNS,
-    libc::CLONE_NEWCGROUP,
-    libc::CLONE_NEWUTS,
-    libc::CLONE_NEWIPC,
-    libc::CLONE_NEWUSER,
-    libc::CLONE_NEWPID,
-    libc::CLONE_NEWNET,
+/// Options of `prctl`: of the process itself, and none by which others get at it.
+const OF_PRCTL: &[u64] = numbers![
+    PR_SET_NAME PR_GET_NAME PR_SET_VMA PR_SET_PDEATHSIG PR_GET_PDEATHSIG PR_GET_DUMPABLE PR_CAPBSET_READ
+    PR_SET_NO_NEW_PRIVS PR_GET_NO_NEW_PRIVS PR_SET_THP_DISABLE PR_GET_THP_DISABLE
 ];
 
-/// The bits of the second argument of `socketpair` that are the kind of socket.
-const SOCKET_KIND_MASK: u64 = 0xf;
+/// Flags of `clone`.
+const NAMESPACES: &[u64] = numbers![
+    CLONE_NEWNS CLONE_NEWCGROUP CLONE_NEWUTS CLONE_NEWIPC CLONE_NEWUSER CLONE_NEWPID CLONE_NEWNET
+];
+
+/// Flags of `mmap`: huge pages are the machine's, and locked ones counted by user.
+const OF_OTHERS: &[u64] = numbers![MAP_HUGETLB MAP_LOCKED];
 
 /// From this number on, calls are those of x32.
 const X32: u32 = 0x4000_0000;
 
-const EPERM: u32 = libc::EPERM as u32;
-const REFUSE: u32 = libc::SECCOMP_RET_ERRNO | EPERM;
+const REFUSE: u32 = libc::SECCOMP_RET_ERRNO | libc::EPERM as u32;
 
-/// How many calls stand one after the other before the filter looks again where the number stands. When
-/// the system takes a filter, it plays it for every number that there is: with all calls in one part, that
-/// is the longest step of a cell's start.
-const CALLS_A_PART: usize = 16;
-
-/// What a filter takes from a command.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Refusals {
-    /// Whether it has no sockets at all, rather than those of the internet.
-    pub network: bool,
-    /// Whether Landlock guards ports, so that no call may connect around it.
-    pub ports: bool,
+/// What becomes of a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Verdict {
+    Allowed,
+    /// If one of the rules matches.
+    AllowedIf(Vec<Rule>),
+    Refused,
+    Missing,
 }
 
-/// Makes the filter, by which the system refuses calls itself.
+/// Makes the filter, by which the system refuses calls itself. `guards_ports` says whether Landlock guards ports, so
+/// that no call may connect around it.
 ///
 /// # Errors
 /// The architecture is not known.
-pub(super) fn filter(refusals: Refusals) -> Result<BpfProgram, BackendError> {
-    let mut rules: BTreeMap<i64, Vec<SeccompRule>> = BTreeMap::new();
-    let whole = REFUSED.iter().chain(REFUSED_HERE).chain(REFUSED_YOUNGER);
-    rules.extend(whole.map(|(_, number)| (*number, Vec::new())));
-    rules.insert(libc::SYS_ioctl, commands(&SET_ATTRIBUTES)?);
-    rules.insert(libc::SYS_fcntl, commands(&HOLD_OR_WATCH)?);
-    rules.insert(libc::SYS_clone, namespaces()?);
-    rules.insert(libc::SYS_socketpair, datagrams()?);
-    if refusals.network {
-        rules.insert(libc::SYS_socket, Vec::new());
-    } else {
-        rules.insert(libc::SYS_socket, not_internet()?);
+pub(super) fn filter(spec: &CellSpec, guards_ports: bool) -> Result<BpfProgram, BackendError> {
+    let mut verdicts = vec![Verdict::Refused; Sysno::last().id() as usize + 1];
+    let mut decide = |call: Sysno, verdict| verdicts[call.id() as usize] = verdict;
+    let (of_network, mut in_part) = (if spec.network { OF_NETWORK } else { &[] }, in_part()?);
+    let allowed = [ALLOWED, ALLOWED_HERE, of_network].into_iter().flatten();
+    allowed.for_each(|call| decide(*call, Verdict::Allowed));
+    MISSING
+        .iter()
+        .for_each(|call| decide(*call, Verdict::Missing));
+    if spec.network {
+        in_part.push((Sysno::socket, of_the_internet()?));
     }
-    if refusals.ports {
+    if guards_ports {
         // Connects without `connect`, past Landlock.
-        let calls = [
-            (libc::SYS_sendto, 3),
-            (libc::SYS_sendmsg, 2),
-            (libc::SYS_sendmmsg, 3),
-        ];
-        for (call, flags) in calls {
-            let fast_open = u64::from(libc::MSG_FASTOPEN.unsigned_abs());
-            let operator = SeccompCmpOp::MaskedEq(fast_open);
-            rules.insert(call, vec![rule([(flags, operator, fast_open)])?]);
+        let slow = Is::MaskedEq(libc::MSG_FASTOPEN as u64);
+        for (call, flags) in calls![sendto sendmsg sendmmsg].iter().zip([3, 2, 3]) {
+            in_part.push((*call, vec![rule([(flags, slow.clone(), 0)])?]));
         }
     }
-    let mut program = beginning();
-    while let Some((&next, _)) = rules.iter().nth(CALLS_A_PART) {
-        let later = rules.split_off(&next);
-        let part = compile(rules)?;
-        let part_steps = part.len() as u32;
-        program.extend([
-            unless(libc::BPF_JGE, next as u32),
-            step(libc::BPF_JMP | libc::BPF_JA, 0, part_steps),
-        ]);
-        program.extend(part);
-        rules = later;
+    for (call, rules) in in_part {
+        decide(call, Verdict::AllowedIf(rules));
     }
-    program.extend(compile(rules)?);
-    Ok(program)
+    for call in spec.system_calls.iter().flat_map(|name| name.parse()) {
+        decide(call, Verdict::Allowed);
+    }
+    compile(verdicts)
 }
 
-/// Makes the filter of [`filter`] into one that asks a listener to refuse.
-pub(super) fn with_listener(filter: &BpfProgram) -> BpfProgram {
-    let mut asking = filter.clone();
-    let refusing = asking
-        .iter_mut()
-        .filter(|step| is_return(step) && step.k == REFUSE);
-    refusing.for_each(|step| step.k = libc::SECCOMP_RET_USER_NOTIF);
-    asking
-}
-
-fn compile(rules: BTreeMap<i64, Vec<SeccompRule>>) -> Result<BpfProgram, BackendError> {
-    let architecture = std::env::consts::ARCH.try_into()?;
-    let refuse = SeccompAction::Errno(EPERM);
-    SeccompFilter::new(rules, SeccompAction::Allow, refuse, architecture)?.try_into()
-}
-
-/// Matches a call whose arguments all compare as given.
-fn rule<const N: usize>(
-    conditions: [(u8, SeccompCmpOp, u64); N],
-) -> Result<SeccompRule, BackendError> {
-    let condition = |(argument, operator, value)| {
-        SeccompCondition::new(argument, SeccompCmpArgLen::Dword, operator, value)
+/// Calls that are two things: which arguments are allowed.
+fn in_part() -> Result<Vec<(Sysno, Vec<Rule>)>, BackendError> {
+    let one_of = |argument, values: &[u64]| {
+        let rules = values
+            .iter()
+            .map(|value| rule([(argument, Is::Eq, *value)]));
+        rules.collect::<Result<Vec<_>, _>>()
     };
-    SeccompRule::new(
-        conditions
-            .into_iter()
-            .map(condition)
-            .collect::<Result<_, _>>()?,
-    )
-}
-
-/// Calls whose second argument is one of these.
-fn commands(commands: &[u64]) -> Result<Vec<SeccompRule>, BackendError> {
-    let rules = commands
-        .iter()
-        .map(|command| rule([(1, SeccompCmpOp::Eq, *command)]));
-    rules.collect()
-}
-
-fn namespaces() -> Result<Vec<SeccompRule>, BackendError> {
-    let flags = NAMESPACES.map(|flag| u64::from(flag.unsigned_abs()));
-    let rules = flags.map(|flag| rule([(0, SeccompCmpOp::MaskedEq(flag), flag)]));
-    rules.into_iter().collect()
-}
-
-/// Pairs of datagram sockets: such a socket can be connected once more, to any Unix socket.
-fn datagrams() -> Result<Vec<SeccompRule>, BackendError> {
-    let kind = |value: i32| {
-        let operator = SeccompCmpOp::MaskedEq(SOCKET_KIND_MASK);
-        rule([(1, operator, value.unsigned_abs().into())])
+    let without = |argument, flags: &[u64]| rule([(argument, Is::MaskedEq(flags.iter().sum()), 0)]);
+    // Not what others read is forgotten.
+    let reads_ahead = rule([(3, Is::Le, libc::POSIX_FADV_WILLNEED as u64)])?;
+    let its_own = rule([(0, Is::Eq, libc::PRIO_PROCESS as u64), (1, Is::Eq, 0)])?;
+    // A pair of datagram sockets can be connected once more, to any Unix socket.
+    let pair = |kind: i32| {
+        // Beside flags in the same argument.
+        let kind = (1, Is::MaskedEq(0xf), kind as u64);
+        rule([(0, Is::Eq, AF_UNIX as u64), kind])
     };
-    let connected = [SOCK_STREAM, SOCK_SEQPACKET];
-    (1..=10)
-        .filter(|value| !connected.contains(value))
-        .map(kind)
-        .collect()
-}
-
-/// Sockets of other families than the internet's, and of its rarer protocols: one of them, MPTCP,
-/// reaches TCP ports past Landlock.
-fn not_internet() -> Result<Vec<SeccompRule>, BackendError> {
-    let none_of = |argument: u8, values: &[i32]| {
-        let condition = |value: &i32| {
-            let value = u64::from(value.unsigned_abs());
-            SeccompCondition::new(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, value)
-        };
-        SeccompRule::new(values.iter().map(condition).collect::<Result<_, _>>()?)
-    };
+    let pairs = vec![pair(SOCK_STREAM)?, pair(SOCK_SEQPACKET)?];
     Ok(vec![
-        none_of(0, &[AF_INET, AF_INET6])?,
-        none_of(2, &[0, IPPROTO_TCP, IPPROTO_UDP])?,
+        (Sysno::clone, vec![without(0, NAMESPACES)?]),
+        (Sysno::mmap, vec![without(3, OF_OTHERS)?]),
+        (Sysno::fcntl, one_of(1, OF_FCNTL)?),
+        (Sysno::ioctl, one_of(1, OF_IOCTL)?),
+        (Sysno::prctl, one_of(0, OF_PRCTL)?),
+        (Sysno::prlimit64, one_of(0, &[0])?),
+        (Sysno::setpriority, vec![its_own]),
+        (Sysno::fadvise64, vec![reads_ahead]),
+        (Sysno::socketpair, pairs),
     ])
 }
 
-/// The steps before the rules: for `clone3`, and for x32 numbers, which to a filter are of this
-/// architecture.
-fn beginning() -> BpfProgram {
-    let end = |action| step(libc::BPF_RET | libc::BPF_K, 0, action);
-    let mut steps = vec![
-        step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
-        unless(libc::BPF_JEQ, libc::SYS_clone3 as u32),
-        end(libc::SECCOMP_RET_ERRNO | libc::ENOSYS.unsigned_abs()),
-    ];
-    if cfg!(target_arch = "x86_64") {
-        steps.extend([unless(libc::BPF_JGE, X32), end(REFUSE)]);
+/// Sockets of the internet, without its rarer protocols: one of them, MPTCP, reaches TCP ports past Landlock.
+fn of_the_internet() -> Result<Vec<Rule>, BackendError> {
+    let families = [AF_INET, AF_INET6].into_iter();
+    let sockets = families.flat_map(|family| [0, IPPROTO_TCP, IPPROTO_UDP].map(|of| (family, of)));
+    let rules =
+        sockets.map(|(family, of)| rule([(0, Is::Eq, family as u64), (2, Is::Eq, of as u64)]));
+    rules.collect()
+}
+
+/// Matches a call whose arguments all compare as given. The kernel looks at no more of them either.
+fn rule<const N: usize>(conditions: [(u8, Is, u64); N]) -> Result<Rule, BackendError> {
+    let conditions = conditions.map(|(argument, is, value)| {
+        SeccompCondition::new(argument, SeccompCmpArgLen::Dword, is, value)
+    });
+    Rule::new(conditions.into_iter().collect::<Result<_, _>>()?)
+}
+
+/// Makes a filter of what becomes of each number, from 0 on.
+fn compile(verdicts: Vec<Verdict>) -> Result<BpfProgram, BackendError> {
+    let newer = (verdicts.len() as u32, Verdict::Missing);
+    let x32 = cfg!(target_arch = "x86_64").then_some((X32, Verdict::Refused));
+    let runs = (0..).zip(verdicts).chain([newer]).chain(x32);
+    let mut runs: Vec<(u32, Verdict)> = runs.collect();
+    runs.dedup_by(|later, earlier| later.1 == earlier.1);
+    // A filter without rules looks at the architecture; what it does with all calls is its last step.
+    let (refuse, allow) = (SeccompAction::KillProcess, SeccompAction::Allow);
+    let filter = SeccompFilter::new(BTreeMap::new(), refuse, allow, ARCH.try_into()?)?;
+    let mut program = BpfProgram::try_from(filter)?;
+    program.pop();
+    program.push(step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0));
+    program.extend(search(&runs));
+    Ok(program)
+}
+
+/// The steps that find the run that a number is in, and do as it says. Each run begins with a number.
+fn search(runs: &[(u32, Verdict)]) -> BpfProgram {
+    if let [(_, verdict)] = runs {
+        return verdict.steps();
     }
+    let (low, high) = runs.split_at(runs.len() / 2);
+    let (first, low, high) = (high[0].0, search(low), search(high));
+    // Passes over the next step if the number is lower.
+    let mut steps = vec![
+        step(libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K, 1, first),
+        step(libc::BPF_JMP | libc::BPF_JA, 0, low.len() as u32),
+    ];
+    steps.extend(low);
+    steps.extend(high);
     steps
 }
 
-/// Passes over the next step, unless the call's number compares as given.
-fn unless(comparison: u32, number: u32) -> sock_filter {
-    step(libc::BPF_JMP | comparison | libc::BPF_K, 1, number)
+impl Verdict {
+    fn steps(&self) -> BpfProgram {
+        let end = |action| step(libc::BPF_RET | libc::BPF_K, 0, action);
+        let allow = end(libc::SECCOMP_RET_ALLOW);
+        match self {
+            Self::Allowed => vec![allow],
+            Self::AllowedIf(rules) => {
+                // Each goes on behind itself and the step that follows it, if it does not match.
+                let rules = rules.iter().cloned().map(BpfProgram::from);
+                let rules = rules.flat_map(|rule| rule.into_iter().chain([allow.clone()]));
+                rules.chain([end(REFUSE)]).collect()
+            }
+            Self::Refused => vec![end(REFUSE)],
+            Self::Missing => vec![end(libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32)],
+        }
+    }
 }
 
 fn step(code: u32, jf: u8, k: u32) -> sock_filter {
@@ -268,57 +271,38 @@ fn is_return(step: &sock_filter) -> bool {
     u32::from(step.code) == libc::BPF_RET | libc::BPF_K
 }
 
-/// Every call that is refused, whatever its arguments or with some.
-fn refused_calls() -> impl Iterator<Item = &'static (&'static str, i64)> {
-    let whole = REFUSED.iter().chain(REFUSED_HERE).chain(REFUSED_YOUNGER);
-    whole.chain(REFUSED_IN_PART)
+/// Makes the filter of [`filter`] into one that asks a listener to refuse.
+pub(super) fn with_listener(filter: &BpfProgram) -> BpfProgram {
+    let mut asking = filter.clone();
+    let refusing = asking
+        .iter_mut()
+        .filter(|step| is_return(step) && step.k == REFUSE);
+    refusing.for_each(|step| step.k = libc::SECCOMP_RET_USER_NOTIF);
+    asking
 }
 
 /// Returns the name of a refused call.
 pub(super) fn name(number: i64) -> &'static str {
-    match refused_calls().find(|(_, known)| *known == number) {
-        Some((name, _)) => name.trim_start_matches("SYS_").trim_start_matches('_'),
+    match Sysno::new(number as usize) {
+        Some(call) => call.name(),
         None if number >= i64::from(X32) => "x32",
         None => "other",
     }
+}
+
+/// Returns whether this architecture has a system call of this name.
+pub fn is_system_call(name: &str) -> bool {
+    name.parse::<Sysno>().is_ok()
 }
 
 /// Returns whether a refused call tells nothing: the C library asks for a service that caches names
 /// in this very way whenever a program looks a user up, and does without.
 pub(super) fn is_harmless(number: i64, arguments: [u64; 2]) -> bool {
     let kind = SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-    let asked = [libc::AF_UNIX, kind].map(|value| u64::from(value.unsigned_abs()));
-    number == libc::SYS_socket && arguments == asked
+    let asked = [AF_UNIX, kind].map(|value| u64::from(value.unsigned_abs()));
+    number == i64::from(Sysno::socket.id()) && arguments == asked
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_refused_call_has_a_name_of_its_own() {
-        let mut names: Vec<&str> = refused_calls().map(|(_, number)| name(*number)).collect();
-        names.sort_unstable();
-        names.dedup();
-        assert_eq!(names.len(), refused_calls().count());
-        assert_eq!((name(libc::SYS_read), name(0x4000_0000)), ("other", "x32"));
-    }
-
-    #[test]
-    fn a_filter_that_is_listened_to_refuses_nothing_by_itself() {
-        let refusals = Refusals {
-            network: true,
-            ports: false,
-        };
-        let plain = filter(refusals).unwrap();
-        let asking = with_listener(&plain);
-        let count = |program: &BpfProgram, action| {
-            let is_it = |step: &&sock_filter| is_return(step) && step.k == action;
-            program.iter().filter(is_it).count()
-        };
-        assert_eq!(count(&asking, REFUSE), 0);
-        let asked = count(&asking, libc::SECCOMP_RET_USER_NOTIF);
-        assert_eq!(asked, count(&plain, REFUSE));
-        assert!(asked > REFUSED.len());
-    }
-}
+#[path = "system_calls_tests.rs"]
+mod tests;

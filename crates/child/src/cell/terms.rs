@@ -27,6 +27,7 @@ impl Default for CellTerms {
                 hidden_paths: Vec::new(),
                 network: false,
                 refused_ports: Vec::new(),
+                system_calls: Vec::new(),
                 memory_max: 0,
                 processes_max: 0,
                 cpu_max: 0,

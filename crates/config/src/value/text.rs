@@ -9,6 +9,7 @@ use super::super::store_url::{self, StoreUrl};
 use super::super::types::language_name;
 use super::{Kind, OFF, Raw, environment};
 use crate::password::{HIDDEN, PasswordHash};
+use child::cell::is_system_call;
 use replication::endpoint::rules::{EndpointRules, parse_origin};
 
 /// Longest name of a pool, a group or a language, in bytes.
@@ -130,6 +131,13 @@ pub(crate) const ENV: Kind = Kind::Text(&Form {
     expected: "NAME=VALUE, or NAME for the service's own value, as a list or with commas; values with \
                commas in a list",
     hides_values: true,
+    ..PLAIN
+});
+
+/// System calls by name; there may be none.
+pub(crate) const SYSTEM_CALLS: Kind = Kind::Text(&Form {
+    read: system_calls,
+    expected: "names of system calls of this machine's processor, as a list or with commas",
     ..PLAIN
 });
 
@@ -305,6 +313,14 @@ fn list(
     match entries.iter().all(|entry| is_right(entry)) {
         true => Ok(entries.into_iter().map(normal).collect()),
         false => Err(raw.misfit()),
+    }
+}
+
+fn system_calls(raw: &Raw) -> Result<Value, String> {
+    let mut entries = raw.entries().into_iter().flatten();
+    match entries.find(|name| !name.is_empty() && !is_system_call(name)) {
+        Some(name) => Err(format!("there is no system call '{name}'")),
+        None => list(raw, is_system_call, str::to_owned),
     }
 }
 

@@ -193,6 +193,11 @@ def cannot_take_an_attribute_from_a_file(doc):
     return "looked for"
 
 
+# Landlock, which closes the file, lets these through.
+def cannot_list_the_attributes_of_a_file(doc):
+    return len(os.listxattr(doc["private"]))
+
+
 def cannot_change_the_flags_of_a_file(doc):
     """Sets them to what they are, which takes no more than a file to read."""
     get_flags, set_flags = 0x80086601, 0x40086602

@@ -44,6 +44,7 @@ attempts! { GROUP;
     cannot_give_a_file_an_attribute;
     cannot_take_an_attribute_from_a_file;
     cannot_change_the_flags_of_a_file;
+    cannot_list_the_attributes_of_a_file;
     cannot_watch_a_file;
     cannot_watch_a_folder;
     cannot_lease_a_file_of_its_program;

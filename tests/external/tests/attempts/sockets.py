@@ -91,6 +91,20 @@ def cannot_ask_the_service_by_multipath_tcp(doc):
     return asks(server)
 
 
+# A name that is taken is lost to others, also if nobody listens there.
+def cannot_give_an_abstract_name_to_one_of_a_pair(doc):
+    one, other = socket.socketpair()
+    with one, other:
+        one.bind(f"\0{doc['abstract_socket']}.of_a_pair")
+        return one.getsockname().decode()
+
+
+def cannot_take_a_port(doc):
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taker:
+        taker.bind(("127.0.0.1", 0))
+        return taker.getsockname()[1]
+
+
 def cannot_listen_for_tcp(doc):
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))

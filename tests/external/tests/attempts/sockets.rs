@@ -26,6 +26,8 @@ attempts! { GROUP;
     cannot_meet_an_abstract_unix_socket;
     cannot_send_to_an_abstract_unix_socket;
     cannot_listen_on_an_abstract_unix_socket;
+    cannot_give_an_abstract_name_to_one_of_a_pair;
+    cannot_take_a_port;
     cannot_make_a_netlink_socket;
     cannot_make_a_packet_socket;
     cannot_make_a_vsock_socket;

@@ -1,3 +1,6 @@
+import fcntl
+
+
 def call_by_number(doc):
     """Succeeds also when the arguments are at fault: then the call itself was let through."""
     try:
@@ -6,6 +9,47 @@ def call_by_number(doc):
         if error.errno in (errno.EPERM, errno.ENOSYS):
             raise
         return errno.errorcode[error.errno]
+
+
+def told_of_a_pipe(command, argument):
+    ends = os.pipe()
+    try:
+        return fcntl.fcntl(ends[0], command, argument)
+    finally:
+        for end in ends:
+            os.close(end)
+
+
+# Who hears of what becomes of it.
+def cannot_name_the_owner_of_a_descriptor(doc):
+    return told_of_a_pipe(fcntl.F_SETOWN, os.getpid())
+
+
+def cannot_choose_the_signal_of_a_descriptor(doc):
+    set_signal = 10
+    return told_of_a_pipe(set_signal, 0)
+
+
+# The pages of all pipes are counted by user.
+def cannot_make_a_pipe_larger(doc):
+    set_size = 1031
+    return told_of_a_pipe(set_size, 1 << 17)
+
+
+# Others who lock it wait.
+def cannot_lock_a_file_of_its_program(doc):
+    with open(doc["link_target"]) as file:
+        return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def cannot_lock_a_part_of_a_file_of_its_program(doc):
+    with open(doc["link_target"]) as file:
+        return fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+
+
+def cannot_take_the_orphans_of_its_cell(doc):
+    set_child_subreaper = 36
+    return in_a_child(lambda: call(157, set_child_subreaper, 1, 0, 0, 0))
 
 
 def cannot_make_32_bit_calls(doc):

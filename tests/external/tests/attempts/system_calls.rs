@@ -12,8 +12,15 @@ pub const GROUP: Group = Group {
 /// A descriptor that nobody has, and a key that nobody made.
 const NO_FILE: i64 = -1;
 const NO_KEY: i64 = 0x5e77_ee01;
+/// A user who runs nothing.
+const NO_USER: i64 = 0x5e77_ee01;
 /// A command that no call has.
 const NO_COMMAND: i64 = 0xff;
+/// An option, a command or a request that no call has.
+const UNKNOWN: i64 = 0x7777;
+/// A request that puts a character into the input of a terminal, and `MAP_PRIVATE`, `MAP_ANONYMOUS` and `MAP_HUGETLB`.
+const TIOCSTI: i64 = 0x5412;
+const OF_HUGE_PAGES: i64 = 0x0004_0022;
 /// Concerns what the process runs next.
 const ADDR_NO_RANDOMIZE: i64 = 0x0004_0000;
 
@@ -82,6 +89,37 @@ attempts! { GROUP;
     cannot_call_lookup_dcookie.calls(212, &[0, 0, 0]);
     cannot_call_fanotify_init.calls(300, &[0xffff, 0]);
     cannot_call_migrate_pages.calls(256, &[0, 0, 0, 0]);
+    cannot_call_listmount.calls(458, &[0, 0, 0, 0]);
+    cannot_call_statmount.calls(457, &[0, 0, 0, 0]);
+    cannot_call_inotify_init.calls(253, &[]);
+    cannot_call_inotify_init1.calls(294, &[0]);
+    cannot_call_seccomp.calls(317, &[NO_COMMAND, 0, 0]);
+    cannot_call_landlock_create_ruleset.calls(444, &[0, 0, 1]);
+    cannot_call_memfd_create.calls(319, &[0, 0]);
+    cannot_call_mlock.calls(149, &[0, 0]);
+    cannot_call_io_setup.calls(206, &[0, 0]);
+    cannot_call_syncfs.calls(306, &[NO_FILE]);
+    cannot_call_splice.calls(275, &[NO_FILE, 0, NO_FILE, 0, 0, 0]);
+    cannot_call_vmsplice.calls(278, &[NO_FILE, 0, 0, 0]);
+    cannot_call_rt_sigqueueinfo.calls(129, &[1 << 30, 0, 0]);
+    cannot_call_sched_setaffinity.calls(203, &[0, 0, 0]);
+    cannot_call_sched_setscheduler.calls(144, &[0, NO_COMMAND, 0]);
+    cannot_call_ioprio_set.calls(251, &[1, 0, 0]);
+    cannot_call_set_mempolicy.calls(238, &[0, 0, 0]);
+    cannot_call_cachestat.calls(451, &[NO_FILE, 0, 0, 0]);
+    cannot_call_setresuid.calls(117, &[-1, -1, -1]);
+    cannot_call_fcntl_with_an_unknown_command.calls(72, &[0, UNKNOWN, 0]);
+    cannot_call_ioctl_with_an_unknown_request.calls(16, &[0, UNKNOWN, 0]);
+    cannot_call_prctl_with_an_unknown_option.calls(157, &[UNKNOWN, 0, 0, 0, 0]);
+    cannot_type_into_a_terminal.calls(16, &[0, TIOCSTI, 0]);
+    cannot_take_huge_pages.calls(9, &[0, 0, 3, OF_HUGE_PAGES, NO_FILE, 0]);
+    cannot_name_the_owner_of_a_descriptor;
+    cannot_choose_the_signal_of_a_descriptor;
+    cannot_make_a_pipe_larger;
+    cannot_lock_a_file_of_its_program;
+    cannot_lock_a_part_of_a_file_of_its_program;
+    cannot_take_the_orphans_of_its_cell;
+    cannot_change_the_priority_of_all_that_a_user_runs.calls(141, &[2, NO_USER, 0]);
     cannot_make_32_bit_calls.may_end_it();
     cannot_make_calls_of_the_x32_table;
     cannot_make_a_user_namespace;

@@ -1,0 +1,185 @@
+//! Tests of [`super`]: what the filter decides, played as the kernel plays it.
+
+use std::collections::BTreeSet;
+
+use super::super::terms::CellTerms;
+use super::*;
+
+const MISSING_ERRNO: u32 = libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32;
+
+fn spec(network: bool, system_calls: &[&str]) -> CellSpec {
+    CellSpec {
+        network,
+        system_calls: system_calls.iter().map(|name| (*name).into()).collect(),
+        ..CellTerms::default().spec
+    }
+}
+
+/// Plays a filter for a call of this architecture, as the kernel does.
+fn play(filter: &BpfProgram, number: u32, arguments: &[u32]) -> u32 {
+    let (mut at, mut value) = (0, 0);
+    // The first steps compare the architecture.
+    let architecture = filter[1].k;
+    let argument = |offset: u32| {
+        let (index, half) = ((offset - 16) / 8, (offset - 16) % 8);
+        let given = arguments.get(index as usize).copied();
+        given.filter(|_| half == 0).unwrap_or_default()
+    };
+    loop {
+        let step = &filter[at];
+        let jump = |is: bool| usize::from(if is { step.jt } else { step.jf });
+        at += 1;
+        match u32::from(step.code) {
+            code if code == libc::BPF_LD | libc::BPF_W | libc::BPF_ABS => {
+                value = match step.k {
+                    0 => number,
+                    4 => architecture,
+                    offset => argument(offset),
+                }
+            }
+            code if code == libc::BPF_ALU | libc::BPF_AND => value &= step.k,
+            code if code == libc::BPF_JMP | libc::BPF_JA => at += step.k as usize,
+            code if code == libc::BPF_JMP | libc::BPF_JEQ => at += jump(value == step.k),
+            code if code == libc::BPF_JMP | libc::BPF_JGT => at += jump(value > step.k),
+            code if code == libc::BPF_JMP | libc::BPF_JGE => at += jump(value >= step.k),
+            code if code == libc::BPF_RET => return step.k,
+            code => panic!("a step of another kind: {code:#x}"),
+        }
+    }
+}
+
+#[test]
+fn a_call_is_in_one_table_only() {
+    let in_part = in_part().unwrap();
+    let in_part: Vec<Sysno> = in_part.into_iter().map(|(call, _)| call).collect();
+    let tables = [ALLOWED, ALLOWED_HERE, OF_NETWORK, MISSING, &in_part];
+    let mut seen = BTreeSet::new();
+    for call in tables.into_iter().flatten() {
+        assert!(seen.insert(*call), "{call}");
+    }
+}
+
+#[test]
+fn the_filter_decides_about_every_number_as_the_tables_say() {
+    let plain = filter(&spec(false, &[]), false).unwrap();
+    let in_part = in_part().unwrap();
+    for number in 0..=Sysno::last().id() as u32 + 100 {
+        let call = Sysno::new(number as usize);
+        let is_in = |table: &[Sysno]| call.is_some_and(|call| table.contains(&call));
+        if in_part.iter().any(|(other, _)| Some(*other) == call) {
+            continue;
+        }
+        let expected = if is_in(ALLOWED) || is_in(ALLOWED_HERE) {
+            libc::SECCOMP_RET_ALLOW
+        } else if is_in(MISSING) || number > Sysno::last().id() as u32 {
+            MISSING_ERRNO
+        } else {
+            REFUSE
+        };
+        assert_eq!(play(&plain, number, &[]), expected, "{number}");
+    }
+    #[cfg(target_arch = "x86_64")]
+    assert_eq!(play(&plain, X32 | 39, &[]), REFUSE);
+}
+
+/// A call with arguments that are allowed, and with others that are refused.
+type TwoThings<'a> = (Sysno, &'a [u32], &'a [u32]);
+
+fn decides(filter: &BpfProgram, cases: &[TwoThings<'_>]) {
+    for (call, allowed, refused) in cases {
+        let of = |arguments: &[u32]| play(filter, call.id() as u32, arguments);
+        assert_eq!(of(allowed), libc::SECCOMP_RET_ALLOW, "{call} {allowed:?}");
+        assert_eq!(of(refused), REFUSE, "{call} {refused:?}");
+    }
+}
+
+#[test]
+fn of_a_call_that_is_two_things_the_arguments_decide() {
+    let of = |number: i32| number as u32;
+    let (namespace, old) = ([of(libc::CLONE_NEWUSER)], [of(libc::CLONE_VM)]);
+    let (asks, owns) = ([0, of(libc::F_GETFL)], [0, of(libc::F_SETOWN)]);
+    let (looks, types) = ([0, libc::TCGETS as u32], [0, libc::TIOCSTI as u32]);
+    let (names, filters) = ([of(libc::PR_SET_NAME)], [of(libc::PR_SET_SECCOMP)]);
+    let huge = [0, 4096, 3, 0x22 | of(libc::MAP_HUGETLB)];
+    let cases: &[TwoThings<'_>] = &[
+        (Sysno::clone, &old, &namespace),
+        (Sysno::mmap, &[0, 4096, 3, 0x22], &huge),
+        (Sysno::fcntl, &asks, &owns),
+        (Sysno::ioctl, &looks, &types),
+        (Sysno::prctl, &names, &filters),
+        (Sysno::prlimit64, &[0, 7, 1], &[1, 7, 0]),
+        (Sysno::setpriority, &[0, 0, 5], &[0, 1, 5]),
+        (Sysno::setpriority, &[0, 0, 5], &[1, 0, 5]),
+        (Sysno::fadvise64, &[0, 0, 0, 2], &[0, 0, 0, 4]),
+    ];
+    decides(&filter(&spec(false, &[]), false).unwrap(), cases);
+}
+
+#[test]
+fn sockets_are_connected_pairs_and_with_a_network_those_of_the_internet() {
+    let plain = filter(&spec(false, &[]), false).unwrap();
+    let open = filter(&spec(true, &[]), true).unwrap();
+    let (stream, datagram) = (SOCK_STREAM as u32, libc::SOCK_DGRAM as u32);
+    let (unix, internet) = (AF_UNIX as u32, AF_INET as u32);
+    let closed_on_execution = stream | libc::SOCK_CLOEXEC as u32;
+    let pairs: &[TwoThings<'_>] = &[
+        (Sysno::socketpair, &[unix, stream], &[unix, datagram]),
+        (
+            Sysno::socketpair,
+            &[unix, closed_on_execution],
+            &[internet, stream],
+        ),
+    ];
+    decides(&plain, pairs);
+    decides(&open, pairs);
+    for call in [Sysno::socket, Sysno::connect, Sysno::sendmsg] {
+        assert_eq!(play(&plain, call.id() as u32, &[internet, stream]), REFUSE);
+    }
+    let fast_open = libc::MSG_FASTOPEN as u32;
+    let sockets: &[TwoThings<'_>] = &[
+        (Sysno::socket, &[internet, stream], &[unix, stream]),
+        (
+            Sysno::socket,
+            &[internet, stream, 6],
+            &[internet, stream, 262],
+        ),
+        (Sysno::sendto, &[0; 4], &[0, 0, 0, fast_open]),
+        (Sysno::sendmsg, &[0; 3], &[0, 0, fast_open]),
+    ];
+    decides(&open, sockets);
+    for call in [Sysno::bind, Sysno::listen, Sysno::accept4] {
+        assert_eq!(play(&open, call.id() as u32, &[0, 0]), REFUSE);
+    }
+}
+
+#[test]
+fn the_configuration_adds_calls_by_name() {
+    let more = filter(&spec(false, &["inotify_init1", "fcntl", "no_call"]), false).unwrap();
+    let of = |call: Sysno, arguments| play(&more, call.id() as u32, arguments);
+    assert_eq!(of(Sysno::inotify_init1, &[]), libc::SECCOMP_RET_ALLOW);
+    let lease = [0, libc::F_SETLEASE as u32];
+    assert_eq!(of(Sysno::fcntl, &lease), libc::SECCOMP_RET_ALLOW);
+    assert_eq!(of(Sysno::inotify_add_watch, &[]), REFUSE);
+    assert!(is_system_call("inotify_init1") && !is_system_call("no_call"));
+}
+
+#[test]
+fn refused_calls_have_names() {
+    let names = [Sysno::listmount.id().into(), X32.into(), 400].map(name);
+    assert_eq!(names, ["listmount", "x32", "other"]);
+}
+
+#[test]
+fn a_filter_that_is_listened_to_refuses_nothing_by_itself() {
+    let plain = filter(&spec(true, &[]), false).unwrap();
+    let asking = with_listener(&plain);
+    let count = |program: &BpfProgram, action| {
+        let is_it = |step: &&sock_filter| is_return(step) && step.k == action;
+        program.iter().filter(is_it).count()
+    };
+    assert_eq!(count(&asking, REFUSE), 0);
+    let asked = count(&asking, libc::SECCOMP_RET_USER_NOTIF);
+    assert!(asked == count(&plain, REFUSE) && asked > 0);
+    let missing = count(&plain, MISSING_ERRNO);
+    assert!(missing == count(&asking, MISSING_ERRNO) && missing > 0);
+}
