@@ -52,11 +52,6 @@ def cannot_take_the_orphans_of_its_cell(doc):
     return in_a_child(lambda: call(157, set_child_subreaper, 1, 0, 0, 0))
 
 
-def cannot_change_the_priority_of_all_that_its_user_runs(doc):
-    mine = os.getpriority(os.PRIO_USER, 0)
-    return os.setpriority(os.PRIO_USER, 0, mine)
-
-
 def cannot_make_32_bit_calls(doc):
     return old_call(20)
 

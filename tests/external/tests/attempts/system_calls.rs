@@ -12,6 +12,8 @@ pub const GROUP: Group = Group {
 /// A descriptor that nobody has, and a key that nobody made.
 const NO_FILE: i64 = -1;
 const NO_KEY: i64 = 0x5e77_ee01;
+/// A user who runs nothing.
+const NO_USER: i64 = 0x5e77_ee01;
 /// A command that no call has.
 const NO_COMMAND: i64 = 0xff;
 /// An option, a command or a request that no call has.
@@ -117,7 +119,7 @@ attempts! { GROUP;
     cannot_lock_a_file_of_its_program;
     cannot_lock_a_part_of_a_file_of_its_program;
     cannot_take_the_orphans_of_its_cell;
-    cannot_change_the_priority_of_all_that_its_user_runs;
+    cannot_change_the_priority_of_all_that_a_user_runs.calls(141, &[2, NO_USER, 0]);
     cannot_make_32_bit_calls.may_end_it();
     cannot_make_calls_of_the_x32_table;
     cannot_make_a_user_namespace;
