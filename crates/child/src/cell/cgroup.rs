@@ -30,9 +30,8 @@ const PREFIX: &str = "settee-cell-";
 /// The period of the limit of processor time, in microseconds.
 const PERIOD_US: u64 = 100_000;
 
-/// What a cell gets of processors that others want too: a tenth of what the service gets, for which the system has
-/// 1024 and 100.
-const SHARES_V1: u32 = 102;
+/// What a cell gets of processors that others want too: a tenth of what the service beside it gets. Groups of version 1
+/// may stand beside all processes of the machine, which would take too much from it.
 const WEIGHT_V2: u32 = 10;
 
 /// What limits of cells need.
@@ -84,7 +83,6 @@ fn limits(spec: &CellSpec) -> Vec<Limit> {
             v1: vec![
                 ("cpu.cfs_quota_us", quota.to_string()),
                 ("cpu.cfs_period_us", PERIOD_US.to_string()),
-                ("cpu.shares", SHARES_V1.to_string()),
             ],
             v2: vec![
                 ("cpu.max", format!("{quota} {PERIOD_US}")),

@@ -47,7 +47,6 @@ fn version_1_limits_each_controller_in_a_group_below_the_launchers_own() {
         ("pids.max", ""),
         ("cpu.cfs_quota_us", ""),
         ("cpu.cfs_period_us", ""),
-        ("cpu.shares", ""),
         ("tasks", ""),
     ];
     let root = hierarchy(&groups, &files);
@@ -63,7 +62,6 @@ fn version_1_limits_each_controller_in_a_group_below_the_launchers_own() {
     assert_eq!(read(&root, &format!("{memory}/tasks")), "0");
     assert_eq!(read(&root, "pids/settee-cell-7/pids.max"), "65");
     assert_eq!(read(&root, "cpu/settee-cell-7/cpu.cfs_quota_us"), "50000");
-    assert_eq!(read(&root, "cpu/settee-cell-7/cpu.shares"), "102");
 }
 
 #[test]
