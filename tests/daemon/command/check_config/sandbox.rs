@@ -107,6 +107,10 @@ fn what_others_may_not_read_of_read_paths_is_a_mistake_with_its_remedy() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("views");
     std::fs::create_dir(&path).unwrap();
+    let open_to = |mode| {
+        std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    open_to(0o700);
     let text = format!("{POOLS}read_paths = {path:?}\n");
     let run = tried(&text);
     assert_eq!(run.code, 78, "{}", run.stdout);
@@ -117,7 +121,7 @@ fn what_others_may_not_read_of_read_paths_is_a_mistake_with_its_remedy() {
         "{}",
         run.stderr
     );
-    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    open_to(0o755);
     let run = tried(&text);
     assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{}", run.stdout);
 }
