@@ -49,11 +49,11 @@ fn a_stop_is_told_to_the_daemon_alone_and_lasts_longer_than_its_grace() {
 }
 
 #[test]
-fn the_exposure_of_the_unit_is_at_most_two_where_systemd_can_tell() {
+fn the_exposure_of_the_unit_is_at_most_two_and_a_half_where_systemd_can_tell() {
     let unit = Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging/systemd/settee.service");
     let mut analyze = Command::new("systemd-analyze");
-    // The threshold is ten times the exposure.
-    analyze.args(["security", "--offline=true", "--no-pager", "--threshold=20"]);
+    // The threshold is ten times the exposure. Users of cells are half a point of it.
+    analyze.args(["security", "--offline=true", "--no-pager", "--threshold=25"]);
     let Ok(done) = analyze.arg(unit).output() else {
         return;
     };
