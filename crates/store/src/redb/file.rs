@@ -7,6 +7,8 @@ use std::fs::OpenOptions;
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use redb::{Builder, Database, DatabaseError, StorageError, backends::InMemoryBackend};
 
@@ -18,6 +20,13 @@ use settee_config::own_folder;
 
 /// What is kept in memory of the file, in bytes.
 const CACHE_BYTES: usize = 16 << 20;
+
+/// How long who opens a file waits for it. A process that was being started when a service ended has what the service
+/// had open, for a moment more.
+const FREE_WITHIN: Duration = Duration::from_secs(1);
+
+/// How long it leaves the machine to others before it tries again.
+const TRY_AGAIN: Duration = Duration::from_millis(10);
 
 /// Returns the size of the file, in bytes.
 pub(super) fn file_bytes(place: &StorePlace) -> u64 {
@@ -45,7 +54,7 @@ pub(crate) fn open(place: &StorePlace) -> Result<Database, OpenProblem> {
         }
         StorePlace::File(path) => {
             make(path)?;
-            let opened = builder.create(path);
+            let opened = once_free(|| builder.create(path));
             // The file's name is safe once its folder is; so is a folder's own.
             sync_folders(path)?;
             opened
@@ -56,9 +65,22 @@ pub(crate) fn open(place: &StorePlace) -> Result<Database, OpenProblem> {
 
 /// Opens a file that is there for reading: what is written is forgotten with it.
 pub(crate) fn open_unchanged(path: &Path) -> Result<Database, OpenProblem> {
-    let file = UnchangedFile::open(path);
-    let opened = file.and_then(|file| builder().create_with_backend(file));
-    opened.map_err(problem)
+    let open = || builder().create_with_backend(UnchangedFile::open(path)?);
+    once_free(open).map_err(problem)
+}
+
+fn once_free(
+    mut open: impl FnMut() -> Result<Database, DatabaseError>,
+) -> Result<Database, DatabaseError> {
+    let begun = Instant::now();
+    loop {
+        match open() {
+            Err(DatabaseError::DatabaseAlreadyOpen) if begun.elapsed() < FREE_WITHIN => {
+                thread::sleep(TRY_AGAIN);
+            }
+            opened => return opened,
+        }
+    }
 }
 
 fn builder() -> Builder {

@@ -2,7 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use super::*;
@@ -56,6 +58,28 @@ async fn a_file_that_somebody_else_has_is_an_error_and_is_opened_when_it_is_free
     );
     drop(first);
     store.open().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_file_that_somebody_else_has_for_a_moment_more_is_waited_for() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("s.redb");
+    drop(redb::Database::create(&path).unwrap());
+    let mut other = Command::new("flock")
+        .arg(&path)
+        .args(["sh", "-c", "echo; exec sleep 0.3"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut has_it = [0];
+    other
+        .stdout
+        .as_mut()
+        .unwrap()
+        .read_exact(&mut has_it)
+        .unwrap();
+    started(StorePlace::of(Some(&path))).open().await.unwrap();
+    assert!(other.wait().unwrap().success());
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::daemon::{replication, start};
 use super::server::TestDatabase;
-use crate::support::daemon::directory;
+use crate::support::daemon::{directory, wait_until};
 use crate::support::http_client::Web;
 use crate::support::program::{program, run};
 use crate::support::store::{create, file, post, put, start_in};
@@ -166,6 +166,12 @@ fn a_database_is_backed_up_while_daemons_run_and_restored_where_none_does() {
         "{told}"
     );
     let occupied = start(&other);
+    wait_until("a daemon with a lease", || {
+        occupied.get("/_replicator").status == 200
+            && other
+                .sql("SELECT count(*) FROM settee.instances WHERE lease_until > clock_timestamp()")
+                == "1"
+    });
     let refused = store(&["restore", file], &other);
     let told = String::from_utf8_lossy(&refused.stderr);
     assert_eq!(refused.status.code(), Some(75), "{told}");
