@@ -2,7 +2,8 @@
 //!
 //! SUMMARY   Binds the socket and the addresses, then starts the supervision tree: ProcManager,
 //!           ConfigListener, PressureGauge, PoolExecutor, ReplicationScheduler, ReplicatorDocuments,
-//!           FleetMember where the store is shared, Listener, HttpServer, ServiceManager, in this order; stops them in reverse.
+//!           FleetMember where the store is shared, Listener, HttpServer, ServiceManager, in this order; stops them in
+//!           reverse, the last three at the same time: each may wait for its clients.
 //! PROMISES  When [`Daemon::stop`] has returned there is no child, no connection and no socket.
 //! CALLED    By `settee serve`; by tests and other programs, inside an actix system. Everything
 //!           runs on the arbiter that calls, but for the reading and writing of HTTP and for

@@ -78,6 +78,7 @@ pub(super) fn http_server(options: HttpOptions) -> ChildSpec {
         let server = HttpServer::new(options.clone());
         (server.pid(), server.start())
     })
+    .beside()
 }
 
 pub(super) fn service_manager(options: ServiceManagerOptions) -> ChildSpec {
@@ -85,4 +86,5 @@ pub(super) fn service_manager(options: ServiceManagerOptions) -> ChildSpec {
         let actor = ServiceManager::new(options.clone());
         (actor.pid(), actor.start())
     })
+    .beside()
 }

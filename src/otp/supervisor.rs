@@ -1,4 +1,5 @@
 //! Supervision in OTP's meaning: children restarted within an intensity, stopped in reverse order.
+//! Unlike there, children may be stopped at the same time as the one before them.
 //!
 //! SUMMARY   A [`Supervisor`] starts children in order, monitors them, restarts
 //!           those that end, gives up when they fail too often, and stops all of them, last first.
@@ -37,6 +38,8 @@ pub(crate) struct ChildSpec {
     id: &'static str,
     /// How long it may take to end.
     shutdown: Duration,
+    /// Whether it is stopped at the same time as the one that was started before it.
+    is_beside: bool,
     /// Starts it; called again for each restart.
     start: Box<dyn FnMut() -> Running>,
 }
@@ -59,7 +62,16 @@ impl ChildSpec {
         Self {
             id,
             shutdown,
+            is_beside: false,
             start,
+        }
+    }
+
+    /// Has it stopped at the same time as the one that is started before it: neither needs the other.
+    pub fn beside(self) -> Self {
+        Self {
+            is_beside: true,
+            ..self
         }
     }
 
@@ -97,6 +109,8 @@ pub(crate) struct Intensity {
 struct Child {
     spec: ChildSpec,
     running: Option<(Running, MonitorRef)>,
+    /// How it was asked to end, if it was: at once or not.
+    asked: Option<bool>,
 }
 
 /// Watches over its children.
@@ -110,7 +124,7 @@ pub(crate) struct Supervisor {
     pid_guard: PidGuard,
 }
 
-/// A shutdown that goes on: children are asked one by one, the last started first.
+/// A shutdown that goes on: children are asked one after the other, or with those beside them, the last started first.
 struct Shutdown {
     now: bool,
     waiting: Vec<Replier<()>>,
@@ -124,6 +138,7 @@ impl Supervisor {
         let child = |spec| Child {
             spec,
             running: None,
+            asked: None,
         };
         Self {
             children: children.into_iter().map(child).collect(),
@@ -187,41 +202,56 @@ impl Supervisor {
         self.stop_last(ctx);
     }
 
-    /// Asks the last child that runs to end, or ends itself when none is left.
+    /// Asks the last child that runs to end, and those beside it, or ends itself when none is left.
     fn stop_last(&mut self, ctx: &mut Context<Self>) {
         let Some(shutdown) = &mut self.shutdown else {
             return;
         };
+        let last = last_running(&mut self.children);
+        let how = Some(shutdown.now);
+        let asked = !last.is_empty() && last.iter().all(|child| child.asked == how);
+        if asked {
+            return;
+        }
         if let Some(timer) = shutdown.timer.take() {
             ctx.cancel_future(timer);
         }
-        let Some(child) = last_running(&mut self.children) else {
+        let Some(patience) = last.iter().map(|child| child.spec.shutdown).max() else {
             for waiter in shutdown.waiting.drain(..) {
                 let _ = waiter.send(());
             }
             self.pid_guard.ending(shutdown.reason.clone());
             return ctx.stop();
         };
-        if let Some((running, _)) = &child.running {
-            running.stop.tell(Stop { now: shutdown.now });
+        for child in last.iter_mut().rev() {
+            child.asked = how;
+            if let Some((running, _)) = &child.running {
+                running.stop.tell(Stop { now: shutdown.now });
+            }
         }
-        shutdown.timer = Some(ctx.run_later(child.spec.shutdown, |supervisor, ctx| {
+        shutdown.timer = Some(ctx.run_later(patience, |supervisor, ctx| {
             supervisor.abandon_last(ctx);
         }));
     }
 
     fn abandon_last(&mut self, ctx: &mut Context<Self>) {
-        if let Some(child) = last_running(&mut self.children) {
-            warn!(self.log, "child did not end in time and is left behind"; "actor" => child.spec.id);
-            child.running = None;
+        for child in last_running(&mut self.children) {
+            if child.running.take().is_some() {
+                warn!(self.log, "child did not end in time and is left behind"; "actor" => child.spec.id);
+            }
         }
         self.stop_last(ctx);
     }
 }
 
-fn last_running(children: &mut [Child]) -> Option<&mut Child> {
-    let mut last_first = children.iter_mut().rev();
-    last_first.find(|child| child.running.is_some())
+/// Returns the last child that runs, with those that are stopped at the same time: none if none runs.
+fn last_running(children: &mut [Child]) -> &mut [Child] {
+    let Some(last) = children.iter().rposition(|child| child.running.is_some()) else {
+        return &mut [];
+    };
+    let beside = children[..=last].iter().rev();
+    let beside = beside.take_while(|child| child.spec.is_beside).count();
+    &mut children[last.saturating_sub(beside)..=last]
 }
 
 impl Actor for Supervisor {

@@ -72,12 +72,14 @@ struct Family {
 struct Plan {
     id: &'static str,
     stubborn: bool,
+    is_beside: bool,
 }
 
 const fn plan(id: &'static str) -> Plan {
     Plan {
         id,
         stubborn: false,
+        is_beside: false,
     }
 }
 
@@ -85,9 +87,14 @@ fn family(plans: Vec<Plan>, restarts_max: usize) -> Family {
     let (diary, wards) = (Diary::default(), Rc::default());
     let spec = |plan: Plan| {
         let (diary, wards) = (Rc::clone(&diary), Rc::clone(&wards));
-        ChildSpec::new(plan.id, Duration::from_secs(1), move || {
+        let is_beside = plan.is_beside;
+        let spec = ChildSpec::new(plan.id, Duration::from_secs(1), move || {
             start(&plan, &diary, &wards)
-        })
+        });
+        match is_beside {
+            true => spec.beside(),
+            false => spec,
+        }
     };
     let intensity = Intensity {
         restarts_max,
@@ -227,6 +234,28 @@ async fn a_child_that_does_not_end_in_time_is_left_behind() {
         diary[2..],
         ["b is told to end in order", "a is told to end in order"]
     );
+    assert_eq!(reason, ExitReason::Shutdown);
+}
+
+#[actix_rt::test]
+async fn children_beside_each_other_are_asked_and_waited_for_together_and_the_one_before_after_them()
+ {
+    tokio::time::pause();
+    let stubborn = |id, is_beside| Plan {
+        id,
+        stubborn: true,
+        is_beside,
+    };
+    let plans = vec![plan("a"), stubborn("b", false), stubborn("c", true)];
+    let family = family(plans, 10);
+    family.diary(3).await;
+    let began = Instant::now();
+    let (diary, reason) = family.stop(false).await;
+    let took = began.elapsed();
+    let one = Duration::from_secs(1);
+    assert!(took >= one && took < 2 * one, "{took:?}");
+    let asked = ["c", "b", "a"].map(|id| format!("{id} is told to end in order"));
+    assert_eq!(diary[3..], asked);
     assert_eq!(reason, ExitReason::Shutdown);
 }
 
