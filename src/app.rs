@@ -2,7 +2,7 @@
 //!
 //! SUMMARY   Binds the socket and the addresses, then starts the supervision tree: ProcManager,
 //!           ConfigListener, PressureGauge, PoolExecutor, ReplicationScheduler, ReplicatorDocuments,
-//!           FleetMember where the store is shared, Listener, HttpServer, ServiceManager, in this order; stops them in
+//!           FleetMember where the store is shared, HealthWatcher, Listener, HttpServer, ServiceManager, in this order; stops them in
 //!           reverse, the last three at the same time: each may wait for its clients.
 //! PROMISES  When [`Daemon::stop`] has returned there is no child, no connection and no socket.
 //! CALLED    By `settee serve`; by tests and other programs, inside an actix system. Everything
@@ -31,6 +31,7 @@ use tokio::sync::{oneshot, watch};
 
 use crate::actors::client::{ClientContext, UserNames};
 use crate::actors::config_listener::{ActiveConfig, ConfigListener};
+use crate::actors::health_watcher::HealthOptions;
 use crate::actors::language::{Language, Registry};
 use crate::actors::listener::ListenerOptions;
 use crate::actors::listener::address::AddressError;
@@ -261,6 +262,12 @@ impl Assembly {
         });
         let mut specs = vec![manager_spec, config_spec, pressure_spec, executor_spec];
         specs.extend(replication.specs);
+        specs.push(children::health_watcher(HealthOptions {
+            manager: manager.clone(),
+            replications: services.replications.clone(),
+            daemon: daemon_name(&self.sockets.addresses()).address,
+            board: self.metrics.health(),
+        }));
         specs.push(children::listener(self.listening(&services)));
         specs.extend(self.http(pool, &services).map(children::http_server));
         specs.push(children::service_manager(ServiceManagerOptions {

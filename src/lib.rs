@@ -11,6 +11,7 @@ pub mod auth;
 pub mod cli;
 pub mod conform_target;
 pub mod functions;
+mod health;
 pub mod http;
 mod in_flight;
 pub mod languages;

@@ -187,6 +187,8 @@ operations! {
 
     // Pools and processes.
 
+    /// Tells what is wrong, since when, and what to do.
+    [Health], [Health GET "/_health"] => With(Look);
     /// Tells what pools do.
     [Status], [Pools GET "/_pools", Pool GET "/_pools/{name}", PoolProcs GET "/_pools/{name}/_procs"] => With(Look);
     /// Adds a pool, or changes settings of one. To say that callers may use it takes an administrator.

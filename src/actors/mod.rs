@@ -6,6 +6,7 @@ pub mod client;
 pub mod config_listener;
 pub(crate) mod fleet_member;
 pub mod fleet_status;
+pub(crate) mod health_watcher;
 pub mod job_supervisor;
 pub mod language;
 pub mod listener;

@@ -8,6 +8,7 @@ use slog::Logger;
 
 use super::SHUTDOWN_MAX;
 use crate::actors::config_listener::{ActiveConfig, ConfigListener};
+use crate::actors::health_watcher::{HealthOptions, HealthWatcher};
 use crate::actors::listener::{Listener, ListenerOptions};
 use crate::actors::pool_executor::PoolExecutor;
 use crate::actors::pressure_gauge::{PressureGauge, PressureOptions};
@@ -63,6 +64,13 @@ pub(super) fn pressure_gauge(options: PressureOptions) -> ChildSpec {
     ChildSpec::new("pressure_gauge", SHUTDOWN_MAX, move || {
         let actor = PressureGauge::new(options.clone());
         (actor.pid(), actor.start())
+    })
+}
+
+pub(super) fn health_watcher(options: HealthOptions) -> ChildSpec {
+    ChildSpec::new("health_watcher", SHUTDOWN_MAX, move || {
+        let watcher = HealthWatcher::new(options.clone());
+        (watcher.pid(), watcher.start())
     })
 }
 

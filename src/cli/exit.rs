@@ -20,6 +20,8 @@ pub enum Exit {
     Ok = 0,
     /// It found what it was asked to look for: something that does not conform, or takes a restart.
     Failed = 1,
+    /// Something that it looked at does not do what it is for.
+    Critical = 2,
     /// The command line is wrong (`EX_USAGE`).
     Usage = 64,
     /// The input data is wrong (`EX_DATAERR`).

@@ -54,7 +54,8 @@ use exit::{CliError, Exit};
     after_long_help = "\
 Exit codes (those of sysexits.h):
   0   done
-  1   conform: not all cases passed; check-config: a reload would be refused
+  1   conform: not all cases passed; check-config: a reload would be refused; status: a warning
+  2   status: something does not do what it is for
   64  the command line is wrong
   65  the input data is wrong
   69  the service does not answer

@@ -1,20 +1,26 @@
 //! `settee status`: what the running service is doing.
 //!
 //! SUMMARY   Asks the service and prints a table, or the value as it came; with `--watch` again and
-//!           again until interrupted.
+//!           again until interrupted; with `--check` what is wrong, for monitoring.
+
+use settee_client::{Health, Problem};
 
 use crate::query_server::status::DaemonStatus;
 
-use super::exit::CliError;
+use super::exit::{CliError, Exit};
+use super::output::print;
 use super::service_socket::{Service, SocketArgs, block_on};
 use super::status_table::{daemons, table};
+use super::table::{count, duration, printable};
 use super::watch::WatchArgs;
 
 /// Options of `settee status`.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Exit codes:
-  0   the state was printed, or with --check the service answers; with --watch also when its output is closed
+  0   the state was printed, with --check nothing is wrong; with --watch also when its output is closed
+  1   with --check: somebody should look at something, the service does what it is for
+  2   with --check: something does not do what it is for
   64  the command line is wrong
   69  no service answers
   74  writing standard output failed
@@ -22,9 +28,9 @@ Exit codes:
 
 Example:
   settee status --watch
-  settee status --check && echo \"the service works\"")]
+  settee status --check && echo \"nothing is wrong\"")]
 pub struct Args {
-    /// Print nothing: the exit code tells whether the service answers, for health checks.
+    /// Print what is wrong, a line each; the exit code is as of a plugin for monitoring.
     #[arg(long, conflicts_with_all = ["json", "watch"])]
     check: bool,
     #[command(flatten)]
@@ -41,10 +47,7 @@ pub fn run(args: &Args) -> Result<(), CliError> {
     block_on(async {
         let service = Service::connect(&args.socket, |_, _| None).await?;
         if args.check {
-            return service
-                .answer(service.client.raw_status(None))
-                .await
-                .map(drop);
+            return check(&service.answer(service.client.health()).await?);
         }
         let ask = async || {
             let status = service.answer(service.client.raw_status(None)).await?;
@@ -62,4 +65,31 @@ pub fn run(args: &Args) -> Result<(), CliError> {
         };
         args.watch.show(ask).await
     })
+}
+
+/// Prints what is wrong.
+fn check(health: &Health) -> Result<(), CliError> {
+    let lines = health.problems.iter().map(|problem| {
+        let Problem {
+            kind,
+            severity,
+            subject,
+            cause,
+            remedy,
+            ..
+        } = problem;
+        let lasted = duration(problem.lasted_s.saturating_mul(1000));
+        let (severity, kind) = (severity.to_uppercase(), kind.replace('_', " "));
+        printable(&format!(
+            "{severity}: {kind}: {subject}: {cause} (for {lasted}): {remedy}"
+        )) + "\n"
+    });
+    print(&lines.collect::<String>())?;
+    let code = match health.status.as_str() {
+        "ok" => return Ok(()),
+        "critical" => Exit::Critical,
+        _ => Exit::Failed,
+    };
+    let message = count(health.problems.len(), "problem", "problems");
+    Err(CliError::new(code, message, "each line says what to do"))
 }

@@ -97,6 +97,7 @@ pub(super) async fn state(request: HttpRequest, shared: Data<HttpContext>, user:
     let daemons = shared.replications.daemons().await;
     let mut state = json!({
         "version": env!("CARGO_PKG_VERSION"),
+        "health": shared.metrics.health().told(),
         "user": user.name,
         "may": user.rights.may(),
         "status": status,

@@ -43,6 +43,11 @@ pub(super) async fn up(shared: Data<HttpContext>) -> Answer {
     Ok(answer::with_status(code, &json!({"status": status})))
 }
 
+/// `GET /_health`.
+pub(super) async fn health(shared: Data<HttpContext>) -> Answer {
+    Ok(answer::ok(&shared.metrics.health().told()))
+}
+
 /// `GET /_openapi`: the page, which a test compares with the operations.
 pub(super) async fn openapi() -> Answer {
     let page = include_bytes!("../../docs/openapi.json");

@@ -57,6 +57,7 @@ fn answered_by(route: Route) -> actix_web::Route {
     match route {
         Route::Welcome => to(info::welcome),
         Route::Up => to(info::up),
+        Route::Health => to(info::health),
         Route::OpenApi => to(info::openapi),
         Route::ShowSession => to(session::who),
         Route::LogIn => to(session::log_in),

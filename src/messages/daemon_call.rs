@@ -28,6 +28,8 @@ pub enum DaemonCall {
     PlanConfig,
     /// Stop idle processes from before the last reload.
     TerminateStaleProcs,
+    /// Tell what is wrong.
+    Health,
     /// Tell what the service is doing.
     Status(Option<String>),
     /// Tell which functions cost most lately.
@@ -66,6 +68,7 @@ impl DaemonCall {
             | Self::ReloadConfig
             | Self::PlanConfig
             | Self::TerminateStaleProcs
+            | Self::Health
             | Self::Status(_)
             | Self::Functions(_)
             | Self::Procs(_)

@@ -28,6 +28,7 @@ use crate::query_server::prompt::PromptClass;
 use crate::query_server::status::{DaemonStatus, PoolStatus, SandboxStatus, ServiceStatus};
 use child::cell::layers::Layer;
 use policy::invariants::Invariant;
+use policy::problems::{Kind, Severity};
 
 type Named<T> = [(Arc<str>, Arc<T>)];
 
@@ -277,6 +278,8 @@ metrics! {
     /// Pools, languages and services that have no row of their own in these metrics: all of them count in the row
     /// _other
     gauge("settee.names_left_out", "settee_names_left_out").labels(&["label"]);
+    /// [Problems](operations.md#problems) that there are
+    gauge("settee.problems", "settee_problems").labels(&["kind", "severity"]);
 }
 
 /// The program itself.
@@ -284,6 +287,14 @@ fn program(to: &mut Snapshot, inner: &Inner) {
     let uptime = inner.started.elapsed().as_secs_f64();
     to.add("couchdb_uptime_seconds", &[], uptime);
     to.add("settee_build_info", &[env!("CARGO_PKG_VERSION")], 1_u64);
+    let problems = inner.health.counts();
+    for kind in Kind::VARIANTS {
+        for severity in Severity::VARIANTS {
+            let count = problems.get(&(*kind, *severity)).copied();
+            let labels = [kind.into(), severity.into()];
+            to.add("settee_problems", &labels, count.unwrap_or(0));
+        }
+    }
     let dropped = inner.log_dropped();
     to.add("settee_log_records_dropped_total", &[], dropped);
     let judged = Invariant::ALL.into_iter().zip(&inner.invariants);

@@ -54,6 +54,7 @@ pub use snapshot::{Snapshot, Value};
 pub use stats::{stats_at, stats_json};
 pub(crate) use store::StoreMetrics;
 
+use crate::health::HealthBoard;
 use crate::query_server::status::DaemonStatus;
 use definition::metrics;
 use names::Names;
@@ -82,6 +83,7 @@ struct Inner {
     replication: Arc<ReplicationMetrics>,
     store: Arc<StoreMetrics>,
     fleet: Arc<FleetMetrics>,
+    health: HealthBoard,
     invariants: [Counter; Invariant::ALL.len()],
     log_dropped: OnceLock<Arc<AtomicU64>>,
 }
@@ -138,6 +140,7 @@ impl Default for Inner {
             replication: Arc::default(),
             store: Arc::default(),
             fleet: Arc::default(),
+            health: HealthBoard::default(),
             invariants: Default::default(),
             log_dropped: OnceLock::new(),
         }
@@ -205,6 +208,11 @@ impl Metrics {
     /// Returns the numbers of the daemons that share the store.
     pub(crate) fn fleet(&self) -> Arc<FleetMetrics> {
         Arc::clone(&self.0.fleet)
+    }
+
+    /// Returns where problems are shown.
+    pub(crate) fn health(&self) -> HealthBoard {
+        self.0.health.clone()
     }
 
     /// Counts a request over HTTP: its method, the code of its answer, and the time from when its

@@ -10,7 +10,7 @@ use regex::Regex;
 use crate::docs::{read, tables};
 
 /// The top modules of `settee`, from the bottom up: each may use those above it in this list, never those below.
-const MODULES: [&str; 21] = [
+const MODULES: [&str; 22] = [
     "otp",
     "machine_bounds",
     "pace",
@@ -23,6 +23,7 @@ const MODULES: [&str; 21] = [
     "replicator",
     "query_server",
     "messages",
+    "health",
     "metrics",
     "functions",
     "actors",
@@ -57,18 +58,18 @@ const FOR_TESTS: [&str; 2] = ["test_support", "testkit"];
 /// Most lines of code in each crate, without tests, comments and empty lines. Whoever raises a number says why in the
 /// commit; better is to find what can go.
 const LINES_MAX: [(&str, usize); 14] = [
-    ("src", 48_100),
+    ("src", 48_600),
     ("crates/blocking", 40),
     ("crates/child", 4100),
-    ("crates/client", 1400),
+    ("crates/client", 1450),
     ("crates/config", 4500),
     ("crates/conform", 900),
     ("crates/couchjs", 4200),
     ("crates/json", 1250),
     ("crates/mango", 2700),
-    ("crates/policy", 7450),
+    ("crates/policy", 7650),
     ("crates/replication", 9950),
-    ("crates/store", 6400),
+    ("crates/store", 6450),
     ("crates/test_support", 150),
     ("crates/testkit", 950),
 ];

@@ -33,6 +33,7 @@ mod attach;
 mod connection;
 mod error;
 mod functions;
+mod health;
 mod jobs;
 mod pool_change;
 mod report;
@@ -58,6 +59,7 @@ pub use attach::{
 pub use connection::{REPLY_BYTES_MAX, REQUESTS_QUEUED_MAX};
 pub use error::{ClientError, ServiceError};
 pub use functions::{Compiling, Indexing, Mapping, Reducing};
+pub use health::{Health, Problem};
 pub use jobs::{
     BulkAnswer, BulkOrder, BulkOrderName, JobGroup, JobOrder, JobResult, JobSelection, JobsQuery,
     JobsSort,
@@ -297,6 +299,15 @@ impl Client {
     pub async fn raw_status(&self, pool: Option<&str>) -> Result<Box<RawValue>, ClientError> {
         let arguments = pool.map_or_else(|| json!({}), |pool| json!({"pool": pool}));
         self.connection.call("status", &arguments).await
+    }
+
+    /// Returns what is wrong (`health`).
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn health(&self) -> Result<Health, ClientError> {
+        let health = self.connection.call("health", &json!({})).await?;
+        wire::typed("health", &health)
     }
 
     /// Returns the processes with what they do now (`procs`), of one pool or of all: the value as the service wrote it,

@@ -187,6 +187,10 @@ fn daemon(ticket: Ticket, call: DaemonCall) {
         DaemonCall::GetStaleProcCount => ask(ticket, GetStaleProcCount, Ok),
         DaemonCall::Reload => ask(ticket, SetThresholdTs, |()| Ok(true)),
         DaemonCall::TerminateStaleProcs => ask(ticket, TerminateStaleProcs, |()| Ok(true)),
+        DaemonCall::Health => {
+            let health = ticket.session().services.metrics.health().told();
+            ticket.ok(&health);
+        }
         DaemonCall::Status(pool) => {
             let name = pool.map(|pool| LanguageName::new(&pool).to_string());
             let wanted = name.clone();

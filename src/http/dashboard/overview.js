@@ -1,18 +1,26 @@
-// The first view: the last hour, pools, what functions cost, services, replications, views.
+// The first view: what is wrong, the last hour, pools, what functions cost, services, replications, views.
 
 import * as charts from "./charts.js";
-import { h, link, section, table } from "./dom.js";
+import { h, link, mood, section, table } from "./dom.js";
 import { daemons } from "./fleet.js";
 import { functionsTable, lately } from "./functions.js";
 import { counts, find, groups, groupsTable, jobsTable } from "./jobs.js";
 import { byTrouble, poolLink, poolsTable, procsSection } from "./pools.js";
-import { number, plural, stateOfService, when } from "./words.js";
+import { moodOf, number, plural, stateOfService, when } from "./words.js";
 
 const POOLS_MAX = 8;
 const FUNCTIONS_MAX = 8;
 const JOBS_MAX = 8;
 
 const more = (path, total, shown, text) => total > shown && h("p", { class: "more" }, link(path, text));
+
+function problemsOf({ problems }) {
+  const columns = [["Problem", "first"], ["Of", "text"], ["Since", ""], ["Cause", "text"], ["What to do", "text"]];
+  return section("Problems", plural(problems.length, "problem"), table("problems", columns, problems.map((problem) => ({
+    key: `${problem.kind} ${problem.subject}`,
+    cells: [mood(problem.kind.replaceAll("_", " "), moodOf(problem.severity)), problem.subject, when(problem.since), problem.cause, problem.remedy],
+  })), ""));
+}
 
 function services(all) {
   const columns = [["Service", "first"], ["State", "first text"], ["Listens on", "text"], ["Pool", ""], ["Connections", "number"], ["Accepted", "number"], ["Limit", "number"]];
@@ -40,6 +48,7 @@ export const overview = {
     const pools = byTrouble(status.pools);
     const costly = functions.functions.slice(0, FUNCTIONS_MAX);
     return [
+      state.health.problems.length > 0 ? problemsOf(state.health) : null,
       charts.draw(series, "calls", "errors", "waiting", "waits", "written", "pending"),
       section("Pools", plural(pools.length, "pool"), poolsTable(pools.slice(0, POOLS_MAX)),
         more("#/pools", pools.length, POOLS_MAX, `All ${number(pools.length)} pools`)),

@@ -9,7 +9,7 @@ import * as functions from "./functions.js";
 import * as jobs from "./jobs.js";
 import { overview } from "./overview.js";
 import * as pools from "./pools.js";
-import { number, plural, span } from "./words.js";
+import { moodOf, number, plural, span } from "./words.js";
 
 const INTERVAL_MS = 1000;
 
@@ -92,8 +92,11 @@ function showAll(state, found, route) {
   show(byId("view"), [route.view.show(state, found, { ...route, go, again })]);
   const { pools: all, stale_proc_count: stale } = state.status;
   const waiting = all.reduce((sum, pool) => sum + pool.waiting, 0);
-  say(`live; ${plural(waiting, "request")} ${waiting === 1 ? "waits" : "wait"} for a process` +
-    (stale > 0 ? `; ${number(stale)} processes are older than the last reload` : ""), waiting > 0 ? "warn" : "good");
+  const { status, problems } = state.health;
+  const worst = problems.length === 0 ? "" : `${plural(problems.length, "problem")}, ${problems[0].subject} first; `;
+  const mood = status === "ok" && waiting > 0 ? "warn" : moodOf(status);
+  say(`live; ${worst}${plural(waiting, "request")} ${waiting === 1 ? "waits" : "wait"} for a process` +
+    (stale > 0 ? `; ${number(stale)} processes are older than the last reload` : ""), mood);
 }
 
 function showLogin(error) {

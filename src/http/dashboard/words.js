@@ -49,6 +49,9 @@ export function stateOfPool(pool) {
   return mood(words.join("; ") || "ok", kind);
 }
 
+// How a problem, or the worst of all, is shown.
+export const moodOf = (severity) => ({ ok: "good", warning: "warn" })[severity] ?? "bad";
+
 // How the processes of a pool are confined, and which layers of that this machine lacks.
 export function cellOfPool({ sandbox }) {
   if (sandbox == null) return "";

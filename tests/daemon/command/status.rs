@@ -4,11 +4,11 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::process::{Command, Stdio};
 
-use crate::support::daemon::Service;
+use crate::support::daemon::{Service, wait_until};
 use crate::support::program::{exit_code, program, read_lines, run};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 #[test]
 fn the_table_shows_pools_and_processes() {
@@ -165,11 +165,28 @@ fn without_a_service_it_ends_with_69() {
 }
 
 #[test]
-fn a_check_prints_nothing_and_tells_by_its_exit_code_whether_the_service_answers() {
-    let service = Service::start("");
-    let output = run(&mut service.client(&["status", "--check"]), b"");
-    assert_eq!(output.status.code(), Some(0), "{output:?}");
-    assert!(output.stdout.is_empty() && output.stderr.is_empty());
+fn a_check_says_what_is_wrong_and_its_exit_code_how_bad_that_is() {
+    let broken = "[query_servers]\nbroken = \"sh -c 'exit 7'\"\n[pools.broken]\ninit_size = 1\n";
+    let service = Service::start(&format!(
+        "[query_server_config]\nsandbox = \"off\"\n{broken}"
+    ));
+    let mut told = String::new();
+    wait_until("a problem", || {
+        let output = run(&mut service.client(&["status", "--check"]), b"");
+        told = String::from_utf8(output.stdout).unwrap();
+        let code = if told.is_empty() { 0 } else { 2 };
+        assert_eq!(output.status.code(), Some(code), "{told}");
+        !told.is_empty()
+    });
+    assert_eq!(told.lines().count(), 1, "{told}");
+    assert!(
+        told.starts_with("CRITICAL: pool failing: broken: its processes cannot be started: "),
+        "{told}"
+    );
+    assert!(told.contains("settee pool unthrottle broken"), "{told}");
+    let web = service.connect().call(&json!({"id": 1, "call": "health"}));
+    assert_eq!(web["ok"]["status"], "critical", "{web}");
+    assert_eq!(web["ok"]["problems"][0]["subject"], "broken", "{web}");
     let mut after = service.client(&["status", "--check"]);
     service.stop();
     let output = run(&mut after, b"");

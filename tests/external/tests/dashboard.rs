@@ -21,16 +21,16 @@ fn it_shows_pools_waiters_and_jobs_as_they_change() {
     let mut holder = web.service.connect();
     let proc = holder.get_proc("python");
     let browser = open(&web);
-    browser.wait_for("live; 0 requests wait for a process");
+    browser.wait_for("0 requests wait for a process");
     browser.click("#procs-list summary");
     browser.wait_for("assigned");
     let mut waiter = web.service.connect();
     waiter.send(&json!({"id": 1, "call": "get_proc", "lang": "python"}));
-    browser.wait_for("live; 1 request waits for a process");
+    browser.wait_for("1 request waits for a process");
     browser.wait_for("at its limit");
     assert!(holder.ret_proc(&proc));
     assert!(waiter.reply().get("ok").is_some());
-    browser.wait_for("live; 0 requests wait for a process");
+    browser.wait_for("0 requests wait for a process");
 
     browser.wait_for("No replication is scheduled.");
     let made = web.send("PUT", "/_replicator/lost", LOST);

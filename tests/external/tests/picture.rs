@@ -113,7 +113,7 @@ fn the_dashboard_of_a_service_at_work_makes_a_small_picture() {
     let browser = Browser::open(&format!("http://{}/_dashboard", web.address));
     browser.resize(1280, 960, "light");
     browser.click("#procs-list summary");
-    browser.wait_for("live; 1 request waits for a process");
+    browser.wait_for("1 request waits for a process");
     browser.wait_for("6 functions in the last ");
     let picture = browser.picture();
     assert!(picture.starts_with(b"\x89PNG"), "{:?}", &picture[..8]);

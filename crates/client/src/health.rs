@@ -1,0 +1,35 @@
+//! What is wrong, as `health` tells it: one value for the command, the socket, HTTP and tests.
+
+use serde::{Deserialize, Serialize};
+
+/// How well a daemon is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Health {
+    /// `ok`, `warning` or `critical`: as its worst problem.
+    pub status: String,
+    /// The daemon that says so, as others of a fleet know it.
+    pub daemon: String,
+    /// What is wrong, the worst first.
+    pub problems: Vec<Problem>,
+}
+
+/// Something that is wrong.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Problem {
+    /// What kind of trouble it is.
+    pub kind: String,
+    /// `warning` or `critical`.
+    pub severity: String,
+    /// What it concerns: a pool, a service, a daemon, a reason.
+    pub subject: String,
+    /// How many of these: layers, jobs, requests.
+    pub count: u64,
+    /// Since when, as `2026-11-26T10:00:00Z`.
+    pub since: String,
+    /// For how many seconds.
+    pub lasted_s: u64,
+    /// Why, in words.
+    pub cause: String,
+    /// What to do: a command, a key, a page.
+    pub remedy: String,
+}

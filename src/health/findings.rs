@@ -1,0 +1,227 @@
+//! What of a daemon's state is a trouble, in words for who runs it.
+//!
+//! SUMMARY   [`of_status`] looks at pools and services, [`of_jobs`] at replications, [`of_daemons`] at the fleet.
+//! PROMISES  Each finding says what to do: a command, a key, or the page that tells more.
+
+use serde_json::Value;
+use settee_client::JobGroup;
+
+use crate::query_server::status::{DaemonStatus, PoolStatus, ServiceStatus};
+use policy::problems::{Finding, Kind, Severity};
+
+/// For how long a call waits before it is a trouble, in milliseconds.
+const LONG_WAIT_MS: u64 = 5_000;
+
+/// Which part of all replications fails before that is critical: one of so many.
+const CRITICAL_PART: u64 = 10;
+
+/// The states of jobs and documents that have failed.
+const FAILED: [&str; 3] = ["crashing", "error", "failed"];
+
+/// Looks at pools and services.
+pub(crate) fn of_status(status: &DaemonStatus) -> Vec<Finding> {
+    let pools = status.pools.iter().flat_map(of_pool);
+    let services = status.services.iter().filter_map(of_service);
+    pools.chain(services).collect()
+}
+
+fn of_pool(pool: &PoolStatus) -> Vec<Finding> {
+    let name = &pool.name;
+    let finding = |kind, severity, count, cause: String, remedy: String| Finding {
+        kind,
+        severity,
+        subject: name.clone(),
+        count,
+        cause,
+        remedy,
+    };
+    let mut found = Vec::new();
+    if let Some(failure) = &pool.failure {
+        let severity = match pool.used + pool.free {
+            0 => Severity::Critical,
+            _ => Severity::Warning,
+        };
+        let cause = format!("its processes cannot be started: {failure}");
+        let remedy = format!("mend its command, then: settee pool unthrottle {name}");
+        let waiting = pool.waiting.into();
+        found.push(finding(Kind::PoolFailing, severity, waiting, cause, remedy));
+    }
+    if pool.waiting > 0 && pool.longest_wait_ms >= LONG_WAIT_MS && pool.failure.is_none() {
+        let seconds = pool.longest_wait_ms / 1000;
+        let cause = format!(
+            "{} wait for one of its {} processes, the first for {seconds} s",
+            pool.waiting, pool.hard_limit
+        );
+        let remedy = format!(
+            "settee ps shows who holds them; raise max of [pools.{name}], or find the slow function: settee top"
+        );
+        let waiting = pool.waiting.into();
+        found.push(finding(
+            Kind::PoolCrowded,
+            Severity::Warning,
+            waiting,
+            cause,
+            remedy,
+        ));
+    }
+    let Some(sandbox) = &pool.sandbox else {
+        return found;
+    };
+    if let Some(error) = &sandbox.error {
+        let cause = format!("the cell of its processes cannot be made: {error}");
+        let remedy = "settee check-config --sandbox".to_owned();
+        found.push(finding(
+            Kind::CellBroken,
+            Severity::Critical,
+            1,
+            cause,
+            remedy,
+        ));
+    } else if !sandbox.missing.is_empty() {
+        let layers: Vec<&str> = sandbox.missing.keys().map(String::as_str).collect();
+        let cause = format!("the cell of its processes lacks {}", layers.join(", "));
+        let remedy = "settee check-config --sandbox says why; docs/cells.md what to do".to_owned();
+        let count = layers.len() as u64;
+        found.push(finding(
+            Kind::CellIncomplete,
+            Severity::Warning,
+            count,
+            cause,
+            remedy,
+        ));
+    }
+    found
+}
+
+fn of_service(service: &ServiceStatus) -> Option<Finding> {
+    let (severity, cause, remedy) = match service.closed.as_deref()? {
+        "at_limit" => (
+            Severity::Warning,
+            format!("all processes of its pool {} are lent", service.pool),
+            format!(
+                "raise max of [pools.{}], or shorten session_timeout of the service",
+                service.pool
+            ),
+        ),
+        "throttled" => (
+            Severity::Critical,
+            format!("processes of its pool {} cannot be started", service.pool),
+            format!(
+                "mend the command of the pool, then: settee pool unthrottle {}",
+                service.pool
+            ),
+        ),
+        "no_pool" => (
+            Severity::Critical,
+            format!("there is no pool {}", service.pool),
+            format!(
+                "add the pool, or name another one in [services.{}]",
+                service.name
+            ),
+        ),
+        "accept_failed" => (
+            Severity::Critical,
+            "the system has no descriptor or memory for another connection".to_owned(),
+            "raise LimitNOFILE= of the unit, or find what holds them".to_owned(),
+        ),
+        _ => return None,
+    };
+    Some(Finding {
+        kind: Kind::ServiceClosed,
+        severity,
+        subject: service.name.clone(),
+        count: service.connections,
+        cause,
+        remedy,
+    })
+}
+
+/// Looks at replications, of which there are so many, by the reasons for which they do not run.
+pub(crate) fn of_jobs(total: u64, groups: &[JobGroup]) -> Vec<Finding> {
+    let failing = |group: &JobGroup| -> u64 {
+        let states = group.states.iter();
+        let failed = states.filter(|(state, _)| FAILED.contains(&state.as_str()));
+        failed.map(|(_, count)| *count as u64).sum()
+    };
+    let all: u64 = groups.iter().map(failing).sum();
+    let severity = match all.saturating_mul(CRITICAL_PART) >= total {
+        true => Severity::Critical,
+        false => Severity::Warning,
+    };
+    let failing = groups.iter().map(|group| (group, failing(group)));
+    let failing = failing.filter(|(_, count)| *count > 0);
+    failing
+        .map(|(group, count)| {
+            let reason = group.reason.as_deref().unwrap_or("no reason is known");
+            let example = &group.example;
+            Finding {
+                kind: Kind::ReplicationsFailing,
+                severity,
+                subject: reason.to_owned(),
+                count,
+                cause: format!("{count} of {total} replications fail with '{reason}', {example} among them"),
+                remedy: format!(
+                    "settee jobs show {example} says more; once it is mended: settee jobs restart --reason '{reason}'"
+                ),
+            }
+        })
+        .collect()
+}
+
+/// What is found where the store does not answer, or replications are still read from it.
+pub(crate) fn of_store(error: Option<&str>, is_loading: bool) -> Vec<Finding> {
+    let of = |kind, severity, cause: String, remedy: &str| Finding {
+        kind,
+        severity,
+        subject: "store".to_owned(),
+        count: 1,
+        cause,
+        remedy: remedy.to_owned(),
+    };
+    let away = error.map(|error| {
+        let cause = format!("replications cannot be read from the store: {error}");
+        of(
+            Kind::StoreAway,
+            Severity::Critical,
+            cause,
+            "look at [store] path or url; docs/operations.md",
+        )
+    });
+    let loading = is_loading.then(|| {
+        let cause = "replications are still being read from the store".to_owned();
+        of(
+            Kind::StillLoading,
+            Severity::Warning,
+            cause,
+            "wait; if it takes minutes, look at the store's disk or database",
+        )
+    });
+    away.into_iter().chain(loading).collect()
+}
+
+/// Looks at the daemons of a fleet, as `/_fleet` has them.
+pub(crate) fn of_daemons(fleet: &Value) -> Vec<Finding> {
+    let rows: Vec<&Value> = fleet["daemons"].as_array().into_iter().flatten().collect();
+    let address = |row: &Value| row["address"].as_str().unwrap_or_default().to_owned();
+    let lives = |row: &Value| row["lease_left_s"].as_u64().unwrap_or(0) > 0;
+    let gone = rows
+        .iter()
+        .filter(|row| !lives(row) && row["leaving"] != true);
+    // One that was started again has another row.
+    let gone = gone.filter(|row| {
+        let same = rows.iter().filter(|other| address(other) == address(row));
+        !same.into_iter().any(|other| lives(other))
+    });
+    gone.map(|row| Finding {
+        kind: Kind::DaemonGone,
+        severity: Severity::Warning,
+        subject: address(row),
+        count: row["documents"].as_u64().unwrap_or(0),
+        cause: "its lease is over: it is lost, hangs, or cannot reach the database".to_owned(),
+        remedy: "look at its machine; others take its part (docs/fleet.md)".to_owned(),
+    })
+    .collect()
+}
+
+#[cfg(test)]
+mod tests;

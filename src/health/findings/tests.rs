@@ -1,0 +1,212 @@
+//! Tests of what counts as a trouble, and of the words for it.
+
+use std::collections::BTreeMap;
+
+use serde_json::json;
+
+use super::*;
+use crate::query_server::status::SandboxStatus;
+
+fn kinds(found: &[Finding]) -> Vec<(Kind, Severity, &str, u64)> {
+    let of = |finding: &Finding| (finding.kind, finding.severity, finding.count);
+    found
+        .iter()
+        .map(|finding| {
+            let (kind, severity, count) = of(finding);
+            (kind, severity, finding.subject.as_str(), count)
+        })
+        .collect()
+}
+
+fn pool(name: &str) -> PoolStatus {
+    PoolStatus {
+        name: name.to_owned(),
+        hard_limit: 4,
+        ..PoolStatus::default()
+    }
+}
+
+#[test]
+fn a_pool_whose_processes_do_not_start_is_critical_unless_others_of_it_work() {
+    let failure = Some("exited with status 1".to_owned());
+    let dead = PoolStatus {
+        failure: failure.clone(),
+        waiting: 3,
+        longest_wait_ms: 9_000,
+        ..pool("dead")
+    };
+    let lame = PoolStatus {
+        failure,
+        used: 1,
+        ..pool("lame")
+    };
+    let status = DaemonStatus {
+        pools: vec![dead, lame, pool("well")],
+        ..DaemonStatus::default()
+    };
+    let found = of_status(&status);
+    assert_eq!(
+        kinds(&found),
+        [
+            (Kind::PoolFailing, Severity::Critical, "dead", 3),
+            (Kind::PoolFailing, Severity::Warning, "lame", 0),
+        ]
+    );
+    assert_eq!(
+        found[0].cause,
+        "its processes cannot be started: exited with status 1"
+    );
+    assert!(found[0].remedy.ends_with("settee pool unthrottle dead"));
+}
+
+#[test]
+fn who_waits_long_for_a_pool_and_cells_without_layers_are_told() {
+    let sandbox = |missing: &[&str], error: Option<&str>| {
+        let missing = missing
+            .iter()
+            .map(|layer| ((*layer).to_owned(), "no".to_owned()));
+        Some(SandboxStatus {
+            missing: missing.collect(),
+            error: error.map(str::to_owned),
+            ..SandboxStatus::default()
+        })
+    };
+    let crowded = PoolStatus {
+        waiting: 2,
+        longest_wait_ms: LONG_WAIT_MS,
+        used: 4,
+        ..pool("crowded")
+    };
+    let busy = PoolStatus {
+        waiting: 2,
+        longest_wait_ms: LONG_WAIT_MS - 1,
+        used: 4,
+        ..pool("busy")
+    };
+    let open = PoolStatus {
+        sandbox: sandbox(&["cpu", "memory"], None),
+        ..pool("open")
+    };
+    let broken = PoolStatus {
+        sandbox: sandbox(&["cpu"], Some("no namespaces")),
+        ..pool("broken")
+    };
+    let whole = PoolStatus {
+        sandbox: sandbox(&[], None),
+        ..pool("whole")
+    };
+    let status = DaemonStatus {
+        pools: vec![crowded, busy, open, broken, whole],
+        ..DaemonStatus::default()
+    };
+    assert_eq!(
+        kinds(&of_status(&status)),
+        [
+            (Kind::PoolCrowded, Severity::Warning, "crowded", 2),
+            (Kind::CellIncomplete, Severity::Warning, "open", 2),
+            (Kind::CellBroken, Severity::Critical, "broken", 1),
+        ]
+    );
+}
+
+#[test]
+fn a_service_that_accepts_nobody_is_told_and_one_that_stops_is_not() {
+    let closed = [
+        "at_limit",
+        "throttled",
+        "no_pool",
+        "accept_failed",
+        "stopping",
+    ];
+    let services = closed.map(|why| ServiceStatus {
+        name: why.into(),
+        closed: Some(why.into()),
+        ..ServiceStatus::default()
+    });
+    let status = DaemonStatus {
+        services: services.into(),
+        ..DaemonStatus::default()
+    };
+    let found = of_status(&status);
+    let told: Vec<_> = found
+        .iter()
+        .map(|finding| (finding.subject.as_str(), finding.severity))
+        .collect();
+    assert_eq!(
+        told,
+        [
+            ("at_limit", Severity::Warning),
+            ("throttled", Severity::Critical),
+            ("no_pool", Severity::Critical),
+            ("accept_failed", Severity::Critical),
+        ]
+    );
+}
+
+#[test]
+fn replications_are_told_by_reason_and_are_critical_where_a_tenth_of_all_fails() {
+    let group = |reason: Option<&str>, states: &[(&str, usize)]| JobGroup {
+        reason: reason.map(str::to_owned),
+        count: states.iter().map(|(_, count)| count).sum(),
+        states: states
+            .iter()
+            .map(|(state, count)| ((*state).to_owned(), *count))
+            .collect::<BTreeMap<_, _>>(),
+        example: "d1".to_owned(),
+    };
+    let groups = [
+        group(Some("database missing"), &[("crashing", 7), ("failed", 2)]),
+        group(None, &[("running", 90)]),
+        group(Some("unauthorized"), &[("crashing", 1), ("paused", 3)]),
+    ];
+    let found = of_jobs(100, &groups);
+    assert_eq!(
+        kinds(&found),
+        [
+            (
+                Kind::ReplicationsFailing,
+                Severity::Critical,
+                "database missing",
+                9
+            ),
+            (
+                Kind::ReplicationsFailing,
+                Severity::Critical,
+                "unauthorized",
+                1
+            ),
+        ]
+    );
+    assert!(
+        found[0]
+            .remedy
+            .ends_with("settee jobs restart --reason 'database missing'")
+    );
+    assert_eq!(of_jobs(101, &groups)[0].severity, Severity::Warning);
+    assert_eq!(of_jobs(90, &groups[1..2]), []);
+}
+
+#[test]
+fn a_daemon_whose_lease_is_over_is_gone_unless_it_left_or_was_started_again() {
+    let row = |address: &str, left: u64, leaving: bool| json!({"address": address, "lease_left_s": left, "leaving": leaving, "documents": 5});
+    let fleet = json!({"daemons": [row("a", 20, false), row("b", 0, false), row("c", 0, true),
+        row("d", 0, false), row("d", 9, false)]});
+    assert_eq!(
+        kinds(&of_daemons(&fleet)),
+        [(Kind::DaemonGone, Severity::Warning, "b", 5)]
+    );
+    assert_eq!(of_daemons(&Value::Null), []);
+}
+
+#[test]
+fn a_store_that_does_not_answer_is_critical_and_one_that_is_read_a_warning() {
+    let found = of_store(Some("no answer"), true);
+    assert_eq!(
+        kinds(&found),
+        [
+            (Kind::StoreAway, Severity::Critical, "store", 1),
+            (Kind::StillLoading, Severity::Warning, "store", 1),
+        ]
+    );
+    assert_eq!(of_store(None, false), []);
+}
