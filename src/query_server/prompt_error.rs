@@ -155,16 +155,19 @@ pub enum PromptError {
 }
 
 fn timeout_text(timeout: Duration, command: Command) -> String {
-    let limit = timeout.as_millis();
-    if command.runs_functions() {
-        format!(
-            "the function did not answer within {limit} ms and its process was killed: it is slow, \
-             or never ends ({}; the limit is timeout_ms or [couchdb] os_process_timeout)",
-            command.phase()
-        )
-    } else {
-        format!("the query server did not answer within {limit} ms and was killed")
-    }
+    let (limit, phase) = (timeout.as_millis(), command.phase());
+    let what = match command.runs_functions() {
+        true => "the function",
+        false => "the query server",
+    };
+    let end = match command.runs_functions() {
+        true => "its process was killed: it is slow, or never ends",
+        false => "was killed",
+    };
+    format!(
+        "{what} did not answer within {limit} ms and {end} ({phase}; the limit is timeout_ms of the call, \
+         prompt_timeout of the service, or [couchdb] os_process_timeout)"
+    )
 }
 
 /// How much of a text that was not expected an error quotes, in characters.
@@ -267,5 +270,32 @@ impl PromptError {
                 | Self::NotRun { .. }
                 | Self::Function { fatal: true, .. }
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_took_too_long_names_the_keys_that_allow_more() {
+        for (command, who) in [
+            (Command::Map, "the function did not answer within 200 ms"),
+            (
+                Command::Teach,
+                "the query server did not answer within 200 ms",
+            ),
+        ] {
+            let timeout = Duration::from_millis(200);
+            let text = PromptError::Timeout { timeout, command }.to_string();
+            assert!(text.starts_with(who), "{text}");
+            for key in [
+                "timeout_ms",
+                "prompt_timeout",
+                "[couchdb] os_process_timeout",
+            ] {
+                assert!(text.contains(key), "{text}");
+            }
+        }
     }
 }

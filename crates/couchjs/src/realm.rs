@@ -391,7 +391,7 @@ impl Realm {
             registered.map_err(|bytes_max| {
                 let reason = format!(
                     "registerType: content types take more than {bytes_max} bytes, 1/{TYPES_PART} of the memory \
-                     that functions may take; register fewer, or raise javascript_memory_max (couchjs -S)"
+                     that functions may take; register fewer, or raise [sandbox] javascript_memory_max in the configuration"
                 );
                 let [name, reason] = match types.text_reasons.get() {
                     true => [OUT_OF_MEMORY, &reason],
