@@ -119,6 +119,13 @@ impl DesignDocs {
         Ok(())
     }
 
+    /// Forgets what functions have become and done; each is compiled anew at its next call.
+    pub(super) fn unload(&mut self) {
+        for doc in self.docs.values_mut() {
+            doc.loaded = None;
+        }
+    }
+
     /// Calls a function of a design document and returns its answer.
     pub(super) fn call(
         &mut self,

@@ -73,6 +73,8 @@ pub(super) struct Shared {
     pub(super) lines: RefCell<Lines>,
     /// Whether the reason of an error is always a text, as of the last `reset`.
     pub(super) text_reasons: Cell<bool>,
+    /// Whether functions have a console, as of the last `reset`.
+    pub(super) console: Cell<bool>,
     /// Each runtime holds it while it lives: as long as there is a handle of one of its realms.
     runtimes: Rc<()>,
     /// The exit status, once a list function has read the end of the input or a line that is no row.
@@ -93,6 +95,7 @@ impl Shared {
             memory: Account::new(options.memory_bytes, status),
             lines: RefCell::new(lines),
             text_reasons: Cell::new(options.text_reasons),
+            console: Cell::new(false),
             runtimes: Rc::new(()),
             ended: Cell::new(None),
             types: RefCell::new(Registry::new(options.memory_bytes / TYPES_PART)),
@@ -333,9 +336,10 @@ impl Realm {
         reading: bool,
     ) -> Result<Persistent<Object<'static>>, Failure> {
         self.with(|ctx| {
+            let tools = self.tools.clone().restore(ctx)?;
+            self.add_console(&tools)?;
             let views: Function<'_> = self.shared.views.run(ctx)?;
-            let runners: Object<'_> =
-                views.call((self.tools.clone().restore(ctx)?, kind.name(), reading))?;
+            let runners: Object<'_> = views.call((tools, kind.name(), reading))?;
             Ok(Persistent::save(ctx, runners))
         })
     }
@@ -345,10 +349,19 @@ impl Realm {
         self.with(|ctx| {
             let tools = self.tools.clone().restore(ctx)?;
             self.add_natives(ctx, &tools.get("host")?)?;
+            self.add_console(&tools)?;
             let render: Function<'_> = self.shared.render.run(ctx)?;
             let responders: Object<'_> = render.call((tools,))?;
             Ok(Persistent::save(ctx, responders))
         })
+    }
+
+    /// Gives the function a console, if the last `reset` asked for one.
+    fn add_console(&self, tools: &Object<'_>) -> rquickjs::Result<()> {
+        match self.shared.console.get() {
+            true => tools.get::<_, Function<'_>>("addConsole")?.call(()),
+            false => Ok(()),
+        }
     }
 
     /// The native calls that modules need.

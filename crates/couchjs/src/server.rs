@@ -21,7 +21,7 @@ use super::reduce_limit::{self, ReduceLimit, Verdict};
 use super::results::{Answer, Results};
 use super::text::{excerpt, kind_of, unquote, utf16_len};
 use super::views::{Reduced, Rows, Views, source_text};
-use crate::{REPORT, TEXT_REASONS};
+use crate::{CONSOLE, REPORT, TEXT_REASONS};
 use json::cursor::Elements;
 
 /// The exit status after a fatal answer (SpiderMonkey's `quit(-1)`).
@@ -188,11 +188,19 @@ impl Server {
             return Err(Failure::protocol(&reason));
         }
         let [mode, threshold, ratio] = reduce_limit::KEYS;
-        let config = members(config, &[mode, threshold, ratio, TEXT_REASONS, REPORT]);
+        let config = members(
+            config,
+            &[mode, threshold, ratio, TEXT_REASONS, CONSOLE, REPORT],
+        );
         self.limit = ReduceLimit::new(&config);
         let asked = config[TEXT_REASONS].as_bool();
         let text_reasons = asked.unwrap_or(self.shared.options.text_reasons);
         self.shared.text_reasons.set(text_reasons);
+        let console = config[CONSOLE] == true;
+        if self.shared.console.replace(console) != console {
+            // They were compiled with one, or without.
+            self.ddocs.unload();
+        }
         self.shared.report.want(config[REPORT] == true);
         if self.views.as_ref().is_some_and(|views| !views.is_fresh()) {
             // No third state is held beside these two.

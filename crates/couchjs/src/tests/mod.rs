@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod console;
 mod generator;
 mod pieces;
 mod places;
