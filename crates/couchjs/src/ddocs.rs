@@ -14,7 +14,7 @@ use super::command::{TREE_BYTES_MAX, value_as_text};
 use super::engine::Engine;
 use super::failure::{Failure, cut, json};
 use super::memory::Held;
-use super::realm::{Realm, Shared, Tree, compilation_error};
+use super::realm::{NO_FUNCTION, Realm, Shared, Tree, compilation_error};
 use super::report::path_of;
 use super::results::Answer;
 use super::text::{kind_of, unquote};
@@ -153,7 +153,9 @@ impl DesignDocs {
             .load(engine)
             .and_then(|loaded| loaded.call(engine, id, &path, arguments));
         engine.finish_jobs();
-        answer.map_err(|failure| failure.inside(|| format!("{} of {id}", path.join("/"))))
+        let place = || format!("{} of {id}", path.join("/"));
+        self.shared.warn_of_promise(place);
+        answer.map_err(|failure| failure.inside(place))
     }
 
     /// As [`Engine::measure_at_times`].
@@ -248,8 +250,7 @@ impl Loaded {
                 return Err(Failure::error("not_found", &reason));
             }
             Leaf::Other(json) => {
-                let reason = "Expression does not eval to a function.";
-                return Err(compilation_error(reason, &json));
+                return Err(compilation_error(NO_FUNCTION, &json));
             }
             Leaf::Function(call) => {
                 if !self.realms.contains_key(path) {

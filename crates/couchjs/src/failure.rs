@@ -223,7 +223,8 @@ impl Failure {
         self
     }
 
-    fn with_couchdb_reason(mut self, json: &str) -> Self {
+    /// As it is, but under CouchDB with this reason, JSON text.
+    pub(super) fn with_couchdb_reason(mut self, json: &str) -> Self {
         if let Failure::Error { couchdb_reason, .. } = &mut self {
             *couchdb_reason = Some(cut_json(json));
         }

@@ -24,7 +24,7 @@ use super::lines::{Lines, Next, Reader, into_text};
 use super::memory::{Account, LONG_BYTES, ProcessStatus};
 use super::mime::{self, Registry};
 use super::positions::Source;
-use super::report::{Report, Sources};
+use super::report::{Report, Returned, Sources};
 use super::results::Answer;
 use super::stack::{self, without_modules};
 use super::text::{beginning, excerpt, quote};
@@ -282,6 +282,8 @@ impl Realm {
             let full = Rc::clone(&shared);
             host.set("full", Func::from(move || full.memory.was_exhausted()))?;
             host.set("packed", Func::from(writing::packed))?;
+            let returned = Native(Rc::clone(&shared), Shared::returned);
+            host.set("returned", Function::new(ctx.clone(), returned)?)?;
             let helpers: Function<'_> = shared.helpers.run(&ctx)?;
             let tools: Object<'_> = helpers.call((host,))?;
             Ok::<_, rquickjs::Error>(Persistent::save(&ctx, tools))
@@ -308,6 +310,16 @@ impl Realm {
                 })
             })
         })
+    }
+
+    /// Whether a report is wanted.
+    pub(super) fn reports(&self) -> bool {
+        self.shared.report.is_wanted()
+    }
+
+    /// What its function has returned over a document, given as JSON text, if that was noted.
+    pub(super) fn take_returned(&self, document: Option<&str>) -> Option<Returned> {
+        self.shared.report.take_returned(document)
     }
 
     /// Makes an answer that stays in the engine until it is written.
@@ -451,12 +463,10 @@ impl Realm {
     pub(super) fn compile(&self, source: &str) -> Result<Persistent<Function<'static>>, Failure> {
         self.shared.report.enter(&self.sources);
         self.context.with(|ctx| match self.evaluate(&ctx, source) {
-            Ok(value) => match value.as_function().filter(|function| !is_async(function)) {
+            Ok(value) => match value.as_function() {
+                Some(function) if is_async(function) => Err(async_function(source)),
                 Some(function) => Ok(Persistent::save(&ctx, function.clone())),
-                None => Err(compilation_error(
-                    "Expression does not eval to a function.",
-                    source,
-                )),
+                None => Err(compilation_error(NO_FUNCTION, source)),
             },
             Err(rquickjs::Error::Exception) => {
                 let error = ctx.catch();
@@ -544,6 +554,14 @@ impl Shared {
         Ok(Value::new_undefined(ctx.clone()))
     }
 
+    /// `returned(VALUE)`: a function has returned this, where it is not sure to be of use.
+    fn returned<'js>(&self, params: &Params<'_, 'js>) -> rquickjs::Result<Value<'js>> {
+        if let Some(value) = params.arg(0) {
+            self.report.returned(&value);
+        }
+        Ok(Value::new_undefined(params.ctx().clone()))
+    }
+
     /// `moduleBroken(REASON, SOURCE, ERROR)`: a module was not loaded.
     fn module_broken<'js>(&self, params: &Params<'_, 'js>) -> rquickjs::Result<Value<'js>> {
         let ctx = params.ctx();
@@ -597,6 +615,16 @@ fn is_async(function: &Function<'_>) -> bool {
         tag.as_ref().map(|tag| tag.0.as_str()),
         Ok("AsyncFunction" | "AsyncGeneratorFunction")
     )
+}
+
+/// CouchDB's words for a source that is no function, and for one of an async function.
+pub(super) const NO_FUNCTION: &str = "Expression does not eval to a function.";
+
+/// The error of an async function, which CouchDB takes for no function at all.
+fn async_function(source: &str) -> Failure {
+    let text = "The function is async, and nothing waits for what it promises: take `async` and `await` out.";
+    let couchdb = quote(&format!("{NO_FUNCTION} ({source})"));
+    compilation_error(text, source).with_couchdb_reason(&couchdb)
 }
 
 pub(super) fn compilation_error(text: &str, source: &str) -> Failure {

@@ -142,7 +142,10 @@ impl Server {
         }
         let command = Command::parse(line)?;
         match command.name.as_str() {
-            "reset" => self.reset(&command),
+            "reset" => {
+                self.tell_returned();
+                self.reset(&command)
+            }
             "forget" => {
                 self.forget()?;
                 self.reset(&command)
@@ -178,6 +181,13 @@ impl Server {
             self.views = Some(Views::new(&self.shared)?);
         }
         Ok(self.views.as_mut().expect("server: made above"))
+    }
+
+    /// A `reset` ends a call, whose report says what its functions have returned.
+    fn tell_returned(&self) {
+        if let Some(views) = &self.views {
+            views.tell_returned();
+        }
     }
 
     fn reset(&mut self, command: &Command<'_>) -> Result<Answer, Failure> {

@@ -7,6 +7,7 @@ mod generator;
 mod pieces;
 mod places;
 mod reported;
+mod returned;
 
 use std::io::{self, Read, Write};
 use std::sync::{Arc, Mutex};
