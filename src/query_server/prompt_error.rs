@@ -115,12 +115,14 @@ pub enum PromptError {
     },
     /// No answer came in time. The process was killed. Where functions are run for the prompt, the
     /// function is to blame; otherwise the query server is, and another one may do better.
-    #[error("{}", timeout_text(*timeout, *command))]
+    #[error("{}", timeout_text(*timeout, *command, *held_back))]
     Timeout {
         /// The time it had.
         timeout: Duration,
         /// What it was to do.
         command: Command,
+        /// Whether its cell has held back its processor time, then or before.
+        held_back: bool,
     },
     /// The prompt was sent behind another one, over which the process ended. Worth a retry.
     #[error("the prompt was not run, because an earlier one ended the process: {because}")]
@@ -154,20 +156,23 @@ pub enum PromptError {
     NotHolder,
 }
 
-fn timeout_text(timeout: Duration, command: Command) -> String {
+fn timeout_text(timeout: Duration, command: Command, held_back: bool) -> String {
     let (limit, phase) = (timeout.as_millis(), command.phase());
-    let what = match command.runs_functions() {
-        true => "the function",
-        false => "the query server",
+    let (what, end) = match command.runs_functions() {
+        true => (
+            "the function",
+            "its process was killed: it is slow, or never ends",
+        ),
+        false => ("the query server", "was killed"),
     };
-    let end = match command.runs_functions() {
-        true => "its process was killed: it is slow, or never ends",
-        false => "was killed",
-    };
-    format!(
+    let mut text = format!(
         "{what} did not answer within {limit} ms and {end} ({phase}; the limit is timeout_ms of the call, \
          prompt_timeout of the service, or [couchdb] os_process_timeout)"
-    )
+    );
+    if held_back {
+        text.push_str("; its pool's cpu_max has held back its processor time");
+    }
+    text
 }
 
 /// How much of a text that was not expected an error quotes, in characters.
@@ -287,7 +292,12 @@ mod tests {
             ),
         ] {
             let timeout = Duration::from_millis(200);
-            let text = PromptError::Timeout { timeout, command }.to_string();
+            let text = PromptError::Timeout {
+                timeout,
+                command,
+                held_back: false,
+            }
+            .to_string();
             assert!(text.starts_with(who), "{text}");
             for key in [
                 "timeout_ms",
