@@ -23,7 +23,7 @@ use tokio::sync::watch;
 use crate::actors::proc_manager::{ManagerSettings, ProcManager, ReloadConfig};
 use crate::actors::service::socket::{Prepared, ServiceSockets};
 use crate::config::reload::{self, Effect};
-use crate::config::{Config, Loaded, Sources, keys, load};
+use crate::config::{Config, Loaded, Origin, Sources, keys, load};
 use crate::messages::config_listener::{PlanReload, Reload, ReloadError, SetLogLevel, SetValue};
 use crate::otp::pid::{ExitReason, Pid, PidGuard};
 use crate::otp::registered_name::RegisteredName;
@@ -120,7 +120,7 @@ impl ConfigListener {
         }
         self.active.service_sockets.commit(sockets);
         self.active.current.send_replace(Arc::new(new));
-        info!(self.log, "configuration changed"; "changes" => describe_all(&changes));
+        info!(self.log, "configuration changed"; "changes" => describe_set(&changes, &old, &self.active.config()));
         Ok([changes, overridden].concat())
     }
 
@@ -203,6 +203,23 @@ fn not_read(error: io::Error) -> ReloadError {
 fn describe_all(changes: &[reload::Change]) -> String {
     let text: Vec<String> = changes.iter().map(describe).collect();
     text.join("; ")
+}
+
+/// As [`describe_all`]; of sections that come or go only what somebody has set.
+fn describe_set(changes: &[reload::Change], old: &Config, new: &Config) -> String {
+    let is_set = |change: &&reload::Change| {
+        let config = match (&change.old, &change.new) {
+            (None, Some(_)) => new,
+            (Some(_), None) => old,
+            _ => return true,
+        };
+        config.origin(&change.section, &change.key) != Origin::Default
+    };
+    let set: Vec<reload::Change> = changes.iter().filter(is_set).cloned().collect();
+    match (set.is_empty(), changes.first()) {
+        (true, Some(first)) => format!("[{}]: nothing is set", first.section),
+        _ => describe_all(&set),
+    }
 }
 
 fn describe(change: &reload::Change) -> String {

@@ -39,7 +39,7 @@ use super::config_args::ConfigArgs;
 use super::exit::{CliError, Exit};
 use super::service_socket::{Service, SocketArgs};
 use errors::{Errors, Watched};
-use logs::LogLines;
+use logs::{LogLines, tell};
 use printer::Printer;
 use progress::Progress;
 use sources::Reducer;
@@ -255,7 +255,12 @@ impl Job<'_> {
         drop(progress);
         let printed = printer.finish().await;
         if let Some(call) = processes.call() {
+            let hints = call.take_hints();
             self.show_rest(&call.finish(None).told, &produced);
+            if produced.is_ok() {
+                let file = shown(self.args.map.as_ref());
+                (hints.iter()).for_each(|hint| tell(&format!("{file}: {hint}")));
+            }
         }
         match produced {
             Ok(()) | Err(ViewError::Unwanted) => printed.and_then(|()| {

@@ -130,7 +130,7 @@ impl PoolWork for Map {
         let error = result.as_ref().err().map(|error| sink.noted(error));
         let finished = call.end(error.as_ref());
         if sink.reports && result.is_ok() {
-            sink.last(&finished.summary());
+            sink.last(&finished.rest());
         }
         // What was mapped before an error is told first.
         let is_read = sink.ready().await;

@@ -387,7 +387,9 @@ mod tests {
             raise: "os_process_limit".into(),
         };
         let expected = json!({
-            "name": "timeout", "reason": "the query server did not start within 70 ms",
+            "name": "timeout",
+            "reason": "the query server did not start within 70 ms (the limit is timeout_ms of the call, or [couchdb] \
+                       os_process_timeout)",
             "phase": "open", "fault": "query_server", "retry": true,
         });
         assert_eq!(wire(error), expected);

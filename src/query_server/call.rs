@@ -19,6 +19,7 @@ use crate::query_server::proc_shared::ProcShared;
 use crate::query_server::request_id::RequestId;
 use crate::query_server::run_time::{RunTime, WorkingTime};
 use crate::query_server::status::Holder;
+use crate::query_server::tally::Tally;
 use crate::query_server::told::{FunctionName, Level, LogEntry, LogLine, ReportedError, Told};
 use policy::pool::Token;
 
@@ -62,6 +63,8 @@ struct Progress {
     argument_bytes: usize,
     value_bytes: usize,
     told: Told,
+    /// What map functions have done, if a report is wanted.
+    tally: Tally,
     /// Whether the error that an answer is was told by the process too.
     is_explained: bool,
     /// Whether a process was given back as one that cannot be used any more.
@@ -156,6 +159,23 @@ impl Call {
         self.progress().has_ended_process = true;
     }
 
+    /// Counts a document that so many map functions were run over: these have rows for it, and this was told of it.
+    pub(crate) fn count_rows(
+        &self,
+        functions: usize,
+        with_rows: impl Iterator<Item = usize>,
+        told: Option<&Told>,
+    ) {
+        self.progress().tally.count(functions, with_rows, told);
+    }
+
+    /// Returns, once, a sentence for each map function whose work came to nothing.
+    pub(crate) fn take_hints(&self) -> Vec<String> {
+        let mut progress = self.progress();
+        let tally = std::mem::take(&mut progress.tally);
+        tally.hints(&progress.told.returned)
+    }
+
     /// Takes an error that the service itself found.
     pub(crate) fn error(&self, error: ReportedError) {
         self.progress().told.error(error);
@@ -171,7 +191,14 @@ impl Call {
 
     /// Ends the call. This is the one place where calls end: what is known of one is complete here.
     pub(crate) fn finish(self: &Arc<Self>, error: Option<ReportedError>) -> FinishedCall {
+        let hints = self.take_hints();
         let mut progress = std::mem::take(&mut *self.progress());
+        if error.is_none() {
+            let level = Level::Warning;
+            let lines = hints.into_iter().map(|message| LogLine { level, message });
+            // Few as they are, they have room beside what functions log.
+            progress.told.logs.extend(lines);
+        }
         if let Some(error) = error.filter(|_| self.reports && !progress.is_explained) {
             progress.told.error(error);
         }
@@ -434,8 +461,18 @@ impl FinishedCall {
         })
     }
 
+    /// Returns the last part of a report that was given piece by piece: what was told of no piece, if anything, and the
+    /// cost.
+    pub(crate) fn rest(&self) -> Report<'_> {
+        let told = Some(&self.told).filter(|told| !told.is_empty());
+        Report {
+            told,
+            ..self.summary()
+        }
+    }
+
     /// Returns the report without what was told.
-    pub(crate) fn summary(&self) -> Report<'_> {
+    fn summary(&self) -> Report<'_> {
         Report {
             request_id: &self.call.request_id,
             pool: self.pool.as_deref(),

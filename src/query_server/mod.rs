@@ -14,6 +14,7 @@ pub mod prompt_error;
 pub mod reduce;
 pub mod request_id;
 pub(crate) mod run_time;
+pub(crate) mod tally;
 pub(crate) mod taught;
 pub mod told;
 pub(crate) mod tried_cell;

@@ -7,7 +7,7 @@ use strum::{IntoStaticStr, VariantArray};
 
 use crate::query_server::ddoc::{DEFAULT_LANGUAGE, Ddoc};
 use crate::query_server::language::LanguageName;
-use couchjs::{REPORT, TEXT_REASONS};
+use couchjs::{CONSOLE, REPORT, TEXT_REASONS};
 
 /// What a command asks a process to do, as its first elements tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, VariantArray)]
@@ -223,11 +223,15 @@ pub(crate) fn forget(config: &str) -> Bytes {
     Bytes::from(format!("[\"forget\",{config}]"))
 }
 
-/// The `reset` before Settee itself calls functions: as [`reset`], and asks JavaScript for error texts. With `report`
+/// The `reset` before Settee itself calls functions: as [`reset`], and asks JavaScript for error texts and a console. With `report`
 /// it asks every query server to tell errors in its log.
 pub(crate) fn reset_for_calls(config: &str, language: &LanguageName, report: bool) -> Bytes {
     let is_javascript = language.as_str() == DEFAULT_LANGUAGE;
-    let asked = [(TEXT_REASONS, is_javascript), (REPORT, report)];
+    let asked = [
+        (TEXT_REASONS, is_javascript),
+        (CONSOLE, is_javascript),
+        (REPORT, report),
+    ];
     let asked = asked.into_iter().filter(|(_, is_asked)| *is_asked);
     let asked: Vec<String> = asked.map(|(name, _)| format!("\"{name}\":true")).collect();
     match config.trim_end().strip_suffix('}') {
@@ -369,15 +373,16 @@ mod tests {
     }
 
     #[test]
-    fn javascript_is_asked_for_errors_in_words_and_other_languages_get_couchdbs_reset() {
+    fn javascript_is_asked_for_errors_in_words_and_a_console_and_other_languages_get_couchdbs_reset()
+     {
         let reset = |config, language| reset_for_calls(config, &LanguageName::new(language), false);
         assert_eq!(
             reset(r#"{"timeout":5000}"#, "JavaScript"),
-            r#"["reset",{"timeout":5000,"text_reasons":true}]"#
+            r#"["reset",{"timeout":5000,"text_reasons":true,"console":true}]"#
         );
         assert_eq!(
             reset("{}", "javascript"),
-            r#"["reset",{"text_reasons":true}]"#
+            r#"["reset",{"text_reasons":true,"console":true}]"#
         );
         assert_eq!(reset("{}", "python"), r#"["reset",{}]"#);
     }

@@ -157,16 +157,18 @@ pub enum PromptError {
 }
 
 fn timeout_text(timeout: Duration, command: Command, held_back: bool) -> String {
-    let limit = timeout.as_millis();
-    let mut text = if command.runs_functions() {
-        format!(
-            "the function did not answer within {limit} ms and its process was killed: it is slow, \
-             or never ends ({}; the limit is timeout_ms or [couchdb] os_process_timeout)",
-            command.phase()
-        )
-    } else {
-        format!("the query server did not answer within {limit} ms and was killed")
+    let (limit, phase) = (timeout.as_millis(), command.phase());
+    let (what, end) = match command.runs_functions() {
+        true => (
+            "the function",
+            "its process was killed: it is slow, or never ends",
+        ),
+        false => ("the query server", "was killed"),
     };
+    let mut text = format!(
+        "{what} did not answer within {limit} ms and {end} ({phase}; the limit is timeout_ms of the call, \
+         prompt_timeout of the service, or [couchdb] os_process_timeout)"
+    );
     if held_back {
         text.push_str("; its pool's cpu_max has held back its processor time");
     }
@@ -273,5 +275,37 @@ impl PromptError {
                 | Self::NotRun { .. }
                 | Self::Function { fatal: true, .. }
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_took_too_long_names_the_keys_that_allow_more() {
+        for (command, who) in [
+            (Command::Map, "the function did not answer within 200 ms"),
+            (
+                Command::Teach,
+                "the query server did not answer within 200 ms",
+            ),
+        ] {
+            let timeout = Duration::from_millis(200);
+            let text = PromptError::Timeout {
+                timeout,
+                command,
+                held_back: false,
+            }
+            .to_string();
+            assert!(text.starts_with(who), "{text}");
+            for key in [
+                "timeout_ms",
+                "prompt_timeout",
+                "[couchdb] os_process_timeout",
+            ] {
+                assert!(text.contains(key), "{text}");
+            }
+        }
     }
 }

@@ -6,6 +6,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::query_server::tally::Returned;
+
 /// How many log lines are kept for a call.
 pub(crate) const LINES_MAX: usize = 1_000;
 
@@ -105,6 +107,11 @@ struct Remark {
 }
 
 impl LogEntry {
+    /// What a map function has returned, if the third element tells that.
+    fn returned(&self) -> Option<Returned> {
+        serde_json::from_str(self.details.as_deref()?).ok()
+    }
+
     /// Reads the third element.
     fn read(self) -> (LogLine, Option<ReportedError>) {
         let details = self.details.as_deref();
@@ -129,6 +136,9 @@ pub(crate) struct Told {
     pub(crate) errors: Vec<ReportedError>,
     /// Errors beyond the bounds.
     pub(crate) errors_dropped: u64,
+    /// What map functions have returned, as far as there is room.
+    #[serde(skip)]
+    pub(crate) returned: Vec<Returned>,
     #[serde(skip)]
     log_bytes: usize,
     #[serde(skip)]
@@ -138,7 +148,8 @@ pub(crate) struct Told {
 impl Told {
     pub(crate) fn is_empty(&self) -> bool {
         let dropped = self.logs_dropped + self.errors_dropped;
-        self.logs.is_empty() && self.errors.is_empty() && dropped == 0
+        let is_silent = self.logs.is_empty() && self.errors.is_empty();
+        is_silent && self.returned.is_empty() && dropped == 0
     }
 
     /// Returns what it holds, in bytes of text.
@@ -148,10 +159,22 @@ impl Told {
 
     /// Takes a line that a process logged.
     pub(crate) fn add(&mut self, entry: LogEntry) {
+        if let Some(returned) = entry.returned() {
+            return self.note(returned);
+        }
         let (line, error) = entry.read();
         self.log(line);
         if let Some(error) = error {
             self.error(error);
+        }
+    }
+
+    /// Takes what a map function has returned.
+    fn note(&mut self, returned: Returned) {
+        let bytes = self.error_bytes + returned.bytes();
+        if self.returned.len() < ERRORS_MAX && bytes <= ERROR_BYTES_MAX {
+            self.error_bytes = bytes;
+            self.returned.push(returned);
         }
     }
 
@@ -179,6 +202,10 @@ impl Told {
     pub(crate) fn append(&mut self, later: Self) {
         later.logs.into_iter().for_each(|line| self.log(line));
         later.errors.into_iter().for_each(|error| self.error(error));
+        later
+            .returned
+            .into_iter()
+            .for_each(|value| self.note(value));
         self.logs_dropped += later.logs_dropped;
         self.errors_dropped += later.errors_dropped;
     }
@@ -206,9 +233,11 @@ mod tests {
             Some(r#"{"name":"N"}"#),
             Some("7"),
             Some(r#"{"level":"loud"}"#),
+            Some(r#"{"function":1,"returned":"a number","doc":null}"#),
         ] {
             told.add(entry("x", details));
         }
+        assert_eq!((told.returned.len(), told.returned[0].function), (1, 1));
         let levels: Vec<Level> = told.logs.iter().map(|line| line.level).collect();
         use Level::{Error, Info, Warning};
         assert_eq!(levels, [Info, Warning, Error, Error, Info, Info, Info]);

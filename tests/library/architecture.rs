@@ -58,13 +58,13 @@ const FOR_TESTS: [&str; 2] = ["test_support", "testkit"];
 /// Most lines of code in each crate, without tests, comments and empty lines. Whoever raises a number says why in the
 /// commit; better is to find what can go.
 const LINES_MAX: [(&str, usize); 14] = [
-    ("src", 48_600),
+    ("src", 48_900),
     ("crates/blocking", 40),
     ("crates/child", 4100),
     ("crates/client", 1450),
     ("crates/config", 4500),
     ("crates/conform", 900),
-    ("crates/couchjs", 4200),
+    ("crates/couchjs", 4250),
     ("crates/json", 1250),
     ("crates/mango", 2700),
     ("crates/policy", 7650),

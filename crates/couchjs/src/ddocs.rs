@@ -14,7 +14,7 @@ use super::command::{TREE_BYTES_MAX, value_as_text};
 use super::engine::Engine;
 use super::failure::{Failure, cut, json};
 use super::memory::Held;
-use super::realm::{Realm, Shared, Tree, compilation_error};
+use super::realm::{NO_FUNCTION, Realm, Shared, Tree, compilation_error};
 use super::report::path_of;
 use super::results::Answer;
 use super::text::{kind_of, unquote};
@@ -119,6 +119,13 @@ impl DesignDocs {
         Ok(())
     }
 
+    /// Forgets what functions have become and done; each is compiled anew at its next call.
+    pub(super) fn unload(&mut self) {
+        for doc in self.docs.values_mut() {
+            doc.loaded = None;
+        }
+    }
+
     /// Calls a function of a design document and returns its answer.
     pub(super) fn call(
         &mut self,
@@ -146,7 +153,9 @@ impl DesignDocs {
             .load(engine)
             .and_then(|loaded| loaded.call(engine, id, &path, arguments));
         engine.finish_jobs();
-        answer.map_err(|failure| failure.inside(|| format!("{} of {id}", path.join("/"))))
+        let place = || format!("{} of {id}", path.join("/"));
+        self.shared.warn_of_promise(place);
+        answer.map_err(|failure| failure.inside(place))
     }
 
     /// As [`Engine::measure_at_times`].
@@ -241,8 +250,7 @@ impl Loaded {
                 return Err(Failure::error("not_found", &reason));
             }
             Leaf::Other(json) => {
-                let reason = "Expression does not eval to a function.";
-                return Err(compilation_error(reason, &json));
+                return Err(compilation_error(NO_FUNCTION, &json));
             }
             Leaf::Function(call) => {
                 if !self.realms.contains_key(path) {

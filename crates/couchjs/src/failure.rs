@@ -97,7 +97,8 @@ impl Failure {
     pub(super) fn line_too_long(bytes: usize, limit_bytes: usize) -> Self {
         let reason = format!(
             "a line of {bytes} bytes does not fit in the {limit_bytes} bytes of memory that functions may take, \
-             with what else is there; send less at once, or raise javascript_memory_max (couchjs -S)"
+             with what else is there; send less at once, or raise [sandbox] javascript_memory_max in the \
+             configuration"
         );
         // A new process has room for a line of half as much.
         let [name, couchdb_reason] = COUCHDB_OUT_OF_MEMORY;
@@ -208,7 +209,7 @@ impl Failure {
                 let bytes = shared.options.memory_bytes;
                 let reason = format!(
                     "{function} needs more than the {bytes} bytes of memory that functions may take; let it \
-                     take less at once, or raise javascript_memory_max (couchjs -S)"
+                     take less at once, or raise [sandbox] javascript_memory_max in the configuration"
                 );
                 (OUT_OF_MEMORY.into(), reason.into())
             }
@@ -222,7 +223,8 @@ impl Failure {
         self
     }
 
-    fn with_couchdb_reason(mut self, json: &str) -> Self {
+    /// As it is, but under CouchDB with this reason, JSON text.
+    pub(super) fn with_couchdb_reason(mut self, json: &str) -> Self {
         if let Failure::Error { couchdb_reason, .. } = &mut self {
             *couchdb_reason = Some(cut_json(json));
         }

@@ -68,6 +68,10 @@ pub const TEXT_REASONS: &str = "text_reasons";
 /// the log that tells of an error then has a third element, an object. Answers stay the same.
 pub const REPORT: &str = "report";
 
+/// The member of the configuration in `reset` that says whether functions have a `console`, whose methods log. CouchDB
+/// sends no such member, and its functions have none.
+pub const CONSOLE: &str = "console";
+
 /// What the command line decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {

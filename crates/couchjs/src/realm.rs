@@ -24,7 +24,7 @@ use super::lines::{Lines, Next, Reader, into_text};
 use super::memory::{Account, LONG_BYTES, ProcessStatus};
 use super::mime::{self, Registry};
 use super::positions::Source;
-use super::report::{Report, Sources};
+use super::report::{Report, Returned, Sources};
 use super::results::Answer;
 use super::stack::{self, without_modules};
 use super::text::{beginning, excerpt, quote};
@@ -73,6 +73,8 @@ pub(super) struct Shared {
     pub(super) lines: RefCell<Lines>,
     /// Whether the reason of an error is always a text, as of the last `reset`.
     pub(super) text_reasons: Cell<bool>,
+    /// Whether functions have a console, as of the last `reset`.
+    pub(super) console: Cell<bool>,
     /// Each runtime holds it while it lives: as long as there is a handle of one of its realms.
     runtimes: Rc<()>,
     /// The exit status, once a list function has read the end of the input or a line that is no row.
@@ -93,6 +95,7 @@ impl Shared {
             memory: Account::new(options.memory_bytes, status),
             lines: RefCell::new(lines),
             text_reasons: Cell::new(options.text_reasons),
+            console: Cell::new(false),
             runtimes: Rc::new(()),
             ended: Cell::new(None),
             types: RefCell::new(Registry::new(options.memory_bytes / TYPES_PART)),
@@ -279,6 +282,8 @@ impl Realm {
             let full = Rc::clone(&shared);
             host.set("full", Func::from(move || full.memory.was_exhausted()))?;
             host.set("packed", Func::from(writing::packed))?;
+            let returned = Native(Rc::clone(&shared), Shared::returned);
+            host.set("returned", Function::new(ctx.clone(), returned)?)?;
             let helpers: Function<'_> = shared.helpers.run(&ctx)?;
             let tools: Object<'_> = helpers.call((host,))?;
             Ok::<_, rquickjs::Error>(Persistent::save(&ctx, tools))
@@ -307,6 +312,16 @@ impl Realm {
         })
     }
 
+    /// Whether a report is wanted.
+    pub(super) fn reports(&self) -> bool {
+        self.shared.report.is_wanted()
+    }
+
+    /// What its function has returned over a document, given as JSON text, if that was noted.
+    pub(super) fn take_returned(&self, document: Option<&str>) -> Option<Returned> {
+        self.shared.report.take_returned(document)
+    }
+
     /// Makes an answer that stays in the engine until it is written.
     pub(super) fn keep(&self, text: Persistent<JsString<'static>>) -> Answer {
         Answer::Kept(text, self.context.clone())
@@ -333,9 +348,10 @@ impl Realm {
         reading: bool,
     ) -> Result<Persistent<Object<'static>>, Failure> {
         self.with(|ctx| {
+            let tools = self.tools.clone().restore(ctx)?;
+            self.add_console(&tools)?;
             let views: Function<'_> = self.shared.views.run(ctx)?;
-            let runners: Object<'_> =
-                views.call((self.tools.clone().restore(ctx)?, kind.name(), reading))?;
+            let runners: Object<'_> = views.call((tools, kind.name(), reading))?;
             Ok(Persistent::save(ctx, runners))
         })
     }
@@ -345,10 +361,19 @@ impl Realm {
         self.with(|ctx| {
             let tools = self.tools.clone().restore(ctx)?;
             self.add_natives(ctx, &tools.get("host")?)?;
+            self.add_console(&tools)?;
             let render: Function<'_> = self.shared.render.run(ctx)?;
             let responders: Object<'_> = render.call((tools,))?;
             Ok(Persistent::save(ctx, responders))
         })
+    }
+
+    /// Gives the function a console, if the last `reset` asked for one.
+    fn add_console(&self, tools: &Object<'_>) -> rquickjs::Result<()> {
+        match self.shared.console.get() {
+            true => tools.get::<_, Function<'_>>("addConsole")?.call(()),
+            false => Ok(()),
+        }
     }
 
     /// The native calls that modules need.
@@ -391,7 +416,7 @@ impl Realm {
             registered.map_err(|bytes_max| {
                 let reason = format!(
                     "registerType: content types take more than {bytes_max} bytes, 1/{TYPES_PART} of the memory \
-                     that functions may take; register fewer, or raise javascript_memory_max (couchjs -S)"
+                     that functions may take; register fewer, or raise [sandbox] javascript_memory_max in the configuration"
                 );
                 let [name, reason] = match types.text_reasons.get() {
                     true => [OUT_OF_MEMORY, &reason],
@@ -438,12 +463,10 @@ impl Realm {
     pub(super) fn compile(&self, source: &str) -> Result<Persistent<Function<'static>>, Failure> {
         self.shared.report.enter(&self.sources);
         self.context.with(|ctx| match self.evaluate(&ctx, source) {
-            Ok(value) => match value.as_function().filter(|function| !is_async(function)) {
+            Ok(value) => match value.as_function() {
+                Some(function) if is_async(function) => Err(async_function(source)),
                 Some(function) => Ok(Persistent::save(&ctx, function.clone())),
-                None => Err(compilation_error(
-                    "Expression does not eval to a function.",
-                    source,
-                )),
+                None => Err(compilation_error(NO_FUNCTION, source)),
             },
             Err(rquickjs::Error::Exception) => {
                 let error = ctx.catch();
@@ -531,6 +554,14 @@ impl Shared {
         Ok(Value::new_undefined(ctx.clone()))
     }
 
+    /// `returned(VALUE)`: a function has returned this, where it is not sure to be of use.
+    fn returned<'js>(&self, params: &Params<'_, 'js>) -> rquickjs::Result<Value<'js>> {
+        if let Some(value) = params.arg(0) {
+            self.report.returned(&value);
+        }
+        Ok(Value::new_undefined(params.ctx().clone()))
+    }
+
     /// `moduleBroken(REASON, SOURCE, ERROR)`: a module was not loaded.
     fn module_broken<'js>(&self, params: &Params<'_, 'js>) -> rquickjs::Result<Value<'js>> {
         let ctx = params.ctx();
@@ -584,6 +615,16 @@ fn is_async(function: &Function<'_>) -> bool {
         tag.as_ref().map(|tag| tag.0.as_str()),
         Ok("AsyncFunction" | "AsyncGeneratorFunction")
     )
+}
+
+/// CouchDB's words for a source that is no function, and for one of an async function.
+pub(super) const NO_FUNCTION: &str = "Expression does not eval to a function.";
+
+/// The error of an async function, which CouchDB takes for no function at all.
+fn async_function(source: &str) -> Failure {
+    let text = "The function is async, and nothing waits for what it promises: take `async` and `await` out.";
+    let couchdb = quote(&format!("{NO_FUNCTION} ({source})"));
+    compilation_error(text, source).with_couchdb_reason(&couchdb)
 }
 
 pub(super) fn compilation_error(text: &str, source: &str) -> Failure {

@@ -10,7 +10,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::{Rc, Weak};
 
-use rquickjs::{Ctx, Value};
+use rquickjs::{Ctx, Type, Value};
 use serde_json::{Map, Value as Json, json};
 
 use super::command::{Command, members, value_as_text};
@@ -138,6 +138,24 @@ struct Details {
     place: Place,
 }
 
+/// What a function returned.
+#[derive(Clone, Debug)]
+pub(super) struct Returned {
+    /// In words.
+    kind: &'static str,
+    /// The id of the document that it was called with.
+    doc: Option<String>,
+}
+
+/// How a promise is called.
+const PROMISE: &str = "a promise";
+
+impl Returned {
+    pub(super) fn is_promise(&self) -> bool {
+        self.kind == PROMISE
+    }
+}
+
 /// What is reported of the command that runs.
 #[derive(Default)]
 pub(super) struct Report {
@@ -154,6 +172,8 @@ pub(super) struct Report {
     is_told: Cell<bool>,
     /// The number of the document among several.
     document: Cell<usize>,
+    /// What a function returned last, in words.
+    returned: Cell<Option<&'static str>>,
 }
 
 impl Report {
@@ -174,6 +194,7 @@ impl Report {
             self.module.take();
             self.is_told.set(false);
             self.document.set(0);
+            self.returned.take();
         }
     }
 
@@ -194,6 +215,20 @@ impl Report {
     /// The sources of the realm whose code ran last; none of a realm that is gone.
     fn sources(&self) -> Rc<Sources> {
         self.sources.borrow().upgrade().unwrap_or_default()
+    }
+
+    /// Notes what a function has returned. A promise is kept until the command ends.
+    pub(super) fn returned(&self, value: &Value<'_>) {
+        if self.is_wanted() && self.returned.get() != Some(PROMISE) {
+            self.returned.set(Some(kind_of(value)));
+        }
+    }
+
+    /// Takes what was returned over a document, given as JSON text.
+    pub(super) fn take_returned(&self, document: Option<&str>) -> Option<Returned> {
+        let kind = self.returned.take()?;
+        let doc = document.and_then(id_of);
+        Some(Returned { kind, doc })
     }
 
     /// The function is called with this one of several documents next.
@@ -292,6 +327,31 @@ impl Shared {
         self.log_with(&text.to_string(), &self.report.object(details, doc));
     }
 
+    /// Tells what the function of this place in the list has returned: a remark for the report, which knows whether
+    /// others have emitted for it.
+    pub(super) fn tell_returned(&self, function: usize, returned: &Returned) {
+        let Returned { kind, doc } = returned;
+        let over = doc.as_ref();
+        let over = over.map_or_else(String::new, |doc| format!(" over document {doc}"));
+        let text = json!(format!(
+            "map function {} returned {kind}{over}",
+            function + 1
+        ));
+        let details = json!({"function": function, "returned": kind, "doc": doc});
+        self.log_with(&text.to_string(), &details);
+    }
+
+    /// Warns if a function, which is named, has returned a promise in this command.
+    pub(super) fn warn_of_promise(&self, function: impl Fn() -> String) {
+        if self.report.returned.take() == Some(PROMISE) {
+            self.warn(&format!(
+                "{} returned a promise, as async functions do: nothing waits for it, and what it promises is lost; \
+                 return the value itself",
+                function()
+            ));
+        }
+    }
+
     /// Logs a warning of the server's own.
     pub(super) fn warn(&self, text: &str) {
         let text = json!(text).to_string();
@@ -361,6 +421,26 @@ fn document_of(line: &str, number: usize) -> Option<String> {
         }
         _ => return None,
     };
+    id_of(document)
+}
+
+/// The id of a document, given as JSON text.
+fn id_of(document: &str) -> Option<String> {
     let id = members(document, &["_id"]).get("_id").map(value_as_text)?;
     Some(cut(&id, MESSAGE_CHARACTERS_MAX))
+}
+
+/// What a value is, in words.
+fn kind_of(value: &Value<'_>) -> &'static str {
+    match value.type_of() {
+        Type::Promise => PROMISE,
+        Type::Null => "null",
+        Type::Bool => "a boolean",
+        Type::Int | Type::Float => "a number",
+        Type::String => "a string",
+        Type::Array => "a list",
+        Type::Function | Type::Constructor => "a function",
+        Type::Object | Type::Exception | Type::Proxy => "an object",
+        _ => "a value",
+    }
 }

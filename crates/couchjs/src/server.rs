@@ -21,7 +21,7 @@ use super::reduce_limit::{self, ReduceLimit, Verdict};
 use super::results::{Answer, Results};
 use super::text::{excerpt, kind_of, unquote, utf16_len};
 use super::views::{Reduced, Rows, Views, source_text};
-use crate::{REPORT, TEXT_REASONS};
+use crate::{CONSOLE, REPORT, TEXT_REASONS};
 use json::cursor::Elements;
 
 /// The exit status after a fatal answer (SpiderMonkey's `quit(-1)`).
@@ -142,7 +142,10 @@ impl Server {
         }
         let command = Command::parse(line)?;
         match command.name.as_str() {
-            "reset" => self.reset(&command),
+            "reset" => {
+                self.tell_returned();
+                self.reset(&command)
+            }
             "forget" => {
                 self.forget()?;
                 self.reset(&command)
@@ -180,6 +183,13 @@ impl Server {
         Ok(self.views.as_mut().expect("server: made above"))
     }
 
+    /// A `reset` ends a call, whose report says what its functions have returned.
+    fn tell_returned(&self) {
+        if let Some(views) = &self.views {
+            views.tell_returned();
+        }
+    }
+
     fn reset(&mut self, command: &Command<'_>) -> Result<Answer, Failure> {
         let config = command.argument(0).unwrap_or("null");
         let kind = kind_of(Some(config));
@@ -188,11 +198,19 @@ impl Server {
             return Err(Failure::protocol(&reason));
         }
         let [mode, threshold, ratio] = reduce_limit::KEYS;
-        let config = members(config, &[mode, threshold, ratio, TEXT_REASONS, REPORT]);
+        let config = members(
+            config,
+            &[mode, threshold, ratio, TEXT_REASONS, CONSOLE, REPORT],
+        );
         self.limit = ReduceLimit::new(&config);
         let asked = config[TEXT_REASONS].as_bool();
         let text_reasons = asked.unwrap_or(self.shared.options.text_reasons);
         self.shared.text_reasons.set(text_reasons);
+        let console = config[CONSOLE] == true;
+        if self.shared.console.replace(console) != console {
+            // They were compiled with one, or without.
+            self.ddocs.unload();
+        }
         self.shared.report.want(config[REPORT] == true);
         if self.views.as_ref().is_some_and(|views| !views.is_fresh()) {
             // No third state is held beside these two.

@@ -2,17 +2,19 @@
 //!
 //! A `reset` forgets all of it: the state is one value, which is replaced as a whole.
 
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use rquickjs::prelude::Rest;
-use rquickjs::{Function, Object, Persistent};
+use rquickjs::{Array, Function, Object, Persistent};
 
 use super::engine::Engine;
 use super::failure::Failure;
 use super::memory::{Account, Held};
 use super::pairs::{LISTS, Pairs, ignores_keys};
 use super::reading;
-use super::realm::{Realm, Shared, Tree, ViewKind, compilation_error};
+use super::realm::{NO_FUNCTION, Realm, Shared, Tree, ViewKind, compilation_error};
+use super::report::Returned;
 use super::results::{Answer, Results};
 use super::text::{excerpt, kind_of, unquote};
 
@@ -27,6 +29,9 @@ pub(super) struct ViewFunction {
     /// Writes their rows.
     written: Persistent<Function<'static>>,
     kind: ViewKind,
+    /// Whether it has emitted a row, and what it returned first; noted for reports alone.
+    emitted: Cell<bool>,
+    returned: RefCell<Option<Returned>>,
     /// The beginning of its source, by which errors name it.
     excerpt: String,
     realm: Realm,
@@ -173,6 +178,8 @@ impl Views {
             index,
             written,
             kind,
+            emitted: Cell::new(false),
+            returned: RefCell::default(),
             excerpt: excerpt(source),
             realm,
         })
@@ -198,6 +205,18 @@ impl Views {
         self.engine.finish_jobs();
         let (text, held) = results.finish()?;
         Ok(Answer::Text(["", ""], text, held))
+    }
+
+    /// Tells for the report what functions have returned to no avail: a promise, or any value if they have emitted
+    /// nothing.
+    pub(super) fn tell_returned(&self) {
+        for (index, function) in self.functions.iter().enumerate() {
+            if let Some(returned) = function.returned.take()
+                && (returned.is_promise() || !function.emitted.get())
+            {
+                self.shared.tell_returned(index, &returned);
+            }
+        }
     }
 
     /// Reduces with one function.
@@ -236,7 +255,9 @@ impl Views {
             })
         });
         self.engine.finish_jobs();
-        done.map_err(|failure| failure.inside(|| format!("reduce function {}", function.excerpt)))
+        let place = || format!("reduce function {}", function.excerpt);
+        self.shared.warn_of_promise(place);
+        done.map_err(|failure| failure.inside(place))
     }
 }
 
@@ -253,13 +274,30 @@ impl ViewFunction {
             (Rows::Indexed, ViewKind::Nouveau) => (&self.index, 1),
             (Rows::Indexed, _) => (&self.index, 3),
         };
-        let document = engine.argument(&self.realm.context, document)?;
+        let argument = engine.argument(&self.realm.context, document)?;
         self.realm.with(|ctx| {
-            let document = document.value(ctx)?;
+            let argument = argument.value(ctx)?;
             let call = self.call.clone().restore(ctx)?;
-            let list: Object<'_> = runner.clone().restore(ctx)?.call((call, document))?;
+            let list: Object<'_> = runner.clone().restore(ctx)?.call((call, argument))?;
+            if self.realm.reports() && rows == Rows::Emitted {
+                self.note(&list, document);
+            }
             results.add_rows(ctx, &list, columns, &self.written)
         })
+    }
+
+    /// Notes for a report whether it has emitted for a document, given as JSON text, and what it returned.
+    fn note(&self, rows: &Object<'_>, document: Option<&str>) {
+        let is_empty = rows.as_array().is_some_and(Array::is_empty);
+        self.emitted.set(self.emitted.get() || !is_empty);
+        let mut kept = self.returned.borrow_mut();
+        if let Some(returned) = self.realm.take_returned(document)
+            && kept
+                .as_ref()
+                .is_none_or(|kept| returned.is_promise() && !kept.is_promise())
+        {
+            *kept = Some(returned);
+        }
     }
 }
 
@@ -271,9 +309,6 @@ pub(super) fn source_text(json: Option<&str>) -> Result<String, Failure> {
         Some(source) if source.is_empty() => Err(missing()),
         Some(source) => Ok(source.into_owned()),
         None if matches!(json, "null" | "false" | "0") => Err(missing()),
-        None => Err(compilation_error(
-            "Expression does not eval to a function.",
-            json,
-        )),
+        None => Err(compilation_error(NO_FUNCTION, json)),
     }
 }

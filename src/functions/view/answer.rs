@@ -96,6 +96,11 @@ impl MapAnswer {
         self.text.len() + self.told.as_ref().map_or(0, |told| told.bytes())
     }
 
+    /// Returns which functions emitted, once a row.
+    pub(super) fn functions_with_rows(&self) -> impl Iterator<Item = usize> {
+        self.rows.iter().map(|place| place.function)
+    }
+
     pub(super) fn row_count(&self) -> usize {
         self.rows.len()
     }

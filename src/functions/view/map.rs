@@ -11,6 +11,7 @@
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -26,6 +27,8 @@ use super::reader::Batches;
 use super::supply::{Numbered, Supply};
 use super::{Part, View, ViewError};
 use crate::query_server::abilities::Ability;
+use crate::query_server::call::Call;
+use crate::query_server::ddoc::DEFAULT_LANGUAGE;
 use crate::query_server::prompt;
 
 /// How many documents one process may have unanswered at first, and at most. With documents of some
@@ -153,6 +156,13 @@ impl<S> Shared<'_, S> {
     fn lib(&self) -> Option<&RawValue> {
         let lib = self.view.lib.as_deref();
         lib.filter(|lib| !is_empty_object(lib.get()))
+    }
+
+    /// The call whose report says what becomes of its functions: sources that emit rows.
+    fn told_call(&self) -> Option<&Arc<Call>> {
+        let is_javascript = self.view.language.eq_ignore_ascii_case(DEFAULT_LANGUAGE);
+        let call = self.processes.call().filter(|call| call.reports);
+        call.filter(|_| is_javascript)
     }
 
     fn commands(&self) -> impl Iterator<Item = (Part, Bytes)> {
@@ -371,6 +381,11 @@ impl<'a, S: MapSink> Worker<'a, S> {
         documents.set(documents.get() + 1);
         rows.set(rows.get() + answer.row_count() as u64);
         bytes.set(bytes.get() + document.1.prompt.len() as u64);
+        if let Some(call) = self.shared.told_call() {
+            let with_rows = answer.functions_with_rows();
+            let functions = self.shared.view.funs.len();
+            call.count_rows(functions, with_rows, answer.told.as_deref());
+        }
         supply.hand_on(document, answer, |document, answer| {
             sink.mapped(&Mapped::new(document, answer));
         });

@@ -109,6 +109,9 @@ pub enum GetProcError {
     ShuttingDown,
 }
 
+/// What says how long a client waits for a process.
+const WAIT_KEYS: &str = "(the limit is timeout_ms of the call, or [couchdb] os_process_timeout)";
+
 fn timeout_text(phase: Phase, waited: Duration, raise: &str) -> String {
     let waited = waited.as_millis();
     match phase {
@@ -116,10 +119,10 @@ fn timeout_text(phase: Phase, waited: Duration, raise: &str) -> String {
             "no process was free within {waited} ms; raise {raise}, or hold processes for a \
              shorter time"
         ),
-        Phase::Open => format!("the query server did not start within {waited} ms"),
-        Phase::Teach => {
-            format!("the query server did not learn the design document within {waited} ms")
-        }
+        Phase::Open => format!("the query server did not start within {waited} ms {WAIT_KEYS}"),
+        Phase::Teach => format!(
+            "the query server did not learn the design document within {waited} ms {WAIT_KEYS}"
+        ),
     }
 }
 

@@ -406,6 +406,31 @@ fn a_document_over_which_the_function_throws_has_no_rows_and_is_told() {
 }
 
 #[test]
+fn a_function_that_emits_nothing_or_returns_its_rows_is_told() {
+    let work = Work::new();
+    let values: Vec<Value> = (0..20).map(|number| json!(number)).collect();
+    let said = |function: &str, arguments: &[&str]| {
+        let mut map = work.map(function, arguments);
+        let output = run(&mut map, documents(&values).as_bytes());
+        assert_eq!(output.status.code(), Some(0));
+        stderr(&output)
+    };
+    let nothing = "map.js: the map function emitted nothing over any of 20 documents: ";
+    let returned = "map.js: the map function returned a number over document d0000";
+    for (function, expected) in [
+        ("function(doc) { if (doc.w) emit(doc.w); }", nothing),
+        ("function(doc) { log('l'); return doc.v; }", returned),
+    ] {
+        for arguments in [&[][..], &["--unsorted"], &["--reduce", "_count"]] {
+            let said = said(function, arguments);
+            assert_eq!(said.matches(expected).count(), 1, "{said}");
+        }
+    }
+    let said = said("doc => doc.v === 3 && emit(1)", &[]);
+    assert_eq!(said, "");
+}
+
+#[test]
 fn a_running_service_tells_errors_and_logs_as_a_pool_of_ones_own() {
     let service = Service::start("");
     let socket = service.socket();

@@ -86,6 +86,31 @@ fn hup_reloads_pools_too() {
 }
 
 #[test]
+fn the_record_of_a_pool_that_comes_or_goes_has_what_was_set_alone() {
+    let service = Service::start(TWO);
+    rewrite(
+        &service,
+        "[pools.b]\nlanguage = \"python\"\nmin_free = 1\n[pools.d]\nlanguage = \"python\"\nmax = 3\n",
+    );
+    service.signal("HUP");
+    service.wait_for_log("configuration changed");
+    let log = service.log();
+    let record = log
+        .lines()
+        .find(|line| line.contains("configuration changed"));
+    let record = record.unwrap();
+    for change in [
+        "[pools.a] language: python -> nothing; [pools.a] max: 2 -> nothing",
+        "[pools.b] min_free: 0 -> 1",
+        "[pools.d] language: nothing -> python; [pools.d] max: nothing -> 3",
+    ] {
+        assert!(record.contains(change), "{record}");
+    }
+    assert_eq!(record.matches("nothing").count(), 4, "{record}");
+    service.stop();
+}
+
+#[test]
 fn what_was_changed_at_run_time_stays_until_its_section_changes() {
     let service = Service::start(TWO);
     let mut client = service.connect();

@@ -103,6 +103,134 @@ fn a_report_tells_log_errors_and_cost() {
 }
 
 #[test]
+fn the_console_writes_what_log_writes_whatever_the_tenant_before_made_of_it() {
+    let service = Service::start("[query_server_config]\nos_process_limit = 1\n");
+    let mut client = service.connect();
+    let call = |db: &str, body: &str| {
+        json!({"id": 1, "call": "map_docs", "db": db, "lang": "javascript", "docs": [{"_id": "x"}],
+               "funs": [format!("function(doc) {{ {body} emit(doc._id) }}")], "report": true})
+    };
+    let breaks = "console.log = console.warn = null; console = 7; JSON.stringify = null;";
+    let says =
+        "console.log('a', {b: [1]}); console.warn(doc._id); console.error(new RangeError('far'));";
+    for (db, body) in [
+        ("one", breaks),
+        ("two", says),
+        ("two", breaks),
+        ("two", says),
+    ] {
+        let reply = client.call(&call(db, body));
+        assert_eq!(reply["ok"], json!([[[["x", null]]]]), "{reply}");
+        let said = [
+            "a {\"b\":[1]}",
+            "x",
+            "{\"error\":\"RangeError\",\"message\":\"far\"}",
+        ];
+        let said = said.map(|text| json!({"level": "info", "message": text}));
+        let expected = if body == says { json!(said) } else { json!([]) };
+        assert_eq!(reply["logs"], expected, "{db}");
+    }
+    // One process has served all of them.
+    let status = client.ok(&json!({"id": 1, "call": "status"}));
+    assert_eq!(status["pools"][0]["totals"]["started"], 1, "{status}");
+    service.stop();
+}
+
+/// The warnings of a call that maps three documents.
+fn warnings(client: &mut Client, functions: &[&str]) -> Vec<String> {
+    let docs = [
+        json!({"_id": "x"}),
+        json!({"_id": "y", "a": 1}),
+        json!({"_id": "z"}),
+    ];
+    let reply = client.call(&json!({
+        "id": 1, "call": "map_docs", "lang": "javascript", "funs": functions, "docs": docs, "report": true}));
+    assert!(reply["ok"].is_array(), "{reply}");
+    let logs = reply["logs"].as_array().unwrap().iter();
+    let warnings = logs.filter(|line| line["level"] == "warning");
+    let words = warnings.map(|line| line["message"].as_str().unwrap().to_owned());
+    words.collect()
+}
+
+#[test]
+fn a_map_function_whose_work_comes_to_nothing_is_a_warning_of_the_report() {
+    let service = Service::start("");
+    let mut client = service.connect();
+    let nothing = "the map function emitted nothing over any of 3 documents: ";
+    let returns = "the map function returned a number over document y, and emitted nothing over any of 3 documents: ";
+    let promise = "the map function returned a promise over document x, as async functions do: ";
+    for (function, expected) in [
+        ("function(doc) { if (doc.b) emit(doc.b); }", Some(nothing)),
+        ("function(doc) { return doc.a; }", Some(returns)),
+        (
+            "doc => (async () => { await 0; emit(doc._id); })()",
+            Some(promise),
+        ),
+        ("doc => doc.a && emit(doc.a)", None),
+        ("function(doc) { doc.a.b.c; }", None),
+    ] {
+        let told = warnings(&mut client, &[function]);
+        assert_eq!(
+            told.len(),
+            usize::from(expected.is_some()),
+            "{function}: {told:?}"
+        );
+        if let Some(expected) = expected {
+            assert!(told[0].starts_with(expected), "{told:?}");
+        }
+    }
+    let told = warnings(
+        &mut client,
+        &["doc => emit(1)", "doc => doc.a", "doc => { throw 1 }"],
+    );
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(
+        told[0].starts_with("map function 2 of 3 returned a number over"),
+        "{told:?}"
+    );
+    // Documents enough for several processes: the one row is in one of them.
+    let docs: Vec<Value> = (0..2000)
+        .map(|id| json!({"_id": id.to_string(), "a": id == 7}))
+        .collect();
+    let reply = client.call(
+        &json!({"id": 1, "call": "map_docs", "lang": "javascript", "docs": docs, "report": true,
+                                    "funs": ["doc => doc.a && emit(1)"]}),
+    );
+    assert_eq!(reply["logs"], json!([]));
+    service.stop();
+}
+
+#[test]
+fn an_async_function_is_refused_in_words_and_one_that_promises_is_a_warning() {
+    let service = Service::start("");
+    let mut client = service.connect();
+    let map = json!({"id": 1, "call": "map_docs", "lang": "javascript", "docs": [{"_id": "x"}], "report": true,
+                     "funs": ["async function(doc) { emit(1); }"]});
+    let reply = client.call(&map);
+    assert_eq!(reply["error"]["name"], "compilation_error", "{reply}");
+    let message = reply["errors"][0]["message"].as_str().unwrap();
+    assert!(message.starts_with("The function is async, "), "{reply}");
+    let promises = "function() { return (async function() { return false; })(); }";
+    let ddoc = json!({"_id": "_design/d", "filters": {"f": promises}});
+    let filter = json!({"id": 1, "call": "filter_docs", "db": "shop", "ddoc": ddoc, "name": "f",
+                        "docs": [{"_id": "x"}, {"_id": "y"}], "req": {}, "report": true});
+    let reply = client.call(&filter);
+    assert_eq!(reply["ok"], json!([true, true]), "{reply}");
+    let logs = reply["logs"].as_array().unwrap();
+    assert_eq!(
+        (logs.len(), &logs[0]["level"]),
+        (1, &json!("warning")),
+        "{reply}"
+    );
+    let message = logs[0]["message"].as_str().unwrap();
+    assert!(
+        message.starts_with("filters/f of _design/d returned a promise, "),
+        "{message}"
+    );
+    service.stop();
+}
+
+#[test]
 fn an_error_is_reported_with_the_place_in_the_design_document() {
     let service = Service::start("");
     let mut client = service.connect();
@@ -174,7 +302,7 @@ fn what_a_function_logs_has_a_bound_and_the_rest_is_counted() {
     let mut client = service.connect();
     let logs = |times: u32, text: &str| {
         json!({"id": 1, "call": "map_docs", "lang": "javascript", "docs": [{"_id": "a"}], "report": true,
-               "funs": [format!("function(doc) {{ for (var i = 0; i < {times}; i++) log({text}) }}")]})
+               "funs": [format!("function(doc) {{ for (var i = 0; i < {times}; i++) log({text}); emit(1) }}")]})
     };
     let many = client.call(&logs(1500, "'x'"));
     assert_eq!(many["logs"].as_array().unwrap().len(), 1000);
@@ -432,6 +560,20 @@ fn a_stream_reports_each_document_on_its_line_and_the_cost_at_the_end() {
         (&json!([[[7, null]]]), &json!([]))
     );
     assert_eq!(names(&lines[2]), ["request_id", "pool", "cost"]);
+    connection.begin_chunked("/_query/map?report=true", "application/x-ndjson");
+    for line in [
+        json!({"funs": ["doc => doc.a"]}),
+        json!({"_id": "x", "a": 7}),
+    ] {
+        connection.send_chunk(&format!("{line}\n"));
+    }
+    connection.end_chunks();
+    assert_eq!(connection.head().status, 200);
+    let text: String = std::iter::from_fn(|| connection.chunk()).collect();
+    let last: Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+    let warned = last["logs"][0]["message"].as_str().unwrap();
+    let expected = "the map function returned a number over document x, and emitted nothing over the one document: ";
+    assert!(warned.starts_with(expected), "{text}");
     web.wait_until_idle();
     web.service.stop();
 }

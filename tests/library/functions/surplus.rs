@@ -141,7 +141,7 @@ async fn a_call_begins_with_a_reset_unless_nothing_was_asked_since_the_same_one_
     assert!(client.prompts(r#"["add_fun","x"]"#).await.is_ok());
     client.returns().await;
     functions.ok("map_docs", call).await;
-    let reset = r#"["reset",{"text_reasons":true}]"#;
+    let reset = r#"["reset",{"text_reasons":true,"console":true}]"#;
     let mapped = [r#"["add_fun","f"]"#, r#"["map_doc",{"_id":"a"}]"#, reset];
     let of_client = [r#"["reset",{}]"#, r#"["add_fun","x"]"#];
     let expected = [

@@ -261,7 +261,8 @@ fn assert_out_of_memory(told: &str, lines: &[String], function: &str) {
     let reason = answer[2].as_str().unwrap();
     assert!(reason.starts_with(function), "{told}: {reason}");
     assert!(
-        reason.contains("8388608 bytes") && reason.contains("javascript_memory_max"),
+        reason.contains("8388608 bytes")
+            && reason.ends_with("raise [sandbox] javascript_memory_max in the configuration"),
         "{told}: {reason}"
     );
     assert_eq!(played.status, Some(255), "{told}");

@@ -55,8 +55,14 @@
     for (var i in values) { total += values[i]; }
     return total;
   }
-  function log(message) {
-    write(typeof message === 'string' ? message : '' + stringify(plain(message)));
+  function words(message) {
+    return typeof message === 'string' ? message : '' + stringify(plain(message));
+  }
+  function log(message) { write(words(message)); }
+  function logAll() {
+    var line = '';
+    for (var i = 0; i < arguments.length; i++) { line += (i ? ' ' : '') + words(arguments[i]); }
+    write(line);
   }
   function toJSON(value) { return stringify(value); }
   function start(response) { page.start = response || {}; }
@@ -101,13 +107,19 @@
   define('send', send);
   define('getRow', getRow);
 
+  // The console of other JavaScript, which CouchDB's functions do not have.
+  function addConsole() {
+    define('console',
+      { log: logAll, info: logAll, debug: logAll, warn: logAll, error: logAll });
+  }
+
   // Logs an exception of a function: a text, the error, the id of the document, and whether the command
   // ends with it.
   function raised(message, error, id, ends) { host.raised(stringify(message), error, id, ends); }
 
   return {
     __proto__: null, host: host, page: page, clear: clear, bare: bare, append: append, plain: plain,
-    raised: raised, define: define, stringify: stringify, parse: JSON.parse, apply: Reflect.apply,
+    addConsole: addConsole, raised: raised, define: define, stringify: stringify, parse: JSON.parse, apply: Reflect.apply,
     evaluate: eval, text: text, part: part, exhausted: exhausted,
     described: described, freeze: Object.freeze, keys: Object.keys, has: Object.hasOwn, isArray: Array.isArray, world: globalThis
   };

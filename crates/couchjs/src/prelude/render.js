@@ -85,7 +85,7 @@
   function show(call, ddoc, args) {
     try {
       reset();
-      var response = wrapped(apply(call, ddoc, args) || {});
+      var response = wrapped(apply(call, ddoc, args) || {}); returned(response);
       if (page.chunks.length) {
         response.headers = response.headers || {};
         for (var name in page.start) { response.headers[name] = page.start[name]; }
@@ -93,7 +93,7 @@
         page.chunks = bare([]);
       }
       if (page.handlers.length) {
-        var provided = wrapped(runHandlers(requestOf(args), ddoc) || {});
+        var provided = wrapped(runHandlers(requestOf(args), ddoc) || {}); returned(provided);
         response.body = (response.body || '') + joined(page.chunks);
         response.body += provided.body || '';
         response = typed(response);
@@ -140,7 +140,7 @@
       reset();
       page.list = nextRow;
       var tail = apply(call, ddoc, args);
-      if (page.handlers.length) { tail = runHandlers(requestOf(args), ddoc); }
+      if (page.handlers.length) { tail = runHandlers(requestOf(args), ddoc); } returned(tail);
       if (!begun) { nextRow(); }
       if (tail !== undefined) { append(page.chunks, tail); }
       return flush('end');
@@ -157,7 +157,7 @@
       if (requestOf(args).method === 'GET') {
         throw ['error', 'method_not_allowed', 'Update functions do not allow GET'];
       }
-      var result = apply(call, ddoc, args), doc = result[0], response = result[1];
+      var result = apply(call, ddoc, args), doc = result[0], response = result[1]; returned(result);
       if (typeof response !== 'string' && (typeof response !== 'object' || response === null)) {
         throw ['error', 'render_error', 'undefined response from update function'];
       }
@@ -177,7 +177,7 @@
   function filter(call, ddoc, args) {
     var docs = documentsOf(args), request = args[1], verdicts = bare([]);
     for (var i = 0; i < docs.length; i++) { host.atDocument(i);
-      append(verdicts, !!apply(call, ddoc, [docs[i], request]));
+      append(verdicts, !!returned(apply(call, ddoc, [docs[i], request])));
     }
     return line([true, verdicts]);
   }
@@ -186,7 +186,7 @@
     var docs = documentsOf(args), verdicts = bare([]);
     for (var i = 0; i < docs.length; i++) { host.atDocument(i);
       emitted = false;
-      call(docs[i]);
+      returned(call(docs[i]));
       append(verdicts, emitted);
     }
     return line([true, verdicts]);
@@ -217,7 +217,7 @@
   }
 
   function validate(call, ddoc, args) {
-    try { apply(call, ddoc, args); } catch (error) {
+    try { returned(apply(call, ddoc, args)); } catch (error) {
       if (exhausted(error) || error === null || error === undefined) { throw error; }
       if (part(error, 'name') && part(error, 'stack')) { throw error; }
       return refusal(error);
@@ -227,10 +227,16 @@
 
   function rewrite(call, ddoc, args) {
     var result;
-    try { result = apply(call, ddoc, args); } catch (error) { raise(error, 'rewrite_error'); }
+    try { result = returned(apply(call, ddoc, args)); } catch (error) { raise(error, 'rewrite_error'); }
     if (!result) { return line(['no_dispatch_rule']); }
     if (typeof result === 'string') { result = { path: result, method: part(args[0], 'method') }; }
     return line(['ok', result]);
+  }
+
+  // What a function has returned, which a report tells if it is a promise.
+  function returned(value) {
+    if (typeof value === 'object') { host.returned(value); }
+    return value;
   }
 
   return {

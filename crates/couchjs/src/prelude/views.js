@@ -5,6 +5,7 @@
   var bare = tools.bare, append = tools.append, plain = tools.plain, stringify = tools.stringify;
   var freeze = tools.freeze, keys = tools.keys, part = tools.part, isArray = tools.isArray;
   var exhausted = tools.exhausted, described = tools.described, packed = tools.host.packed;
+  var returned = tools.host.returned;
 
   // What a function emits, or indexes, for one document. The values of a row stand one after the
   // other. Rows of numbers, strings and the like are packed as the text that they become once there
@@ -147,7 +148,8 @@
     rows = bare([]);
     count = 0;
     parts = null;
-    try { call(doc); } catch (error) {
+    var value;
+    try { value = call(doc); } catch (error) {
       // There may be no room left for anything else.
       rows = bare([]);
       count = 0;
@@ -155,6 +157,8 @@
       failed(error, doc);
       return rows;
     }
+    // What a map function returns is not used.
+    if (value !== undefined && !forSearch) { returned(value); }
     if (!parts) { return rows; }
     append(parts, rows);
     return { __proto__: null, parts: parts };
@@ -166,6 +170,7 @@
       failed(error, undefined);
       return '[null]';
     }
+    if (typeof value === 'object') { returned(value); }
     return text(bare([value]));
   }
 

@@ -2,10 +2,12 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod console;
 mod generator;
 mod pieces;
 mod places;
 mod reported;
+mod returned;
 
 use std::io::{self, Read, Write};
 use std::sync::{Arc, Mutex};
