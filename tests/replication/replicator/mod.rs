@@ -14,6 +14,7 @@ mod listings;
 mod orders;
 mod outages;
 mod outgoing;
+mod reasons;
 mod restarts;
 mod resumes;
 mod transfer;
