@@ -57,7 +57,7 @@ const FOR_TESTS: [&str; 2] = ["test_support", "testkit"];
 /// Most lines of code in each crate, without tests, comments and empty lines. Whoever raises a number says why in the
 /// commit; better is to find what can go.
 const LINES_MAX: [(&str, usize); 14] = [
-    ("src", 48_000),
+    ("src", 48_250),
     ("crates/blocking", 40),
     ("crates/child", 4050),
     ("crates/client", 1400),

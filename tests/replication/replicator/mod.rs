@@ -7,6 +7,7 @@ mod calls;
 mod changes;
 mod crashes;
 mod documents;
+mod failed;
 mod groups;
 mod jobs;
 mod kept;
