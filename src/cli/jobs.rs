@@ -24,6 +24,7 @@ use super::exit::{CliError, Exit};
 use super::output;
 use super::service_socket::{Service, SocketArgs, block_on};
 use apply::{ApplyArgs, apply};
+pub(super) use list::counted;
 use list::{ListArgs, list, of_any_state, refused, usual};
 use order::{OrderArgs, OrderOptions, order, send};
 use transfer::{ExportArgs, ImportArgs, export, import};

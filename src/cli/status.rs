@@ -6,6 +6,7 @@
 use crate::query_server::status::DaemonStatus;
 
 use super::exit::CliError;
+use super::jobs::counted;
 use super::service_socket::{Service, SocketArgs, block_on};
 use super::status_table::{daemons, table};
 use super::watch::WatchArgs;
@@ -33,6 +34,12 @@ pub struct Args {
     socket: SocketArgs,
 }
 
+/// Says how many replications are in which state; nothing without any.
+async fn replications(service: &Service) -> String {
+    let counted = counted(service).await.unwrap_or_default();
+    counted.map_or_else(String::new, |counts| format!("\nreplications: {counts}"))
+}
+
 /// Runs the subcommand.
 ///
 /// # Errors
@@ -58,7 +65,8 @@ pub fn run(args: &Args) -> Result<(), CliError> {
                 .ok()
                 .and_then(|fleet| serde_json::from_str(fleet.get()).ok());
             let layout = args.watch.layout();
-            Ok(table(&status, layout) + &daemons(&fleet.unwrap_or_default(), layout))
+            let daemons = daemons(&fleet.unwrap_or_default(), layout);
+            Ok(table(&status, layout) + &replications(&service).await + &daemons)
         };
         args.watch.show(ask).await
     })

@@ -45,6 +45,15 @@ struct ToOrder {
     at: Place,
 }
 
+/// What an order is for.
+#[derive(Default)]
+struct Selected {
+    groups: Groups,
+    jobs: Vec<ToOrder>,
+    /// Documents without a job.
+    docs: Vec<ToOrder>,
+}
+
 /// Where a job is.
 enum Place {
     /// Here, with what was set by hand.
@@ -215,25 +224,7 @@ impl ReplicatorApi {
             selection.take_troubled_docs();
         }
         let loading = self.wait_for_all().await;
-        let (mut groups, mut jobs) = (Groups::default(), Vec::new());
-        let each = |job: Job, facts: &JobFacts<'_>| {
-            groups.add(facts);
-            if !order.dry_run {
-                jobs.push(ToOrder::of(job));
-            }
-        };
-        self.fresh_fleet().await;
-        self.each_selected(&mut selection, whose, each).await?;
-        let mut docs = Vec::new();
-        if matches!(order.order, BulkOrderName::Restart | BulkOrderName::Delete) {
-            let each = |_: &Value, facts: &JobFacts<'_>, _| {
-                groups.add(facts);
-                if !order.dry_run {
-                    docs.push(ToOrder::of_doc(facts));
-                }
-            };
-            self.each_settled(&mut selection, whose, each).await?;
-        }
+        let Selected { groups, jobs, docs } = self.select(order, &mut selection, whose).await?;
         let total = groups.total();
         if let Some(expected) = order.expect.filter(|expected| total > *expected) {
             return Err(ReplicatorError::Unexpected { expected, total });
@@ -250,17 +241,9 @@ impl ReplicatorApi {
             ..BulkAnswer::default()
         };
         let (mut failures, mut successes) = (Vec::new(), Vec::new());
-        for batch in jobs.chunks(ORDERS_MAX).chain(docs.chunks(ORDERS_MAX)) {
-            let is_of_docs = matches!(
-                batch,
-                [
-                    ToOrder {
-                        at: Place::Document,
-                        ..
-                    },
-                    ..
-                ]
-            );
+        let docs = docs.chunks(ORDERS_MAX).map(|batch| (batch, true));
+        let batches = jobs.chunks(ORDERS_MAX).map(|batch| (batch, false));
+        for (batch, is_of_docs) in batches.chain(docs) {
             let results = match what {
                 Order::Job(_) if is_of_docs => self.restart_batch(batch, person).await,
                 Order::Job(order) => self.order_batch(order, batch, person).await?,
@@ -281,6 +264,35 @@ impl ReplicatorApi {
         failures.truncate(RESULTS_MAX);
         answer.results = failures;
         Ok(answer)
+    }
+
+    /// Selects what an order is for; of an order that is only tried out it counts that.
+    async fn select(
+        &self,
+        order: &BulkOrder,
+        selection: &mut Selection,
+        whose: &Whose,
+    ) -> Result<Selected, ReplicatorError> {
+        let mut selected = Selected::default();
+        let Selected { groups, jobs, docs } = &mut selected;
+        let each = |job: Job, facts: &JobFacts<'_>| {
+            groups.add(facts);
+            if !order.dry_run {
+                jobs.push(ToOrder::of(job));
+            }
+        };
+        self.fresh_fleet().await;
+        self.each_selected(selection, whose, each).await?;
+        if matches!(order.order, BulkOrderName::Restart | BulkOrderName::Delete) {
+            let each = |_: &Value, facts: &JobFacts<'_>, _| {
+                groups.add(facts);
+                if !order.dry_run {
+                    docs.push(ToOrder::of_doc(facts));
+                }
+            };
+            self.each_settled(selection, whose, each).await?;
+        }
+        Ok(selected)
     }
 
     /// Waits until all jobs are known, for [`LOADING_MAX`] at most. Returns what is not known by then.

@@ -157,6 +157,25 @@ async fn page(service: &Service, args: &ListArgs, json: bool) -> Result<String, 
     })
 }
 
+/// Returns how many jobs there are in which state, with documents that failed for good or cannot start yet; none if there
+/// are no jobs.
+///
+/// # Errors
+/// The service does not tell.
+pub(crate) async fn counted(service: &Service) -> Result<Option<String>, CliError> {
+    let query = JobsQuery {
+        select: JobSelection {
+            states: usual(),
+            ..JobSelection::default()
+        },
+        limit: 0,
+        ..JobsQuery::default()
+    };
+    let answer = service.answer(service.client.jobs(&query)).await?;
+    let answer: Value = service.read("the answer about jobs", &answer)?;
+    Ok((answer["total_rows"] != 0).then(|| summary(&answer, None)))
+}
+
 /// Returns jobs that fit a name or a pattern, and replications that are over.
 pub(super) async fn of_any_state(service: &Service, name: &str) -> Result<Vec<Value>, CliError> {
     let states = DocState::OF_DOCS.into_iter().chain([DocState::Paused]);

@@ -1,11 +1,14 @@
 //! Documents without a job, because they failed for good or cannot start yet: they are listed and counted with their
 //! reasons, and run again when somebody says so.
 
+use std::process::Command;
+
 use serde_json::{Value, json};
 
 use crate::replicator::orders::{printed, settee};
 use crate::replicator::world::World;
 use crate::support::http_server::Answer;
+use crate::support::program::SETTEE;
 use crate::support::store::{create, post};
 
 /// Starts a world in which a second document asks for what the first one runs, and has failed for good.
@@ -27,6 +30,14 @@ fn a_document_that_failed_for_good_is_listed_counted_and_shown_with_its_reason()
     assert!(list.ends_with("2 jobs: 1 running, 1 failed\n"), "{list}");
     let groups = printed(&world, &["--group-by", "reason"]);
     assert!(groups.contains("1 failed"), "{groups}");
+    let mut status = Command::new(SETTEE);
+    status
+        .arg("status")
+        .arg("--socket")
+        .arg(world.web.service.socket());
+    let status = String::from_utf8(status.output().unwrap().stdout).unwrap();
+    let counts = "\nreplications: 2 jobs: 1 running, 1 failed\n";
+    assert!(status.contains(counts), "{status}");
     let shown = printed(&world, &["show", "second", "--json"]);
     let shown: Value = serde_json::from_str(&shown).unwrap();
     assert_eq!(shown["source"], format!("{}/", world.source.url()));

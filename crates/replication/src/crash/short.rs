@@ -217,6 +217,29 @@ mod tests {
                 },
                 "cannot be reached: db7.example:5984",
             ),
+            (
+                Crash::DocWriteFailed {
+                    asked: "secret".to_owned(),
+                    code: 500,
+                    error: "secret".to_owned(),
+                    reason: "secret".to_owned(),
+                },
+                "document write failed: status 500",
+            ),
+            (Crash::WorkerDied("secret".to_owned()), "ended unexpectedly"),
+        ] {
+            assert_eq!(crash.short(), short, "{crash}");
+        }
+    }
+
+    #[test]
+    fn what_a_server_says_of_itself_has_the_same_words_at_each_step() {
+        let status = |status| Cause::Status {
+            status,
+            said: "secret".to_owned(),
+        };
+        let of_changes = |cause| Crash::ChangesReqFailed(failed(cause).into());
+        for (crash, short) in [
             (of_changes(Cause::MaxBackoff), "rate limited"),
             (
                 Crash::from(failed(Cause::Refused {
@@ -233,16 +256,6 @@ mod tests {
                 of_changes(status(StatusCode::INTERNAL_SERVER_ERROR)),
                 "status 500: db7.example:5984",
             ),
-            (
-                Crash::DocWriteFailed {
-                    asked: "secret".to_owned(),
-                    code: 500,
-                    error: "secret".to_owned(),
-                    reason: "secret".to_owned(),
-                },
-                "document write failed: status 500",
-            ),
-            (Crash::WorkerDied("secret".to_owned()), "ended unexpectedly"),
         ] {
             assert_eq!(crash.short(), short, "{crash}");
         }
