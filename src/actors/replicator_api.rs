@@ -159,6 +159,11 @@ impl ReplicatorApi {
         Ok(census)
     }
 
+    /// Returns how many documents failed for good: they have no job.
+    pub fn failed_docs(&self) -> usize {
+        self.database().states().lock().count(DocState::Failed)
+    }
+
     /// Returns a job by its id or its document's, as users see it.
     ///
     /// # Errors

@@ -41,7 +41,7 @@ use crate::otp::wall_clock::system_time;
 use crate::replicator::identity::ServerIdentity;
 use crate::replicator::state::Outcome;
 use crate::replicator::states::Locked;
-use crate::replicator::table::{Attempt, ClaimWork, Event, RowAction};
+use crate::replicator::table::{Attempt, ClaimWork, Event, NotYet, RowAction};
 use crate::replicator::wish::{Reading, StoreWork, without_state};
 use crate::replicator::{Database, NAME};
 use replication::counters::Counter;
@@ -247,11 +247,12 @@ impl ReplicatorDocuments {
             let work = identify(&options, &replication);
             let timed = actix_rt::time::timeout(IDENTIFY_MAX, work).await;
             let result = timed.unwrap_or_else(|_| {
-                Err(format!(
+                let text = format!(
                     "Replication for db {NAME} doc {doc} failed to start due to timeout after {} \
                      seconds",
                     IDENTIFY_MAX.as_secs()
-                ))
+                );
+                Err(NotYet::new(text, "filter too late"))
             });
             let event = Event::Identified {
                 doc,
@@ -342,7 +343,17 @@ impl ReplicatorDocuments {
             None => {}
         }
         match reading.wish {
-            Some(wish) => self.take(Event::Changed { doc, wish }, ctx),
+            Some(wish) => {
+                let event = Event::Changed {
+                    doc: doc.clone(),
+                    wish,
+                };
+                let mut jobs = self.take(event, ctx);
+                if !reading.has_state {
+                    jobs.extend(self.take(Event::Written { doc }, ctx));
+                }
+                jobs
+            }
             None => {
                 self.settle(&doc);
                 Vec::new()

@@ -13,7 +13,7 @@ use std::path::Path;
 use clap::Subcommand;
 use json::shown::is_unprintable;
 use serde_json::Value;
-use serde_json::value::RawValue;
+use serde_json::value::{RawValue, to_raw_value};
 use settee_client::{BulkOrderName, JobSelection, JobsQuery};
 
 use crate::actors::language::Registry;
@@ -24,7 +24,8 @@ use super::exit::{CliError, Exit};
 use super::output;
 use super::service_socket::{Service, SocketArgs, block_on};
 use apply::{ApplyArgs, apply};
-use list::{ListArgs, list, refused};
+pub(super) use list::counted;
+use list::{ListArgs, list, of_any_state, refused, usual};
 use order::{OrderArgs, OrderOptions, order, send};
 use transfer::{ExportArgs, ImportArgs, export, import};
 use verify::{VerifyArgs, verify};
@@ -101,9 +102,13 @@ Example:
   settee jobs resume 'customer-*'")]
     Resume(OrderArgs),
     /// Begin jobs anew now, their failures forgotten, also paused ones.
+    ///
+    /// Documents without a job, because they failed for good or cannot start yet, are run again: what became of them
+    /// is taken out of them. Completed ones are with --states completed.
     #[command(after_long_help = "\
 Example:
-  settee jobs restart --reason 'database missing' --yes")]
+  settee jobs restart --reason 'database missing' --yes
+  settee jobs restart --states failed --match 'customer-*'")]
     Restart(OrderArgs),
     /// End jobs of POST /_replicate. Jobs of documents are paused or deleted.
     #[command(after_long_help = "\
@@ -212,11 +217,24 @@ async fn carry_out(args: &Args, languages: &Registry) -> Result<(), CliError> {
 /// Prints a job, or all whose names fit a pattern.
 async fn show(service: &Service, name: &str, json: bool) -> Result<(), CliError> {
     let jobs = match is_pattern(name) {
-        false => vec![service.answer(service.client.job(name)).await?],
+        false => match service.answer(service.client.job(name)).await {
+            Ok(job) => vec![job],
+            Err(error) => {
+                // It may be a document without a job.
+                let docs = of_any_state(service, name).await.unwrap_or_default();
+                if docs.is_empty() {
+                    return Err(error);
+                }
+                docs.iter()
+                    .filter_map(|doc| to_raw_value(doc).ok())
+                    .collect()
+            }
+        },
         true => {
             let query = JobsQuery {
                 select: JobSelection {
                     patterns: vec![name.to_owned()],
+                    states: usual(),
                     ..JobSelection::default()
                 },
                 limit: SHOWN_MAX,

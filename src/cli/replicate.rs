@@ -382,7 +382,7 @@ impl Run<'_> {
                 FilterErrorKind::Missing => (Exit::Data, CORRECT_FILTER),
                 FilterErrorKind::Unknown => (Exit::TryAgain, "see that the source is there"),
             };
-            let by_cause = error.cause.as_ref().and_then(settings_to_correct);
+            let by_cause = error.cause().and_then(settings_to_correct);
             let (exit, hint) = by_cause.unwrap_or(by_kind);
             CliError::new(exit, error.to_string(), hint)
         })

@@ -8,6 +8,7 @@ use settee_client::{Health, Problem};
 use crate::query_server::status::DaemonStatus;
 
 use super::exit::{CliError, Exit};
+use super::jobs::counted;
 use super::output::print;
 use super::service_socket::{Service, SocketArgs, block_on};
 use super::status_table::{daemons, table};
@@ -39,6 +40,12 @@ pub struct Args {
     socket: SocketArgs,
 }
 
+/// Says how many replications are in which state; nothing without any.
+async fn replications(service: &Service) -> String {
+    let counted = counted(service).await.unwrap_or_default();
+    counted.map_or_else(String::new, |counts| format!("\nreplications: {counts}"))
+}
+
 /// Runs the subcommand.
 ///
 /// # Errors
@@ -61,7 +68,8 @@ pub fn run(args: &Args) -> Result<(), CliError> {
                 .ok()
                 .and_then(|fleet| serde_json::from_str(fleet.get()).ok());
             let layout = args.watch.layout();
-            Ok(table(&status, layout) + &daemons(&fleet.unwrap_or_default(), layout))
+            let daemons = daemons(&fleet.unwrap_or_default(), layout);
+            Ok(table(&status, layout) + &replications(&service).await + &daemons)
         };
         args.watch.show(ask).await
     })

@@ -109,6 +109,7 @@ pub(super) async fn state(request: HttpRequest, shared: Data<HttpContext>, user:
             "pending": census.pending,
             "crashed": census.crashed,
             "paused": census.paused,
+            "failed": shared.replications.failed_docs(),
         },
     });
     if shared.replications.is_loading() {

@@ -103,11 +103,11 @@ impl DocState {
         match self {
             Self::Crashing => 0,
             Self::Error => 1,
-            Self::Paused => 2,
-            Self::Pending => 3,
-            Self::Running => 4,
-            Self::Initializing => 5,
-            Self::Failed => 6,
+            Self::Failed => 2,
+            Self::Paused => 3,
+            Self::Pending => 4,
+            Self::Running => 5,
+            Self::Initializing => 6,
             Self::Completed => 7,
         }
     }

@@ -121,6 +121,13 @@ impl Selection {
             .unwrap_or_else(|| JobState::ALL.to_vec())
     }
 
+    /// Also selects documents without a job that an order to begin anew is for, unless states are asked for.
+    pub fn take_troubled_docs(&mut self) {
+        if self.states.is_none() {
+            self.doc_states = vec![DocState::Error, DocState::Failed];
+        }
+    }
+
     /// Returns the states that are asked for of those that only documents without a job have.
     pub fn doc_states(&self) -> &[DocState] {
         &self.doc_states
@@ -203,8 +210,9 @@ pub(crate) fn fits(pattern: &str, text: &str) -> bool {
     }
 }
 
-/// Sorts jobs by trouble: crashing ones first, then those that cannot start yet, paused, pending and running ones; of each
-/// those that have been longest. Documents without a job come last.
+/// Sorts jobs by trouble: crashing ones first, then those that cannot start yet or failed for good, paused, pending and
+/// running ones, and last those that are done; of each
+/// those that have been longest.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Trouble(u8, WallTime, Box<str>);
 

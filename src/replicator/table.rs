@@ -22,7 +22,7 @@ use policy::counted::{Class, Classes, CountedNames, Section};
 use policy::schedule::{JobId, JobState, WallTime};
 use store::fleet::StatusOf;
 
-pub(crate) use event::{Attempt, Event, RowAction, Taken, Wish};
+pub(crate) use event::{Attempt, Event, NotYet, RowAction, Taken, Wish};
 pub(crate) use owned::ClaimWork;
 use owned::OwnedDoc;
 use row::RowTurn;

@@ -19,6 +19,8 @@ pub(crate) struct Reading {
     pub wish: Option<Wish>,
     /// What is to be done in the store.
     pub in_store: Option<StoreWork>,
+    /// Whether it says how the replication stands.
+    pub has_state: bool,
 }
 
 /// Something to do in the store for a document.
@@ -35,18 +37,26 @@ impl Reading {
     pub fn of(document: &Document, is_acted_upon: bool, config: &Replicator) -> Self {
         let in_store = document.deleted.then_some(StoreWork::ForgetKept);
         if !is_acted_upon || document.id.starts_with("_design/") {
-            let wish = None;
-            return Self { wish, in_store };
+            return Self {
+                wish: None,
+                in_store,
+                has_state: false,
+            };
         }
         let body = members(document);
+        let has_state = body.text(STATE).is_some();
         if document.deleted || is_over(&body) {
-            let wish = Some(Wish::Nothing);
-            return Self { wish, in_store };
+            return Self {
+                wish: Some(Wish::Nothing),
+                in_store,
+                has_state,
+            };
         }
-        let is_state_unwanted = !config.update_docs && body.text(STATE).is_some();
+        let is_state_unwanted = !config.update_docs && has_state;
         Self {
             wish: Some(wish(&document.id, &body, config)),
             in_store: is_state_unwanted.then_some(StoreWork::RemoveState),
+            has_state,
         }
     }
 }
@@ -67,6 +77,13 @@ pub(crate) fn without_state(document: &Document) -> Option<String> {
     let mut body = members(document);
     let has_state = body.text(STATE).is_some() && !is_over(&body);
     (has_state && state::remove(&mut body)).then(|| body.to_string())
+}
+
+/// Returns the body of a document without anything of what became of its replication, so that it is run again.
+pub(crate) fn afresh(document: &Document) -> String {
+    let mut body = members(document);
+    state::remove(&mut body);
+    body.to_string()
 }
 
 #[cfg(test)]

@@ -219,10 +219,8 @@ async fn a_source_that_was_deleted_and_made_anew_is_replicated_from_its_beginnin
     let JobEnd::Crashed(crash) = end else {
         panic!("what it knew of the source is void: {end:?}");
     };
-    assert_eq!(
-        crash.to_string(),
-        "changes_req_failed: the source database was deleted"
-    );
+    let text = crash.to_string();
+    assert!(text.starts_with("db_not_found: could not open "), "{text}");
     let again = start(&shared(), &body(&source, &target, "db"));
     eventually("the new one is replicated", || async {
         target.database("db").trees().contains_key("of the second")

@@ -30,8 +30,12 @@ pub enum Crash {
     #[error("nxdomain: could not resolve {0}")]
     Nxdomain(String),
     /// A server gives no session to these credentials. Not worth a retry with the same ones.
-    #[error("replication_auth_error: {0}")]
-    ReplicationAuthError(String),
+    #[error("replication_auth_error: {said}")]
+    ReplicationAuthError {
+        /// The status of its answer, 401 or 403.
+        code: u16,
+        said: String,
+    },
     /// The checkpoints of earlier runs cannot be read.
     #[error("checkpoint_read_failure: {0}")]
     CheckpointReadFailure(#[from] LogError),
@@ -117,6 +121,8 @@ pub struct Answered {
     pub(crate) body: String,
     /// The request that had no answer, if that is why.
     pub(crate) failed: Option<Box<RequestFailed>>,
+    /// Whether it says that the server's disk is full.
+    pub(crate) is_full: bool,
 }
 
 impl Answered {
@@ -169,7 +175,10 @@ impl From<RequestFailed> for Crash {
     fn from(failed: RequestFailed) -> Self {
         match failed.cause {
             Cause::MaxBackoff => Self::MaxBackoff,
-            Cause::Refused(why) => Self::ReplicationAuthError(why),
+            Cause::Refused { status, said } => Self::ReplicationAuthError {
+                code: status.as_u16(),
+                said,
+            },
             _ => Self::HttpRequestFailed(failed),
         }
     }
@@ -183,14 +192,14 @@ impl Crash {
 
     /// Returns whether a server's rate limit is why: such a job runs more gently the next time.
     pub fn is_max_backoff(&self) -> bool {
-        *self == Self::MaxBackoff
+        *self == Self::MaxBackoff || self.cause() == Some(&Cause::MaxBackoff)
     }
 
     /// Returns whether the databases refuse what is asked of them: trying again with the same
     /// credentials does not help.
     pub fn is_refusal(&self) -> bool {
         match self {
-            Self::Unauthorized(_) | Self::Forbidden(_) | Self::ReplicationAuthError(_) => true,
+            Self::Unauthorized(_) | Self::Forbidden(_) | Self::ReplicationAuthError { .. } => true,
             Self::CheckpointReadFailure(error) => error.is_refusal(),
             Self::CheckpointCommitFailure(error) => {
                 error.log_error().is_some_and(LogError::is_refusal)

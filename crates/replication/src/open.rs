@@ -80,6 +80,12 @@ pub(crate) async fn db_info(endpoint: &Endpoint) -> Result<DbInfo, Crash> {
     }
 }
 
+/// Returns why a database cannot be opened, if it cannot: an answer 404 may be about the database, or about a document or
+/// filter in it.
+pub(crate) async fn why_closed(endpoint: &Endpoint) -> Option<Crash> {
+    db_info(endpoint).await.err()
+}
+
 /// Asks a server for the names of its databases.
 ///
 /// # Errors

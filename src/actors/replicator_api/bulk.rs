@@ -3,7 +3,8 @@
 //! SUMMARY   [`ReplicatorApi::order_jobs`] selects, and then goes on in batches; what fails for one job is told and
 //!           stops no other. What was done stays when the caller goes away.
 //! PROMISES  A pause or a priority of a document's job is on the disk before the scheduler hears of it.
-//!           An order to a job of another daemon is left for that one.
+//!           An order to a job of another daemon is left for that one. A document without a job is written anew, for
+//!           whichever daemon has it.
 //!           An order waits until all jobs are known, and says how many documents it could not wait for.
 //! LIMITS    It waits for [`LOADING_MAX`] at most. [`ORDERS_MAX`] jobs are ordered in one turn of the scheduler and one transaction of the store or two;
 //!           [`RESULTS_MAX`] results are told.
@@ -14,7 +15,7 @@ use std::time::Duration;
 use actix_rt::time::timeout;
 use futures_util::future::join_all;
 use serde_json::Value;
-use settee_client::{BulkAnswer, BulkOrder, BulkOrderName, JobResult};
+use settee_client::{BulkAnswer, BulkOrder, BulkOrderName, JobResult, JobSelection};
 
 use super::fleet::OtherJob;
 use super::list::Whose;
@@ -44,12 +45,23 @@ struct ToOrder {
     at: Place,
 }
 
+/// What an order is for.
+#[derive(Default)]
+struct Selected {
+    groups: Groups,
+    jobs: Vec<ToOrder>,
+    /// Documents without a job.
+    docs: Vec<ToOrder>,
+}
+
 /// Where a job is.
 enum Place {
     /// Here, with what was set by hand.
     Here(Kept),
     /// With another daemon.
     There(OtherJob),
+    /// Nowhere: the document has none.
+    Document,
 }
 
 impl ToOrder {
@@ -73,9 +85,17 @@ impl ToOrder {
         }
     }
 
+    fn of_doc(facts: &JobFacts<'_>) -> Self {
+        Self {
+            id: replication_id(facts.id),
+            doc: facts.doc.map(str::to_owned),
+            at: Place::Document,
+        }
+    }
+
     const fn other(&self) -> Option<&OtherJob> {
         match &self.at {
-            Place::Here(_) => None,
+            Place::Here(_) | Place::Document => None,
             Place::There(other) => Some(other),
         }
     }
@@ -121,7 +141,13 @@ impl ReplicatorApi {
         whose: &Whose,
         person: &Person,
     ) -> Result<Value, ReplicatorError> {
-        let job = [ToOrder::of(self.find(name, whose).await?)];
+        let found = match self.find(name, whose).await {
+            Err(ReplicatorError::Missing) if order == JobOrder::Restart => {
+                return self.restart_doc(name, whose, person).await;
+            }
+            found => found?,
+        };
+        let job = [ToOrder::of(found)];
         let [done] = &self.order_batch(order, &job, person).await?[..] else {
             return Err(ReplicatorError::Missing);
         };
@@ -136,7 +162,45 @@ impl ReplicatorApi {
                 };
                 shown
             }
+            Place::Document => return Err(ReplicatorError::Missing),
         })
+    }
+
+    /// Has a document without a job be run again, if it failed or cannot start yet. Returns how it was.
+    async fn restart_doc(
+        &self,
+        name: &str,
+        whose: &Whose,
+        person: &Person,
+    ) -> Result<Value, ReplicatorError> {
+        let asked = JobSelection {
+            patterns: vec![name.to_owned()],
+            ..JobSelection::default()
+        };
+        let mut selection = Selection::new(&asked).map_err(ReplicatorError::Selection)?;
+        selection.take_troubled_docs();
+        let mut found = None;
+        let each = |doc: &Value, facts: &JobFacts<'_>, _| {
+            if facts.doc == Some(name) {
+                found = Some((ToOrder::of_doc(facts), doc.clone()));
+            }
+        };
+        self.each_settled(&mut selection, whose, each).await?;
+        let (doc, shown) = found.ok_or(ReplicatorError::Missing)?;
+        let done = self.restart_batch(&[doc], person).await.pop();
+        done.unwrap_or(Err(ReplicatorError::Missing))?;
+        Ok(shown)
+    }
+
+    /// Has documents without a job be run again.
+    async fn restart_batch(&self, docs: &[ToOrder], person: &Person) -> Vec<Outcome> {
+        let by = name_of(person);
+        let restarting = docs.iter().map(|doc| async {
+            let doc = doc.doc.as_deref().ok_or(ReplicatorError::Missing)?;
+            self.keep(JobOrder::Restart, doc, None, &by).await?;
+            self.run_again(doc).await
+        });
+        join_all(restarting).await
     }
 
     /// Tells all jobs of a selection what to do.
@@ -156,16 +220,11 @@ impl ReplicatorApi {
             return Err(ReplicatorError::Selection(text.to_owned()));
         }
         let mut selection = Selection::new(&order.select).map_err(ReplicatorError::Selection)?;
+        if order.order == BulkOrderName::Restart {
+            selection.take_troubled_docs();
+        }
         let loading = self.wait_for_all().await;
-        let (mut groups, mut jobs) = (Groups::default(), Vec::new());
-        let each = |job: Job, facts: &JobFacts<'_>| {
-            groups.add(facts);
-            if !order.dry_run {
-                jobs.push(ToOrder::of(job));
-            }
-        };
-        self.fresh_fleet().await;
-        self.each_selected(&mut selection, whose, each).await?;
+        let Selected { groups, jobs, docs } = self.select(order, &mut selection, whose).await?;
         let total = groups.total();
         if let Some(expected) = order.expect.filter(|expected| total > *expected) {
             return Err(ReplicatorError::Unexpected { expected, total });
@@ -182,8 +241,11 @@ impl ReplicatorApi {
             ..BulkAnswer::default()
         };
         let (mut failures, mut successes) = (Vec::new(), Vec::new());
-        for batch in jobs.chunks(ORDERS_MAX) {
+        let docs = docs.chunks(ORDERS_MAX).map(|batch| (batch, true));
+        let batches = jobs.chunks(ORDERS_MAX).map(|batch| (batch, false));
+        for (batch, is_of_docs) in batches.chain(docs) {
             let results = match what {
+                Order::Job(_) if is_of_docs => self.restart_batch(batch, person).await,
                 Order::Job(order) => self.order_batch(order, batch, person).await?,
                 Order::Cancel => self.cancel_batch(batch, person).await?,
                 Order::Delete => self.delete_batch(batch).await,
@@ -202,6 +264,35 @@ impl ReplicatorApi {
         failures.truncate(RESULTS_MAX);
         answer.results = failures;
         Ok(answer)
+    }
+
+    /// Selects what an order is for; of an order that is only tried out it counts that.
+    async fn select(
+        &self,
+        order: &BulkOrder,
+        selection: &mut Selection,
+        whose: &Whose,
+    ) -> Result<Selected, ReplicatorError> {
+        let mut selected = Selected::default();
+        let Selected { groups, jobs, docs } = &mut selected;
+        let each = |job: Job, facts: &JobFacts<'_>| {
+            groups.add(facts);
+            if !order.dry_run {
+                jobs.push(ToOrder::of(job));
+            }
+        };
+        self.fresh_fleet().await;
+        self.each_selected(selection, whose, each).await?;
+        if matches!(order.order, BulkOrderName::Restart | BulkOrderName::Delete) {
+            let each = |_: &Value, facts: &JobFacts<'_>, _| {
+                groups.add(facts);
+                if !order.dry_run {
+                    docs.push(ToOrder::of_doc(facts));
+                }
+            };
+            self.each_settled(selection, whose, each).await?;
+        }
+        Ok(selected)
     }
 
     /// Waits until all jobs are known, for [`LOADING_MAX`] at most. Returns what is not known by then.
@@ -253,6 +344,7 @@ impl ReplicatorApi {
                 done.next().unwrap_or(Err(ReplicatorError::Missing))
             }
             Place::There(_) => others.next().unwrap_or(Err(ReplicatorError::Missing)),
+            Place::Document => Err(ReplicatorError::Missing),
         });
         Ok(results.collect())
     }

@@ -59,7 +59,7 @@ impl ReplicatorApi {
         let store = self.database().store();
         self.options.identity.get(store).await?;
         let id = identify(&self.options, replication).await;
-        id.map_err(ReplicatorError::Filter)
+        id.map_err(|error| ReplicatorError::Filter(error.text))
     }
 
     async fn start(&self, replication: Replication) -> Result<Replicated, ReplicatorError> {

@@ -5,11 +5,14 @@
 use serde_json::Value;
 
 use super::list::Whose;
+use super::orders::Ordered;
 use super::{ReplicatorApi, ReplicatorError};
 use crate::replicator::document::members;
 use crate::replicator::selection::{JobFacts, Selection};
+use crate::replicator::wish::afresh;
 use crate::replicator::{DocState, Page};
 use policy::schedule::WallTime;
+use store::Document;
 
 /// The most characters of an error that stand in a list.
 const REASON_MAX: usize = 120;
@@ -38,8 +41,8 @@ impl ReplicatorApi {
             {
                 continue;
             }
-            let error = doc["info"]["error"].as_str();
-            let reason = error.map(|text| text.chars().take(REASON_MAX).collect::<String>());
+            let reason = doc["reason"].as_str().or(doc["info"]["error"].as_str());
+            let reason = reason.map(|text| text.chars().take(REASON_MAX).collect::<String>());
             let text = |name: &str| doc[name].as_str().unwrap_or_default().to_owned();
             let (source, target) = (text("source"), text("target"));
             let state = doc["state"].as_str().and_then(DocState::of_name);
@@ -61,6 +64,19 @@ impl ReplicatorApi {
             }
         }
         Ok(())
+    }
+
+    /// Has a document be run again, whatever became of its replication: takes that out of it.
+    ///
+    /// # Errors
+    /// The document is gone, or the store fails.
+    pub(super) async fn run_again(&self, doc: &str) -> Result<Ordered, ReplicatorError> {
+        let change = |document: &Document| Some(afresh(document));
+        let store = self.database().store();
+        let written = store.change_with(doc, Box::new(change)).await?;
+        written
+            .map(|_| Ordered::Done)
+            .ok_or(ReplicatorError::Missing)
     }
 
     async fn owns(&self, doc: &str, user: &str) -> Result<bool, ReplicatorError> {

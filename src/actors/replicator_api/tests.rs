@@ -138,7 +138,7 @@ async fn an_order_says_how_many_documents_it_could_not_wait_for() {
         states.lock().set_row(known, Some(RowState::Scheduled));
     }
     let order = BulkOrder {
-        order: BulkOrderName::Restart,
+        order: BulkOrderName::Pause,
         priority: None,
         select: JobSelection {
             all: true,

@@ -212,17 +212,22 @@ fn scheduled(info: &JobInfo) -> (DocState, Value) {
 fn waiting(id: &str, row: &Row) -> (DocState, Value) {
     let state = row.state.shown();
     let info = row.info.as_ref().map(|text| json!({"error": text}));
-    let value = json!({
+    let mut value = json!({
         "database": NAME,
         "doc_id": id,
         "id": row.job.as_ref().map(ToString::to_string),
         "node": NODE,
+        "source": row.replication.source.shown(),
+        "target": row.replication.target.shown(),
         "state": state.name(),
         "info": info.filter(|_| row.state == RowState::Error),
         "error_count": row.errors,
         "last_updated": row.last_updated.to_string(),
         "start_time": start_time(&row.replication),
     });
+    if let Some(reason) = row.reason.as_ref().filter(|_| row.state == RowState::Error) {
+        value["reason"] = (**reason).into();
+    }
     (state, value)
 }
 

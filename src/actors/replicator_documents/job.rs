@@ -10,7 +10,8 @@ use crate::otp::registered_name::RegisteredName;
 use crate::replicator::kept::Kept;
 use crate::replicator::lease::DocLease;
 use crate::replicator::past::{self, Past};
-use crate::replicator::table::{ClaimWork, Taken};
+use crate::replicator::table::{ClaimWork, NotYet, Taken};
+use replication::crash::Crash;
 use replication::endpoint::HttpSettings;
 use replication::filter::fetch_code;
 use replication::id::{ReplicationId, replication_id};
@@ -105,19 +106,20 @@ pub(super) async fn add(
 /// Finds out an id, with the code of the filter if there is one.
 ///
 /// # Errors
-/// The store or the source does not say, in words.
+/// The store or the source does not say.
 pub(crate) async fn identify(
     options: &DocumentsOptions,
     replication: &Replication,
-) -> Result<ReplicationId, String> {
+) -> Result<ReplicationId, NotYet> {
     let identity = options.identity.get(options.database.store()).await;
-    let identity = identity.map_err(|error| error.to_string())?;
+    let identity = identity.map_err(|error| NotYet::new(error.to_string(), "store failed"))?;
     let threshold = options.config.borrow().replicator.health_threshold;
     let settings = HttpSettings::of_source(&replication.options, threshold);
     let source = options.http.endpoint(&replication.source, settings);
-    let source = source.map_err(|error| error.to_string())?;
+    let source =
+        source.map_err(|failed| NotYet::new(failed.to_string(), Crash::from(failed).short()))?;
     let code = fetch_code(&source, &replication.options.filter).await;
-    let code = code.map_err(|error| error.to_string())?;
+    let code = code.map_err(|error| NotYet::new(error.to_string(), error.short()))?;
     Ok(replication_id(replication, &identity, code.as_deref()))
 }
 
@@ -129,7 +131,6 @@ mod tests {
     use crate::metrics::Metrics;
     use actix::Actor;
     use policy::schedule::{Earlier, History, Settings, WallTime};
-    use replication::crash::Crash;
     use replication::endpoint::Http;
     use replication::refused::RefusedDoc;
     use replication::spec::{DocRef, UserCtx};

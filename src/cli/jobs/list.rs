@@ -30,8 +30,8 @@ pub(super) struct SelectArgs {
     /// Only jobs whose document or id fits: * stands for any text, ? for one character.
     #[arg(long = "match", value_name = "PATTERN")]
     patterns: Vec<String>,
-    /// Only jobs in these states, with commas between them: running, pending, crashing, paused; lists also show documents
-    /// without a job: error (it cannot start yet), completed, failed.
+    /// Only jobs in these states, with commas between them: running, pending, crashing, paused; for lists, restart and
+    /// delete also documents without a job: error (it cannot start yet), failed (it never will run), completed.
     #[arg(long, value_delimiter = ',', value_parser = known_state)]
     states: Vec<String>,
     /// Only jobs whose source fits, a URL without credentials: 'http://db7.example:5984/*'.
@@ -101,14 +101,20 @@ pub(super) async fn list(service: &Service, args: &ListArgs, json: bool) -> Resu
     watch.show(async || page(service, args, json).await).await
 }
 
-/// States that are listed unless told: all but those of replications that are over.
-const USUAL: [DocState; 5] = [
+/// States that are listed unless told: all but those of replications that are done.
+const USUAL: [DocState; 6] = [
     DocState::Crashing,
     DocState::Error,
+    DocState::Failed,
     DocState::Paused,
     DocState::Pending,
     DocState::Running,
 ];
+
+/// Returns their names.
+pub(super) fn usual() -> Vec<String> {
+    USUAL.map(|state| state.name().to_owned()).to_vec()
+}
 
 async fn page(service: &Service, args: &ListArgs, json: bool) -> Result<String, CliError> {
     let mut query = JobsQuery {
@@ -119,7 +125,7 @@ async fn page(service: &Service, args: &ListArgs, json: bool) -> Result<String, 
         limit: args.limit.min(PAGE),
     };
     if query.select.states.is_empty() {
-        query.select.states = USUAL.map(|state| state.name().to_owned()).to_vec();
+        query.select.states = usual();
     }
     let mut rows: Vec<Value> = Vec::new();
     let last = loop {
@@ -149,6 +155,25 @@ async fn page(service: &Service, args: &ListArgs, json: bool) -> Result<String, 
             table + &summary(&last, Some(rows.len()))
         }
     })
+}
+
+/// Returns how many jobs there are in which state, with documents that failed for good or cannot start yet; none if there
+/// are no jobs.
+///
+/// # Errors
+/// The service does not tell.
+pub(crate) async fn counted(service: &Service) -> Result<Option<String>, CliError> {
+    let query = JobsQuery {
+        select: JobSelection {
+            states: usual(),
+            ..JobSelection::default()
+        },
+        limit: 0,
+        ..JobsQuery::default()
+    };
+    let answer = service.answer(service.client.jobs(&query)).await?;
+    let answer: Value = service.read("the answer about jobs", &answer)?;
+    Ok((answer["total_rows"] != 0).then(|| summary(&answer, None)))
 }
 
 /// Returns jobs that fit a name or a pattern, and replications that are over.

@@ -46,6 +46,8 @@ export async function groups(filter = {}) {
 }
 
 const isJob = (job) => STATES.includes(job.state);
+// Documents without a job that an order can have run again.
+const canRunAgain = (state) => state === "error" || state === "failed";
 const jobPath = (id) => `/_scheduler/jobs/${encodeURIComponent(id)}`;
 
 // ---- orders -----------------------------------------------------------------------------------
@@ -80,14 +82,14 @@ function orderOne(order, job, done) {
   confirm({
     title: `${verb} ${nameOf(job)}`, verb: `${verb} it`, danger: ENDS.includes(order), done,
     text: `The replication from ${job.source} to ${job.target} ${does}.`,
-    run: () => give({ order, select: { match: [job.id] } }),
+    run: () => give({ order, select: isJob(job) ? { match: [job.id] } : { match: [job.doc_id], states: [job.state] } }),
   });
 }
 
 // `left` is done when there is no such job any more.
 function buttonsOf(state, job, again, left = again) {
-  if (!mayOrder(state) || !isJob(job)) return null;
-  const orders = job.paused ? ["resume"] : ["pause", "restart"];
+  if (!mayOrder(state) || !(isJob(job) || canRunAgain(job.state))) return null;
+  const orders = job.paused ? ["resume"] : isJob(job) ? ["pause", "restart"] : ["restart"];
   if (mayEnd(state)) orders.push(job.doc_id == null ? "cancel" : "delete");
   return h("span", { class: "orders" }, orders.map((order) =>
     button(ORDERS[order][0], () => orderOne(order, job, ENDS.includes(order) ? left : again), { "aria-label": `${ORDERS[order][0]} ${nameOf(job)}` })));
@@ -124,6 +126,7 @@ export function stateOfJob(job) {
 
 export const counts = (jobs) => `${plural(jobs.total, "job")}: ${number(jobs.running)} running, ${number(jobs.pending)} pending, ` +
   `${number(jobs.crashed)} crashed` + (jobs.paused > 0 ? `, ${number(jobs.paused)} of them paused` : "") +
+  (jobs.failed > 0 ? `; ${plural(jobs.failed, "document")} failed for good` : "") +
   (jobs.loading ? "; more to come: documents are still being read after the start" : "");
 
 // The daemon that has a job; what another one told is some seconds old.
@@ -143,7 +146,7 @@ export function jobsTable(jobs, nothing, state, again) {
   if (orders) columns.push(["Orders", ""]);
   return table("jobs", columns, jobs.map((job) => {
     const info = job.info ?? {};
-    const cells = [stateOfJob(job), nameCell(job), job.reason, h("span", null, job.source, h("br"), job.target),
+    const cells = [stateOfJob(job), nameCell(job), isJob(job) ? job.reason : info.error, h("span", null, job.source, h("br"), job.target),
       info.docs_written, info.doc_write_failures, info.changes_pending, when(job.since)];
     if (hasTries) cells.push(when(job.next_try));
     if (hasDaemons) cells.push(daemonOf(job));
@@ -172,7 +175,8 @@ export const list = {
     const option = (name) => h("option", { value: name, selected: (filter.state ?? "") === name }, name || "any state");
     const field = (name, label, placeholder) => h("label", null, label, h("input",
       { id: `job-${name}`, type: "search", maxlength: TEXT_MAX, value: filter[name] ?? "", placeholder, oninput: (event) => choose({ [name]: event.target.value }) }));
-    const orders = mayOrder(state) && !DOC_STATES.includes(filter.state) && total > 0 ? ["pause", "resume", "restart", ...(mayEnd(state) ? ["delete"] : [])] : [];
+    const possible = canRunAgain(filter.state) ? ["restart"] : DOC_STATES.includes(filter.state) ? [] : ["pause", "resume", "restart"];
+    const orders = mayOrder(state) && possible.length > 0 && total > 0 ? [...possible, ...(mayEnd(state) ? ["delete"] : [])] : [];
     const all = (order) => button(`${ORDERS[order][0]} all ${number(total)}`, () => orderAll(order, filter, again), { "data-order": order });
     return [
       charts.draw(series, "written", "pending"),

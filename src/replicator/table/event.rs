@@ -20,6 +20,12 @@ pub(crate) enum Event {
         /// What it says now.
         wish: Wish,
     },
+    /// A version of a document was read that says nothing of how its replication stands, after its
+    /// [`Event::Changed`]: what this service wrote of an error says so.
+    Written {
+        /// Its id.
+        doc: String,
+    },
     /// The id of a replication is known, or not yet.
     Identified {
         /// The document.
@@ -27,7 +33,7 @@ pub(crate) enum Event {
         /// Which attempt.
         attempt: Attempt,
         /// The id, or why there is none yet.
-        result: Result<ReplicationId, String>,
+        result: Result<ReplicationId, NotYet>,
     },
     /// The scheduler has, or has not, taken a job.
     Scheduled {
@@ -61,11 +67,28 @@ impl Event {
     pub fn doc(&self) -> &str {
         match self {
             Self::Changed { doc, .. }
+            | Self::Written { doc }
             | Self::Identified { doc, .. }
             | Self::Scheduled { doc, .. }
             | Self::Due { doc, .. }
             | Self::Completed { doc, .. } => doc,
         }
+    }
+}
+
+/// Why a document has no job for now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NotYet {
+    /// In words.
+    pub text: String,
+    /// In a few words, equal for equal causes.
+    pub short: Arc<str>,
+}
+
+impl NotYet {
+    pub fn new(text: impl Into<String>, short: impl Into<Arc<str>>) -> Self {
+        let (text, short) = (text.into(), short.into());
+        Self { text, short }
     }
 }
 

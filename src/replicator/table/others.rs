@@ -139,6 +139,12 @@ impl DocTable {
         self.names.count(wanted, Section::ALL)
     }
 
+    /// Returns how many documents are in a state.
+    pub fn count(&self, state: DocState) -> usize {
+        self.names
+            .count([state.class()].into_iter().collect(), Section::ALL)
+    }
+
     /// Returns the state of a document in this daemon's lists.
     pub fn state_of(&self, id: &str) -> DocState {
         let class = self.known.get(id).and_then(Known::class);

@@ -10,7 +10,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::event::{Attempt, Event, RowAction, Taken, Wish};
+use super::event::{Attempt, Event, NotYet, RowAction, Taken, Wish};
 use crate::replicator::DocState;
 use policy::schedule::WallTime;
 use replication::filter::Filter;
@@ -21,6 +21,8 @@ use replication::spec::Replication;
 const BACKOFF_BASE: u64 = 64;
 /// It doubles this often.
 const BACKOFF_DOUBLINGS_MAX: u32 = 12;
+/// In a few words, that another one runs the replication.
+const TAKEN: &str = "another one runs the same";
 /// The code of a filter is looked at again after this time at the earliest.
 const RECHECK_MIN: Duration = Duration::from_secs(60);
 /// So much longer at most.
@@ -48,6 +50,8 @@ pub(crate) struct Row {
     pub job: Option<ReplicationId>,
     /// The latest error or change of id, for users.
     pub info: Option<String>,
+    /// The latest error in a few words.
+    pub reason: Option<Arc<str>>,
     /// Temporary errors in a row.
     pub errors: u32,
     /// When its state changed.
@@ -99,6 +103,7 @@ impl RowTurn<'_> {
     pub fn handle(&mut self, event: Event) -> Vec<RowAction> {
         match event {
             Event::Changed { doc, wish } => self.changed(doc, wish),
+            Event::Written { doc } => self.written(doc),
             Event::Identified {
                 doc,
                 attempt,
@@ -107,8 +112,8 @@ impl RowTurn<'_> {
             Event::Identified {
                 doc,
                 attempt,
-                result: Err(reason),
-            } => self.failed_for_now(doc, attempt, reason),
+                result: Err(why),
+            } => self.failed_for_now(doc, attempt, why),
             Event::Scheduled {
                 doc,
                 attempt,
@@ -178,6 +183,7 @@ impl RowTurn<'_> {
             replication,
             job: None,
             info: None,
+            reason: None,
             errors: 0,
             last_updated: self.now,
             attempt: self.next_attempt(),
@@ -185,6 +191,17 @@ impl RowTurn<'_> {
         actions.push(row.identify(doc));
         *self.row = Some(Box::new(row));
         actions
+    }
+
+    /// Whoever writes a document that cannot start yet wants it to be tried now.
+    fn written(&mut self, doc: String) -> Vec<RowAction> {
+        let row = self.row.as_deref_mut();
+        let Some(row) = row.filter(|row| row.state == RowState::Error) else {
+            return Vec::new();
+        };
+        row.errors = 0;
+        let attempt = row.attempt;
+        self.due(doc, attempt)
     }
 
     fn due(&mut self, doc: String, attempt: Attempt) -> Vec<RowAction> {
@@ -240,7 +257,7 @@ impl RowTurn<'_> {
                 if row.state != RowState::Scheduled {
                     row.state = RowState::Scheduled;
                     row.last_updated = now;
-                    row.info = None;
+                    (row.info, row.reason) = (None, None);
                 }
                 row.errors = 0;
                 if !row.has_code() {
@@ -259,7 +276,7 @@ impl RowTurn<'_> {
                     "Replication `{job}` specified by document `{doc}` already running as a \
                      transient replication, started via `_replicate` API endpoint"
                 );
-                self.failed_for_now(doc, attempt, reason)
+                self.failed_for_now(doc, attempt, NotYet::new(reason, TAKEN))
             }
             Err(Taken::Former(other)) => {
                 row.job = None;
@@ -267,7 +284,7 @@ impl RowTurn<'_> {
                     "Replication `{job}` specified by document `{doc}` is still noted as that of \
                      document `{other}`"
                 );
-                self.failed_for_now(doc, attempt, reason)
+                self.failed_for_now(doc, attempt, NotYet::new(reason, TAKEN))
             }
             Err(Taken::Document(other)) => {
                 let reason = format!(
@@ -285,14 +302,14 @@ impl RowTurn<'_> {
         }
     }
 
-    fn failed_for_now(&mut self, doc: String, attempt: Attempt, reason: String) -> Vec<RowAction> {
+    fn failed_for_now(&mut self, doc: String, attempt: Attempt, why: NotYet) -> Vec<RowAction> {
         let now = self.now;
         let Some(row) = self.current(attempt) else {
             return Vec::new();
         };
         row.state = RowState::Error;
         row.last_updated = now;
-        row.info = Some(reason.clone());
+        (row.info, row.reason) = (Some(why.text.clone()), Some(why.short));
         let doublings = row.errors.min(BACKOFF_DOUBLINGS_MAX);
         row.errors = row.errors.saturating_add(1);
         let wake = RowAction::Wake {
@@ -304,7 +321,7 @@ impl RowTurn<'_> {
         let replication = Arc::clone(&row.replication);
         let write = RowAction::WriteError {
             doc,
-            reason,
+            reason: why.text,
             replication,
         };
         vec![write, wake]

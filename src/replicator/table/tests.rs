@@ -48,7 +48,7 @@ impl DocTable {
         let job: ReplicationId = "abc".parse().unwrap();
         let result = match state {
             RowState::Initializing => return,
-            RowState::Error => Err("no".to_owned()),
+            RowState::Error => Err(NotYet::new("no", "no")),
             RowState::Scheduled => Ok(job.clone()),
         };
         let identified = Event::Identified {
@@ -316,7 +316,9 @@ impl Pair {
                     return;
                 };
                 let is_known = random.below(3) > 0;
-                let result = is_known.then(|| id.clone()).ok_or_else(|| "no".to_owned());
+                let result = is_known
+                    .then(|| id.clone())
+                    .ok_or_else(|| NotYet::new("no", "no"));
                 let known = Event::Identified {
                     doc: doc.clone(),
                     attempt,

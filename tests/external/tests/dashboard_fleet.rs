@@ -207,7 +207,7 @@ fn lists_have_pages_a_search_and_links_and_reasons_are_grouped() {
     browser.wait_for("51–100 of 300");
     browser.wait_until("return document.querySelectorAll('#reasons tbody tr').length === 1");
     browser.click("#reasons a");
-    browser.wait_for("Reason: connection refused: 127.0.0.1:1");
+    browser.wait_for("Reason: cannot be reached: 127.0.0.1:1");
     browser.write("#job-match", "mer-007");
     browser.wait_until("return document.querySelectorAll('#jobs tbody tr').length === 1");
     browser.wait_for("customer-007");

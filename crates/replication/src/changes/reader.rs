@@ -23,10 +23,11 @@ use crate::counters::Counter;
 use crate::crash::{Answered, Crash};
 use crate::db_updates::{Subscription, Turn};
 use crate::endpoint::{
-    Backoff, BodyFailed, BodyStream, Chunks, Endpoint, HeaderMap, RequestFailed, StatusCode,
-    WAIT_MIN,
+    Backoff, BodyFailed, BodyStream, Chunks, Endpoint, HeaderMap, RequestFailed, SentRequest,
+    StatusCode, WAIT_MIN,
 };
 use crate::offload::offload;
+use crate::open::why_closed;
 use crate::refused::{RefusalListener, RefusedDoc};
 use crate::run_counters::RunCounters;
 use crate::seq::Seq;
@@ -167,7 +168,7 @@ impl ChangesReader {
                 Ok(FeedEnd::Pause) => WAIT_MIN,
                 Err(Interrupted::Fatal(crash)) => return Err(crash),
                 Err(Interrupted::Failure(answered)) if left == 0 => {
-                    return Err(Crash::ChangesReqFailed(answered));
+                    return Err(self.failed(answered).await);
                 }
                 Err(Interrupted::Failure(answered)) => {
                     warn!(self.log, "the changes feed failed, and is asked for again";
@@ -197,11 +198,19 @@ impl ChangesReader {
             Turn::Short => self.query.continuous = false,
             Turn::OwnFeed => self.query.continuous = true,
             Turn::Deleted => {
-                let why = "the source database was deleted";
-                return Err(Crash::ChangesReqFailed(Answered::none(why)));
+                return Err(Crash::DbNotFound(self.source.url().to_owned()));
             }
         }
         Ok(())
+    }
+
+    /// Returns why there is no feed: what is missing may be the filter, or the database.
+    async fn failed(&self, answered: Answered) -> Crash {
+        let closed = match answered.code {
+            Some(404) => why_closed(&self.source).await,
+            _ => None,
+        };
+        closed.unwrap_or(Crash::ChangesReqFailed(answered))
     }
 
     async fn read_feed(&mut self, queue: &Producer<Change>) -> Result<FeedEnd, Interrupted> {
@@ -210,7 +219,7 @@ impl ChangesReader {
         // They keep the buffer that they were read into, which an idle feed can do without.
         reply.headers = HeaderMap::new();
         match reply.status {
-            StatusCode::OK => self.read_body(reply.body, queue).await,
+            StatusCode::OK => self.read_body(reply.asked, reply.body, queue).await,
             StatusCode::METHOD_NOT_ALLOWED if self.query.filter_here() => {
                 info!(self.log, "the source filters no ids; they are chosen here");
                 Ok(FeedEnd::Pause)
@@ -228,6 +237,7 @@ impl ChangesReader {
 
     async fn read_body(
         &mut self,
+        asked: SentRequest,
         mut body: BodyStream,
         queue: &Producer<Change>,
     ) -> Result<FeedEnd, Interrupted> {
@@ -239,7 +249,7 @@ impl ChangesReader {
         let mut any_byte = false;
         loop {
             let piece = body.chunk().await;
-            let piece = piece.map_err(|failed| interrupted(&failed, any_byte))?;
+            let piece = piece.map_err(|failed| interrupted(&asked, failed, any_byte))?;
             let Some(piece) = piece else {
                 break;
             };
@@ -264,7 +274,8 @@ impl ChangesReader {
             }
             (Ok(_), Framing::Continuous) => Ok(FeedEnd::Pause),
             (Err(FeedError::Truncated), _) => Err(interrupted(
-                &BodyFailed::Broken("it ended in the middle".to_owned()),
+                &asked,
+                BodyFailed::Broken("it ended in the middle".to_owned()),
                 any_byte,
             )),
             (Err(error), _) => Err(error.into()),
@@ -327,9 +338,9 @@ fn is_of_a_document(id: &str) -> bool {
 }
 
 /// A silence counts as a failure, and so does a feed that has not begun.
-fn interrupted(failed: &BodyFailed, any_byte: bool) -> Interrupted {
+fn interrupted(asked: &SentRequest, failed: BodyFailed, any_byte: bool) -> Interrupted {
     match failed {
-        BodyFailed::Broken(why) if any_byte => Interrupted::Closed(why.clone()),
-        failed => Interrupted::Failure(Answered::none(failed.to_string())),
+        BodyFailed::Broken(why) if any_byte => Interrupted::Closed(why),
+        failed => Interrupted::Failure(asked.without_answer(failed.into()).into()),
     }
 }

@@ -1,12 +1,13 @@
 //! Crashes in a few words, for lists of jobs.
 //!
-//! PROMISES  One line without ids, paths and credentials, equal for equal causes. What a server says in its own
-//!           words is not in it.
+//! PROMISES  One line without ids, paths and credentials, equal for equal causes at whichever step of a run they are met:
+//!           what any step may meet is named in [`of_status`] and [`of_cause`]. What a server says in its own words is not
+//!           in it.
 
 use std::io::ErrorKind;
 
 use super::{Answered, Crash};
-use crate::endpoint::{Cause, RequestFailed};
+use crate::endpoint::{Cause, RequestFailed, is_of_full_disk, is_of_proxy};
 use crate::log::{CheckpointError, LogError};
 
 impl Crash {
@@ -16,19 +17,23 @@ impl Crash {
             return of_request(failed);
         }
         match self {
-            Self::Unauthorized(_) => "unauthorized".to_owned(),
-            Self::Forbidden(_) => "forbidden".to_owned(),
-            Self::DbNotFound(_) => "database missing".to_owned(),
+            Self::Unauthorized(_) => UNAUTHORIZED.to_owned(),
+            Self::Forbidden(_) => FORBIDDEN.to_owned(),
+            Self::DbNotFound(_) => DATABASE_MISSING.to_owned(),
             Self::NoDatabase(url) => at("no database answers", server(url)),
             Self::Nxdomain(url) => at("name not found", host(url)),
-            Self::ReplicationAuthError(_) => "login refused".to_owned(),
+            Self::ReplicationAuthError { code, .. } => of_status("login failed", *code),
             Self::CheckpointReadFailure(error) => of_log(error),
             Self::CheckpointCommitFailure(CheckpointError::Failed { error, .. }) => of_log(error),
             Self::CheckpointCommitFailure(CheckpointError::Restarted(side)) => {
                 format!("database restarted: {side}")
             }
             Self::LeaseLost => "lease lost".to_owned(),
-            Self::MaxBackoff => "rate limited".to_owned(),
+            Self::MaxBackoff => RATE_LIMITED.to_owned(),
+            // The database was asked whether it is there: what is missing is the filter.
+            Self::ChangesReqFailed(Answered {
+                code: Some(404), ..
+            }) => "filter missing".to_owned(),
             Self::ChangesReqFailed(answered) => of_answer("changes feed failed", answered),
             Self::FilterFailed(_) => "filter failed".to_owned(),
             Self::RevsDiffFailed(answered) => of_answer("revs_diff failed", answered),
@@ -58,8 +63,22 @@ impl Crash {
     }
 }
 
+const UNAUTHORIZED: &str = "unauthorized";
+const FORBIDDEN: &str = "forbidden";
+const DATABASE_MISSING: &str = "database missing";
+const RATE_LIMITED: &str = "rate limited";
+const NO_SPACE: &str = "no space";
+const CANNOT_BE_REACHED: &str = "cannot be reached";
+
 fn of_answer(what: &str, answered: &Answered) -> String {
     match answered.code {
+        _ if answered.is_full => {
+            let asked = answered.asked.as_deref().unwrap_or_default();
+            at(
+                NO_SPACE,
+                asked.split_once(' ').and_then(|(_, url)| server(url)),
+            )
+        }
         Some(code) => of_status(what, code),
         None => what.to_owned(),
     }
@@ -67,8 +86,9 @@ fn of_answer(what: &str, answered: &Answered) -> String {
 
 fn of_status(what: &str, code: u16) -> String {
     match code {
-        401 => "unauthorized".to_owned(),
-        403 => "forbidden".to_owned(),
+        401 => UNAUTHORIZED.to_owned(),
+        403 => FORBIDDEN.to_owned(),
+        404 => DATABASE_MISSING.to_owned(),
         code => format!("{what}: status {code}"),
     }
 }
@@ -79,7 +99,7 @@ fn of_log(error: &LogError) -> String {
         LogError::Refused { status, .. } => of_status("checkpoint failed", *status),
         LogError::Conflict => "checkpoint conflict".to_owned(),
         LogError::Nonsense(_) => "checkpoint unreadable".to_owned(),
-        LogError::Filter(_) => "filter unreadable".to_owned(),
+        LogError::Filter(error) => error.short(),
     }
 }
 
@@ -91,25 +111,24 @@ fn of_cause(cause: &Cause, url: &str) -> String {
     let what = match cause {
         Cause::NoSession(cause) => return of_cause(cause, url),
         Cause::UnknownHost => return at("name not found", host(url)),
-        Cause::MaxBackoff => "rate limited",
+        Cause::MaxBackoff => return RATE_LIMITED.to_owned(),
+        Cause::Refused { status, .. } => return of_status("login failed", status.as_u16()),
+        Cause::NoTls => "speaks no TLS",
+        // What rustls makes of a certificate that it does not accept.
+        Cause::Connect {
+            kind: Some(ErrorKind::InvalidData),
+            ..
+        } => "TLS failed",
+        Cause::Status { status, .. } if is_of_proxy(*status) => CANNOT_BE_REACHED,
+        Cause::Status { status, said } if is_of_full_disk(status.as_u16(), said) => NO_SPACE,
         Cause::Status { status, .. } => {
             return at(&format!("status {}", status.as_u16()), server(url));
         }
-        Cause::Connect { kind, .. } => match kind {
-            Some(ErrorKind::ConnectionRefused) => "connection refused",
-            Some(ErrorKind::TimedOut) => "connection timed out",
-            Some(ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable) => "unreachable",
-            // What rustls makes of a certificate that it does not accept.
-            Some(ErrorKind::InvalidData) => "TLS failed",
-            _ => "no connection",
-        },
-        Cause::Timeout(_) => "no answer",
-        Cause::Protocol(_) => "connection lost",
+        Cause::Connect { .. } | Cause::Timeout(_) | Cause::Protocol(_) => CANNOT_BE_REACHED,
         Cause::TooLong(_) => "answer too long",
         Cause::Redirect(_) | Cause::RedirectedElsewhere { .. } => "redirected",
         Cause::Denied(_) => "endpoint denied",
         Cause::Session(_) => "login failed",
-        Cause::Refused(_) => "login refused",
         Cause::SessionLost => "session lost",
         Cause::Body(_) => "source broke off",
         Cause::Invalid(_) => "request invalid",
@@ -177,11 +196,11 @@ mod tests {
             (Crash::Unauthorized(url()), "unauthorized"),
             (
                 Crash::from(failed(refused(Some(ErrorKind::ConnectionRefused)))),
-                "connection refused: db7.example:5984",
+                "cannot be reached: db7.example:5984",
             ),
             (
                 of_changes(status(StatusCode::BAD_GATEWAY)),
-                "status 502: db7.example:5984",
+                "cannot be reached: db7.example:5984",
             ),
             (
                 Crash::CheckpointCommitFailure(CheckpointError::Failed {
@@ -196,7 +215,7 @@ mod tests {
                     why: "secret".to_owned(),
                     failed: Some(Box::new(failed(refused(None)))),
                 },
-                "no connection: db7.example:5984",
+                "cannot be reached: db7.example:5984",
             ),
             (
                 Crash::DocWriteFailed {
@@ -213,6 +232,35 @@ mod tests {
         }
     }
 
+    #[test]
+    fn what_a_server_says_of_itself_has_the_same_words_at_each_step() {
+        let status = |status| Cause::Status {
+            status,
+            said: "secret".to_owned(),
+        };
+        let of_changes = |cause| Crash::ChangesReqFailed(failed(cause).into());
+        for (crash, short) in [
+            (of_changes(Cause::MaxBackoff), "rate limited"),
+            (
+                Crash::from(failed(Cause::Refused {
+                    status: StatusCode::UNAUTHORIZED,
+                    said: "secret".to_owned(),
+                })),
+                "unauthorized",
+            ),
+            (
+                of_changes(status(StatusCode::INSUFFICIENT_STORAGE)),
+                "no space: db7.example:5984",
+            ),
+            (
+                of_changes(status(StatusCode::INTERNAL_SERVER_ERROR)),
+                "status 500: db7.example:5984",
+            ),
+        ] {
+            assert_eq!(crash.short(), short, "{crash}");
+        }
+    }
+
     #[tokio::test]
     async fn a_refused_connection_is_told_with_its_address() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -222,6 +270,39 @@ mod tests {
         let nobody = endpoint(&url, |config, _| config.sessions = false);
         let failed = nobody.request(Request::get("")).await.unwrap_err();
         let short = Crash::from(failed).short();
-        assert_eq!(short, format!("connection refused: {address}"));
+        assert_eq!(short, format!("cannot be reached: {address}"));
+    }
+
+    #[tokio::test]
+    async fn a_server_that_speaks_no_tls_is_told_from_one_whose_certificate_is_wrong() {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let answering = async || {
+            let (mut client, _) = listener.accept().await.unwrap();
+            client
+                .read_buf(&mut Vec::with_capacity(9000))
+                .await
+                .unwrap();
+            let answer = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n";
+            client.write_all(answer).await.unwrap();
+            client
+        };
+        let url = format!("https://ann:secret@{address}/shop");
+        for sessions in [false, true] {
+            let plain = endpoint(&url, |config, _| config.sessions = sessions);
+            let (_client, failed) = tokio::join!(answering(), plain.request(Request::get("")));
+            let crash = Crash::from(failed.unwrap_err());
+            assert_eq!(
+                crash.short(),
+                format!("speaks no TLS: {address}"),
+                "{crash:?}"
+            );
+            let text = crash.to_string();
+            assert!(
+                text.ends_with("the server speaks no TLS: use http://"),
+                "{text}"
+            );
+        }
     }
 }

@@ -25,10 +25,30 @@ pub(super) fn classify(error: &reqwest::Error) -> TryFailed {
         if text.contains("dns error") {
             return TryFailed::Retry(Cause::UnknownHost);
         }
-        let kind = source_of::<std::io::Error>(error).map(std::io::Error::kind);
+        let from = source_of::<std::io::Error>(error).map(innermost);
+        if from.is_some_and(is_no_tls) {
+            return TryFailed::Final(Cause::NoTls);
+        }
+        let kind = from.map(std::io::Error::kind);
         return TryFailed::Retry(Cause::Connect { kind, said: text });
     }
     TryFailed::Retry(Cause::Protocol(text))
+}
+
+/// Returns the error of the system, or of TLS, that others are wrapped around.
+fn innermost(error: &std::io::Error) -> &std::io::Error {
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref());
+    inner.map_or(error, innermost)
+}
+
+/// Whether what came in place of TLS is not even of its form, as the answer of a plain server.
+fn is_no_tls(error: &std::io::Error) -> bool {
+    use rustls::{Error, InvalidMessage};
+    let error = error.get_ref().and_then(|error| error.downcast_ref());
+    matches!(
+        error,
+        Some(Error::InvalidMessage(InvalidMessage::InvalidContentType))
+    )
 }
 
 fn source_of<'e, T: Error + 'static>(error: &'e (dyn Error + 'static)) -> Option<&'e T> {

@@ -47,7 +47,8 @@ impl Endpoint {
             match session.logged_in(status, &headers, now) {
                 LoggedIn::Known => {}
                 LoggedIn::Refused(text) => {
-                    return Err(TryFailed::Final(Cause::Refused(in_full(text))));
+                    let said = in_full(text);
+                    return Err(TryFailed::Final(Cause::Refused { status, said }));
                 }
                 LoggedIn::Failed(_) if is_of_proxy(status) => {
                     let cause = Cause::Status { status, said };

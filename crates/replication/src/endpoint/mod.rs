@@ -56,7 +56,7 @@ pub(crate) use self::http::lock;
 pub(crate) use self::location::is_path;
 pub(super) use self::location::keeps_path;
 pub use self::request::{Cause, Request, RequestFailed};
-pub(crate) use self::request::{Reply, SentRequest, StreamedReply};
+pub(crate) use self::request::{Reply, SentRequest, StreamedReply, is_of_full_disk, is_of_proxy};
 pub(crate) use self::retries::{Backoff, Retries, WAIT_MIN};
 pub(crate) use reqwest::Method;
 pub(crate) use reqwest::StatusCode;

@@ -8,7 +8,7 @@ use reqwest::header::{ACCEPT_ENCODING, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Method, StatusCode};
 use serde::de::DeserializeOwned;
 
-use super::body::{BodyStream, RequestBody};
+use super::body::{BodyFailed, BodyStream, RequestBody};
 use super::excerpt::shown;
 use super::{Endpoint, ErrorBody};
 use crate::endpoint::rules::EndpointDenied;
@@ -162,6 +162,11 @@ impl fmt::Display for SentRequest {
 }
 
 impl SentRequest {
+    /// It had no answer, or not a whole one.
+    pub(crate) fn without_answer(&self, cause: Cause) -> RequestFailed {
+        RequestFailed::new(&self.method, &self.url, cause)
+    }
+
     /// Returns what may be shown of the answer's body.
     pub(crate) fn excerpt(&self, body: &[u8]) -> String {
         self.endpoint.0.secrets.shown(body)
@@ -254,7 +259,7 @@ impl RequestFailed {
 
     /// Whether the server refuses the credentials: trying again with them does not help.
     pub(crate) fn is_refused(&self) -> bool {
-        matches!(self.cause, Cause::Refused(_))
+        matches!(self.cause, Cause::Refused { .. })
     }
 
     /// Whether the rate limit of the server ended it.
@@ -284,6 +289,9 @@ pub enum Cause {
         kind: Option<std::io::ErrorKind>,
         said: String,
     },
+    /// What answers `https` is not TLS. Not worth a retry: the URL has to be changed.
+    #[error("the server speaks no TLS: use http://")]
+    NoTls,
     /// The host's name is unknown.
     #[error("the host's name is not known (nxdomain)")]
     UnknownHost,
@@ -319,8 +327,12 @@ pub enum Cause {
     #[error("replication_auth_error: session_request_failed: {0}")]
     NoSession(Box<Cause>),
     /// No session, for the server does not take the credentials. Not worth a retry.
-    #[error("replication_auth_error: {0}")]
-    Refused(String),
+    #[error("replication_auth_error: {said}")]
+    Refused {
+        /// 401 or 403.
+        status: StatusCode,
+        said: String,
+    },
     /// The session ended while a body was sent that can be sent once only.
     #[error("the session ended while the body was being sent")]
     SessionLost,
@@ -330,6 +342,16 @@ pub enum Cause {
     /// The request cannot be made: a header or URL has bytes that it must not have. Not worth a retry.
     #[error("it cannot be sent: {0}")]
     Invalid(String),
+}
+
+impl From<BodyFailed> for Cause {
+    fn from(failed: BodyFailed) -> Self {
+        match failed {
+            BodyFailed::TooLong(bytes) => Self::TooLong(bytes),
+            BodyFailed::Silent(time) => Self::Timeout(time),
+            failed @ BodyFailed::Broken(_) => Self::Protocol(failed.to_string()),
+        }
+    }
 }
 
 impl Cause {
@@ -345,7 +367,13 @@ impl Cause {
     }
 }
 
+/// Whether an error says that the server's disk is full. CouchDB says so with 507, or tells in 500 what the system said.
+pub(crate) fn is_of_full_disk(code: u16, said: &str) -> bool {
+    const WORDS: [&str; 3] = ["insufficient_storage", "enospc", "no space left on device"];
+    code == 507 || (code >= 500 && WORDS.iter().any(|word| said.to_lowercase().contains(word)))
+}
+
 /// Whether an answer is one of those that a proxy gives when the server behind it is away: 502, 503, 504.
-pub(super) fn is_of_proxy(status: StatusCode) -> bool {
+pub(crate) fn is_of_proxy(status: StatusCode) -> bool {
     matches!(status.as_u16(), 502..=504)
 }

@@ -14,7 +14,7 @@ use reqwest::{Method, Response, StatusCode};
 use tokio::time::{Instant, sleep};
 use url::Url;
 
-use super::body::{BodyFailed, BodyStream};
+use super::body::BodyStream;
 use super::errors::classify;
 use super::excerpt::shown;
 use super::http::sensitive;
@@ -140,10 +140,9 @@ impl Endpoint {
         let length = headers.get(CONTENT_LENGTH);
         let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
         let body = body.read_whole(length.unwrap_or(0), bytes_max).await;
-        let body = body.map_err(|failed| match failed {
-            BodyFailed::TooLong(bytes) => TryFailed::Final(Cause::TooLong(bytes)),
-            BodyFailed::Silent(time) => TryFailed::Retry(Cause::Timeout(time)),
-            failed => TryFailed::Retry(Cause::Protocol(failed.to_string())),
+        let body = body.map_err(|failed| match failed.into() {
+            cause @ Cause::TooLong(_) => TryFailed::Final(cause),
+            cause => TryFailed::Retry(cause),
         })?;
         Ok(Reply {
             asked,

@@ -18,8 +18,8 @@ pub struct FilterError {
     pub kind: FilterErrorKind,
     /// What happened, in words.
     pub(crate) text: String,
-    /// Why there was no answer, if there was none.
-    pub cause: Option<Cause>,
+    /// Why the source could not be asked, if that is why.
+    pub(crate) why: Option<Box<Crash>>,
 }
 
 /// See [`FilterError`].
@@ -37,6 +37,20 @@ impl FilterError {
     /// Returns whether the source does not let this user in.
     pub fn is_refusal(&self) -> bool {
         self.kind == FilterErrorKind::Refused
+    }
+
+    /// Returns why there was no answer, if there was none.
+    pub fn cause(&self) -> Option<&Cause> {
+        self.why.as_ref()?.cause()
+    }
+
+    /// Returns what happened in a few words, as those of a [`Crash`].
+    pub fn short(&self) -> String {
+        match (&self.why, self.kind) {
+            (Some(crash), _) => crash.short(),
+            (None, FilterErrorKind::Missing) => "filter missing".to_owned(),
+            (None, _) => "filter unreadable".to_owned(),
+        }
     }
 }
 
@@ -57,7 +71,7 @@ pub async fn fetch_code(source: &Endpoint, filter: &Filter) -> Result<Option<Str
             _ => FilterErrorKind::Unknown,
         },
         text: format!("Could not open source database `{url}`: {error}"),
-        cause: error.cause().cloned(),
+        why: Some(Box::new(error)),
     })?;
     let text = fetch_ddoc(source, ddoc).await?;
     code_of(&text, ddoc, name, source).map(Some)
@@ -70,32 +84,38 @@ pub async fn fetch_code(source: &Endpoint, filter: &Filter) -> Result<Option<Str
 pub(super) async fn fetch_ddoc(source: &Endpoint, ddoc: &str) -> Result<String, FilterError> {
     let url = source.url();
     let path = encode_doc_id(&format!("_design/{ddoc}"));
-    let not_opened = |kind, problem: String, cause| {
+    let not_opened = |kind, problem: String, why: Option<Crash>| {
         let text = format!(
             "Couldn't open document `_design/{ddoc}` from source database `{url}`: {problem}"
         );
-        FilterError { kind, text, cause }
+        let why = why.map(Box::new);
+        FilterError { kind, text, why }
     };
     let reply = source.request(Request::get(path)).await;
     let reply = reply.map_err(|failed| {
         let kind = match failed.cause {
-            Cause::Refused(_) => FilterErrorKind::Refused,
+            Cause::Refused { .. } => FilterErrorKind::Refused,
             // No URL has this name in it.
             Cause::Invalid(_) => FilterErrorKind::Missing,
             _ => FilterErrorKind::Unknown,
         };
-        not_opened(kind, failed.to_string(), Some(failed.cause))
+        not_opened(kind, failed.to_string(), Some(failed.into()))
     })?;
     if reply.status != StatusCode::OK {
+        let why = match reply.status {
+            StatusCode::UNAUTHORIZED => Some(Crash::Unauthorized(url.to_owned())),
+            StatusCode::FORBIDDEN => Some(Crash::Forbidden(url.to_owned())),
+            _ => None,
+        };
         let kind = match reply.status {
-            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => FilterErrorKind::Refused,
+            _ if why.is_some() => FilterErrorKind::Refused,
             StatusCode::NOT_FOUND => FilterErrorKind::Missing,
             _ => FilterErrorKind::Unknown,
         };
         let (error, reason) = reply.error_and_reason();
         let status = reply.status.as_u16();
         let problem = format!("{error}: {reason} (status {status})");
-        return Err(not_opened(kind, problem, None));
+        return Err(not_opened(kind, problem, why));
     }
     let text: Box<serde_json::value::RawValue> = reply.json().map_err(|error| {
         let problem = format!("{error}: {}", reply.excerpt());
@@ -122,7 +142,7 @@ pub(super) fn code_of(
              there is no function `{name}` among its filters",
             source.url()
         ),
-        cause: None,
+        why: None,
     })?;
     Ok(trimmed(code))
 }

@@ -149,7 +149,10 @@ fn view(query_params: &Map<String, Value>) -> Option<(&str, &str)> {
 
 async fn text_of(source: &Endpoint, ddoc: &str) -> Result<String, Crash> {
     let text = fetch_ddoc(source, ddoc).await;
-    text.map_err(|error| failed(error.text))
+    text.map_err(|error| match error.why {
+        Some(crash) => *crash,
+        None => failed(error.text),
+    })
 }
 
 fn open(

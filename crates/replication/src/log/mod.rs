@@ -104,7 +104,7 @@ impl LogError {
     pub(crate) fn cause(&self) -> Option<&Cause> {
         match self {
             Self::Request(failed) => Some(&failed.cause),
-            Self::Filter(error) => error.cause.as_ref(),
+            Self::Filter(error) => error.cause(),
             _ => None,
         }
     }

@@ -215,7 +215,10 @@ impl Worker {
                 let id = meta.map(|meta| meta.id.into_owned()).unwrap_or_default();
                 let said = format!("document '{id}': {error}: {reason}");
                 let code = reply.status.as_u16();
-                unclear.why = Some(Answered::new(&reply.asked, code, said.as_bytes()));
+                unclear.why = Some(Answered {
+                    is_full: entry.is_of_full_disk(),
+                    ..Answered::new(&reply.asked, code, said.as_bytes())
+                });
                 unclear.documents.push(document);
             }
         }

@@ -21,6 +21,7 @@ use super::missing::Wanted;
 use super::open_revs::OpenRevs;
 use crate::crash::Crash;
 use crate::endpoint::{Backoff, HeaderValue, Request, StatusCode, encode_doc_id};
+use crate::open::why_closed;
 
 /// The longest line of a request, in bytes; halved when a source finds it too long.
 pub(crate) const LINE_MAX: usize = 7000;
@@ -91,7 +92,9 @@ impl Single<'_> {
         while !self.open.is_empty() {
             let pause = match self.read_some().await {
                 Ok(()) if self.missing.is_empty() => continue,
-                Ok(()) if waited_for_missing => return Err(self.missing_doc()),
+                Ok(()) if waited_for_missing => {
+                    return Err(self.or_closed(self.missing_doc()).await);
+                }
                 Ok(()) => {
                     info!(self.worker.log, "the source misses revisions that it told of";
                         "document" => &self.id, "rev" => self.missing_revs());
@@ -125,7 +128,7 @@ impl Single<'_> {
                 Err(failed) => {
                     tries = tries.saturating_sub(1);
                     if tries == 0 || failed == DocFailed::MissingStub {
-                        return Err(self.failed(failed));
+                        return Err(self.failed(failed).await);
                     }
                     warn!(self.worker.log, "a document is read again";
                         "document" => &self.id, "error" => %failed);
@@ -135,6 +138,11 @@ impl Single<'_> {
             sleep(pause).await;
         }
         Ok(None)
+    }
+
+    /// Returns why the source cannot be opened, if it cannot: then its documents are not what is missing.
+    async fn or_closed(&self, crash: Crash) -> Crash {
+        why_closed(&self.worker.source).await.unwrap_or(crash)
     }
 
     fn missing_doc(&self) -> Crash {
@@ -153,17 +161,16 @@ impl Single<'_> {
         }
     }
 
-    fn failed(&self, failed: DocFailed) -> Crash {
+    async fn failed(&self, failed: DocFailed) -> Crash {
+        let undelivered = |why: String, failed| Crash::OpenDocRevsFailed {
+            id: self.id.clone(),
+            why,
+            failed,
+        };
         match failed {
             DocFailed::RetryThen(crash) | DocFailed::LockedOut(crash) => *crash,
-            failed => Crash::OpenDocRevsFailed {
-                id: self.id.clone(),
-                why: failed.to_string(),
-                failed: match failed {
-                    DocFailed::Request(failed) => Some(Box::new(failed)),
-                    _ => None,
-                },
-            },
+            DocFailed::Request(failed) => undelivered(failed.to_string(), Some(Box::new(failed))),
+            failed => self.or_closed(undelivered(failed.to_string(), None)).await,
         }
     }
 

@@ -14,7 +14,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
-use crate::endpoint::{ErrorBody, Reply, StatusCode, text_of};
+use crate::endpoint::{ErrorBody, Reply, StatusCode, is_of_full_disk, text_of};
 
 /// Errors of a document that another try does not remove.
 const OF_DOCUMENT: [&str; 10] = [
@@ -76,6 +76,14 @@ impl Outcome {
             error: error.into(),
             reason,
         }
+    }
+
+    /// Whether it says that the target's disk is full.
+    pub(super) fn is_of_full_disk(&self) -> bool {
+        self.verdict == Verdict::Unclear
+            && [&self.error, &self.reason]
+                .into_iter()
+                .any(|text| is_of_full_disk(500, text))
     }
 }
 
@@ -165,6 +173,7 @@ pub(super) fn of_entry(entry: &WriteEntry<'_>) -> Outcome {
         _ if fails => Verdict::Unclear,
         error if OF_DOCUMENT.contains(&error) => Verdict::Refused,
         error if OF_SERVER.contains(&error) => Verdict::Unclear,
+        error if is_of_full_disk(500, error) || is_of_full_disk(500, &reason) => Verdict::Unclear,
         _ => Verdict::RefusedIfRepeated,
     };
     Outcome::new(verdict, error, reason)

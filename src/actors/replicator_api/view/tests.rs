@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
+use crate::replicator::table::DocTable;
 use policy::schedule::{Level, Pause, Reason, ShownJob, Summary, WhyNot};
 use replication::spec::Defaults;
 use replication::stats::Stats;
@@ -192,6 +193,19 @@ fn a_document_shows_the_state_of_its_job() {
     let error = json!({"error": "db_not_found: could not open http://h/missing/"});
     assert_eq!((&value["info"], &value["error_count"]), (&error, &json!(2)));
     assert_eq!(value["last_updated"], "2017-04-05T20:55:10Z");
+}
+
+#[test]
+fn a_document_that_cannot_start_yet_shows_why_and_between_which_databases() {
+    let mut table = DocTable::default();
+    table.set_row("d1", Some(RowState::Error));
+    let (state, value) = shown(&stored(&json!({})), table.row("d1"), None);
+    assert_eq!(state, "error");
+    assert_eq!(value["info"], json!({"error": "no"}));
+    assert_eq!(
+        (&value["reason"], &value["source"], &value["target"]),
+        (&json!("no"), &json!("http://s/a/"), &json!("http://t/b/"))
+    );
 }
 
 #[test]

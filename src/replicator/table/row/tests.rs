@@ -52,7 +52,9 @@ impl Fixture {
         self.handle(Event::Identified {
             doc: "d".to_owned(),
             attempt: self.last.unwrap(),
-            result: result.map(id).map_err(str::to_owned),
+            result: result
+                .map(id)
+                .map_err(|text| NotYet::new(text, "few words")),
         })
     }
 
@@ -191,6 +193,33 @@ fn a_temporary_error_is_tried_again_after_a_growing_random_time() {
     fixture.identified(Ok("abc"));
     fixture.scheduled(Ok(()));
     assert_eq!(fixture.table.row("d").unwrap().errors, 0);
+}
+
+#[test]
+fn a_document_that_cannot_start_yet_and_is_written_anew_is_tried_at_once() {
+    let mut fixture = Fixture::default();
+    let written = |fixture: &mut Fixture| {
+        let doc = "d".to_owned();
+        fixture.handle(Event::Written { doc })
+    };
+    fixture.run(filtered());
+    assert_eq!(written(&mut fixture), [""; 0], "it is being tried");
+    fixture.identified(Err("no"));
+    let late = fixture.last;
+    fixture.identified(Err("no"));
+    assert_eq!(fixture.run(filtered()), [""; 0], "it asks for the same");
+    assert_eq!(written(&mut fixture), ["identify d"]);
+    assert!(fixture.last > late, "the wait is over");
+    let again = fixture.identified(Err("no"));
+    assert_eq!(
+        again,
+        ["error d", "wake 1..64"],
+        "its failures are forgotten"
+    );
+    written(&mut fixture);
+    fixture.identified(Ok("abc"));
+    fixture.scheduled(Ok(()));
+    assert_eq!(written(&mut fixture), [""; 0], "it has a job");
 }
 
 #[test]

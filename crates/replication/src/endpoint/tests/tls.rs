@@ -12,6 +12,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::super::*;
 use super::ways::{Asks, Tunnel};
+use crate::crash::Crash;
 use crate::testing::{Answer, Server, endpoint, endpoint_of, logger, replication};
 
 /// An authority of certificates, and files that it fills.
@@ -113,6 +114,8 @@ async fn certificates_are_looked_at_unless_that_is_turned_off() {
         .await
         .unwrap_err();
     assert!(failed.to_string().contains("certificate"), "{failed}");
+    let short = Crash::from(failed).short();
+    assert_eq!(short, format!("TLS failed: 127.0.0.1:{}", server.port));
     let stranger = Authority::new();
     let trusted = stranger.file("ca.pem", &stranger.issuer.pem());
     assert!(!is_answered(&endpoint(&url, trusting(trusted))).await);
