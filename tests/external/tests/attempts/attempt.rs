@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use serde_json::{Value, json};
 
 use super::site::{Mode, Site};
+use crate::support::daemon::Service;
 
 /// Attempts that have their source in common.
 pub struct Group {
@@ -41,6 +42,32 @@ pub enum Outcome {
     Nothing(String),
     /// The process ended.
     Ended(String),
+}
+
+impl Outcome {
+    /// Returns what the answer to a call says of it.
+    pub fn told(service: &Service, reply: &Value) -> Self {
+        let Some(ok) = reply.get("ok") else {
+            return Self::Ended(reply["error"].to_string());
+        };
+        let row = &ok[0][0][0];
+        let told = row[1].as_str().unwrap_or_default().to_owned();
+        match row[0].as_str() {
+            Some("did") => Self::Did(row[1].clone()),
+            Some("refused") => Self::Refused(told),
+            Some("nothing") => Self::Nothing(told),
+            _ => panic!("{reply}\n{}", service.log()),
+        }
+    }
+
+    pub fn did(&self) -> bool {
+        matches!(self, Self::Did(_))
+    }
+
+    /// Returns whether it is what a cell says.
+    pub fn is_refused_by_a_cell(&self) -> bool {
+        matches!(self, Self::Refused(error) if OF_A_CELL.contains(&error.as_str()))
+    }
 }
 
 /// What a kernel says that does not know the thing, with or without a cell.
@@ -98,7 +125,7 @@ impl Attempt {
             return;
         }
         match &self.run(&cell) {
-            Outcome::Refused(error) if OF_A_CELL.contains(&error.as_str()) => (),
+            outcome if outcome.is_refused_by_a_cell() => (),
             Outcome::Nothing(why) => println!("{}: {why}", self.id),
             Outcome::Ended(how) if self.may_end_it && how.contains("was killed by") => (),
             outcome => panic!("in a cell: {outcome:?}"),

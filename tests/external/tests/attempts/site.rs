@@ -25,7 +25,8 @@ use crate::support::daemon::{
 use crate::support::folder::open_folder;
 use crate::support::program::python3;
 
-const SERVER: &str = include_str!("server.py");
+/// The query server that functions run in.
+pub const SERVER: &str = include_str!("server.py");
 const CALLS: &str = include_str!("calls.py");
 
 /// How long one attempt may take: bombs are slow on a busy machine. Milliseconds.
@@ -152,18 +153,7 @@ impl Site {
 
     /// Runs a function for this client.
     pub fn run_by(&self, client: &mut Client, source: &str, more: &Value) -> Outcome {
-        let reply = client.call(&self.call(source, more));
-        let Some(ok) = reply.get("ok") else {
-            return Outcome::Ended(reply["error"].to_string());
-        };
-        let row = &ok[0][0][0];
-        let told = row[1].as_str().unwrap_or_default().to_owned();
-        match row[0].as_str() {
-            Some("did") => Outcome::Did(row[1].clone()),
-            Some("refused") => Outcome::Refused(told),
-            Some("nothing") => Outcome::Nothing(told),
-            _ => panic!("{reply}\n{}", self.service().log()),
-        }
+        Outcome::told(self.service(), &client.call(&self.call(source, more)))
     }
 
     /// Returns the request that runs a function.
@@ -171,10 +161,7 @@ impl Site {
         let mut document = self.places.clone();
         let members = document.as_object_mut().unwrap();
         members.extend(more.as_object().unwrap().clone());
-        json!({
-            "id": 1, "call": "map_docs", "lang": "attempts", "timeout_ms": ATTEMPT_MAX,
-            "funs": [format!("{CALLS}\n{source}")], "docs": [document],
-        })
+        call_of("attempts", source, &document)
     }
 
     /// Stops the service.
@@ -210,6 +197,14 @@ impl Site {
         }
         !missing.is_null()
     }
+}
+
+/// Returns the request that runs a function of a document in a query server.
+pub fn call_of(language: &str, source: &str, document: &Value) -> Value {
+    json!({
+        "id": 1, "call": "map_docs", "lang": language, "timeout_ms": ATTEMPT_MAX,
+        "funs": [format!("{CALLS}\n{source}")], "docs": [document],
+    })
 }
 
 impl Drop for Site {
@@ -324,7 +319,7 @@ fn byte_of(process: u32) -> (u64, u8) {
 }
 
 /// Returns the Python that `python3` is in the end, past scripts that choose one.
-fn python() -> &'static PathBuf {
+pub fn python() -> &'static PathBuf {
     static PYTHON: OnceLock<PathBuf> = OnceLock::new();
     PYTHON.get_or_init(|| {
         let asked = "import os, sys; print(os.path.realpath(sys.executable), end='')";
