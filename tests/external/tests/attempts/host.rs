@@ -1,36 +1,22 @@
 //! A service in namespaces of its own, run by root or by an ordinary user: there, functions in cells and without
 //! one take what the kernel counts, and touch nothing of the machine.
 //!
-//! PROMISES  A shared host is one service for all who hold it at a time; it is stopped with the last of them. An
-//!           ordinary user is a number that nobody else has, so that what is counted for it is these tests' own.
-//!           Files of users, System V IPC, message queues, terminals, ports, `/dev/shm` and the disk that functions
-//!           write to are the namespaces'.
+//! PROMISES  A shared host is one service for all who hold it at a time; it is stopped with the last of them. System V
+//!           IPC, message queues, terminals, ports, `/dev/shm` and the disk that functions write to are the namespaces'.
 //! LIMITS    It takes root.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, chown};
-use std::path::Path;
-use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::attempt::Outcome;
+use super::run_by::RunBy;
 use super::site::{SERVER, call_of, python};
 use crate::support::daemon::{Client, Service, configure, make_private_folder, serve_command};
 use crate::support::folder::open_folder;
-
-/// Who runs the service.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum RunBy {
-    Root,
-    /// An ordinary user with numbers in `/etc/subuid`.
-    UserWithNumbers,
-    User,
-}
 
 /// Which of the service's pools runs a function.
 #[derive(Clone, Copy, Debug)]
@@ -41,26 +27,8 @@ pub enum Where {
     Open,
 }
 
-/// Users whom nobody has, above all others that these tests use: those of services, and those of cells.
-const USERS: u32 = 2_099_000_000;
-const USERS_OF_CELLS: u32 = 2_090_000_000;
-
-/// How many users of cells each process of these tests has.
-const CELLS_MAX: u32 = 64;
-
-/// Puts small limits and files of its own in place of the machine's, in namespaces that have been made, and then
-/// starts the service: `sh -c SETUP sh FOLDER USER PROGRAM..`.
+/// Puts small limits in place of the machine's.
 const SETUP: &str = r#"
-set -e
-folder=$1 user=$2
-shift 2
-ip link set lo up
-for file in passwd subuid subgid; do
-    if [ -e "$folder/$file" ]; then
-        [ -e "/etc/$file" ] || { echo "no /etc/$file" >&2; exit 1; }
-        mount --bind "$folder/$file" "/etc/$file"
-    fi
-done
 mount -t tmpfs -o size=256k,nr_inodes=64,mode=1777 none "$folder/spare"
 mount -t tmpfs -o size=256k,mode=1777 none /dev/shm
 mount -t devpts -o newinstance,max=8,mode=0666,ptmxmode=0666 none /dev/pts
@@ -71,8 +39,7 @@ echo 16 >/proc/sys/kernel/msgmni
 echo "250 32000 100 16" >/proc/sys/kernel/sem
 echo 32 >/proc/sys/fs/mqueue/queues_max
 echo "40000 40019" >/proc/sys/net/ipv4/ip_local_port_range
-exec prlimit --nproc=170 --nofile=1024 --sigpending=400 --msgqueue=200000 --memlock=65536 \
-    setpriv --reuid "$user" --regid "$user" --clear-groups "$@"
+limits="prlimit --nproc=170 --nofile=1024 --sigpending=400 --msgqueue=200000 --memlock=65536"
 "#;
 
 pub struct Host {
@@ -84,27 +51,6 @@ pub struct Host {
 
 type Shared = BTreeMap<RunBy, Weak<Host>>;
 static SHARED: Mutex<Shared> = Mutex::new(Shared::new());
-
-impl RunBy {
-    pub const ALL: [Self; 3] = [Self::Root, Self::UserWithNumbers, Self::User];
-
-    fn user(self) -> u32 {
-        match self {
-            Self::Root => 0,
-            _ => USERS + 4 * std::process::id() + self as u32,
-        }
-    }
-}
-
-impl fmt::Display for RunBy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Root => "root",
-            Self::UserWithNumbers => "a user with subordinate numbers",
-            Self::User => "a user without subordinate numbers",
-        })
-    }
-}
 
 impl Host {
     /// Returns the host that others use too.
@@ -128,42 +74,26 @@ impl Host {
         }
         fs::write(path("program/server.py"), SERVER).unwrap();
         fs::write(path("program/module"), "what functions load").unwrap();
-        let user = run_by.user();
-        chown(path("program/module"), Some(user), Some(user)).unwrap();
-        let cells = USERS_OF_CELLS + CELLS_MAX * (std::process::id() * 4 + run_by as u32);
-        let (last, range) = (
-            cells + CELLS_MAX - 1,
-            format!("{user}:{cells}:{CELLS_MAX}\n"),
-        );
-        if run_by != RunBy::Root {
-            let users = fs::read_to_string("/etc/passwd").unwrap();
-            let line = format!("settee-tests:x:{user}:{user}::/:/bin/sh\n");
-            fs::write(path("passwd"), users + &line).unwrap();
-        }
-        if run_by == RunBy::UserWithNumbers {
-            fs::write(path("subuid"), &range).unwrap();
-            fs::write(path("subgid"), &range).unwrap();
-        }
         let command = format!(
             "{} -IS {}",
             python().display(),
             path("program/server.py").display()
         );
+        let (first, last) = run_by.cells();
         let config = configure(
             directory.path(),
             &format!(
                 "[couchdb]\nos_process_timeout = 10000\n\
-                 [query_server_config]\nreuse = \"database\"\nsandbox = \"standard\"\nuser_range = \"{cells}-{last}\"\n\
+                 [query_server_config]\nreuse = \"database\"\nsandbox = \"standard\"\nuser_range = \"{first}-{last}\"\n\
                  [query_servers]\ncell = \"{command}\"\nnetwork = \"{command}\"\nopen = \"{command}\"\n\
                  [pools.network]\nnetwork = true\n[pools.open]\nsandbox = \"off\"\n",
             ),
         );
         make_private_folder(&directory.path().join("run"));
-        for path in [directory.path(), &directory.path().join("run"), &config] {
-            chown(path, Some(user), Some(user)).unwrap();
-        }
-        fs::set_permissions(&config, fs::Permissions::from_mode(0o600)).unwrap();
-        let command = within(folder.path(), user, &serve_command(&config));
+        run_by.owns(directory.path());
+        run_by.owns(&path("program"));
+        let serve = serve_command(&config);
+        let command = run_by.command(folder.path(), &["--ipc", "--net"], SETUP, &serve);
         Self {
             service: Some(Service::start_command(directory, command)),
             folder,
@@ -236,19 +166,4 @@ impl Guest<'_> {
         let reply: Value = self.client.call(&call_of(language, self.source, &document));
         Outcome::told(self.host.service(), &reply)
     }
-}
-
-/// Returns the command, with its environment, as a user runs it in namespaces of its own.
-fn within(folder: &Path, user: u32, inner: &Command) -> Command {
-    let mut command = Command::new("unshare");
-    command.args(["--mount", "--ipc", "--net", "sh", "-c", SETUP, "sh"]);
-    command.arg(folder).arg(user.to_string());
-    command.arg(inner.get_program()).args(inner.get_args());
-    for (name, value) in inner.get_envs() {
-        match value {
-            Some(value) => command.env(name, value),
-            None => command.env_remove(name),
-        };
-    }
-    command
 }

@@ -10,6 +10,7 @@ use std::net::TcpListener;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
@@ -19,6 +20,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::attempt::Outcome;
+use super::run_by::RunBy;
 use crate::support::daemon::{
     Client, Service, assert_nothing_runs_for, configure, make_private_folder, serve_command,
 };
@@ -31,6 +33,9 @@ const CALLS: &str = include_str!("calls.py");
 
 /// How long one attempt may take: bombs are slow on a busy machine. Milliseconds.
 const ATTEMPT_MAX: u64 = 30_000;
+
+/// How long a bomb of memory keeps in a cell what it has, if it is not ended. Seconds.
+const KEEPS: u64 = 10;
 
 /// What a cell may take: less than the bombs want. Bytes.
 const MEMORY_MAX: u64 = 128 << 20;
@@ -90,7 +95,12 @@ impl Site {
 
     /// Starts one with these lines for the pool.
     pub fn start(mode: Mode, pool: &str) -> Self {
-        let outside = Outside::new();
+        Self::start_by(RunBy::Root, mode, pool)
+    }
+
+    /// Starts one that this user runs, who owns what its functions must be kept from.
+    pub fn start_by(run_by: RunBy, mode: Mode, pool: &str) -> Self {
+        let outside = Outside::new(run_by.user());
         let folder = outside.folder.path();
         let server = folder.join("program/server.py");
         let extra = format!(
@@ -116,6 +126,12 @@ impl Site {
             .env("SETTEE__SERVER__TCP", "127.0.0.1:0")
             .env("SECRET_OF_THE_TESTS", "1")
             .env("LD_LIBRARY_PATH", "/nowhere");
+        if run_by != RunBy::Root {
+            make_private_folder(&directory.path().join("run"));
+            run_by.owns(directory.path());
+            run_by.owns(folder);
+            command = run_by.command(folder, &[], "", &command);
+        }
         let mut service = Service::start_command(directory, command);
         let tcp = service.next_address("tcp:").port();
         let http = service.next_address("http://").port();
@@ -134,6 +150,7 @@ impl Site {
         places["service"] = json!(service.pid());
         places["group"] = json!(group.unwrap().as_raw_pid());
         places["address"] = json!(mapped(service.pid(), ""));
+        places["keeps"] = json!(if mode == Mode::Off { 0 } else { KEEPS });
         (places["http"], places["tcp"]) = (json!(http), json!(tcp));
         Self {
             service: Some(service),
@@ -217,7 +234,7 @@ impl Drop for Site {
 }
 
 impl Outside {
-    fn new() -> Self {
+    fn new(user: u32) -> Self {
         let folder = open_folder();
         let path = |name: &str| folder.path().join(name);
         for name in ["program", "home", "spare", "spoils/folder", "spoils/mount"] {
@@ -233,7 +250,12 @@ impl Outside {
         }
         fs::write(path("program/server.py"), SERVER).unwrap();
         fs::copy("/bin/true", path("home/true")).unwrap();
-        let neighbour = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+        let mut neighbour = Command::new("cat");
+        neighbour.stdin(Stdio::piped());
+        if user != 0 {
+            neighbour.uid(user).gid(user);
+        }
+        let neighbour = neighbour.spawn().unwrap();
         let name = abstract_name(folder.path());
         let address = |name: &str| SocketAddr::from_abstract_name(name).unwrap();
         Self {
