@@ -320,6 +320,48 @@ fn each_layer_of_a_cell_is_promised_for_each_kind_of_query_server() {
 }
 
 #[test]
+fn what_cells_share_is_shown_by_attempts_and_every_attempt_at_it_is_told() {
+    let project = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let rust = |folder: &str| {
+        let files = std::fs::read_dir(project.join(folder)).expect("a folder");
+        let paths = files.map(|file| file.expect("a file").path());
+        let paths = paths.filter(|path| path.extension().is_some_and(|end| end == "rs"));
+        paths.map(read).collect::<String>()
+    };
+    let attempts = "tests/external/tests/attempts";
+    let sources = rust(attempts) + &rust("tests/daemon/pools");
+    // A line of a list of attempts, or a test.
+    let made = Regex::new(r"(?m)^ +(\w+)(?:\.[\w.\[\]():&, ]+)?;$|^fn (\w+)").expect("a pattern");
+    let made = made.captures_iter(&sources).flat_map(|found| {
+        let names = [found.get(1), found.get(2)].into_iter().flatten();
+        names.map(|name| name.as_str()).collect::<Vec<_>>()
+    });
+    let made: BTreeSet<_> = made.collect();
+    let tables = tables(&read("SECURITY.md"));
+    let rows = &tables["What cells share"];
+    let shown: BTreeSet<_> = rows.iter().flat_map(|row| row[3].split(", ")).collect();
+    let unknown: Vec<_> = shown.difference(&made).collect();
+    assert!(unknown.is_empty(), "no attempts: {unknown:?}");
+    let counted = read(format!("{attempts}/counters.py"));
+    let counted = counted
+        .lines()
+        .filter_map(|line| line.strip_prefix("def takes_"));
+    let untold: Vec<_> = counted
+        .filter_map(|rest| rest.split('(').next())
+        .filter(|name| !shown.contains(name))
+        .collect();
+    assert!(untold.is_empty(), "not in the table: {untold:?}");
+    for row in rows {
+        assert_eq!(row.len(), 4, "{row:?}");
+        for cell in &row[1..3] {
+            let word = cell.split([':', ';', ',', ' ']).next().expect("a word");
+            let said = ["own", "bounded", "shared", "none", "the", "with"];
+            assert!(said.contains(&word), "{row:?}");
+        }
+    }
+}
+
+#[test]
 fn the_licence_is_complete_and_the_notice_credits_the_origins() {
     let licence = read("LICENSE");
     for part in [

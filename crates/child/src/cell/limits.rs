@@ -7,6 +7,10 @@ use super::CellSpec;
 /// Most descriptors of a process.
 const DESCRIPTORS_MAX: u64 = 256;
 
+/// Most signals that are pending for the user of a cell, timers included. With subordinate numbers they are counted
+/// for the service's user as well.
+const SIGNALS_MAX: u64 = 256;
+
 /// Which limits count here.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counting {
@@ -24,6 +28,7 @@ pub(super) fn apply(spec: &CellSpec, counting: Counting) -> rustix::io::Result<(
     limit(Resource::Fsize, 0)?;
     limit(Resource::Core, 0)?;
     limit(Resource::Nofile, DESCRIPTORS_MAX)?;
+    limit(Resource::Sigpending, SIGNALS_MAX)?;
     if counting.memory && spec.memory_max > 0 {
         limit(Resource::Data, spec.memory_max)?;
     }

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use serde_json::{Value, json};
 
 use super::site::{Mode, Site};
+use crate::support::daemon::{Client, Service};
 
 /// Attempts that have their source in common.
 pub struct Group {
@@ -22,7 +23,7 @@ pub struct Group {
 }
 
 pub struct Attempt {
-    group: &'static Group,
+    pub group: &'static Group,
     pub id: &'static str,
     pub function: &'static str,
     /// For attempts that make one call by its number.
@@ -41,6 +42,32 @@ pub enum Outcome {
     Nothing(String),
     /// The process ended.
     Ended(String),
+}
+
+impl Outcome {
+    /// Returns what the answer to a call says of it.
+    pub fn told(service: &Service, reply: &Value) -> Self {
+        let Some(ok) = reply.get("ok") else {
+            return Self::Ended(reply["error"].to_string());
+        };
+        let row = &ok[0][0][0];
+        let told = row[1].as_str().unwrap_or_default().to_owned();
+        match row[0].as_str() {
+            Some("did") => Self::Did(row[1].clone()),
+            Some("refused") => Self::Refused(told),
+            Some("nothing") => Self::Nothing(told),
+            _ => panic!("{reply}\n{}", service.log()),
+        }
+    }
+
+    pub fn did(&self) -> bool {
+        matches!(self, Self::Did(_))
+    }
+
+    /// Returns whether it is what a cell says.
+    pub fn is_refused_by_a_cell(&self) -> bool {
+        matches!(self, Self::Refused(error) if OF_A_CELL.contains(&error.as_str()))
+    }
 }
 
 /// What a kernel says that does not know the thing, with or without a cell.
@@ -97,13 +124,21 @@ impl Attempt {
         if !self.is_possible() || cell.lacks(self.group.layer) {
             return;
         }
-        match &self.run(&cell) {
-            Outcome::Refused(error) if OF_A_CELL.contains(&error.as_str()) => (),
-            Outcome::Nothing(why) => println!("{}: {why}", self.id),
-            Outcome::Ended(how) if self.may_end_it && how.contains("was killed by") => (),
-            outcome => panic!("in a cell: {outcome:?}"),
+        let outcome = self.run(&cell);
+        assert!(self.is_prevented(&outcome), "in a cell: {outcome:?}");
+        if let Outcome::Nothing(why) = outcome {
+            println!("{}: {why}", self.id);
         }
         cell.serves_the_next_client();
+    }
+
+    /// Returns whether it came to nothing as it should.
+    pub fn is_prevented(&self, outcome: &Outcome) -> bool {
+        match outcome {
+            Outcome::Ended(how) => self.may_end_it && how.contains("was killed by"),
+            Outcome::Nothing(_) => true,
+            outcome => outcome.is_refused_by_a_cell(),
+        }
     }
 
     /// Returns whether it works without a cell, and says why if the machine does not allow it.
@@ -137,12 +172,17 @@ impl Attempt {
     }
 
     fn run(&self, site: &Site) -> Outcome {
+        self.run_by(site, &mut site.service().connect())
+    }
+
+    /// Makes it as this client.
+    pub fn run_by(&self, site: &Site, client: &mut Client) -> Outcome {
         let mut more = json!({"attempt": self.id.rsplit("::").next(), "function": self.function});
         if let Some((number, arguments)) = self.call {
             more["number"] = json!(number);
             more["arguments"] = json!(arguments);
         }
-        site.run(self.group.source, &more)
+        site.run_by(client, self.group.source, &more)
     }
 }
 

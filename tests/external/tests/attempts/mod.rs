@@ -1,18 +1,22 @@
 //! Attempts to do from inside a query server what a cell forbids.
 //!
 //! SUMMARY   [`attempt`] says how each is judged, [`site`] where it is made. `server.py` is the query server,
-//!           `calls.py` what its functions share; the other files hold the attempts by threat, those in Python
-//!           beside the lists of their tests.
+//!           `calls.py` what its functions share. [`counters`] has what cells share through the kernel, tried on a
+//!           [`host`]; the other files hold the attempts by threat, those in Python beside the lists of their tests.
 //! LIMITS    The numbers of system calls are those of x86-64.
 
 mod attempt;
 mod bombs;
+mod counters;
 mod end;
 mod environment;
 mod files;
 mod floods;
+mod host;
 mod network;
+mod ordinary;
 mod processes;
+mod run_by;
 mod site;
 mod sockets;
 mod system_calls;

@@ -10,6 +10,7 @@ use std::net::TcpListener;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
@@ -19,17 +20,22 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::attempt::Outcome;
+use super::run_by::RunBy;
 use crate::support::daemon::{
     Client, Service, assert_nothing_runs_for, configure, make_private_folder, serve_command,
 };
 use crate::support::folder::open_folder;
 use crate::support::program::python3;
 
-const SERVER: &str = include_str!("server.py");
+/// The query server that functions run in.
+pub const SERVER: &str = include_str!("server.py");
 const CALLS: &str = include_str!("calls.py");
 
 /// How long one attempt may take: bombs are slow on a busy machine. Milliseconds.
 const ATTEMPT_MAX: u64 = 30_000;
+
+/// How long a bomb of memory keeps in a cell what it has, if it is not ended. Seconds.
+const KEEPS: u64 = 10;
 
 /// What a cell may take: less than the bombs want. Bytes.
 const MEMORY_MAX: u64 = 128 << 20;
@@ -89,7 +95,12 @@ impl Site {
 
     /// Starts one with these lines for the pool.
     pub fn start(mode: Mode, pool: &str) -> Self {
-        let outside = Outside::new();
+        Self::start_by(RunBy::Root, mode, pool)
+    }
+
+    /// Starts one that this user runs, who owns what its functions must be kept from.
+    pub fn start_by(run_by: RunBy, mode: Mode, pool: &str) -> Self {
+        let outside = Outside::new(run_by.user());
         let folder = outside.folder.path();
         let server = folder.join("program/server.py");
         let extra = format!(
@@ -115,6 +126,12 @@ impl Site {
             .env("SETTEE__SERVER__TCP", "127.0.0.1:0")
             .env("SECRET_OF_THE_TESTS", "1")
             .env("LD_LIBRARY_PATH", "/nowhere");
+        if run_by != RunBy::Root {
+            make_private_folder(&directory.path().join("run"));
+            run_by.owns(directory.path());
+            run_by.owns(folder);
+            command = run_by.command(folder, &[], "", &command);
+        }
         let mut service = Service::start_command(directory, command);
         let tcp = service.next_address("tcp:").port();
         let http = service.next_address("http://").port();
@@ -133,6 +150,7 @@ impl Site {
         places["service"] = json!(service.pid());
         places["group"] = json!(group.unwrap().as_raw_pid());
         places["address"] = json!(mapped(service.pid(), ""));
+        places["keeps"] = json!(if mode == Mode::Off { 0 } else { KEEPS });
         (places["http"], places["tcp"]) = (json!(http), json!(tcp));
         Self {
             service: Some(service),
@@ -152,18 +170,7 @@ impl Site {
 
     /// Runs a function for this client.
     pub fn run_by(&self, client: &mut Client, source: &str, more: &Value) -> Outcome {
-        let reply = client.call(&self.call(source, more));
-        let Some(ok) = reply.get("ok") else {
-            return Outcome::Ended(reply["error"].to_string());
-        };
-        let row = &ok[0][0][0];
-        let told = row[1].as_str().unwrap_or_default().to_owned();
-        match row[0].as_str() {
-            Some("did") => Outcome::Did(row[1].clone()),
-            Some("refused") => Outcome::Refused(told),
-            Some("nothing") => Outcome::Nothing(told),
-            _ => panic!("{reply}\n{}", self.service().log()),
-        }
+        Outcome::told(self.service(), &client.call(&self.call(source, more)))
     }
 
     /// Returns the request that runs a function.
@@ -171,10 +178,7 @@ impl Site {
         let mut document = self.places.clone();
         let members = document.as_object_mut().unwrap();
         members.extend(more.as_object().unwrap().clone());
-        json!({
-            "id": 1, "call": "map_docs", "lang": "attempts", "timeout_ms": ATTEMPT_MAX,
-            "funs": [format!("{CALLS}\n{source}")], "docs": [document],
-        })
+        call_of("attempts", source, &document)
     }
 
     /// Stops the service.
@@ -212,6 +216,14 @@ impl Site {
     }
 }
 
+/// Returns the request that runs a function of a document in a query server.
+pub fn call_of(language: &str, source: &str, document: &Value) -> Value {
+    json!({
+        "id": 1, "call": "map_docs", "lang": language, "timeout_ms": ATTEMPT_MAX,
+        "funs": [format!("{CALLS}\n{source}")], "docs": [document],
+    })
+}
+
 impl Drop for Site {
     fn drop(&mut self) {
         let service = self.service.take();
@@ -222,7 +234,7 @@ impl Drop for Site {
 }
 
 impl Outside {
-    fn new() -> Self {
+    fn new(user: u32) -> Self {
         let folder = open_folder();
         let path = |name: &str| folder.path().join(name);
         for name in ["program", "home", "spare", "spoils/folder", "spoils/mount"] {
@@ -238,7 +250,12 @@ impl Outside {
         }
         fs::write(path("program/server.py"), SERVER).unwrap();
         fs::copy("/bin/true", path("home/true")).unwrap();
-        let neighbour = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+        let mut neighbour = Command::new("cat");
+        neighbour.stdin(Stdio::piped());
+        if user != 0 {
+            neighbour.uid(user).gid(user);
+        }
+        let neighbour = neighbour.spawn().unwrap();
         let name = abstract_name(folder.path());
         let address = |name: &str| SocketAddr::from_abstract_name(name).unwrap();
         Self {
@@ -324,7 +341,7 @@ fn byte_of(process: u32) -> (u64, u8) {
 }
 
 /// Returns the Python that `python3` is in the end, past scripts that choose one.
-fn python() -> &'static PathBuf {
+pub fn python() -> &'static PathBuf {
     static PYTHON: OnceLock<PathBuf> = OnceLock::new();
     PYTHON.get_or_init(|| {
         let asked = "import os, sys; print(os.path.realpath(sys.executable), end='')";

@@ -1,0 +1,258 @@
+//! What cells share through the kernel: what one of them takes is missing neither to another nor to the service.
+//!
+//! SUMMARY   In each, a function takes as much as it gets of something that the kernel counts, or that others use
+//!           too, and keeps it. Then another one needs a little of it.
+//! PROMISES  [`Counter::is_no_matter_to_others`] passes only if without a cell the first leaves nothing to the
+//!           second, or, where this cannot be shown without harm to the machine, does what it tries; and if in a cell
+//!           the needs of another cell and of the service's own user are met afterwards as before. That holds for a
+//!           service of root and of an ordinary user with and without subordinate numbers. What is shared nevertheless
+//!           is written down by [`Counter::shared_by`], and shown to be so: SECURITY.md says the same.
+//! LIMITS    What is counted in a way that nobody can use up in a test is bounded by another limit of the cell.
+
+use std::time::Instant;
+
+use super::attempt::Outcome;
+use super::host::{Guest, Host, Where};
+use super::run_by::RunBy;
+use crate::support::daemon::{DEADLINE, wait_until};
+
+pub const SOURCE: &str = include_str!("counters.py");
+
+pub struct Counter {
+    pub name: &'static str,
+    /// Whether it can be used up here.
+    is_used_up: bool,
+    /// Whether functions in cells may take some.
+    is_needed_in_cells: bool,
+    /// Whether the cells may use the network.
+    has_network: bool,
+    /// Whose cells share it.
+    shared_by: &'static [RunBy],
+}
+
+impl Counter {
+    pub const fn new(name: &'static str) -> Self {
+        Self {
+            name,
+            is_used_up: true,
+            is_needed_in_cells: false,
+            has_network: false,
+            shared_by: &[],
+        }
+    }
+
+    /// Contents itself with an attempt that works without a cell: using it up would concern the machine.
+    pub const fn not_used_up(mut self) -> Self {
+        self.is_used_up = false;
+        self
+    }
+
+    /// Says that functions in cells may take some too.
+    pub const fn needed_in_cells(mut self) -> Self {
+        self.is_needed_in_cells = true;
+        self
+    }
+
+    /// Is about cells that may use the network.
+    pub const fn with_network(mut self) -> Self {
+        self.has_network = true;
+        self
+    }
+
+    /// Says whose cells share it with each other, if not with the service.
+    pub const fn shared_by(mut self, users: &'static [RunBy]) -> Self {
+        self.shared_by = users;
+        self
+    }
+
+    pub fn is_no_matter_to_others(&self) {
+        let possible = RunBy::possible();
+        // Held together, so that none is started for each attempt anew.
+        let kept: Vec<_> = possible
+            .iter()
+            .map(|run_by| Host::shared(*run_by))
+            .collect();
+        if kept.is_empty() {
+            return;
+        }
+        self.matters_without_a_cell();
+        for run_by in possible {
+            self.is_bounded(run_by);
+        }
+    }
+
+    fn takes(&self, guest: &mut Guest<'_>) -> Outcome {
+        guest.runs(self.name, &format!("takes_{}", self.name))
+    }
+
+    fn needs(&self, guest: &mut Guest<'_>) -> Outcome {
+        guest.runs(self.name, &format!("needs_{}", self.name))
+    }
+
+    /// Returns one whose needs are met. What others had taken before is not always free at once.
+    fn in_need<'a>(&self, host: &'a Host, place: Where) -> Guest<'a> {
+        let mut guest = host.enters(place, SOURCE);
+        let until = Instant::now() + DEADLINE;
+        loop {
+            let outcome = self.needs(&mut guest);
+            if outcome.did() {
+                return guest;
+            }
+            assert!(Instant::now() < until, "{place:?}, before: {outcome:?}");
+            std::thread::yield_now();
+        }
+    }
+
+    fn matters_without_a_cell(&self) {
+        let host = Host::shared(RunBy::User);
+        let _alone = host.alone();
+        let mut taker = started(&host, Where::Open);
+        let mut other = self.is_used_up.then(|| self.in_need(&host, Where::Open));
+        let taken = self.takes(&mut taker);
+        assert!(taken.did(), "without a cell: {taken:?}");
+        if let Some(other) = &mut other {
+            // Until all is taken that others had before: the system frees some of it later.
+            wait_until("end of what there is", || {
+                !self.needs(other).did() || {
+                    self.takes(&mut taker);
+                    false
+                }
+            });
+        }
+        for guest in [Some(taker), other].iter_mut().flatten() {
+            ends(guest);
+        }
+    }
+
+    fn is_bounded(&self, run_by: RunBy) {
+        let host = Host::shared(run_by);
+        if lacks_a_layer(&host, run_by) {
+            return;
+        }
+        let _alone = host.alone();
+        let cell = if self.has_network {
+            Where::CellWithNetwork
+        } else {
+            Where::Cell
+        };
+        let mut taker = started(&host, cell);
+        let mut others = Vec::new();
+        if self.is_used_up || self.is_needed_in_cells {
+            others.push(self.in_need(&host, Where::Open));
+        }
+        if self.is_needed_in_cells {
+            others.push(self.in_need(&host, cell));
+        }
+        let taken = self.takes(&mut taker);
+        let is_kept = taken.is_refused_by_a_cell() || matches!(taken, Outcome::Nothing(_));
+        let is_right = is_kept || (self.is_needed_in_cells && taken.did());
+        assert!(is_right, "in a cell of {run_by}: {taken:?}");
+        let mut are_met = true;
+        for other in &mut others {
+            let (left, place) = (self.needs(other), other.place());
+            are_met &= left.did();
+            println!("{}, {run_by}, {place:?}: left {left:?}", self.name);
+        }
+        let is_shared = self.shared_by.contains(&run_by);
+        assert_eq!(are_met, !is_shared, "after {taken:?} in a cell of {run_by}");
+        for guest in others.iter_mut().chain([&mut taker]) {
+            ends(guest);
+        }
+    }
+}
+
+/// Returns whether this machine lacks a layer that a cell needs for this, and says so. Only cells of a user without
+/// numbers lack their own user everywhere, and tell it.
+fn lacks_a_layer(host: &Host, run_by: RunBy) -> bool {
+    let user = host.lacks("user");
+    if run_by == RunBy::User {
+        let why = user.expect("the layer 'user' is missing");
+        assert!(why.contains("/etc/subuid has no range"), "{why}");
+    }
+    let needed = [
+        "user",
+        "files",
+        "system_calls",
+        "processes",
+        "process_count",
+    ];
+    let needed = &needed[usize::from(run_by == RunBy::User)..];
+    let missing = needed.iter().find_map(|layer| host.lacks(layer));
+    if let Some(why) = &missing {
+        println!("not tried in cells of {run_by}, which lack a layer here: {why}");
+    }
+    missing.is_some()
+}
+
+fn started(host: &Host, place: Where) -> Guest<'_> {
+    let mut guest = host.enters(place, SOURCE);
+    let outcome = guest.runs("honest", "works");
+    assert!(outcome.did(), "{outcome:?}");
+    guest
+}
+
+fn ends(guest: &mut Guest<'_>) {
+    let outcome = guest.runs("end", "gives_back");
+    assert!(matches!(outcome, Outcome::Ended(_)), "{outcome:?}");
+}
+
+/// Makes a test of each, and a list of all.
+macro_rules! counters {
+    ($($name:ident $(.$how:ident($($with:expr),*))*;)*) => {
+        pub const ALL: &[Counter] = &[$(
+            Counter::new(stringify!($name))$(.$how($($with),*))*
+        ),*];
+
+        $(#[test]
+        fn $name() {
+            let it = ALL.iter().find(|it| it.name == stringify!($name));
+            it.unwrap().is_no_matter_to_others();
+        })*
+    };
+}
+
+counters! {
+    timers.needed_in_cells();
+    pending_signals.needed_in_cells();
+    pages_by_large_pipes;
+    pages_by_many_pipes.needed_in_cells().shared_by(&[RunBy::User]);
+    sockets_in_flight.needed_in_cells().with_network().shared_by(&[RunBy::User]);
+    watches_of_epoll.not_used_up().needed_in_cells();
+    processes.needed_in_cells();
+    threads.needed_in_cells();
+    instances_of_inotify;
+    watches_of_inotify.not_used_up();
+    groups_of_fanotify;
+    keys;
+    bytes_of_keys;
+    bytes_of_message_queues;
+    message_queues;
+    locked_segments;
+    locked_memory.not_used_up();
+    memory_of_performance_events.not_used_up();
+    segments_of_shared_memory;
+    pages_of_shared_memory;
+    semaphores;
+    queues_of_system_v;
+    asynchronous_operations.not_used_up();
+    terminals;
+    ports;
+    names_of_users;
+    a_lease.needed_in_cells();
+    a_lock;
+    a_lock_on_a_part;
+    news_of_a_folder.not_used_up();
+    the_room_of_a_disk;
+    the_room_of_shared_memory;
+    the_files_of_a_disk;
+}
+
+#[test]
+fn every_taker_that_is_written_is_tried() {
+    for line in SOURCE.lines() {
+        let name = line.strip_prefix("def takes_");
+        let name = name.and_then(|rest| rest.split('(').next());
+        let tried = |name| ALL.iter().any(|counter| counter.name == name);
+        assert!(name.is_none_or(tried), "{name:?} has no test");
+    }
+}

@@ -1,0 +1,68 @@
+//! All attempts in cells of a service that an ordinary user runs, with subordinate numbers and without.
+//!
+//! SUMMARY   What the user owns, its cells are kept from, as those of root are in the other files. One query server
+//!           makes all attempts of a kind, except bombs: as many processes as attempts would take minutes.
+//! LIMITS    What an ordinary user cannot do without a cell either is tried in one all the same.
+
+use super::run_by::RunBy;
+use super::site::{Mode, Site};
+use super::{all, bombs};
+
+/// Attempts that an ordinary user makes at least without a cell, where a machine has what cells need.
+const POSSIBLE_MIN: usize = 150;
+
+fn no_attempt_succeeds(run_by: RunBy) {
+    if !RunBy::possible().contains(&run_by) {
+        return;
+    }
+    let start = |mode, network| Site::start_by(run_by, mode, &format!("network = {network}\n"));
+    let off = start(Mode::Off, false);
+    let cells = [start(Mode::Standard, false), start(Mode::Standard, true)];
+    let (mut possible, mut wrong) = (0, Vec::new());
+    let clients = || {
+        let inside = cells.each_ref().map(|cell| cell.service().connect());
+        (off.service().connect(), inside)
+    };
+    let (mut outside, mut inside) = clients();
+    let mut source = "";
+    for attempt in all() {
+        // What bombs leave in their query server is in the way of the next one.
+        if attempt.group.source != source || source == bombs::PROCESSES.source {
+            (outside, inside) = clients();
+            source = attempt.group.source;
+        }
+        let network = usize::from(attempt.group.network);
+        let cell = &cells[network];
+        let without = attempt.run_by(&off, &mut outside);
+        possible += usize::from(without.did());
+        if cell.lacks(attempt.group.layer) {
+            continue;
+        }
+        let outcome = attempt.run_by(cell, &mut inside[network]);
+        if !attempt.is_prevented(&outcome) {
+            wrong.push(format!(
+                "{}: {outcome:?}, without a cell {without:?}",
+                attempt.id
+            ));
+        }
+    }
+    println!(
+        "{run_by} makes {possible} of {} attempts without a cell",
+        all().count()
+    );
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(possible >= POSSIBLE_MIN, "{possible}");
+    for cell in &cells {
+        cell.serves_the_next_client();
+    }
+}
+
+#[test]
+fn no_attempt_succeeds_in_cells_of_a_user_with_subordinate_numbers() {
+    no_attempt_succeeds(RunBy::UserWithNumbers);
+}
+
+#[test]
+fn no_attempt_succeeds_in_cells_of_a_user_without_subordinate_numbers() {
+    no_attempt_succeeds(RunBy::User);
+}
