@@ -113,7 +113,7 @@ fn of_service(service: &ServiceStatus) -> Option<Finding> {
         ),
         "no_pool" => (
             Severity::Critical,
-            format!("there is no pool {}", service.pool),
+            format!("there is no pool named '{}'", service.pool),
             format!(
                 "add the pool, or name another one in [services.{}]",
                 service.name

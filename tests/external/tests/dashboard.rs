@@ -55,6 +55,27 @@ fn it_shows_pools_waiters_and_jobs_as_they_change() {
     browser.close();
 }
 
+#[test]
+fn the_first_screen_says_what_is_wrong_and_what_to_do() {
+    let broken = "[query_servers]\nbroken = \"sh -c 'exit 7'\"\n[pools.broken]\ninit_size = 1\n";
+    let web = Web::start(broken);
+    let browser = open(&web);
+    browser.wait_for("pool failing");
+    browser.wait_for("settee pool unthrottle broken");
+    browser.wait_for("broken first");
+    let first = "return document.querySelector('h2:not([hidden])').textContent";
+    assert_eq!(
+        browser.run(first).as_str().unwrap().split(' ').next(),
+        Some("Problems")
+    );
+    assert_eq!(
+        browser.run("return document.getElementById('state').className"),
+        "bad"
+    );
+    web.service.stop();
+    browser.close();
+}
+
 /// Calls functions of a design document, one after the other.
 fn call(web: &Web, db: &str, functions: &[&str]) {
     let source = |name: &&str| match *name {

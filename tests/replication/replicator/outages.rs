@@ -46,8 +46,18 @@ fn jobs_return_after(answer: &Answer) {
     wait_until("all jobs wait", || {
         (0..JOBS).all(|number| world.doc(&format!("job-{number}"))["state"] == "crashing")
     });
+    let failing = || {
+        let health = world.web.get("/_health").ok();
+        let problems = health["problems"].as_array().unwrap().iter();
+        let failing = problems.filter(|problem| problem["kind"] == "replications_failing");
+        let counts = failing.map(|problem| problem["count"].as_u64().unwrap());
+        (health["status"].clone(), counts.sum::<u64>())
+    };
+    let all = (json!("critical"), JOBS as u64);
+    wait_until("the problem is told", || failing() == all);
     world.target.heal();
     arrive(2 * JOBS);
+    wait_until("the problem is over", || failing().1 == 0);
     world.web.service.wait_for_log("server answers again");
     let log = world.web.service.log();
     for record in ["server cannot be reached", "server answers again"] {
