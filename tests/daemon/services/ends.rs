@@ -31,16 +31,20 @@ impl Lending {
         Client::connect(&self.service.path("own.sock"))
     }
 
-    /// Returns a member of what is told of the service.
-    fn told(&mut self, member: &str) -> Value {
-        let status = self.operator.ok(&json!({"id": 0, "call": "status"}));
-        status["services"][0][member].clone()
+    /// Returns a member of what is told of the service; `None`: the client socket has ended its connection.
+    fn told(&mut self, member: &str) -> Option<Value> {
+        let question = b"{\"id\": 0, \"call\": \"status\"}\n";
+        self.operator.stream.write_all(question).ok()?;
+        let answer: Value = serde_json::from_str(&self.operator.line()?).unwrap();
+        Some(answer["ok"]["services"][0][member].clone())
     }
 
     /// Tells the program to stop, and waits until the service has heard of it.
     fn begin_stop(&mut self) {
         self.service.signal("TERM");
-        wait_until("a stop", || self.told("closed") == "stopping");
+        // The client socket stops at the same time.
+        let is_stop = |closed: Value| closed == "stopping";
+        wait_until("a stop", || self.told("closed").is_none_or(is_stop));
     }
 
     fn ends_well(self) {
@@ -61,7 +65,9 @@ fn who_was_let_in_and_has_said_nothing_is_answered_what_it_asks_first() {
     in_time("command", |_| {
         let mut lending = Lending::start();
         let mut quiet = lending.connect();
-        wait_until("it is let in", || lending.told("connections") == 1);
+        wait_until("it is let in", || {
+            lending.told("connections") == Some(json!(1))
+        });
         lending.begin_stop();
         quiet.stream.write_all(b"[\"hello\"]\n").ok()?;
         let answer = quiet.line()?;
