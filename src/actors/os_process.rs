@@ -13,6 +13,7 @@ use std::rc::Rc;
 
 use actix::prelude::*;
 use bytes::Bytes;
+use futures_util::future::LocalBoxFuture;
 use slog::o;
 
 use crate::actors::language::StartContext;
@@ -161,6 +162,13 @@ impl Backend for ChildBackend {
 
     fn take_refused(process: &mut OsProcess) {
         process.take_last_reports();
+    }
+
+    fn held_back(process: &OsProcess) -> Option<LocalBoxFuture<'static, bool>> {
+        let question = process.backend.child.held_back()?;
+        // Without a thread to ask on, nobody is told.
+        let answer = async { blocking::run("cpu_max", question).await.unwrap_or(false) };
+        Some(Box::pin(answer))
     }
 
     fn kill(process: &mut OsProcess, ctx: &mut Context<OsProcess>) {

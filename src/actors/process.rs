@@ -28,6 +28,7 @@ use std::time::Duration;
 use actix::prelude::*;
 use actix_rt::time::Instant;
 use bytes::Bytes;
+use futures_util::future::LocalBoxFuture;
 use slog::{Logger, debug, warn};
 
 use self::unanswered::{Unanswered, UnansweredPrompt};
@@ -77,6 +78,11 @@ pub trait Backend: Sized + Unpin + 'static {
 
     /// Takes what is known by now of what the cell refused the query server.
     fn take_refused(_: &mut Process<Self>) {}
+
+    /// Returns what tells whether its cell has held back its processor time; `None` where that is known not to be so.
+    fn held_back(_: &Process<Self>) -> Option<LocalBoxFuture<'static, bool>> {
+        None
+    }
 
     /// Ends the query server at once. Everybody who waits has been told why.
     fn kill(process: &mut Process<Self>, ctx: &mut Context<Process<Self>>);
@@ -269,13 +275,29 @@ impl<B: Backend> Process<B> {
             // An answer that came in time may not have been read yet, where we are slow ourselves.
             B::catch_up(self, ctx);
         }
+        let question = self.unanswered.overdue().and_then(|_| B::held_back(self));
+        match question {
+            None => self.time_out(false, ctx),
+            Some(question) => {
+                let told = question.into_actor(self);
+                ctx.spawn(told.map(|held_back, process, ctx| process.time_out(held_back, ctx)));
+            }
+        }
+    }
+
+    /// Ends a query server that is overdue, if it still is.
+    fn time_out(&mut self, held_back: bool, ctx: &mut Context<Self>) {
         let Some((timeout, command)) = self.unanswered.overdue() else {
             return self.watch_deadline(ctx);
         };
         warn!(self.log(), "query server did not answer in time and is killed";
               "timeout_ms" => u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX));
         self.context.metrics.pool.prompt_timed_out();
-        let error = PromptError::Timeout { timeout, command };
+        let error = PromptError::Timeout {
+            timeout,
+            command,
+            held_back,
+        };
         self.end_for(error, KillReason::Timeout, ctx);
     }
 

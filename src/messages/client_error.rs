@@ -443,6 +443,7 @@ mod tests {
         let timeout = PromptError::Timeout {
             timeout: Duration::from_secs(5),
             command: Command::Other,
+            held_back: false,
         };
         assert_eq!(wire(timeout.clone())["phase"], "prompt");
         assert_eq!(wire(CallError::Reset(timeout))["phase"], "reset");
@@ -453,6 +454,7 @@ mod tests {
         let timeout = |command| PromptError::Timeout {
             timeout: Duration::from_millis(300),
             command,
+            held_back: false,
         };
         let looping = wire(timeout(Command::DdocCall));
         let members = ["name", "phase", "fault", "retry", "limit_ms"];

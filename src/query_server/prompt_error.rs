@@ -115,12 +115,14 @@ pub enum PromptError {
     },
     /// No answer came in time. The process was killed. Where functions are run for the prompt, the
     /// function is to blame; otherwise the query server is, and another one may do better.
-    #[error("{}", timeout_text(*timeout, *command))]
+    #[error("{}", timeout_text(*timeout, *command, *held_back))]
     Timeout {
         /// The time it had.
         timeout: Duration,
         /// What it was to do.
         command: Command,
+        /// Whether its cell has held back its processor time, then or before.
+        held_back: bool,
     },
     /// The prompt was sent behind another one, over which the process ended. Worth a retry.
     #[error("the prompt was not run, because an earlier one ended the process: {because}")]
@@ -154,9 +156,9 @@ pub enum PromptError {
     NotHolder,
 }
 
-fn timeout_text(timeout: Duration, command: Command) -> String {
+fn timeout_text(timeout: Duration, command: Command, held_back: bool) -> String {
     let limit = timeout.as_millis();
-    if command.runs_functions() {
+    let mut text = if command.runs_functions() {
         format!(
             "the function did not answer within {limit} ms and its process was killed: it is slow, \
              or never ends ({}; the limit is timeout_ms or [couchdb] os_process_timeout)",
@@ -164,7 +166,11 @@ fn timeout_text(timeout: Duration, command: Command) -> String {
         )
     } else {
         format!("the query server did not answer within {limit} ms and was killed")
+    };
+    if held_back {
+        text.push_str("; its pool's cpu_max has held back its processor time");
     }
+    text
 }
 
 /// How much of a text that was not expected an error quotes, in characters.

@@ -227,6 +227,14 @@ impl Child {
         self.pid
     }
 
+    /// Returns what asks the system whether the limit of processor time has held back its cell so far; `None` without one.
+    /// Waits for files of the system: to be called on a thread of its own.
+    pub fn held_back(&self) -> Option<impl FnOnce() -> bool + Send + 'static> {
+        let launcher = self.pid;
+        self.launched
+            .map(|_| move || cell::cgroup::has_held_back(launcher))
+    }
+
     /// Returns by what its cell is told to rest; `None` without a launcher, or where somebody has taken the reports.
     ///
     /// # Errors

@@ -211,6 +211,44 @@ fn no_control_group_of_a_cell_outlives_a_stop_nor_a_kill_by_more_than_the_next_s
 }
 
 #[test]
+fn who_is_too_slow_because_a_cell_holds_back_processor_time_is_told_so_with_the_key() {
+    let directory = directory();
+    let script = directory.path().join("child.sh");
+    let text = "while read -r line; do case $line in *map_doc*) while :; do :; done;; esac; echo true; done";
+    fs::write(&script, text).unwrap();
+    let path = script.display();
+    let extra = format!(
+        "[query_servers]\nheld = \"sh {path}\"\nfree = \"sh {path}\"\n\
+         [pools.held]\nsandbox = \"standard\"\ncpu_max = 10\ninit_size = 1\n\
+         [pools.free]\nsandbox = \"standard\"\ncpu_max = 0\ninit_size = 1\n"
+    );
+    let config = configure(directory.path(), &extra);
+    let service = Service::start_command(directory, serve_command(&config));
+    let mut client = service.connect();
+    let mut first = None;
+    wait_until("a process in a cell", || {
+        first = client.pool("held")["procs"][0]["os_pid"].as_u64();
+        first.is_some()
+    });
+    let is_held = groups_of(first.unwrap())
+        .iter()
+        .any(|group| group.join("cpu.stat").exists());
+    for (lang, is_told) in [("held", is_held), ("free", false)] {
+        let call = json!({"id": 1, "call": "map_docs", "lang": lang, "funs": ["f"],
+                          "docs": [{"_id": "a"}], "timeout_ms": 700});
+        let error = client.error(&call);
+        let reason = error["reason"].as_str().unwrap();
+        assert_eq!(error["name"], "timeout", "{error}");
+        assert_eq!(
+            reason.contains("its pool's cpu_max has held back"),
+            is_told,
+            "{error}"
+        );
+    }
+    service.stop();
+}
+
+#[test]
 fn who_needs_more_than_a_cell_may_have_is_told_so_with_the_key() {
     let directory = directory();
     let script = directory.path().join("child.sh");

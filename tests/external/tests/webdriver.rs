@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::support::daemon::{DEADLINE, assert_nothing_runs_for, signal, wait_for_exit};
-use crate::support::http_client::Connection;
+use crate::support::http_client::{Connection, Response};
 
 /// The member of an answer that names an element, as the protocol has it.
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
@@ -50,10 +50,14 @@ impl Browser {
         browser
     }
 
-    fn ask(&self, method: &str, path: &str, body: &str) -> Value {
+    fn request(&self, method: &str, path: &str, body: &str) -> Response {
         let path = format!("{}{path}", self.session);
         let json = [("Content-Type", "application/json")];
-        let response = Connection::open(self.address).request(method, &path, &json, body);
+        Connection::open(self.address).request(method, &path, &json, body)
+    }
+
+    fn ask(&self, method: &str, path: &str, body: &str) -> Value {
+        let response = self.request(method, path, body);
         assert_eq!(response.status, 200, "{method} {path}: {}", response.body);
         let mut answer: Value = serde_json::from_str(&response.body).unwrap();
         answer["value"].take()
@@ -123,9 +127,17 @@ impl Browser {
         format!("/element/{}", found[ELEMENT].as_str().unwrap())
     }
 
+    /// Clicks on such an element; on the next one where the page has put another in its place meanwhile.
     pub fn click(&self, selector: &str) {
-        let element = self.element(selector);
-        self.post(&format!("{element}/click"), &json!({}));
+        let start = Instant::now();
+        loop {
+            let path = format!("{}/click", self.element(selector));
+            let response = self.request("POST", &path, "{}");
+            let is_gone = response.body.contains("stale element reference");
+            if !is_gone || start.elapsed() >= DEADLINE {
+                return assert_eq!(response.status, 200, "{selector}: {}", response.body);
+            }
+        }
     }
 
     pub fn write(&self, selector: &str, text: &str) {

@@ -13,6 +13,7 @@ fn timed_out() -> PromptError {
     PromptError::Timeout {
         timeout: SHORT,
         command: Command::Other,
+        held_back: false,
     }
 }
 

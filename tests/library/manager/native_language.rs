@@ -124,7 +124,11 @@ async fn a_native_server_that_hangs_is_given_up_at_the_deadline() {
     let command = settee::query_server::prompt::Command::Other;
     assert_eq!(
         first.answer().await,
-        Err(PromptError::Timeout { timeout, command })
+        Err(PromptError::Timeout {
+            timeout,
+            command,
+            held_back: false
+        })
     );
     assert!(matches!(
         second.answer().await,

@@ -102,6 +102,7 @@ async fn the_one_that_takes_too_long_times_out_and_the_rest_are_not_run() {
     let timed_out = PromptError::Timeout {
         timeout,
         command: Command::Other,
+        held_back: false,
     };
     assert_eq!(said[2], Err(timed_out.clone()));
     let because = Box::new(timed_out);

@@ -220,6 +220,22 @@ impl Cgroup {
     }
 }
 
+/// Returns whether the limit of processor time has held back the cell of a launcher of this service, so far.
+pub(crate) fn has_held_back(launcher: u32) -> bool {
+    let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    has_held_back_below(Path::new(ROOT), &own, launcher)
+}
+
+fn has_held_back_below(root: &Path, own: &str, launcher: u32) -> bool {
+    let bases = [folder_v1(root, own, "cpu"), folder_v2(root, own)];
+    let cell = format!("{PREFIX}{launcher}/cpu.stat");
+    let counts = bases.into_iter().flatten();
+    counts
+        .map(|base| count_of(&base.join(&cell), "nr_throttled"))
+        .sum::<u64>()
+        > 0
+}
+
 /// Removes the groups of cells that are over, at the start of a service and at its end. Waits for those whose
 /// processes are on their way out for a number of `rounds`, of [`ROUND`] each.
 pub fn remove_abandoned(rounds: u32) {

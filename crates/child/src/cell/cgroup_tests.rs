@@ -65,6 +65,21 @@ fn version_1_limits_each_controller_in_a_group_below_the_launchers_own() {
 }
 
 #[test]
+fn who_was_held_back_is_known_by_the_group_of_processor_time() {
+    for (group, own) in [
+        ("cpu/service/settee-cell-7", "3:cpu,cpuacct:/service\n"),
+        ("system.slice/settee-cell-7", "0::/system.slice/daemon\n"),
+    ] {
+        for (count, is_so) in [(0, false), (3, true)] {
+            let stat = format!("nr_periods 9\nnr_throttled {count}\nthrottled_time 5\n");
+            let root = hierarchy(&[group], &[("cpu.stat", &stat)]);
+            assert_eq!(has_held_back_below(root.path(), own, 7), is_so, "{group}");
+            assert!(!has_held_back_below(root.path(), own, 8), "{group}");
+        }
+    }
+}
+
+#[test]
 fn what_no_group_limits_is_named() {
     let root = hierarchy(&["memory/service"], &[]);
     let own = "4:memory:/service\n";

@@ -18,7 +18,7 @@ use landlock::{
     PathFd, Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetError, Scope,
 };
 
-use super::CellSpec;
+use super::{CellSpec, Guarded};
 
 /// Programs and libraries of the system, and what libraries read.
 const SYSTEM: [&str; 11] = [
@@ -44,7 +44,10 @@ const NAMES: [&str; 4] = [
 ];
 
 /// Devices that can be read; the first one can be written, too.
-const DEVICES: [&str; 4] = ["/dev/null", "/dev/zero", "/dev/urandom", "/dev/random"];
+const DEVICES: [&str; 3] = ["/dev/null", "/dev/urandom", "/dev/random"];
+
+/// A device of which memory can be mapped that stays while a part of it is mapped.
+const ZERO: &str = "/dev/zero";
 
 /// Folders that hold a folder for each of many.
 const SHARED: [&str; 6] = ["/home", "/var", "/var/lib", "/var/tmp", "/run", "/mnt"];
@@ -253,20 +256,24 @@ pub(super) fn interpreters(program: &Path) -> Vec<PathBuf> {
 ///
 /// # Errors
 /// The system refuses a rule.
-pub(super) fn ruleset(paths: &[PathBuf], spec: &CellSpec) -> Result<RulesetCreated, RulesetError> {
-    let guards_ports = spec.network && !spec.refused_ports.is_empty();
+pub(super) fn ruleset(
+    paths: &[PathBuf],
+    spec: &CellSpec,
+    guarded: Guarded,
+) -> Result<RulesetCreated, RulesetError> {
     let mut ruleset = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(AccessFs::from_all(NEWEST))?
         .scope(Scope::from_all(NEWEST))?;
-    if guards_ports {
+    if guarded.ports {
         ruleset = ruleset.handle_access(AccessNet::ConnectTcp)?;
     }
     let mut created = ruleset.create()?;
     for path in paths {
         created = allow(created, path, AccessFs::from_read(NEWEST))?;
     }
-    for (index, device) in DEVICES.iter().enumerate() {
+    let zero = (!guarded.mapped_memory).then_some(&ZERO);
+    for (index, device) in DEVICES.iter().chain(zero).enumerate() {
         let read = BitFlags::from(AccessFs::ReadFile);
         let access = if index == 0 {
             read | AccessFs::WriteFile
@@ -275,7 +282,7 @@ pub(super) fn ruleset(paths: &[PathBuf], spec: &CellSpec) -> Result<RulesetCreat
         };
         created = allow(created, Path::new(device), access)?;
     }
-    if guards_ports {
+    if guarded.ports {
         let allowed = (0..=u16::MAX).filter(|port| !spec.refused_ports.contains(port));
         let rules =
             allowed.map(|port| Ok::<_, RulesetError>(NetPort::new(port, AccessNet::ConnectTcp)));

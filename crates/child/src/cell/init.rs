@@ -14,6 +14,7 @@ use std::ffi::{CString, OsStr, OsString};
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 
 use landlock::{LandlockStatus, RulesetCreated};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -21,7 +22,6 @@ use rustix::process::{DumpableBehavior, Pid, WaitOptions, set_dumpable_behavior,
 use rustix::thread::{self, CapabilitySet, CapabilitySets};
 use seccompiler::BpfProgram;
 
-use super::SandboxMode;
 use super::cgroup::Cgroup;
 use super::launcher::{Launch, NOT_EXECUTED_STATUS, NOT_MADE_STATUS, leave_pipes};
 use super::layers::{Layer, Layers};
@@ -29,6 +29,7 @@ use super::limits::{self, Counting};
 use super::memory_watch;
 use super::report::Report;
 use super::rest::Rest;
+use super::{CellSpec, SandboxMode};
 use super::{os, reach, system_calls};
 use crate::parent_death::die_with_parent;
 
@@ -84,12 +85,20 @@ pub(super) struct Namespaces {
 /// What the launcher has prepared.
 pub(super) struct Prepared {
     pub cgroup: Cgroup,
+    /// What the command may read.
+    pub paths: Vec<PathBuf>,
     pub ruleset: Result<RulesetCreated, String>,
     pub filter: Result<BpfProgram, String>,
     /// The launcher can look at what the cell has.
     pub can_watch_memory: bool,
     /// Descriptors are closed when the command is executed.
     pub descriptors: Result<(), String>,
+}
+
+impl Prepared {
+    pub(super) fn is_memory_watched(&self, spec: &CellSpec) -> bool {
+        memory_watch::is_wanted(spec, &self.cgroup, self.can_watch_memory)
+    }
 }
 
 /// What connects it to the launcher.
@@ -246,12 +255,7 @@ impl Init<'_> {
     }
 
     fn is_memory_watched(&self) -> bool {
-        let Prepared {
-            cgroup,
-            can_watch_memory,
-            ..
-        } = &self.prepared;
-        memory_watch::is_wanted(&self.launch.spec, cgroup, *can_watch_memory)
+        self.prepared.is_memory_watched(&self.launch.spec)
     }
 
     fn note_limits(&mut self) {

@@ -33,7 +33,7 @@ use super::layers::Layer;
 use super::memory_watch::{self, MemoryWatch};
 use super::report::{MetLimit, Report, Reporter};
 use super::user::CellUser;
-use super::{CellSpec, files, os, system_calls};
+use super::{CellSpec, Guarded, files, os, system_calls};
 use crate::parent_death::die_with_parent;
 
 /// The exit status of a cell that could not be made.
@@ -154,20 +154,35 @@ impl Launch {
 
     fn prepare(&self, descriptors: Result<(), String>) -> Prepared {
         let paths = files::readable(&self.program, &self.arguments, &self.spec);
-        let ruleset = files::ruleset(&paths, &self.spec);
-        let filter = system_calls::filter(&self.spec, self.guards_ports());
         let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         let root = Path::new(cgroup::ROOT);
         let cgroup = Cgroup::make(root, &groups, std::process::id(), &self.spec);
         // A control group of version 2 may still have to be given up.
         let is_kept = cgroup.held.contains(&Layer::Memory) && cgroup.start_in.is_none();
-        Prepared {
+        let can_watch_memory = !is_kept && memory_watch::is_possible();
+        let mut prepared = Prepared {
             cgroup,
-            ruleset: ruleset.map_err(|error| format!("Landlock refuses: {error}")),
-            filter: filter.map_err(|error| error.to_string()),
-            can_watch_memory: !is_kept && memory_watch::is_possible(),
+            paths,
+            ruleset: Err(String::new()),
+            filter: Err(String::new()),
+            can_watch_memory,
             descriptors,
-        }
+        };
+        self.guard(&mut prepared);
+        prepared
+    }
+
+    /// Makes what keeps the cell, beside its control group.
+    fn guard(&self, prepared: &mut Prepared) {
+        let spec = &self.spec;
+        let guarded = Guarded {
+            ports: self.guards_ports(),
+            mapped_memory: prepared.is_memory_watched(spec),
+        };
+        let ruleset = files::ruleset(&prepared.paths, spec, guarded);
+        prepared.ruleset = ruleset.map_err(|error| format!("Landlock refuses: {error}"));
+        let filter = system_calls::filter(spec, guarded);
+        prepared.filter = filter.map_err(|error| error.to_string());
     }
 
     /// Starts the first process of the cell, in as many namespaces as the machine allows.
@@ -189,6 +204,7 @@ impl Launch {
                 }
                 Err(error) if prepared.cgroup.start_in.is_some() => {
                     prepared.cgroup.give_up_start(&error);
+                    self.guard(&mut prepared);
                     continue;
                 }
                 Err(error) => {
@@ -200,16 +216,14 @@ impl Launch {
             match self.let_go(init, &namespaces, &mut go_writer) {
                 Ok(()) => {
                     let has_namespace = namespaces.pid.is_ok();
-                    let cgroup = prepared.cgroup;
-                    let is_watched =
-                        memory_watch::is_wanted(&self.spec, &cgroup, prepared.can_watch_memory);
+                    let is_watched = prepared.is_memory_watched(&self.spec);
                     return Ok(Cell {
                         memory_watch: is_watched.then(|| MemoryWatch::new(&self.spec)),
                         has_too_much: false,
                         init,
                         go: go_writer,
                         status,
-                        cgroup,
+                        cgroup: prepared.cgroup,
                         has_namespace,
                     });
                 }

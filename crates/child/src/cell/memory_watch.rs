@@ -4,8 +4,8 @@
 //! PROMISES  Looks every [`INTERVAL`] at most, and not while the cell rests. Pages that several processes share count
 //!           once: they are told apart only where all together seem to have too much.
 //! CALLED    By the launcher, which is outside the cell and may read of all that is in it.
-//! LIMITS    A cell may have more for an [`INTERVAL`]. Shared memory that no process maps any more, though one maps another
-//!           part of it, is not seen.
+//!           Memory that could be there without being mapped is refused by the filter of system calls.
+//! LIMITS    A cell may have more for an [`INTERVAL`].
 
 use std::fs;
 use std::time::{Duration, Instant};

@@ -5,7 +5,7 @@
 //! PROMISES  A child with `sandbox = "strict"` has every layer or is not started. With `standard` it has
 //!           every layer that this machine offers, and the others are named.
 
-mod cgroup;
+pub(crate) mod cgroup;
 pub mod files;
 mod init;
 pub mod launcher;
@@ -104,6 +104,15 @@ pub struct CellSpec {
     pub processes_max: u32,
     /// Most processor time, in percent of one core; 0 is no limit.
     pub cpu_max: u32,
+}
+
+/// What of a cell is kept in ways that a command could get around.
+#[derive(Clone, Copy, Debug, Default)]
+struct Guarded {
+    /// Landlock keeps ports: nothing may connect past it.
+    ports: bool,
+    /// Memory is counted by what processes map: nothing may keep what they do not.
+    mapped_memory: bool,
 }
 
 /// A user of the machine, by numbers.

@@ -19,7 +19,7 @@ use seccompiler::{
 };
 use syscalls::Sysno;
 
-use super::CellSpec;
+use super::{CellSpec, Guarded};
 
 macro_rules! calls {
     ($($name:ident)*) => { &[$(Sysno::$name),*] };
@@ -109,6 +109,9 @@ const NAMESPACES: &[u64] = numbers![
 /// Flags of `mmap`: huge pages are the machine's, and locked ones counted by user.
 const OF_OTHERS: &[u64] = numbers![MAP_HUGETLB MAP_LOCKED];
 
+/// Flags of `mmap`, together: of memory that stays while a part of it is mapped.
+const OF_SHARED_MEMORY: u64 = (libc::MAP_SHARED | libc::MAP_ANONYMOUS) as u64;
+
 /// From this number on, calls are those of x32.
 const X32: u32 = 0x4000_0000;
 
@@ -124,12 +127,11 @@ enum Verdict {
     Missing,
 }
 
-/// Makes the filter, by which the system refuses calls itself. `guards_ports` says whether Landlock guards ports, so
-/// that no call may connect around it.
+/// Makes the filter, by which the system refuses calls itself.
 ///
 /// # Errors
 /// The architecture is not known.
-pub(super) fn filter(spec: &CellSpec, guards_ports: bool) -> Result<BpfProgram, BackendError> {
+pub(super) fn filter(spec: &CellSpec, guarded: Guarded) -> Result<BpfProgram, BackendError> {
     let mut verdicts = vec![Verdict::Refused; Sysno::last().id() as usize + 1];
     let mut decide = |call: Sysno, verdict| verdicts[call.id() as usize] = verdict;
     let (of_network, mut in_part) = (if spec.network { OF_NETWORK } else { &[] }, in_part()?);
@@ -141,7 +143,10 @@ pub(super) fn filter(spec: &CellSpec, guards_ports: bool) -> Result<BpfProgram, 
     if spec.network {
         in_part.push((Sysno::socket, of_the_internet()?));
     }
-    if guards_ports {
+    if guarded.mapped_memory {
+        in_part.push((Sysno::mmap, of_counted_memory()?));
+    }
+    if guarded.ports {
         // Connects without `connect`, past Landlock.
         let slow = Is::MaskedEq(libc::MSG_FASTOPEN as u64);
         for (call, flags) in calls![sendto sendmsg sendmmsg].iter().zip([3, 2, 3]) {
@@ -187,6 +192,15 @@ fn in_part() -> Result<Vec<(Sysno, Vec<Rule>)>, BackendError> {
         (Sysno::fadvise64, vec![reads_ahead]),
         (Sysno::socketpair, pairs),
     ])
+}
+
+/// Memory that counts for as long as it is there.
+fn of_counted_memory() -> Result<Vec<Rule>, BackendError> {
+    let others = (3, Is::MaskedEq(OF_OTHERS.iter().sum()), 0);
+    let either = numbers![MAP_SHARED MAP_ANONYMOUS].iter().chain(&[0]);
+    let rules =
+        either.map(|flag| rule([others.clone(), (3, Is::MaskedEq(OF_SHARED_MEMORY), *flag)]));
+    rules.collect()
 }
 
 /// Sockets of the internet, without its rarer protocols: one of them, MPTCP, reaches TCP ports past Landlock.

@@ -61,7 +61,7 @@ fn a_call_is_in_one_table_only() {
 
 #[test]
 fn the_filter_decides_about_every_number_as_the_tables_say() {
-    let plain = filter(&spec(false, &[]), false).unwrap();
+    let plain = filter(&spec(false, &[]), Guarded::default()).unwrap();
     let in_part = in_part().unwrap();
     for number in 0..=Sysno::last().id() as u32 + 100 {
         let call = Sysno::new(number as usize);
@@ -112,13 +112,32 @@ fn of_a_call_that_is_two_things_the_arguments_decide() {
         (Sysno::setpriority, &[0, 0, 5], &[1, 0, 5]),
         (Sysno::fadvise64, &[0, 0, 0, 2], &[0, 0, 0, 4]),
     ];
-    decides(&filter(&spec(false, &[]), false).unwrap(), cases);
+    decides(
+        &filter(&spec(false, &[]), Guarded::default()).unwrap(),
+        cases,
+    );
+    let guarded = Guarded {
+        mapped_memory: true,
+        ..Guarded::default()
+    };
+    let counted = filter(&spec(false, &[]), guarded).unwrap();
+    decides(&counted, cases);
+    let shared = [0, 4096, 3, 0x21];
+    let memory: &[TwoThings<'_>] = &[
+        (Sysno::mmap, &[0, 4096, 3, 0x01], &shared),
+        (Sysno::mmap, &[0, 4096, 3, 0x02], &[0, 4096, 3, 0x23]),
+    ];
+    decides(&counted, memory);
 }
 
 #[test]
 fn sockets_are_connected_pairs_and_with_a_network_those_of_the_internet() {
-    let plain = filter(&spec(false, &[]), false).unwrap();
-    let open = filter(&spec(true, &[]), true).unwrap();
+    let plain = filter(&spec(false, &[]), Guarded::default()).unwrap();
+    let guarded = Guarded {
+        ports: true,
+        ..Guarded::default()
+    };
+    let open = filter(&spec(true, &[]), guarded).unwrap();
     let (stream, datagram) = (SOCK_STREAM as u32, libc::SOCK_DGRAM as u32);
     let (unix, internet) = (AF_UNIX as u32, AF_INET as u32);
     let closed_on_execution = stream | libc::SOCK_CLOEXEC as u32;
@@ -154,7 +173,11 @@ fn sockets_are_connected_pairs_and_with_a_network_those_of_the_internet() {
 
 #[test]
 fn the_configuration_adds_calls_by_name() {
-    let more = filter(&spec(false, &["inotify_init1", "fcntl", "no_call"]), false).unwrap();
+    let more = filter(
+        &spec(false, &["inotify_init1", "fcntl", "no_call"]),
+        Guarded::default(),
+    )
+    .unwrap();
     let of = |call: Sysno, arguments| play(&more, call.id() as u32, arguments);
     assert_eq!(of(Sysno::inotify_init1, &[]), libc::SECCOMP_RET_ALLOW);
     let lease = [0, libc::F_SETLEASE as u32];
@@ -171,7 +194,7 @@ fn refused_calls_have_names() {
 
 #[test]
 fn a_filter_that_is_listened_to_refuses_nothing_by_itself() {
-    let plain = filter(&spec(true, &[]), false).unwrap();
+    let plain = filter(&spec(true, &[]), Guarded::default()).unwrap();
     let asking = with_listener(&plain);
     let count = |program: &BpfProgram, action| {
         let is_it = |step: &&sock_filter| is_return(step) && step.k == action;
