@@ -444,8 +444,7 @@ impl Init<'_> {
                 continue;
             }
             // The launcher sees an end of the pipe where this fails, and nobody where it is gone.
-            let told = Told::Status(status.as_raw());
-            drop((&self.connection.status).write_all(&told.to_bytes()));
+            drop((&self.connection.status).write_all(&Told::Status(status.as_raw()).to_bytes()));
             if status.exited() || status.signaled() {
                 std::process::exit(0);
             }
