@@ -29,6 +29,23 @@ pub fn python3() -> &'static str {
     }
 }
 
+/// Returns the processes below one, which have its children first.
+pub fn descendants(process: u32) -> Vec<u32> {
+    let mut found = vec![process];
+    let mut next = 0;
+    while let Some(pid) = found.get(next) {
+        let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+        let children = children.unwrap_or_default();
+        found.extend(
+            children
+                .split_whitespace()
+                .filter_map(|pid| pid.parse::<u32>().ok()),
+        );
+        next += 1;
+    }
+    found.split_off(1)
+}
+
 /// Returns the project's folder, whichever package the test belongs to.
 pub fn project() -> &'static Path {
     let mut folders = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();

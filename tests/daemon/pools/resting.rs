@@ -7,6 +7,7 @@ use tempfile::TempDir;
 
 use super::support::{Lent, add, give_back, prints, remove, take, wait_until_gone};
 use crate::support::daemon::{Client, Service, directory, pid_exists, wait_until};
+use crate::support::program::descendants;
 
 /// Leaves four processes behind that never end, and one whose parent has ended and that left its group and session;
 /// has 60 MB in a sixth; or waits for one that counts to a quarter of a million.
@@ -59,19 +60,8 @@ fn service(extra: &str) -> Option<(Service, Client)> {
 
 /// The processes below the launcher, its child first.
 fn of_cell(launcher: u64) -> Vec<u64> {
-    let mut found = vec![launcher];
-    let mut next = 0;
-    while let Some(pid) = found.get(next) {
-        let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
-        let children = children.unwrap_or_default();
-        found.extend(
-            children
-                .split_whitespace()
-                .map(|pid| pid.parse::<u64>().unwrap()),
-        );
-        next += 1;
-    }
-    found.split_off(1)
+    let all = descendants(launcher.try_into().unwrap());
+    all.into_iter().map(u64::from).collect()
 }
 
 fn state(pid: u64) -> Option<char> {

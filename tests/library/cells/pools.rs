@@ -206,16 +206,13 @@ async fn a_refused_call_is_counted_for_the_pool_by_its_name() {
 
 #[actix_rt::test]
 async fn stopping_the_child_stops_what_is_in_its_cell_and_it_goes_on_with_it() {
+    use crate::support::program::descendants;
     use rustix::process::{Pid, Signal, kill_process};
     let pool = scripted("").start();
     let mut client = pool.client("1");
     client.takes(pool.any()).await;
     let launcher = pool.started()[0].shared.os_pid.unwrap();
-    let only_child = |pid: u32| {
-        let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
-        children.trim().parse::<u32>().unwrap()
-    };
-    let command = only_child(only_child(launcher));
+    let command = descendants(launcher)[1];
     let is_stopped = || {
         fs::read_to_string(format!("/proc/{command}/stat"))
             .unwrap()

@@ -15,7 +15,7 @@ use seccompiler::{
 };
 use serde_json::{Value, json};
 
-use crate::support::program::SETTEE;
+use crate::support::program::{SETTEE, descendants};
 
 /// The longest that anything here may take.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -169,19 +169,7 @@ impl Running {
 
     /// All processes below the launcher, which it does not see itself.
     pub fn descendants(&self) -> Vec<u32> {
-        let mut found = vec![self.launcher.id()];
-        let mut next = 0;
-        while let Some(pid) = found.get(next) {
-            let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
-            let children = children.unwrap_or_default();
-            found.extend(
-                children
-                    .split_whitespace()
-                    .filter_map(|pid| pid.parse::<u32>().ok()),
-            );
-            next += 1;
-        }
-        found.split_off(1)
+        descendants(self.launcher.id())
     }
 
     pub fn status(mut self) -> Option<i32> {

@@ -36,12 +36,41 @@ use crate::parent_death::die_with_parent;
 /// The user inside a user namespace: nobody, by convention.
 pub(super) const NOBODY: u32 = 65534;
 
-/// Stands for no status: the process of the command waits for the launcher before it executes the command.
-pub(super) const ABOUT_TO_EXECUTE: i32 = -1;
+/// What the first process tells the launcher, in four bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Told {
+    /// The process of the command waits for the launcher before it executes the command.
+    AboutToExecute,
+    /// The cell rests. Told to a launcher that watches its memory, as the next.
+    Rests,
+    /// The cell goes on.
+    GoesOn,
+    /// How the command has changed, as `wait` tells it: never below 0.
+    Status(i32),
+}
 
-/// Stand for no status: the cell rests, or goes on. Told to a launcher that watches its memory.
-pub(super) const RESTS: i32 = -2;
-pub(super) const GOES_ON: i32 = -3;
+impl Told {
+    pub(super) const SIZE: usize = size_of::<i32>();
+
+    pub(super) fn to_bytes(self) -> [u8; Self::SIZE] {
+        let number: i32 = match self {
+            Self::AboutToExecute => -1,
+            Self::Rests => -2,
+            Self::GoesOn => -3,
+            Self::Status(status) => status,
+        };
+        number.to_ne_bytes()
+    }
+
+    pub(super) fn from_bytes(bytes: [u8; Self::SIZE]) -> Self {
+        match i32::from_ne_bytes(bytes) {
+            -1 => Self::AboutToExecute,
+            -2 => Self::Rests,
+            -3 => Self::GoesOn,
+            status => Self::Status(status),
+        }
+    }
+}
 
 /// How often children are looked at where the system does not tell of them, in nanoseconds.
 const BLIND_INTERVAL_NS: i64 = 20_000_000;
@@ -75,9 +104,9 @@ impl Prepared {
 /// What connects it to the launcher.
 pub(super) struct Connection {
     /// Becomes readable when the launcher has done its part, once more when it has heard of
-    /// [`ABOUT_TO_EXECUTE`], and ends when it is gone.
+    /// [`Told::AboutToExecute`], and ends when it is gone.
     pub go: PipeReader,
-    /// Takes [`ABOUT_TO_EXECUTE`], then the status of the command, as `wait` tells it, whenever it changes.
+    /// Takes [`Told::AboutToExecute`], then the status of the command, as `wait` tells it, whenever it changes.
     pub status: PipeWriter,
 }
 
@@ -384,7 +413,7 @@ impl Init<'_> {
         let words = words.map(text).collect::<Result<Vec<CString>, String>>()?;
         let Connection { go, status } = &self.connection;
         let may_start = || {
-            let told = (&mut &*status).write_all(&ABOUT_TO_EXECUTE.to_ne_bytes());
+            let told = (&mut &*status).write_all(&Told::AboutToExecute.to_bytes());
             told.and_then(|()| (&mut &*go).read_exact(&mut [0])).is_ok()
         };
         let (command, error) =
@@ -415,11 +444,7 @@ impl Init<'_> {
                 continue;
             }
             // The launcher sees an end of the pipe where this fails, and nobody where it is gone.
-            drop(
-                self.connection
-                    .status
-                    .write_all(&status.as_raw().to_ne_bytes()),
-            );
+            drop((&self.connection.status).write_all(&Told::Status(status.as_raw()).to_bytes()));
             if status.exited() || status.signaled() {
                 std::process::exit(0);
             }
@@ -450,11 +475,11 @@ impl Init<'_> {
             self.rest.follow();
             if self.is_memory_watched() {
                 let told = if self.rest.is_at_rest() {
-                    RESTS
+                    Told::Rests
                 } else {
-                    GOES_ON
+                    Told::GoesOn
                 };
-                drop((&self.connection.status).write_all(&told.to_ne_bytes()));
+                drop((&self.connection.status).write_all(&told.to_bytes()));
             }
         }
     }

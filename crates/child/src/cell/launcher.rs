@@ -28,7 +28,7 @@ use rustix::process::{
 use rustix::stdio::{dup2_stdin, dup2_stdout};
 
 use super::cgroup::{self, Cgroup};
-use super::init::{self, ABOUT_TO_EXECUTE, Connection, GOES_ON, Namespaces, Prepared, RESTS};
+use super::init::{self, Connection, Namespaces, Prepared, Told};
 use super::layers::Layer;
 use super::memory_watch::{self, MemoryWatch};
 use super::report::{MetLimit, Report, Reporter};
@@ -308,25 +308,26 @@ impl Cell {
     /// where that ended before.
     fn wait(mut self, spec: &CellSpec, reporter: &Reporter) -> ExitStatus {
         let mut ended = None;
-        let mut status = [0; size_of::<i32>()];
+        let mut told = [0; Told::SIZE];
         loop {
             self.watch_memory();
-            if self.status.read_exact(&mut status).is_err() {
+            if self.status.read_exact(&mut told).is_err() {
                 break;
             }
-            let status = i32::from_ne_bytes(status);
-            if status == RESTS || status == GOES_ON {
-                let watch = self.memory_watch.as_mut();
-                if watch.is_some_and(|watch| watch.rests(status == RESTS)) {
-                    self.end_for_memory();
+            let status = match Told::from_bytes(told) {
+                Told::AboutToExecute => {
+                    self.let_execute();
+                    continue;
                 }
-                continue;
-            }
-            if status == ABOUT_TO_EXECUTE {
-                self.let_execute();
-                continue;
-            }
-            let status = ExitStatus::from_raw(status);
+                told @ (Told::Rests | Told::GoesOn) => {
+                    let watch = self.memory_watch.as_mut();
+                    if watch.is_some_and(|watch| watch.rests(told == Told::Rests)) {
+                        self.end_for_memory();
+                    }
+                    continue;
+                }
+                Told::Status(status) => ExitStatus::from_raw(status),
+            };
             if status.stopped_signal().is_some() {
                 // Who watches does not stop.
                 if self.memory_watch.is_none() {
