@@ -191,6 +191,31 @@ fn an_order_to_all_does_nothing_if_more_jobs_fit_than_were_shown() {
 }
 
 #[test]
+fn a_document_that_failed_for_good_is_counted_shown_with_its_whole_error_and_run_again() {
+    let web = Web::start("");
+    assert_eq!(web.send("PUT", "/_replicator/lost", LOST).status, 201);
+    let browser = open(&web, "#/jobs?state=failed");
+    browser.wait_for("No such job.");
+    assert_eq!(web.send("PUT", "/_replicator/second", LOST).status, 201);
+    browser.wait_for("1 document failed for good");
+    browser.wait_for("triggered by document `lost` from db `_replicator`");
+    let gone = web.get("/_replicator/lost").ok();
+    let rev = gone["_rev"].as_str().unwrap();
+    let deleted = web.send("DELETE", &format!("/_replicator/lost?rev={rev}"), "");
+    assert_eq!(deleted.status, 200, "{deleted:?}");
+    tab_to(&browser, "Restart second");
+    browser.keys(&ENTER.to_string());
+    browser.wait_for("begins anew");
+    browser.keys(&ENTER.to_string());
+    browser.wait_for("No such job.");
+    browser.go("#/jobs");
+    browser.wait_for("crashing");
+    assert_eq!(job(&web)["doc_id"], "second");
+    browser.close();
+    web.service.stop();
+}
+
+#[test]
 fn a_document_is_deleted_and_the_list_is_shown_again() {
     let web = Web::start("");
     assert_eq!(web.send("PUT", "/_replicator/lost", LOST).status, 201);
