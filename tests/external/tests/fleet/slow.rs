@@ -46,7 +46,9 @@ async fn slow_targets_get_their_checkpoints_from_a_daemon_that_renews_its_lease(
     println!("checkpoints of slow targets were made after {took:?}");
     for (target, (name, _)) in targets.iter().zip(SLOW) {
         let commits = target.server.count("POST _ensure_full_commit");
-        assert_eq!((commits, target.locals().len()), (1, 1), "{name}");
+        // One more where a renewal was late, as on a machine under load: then a checkpoint is left and made anew.
+        assert!((1..=2).contains(&commits), "{name}: {commits}");
+        assert_eq!(target.locals().len(), 1, "{name}");
         assert_eq!(target.trees(), source.trees(), "{name}");
     }
     assert_eq!(

@@ -296,6 +296,7 @@ def node():
     play("post", f"{config}/_reload", 200, {})
     play("delete", f"{config}/couchdb/os_process_timeout", 200)
     play("delete", f"{config}/log/none", 404)
+    play("get", "/_health", 200)
     play("get", "/_fleet", 200)
     for path in ["", "/state?period=hour&sort=calls", "/history?pool=javascript", "/page.js", "/page.css"]:
         play("get", f"/_dashboard{path}", 200)
