@@ -5,11 +5,12 @@
 //! PROMISES  Never waits, and takes little: it rests [`REST`] times as long as a look took.
 //! CALLED    Started and stopped by the supervisor.
 
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
 use actix::prelude::*;
-use settee_client::{JobGroup, JobsQuery};
+use settee_client::{JobGroup, JobSelection, JobsQuery};
 
 use crate::actors::proc_manager::ProcManager;
 use crate::actors::replicator_api::{ReplicatorApi, Whose};
@@ -19,13 +20,22 @@ use crate::otp::clock::Clock;
 use crate::otp::pid::{ExitReason, Pid, PidGuard};
 use crate::otp::registered_name::RegisteredName;
 use crate::otp::supervisor::Stop;
+use crate::replicator::DocState;
 use policy::problems::{Finding, Problems};
+use policy::schedule::JobState;
+use store::Store;
 
 /// The shortest time from the end of a look to the next one.
 const INTERVAL: Duration = Duration::from_secs(2);
 
 /// How many times as long as the last look took it rests.
 const REST: u32 = 20;
+
+/// For how long the store may take to answer.
+const STORE_ANSWERS_WITHIN: Duration = Duration::from_secs(5);
+
+/// The id that is asked for where any answer will do; no document can have it.
+const NO_DOCUMENT: &str = "";
 
 /// What it looks at, and where it shows what it found.
 #[derive(Clone)]
@@ -85,25 +95,60 @@ async fn look(options: HealthOptions) -> Vec<Finding> {
     let status = options.manager.call(GetStatus { pool: None }).await;
     let mut found = findings::of_status(&status.unwrap_or_default());
     let replications = &options.replications;
-    let query = JobsQuery {
-        groups: true,
-        ..JobsQuery::default()
+    let answer = within(ask_store(replications.database().store())).await;
+    // Without the store the daemon knows of its jobs only.
+    let docs: &[DocState] = match &answer {
+        Ok(true) => &DocState::TROUBLED,
+        Ok(false) | Err(_) => &[],
     };
-    let error = match replications.list(&query, &Whose::All).await {
-        Ok(list) => {
-            let total = list["total_rows"].as_u64().unwrap_or(0);
-            let groups: Vec<JobGroup> =
-                serde_json::from_value(list["groups"].clone()).unwrap_or_default();
-            found.extend(findings::of_jobs(total, &groups));
-            None
-        }
-        Err(error) => Some(error.to_string()),
-    };
+    let jobs = within(of_jobs(replications, docs)).await;
+    let error = answer.err().or(jobs.as_ref().err().cloned());
+    found.extend(jobs.unwrap_or_default());
     let is_loading = replications.is_loading();
     found.extend(findings::of_store(error.as_deref(), is_loading));
     let fleet = replications.daemons().await;
     found.extend(findings::of_daemons(&fleet.unwrap_or_default()));
     found
+}
+
+/// Gives the store its time.
+async fn within<T>(asked: impl Future<Output = Result<T, String>>) -> Result<T, String> {
+    let seconds = STORE_ANSWERS_WITHIN.as_secs();
+    let late = |_| Err(format!("it has not answered within {seconds} s"));
+    let answer = actix_rt::time::timeout(STORE_ANSWERS_WITHIN, asked).await;
+    answer.unwrap_or_else(late)
+}
+
+/// Has the store answer. Returns false for one that nobody has needed yet: asking would make it.
+async fn ask_store(store: &Store) -> Result<bool, String> {
+    let is_needed = store.updates().borrow().is_some() || store.place().exists();
+    if is_needed {
+        let asked = store.documents(vec![NO_DOCUMENT.to_owned()]).await;
+        asked.map_err(|error| error.to_string())?;
+    }
+    Ok(is_needed)
+}
+
+/// Looks at the jobs, and at documents without one in some states.
+async fn of_jobs(
+    replications: &ReplicatorApi,
+    docs: &[DocState],
+) -> Result<Vec<Finding>, String> {
+    let of_jobs = JobState::ALL.into_iter().map(DocState::from);
+    let states = of_jobs.chain(docs.iter().copied());
+    let query = JobsQuery {
+        select: JobSelection {
+            states: states.map(|state| state.name().to_owned()).collect(),
+            ..JobSelection::default()
+        },
+        groups: true,
+        ..JobsQuery::default()
+    };
+    let listed = replications.list(&query, &Whose::All).await;
+    let list = listed.map_err(|error| error.to_string())?;
+    let total = list["total_rows"].as_u64().unwrap_or(0);
+    let groups: Vec<JobGroup> = serde_json::from_value(list["groups"].clone()).unwrap_or_default();
+    Ok(findings::of_jobs(total, &groups))
 }
 
 impl Actor for HealthWatcher {
