@@ -180,6 +180,8 @@ export class SetteeError extends Error {
 export class Unavailable extends SetteeError {
   readonly sent: boolean;
 }
+/** The client was closed before the call, or while it waited. */
+export class ClientClosed extends SetteeError {}
 /** What came is not the protocol. */
 export class ProtocolError extends SetteeError {}
 /** The service, or a function that it ran, said no. What has no class of its own below is a plain one. */

@@ -3,7 +3,7 @@
 
 const net = require("node:net");
 const { setTimeout: sleep } = require("node:timers/promises");
-const { CallTimeout, ProtocolError, Unavailable, serviceError } = require("./errors.js");
+const { CallTimeout, ClientClosed, ProtocolError, Unavailable, serviceError } = require("./errors.js");
 const { HttpTransport } = require("./http.js");
 const { SocketTransport } = require("./wire.js");
 
@@ -126,7 +126,7 @@ class Proc {
       return valueOf(await this.#reply("ret_proc", { status: this.#abandoned ? "fail" : status }));
     } catch (error) {
       // The service takes back what a lost connection held.
-      if (error instanceof Unavailable) return false;
+      if (error instanceof Unavailable || error instanceof ClientClosed) return false;
       throw error;
     }
   }
@@ -153,6 +153,8 @@ class Client {
   #transport;
   #retryMs;
   #callMs;
+  // Aborted with the client's end.
+  #closing = new AbortController();
 
   constructor(address, { user, password, tls, retryMs = RETRY_MS_MAX, callMs = CALL_MS_MAX } = {}) {
     this.#transport = transportTo(address, user, password, tls, callMs);
@@ -224,6 +226,7 @@ class Client {
   async list(db, ddoc, name, rows, options = {}) {
     const args = { db, ddoc, name, head: {}, req: {} };
     if (this.#transport.streams && !options.report) {
+      if (this.#closing.signal.aborted) throw new ClientClosed();
       return Chunks.of(this.#transport.list({ ...args, ...argumentsOf(options) }, rows));
     }
     const all = [];
@@ -262,6 +265,7 @@ class Client {
   }
 
   close() {
+    this.#closing.abort(new ClientClosed());
     this.#transport.close();
   }
 
@@ -298,31 +302,55 @@ class Client {
   }
 
   async #bounded(name, attempt) {
+    const { signal: closing } = this.#closing;
+    if (closing.aborted) throw new ClientClosed();
     const control = new AbortController();
+    const close = () => control.abort(closing.reason);
+    closing.addEventListener("abort", close);
     const reason = `'${name}' took longer than callMs, ${this.#callMs} ms`;
     const late = serviceError({ name: "timeout", reason, phase: "reply", fault: "settee", retry: true });
     const timer = setTimeout(() => control.abort(late), this.#callMs);
-    const expiry = new Promise((_resolve, reject) => control.signal.addEventListener("abort", () => reject(late)));
+    const expiry = new Promise((_resolve, reject) => control.signal.addEventListener("abort", () => reject(control.signal.reason)));
     try {
       return await Promise.race([attempt(control.signal), expiry]);
     } finally {
       clearTimeout(timer);
+      closing.removeEventListener("abort", close);
     }
   }
 }
 
 function transportTo(address, user, password, tls, callMs) {
-  const [, scheme, rest] = /^(unix|tcp|tls|https?):(.*)$/.exec(address) ?? [null, "unix", address];
-  if (scheme === "unix") return new SocketTransport({ path: rest }, login(user, password));
+  const [, scheme, rest] = /^([^:/]*):(.*)$/.exec(address) ?? [null, String(address).includes("/") ? "unix" : null, address];
+  if (scheme === "unix") return new SocketTransport({ path: rest }, `unix:${rest}`, login(user, password));
+  if (!SCHEMES.includes(scheme)) {
+    throw badAddress(address, "has no scheme: it is unix:PATH, tcp:HOST:PORT, tls:HOST:PORT or http://HOST:PORT/");
+  }
   const isHttp = scheme.startsWith("http");
-  const url = new URL(isHttp ? address : `${scheme}://${rest.replace(/^\/*/, "")}`);
+  const url = readUrl(address, isHttp ? address : `${scheme}://${rest.replace(/^\/*/, "")}`);
+  if (!url.hostname) throw badAddress(address, "names no host");
+  if (!url.port && !isHttp) throw badAddress(address, "names no port");
   const known = login(user ?? decodeURIComponent(url.username), password ?? decodeURIComponent(url.password));
   if (isHttp) return new HttpTransport(url, known, tls, callMs);
   const host = url.hostname.replace(/^\[(.*)\]$/, "$1");
   const where = { host, port: Number(url.port) };
-  if (scheme === "tcp") return new SocketTransport(where, known);
-  return new SocketTransport(where, known, { ...(net.isIP(host) ? {} : { servername: host }), ...tls });
+  const name = `${scheme}:${url.host}`;
+  if (scheme === "tcp") return new SocketTransport(where, name, known);
+  return new SocketTransport(where, name, known, { ...(net.isIP(host) ? {} : { servername: host }), ...tls });
 }
+
+const SCHEMES = ["tcp", "tls", "http", "https"];
+
+function readUrl(address, text) {
+  try {
+    return new URL(text);
+  } catch (error) {
+    throw badAddress(address, `cannot be read: ${error.message}`);
+  }
+}
+
+const badAddress = (address, what) =>
+  serviceError({ name: "bad_request", reason: `the address '${address}' ${what}`, fault: "client" });
 
 const login = (user, password = "") => (user ? { name: user, password } : undefined);
 

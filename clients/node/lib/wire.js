@@ -131,14 +131,16 @@ class SocketTransport {
   // A list comes in one reply.
   streams = false;
   #where;
+  #address;
   #login;
   #protection;
   #connection = null;
   #connecting = null;
 
   // With `protection`, options of node:tls, over TLS.
-  constructor(where, login, protection = null) {
+  constructor(where, address, login, protection = null) {
     this.#where = where;
+    this.#address = address;
     this.#login = login;
     this.#protection = protection;
   }
@@ -171,10 +173,15 @@ class SocketTransport {
       return await this.#logIn(new Connection(socket));
     } catch (error) {
       socket.destroy();
-      throw error.details ? error : new Unavailable(`cannot connect: ${error.message}`, false, error, socket);
+      throw error.details ? error : new Unavailable(this.#cannot(error), false, error, socket);
     } finally {
       signal.removeEventListener("abort", late);
     }
+  }
+
+  #cannot({ code, message }) {
+    if (code !== "ENOENT") return `cannot connect to ${this.#address}: ${message}`;
+    return `there is no socket at ${this.#address}: no service runs, or its '[server] socket' is another`;
   }
 
   async #logIn(connection) {

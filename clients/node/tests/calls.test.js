@@ -4,7 +4,7 @@
 const assert = require("node:assert/strict");
 const test = require("node:test");
 const settee = require("settee");
-const { ADDRESSES, HTTP, TABLE, TCP, collect, make, scripted, silent } = require("./support.js");
+const { ADDRESSES, HTTP, TABLE, TCP, UNIX, collect, make, scripted, silent } = require("./support.js");
 
 const COUNT = "function(doc) { emit(doc._id, 1) }";
 const HUNDRED = Array.from({ length: 100 }, (_none, number) => String(number));
@@ -199,3 +199,77 @@ test("a service that says nothing is waited for as long as the client says", () 
     client.close();
   }));
 
+
+test("an address that cannot be read is told when the client is made", () => {
+  const wrong = {
+    "localhost:5994": "no scheme",
+    localhost: "no scheme",
+    "ftp://localhost/": "no scheme",
+    "tcp:localhost": "no port",
+    "tcp:localhost:port": "cannot be read",
+    "http://:5995/": "cannot be read",
+  };
+  for (const [address, reason] of Object.entries(wrong)) {
+    assert.throws(() => new settee.Client(address), (error) => {
+      assert.deepEqual([error.constructor, error.fault], [settee.BadRequest, "client"]);
+      assert.ok(error.message.includes(`the address '${address}'`) && error.message.includes(reason), error.message);
+      return true;
+    });
+  }
+});
+
+test("an address where nothing listens is named", async () => {
+  const refused = async (address, reason) => {
+    const client = new settee.Client(address, { retryMs: 0 });
+    await assert.rejects(client.map([], []), (error) => {
+      assert.equal(error.constructor, settee.Unavailable);
+      assert.ok(error.message.includes(reason), error.message);
+      return true;
+    });
+    client.close();
+  };
+  await refused(`${UNIX}.missing`, `there is no socket at ${UNIX}.missing`);
+  let port;
+  await scripted(() => {}, (_address, server) => ({ port } = server.address()));
+  for (const address of [`tcp:127.0.0.1:${port}`, `http://127.0.0.1:${port}/`]) {
+    await refused(address, `127.0.0.1:${port}`);
+  }
+});
+
+test("a closed client says so", async () => {
+  for (const address of ADDRESSES) {
+    const client = new settee.Client(address);
+    const isSocket = address !== HTTP;
+    await client.map([], []);
+    const proc = isSocket && (await client.getProc({ lang: "javascript" }));
+    client.close();
+    client.close();
+    const calls = [() => client.map([], []), () => client.list("shop", TABLE.ddoc, "keys", []), () => client.call("status"),
+      () => client.getProc({ lang: "javascript" })];
+    if (isSocket) calls.push(() => proc.prompt(["reset"]));
+    for (const call of calls) {
+      await assert.rejects(call, (error) => {
+        assert.deepEqual([error.constructor, error.fault, error.retry], [settee.ClientClosed, "client", false]);
+        return true;
+      });
+    }
+  }
+});
+
+test("what still waits when the client is closed fails", async () => {
+  let asked;
+  const isAsked = new Promise((resolve) => (asked = resolve));
+  await scripted(asked, async (address) => {
+    const client = new settee.Client(address);
+    const waiting = client.map([], []);
+    await isAsked;
+    client.close();
+    await assert.rejects(waiting, settee.ClientClosed);
+  });
+  await silent(async (address) => {
+    const client = new settee.Client(address);
+    const waiting = client.map([], []);
+    client.close();
+    await assert.rejects(waiting, settee.ClientClosed);
+  });
+});

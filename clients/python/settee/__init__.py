@@ -5,6 +5,7 @@ from .errors import (
     BadRequest,
     Busy,
     CallTimeout,
+    ClientClosed,
     CompilationError,
     Forbidden,
     NotFound,

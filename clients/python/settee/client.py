@@ -1,6 +1,7 @@
 """The clients: :class:`AsyncClient` for asyncio, :class:`Client` for everybody else."""
 
 import asyncio
+import concurrent.futures
 import contextlib
 import functools
 import random
@@ -11,7 +12,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Callable, Iterable, List, Optional, Sequence
 from urllib.parse import unquote, urlsplit
 
-from .errors import CallTimeout, ProtocolError, Unavailable, service_error
+from .errors import CallTimeout, ClientClosed, ProtocolError, SetteeError, Unavailable, service_error
 from .http import HttpTransport
 from .wire import Connection, Json, SocketTransport
 
@@ -153,7 +154,7 @@ class Proc:
         try:
             # A process that still works for a caller who gave up is not for the next one.
             return await self._call("ret_proc", status="fail" if self._abandoned else status)
-        except Unavailable:
+        except (Unavailable, ClientClosed):
             # The service takes back what a lost connection held.
             return False
 
@@ -171,6 +172,11 @@ class _Core:
     def __init__(self, transport: Any, retry_seconds: float, seconds: float, run: _Run, chunks: Callable[..., Any]):
         self.transport, self._retry_seconds, self._seconds = transport, retry_seconds, seconds
         self.run, self._chunks = run, chunks
+        self._closed = False
+
+    async def close(self) -> None:
+        self._closed = True
+        await self.transport.close()
 
     async def call(self, name: str, arguments: Json) -> Any:
         return _value(await self._reply(name, arguments, again=False))
@@ -187,8 +193,15 @@ class _Core:
         return _value(await self._reply(name, arguments, again=True), "report" in arguments)
 
     async def bounded(self, name: str, reply: Any) -> Any:
+        if self._closed:
+            reply.close()
+            raise ClientClosed
         try:
             return await asyncio.wait_for(reply, self._seconds)
+        except Unavailable:
+            if self._closed:
+                raise ClientClosed from None
+            raise
         except asyncio.TimeoutError:
             reason = f"'{name}' took longer than call_seconds, {self._seconds} s"
             details = {"name": "timeout", "reason": reason, "phase": "reply", "fault": "settee", "retry": True}
@@ -203,9 +216,11 @@ class _Core:
             except Unavailable as error:
                 now = time.monotonic()
                 until = now + self._retry_seconds if until is None else until
-                if not error.retry or now >= until or (error.details["sent"] and not again):
+                if self._closed or not error.retry or now >= until or (error.details["sent"] and not again):
                     raise
             await asyncio.sleep(min(pause * random.uniform(0.5, 1), until - now))
+            if self._closed:
+                raise ClientClosed
             pause = min(2 * pause, BACKOFF_SECONDS_MAX)
 
     async def select(self, selector: Json, docs: List[Json], options: Json) -> Any:
@@ -227,6 +242,8 @@ class _Core:
 
     async def list(self, arguments: Json, rows: Iterable[Json], options: Json) -> Any:
         if self.streams(options):
+            if self._closed:
+                raise ClientClosed
             arguments = _present(**arguments, **_options(**options))
             stream = await self.transport.list(arguments, rows)
             return self._chunks(stream.response, stream.next, stream.close)
@@ -369,7 +386,7 @@ class AsyncClient(_Calls):
             await proc.ret_proc()
 
     async def close(self):
-        await self._core.transport.close()
+        await self._core.close()
 
     async def __aenter__(self):
         return self
@@ -399,11 +416,20 @@ class Client(_Calls):
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="settee", daemon=True)
         self._thread.start()
+        #: Held while a call is handed to the loop, and while it is noted that there will be no more.
+        self._handing = threading.Lock()
+        self._closed = False
 
     def _run(self, coroutine):
-        waiting = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        with self._handing:
+            if self._closed:
+                coroutine.close()
+                raise ClientClosed
+            waiting = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         try:
             return waiting.result()
+        except concurrent.futures.CancelledError:
+            raise ClientClosed from None
         finally:
             # Whoever is interrupted gives up the call. One that is done is not changed by that.
             waiting.cancel()
@@ -419,12 +445,22 @@ class Client(_Calls):
             proc.ret_proc()
 
     def close(self):
-        if self._loop.is_closed():
-            return
-        self._run(self._core.transport.close())
+        with self._handing:
+            if self._closed:
+                return
+            self._closed = True
+        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+    async def _end(self):
+        """Closes the connections. Calls that still wait fail."""
+        await self._core.close()
+        rest = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in rest:
+            task.cancel()
+        await asyncio.gather(*rest, return_exceptions=True)
 
     def __enter__(self):
         return self
@@ -440,17 +476,29 @@ def _transport(
     ``http://HOST:PORT/``, ``https://HOST:PORT/``."""
     address = str(address)
     scheme, _, rest = address.partition(":")
-    if scheme in ("tcp", "tls"):
-        address = f"{scheme}://{rest.lstrip('/')}"
-    url = urlsplit(address)
+    if scheme == "unix" or "/" in scheme:
+        path = rest if scheme == "unix" else address
+        login = None if user is None else (user, password or "")
+        return SocketTransport(functools.partial(asyncio.open_unix_connection, path), f"unix:{path}", login)
+    if scheme not in ("tcp", "tls", "http", "https"):
+        raise _bad_address(address, "has no scheme: it is unix:PATH, tcp:HOST:PORT, tls:HOST:PORT or http://HOST:PORT/")
+    is_http = scheme.startswith("http")
+    try:
+        url = urlsplit(address if is_http else f"{scheme}://{rest.lstrip('/')}")
+        host, port = url.hostname, url.port
+    except ValueError as error:
+        raise _bad_address(address, f"cannot be read: {error}") from None
+    if not host or not (port or is_http):
+        raise _bad_address(address, "names no host" if not host else "names no port")
     if user is None and url.username is not None:
         user, password = unquote(url.username), unquote(url.password or "")
     login = None if user is None else (user, password or "")
-    if scheme in ("http", "https"):
+    if is_http:
         return HttpTransport(url, login, seconds, context)
-    if scheme in ("tcp", "tls"):
-        protection = {"ssl": context or ssl.create_default_context()} if scheme == "tls" else {}
-        opening = functools.partial(asyncio.open_connection, url.hostname, url.port, **protection)
-        return SocketTransport(opening, login)
-    path = rest if scheme == "unix" else address
-    return SocketTransport(functools.partial(asyncio.open_unix_connection, path), login)
+    protection = {"ssl": context or ssl.create_default_context()} if scheme == "tls" else {}
+    opening = functools.partial(asyncio.open_connection, host, port, **protection)
+    return SocketTransport(opening, f"{scheme}:{url.netloc.rpartition('@')[2]}", login)
+
+
+def _bad_address(address: str, what: str) -> SetteeError:
+    return service_error({"name": "bad_request", "reason": f"the address {address!r} {what}", "fault": "client"})

@@ -47,6 +47,13 @@ class Unavailable(SetteeError):
         return cls({"name": "unavailable", "reason": reason, "fault": "host", "retry": retry, "sent": sent})
 
 
+class ClientClosed(SetteeError):
+    """The client was closed before the call, or while it waited."""
+
+    def __init__(self) -> None:
+        super().__init__({"name": "client_closed", "reason": "this client was closed", "fault": "client"})
+
+
 class ProtocolError(SetteeError):
     """What came is not the protocol: another program listens there, or another version."""
 

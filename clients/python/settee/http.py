@@ -43,8 +43,9 @@ PATHS = {
 _BROKEN = (OSError, http.client.HTTPException)
 
 
-def _lost(error: Exception) -> Unavailable:
-    return Unavailable.because(f"no answer over HTTP: {error or type(error).__name__}", cause=error)
+def _lost(error: Exception, connection: http.client.HTTPConnection) -> Unavailable:
+    reason = f"no answer over HTTP from {connection.host}:{connection.port}: {str(error) or type(error).__name__}"
+    return Unavailable.because(reason, cause=error)
 
 
 def _needs_socket(call: str) -> SetteeError:
@@ -112,7 +113,7 @@ class HttpTransport:
             connection.close()
             # The service closes idle connections: the others are probably closed too.
             self._drop_idle()
-            raise _lost(error) from error
+            raise _lost(error, connection) from error
         self._idle.append(connection)
         if answer.status == 200:
             return decode(text)
@@ -167,7 +168,7 @@ class RowStream:
             if self._answer.status != 200:
                 raise _error(self._answer.status, _text(self._answer))
         except _BROKEN as error:
-            raise self._failure or _lost(error) from error
+            raise self._failure or _lost(error, self._connection) from error
         line = self._line()
         if line is None:
             raise ProtocolError.because("a list without a response")
@@ -188,7 +189,7 @@ class RowStream:
         try:
             text = self._answer.readline(REPLY_BYTES_MAX)
         except _BROKEN as error:
-            raise self._failure or _lost(error) from error
+            raise self._failure or _lost(error, self._connection) from error
         if not text:
             if self._failure:
                 raise self._failure

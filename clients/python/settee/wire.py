@@ -123,8 +123,8 @@ class SocketTransport:
     #: A list comes in one reply.
     streams = False
 
-    def __init__(self, open_streams: Callable[..., Any], login: Login):
-        self._open_streams, self._login = open_streams, login
+    def __init__(self, open_streams: Callable[..., Any], address: str, login: Login):
+        self._open_streams, self._address, self._login = open_streams, address, login
         self._connecting: Optional["asyncio.Future[Connection]"] = None
 
     async def call(self, name: str, arguments: Json) -> Json:
@@ -144,10 +144,14 @@ class SocketTransport:
         try:
             return await asyncio.wait_for(self._open(), CONNECT_SECONDS_MAX)
         except asyncio.TimeoutError:
-            reason = f"no connection and login within {CONNECT_SECONDS_MAX} s"
+            reason = f"no connection and login at {self._address} within {CONNECT_SECONDS_MAX} s"
             raise Unavailable.because(reason, sent=False) from None
+        except FileNotFoundError as error:
+            reason = f"there is no socket at {self._address}: no service runs, or its '[server] socket' is another"
+            raise Unavailable.because(reason, sent=False, cause=error) from error
         except OSError as error:
-            raise Unavailable.because(f"cannot connect: {error}", sent=False, cause=error) from error
+            reason = f"cannot connect to {self._address}: {error}"
+            raise Unavailable.because(reason, sent=False, cause=error) from error
 
     async def _open(self) -> Connection:
         connection = Connection(*await self._open_streams(limit=REPLY_BYTES_MAX))

@@ -1,6 +1,7 @@
 """Every call, over every way to the service, from threads and from asyncio."""
 
 import asyncio
+import socketserver
 import threading
 import unittest
 from concurrent.futures import ThreadPoolExecutor
@@ -203,3 +204,99 @@ class Mistakes(unittest.TestCase):
     def test_an_unknown_option_is_a_mistake_of_the_caller(self):
         with settee.Client(UNIX) as client, self.assertRaises(TypeError):
             client.map([], [], tiemout=1)
+
+    def test_an_address_that_cannot_be_read_is_told_when_the_client_is_made(self):
+        wrong = {
+            "localhost:5994": "no scheme",
+            "localhost": "no scheme",
+            "ftp://localhost/": "no scheme",
+            "tcp:localhost": "no port",
+            "tcp:localhost:port": "cannot be read",
+            "http://:5995/": "no host",
+        }
+        for address, reason in wrong.items():
+            for kind in (settee.Client, settee.AsyncClient):
+                with self.subTest(address=address), self.assertRaises(settee.BadRequest) as raised:
+                    kind(address)
+                self.assertEqual(raised.exception.fault, "client")
+                self.assertIn(f"the address {address!r}", str(raised.exception))
+                self.assertIn(reason, str(raised.exception))
+
+    def test_an_address_where_nothing_listens_is_named(self):
+        missing = UNIX + ".missing"
+        with settee.Client(missing, retry_seconds=0) as client, self.assertRaises(settee.Unavailable) as raised:
+            client.map([], [])
+        self.assertIn(f"there is no socket at {missing}", str(raised.exception))
+        with socketserver.TCPServer(("127.0.0.1", 0), None) as server:
+            port = server.server_address[1]
+        for address in (f"tcp:127.0.0.1:{port}", f"http://127.0.0.1:{port}/"):
+            with settee.Client(address, retry_seconds=0) as client, self.assertRaises(settee.Unavailable) as raised:
+                client.map([], [])
+            self.assertIn(f"127.0.0.1:{port}", str(raised.exception))
+
+
+class Closed(unittest.TestCase):
+    def test_a_closed_client_says_so(self):
+        for address in ADDRESSES:
+            client = settee.Client(address)
+            client.map([], [])
+            client.close()
+            client.close()
+            calls = (lambda: client.map([], []), lambda: client.list("shop", TABLE["ddoc"], "keys", []))
+            for call in (*calls, lambda: client.call("status"), lambda: client.get_proc("javascript")):
+                with self.subTest(address=address), self.assertRaises(settee.ClientClosed) as raised:
+                    call()
+                self.assertEqual((raised.exception.fault, raised.exception.retry), ("client", False))
+
+    def test_a_lease_of_a_closed_client_is_over(self):
+        with settee.Client(UNIX) as client:
+            proc = client.get_proc("javascript")
+            client.close()
+            with self.assertRaises(settee.ClientClosed):
+                proc.prompt(["reset"])
+
+    def test_what_still_waits_when_the_client_is_closed_fails(self):
+        asked, over = threading.Event(), threading.Event()
+
+        def serve(lines, reply):
+            next(lines)
+            asked.set()
+            over.wait(DEADLINE)
+
+        with scripted(serve) as tcp, ThreadPoolExecutor(1) as threads:
+            for address in (tcp, tcp.replace("tcp:", "http://")):
+                asked.clear()
+                client = settee.Client(address)
+                waiting = threads.submit(client.map, [], [])
+                if address == tcp:
+                    assert asked.wait(DEADLINE)
+                client.close()
+                with self.subTest(address=address), self.assertRaises(settee.ClientClosed):
+                    waiting.result(DEADLINE)
+            over.set()
+
+
+class AsyncClosed(unittest.IsolatedAsyncioTestCase):
+    async def test_a_closed_client_says_so(self):
+        for address in ADDRESSES:
+            client = settee.AsyncClient(address)
+            await client.map([], [])
+            await client.close()
+            with self.subTest(address=address), self.assertRaises(settee.ClientClosed):
+                await client.map([], [])
+
+    async def test_what_still_waits_when_the_client_is_closed_fails(self):
+        asked = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def serve(lines, reply):
+            for _ in lines:
+                loop.call_soon_threadsafe(asked.set)
+
+        with scripted(serve) as address:
+            client = settee.AsyncClient(address)
+            waiting = asyncio.ensure_future(client.map([], []))
+            await asyncio.wait_for(asked.wait(), DEADLINE)
+            await client.close()
+            with self.assertRaises(settee.ClientClosed):
+                await waiting
