@@ -107,6 +107,24 @@ export class Proc {
   [Symbol.asyncDispose](): Promise<void>;
 }
 
+/** What a process does now. */
+export interface Process {
+  name: string;
+  pool: string;
+  language: string;
+  os_pid: number | null;
+  state: string;
+  state_ms: number;
+  [member: string]: Json;
+}
+
+/** What is wrong with the service, the worst first. */
+export interface Health {
+  status: "ok" | "warning" | "critical";
+  problems: { kind: string; severity: "warning" | "critical"; cause: string; remedy: string; [member: string]: Json }[];
+  [member: string]: Json;
+}
+
 /** What protects a connection, as node:tls has it: PEM texts of authorities, of a certificate and of its key. */
 export interface TlsOptions {
   ca?: string | Uint8Array;
@@ -141,6 +159,12 @@ export class Client {
   rewrite<O extends Options>(db: string, ddoc: DesignDoc, req: Json, options?: O): Promise<Outcome<Json, O>>;
   /** Over HTTP rows are sent as they come, and the pieces come as they are made. */
   list<O extends ListOptions>(db: string, ddoc: DesignDoc, name: string, rows: Iterable<Row> | AsyncIterable<Row>, options?: O): Promise<Outcome<Chunks, O>>;
+  /** What each process does now, the longest running first. */
+  ps(pool?: string): Promise<{ total_rows: number; procs: Process[] }>;
+  /** Ends a process by its `name` in `ps`, with `now` at once. */
+  kill(name: string, options?: { now?: boolean }): Promise<{ how: "killed" | "told" | "ending"; proc: Process }>;
+  /** What is wrong with the service, and what to do about it. */
+  health(): Promise<Health>;
   /** Any call of the socket by its own name, with its own arguments. It is not repeated after a loss. */
   call(name: string, args?: Record<string, Json>): Promise<Json>;
   /** Borrows a process, to be given back with `retProc`. Its first prompt is `reset`. */

@@ -236,9 +236,24 @@ class Client {
     return change(outcome, () => chunks);
   }
 
+  // What each process does now: `total_rows` and `procs`, the longest running first.
+  ps(pool = undefined) {
+    return this.#call("procs", { pool }, true);
+  }
+
+  // Ends a process by its `name` in `ps`, with `now` at once. Returns `how`, and its row, `proc`.
+  kill(name, { now = false } = {}) {
+    return this.#call("kill_proc", { name, now }, false);
+  }
+
+  // What is wrong with the service, and what to do about it: `status` and `problems`.
+  health() {
+    return this.#call("health", {}, true);
+  }
+
   // Any call of docs/socket.md by its own name, with its own arguments. It is not repeated after a loss.
-  async call(name, args = {}) {
-    return valueOf(await this.#persist(name, (signal) => this.#reply(name, args, signal), false));
+  call(name, args = {}) {
+    return this.#call(name, args, false);
   }
 
   // Borrows a process, to be given back with `retProc`. Its first prompt is `reset`.
@@ -267,6 +282,10 @@ class Client {
   close() {
     this.#closing.abort(new ClientClosed());
     this.#transport.close();
+  }
+
+  async #call(name, args, again) {
+    return valueOf(await this.#persist(name, (signal) => this.#reply(name, args, signal), again));
   }
 
   // Runs functions, which changes nothing: after a loss it is done again.

@@ -14,6 +14,11 @@ const report = (): Promise<Report<boolean[]>> =>
   client.filterView("shop", { _id: "_design/d" }, "v", [], { report: true });
 assert.equal(typeof report, "function");
 
+const [first]: string[] = (await client.ps()).procs.map(({ name }) => name);
+const { how }: { how: string } = await client.kill(first, { now: true });
+assert.ok(["killed", "told", "ending"].includes(how));
+assert.ok(["ok", "warning", "critical"].includes((await client.health()).status));
+
 let held: Proc;
 {
   await using proc = await client.lease({ lang: "javascript" });

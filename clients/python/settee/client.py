@@ -178,8 +178,8 @@ class _Core:
         self._closed = True
         await self.transport.close()
 
-    async def call(self, name: str, arguments: Json) -> Any:
-        return _value(await self._reply(name, arguments, again=False))
+    async def call(self, name: str, arguments: Json, again: bool = False) -> Any:
+        return _value(await self._reply(name, arguments, again))
 
     async def _reply(self, name: str, arguments: Json, again: bool) -> Json:
         async def attempt():
@@ -347,6 +347,18 @@ class _Calls:
         # Whoever makes the rows may call this client, so they are not made in its event loop.
         rows = rows if self._core.streams(options) else [*rows]
         return self._run(self._core.list(arguments, rows, options))
+
+    def ps(self, pool=None):
+        """What each process does now: ``total_rows`` and ``procs``, the longest running first."""
+        return self._run(self._core.call("procs", _present(pool=pool), again=True))
+
+    def kill(self, name, *, now=False):
+        """Ends a process by its ``name`` in :meth:`ps`, with ``now`` at once. Returns ``how``, and its row, ``proc``."""
+        return self._run(self._core.call("kill_proc", {"name": name, "now": now}))
+
+    def health(self):
+        """What is wrong with the service, and what to do about it: ``status`` and ``problems``."""
+        return self._run(self._core.call("health", {}, again=True))
 
     def call(self, name, /, **arguments):
         """Any call of docs/socket.md by its own name, with its own arguments. It is not repeated after a loss."""
