@@ -66,6 +66,22 @@ export interface LeaseOptions {
   timeoutMs?: number;
 }
 
+/** What went wrong in a function, as far as known. */
+export interface FunctionError {
+  /** Its path in the design document, or its place in `funs`. */
+  function?: string | number;
+  /** The id of the document. */
+  doc?: string;
+  name: string;
+  message: string;
+  module?: string;
+  line?: number;
+  column?: number;
+  source_line?: string;
+  caret?: string;
+  stack?: string[];
+}
+
 /** What the service tells of a call with `report: true`: its value, and what happened on the way. */
 export interface Report<T> {
   value: T;
@@ -73,7 +89,7 @@ export interface Report<T> {
   pool?: string;
   logs?: { level: string; message: string }[];
   logs_dropped?: number;
-  errors?: Json[];
+  errors?: FunctionError[];
   errors_dropped?: number;
   cost?: Record<string, number>;
 }
@@ -202,19 +218,49 @@ export class SetteeError extends Error {
  * where a certificate cannot be verified.
  */
 export class Unavailable extends SetteeError {
+  readonly name: "unavailable";
   readonly sent: boolean;
 }
 /** The client was closed before the call, or while it waited. */
-export class ClientClosed extends SetteeError {}
+export class ClientClosed extends SetteeError {
+  readonly name: "client_closed";
+}
 /** What came is not the protocol. */
-export class ProtocolError extends SetteeError {}
+export class ProtocolError extends SetteeError {
+  readonly name: "protocol_error";
+}
 /** The service, or a function that it ran, said no. What has no class of its own below is a plain one. */
 export class ServiceError extends SetteeError {}
-export class BadRequest extends ServiceError {}
-export class CompilationError extends ServiceError {}
-export class Unauthorized extends ServiceError {}
-export class Forbidden extends ServiceError {}
-export class NotFound extends ServiceError {}
-export class CallTimeout extends ServiceError {}
-export class Busy extends ServiceError {}
-export class ProcessError extends ServiceError {}
+/** An argument is missing or wrong. */
+export class BadRequest extends ServiceError {
+  readonly name: "bad_request";
+}
+/** A function does not compile. */
+export class CompilationError extends ServiceError {
+  readonly name: "compilation_error";
+}
+/** The name or the password is wrong, or a login is needed. */
+export class Unauthorized extends ServiceError {
+  readonly name: "unauthorized";
+}
+/** The user may not do this. */
+export class Forbidden extends ServiceError {
+  readonly name: "forbidden";
+}
+/** No pool, group or function has this name. */
+export class NotFound extends ServiceError {
+  readonly name: "not_found";
+}
+/** The time was up; `phase` says for what. */
+export class CallTimeout extends ServiceError {
+  readonly name: "timeout";
+  readonly phase: string;
+}
+/** The service takes no more for now. `retry_after_ms` says when to try again, if that is known. */
+export class Busy extends ServiceError {
+  readonly name: "pool_busy" | "throttled" | "too_many_held" | "too_many_requests";
+}
+/** The process could not be started, or ended; `exit` and `stderr` say how. */
+export class ProcessError extends ServiceError {
+  readonly name: "os_process_error" | "out_of_memory";
+}

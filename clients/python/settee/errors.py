@@ -120,4 +120,4 @@ def service_error(details: Any) -> SetteeError:
         return ProtocolError.because(f"the error {details!r:.100} is no object")
     if details.get("name") == "shutting_down":
         return Unavailable.because(str(details.get("reason")))
-    return _BY_NAME.get(details.get("name"), ServiceError)(details)
+    return _BY_NAME.get(str(details.get("name")), ServiceError)(details)

@@ -10,7 +10,7 @@ import socket
 import ssl
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Dict, Iterable, List, Optional
+from typing import Any, Callable, Dict, Iterable, List, Optional, TypeVar
 from urllib.parse import SplitResult
 
 from .errors import ProtocolError, SetteeError, Unavailable, service_error
@@ -39,6 +39,8 @@ PATHS = {
     "index_docs": "index",
     "try_compile": "compile",
 }
+
+_T = TypeVar("_T")
 
 _BROKEN = (OSError, http.client.HTTPException)
 
@@ -75,10 +77,11 @@ class HttpTransport:
     """Calls over kept-alive connections."""
 
     def __init__(self, url: SplitResult, login: Login, seconds: float, context: Optional[ssl.SSLContext]):
-        self._connect = functools.partial(http.client.HTTPConnection, url.hostname, url.port, timeout=seconds)
+        where: Dict[str, Any] = {"host": url.hostname or "", "port": url.port, "timeout": seconds}
+        self._connect: Callable[[], http.client.HTTPConnection]
+        self._connect = functools.partial(http.client.HTTPConnection, **where)
         if url.scheme == "https":
-            kind = http.client.HTTPSConnection
-            self._connect = functools.partial(kind, url.hostname, url.port, timeout=seconds, context=context)
+            self._connect = functools.partial(http.client.HTTPSConnection, context=context, **where)
         # Two threads may not use one TLS connection at a time, as streams do.
         self.streams = url.scheme == "http"
         self._headers = {"Content-Type": "application/json"}
@@ -96,7 +99,7 @@ class HttpTransport:
             raise _needs_socket(name)
         return await self.in_thread(self._post, f"/_query/{PATHS[name]}", arguments)
 
-    async def in_thread(self, function: Any, *arguments: Any) -> Any:
+    async def in_thread(self, function: Callable[..., _T], *arguments: Any) -> _T:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, function, *arguments)
 
@@ -117,8 +120,8 @@ class HttpTransport:
         self._idle.append(connection)
         if answer.status == 200:
             return decode(text)
-        error = _error(answer.status, text)
-        return {**error.details, "error": error.details}
+        details = _error(answer.status, text).details
+        return {**details, "error": details}
 
     def _headers_of(self, arguments: Json) -> Dict[str, str]:
         request_id = arguments.get("request_id")
@@ -163,7 +166,7 @@ class RowStream:
             for name, value in {**headers, **streaming}.items():
                 self._connection.putheader(name, value)
             self._connection.endheaders()
-            threading.Thread(target=self._send, daemon=True).start()
+            threading.Thread(target=self._send, args=(self._socket.sendall,), daemon=True).start()
             self._answer = self._connection.getresponse()
             if self._answer.status != 200:
                 raise _error(self._answer.status, _text(self._answer))
@@ -174,11 +177,11 @@ class RowStream:
             raise ProtocolError.because("a list without a response")
         self.response = line.get("response", {})
 
-    def _send(self) -> None:
+    def _send(self, send: Callable[[bytes], None]) -> None:
         try:
             for line in self._lines:
-                self._socket.sendall(b"%x\r\n%b\r\n" % (len(line), line))
-            self._socket.sendall(b"0\r\n\r\n")
+                send(b"%x\r\n%b\r\n" % (len(line), line))
+            send(b"0\r\n\r\n")
         except OSError:
             pass  # A function that reads no more rows ends the answer; a broken connection is seen by the reader.
         except BaseException as error:
@@ -186,6 +189,7 @@ class RowStream:
             self.close()
 
     def _line(self) -> Optional[Json]:
+        assert self._answer, "a stream is read once it is open"
         try:
             text = self._answer.readline(REPLY_BYTES_MAX)
         except _BROKEN as error:

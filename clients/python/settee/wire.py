@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import itertools
 import json
-from typing import Any, Callable, Dict, Optional, Tuple
+from typing import Any, Callable, Dict, Optional, Tuple, cast
 
 from .errors import ProtocolError, SetteeError, Unavailable, service_error
 
@@ -31,7 +31,7 @@ def decode(text: bytes) -> Json:
         raise ProtocolError.because(f"{text[:100]!r} is no JSON: {error}") from None
     if not isinstance(value, dict):
         raise ProtocolError.because(f"{text[:100]!r} is no object")
-    return value
+    return cast(Json, value)
 
 
 class Connection:
@@ -54,7 +54,8 @@ class Connection:
             raise self.lost
         number = next(self._ids)
         line = encode({**arguments, "id": number, "call": name})
-        reply = self._waiting[number] = asyncio.get_running_loop().create_future()
+        reply: "asyncio.Future[Json]" = asyncio.get_running_loop().create_future()
+        self._waiting[number] = reply
         try:
             self._writer.write(line)
             async with self._sending:
@@ -117,6 +118,10 @@ class Connection:
                 waiter.set_exception(reason)
 
 
+def _is_over(connecting: "asyncio.Future[Connection]") -> bool:
+    return connecting.cancelled() or bool(connecting.exception() or connecting.result().lost)
+
+
 class SocketTransport:
     """Calls over one connection, which is made when the first needs it and again when it was lost."""
 
@@ -131,14 +136,11 @@ class SocketTransport:
         return await (await self.connection()).call(name, arguments)
 
     async def connection(self) -> Connection:
-        if self._connecting is None or (self._connecting.done() and self._is_over()):
-            self._connecting = asyncio.ensure_future(self._connect())
-        # One caller who gives up does not take it away from the others.
-        return await asyncio.shield(self._connecting)
-
-    def _is_over(self) -> bool:
         connecting = self._connecting
-        return connecting.cancelled() or bool(connecting.exception() or connecting.result().lost)
+        if connecting is None or (connecting.done() and _is_over(connecting)):
+            connecting = self._connecting = asyncio.ensure_future(self._connect())
+        # One caller who gives up does not take it away from the others.
+        return await asyncio.shield(connecting)
 
     async def _connect(self) -> Connection:
         try:
