@@ -149,9 +149,22 @@ export interface TlsOptions {
   servername?: string;
 }
 
+export interface ClientOptions {
+  user?: string;
+  password?: string;
+  tls?: TlsOptions;
+  /**
+   * How long a call is tried again, in seconds from its first failure on: after a loss, and after errors that say `retry`.
+   * If it is left out only after a loss, for 30 seconds; with 0 never.
+   */
+  retryFor?: number;
+  /** How long a call may take with all its tries, in milliseconds. */
+  callMs?: number;
+}
+
 /** A client of the service at `unix:PATH`, a path, `tcp:HOST:PORT`, `tls:HOST:PORT`, `http://HOST:PORT/` or `https://HOST:PORT/`. */
 export class Client {
-  constructor(address: string, options?: { user?: string; password?: string; tls?: TlsOptions; retryMs?: number; callMs?: number });
+  constructor(address: string, options?: ClientOptions);
   /** For each document a list for each function of `[key, value]`. */
   map<O extends MapOptions>(funs: Json[], docs: Doc[], options?: O): Promise<Outcome<[Json, Json][][][], O>>;
   /** A result for each function, of rows `[[key, id], value]`. */

@@ -7,9 +7,9 @@ const { CallTimeout, ClientClosed, ProtocolError, Unavailable, serviceError } = 
 const { HttpTransport } = require("./http.js");
 const { SocketTransport } = require("./wire.js");
 
-// How long a call is tried again when the service cannot be reached, or is lost before it answers, in milliseconds from
-// the first failure on: longer than a restart takes, of which `shutdown_grace` is the largest part.
-const RETRY_MS_MAX = 30_000;
+// How long a call is tried again without `retryFor` when the service cannot be reached, or is lost before it answers, in
+// seconds from the first failure on: longer than a restart takes, of which `shutdown_grace` is the largest part.
+const RETRY_SECONDS_MAX = 30;
 
 // The wait before the second try, in milliseconds. Each further one is twice as long; each is shortened at random by
 // up to a half, so that many clients do not come back at once.
@@ -151,14 +151,17 @@ function argumentsOf(options) {
 // `tls:HOST:PORT`, `http://HOST:PORT/`, `https://HOST:PORT/`. `tls` are options of node:tls, such as `ca`. It connects when the first call needs it. Calls may be made at the same time.
 class Client {
   #transport;
+  // How long a call is tried again, and whether also after errors that say `retry`.
   #retryMs;
+  #retriesErrors;
   #callMs;
   // Aborted with the client's end.
   #closing = new AbortController();
 
-  constructor(address, { user, password, tls, retryMs = RETRY_MS_MAX, callMs = CALL_MS_MAX } = {}) {
+  constructor(address, { user, password, tls, retryFor, callMs = CALL_MS_MAX } = {}) {
     this.#transport = transportTo(address, user, password, tls, callMs);
-    this.#retryMs = retryMs;
+    this.#retryMs = (retryFor ?? RETRY_SECONDS_MAX) * 1000;
+    this.#retriesErrors = retryFor !== undefined;
     this.#callMs = callMs;
   }
 
@@ -285,13 +288,15 @@ class Client {
   }
 
   async #call(name, args, again) {
-    return valueOf(await this.#persist(name, (signal) => this.#reply(name, args, signal), again));
+    const { reply } = await this.#persist(name, (signal) => this.#reply(name, args, signal), again);
+    return valueOf(reply);
   }
 
   // Runs functions, which changes nothing: after a loss it is done again.
   async #function(name, args, options) {
     const all = { ...args, ...argumentsOf(options) };
-    return valueOf(await this.#persist(name, (signal) => this.#reply(name, all, signal), true), all.report);
+    const { reply } = await this.#persist(name, (signal) => this.#reply(name, all, signal), true);
+    return valueOf(reply, all.report);
   }
 
   // Fails for a selector that is none: in a definition it is no error, but matches nothing.
@@ -301,23 +306,38 @@ class Client {
   }
 
   async #reply(name, args, signal) {
-    return unlessStopping(await this.#transport.call(name, args, signal));
+    return { reply: unlessStopping(await this.#transport.call(name, args, signal)) };
   }
 
+  // Tries until there is a reply that is no worse than the next one, or the time for it is up. A call that may not be
+  // made twice is tried again only if it was not sent.
   #persist(name, attempt, again) {
     return this.#bounded(name, async (signal) => {
       let pause = BACKOFF_MS_FIRST;
-      for (let left, until; ; pause = Math.min(2 * pause, BACKOFF_MS_MAX)) {
+      for (let until; ; pause = Math.min(2 * pause, BACKOFF_MS_MAX)) {
+        let outcome;
+        let lost;
         try {
-          return await attempt(signal);
+          outcome = await attempt(signal);
         } catch (error) {
-          until ??= performance.now() + this.#retryMs;
-          left = until - performance.now();
-          if (!(error instanceof Unavailable) || !error.retry || left <= 0 || (error.sent && !again)) throw error;
+          if (!(error instanceof Unavailable) || !error.retry || (error.sent && !again)) throw error;
+          lost = error;
         }
-        await sleep(Math.min(pause * (0.5 + Math.random() / 2), left), undefined, { signal });
+        const waitMs = lost ? 0 : this.#waitAfter(outcome.reply, again);
+        until ??= performance.now() + this.#retryMs;
+        const left = until - performance.now();
+        if (waitMs === null || waitMs >= left) {
+          if (lost) throw lost;
+          return outcome;
+        }
+        await sleep(Math.min(Math.max(waitMs, pause * (0.5 + Math.random() / 2)), left), undefined, { signal });
       }
     });
+  }
+
+  // How long to wait before another try after a reply; null if there is to be none.
+  #waitAfter({ error }, again) {
+    return this.#retriesErrors && again && error?.retry ? (error.retry_after_ms ?? 0) : null;
   }
 
   async #bounded(name, attempt) {

@@ -220,7 +220,7 @@ test("an address that cannot be read is told when the client is made", () => {
 
 test("an address where nothing listens is named", async () => {
   const refused = async (address, reason) => {
-    const client = new settee.Client(address, { retryMs: 0 });
+    const client = new settee.Client(address, { retryFor: 0 });
     await assert.rejects(client.map([], []), (error) => {
       assert.equal(error.constructor, settee.Unavailable);
       assert.ok(error.message.includes(reason), error.message);
@@ -272,4 +272,45 @@ test("what still waits when the client is closed fails", async () => {
     client.close();
     await assert.rejects(waiting, settee.ClientClosed);
   });
+});
+
+const BUSY = { name: "pool_busy", reason: "too many wait", fault: "settee", retry: true };
+
+// Runs a test against a service that refuses a call so many times.
+async function refusing(times, error, options, use) {
+  const tries = [];
+  const serve = ({ id, call }, reply) => reply({ id, ...(tries.push(call) > times ? { ok: [] } : { error }) });
+  await scripted(serve, async (address) => {
+    const client = new settee.Client(address, options);
+    await use(client);
+    client.close();
+  });
+  return tries.length;
+}
+
+test("an error that says retry is tried again by a client that has time", async () => {
+  for (const error of [BUSY, { ...BUSY, retry_after_ms: 1 }, { name: "shutting_down", reason: "it ends" }]) {
+    const use = async (client) => assert.deepEqual(await client.map([], []), []);
+    assert.equal(await refusing(2, error, { retryFor: 20 }, use), 3);
+  }
+});
+
+test("a client that does not say so is told at once", async () => {
+  for (const options of [{}, { retryFor: 0 }]) {
+    assert.equal(await refusing(2, BUSY, options, (client) => assert.rejects(client.map([], []), settee.Busy)), 1);
+  }
+});
+
+test("the last error is the call's when the time is up", async () => {
+  const use = (client) => assert.rejects(client.map([], []), settee.Busy);
+  assert.ok((await refusing(Infinity, BUSY, { retryFor: 0.3 }, use)) > 1);
+  assert.equal(await refusing(Infinity, { ...BUSY, retry_after_ms: 20_000 }, { retryFor: 0.3 }, use), 1);
+});
+
+test("neither a mistake nor what may not be asked twice is tried again", async () => {
+  const mistake = { name: "bad_request", reason: "no" };
+  for (const [error, call] of [[mistake, (client) => client.map([], [])], [BUSY, (client) => client.call("add_pool")],
+    [BUSY, (client) => client.kill("javascript/1")]]) {
+    assert.equal(await refusing(2, error, { retryFor: 20 }, (client) => assert.rejects(call(client), settee.ServiceError)), 1);
+  }
 });

@@ -27,6 +27,7 @@ from typing import (
     List,
     Optional,
     Sequence,
+    Tuple,
     Type,
     TypedDict,
     TypeVar,
@@ -47,11 +48,14 @@ _Run = Callable[[_Coroutine], Any]
 
 #: What a call returns: its value, or with asyncio what is awaited for it.
 _R = TypeVar("_R")
+#: The reply to a try, and its connection if that matters.
+_Attempt = Tuple[Json, Optional[Connection]]
+
 _C = TypeVar("_C", bound="Client")
 _A = TypeVar("_A", bound="AsyncClient")
 
-#: How long a call is tried again when the service cannot be reached, or is lost before it answers, in seconds from the
-#: first failure on: longer than a restart takes, of which ``shutdown_grace`` is the largest part.
+#: How long a call is tried again without ``retry_for`` when the service cannot be reached, or is lost before it answers,
+#: in seconds from the first failure on: longer than a restart takes, of which ``shutdown_grace`` is the largest part.
 RETRY_SECONDS_MAX = 30.0
 
 #: The wait before the second try, in seconds. Each further one is twice as long; each is shortened at random by up
@@ -207,9 +211,17 @@ class Proc(Generic[_R]):
 class _Core:
     """What both clients do: call, try again, make values, reports and errors of replies."""
 
-    def __init__(self, transport: Any, retry_seconds: float, seconds: float, run: _Run, chunks: Callable[..., Any]):
-        self.transport, self._retry_seconds, self._seconds = transport, retry_seconds, seconds
-        self.run, self._chunks = run, chunks
+    def __init__(
+        self,
+        transport: Any,
+        retry_for: Optional[float],
+        seconds: float,
+        run: _Run,
+        chunks: Callable[..., Any],
+    ):
+        self.transport, self._seconds, self.run, self._chunks = transport, seconds, run, chunks
+        self._retries_errors = retry_for is not None
+        self._retry_for = RETRY_SECONDS_MAX if retry_for is None else retry_for
         self._closed = False
 
     async def close(self) -> None:
@@ -220,10 +232,11 @@ class _Core:
         return _value(await self._reply(name, arguments, again))
 
     async def _reply(self, name: str, arguments: Json, again: bool) -> Json:
-        async def attempt() -> Json:
-            return _unless_stopping(await self.transport.call(name, arguments))
+        async def attempt() -> _Attempt:
+            return _unless_stopping(await self.transport.call(name, arguments)), None
 
-        reply: Json = await self.bounded(name, self._persist(attempt, again))
+        reply: Json
+        reply, _ = await self.bounded(name, self._persist(attempt, again))
         return reply
 
     async def function(self, name: str, arguments: Json, options: Options) -> Any:
@@ -246,21 +259,38 @@ class _Core:
             details = {"name": "timeout", "reason": reason, "phase": "reply", "fault": "settee", "retry": True}
             raise service_error(details) from None
 
-    async def _persist(self, attempt: Callable[[], Awaitable[Any]], again: bool) -> Any:
-        """Tries until there is a reply or the time for it is up; after a loss only if the call may be made twice."""
+    async def _persist(self, attempt: Callable[[], Awaitable[_Attempt]], again: bool) -> _Attempt:
+        """Tries until there is a reply that is no worse than the next one, or the time for it is up. A call that may not
+        be made twice is tried again only if it was not sent."""
         pause, until = BACKOFF_SECONDS_FIRST, None
         while True:
+            lost: Optional[Unavailable] = None
+            outcome: _Attempt = ({}, None)
+            wait: Optional[float] = 0.0
             try:
-                return await attempt()
+                outcome = await attempt()
+                wait = self._wait_after(outcome[0], again)
             except Unavailable as error:
-                now = time.monotonic()
-                until = now + self._retry_seconds if until is None else until
-                if self._closed or not error.retry or now >= until or (error.details["sent"] and not again):
+                if self._closed or not error.retry or (error.details["sent"] and not again):
                     raise
-            await asyncio.sleep(min(pause * random.uniform(0.5, 1), until - now))
+                lost = error
+            now = time.monotonic()
+            until = now + self._retry_for if until is None else until
+            if wait is None or now + wait >= until:
+                if lost:
+                    raise lost
+                return outcome
+            await asyncio.sleep(min(max(wait, pause * random.uniform(0.5, 1)), until - now))
             if self._closed:
                 raise ClientClosed
             pause = min(2 * pause, BACKOFF_SECONDS_MAX)
+
+    def _wait_after(self, reply: Json, again: bool) -> Optional[float]:
+        """How long to wait before another try after a reply, in seconds; None if there is to be none."""
+        error = reply.get("error")
+        if not (self._retries_errors and again and isinstance(error, dict) and error.get("retry")):
+            return None
+        return float(error.get("retry_after_ms") or 0) / 1000
 
     async def select(self, selector: Json, docs: Sequence[Json], options: Options) -> Any:
         definition = {"fields": {"_id": "asc"}, "partial_filter_selector": selector}
@@ -292,11 +322,11 @@ class _Core:
         return replace(outcome, value=chunks) if isinstance(outcome, Report) else chunks
 
     async def get_proc(self, arguments: Json) -> Proc[Any]:
-        async def lend() -> Any:
+        async def lend() -> _Attempt:
             connection = await self.transport.connection()
-            return connection, _unless_stopping(await connection.call("get_proc", arguments))
+            return _unless_stopping(await connection.call("get_proc", arguments)), connection
 
-        connection, reply = await self.bounded("get_proc", self._persist(lend, again=True))
+        reply, connection = await self.bounded("get_proc", self._persist(lend, again=True))
         return Proc(connection, _value(reply), self)
 
 
@@ -540,12 +570,12 @@ class AsyncClient(_Calls[_Coroutine]):
         user: Optional[str] = None,
         password: Optional[str] = None,
         ssl: Optional[ssl.SSLContext] = None,
-        retry_seconds: float = RETRY_SECONDS_MAX,
+        retry_for: Optional[float] = None,
         call_seconds: float = CALL_SECONDS_MAX,
     ) -> None:
         transport = _transport(address, user, password, ssl, call_seconds)
         self._run = lambda coroutine: coroutine
-        self._core = _Core(transport, retry_seconds, call_seconds, self._run, AsyncChunks)
+        self._core = _Core(transport, retry_for, call_seconds, self._run, AsyncChunks)
 
     async def get_proc(self, lang: Optional[str] = None, **options: Unpack[LeaseOptions]) -> Proc[_Coroutine]:
         """Borrows a process, to be given back with :meth:`Proc.ret_proc`. Its first prompt is ``reset``."""
@@ -588,11 +618,11 @@ class Client(_Calls[Any]):
         user: Optional[str] = None,
         password: Optional[str] = None,
         ssl: Optional[ssl.SSLContext] = None,
-        retry_seconds: float = RETRY_SECONDS_MAX,
+        retry_for: Optional[float] = None,
         call_seconds: float = CALL_SECONDS_MAX,
     ) -> None:
         transport = _transport(address, user, password, ssl, call_seconds)
-        self._core = _Core(transport, retry_seconds, call_seconds, self._run, functools.partial(Chunks, self._run))
+        self._core = _Core(transport, retry_for, call_seconds, self._run, functools.partial(Chunks, self._run))
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="settee", daemon=True)
         self._thread.start()

@@ -112,16 +112,18 @@ class HttpTransport:
             connection.request("POST", path, encode(arguments), self._headers_of(arguments))
             answer = connection.getresponse()
             text = _text(answer)
-        except _BROKEN as error:
+        except _BROKEN as broken:
             connection.close()
             # The service closes idle connections: the others are probably closed too.
             self._drop_idle()
-            raise _lost(error, connection) from error
+            raise _lost(broken, connection) from broken
         self._idle.append(connection)
         if answer.status == 200:
             return decode(text)
-        details = _error(answer.status, text).details
-        return {**details, "error": details}
+        error = _error(answer.status, text)
+        if isinstance(error, Unavailable):
+            raise error
+        return {**error.details, "error": error.details}
 
     def _headers_of(self, arguments: Json) -> Dict[str, str]:
         request_id = arguments.get("request_id")

@@ -1,6 +1,7 @@
 """Every call, over every way to the service, from threads and from asyncio."""
 
 import asyncio
+import http.server
 import socketserver
 import threading
 import unittest
@@ -224,15 +225,90 @@ class Mistakes(unittest.TestCase):
 
     def test_an_address_where_nothing_listens_is_named(self):
         missing = UNIX + ".missing"
-        with settee.Client(missing, retry_seconds=0) as client, self.assertRaises(settee.Unavailable) as raised:
+        with settee.Client(missing, retry_for=0) as client, self.assertRaises(settee.Unavailable) as raised:
             client.map([], [])
         self.assertIn(f"there is no socket at {missing}", str(raised.exception))
         with socketserver.TCPServer(("127.0.0.1", 0), None) as server:
             port = server.server_address[1]
         for address in (f"tcp:127.0.0.1:{port}", f"http://127.0.0.1:{port}/"):
-            with settee.Client(address, retry_seconds=0) as client, self.assertRaises(settee.Unavailable) as raised:
+            with settee.Client(address, retry_for=0) as client, self.assertRaises(settee.Unavailable) as raised:
                 client.map([], [])
             self.assertIn(f"127.0.0.1:{port}", str(raised.exception))
+
+
+class Retries(unittest.TestCase):
+    BUSY = {"name": "pool_busy", "reason": "too many wait", "fault": "settee", "retry": True}
+
+    def refusing(self, times, error):
+        """A service that refuses a call so many times."""
+        tries = []
+
+        def serve(lines, reply):
+            for request in lines:
+                tries.append(request["call"])
+                is_over = len(tries) > times
+                reply({"id": request["id"], **({"ok": []} if is_over else {"error": error})})
+
+        return tries, scripted(serve)
+
+    def test_an_error_that_says_retry_is_tried_again_by_a_client_that_has_time(self):
+        for error in (self.BUSY, {**self.BUSY, "retry_after_ms": 1}, {"name": "shutting_down", "reason": "it ends"}):
+            tries, service = self.refusing(2, error)
+            with self.subTest(error=error), service as address, settee.Client(address, retry_for=DEADLINE) as client:
+                self.assertEqual(client.map([], []), [])
+                self.assertEqual(len(tries), 3)
+
+    def test_a_service_that_stops_is_tried_again_over_http_too(self):
+        tries = []
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_POST(self):
+                self.rfile.read(int(self.headers["Content-Length"]))
+                tries.append(self.path)
+                code, body = (503, b'{"error":"shutting_down","reason":"it ends"}') if len(tries) == 1 else (200, b'{"ok":[]}')
+                self.send_response(code)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_):
+                pass
+
+        with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+            threading.Thread(target=server.serve_forever, args=(0.01,)).start()
+            with settee.Client(f"http://127.0.0.1:{server.server_address[1]}/") as client:
+                self.assertEqual(client.map([], []), [])
+            server.shutdown()
+        self.assertEqual(len(tries), 2)
+
+    def test_a_client_that_does_not_say_so_is_told_at_once(self):
+        for options in ({}, {"retry_for": 0}):
+            tries, service = self.refusing(2, self.BUSY)
+            with self.subTest(options=options), service as address, settee.Client(address, **options) as client:
+                with self.assertRaises(settee.Busy):
+                    client.map([], [])
+                self.assertEqual(len(tries), 1)
+
+    def test_the_last_error_is_the_calls_when_the_time_is_up(self):
+        for error in (self.BUSY, {**self.BUSY, "retry_after_ms": 1000 * DEADLINE}):
+            tries, service = self.refusing(10**9, error)
+            with self.subTest(error=error), service as address, settee.Client(address, retry_for=0.3) as client:
+                with self.assertRaises(settee.Busy):
+                    client.map([], [])
+                self.assertEqual(len(tries) > 1, error == self.BUSY)
+
+    def test_neither_a_mistake_nor_what_may_not_be_asked_twice_is_tried_again(self):
+        calls = (
+            (settee.BadRequest, {"name": "bad_request", "reason": "no"}, lambda client: client.map([], [])),
+            (settee.Busy, self.BUSY, lambda client: client.call("add_pool")),
+            (settee.Busy, self.BUSY, lambda client: client.kill("javascript/1")),
+        )
+        for kind, error, call in calls:
+            tries, service = self.refusing(2, error)
+            with self.subTest(error=error), service as address, settee.Client(address, retry_for=DEADLINE) as client:
+                with self.assertRaises(kind):
+                    call(client)
+                self.assertEqual(len(tries), 1)
 
 
 class Closed(unittest.TestCase):
