@@ -17,6 +17,8 @@ export interface Options {
   /** Whether to return a Report instead of the value alone. */
   report?: boolean;
   requestId?: string;
+  /** Ends the call, and what runs for it. */
+  signal?: AbortSignal;
 }
 
 /** The options of calls with functions that stand in no design document. */
@@ -64,6 +66,8 @@ export interface LeaseOptions {
   any?: boolean;
   lane?: "interactive" | "bulk";
   timeoutMs?: number;
+  /** Gives up waiting for a process. */
+  signal?: AbortSignal;
 }
 
 /** What went wrong in a function, as far as known. */
@@ -116,7 +120,7 @@ export class Proc {
   /** Makes the process forget functions; the first prompt to a process. */
   reset(): Promise<Json>;
   /** Sends a command, such as `["map_doc", doc]`, and returns the answer of the process. */
-  prompt(command: Json[], options?: { timeoutMs?: number }): Promise<Json>;
+  prompt(command: Json[], options?: { timeoutMs?: number; signal?: AbortSignal }): Promise<Json>;
   setTimeout(timeoutMs: number): Promise<boolean>;
   /** Gives the process back; with "fail" it is not used again. False if this client does not hold it. */
   retProc(status?: "ok" | "fail"): Promise<boolean>;

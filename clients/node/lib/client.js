@@ -105,10 +105,10 @@ class Proc {
   }
 
   // Sends a command, such as `["map_doc", doc]`, and returns the answer of the process.
-  async prompt(command, { timeoutMs } = {}) {
-    const reply = this.#reply("prompt", { data: command, timeout_ms: timeoutMs });
+  async prompt(command, { timeoutMs, signal } = {}) {
+    const reply = this.#reply("prompt", { data: command, timeout_ms: timeoutMs }, signal);
     return valueOf(await reply.catch((error) => {
-      this.#abandoned ||= error instanceof CallTimeout;
+      this.#abandoned ||= error instanceof CallTimeout || Boolean(signal?.aborted);
       throw error;
     }));
   }
@@ -135,15 +135,16 @@ class Proc {
     await this.retProc();
   }
 
-  #reply(call, args) {
-    return this.#bounded(call, (signal) => this.#connection.call(call, { proc: this.token, ...args }, signal));
+  #reply(call, args, caller = undefined) {
+    const attempt = (signal) => this.#connection.call(call, { proc: this.token, ...args }, signal);
+    return this.#bounded(call, attempt, caller);
   }
 }
 
 // Names of options that are not the service's own.
 const OPTIONS = { timeoutMs: "timeout_ms", requestId: "request_id" };
 
-function argumentsOf(options) {
+function argumentsOf({ signal: _signal, ...options }) {
   return Object.fromEntries(Object.entries(options).map(([name, value]) => [OPTIONS[name] ?? name, value]));
 }
 
@@ -228,9 +229,10 @@ class Client {
   // too, are sent as they come, and the pieces come as they are made.
   async list(db, ddoc, name, rows, options = {}) {
     const args = { db, ddoc, name, head: {}, req: {} };
+    options.signal?.throwIfAborted();
     if (this.#transport.streams && !options.report) {
       if (this.#closing.signal.aborted) throw new ClientClosed();
-      return Chunks.of(this.#transport.list({ ...args, ...argumentsOf(options) }, rows));
+      return Chunks.of(this.#transport.list({ ...args, ...argumentsOf(options) }, rows, options.signal));
     }
     const all = [];
     for await (const row of rows) all.push(row);
@@ -265,8 +267,8 @@ class Client {
       const connection = await this.#transport.connection();
       const reply = await connection.call("get_proc", argumentsOf(options), signal);
       return { connection, reply: unlessStopping(reply) };
-    }, true);
-    return new Proc(connection, valueOf(reply), (call, attempt) => this.#bounded(call, attempt));
+    }, true, options.signal);
+    return new Proc(connection, valueOf(reply), (...attempt) => this.#bounded(...attempt));
   }
 
   // Borrows a process and resets it: for a block, or for the caller to give back (`await using`).
@@ -295,7 +297,7 @@ class Client {
   // Runs functions, which changes nothing: after a loss it is done again.
   async #function(name, args, options) {
     const all = { ...args, ...argumentsOf(options) };
-    const { reply } = await this.#persist(name, (signal) => this.#reply(name, all, signal), true);
+    const { reply } = await this.#persist(name, (signal) => this.#reply(name, all, signal), true, options.signal);
     return valueOf(reply, all.report);
   }
 
@@ -311,7 +313,7 @@ class Client {
 
   // Tries until there is a reply that is no worse than the next one, or the time for it is up. A call that may not be
   // made twice is tried again only if it was not sent.
-  #persist(name, attempt, again) {
+  #persist(name, attempt, again, caller = undefined) {
     return this.#bounded(name, async (signal) => {
       let pause = BACKOFF_MS_FIRST;
       for (let until; ; pause = Math.min(2 * pause, BACKOFF_MS_MAX)) {
@@ -332,7 +334,7 @@ class Client {
         }
         await sleep(Math.min(Math.max(waitMs, pause * (0.5 + Math.random() / 2)), left), undefined, { signal });
       }
-    });
+    }, caller);
   }
 
   // How long to wait before another try after a reply; null if there is to be none.
@@ -340,12 +342,13 @@ class Client {
     return this.#retriesErrors && again && error?.retry ? (error.retry_after_ms ?? 0) : null;
   }
 
-  async #bounded(name, attempt) {
-    const { signal: closing } = this.#closing;
-    if (closing.aborted) throw new ClientClosed();
+  // Makes a call until it takes too long, the client is closed, or `caller`, a signal, says so.
+  async #bounded(name, attempt, caller = undefined) {
     const control = new AbortController();
-    const close = () => control.abort(closing.reason);
-    closing.addEventListener("abort", close);
+    const ends = [this.#closing.signal, ...(caller ? [caller] : [])];
+    for (const end of ends) if (end.aborted) throw end.reason;
+    const giveUp = ({ target }) => control.abort(target.reason);
+    for (const end of ends) end.addEventListener("abort", giveUp);
     const reason = `'${name}' took longer than callMs, ${this.#callMs} ms`;
     const late = serviceError({ name: "timeout", reason, phase: "reply", fault: "settee", retry: true });
     const timer = setTimeout(() => control.abort(late), this.#callMs);
@@ -354,7 +357,7 @@ class Client {
       return await Promise.race([attempt(control.signal), expiry]);
     } finally {
       clearTimeout(timer);
-      closing.removeEventListener("abort", close);
+      for (const end of ends) end.removeEventListener("abort", giveUp);
     }
   }
 }

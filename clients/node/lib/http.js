@@ -97,8 +97,8 @@ class HttpTransport {
   }
 
   // Renders rows: yields the response first, then each piece of the body as it comes, while rows are sent.
-  async *list(args, rows) {
-    const request = this.#request("list", "application/x-ndjson", args.request_id);
+  async *list(args, rows, signal) {
+    const request = this.#request("list", "application/x-ndjson", args.request_id, signal);
     request.setTimeout(this.#silenceMs, () => request.destroy(new Error(`nothing came for ${this.#silenceMs} ms`)));
     let failure;
     const sent = pipeline(Readable.from(linesOf(args, rows, (error) => (failure ??= error))), request);
@@ -116,6 +116,7 @@ class HttpTransport {
         }
       }
     } catch (error) {
+      if (signal?.aborted) throw signal.reason;
       throw failure ?? lost(error, request, this.#url);
     } finally {
       request.destroy();

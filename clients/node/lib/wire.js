@@ -64,8 +64,9 @@ class Connection {
     socket.on("close", () => this.#end(new Unavailable("the connection was closed")));
   }
 
-  // Sends a request and returns its reply, whatever it says. When `signal` says so, its caller gives up.
-  async call(name, args, signal) {
+  // Sends a request and returns its reply, whatever it says. When `signal` says so, its caller gives up; `cancels`: the
+  // service is told, and ends the functions that the call runs.
+  async call(name, args, signal, cancels = false) {
     const id = ++this.#last;
     const line = `${JSON.stringify({ ...args, id, call: name })}\n`;
     await this.#room;
@@ -76,7 +77,10 @@ class Connection {
         signal?.removeEventListener("abort", giveUp);
         how(value);
       };
-      const giveUp = () => settle(reject)(signal.reason);
+      const giveUp = () => {
+        settle(reject)(signal.reason);
+        if (cancels) this.#send(`${JSON.stringify({ id: 0, call: "cancel", request: id })}\n`);
+      };
       if (signal?.aborted) return reject(signal.reason);
       signal?.addEventListener("abort", giveUp);
       this.#waiting.set(id, { resolve: settle(resolve), reject: settle(reject) });
@@ -146,7 +150,7 @@ class SocketTransport {
   }
 
   async call(name, args, signal) {
-    return (await this.connection()).call(name, args, signal);
+    return (await this.connection()).call(name, args, signal, true);
   }
 
   async connection() {

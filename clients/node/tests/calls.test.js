@@ -314,3 +314,59 @@ test("neither a mistake nor what may not be asked twice is tried again", async (
     assert.equal(await refusing(2, error, { retryFor: 20 }, (client) => assert.rejects(call(client), settee.ServiceError)), 1);
   }
 });
+
+const ENDLESS = "function(doc) { for (;;); }";
+
+// Waits until so many processes are in use.
+async function used(client, count) {
+  for (const end = Date.now() + 20_000; ; ) {
+    const { pools: [pool] } = await client.call("status", { pool: "javascript" });
+    if (pool.used === count) return;
+    assert.ok(Date.now() < end, `not ${count} in time`);
+  }
+}
+
+test("a call that is aborted frees its process", async () => {
+  const watching = new settee.Client(UNIX);
+  await everywhere(async (client) => {
+    const control = new AbortController();
+    const calling = client.map([ENDLESS], [{ _id: "a" }], { db: "shop", signal: control.signal });
+    await Promise.race([calling, used(watching, 1)]);
+    control.abort(new RangeError("enough"));
+    await assert.rejects(calling, { message: "enough" });
+    await used(watching, 0);
+    assert.deepEqual(await client.map([COUNT], [{ _id: "a" }], { db: "shop" }), [[[["a", 1]]]]);
+    const { signal } = control;
+    await assert.rejects(client.map([COUNT], [], { signal }), RangeError);
+    await assert.rejects(client.list("shop", TABLE.ddoc, "keys", [], { signal }), RangeError);
+  });
+  watching.close();
+});
+
+test("a call that takes too long frees its process and no other", async () => {
+  const watching = new settee.Client(UNIX);
+  const client = new settee.Client(UNIX, { callMs: 1000 });
+  await client.lease({ lang: "javascript", db: "shop" }, async (proc) => {
+    await assert.rejects(client.map([ENDLESS], [{ _id: "a" }], { db: "shop" }), settee.CallTimeout);
+    await used(watching, 1);
+    assert.equal(await proc.prompt(["reset"]), true);
+  });
+  await used(watching, 0);
+  client.close();
+  watching.close();
+});
+
+test("a prompt that is aborted costs its process", async () => {
+  const watching = new settee.Client(UNIX);
+  const client = new settee.Client(UNIX);
+  const control = new AbortController();
+  await assert.rejects(client.lease({ lang: "javascript", db: "shop" }, async (proc) => {
+    await proc.prompt(["add_fun", ENDLESS]);
+    const prompt = proc.prompt(["map_doc", { _id: "a" }], { signal: control.signal });
+    control.abort(new RangeError("enough"));
+    await prompt;
+  }), RangeError);
+  await used(watching, 0);
+  client.close();
+  watching.close();
+});

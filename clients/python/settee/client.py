@@ -311,8 +311,6 @@ class _Core:
 
     async def list(self, arguments: Json, rows: Iterable[Json], options: Options) -> Any:
         if self.streams(options):
-            if self._closed:
-                raise ClientClosed
             arguments = _present(**arguments, **_options(**options))
             stream = await self.transport.list(arguments, rows)
             return self._chunks(stream.response, stream.next, stream.close)
@@ -671,11 +669,11 @@ class Client(_Calls[Any]):
 
     async def _end(self) -> None:
         """Closes the connections. Calls that still wait fail."""
-        await self._core.close()
         rest = asyncio.all_tasks() - {asyncio.current_task()}
         for task in rest:
             task.cancel()
         await asyncio.gather(*rest, return_exceptions=True)
+        await self._core.close()
 
     def __enter__(self: _C) -> _C:
         return self

@@ -10,10 +10,10 @@ import socket
 import ssl
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Callable, Dict, Iterable, List, Optional, TypeVar
+from typing import Any, Callable, Dict, Iterable, List, Optional, Set, TypeVar
 from urllib.parse import SplitResult
 
-from .errors import ProtocolError, SetteeError, Unavailable, service_error
+from .errors import ClientClosed, ProtocolError, SetteeError, Unavailable, service_error
 from .wire import REPLY_BYTES_MAX, Json, Login, decode, encode
 
 #: The most connections of one client, which is the most calls at a time; others wait.
@@ -73,6 +73,37 @@ def _text(answer: http.client.HTTPResponse) -> bytes:
     return bytes(text)
 
 
+class _Exchange:
+    """A request and its answer. Who gives up ends the connection under the thread that works on it, which the service
+    takes for the end of the call."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._socket: Optional[socket.socket] = None
+        self._aborted = False
+
+    def begin(self, connected: socket.socket) -> None:
+        with self._lock:
+            self._socket = connected
+            if self._aborted:
+                raise ConnectionAbortedError("the caller gave up")
+
+    def end(self) -> None:
+        """Leaves the connection to others."""
+        with self._lock:
+            self._socket = None
+            if self._aborted:
+                raise ConnectionAbortedError("the caller gave up")
+
+    def abort(self) -> None:
+        with self._lock:
+            self._aborted = True
+            if self._socket:
+                with contextlib.suppress(OSError):
+                    # That of a TLS connection would also forget the keys, under the thread that reads.
+                    socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
+
+
 class HttpTransport:
     """Calls over kept-alive connections."""
 
@@ -90,6 +121,8 @@ class HttpTransport:
             self._headers["Authorization"] = f"Basic {token}"
         self._threads = ThreadPoolExecutor(CONNECTIONS_MAX, "settee-http")
         self._idle: List[http.client.HTTPConnection] = []
+        self._exchanges: Set[_Exchange] = set()
+        self._closed = False
 
     async def connection(self) -> Any:
         raise _needs_socket("get_proc")
@@ -97,21 +130,35 @@ class HttpTransport:
     async def call(self, name: str, arguments: Json) -> Json:
         if name not in PATHS:
             raise _needs_socket(name)
-        return await self.in_thread(self._post, f"/_query/{PATHS[name]}", arguments)
+        exchange = _Exchange()
+        self._exchanges.add(exchange)
+        try:
+            return await self.in_thread(self._post, exchange, f"/_query/{PATHS[name]}", arguments)
+        except asyncio.CancelledError:
+            exchange.abort()
+            raise
+        finally:
+            self._exchanges.discard(exchange)
 
     async def in_thread(self, function: Callable[..., _T], *arguments: Any) -> _T:
+        if self._closed:
+            raise ClientClosed
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, function, *arguments)
 
-    def _post(self, path: str, arguments: Json) -> Json:
+    def _post(self, exchange: "_Exchange", path: str, arguments: Json) -> Json:
         try:
             connection = self._idle.pop()
         except IndexError:
             connection = self._connect()
         try:
+            if connection.sock is None:
+                connection.connect()
+            exchange.begin(connection.sock)
             connection.request("POST", path, encode(arguments), self._headers_of(arguments))
             answer = connection.getresponse()
             text = _text(answer)
+            exchange.end()
         except _BROKEN as broken:
             connection.close()
             # The service closes idle connections: the others are probably closed too.
@@ -144,6 +191,9 @@ class HttpTransport:
                 self._idle.pop().close()
 
     async def close(self) -> None:
+        self._closed = True
+        for exchange in self._exchanges:
+            exchange.abort()
         self._threads.shutdown(wait=False)
         self._drop_idle()
 

@@ -6,7 +6,7 @@ import itertools
 import json
 from typing import Any, Callable, Dict, Optional, Tuple, cast
 
-from .errors import ProtocolError, SetteeError, Unavailable, service_error
+from .errors import ClientClosed, ProtocolError, SetteeError, Unavailable, service_error
 
 #: The longest reply that is read, in bytes.
 REPLY_BYTES_MAX = 256 << 20
@@ -48,8 +48,9 @@ class Connection:
         self._sending = asyncio.Lock()
         self._reading = asyncio.ensure_future(self._read())
 
-    async def call(self, name: str, arguments: Json) -> Json:
-        """Sends a request and returns its reply, whatever it says."""
+    async def call(self, name: str, arguments: Json, cancels: bool = False) -> Json:
+        """Sends a request and returns its reply, whatever it says. ``cancels``: if its caller gives up, the service is
+        told, and ends the functions that the call runs."""
         if self.lost:
             raise self.lost
         number = next(self._ids)
@@ -64,6 +65,8 @@ class Connection:
         except asyncio.CancelledError:
             if reply.done() and not reply.cancelled() and not reply.exception():
                 self._give_back(reply.result())
+            elif cancels and not self.lost:
+                self._writer.write(encode({"id": 0, "call": "cancel", "request": number}))
             raise
         except OSError as error:
             raise Unavailable.because(f"the connection broke: {error}") from error
@@ -131,11 +134,14 @@ class SocketTransport:
     def __init__(self, open_streams: Callable[..., Any], address: str, login: Login):
         self._open_streams, self._address, self._login = open_streams, address, login
         self._connecting: Optional["asyncio.Future[Connection]"] = None
+        self._closed = False
 
     async def call(self, name: str, arguments: Json) -> Json:
-        return await (await self.connection()).call(name, arguments)
+        return await (await self.connection()).call(name, arguments, cancels=True)
 
     async def connection(self) -> Connection:
+        if self._closed:
+            raise ClientClosed
         connecting = self._connecting
         if connecting is None or (connecting.done() and _is_over(connecting)):
             connecting = self._connecting = asyncio.ensure_future(self._connect())
@@ -172,6 +178,7 @@ class SocketTransport:
                 raise service_error(reply["error"])
 
     async def close(self) -> None:
+        self._closed = True
         connecting, self._connecting = self._connecting, None
         if connecting is None:
             return

@@ -129,6 +129,41 @@ class AsyncCalls(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(len(connections), 1)
 
 
+class Cancelled(unittest.IsolatedAsyncioTestCase):
+    ENDLESS = "function(doc) { for (;;); }"
+
+    async def used(self, client, count):
+        """Waits until so many processes are in use."""
+        for _ in range(DEADLINE * 100):
+            [pool] = (await client.call("status", pool="javascript"))["pools"]
+            if pool["used"] == count:
+                return
+            await asyncio.sleep(0.01)
+        raise AssertionError(f"not {count} in time")
+
+    async def test_a_call_that_is_cancelled_frees_its_process(self):
+        async with settee.AsyncClient(UNIX) as watching:
+            for address in ADDRESSES:
+                async with settee.AsyncClient(address) as client:
+                    with self.subTest(address=address):
+                        calling = asyncio.ensure_future(client.map([self.ENDLESS], [{"_id": "a"}], db="shop"))
+                        await self.used(watching, 1)
+                        calling.cancel()
+                        with self.assertRaises(asyncio.CancelledError):
+                            await calling
+                        await self.used(watching, 0)
+                        self.assertEqual(await client.map([COUNT], [{"_id": "a"}], db="shop"), [[[["a", 1]]]])
+
+    async def test_a_call_that_takes_too_long_frees_its_process_and_no_other(self):
+        async with settee.AsyncClient(UNIX, call_seconds=1) as client, settee.AsyncClient(UNIX) as watching:
+            async with client.lease("javascript", db="shop") as proc:
+                with self.assertRaises(settee.CallTimeout):
+                    await client.map([self.ENDLESS], [{"_id": "a"}], db="shop")
+                await self.used(watching, 1)
+                self.assertTrue(await proc.prompt(["reset"]))
+            await self.used(watching, 0)
+
+
 class Reports(unittest.TestCase):
     MEMBERS = {
         "request_id": "r-1",
