@@ -171,6 +171,8 @@ export class Client {
   constructor(address: string, options?: ClientOptions);
   /** For each document a list for each function of `[key, value]`. */
   map<O extends MapOptions>(funs: Json[], docs: Doc[], options?: O): Promise<Outcome<[Json, Json][][][], O>>;
+  /** The same of documents that come one by one, as they come. At most 300 are taken whose rows were not given yet. */
+  map(funs: Json[], docs: Iterable<Doc> | AsyncIterable<Doc>, options?: MapOptions & { report?: false }): AsyncGenerator<[Json, Json][][], void, undefined>;
   /** A result for each function, of rows `[[key, id], value]`. */
   reduce<O extends ReduceOptions>(funs: string[], rows: Json[], options?: O): Promise<Outcome<Json[], O>>;
   /** A result for each function, of earlier results: rows with a value for each function. */

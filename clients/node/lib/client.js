@@ -5,6 +5,7 @@ const net = require("node:net");
 const { setTimeout: sleep } = require("node:timers/promises");
 const { CallTimeout, ClientClosed, ProtocolError, Unavailable, serviceError } = require("./errors.js");
 const { HttpTransport } = require("./http.js");
+const { stream } = require("./stream.js");
 const { SocketTransport } = require("./wire.js");
 
 // How long a call is tried again without `retryFor` when the service cannot be reached, or is lost before it answers, in
@@ -166,9 +167,17 @@ class Client {
     this.#callMs = callMs;
   }
 
-  // For each document a list for each function of `[key, value]`.
+  // For each document a list for each function of `[key, value]`: a promise for an array of documents. Of any other
+  // iterable, also an asynchronous one, they are an async iterator, and come as the documents come.
   map(funs, docs, options = {}) {
-    return this.#function("map_docs", { lang: "javascript", funs, docs }, options);
+    const call = (batch, signal) =>
+      this.#function("map_docs", { lang: "javascript", funs, docs: batch }, { ...options, signal });
+    if (Array.isArray(docs)) return call(docs, options.signal);
+    if (options.report) {
+      const reason = "documents that come one by one have no report: pass an array";
+      throw serviceError({ name: "bad_request", reason, fault: "client" });
+    }
+    return stream(call, docs, options.signal);
   }
 
   // A result for each function, of rows `[[key, id], value]`.

@@ -4,6 +4,7 @@
 const assert = require("node:assert/strict");
 const test = require("node:test");
 const settee = require("settee");
+const { BATCH_BYTES_MAX, STREAM_DOCS_MAX } = require("../node_modules/settee/lib/stream.js");
 const { ADDRESSES, HTTP, TABLE, TCP, UNIX, collect, make, scripted, silent } = require("./support.js");
 
 const COUNT = "function(doc) { emit(doc._id, 1) }";
@@ -370,3 +371,116 @@ test("a prompt that is aborted costs its process", async () => {
   client.close();
   watching.close();
 });
+
+// Documents that come one by one, and how many were taken whose rows were not given.
+class Flow {
+  inFlight = 0;
+  most = 0;
+  rowsGiven = 0;
+
+  constructor(count) {
+    this.count = count;
+  }
+
+  *docs() {
+    for (let number = 0; number < this.count; number++) {
+      this.most = Math.max(this.most, ++this.inFlight);
+      yield { _id: String(number) };
+    }
+  }
+
+  async *asyncDocs() {
+    yield* this.docs();
+  }
+
+  given(rows) {
+    assert.deepEqual(rows, [[[String(this.rowsGiven++), 1]]]);
+    this.inFlight--;
+  }
+}
+
+test("a hundred thousand documents are mapped in order with few in flight", () =>
+  everywhere(async (client) => {
+    const flow = new Flow(100_000);
+    for await (const rows of client.map([COUNT], flow.docs(), { db: "shop" })) flow.given(rows);
+    assert.equal(flow.rowsGiven, flow.count);
+    assert.ok(flow.most <= STREAM_DOCS_MAX, `${flow.most}`);
+  }, [UNIX]));
+
+test("any iterable is mapped", () =>
+  everywhere(async (client) => {
+    const docs = new Map(Array.from({ length: 250 }, (_none, number) => [number, { _id: String(number) }]));
+    const rows = await collect(client.map([COUNT], docs.values(), { db: "shop" }));
+    assert.deepEqual(rows, Array.from(docs.values(), ({ _id }) => [[[_id, 1]]]));
+    assert.deepEqual(await collect(client.map([COUNT], new Set())), []);
+    const flow = new Flow(1000);
+    for await (const given of client.map([COUNT], flow.asyncDocs(), { db: "shop" })) flow.given(given);
+    assert.equal(flow.rowsGiven, flow.count);
+  }));
+
+test("rows of a document come before the next document", () =>
+  everywhere(async (client) => {
+    let read;
+    async function* docs() {
+      for (const _id of ["0", "1", "2"]) {
+        const isRead = new Promise((resolve) => (read = resolve));
+        yield { _id };
+        await isRead;
+      }
+    }
+    const seen = [];
+    for await (const [[[key]]] of client.map([COUNT], docs(), { db: "shop" })) {
+      seen.push(key);
+      read();
+    }
+    assert.deepEqual(seen, ["0", "1", "2"]);
+  }));
+
+test("a call of large documents has few of them", async () => {
+  const asked = [];
+  const serve = ({ id, docs }, reply) => {
+    asked.push(docs.length);
+    reply({ id, ok: docs.map(() => [[]]) });
+  };
+  await scripted(serve, async (address) => {
+    const client = new settee.Client(address);
+    const docs = new Set(HUNDRED.slice(0, 4).map((_id) => ({ _id, text: "x".repeat(BATCH_BYTES_MAX / 2) })));
+    assert.equal((await collect(client.map([COUNT], docs))).length, 4);
+    client.close();
+  });
+  assert.deepEqual(asked, [2, 2]);
+});
+
+test("rows before a failure come first", () =>
+  everywhere(async (client) => {
+    async function* docs() {
+      yield { _id: "a" };
+      throw new RangeError("no more documents");
+    }
+    const seen = [];
+    await assert.rejects(async () => {
+      for await (const rows of client.map([COUNT], docs(), { db: "shop" })) seen.push(rows);
+    }, RangeError);
+    assert.deepEqual(seen, [[[["a", 1]]]]);
+    await assert.rejects(collect(client.map(["function("], new Set([{ _id: "a" }]))), settee.CompilationError);
+    assert.throws(() => client.map([COUNT], new Set(), { report: true }), settee.BadRequest);
+  }, [UNIX]));
+
+test("a stream that is not read to its end, or aborted, takes no more", () =>
+  everywhere(async (client) => {
+    const flow = new Flow(Infinity);
+    for await (const rows of client.map([COUNT], flow.asyncDocs(), { db: "shop" })) {
+      flow.given(rows);
+      break;
+    }
+    assert.ok(flow.most <= STREAM_DOCS_MAX);
+    const control = new AbortController();
+    const other = new Flow(Infinity);
+    await assert.rejects(async () => {
+      for await (const rows of client.map([COUNT], other.docs(), { db: "shop", signal: control.signal })) {
+        other.given(rows);
+        control.abort(new RangeError("enough"));
+      }
+    }, { message: "enough" });
+    assert.ok(other.most <= STREAM_DOCS_MAX);
+  }, [UNIX]));

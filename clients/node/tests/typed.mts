@@ -7,6 +7,12 @@ const client = new Client(process.env.SETTEE_UNIX!);
 const rows = await client.map(["function(doc) { emit(doc.n, 1) }"], [{ _id: "a", n: 7 }], { db: "shop", timeoutMs: 5000 });
 const [key, value]: [unknown, unknown] = rows[0][0][0];
 assert.deepEqual([key, value], [7, 1]);
+async function* docs() {
+  for (const n of [7, 8]) yield { _id: String(n), n };
+}
+const keys: unknown[] = [];
+for await (const [[[key]]] of client.map(["function(doc) { emit(doc.n, 1) }"], docs(), { db: "shop" })) keys.push(key);
+assert.deepEqual(keys, [7, 8]);
 const found: { _id: string; n: number }[] = await client.select({ n: 7 }, [{ _id: "a", n: 7 }]);
 assert.equal(found[0].n, 7);
 await assert.rejects(client.compile("function("), (error) => error instanceof CompilationError && error.fault === "client");

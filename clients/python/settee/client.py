@@ -33,11 +33,13 @@ from typing import (
     TypeVar,
     Union,
     cast,
+    overload,
 )
 from urllib.parse import unquote, urlsplit
 
 from .errors import CallTimeout, ClientClosed, ProtocolError, SetteeError, Unavailable, service_error
 from .http import HttpTransport
+from .stream import Docs, Rows, async_stream, stream
 from .wire import Connection, Json, SocketTransport
 
 if TYPE_CHECKING:
@@ -51,6 +53,7 @@ _R = TypeVar("_R")
 #: The reply to a try, and its connection if that matters.
 _Attempt = Tuple[Json, Optional[Connection]]
 
+_T = TypeVar("_T")
 _C = TypeVar("_C", bound="Client")
 _A = TypeVar("_A", bound="AsyncClient")
 
@@ -384,19 +387,6 @@ class _Calls(Generic[_R]):
     def _function(self, call: str, options: Options, /, **arguments: Any) -> _R:
         return cast(_R, self._run(self._core.function(call, arguments, options)))
 
-    def map(
-        self,
-        funs: Sequence[Any],
-        docs: Sequence[Json],
-        *,
-        lang: str = "javascript",
-        db: Optional[str] = None,
-        lib: Optional[Json] = None,
-        **options: Unpack[Options],
-    ) -> _R:
-        """For each document a list for each function of ``[key, value]``."""
-        return self._function("map_docs", options, funs=funs, docs=docs, lang=lang, db=db, lib=lib)
-
     def reduce(
         self,
         funs: Sequence[str],
@@ -558,6 +548,17 @@ def _lease(
     return _present(lang=lang, timeout_ms=_milliseconds(timeout), **more)
 
 
+def _map(funs: Sequence[Any], lang: str, db: Optional[str], lib: Optional[Json]) -> Json:
+    """Writes the arguments of ``map_docs`` without documents."""
+    return {"funs": funs, "lang": lang, "db": db, "lib": lib}
+
+
+def _no_report(options: Options) -> None:
+    if options.get("report"):
+        reason = "documents that come one by one have no report: pass a list"
+        raise service_error({"name": "bad_request", "reason": reason, "fault": "client"})
+
+
 class AsyncClient(_Calls[_Coroutine]):
     """A client for asyncio: every call is awaited, and many may be made at the same time. Use it in one event loop."""
 
@@ -574,6 +575,49 @@ class AsyncClient(_Calls[_Coroutine]):
         transport = _transport(address, user, password, ssl, call_seconds)
         self._run = lambda coroutine: coroutine
         self._core = _Core(transport, retry_for, call_seconds, self._run, AsyncChunks)
+
+    # What is no list or tuple is also an iterable.
+    @overload
+    def map(  # type: ignore[overload-overlap]
+        self,
+        funs: Sequence[Any],
+        docs: Union[List[Json], Tuple[Json, ...]],
+        *,
+        lang: str = ...,
+        db: Optional[str] = ...,
+        lib: Optional[Json] = ...,
+        **options: Unpack[Options],
+    ) -> _Coroutine: ...
+
+    @overload
+    def map(
+        self,
+        funs: Sequence[Any],
+        docs: Docs,
+        *,
+        lang: str = ...,
+        db: Optional[str] = ...,
+        lib: Optional[Json] = ...,
+        **options: Unpack[Options],
+    ) -> AsyncIterator[Rows]: ...
+
+    def map(
+        self,
+        funs: Sequence[Any],
+        docs: Docs,
+        *,
+        lang: str = "javascript",
+        db: Optional[str] = None,
+        lib: Optional[Json] = None,
+        **options: Unpack[Options],
+    ) -> Any:
+        """For each document a list for each function of ``[key, value]``: awaited for a list of documents. Of any other
+        iterable, also an asynchronous one, they are an async iterator, and come as the documents come."""
+        arguments = _map(funs, lang, db, lib)
+        if isinstance(docs, (list, tuple)):
+            return self._core.function("map_docs", {**arguments, "docs": docs}, options)
+        _no_report(options)
+        return async_stream(lambda batch: self._core.function("map_docs", {**arguments, "docs": batch}, options), docs)
 
     async def get_proc(self, lang: Optional[str] = None, **options: Unpack[LeaseOptions]) -> Proc[_Coroutine]:
         """Borrows a process, to be given back with :meth:`Proc.ret_proc`. Its first prompt is ``reset``."""
@@ -628,12 +672,18 @@ class Client(_Calls[Any]):
         self._handing = threading.Lock()
         self._closed = False
 
-    def _run(self, coroutine: _Coroutine) -> Any:
+    def _hand(self, coroutine: _Coroutine) -> concurrent.futures.Future[Any]:
+        """Begins a call."""
         with self._handing:
             if self._closed:
                 coroutine.close()
                 raise ClientClosed
-            waiting = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+            return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+
+    def _run(self, coroutine: _Coroutine) -> Any:
+        return self._result(self._hand(coroutine))
+
+    def _result(self, waiting: concurrent.futures.Future[_T]) -> _T:
         try:
             return waiting.result()
         except concurrent.futures.CancelledError:
@@ -641,6 +691,49 @@ class Client(_Calls[Any]):
         finally:
             # Whoever is interrupted gives up the call. One that is done is not changed by that.
             waiting.cancel()
+
+    @overload
+    def map(
+        self,
+        funs: Sequence[Any],
+        docs: Union[List[Json], Tuple[Json, ...]],
+        *,
+        lang: str = ...,
+        db: Optional[str] = ...,
+        lib: Optional[Json] = ...,
+        **options: Unpack[Options],
+    ) -> Any: ...
+
+    @overload
+    def map(
+        self,
+        funs: Sequence[Any],
+        docs: Iterable[Json],
+        *,
+        lang: str = ...,
+        db: Optional[str] = ...,
+        lib: Optional[Json] = ...,
+        **options: Unpack[Options],
+    ) -> Iterator[Rows]: ...
+
+    def map(
+        self,
+        funs: Sequence[Any],
+        docs: Iterable[Json],
+        *,
+        lang: str = "javascript",
+        db: Optional[str] = None,
+        lib: Optional[Json] = None,
+        **options: Unpack[Options],
+    ) -> Any:
+        """For each document a list for each function of ``[key, value]``: a list of them for a list of documents. Of any
+        other iterable they are an iterator, and come as the documents come."""
+        arguments = _map(funs, lang, db, lib)
+        if isinstance(docs, (list, tuple)):
+            return self._function("map_docs", options, **arguments, docs=docs)
+        _no_report(options)
+        call = functools.partial(self._core.function, "map_docs", options=options)
+        return stream(lambda batch: self._hand(call({**arguments, "docs": batch})), self._result, docs)
 
     def get_proc(self, lang: Optional[str] = None, **options: Unpack[LeaseOptions]) -> Proc[Any]:
         """Borrows a process, to be given back with :meth:`Proc.ret_proc`. Its first prompt is ``reset``."""

@@ -8,6 +8,7 @@ import unittest
 from concurrent.futures import ThreadPoolExecutor
 
 import settee
+from settee.stream import BATCH_BYTES_MAX, STREAM_DOCS_MAX
 from tests.support import ADDRESSES, DEADLINE, HTTP, TABLE, TCP, UNIX, scripted, told, with_ddoc
 
 COUNT = "function(doc) { emit(doc._id, 1) }"
@@ -162,6 +163,146 @@ class Cancelled(unittest.IsolatedAsyncioTestCase):
                 await self.used(watching, 1)
                 self.assertTrue(await proc.prompt(["reset"]))
             await self.used(watching, 0)
+
+
+class Flow:
+    """Documents that come one by one, and how many were taken whose rows were not given."""
+
+    def __init__(self, count):
+        self.count, self.in_flight, self.most = count, 0, 0
+
+    def docs(self):
+        for number in range(self.count):
+            self.in_flight += 1
+            self.most = max(self.most, self.in_flight)
+            yield {"_id": str(number)}
+
+    async def async_docs(self):
+        for doc in self.docs():
+            yield doc
+
+    def given(self, rows):
+        number = self.count - self.left()
+        assert rows == [[[str(number), 1]]], (number, rows)
+        self.rows_given = number + 1
+        self.in_flight -= 1
+
+    def left(self):
+        return self.count - getattr(self, "rows_given", 0)
+
+
+class Streams(unittest.TestCase):
+    def test_a_hundred_thousand_documents_are_mapped_in_order_with_few_in_flight(self):
+        flow = Flow(100_000)
+        with settee.Client(UNIX) as client:
+            for rows in client.map([COUNT], flow.docs(), db="shop"):
+                flow.given(rows)
+        self.assertEqual(flow.left(), 0)
+        self.assertLessEqual(flow.most, STREAM_DOCS_MAX)
+
+    def test_any_iterable_is_mapped(self):
+        for address in ADDRESSES:
+            with self.subTest(address=address), settee.Client(address) as client:
+                docs = {number: {"_id": str(number)} for number in range(250)}
+                rows = list(client.map([COUNT], docs.values(), db="shop"))
+                self.assertEqual(rows, [[[[str(number), 1]]] for number in range(250)])
+                self.assertEqual(list(client.map([COUNT], iter([]))), [])
+
+    def test_documents_may_be_made_with_calls_and_rows_come_while_there_are_more(self):
+        with settee.Client(UNIX) as client:
+            flow = Flow(10**9)
+            docs = ({"_id": doc["_id"], "n": client.reduce(["_count"], [[["a", "a"], 1]])} for doc in flow.docs())
+            rows = client.map([COUNT], docs, db="shop")
+            self.assertEqual(next(rows), [[["0", 1]]])
+            rows.close()
+            self.assertLessEqual(flow.most, STREAM_DOCS_MAX)
+
+    def test_a_call_of_large_documents_has_few_of_them(self):
+        asked = []
+
+        def serve(lines, reply):
+            for request in lines:
+                asked.append(len(request["docs"]))
+                reply({"id": request["id"], "ok": [[[]] for _ in request["docs"]]})
+
+        with scripted(serve) as address, settee.Client(address) as client:
+            docs = ({"_id": str(number), "text": "x" * (BATCH_BYTES_MAX // 2)} for number in range(4))
+            self.assertEqual(len(list(client.map([COUNT], docs))), 4)
+        self.assertEqual(asked, [2, 2])
+
+    def test_a_stream_of_a_closed_client_says_so(self):
+        client = settee.Client(UNIX)
+        rows = client.map([COUNT], Flow(10**9).docs(), db="shop")
+        next(rows)
+        client.close()
+        with self.assertRaises(settee.ClientClosed):
+            list(rows)
+
+    def test_rows_before_a_failure_come_first(self):
+        def docs():
+            yield {"_id": "a"}
+            yield {"_id": "b"}
+            raise LookupError("no more documents")
+
+        with settee.Client(UNIX) as client:
+            rows = client.map([COUNT], docs(), db="shop")
+            self.assertEqual([next(rows), next(rows)], [[[["a", 1]]], [[["b", 1]]]])
+            with self.assertRaises(LookupError):
+                next(rows)
+            with self.assertRaises(settee.CompilationError):
+                list(client.map(["function("], iter([{"_id": "a"}])))
+            with self.assertRaises(settee.BadRequest):
+                client.map([COUNT], iter([]), report=True)
+
+
+class AsyncStreams(unittest.IsolatedAsyncioTestCase):
+    async def test_many_documents_are_mapped_in_order_with_few_in_flight(self):
+        async with settee.AsyncClient(UNIX) as client:
+            for docs in (Flow.docs, Flow.async_docs):
+                flow = Flow(10_000)
+                async for rows in client.map([COUNT], docs(flow), db="shop"):
+                    flow.given(rows)
+                self.assertEqual(flow.left(), 0)
+                self.assertLessEqual(flow.most, STREAM_DOCS_MAX)
+
+    async def test_rows_of_a_document_come_before_the_next_document(self):
+        read = asyncio.Queue()
+
+        async def docs():
+            for number in range(3):
+                yield {"_id": str(number)}
+                await asyncio.wait_for(read.get(), DEADLINE)
+
+        for address in ADDRESSES:
+            async with settee.AsyncClient(address) as client:
+                seen = []
+                async for [[[key, _]]] in client.map([COUNT], docs(), db="shop"):
+                    seen.append(key)
+                    read.put_nowait(key)
+                self.assertEqual(seen, ["0", "1", "2"])
+
+    async def test_rows_before_a_failure_come_first(self):
+        async def docs():
+            yield {"_id": "a"}
+            raise LookupError("no more documents")
+
+        async with settee.AsyncClient(UNIX) as client:
+            seen = []
+            with self.assertRaises(LookupError):
+                async for rows in client.map([COUNT], docs(), db="shop"):
+                    seen.append(rows)
+            self.assertEqual(seen, [[[["a", 1]]]])
+            with self.assertRaises(settee.CompilationError):
+                async for _ in client.map(["function("], iter([{"_id": "a"}])):
+                    pass
+
+    async def test_a_stream_that_is_not_read_to_its_end_takes_no_more(self):
+        async with settee.AsyncClient(UNIX) as client:
+            flow = Flow(10**9)
+            rows = client.map([COUNT], flow.async_docs(), db="shop")
+            self.assertEqual(await rows.__anext__(), [[["0", 1]]])
+            await rows.aclose()
+            self.assertLessEqual(flow.most, STREAM_DOCS_MAX)
 
 
 class Reports(unittest.TestCase):

@@ -21,6 +21,8 @@ def told(error: settee.SetteeError) -> str:
 with settee.Client(UNIX, call_seconds=60) as client:
     rows: List[List[List[List[object]]]] = client.map(["function(doc) { emit(doc.n, 1) }"], [{"_id": "a", "n": 7}], db="shop")
     assert rows == [[[[7, 1]]]]
+    for one in client.map(["function(doc) { emit(doc.n, 1) }"], iter([{"_id": "a", "n": 7}]), db="shop"):
+        assert one == [[[7, 1]]]
     report: settee.Report = client.map([], [], report=True, timeout=5.0)
     assert report.pool == "javascript"
     try:
@@ -35,6 +37,9 @@ with settee.Client(UNIX, call_seconds=60) as client:
 
 async def main() -> None:
     async with settee.AsyncClient(UNIX) as client:
+        assert await client.map(["function(doc) { emit(doc.n, 1) }"], [{"_id": "a", "n": 7}]) == [[[[7, 1]]]]
+        async for rows in client.map(["function(doc) { emit(doc.n, 1) }"], iter([{"_id": "a", "n": 7}])):
+            assert rows == [[[7, 1]]]
         assert await client.reduce(["_count"], [[["a", "a"], 1]]) == [1]
         async with client.lease("javascript") as proc:
             assert await proc.prompt(["reset"])

@@ -3,8 +3,9 @@
 import settee
 
 client = settee.Client("/run/settee/settee.sock")
-client.map([], [], tiemout=5)  # wrong
+client.reduce([], [], tiemout=5)  # wrong
 client.map([], 7)  # wrong
+client.map([], iter([{"_id": "a"}]))[0]  # wrong
 client.filter("shop", "_design/shop", "f", [])  # wrong
 client.get_proc("javascript", timeout="5")  # wrong
 settee.Client("/run/settee/settee.sock", call_seconds="5")  # wrong
