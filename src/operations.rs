@@ -130,6 +130,8 @@ operations! {
     [RetProc], [] => Anybody;
     /// Sets the timeout of a held process for prompts that bring none.
     [SetTimeout], [] => Anybody;
+    /// Cancels a call of this connection that runs functions.
+    [Cancel], [] => Anybody;
     /// Turns the connection into a tunnel to one process.
     [Attach], [] => With(Call);
 

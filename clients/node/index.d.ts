@@ -17,6 +17,8 @@ export interface Options {
   /** Whether to return a Report instead of the value alone. */
   report?: boolean;
   requestId?: string;
+  /** Ends the call, and what runs for it. */
+  signal?: AbortSignal;
 }
 
 /** The options of calls with functions that stand in no design document. */
@@ -64,6 +66,24 @@ export interface LeaseOptions {
   any?: boolean;
   lane?: "interactive" | "bulk";
   timeoutMs?: number;
+  /** Gives up waiting for a process. */
+  signal?: AbortSignal;
+}
+
+/** What went wrong in a function, as far as known. */
+export interface FunctionError {
+  /** Its path in the design document, or its place in `funs`. */
+  function?: string | number;
+  /** The id of the document. */
+  doc?: string;
+  name: string;
+  message: string;
+  module?: string;
+  line?: number;
+  column?: number;
+  source_line?: string;
+  caret?: string;
+  stack?: string[];
 }
 
 /** What the service tells of a call with `report: true`: its value, and what happened on the way. */
@@ -73,7 +93,7 @@ export interface Report<T> {
   pool?: string;
   logs?: { level: string; message: string }[];
   logs_dropped?: number;
-  errors?: Json[];
+  errors?: FunctionError[];
   errors_dropped?: number;
   cost?: Record<string, number>;
 }
@@ -100,11 +120,29 @@ export class Proc {
   /** Makes the process forget functions; the first prompt to a process. */
   reset(): Promise<Json>;
   /** Sends a command, such as `["map_doc", doc]`, and returns the answer of the process. */
-  prompt(command: Json[], options?: { timeoutMs?: number }): Promise<Json>;
+  prompt(command: Json[], options?: { timeoutMs?: number; signal?: AbortSignal }): Promise<Json>;
   setTimeout(timeoutMs: number): Promise<boolean>;
   /** Gives the process back; with "fail" it is not used again. False if this client does not hold it. */
   retProc(status?: "ok" | "fail"): Promise<boolean>;
   [Symbol.asyncDispose](): Promise<void>;
+}
+
+/** What a process does now. */
+export interface Process {
+  name: string;
+  pool: string;
+  language: string;
+  os_pid: number | null;
+  state: string;
+  state_ms: number;
+  [member: string]: Json;
+}
+
+/** What is wrong with the service, the worst first. */
+export interface Health {
+  status: "ok" | "warning" | "critical";
+  problems: { kind: string; severity: "warning" | "critical"; cause: string; remedy: string; [member: string]: Json }[];
+  [member: string]: Json;
 }
 
 /** What protects a connection, as node:tls has it: PEM texts of authorities, of a certificate and of its key. */
@@ -115,11 +153,26 @@ export interface TlsOptions {
   servername?: string;
 }
 
+export interface ClientOptions {
+  user?: string;
+  password?: string;
+  tls?: TlsOptions;
+  /**
+   * How long a call is tried again, in seconds from its first failure on: after a loss, and after errors that say `retry`.
+   * If it is left out only after a loss, for 30 seconds; with 0 never.
+   */
+  retryFor?: number;
+  /** How long a call may take with all its tries, in milliseconds. */
+  callMs?: number;
+}
+
 /** A client of the service at `unix:PATH`, a path, `tcp:HOST:PORT`, `tls:HOST:PORT`, `http://HOST:PORT/` or `https://HOST:PORT/`. */
 export class Client {
-  constructor(address: string, options?: { user?: string; password?: string; tls?: TlsOptions; retryMs?: number; callMs?: number });
+  constructor(address: string, options?: ClientOptions);
   /** For each document a list for each function of `[key, value]`. */
   map<O extends MapOptions>(funs: Json[], docs: Doc[], options?: O): Promise<Outcome<[Json, Json][][][], O>>;
+  /** The same of documents that come one by one, as they come. At most 300 are taken whose rows were not given yet. */
+  map(funs: Json[], docs: Iterable<Doc> | AsyncIterable<Doc>, options?: MapOptions & { report?: false }): AsyncGenerator<[Json, Json][][], void, undefined>;
   /** A result for each function, of rows `[[key, id], value]`. */
   reduce<O extends ReduceOptions>(funs: string[], rows: Json[], options?: O): Promise<Outcome<Json[], O>>;
   /** A result for each function, of earlier results: rows with a value for each function. */
@@ -141,6 +194,12 @@ export class Client {
   rewrite<O extends Options>(db: string, ddoc: DesignDoc, req: Json, options?: O): Promise<Outcome<Json, O>>;
   /** Over HTTP rows are sent as they come, and the pieces come as they are made. */
   list<O extends ListOptions>(db: string, ddoc: DesignDoc, name: string, rows: Iterable<Row> | AsyncIterable<Row>, options?: O): Promise<Outcome<Chunks, O>>;
+  /** What each process does now, the longest running first. */
+  ps(pool?: string): Promise<{ total_rows: number; procs: Process[] }>;
+  /** Ends a process by its `name` in `ps`, with `now` at once. */
+  kill(name: string, options?: { now?: boolean }): Promise<{ how: "killed" | "told" | "ending"; proc: Process }>;
+  /** What is wrong with the service, and what to do about it. */
+  health(): Promise<Health>;
   /** Any call of the socket by its own name, with its own arguments. It is not repeated after a loss. */
   call(name: string, args?: Record<string, Json>): Promise<Json>;
   /** Borrows a process, to be given back with `retProc`. Its first prompt is `reset`. */
@@ -178,17 +237,49 @@ export class SetteeError extends Error {
  * where a certificate cannot be verified.
  */
 export class Unavailable extends SetteeError {
+  readonly name: "unavailable";
   readonly sent: boolean;
 }
+/** The client was closed before the call, or while it waited. */
+export class ClientClosed extends SetteeError {
+  readonly name: "client_closed";
+}
 /** What came is not the protocol. */
-export class ProtocolError extends SetteeError {}
+export class ProtocolError extends SetteeError {
+  readonly name: "protocol_error";
+}
 /** The service, or a function that it ran, said no. What has no class of its own below is a plain one. */
 export class ServiceError extends SetteeError {}
-export class BadRequest extends ServiceError {}
-export class CompilationError extends ServiceError {}
-export class Unauthorized extends ServiceError {}
-export class Forbidden extends ServiceError {}
-export class NotFound extends ServiceError {}
-export class CallTimeout extends ServiceError {}
-export class Busy extends ServiceError {}
-export class ProcessError extends ServiceError {}
+/** An argument is missing or wrong. */
+export class BadRequest extends ServiceError {
+  readonly name: "bad_request";
+}
+/** A function does not compile. */
+export class CompilationError extends ServiceError {
+  readonly name: "compilation_error";
+}
+/** The name or the password is wrong, or a login is needed. */
+export class Unauthorized extends ServiceError {
+  readonly name: "unauthorized";
+}
+/** The user may not do this. */
+export class Forbidden extends ServiceError {
+  readonly name: "forbidden";
+}
+/** No pool, group or function has this name. */
+export class NotFound extends ServiceError {
+  readonly name: "not_found";
+}
+/** The time was up; `phase` says for what. */
+export class CallTimeout extends ServiceError {
+  readonly name: "timeout";
+  readonly phase: string;
+}
+/** The service takes no more for now. `retry_after_ms` says when to try again, if that is known. */
+export class Busy extends ServiceError {
+  readonly name: "pool_busy" | "throttled" | "too_many_held" | "too_many_requests";
+}
+/** The process could not be started, or ended; `exit` and `stderr` say how. */
+export class ProcessError extends ServiceError {
+  readonly name: "os_process_error" | "out_of_memory";
+}

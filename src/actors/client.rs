@@ -11,6 +11,7 @@
 
 mod account;
 mod calls;
+mod cancel;
 mod context;
 mod dashboard;
 mod handover;

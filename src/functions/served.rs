@@ -3,7 +3,7 @@
 //! SUMMARY   [`QueryServers::begin`] makes a [`BegunCall`] and a client whose processes serve it; [`BegunCall::end`]
 //!           ends it. [`QueryServers::serve`] does both around a call as data.
 //! PROMISES  Every call of the socket and of HTTP is recorded once at its end. One that is dropped on its way, as its
-//!           connection is closed, ends as `disconnected`.
+//!           connection is closed or its client cancels it, ends as `disconnected`.
 
 use std::rc::Rc;
 use std::sync::Arc;

@@ -77,6 +77,11 @@ pub enum Call<'a> {
     },
     /// Run functions: everything from the process to its return is done inside the call.
     Function(Box<FunctionRequest>),
+    /// Cancel a call of functions.
+    Cancel {
+        /// The JSON text of the `id` of its request.
+        request: &'a str,
+    },
     /// Show jobs of replications, or tell one what to do.
     Jobs(JobCall),
     /// Turn the connection into a tunnel to one process.
@@ -110,6 +115,7 @@ impl Call<'_> {
             | Self::RetProc { .. }
             | Self::SetTimeout { .. }
             | Self::Function(_)
+            | Self::Cancel { .. }
             | Self::Attach { .. }
             | Self::Auth { .. } => None,
         }
@@ -182,6 +188,12 @@ impl<'a> Call<'a> {
             CallName::Prompt => Self::prompt(arguments)?,
             CallName::RetProc => Self::ret_proc(arguments)?,
             CallName::SetTimeout => Self::set_timeout(arguments)?,
+            CallName::Cancel => Self::Cancel {
+                request: arguments
+                    .get("request")
+                    .ok_or_else(|| missing("request"))?
+                    .get(),
+            },
             CallName::Attach => Self::attach(arguments)?,
             CallName::Auth => Self::auth(arguments)?,
             CallName::MapDocs => function(FunctionName::MapDocs)?,

@@ -189,6 +189,12 @@ impl ErrorReply {
         Self::new(DISCONNECTED, reason, "write", Fault::Client, true)
     }
 
+    /// The client cancelled the call.
+    pub(crate) fn cancelled() -> Self {
+        let reason = "the client cancelled the call";
+        Self::new("cancelled", reason, "prompt", Fault::Client, true)
+    }
+
     /// Returns whether it is the error of a call whose client went away.
     pub(crate) fn is_disconnected(&self) -> bool {
         self.name == DISCONNECTED

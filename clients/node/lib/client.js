@@ -3,13 +3,14 @@
 
 const net = require("node:net");
 const { setTimeout: sleep } = require("node:timers/promises");
-const { CallTimeout, ProtocolError, Unavailable, serviceError } = require("./errors.js");
+const { CallTimeout, ClientClosed, ProtocolError, Unavailable, serviceError } = require("./errors.js");
 const { HttpTransport } = require("./http.js");
+const { stream } = require("./stream.js");
 const { SocketTransport } = require("./wire.js");
 
-// How long a call is tried again when the service cannot be reached, or is lost before it answers, in milliseconds from
-// the first failure on: longer than a restart takes, of which `shutdown_grace` is the largest part.
-const RETRY_MS_MAX = 30_000;
+// How long a call is tried again without `retryFor` when the service cannot be reached, or is lost before it answers, in
+// seconds from the first failure on: longer than a restart takes, of which `shutdown_grace` is the largest part.
+const RETRY_SECONDS_MAX = 30;
 
 // The wait before the second try, in milliseconds. Each further one is twice as long; each is shortened at random by
 // up to a half, so that many clients do not come back at once.
@@ -105,10 +106,10 @@ class Proc {
   }
 
   // Sends a command, such as `["map_doc", doc]`, and returns the answer of the process.
-  async prompt(command, { timeoutMs } = {}) {
-    const reply = this.#reply("prompt", { data: command, timeout_ms: timeoutMs });
+  async prompt(command, { timeoutMs, signal } = {}) {
+    const reply = this.#reply("prompt", { data: command, timeout_ms: timeoutMs }, signal);
     return valueOf(await reply.catch((error) => {
-      this.#abandoned ||= error instanceof CallTimeout;
+      this.#abandoned ||= error instanceof CallTimeout || Boolean(signal?.aborted);
       throw error;
     }));
   }
@@ -126,7 +127,7 @@ class Proc {
       return valueOf(await this.#reply("ret_proc", { status: this.#abandoned ? "fail" : status }));
     } catch (error) {
       // The service takes back what a lost connection held.
-      if (error instanceof Unavailable) return false;
+      if (error instanceof Unavailable || error instanceof ClientClosed) return false;
       throw error;
     }
   }
@@ -135,15 +136,16 @@ class Proc {
     await this.retProc();
   }
 
-  #reply(call, args) {
-    return this.#bounded(call, (signal) => this.#connection.call(call, { proc: this.token, ...args }, signal));
+  #reply(call, args, caller = undefined) {
+    const attempt = (signal) => this.#connection.call(call, { proc: this.token, ...args }, signal);
+    return this.#bounded(call, attempt, caller);
   }
 }
 
 // Names of options that are not the service's own.
 const OPTIONS = { timeoutMs: "timeout_ms", requestId: "request_id" };
 
-function argumentsOf(options) {
+function argumentsOf({ signal: _signal, ...options }) {
   return Object.fromEntries(Object.entries(options).map(([name, value]) => [OPTIONS[name] ?? name, value]));
 }
 
@@ -151,18 +153,31 @@ function argumentsOf(options) {
 // `tls:HOST:PORT`, `http://HOST:PORT/`, `https://HOST:PORT/`. `tls` are options of node:tls, such as `ca`. It connects when the first call needs it. Calls may be made at the same time.
 class Client {
   #transport;
+  // How long a call is tried again, and whether also after errors that say `retry`.
   #retryMs;
+  #retriesErrors;
   #callMs;
+  // Aborted with the client's end.
+  #closing = new AbortController();
 
-  constructor(address, { user, password, tls, retryMs = RETRY_MS_MAX, callMs = CALL_MS_MAX } = {}) {
+  constructor(address, { user, password, tls, retryFor, callMs = CALL_MS_MAX } = {}) {
     this.#transport = transportTo(address, user, password, tls, callMs);
-    this.#retryMs = retryMs;
+    this.#retryMs = (retryFor ?? RETRY_SECONDS_MAX) * 1000;
+    this.#retriesErrors = retryFor !== undefined;
     this.#callMs = callMs;
   }
 
-  // For each document a list for each function of `[key, value]`.
+  // For each document a list for each function of `[key, value]`: a promise for an array of documents. Of any other
+  // iterable, also an asynchronous one, they are an async iterator, and come as the documents come.
   map(funs, docs, options = {}) {
-    return this.#function("map_docs", { lang: "javascript", funs, docs }, options);
+    const call = (batch, signal) =>
+      this.#function("map_docs", { lang: "javascript", funs, docs: batch }, { ...options, signal });
+    if (Array.isArray(docs)) return call(docs, options.signal);
+    if (options.report) {
+      const reason = "documents that come one by one have no report: pass an array";
+      throw serviceError({ name: "bad_request", reason, fault: "client" });
+    }
+    return stream(call, docs, options.signal);
   }
 
   // A result for each function, of rows `[[key, id], value]`.
@@ -223,8 +238,10 @@ class Client {
   // too, are sent as they come, and the pieces come as they are made.
   async list(db, ddoc, name, rows, options = {}) {
     const args = { db, ddoc, name, head: {}, req: {} };
+    options.signal?.throwIfAborted();
     if (this.#transport.streams && !options.report) {
-      return Chunks.of(this.#transport.list({ ...args, ...argumentsOf(options) }, rows));
+      if (this.#closing.signal.aborted) throw new ClientClosed();
+      return Chunks.of(this.#transport.list({ ...args, ...argumentsOf(options) }, rows, options.signal));
     }
     const all = [];
     for await (const row of rows) all.push(row);
@@ -233,9 +250,24 @@ class Client {
     return change(outcome, () => chunks);
   }
 
+  // What each process does now: `total_rows` and `procs`, the longest running first.
+  ps(pool = undefined) {
+    return this.#call("procs", { pool }, true);
+  }
+
+  // Ends a process by its `name` in `ps`, with `now` at once. Returns `how`, and its row, `proc`.
+  kill(name, { now = false } = {}) {
+    return this.#call("kill_proc", { name, now }, false);
+  }
+
+  // What is wrong with the service, and what to do about it: `status` and `problems`.
+  health() {
+    return this.#call("health", {}, true);
+  }
+
   // Any call of docs/socket.md by its own name, with its own arguments. It is not repeated after a loss.
-  async call(name, args = {}) {
-    return valueOf(await this.#persist(name, (signal) => this.#reply(name, args, signal), false));
+  call(name, args = {}) {
+    return this.#call(name, args, false);
   }
 
   // Borrows a process, to be given back with `retProc`. Its first prompt is `reset`.
@@ -244,8 +276,8 @@ class Client {
       const connection = await this.#transport.connection();
       const reply = await connection.call("get_proc", argumentsOf(options), signal);
       return { connection, reply: unlessStopping(reply) };
-    }, true);
-    return new Proc(connection, valueOf(reply), (call, attempt) => this.#bounded(call, attempt));
+    }, true, options.signal);
+    return new Proc(connection, valueOf(reply), (...attempt) => this.#bounded(...attempt));
   }
 
   // Borrows a process and resets it: for a block, or for the caller to give back (`await using`).
@@ -262,13 +294,20 @@ class Client {
   }
 
   close() {
+    this.#closing.abort(new ClientClosed());
     this.#transport.close();
+  }
+
+  async #call(name, args, again) {
+    const { reply } = await this.#persist(name, (signal) => this.#reply(name, args, signal), again);
+    return valueOf(reply);
   }
 
   // Runs functions, which changes nothing: after a loss it is done again.
   async #function(name, args, options) {
     const all = { ...args, ...argumentsOf(options) };
-    return valueOf(await this.#persist(name, (signal) => this.#reply(name, all, signal), true), all.report);
+    const { reply } = await this.#persist(name, (signal) => this.#reply(name, all, signal), true, options.signal);
+    return valueOf(reply, all.report);
   }
 
   // Fails for a selector that is none: in a definition it is no error, but matches nothing.
@@ -278,51 +317,91 @@ class Client {
   }
 
   async #reply(name, args, signal) {
-    return unlessStopping(await this.#transport.call(name, args, signal));
+    return { reply: unlessStopping(await this.#transport.call(name, args, signal)) };
   }
 
-  #persist(name, attempt, again) {
+  // Tries until there is a reply that is no worse than the next one, or the time for it is up. A call that may not be
+  // made twice is tried again only if it was not sent.
+  #persist(name, attempt, again, caller = undefined) {
     return this.#bounded(name, async (signal) => {
       let pause = BACKOFF_MS_FIRST;
-      for (let left, until; ; pause = Math.min(2 * pause, BACKOFF_MS_MAX)) {
+      for (let until; ; pause = Math.min(2 * pause, BACKOFF_MS_MAX)) {
+        let outcome;
+        let lost;
         try {
-          return await attempt(signal);
+          outcome = await attempt(signal);
         } catch (error) {
-          until ??= performance.now() + this.#retryMs;
-          left = until - performance.now();
-          if (!(error instanceof Unavailable) || !error.retry || left <= 0 || (error.sent && !again)) throw error;
+          if (!(error instanceof Unavailable) || !error.retry || (error.sent && !again)) throw error;
+          lost = error;
         }
-        await sleep(Math.min(pause * (0.5 + Math.random() / 2), left), undefined, { signal });
+        const waitMs = lost ? 0 : this.#waitAfter(outcome.reply, again);
+        until ??= performance.now() + this.#retryMs;
+        const left = until - performance.now();
+        if (waitMs === null || waitMs >= left) {
+          if (lost) throw lost;
+          return outcome;
+        }
+        await sleep(Math.min(Math.max(waitMs, pause * (0.5 + Math.random() / 2)), left), undefined, { signal });
       }
-    });
+    }, caller);
   }
 
-  async #bounded(name, attempt) {
+  // How long to wait before another try after a reply; null if there is to be none.
+  #waitAfter({ error }, again) {
+    return this.#retriesErrors && again && error?.retry ? (error.retry_after_ms ?? 0) : null;
+  }
+
+  // Makes a call until it takes too long, the client is closed, or `caller`, a signal, says so.
+  async #bounded(name, attempt, caller = undefined) {
     const control = new AbortController();
+    const ends = [this.#closing.signal, ...(caller ? [caller] : [])];
+    for (const end of ends) if (end.aborted) throw end.reason;
+    const giveUp = ({ target }) => control.abort(target.reason);
+    for (const end of ends) end.addEventListener("abort", giveUp);
     const reason = `'${name}' took longer than callMs, ${this.#callMs} ms`;
     const late = serviceError({ name: "timeout", reason, phase: "reply", fault: "settee", retry: true });
     const timer = setTimeout(() => control.abort(late), this.#callMs);
-    const expiry = new Promise((_resolve, reject) => control.signal.addEventListener("abort", () => reject(late)));
+    const expiry = new Promise((_resolve, reject) => control.signal.addEventListener("abort", () => reject(control.signal.reason)));
     try {
       return await Promise.race([attempt(control.signal), expiry]);
     } finally {
       clearTimeout(timer);
+      for (const end of ends) end.removeEventListener("abort", giveUp);
     }
   }
 }
 
 function transportTo(address, user, password, tls, callMs) {
-  const [, scheme, rest] = /^(unix|tcp|tls|https?):(.*)$/.exec(address) ?? [null, "unix", address];
-  if (scheme === "unix") return new SocketTransport({ path: rest }, login(user, password));
+  const [, scheme, rest] = /^([^:/]*):(.*)$/.exec(address) ?? [null, String(address).includes("/") ? "unix" : null, address];
+  if (scheme === "unix") return new SocketTransport({ path: rest }, `unix:${rest}`, login(user, password));
+  if (!SCHEMES.includes(scheme)) {
+    throw badAddress(address, "has no scheme: it is unix:PATH, tcp:HOST:PORT, tls:HOST:PORT or http://HOST:PORT/");
+  }
   const isHttp = scheme.startsWith("http");
-  const url = new URL(isHttp ? address : `${scheme}://${rest.replace(/^\/*/, "")}`);
+  const url = readUrl(address, isHttp ? address : `${scheme}://${rest.replace(/^\/*/, "")}`);
+  if (!url.hostname) throw badAddress(address, "names no host");
+  if (!url.port && !isHttp) throw badAddress(address, "names no port");
   const known = login(user ?? decodeURIComponent(url.username), password ?? decodeURIComponent(url.password));
   if (isHttp) return new HttpTransport(url, known, tls, callMs);
   const host = url.hostname.replace(/^\[(.*)\]$/, "$1");
   const where = { host, port: Number(url.port) };
-  if (scheme === "tcp") return new SocketTransport(where, known);
-  return new SocketTransport(where, known, { ...(net.isIP(host) ? {} : { servername: host }), ...tls });
+  const name = `${scheme}:${url.host}`;
+  if (scheme === "tcp") return new SocketTransport(where, name, known);
+  return new SocketTransport(where, name, known, { ...(net.isIP(host) ? {} : { servername: host }), ...tls });
 }
+
+const SCHEMES = ["tcp", "tls", "http", "https"];
+
+function readUrl(address, text) {
+  try {
+    return new URL(text);
+  } catch (error) {
+    throw badAddress(address, `cannot be read: ${error.message}`);
+  }
+}
+
+const badAddress = (address, what) =>
+  serviceError({ name: "bad_request", reason: `the address '${address}' ${what}`, fault: "client" });
 
 const login = (user, password = "") => (user ? { name: user, password } : undefined);
 

@@ -27,6 +27,13 @@ class Unavailable extends SetteeError {
   }
 }
 
+// The client was closed before the call, or while it waited.
+class ClientClosed extends SetteeError {
+  constructor() {
+    super({ name: "client_closed", reason: "this client was closed", fault: "client" });
+  }
+}
+
 // What came is not the protocol: another program listens there, or another version.
 class ProtocolError extends SetteeError {
   constructor(reason) {
@@ -68,6 +75,6 @@ function serviceError(details) {
 }
 
 module.exports = {
-  SetteeError, Unavailable, ProtocolError, ServiceError, BadRequest, CompilationError, Unauthorized, Forbidden, NotFound,
-  CallTimeout, Busy, ProcessError, serviceError,
+  SetteeError, Unavailable, ClientClosed, ProtocolError, ServiceError, BadRequest, CompilationError, Unauthorized,
+  Forbidden, NotFound, CallTimeout, Busy, ProcessError, serviceError,
 };

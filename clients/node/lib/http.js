@@ -33,8 +33,10 @@ const needsSocket = (call) =>
   serviceError({ name: "bad_request", reason: `'${call}' needs a socket`, fault: "client", retry: false });
 
 // Takes the errors of Node for what they mean; those of our own, and of the caller's rows, stay.
-const lost = (error, { socket }) =>
-  error instanceof SetteeError ? error : new Unavailable(`no answer over HTTP: ${error.message}`, true, error, socket);
+const lost = (error, { socket }, { host }) => {
+  if (error instanceof SetteeError) return error;
+  return new Unavailable(`no answer over HTTP from ${host}: ${error.message}`, true, error, socket);
+};
 
 // Makes the `error` object of an answer. Errors that the pool did not make have no fault and no retry.
 function errorOf(status, text) {
@@ -90,13 +92,13 @@ class HttpTransport {
       return { ...error, error };
     } catch (error) {
       request.destroy();
-      throw lost(error, request);
+      throw lost(error, request, this.#url);
     }
   }
 
   // Renders rows: yields the response first, then each piece of the body as it comes, while rows are sent.
-  async *list(args, rows) {
-    const request = this.#request("list", "application/x-ndjson", args.request_id);
+  async *list(args, rows, signal) {
+    const request = this.#request("list", "application/x-ndjson", args.request_id, signal);
     request.setTimeout(this.#silenceMs, () => request.destroy(new Error(`nothing came for ${this.#silenceMs} ms`)));
     let failure;
     const sent = pipeline(Readable.from(linesOf(args, rows, (error) => (failure ??= error))), request);
@@ -114,7 +116,8 @@ class HttpTransport {
         }
       }
     } catch (error) {
-      throw failure ?? lost(error, request);
+      if (signal?.aborted) throw signal.reason;
+      throw failure ?? lost(error, request, this.#url);
     } finally {
       request.destroy();
     }

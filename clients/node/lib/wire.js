@@ -64,8 +64,9 @@ class Connection {
     socket.on("close", () => this.#end(new Unavailable("the connection was closed")));
   }
 
-  // Sends a request and returns its reply, whatever it says. When `signal` says so, its caller gives up.
-  async call(name, args, signal) {
+  // Sends a request and returns its reply, whatever it says. When `signal` says so, its caller gives up; `cancels`: the
+  // service is told, and ends the functions that the call runs.
+  async call(name, args, signal, cancels = false) {
     const id = ++this.#last;
     const line = `${JSON.stringify({ ...args, id, call: name })}\n`;
     await this.#room;
@@ -76,7 +77,10 @@ class Connection {
         signal?.removeEventListener("abort", giveUp);
         how(value);
       };
-      const giveUp = () => settle(reject)(signal.reason);
+      const giveUp = () => {
+        settle(reject)(signal.reason);
+        if (cancels) this.#send(`${JSON.stringify({ id: 0, call: "cancel", request: id })}\n`);
+      };
       if (signal?.aborted) return reject(signal.reason);
       signal?.addEventListener("abort", giveUp);
       this.#waiting.set(id, { resolve: settle(resolve), reject: settle(reject) });
@@ -131,20 +135,22 @@ class SocketTransport {
   // A list comes in one reply.
   streams = false;
   #where;
+  #address;
   #login;
   #protection;
   #connection = null;
   #connecting = null;
 
   // With `protection`, options of node:tls, over TLS.
-  constructor(where, login, protection = null) {
+  constructor(where, address, login, protection = null) {
     this.#where = where;
+    this.#address = address;
     this.#login = login;
     this.#protection = protection;
   }
 
   async call(name, args, signal) {
-    return (await this.connection()).call(name, args, signal);
+    return (await this.connection()).call(name, args, signal, true);
   }
 
   async connection() {
@@ -171,10 +177,15 @@ class SocketTransport {
       return await this.#logIn(new Connection(socket));
     } catch (error) {
       socket.destroy();
-      throw error.details ? error : new Unavailable(`cannot connect: ${error.message}`, false, error, socket);
+      throw error.details ? error : new Unavailable(this.#cannot(error), false, error, socket);
     } finally {
       signal.removeEventListener("abort", late);
     }
+  }
+
+  #cannot({ code, message }) {
+    if (code !== "ENOENT") return `cannot connect to ${this.#address}: ${message}`;
+    return `there is no socket at ${this.#address}: no service runs, or its '[server] socket' is another`;
   }
 
   async #logIn(connection) {

@@ -4,7 +4,8 @@
 const assert = require("node:assert/strict");
 const test = require("node:test");
 const settee = require("settee");
-const { ADDRESSES, HTTP, TABLE, TCP, collect, make, scripted, silent } = require("./support.js");
+const { BATCH_BYTES_MAX, STREAM_DOCS_MAX } = require("../node_modules/settee/lib/stream.js");
+const { ADDRESSES, HTTP, TABLE, TCP, UNIX, collect, make, scripted, silent } = require("./support.js");
 
 const COUNT = "function(doc) { emit(doc._id, 1) }";
 const HUNDRED = Array.from({ length: 100 }, (_none, number) => String(number));
@@ -199,3 +200,287 @@ test("a service that says nothing is waited for as long as the client says", () 
     client.close();
   }));
 
+
+test("an address that cannot be read is told when the client is made", () => {
+  const wrong = {
+    "localhost:5994": "no scheme",
+    localhost: "no scheme",
+    "ftp://localhost/": "no scheme",
+    "tcp:localhost": "no port",
+    "tcp:localhost:port": "cannot be read",
+    "http://:5995/": "cannot be read",
+  };
+  for (const [address, reason] of Object.entries(wrong)) {
+    assert.throws(() => new settee.Client(address), (error) => {
+      assert.deepEqual([error.constructor, error.fault], [settee.BadRequest, "client"]);
+      assert.ok(error.message.includes(`the address '${address}'`) && error.message.includes(reason), error.message);
+      return true;
+    });
+  }
+});
+
+test("an address where nothing listens is named", async () => {
+  const refused = async (address, reason) => {
+    const client = new settee.Client(address, { retryFor: 0 });
+    await assert.rejects(client.map([], []), (error) => {
+      assert.equal(error.constructor, settee.Unavailable);
+      assert.ok(error.message.includes(reason), error.message);
+      return true;
+    });
+    client.close();
+  };
+  await refused(`${UNIX}.missing`, `there is no socket at ${UNIX}.missing`);
+  let port;
+  await scripted(() => {}, (_address, server) => ({ port } = server.address()));
+  for (const address of [`tcp:127.0.0.1:${port}`, `http://127.0.0.1:${port}/`]) {
+    await refused(address, `127.0.0.1:${port}`);
+  }
+});
+
+test("a closed client says so", async () => {
+  for (const address of ADDRESSES) {
+    const client = new settee.Client(address);
+    const isSocket = address !== HTTP;
+    await client.map([], []);
+    const proc = isSocket && (await client.getProc({ lang: "javascript" }));
+    client.close();
+    client.close();
+    const calls = [() => client.map([], []), () => client.list("shop", TABLE.ddoc, "keys", []), () => client.call("status"),
+      () => client.getProc({ lang: "javascript" })];
+    if (isSocket) calls.push(() => proc.prompt(["reset"]));
+    for (const call of calls) {
+      await assert.rejects(call, (error) => {
+        assert.deepEqual([error.constructor, error.fault, error.retry], [settee.ClientClosed, "client", false]);
+        return true;
+      });
+    }
+  }
+});
+
+test("what still waits when the client is closed fails", async () => {
+  let asked;
+  const isAsked = new Promise((resolve) => (asked = resolve));
+  await scripted(asked, async (address) => {
+    const client = new settee.Client(address);
+    const waiting = client.map([], []);
+    await isAsked;
+    client.close();
+    await assert.rejects(waiting, settee.ClientClosed);
+  });
+  await silent(async (address) => {
+    const client = new settee.Client(address);
+    const waiting = client.map([], []);
+    client.close();
+    await assert.rejects(waiting, settee.ClientClosed);
+  });
+});
+
+const BUSY = { name: "pool_busy", reason: "too many wait", fault: "settee", retry: true };
+
+// Runs a test against a service that refuses a call so many times.
+async function refusing(times, error, options, use) {
+  const tries = [];
+  const serve = ({ id, call }, reply) => reply({ id, ...(tries.push(call) > times ? { ok: [] } : { error }) });
+  await scripted(serve, async (address) => {
+    const client = new settee.Client(address, options);
+    await use(client);
+    client.close();
+  });
+  return tries.length;
+}
+
+test("an error that says retry is tried again by a client that has time", async () => {
+  for (const error of [BUSY, { ...BUSY, retry_after_ms: 1 }, { name: "shutting_down", reason: "it ends" }]) {
+    const use = async (client) => assert.deepEqual(await client.map([], []), []);
+    assert.equal(await refusing(2, error, { retryFor: 20 }, use), 3);
+  }
+});
+
+test("a client that does not say so is told at once", async () => {
+  for (const options of [{}, { retryFor: 0 }]) {
+    assert.equal(await refusing(2, BUSY, options, (client) => assert.rejects(client.map([], []), settee.Busy)), 1);
+  }
+});
+
+test("the last error is the call's when the time is up", async () => {
+  const use = (client) => assert.rejects(client.map([], []), settee.Busy);
+  assert.ok((await refusing(Infinity, BUSY, { retryFor: 0.3 }, use)) > 1);
+  assert.equal(await refusing(Infinity, { ...BUSY, retry_after_ms: 20_000 }, { retryFor: 0.3 }, use), 1);
+});
+
+test("neither a mistake nor what may not be asked twice is tried again", async () => {
+  const mistake = { name: "bad_request", reason: "no" };
+  for (const [error, call] of [[mistake, (client) => client.map([], [])], [BUSY, (client) => client.call("add_pool")],
+    [BUSY, (client) => client.kill("javascript/1")]]) {
+    assert.equal(await refusing(2, error, { retryFor: 20 }, (client) => assert.rejects(call(client), settee.ServiceError)), 1);
+  }
+});
+
+const ENDLESS = "function(doc) { for (;;); }";
+
+// Waits until so many processes are in use.
+async function used(client, count) {
+  for (const end = Date.now() + 20_000; ; ) {
+    const { pools: [pool] } = await client.call("status", { pool: "javascript" });
+    if (pool.used === count) return;
+    assert.ok(Date.now() < end, `not ${count} in time`);
+  }
+}
+
+test("a call that is aborted frees its process", async () => {
+  const watching = new settee.Client(UNIX);
+  await everywhere(async (client) => {
+    const control = new AbortController();
+    const calling = client.map([ENDLESS], [{ _id: "a" }], { db: "shop", signal: control.signal });
+    await Promise.race([calling, used(watching, 1)]);
+    control.abort(new RangeError("enough"));
+    await assert.rejects(calling, { message: "enough" });
+    await used(watching, 0);
+    assert.deepEqual(await client.map([COUNT], [{ _id: "a" }], { db: "shop" }), [[[["a", 1]]]]);
+    const { signal } = control;
+    await assert.rejects(client.map([COUNT], [], { signal }), RangeError);
+    await assert.rejects(client.list("shop", TABLE.ddoc, "keys", [], { signal }), RangeError);
+  });
+  watching.close();
+});
+
+test("a call that takes too long frees its process and no other", async () => {
+  const watching = new settee.Client(UNIX);
+  const client = new settee.Client(UNIX, { callMs: 1000 });
+  await client.lease({ lang: "javascript", db: "shop" }, async (proc) => {
+    await assert.rejects(client.map([ENDLESS], [{ _id: "a" }], { db: "shop" }), settee.CallTimeout);
+    await used(watching, 1);
+    assert.equal(await proc.prompt(["reset"]), true);
+  });
+  await used(watching, 0);
+  client.close();
+  watching.close();
+});
+
+test("a prompt that is aborted costs its process", async () => {
+  const watching = new settee.Client(UNIX);
+  const client = new settee.Client(UNIX);
+  const control = new AbortController();
+  await assert.rejects(client.lease({ lang: "javascript", db: "shop" }, async (proc) => {
+    await proc.prompt(["add_fun", ENDLESS]);
+    const prompt = proc.prompt(["map_doc", { _id: "a" }], { signal: control.signal });
+    control.abort(new RangeError("enough"));
+    await prompt;
+  }), RangeError);
+  await used(watching, 0);
+  client.close();
+  watching.close();
+});
+
+// Documents that come one by one, and how many were taken whose rows were not given.
+class Flow {
+  inFlight = 0;
+  most = 0;
+  rowsGiven = 0;
+
+  constructor(count) {
+    this.count = count;
+  }
+
+  *docs() {
+    for (let number = 0; number < this.count; number++) {
+      this.most = Math.max(this.most, ++this.inFlight);
+      yield { _id: String(number) };
+    }
+  }
+
+  async *asyncDocs() {
+    yield* this.docs();
+  }
+
+  given(rows) {
+    assert.deepEqual(rows, [[[String(this.rowsGiven++), 1]]]);
+    this.inFlight--;
+  }
+}
+
+test("a hundred thousand documents are mapped in order with few in flight", () =>
+  everywhere(async (client) => {
+    const flow = new Flow(100_000);
+    for await (const rows of client.map([COUNT], flow.docs(), { db: "shop" })) flow.given(rows);
+    assert.equal(flow.rowsGiven, flow.count);
+    assert.ok(flow.most <= STREAM_DOCS_MAX, `${flow.most}`);
+  }, [UNIX]));
+
+test("any iterable is mapped", () =>
+  everywhere(async (client) => {
+    const docs = new Map(Array.from({ length: 250 }, (_none, number) => [number, { _id: String(number) }]));
+    const rows = await collect(client.map([COUNT], docs.values(), { db: "shop" }));
+    assert.deepEqual(rows, Array.from(docs.values(), ({ _id }) => [[[_id, 1]]]));
+    assert.deepEqual(await collect(client.map([COUNT], new Set())), []);
+    const flow = new Flow(1000);
+    for await (const given of client.map([COUNT], flow.asyncDocs(), { db: "shop" })) flow.given(given);
+    assert.equal(flow.rowsGiven, flow.count);
+  }));
+
+test("rows of a document come before the next document", () =>
+  everywhere(async (client) => {
+    let read;
+    async function* docs() {
+      for (const _id of ["0", "1", "2"]) {
+        const isRead = new Promise((resolve) => (read = resolve));
+        yield { _id };
+        await isRead;
+      }
+    }
+    const seen = [];
+    for await (const [[[key]]] of client.map([COUNT], docs(), { db: "shop" })) {
+      seen.push(key);
+      read();
+    }
+    assert.deepEqual(seen, ["0", "1", "2"]);
+  }));
+
+test("a call of large documents has few of them", async () => {
+  const asked = [];
+  const serve = ({ id, docs }, reply) => {
+    asked.push(docs.length);
+    reply({ id, ok: docs.map(() => [[]]) });
+  };
+  await scripted(serve, async (address) => {
+    const client = new settee.Client(address);
+    const docs = new Set(HUNDRED.slice(0, 4).map((_id) => ({ _id, text: "x".repeat(BATCH_BYTES_MAX / 2) })));
+    assert.equal((await collect(client.map([COUNT], docs))).length, 4);
+    client.close();
+  });
+  assert.deepEqual(asked, [2, 2]);
+});
+
+test("rows before a failure come first", () =>
+  everywhere(async (client) => {
+    async function* docs() {
+      yield { _id: "a" };
+      throw new RangeError("no more documents");
+    }
+    const seen = [];
+    await assert.rejects(async () => {
+      for await (const rows of client.map([COUNT], docs(), { db: "shop" })) seen.push(rows);
+    }, RangeError);
+    assert.deepEqual(seen, [[[["a", 1]]]]);
+    await assert.rejects(collect(client.map(["function("], new Set([{ _id: "a" }]))), settee.CompilationError);
+    assert.throws(() => client.map([COUNT], new Set(), { report: true }), settee.BadRequest);
+  }, [UNIX]));
+
+test("a stream that is not read to its end, or aborted, takes no more", () =>
+  everywhere(async (client) => {
+    const flow = new Flow(Infinity);
+    for await (const rows of client.map([COUNT], flow.asyncDocs(), { db: "shop" })) {
+      flow.given(rows);
+      break;
+    }
+    assert.ok(flow.most <= STREAM_DOCS_MAX);
+    const control = new AbortController();
+    const other = new Flow(Infinity);
+    await assert.rejects(async () => {
+      for await (const rows of client.map([COUNT], other.docs(), { db: "shop", signal: control.signal })) {
+        other.given(rows);
+        control.abort(new RangeError("enough"));
+      }
+    }, { message: "enough" });
+    assert.ok(other.most <= STREAM_DOCS_MAX);
+  }, [UNIX]));

@@ -80,6 +80,26 @@ test("the client is told when its process is taken away", withClient(async (clie
   assert.equal(await proc.retProc(), false);
 }));
 
+test("a process is shown and killed", withClient(async (client) => {
+  await client.lease({ lang: "javascript", db: "shop" }, async (proc) => {
+    const { procs } = await client.ps("javascript");
+    const row = procs.find(({ os_pid: osPid }) => osPid === proc.osPid);
+    assert.deepEqual([row.pool, row.state], ["javascript", "lent"]);
+    assert.ok((await client.ps()).procs.some(({ name }) => name === row.name));
+    const killed = await client.kill(row.name, { now: true });
+    assert.deepEqual([killed.how, killed.proc.name], ["killed", row.name]);
+    await until(() => proc.down);
+    assert.equal(proc.down.name, "killed");
+    await assert.rejects(client.kill("javascript/0"), settee.NotFound);
+  });
+}));
+
+test("the health of the service is told", withClient(async (client) => {
+  const health = await client.health();
+  assert.ok(["ok", "warning", "critical"].includes(health.status));
+  assert.ok(Array.isArray(health.problems));
+}));
+
 test("a process that comes after its caller gave up goes back", async () => {
   let returned;
   const isReturned = new Promise((resolve) => (returned = resolve));

@@ -16,7 +16,7 @@ async function main(address) {
   assert.deepEqual(await map(client), ROWS);
   const proc = address.startsWith("http") ? null : await client.getProc({ lang: "javascript" });
   await ask("kill");
-  const other = new settee.Client(address, { retryMs: 0 });
+  const other = new settee.Client(address, { retryFor: 0 });
   await assert.rejects(map(other), { name: "unavailable", fault: "host", retry: true });
   // What was lent over the lost connection is lost with it.
   if (proc) await assert.rejects(proc.prompt(["reset"]), settee.Unavailable);

@@ -1,10 +1,11 @@
 """A client of Settee: runs CouchDB's design-document functions in pooled processes."""
 
-from .client import AsyncChunks, AsyncClient, Chunks, Client, Proc, Report
+from .client import AsyncChunks, AsyncClient, Chunks, Client, LeaseOptions, Options, Proc, Report
 from .errors import (
     BadRequest,
     Busy,
     CallTimeout,
+    ClientClosed,
     CompilationError,
     Forbidden,
     NotFound,
@@ -16,5 +17,27 @@ from .errors import (
     Unavailable,
 )
 
-__all__ = [name for name in dir() if name[0].isupper()]
+__all__ = [
+    "AsyncChunks",
+    "AsyncClient",
+    "BadRequest",
+    "Busy",
+    "CallTimeout",
+    "Chunks",
+    "Client",
+    "ClientClosed",
+    "CompilationError",
+    "Forbidden",
+    "LeaseOptions",
+    "NotFound",
+    "Options",
+    "Proc",
+    "ProcessError",
+    "ProtocolError",
+    "Report",
+    "ServiceError",
+    "SetteeError",
+    "Unauthorized",
+    "Unavailable",
+]
 __version__ = "0.1.0"

@@ -1,24 +1,64 @@
 """The clients: :class:`AsyncClient` for asyncio, :class:`Client` for everybody else."""
 
+from __future__ import annotations
+
 import asyncio
+import concurrent.futures
 import contextlib
 import functools
+import os
 import random
 import ssl
 import threading
 import time
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Callable, Iterable, List, Optional, Sequence
+from types import TracebackType
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Dict,
+    Generic,
+    Iterable,
+    Iterator,
+    List,
+    Optional,
+    Sequence,
+    Tuple,
+    Type,
+    TypedDict,
+    TypeVar,
+    Union,
+    cast,
+    overload,
+)
 from urllib.parse import unquote, urlsplit
 
-from .errors import CallTimeout, ProtocolError, Unavailable, service_error
+from .errors import CallTimeout, ClientClosed, ProtocolError, SetteeError, Unavailable, service_error
 from .http import HttpTransport
+from .stream import Docs, Rows, async_stream, stream
 from .wire import Connection, Json, SocketTransport
 
-_Run = Callable[[Any], Any]
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
-#: How long a call is tried again when the service cannot be reached, or is lost before it answers, in seconds from the
-#: first failure on: longer than a restart takes, of which ``shutdown_grace`` is the largest part.
+_Coroutine = Coroutine[Any, Any, Any]
+_Run = Callable[[_Coroutine], Any]
+
+#: What a call returns: its value, or with asyncio what is awaited for it.
+_R = TypeVar("_R")
+#: The reply to a try, and its connection if that matters.
+_Attempt = Tuple[Json, Optional[Connection]]
+
+_T = TypeVar("_T")
+_C = TypeVar("_C", bound="Client")
+_A = TypeVar("_A", bound="AsyncClient")
+
+#: How long a call is tried again without ``retry_for`` when the service cannot be reached, or is lost before it answers,
+#: in seconds from the first failure on: longer than a restart takes, of which ``shutdown_grace`` is the largest part.
 RETRY_SECONDS_MAX = 30.0
 
 #: The wait before the second try, in seconds. Each further one is twice as long; each is shortened at random by up
@@ -78,13 +118,16 @@ def _value(reply: Json, reported: bool = False) -> Any:
     return Report.of(reply, reply["ok"]) if reported else reply["ok"]
 
 
+_Next = Callable[[], Coroutine[Any, Any, Optional[str]]]
+
+
 class AsyncChunks:
     """What a list function made: the ``response``, and the pieces of its body one by one."""
 
-    def __init__(self, response: Json, next_chunk: Callable[[], Any], close: Callable[[], None]):
+    def __init__(self, response: Json, next_chunk: _Next, close: Callable[[], None]):
         self.response, self._next, self.close = response, next_chunk, close
 
-    def __aiter__(self) -> "AsyncChunks":
+    def __aiter__(self) -> AsyncChunks:
         return self
 
     async def __anext__(self) -> str:
@@ -98,47 +141,49 @@ class AsyncChunks:
 class Chunks:
     """What a list function made: the ``response``, and the pieces of its body one by one."""
 
-    def __init__(self, run: _Run, response: Json, next_chunk: Callable[[], Any], close: Callable[[], None]):
+    def __init__(self, run: _Run, response: Json, next_chunk: _Next, close: Callable[[], None]):
         self.response, self._run, self._next, self.close = response, run, next_chunk, close
 
-    def __iter__(self) -> "Chunks":
+    def __iter__(self) -> Chunks:
         return self
 
     def __next__(self) -> str:
-        chunk = self._run(self._next())
+        chunk: Optional[str] = self._run(self._next())
         if chunk is None:
             self.close()
             raise StopIteration
         return chunk
 
 
-class Proc:
+class Proc(Generic[_R]):
     """A process that this client holds. With :class:`AsyncClient` its methods are awaited."""
 
-    def __init__(self, connection: Connection, lent: Json, core: "_Core"):
+    def __init__(self, connection: Connection, lent: Json, core: _Core):
         self.token: str = lent["proc"]
-        self.pool, self.lang, self.os_pid = lent.get("pool"), lent.get("lang"), lent.get("os_pid")
+        self.pool: Optional[str] = lent.get("pool")
+        self.lang: Optional[str] = lent.get("lang")
+        self.os_pid: Optional[int] = lent.get("os_pid")
         self.config: Json = lent.get("config") or {}
         #: Why the service took the process away: an object with ``name`` and ``reason``, None while it did not.
         self.down: Optional[Json] = None
         self._connection, self._core, self._run, self._abandoned = connection, core, core.run, False
         connection.downs[self.token] = functools.partial(setattr, self, "down")
 
-    def reset(self) -> Any:
+    def reset(self) -> _R:
         """Makes the process forget functions; the first prompt to a process."""
         return self.prompt(["reset", self.config])
 
-    def prompt(self, command: Sequence[Any], timeout: Optional[float] = None) -> Any:
+    def prompt(self, command: Sequence[Any], timeout: Optional[float] = None) -> _R:
         """Sends a command, such as ``["map_doc", doc]``, and returns the answer of the process."""
-        return self._run(self._prompt(command, timeout))
+        return cast(_R, self._run(self._prompt(command, timeout)))
 
-    def set_timeout(self, timeout: float) -> Any:
+    def set_timeout(self, timeout: float) -> _R:
         """Sets the timeout of prompts that bring none, in seconds."""
-        return self._run(self._call("set_timeout", timeout_ms=_milliseconds(timeout)))
+        return cast(_R, self._run(self._call("set_timeout", timeout_ms=_milliseconds(timeout))))
 
-    def ret_proc(self, status: str = "ok") -> Any:
+    def ret_proc(self, status: str = "ok") -> _R:
         """Gives the process back; with ``fail`` it is not used again. False if this client does not hold it."""
-        return self._run(self._ret_proc(status))
+        return cast(_R, self._run(self._ret_proc(status)))
 
     async def _prompt(self, command: Sequence[Any], timeout: Optional[float]) -> Any:
         try:
@@ -152,8 +197,8 @@ class Proc:
         self._connection.downs.pop(self.token, None)
         try:
             # A process that still works for a caller who gave up is not for the next one.
-            return await self._call("ret_proc", status="fail" if self._abandoned else status)
-        except Unavailable:
+            return bool(await self._call("ret_proc", status="fail" if self._abandoned else status))
+        except (Unavailable, ClientClosed):
             # The service takes back what a lost connection held.
             return False
 
@@ -162,53 +207,95 @@ class Proc:
 
     async def _reply(self, name: str, **arguments: Any) -> Json:
         arguments = _present(proc=self.token, **arguments)
-        return await self._core.bounded(name, self._connection.call(name, arguments))
+        reply: Json = await self._core.bounded(name, self._connection.call(name, arguments))
+        return reply
 
 
 class _Core:
     """What both clients do: call, try again, make values, reports and errors of replies."""
 
-    def __init__(self, transport: Any, retry_seconds: float, seconds: float, run: _Run, chunks: Callable[..., Any]):
-        self.transport, self._retry_seconds, self._seconds = transport, retry_seconds, seconds
-        self.run, self._chunks = run, chunks
+    def __init__(
+        self,
+        transport: Any,
+        retry_for: Optional[float],
+        seconds: float,
+        run: _Run,
+        chunks: Callable[..., Any],
+    ):
+        self.transport, self._seconds, self.run, self._chunks = transport, seconds, run, chunks
+        self._retries_errors = retry_for is not None
+        self._retry_for = RETRY_SECONDS_MAX if retry_for is None else retry_for
+        self._closed = False
 
-    async def call(self, name: str, arguments: Json) -> Any:
-        return _value(await self._reply(name, arguments, again=False))
+    async def close(self) -> None:
+        self._closed = True
+        await self.transport.close()
+
+    async def call(self, name: str, arguments: Json, again: bool = False) -> Any:
+        return _value(await self._reply(name, arguments, again))
 
     async def _reply(self, name: str, arguments: Json, again: bool) -> Json:
-        async def attempt():
-            return _unless_stopping(await self.transport.call(name, arguments))
+        async def attempt() -> _Attempt:
+            return _unless_stopping(await self.transport.call(name, arguments)), None
 
-        return await self.bounded(name, self._persist(attempt, again))
+        reply: Json
+        reply, _ = await self.bounded(name, self._persist(attempt, again))
+        return reply
 
-    async def function(self, name: str, arguments: Json, options: Json) -> Any:
+    async def function(self, name: str, arguments: Json, options: Options) -> Any:
         """Runs functions, which changes nothing: after a loss it is done again."""
         arguments = _present(**arguments, **_options(**options))
         return _value(await self._reply(name, arguments, again=True), "report" in arguments)
 
-    async def bounded(self, name: str, reply: Any) -> Any:
+    async def bounded(self, name: str, reply: _Coroutine) -> Any:
+        if self._closed:
+            reply.close()
+            raise ClientClosed
         try:
             return await asyncio.wait_for(reply, self._seconds)
+        except Unavailable:
+            if self._closed:
+                raise ClientClosed from None
+            raise
         except asyncio.TimeoutError:
             reason = f"'{name}' took longer than call_seconds, {self._seconds} s"
             details = {"name": "timeout", "reason": reason, "phase": "reply", "fault": "settee", "retry": True}
             raise service_error(details) from None
 
-    async def _persist(self, attempt: Callable[[], Any], again: bool) -> Any:
-        """Tries until there is a reply or the time for it is up; after a loss only if the call may be made twice."""
+    async def _persist(self, attempt: Callable[[], Awaitable[_Attempt]], again: bool) -> _Attempt:
+        """Tries until there is a reply that is no worse than the next one, or the time for it is up. A call that may not
+        be made twice is tried again only if it was not sent."""
         pause, until = BACKOFF_SECONDS_FIRST, None
         while True:
+            lost: Optional[Unavailable] = None
+            outcome: _Attempt = ({}, None)
+            wait: Optional[float] = 0.0
             try:
-                return await attempt()
+                outcome = await attempt()
+                wait = self._wait_after(outcome[0], again)
             except Unavailable as error:
-                now = time.monotonic()
-                until = now + self._retry_seconds if until is None else until
-                if not error.retry or now >= until or (error.details["sent"] and not again):
+                if self._closed or not error.retry or (error.details["sent"] and not again):
                     raise
-            await asyncio.sleep(min(pause * random.uniform(0.5, 1), until - now))
+                lost = error
+            now = time.monotonic()
+            until = now + self._retry_for if until is None else until
+            if wait is None or now + wait >= until:
+                if lost:
+                    raise lost
+                return outcome
+            await asyncio.sleep(min(max(wait, pause * random.uniform(0.5, 1)), until - now))
+            if self._closed:
+                raise ClientClosed
             pause = min(2 * pause, BACKOFF_SECONDS_MAX)
 
-    async def select(self, selector: Json, docs: List[Json], options: Json) -> Any:
+    def _wait_after(self, reply: Json, again: bool) -> Optional[float]:
+        """How long to wait before another try after a reply, in seconds; None if there is to be none."""
+        error = reply.get("error")
+        if not (self._retries_errors and again and isinstance(error, dict) and error.get("retry")):
+            return None
+        return float(error.get("retry_after_ms") or 0) / 1000
+
+    async def select(self, selector: Json, docs: Sequence[Json], options: Options) -> Any:
         definition = {"fields": {"_id": "asc"}, "partial_filter_selector": selector}
         outcome = await self.function("map_docs", {"lang": "query", "funs": [definition], "docs": docs}, options)
         rows = outcome.value if isinstance(outcome, Report) else outcome
@@ -222,10 +309,10 @@ class _Core:
         ddoc = {"_id": "_design/selector", "language": "query", "validate_doc_update": selector}
         await self.function("validate_docs", {"db": "selector", "ddoc": ddoc, "docs": [{"newDoc": {}}]}, {})
 
-    def streams(self, options: Json) -> bool:
-        return self.transport.streams and not options.get("report")
+    def streams(self, options: Options) -> bool:
+        return bool(self.transport.streams and not options.get("report"))
 
-    async def list(self, arguments: Json, rows: Iterable[Json], options: Json) -> Any:
+    async def list(self, arguments: Json, rows: Iterable[Json], options: Options) -> Any:
         if self.streams(options):
             arguments = _present(**arguments, **_options(**options))
             stream = await self.transport.list(arguments, rows)
@@ -235,22 +322,47 @@ class _Core:
         chunks = self._chunks(made["response"], _async_next(made["chunks"]), lambda: None)
         return replace(outcome, value=chunks) if isinstance(outcome, Report) else chunks
 
-    async def get_proc(self, arguments: Json) -> Proc:
-        async def lend():
+    async def get_proc(self, arguments: Json) -> Proc[Any]:
+        async def lend() -> _Attempt:
             connection = await self.transport.connection()
-            return connection, _unless_stopping(await connection.call("get_proc", arguments))
+            return _unless_stopping(await connection.call("get_proc", arguments)), connection
 
-        connection, reply = await self.bounded("get_proc", self._persist(lend, again=True))
+        reply, connection = await self.bounded("get_proc", self._persist(lend, again=True))
         return Proc(connection, _value(reply), self)
 
 
-def _async_next(values: Iterable[Any]) -> Callable[[], Any]:
+def _async_next(values: Iterable[str]) -> _Next:
     rest = iter(values)
 
-    async def next_value() -> Any:
+    async def next_value() -> Optional[str]:
         return next(rest, None)
 
     return next_value
+
+
+class Options(TypedDict, total=False):
+    """The options of every call that runs functions."""
+
+    #: How long it may take to get a process, and how long each answer may take, in seconds.
+    timeout: Optional[float]
+    #: Where the process comes from.
+    pool: Optional[str]
+    group: Optional[str]
+    #: Whether to return a :class:`Report`.
+    report: bool
+    request_id: Optional[str]
+
+
+class LeaseOptions(TypedDict, total=False):
+    """What a process is borrowed for, beside its language."""
+
+    db: Optional[str]
+    ddoc: Optional[Json]
+    pool: Optional[str]
+    group: Optional[str]
+    any: Optional[bool]
+    lane: Optional[str]
+    timeout: Optional[float]
 
 
 def _options(
@@ -261,124 +373,281 @@ def _options(
     report: bool = False,
     request_id: Optional[str] = None,
 ) -> Json:
-    """The options of every call that runs functions: ``timeout`` in seconds, for a process and for each answer;
-    ``pool`` or ``group``, where the process comes from; ``report``, to get a :class:`Report`; ``request_id``."""
+    """Writes :class:`Options` as the service has them."""
     times = _milliseconds(timeout)
     return {"timeout_ms": times, "pool": pool, "group": group, "report": report or None, "request_id": request_id}
 
 
-class _Calls:
-    """The calls, with the arguments of docs/socket.md. Each also takes the keywords of :func:`_options`."""
+class _Calls(Generic[_R]):
+    """The calls, with the arguments of docs/socket.md. Each also takes :class:`Options`."""
 
     _core: _Core
     _run: _Run
 
-    def _function(self, call: str, options: Json, /, **arguments: Any) -> Any:
-        return self._run(self._core.function(call, arguments, options))
+    def _function(self, call: str, options: Options, /, **arguments: Any) -> _R:
+        return cast(_R, self._run(self._core.function(call, arguments, options)))
 
-    def map(self, funs, docs, *, lang="javascript", db=None, lib=None, **options):
-        """For each document a list for each function of ``[key, value]``."""
-        return self._function("map_docs", options, funs=funs, docs=docs, lang=lang, db=db, lib=lib)
-
-    def reduce(self, funs, rows, *, lang="javascript", db=None, finalize=None, context=None, **options):
+    def reduce(
+        self,
+        funs: Sequence[str],
+        rows: Sequence[Any],
+        *,
+        lang: str = "javascript",
+        db: Optional[str] = None,
+        finalize: Optional[bool] = None,
+        context: Optional[str] = None,
+        **options: Unpack[Options],
+    ) -> _R:
         """A result for each function, of rows ``[[key, id], value]``."""
         more = {"db": db, "finalize": finalize, "context": context}
         return self._function("reduce", options, funs=funs, rows=rows, lang=lang, **more)
 
-    def rereduce(self, funs, values, *, lang="javascript", db=None, finalize=None, context=None, **options):
+    def rereduce(
+        self,
+        funs: Sequence[str],
+        values: Sequence[Any],
+        *,
+        lang: str = "javascript",
+        db: Optional[str] = None,
+        finalize: Optional[bool] = None,
+        context: Optional[str] = None,
+        **options: Unpack[Options],
+    ) -> _R:
         """A result for each function, of earlier results: rows with a value for each function."""
         more = {"db": db, "finalize": finalize, "context": context}
         return self._function("rereduce", options, funs=funs, values=values, lang=lang, **more)
 
-    def compile(self, fun, *, lang="javascript", db=None, name="function", type=None, **options):
+    def compile(
+        self,
+        fun: Any,
+        *,
+        lang: str = "javascript",
+        db: Optional[str] = None,
+        name: str = "function",
+        type: Optional[str] = None,
+        **options: Unpack[Options],
+    ) -> _R:
         """True; raises :class:`settee.CompilationError` for a function that does not compile."""
         return self._function("try_compile", options, fun=fun, lang=lang, db=db, name=name, type=type)
 
-    def select(self, selector, docs, **options):
+    def select(self, selector: Json, docs: Sequence[Json], **options: Unpack[Options]) -> _R:
         """The documents that match a Mango selector. Each needs an ``_id``; design documents never match."""
-        return self._run(self._core.select(selector, docs, options))
+        return cast(_R, self._run(self._core.select(selector, docs, options)))
 
-    def filter(self, db, ddoc, name, docs, *, req=None, **options):
+    def filter(
+        self,
+        db: str,
+        ddoc: Json,
+        name: str,
+        docs: Sequence[Json],
+        *,
+        req: Optional[Json] = None,
+        **options: Unpack[Options],
+    ) -> _R:
         """For each document whether it passes a filter function."""
         return self._function("filter_docs", options, db=db, ddoc=ddoc, name=name, docs=docs, req=req)
 
-    def filter_view(self, db, ddoc, name, docs, **options):
+    def filter_view(
+        self, db: str, ddoc: Json, name: str, docs: Sequence[Json], **options: Unpack[Options]
+    ) -> _R:
         """For each document whether a view's map function emits something."""
         return self._function("filter_view", options, db=db, ddoc=ddoc, name=name, docs=docs)
 
-    def validate(self, db, ddoc, edits, *, user_ctx=None, sec_obj=None, **options):
+    def validate(
+        self,
+        db: str,
+        ddoc: Json,
+        edits: Sequence[Json],
+        *,
+        user_ctx: Optional[Json] = None,
+        sec_obj: Optional[Json] = None,
+        **options: Unpack[Options],
+    ) -> _R:
         """For each of ``{"newDoc", "oldDoc"}`` True, ``{"forbidden": M}`` or ``{"unauthorized": M}``."""
         more = {"userCtx": user_ctx, "secObj": sec_obj}
         return self._function("validate_docs", options, db=db, ddoc=ddoc, docs=edits, **more)
 
-    def show(self, db, ddoc, name, doc=None, *, req=None, **options):
+    def show(
+        self,
+        db: str,
+        ddoc: Json,
+        name: str,
+        doc: Optional[Json] = None,
+        *,
+        req: Optional[Json] = None,
+        **options: Unpack[Options],
+    ) -> _R:
         """The response of a show function: ``code``, ``headers``, ``body`` and so on."""
         return self._function("show", options, db=db, ddoc=ddoc, name=name, doc=doc, req=req)
 
-    def update(self, db, ddoc, name, doc=None, *, req=None, **options):
+    def update(
+        self,
+        db: str,
+        ddoc: Json,
+        name: str,
+        doc: Optional[Json] = None,
+        *,
+        req: Optional[Json] = None,
+        **options: Unpack[Options],
+    ) -> _R:
         """``[doc or None, response]``; to write the document is up to the caller."""
         return self._function("update", options, db=db, ddoc=ddoc, name=name, doc=doc, req=req)
 
-    def rewrite(self, db, ddoc, req, **options):
+    def rewrite(self, db: str, ddoc: Json, req: Json, **options: Unpack[Options]) -> _R:
         """What becomes of a request; None if no rule fits."""
         return self._function("rewrite", options, db=db, ddoc=ddoc, req=req)
 
-    def list(self, db, ddoc, name, rows, *, head=None, req=None, **options):
+    def list(
+        self,
+        db: str,
+        ddoc: Json,
+        name: str,
+        rows: Iterable[Json],
+        *,
+        head: Optional[Json] = None,
+        req: Optional[Json] = None,
+        **options: Unpack[Options],
+    ) -> _R:
         """An iterator over the pieces of the body, with the ``response``. Over HTTP ``rows`` are sent as they come,
         from a thread, and the pieces come as they are made."""
         arguments = {"db": db, "ddoc": ddoc, "name": name, "head": head or {}, "req": req or {}}
         # Whoever makes the rows may call this client, so they are not made in its event loop.
         rows = rows if self._core.streams(options) else [*rows]
-        return self._run(self._core.list(arguments, rows, options))
+        return cast(_R, self._run(self._core.list(arguments, rows, options)))
 
-    def call(self, name, /, **arguments):
+    def ps(self, pool: Optional[str] = None) -> _R:
+        """What each process does now: ``total_rows`` and ``procs``, the longest running first."""
+        return cast(_R, self._run(self._core.call("procs", _present(pool=pool), again=True)))
+
+    def kill(self, name: str, *, now: bool = False) -> _R:
+        """Ends a process by its ``name`` in :meth:`ps`, with ``now`` at once. Returns ``how``, and its row, ``proc``."""
+        return cast(_R, self._run(self._core.call("kill_proc", {"name": name, "now": now})))
+
+    def health(self) -> _R:
+        """What is wrong with the service, and what to do about it: ``status`` and ``problems``."""
+        return cast(_R, self._run(self._core.call("health", {}, again=True)))
+
+    def call(self, name: str, /, **arguments: Any) -> _R:
         """Any call of docs/socket.md by its own name, with its own arguments. It is not repeated after a loss."""
-        return self._run(self._core.call(name, arguments))
-
-    def get_proc(self, lang=None, *, db=None, ddoc=None, pool=None, group=None, any=None, lane=None, timeout=None):
-        """Borrows a process, to be given back with :meth:`Proc.ret_proc`. Its first prompt is ``reset``."""
-        more = {"db": db, "ddoc": ddoc, "pool": pool, "group": group, "any": any, "lane": lane}
-        return self._run(self._core.get_proc(_present(lang=lang, timeout_ms=_milliseconds(timeout), **more)))
+        return cast(_R, self._run(self._core.call(name, arguments)))
 
 
-class AsyncClient(_Calls):
+def _lease(
+    lang: Optional[str],
+    *,
+    db: Optional[str] = None,
+    ddoc: Optional[Json] = None,
+    pool: Optional[str] = None,
+    group: Optional[str] = None,
+    any: Optional[bool] = None,
+    lane: Optional[str] = None,
+    timeout: Optional[float] = None,
+) -> Json:
+    """Writes the arguments of ``get_proc``."""
+    more = {"db": db, "ddoc": ddoc, "pool": pool, "group": group, "any": any, "lane": lane}
+    return _present(lang=lang, timeout_ms=_milliseconds(timeout), **more)
+
+
+def _map(funs: Sequence[Any], lang: str, db: Optional[str], lib: Optional[Json]) -> Json:
+    """Writes the arguments of ``map_docs`` without documents."""
+    return {"funs": funs, "lang": lang, "db": db, "lib": lib}
+
+
+def _no_report(options: Options) -> None:
+    if options.get("report"):
+        reason = "documents that come one by one have no report: pass a list"
+        raise service_error({"name": "bad_request", "reason": reason, "fault": "client"})
+
+
+class AsyncClient(_Calls[_Coroutine]):
     """A client for asyncio: every call is awaited, and many may be made at the same time. Use it in one event loop."""
 
     def __init__(
         self,
-        address,
+        address: Union[str, "os.PathLike[str]"],
         *,
-        user=None,
-        password=None,
-        ssl=None,
-        retry_seconds=RETRY_SECONDS_MAX,
-        call_seconds=CALL_SECONDS_MAX,
-    ):
+        user: Optional[str] = None,
+        password: Optional[str] = None,
+        ssl: Optional[ssl.SSLContext] = None,
+        retry_for: Optional[float] = None,
+        call_seconds: float = CALL_SECONDS_MAX,
+    ) -> None:
         transport = _transport(address, user, password, ssl, call_seconds)
         self._run = lambda coroutine: coroutine
-        self._core = _Core(transport, retry_seconds, call_seconds, self._run, AsyncChunks)
+        self._core = _Core(transport, retry_for, call_seconds, self._run, AsyncChunks)
+
+    # What is no list or tuple is also an iterable.
+    @overload
+    def map(  # type: ignore[overload-overlap]
+        self,
+        funs: Sequence[Any],
+        docs: Union[List[Json], Tuple[Json, ...]],
+        *,
+        lang: str = ...,
+        db: Optional[str] = ...,
+        lib: Optional[Json] = ...,
+        **options: Unpack[Options],
+    ) -> _Coroutine: ...
+
+    @overload
+    def map(
+        self,
+        funs: Sequence[Any],
+        docs: Docs,
+        *,
+        lang: str = ...,
+        db: Optional[str] = ...,
+        lib: Optional[Json] = ...,
+        **options: Unpack[Options],
+    ) -> AsyncIterator[Rows]: ...
+
+    def map(
+        self,
+        funs: Sequence[Any],
+        docs: Docs,
+        *,
+        lang: str = "javascript",
+        db: Optional[str] = None,
+        lib: Optional[Json] = None,
+        **options: Unpack[Options],
+    ) -> Any:
+        """For each document a list for each function of ``[key, value]``: awaited for a list of documents. Of any other
+        iterable, also an asynchronous one, they are an async iterator, and come as the documents come."""
+        arguments = _map(funs, lang, db, lib)
+        if isinstance(docs, (list, tuple)):
+            return self._core.function("map_docs", {**arguments, "docs": docs}, options)
+        _no_report(options)
+        return async_stream(lambda batch: self._core.function("map_docs", {**arguments, "docs": batch}, options), docs)
+
+    async def get_proc(self, lang: Optional[str] = None, **options: Unpack[LeaseOptions]) -> Proc[_Coroutine]:
+        """Borrows a process, to be given back with :meth:`Proc.ret_proc`. Its first prompt is ``reset``."""
+        return await self._core.get_proc(_lease(lang, **options))
 
     @contextlib.asynccontextmanager
-    async def lease(self, lang=None, **arguments):
+    async def lease(
+        self, lang: Optional[str] = None, **options: Unpack[LeaseOptions]
+    ) -> AsyncIterator[Proc[_Coroutine]]:
         """Borrows a process for a block, as :meth:`get_proc` does, and resets it."""
-        proc = await self.get_proc(lang, **arguments)
+        proc = await self.get_proc(lang, **options)
         try:
             await proc.reset()
             yield proc
         finally:
             await proc.ret_proc()
 
-    async def close(self):
-        await self._core.transport.close()
+    async def close(self) -> None:
+        await self._core.close()
 
-    async def __aenter__(self):
+    async def __aenter__(self: _A) -> _A:
         return self
 
-    async def __aexit__(self, *_):
+    async def __aexit__(
+        self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
+    ) -> None:
         await self.close()
 
 
-class Client(_Calls):
+class Client(_Calls[Any]):
     """A client whose calls wait. Threads may share it: their calls travel on one connection at the same time.
 
     It has an event loop in a thread of its own; a program that forks makes its clients afterwards.
@@ -386,71 +655,162 @@ class Client(_Calls):
 
     def __init__(
         self,
-        address,
+        address: Union[str, "os.PathLike[str]"],
         *,
-        user=None,
-        password=None,
-        ssl=None,
-        retry_seconds=RETRY_SECONDS_MAX,
-        call_seconds=CALL_SECONDS_MAX,
-    ):
+        user: Optional[str] = None,
+        password: Optional[str] = None,
+        ssl: Optional[ssl.SSLContext] = None,
+        retry_for: Optional[float] = None,
+        call_seconds: float = CALL_SECONDS_MAX,
+    ) -> None:
         transport = _transport(address, user, password, ssl, call_seconds)
-        self._core = _Core(transport, retry_seconds, call_seconds, self._run, functools.partial(Chunks, self._run))
+        self._core = _Core(transport, retry_for, call_seconds, self._run, functools.partial(Chunks, self._run))
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="settee", daemon=True)
         self._thread.start()
+        #: Held while a call is handed to the loop, and while it is noted that there will be no more.
+        self._handing = threading.Lock()
+        self._closed = False
 
-    def _run(self, coroutine):
-        waiting = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+    def _hand(self, coroutine: _Coroutine) -> concurrent.futures.Future[Any]:
+        """Begins a call."""
+        with self._handing:
+            if self._closed:
+                coroutine.close()
+                raise ClientClosed
+            return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+
+    def _run(self, coroutine: _Coroutine) -> Any:
+        return self._result(self._hand(coroutine))
+
+    def _result(self, waiting: concurrent.futures.Future[_T]) -> _T:
         try:
             return waiting.result()
+        except concurrent.futures.CancelledError:
+            raise ClientClosed from None
         finally:
             # Whoever is interrupted gives up the call. One that is done is not changed by that.
             waiting.cancel()
 
+    @overload
+    def map(
+        self,
+        funs: Sequence[Any],
+        docs: Union[List[Json], Tuple[Json, ...]],
+        *,
+        lang: str = ...,
+        db: Optional[str] = ...,
+        lib: Optional[Json] = ...,
+        **options: Unpack[Options],
+    ) -> Any: ...
+
+    @overload
+    def map(
+        self,
+        funs: Sequence[Any],
+        docs: Iterable[Json],
+        *,
+        lang: str = ...,
+        db: Optional[str] = ...,
+        lib: Optional[Json] = ...,
+        **options: Unpack[Options],
+    ) -> Iterator[Rows]: ...
+
+    def map(
+        self,
+        funs: Sequence[Any],
+        docs: Iterable[Json],
+        *,
+        lang: str = "javascript",
+        db: Optional[str] = None,
+        lib: Optional[Json] = None,
+        **options: Unpack[Options],
+    ) -> Any:
+        """For each document a list for each function of ``[key, value]``: a list of them for a list of documents. Of any
+        other iterable they are an iterator, and come as the documents come."""
+        arguments = _map(funs, lang, db, lib)
+        if isinstance(docs, (list, tuple)):
+            return self._function("map_docs", options, **arguments, docs=docs)
+        _no_report(options)
+        call = functools.partial(self._core.function, "map_docs", options=options)
+        return stream(lambda batch: self._hand(call({**arguments, "docs": batch})), self._result, docs)
+
+    def get_proc(self, lang: Optional[str] = None, **options: Unpack[LeaseOptions]) -> Proc[Any]:
+        """Borrows a process, to be given back with :meth:`Proc.ret_proc`. Its first prompt is ``reset``."""
+        proc: Proc[Any] = self._run(self._core.get_proc(_lease(lang, **options)))
+        return proc
+
     @contextlib.contextmanager
-    def lease(self, lang=None, **arguments):
+    def lease(self, lang: Optional[str] = None, **options: Unpack[LeaseOptions]) -> Iterator[Proc[Any]]:
         """Borrows a process for a block, as :meth:`get_proc` does, and resets it."""
-        proc = self.get_proc(lang, **arguments)
+        proc = self.get_proc(lang, **options)
         try:
             proc.reset()
             yield proc
         finally:
             proc.ret_proc()
 
-    def close(self):
-        if self._loop.is_closed():
-            return
-        self._run(self._core.transport.close())
+    def close(self) -> None:
+        with self._handing:
+            if self._closed:
+                return
+            self._closed = True
+        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
 
-    def __enter__(self):
+    async def _end(self) -> None:
+        """Closes the connections. Calls that still wait fail."""
+        rest = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in rest:
+            task.cancel()
+        await asyncio.gather(*rest, return_exceptions=True)
+        await self._core.close()
+
+    def __enter__(self: _C) -> _C:
         return self
 
-    def __exit__(self, *_):
+    def __exit__(
+        self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
+    ) -> None:
         self.close()
 
 
 def _transport(
-    address: str, user: Optional[str], password: Optional[str], context: Optional[ssl.SSLContext], seconds: float
+    place: Union[str, "os.PathLike[str]"],
+    user: Optional[str],
+    password: Optional[str],
+    context: Optional[ssl.SSLContext],
+    seconds: float,
 ) -> Any:
     """Reads an address as the service prints it: ``unix:PATH`` or a path, ``tcp:HOST:PORT``, ``tls:HOST:PORT``,
     ``http://HOST:PORT/``, ``https://HOST:PORT/``."""
-    address = str(address)
+    address = str(place)
     scheme, _, rest = address.partition(":")
-    if scheme in ("tcp", "tls"):
-        address = f"{scheme}://{rest.lstrip('/')}"
-    url = urlsplit(address)
+    if scheme == "unix" or "/" in scheme:
+        path = rest if scheme == "unix" else address
+        login = None if user is None else (user, password or "")
+        return SocketTransport(functools.partial(asyncio.open_unix_connection, path), f"unix:{path}", login)
+    if scheme not in ("tcp", "tls", "http", "https"):
+        raise _bad_address(address, "has no scheme: it is unix:PATH, tcp:HOST:PORT, tls:HOST:PORT or http://HOST:PORT/")
+    is_http = scheme.startswith("http")
+    try:
+        url = urlsplit(address if is_http else f"{scheme}://{rest.lstrip('/')}")
+        host, port = url.hostname, url.port
+    except ValueError as error:
+        raise _bad_address(address, f"cannot be read: {error}") from None
+    if not host or not (port or is_http):
+        raise _bad_address(address, "names no host" if not host else "names no port")
     if user is None and url.username is not None:
         user, password = unquote(url.username), unquote(url.password or "")
     login = None if user is None else (user, password or "")
-    if scheme in ("http", "https"):
+    if is_http:
         return HttpTransport(url, login, seconds, context)
-    if scheme in ("tcp", "tls"):
-        protection = {"ssl": context or ssl.create_default_context()} if scheme == "tls" else {}
-        opening = functools.partial(asyncio.open_connection, url.hostname, url.port, **protection)
-        return SocketTransport(opening, login)
-    path = rest if scheme == "unix" else address
-    return SocketTransport(functools.partial(asyncio.open_unix_connection, path), login)
+    protection: Dict[str, Any] = {"ssl": context or ssl.create_default_context()} if scheme == "tls" else {}
+    opening = functools.partial(asyncio.open_connection, host, port, **protection)
+    return SocketTransport(opening, f"{scheme}:{url.netloc.rpartition('@')[2]}", login)
+
+
+def _bad_address(address: str, what: str) -> SetteeError:
+    return service_error({"name": "bad_request", "reason": f"the address {address!r} {what}", "fault": "client"})

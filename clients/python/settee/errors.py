@@ -47,6 +47,13 @@ class Unavailable(SetteeError):
         return cls({"name": "unavailable", "reason": reason, "fault": "host", "retry": retry, "sent": sent})
 
 
+class ClientClosed(SetteeError):
+    """The client was closed before the call, or while it waited."""
+
+    def __init__(self) -> None:
+        super().__init__({"name": "client_closed", "reason": "this client was closed", "fault": "client"})
+
+
 class ProtocolError(SetteeError):
     """What came is not the protocol: another program listens there, or another version."""
 
@@ -113,4 +120,4 @@ def service_error(details: Any) -> SetteeError:
         return ProtocolError.because(f"the error {details!r:.100} is no object")
     if details.get("name") == "shutting_down":
         return Unavailable.because(str(details.get("reason")))
-    return _BY_NAME.get(details.get("name"), ServiceError)(details)
+    return _BY_NAME.get(str(details.get("name")), ServiceError)(details)

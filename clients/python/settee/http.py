@@ -10,10 +10,10 @@ import socket
 import ssl
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Dict, Iterable, List, Optional
+from typing import Any, Callable, Dict, Iterable, List, Optional, Set, TypeVar
 from urllib.parse import SplitResult
 
-from .errors import ProtocolError, SetteeError, Unavailable, service_error
+from .errors import ClientClosed, ProtocolError, SetteeError, Unavailable, service_error
 from .wire import REPLY_BYTES_MAX, Json, Login, decode, encode
 
 #: The most connections of one client, which is the most calls at a time; others wait.
@@ -40,11 +40,14 @@ PATHS = {
     "try_compile": "compile",
 }
 
+_T = TypeVar("_T")
+
 _BROKEN = (OSError, http.client.HTTPException)
 
 
-def _lost(error: Exception) -> Unavailable:
-    return Unavailable.because(f"no answer over HTTP: {error or type(error).__name__}", cause=error)
+def _lost(error: Exception, connection: http.client.HTTPConnection) -> Unavailable:
+    reason = f"no answer over HTTP from {connection.host}:{connection.port}: {str(error) or type(error).__name__}"
+    return Unavailable.because(reason, cause=error)
 
 
 def _needs_socket(call: str) -> SetteeError:
@@ -70,14 +73,46 @@ def _text(answer: http.client.HTTPResponse) -> bytes:
     return bytes(text)
 
 
+class _Exchange:
+    """A request and its answer. Who gives up ends the connection under the thread that works on it, which the service
+    takes for the end of the call."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._socket: Optional[socket.socket] = None
+        self._aborted = False
+
+    def begin(self, connected: socket.socket) -> None:
+        with self._lock:
+            self._socket = connected
+            if self._aborted:
+                raise ConnectionAbortedError("the caller gave up")
+
+    def end(self) -> None:
+        """Leaves the connection to others."""
+        with self._lock:
+            self._socket = None
+            if self._aborted:
+                raise ConnectionAbortedError("the caller gave up")
+
+    def abort(self) -> None:
+        with self._lock:
+            self._aborted = True
+            if self._socket:
+                with contextlib.suppress(OSError):
+                    # That of a TLS connection would also forget the keys, under the thread that reads.
+                    socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
+
+
 class HttpTransport:
     """Calls over kept-alive connections."""
 
     def __init__(self, url: SplitResult, login: Login, seconds: float, context: Optional[ssl.SSLContext]):
-        self._connect = functools.partial(http.client.HTTPConnection, url.hostname, url.port, timeout=seconds)
+        where: Dict[str, Any] = {"host": url.hostname or "", "port": url.port, "timeout": seconds}
+        self._connect: Callable[[], http.client.HTTPConnection]
+        self._connect = functools.partial(http.client.HTTPConnection, **where)
         if url.scheme == "https":
-            kind = http.client.HTTPSConnection
-            self._connect = functools.partial(kind, url.hostname, url.port, timeout=seconds, context=context)
+            self._connect = functools.partial(http.client.HTTPSConnection, context=context, **where)
         # Two threads may not use one TLS connection at a time, as streams do.
         self.streams = url.scheme == "http"
         self._headers = {"Content-Type": "application/json"}
@@ -86,6 +121,8 @@ class HttpTransport:
             self._headers["Authorization"] = f"Basic {token}"
         self._threads = ThreadPoolExecutor(CONNECTIONS_MAX, "settee-http")
         self._idle: List[http.client.HTTPConnection] = []
+        self._exchanges: Set[_Exchange] = set()
+        self._closed = False
 
     async def connection(self) -> Any:
         raise _needs_socket("get_proc")
@@ -93,30 +130,46 @@ class HttpTransport:
     async def call(self, name: str, arguments: Json) -> Json:
         if name not in PATHS:
             raise _needs_socket(name)
-        return await self.in_thread(self._post, f"/_query/{PATHS[name]}", arguments)
+        exchange = _Exchange()
+        self._exchanges.add(exchange)
+        try:
+            return await self.in_thread(self._post, exchange, f"/_query/{PATHS[name]}", arguments)
+        except asyncio.CancelledError:
+            exchange.abort()
+            raise
+        finally:
+            self._exchanges.discard(exchange)
 
-    async def in_thread(self, function: Any, *arguments: Any) -> Any:
+    async def in_thread(self, function: Callable[..., _T], *arguments: Any) -> _T:
+        if self._closed:
+            raise ClientClosed
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, function, *arguments)
 
-    def _post(self, path: str, arguments: Json) -> Json:
+    def _post(self, exchange: "_Exchange", path: str, arguments: Json) -> Json:
         try:
             connection = self._idle.pop()
         except IndexError:
             connection = self._connect()
         try:
+            if connection.sock is None:
+                connection.connect()
+            exchange.begin(connection.sock)
             connection.request("POST", path, encode(arguments), self._headers_of(arguments))
             answer = connection.getresponse()
             text = _text(answer)
-        except _BROKEN as error:
+            exchange.end()
+        except _BROKEN as broken:
             connection.close()
             # The service closes idle connections: the others are probably closed too.
             self._drop_idle()
-            raise _lost(error) from error
+            raise _lost(broken, connection) from broken
         self._idle.append(connection)
         if answer.status == 200:
             return decode(text)
         error = _error(answer.status, text)
+        if isinstance(error, Unavailable):
+            raise error
         return {**error.details, "error": error.details}
 
     def _headers_of(self, arguments: Json) -> Dict[str, str]:
@@ -138,6 +191,9 @@ class HttpTransport:
                 self._idle.pop().close()
 
     async def close(self) -> None:
+        self._closed = True
+        for exchange in self._exchanges:
+            exchange.abort()
         self._threads.shutdown(wait=False)
         self._drop_idle()
 
@@ -162,22 +218,22 @@ class RowStream:
             for name, value in {**headers, **streaming}.items():
                 self._connection.putheader(name, value)
             self._connection.endheaders()
-            threading.Thread(target=self._send, daemon=True).start()
+            threading.Thread(target=self._send, args=(self._socket.sendall,), daemon=True).start()
             self._answer = self._connection.getresponse()
             if self._answer.status != 200:
                 raise _error(self._answer.status, _text(self._answer))
         except _BROKEN as error:
-            raise self._failure or _lost(error) from error
+            raise self._failure or _lost(error, self._connection) from error
         line = self._line()
         if line is None:
             raise ProtocolError.because("a list without a response")
         self.response = line.get("response", {})
 
-    def _send(self) -> None:
+    def _send(self, send: Callable[[bytes], None]) -> None:
         try:
             for line in self._lines:
-                self._socket.sendall(b"%x\r\n%b\r\n" % (len(line), line))
-            self._socket.sendall(b"0\r\n\r\n")
+                send(b"%x\r\n%b\r\n" % (len(line), line))
+            send(b"0\r\n\r\n")
         except OSError:
             pass  # A function that reads no more rows ends the answer; a broken connection is seen by the reader.
         except BaseException as error:
@@ -185,10 +241,11 @@ class RowStream:
             self.close()
 
     def _line(self) -> Optional[Json]:
+        assert self._answer, "a stream is read once it is open"
         try:
             text = self._answer.readline(REPLY_BYTES_MAX)
         except _BROKEN as error:
-            raise self._failure or _lost(error) from error
+            raise self._failure or _lost(error, self._connection) from error
         if not text:
             if self._failure:
                 raise self._failure

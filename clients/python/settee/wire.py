@@ -4,9 +4,9 @@ import asyncio
 import contextlib
 import itertools
 import json
-from typing import Any, Callable, Dict, Optional, Tuple
+from typing import Any, Callable, Dict, Optional, Tuple, cast
 
-from .errors import ProtocolError, SetteeError, Unavailable, service_error
+from .errors import ClientClosed, ProtocolError, SetteeError, Unavailable, service_error
 
 #: The longest reply that is read, in bytes.
 REPLY_BYTES_MAX = 256 << 20
@@ -31,7 +31,7 @@ def decode(text: bytes) -> Json:
         raise ProtocolError.because(f"{text[:100]!r} is no JSON: {error}") from None
     if not isinstance(value, dict):
         raise ProtocolError.because(f"{text[:100]!r} is no object")
-    return value
+    return cast(Json, value)
 
 
 class Connection:
@@ -48,13 +48,15 @@ class Connection:
         self._sending = asyncio.Lock()
         self._reading = asyncio.ensure_future(self._read())
 
-    async def call(self, name: str, arguments: Json) -> Json:
-        """Sends a request and returns its reply, whatever it says."""
+    async def call(self, name: str, arguments: Json, cancels: bool = False) -> Json:
+        """Sends a request and returns its reply, whatever it says. ``cancels``: if its caller gives up, the service is
+        told, and ends the functions that the call runs."""
         if self.lost:
             raise self.lost
         number = next(self._ids)
         line = encode({**arguments, "id": number, "call": name})
-        reply = self._waiting[number] = asyncio.get_running_loop().create_future()
+        reply: "asyncio.Future[Json]" = asyncio.get_running_loop().create_future()
+        self._waiting[number] = reply
         try:
             self._writer.write(line)
             async with self._sending:
@@ -63,6 +65,8 @@ class Connection:
         except asyncio.CancelledError:
             if reply.done() and not reply.cancelled() and not reply.exception():
                 self._give_back(reply.result())
+            elif cancels and not self.lost:
+                self._writer.write(encode({"id": 0, "call": "cancel", "request": number}))
             raise
         except OSError as error:
             raise Unavailable.because(f"the connection broke: {error}") from error
@@ -117,37 +121,45 @@ class Connection:
                 waiter.set_exception(reason)
 
 
+def _is_over(connecting: "asyncio.Future[Connection]") -> bool:
+    return connecting.cancelled() or bool(connecting.exception() or connecting.result().lost)
+
+
 class SocketTransport:
     """Calls over one connection, which is made when the first needs it and again when it was lost."""
 
     #: A list comes in one reply.
     streams = False
 
-    def __init__(self, open_streams: Callable[..., Any], login: Login):
-        self._open_streams, self._login = open_streams, login
+    def __init__(self, open_streams: Callable[..., Any], address: str, login: Login):
+        self._open_streams, self._address, self._login = open_streams, address, login
         self._connecting: Optional["asyncio.Future[Connection]"] = None
+        self._closed = False
 
     async def call(self, name: str, arguments: Json) -> Json:
-        return await (await self.connection()).call(name, arguments)
+        return await (await self.connection()).call(name, arguments, cancels=True)
 
     async def connection(self) -> Connection:
-        if self._connecting is None or (self._connecting.done() and self._is_over()):
-            self._connecting = asyncio.ensure_future(self._connect())
-        # One caller who gives up does not take it away from the others.
-        return await asyncio.shield(self._connecting)
-
-    def _is_over(self) -> bool:
+        if self._closed:
+            raise ClientClosed
         connecting = self._connecting
-        return connecting.cancelled() or bool(connecting.exception() or connecting.result().lost)
+        if connecting is None or (connecting.done() and _is_over(connecting)):
+            connecting = self._connecting = asyncio.ensure_future(self._connect())
+        # One caller who gives up does not take it away from the others.
+        return await asyncio.shield(connecting)
 
     async def _connect(self) -> Connection:
         try:
             return await asyncio.wait_for(self._open(), CONNECT_SECONDS_MAX)
         except asyncio.TimeoutError:
-            reason = f"no connection and login within {CONNECT_SECONDS_MAX} s"
+            reason = f"no connection and login at {self._address} within {CONNECT_SECONDS_MAX} s"
             raise Unavailable.because(reason, sent=False) from None
+        except FileNotFoundError as error:
+            reason = f"there is no socket at {self._address}: no service runs, or its '[server] socket' is another"
+            raise Unavailable.because(reason, sent=False, cause=error) from error
         except OSError as error:
-            raise Unavailable.because(f"cannot connect: {error}", sent=False, cause=error) from error
+            reason = f"cannot connect to {self._address}: {error}"
+            raise Unavailable.because(reason, sent=False, cause=error) from error
 
     async def _open(self) -> Connection:
         connection = Connection(*await self._open_streams(limit=REPLY_BYTES_MAX))
@@ -166,6 +178,7 @@ class SocketTransport:
                 raise service_error(reply["error"])
 
     async def close(self) -> None:
+        self._closed = True
         connecting, self._connecting = self._connecting, None
         if connecting is None:
             return

@@ -20,7 +20,7 @@ def main(address):
         assert client.map([COUNT], [{"_id": "a"}]) == ROWS
         proc = None if address.startswith("http") else client.get_proc("javascript")
         ask("kill")
-        with settee.Client(address, retry_seconds=0) as other:
+        with settee.Client(address, retry_for=0) as other:
             try:
                 raise AssertionError(other.map([COUNT], [{"_id": "a"}]))
             except settee.Unavailable as error:

@@ -1,11 +1,14 @@
 """Every call, over every way to the service, from threads and from asyncio."""
 
 import asyncio
+import http.server
+import socketserver
 import threading
 import unittest
 from concurrent.futures import ThreadPoolExecutor
 
 import settee
+from settee.stream import BATCH_BYTES_MAX, STREAM_DOCS_MAX
 from tests.support import ADDRESSES, DEADLINE, HTTP, TABLE, TCP, UNIX, scripted, told, with_ddoc
 
 COUNT = "function(doc) { emit(doc._id, 1) }"
@@ -127,6 +130,181 @@ class AsyncCalls(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(len(connections), 1)
 
 
+class Cancelled(unittest.IsolatedAsyncioTestCase):
+    ENDLESS = "function(doc) { for (;;); }"
+
+    async def used(self, client, count):
+        """Waits until so many processes are in use."""
+        for _ in range(DEADLINE * 100):
+            [pool] = (await client.call("status", pool="javascript"))["pools"]
+            if pool["used"] == count:
+                return
+            await asyncio.sleep(0.01)
+        raise AssertionError(f"not {count} in time")
+
+    async def test_a_call_that_is_cancelled_frees_its_process(self):
+        async with settee.AsyncClient(UNIX) as watching:
+            for address in ADDRESSES:
+                async with settee.AsyncClient(address) as client:
+                    with self.subTest(address=address):
+                        calling = asyncio.ensure_future(client.map([self.ENDLESS], [{"_id": "a"}], db="shop"))
+                        await self.used(watching, 1)
+                        calling.cancel()
+                        with self.assertRaises(asyncio.CancelledError):
+                            await calling
+                        await self.used(watching, 0)
+                        self.assertEqual(await client.map([COUNT], [{"_id": "a"}], db="shop"), [[[["a", 1]]]])
+
+    async def test_a_call_that_takes_too_long_frees_its_process_and_no_other(self):
+        async with settee.AsyncClient(UNIX, call_seconds=1) as client, settee.AsyncClient(UNIX) as watching:
+            async with client.lease("javascript", db="shop") as proc:
+                with self.assertRaises(settee.CallTimeout):
+                    await client.map([self.ENDLESS], [{"_id": "a"}], db="shop")
+                await self.used(watching, 1)
+                self.assertTrue(await proc.prompt(["reset"]))
+            await self.used(watching, 0)
+
+
+class Flow:
+    """Documents that come one by one, and how many were taken whose rows were not given."""
+
+    def __init__(self, count):
+        self.count, self.in_flight, self.most = count, 0, 0
+
+    def docs(self):
+        for number in range(self.count):
+            self.in_flight += 1
+            self.most = max(self.most, self.in_flight)
+            yield {"_id": str(number)}
+
+    async def async_docs(self):
+        for doc in self.docs():
+            yield doc
+
+    def given(self, rows):
+        number = self.count - self.left()
+        assert rows == [[[str(number), 1]]], (number, rows)
+        self.rows_given = number + 1
+        self.in_flight -= 1
+
+    def left(self):
+        return self.count - getattr(self, "rows_given", 0)
+
+
+class Streams(unittest.TestCase):
+    def test_a_hundred_thousand_documents_are_mapped_in_order_with_few_in_flight(self):
+        flow = Flow(100_000)
+        with settee.Client(UNIX) as client:
+            for rows in client.map([COUNT], flow.docs(), db="shop"):
+                flow.given(rows)
+        self.assertEqual(flow.left(), 0)
+        self.assertLessEqual(flow.most, STREAM_DOCS_MAX)
+
+    def test_any_iterable_is_mapped(self):
+        for address in ADDRESSES:
+            with self.subTest(address=address), settee.Client(address) as client:
+                docs = {number: {"_id": str(number)} for number in range(250)}
+                rows = list(client.map([COUNT], docs.values(), db="shop"))
+                self.assertEqual(rows, [[[[str(number), 1]]] for number in range(250)])
+                self.assertEqual(list(client.map([COUNT], iter([]))), [])
+
+    def test_documents_may_be_made_with_calls_and_rows_come_while_there_are_more(self):
+        with settee.Client(UNIX) as client:
+            flow = Flow(10**9)
+            docs = ({"_id": doc["_id"], "n": client.reduce(["_count"], [[["a", "a"], 1]])} for doc in flow.docs())
+            rows = client.map([COUNT], docs, db="shop")
+            self.assertEqual(next(rows), [[["0", 1]]])
+            rows.close()
+            self.assertLessEqual(flow.most, STREAM_DOCS_MAX)
+
+    def test_a_call_of_large_documents_has_few_of_them(self):
+        asked = []
+
+        def serve(lines, reply):
+            for request in lines:
+                asked.append(len(request["docs"]))
+                reply({"id": request["id"], "ok": [[[]] for _ in request["docs"]]})
+
+        with scripted(serve) as address, settee.Client(address) as client:
+            docs = ({"_id": str(number), "text": "x" * (BATCH_BYTES_MAX // 2)} for number in range(4))
+            self.assertEqual(len(list(client.map([COUNT], docs))), 4)
+        self.assertEqual(asked, [2, 2])
+
+    def test_a_stream_of_a_closed_client_says_so(self):
+        client = settee.Client(UNIX)
+        rows = client.map([COUNT], Flow(10**9).docs(), db="shop")
+        next(rows)
+        client.close()
+        with self.assertRaises(settee.ClientClosed):
+            list(rows)
+
+    def test_rows_before_a_failure_come_first(self):
+        def docs():
+            yield {"_id": "a"}
+            yield {"_id": "b"}
+            raise LookupError("no more documents")
+
+        with settee.Client(UNIX) as client:
+            rows = client.map([COUNT], docs(), db="shop")
+            self.assertEqual([next(rows), next(rows)], [[[["a", 1]]], [[["b", 1]]]])
+            with self.assertRaises(LookupError):
+                next(rows)
+            with self.assertRaises(settee.CompilationError):
+                list(client.map(["function("], iter([{"_id": "a"}])))
+            with self.assertRaises(settee.BadRequest):
+                client.map([COUNT], iter([]), report=True)
+
+
+class AsyncStreams(unittest.IsolatedAsyncioTestCase):
+    async def test_many_documents_are_mapped_in_order_with_few_in_flight(self):
+        async with settee.AsyncClient(UNIX) as client:
+            for docs in (Flow.docs, Flow.async_docs):
+                flow = Flow(10_000)
+                async for rows in client.map([COUNT], docs(flow), db="shop"):
+                    flow.given(rows)
+                self.assertEqual(flow.left(), 0)
+                self.assertLessEqual(flow.most, STREAM_DOCS_MAX)
+
+    async def test_rows_of_a_document_come_before_the_next_document(self):
+        read = asyncio.Queue()
+
+        async def docs():
+            for number in range(3):
+                yield {"_id": str(number)}
+                await asyncio.wait_for(read.get(), DEADLINE)
+
+        for address in ADDRESSES:
+            async with settee.AsyncClient(address) as client:
+                seen = []
+                async for [[[key, _]]] in client.map([COUNT], docs(), db="shop"):
+                    seen.append(key)
+                    read.put_nowait(key)
+                self.assertEqual(seen, ["0", "1", "2"])
+
+    async def test_rows_before_a_failure_come_first(self):
+        async def docs():
+            yield {"_id": "a"}
+            raise LookupError("no more documents")
+
+        async with settee.AsyncClient(UNIX) as client:
+            seen = []
+            with self.assertRaises(LookupError):
+                async for rows in client.map([COUNT], docs(), db="shop"):
+                    seen.append(rows)
+            self.assertEqual(seen, [[[["a", 1]]]])
+            with self.assertRaises(settee.CompilationError):
+                async for _ in client.map(["function("], iter([{"_id": "a"}])):
+                    pass
+
+    async def test_a_stream_that_is_not_read_to_its_end_takes_no_more(self):
+        async with settee.AsyncClient(UNIX) as client:
+            flow = Flow(10**9)
+            rows = client.map([COUNT], flow.async_docs(), db="shop")
+            self.assertEqual(await rows.__anext__(), [[["0", 1]]])
+            await rows.aclose()
+            self.assertLessEqual(flow.most, STREAM_DOCS_MAX)
+
+
 class Reports(unittest.TestCase):
     MEMBERS = {
         "request_id": "r-1",
@@ -203,3 +381,174 @@ class Mistakes(unittest.TestCase):
     def test_an_unknown_option_is_a_mistake_of_the_caller(self):
         with settee.Client(UNIX) as client, self.assertRaises(TypeError):
             client.map([], [], tiemout=1)
+
+    def test_an_address_that_cannot_be_read_is_told_when_the_client_is_made(self):
+        wrong = {
+            "localhost:5994": "no scheme",
+            "localhost": "no scheme",
+            "ftp://localhost/": "no scheme",
+            "tcp:localhost": "no port",
+            "tcp:localhost:port": "cannot be read",
+            "http://:5995/": "no host",
+        }
+        for address, reason in wrong.items():
+            for kind in (settee.Client, settee.AsyncClient):
+                with self.subTest(address=address), self.assertRaises(settee.BadRequest) as raised:
+                    kind(address)
+                self.assertEqual(raised.exception.fault, "client")
+                self.assertIn(f"the address {address!r}", str(raised.exception))
+                self.assertIn(reason, str(raised.exception))
+
+    def test_an_address_where_nothing_listens_is_named(self):
+        missing = UNIX + ".missing"
+        with settee.Client(missing, retry_for=0) as client, self.assertRaises(settee.Unavailable) as raised:
+            client.map([], [])
+        self.assertIn(f"there is no socket at {missing}", str(raised.exception))
+        with socketserver.TCPServer(("127.0.0.1", 0), None) as server:
+            port = server.server_address[1]
+        for address in (f"tcp:127.0.0.1:{port}", f"http://127.0.0.1:{port}/"):
+            with settee.Client(address, retry_for=0) as client, self.assertRaises(settee.Unavailable) as raised:
+                client.map([], [])
+            self.assertIn(f"127.0.0.1:{port}", str(raised.exception))
+
+
+class Retries(unittest.TestCase):
+    BUSY = {"name": "pool_busy", "reason": "too many wait", "fault": "settee", "retry": True}
+
+    def refusing(self, times, error):
+        """A service that refuses a call so many times."""
+        tries = []
+
+        def serve(lines, reply):
+            for request in lines:
+                tries.append(request["call"])
+                is_over = len(tries) > times
+                reply({"id": request["id"], **({"ok": []} if is_over else {"error": error})})
+
+        return tries, scripted(serve)
+
+    def test_an_error_that_says_retry_is_tried_again_by_a_client_that_has_time(self):
+        for error in (self.BUSY, {**self.BUSY, "retry_after_ms": 1}, {"name": "shutting_down", "reason": "it ends"}):
+            tries, service = self.refusing(2, error)
+            with self.subTest(error=error), service as address, settee.Client(address, retry_for=DEADLINE) as client:
+                self.assertEqual(client.map([], []), [])
+                self.assertEqual(len(tries), 3)
+
+    def test_a_service_that_stops_is_tried_again_over_http_too(self):
+        tries = []
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_POST(self):
+                self.rfile.read(int(self.headers["Content-Length"]))
+                tries.append(self.path)
+                code, body = (503, b'{"error":"shutting_down","reason":"it ends"}') if len(tries) == 1 else (200, b'{"ok":[]}')
+                self.send_response(code)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_):
+                pass
+
+        with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+            threading.Thread(target=server.serve_forever, args=(0.01,)).start()
+            with settee.Client(f"http://127.0.0.1:{server.server_address[1]}/") as client:
+                self.assertEqual(client.map([], []), [])
+            server.shutdown()
+        self.assertEqual(len(tries), 2)
+
+    def test_a_client_that_does_not_say_so_is_told_at_once(self):
+        for options in ({}, {"retry_for": 0}):
+            tries, service = self.refusing(2, self.BUSY)
+            with self.subTest(options=options), service as address, settee.Client(address, **options) as client:
+                with self.assertRaises(settee.Busy):
+                    client.map([], [])
+                self.assertEqual(len(tries), 1)
+
+    def test_the_last_error_is_the_calls_when_the_time_is_up(self):
+        for error in (self.BUSY, {**self.BUSY, "retry_after_ms": 1000 * DEADLINE}):
+            tries, service = self.refusing(10**9, error)
+            with self.subTest(error=error), service as address, settee.Client(address, retry_for=0.3) as client:
+                with self.assertRaises(settee.Busy):
+                    client.map([], [])
+                self.assertEqual(len(tries) > 1, error == self.BUSY)
+
+    def test_neither_a_mistake_nor_what_may_not_be_asked_twice_is_tried_again(self):
+        calls = (
+            (settee.BadRequest, {"name": "bad_request", "reason": "no"}, lambda client: client.map([], [])),
+            (settee.Busy, self.BUSY, lambda client: client.call("add_pool")),
+            (settee.Busy, self.BUSY, lambda client: client.kill("javascript/1")),
+        )
+        for kind, error, call in calls:
+            tries, service = self.refusing(2, error)
+            with self.subTest(error=error), service as address, settee.Client(address, retry_for=DEADLINE) as client:
+                with self.assertRaises(kind):
+                    call(client)
+                self.assertEqual(len(tries), 1)
+
+
+class Closed(unittest.TestCase):
+    def test_a_closed_client_says_so(self):
+        for address in ADDRESSES:
+            client = settee.Client(address)
+            client.map([], [])
+            client.close()
+            client.close()
+            calls = (lambda: client.map([], []), lambda: client.list("shop", TABLE["ddoc"], "keys", []))
+            for call in (*calls, lambda: client.call("status"), lambda: client.get_proc("javascript")):
+                with self.subTest(address=address), self.assertRaises(settee.ClientClosed) as raised:
+                    call()
+                self.assertEqual((raised.exception.fault, raised.exception.retry), ("client", False))
+
+    def test_a_lease_of_a_closed_client_is_over(self):
+        with settee.Client(UNIX) as client:
+            proc = client.get_proc("javascript")
+            client.close()
+            with self.assertRaises(settee.ClientClosed):
+                proc.prompt(["reset"])
+
+    def test_what_still_waits_when_the_client_is_closed_fails(self):
+        asked, over = threading.Event(), threading.Event()
+
+        def serve(lines, reply):
+            next(lines)
+            asked.set()
+            over.wait(DEADLINE)
+
+        with scripted(serve) as tcp, ThreadPoolExecutor(1) as threads:
+            for address in (tcp, tcp.replace("tcp:", "http://")):
+                asked.clear()
+                client = settee.Client(address)
+                waiting = threads.submit(client.map, [], [])
+                if address == tcp:
+                    assert asked.wait(DEADLINE)
+                client.close()
+                with self.subTest(address=address), self.assertRaises(settee.ClientClosed):
+                    waiting.result(DEADLINE)
+            over.set()
+
+
+class AsyncClosed(unittest.IsolatedAsyncioTestCase):
+    async def test_a_closed_client_says_so(self):
+        for address in ADDRESSES:
+            client = settee.AsyncClient(address)
+            await client.map([], [])
+            await client.close()
+            with self.subTest(address=address), self.assertRaises(settee.ClientClosed):
+                await client.map([], [])
+
+    async def test_what_still_waits_when_the_client_is_closed_fails(self):
+        asked = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def serve(lines, reply):
+            for _ in lines:
+                loop.call_soon_threadsafe(asked.set)
+
+        with scripted(serve) as address:
+            client = settee.AsyncClient(address)
+            waiting = asyncio.ensure_future(client.map([], []))
+            await asyncio.wait_for(asked.wait(), DEADLINE)
+            await client.close()
+            with self.assertRaises(settee.ClientClosed):
+                await waiting

@@ -53,6 +53,24 @@ class Leases(unittest.TestCase):
             self.assertEqual(proc.down["name"], "pool_removed")
             self.assertFalse(proc.ret_proc())
 
+    def test_a_process_is_shown_and_killed(self):
+        with settee.Client(UNIX) as client, client.lease("javascript", db="shop") as proc:
+            [row] = [row for row in client.ps("javascript")["procs"] if row["os_pid"] == proc.os_pid]
+            self.assertEqual((row["pool"], row["state"]), ("javascript", "lent"))
+            self.assertIn(row["name"], [row["name"] for row in client.ps()["procs"]])
+            killed = client.kill(row["name"], now=True)
+            self.assertEqual((killed["how"], killed["proc"]["name"]), ("killed", row["name"]))
+            wait_until(lambda: proc.down)
+            self.assertEqual(proc.down["name"], "killed")
+            with self.assertRaises(settee.NotFound):
+                client.kill("javascript/0")
+
+    def test_the_health_of_the_service_is_told(self):
+        with settee.Client(UNIX) as client:
+            health = client.health()
+            self.assertIn(health["status"], ("ok", "warning", "critical"))
+            self.assertIsInstance(health["problems"], list)
+
 
 class AsyncLeases(unittest.IsolatedAsyncioTestCase):
     async def test_a_lease_ends_with_its_block_and_when_that_throws(self):
@@ -64,6 +82,12 @@ class AsyncLeases(unittest.IsolatedAsyncioTestCase):
                 async with client.lease("javascript") as proc:
                     raise LookupError
             self.assertFalse(await proc.ret_proc())
+
+    async def test_a_process_is_shown_and_killed(self):
+        async with settee.AsyncClient(UNIX) as client, client.lease("javascript", db="shop") as proc:
+            [row] = [row for row in (await client.ps())["procs"] if row["os_pid"] == proc.os_pid]
+            self.assertEqual((await client.kill(row["name"], now=True))["how"], "killed")
+            self.assertIn("problems", await client.health())
 
     async def test_a_process_that_is_still_at_work_when_its_caller_gives_up_is_not_lent_again(self):
         # Less time than the service waits for an answer.

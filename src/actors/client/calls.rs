@@ -14,6 +14,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::Client;
+use super::cancel::Cancellable;
 use super::dashboard::dashboard;
 use super::handover;
 use super::holding::Holding;
@@ -170,6 +171,10 @@ fn take_request<'a>(
         Call::Attach { want, end, .. } => attach(ticket, session.in_its_name(want), end, ctx),
         Call::Auth { name, password } => log_in(ticket, name, password, ctx),
         Call::Function(call) => function(ticket, *call),
+        Call::Cancel { request } => {
+            let is_cancelled = session.cancel(request);
+            ticket.ok(&is_cancelled);
+        }
         Call::Jobs(call) => jobs(ticket, call),
         Call::Daemon(call) => daemon(ticket, call),
     }
@@ -315,10 +320,14 @@ fn function(ticket: Ticket, request: FunctionRequest) {
     let Some(ticket) = ticket.wait_for_process() else {
         return;
     };
-    // Ends with the deadlines of the processes and their answers, or with the connection.
+    let cancellable = Cancellable::of(&ticket);
+    // Ends with the deadlines of the processes and their answers, when it is cancelled, or with the connection.
     actix_rt::spawn(async move {
         let session = Rc::clone(ticket.session());
-        let served = session.query_servers.serve(request).await;
+        let call = session.query_servers.serve(request);
+        let Some(served) = cancellable.perform(call).await else {
+            return ticket.error(&ErrorReply::cancelled());
+        };
         match &served.value {
             Ok(answer) => ticket.ok_with(answer, &served.members()),
             Err(error) => ticket.error_with(error, &served.members()),

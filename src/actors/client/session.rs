@@ -19,6 +19,7 @@ use actix_rt::time::Instant;
 use bytes::{Bytes, BytesMut};
 use rustc_hash::FxHashMap;
 use tokio::io::Interest;
+use tokio::sync::oneshot;
 
 use self::held::HELD_SWEEP_MIN;
 use super::account::Account;
@@ -120,6 +121,8 @@ pub(super) struct Session {
     /// When something last came through a tunnel, or went through it.
     last_activity: Cell<Instant>,
     held: RefCell<FxHashMap<Token, Rc<Holding>>>,
+    /// Who cancels a call of functions, by the JSON text of its request's id.
+    pub(super) cancels: RefCell<FxHashMap<Box<str>, oneshot::Sender<()>>>,
     /// How fast the client takes what it is sent.
     pace: Pace,
     account: Account,
@@ -182,6 +185,7 @@ impl Session {
             is_shut_down: Cell::new(false),
             last_activity: Cell::new(Instant::now()),
             held: RefCell::new(FxHashMap::default()),
+            cancels: RefCell::default(),
             sweep_at: Cell::new(HELD_SWEEP_MIN),
         });
         if let Some(user) = certified {

@@ -62,6 +62,39 @@ fn a_reply_carries_the_id_of_its_request_whatever_it_is() {
 }
 
 #[test]
+fn a_call_that_its_client_cancels_frees_its_process_and_no_other_call_is_touched() {
+    let service = Service::start("[pools.javascript]\nmax = 1\n");
+    let mut client = service.connect();
+    let mut other = service.connect();
+    let map = |id: Value, fun: &str| json!({"id": id, "call": "map_docs", "lang": "javascript", "db": "shop", "funs": [fun], "docs": [{"_id": "a"}]});
+    client.send(&map(json!({"n": 1}), "function(doc) { for (;;); }"));
+    other.wait_for_pool("javascript", &[("used", 1)]);
+    client.send(&map(json!(2), "function(doc) { emit(doc._id, 1) }"));
+    client.send(&map(json!(3), "function(doc) { emit(doc._id, 1) }"));
+    other.wait_for_pool("javascript", &[("waiting", 2)]);
+    let cancel = |request: Value| json!({"id": "c", "call": "cancel", "request": request});
+    // What waits is cancelled too, and what is not there is no error.
+    for request in [json!(3), json!({"n": 1}), json!(4)] {
+        client.send(&cancel(request));
+    }
+    let mut replies: Vec<Value> = (0..6)
+        .map(|_| serde_json::from_str(&client.line().unwrap()).unwrap())
+        .collect();
+    replies.sort_by_key(|reply| reply["id"].to_string());
+    assert_eq!(replies[0], json!({"id": "c", "ok": true}));
+    assert_eq!(replies[2], json!({"id": "c", "ok": false}));
+    assert_eq!(replies[3], json!({"id": 2, "ok": [[[["a", 1]]]]}));
+    for cancelled in [&replies[4], &replies[5]] {
+        assert_eq!(cancelled["error"]["name"], "cancelled");
+        assert_eq!(cancelled["error"]["fault"], "client");
+    }
+    other.wait_for_pool("javascript", &[("used", 0)]);
+    let error = client.error(&json!({"id": 1, "call": "cancel"}));
+    assert_eq!(error["name"], "bad_request");
+    service.stop();
+}
+
+#[test]
 fn the_answer_of_the_query_server_is_passed_on_unchanged() {
     let service = Service::start("");
     let mut client = service.connect();

@@ -14,10 +14,10 @@ folder, *addresses = sys.argv[1:]
 context = ssl.create_default_context(cafile=f"{folder}/cert.pem")
 context.load_cert_chain(f"{folder}/ann.pem", f"{folder}/ann.key")
 for address in addresses:
-    with settee.Client(address, ssl=context, retry_seconds=0) as client:
+    with settee.Client(address, ssl=context, retry_for=0) as client:
         print(client.compile("function(doc) { emit(1, 2); }"))
     try:
-        with settee.Client(address, retry_seconds=1000, call_seconds=20) as client:
+        with settee.Client(address, retry_for=1000, call_seconds=20) as client:
             print(client.compile("function(doc) {}"))
     except settee.Unavailable as error:
         print("CERTIFICATE_VERIFY_FAILED" in str(error) and not error.retry)
@@ -31,7 +31,7 @@ const read = (name) => fs.readFileSync(`${folder}/${name}`, "utf8");
 const tls = { ca: read("cert.pem"), cert: read("ann.pem"), key: read("ann.key") };
 (async () => {
   for (const address of addresses) {
-    for (const options of [{ tls, retryMs: 0 }, { retryMs: 1e6, callMs: 20_000 }]) {
+    for (const options of [{ tls, retryFor: 0 }, { retryFor: 1e3, callMs: 20_000 }]) {
       const client = new Client(address, options);
       await client.compile("function(doc) {}").then(console.log, (error) => {
         if (!(error instanceof Unavailable)) throw error;

@@ -1,4 +1,4 @@
-//! A service that is killed and started again at the same addresses, under clients that go on.
+//! A service that is killed, or stopped, and started again at the same addresses, under clients that go on.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -49,8 +49,8 @@ fn stay_away(socket: &Path, [tcp, http]: [SocketAddr; 2], way: usize) {
     };
     let what = "the client tries again";
     if way == 0 {
-        // The service was killed and left it there.
-        fs::remove_file(socket).unwrap();
+        // A service that was killed has left it there.
+        drop(fs::remove_file(socket));
         let listener = UnixListener::bind(socket).unwrap();
         listener.set_nonblocking(true).unwrap();
         wait_until(what, || count(listener.accept().is_ok()));
@@ -79,6 +79,35 @@ fn assert_survives(client: fn() -> Command, program: &str) {
         assert_eq!(exit_code(&mut orders.child), Some(0), "way {way}");
         site.service.stop();
     }
+}
+
+/// Stops the service in order under callers on all its addresses, which are told of no error.
+fn assert_sees_no_restart(mut client: Command) {
+    let site = Site::start();
+    site.tell(&mut client);
+    let mut orders = Orders::of(client);
+    orders.wait_for("restart");
+    let (tcp, http) = (site.tcp, site.http);
+    let directory = site.service.stop_and_keep();
+    stay_away(&socket_of(directory.path()), [tcp, http], 0);
+    let site = Site::start_in(directory, tcp, http);
+    orders.is_done("restart");
+    assert_eq!(exit_code(&mut orders.child), Some(0));
+    site.service.stop();
+}
+
+#[test]
+fn a_python_client_with_time_for_retries_sees_nothing_of_a_restart_in_order() {
+    let mut client = python();
+    client.args(["-m", "tests.restart"]);
+    assert_sees_no_restart(client);
+}
+
+#[test]
+fn a_node_client_with_time_for_retries_sees_nothing_of_a_restart_in_order() {
+    let mut client = node();
+    client.arg("tests/restart.js");
+    assert_sees_no_restart(client);
 }
 
 #[test]

@@ -48,6 +48,33 @@ fn version() -> String {
     line.unwrap().trim_end_matches('"').to_owned()
 }
 
+/// Prepares `mypy --strict` in the folder of the tests, where the client is installed.
+fn mypy(what: &str) -> Command {
+    let folder = &site::python().folder;
+    let mut command = Command::new(site::mypy());
+    command
+        .current_dir(folder)
+        .args(["--strict", "--python-executable"]);
+    command.arg(folder.join("bin/python")).arg(what);
+    command
+}
+
+#[test]
+fn the_python_client_and_a_program_that_uses_it_are_strictly_typed_and_a_wrong_one_is_not() {
+    run(&mut mypy("sources/settee"));
+    run(&mut mypy("tests/typed.py"));
+    let site = Site::start();
+    let mut typed = python();
+    site.tell(&mut typed);
+    run(typed.args(["-m", "tests.typed"]));
+    site.service.stop();
+    let wrong = mypy("tests/wrong.py").output().unwrap();
+    let told = String::from_utf8_lossy(&wrong.stdout).into_owned();
+    let text = fs::read_to_string(site::python().folder.join("tests/wrong.py")).unwrap();
+    let expected = text.matches("# wrong").count();
+    assert_eq!(told.matches(": error: ").count(), expected, "{told}");
+}
+
 fn tsc(arguments: &[&str]) -> Command {
     let modules = site::typescript();
     let mut command = node();

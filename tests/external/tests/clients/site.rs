@@ -16,6 +16,9 @@ const PYTHONS: [&str; 4] = ["python3.9", "python3.10", "python3.11", "python3"];
 /// What checks the types.
 const TYPESCRIPT: [&str; 2] = ["typescript@5.9.3", "@types/node@18.19.130"];
 
+/// What checks the types of Python. Version 1 still runs on 3.9.
+const MYPY: &str = "mypy==1.19.1";
+
 /// An installed client.
 pub struct Installed {
     /// A folder with the tests of the client, beside none of its sources.
@@ -58,19 +61,38 @@ pub fn node() -> &'static Installed {
 
 /// The program `tsc` and the types of Node's own modules, installed once.
 pub fn typescript() -> PathBuf {
-    let folder = below_target(&TYPESCRIPT[0].replace('@', "-"));
+    let folder = once(&TYPESCRIPT[0].replace('@', "-"), |folder| {
+        fs::create_dir_all(folder).unwrap();
+        fs::write(folder.join("package.json"), "{\"private\":true}").unwrap();
+        run(npm("install").args(TYPESCRIPT).current_dir(folder));
+    });
+    folder.join("node_modules")
+}
+
+/// The program `mypy`, installed once in an environment of its own.
+pub fn mypy() -> PathBuf {
+    let folder = once(&MYPY.replace("==", "-"), |folder| {
+        run(Command::new(oldest_python())
+            .args(["-m", "venv"])
+            .arg(folder));
+        run(pip(folder).args(["install", "--quiet", MYPY]));
+    });
+    folder.join("bin/mypy")
+}
+
+/// Returns a folder that `install` fills, unless that was done already.
+fn once(name: &str, install: impl FnOnce(&Path)) -> PathBuf {
+    let folder = below_target(name);
     let complete = folder.join("complete");
     let lock = File::create(folder.with_extension("lock")).unwrap();
     lock.lock().unwrap();
     if !complete.exists() {
         // What an interrupted attempt left is of no use.
         drop(fs::remove_dir_all(&folder));
-        fs::create_dir_all(&folder).unwrap();
-        fs::write(folder.join("package.json"), "{\"private\":true}").unwrap();
-        run(npm("install").args(TYPESCRIPT).current_dir(&folder));
+        install(&folder);
         File::create(complete).unwrap();
     }
-    folder.join("node_modules")
+    folder
 }
 
 /// Empties a folder, and copies a client's sources and tests into it.

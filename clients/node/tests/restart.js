@@ -1,0 +1,41 @@
+"use strict";
+// A service that is stopped and started again under calls without a pause, which see nothing of it.
+
+const assert = require("node:assert/strict");
+const readline = require("node:readline/promises");
+const settee = require("settee");
+const { ADDRESSES } = require("./support.js");
+
+const COUNT = "function(doc) { emit(doc._id, 1) }";
+const input = readline.createInterface(process.stdin, process.stdout);
+let isOver = false;
+
+// Calls until it is told to end, and once more.
+async function callWithoutPause(client, called) {
+  for (let isLast = false; !isLast; ) {
+    isLast = isOver;
+    assert.deepEqual(await client.map([COUNT], [{ _id: "a" }], { db: "shop" }), [[[["a", 1]]]]);
+    assert.deepEqual(await client.reduce(["_count"], [[["a", "a"], 1]]), [1]);
+    called();
+  }
+}
+
+async function main() {
+  const clients = ADDRESSES.flatMap((address) => [address, address]).map((address) => new settee.Client(address, { retryFor: 60 }));
+  const first = [];
+  const callers = clients.map((client) => {
+    let called;
+    first.push(new Promise((resolve) => (called = resolve)));
+    return callWithoutPause(client, called);
+  });
+  const all = Promise.all(callers);
+  await Promise.race([all, Promise.all(first)]);
+  const answer = await Promise.race([all, input.question("restart\n")]);
+  assert.equal(answer, "restart");
+  isOver = true;
+  await all;
+  for (const client of clients) client.close();
+  input.close();
+}
+
+main();

@@ -1,0 +1,22 @@
+"""A program with mistakes that mypy has to find."""
+
+import settee
+
+client = settee.Client("/run/settee/settee.sock")
+client.reduce([], [], tiemout=5)  # wrong
+client.map([], 7)  # wrong
+client.map([], iter([{"_id": "a"}]))[0]  # wrong
+client.filter("shop", "_design/shop", "f", [])  # wrong
+client.get_proc("javascript", timeout="5")  # wrong
+settee.Client("/run/settee/settee.sock", call_seconds="5")  # wrong
+
+
+async def main() -> None:
+    async with settee.AsyncClient("/run/settee/settee.sock") as client:
+        client.health()  # wrong
+        proc = await client.get_proc("javascript")
+        proc.prompt(["reset"])  # wrong
+
+
+def told(error: settee.SetteeError) -> int:
+    return error.name  # wrong
