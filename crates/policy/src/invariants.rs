@@ -43,6 +43,7 @@ pub enum Invariant {
     Pm22,
     Pm23,
     Pm24,
+    Pm25,
 }
 
 /// `Err` says what is there instead.
@@ -59,7 +60,7 @@ enum Predicate {
 }
 
 impl Invariant {
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 25] = [
         Self::Pm1,
         Self::Pm2,
         Self::Pm3,
@@ -84,6 +85,7 @@ impl Invariant {
         Self::Pm22,
         Self::Pm23,
         Self::Pm24,
+        Self::Pm25,
     ];
 
     /// Returns what it says.
@@ -119,6 +121,7 @@ impl Invariant {
             Self::Pm24 => {
                 "a process that ran code of one database forgets everything before it serves another"
             }
+            Self::Pm25 => "what is held for each tenant is counted",
         }
     }
 
@@ -148,6 +151,7 @@ impl Invariant {
             Self::Pm22 => Pool(requests::nobody_hopes_in_vain),
             Self::Pm23 => Pools(pools::ceiling_is_kept),
             Self::Pm24 => Pools(processes::tenants_are_apart),
+            Self::Pm25 => Pool(requests::uses_are_counted),
         }
     }
 

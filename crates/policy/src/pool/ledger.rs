@@ -25,8 +25,8 @@ pub(crate) struct RequestRow {
     /// The one of them where it is.
     pub(crate) pool: PoolId,
     pub(crate) lane: Lane,
-    /// Its rank in the queue, from when it joined it.
-    pub(crate) rank: u64,
+    /// When a process was chosen or opened for it, once it has left the queue.
+    pub(crate) begun: Timestamp,
     pub(crate) tenant: Tenant,
     /// The design document that the process must know.
     pub(crate) ddoc: Option<DdocKey>,

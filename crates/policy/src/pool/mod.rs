@@ -55,7 +55,7 @@
 //! | failing starts, stress | `trouble.rs`, with [`crate::admission`] |
 //! | what a configuration makes of the pools | `follow.rs` |
 //! | what new settings change | `plan.rs` (in advance), `resize.rs` |
-//! | whose turn it is | `waiters.rs`, `fairness.rs` |
+//! | whose turn it is | `waiters.rs`, `fairness.rs`, `uses.rs` |
 //! | which process serves whom | `select.rs` |
 //!
 //! # Where processes are not shared
@@ -113,6 +113,7 @@ mod tables;
 mod trouble;
 mod turn;
 mod upkeep;
+mod uses;
 mod waiters;
 mod withdraw;
 

@@ -145,7 +145,7 @@ impl Pools {
             target,
             pool: NOWHERE,
             lane,
-            rank: 0,
+            begun: Timestamp::ZERO,
             tenant,
             ddoc,
             arrived: self.ledger.now,
@@ -391,12 +391,14 @@ impl Pools {
         out: &'a mut Vec<PoolAction>,
     ) -> Option<Turn<'a>> {
         let pool = self.pools.get_mut(id.0 as usize)?;
-        (!pool.life.gone).then_some(Turn {
+        let mut turn = Turn {
             id,
             pool,
             ledger: &mut self.ledger,
             out,
-        })
+        };
+        turn.set_time();
+        (!turn.pool.life.gone).then_some(turn)
     }
 
     pub(super) fn pool(&self, id: PoolId) -> Option<&Pool> {

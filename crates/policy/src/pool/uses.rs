@@ -1,0 +1,69 @@
+//! From when until when a process is held for a tenant, and what that changes.
+//!
+//! SUMMARY   It begins when a process is chosen or opened for a request, and ends when the process comes back or
+//!           ends, or when the request goes before it has the process.
+//! PROMISES  What begins ends once (PM-25).
+//! CALLED    By whatever takes a request out of the queue, and whatever ends a loan.
+//! SOURCE    None.
+
+use super::id::{RequestId, Tenant};
+use super::turn::Turn;
+
+impl Turn<'_> {
+    /// A process is held for a tenant from now on.
+    pub(super) fn begin_use(&mut self, tenant: &Tenant) {
+        if self.pool.keeps_accounts() {
+            let standing = self.pool.accounts.begin(tenant);
+            self.pool
+                .waiters
+                .note(tenant, |state| state.standing = standing);
+        }
+    }
+
+    /// A process is held for a tenant no more.
+    pub(super) fn end_use(&mut self, tenant: &Tenant) {
+        if self.pool.keeps_accounts() {
+            let standing = self.pool.accounts.end(tenant);
+            self.pool
+                .waiters
+                .note(tenant, |state| state.standing = standing);
+        }
+    }
+
+    /// A request lost the process that it was to have: its tenant has had nothing.
+    pub(super) fn undo_use(&mut self, id: RequestId) {
+        if self.pool.keeps_accounts()
+            && let Some(row) = self.ledger.request(id)
+        {
+            let standing = self.pool.accounts.undo(&row.tenant, row.begun);
+            let waiters = &mut self.pool.waiters;
+            waiters.note(&row.tenant, |state| state.standing = standing);
+        }
+    }
+
+    /// Notes what time it is, by which accounts are compared.
+    pub(super) fn set_time(&mut self) {
+        if self.pool.keeps_accounts() && self.pool.accounts.set_time(self.ledger.now) {
+            let accounts = &self.pool.accounts;
+            let waiters = &mut self.pool.waiters;
+            waiters.note_all(|tenant, state| state.standing = accounts.standing(tenant));
+        }
+    }
+
+    /// Opens all accounts anew: only what is held now is in them.
+    pub(super) fn open_accounts(&mut self) {
+        self.pool.accounts = Default::default();
+        self.set_time();
+        if !self.pool.keeps_accounts() {
+            return;
+        }
+        let uses: Vec<Tenant> = self.pool.uses(self.id, self.ledger).cloned().collect();
+        for tenant in uses {
+            self.pool.accounts.begin(&tenant);
+        }
+        let now = self.ledger.now;
+        let rows = self.ledger.requests.values_mut();
+        rows.filter(|row| row.pool == self.id)
+            .for_each(|row| row.begun = now);
+    }
+}
