@@ -44,6 +44,7 @@ pub enum Invariant {
     Pm23,
     Pm24,
     Pm25,
+    Pm26,
 }
 
 /// `Err` says what is there instead.
@@ -60,7 +61,7 @@ enum Predicate {
 }
 
 impl Invariant {
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 26] = [
         Self::Pm1,
         Self::Pm2,
         Self::Pm3,
@@ -86,6 +87,7 @@ impl Invariant {
         Self::Pm23,
         Self::Pm24,
         Self::Pm25,
+        Self::Pm26,
     ];
 
     /// Returns what it says.
@@ -122,6 +124,9 @@ impl Invariant {
                 "a process that ran code of one database forgets everything before it serves another"
             }
             Self::Pm25 => "what is held for each tenant is counted",
+            Self::Pm26 => {
+                "calls and processes of each tenant that has bounds are counted over all pools"
+            }
         }
     }
 
@@ -152,6 +157,7 @@ impl Invariant {
             Self::Pm23 => Pools(pools::ceiling_is_kept),
             Self::Pm24 => Pools(processes::tenants_are_apart),
             Self::Pm25 => Pool(requests::uses_are_counted),
+            Self::Pm26 => Pools(requests::tenants_are_counted),
         }
     }
 

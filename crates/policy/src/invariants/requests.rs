@@ -37,7 +37,8 @@ pub(super) fn requests_are_in_one_place(pools: &Pools) -> Judgement {
 
 pub(super) fn nobody_waits_in_vain(_: PoolId, pool: &Pool, ledger: &Ledger) -> Judgement {
     let now = ledger.now;
-    let mut waiters = pool.waiters.iter().filter_map(|id| ledger.request(id));
+    let waiters = pool.waiters.iter().filter_map(|id| ledger.request(id));
+    let mut waiters = waiters.filter(|row| !ledger.tenants.is_full(&row.tenant));
     let head = pool.next_waiter().and_then(|id| ledger.request(id));
     let Some(head) = head.filter(|head| pool.is_open_to(head.lane)) else {
         return Ok(());
@@ -119,6 +120,14 @@ pub(super) fn uses_are_counted(id: PoolId, pool: &Pool, ledger: &Ledger) -> Judg
     let counted: BTreeMap<_, u32> = pool.accounts.held().collect();
     require(uses == counted, || {
         format!("{uses:?} are held, counted {counted:?}")
+    })
+}
+
+pub(super) fn tenants_are_counted(pools: &Pools) -> Judgement {
+    let ledger = &pools.ledger;
+    let rebuilt = ledger.tenants.rebuilt(&pools.pools, ledger);
+    require(ledger.tenants == rebuilt, || {
+        format!("{:?} should be {rebuilt:?}", ledger.tenants)
     })
 }
 

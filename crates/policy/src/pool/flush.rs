@@ -22,7 +22,9 @@ impl Turn<'_> {
     pub(super) fn get_proc(&mut self, id: RequestId, request: RequestRow) {
         // With nobody waiting this one would be the first in the flush, so that a request that
         // needs nothing but an idle process may skip the tables.
+        let is_held_back = self.ledger.tenants.is_full(&request.tenant);
         if self.pool.waiters.len() == 0
+            && !is_held_back
             && self.pool.is_open_to(request.lane)
             && let Some(Choice {
                 number,
@@ -39,8 +41,11 @@ impl Turn<'_> {
             self.out.push(PoolAction::Refuse { request: id, why });
             return;
         }
-        self.note_stress(&request);
-        self.pool.enqueue(id, &request);
+        if !is_held_back {
+            self.note_stress(&request);
+        }
+        self.ledger.tenants.wait(&request.tenant);
+        self.pool.enqueue(id, &request, self.ledger);
         self.ledger.accept(id, request);
         self.keep_queue_short(id);
     }
@@ -65,7 +70,7 @@ impl Turn<'_> {
     pub(super) fn flush(&mut self) {
         let mut head_until = None;
         self.ledger.ceiling.needy.remove(&self.id);
-        while let Some(head) = self.pool.next_waiter() {
+        while let Some(head) = self.next_waiter() {
             head_until = None;
             if self.pool.life.shrunk {
                 self.refuse_hopeless();
@@ -197,14 +202,14 @@ impl Turn<'_> {
         self.pool.dequeue(id, request);
         let tenant = request.tenant.clone();
         self.begin_use(&tenant);
+        self.ledger.tenants.leave(&tenant);
     }
 
     /// Serves the oldest waiter behind the head that an idle process fits, if there is one.
     ///
     /// Nothing that is idle is of any use to the head, so that every idle process is tagged.
     fn serve_overtaking(&mut self) -> bool {
-        let full = self.pool.accounts.full();
-        let Some(later) = self.pool.waiters.next_servable(full) else {
+        let Some(later) = self.next_servable() else {
             return false;
         };
         // Those of the other lane would have come first.

@@ -14,6 +14,7 @@ use super::action::Phase;
 use super::ceiling::Ceiling;
 use super::id::{ClientId, DdocKey, Lane, PoolId, ProcId, RequestId, Target, Tenant, Token};
 use super::random::Random;
+use super::tenants::Tenants;
 use crate::time::Timestamp;
 
 /// A request that was accepted and not yet answered.
@@ -108,6 +109,8 @@ pub(crate) struct Ledger {
     pub(crate) last_token: Token,
     /// How often a process became idle so far.
     pub(super) returns: u64,
+    /// What the tenants have that have bounds.
+    pub(crate) tenants: Tenants,
     /// How many processes there may be in all pools.
     pub(crate) ceiling: Ceiling,
     /// For choices that are to be even.

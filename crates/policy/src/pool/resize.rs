@@ -55,7 +55,7 @@ impl Turn<'_> {
         let waiters = std::mem::take(&mut self.pool.waiters);
         for id in waiters.iter() {
             if let Some(row) = self.ledger.requests.get(&id) {
-                self.pool.enqueue(id, row);
+                self.pool.enqueue(id, row, self.ledger);
             }
         }
     }

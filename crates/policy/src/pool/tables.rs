@@ -392,10 +392,10 @@ impl Pool {
     }
 
     /// Puts a request into the queue.
-    pub(super) fn enqueue(&mut self, id: RequestId, request: &RequestRow) {
+    pub(super) fn enqueue(&mut self, id: RequestId, request: &RequestRow, ledger: &Ledger) {
         self.join(&request.tenant);
         let lane = lane_place(&self.settings, request.lane);
-        let state = self.tenant_state(&request.tenant);
+        let state = self.tenant_state(&request.tenant, ledger);
         self.waiters.push(lane, id, &request.tenant, state);
     }
 
@@ -410,11 +410,11 @@ impl Pool {
         self.waiters.next(self.accounts.full())
     }
 
-    fn tenant_state(&self, tenant: &Tenant) -> TenantState {
+    fn tenant_state(&self, tenant: &Tenant, ledger: &Ledger) -> TenantState {
         TenantState {
             standing: self.accounts.standing(tenant),
             has_idle: self.idle.has_idle(tenant),
-            is_held_back: false,
+            is_held_back: ledger.tenants.is_full(tenant),
         }
     }
 
@@ -439,7 +439,7 @@ impl Pool {
         for (request, row) in &ledger.requests {
             if row.pool == id && row.place == RequestPlace::Queue {
                 let lane = lane_place(&self.settings, row.lane);
-                let state = self.tenant_state(&row.tenant);
+                let state = self.tenant_state(&row.tenant, ledger);
                 waiters.push(lane, *request, &row.tenant, state);
             }
         }

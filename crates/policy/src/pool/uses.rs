@@ -7,11 +7,16 @@
 //! SOURCE    None.
 
 use super::id::{RequestId, Tenant};
+use super::tables::Pool;
 use super::turn::Turn;
 
 impl Turn<'_> {
     /// A process is held for a tenant from now on.
     pub(super) fn begin_use(&mut self, tenant: &Tenant) {
+        self.ledger.tenants.begin(tenant);
+        if self.ledger.tenants.is_full(tenant) {
+            self.hold_back(tenant);
+        }
         if self.pool.keeps_accounts() {
             let standing = self.pool.accounts.begin(tenant);
             self.pool
@@ -22,6 +27,7 @@ impl Turn<'_> {
 
     /// A process is held for a tenant no more.
     pub(super) fn end_use(&mut self, tenant: &Tenant) {
+        self.ledger.tenants.end(tenant);
         if self.pool.keeps_accounts() {
             let standing = self.pool.accounts.end(tenant);
             self.pool
@@ -32,12 +38,45 @@ impl Turn<'_> {
 
     /// A request lost the process that it was to have: its tenant has had nothing.
     pub(super) fn undo_use(&mut self, id: RequestId) {
-        if self.pool.keeps_accounts()
-            && let Some(row) = self.ledger.request(id)
-        {
-            let standing = self.pool.accounts.undo(&row.tenant, row.begun);
+        let Some(row) = self.ledger.request(id) else {
+            return;
+        };
+        let (tenant, begun) = (row.tenant.clone(), row.begun);
+        self.ledger.tenants.end(&tenant);
+        if self.pool.keeps_accounts() {
+            let standing = self.pool.accounts.undo(&tenant, begun);
             let waiters = &mut self.pool.waiters;
-            waiters.note(&row.tenant, |state| state.standing = standing);
+            waiters.note(&tenant, |state| state.standing = standing);
+        }
+    }
+
+    /// The waiter that is next. Those of a tenant that has reached its bound in another pool are held back.
+    pub(super) fn next_waiter(&mut self) -> Option<RequestId> {
+        self.first_free(Pool::next_waiter)
+    }
+
+    /// As [`Self::next_waiter`], of those that have an idle process of their tag.
+    pub(super) fn next_servable(&mut self) -> Option<RequestId> {
+        self.first_free(|pool| pool.waiters.next_servable(pool.accounts.full()))
+    }
+
+    fn first_free(&mut self, next: impl Fn(&Pool) -> Option<RequestId>) -> Option<RequestId> {
+        loop {
+            let id = next(self.pool)?;
+            let row = self.ledger.request(id)?;
+            if !self.ledger.tenants.is_full(&row.tenant) {
+                return Some(id);
+            }
+            let tenant = row.tenant.clone();
+            self.hold_back(&tenant);
+        }
+    }
+
+    /// Holds the waiters of a tenant back in this pool. The other pools follow when the event ends, and then it
+    /// is seen who is held back no more.
+    fn hold_back(&mut self, tenant: &Tenant) {
+        if self.pool.waiters.len() > 0 {
+            self.pool.waiters.note_held_back(tenant, true);
         }
     }
 

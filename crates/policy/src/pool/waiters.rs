@@ -153,6 +153,14 @@ impl Waiters {
         }
     }
 
+    /// Notes whether a tenant is held back, if it waits.
+    pub(super) fn note_held_back(&mut self, tenant: &Tenant, is_held_back: bool) {
+        let mut queues = self.lanes.iter().filter_map(|lane| lane.queues.get(tenant));
+        if queues.any(|queue| queue.state.is_held_back != is_held_back) {
+            self.note(tenant, |state| state.is_held_back = is_held_back);
+        }
+    }
+
     /// Changes what is known of every tenant that waits.
     pub(super) fn note_all(&mut self, note: impl Fn(&Tenant, &mut TenantState)) {
         let queues = self.lanes.iter().flat_map(|lane| lane.queues.keys());
@@ -185,6 +193,21 @@ impl Waiters {
         let queues = self.lanes.iter().flat_map(|lane| lane.queues.values());
         let open = queues.filter(|queue| queue.open() > 0);
         open.filter_map(|queue| queue.ids.last().copied()).max()
+    }
+
+    /// The oldest waiter of those that are not held back.
+    pub(super) fn oldest(&self) -> Option<RequestId> {
+        let queues = self.lanes.iter().flat_map(|lane| lane.queues.values());
+        queues
+            .filter_map(TenantQueue::first)
+            .map(|(_, id, _)| id)
+            .min()
+    }
+
+    /// The oldest waiter of a tenant.
+    pub(super) fn oldest_of(&self, tenant: &Tenant) -> Option<RequestId> {
+        let queues = self.lanes.iter().filter_map(|lane| lane.queues.get(tenant));
+        queues.filter_map(|queue| queue.ids.first().copied()).min()
     }
 
     /// Whether only the second lane waits, for which some processes are not meant.

@@ -18,7 +18,10 @@ impl Turn<'_> {
     pub(super) fn withdraw(&mut self, id: RequestId) -> Option<RequestRow> {
         let request = self.ledger.close(id)?;
         match request.place {
-            RequestPlace::Queue => self.pool.dequeue(id, &request),
+            RequestPlace::Queue => {
+                self.pool.dequeue(id, &request);
+                self.ledger.tenants.leave(&request.tenant);
+            }
             RequestPlace::Opening(number) => {
                 self.end_use(&request.tenant);
                 if let Some(opening) = self.pool.opening.get_mut(&number) {
@@ -50,7 +53,8 @@ impl Turn<'_> {
     pub(super) fn wait_again(&mut self, id: RequestId) {
         self.undo_use(id);
         if let Some(request) = self.ledger.requests.get(&id) {
-            self.pool.enqueue(id, request);
+            self.ledger.tenants.wait(&request.tenant);
+            self.pool.enqueue(id, request, self.ledger);
             self.ledger.place_back(id);
         }
     }

@@ -125,6 +125,21 @@ fn wrong_count_of_what_is_held_for_a_tenant_is_found() {
 }
 
 #[test]
+fn wrong_count_of_what_a_tenant_has_is_found() {
+    violates(Invariant::Pm26, |pools| {
+        let rules = TenantRules::new([("*".to_owned(), TenantRule::default())]);
+        let mut out = Vec::new();
+        let rules = Box::new(rules);
+        pools.handle(Event::SetTenants { rules }, Timestamp::ZERO, &mut out);
+        pools
+            .ledger
+            .requests
+            .values_mut()
+            .for_each(|row| row.tenant = db("other"));
+    });
+}
+
+#[test]
 fn request_without_a_deadline_or_a_client_is_found() {
     violates(Invariant::Pm12, |pools| pools.ledger.due.clear());
     violates(Invariant::Pm12, |pools| pools.ledger.asked.clear());
