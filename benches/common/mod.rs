@@ -93,6 +93,7 @@ pub fn settings(
             soft_limit: hard_limit,
             affinity_wait: Duration::from_millis(20),
         },
+        tenants: Default::default(),
         processes_max: None,
         pools: Default::default(),
         service_terms: Default::default(),

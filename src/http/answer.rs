@@ -192,7 +192,9 @@ impl From<ErrorReply> for Refusal {
             "conflict" => StatusCode::CONFLICT,
             "too_many_requests" => StatusCode::TOO_MANY_REQUESTS,
             "not_implemented" => StatusCode::NOT_IMPLEMENTED,
-            "shutting_down" | "pool_busy" | "throttled" => StatusCode::SERVICE_UNAVAILABLE,
+            "shutting_down" | "pool_busy" | "tenant_busy" | "throttled" => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
             _ => StatusCode::INTERNAL_SERVER_ERROR,
         };
         let mut refusal = Self::new(status, &error.name, Value::Null);

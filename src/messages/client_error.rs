@@ -79,6 +79,10 @@ pub struct ErrorReply {
     pub place: Option<Box<Place>>,
 }
 
+/// After which time a call may be tried again that was one too many of its database: how long the others take is not
+/// known.
+const TENANT_RETRY_AFTER: Duration = Duration::from_secs(1);
+
 /// The name of the error of a call whose client went away.
 const DISCONNECTED: &str = "disconnected";
 
@@ -263,6 +267,9 @@ impl From<GetProcError> for ErrorReply {
         match error {
             GetProcError::Throttled { retry_in, .. } => {
                 reply.retry_after_ms = milliseconds(retry_in)
+            }
+            GetProcError::TenantBusy { .. } => {
+                reply.retry_after_ms = milliseconds(TENANT_RETRY_AFTER);
             }
             GetProcError::TeachFailed {
                 error: Some(error), ..

@@ -320,7 +320,7 @@ metrics! {
     gauge("settee.pool_throttled", "settee_pool_throttled").labels(&["pool"]);
     /// 1 while processes are started with stress on, 0 otherwise
     gauge("settee.pool_stressed", "settee_pool_stressed").labels(&["pool"]);
-    /// How long the oldest of those requests has waited
+    /// How long the oldest of those requests has waited that is not held back by the bounds of its tenant
     gauge("settee.pool_longest_wait", "settee_pool_longest_wait_seconds").unit("s").labels(&["pool"]);
     /// 1 for a layer of the cells of a pool that holds on this machine, 0 for one that is missing, for all of
     /// them where sandbox is off

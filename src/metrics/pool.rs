@@ -60,6 +60,8 @@ impl From<Fault> for OpenFailure {
 pub enum Refused {
     /// As many wait as may.
     Busy,
+    /// Its database has as many calls as it may.
+    Tenant,
     /// No process is started for a while.
     Throttled,
     /// The pool was removed.
@@ -121,8 +123,8 @@ metrics! {
         /// Times that were up: for a request in the queue, while its process was opened or taught; for a prompt
         counter("settee.pool_timeouts", "settee_pool_timeouts_total").labels(&["pool", "phase"])
             => timeouts: CountersBy<Slow>;
-        /// Requests that were refused at once: busy (as many wait as may), throttled (no process is started for a
-        /// while), removed (the pool was)
+        /// Requests that were refused at once: busy (as many wait as may), tenant (its database has as many calls
+        /// as it may), throttled (no process is started for a while), removed (the pool was)
         counter("settee.pool_refusals", "settee_pool_refusals_total").labels(&["pool", "reason"])
             => refusals: CountersBy<Refused>;
         /// Processes that came back: ok, fail (its client found it broken), lost (its client died or let go of

@@ -60,6 +60,7 @@ const BY_NAME = new Map(Object.entries({
   not_found: NotFound,
   timeout: CallTimeout,
   pool_busy: Busy,
+  tenant_busy: Busy,
   throttled: Busy,
   too_many_held: Busy,
   too_many_requests: Busy,

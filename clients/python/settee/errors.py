@@ -106,6 +106,7 @@ _BY_NAME = {
     "not_found": NotFound,
     "timeout": CallTimeout,
     "pool_busy": Busy,
+    "tenant_busy": Busy,
     "throttled": Busy,
     "too_many_held": Busy,
     "too_many_requests": Busy,

@@ -363,7 +363,7 @@ impl Client {
     /// Borrows a process from a pool or a group (`get_proc`), of whatever language that is.
     ///
     /// # Errors
-    /// As [`Self::get_proc`], and `not_found`, `pool_busy`, `pool_removed`, `throttled`.
+    /// As [`Self::get_proc`], and `not_found`, `pool_busy`, `tenant_busy`, `pool_removed`, `throttled`.
     pub async fn get_proc_from<'a>(
         &self,
         from: impl Into<Taking<'a>>,

@@ -9,6 +9,7 @@ use super::pools::PoolConfig;
 use super::replicator::{Replicator, Store};
 use super::section::{Declared, Key};
 use super::services::ServiceConfig;
+use super::tenants::TenantConfig;
 use super::types::{ChttpdAuth, CouchDb, Log, QueryServerConfig, Sandbox, Server, Ssl};
 use super::users::UserConfig;
 use super::value::{self, Kind};
@@ -32,6 +33,9 @@ pub const CALLERS: &str = "callers";
 
 /// The family of sections of services, `[services.NAME]`.
 pub(crate) const SERVICES: &str = "services";
+
+/// The family of sections of tenants, `[tenants.NAME]`.
+pub(crate) const TENANTS: &str = "tenants";
 
 /// The family of sections of users, `[users.NAME]`.
 pub(crate) const USERS: &str = "users";
@@ -173,6 +177,11 @@ pub const SECTIONS: &[Section] = &[
     Section::family::<ServiceConfig>(
         SERVICES,
         "A socket whose connections are each lent one process.",
+    ),
+    Section::family::<TenantConfig>(
+        TENANTS,
+        "How much each database may have at a time: the one of this name, or all whose names begin so, \
+         [tenants.\"acme-*\"]; [tenants.\"*\"] is for all.",
     ),
     Section::family::<UserConfig>(USERS, "Who else may log in."),
 ];

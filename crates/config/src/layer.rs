@@ -122,8 +122,8 @@ impl Layer {
         spelling: &mut BTreeMap<(String, String), (String, Origin)>,
     ) {
         if let Some((family, name)) = keys::family(&entry.section)
-            // Users have their names to log in with.
-            && family != keys::USERS
+            // Users have their names to log in with, and databases theirs.
+            && !matches!(family, keys::USERS | keys::TENANTS)
         {
             entry.section = format!("{family}.{}", language_name(name));
         }

@@ -40,6 +40,7 @@ mod settings;
 pub mod store_url;
 pub mod stressed;
 mod surroundings;
+mod tenants;
 mod toml_file;
 mod types;
 mod users;
@@ -59,6 +60,7 @@ pub use services::{ServiceAddress, ServiceConfig, ServiceTerms};
 pub use settings::Setting;
 pub use stressed::Stressed;
 pub use surroundings::Surroundings;
+pub use tenants::TenantConfig;
 pub use types::{
     Config, LanguageCommand, Log, LogFormat, LogLevel, QueryServerConfig, ReduceLimit, Server, Ssl,
     language_name,

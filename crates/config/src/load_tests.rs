@@ -555,6 +555,33 @@ fn the_replicators_keys_are_couchdbs_and_those_without_meaning_are_listed_in_an_
 }
 
 #[test]
+fn tenants_have_their_sections_by_name_and_by_pattern() {
+    let toml = "[tenants.\"*\"]\nprocesses_max = 4\ncalls_max = 50\n\
+                [tenants.\"Acme-*\"]\nprocesses_max = 8\n[tenants.shop]\ncalls_max = 0\n";
+    let loaded = Fixture::new().file("a.toml", toml).load();
+    let tenants = loaded.config.tenants.iter();
+    let tenants = tenants
+        .map(|(name, tenant)| (name.as_str(), tenant.processes_max, tenant.calls_max))
+        .collect::<Vec<_>>();
+    let expected = [
+        ("*", Some(4), Some(50)),
+        ("Acme-*", Some(8), None),
+        ("shop", None, Some(0)),
+    ];
+    assert_eq!(tenants, expected);
+    let settings = loaded.config.settings();
+    let shown = settings
+        .iter()
+        .filter(|one| one.section == "tenants.Acme-*");
+    let shown: Vec<_> = shown.map(|one| (one.heading(), one.toml())).collect();
+    let heading = "tenants.\"Acme-*\"".to_owned();
+    assert_eq!(shown, [(heading, "processes_max = 8".to_owned())]);
+    let wrong = "[tenants.\"a*b\"]\nprocesses_max = 1\n";
+    let problems = Fixture::new().file("a.toml", wrong).problems();
+    assert!(problems[0].contains("only at the end"), "{problems:?}");
+}
+
+#[test]
 fn shares_stand_in_a_section_of_their_own_in_toml_too() {
     let toml = "[replicator.shares]\n_replicator = 1\n\"a/_replicator\" = \"1000\"\n";
     let loaded = Fixture::new().file("a.toml", toml).load();

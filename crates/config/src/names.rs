@@ -5,10 +5,11 @@
 
 use super::keys::{
     self, ADMINS, LOG, MANGO, NATIVE_LANGUAGES, NATIVE_QUERY_SERVERS, QUERY, QUERY_SERVERS,
-    REPLICATOR, SHARES, SSL, USERS,
+    REPLICATOR, SHARES, SSL, TENANTS, USERS,
 };
 use super::layer::Entry;
 use super::nearest::{nearest, slip};
+use super::tenants::{TENANT_NAME_RULE, is_tenant_name};
 use super::types::language_name;
 use super::value::{Fault, Kind, NAME_RULE, Raw, USER_NAME_RULE, is_name, is_user_name};
 
@@ -55,6 +56,7 @@ fn problem(what: String, remedy: impl Into<String>) -> NameVerdict {
 pub(super) fn is_section(section: &str) -> bool {
     match keys::family(section) {
         Some((USERS, name)) => is_user_name(name),
+        Some((TENANTS, name)) => is_tenant_name(name),
         Some((_, name)) => is_name(name),
         None => keys::sections().any(|known| known == section),
     }
@@ -67,6 +69,7 @@ pub(super) fn unknown_section(section: &str, ini: bool) -> NameVerdict {
         let what = format!("{name:?} cannot be the name of a section [{family}.NAME]");
         let rule = match family {
             USERS => USER_NAME_RULE,
+            TENANTS => TENANT_NAME_RULE,
             _ => NAME_RULE,
         };
         return problem(what, format!("use {rule}"));

@@ -74,7 +74,8 @@ section! {
         throttle_delay_max: Duration = 600, seconds(0, DAY);
         /// Whether processes are started with stress on while the pool is at its limit.
         stress: bool = false, Kind::Boolean;
-        /// Which waiter is served next: `"fifo"` the oldest, `"per_db"` the databases in turn.
+        /// Which waiter is served next: `"fifo"` the oldest, `"per_db"` that of the database which has had processes
+        /// [for the least time lately](pools.md#whose-turn-it-is).
         fairness: Fairness = "fifo", FAIRNESS;
         /// How many of `max` processes map and reduce functions leave to validate, update, show and filter functions.
         interactive_reserved: u32 = 0, PROCESSES, unit("processes");

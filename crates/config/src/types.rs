@@ -22,6 +22,7 @@ use super::pools::PoolConfig;
 use super::replicator::{Replicator, Store};
 use super::section::section;
 use super::services::ServiceConfig;
+use super::tenants::TenantConfig;
 use super::users::UserConfig;
 use super::value::{self, Kind, LET_IN};
 use crate::password::PasswordHash;
@@ -62,6 +63,9 @@ pub struct Config {
     /// `[services.NAME]`: lower-case name -> a socket whose connections are each lent a process.
     #[serde(default)]
     pub services: BTreeMap<String, ServiceConfig>,
+    /// `[tenants.NAME]`: name of a database, or pattern -> how much it may have at a time.
+    #[serde(default)]
+    pub tenants: BTreeMap<String, TenantConfig>,
     /// `[users.NAME]`: who may log in beside the admins, and what for.
     #[serde(default)]
     pub users: BTreeMap<String, UserConfig>,

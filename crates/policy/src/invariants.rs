@@ -43,6 +43,8 @@ pub enum Invariant {
     Pm22,
     Pm23,
     Pm24,
+    Pm25,
+    Pm26,
 }
 
 /// `Err` says what is there instead.
@@ -59,7 +61,7 @@ enum Predicate {
 }
 
 impl Invariant {
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 26] = [
         Self::Pm1,
         Self::Pm2,
         Self::Pm3,
@@ -84,6 +86,8 @@ impl Invariant {
         Self::Pm22,
         Self::Pm23,
         Self::Pm24,
+        Self::Pm25,
+        Self::Pm26,
     ];
 
     /// Returns what it says.
@@ -119,6 +123,10 @@ impl Invariant {
             Self::Pm24 => {
                 "a process that ran code of one database forgets everything before it serves another"
             }
+            Self::Pm25 => "what is held for each tenant is counted",
+            Self::Pm26 => {
+                "calls and processes of each tenant that has bounds are counted over all pools"
+            }
         }
     }
 
@@ -148,6 +156,8 @@ impl Invariant {
             Self::Pm22 => Pool(requests::nobody_hopes_in_vain),
             Self::Pm23 => Pools(pools::ceiling_is_kept),
             Self::Pm24 => Pools(processes::tenants_are_apart),
+            Self::Pm25 => Pool(requests::uses_are_counted),
+            Self::Pm26 => Pools(requests::tenants_are_counted),
         }
     }
 

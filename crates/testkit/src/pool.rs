@@ -54,6 +54,7 @@ impl TestPoolBuilder {
                     affinity_wait: Duration::ZERO,
                 },
                 processes_max: None,
+                tenants: Default::default(),
                 pools: BTreeMap::new(),
                 service_terms: BTreeMap::new(),
                 os_process_timeout: Duration::from_secs(5),

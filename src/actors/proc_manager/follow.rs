@@ -27,7 +27,8 @@ impl ProcManager {
     /// and returns what the core is still to be told. `before` is what held until now.
     pub(super) fn follow_settings(&mut self, before: Option<&ManagerSettings>) -> Vec<Event> {
         let max = self.settings.processes_max;
-        let mut events = vec![Event::SetCeiling { max }];
+        let rules = Box::new(self.settings.tenants.clone());
+        let mut events = vec![Event::SetCeiling { max }, Event::SetTenants { rules }];
         self.pools.clear_own();
         for name in self.configured_names() {
             self.follow(&name, before, &mut events);

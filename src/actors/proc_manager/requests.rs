@@ -15,7 +15,9 @@ use crate::metrics::{PoolMetrics, Refused};
 use crate::otp::deferred::Replier;
 use crate::query_server::call::Call;
 use crate::query_server::prompt;
-use policy::pool::{ClientId, PoolId, ProcId, Refusal, RequestId, Target, Token};
+use policy::pool::{
+    ClientId, PoolId, ProcId, Refusal, RequestId, Target, Tenant, TenantRule, Token,
+};
 use policy::time::Timestamp;
 
 /// How a request ends.
@@ -111,6 +113,30 @@ impl ProcManager {
         }
     }
 
+    /// Returns the database whose functions a request runs, by what counts of its name.
+    fn tenant_of(&self, request: &Waiting) -> Option<Arc<str>> {
+        match request.want.affinity(self.settings.db_tag)?.tenant {
+            Tenant::Database(db) => Some(db),
+            Tenant::Databases | Tenant::User(_) | Tenant::Client(_) => None,
+        }
+    }
+
+    /// Returns which limit is in the way of a request that waits, as an operator finds it.
+    fn in_the_way(&self, request: &Waiting) -> Arc<str> {
+        match self.tenant_of(request) {
+            Some(db) if self.core.is_held_back(&Tenant::Database(Arc::clone(&db))) => {
+                self.tenant_key(&db, "processes_max", |rule| rule.processes_max)
+            }
+            _ => self.limit_of(request.target),
+        }
+    }
+
+    /// Returns where a bound of a tenant is set, as the configuration has it.
+    fn tenant_key(&self, db: &str, key: &str, of: fn(&TenantRule) -> Option<u32>) -> Arc<str> {
+        let name = self.settings.tenants.set_by(db, of).unwrap_or_default();
+        format!("[tenants.{name:?}] {key}").into()
+    }
+
     pub(super) fn refuse(&mut self, id: RequestId, why: Refusal, turn: &mut Turn) {
         let now = turn.now;
         let request = self
@@ -130,7 +156,7 @@ impl ProcManager {
             Refusal::Timeout { phase } => GetProcError::Timeout {
                 phase,
                 waited: now.since(request.asked),
-                raise: self.limit_of(request.target),
+                raise: self.in_the_way(request),
             },
             Refusal::SpawnFailed => GetProcError::SpawnFailed {
                 language,
@@ -144,6 +170,11 @@ impl ProcManager {
                 error: cause.error.map(Box::new),
             },
             Refusal::PoolBusy => GetProcError::PoolBusy { pool: label },
+            Refusal::TenantBusy => {
+                let tenant = self.tenant_of(request).unwrap_or_default();
+                let rule = self.tenant_key(&tenant, "calls_max", |rule| rule.calls_max);
+                GetProcError::TenantBusy { tenant, rule }
+            }
             Refusal::PoolRemoved => GetProcError::PoolRemoved { pool: label },
             Refusal::NoPool => GetProcError::NoSuchPool(format!("there is no pool in '{label}'")),
             Refusal::Throttled { until } => GetProcError::Throttled {
@@ -161,6 +192,7 @@ fn count_refusal(metrics: &PoolMetrics, why: Refusal) {
     match why {
         Refusal::Timeout { phase } => metrics.request_timed_out(phase),
         Refusal::PoolBusy => metrics.refused(Refused::Busy),
+        Refusal::TenantBusy => metrics.refused(Refused::Tenant),
         Refusal::Throttled { .. } => metrics.refused(Refused::Throttled),
         Refusal::PoolRemoved | Refusal::NoPool => metrics.refused(Refused::Removed),
         Refusal::SpawnFailed | Refusal::TeachFailed | Refusal::ShuttingDown => {}

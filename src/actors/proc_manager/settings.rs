@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::Message;
-use policy::pool::{Limits, Reuse};
+use policy::pool::{Limits, Reuse, TenantRules};
 
 use crate::actors::language::{Language, Registry};
 use crate::config::{PoolConfig, PoolTerms, ServiceTerms};
@@ -24,6 +24,8 @@ pub struct ManagerSettings {
     pub limits: Limits,
     /// `processes_max`: most processes of all pools together; `None` is any number.
     pub processes_max: Option<u32>,
+    /// How much each tenant may have at a time, over all pools.
+    pub tenants: TenantRules,
     /// Name -> the section of a pool, in lower case: a language's own, or a named one.
     /// Shared with the pool while that follows it.
     pub pools: BTreeMap<String, Arc<PoolConfig>>,

@@ -84,6 +84,17 @@ pub enum GetProcError {
         /// The pool.
         pool: Arc<str>,
     },
+    /// The database has as many calls as it may have at a time. Worth a retry.
+    #[error(
+        "the database '{tenant}' has as many calls as it may have at a time ({rule}); try again when \
+         some of them have ended, or raise {rule}"
+    )]
+    TenantBusy {
+        /// The database, by what counts of its name (`db_tag`).
+        tenant: Arc<str>,
+        /// Where the bound is set, as an operator finds it.
+        rule: Arc<str>,
+    },
     /// The pool was removed, or is being removed, while the request waited.
     #[error("the pool '{pool}' was removed")]
     PoolRemoved {
@@ -181,6 +192,7 @@ impl GetProcError {
             Self::NoSuchPool(_) => ("not_found", "queue", Client, false),
             Self::NotForCaller(_) => ("forbidden", "queue", Client, false),
             Self::PoolBusy { .. } => ("pool_busy", "queue", Settee, true),
+            Self::TenantBusy { .. } => ("tenant_busy", "queue", Client, true),
             Self::PoolRemoved { .. } => ("pool_removed", "queue", Settee, false),
             Self::Throttled { .. } => ("throttled", "open", QueryServer, true),
             Self::ShuttingDown => ("shutting_down", "queue", Settee, true),

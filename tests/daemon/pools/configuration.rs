@@ -11,7 +11,7 @@ use crate::support::program::SETTEE;
 
 const TWO: &str = "[pools.a]\nlanguage = \"python\"\nmax = 2\n[pools.b]\nlanguage = \"python\"\n";
 
-fn rewrite(service: &Service, extra: &str) {
+pub(super) fn rewrite(service: &Service, extra: &str) {
     configure(service.directory.path(), extra);
 }
 

@@ -554,24 +554,60 @@ fn the_holder_of_a_process_is_named_with_its_process_and_user() {
     service.stop();
 }
 
-#[test]
-fn databases_are_served_in_turn_also_where_any_process_serves_their_maps() {
-    let service = Service::start("[pools.javascript]\nmax = 1\nfairness = \"per_db\"");
+/// Twelve requests of a big database and then one each of three small ones, while the only process is lent. Returns
+/// in which order they have it.
+fn order_of_service(service: &Service, kind: &str) -> Vec<String> {
     let mut holder = service.connect();
     let held = holder.get_proc("javascript");
     let mut client = service.connect();
-    let big = (0..12).map(|number| (format!("big {number}"), "big"));
-    let small = ["s1", "s2", "s3"].map(|db| (db.to_owned(), db));
+    let big = (0..12).map(|number| (format!("big {number}"), format!("{kind}-big")));
+    let small = ["s1", "s2", "s3"].map(|db| (db.to_owned(), format!("{kind}-{db}")));
     for (id, db) in big.chain(small) {
-        let funs = ["function(doc) { emit(doc._id, 1) }"];
-        let map = json!({"id": id, "call": "map_docs", "lang": "javascript", "db": db, "funs": funs,
-            "docs": [{"_id": "a"}]});
-        client.send(&map);
+        let mut call = json!({"id": id, "call": kind, "lang": "javascript", "db": db});
+        let of_kind = match kind {
+            "map_docs" => {
+                json!({"funs": ["function(doc) { emit(doc._id, 1) }"], "docs": [{"_id": "a"}]})
+            }
+            "reduce" => json!({"funs": ["function(keys, values) { return values.length }"],
+                "rows": [[["a", "1"], 1]]}),
+            "ddoc_prompt" => {
+                json!({"ddoc": {"_id": "_design/d", "shows": {"s": "function() { return 'x' }"}},
+                "path": ["shows", "s"], "args": [null, {}]})
+            }
+            _ => json!({}),
+        };
+        let members = of_kind.as_object().unwrap().clone();
+        call.as_object_mut().unwrap().extend(members);
+        client.send(&call);
     }
     holder.wait_for_pool("javascript", &[("waiting", 15)]);
     assert!(holder.ret_proc(&held));
-    let served: Vec<Value> = (0..15).map(|_| client.reply()["id"].clone()).collect();
-    let first = ["big 0", "s1", "s2", "s3", "big 1", "big 2"];
-    assert_eq!(served[..first.len()], first, "{served:?}");
-    service.stop();
+    let mut served = Vec::new();
+    while served.len() < 15 {
+        let reply = client.reply();
+        assert!(reply.get("ok").is_some(), "{kind}: {reply}");
+        let proc = reply["ok"].get("proc").cloned();
+        if let Some(proc) = proc {
+            client.send(&json!({"id": "ret", "call": "ret_proc", "proc": proc}));
+        }
+        if reply["id"] != "ret" {
+            served.push(reply["id"].as_str().unwrap().to_owned());
+        }
+    }
+    served
+}
+
+#[test]
+fn a_big_database_keeps_no_small_one_waiting_whatever_the_call_and_whatever_reuse() {
+    for reuse in ["any", "database"] {
+        let service = Service::start(&format!(
+            "[pools.javascript]\nmax = 1\nfairness = \"per_db\"\nreuse = \"{reuse}\""
+        ));
+        for kind in ["map_docs", "reduce", "ddoc_prompt", "get_proc"] {
+            let served = order_of_service(&service, kind);
+            let first = ["big 0", "s1", "s2", "s3", "big 1", "big 2"];
+            assert_eq!(served[..first.len()], first, "{reuse}, {kind}: {served:?}");
+        }
+        service.stop();
+    }
 }

@@ -4,6 +4,7 @@
 use serde_json::{Value, json};
 use settee::client::{Client as LibraryClient, ReturnStatus, TakeFrom};
 
+use super::configuration::rewrite;
 use crate::support::daemon::{Client, Service, directory};
 use crate::support::program::run;
 
@@ -209,4 +210,76 @@ fn a_process_that_cannot_forget_is_reset_with_the_first_line_of_each_holder() {
         assert_eq!(lines, expected, "{reuse}");
         service.stop();
     }
+}
+
+/// A pool of four, of which a database has two, and of calls twenty.
+const BOUNDS: &str = "[pools.javascript]\nmax = 4\n[tenants.\"*\"]\nprocesses_max = 2\ncalls_max = 100\n\
+                      [tenants.\"bi*\"]\ncalls_max = 20\n";
+
+/// A call of a function of a database.
+fn map_of(db: &str, fun: &str) -> Value {
+    json!({"id": 1, "call": "map_docs", "lang": "javascript", "db": db, "funs": [fun],
+        "docs": [{"_id": "a"}], "timeout_ms": 100_000})
+}
+
+#[test]
+fn endless_loops_of_a_database_hold_its_bound_and_others_are_answered() {
+    let service = Service::start(BOUNDS);
+    let mut big = service.connect();
+    let endless = map_of("big", "function(doc) { while (true) {} }");
+    for _ in 0..20 {
+        big.send(&endless);
+    }
+    let mut small = service.connect();
+    small.wait_for_pool("javascript", &[("used", 2), ("waiting", 18)]);
+    for number in 0..10 {
+        let rows = small.ok(&map_of(
+            &format!("small{number}"),
+            "function(doc) { emit(1, 2) }",
+        ));
+        assert_eq!(rows, json!([[[[1, 2]]]]));
+    }
+    small.wait_for_pool("javascript", &[("used", 2), ("waiting", 18)]);
+
+    // One call more is refused at once; a request whose time is up says what is in its way.
+    let error = small.error(&endless);
+    assert_eq!(error["name"], "tenant_busy", "{error}");
+    assert_eq!(
+        (&error["retry"], &error["retry_after_ms"]),
+        (&json!(true), &json!(1000))
+    );
+    let reason = error["reason"].as_str().unwrap();
+    assert!(
+        reason.starts_with("the database 'big' has as many calls as it may")
+            && reason.contains("[tenants.\"bi*\"] calls_max"),
+        "{reason}"
+    );
+    rewrite(
+        &service,
+        &BOUNDS.replace("calls_max = 20", "calls_max = 21"),
+    );
+    small.ok(&json!({"call": "reload_config"}));
+    let mut brief = endless.clone();
+    brief["timeout_ms"] = json!(50);
+    let error = small.error(&brief);
+    assert_eq!(error["name"], "timeout", "{error}");
+    let reason = error["reason"].as_str().unwrap();
+    assert!(
+        reason.contains("raise [tenants.\"*\"] processes_max"),
+        "{reason}"
+    );
+
+    // A reload raises the bound, and the pool is its only limit without one.
+    rewrite(
+        &service,
+        &BOUNDS.replace("processes_max = 2", "processes_max = 3"),
+    );
+    small.ok(&json!({"call": "reload_config"}));
+    small.wait_for_pool("javascript", &[("used", 3), ("waiting", 17)]);
+    rewrite(&service, "[pools.javascript]\nmax = 4\n");
+    small.ok(&json!({"call": "reload_config"}));
+    small.wait_for_pool("javascript", &[("used", 4), ("waiting", 16)]);
+    drop(big);
+    small.wait_for_pool("javascript", &[("used", 0), ("waiting", 0)]);
+    service.stop();
 }

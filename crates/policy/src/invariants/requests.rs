@@ -1,6 +1,6 @@
 //! What must hold of requests: one place each, nobody forgotten, nobody kept waiting for nothing.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Judgement, numbered, require};
 use crate::pool::{
@@ -37,8 +37,10 @@ pub(super) fn requests_are_in_one_place(pools: &Pools) -> Judgement {
 
 pub(super) fn nobody_waits_in_vain(_: PoolId, pool: &Pool, ledger: &Ledger) -> Judgement {
     let now = ledger.now;
-    let mut waiters = pool.waiters.iter().filter_map(|id| ledger.request(id));
-    let Some(head) = waiters.next().filter(|head| pool.is_open_to(head.lane)) else {
+    let waiters = pool.waiters.iter().filter_map(|id| ledger.request(id));
+    let mut waiters = waiters.filter(|row| !ledger.tenants.is_full(&row.tenant));
+    let head = pool.next_waiter().and_then(|id| ledger.request(id));
+    let Some(head) = head.filter(|head| pool.is_open_to(head.lane)) else {
         return Ok(());
     };
     let servable = |row: &RequestRow| pool.choose(row).is_some();
@@ -107,6 +109,25 @@ pub(super) fn queue_indexes_are_exact(id: PoolId, pool: &Pool, ledger: &Ledger) 
     let rebuilt = pool.rebuilt_waiters(id, ledger);
     require(pool.waiters == rebuilt, || {
         format!("{:?} should be {rebuilt:?}", pool.waiters)
+    })
+}
+
+pub(super) fn uses_are_counted(id: PoolId, pool: &Pool, ledger: &Ledger) -> Judgement {
+    let mut uses = BTreeMap::new();
+    for tenant in pool.uses(id, ledger).filter(|_| pool.keeps_accounts()) {
+        *uses.entry(tenant).or_default() += 1;
+    }
+    let counted: BTreeMap<_, u32> = pool.accounts.held().collect();
+    require(uses == counted, || {
+        format!("{uses:?} are held, counted {counted:?}")
+    })
+}
+
+pub(super) fn tenants_are_counted(pools: &Pools) -> Judgement {
+    let ledger = &pools.ledger;
+    let rebuilt = ledger.tenants.rebuilt(&pools.pools, ledger);
+    require(ledger.tenants == rebuilt, || {
+        format!("{:?} should be {rebuilt:?}", ledger.tenants)
     })
 }
 

@@ -77,6 +77,9 @@ pub enum Refusal {
     TeachFailed,
     /// As many wait as may (`queue_max`). Worth a retry.
     PoolBusy,
+    /// The tenant has as many calls as it may have ([`TenantRule::calls_max`](super::TenantRule::calls_max)).
+    /// Worth a retry.
+    TenantBusy,
     /// The pool was removed, or is being removed.
     PoolRemoved,
     /// There is no pool in the group, or for the language.

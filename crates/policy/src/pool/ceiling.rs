@@ -204,7 +204,7 @@ impl Turn<'_> {
         let places = match (waits, one_by_one) {
             (true, _) => 0,
             (false, true) => 1,
-            (false, false) => free.min(self.pool.waiters.len() as u32),
+            (false, false) => free.min(self.pool.waiters.open() as u32),
         };
         let busy = self.pool.busy();
         let need = Need { head, places, busy };
@@ -218,7 +218,7 @@ impl Turn<'_> {
         if ceiling.needy.is_empty() || ceiling.unmet() == 0 {
             return false;
         }
-        let Some(own) = self.pool.waiters.oldest() else {
+        let Some(own) = self.pool.next_waiter() else {
             return false;
         };
         let busy = self.pool.busy();

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::id::{Affinity, ClientId, Lane, PoolId, ProcId, RequestId, Target, Token};
 use super::settings::PoolSettings;
+use super::tenants::TenantRules;
 use crate::time::Timestamp;
 
 /// How a pool goes.
@@ -124,6 +125,11 @@ pub enum Event {
     SetCeiling {
         /// Most; `None` is no ceiling.
         max: Option<u32>,
+    },
+    /// How much each tenant may have at a time, over all pools.
+    SetTenants {
+        /// All rules.
+        rules: Box<TenantRules>,
     },
     /// A pool that was just added opens its first processes, and serves those of its group who
     /// wait elsewhere.

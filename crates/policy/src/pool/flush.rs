@@ -19,16 +19,20 @@ use crate::time::Timestamp;
 impl Turn<'_> {
     /// Accepts a request: answers it if an idle process is ready for it, queues it otherwise, if
     /// it may wait.
-    pub(super) fn get_proc(&mut self, id: RequestId, mut request: RequestRow) {
+    pub(super) fn get_proc(&mut self, id: RequestId, request: RequestRow) {
         // With nobody waiting this one would be the first in the flush, so that a request that
         // needs nothing but an idle process may skip the tables.
-        if self.pool.waiters.is_empty()
+        let is_held_back = self.ledger.tenants.is_full(&request.tenant);
+        if self.pool.waiters.len() == 0
+            && !is_held_back
             && self.pool.is_open_to(request.lane)
             && let Some(Choice {
                 number,
                 fit: Fit::Ready,
             }) = self.pool.choose(&request)
         {
+            self.pool.join(&request.tenant);
+            self.begin_use(&request.tenant);
             self.take_idle(number, request.lane);
             self.assign(id, &request, number);
             return;
@@ -37,8 +41,11 @@ impl Turn<'_> {
             self.out.push(PoolAction::Refuse { request: id, why });
             return;
         }
-        self.note_stress(&request);
-        self.pool.enqueue(id, &mut request);
+        if !is_held_back {
+            self.note_stress(&request);
+        }
+        self.ledger.tenants.wait(&request.tenant);
+        self.pool.enqueue(id, &request, self.ledger);
         self.ledger.accept(id, request);
         self.keep_queue_short(id);
     }
@@ -48,11 +55,11 @@ impl Turn<'_> {
         let Some(most) = self.pool.settings.queue_max else {
             return;
         };
-        if self.pool.waiters.len() > most as usize {
+        if self.pool.waiters.open() > most as usize {
             self.flush();
             let row = self.ledger.request(newest);
             let waits = row.is_some_and(|row| row.place == RequestPlace::Queue);
-            if waits && self.pool.waiters.len() > most as usize {
+            if waits && self.pool.waiters.open() > most as usize {
                 self.pool.totals.busy += 1;
                 self.refuse(newest, Refusal::PoolBusy);
             }
@@ -63,7 +70,7 @@ impl Turn<'_> {
     pub(super) fn flush(&mut self) {
         let mut head_until = None;
         self.ledger.ceiling.needy.remove(&self.id);
-        while let Some(head) = self.pool.waiters.oldest() {
+        while let Some(head) = self.next_waiter() {
             head_until = None;
             if self.pool.life.shrunk {
                 self.refuse_hopeless();
@@ -188,17 +195,21 @@ impl Turn<'_> {
 
     /// Takes a waiter out of the queue, to be served.
     fn leave_queue(&mut self, id: RequestId) {
-        if let Some(request) = self.ledger.requests.get(&id) {
-            self.pool.dequeue(id, request);
-            self.pool.rounds.served(request.rank);
-        }
+        let Some(request) = self.ledger.requests.get_mut(&id) else {
+            return;
+        };
+        request.begun = self.ledger.now;
+        self.pool.dequeue(id, request);
+        let tenant = request.tenant.clone();
+        self.begin_use(&tenant);
+        self.ledger.tenants.leave(&tenant);
     }
 
     /// Serves the oldest waiter behind the head that an idle process fits, if there is one.
     ///
     /// Nothing that is idle is of any use to the head, so that every idle process is tagged.
     fn serve_overtaking(&mut self) -> bool {
-        let Some(later) = self.pool.waiters.oldest_servable() else {
+        let Some(later) = self.next_servable() else {
             return false;
         };
         // Those of the other lane would have come first.

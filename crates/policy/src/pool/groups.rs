@@ -115,8 +115,10 @@ impl Pools {
         let oldest_of = |target: Target, lane: Lane| {
             let all = (target, lane, RequestId(0))..=(target, lane, RequestId(u64::MAX));
             let ids = self.ledger.roaming.range(all).map(|(.., id)| *id);
-            ids.take(LOOKS_MAX)
-                .find(|id| self.ledger.request(*id).is_some_and(fits))
+            let rows = ids.filter_map(|id| Some((id, self.ledger.request(id)?)));
+            let rows = rows.filter(|(_, row)| !self.ledger.tenants.is_full(&row.tenant));
+            let mut looks = rows.take(LOOKS_MAX);
+            looks.find(|(_, row)| fits(row)).map(|(id, _)| id)
         };
         [Lane::Interactive, Lane::Bulk]
             .into_iter()
@@ -153,7 +155,7 @@ impl Pools {
     fn shorten_queue(&mut self, pool: PoolId, out: &mut Vec<PoolAction>) {
         while let Some(row) = self.pool(pool)
             && let Some(most) = row.settings.queue_max
-            && row.waiters.len() > most as usize
+            && row.waiters.open() > most as usize
             && let Some(newest) = row.waiters.newest()
         {
             self.displace(newest, Refusal::PoolBusy, out);

@@ -14,6 +14,7 @@ use super::action::Phase;
 use super::ceiling::Ceiling;
 use super::id::{ClientId, DdocKey, Lane, PoolId, ProcId, RequestId, Target, Tenant, Token};
 use super::random::Random;
+use super::tenants::Tenants;
 use crate::time::Timestamp;
 
 /// A request that was accepted and not yet answered.
@@ -25,8 +26,8 @@ pub(crate) struct RequestRow {
     /// The one of them where it is.
     pub(crate) pool: PoolId,
     pub(crate) lane: Lane,
-    /// Its rank in the queue, from when it joined it.
-    pub(crate) rank: u64,
+    /// When a process was chosen or opened for it, once it has left the queue.
+    pub(crate) begun: Timestamp,
     pub(crate) tenant: Tenant,
     /// The design document that the process must know.
     pub(crate) ddoc: Option<DdocKey>,
@@ -108,6 +109,8 @@ pub(crate) struct Ledger {
     pub(crate) last_token: Token,
     /// How often a process became idle so far.
     pub(super) returns: u64,
+    /// What the tenants have that have bounds.
+    pub(crate) tenants: Tenants,
     /// How many processes there may be in all pools.
     pub(crate) ceiling: Ceiling,
     /// For choices that are to be even.

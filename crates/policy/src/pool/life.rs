@@ -73,7 +73,7 @@ impl Pool {
     /// Whether as many wait as may.
     pub(super) fn queue_is_full(&self) -> bool {
         let most = self.settings.queue_max;
-        most.is_some_and(|most| self.waiters.len() >= most as usize)
+        most.is_some_and(|most| self.waiters.open() >= most as usize)
     }
 
     /// Whether nothing may be opened, for other reasons than the limit.
@@ -102,12 +102,12 @@ impl Pool {
     pub(crate) fn can_lend(&self, request: &RequestRow, now: Timestamp) -> bool {
         self.is_open_to(request.lane)
             && self.choose(request).is_some()
-            && (self.waiters.is_empty() || self.lets_pass(request.lane, now))
+            && (self.waiters.has_no_open() || self.lets_pass(request.lane, now))
     }
 
     /// Whether the waiters let a later request pass that an idle process fits.
     fn lets_pass(&self, lane: Lane, now: Timestamp) -> bool {
-        let is_bulk_only = lane == Lane::Interactive && self.waiters.is_bulk_only();
+        let is_bulk_only = lane == Lane::Interactive && self.waiters.is_second_lane_only();
         is_bulk_only || self.head_until.is_some() || self.is_blocked(now)
     }
 
@@ -124,7 +124,7 @@ impl Pool {
         let waits = tenant.is_some_and(|tenant| self.idle.in_use(tenant) > 0);
         self.forgetful().is_some()
             && self.is_open_to(request.lane)
-            && self.waiters.is_empty()
+            && self.waiters.has_no_open()
             && !waits
     }
 
@@ -248,7 +248,7 @@ impl Pool {
             total: self.count() + stopping,
             max: Some(self.settings.limits.hard_limit),
             unreserved: self.unreserved(),
-            claims: self.waiters.len() as u32,
+            claims: self.waiters.open() as u32,
             throttled: self.is_blocked(now),
         }
     }

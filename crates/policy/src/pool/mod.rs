@@ -52,10 +52,11 @@
 //! | one event on one pool | `turn.rs` (processes), `returning.rs`, `withdraw.rs` (requests); at its end `flush.rs` (waiters), then `upkeep.rs` (sizes, age, culling) |
 //! | several pools at a time | `groups.rs`, `route.rs` (which pool), `remove.rs` |
 //! | the ceiling over all pools | `ceiling.rs` |
+//! | the bounds of a tenant over all pools | `tenants.rs` |
 //! | failing starts, stress | `trouble.rs`, with [`crate::admission`] |
 //! | what a configuration makes of the pools | `follow.rs` |
 //! | what new settings change | `plan.rs` (in advance), `resize.rs` |
-//! | whose turn it is | `waiters.rs`, `fairness.rs` |
+//! | whose turn it is | `waiters.rs`, `fairness.rs`, `uses.rs` |
 //! | which process serves whom | `select.rs` |
 //!
 //! # Where processes are not shared
@@ -110,9 +111,11 @@ mod select;
 pub mod settings;
 mod status;
 mod tables;
+mod tenants;
 mod trouble;
 mod turn;
 mod upkeep;
+mod uses;
 mod waiters;
 mod withdraw;
 
@@ -130,6 +133,8 @@ pub use settings::{
     Reuse, SettingsError,
 };
 pub use status::{PoolStatus, PoolTotals, ProcPhase, ProcStatus};
+
+pub use tenants::{TenantRule, TenantRules};
 
 pub(crate) use ledger::{Due, Ledger, RequestPlace, RequestRow};
 pub(crate) use tables::{Pool, Proc, ProcState};

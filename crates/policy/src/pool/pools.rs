@@ -114,6 +114,7 @@ impl Pools {
             // No stale process becomes idle (PM-13), so that this finds nothing to stop.
             Event::TerminateStaleProcs => self.on_all(out, |turn| turn.stop_stale()),
             Event::SetCeiling { max } => self.ledger.ceiling.max = max,
+            Event::SetTenants { rules } => self.set_tenants(*rules, out),
             Event::StartPool { pool } => self.on_pool(pool, out, |_| {}),
             Event::Reconfigure { pool, settings } => self.reconfigure(pool, *settings, out),
             Event::RemovePool { pool, mode } => self.remove_pool(pool, mode, out),
@@ -124,6 +125,7 @@ impl Pools {
             Event::Tick => {}
             Event::Shutdown => self.shut_down(out),
         }
+        self.settle_tenants(out);
         self.share(out);
     }
 
@@ -145,7 +147,7 @@ impl Pools {
             target,
             pool: NOWHERE,
             lane,
-            rank: 0,
+            begun: Timestamp::ZERO,
             tenant,
             ddoc,
             arrived: self.ledger.now,
@@ -186,6 +188,11 @@ impl Pools {
     /// Returns whether somebody waits because there are as many processes in all pools as may be.
     pub fn is_full(&self) -> bool {
         !self.ledger.ceiling.needy.is_empty()
+    }
+
+    /// Returns whether a tenant has as many processes as it may have.
+    pub fn is_held_back(&self, tenant: &Tenant) -> bool {
+        self.ledger.tenants.is_full(tenant)
     }
 
     /// Returns how many rows the tables have that can be many: processes, openings and requests.
@@ -257,6 +264,8 @@ impl Pools {
             }
             let phase = request.place.phase();
             Refusal::Timeout { phase }
+        } else if self.ledger.tenants.is_busy(&request.tenant) {
+            Refusal::TenantBusy
         } else {
             match self.route(&request) {
                 Ok(pool) => {
@@ -373,7 +382,7 @@ impl Pools {
     }
 
     /// Runs a handler on every pool and flushes it, in order of their identities.
-    fn on_all(&mut self, out: &mut Vec<PoolAction>, handler: impl Fn(&mut Turn<'_>)) {
+    pub(super) fn on_all(&mut self, out: &mut Vec<PoolAction>, handler: impl Fn(&mut Turn<'_>)) {
         for index in 0..self.pools.len() {
             self.on_pool(PoolId(index as u32), out, &handler);
         }
@@ -391,12 +400,14 @@ impl Pools {
         out: &'a mut Vec<PoolAction>,
     ) -> Option<Turn<'a>> {
         let pool = self.pools.get_mut(id.0 as usize)?;
-        (!pool.life.gone).then_some(Turn {
+        let mut turn = Turn {
             id,
             pool,
             ledger: &mut self.ledger,
             out,
-        })
+        };
+        turn.set_time();
+        (!turn.pool.life.gone).then_some(turn)
     }
 
     pub(super) fn pool(&self, id: PoolId) -> Option<&Pool> {

@@ -1,13 +1,11 @@
 //! New limits and settings of a pool: what they bring about at once.
 //!
-//! SUMMARY   Stops the idle processes that are too many, and ranks the waiters anew. What only a return
+//! SUMMARY   Stops the idle processes that are too many, and puts the waiters in order anew. What only a return
 //!           or the background can do follows by itself.
 //! CALLED    By [`super::Pools::handle`]. Waiters that are too many are turned away after it.
 //! SOURCE    couch_proc_manager 001: reload_config; pooler: reconfiguration.
 
 use super::action::StopReason;
-use super::fairness::{Rounds, first};
-use super::ledger::RequestPlace;
 use super::settings::PoolSettings;
 use super::turn::Turn;
 
@@ -18,6 +16,9 @@ impl Turn<'_> {
         self.pool.rebuild_ages();
         if new.replaces_those_of(&old) {
             self.renew();
+        }
+        if old.fairness != new.fairness {
+            self.open_accounts();
         }
         if old.fairness != new.fairness
             || old.interactive_reserved != new.interactive_reserved
@@ -49,18 +50,12 @@ impl Turn<'_> {
         self.stop_stale();
     }
 
-    /// Ranks the waiters anew, in the order in which they stand. A request that has left the queue is before
-    /// them, should it lose its process.
+    /// Puts the waiters in order anew.
     fn queue_anew(&mut self) {
-        self.pool.rounds = Rounds::default();
-        let rows = self.ledger.requests.values_mut();
-        for row in rows.filter(|row| row.pool == self.id && row.place != RequestPlace::Queue) {
-            row.rank = first(&self.pool.settings, row.lane);
-        }
         let waiters = std::mem::take(&mut self.pool.waiters);
         for id in waiters.iter() {
-            if let Some(row) = self.ledger.requests.get_mut(&id) {
-                self.pool.enqueue(id, row);
+            if let Some(row) = self.ledger.requests.get(&id) {
+                self.pool.enqueue(id, row, self.ledger);
             }
         }
     }

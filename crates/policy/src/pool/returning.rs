@@ -11,7 +11,7 @@ use super::action::{PoolAction, StopReason};
 use super::event::{Condition, ReturnStatus};
 use super::id::{ClientId, Token};
 use super::settings::{OnClientCrash, PoolKind};
-use super::tables::ProcState;
+use super::tables::{Proc, ProcState};
 use super::turn::Turn;
 
 impl Turn<'_> {
@@ -161,6 +161,10 @@ impl Turn<'_> {
     pub(super) fn release(&mut self, number: u64, client: ClientId) {
         let held = self.ledger.held.remove(&(client, self.proc_id(number)));
         debug_assert!(held, "PM-3: an assigned process is held by its client");
+        let proc = self.pool.procs.get(&number);
+        if let Some(tenant) = proc.and_then(Proc::used_for).cloned() {
+            self.end_use(&tenant);
+        }
         self.pool.take_busy(number);
     }
 }

@@ -120,7 +120,8 @@ pub enum Fairness {
     /// In order of arrival.
     #[default]
     Fifo,
-    /// Each database in turn, its own requests in order of arrival.
+    /// The database first that has had processes for the least time lately, its own requests in order of
+    /// arrival.
     PerDb,
 }
 

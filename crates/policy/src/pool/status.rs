@@ -29,7 +29,7 @@ pub struct PoolStatus {
     pub stopping: u32,
     /// Requests in the queue.
     pub waiting: u32,
-    /// How long the oldest of them has waited; zero when nobody waits.
+    /// How long the oldest waiter has waited that is not held back by its tenant's bound.
     pub longest_wait: Duration,
     /// How the pool is being removed, if it is.
     pub removing: Option<RemoveMode>,
@@ -114,7 +114,8 @@ impl PoolTotals {
 
 impl PoolStatus {
     pub(super) fn of(id: PoolId, pool: &Pool, ledger: &Ledger, now: Timestamp) -> Self {
-        let oldest = pool.waiters.iter().min().and_then(|id| ledger.request(id));
+        let oldest = pool.waiters.oldest();
+        let oldest = oldest.and_then(|id| ledger.request(id));
         let mut procs: Vec<ProcStatus> = pool
             .procs
             .iter()

@@ -7,15 +7,14 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::fairness::Rounds;
+use super::fairness::{Accounts, lane_place};
 use super::id::{ClientId, DdocKey, PoolId, RequestId, Tenant, Token};
 use super::idle::IdleIndex;
 use super::ledger::{Ledger, RequestPlace, RequestRow};
 use super::life::Life;
-use super::select::Wanted;
-use super::settings::{PoolKind, PoolSettings};
+use super::settings::{Fairness, PoolKind, PoolSettings};
 use super::status::PoolTotals;
-use super::waiters::{QueueKey, Waiters};
+use super::waiters::{TenantState, Waiters};
 use crate::time::Timestamp;
 
 /// One pool.
@@ -37,8 +36,8 @@ pub(crate) struct Pool {
     pub(crate) idle: IdleIndex,
     /// The requests in the queue.
     pub(crate) waiters: Waiters,
-    /// Whose turn it is among them.
-    pub(super) rounds: Rounds,
+    /// What each tenant has had of the pool lately, where that decides whose turn it is.
+    pub(crate) accounts: Accounts,
     /// What it remembers of itself.
     pub(crate) life: Life,
     /// The end of the oldest waiter's affinity wait, while it is in it.
@@ -239,9 +238,9 @@ impl Pool {
         self.bulk -= u32::from(std::mem::take(&mut proc.bulk));
         self.idle.put(number, proc);
         if let Some(tenant) = &proc.tenant
-            && !self.waiters.is_empty()
+            && self.waiters.len() > 0
         {
-            self.waiters.note_idle(tenant, true);
+            self.waiters.note(tenant, |state| state.has_idle = true);
         }
     }
 
@@ -252,10 +251,10 @@ impl Pool {
         self.idle.take(number, proc);
         proc.state = ProcState::Transitioning;
         if let Some(tenant) = &proc.tenant
-            && !self.waiters.is_empty()
+            && self.waiters.len() > 0
         {
             let has_idle = self.idle.has_idle(tenant);
-            self.waiters.note_idle(tenant, has_idle);
+            self.waiters.note(tenant, |state| state.has_idle = has_idle);
         }
     }
 
@@ -379,29 +378,44 @@ impl Pool {
         Some(proc)
     }
 
-    /// Puts a request into the queue, and gives it its rank there: that of its own tenant, whatever
-    /// process is going to serve it.
-    pub(super) fn enqueue(&mut self, id: RequestId, request: &mut RequestRow) {
-        let tenant = &request.tenant;
-        request.rank = self.rounds.join(&self.settings, request.lane, tenant);
-        self.enqueue_again(id, request);
+    /// Whether the tenants' accounts decide whose turn it is.
+    pub(crate) fn keeps_accounts(&self) -> bool {
+        self.settings.fairness == Fairness::PerDb
     }
 
-    /// Puts a request back into the queue, at the rank that it had there.
-    pub(super) fn enqueue_again(&mut self, id: RequestId, request: &RequestRow) {
-        let wanted = self.settings.wanted(request);
-        let has_idle = self.has_idle_of(&wanted);
-        let rank = request.rank;
-        self.waiters.push(QueueKey { rank, id }, &wanted, has_idle);
+    /// A tenant asks: it has an account, if it needs one.
+    pub(super) fn join(&mut self, tenant: &Tenant) {
+        if self.keeps_accounts() && !self.waiters.waits(tenant) {
+            let waiters = &self.waiters;
+            self.accounts.join(tenant, |other| waiters.waits(other));
+        }
+    }
+
+    /// Puts a request into the queue.
+    pub(super) fn enqueue(&mut self, id: RequestId, request: &RequestRow, ledger: &Ledger) {
+        self.join(&request.tenant);
+        let lane = lane_place(&self.settings, request.lane);
+        let state = self.tenant_state(&request.tenant, ledger);
+        self.waiters.push(lane, id, &request.tenant, state);
     }
 
     /// Takes a request out of the queue.
     pub(super) fn dequeue(&mut self, id: RequestId, request: &RequestRow) {
-        let wanted = self.settings.wanted(request);
-        let has_idle = self.has_idle_of(&wanted);
-        let rank = request.rank;
-        self.waiters
-            .remove(QueueKey { rank, id }, &wanted, has_idle);
+        let lane = lane_place(&self.settings, request.lane);
+        self.waiters.remove(lane, id, &request.tenant);
+    }
+
+    /// The waiter that is next.
+    pub(crate) fn next_waiter(&self) -> Option<RequestId> {
+        self.waiters.next(self.accounts.full())
+    }
+
+    fn tenant_state(&self, tenant: &Tenant, ledger: &Ledger) -> TenantState {
+        TenantState {
+            standing: self.accounts.standing(tenant),
+            has_idle: self.idle.has_idle(tenant),
+            is_held_back: ledger.tenants.is_full(tenant),
+        }
     }
 
     /// The idle indexes as they must be, made anew from procs and opening.
@@ -424,20 +438,34 @@ impl Pool {
         let mut waiters = Waiters::default();
         for (request, row) in &ledger.requests {
             if row.pool == id && row.place == RequestPlace::Queue {
-                let wanted = self.settings.wanted(row);
-                let key = QueueKey {
-                    rank: row.rank,
-                    id: *request,
-                };
-                waiters.push(key, &wanted, self.has_idle_of(&wanted));
+                let lane = lane_place(&self.settings, row.lane);
+                let state = self.tenant_state(&row.tenant, ledger);
+                waiters.push(lane, *request, &row.tenant, state);
             }
         }
         waiters
     }
 
-    fn has_idle_of(&self, wanted: &Wanted<'_>) -> bool {
-        let tag = wanted.tag();
-        tag.is_some_and(|tenant| self.idle.has_idle(tenant))
+    /// For which tenants processes are held, each as often as there are: lent ones, and those that are opened,
+    /// taught or made to forget for a request. `id`: the pool's.
+    pub(crate) fn uses<'a>(
+        &'a self,
+        id: PoolId,
+        ledger: &'a Ledger,
+    ) -> impl Iterator<Item = &'a Tenant> {
+        let lent = self.procs.values().filter_map(Proc::used_for);
+        let rows = ledger.requests.values();
+        let begun = rows.filter(move |row| row.pool == id && row.place != RequestPlace::Queue);
+        lent.chain(begun.map(|row| &row.tenant))
+    }
+}
+
+impl Proc {
+    /// For which tenant it is lent, while it is.
+    pub(super) fn used_for(&self) -> Option<&Tenant> {
+        let is_lent = matches!(self.state, ProcState::Assigned { .. });
+        let left_by = self.left_by.as_ref().filter(|_| is_lent);
+        left_by.map(|(_, tenant)| tenant)
     }
 }
 

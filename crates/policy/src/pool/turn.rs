@@ -238,6 +238,9 @@ impl Turn<'_> {
         if let ProcState::Assigned { client, .. } = proc.state {
             let held = self.ledger.held.remove(&(client, self.proc_id(number)));
             debug_assert!(held, "PM-3: an assigned process is held by its client");
+            if let Some(tenant) = proc.used_for() {
+                self.end_use(tenant);
+            }
         }
         Some(proc)
     }

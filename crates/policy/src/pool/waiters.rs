@@ -1,125 +1,248 @@
-//! The queue of requests that wait for a process, in the order in which they are served.
+//! The queue of requests that wait for a process, and which of them is next.
 //!
-//! SUMMARY   One queue, split by what the requests can use, so that the first one that an idle
-//!           process would serve is found without looking at the others.
-//! PROMISES  Every operation costs a logarithm of the number of waiters.
+//! SUMMARY   A queue for each tenant in each lane, in order of arrival. The first of each is in an ordered
+//!           set, which only the next one is taken from; and in a second one if a process of its tenant is
+//!           idle, so that the first one that an idle process would serve is found without looking at the
+//!           others. What a tenant may not have now is in neither.
+//! PROMISES  Every change costs a logarithm of the number of waiters.
 //! SOURCE    couch_proc_manager 001, table waiters.
 //! DIFFERS   The reference only ever looks at its first row; see [`super`] for when we look behind.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rustc_hash::FxHashMap;
 
-use super::fairness::BULK;
+use super::fairness::{Kept, Standing};
 use super::id::{RequestId, Tenant};
-use super::select::Wanted;
 
-/// The place of a request in the queue: the smallest is the next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct QueueKey {
-    /// Lane and round; the same for all where waiters are served in order of arrival.
-    pub(crate) rank: u64,
-    /// Among equals the oldest is the next.
-    pub(crate) id: RequestId,
+/// What the queue is told of a tenant.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct TenantState {
+    /// What decides when it is served.
+    pub(super) standing: Standing,
+    /// Whether a process of its tag is idle.
+    pub(super) has_idle: bool,
+    /// Whether it has as many processes as it may have: others are served past it.
+    pub(super) is_held_back: bool,
 }
 
 /// The waiters of one pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Waiters {
-    /// Every waiter; ordered: the first is the next.
-    all: BTreeSet<QueueKey>,
-    /// tag -> the waiters that a process of it serves; unordered: always asked for one tag.
-    by_tenant: FxHashMap<Tenant, BTreeSet<QueueKey>>,
-    /// The first waiter of each tag that has an idle process; ordered: the first is the next.
-    matched: BTreeSet<QueueKey>,
+    /// Those of the second lane are served when none of the first wait that may be served.
+    lanes: [LaneWaiters; 2],
+    /// How many wait.
+    len: usize,
+    /// How many of them are not held back.
+    open: usize,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct LaneWaiters {
+    /// tenant -> its waiters; unordered: always asked for one tenant.
+    queues: FxHashMap<Tenant, TenantQueue>,
+    /// The first waiter of each tenant that is not held back.
+    firsts: Firsts,
+    /// Those of them that have an idle process of their tag.
+    matched: Firsts,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct TenantQueue {
+    /// Ordered: the oldest is the next.
+    ids: BTreeSet<RequestId>,
+    state: TenantState,
+}
+
+/// The first waiters of tenants, by how many processes these hold: among tenants that hold equally many, the
+/// order does not change while time passes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Firsts(BTreeMap<u32, BTreeSet<(Kept, RequestId)>>);
+
+impl Firsts {
+    fn insert(&mut self, standing: Standing, id: RequestId) {
+        let equals = self.0.entry(standing.held).or_default();
+        equals.insert((standing.fixed, id));
+    }
+
+    fn remove(&mut self, standing: Standing, id: RequestId) {
+        let equals = self.0.get_mut(&standing.held);
+        let equals = equals.expect("PM-11: what was put in order is there");
+        equals.remove(&(standing.fixed, id));
+        if equals.is_empty() {
+            self.0.remove(&standing.held);
+        }
+    }
+
+    /// The next one, where a process that was held for ever is worth `full`.
+    fn next(&self, full: Kept) -> Option<RequestId> {
+        let least = self.0.iter().filter_map(|(held, equals)| {
+            let (fixed, id) = *equals.first()?;
+            let standing = Standing { held: *held, fixed };
+            Some((standing.account(full), id))
+        });
+        least.min().map(|(_, id)| id)
+    }
+}
+
+impl LaneWaiters {
+    /// Changes the queue of a tenant, and keeps its first waiter in order.
+    fn change(&mut self, tenant: &Tenant, change: impl FnOnce(&mut TenantQueue)) -> (i64, i64) {
+        let queue = self.queues.entry(tenant.clone()).or_default();
+        let (before, open_before) = (queue.ids.len() as i64, queue.open() as i64);
+        if let Some((standing, first, is_matched)) = queue.first() {
+            self.firsts.remove(standing, first);
+            if is_matched {
+                self.matched.remove(standing, first);
+            }
+        }
+        change(queue);
+        let (after, open_after) = (queue.ids.len() as i64, queue.open() as i64);
+        if let Some((standing, first, is_matched)) = queue.first() {
+            self.firsts.insert(standing, first);
+            if is_matched {
+                self.matched.insert(standing, first);
+            }
+        }
+        if after == 0 {
+            self.queues.remove(tenant);
+        }
+        (after - before, open_after - open_before)
+    }
+}
+
+impl TenantQueue {
+    /// How many of it are not held back.
+    fn open(&self) -> usize {
+        match self.state.is_held_back {
+            true => 0,
+            false => self.ids.len(),
+        }
+    }
+
+    /// The first waiter if it is not held back, its standing, and whether it has an idle process.
+    fn first(&self) -> Option<(Standing, RequestId, bool)> {
+        let first = self.ids.first().filter(|_| !self.state.is_held_back)?;
+        Some((self.state.standing, *first, self.state.has_idle))
+    }
 }
 
 impl Waiters {
-    /// Adds a waiter. `has_idle`: whether a process of its tag is idle.
-    pub(super) fn push(&mut self, key: QueueKey, wanted: &Wanted<'_>, has_idle: bool) {
-        self.all.insert(key);
-        if let Some(tenant) = wanted.tag() {
-            self.change(tenant, has_idle, |queue| {
-                queue.insert(key);
-            });
-        }
-        debug_assert!(self.matched.len() <= self.all.len());
+    /// Adds a waiter to its tenant's, of which this holds now.
+    pub(super) fn push(&mut self, lane: usize, id: RequestId, tenant: &Tenant, state: TenantState) {
+        self.change(lane, tenant, |queue| {
+            queue.ids.insert(id);
+            queue.state = state;
+        });
     }
 
     /// Removes a waiter, wherever it stands in the queue.
-    pub(super) fn remove(&mut self, key: QueueKey, wanted: &Wanted<'_>, has_idle: bool) {
-        let present = self.all.remove(&key);
-        debug_assert!(present, "PM-4: a queued request is in the queue");
-        if let Some(tenant) = wanted.tag() {
-            self.change(tenant, has_idle, |queue| {
-                queue.remove(&key);
-            });
-        }
+    pub(super) fn remove(&mut self, lane: usize, id: RequestId, tenant: &Tenant) {
+        self.change(lane, tenant, |queue| {
+            let present = queue.ids.remove(&id);
+            debug_assert!(present, "PM-4: a queued request is in the queue");
+        });
     }
 
-    /// Notes whether a tag has an idle process now.
-    pub(super) fn note_idle(&mut self, tenant: &Tenant, has_idle: bool) {
-        if self.by_tenant.contains_key(tenant) {
-            self.change(tenant, has_idle, |_| {});
-        }
-    }
-
-    /// Changes the queue of a tag, and keeps its first waiter in `matched` if the tag has an idle
-    /// process.
-    fn change(
-        &mut self,
-        tenant: &Tenant,
-        has_idle: bool,
-        change: impl FnOnce(&mut BTreeSet<QueueKey>),
-    ) {
-        let queue = self.by_tenant.entry(tenant.clone()).or_default();
-        if let Some(first) = queue.first() {
-            self.matched.remove(first);
-        }
-        change(queue);
-        match queue.first() {
-            Some(first) if has_idle => {
-                self.matched.insert(*first);
-            }
-            Some(_) => {}
-            None => {
-                self.by_tenant.remove(tenant);
+    /// Changes what is known of a tenant, if it waits.
+    pub(super) fn note(&mut self, tenant: &Tenant, note: impl Fn(&mut TenantState)) {
+        for lane in 0..self.lanes.len() {
+            if self.lanes[lane].queues.contains_key(tenant) {
+                self.change(lane, tenant, |queue| note(&mut queue.state));
             }
         }
     }
 
-    /// The waiter that is next.
-    pub(crate) fn oldest(&self) -> Option<RequestId> {
-        self.all.first().map(|key| key.id)
+    /// Notes whether a tenant is held back, if it waits.
+    pub(super) fn note_held_back(&mut self, tenant: &Tenant, is_held_back: bool) {
+        let mut queues = self.lanes.iter().filter_map(|lane| lane.queues.get(tenant));
+        if queues.any(|queue| queue.state.is_held_back != is_held_back) {
+            self.note(tenant, |state| state.is_held_back = is_held_back);
+        }
     }
 
-    /// The waiter that came last.
-    pub(super) fn newest(&self) -> Option<RequestId> {
-        self.iter().max()
+    /// Changes what is known of every tenant that waits.
+    pub(super) fn note_all(&mut self, note: impl Fn(&Tenant, &mut TenantState)) {
+        let queues = self.lanes.iter().flat_map(|lane| lane.queues.keys());
+        let tenants: BTreeSet<Tenant> = queues.cloned().collect();
+        for tenant in tenants {
+            self.note(&tenant, |state| note(&tenant, state));
+        }
+    }
+
+    fn change(&mut self, lane: usize, tenant: &Tenant, change: impl FnOnce(&mut TenantQueue)) {
+        let (len, open) = self.lanes[lane].change(tenant, change);
+        self.len = self.len.saturating_add_signed(len as isize);
+        self.open = self.open.saturating_add_signed(open as isize);
+    }
+
+    /// The waiter that is next, where a process that was held for ever is worth `full`.
+    pub(crate) fn next(&self, full: Kept) -> Option<RequestId> {
+        let mut lanes = self.lanes.iter();
+        lanes.find_map(|lane| lane.firsts.next(full))
     }
 
     /// The first waiter that has an idle process of its tag.
-    pub(super) fn oldest_servable(&self) -> Option<RequestId> {
-        self.matched.first().map(|key| key.id)
+    pub(super) fn next_servable(&self, full: Kept) -> Option<RequestId> {
+        let mut lanes = self.lanes.iter();
+        lanes.find_map(|lane| lane.matched.next(full))
     }
 
-    /// Whether only the bulk lane waits, for which some processes are not meant.
-    pub(super) fn is_bulk_only(&self) -> bool {
-        self.all.first().is_some_and(|key| key.rank >= BULK)
+    /// The waiter that came last of those that are not held back.
+    pub(super) fn newest(&self) -> Option<RequestId> {
+        let queues = self.lanes.iter().flat_map(|lane| lane.queues.values());
+        let open = queues.filter(|queue| queue.open() > 0);
+        open.filter_map(|queue| queue.ids.last().copied()).max()
+    }
+
+    /// The oldest waiter of those that are not held back.
+    pub(super) fn oldest(&self) -> Option<RequestId> {
+        let queues = self.lanes.iter().flat_map(|lane| lane.queues.values());
+        queues
+            .filter_map(TenantQueue::first)
+            .map(|(_, id, _)| id)
+            .min()
+    }
+
+    /// The oldest waiter of a tenant.
+    pub(super) fn oldest_of(&self, tenant: &Tenant) -> Option<RequestId> {
+        let queues = self.lanes.iter().filter_map(|lane| lane.queues.get(tenant));
+        queues.filter_map(|queue| queue.ids.first().copied()).min()
+    }
+
+    /// Whether only the second lane waits, for which some processes are not meant.
+    pub(super) fn is_second_lane_only(&self) -> bool {
+        let [first, second] = &self.lanes;
+        first.firsts.0.is_empty() && !second.firsts.0.is_empty()
+    }
+
+    /// Whether a tenant waits.
+    pub(super) fn waits(&self, tenant: &Tenant) -> bool {
+        let mut lanes = self.lanes.iter();
+        lanes.any(|lane| lane.queues.contains_key(tenant))
     }
 
     /// How many wait.
     pub(crate) fn len(&self) -> usize {
-        self.all.len()
+        self.len
     }
 
-    /// Whether nobody waits.
-    pub(super) fn is_empty(&self) -> bool {
-        self.all.is_empty()
+    /// How many wait that are not held back.
+    pub(crate) fn open(&self) -> usize {
+        self.open
     }
 
-    /// Every waiter, in the order in which they are served.
+    /// Whether nobody waits but those that are held back.
+    pub(super) fn has_no_open(&self) -> bool {
+        self.open == 0
+    }
+
+    /// Every waiter, those of the first lane first, and each lane in order of arrival.
     pub(crate) fn iter(&self) -> impl Iterator<Item = RequestId> {
-        self.all.iter().map(|key| key.id)
+        self.lanes.iter().flat_map(|lane| {
+            let queues = lane.queues.values();
+            let all: BTreeSet<RequestId> = queues.flat_map(|queue| &queue.ids).copied().collect();
+            all
+        })
     }
 }

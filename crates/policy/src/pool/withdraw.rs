@@ -18,13 +18,18 @@ impl Turn<'_> {
     pub(super) fn withdraw(&mut self, id: RequestId) -> Option<RequestRow> {
         let request = self.ledger.close(id)?;
         match request.place {
-            RequestPlace::Queue => self.pool.dequeue(id, &request),
+            RequestPlace::Queue => {
+                self.pool.dequeue(id, &request);
+                self.ledger.tenants.leave(&request.tenant);
+            }
             RequestPlace::Opening(number) => {
+                self.end_use(&request.tenant);
                 if let Some(opening) = self.pool.opening.get_mut(&number) {
                     opening.request = None;
                 }
             }
             RequestPlace::Teaching(number) => {
+                self.end_use(&request.tenant);
                 match self.pool.procs.get_mut(&number).map(|row| &mut row.state) {
                     Some(ProcState::Teaching { request, .. }) => *request = None,
                     Some(ProcState::Forgetting { request }) => {
@@ -46,8 +51,10 @@ impl Turn<'_> {
 
     /// Puts a request back into its place in the queue: it lost its process, and another one can serve it.
     pub(super) fn wait_again(&mut self, id: RequestId) {
-        if let Some(request) = self.ledger.requests.get_mut(&id) {
-            self.pool.enqueue_again(id, request);
+        self.undo_use(id);
+        if let Some(request) = self.ledger.requests.get(&id) {
+            self.ledger.tenants.wait(&request.tenant);
+            self.pool.enqueue(id, request, self.ledger);
             self.ledger.place_back(id);
         }
     }

@@ -1,23 +1,31 @@
-//! Databases in turn, and the interactive lane before the bulk lane: in simulated time.
+//! Databases by the time that they have had processes for, and the interactive lane before the bulk lane: in
+//! simulated time.
 //!
 //! SUMMARY   A closed loop: every client holds a process for a time, gives it back, and asks again at
-//!           once. Counted is how often each database was served, and how long whom waited.
+//!           once. Counted is how often each database was served, for how long it had processes, and how long whom
+//!           waited.
 
 use std::collections::BTreeMap;
+
+use proptest::prelude::*;
 
 use super::*;
 
 const POOL: PoolId = PoolId(0);
 /// How long a prompt takes.
 const PROMPT: Duration = Duration::from_millis(10);
+/// After how long a second that a process was held counts half.
+const HALF_LIFE: Duration = Duration::from_secs(5);
 
 /// One who asks again and again.
 #[derive(Clone)]
 struct Caller {
     db: String,
     lane: Lane,
-    /// Whether it wants a design document of its database, or any process.
+    /// Whether it wants a design document of its database.
     tagged: bool,
+    /// How long it holds a process.
+    holds: Duration,
     /// How long it rests between a return and the next request.
     rest: Duration,
 }
@@ -26,6 +34,7 @@ struct Caller {
 #[derive(Default)]
 struct Seen {
     served: BTreeMap<String, u64>,
+    had: BTreeMap<String, Duration>,
     longest_wait: BTreeMap<Lane, Duration>,
 }
 
@@ -79,7 +88,10 @@ fn simulate(settings: PoolSettings, callers: &[Caller], time: Duration) -> Seen 
                     client: ClientId(caller as u64),
                     target: Target::Pool(POOL),
                     lane: who.lane,
-                    affinity: who.tagged.then(|| tagged(&who.db, "_design/1")).flatten(),
+                    affinity: match who.tagged {
+                        true => tagged(&who.db, "_design/1"),
+                        false => plain(db(&who.db)),
+                    },
                     deadline,
                 });
                 waiting.insert(request, (caller, at));
@@ -136,8 +148,10 @@ fn note(
             token,
         };
         held.insert(caller, lease);
-        agenda.insert((world.now + PROMPT, Next::Return(caller)));
-        *seen.served.entry(callers[caller].db.clone()).or_default() += 1;
+        let Caller { db, holds, .. } = &callers[caller];
+        agenda.insert((world.now + *holds, Next::Return(caller)));
+        *seen.served.entry(db.clone()).or_default() += 1;
+        *seen.had.entry(db.clone()).or_default() += *holds;
         waited(seen, callers[caller].lane, world.now.since(since));
     }
 }
@@ -167,6 +181,7 @@ fn uneven() -> Vec<Caller> {
         db: format!("db{db:02}"),
         lane: Lane::Interactive,
         tagged: true,
+        holds: PROMPT,
         rest: Duration::ZERO,
     })
     .collect()
@@ -210,6 +225,231 @@ fn databases_with_design_documents_are_served_evenly_too() {
     let fair = jain(&seen.served, 20);
     println!("Jain's index with design documents: {fair:.4}");
     assert!(fair >= 0.95, "{fair}: {:?}", seen.served);
+}
+
+/// Four databases with calls of their own length and ten callers each.
+fn long_and_short() -> Vec<Caller> {
+    let lengths = [2, 10, 50, 250].map(Duration::from_millis);
+    let callers = lengths.iter().flat_map(|holds| (0..10).map(|_| *holds));
+    let callers = callers.map(|holds| Caller {
+        db: format!("{holds:?}"),
+        lane: Lane::Bulk,
+        tagged: false,
+        holds,
+        rest: Duration::ZERO,
+    });
+    callers.collect()
+}
+
+/// For how long each database had processes, in milliseconds.
+fn had(seen: &Seen) -> BTreeMap<String, u64> {
+    let had = seen.had.iter();
+    had.map(|(db, had)| (db.clone(), had.as_millis() as u64))
+        .collect()
+}
+
+#[test]
+fn databases_have_processes_for_the_same_time_however_long_each_call_takes() {
+    let time = Duration::from_secs(60);
+    for max in [1, 3] {
+        for (reuse, can_forget, tagged) in [
+            (Reuse::Any, false, false),
+            (Reuse::Any, true, false),
+            (Reuse::Any, true, true),
+            (Reuse::Database, true, false),
+            (Reuse::Database, false, false),
+            (Reuse::Any, false, true),
+        ] {
+            let settings = PoolSettings {
+                reuse,
+                can_forget,
+                ..fair(max, Fairness::PerDb)
+            };
+            let callers = long_and_short().into_iter();
+            let callers: Vec<Caller> = callers.map(|one| Caller { tagged, ..one }).collect();
+            let had = had(&simulate(settings, &callers, time));
+            let fair = jain(&had, 4);
+            println!("{reuse:?}, {can_forget}, {tagged}, {max}: {fair:.3} {had:?} ms");
+            assert!(fair >= 0.95, "{fair}: {had:?}");
+        }
+    }
+    let had = had(&simulate(fair(3, Fairness::Fifo), &long_and_short(), time));
+    assert!(jain(&had, 4) < 0.5, "the load is uneven: {had:?}");
+}
+
+#[test]
+fn what_is_held_now_counts_before_it_is_given_back() {
+    let mut world = World::named(fair(4, Fairness::PerDb));
+    let leases = [(1, "big"), (2, "big"), (3, "big"), (4, "small")]
+        .map(|(client, name)| world.take(client, plain(db(name))));
+    let of_big = world.ask(5, plain(db("big")));
+    let of_small = world.ask(6, plain(db("small")));
+    world.advance(Duration::from_secs(1));
+    world.give_back(leases[0]);
+    let lease = world.lease(of_small, 6).expect("it holds fewer");
+    world.give_back(lease);
+    assert!(world.lease(of_big, 5).is_some(), "nobody else waits");
+}
+
+#[test]
+fn newcomer_is_next_and_has_no_claim_for_the_time_before() {
+    let mut world = World::named(fair(1, Fairness::PerDb));
+    let mut lease = world.take(1, plain(db("old")));
+    let asked: Vec<RequestId> = (2..5).map(|n| world.ask(n, plain(db("old")))).collect();
+    world.advance(Duration::from_secs(4));
+    world.give_back(lease);
+    lease = world.lease(asked[0], 2).expect("nobody else asks");
+    let of_new = [10, 11].map(|client| world.ask(client, plain(db("new"))));
+    world.advance(Duration::from_millis(10));
+    world.give_back(lease);
+    lease = world.lease(of_new[0], 10).expect("the newcomer is next");
+    // The old one had four seconds when it was served last, from which the newcomer started.
+    world.advance(Duration::from_millis(100));
+    world.give_back(lease);
+    assert!(world.lease(asked[1], 3).is_some());
+}
+
+#[test]
+fn database_that_had_everything_is_served_again_after_a_half_life() {
+    const HOUR: Duration = Duration::from_secs(3600);
+    let mut world = World::named(fair(4, Fairness::PerDb));
+    let big: Vec<Lease> = (0..4).map(|n| world.take(n, plain(db("big")))).collect();
+    let of_big = world.ask_within(50, plain(db("big")), 2 * HOUR);
+    let of_small = [51, 52, 53, 54, 55];
+    let of_small = of_small.map(|client| {
+        (
+            client,
+            world.ask_within(client, plain(db("small")), 2 * HOUR),
+        )
+    });
+    world.advance(HOUR);
+    let small = big
+        .into_iter()
+        .zip(of_small)
+        .map(|(lease, (client, request))| {
+            world.give_back(lease);
+            world.lease(request, client).expect("it had nothing")
+        });
+    let small: Vec<Lease> = small.collect();
+    world.advance(HALF_LIFE);
+    world.give_back(small[0]);
+    assert!(world.lease(of_big, 50).is_some());
+}
+
+/// The accounts of databases, added up step by step.
+#[derive(Default)]
+struct Ledgers {
+    now: Timestamp,
+    accounts: BTreeMap<String, f64>,
+    held: BTreeMap<String, u32>,
+    /// The account of the one served last, as it was then.
+    floor: f64,
+}
+
+impl Ledgers {
+    fn pass(&mut self, now: Timestamp) {
+        let half_lives = now.since(self.now).as_secs_f64() / HALF_LIFE.as_secs_f64();
+        let left = (-half_lives).exp2();
+        let full = HALF_LIFE.as_secs_f64() / std::f64::consts::LN_2;
+        for (db, account) in &mut self.accounts {
+            let held = self.held.get(db).copied().unwrap_or(0);
+            *account = *account * left + f64::from(held) * full * (1.0 - left);
+        }
+        self.floor *= left;
+        self.now = now;
+    }
+
+    fn join(&mut self, db: &str) {
+        let account = self.accounts.entry(db.to_owned()).or_default();
+        *account = account.max(self.floor);
+    }
+
+    fn begin(&mut self, db: &str) {
+        let account = self.accounts.get_mut(db).expect("it has joined");
+        self.floor = *account;
+        *account += 0.001;
+        *self.held.entry(db.to_owned()).or_default() += 1;
+    }
+
+    fn end(&mut self, db: &str) {
+        *self.held.get_mut(db).expect("it holds one") -= 1;
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Ask(u8),
+    Return(usize),
+    Leave(usize),
+    Advance(u64),
+}
+
+fn any_step() -> impl Strategy<Value = Step> {
+    let milliseconds = prop_oneof![6 => 0..400_u64, 1 => 0..30_000_u64, 1 => 0..20_000_000_u64];
+    prop_oneof![
+        5 => (0..6_u8).prop_map(Step::Ask),
+        4 => (0..1000_usize).prop_map(Step::Return),
+        1 => (0..1000_usize).prop_map(Step::Leave),
+        3 => milliseconds.prop_map(Step::Advance),
+    ]
+}
+
+proptest! {
+    /// In any history whoever is served had the least of those that waited, as added up step by step.
+    #[test]
+    fn whoever_is_served_had_the_least(
+        max in 1..5_u32,
+        steps in prop::collection::vec(any_step(), 1..200),
+    ) {
+        let mut world = World::named(PoolSettings { init_size: max, ..fair(max, Fairness::PerDb) });
+        let mut ledgers = Ledgers { now: world.now, ..Ledgers::default() };
+        let mut leases: Vec<(String, Lease)> = Vec::new();
+        let mut waiting: BTreeMap<RequestId, (u64, String)> = BTreeMap::new();
+        for (client, step) in (1..).zip(steps) {
+            match step {
+                Step::Ask(number) => {
+                    let name = format!("db{number}");
+                    if waiting.values().all(|(_, other)| *other != name) {
+                        ledgers.join(&name);
+                    }
+                    let patience = Duration::from_secs(1 << 30);
+                    let request = world.ask_within(client, plain(db(&name)), patience);
+                    waiting.insert(request, (client, name));
+                }
+                Step::Return(n) if !leases.is_empty() => {
+                    let (name, lease) = leases.remove(n % leases.len());
+                    ledgers.end(&name);
+                    world.give_back(lease);
+                }
+                Step::Leave(n) if !waiting.is_empty() => {
+                    let request = *waiting.keys().nth(n % waiting.len()).expect("one waits");
+                    let (client, _) = waiting.remove(&request).expect("it waits");
+                    world.down(client, true);
+                }
+                Step::Advance(milliseconds) => {
+                    world.advance(Duration::from_millis(milliseconds));
+                    ledgers.pass(world.now);
+                }
+                Step::Return(_) | Step::Leave(_) => continue,
+            }
+            let assigned = world.last.iter().filter_map(|action| match action {
+                PoolAction::Assign { request, .. } => Some(*request),
+                _ => None,
+            });
+            for request in assigned.collect::<Vec<_>>() {
+                let (client, name) = waiting[&request].clone();
+                let least = waiting.values().map(|(_, other)| ledgers.accounts[other]);
+                let least = least.fold(f64::INFINITY, f64::min);
+                prop_assert!(ledgers.accounts[&name] <= least + 1e-6, "{:?}", ledgers.accounts);
+                let mut own = waiting.iter().filter(|(_, (_, other))| *other == name);
+                prop_assert_eq!(own.next().map(|(id, _)| *id), Some(request), "in order of arrival");
+                waiting.remove(&request);
+                ledgers.begin(&name);
+                leases.push((name, world.lease(request, client).expect("it was assigned")));
+            }
+            prop_assert!(waiting.is_empty() || leases.len() == max as usize);
+        }
+    }
 }
 
 /// Asks for one process in this order, and requires that the requests are served in that one.
@@ -284,7 +524,7 @@ fn a_request_that_loses_its_process_is_the_next_one_again() {
 }
 
 #[test]
-fn a_request_that_loses_its_process_is_the_next_one_also_after_waiters_were_ranked_anew() {
+fn a_request_that_loses_its_process_is_the_next_one_also_after_waiters_were_put_in_order_anew() {
     let (mut world, proc, [first, ..]) = forgetting_for_the_first_of_b();
     let old = *world.pools.settings(POOL).expect("the pool");
     for fairness in [Fairness::Fifo, Fairness::PerDb] {
@@ -305,12 +545,14 @@ fn bulk_and_interactive() -> Vec<Caller> {
         db: format!("bulk{n}"),
         lane: Lane::Bulk,
         tagged: false,
+        holds: PROMPT,
         rest: Duration::ZERO,
     });
     let interactive = Caller {
         db: "shop".to_owned(),
         lane: Lane::Interactive,
         tagged: false,
+        holds: PROMPT,
         rest: Duration::from_millis(37),
     };
     bulk.chain([interactive]).collect()

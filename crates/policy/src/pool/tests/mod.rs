@@ -4,6 +4,7 @@
 //!           every event.
 
 mod affinity;
+mod bounds;
 mod cases;
 mod ceiling;
 mod defects;

@@ -68,7 +68,7 @@ fn request_in_two_places_or_none_is_found() {
         pools.pools[0].waiters = Default::default()
     });
     violates(Invariant::Pm4, |pools| {
-        let waiter = pools.pools[0].waiters.oldest();
+        let waiter = pools.pools[0].next_waiter();
         let opening = pools.pools[0].opening.values_mut().next();
         opening.expect("one is being opened").request = waiter;
     });
@@ -114,6 +114,28 @@ fn process_that_changes_its_database_is_found() {
 fn wrong_queue_index_is_found() {
     violates(Invariant::Pm11, |pools| {
         pools.pools[0].waiters = Default::default()
+    });
+}
+
+#[test]
+fn wrong_count_of_what_is_held_for_a_tenant_is_found() {
+    violates(Invariant::Pm25, |pools| {
+        pools.pools[0].settings.fairness = Fairness::PerDb
+    });
+}
+
+#[test]
+fn wrong_count_of_what_a_tenant_has_is_found() {
+    violates(Invariant::Pm26, |pools| {
+        let rules = TenantRules::new([("*".to_owned(), TenantRule::default())]);
+        let mut out = Vec::new();
+        let rules = Box::new(rules);
+        pools.handle(Event::SetTenants { rules }, Timestamp::ZERO, &mut out);
+        pools
+            .ledger
+            .requests
+            .values_mut()
+            .for_each(|row| row.tenant = db("other"));
     });
 }
 

@@ -1,0 +1,70 @@
+//! `[tenants.NAME]`: how much one customer's functions may have at a time.
+//!
+//! SUMMARY   [`TenantConfig`] is one section: of a database, or of all whose names begin as a pattern does.
+//! SOURCE    None.
+
+use policy::pool::{TenantRule, TenantRules};
+use serde::{Deserialize, Serialize};
+
+use super::kinds::*;
+use super::section::section;
+use super::types::Config;
+
+/// Longest name of such a section, in bytes: a database's name in CouchDB has 238 at most.
+const TENANT_NAME_BYTES_MAX: usize = 256;
+
+/// What [`is_tenant_name`] takes, to follow "use".
+pub(crate) const TENANT_NAME_RULE: &str =
+    "1 to 256 bytes of a database's name; * stands for any rest of a name, and only at the end";
+
+section! {
+    /// One section `[tenants.NAME]`.
+    #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+    #[serde(default)]
+    pub struct TenantConfig {
+        /// Most processes that are lent at a time for functions of each such database, over all pools; further requests
+        /// wait, and others are served past them. 0 is any number.
+        processes_max: Option<u32>, PROCESSES, unit("processes"), otherwise("that of a shorter pattern; else any number");
+        /// Most calls at a time of each such database, those that wait and those that have a process; further ones are
+        /// refused at once with `tenant_busy`. 0 is any number.
+        calls_max: Option<u32>, PROCESSES, unit("calls"), otherwise("that of a shorter pattern; else any number");
+    }
+}
+
+/// Returns whether a text can name a section `[tenants.NAME]`.
+pub(crate) fn is_tenant_name(text: &str) -> bool {
+    let start = text.strip_suffix('*').unwrap_or(text);
+    !text.is_empty()
+        && text.len() <= TENANT_NAME_BYTES_MAX
+        && !start.contains('*')
+        && !text.contains(char::is_control)
+}
+
+impl Config {
+    /// Returns how much each tenant may have at a time.
+    pub fn tenant_rules(&self) -> TenantRules {
+        let rules = self.tenants.iter().map(|(name, tenant)| {
+            let rule = TenantRule {
+                processes_max: tenant.processes_max,
+                calls_max: tenant.calls_max,
+            };
+            (name.clone(), rule)
+        });
+        TenantRules::new(rules)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_star_stands_at_the_end_of_a_name_only() {
+        for name in ["*", "acme-*", "Shop/eu+(1)", "a.b", &"x".repeat(256)] {
+            assert!(is_tenant_name(name), "{name}");
+        }
+        for name in ["", "*a", "a*b", "**", "a\nb", &"x".repeat(257)] {
+            assert!(!is_tenant_name(name), "{name}");
+        }
+    }
+}

@@ -1,0 +1,292 @@
+//! Bounds of a tenant over all pools: how many processes it has at a time, and how many calls.
+//!
+//! SUMMARY   [`TenantRules`] say what holds for which database. [`Tenants`] counts what each has, as long as it
+//!           has anything. A request of a tenant that has as many calls as it may is refused at once; one of a
+//!           tenant that has as many processes as it may waits, and others are served past it.
+//! PROMISES  A tenant never has more processes than its bound by being lent another one. What is waited for
+//!           is served when the tenant gives one back, whichever pool either is in: its oldest request first.
+//! CALLED    When a request comes and goes, and when a use of a process begins and ends.
+//! SOURCE    None.
+//! LIMITS    Clients that name no database, and all databases where they are one tenant (`db_tag = none`), have
+//!           no bounds. Costs nothing without rules. A tenant that reaches or leaves its bound costs a look at
+//!           every pool; requests that several pools may serve and that are held back are looked at one by one
+//!           by a pool that has something to lend.
+
+use std::collections::BTreeMap;
+
+use rustc_hash::FxHashMap;
+
+use super::action::PoolAction;
+use super::id::{DbKey, PoolId, Tenant};
+use super::ledger::{Ledger, RequestPlace};
+use super::pools::Pools;
+use super::tables::Pool;
+
+/// What is set for the tenants of one name or pattern. `None`: what a less exact one says; 0 is no bound.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TenantRule {
+    /// Most processes that are lent at a time, over all pools.
+    pub processes_max: Option<u32>,
+    /// Most calls at a time, those that wait and those that have a process.
+    pub calls_max: Option<u32>,
+}
+
+/// The rules for all tenants, by name or by pattern. A pattern ends in `*`, which stands for any end of a name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TenantRules {
+    names: BTreeMap<String, TenantRule>,
+    /// What stands before the star, the longest first.
+    patterns: Vec<(String, TenantRule)>,
+}
+
+/// What holds for one tenant. `None` is no bound.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Bounds {
+    processes_max: Option<u32>,
+    calls_max: Option<u32>,
+}
+
+impl TenantRules {
+    /// Returns the rules that are set under these names and patterns.
+    pub fn new(rules: impl IntoIterator<Item = (String, TenantRule)>) -> Self {
+        let mut all = Self::default();
+        for (name, rule) in rules {
+            match name.strip_suffix('*') {
+                Some(start) => all.patterns.push((start.to_owned(), rule)),
+                None => drop(all.names.insert(name, rule)),
+            }
+        }
+        let length = |(start, _): &(String, TenantRule)| std::cmp::Reverse(start.len());
+        all.patterns.sort_by_key(length);
+        all
+    }
+
+    fn is_empty(&self) -> bool {
+        self.names.is_empty() && self.patterns.is_empty()
+    }
+
+    /// What holds for a tenant: each bound as the most exact rule that has it says.
+    fn bounds_of(&self, db: &str) -> Bounds {
+        let bound = |of: fn(&TenantRule) -> Option<u32>| {
+            let set = self.fitting(db).find_map(|(.., rule)| of(rule));
+            set.filter(|most| *most > 0)
+        };
+        Bounds {
+            processes_max: bound(|rule| rule.processes_max),
+            calls_max: bound(|rule| rule.calls_max),
+        }
+    }
+
+    /// Returns the name or the pattern whose rule says what this bound of a tenant is.
+    pub fn set_by(&self, db: &str, of: fn(&TenantRule) -> Option<u32>) -> Option<String> {
+        let (name, star, _) = self.fitting(db).find(|(.., rule)| of(rule).is_some())?;
+        Some(format!("{name}{star}"))
+    }
+
+    /// The rules that fit a tenant, the most exact first, each with its name, or with what stands before its star.
+    fn fitting<'a>(
+        &'a self,
+        db: &'a str,
+    ) -> impl Iterator<Item = (&'a str, &'static str, &'a TenantRule)> {
+        let own = self.names.get_key_value(db).into_iter();
+        let own = own.map(|(name, rule)| (name.as_str(), "", rule));
+        let patterns = self.patterns.iter();
+        let patterns = patterns.map(|(start, rule)| (start.as_str(), "*", rule));
+        own.chain(patterns.filter(move |(start, ..)| db.starts_with(start)))
+    }
+}
+
+/// What each tenant has. One that has nothing is not in it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tenants {
+    rules: TenantRules,
+    /// database -> what it has; unordered: always asked for one.
+    rows: FxHashMap<DbKey, Has>,
+    /// Those that have reached their bound of processes, or have left it, in this event.
+    changed: Vec<DbKey>,
+}
+
+/// What a tenant has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Has {
+    bounds: Bounds,
+    /// Requests in a queue.
+    waiting: u32,
+    /// Processes that are lent to it, or opened, taught or cleared for a request of it.
+    held: u32,
+}
+
+impl Has {
+    fn is_full(&self) -> bool {
+        let most = self.bounds.processes_max;
+        most.is_some_and(|most| self.held >= most)
+    }
+
+    fn is_busy(&self) -> bool {
+        let most = self.bounds.calls_max;
+        most.is_some_and(|most| self.waiting + self.held >= most)
+    }
+}
+
+impl Tenants {
+    /// Whether a tenant has as many processes as it may have.
+    pub(crate) fn is_full(&self, tenant: &Tenant) -> bool {
+        self.of(tenant).is_some_and(Has::is_full)
+    }
+
+    /// Whether a tenant has as many calls as it may have.
+    pub(super) fn is_busy(&self, tenant: &Tenant) -> bool {
+        self.of(tenant).is_some_and(Has::is_busy)
+    }
+
+    /// A request of a tenant waits.
+    pub(super) fn wait(&mut self, tenant: &Tenant) {
+        self.change(tenant, |has| has.waiting += 1);
+    }
+
+    /// A request of a tenant waits no more.
+    pub(super) fn leave(&mut self, tenant: &Tenant) {
+        self.change(tenant, |has| has.waiting -= 1);
+    }
+
+    /// A process is held for a tenant from now on.
+    pub(super) fn begin(&mut self, tenant: &Tenant) {
+        self.change(tenant, |has| has.held += 1);
+    }
+
+    /// A process is held for a tenant no more.
+    pub(super) fn end(&mut self, tenant: &Tenant) {
+        self.change(tenant, |has| has.held -= 1);
+    }
+
+    /// What each tenant has, as the tables say.
+    pub(crate) fn rebuilt(&self, pools: &[Pool], ledger: &Ledger) -> Self {
+        let mut rebuilt = Self {
+            rules: self.rules.clone(),
+            ..Self::default()
+        };
+        for row in ledger.requests.values() {
+            if row.place == RequestPlace::Queue {
+                rebuilt.wait(&row.tenant);
+            }
+        }
+        for (id, pool) in (0..).map(PoolId).zip(pools) {
+            pool.uses(id, ledger)
+                .for_each(|tenant| rebuilt.begin(tenant));
+        }
+        rebuilt.changed.clear();
+        rebuilt
+    }
+
+    fn of(&self, tenant: &Tenant) -> Option<&Has> {
+        match tenant {
+            Tenant::Database(db) if !self.rows.is_empty() => self.rows.get(db),
+            _ => None,
+        }
+    }
+
+    fn change(&mut self, tenant: &Tenant, change: impl FnOnce(&mut Has)) {
+        let Tenant::Database(db) = tenant else {
+            return;
+        };
+        if self.rules.is_empty() {
+            return;
+        }
+        let rules = &self.rules;
+        let row = self.rows.entry(DbKey::clone(db));
+        let has = row.or_insert_with(|| Has {
+            bounds: rules.bounds_of(db),
+            waiting: 0,
+            held: 0,
+        });
+        let was_full = has.is_full();
+        change(has);
+        if has.is_full() != was_full {
+            self.changed.push(DbKey::clone(db));
+        }
+        if (has.waiting, has.held) == (0, 0) {
+            self.rows.remove(db);
+        }
+    }
+}
+
+/// Two are equal that say the same; what changed in an event is over with it.
+impl PartialEq for Tenants {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.rules, &self.rows) == (&other.rules, &other.rows)
+    }
+}
+
+impl Pools {
+    /// Other rules hold from now on. Nothing is taken from who has more than they allow.
+    pub(super) fn set_tenants(&mut self, rules: TenantRules, out: &mut Vec<PoolAction>) {
+        self.ledger.tenants = Tenants {
+            rules,
+            ..Tenants::default()
+        };
+        self.ledger.tenants = self.ledger.tenants.rebuilt(&self.pools, &self.ledger);
+        let tenants = &self.ledger.tenants;
+        for pool in &mut self.pools {
+            let waiters = &mut pool.waiters;
+            waiters.note_all(|tenant, state| state.is_held_back = tenants.is_full(tenant));
+        }
+        self.on_all(out, |_| {});
+    }
+
+    /// Holds the waiters of tenants back that have reached their bound, which may be others' turn then, and
+    /// serves those of tenants that have left it.
+    pub(super) fn settle_tenants(&mut self, out: &mut Vec<PoolAction>) {
+        while let Some(db) = self.ledger.tenants.changed.pop() {
+            let tenant = Tenant::Database(db);
+            let is_full = self.ledger.tenants.is_full(&tenant);
+            let mut waiting = Vec::new();
+            for (id, pool) in (0..).map(PoolId).zip(&mut self.pools) {
+                let oldest = pool.waiters.oldest_of(&tenant);
+                waiting.extend(oldest.map(|oldest| (oldest, id)));
+                pool.waiters.note_held_back(&tenant, is_full);
+            }
+            waiting.sort_unstable();
+            for (oldest, pool) in waiting {
+                self.on_pool(pool, out, |_| {});
+                let row = self.ledger.request(oldest).filter(|_| !is_full);
+                if row.is_some_and(|row| row.place == RequestPlace::Queue) {
+                    self.offer(oldest, out);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_bound_is_that_of_the_name_or_else_of_the_longest_pattern_that_has_it() {
+        let rule = |processes_max, calls_max| TenantRule {
+            processes_max,
+            calls_max,
+        };
+        let rules = [
+            ("*", rule(Some(4), Some(100))),
+            ("acme-*", rule(Some(8), None)),
+            ("acme-eu-*", rule(None, Some(200))),
+            ("acme-eu-1", rule(Some(0), None)),
+        ];
+        let rules = TenantRules::new(rules.map(|(name, rule)| (name.to_owned(), rule)));
+        let bounds = |db| {
+            let bounds = rules.bounds_of(db);
+            (bounds.processes_max, bounds.calls_max)
+        };
+        assert_eq!(bounds("other"), (Some(4), Some(100)));
+        assert_eq!(bounds("acme-"), (Some(8), Some(100)));
+        assert_eq!(bounds("acme-eu-2"), (Some(8), Some(200)));
+        assert_eq!(bounds("acme-eu-1"), (None, Some(200)));
+        assert_eq!(bounds("acme-eu-10"), (Some(8), Some(200)));
+        let set_by = |db| rules.set_by(db, |rule| rule.processes_max).unwrap();
+        assert_eq!(set_by("other"), "*");
+        assert_eq!(set_by("acme-eu-2"), "acme-*");
+        assert_eq!(set_by("acme-eu-1"), "acme-eu-1");
+        assert_eq!(TenantRules::default().bounds_of("a"), Bounds::default());
+    }
+}

@@ -1,0 +1,301 @@
+//! Bounds of tenants over all pools: who waits, who is refused, and who is served past whom.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+
+const POOLS: [Target; 4] = [
+    Target::Pool(PoolId(0)),
+    Target::Pool(PoolId(1)),
+    Target::Group(GroupId(0)),
+    Target::Any(LanguageId(0)),
+];
+
+fn rule(processes_max: u32, calls_max: u32) -> TenantRule {
+    TenantRule {
+        processes_max: Some(processes_max),
+        calls_max: Some(calls_max),
+    }
+}
+
+fn set<const N: usize>(rules: [(&str, TenantRule); N]) -> Event {
+    let rules = rules.map(|(name, rule)| (name.to_owned(), rule));
+    let rules = Box::new(TenantRules::new(rules));
+    Event::SetTenants { rules }
+}
+
+/// One pool of this size, and these rules.
+fn world<const N: usize>(settings: PoolSettings, rules: [(&str, TenantRule); N]) -> World {
+    let mut world = World::named(settings);
+    world.on(set(rules));
+    world
+}
+
+fn ask(world: &mut World, client: u64, target: Target, name: &str) -> RequestId {
+    let deadline = world.now + PATIENCE;
+    let request = world.ask_at(Event::GetProc {
+        request: RequestId(0),
+        client: ClientId(client),
+        target,
+        lane: Lane::default(),
+        affinity: plain(db(name)),
+        deadline,
+    });
+    world.run();
+    request
+}
+
+#[test]
+fn twenty_requests_of_a_tenant_hold_its_bound_and_others_are_served_past_them() {
+    for fairness in [Fairness::Fifo, Fairness::PerDb] {
+        let settings = PoolSettings {
+            fairness,
+            ..named(4)
+        };
+        let mut world = world(settings, [("*", rule(2, 0))]);
+        let asked: Vec<(u64, RequestId)> = (0..20)
+            .map(|n| (n, ask(&mut world, n, POOLS[0], "big")))
+            .collect();
+        assert_eq!(world.status().used, 2);
+        for client in 100..200 {
+            let request = ask(&mut world, client, POOLS[0], "small");
+            let lease = world.lease(request, client).expect("nobody is in its way");
+            world.give_back(lease);
+        }
+        world.advance(Duration::from_secs(1));
+        assert_eq!((world.status().used, world.status().waiting), (2, 18));
+        assert_eq!(world.status().longest_wait, Duration::ZERO, "of the pool");
+        let held = world.pools.held_by(ClientId(0))[0];
+        world.exit(held);
+        world.run();
+        assert!(world.lease(asked[2].1, 2).is_some(), "its own oldest one");
+        assert!(world.pools.is_held_back(&db("big")));
+        assert!(!world.pools.is_held_back(&db("small")));
+    }
+}
+
+#[test]
+fn one_call_above_the_bound_is_refused_at_once_and_another_tenants_is_not() {
+    let mut world = world(named(1), [("acme-*", rule(0, 3))]);
+    let lease = world.take(1, plain(db("acme-1")));
+    let waits = [2, 3].map(|client| ask(&mut world, client, POOLS[0], "acme-1"));
+    assert!(
+        waits
+            .iter()
+            .all(|request| world.refusal(*request).is_none())
+    );
+    let request = ask(&mut world, 4, POOLS[0], "acme-1");
+    assert_eq!(world.refusal(request), Some(Refusal::TenantBusy));
+    for (client, name) in [(5, "acme-2"), (6, "other")] {
+        let request = ask(&mut world, client, POOLS[0], name);
+        assert_eq!(world.refusal(request), None, "{name}");
+    }
+    world.give_back(lease);
+    let request = ask(&mut world, 7, POOLS[0], "acme-1");
+    assert_eq!(world.refusal(request), None, "one has ended");
+}
+
+#[test]
+fn bound_counts_over_all_pools_and_the_oldest_request_is_served_first_whichever_pool_it_waits_in() {
+    let mut world = World::named(named(4));
+    let other = world.add(named(4));
+    world.run();
+    world.on(set([("*", rule(1, 0))]));
+    let lease = world.take(1, plain(db("a")));
+    let in_other = ask(&mut world, 2, Target::Pool(other), "a");
+    let in_first = ask(&mut world, 3, POOLS[0], "a");
+    assert_eq!(world.counts(other).0, 0, "it waits");
+    world.give_back(lease);
+    world.run();
+    let lease = world.lease(in_other, 2).expect("it is the oldest");
+    world.give_back(lease);
+    world.run();
+    assert!(world.lease(in_first, 3).is_some());
+}
+
+#[test]
+fn what_is_held_back_takes_no_room_in_a_queue() {
+    let settings = PoolSettings {
+        queue_max: Some(1),
+        ..named(2)
+    };
+    let mut world = world(settings, [("big", rule(1, 0))]);
+    world.take(1, plain(db("big")));
+    let held_back: Vec<RequestId> = (2..9)
+        .map(|client| ask(&mut world, client, POOLS[0], "big"))
+        .collect();
+    assert!(held_back.iter().all(|id| world.refusal(*id).is_none()));
+    world.take(20, plain(db("small")));
+    let waits = ask(&mut world, 21, POOLS[0], "small");
+    assert_eq!(world.refusal(waits), None);
+    let refused = ask(&mut world, 22, POOLS[0], "small");
+    assert_eq!(world.refusal(refused), Some(Refusal::PoolBusy));
+}
+
+#[test]
+fn other_rules_hold_at_once_and_take_nothing_away() {
+    let mut world = world(named(4), [("*", rule(1, 0))]);
+    world.take(1, plain(db("a")));
+    let waits = [2, 3, 4].map(|client| (client, ask(&mut world, client, POOLS[0], "a")));
+    world.on(set([("*", rule(3, 0))]));
+    world.run();
+    let leases = waits.map(|(client, request)| world.lease(request, client));
+    assert_eq!(leases.map(|lease| lease.is_some()), [true, true, false]);
+    world.on(set([("a", rule(1, 0))]));
+    assert_eq!((world.status().used, world.status().waiting), (3, 1));
+    let lease = leases[0].expect("it was lent");
+    world.give_back(lease);
+    assert_eq!((world.status().used, world.status().waiting), (2, 1));
+    world.on(set([]));
+    world.run();
+    assert_eq!((world.status().used, world.status().waiting), (3, 0));
+}
+
+#[test]
+fn clients_without_a_database_have_no_bounds() {
+    let mut world = world(named(3), [("*", rule(1, 1))]);
+    for client in [1, 1, 1] {
+        world.take(client, None);
+    }
+    assert_eq!(world.status().used, 3);
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Ask(usize, u8, bool),
+    Return(usize, bool),
+    Do(usize, bool),
+    Die(usize),
+    Down(u64),
+    Advance(u64),
+    Set(u32, u32),
+}
+
+fn any_step() -> impl Strategy<Value = Step> {
+    let pick = || 0..1000_usize;
+    let ok = || prop::bool::weighted(0.8);
+    prop_oneof![
+        10 => (0..4_usize, 0..4_u8, any::<bool>()).prop_map(|(to, db, ddoc)| Step::Ask(to, db, ddoc)),
+        8 => (pick(), ok()).prop_map(|(n, ok)| Step::Return(n, ok)),
+        16 => (pick(), ok()).prop_map(|(n, ok)| Step::Do(n, ok)),
+        1 => pick().prop_map(Step::Die),
+        1 => (0..6_u64).prop_map(Step::Down),
+        2 => (0..3000_u64).prop_map(Step::Advance),
+        1 => (0..4_u32, 0..8_u32).prop_map(|(processes, calls)| Step::Set(processes, calls)),
+    ]
+}
+
+/// The event that tells how something ended that the pools had asked for.
+fn end_of(action: &PoolAction, ok: bool) -> Option<Event> {
+    Some(match *action {
+        PoolAction::Open { proc, .. } if ok => Event::SpawnOk { proc },
+        PoolAction::Open { proc, .. } => Event::SpawnError { proc },
+        PoolAction::Teach { proc, .. }
+        | PoolAction::Reset { proc }
+        | PoolAction::Forget { proc } => Event::TeachOrResetDone { proc, ok },
+        PoolAction::Stop { proc, .. } => Event::ProcExit { proc },
+        _ => return None,
+    })
+}
+
+proptest! {
+    /// In any history no tenant is lent more than it may have, and every invariant holds after every event:
+    /// among them, that nobody waits who could be served.
+    #[test]
+    fn no_tenant_is_lent_more_than_its_bound(
+        per_db in any::<bool>(),
+        can_forget in any::<bool>(),
+        steps in prop::collection::vec(any_step(), 1..150),
+    ) {
+        let settings = PoolSettings {
+            fairness: if per_db { Fairness::PerDb } else { Fairness::Fifo },
+            can_forget,
+            group: Some(GroupId(0)),
+            throttle: None,
+            ..named(3)
+        };
+        let mut world = World::empty();
+        world.add(settings);
+        world.add(PoolSettings { reuse: Reuse::Database, interactive_reserved: 1, ..settings });
+        // What was begun under an earlier bound ends under a later one.
+        let mut most = 2;
+        world.on(set([("db*", rule(2, 5)), ("db3", rule(0, 0))]));
+        let mut todo: Vec<PoolAction> = Vec::new();
+        let mut asked: BTreeMap<RequestId, (u64, String)> = BTreeMap::new();
+        let mut leases: Vec<(Lease, String)> = Vec::new();
+        for (number, step) in steps.into_iter().enumerate() {
+            let client = number as u64 % 6;
+            let pick = |n: usize, of: usize| (of > 0).then(|| n % of);
+            let event = match step {
+                Step::Ask(to, name, with_ddoc) => {
+                    let name = format!("db{name}");
+                    let deadline = world.now + PATIENCE;
+                    let affinity = match with_ddoc {
+                        true => tagged(&name, "_design/1"),
+                        false => plain(db(&name)),
+                    };
+                    let lane = if with_ddoc { Lane::Interactive } else { Lane::Bulk };
+                    asked.insert(RequestId(world.next_request), (client, name));
+                    world.ask_at(Event::GetProc {
+                        request: RequestId(0),
+                        client: ClientId(client),
+                        target: POOLS[to],
+                        lane,
+                        affinity,
+                        deadline,
+                    });
+                    None
+                }
+                Step::Return(n, ok) => pick(n, leases.len()).map(|n| {
+                    let (lease, _) = leases.swap_remove(n);
+                    Event::RetProc {
+                        client: lease.client,
+                        proc: lease.proc,
+                        token: lease.token,
+                        status: if ok { ReturnStatus::Ok } else { ReturnStatus::Fail },
+                        condition: Condition::Clean,
+                    }
+                }),
+                Step::Do(n, ok) => pick(n, todo.len()).and_then(|n| {
+                    let action = todo.swap_remove(n);
+                    end_of(&action, ok)
+                }),
+                Step::Die(n) => pick(n, leases.len()).map(|n| {
+                    let (lease, _) = leases.swap_remove(n);
+                    Event::ProcExit { proc: lease.proc }
+                }),
+                Step::Down(client) => {
+                    let client = ClientId(client);
+                    leases.retain(|(lease, _)| lease.client != client);
+                    Some(Event::ClientDown { client, normal: true, conditions: Vec::new() })
+                }
+                Step::Advance(milliseconds) => {
+                    world.now = world.now + Duration::from_millis(milliseconds);
+                    Some(Event::Tick)
+                }
+                Step::Set(processes, calls) => {
+                    most = if processes == 0 { usize::MAX } else { most.max(processes as usize) };
+                    Some(set([("db*", rule(processes, calls)), ("db3", rule(0, 0))]))
+                }
+            };
+            if let Some(event) = event {
+                world.on(event);
+            } else if !matches!(step, Step::Ask(..)) {
+                continue;
+            }
+            for action in world.last.clone() {
+                if let PoolAction::Assign { request, .. } = action {
+                    let (client, name) = asked[&request].clone();
+                    let lease = world.lease(request, client).expect("it was assigned");
+                    leases.push((lease, name.clone()));
+                    let has = leases.iter().filter(|(_, other)| *other == name).count();
+                    prop_assert!(name == "db3" || has <= most, "{name} has {has} of {most}");
+                } else {
+                    todo.push(action);
+                }
+            }
+        }
+    }
+}

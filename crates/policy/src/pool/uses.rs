@@ -1,0 +1,108 @@
+//! From when until when a process is held for a tenant, and what that changes.
+//!
+//! SUMMARY   It begins when a process is chosen or opened for a request, and ends when the process comes back or
+//!           ends, or when the request goes before it has the process.
+//! PROMISES  What begins ends once (PM-25).
+//! CALLED    By whatever takes a request out of the queue, and whatever ends a loan.
+//! SOURCE    None.
+
+use super::id::{RequestId, Tenant};
+use super::tables::Pool;
+use super::turn::Turn;
+
+impl Turn<'_> {
+    /// A process is held for a tenant from now on.
+    pub(super) fn begin_use(&mut self, tenant: &Tenant) {
+        self.ledger.tenants.begin(tenant);
+        if self.ledger.tenants.is_full(tenant) {
+            self.hold_back(tenant);
+        }
+        if self.pool.keeps_accounts() {
+            let standing = self.pool.accounts.begin(tenant);
+            self.pool
+                .waiters
+                .note(tenant, |state| state.standing = standing);
+        }
+    }
+
+    /// A process is held for a tenant no more.
+    pub(super) fn end_use(&mut self, tenant: &Tenant) {
+        self.ledger.tenants.end(tenant);
+        if self.pool.keeps_accounts() {
+            let standing = self.pool.accounts.end(tenant);
+            self.pool
+                .waiters
+                .note(tenant, |state| state.standing = standing);
+        }
+    }
+
+    /// A request lost the process that it was to have: its tenant has had nothing.
+    pub(super) fn undo_use(&mut self, id: RequestId) {
+        let Some(row) = self.ledger.request(id) else {
+            return;
+        };
+        let (tenant, begun) = (row.tenant.clone(), row.begun);
+        self.ledger.tenants.end(&tenant);
+        if self.pool.keeps_accounts() {
+            let standing = self.pool.accounts.undo(&tenant, begun);
+            let waiters = &mut self.pool.waiters;
+            waiters.note(&tenant, |state| state.standing = standing);
+        }
+    }
+
+    /// The waiter that is next. Those of a tenant that has reached its bound in another pool are held back.
+    pub(super) fn next_waiter(&mut self) -> Option<RequestId> {
+        self.first_free(Pool::next_waiter)
+    }
+
+    /// As [`Self::next_waiter`], of those that have an idle process of their tag.
+    pub(super) fn next_servable(&mut self) -> Option<RequestId> {
+        self.first_free(|pool| pool.waiters.next_servable(pool.accounts.full()))
+    }
+
+    fn first_free(&mut self, next: impl Fn(&Pool) -> Option<RequestId>) -> Option<RequestId> {
+        loop {
+            let id = next(self.pool)?;
+            let row = self.ledger.request(id)?;
+            if !self.ledger.tenants.is_full(&row.tenant) {
+                return Some(id);
+            }
+            let tenant = row.tenant.clone();
+            self.hold_back(&tenant);
+        }
+    }
+
+    /// Holds the waiters of a tenant back in this pool. The other pools follow when the event ends, and then it
+    /// is seen who is held back no more.
+    fn hold_back(&mut self, tenant: &Tenant) {
+        if self.pool.waiters.len() > 0 {
+            self.pool.waiters.note_held_back(tenant, true);
+        }
+    }
+
+    /// Notes what time it is, by which accounts are compared.
+    pub(super) fn set_time(&mut self) {
+        if self.pool.keeps_accounts() && self.pool.accounts.set_time(self.ledger.now) {
+            let accounts = &self.pool.accounts;
+            let waiters = &mut self.pool.waiters;
+            waiters.note_all(|tenant, state| state.standing = accounts.standing(tenant));
+        }
+    }
+
+    /// Opens all accounts anew: only what is held now is in them.
+    pub(super) fn open_accounts(&mut self) {
+        self.pool.accounts = Default::default();
+        self.set_time();
+        if !self.pool.keeps_accounts() {
+            return;
+        }
+        let uses: Vec<Tenant> = self.pool.uses(self.id, self.ledger).cloned().collect();
+        for tenant in uses {
+            self.pool.accounts.begin(&tenant);
+        }
+        let now = self.ledger.now;
+        let rows = self.ledger.requests.values_mut();
+        rows.filter(|row| row.pool == self.id)
+            .for_each(|row| row.begun = now);
+    }
+}
