@@ -312,6 +312,9 @@ section! {
         /// The file that every function call is logged to, opened again on HUP
         /// ([logging.md](logging.md#the-access-log)); `/dev/stderr` is standard error, empty is none.
         access_log: Option<PathBuf> = "", value::FILE_PATH, at_start();
+        /// The file that [orders and changes](logging.md#who-did-what) are logged to, opened again on HUP; `/dev/stderr` is
+        /// standard error. Empty logs them with everything else.
+        audit: Option<PathBuf> = "", value::FILE_PATH, at_start();
     }
 }
 
