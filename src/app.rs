@@ -274,7 +274,7 @@ impl Assembly {
             manager: manager.clone(),
             replications: services.replications.clone(),
             daemon: daemon_name(&self.sockets.addresses()).address,
-            board: self.metrics.health(),
+            metrics: self.metrics.clone(),
         }));
         specs.push(children::listener(self.listening(&services)));
         specs.extend(self.http(pool, &services).map(children::http_server));

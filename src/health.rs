@@ -85,3 +85,26 @@ impl HealthBoard {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use strum::VariantArray;
+
+    use super::*;
+
+    #[test]
+    fn every_kind_of_problem_is_in_the_page_and_in_the_alerts() {
+        let page = include_str!("../docs/operations.md");
+        let alerts = include_str!("../monitoring/alerts.yml");
+        for kind in Kind::VARIANTS {
+            let name: &str = kind.into();
+            assert_eq!(
+                page.matches(&format!("\n| `{name}` |")).count(),
+                1,
+                "{name}"
+            );
+            let words = format!("eq $labels.kind \"{name}\" }}}}");
+            assert_eq!(alerts.matches(&words).count(), 1, "{name}");
+        }
+    }
+}

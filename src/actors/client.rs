@@ -62,7 +62,7 @@ use stream::Stream;
 use ticket::Ticket;
 
 /// How long requests are read of a connection once the service ends.
-pub(crate) const LAST_REQUESTS_MAX: Duration = Duration::from_millis(500);
+pub(crate) const LAST_REQUESTS_MAX: Duration = Duration::from_millis(250);
 
 /// A connection that is served.
 pub(crate) struct ClientHandle {

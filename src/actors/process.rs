@@ -160,11 +160,11 @@ impl<B: Backend> Process<B> {
 
     /// Returns why prompts are refused before anything is sent.
     fn refusal(&self, prompt: &Prompt, count: usize) -> Option<PromptError> {
-        if !self.shared.is_assigned_to(prompt.token) {
-            return Some(PromptError::NotHolder);
-        }
         if let Some(exit_error) = self.shared.exit_error() {
             return Some(exit_error.clone());
+        }
+        if !self.shared.is_assigned_to(prompt.token) {
+            return Some(PromptError::NotHolder);
         }
         if self.unanswered.count() + count > PROMPTS_IN_FLIGHT_MAX {
             let limit = PROMPTS_IN_FLIGHT_MAX;

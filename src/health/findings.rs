@@ -1,16 +1,28 @@
 //! What of a daemon's state is a trouble, in words for who runs it.
 //!
-//! SUMMARY   [`of_status`] looks at pools and services, [`of_jobs`] at replications, [`of_daemons`] at the fleet.
+//! SUMMARY   [`of_status`] looks at pools and services, [`of_jobs`] at replications, [`of_store`] at what keeps them,
+//!           [`of_daemons`] at the fleet, [`of_increases`] at what was counted lately.
 //! PROMISES  Each finding says what to do: a command, a key, or the page that tells more.
+
+use std::time::Duration;
 
 use serde_json::Value;
 use settee_client::JobGroup;
 
 use crate::query_server::status::{DaemonStatus, PoolStatus, ServiceStatus};
+use policy::exchange::Exchanges;
+use policy::increases::{Increases, WITHIN};
 use policy::problems::{Finding, Kind, Severity};
+use policy::time::Timestamp;
 
 /// For how long a call waits before it is a trouble, in milliseconds.
 const LONG_WAIT_MS: u64 = 5_000;
+
+/// How long the store takes to answer before that is a trouble.
+const SLOW_ANSWER: Duration = Duration::from_secs(1);
+
+/// How many processes of a pool end by themselves within [`WITHIN`] before that is a trouble.
+const DEATHS_MAX: u64 = 5;
 
 /// Which part of all replications fails before that is critical: one of so many.
 const CRITICAL_PART: u64 = 10;
@@ -168,8 +180,8 @@ pub(crate) fn of_jobs(total: u64, groups: &[JobGroup]) -> Vec<Finding> {
         .collect()
 }
 
-/// What is found where the store does not answer, or replications are still read from it.
-pub(crate) fn of_store(error: Option<&str>, is_loading: bool) -> Vec<Finding> {
+/// Looks at the store: whether it fails, how long it took to answer, whether replications are still read from it.
+pub(crate) fn of_store(error: Option<&str>, took: Duration, is_loading: bool) -> Vec<Finding> {
     let of = |kind, severity, cause: String, remedy: &str| Finding {
         kind,
         severity,
@@ -187,6 +199,16 @@ pub(crate) fn of_store(error: Option<&str>, is_loading: bool) -> Vec<Finding> {
             "look at [store] path or url; docs/operations.md",
         )
     });
+    let is_slow = error.is_none() && took >= SLOW_ANSWER;
+    let slow = is_slow.then(|| {
+        let cause = format!("it took {:.1} s to answer", took.as_secs_f64());
+        of(
+            Kind::StoreSlow,
+            Severity::Warning,
+            cause,
+            "look at the store's disk or database, and at the load of this machine",
+        )
+    });
     let loading = is_loading.then(|| {
         let cause = "replications are still being read from the store".to_owned();
         of(
@@ -196,7 +218,7 @@ pub(crate) fn of_store(error: Option<&str>, is_loading: bool) -> Vec<Finding> {
             "wait; if it takes minutes, look at the store's disk or database",
         )
     });
-    away.into_iter().chain(loading).collect()
+    away.into_iter().chain(slow).chain(loading).collect()
 }
 
 /// Looks at the daemons of a fleet, as `/_fleet` has them.
@@ -221,6 +243,84 @@ pub(crate) fn of_daemons(fleet: &Value) -> Vec<Finding> {
         remedy: "look at its machine; others take its part (docs/fleet.md)".to_owned(),
     })
     .collect()
+}
+
+/// What was counted of the whole daemon, since it was started.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counted {
+    /// Records of the log that were lost.
+    pub dropped: u64,
+    /// Documents that targets refused.
+    pub refused: u64,
+}
+
+/// Looks at what was counted lately, of each pool and of the daemon.
+pub(crate) fn of_increases(
+    increases: &mut Increases,
+    now: Timestamp,
+    status: &DaemonStatus,
+    counted: Counted,
+) -> Vec<Finding> {
+    let seconds = WITHIN.as_secs();
+    let mut found = Vec::new();
+    let mut warn = |kind, subject: &str, count, cause: String, remedy: String| {
+        found.push(Finding {
+            kind,
+            severity: Severity::Warning,
+            subject: subject.to_owned(),
+            count,
+            cause,
+            remedy,
+        });
+    };
+    for PoolStatus { name, totals, .. } in &status.pools {
+        let mut note = |counter, count| increases.note(now, counter, name, count);
+        let died = note("died", totals.died);
+        let exchanges = Exchanges {
+            requests: note("taken", totals.taken),
+            starts: note("started", totals.started),
+            replaced: note("replaced", totals.replaced),
+        };
+        if died >= DEATHS_MAX {
+            let cause = format!("{died} of its processes ended by themselves within {seconds} s");
+            let remedy = "the log says how each ended; settee conform tries the command".to_owned();
+            warn(Kind::PoolDying, name, died, cause, remedy);
+        }
+        if exchanges.are_too_many() {
+            let Exchanges {
+                requests, replaced, ..
+            } = exchanges;
+            let cause = format!(
+                "{replaced} of {requests} loans within {seconds} s replaced a process of another database"
+            );
+            let remedy =
+                format!("raise max of [pools.{name}], or see docs/tuning.md, Databases and reuse");
+            warn(Kind::PoolExchanging, name, replaced, cause, remedy);
+        }
+    }
+    let mut note = |counter, count| increases.note(now, counter, "", count);
+    let refused = note("refused", counted.refused);
+    if refused > 0 {
+        let cause = format!("targets refused {refused} documents within {seconds} s");
+        let remedy = "the log names them: document was not replicated; settee jobs refused NAME lists the latest of a \
+                      replication";
+        let kind = Kind::DocumentsRefused;
+        warn(kind, "replications", refused, cause, remedy.to_owned());
+    }
+    let dropped = note("dropped", counted.dropped);
+    if dropped > 0 {
+        let cause = format!("{dropped} records came too fast and were lost within {seconds} s");
+        let remedy = "find what is logged so often, or raise [log] level; docs/logging.md";
+        warn(
+            Kind::RecordsDropped,
+            "log",
+            dropped,
+            cause,
+            remedy.to_owned(),
+        );
+    }
+    increases.forget(now);
+    found
 }
 
 #[cfg(test)]

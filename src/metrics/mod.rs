@@ -238,6 +238,11 @@ impl Metrics {
         let _ = self.0.log_dropped.set(count);
     }
 
+    /// Returns how many records of the log were lost.
+    pub(crate) fn log_dropped(&self) -> u64 {
+        self.0.log_dropped()
+    }
+
     /// Reads everything. What is not counted but is there comes from the manager: `status` is its
     /// answer to [`GetStatus`](crate::messages::proc_manager::GetStatus) of all pools, or the
     /// default while there is no manager. Reads files of `/proc`, so not on an event loop.

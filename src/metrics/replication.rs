@@ -93,6 +93,9 @@ metrics! {
         /// Replication jobs without a document that failed and are gone
         counter("settee.replication_jobs_failed", "settee_replication_jobs_failed_total")
             => pub failures: Counter;
+        /// Documents that were passed over because a target refused them
+        counter("settee.replication_documents_refused", "settee_replication_documents_refused_total")
+            => pub refused: Counter;
         /// Replication jobs that are paused
         gauge("settee.replication_jobs_paused", "settee_replication_jobs_paused")
             => pub paused: Gauge;

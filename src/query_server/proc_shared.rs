@@ -361,8 +361,8 @@ impl ProcShared {
         now.since(Timestamp::from_nanoseconds(prompted.max(taken_back)))
     }
 
-    /// Says that the process has ended or is being ended, and why; the first word counts. Called by
-    /// the process's actor only.
+    /// Says that the process has ended or is being ended, and why; the first word counts. Called by the process's
+    /// actor, and by the manager where its holder returns it as failed.
     pub(crate) fn set_exit_error(&self, why: PromptError) {
         // Whatever comes later follows from the first.
         let _ = self.exit_error.set((Instant::now(), why));

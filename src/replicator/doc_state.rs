@@ -41,6 +41,9 @@ impl DocState {
         Self::Failed,
     ];
 
+    /// Those of documents without a job that somebody has to look at.
+    pub const TROUBLED: [Self; 2] = [Self::Error, Self::Failed];
+
     /// Returns its name, as users write it.
     pub const fn name(self) -> &'static str {
         match self {

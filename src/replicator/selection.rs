@@ -124,7 +124,7 @@ impl Selection {
     /// Also selects documents without a job that an order to begin anew is for, unless states are asked for.
     pub fn take_troubled_docs(&mut self) {
         if self.states.is_none() {
-            self.doc_states = vec![DocState::Error, DocState::Failed];
+            self.doc_states = DocState::TROUBLED.to_vec();
         }
     }
 

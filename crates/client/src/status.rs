@@ -249,6 +249,9 @@ pub struct Totals {
     /// Processes that forgot whom they served, instead of being replaced.
     #[serde(default)]
     pub forgot: u64,
+    /// Idle processes that were stopped to make room for another database.
+    #[serde(default)]
+    pub replaced: u64,
     /// Processes that could not be started.
     pub start_failures: u64,
     /// Processes that ended by themselves.

@@ -49,7 +49,7 @@ impl Exchanges {
 
     /// Whether more than half of enough requests started a process, and more than half of the starts
     /// replaced one.
-    const fn are_too_many(self) -> bool {
+    pub const fn are_too_many(self) -> bool {
         self.requests >= REQUESTS_MIN
             && self.starts * 2 > self.requests
             && self.replaced * 2 > self.starts

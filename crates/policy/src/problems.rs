@@ -34,8 +34,12 @@ pub enum Severity {
 pub enum Kind {
     /// Processes of a pool cannot be started.
     PoolFailing,
+    /// Processes of a pool end by themselves again and again.
+    PoolDying,
     /// Calls have waited long for a process of a pool.
     PoolCrowded,
+    /// Most calls of a pool start a process in place of another database's.
+    PoolExchanging,
     /// The cell of a pool cannot be made.
     CellBroken,
     /// The cell of a pool lacks layers.
@@ -44,12 +48,18 @@ pub enum Kind {
     ServiceClosed,
     /// Replications fail for one reason.
     ReplicationsFailing,
+    /// Targets refuse documents.
+    DocumentsRefused,
     /// The store of replications cannot be used.
     StoreAway,
+    /// The store of replications takes long to answer.
+    StoreSlow,
     /// Replications are still being read from the store.
     StillLoading,
     /// A daemon of the fleet is gone.
     DaemonGone,
+    /// Records of the log are lost.
+    RecordsDropped,
 }
 
 impl Kind {
@@ -57,11 +67,18 @@ impl Kind {
     pub const fn delay(self) -> Duration {
         match self {
             Self::PoolFailing
+            | Self::PoolDying
             | Self::CellBroken
             | Self::CellIncomplete
             | Self::ReplicationsFailing
-            | Self::StoreAway => Duration::ZERO,
+            | Self::DocumentsRefused
+            | Self::StoreAway
+            | Self::RecordsDropped => Duration::ZERO,
             Self::ServiceClosed | Self::PoolCrowded => Duration::from_secs(5),
+            // One answer that is late is none.
+            Self::StoreSlow => Duration::from_secs(10),
+            // New databases start processes for a while.
+            Self::PoolExchanging => Duration::from_secs(60),
             // One that was restarted is back by then.
             Self::DaemonGone => Duration::from_secs(60),
             Self::StillLoading => Duration::from_secs(60),

@@ -19,6 +19,7 @@ use crate::otp::pid::{Down, ExitReason};
 use crate::otp::supervisor::Stop;
 use crate::otp::tell::Tell;
 use crate::query_server::call::call_log;
+use crate::query_server::prompt_error::{ExitReport, PromptError};
 use policy::pool::{ClientId, Event, RequestId, ReturnStatus, Target};
 
 impl Handler<GetProc> for ProcManager {
@@ -103,6 +104,11 @@ impl Handler<RetProc> for ProcManager {
             .get(&msg.proc)
             .expect("PM-2: an assigned process is known");
         let now = self.clock.now();
+        if msg.status == ReturnStatus::Fail {
+            // First: a prompt that its holder sent before, and that comes later, hears that the process ends.
+            let told = PromptError::Exited(ExitReport::stopped(None));
+            process.shared.set_exit_error(told);
+        }
         process.shared.unassign(now);
         let condition = msg.condition(process);
         self.rest_later(msg.proc, ctx);

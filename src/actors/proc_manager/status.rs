@@ -154,6 +154,7 @@ fn totals(totals: &PoolTotals) -> Totals {
         lost: totals.taken_back,
         started: totals.started,
         forgot: totals.forgot,
+        replaced: totals.stopped(StopReason::Reaped),
         start_failures: totals.start_failures,
         died: totals.died,
         timed_out: totals.timed_out,

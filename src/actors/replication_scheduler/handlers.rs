@@ -356,6 +356,7 @@ impl Handler<JobEvent> for ReplicationScheduler {
                 }
             }
             JobNews::Refused(doc) => {
+                self.metrics.refused.one();
                 warn!(self.log, "document was not replicated"; self.name(&id),
                       "refused" => &doc.id, "error" => &doc.error, "reason" => &doc.reason);
                 let is_its_own = self.core.job(&id).is_some_and(|job| job.owns(run));

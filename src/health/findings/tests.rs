@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::json;
 
 use super::*;
-use crate::query_server::status::SandboxStatus;
+use crate::query_server::status::{SandboxStatus, Totals};
 
 fn kinds(found: &[Finding]) -> Vec<(Kind, Severity, &str, u64)> {
     let of = |finding: &Finding| (finding.kind, finding.severity, finding.count);
@@ -200,7 +200,8 @@ fn a_daemon_whose_lease_is_over_is_gone_unless_it_left_or_was_started_again() {
 
 #[test]
 fn a_store_that_does_not_answer_is_critical_and_one_that_is_read_a_warning() {
-    let found = of_store(Some("no answer"), true);
+    let at_once = Duration::ZERO;
+    let found = of_store(Some("no answer"), SLOW_ANSWER, true);
     assert_eq!(
         kinds(&found),
         [
@@ -208,5 +209,49 @@ fn a_store_that_does_not_answer_is_critical_and_one_that_is_read_a_warning() {
             (Kind::StillLoading, Severity::Warning, "store", 1),
         ]
     );
-    assert_eq!(of_store(None, false), []);
+    assert_eq!(of_store(None, at_once, false), []);
+    let found = of_store(None, SLOW_ANSWER, false);
+    let slow = (Kind::StoreSlow, Severity::Warning, "store", 1);
+    assert_eq!(kinds(&found), [slow]);
+    assert_eq!(found[0].cause, "it took 1.0 s to answer");
+}
+
+#[test]
+fn what_is_counted_within_a_minute_is_told_and_over_after_it() {
+    let status = |totals: &Totals| DaemonStatus {
+        pools: vec![PoolStatus {
+            totals: totals.clone(),
+            ..pool("js")
+        }],
+        ..DaemonStatus::default()
+    };
+    let mut totals = Totals {
+        died: 100,
+        ..Totals::default()
+    };
+    let mut counted = Counted {
+        dropped: 7,
+        refused: 9,
+    };
+    let mut increases = Increases::default();
+    let mut look = |second: u64, totals: &Totals, counted| {
+        let now = Timestamp::ZERO + Duration::from_secs(second);
+        of_increases(&mut increases, now, &status(totals), counted)
+    };
+    assert_eq!(look(0, &totals, counted), [], "what was before is over");
+    totals.died += DEATHS_MAX - 1;
+    (totals.taken, totals.started, totals.replaced) = (100, 100, 100);
+    counted.refused += 2;
+    let found = look(2, &totals, counted);
+    let warning = |kind, subject, count| (kind, Severity::Warning, subject, count);
+    let exchanging = warning(Kind::PoolExchanging, "js", 100);
+    let refused = warning(Kind::DocumentsRefused, "replications", 2);
+    assert_eq!(kinds(&found), [exchanging, refused]);
+    totals.died += 1;
+    counted.dropped += 1;
+    let found = look(4, &totals, counted);
+    let dying = warning(Kind::PoolDying, "js", DEATHS_MAX);
+    let dropped = warning(Kind::RecordsDropped, "log", 1);
+    assert_eq!(kinds(&found), [dying, exchanging, refused, dropped]);
+    assert_eq!(look(70, &totals, counted), []);
 }

@@ -194,6 +194,32 @@ fn a_check_says_what_is_wrong_and_its_exit_code_how_bad_that_is() {
 }
 
 #[test]
+fn a_check_warns_of_a_pool_whose_processes_end_by_themselves_again_and_again() {
+    let service = Service::start("");
+    let mut client = service.connect();
+    let checked = || {
+        let output = run(&mut service.client(&["status", "--check"]), b"");
+        let told = String::from_utf8(output.stdout).unwrap();
+        (output.status.code(), told)
+    };
+    // It has seen the pool before.
+    client.get_proc("python");
+    wait_until("nothing is wrong", || checked() == (Some(0), String::new()));
+    for _ in 0..5 {
+        let proc = client.get_proc("python");
+        let exits = json!({"id": 1, "call": "prompt", "proc": proc, "data": ["exit", 7]});
+        assert_eq!(client.error(&exits)["name"], "os_process_error");
+    }
+    let warning = "warning: pool dying: python: 5 of its processes ended by themselves within 60 s";
+    wait_until("a warning", || {
+        let (code, told) = checked();
+        assert_eq!(code, Some(i32::from(!told.is_empty())), "{told}");
+        told.to_lowercase().starts_with(warning)
+    });
+    service.stop();
+}
+
+#[test]
 fn another_program_behind_the_socket_is_no_service() {
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("s.sock");

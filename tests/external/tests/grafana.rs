@@ -43,7 +43,7 @@ const MAY_BE_ZERO: [&str; 10] = [
     "result=~\"over|failed\"",
     "settee_log_records_dropped_total",
     "settee_invariant_violations_total",
-    "settee_pool_throttled",
+    "settee_problems",
     "settee_pool_forgets_total",
     "settee_replication_lag_changes",
     "settee_replication_jobs_paused",

@@ -214,6 +214,21 @@ async fn what_is_no_prompt_is_refused_and_never_sent() {
 }
 
 #[actix_rt::test]
+async fn a_prompt_that_comes_after_its_process_was_returned_as_failed_hears_of_its_end() {
+    let child = ScriptedChild::new(Script::echo());
+    let pool = builder(&child).start();
+    let mut client = pool.client("1");
+    client.takes(pool.any()).await;
+    let (process, token) = (client.lease().process.clone(), client.lease().token);
+    client.returns_broken().await;
+    let late = Bytes::from_static(b"[\"late\"]");
+    let answer = process.prompt(token, late, None).await;
+    assert!(matches!(answer, Err(PromptError::Exited(_))), "{answer:?}");
+    assert_eq!(child.prompts(), [""; 0]);
+    pool.assert_quiet().await;
+}
+
+#[actix_rt::test]
 async fn a_process_obeys_its_holder_only() {
     let child = ScriptedChild::new(Script::echo());
     let pool = builder(&child).start();

@@ -83,3 +83,25 @@ fn jobs_of_a_server_whose_proxy_says_that_it_is_away_return_when_it_answers() {
         ));
     }
 }
+
+/// A document whose filter cannot be read has no job that could crash.
+#[test]
+fn documents_that_have_no_job_because_something_went_wrong_are_a_problem() {
+    let world = World::start_at(|| start(SETTINGS));
+    let mut body = world.continuous();
+    body["source"] = "http://127.0.0.1:1/nobody-listens".into();
+    body["filter"] = "app/by_type".into();
+    create(&world.web, "without-job", &body);
+    wait_until("it has no job", || {
+        world.doc("without-job")["state"] == "error"
+    });
+    wait_until("the problem is told", || {
+        let health = world.web.get("/_health").ok();
+        let problems = health["problems"].as_array().unwrap();
+        problems.iter().any(|problem| {
+            let cause = problem["cause"].as_str().unwrap();
+            problem["kind"] == "replications_failing" && cause.contains("without-job")
+        })
+    });
+    world.stop();
+}

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::server::{Server, TestDatabase};
+use super::server::{self, Server, TestDatabase};
 use crate::support::daemon::{Service, configure, directory};
 use crate::support::http_client::{Web, command as http_command};
 use crate::support::program::{program, run};
@@ -33,6 +33,14 @@ pub fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
         assert!(Instant::now() < deadline, "{what}");
         std::thread::yield_now();
     }
+}
+
+/// Returns whether the service tells that its database does not answer.
+fn is_store_away(web: &Web) -> bool {
+    let health = web.get("/_health").json();
+    let problems = health["problems"].as_array().unwrap();
+    let mut kinds = problems.iter().map(|problem| &problem["kind"]);
+    kinds.any(|kind| kind == "store_away")
 }
 
 pub fn replication() -> Value {
@@ -64,7 +72,9 @@ fn without_its_database_a_service_answers_503_and_afterwards_goes_on() {
     let database = TestDatabase::on(Arc::clone(&server));
     let web = start(&database);
     create(&web, "rep", &replication());
+    assert!(!is_store_away(&web));
     server.stop();
+    wait_for("the problem is told", || is_store_away(&web));
     let refused = put(&web, "/_replicator/other", &replication());
     let reason = refused.reason(503, "store_unavailable");
     assert!(
@@ -84,6 +94,18 @@ fn without_its_database_a_service_answers_503_and_afterwards_goes_on() {
     wait_for("documents are written again", || {
         put(&web, "/_replicator/other", &replication()).status == 201
     });
+    wait_for("the problem is over", || !is_store_away(&web));
+}
+
+#[test]
+fn a_database_that_says_nothing_is_a_problem_while_it_lasts() {
+    let database = TestDatabase::new();
+    let web = start(&database);
+    create(&web, "rep", &replication());
+    let stopped = database.pause();
+    wait_for("the problem is told", || is_store_away(&web));
+    server::resume(&stopped);
+    wait_for("the problem is over", || !is_store_away(&web));
 }
 
 #[test]

@@ -1,0 +1,85 @@
+//! How much counters went up lately.
+//!
+//! SUMMARY   Every look brings what a counter says; [`Increases`] remembers what it said within the last [`WITHIN`].
+//! PROMISES  A counter that begins anew, as that of a pool that was made again, has gone up by what it says.
+//! LIMITS    A counter that is not looked at for [`WITHIN`] is forgotten.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use crate::time::Timestamp;
+
+/// How far back it goes.
+pub const WITHIN: Duration = Duration::from_secs(60);
+
+/// What counters said lately, by their names.
+#[derive(Clone, Debug, Default)]
+pub struct Increases {
+    said: BTreeMap<(&'static str, String), VecDeque<(Timestamp, u64)>>,
+}
+
+impl Increases {
+    /// Takes what a counter of something says now. Returns by how much it went up within the last [`WITHIN`]; of a
+    /// counter that is looked at for the first time nothing is known.
+    pub fn note(&mut self, now: Timestamp, counter: &'static str, of: &str, count: u64) -> u64 {
+        let said = self.said.entry((counter, of.to_owned())).or_default();
+        if said.back().is_some_and(|(_, last)| *last > count) {
+            said.clear();
+            said.push_back((now, 0));
+        }
+        said.push_back((now, count));
+        // The last one from before is where the time begins.
+        while said.get(1).is_some_and(|(at, _)| now.since(*at) >= WITHIN) {
+            said.pop_front();
+        }
+        said.front().map_or(0, |(_, first)| count - first)
+    }
+
+    /// Forgets counters that nobody has looked at for [`WITHIN`].
+    pub fn forget(&mut self, now: Timestamp) {
+        let is_known = |said: &VecDeque<(Timestamp, u64)>| {
+            said.back().is_some_and(|(at, _)| now.since(*at) < WITHIN)
+        };
+        self.said.retain(|_, said| is_known(said));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Timestamp {
+        Timestamp::ZERO + Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn what_was_counted_within_the_last_minute_is_told() {
+        let mut increases = Increases::default();
+        let mut note = |second, count| increases.note(at(second), "died", "js", count);
+        assert_eq!(note(0, 100), 0, "nobody knows when these were");
+        assert_eq!(note(2, 103), 3);
+        assert_eq!(note(30, 110), 10);
+        assert_eq!(note(60, 110), 10);
+        assert_eq!(note(61, 110), 10);
+        assert_eq!(note(62, 110), 7);
+        assert_eq!(note(90, 110), 0);
+    }
+
+    #[test]
+    fn a_counter_that_begins_anew_has_gone_up_by_what_it_says() {
+        let mut increases = Increases::default();
+        increases.note(at(0), "died", "js", 100);
+        assert_eq!(increases.note(at(2), "died", "js", 4), 4);
+        assert_eq!(increases.note(at(4), "died", "js", 6), 6);
+    }
+
+    #[test]
+    fn counters_that_nobody_looks_at_are_forgotten() {
+        let mut increases = Increases::default();
+        increases.note(at(0), "died", "js", 1);
+        increases.note(at(30), "died", "py", 1);
+        increases.forget(at(70));
+        assert_eq!(increases.said.len(), 1);
+        assert_eq!(increases.note(at(70), "died", "js", 5), 0);
+    }
+}
