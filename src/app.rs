@@ -44,6 +44,7 @@ use crate::actors::proc_manager::ProcManager;
 use crate::actors::replication_scheduler::ReplicationScheduler;
 use crate::actors::service::socket::ServiceSockets;
 use crate::actors::service_manager::ServiceManagerOptions;
+use crate::audit::AuditLog;
 use crate::auth::Authority;
 use crate::config::{Config, Origin, Sources};
 use crate::functions::records::CallRecords;
@@ -133,6 +134,8 @@ pub struct DaemonBuilder {
     pub set_log_level: Option<SetLogLevel>,
     /// Where every function call is logged, if anywhere.
     pub(crate) access_log: Option<Logger>,
+    /// Where orders and changes are logged, if not with everything else.
+    pub(crate) audit_log: Option<Logger>,
     /// What the pressure on the machine is read with.
     #[doc(hidden)]
     pub gauges: Gauges,
@@ -177,6 +180,7 @@ impl DaemonBuilder {
             open_store(&changes.borrow().clone(), &states, &self.metrics, &log).await?;
         let shared = share(&store, is_open, self.sources.as_ref(), &current).await?;
         let database = Database::new(store, states, changes.clone());
+        let audit = AuditLog::new(self.audit_log.unwrap_or_else(|| log.clone()));
         let active = Rc::new(ActiveConfig {
             sources: RefCell::new(self.sources),
             shared,
@@ -187,6 +191,7 @@ impl DaemonBuilder {
                 Box::new(move |config| manager_settings(config, &program, &languages, &ports))
             },
             current,
+            audit: audit.clone(),
             set_log_level: self.set_log_level,
             certificate: Arc::clone(&certificate),
         });
@@ -202,6 +207,7 @@ impl DaemonBuilder {
             config: changes,
             metrics: self.metrics,
             access_log: self.access_log,
+            audit,
             gauges: self.gauges,
             log,
         };
@@ -217,6 +223,7 @@ struct Assembly {
     config: watch::Receiver<Arc<Config>>,
     metrics: Metrics,
     access_log: Option<Logger>,
+    audit: AuditLog,
     gauges: Gauges,
     log: Logger,
 }
@@ -258,6 +265,7 @@ impl Assembly {
             records,
             replications: replication.replications,
             in_flight: InFlight::new(self.config.clone()),
+            audit: self.audit.clone(),
             authority: Arc::new(Authority::new(self.config.clone())),
             http: self.sockets.addresses().http,
             held: Default::default(),
@@ -294,6 +302,7 @@ impl Assembly {
             config_listener,
             scheduler: replication.scheduler,
             metrics: self.metrics,
+            audit: self.audit,
             addresses: self.sockets.addresses(),
             service_sockets: self.sockets.services,
             active: self.active,
@@ -309,6 +318,7 @@ impl Assembly {
             metrics: self.metrics.clone(),
             filters: replication::filters_through(pool.clone()),
             daemon: daemon_name(&self.sockets.addresses()),
+            audit: self.audit.clone(),
             log: self.log.clone(),
         }
     }
@@ -339,6 +349,7 @@ impl Assembly {
                 config_listener: services.config.clone(),
                 config: self.config.clone(),
                 authority: Arc::clone(&services.authority),
+                audit: self.audit.clone(),
                 metrics: self.metrics.clone(),
                 replications: services.replications.clone(),
                 in_flight: Arc::clone(&services.in_flight),
@@ -361,6 +372,8 @@ pub struct Daemon {
     pub scheduler: RegisteredName<ReplicationScheduler>,
     /// What it counts.
     pub metrics: Metrics,
+    /// Where orders and changes are recorded.
+    pub(crate) audit: AuditLog,
     supervisor: Addr<Supervisor>,
     addresses: Addresses,
     service_sockets: Rc<ServiceSockets>,
@@ -377,6 +390,7 @@ impl Daemon {
             sources: None,
             set_log_level: None,
             access_log: None,
+            audit_log: None,
             gauges: Machine::default().gauges(),
             inherited: Inherited::default(),
             metrics: Metrics::new(),

@@ -7,6 +7,7 @@
 pub mod actors;
 pub mod app;
 mod aside;
+pub mod audit;
 pub mod auth;
 pub mod cli;
 pub mod conform_target;

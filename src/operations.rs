@@ -1,10 +1,11 @@
 //! The operations of the daemon: one list of what may be asked, by which name and path, and by whom.
 //!
-//! SUMMARY   A row is the sentence, `[calls of the socket], [methods and paths of HTTP] => who may`. From the rows come
-//!           two enums, [`CallName`] and [`Route`]; what takes a call and what answers a route are a `match` over
-//!           them, so that a row without its handler does not compile.
+//! SUMMARY   A row is the sentence, `[calls of the socket], [methods and paths of HTTP] => who may, what it does`, which
+//!           is `changes` for an order or a change, and otherwise `reads`. From the rows come two enums, [`CallName`]
+//!           and [`Route`]; what takes a call and what answers a route are a `match` over them, so that a row without
+//!           its handler does not compile.
 //! PROMISES  A call or a path that has no row is none. Where an operation has both, the same may do it.
-//! CALLED    By `messages::client`, which reads calls; by the connection of a client, for rights; by `http::routes` and
+//! CALLED    By `messages::client`, which reads calls; by the connection of a client, for rights and records; by `http::routes` and
 //!           `http::entrance`. `docs/socket.md` and `docs/http.md` are compared with it.
 //! LIMITS    What the arguments say can take another right than the row: see `messages::client::Call::takes`, whose
 //!           rules HTTP asks, too. Of several routes that fit a path the first is taken.
@@ -57,9 +58,11 @@ const REVISIONS: &str =
     "/_replicator/{name:_bulk_get|_revs_diff|_missing_revs|_revs_limit|_ensure_full_commit}";
 
 macro_rules! operations {
+    (@changes reads) => { false };
+    (@changes changes) => { true };
     ($(
         #[doc = $sentence:literal]
-        [$($call:ident),*], [$($route:ident $method:ident $path:expr),*] => $who:expr;
+        [$($call:ident),*], [$($route:ident $method:ident $path:expr),*] => $who:expr, $effect:ident;
     )*) => {
         /// A call of the client socket.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, EnumString, IntoStaticStr, VariantArray)]
@@ -76,10 +79,19 @@ macro_rules! operations {
                     $($(Self::$call => $who,)*)*
                 }
             }
+
+            /// Returns whether it is an order, or changes something: `audit` has a record of each.
+            #[must_use]
+            pub const fn changes(self) -> bool {
+                match self {
+                    $($(Self::$call => operations!(@changes $effect),)*)*
+                }
+            }
         }
 
         /// A method of a path of HTTP.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, VariantArray)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
+        #[strum(serialize_all = "snake_case")]
         pub enum Route {
             $($(#[doc = $sentence] $route,)*)*
         }
@@ -108,6 +120,14 @@ macro_rules! operations {
                     $($(Self::$route => $who,)*)*
                 }
             }
+
+            /// Returns whether it is an order, or changes something: `audit` has a record of each.
+            #[must_use]
+            pub const fn changes(self) -> bool {
+                match self {
+                    $($(Self::$route => operations!(@changes $effect),)*)*
+                }
+            }
         }
 
         /// All operations.
@@ -123,192 +143,194 @@ operations! {
     // Processes for clients of the socket.
 
     /// Lends a process.
-    [GetProc], [] => With(Call);
+    [GetProc], [] => With(Call), reads;
     /// Sends a command to a process that is held.
-    [Prompt], [] => Anybody;
+    [Prompt], [] => Anybody, reads;
     /// Gives back a process that is held.
-    [RetProc], [] => Anybody;
+    [RetProc], [] => Anybody, reads;
     /// Sets the timeout of a held process for prompts that bring none.
-    [SetTimeout], [] => Anybody;
+    [SetTimeout], [] => Anybody, reads;
     /// Cancels a call of this connection that runs functions.
-    [Cancel], [] => Anybody;
+    [Cancel], [] => Anybody, reads;
     /// Turns the connection into a tunnel to one process.
-    [Attach], [] => With(Call);
+    [Attach], [] => With(Call), reads;
 
     // Who asks.
 
     /// Welcomes, with the version.
-    [], [Welcome GET "/"] => Anybody;
+    [], [Welcome GET "/"] => Anybody, reads;
     /// Says whether the daemon takes requests.
-    [], [Up GET "/_up"] => Anybody;
+    [], [Up GET "/_up"] => Anybody, reads;
     /// Describes all paths to programs.
-    [], [OpenApi GET "/_openapi"] => Anybody;
+    [], [OpenApi GET "/_openapi"] => Anybody, reads;
     /// Shows the user of the request.
-    [], [ShowSession GET "/_session"] => Anybody;
+    [], [ShowSession GET "/_session"] => Anybody, reads;
     /// Logs in.
-    [Auth], [LogIn POST "/_session"] => Anybody;
+    [Auth], [LogIn POST "/_session"] => Anybody, reads;
     /// Ends a session.
-    [], [LogOut DELETE "/_session"] => Anybody;
+    [], [LogOut DELETE "/_session"] => Anybody, reads;
 
     // Functions.
 
     /// Maps documents as they come, a line each.
-    [], [MapStream POST "/_query/map"] => With(Call);
+    [], [MapStream POST "/_query/map"] => With(Call), reads;
     /// Maps documents.
-    [MapDocs], [MapDocs POST "/_query/map"] => With(Call);
+    [MapDocs], [MapDocs POST "/_query/map"] => With(Call), reads;
     /// Reduces rows.
-    [Reduce], [Reduce POST "/_query/reduce"] => With(Call);
+    [Reduce], [Reduce POST "/_query/reduce"] => With(Call), reads;
     /// Reduces earlier results.
-    [Rereduce], [Rereduce POST "/_query/rereduce"] => With(Call);
+    [Rereduce], [Rereduce POST "/_query/rereduce"] => With(Call), reads;
     /// Finalizes results.
-    [Finalize], [Finalize POST "/_query/finalize"] => With(Call);
+    [Finalize], [Finalize POST "/_query/finalize"] => With(Call), reads;
     /// Makes index entries of documents.
-    [IndexDocs], [IndexDocs POST "/_query/index"] => With(Call);
+    [IndexDocs], [IndexDocs POST "/_query/index"] => With(Call), reads;
     /// Checks whether a function compiles.
-    [TryCompile], [TryCompile POST "/_query/compile"] => With(Call);
+    [TryCompile], [TryCompile POST "/_query/compile"] => With(Call), reads;
     /// Runs any function of a design document.
-    [DdocPrompt], [DdocPrompt POST "/_query/ddoc"] => With(Call);
+    [DdocPrompt], [DdocPrompt POST "/_query/ddoc"] => With(Call), reads;
     /// Asks the validate function of a design document about documents.
-    [ValidateDocs], [ValidateDocs POST "/_query/validate"] => With(Call);
+    [ValidateDocs], [ValidateDocs POST "/_query/validate"] => With(Call), reads;
     /// Asks a filter function about documents.
-    [FilterDocs], [FilterDocs POST "/_query/filter"] => With(Call);
+    [FilterDocs], [FilterDocs POST "/_query/filter"] => With(Call), reads;
     /// Asks a map function whether it emits anything for documents.
-    [FilterView], [FilterView POST "/_query/filter_view"] => With(Call);
+    [FilterView], [FilterView POST "/_query/filter_view"] => With(Call), reads;
     /// Renders a document.
-    [Show], [Show POST "/_query/show"] => With(Call);
+    [Show], [Show POST "/_query/show"] => With(Call), reads;
     /// Renders rows as they come, a line each.
-    [], [ListStream POST "/_query/list"] => With(Call);
+    [], [ListStream POST "/_query/list"] => With(Call), reads;
     /// Renders rows.
-    [List], [List POST "/_query/list"] => With(Call);
+    [List], [List POST "/_query/list"] => With(Call), reads;
     /// Creates or changes a document, without writing it.
-    [Update], [Update POST "/_query/update"] => With(Call);
+    [Update], [Update POST "/_query/update"] => With(Call), reads;
     /// Rewrites a request.
-    [Rewrite], [Rewrite POST "/_query/rewrite"] => With(Call);
+    [Rewrite], [Rewrite POST "/_query/rewrite"] => With(Call), reads;
     /// Tells which functions cost most lately.
-    [Functions], [Functions GET "/_functions"] => With(Look);
+    [Functions], [Functions GET "/_functions"] => With(Look), reads;
     /// Tells what databases have cost.
-    [Tenants], [Tenants GET "/_tenants"] => With(Look);
+    [Tenants], [Tenants GET "/_tenants"] => With(Look), reads;
 
     // Pools and processes.
 
     /// Tells what is wrong, since when, and what to do.
-    [Health], [Health GET "/_health"] => With(Look);
+    [Health], [Health GET "/_health"] => With(Look), reads;
+    /// Tells who gave which order, and who changed what: the latest first.
+    [Audit], [Audit GET "/_audit"] => With(Inspect), reads;
     /// Tells what pools do.
-    [Status], [Pools GET "/_pools", Pool GET "/_pools/{name}", PoolProcs GET "/_pools/{name}/_procs"] => With(Look);
+    [Status], [Pools GET "/_pools", Pool GET "/_pools/{name}", PoolProcs GET "/_pools/{name}/_procs"] => With(Look), reads;
     /// Adds a pool, or changes settings of one. To say that callers may use it takes an administrator.
-    [AddPool, ReconfigurePool], [PutPool PUT "/_pools/{name}"] => With(Operate);
+    [AddPool, ReconfigurePool], [PutPool PUT "/_pools/{name}"] => With(Operate), changes;
     /// Removes a pool.
-    [RemovePool], [RemovePool DELETE "/_pools/{name}"] => With(Operate);
+    [RemovePool], [RemovePool DELETE "/_pools/{name}"] => With(Operate), changes;
     /// Starts processes of a pool again, before the time of its throttle is up.
-    [UnthrottlePool], [UnthrottlePool POST "/_pools/{name}/_unthrottle"] => With(Operate);
+    [UnthrottlePool], [UnthrottlePool POST "/_pools/{name}/_unthrottle"] => With(Operate), changes;
     /// Stops idle processes from before the last reload, over HTTP those of one pool.
-    [TerminateStaleProcs], [TerminateStale POST "/_pools/{name}/_terminate_stale"] => With(Operate);
+    [TerminateStaleProcs], [TerminateStale POST "/_pools/{name}/_terminate_stale"] => With(Operate), changes;
     /// Replaces all processes.
-    [Reload], [Reload POST "/_reload_query_servers"] => With(Operate);
+    [Reload], [Reload POST "/_reload_query_servers"] => With(Operate), changes;
     /// Tells what processes do now.
-    [Procs], [Procs GET "/_procs"] => With(Look);
+    [Procs], [Procs GET "/_procs"] => With(Look), reads;
     /// Ends a process.
-    [KillProc], [KillProc DELETE "/_procs/{pool}/{number}"] => With(Operate);
+    [KillProc], [KillProc DELETE "/_procs/{pool}/{number}"] => With(Operate), changes;
     /// Counts processes, and those from before the last reload.
-    [GetProcCount, GetStaleProcCount], [System GET "/_node/_local/_system"] => With(Look);
+    [GetProcCount, GetStaleProcCount], [System GET "/_node/_local/_system"] => With(Look), reads;
     /// Tells which streams and replications run.
-    [], [Tasks GET "/_active_tasks"] => With(Look);
+    [], [Tasks GET "/_active_tasks"] => With(Look), reads;
     /// Tells all numbers as CouchDB does, or a part of them.
-    [], [Stats GET "/_node/_local/_stats", StatsPart GET "/_node/_local/_stats/{below:.*}"] => With(Look);
+    [], [Stats GET "/_node/_local/_stats", StatsPart GET "/_node/_local/_stats/{below:.*}"] => With(Look), reads;
     /// Tells all numbers to Prometheus.
-    [], [Metrics GET "/metrics", Prometheus GET "/_node/_local/_prometheus"] => With(Look);
+    [], [Metrics GET "/metrics", Prometheus GET "/_node/_local/_prometheus"] => With(Look), reads;
 
     // The configuration.
 
     /// Reads the files of the configuration again.
-    [ReloadConfig], [ReloadConfig POST "/_node/_local/_config/_reload"] => With(Administer);
+    [ReloadConfig], [ReloadConfig POST "/_node/_local/_config/_reload"] => With(Administer), changes;
     /// Tells what that would change, and changes nothing.
-    [PlanConfig], [] => With(Administer);
+    [PlanConfig], [] => With(Administer), reads;
     /// Shows the configuration, a section or a value of it.
     [], [
         Config GET "/_node/_local/_config",
         ConfigSection GET "/_node/_local/_config/{section}",
         ConfigValue GET "/_node/_local/_config/{section}/{key}"
-    ] => With(Inspect);
+    ] => With(Inspect), reads;
     /// Sets a value of the configuration.
-    [], [SetConfig PUT "/_node/_local/_config/{section}/{key}"] => With(Administer);
+    [], [SetConfig PUT "/_node/_local/_config/{section}/{key}"] => With(Administer), changes;
     /// Takes back a value of the configuration that was set.
-    [], [UnsetConfig DELETE "/_node/_local/_config/{section}/{key}"] => With(Administer);
+    [], [UnsetConfig DELETE "/_node/_local/_config/{section}/{key}"] => With(Administer), changes;
 
     // The dashboard.
 
     /// Makes a URL that lets a browser in to the dashboard.
-    [Dashboard], [] => With(Administer);
+    [Dashboard], [] => With(Administer), changes;
     /// Gives the dashboard, without what it shows.
-    [], [DashboardPage GET "/_dashboard"] => Anybody;
+    [], [DashboardPage GET "/_dashboard"] => Anybody, reads;
     /// Tells the dashboard what it shows.
-    [], [DashboardState GET "/_dashboard/state"] => OnPage(Look);
+    [], [DashboardState GET "/_dashboard/state"] => OnPage(Look), reads;
     /// Tells the last hour in numbers.
-    [], [DashboardHistory GET "/_dashboard/history"] => OnPage(Look);
+    [], [DashboardHistory GET "/_dashboard/history"] => OnPage(Look), reads;
     /// Gives a file of the dashboard.
-    [], [DashboardFile GET "/_dashboard/{file}"] => Anybody;
+    [], [DashboardFile GET "/_dashboard/{file}"] => Anybody, reads;
 
     // Replications.
 
     /// Replicates without a document, or ends such a replication.
-    [], [Replicate POST "/_replicate"] => With(Replicate);
+    [], [Replicate POST "/_replicate"] => With(Replicate), changes;
     /// Lists jobs. States that only documents have take an operator.
-    [Jobs], [Jobs GET "/_scheduler/jobs"] => AllOrOwn(Look);
+    [Jobs], [Jobs GET "/_scheduler/jobs"] => AllOrOwn(Look), reads;
     /// Shows a job.
-    [Job], [Job GET "/_scheduler/jobs/{id}"] => AllOrOwn(Look);
+    [Job], [Job GET "/_scheduler/jobs/{id}"] => AllOrOwn(Look), reads;
     /// Gives an order to all jobs of a selection. To cancel and to delete takes an administrator.
-    [OrderJobs], [OrderJobs POST "/_scheduler/_bulk"] => AllOrOwn(Operate);
+    [OrderJobs], [OrderJobs POST "/_scheduler/_bulk"] => AllOrOwn(Operate), changes;
     /// Pauses a job.
-    [PauseJob], [PauseJob POST "/_scheduler/jobs/{id}/_pause"] => AllOrOwn(Operate);
+    [PauseJob], [PauseJob POST "/_scheduler/jobs/{id}/_pause"] => AllOrOwn(Operate), changes;
     /// Resumes a job.
-    [ResumeJob], [ResumeJob POST "/_scheduler/jobs/{id}/_resume"] => AllOrOwn(Operate);
+    [ResumeJob], [ResumeJob POST "/_scheduler/jobs/{id}/_resume"] => AllOrOwn(Operate), changes;
     /// Restarts a job.
-    [RestartJob], [RestartJob POST "/_scheduler/jobs/{id}/_restart"] => AllOrOwn(Operate);
+    [RestartJob], [RestartJob POST "/_scheduler/jobs/{id}/_restart"] => AllOrOwn(Operate), changes;
     /// Gives a job a priority.
-    [SetJobPriority], [SetJobPriority POST "/_scheduler/jobs/{id}/_priority"] => AllOrOwn(Operate);
+    [SetJobPriority], [SetJobPriority POST "/_scheduler/jobs/{id}/_priority"] => AllOrOwn(Operate), changes;
     /// Lists documents with the states of their replications, or shows one.
-    [], [Docs GET "/_scheduler/docs", DocsBelow GET "/_scheduler/docs/{below:.*}"] => AllOrOwn(Inspect);
+    [], [Docs GET "/_scheduler/docs", DocsBelow GET "/_scheduler/docs/{below:.*}"] => AllOrOwn(Inspect), reads;
     /// Lists the daemons that share the store.
-    [Daemons], [Fleet GET "/_fleet"] => With(Look);
+    [Daemons], [Fleet GET "/_fleet"] => With(Look), reads;
     /// Sends some documents of the replicator database, for a backup.
-    [ExportJobs], [] => With(Administer);
+    [ExportJobs], [] => With(Administer), reads;
     /// Writes documents of a backup.
-    [ImportJobs], [] => With(Administer);
+    [ImportJobs], [] => With(Administer), changes;
     /// Sends the store as it is at one moment, some rows at a time, for a backup.
-    [BackupStore], [] => With(Administer);
+    [BackupStore], [] => With(Administer), reads;
     /// Writes or deletes documents of the replicator database.
-    [WriteJobs], [] => With(Administer);
+    [WriteJobs], [] => With(Administer), changes;
 
     // The replicator database. Who may replicate sees and writes what is their own.
 
     /// Tells of the replicator database.
-    [], [Database GET "/_replicator"] => With(Replicate);
+    [], [Database GET "/_replicator"] => With(Replicate), reads;
     /// Says that the replicator database is there.
-    [], [CreateDatabase PUT "/_replicator"] => With(Replicate);
+    [], [CreateDatabase PUT "/_replicator"] => With(Replicate), reads;
     /// Writes a document, with an id of its own or a new one. One that begins with `_` takes an administrator.
-    [], [PostDoc POST "/_replicator"] => With(Replicate);
+    [], [PostDoc POST "/_replicator"] => With(Replicate), changes;
     /// Lists documents in the order of their ids.
-    [], [AllDocs GET "/_replicator/_all_docs", PostAllDocs POST "/_replicator/_all_docs"] => With(Administer);
+    [], [AllDocs GET "/_replicator/_all_docs", PostAllDocs POST "/_replicator/_all_docs"] => With(Administer), reads;
     /// Lists documents in the order of their updates.
-    [], [Changes GET "/_replicator/_changes", PostChanges POST "/_replicator/_changes"] => With(Administer);
+    [], [Changes GET "/_replicator/_changes", PostChanges POST "/_replicator/_changes"] => With(Administer), reads;
     /// Writes documents.
-    [], [BulkDocs POST "/_replicator/_bulk_docs"] => With(Replicate);
+    [], [BulkDocs POST "/_replicator/_bulk_docs"] => With(Replicate), changes;
     /// Shows who may do what, as CouchDB does where nobody has changed it.
-    [], [Security GET "/_replicator/_security"] => With(Administer);
+    [], [Security GET "/_replicator/_security"] => With(Administer), reads;
     /// Refuses to change who may do what.
-    [], [SetSecurity PUT "/_replicator/_security"] => With(Administer);
+    [], [SetSecurity PUT "/_replicator/_security"] => With(Administer), reads;
     /// Refuses what takes more than one revision of a document.
-    [], [GetRevisions GET REVISIONS, PutRevisions PUT REVISIONS, PostRevisions POST REVISIONS] => With(Administer);
+    [], [GetRevisions GET REVISIONS, PutRevisions PUT REVISIONS, PostRevisions POST REVISIONS] => With(Administer), reads;
     /// Reads a document. An id that begins with `_` takes an administrator.
-    [], [GetDoc GET "/_replicator/{id}"] => With(Replicate);
+    [], [GetDoc GET "/_replicator/{id}"] => With(Replicate), reads;
     /// Writes a document. An id that begins with `_` takes an administrator.
-    [], [PutDoc PUT "/_replicator/{id}"] => With(Replicate);
+    [], [PutDoc PUT "/_replicator/{id}"] => With(Replicate), changes;
     /// Deletes a document. An id that begins with `_` takes an administrator.
-    [], [DeleteDoc DELETE "/_replicator/{id}"] => With(Replicate);
+    [], [DeleteDoc DELETE "/_replicator/{id}"] => With(Replicate), changes;
     /// Reads a design document or a checkpoint.
-    [], [GetReserved GET "/_replicator/{kind:_design|_local}/{id}"] => With(Administer);
+    [], [GetReserved GET "/_replicator/{kind:_design|_local}/{id}"] => With(Administer), reads;
     /// Writes a design document or a checkpoint.
-    [], [PutReserved PUT "/_replicator/{kind:_design|_local}/{id}"] => With(Administer);
+    [], [PutReserved PUT "/_replicator/{kind:_design|_local}/{id}"] => With(Administer), changes;
     /// Deletes a design document or a checkpoint.
-    [], [DeleteReserved DELETE "/_replicator/{kind:_design|_local}/{id}"] => With(Administer);
+    [], [DeleteReserved DELETE "/_replicator/{kind:_design|_local}/{id}"] => With(Administer), changes;
 }

@@ -22,6 +22,7 @@ use tokio::sync::watch;
 
 use crate::actors::proc_manager::{ManagerSettings, ProcManager, ReloadConfig};
 use crate::actors::service::socket::{Prepared, ServiceSockets};
+use crate::audit::AuditLog;
 use crate::config::reload::{self, Effect};
 use crate::config::{Config, Loaded, Origin, Sources, keys, load};
 use crate::messages::config_listener::{PlanReload, Reload, ReloadError, SetLogLevel, SetValue};
@@ -48,6 +49,8 @@ pub struct ActiveConfig {
     pub current: watch::Sender<Arc<Config>>,
     /// The certificate for new connections.
     pub(crate) certificate: Arc<Certificate>,
+    /// Where changes that other daemons made are recorded.
+    pub audit: AuditLog,
     /// Follows a change of the log's level.
     pub set_log_level: Option<SetLogLevel>,
 }

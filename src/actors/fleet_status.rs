@@ -14,10 +14,11 @@ use std::time::{Duration, Instant};
 use actix::fut::wrap_future;
 use actix::prelude::*;
 use actix_rt::time::sleep;
-use slog::{KV, Logger, Record, Serializer, info, o, warn};
+use slog::{Logger, o, warn};
 
-use crate::actors::replicator_api::ReplicatorApi;
 use crate::actors::replicator_api::fleet::{Fleet, READ_EVERY};
+use crate::actors::replicator_api::{ReplicatorApi, orders};
+use crate::audit::{AuditLog, Done};
 use crate::otp::pid::{ExitReason, PidGuard};
 use crate::otp::supervisor::Stop;
 use crate::otp::wall_clock::system_time;
@@ -44,15 +45,22 @@ const ORDER_RETRY: Duration = Duration::from_millis(500);
 /// See the module's documentation.
 pub(crate) struct FleetStatus {
     replications: ReplicatorApi,
+    audit: AuditLog,
     log: Logger,
     pid_guard: PidGuard,
 }
 
 impl FleetStatus {
     /// Makes an actor whose life is watched already. Without a fleet it does nothing.
-    pub fn new(replications: ReplicatorApi, log: &Logger, pid_guard: PidGuard) -> Self {
+    pub fn new(
+        replications: ReplicatorApi,
+        audit: AuditLog,
+        log: &Logger,
+        pid_guard: PidGuard,
+    ) -> Self {
         Self {
             replications,
+            audit,
             log: log.new(o!("component" => "fleet_status")),
             pid_guard,
         }
@@ -66,7 +74,7 @@ impl Actor for FleetStatus {
         let (api, log) = (self.replications.clone(), self.log.clone());
         ctx.spawn(wrap_future(write(api.clone(), log.clone())));
         ctx.spawn(wrap_future(read(api.clone(), log.clone())));
-        ctx.spawn(wrap_future(take_orders(api, log)));
+        ctx.spawn(wrap_future(take_orders(api, self.audit.clone(), log)));
     }
 }
 
@@ -173,7 +181,7 @@ async fn read(api: ReplicatorApi, log: Logger) {
 }
 
 /// Takes orders of other daemons, and carries them out.
-async fn take_orders(api: ReplicatorApi, log: Logger) {
+async fn take_orders(api: ReplicatorApi, audit: AuditLog, log: Logger) {
     let Some(fleet) = api.fleet() else { return };
     let store = &fleet.options.store;
     let mut told = store.told(Topic::Orders);
@@ -187,12 +195,12 @@ async fn take_orders(api: ReplicatorApi, log: Logger) {
         }
         for (since, order) in std::mem::take(&mut waiting) {
             match api.take_order(&order).await {
-                Ok(true) => info!(log, "order of another daemon carried out"; JobOf(&order.of)),
+                Ok(Some(done)) => record(&audit, &order, Ok(done)),
                 // What it sets is kept: only a job that was read before that has to be told.
-                Ok(false) if since.elapsed() >= ORDER_WAIT => {
-                    info!(log, "order of another daemon is for no job"; JobOf(&order.of));
+                Ok(None) if since.elapsed() >= ORDER_WAIT => {
+                    record(&audit, &order, Err("not_found"));
                 }
-                Ok(false) | Err(_) => waiting.push_back((since, order)),
+                Ok(None) | Err(_) => waiting.push_back((since, order)),
             }
         }
         let wait = match waiting.is_empty() {
@@ -211,16 +219,14 @@ async fn take_orders(api: ReplicatorApi, log: Logger) {
     }
 }
 
-/// What an order is for, in the log.
-struct JobOf<'a>(&'a StatusOf);
-
-impl KV for JobOf<'_> {
-    fn serialize(&self, _: &Record<'_>, to: &mut dyn Serializer) -> slog::Result {
-        match self.0 {
-            StatusOf::Document(doc) => to.emit_str("document", doc),
-            StatusOf::Transient(id) => to.emit_str("replication", id),
-        }
-    }
+/// Records an order that another daemon has left.
+fn record(audit: &AuditLog, order: &Order, result: Result<Done, &str>) {
+    let (sender, what) = orders::sent(order);
+    let pending = audit.begin(sender, &what);
+    let (StatusOf::Document(name) | StatusOf::Transient(name)) = &order.of;
+    pending.on(&**name);
+    let error = result.map(|done| pending.did(done)).err();
+    pending.finish(error);
 }
 
 #[cfg(test)]

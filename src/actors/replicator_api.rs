@@ -38,6 +38,7 @@ use policy::schedule::{Census, JobState};
 use replication::id::ReplicationId;
 use store::Document;
 
+pub(crate) use bulk::OrderedJob;
 pub(crate) use calls::Replicated;
 pub(crate) use error::ReplicatorError;
 pub(crate) use fleet::FleetOptions;

@@ -30,6 +30,7 @@ use crate::actors::replication_job::ReplicationJob;
 use crate::actors::replication_scheduler::{ReplicationScheduler, SchedulerOptions};
 use crate::actors::replicator_api::{FleetOptions, ReplicatorApi};
 use crate::actors::replicator_documents::{BeginAnew, DocumentsOptions, ReplicatorDocuments};
+use crate::audit::AuditLog;
 use crate::auth::rights::CallerLimits;
 use crate::config::{Config, Replicator};
 use crate::functions::{QueryServers, SourceFilter};
@@ -69,6 +70,8 @@ pub(crate) struct ReplicationOptions {
     pub filters: FilterPool,
     /// What this daemon is called among those that share its store.
     pub daemon: DaemonName,
+    /// Where orders of other daemons are recorded.
+    pub audit: AuditLog,
     /// The log.
     pub log: Logger,
 }
@@ -110,7 +113,7 @@ pub(super) fn parts(options: ReplicationOptions, database: Database) -> Parts {
     );
     let epoch = watch::Sender::new(None);
     let metrics = options.metrics.fleet();
-    let daemon = options.daemon;
+    let (daemon, audit) = (options.daemon, options.audit);
     let fleet = database.store().fleet().map(|store| FleetOptions {
         store,
         name: daemon.clone(),
@@ -141,7 +144,13 @@ pub(super) fn parts(options: ReplicationOptions, database: Database) -> Parts {
     let replications = ReplicatorApi::new(options, fleet);
     let mut specs = vec![scheduler_spec, documents_spec];
     if let Some(member) = member {
-        specs.push(status_spec(replications.clone(), Rc::clone(&arbiter), log));
+        let audit = audit.clone();
+        specs.push(status_spec(
+            replications.clone(),
+            audit,
+            Rc::clone(&arbiter),
+            log,
+        ));
         specs.push(member_spec(member, arbiter));
     }
     Parts {
@@ -164,12 +173,18 @@ fn past_writer(database: &Database, arbiter: &Arbiter, log: &Logger) -> Option<P
 }
 
 /// Describes how what tells other daemons of this one's jobs is started.
-fn status_spec(replications: ReplicatorApi, arbiter: Rc<OwnArbiter>, log: Logger) -> ChildSpec {
+fn status_spec(
+    replications: ReplicatorApi,
+    audit: AuditLog,
+    arbiter: Rc<OwnArbiter>,
+    log: Logger,
+) -> ChildSpec {
     ChildSpec::new("fleet_status", SHUTDOWN_MAX, move || {
         let (replications, log, pid_guard) = (replications.clone(), log.clone(), PidGuard::new());
+        let audit = audit.clone();
         let pid = pid_guard.pid();
         let address = FleetStatus::start_in_arbiter(&arbiter.0.handle(), move |_| {
-            FleetStatus::new(replications, &log, pid_guard)
+            FleetStatus::new(replications, audit, &log, pid_guard)
         });
         (pid, address)
     })

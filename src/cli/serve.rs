@@ -20,9 +20,11 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::actors::listener::inherited::Inherited;
 use crate::actors::listener::socket::SocketError;
 use crate::app::{Daemon, DaemonBuilder, STOP_NOW_MAX, StartError};
+use crate::audit::{Done, Sender};
 use crate::config::{Loaded, Log, LogFormat, LogLevel, Sources, generated};
 use crate::logging::{Logging, Reopener};
 use crate::messages::config_listener::Reload;
+use crate::operations::CallName;
 use crate::otp::pid::ExitReason;
 use crate::tls::CertificateError;
 use child::cell::remove_abandoned_groups;
@@ -103,7 +105,10 @@ pub(super) fn run(args: &Args, mut builder: DaemonBuilder) -> Result<(), CliErro
     let access_log = config.log.access_log.as_deref();
     let access_log = access_log.map(|path| log_file("access_log", path, &calls));
     let access_log = access_log.transpose()?;
-    let files: Vec<Reopener> = [Some(&*logging), access_log.as_ref()]
+    let audit_log = config.log.audit.as_deref();
+    let audit_log = audit_log.map(|path| log_file("audit", path, &calls));
+    let audit_log = audit_log.transpose()?;
+    let files: Vec<Reopener> = [Some(&*logging), access_log.as_ref(), audit_log.as_ref()]
         .into_iter()
         .filter_map(|logging| logging?.reopener())
         .collect();
@@ -117,6 +122,7 @@ pub(super) fn run(args: &Args, mut builder: DaemonBuilder) -> Result<(), CliErro
     let ended = system.block_on(async move {
         builder.sources = Some(sources);
         builder.access_log = access_log.as_ref().map(|access| access.logger.clone());
+        builder.audit_log = audit_log.as_ref().map(|audit| audit.logger.clone());
         let dropped = logging.dropped_count();
         builder.metrics.watch_dropped_log_records(dropped);
         builder.set_log_level = Some(Rc::new(move |level| level_of.set_level(level)));
@@ -258,13 +264,22 @@ impl Stopping {
 /// told.
 fn reload(app: &Daemon, files: Vec<Reopener>, log: Logger) {
     let listener = app.config_listener.clone();
+    let sender = Sender::known(None, "signal HUP");
+    let order = app.audit.begin(sender, CallName::ReloadConfig.into());
     actix_rt::spawn(async move {
         service_manager::notify_reloading();
         for file in files {
             reopen(file, &log).await;
         }
         // Logged where it was done; there is nobody here to tell.
-        drop(listener.call(Reload).await);
+        match listener.call(Reload).await {
+            Ok(Ok(changes)) => {
+                order.did(Done::of_config(&changes));
+                order.finish(None);
+            }
+            Ok(Err(_)) => order.finish(Some("bad_config")),
+            Err(_) => order.finish(Some("shutting_down")),
+        }
         service_manager::notify(&[NotifyState::Ready]);
     });
 }

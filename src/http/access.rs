@@ -23,6 +23,7 @@ use super::guard::{Connection, is_encrypted};
 use super::request::text_of;
 use super::{HttpContext, origin};
 use crate::actors::pool_executor::Principal;
+use crate::audit::PendingOrder;
 use crate::auth::rights::{Right, Rights};
 use crate::auth::session::{COOKIE, Session};
 use crate::operations::Who;
@@ -46,17 +47,24 @@ pub(super) struct Visitor {
 /// The sender of a request, as handlers get it.
 pub(super) type User = ReqData<Rc<Visitor>>;
 
+/// The order of a request that changes something, as handlers get it.
+pub(super) type Order = ReqData<Rc<PendingOrder>>;
+
 impl Visitor {
-    /// Returns in whose name functions run.
-    pub(super) fn principal(&self) -> Principal {
-        let who = Holder {
+    /// Returns who is at the other end.
+    pub(super) fn holder(&self) -> Holder {
+        Holder {
             user: self.name.clone(),
             peer: self.address.map(|peer| peer.to_string()),
             ..Holder::default()
-        };
+        }
+    }
+
+    /// Returns in whose name functions run.
+    pub(super) fn principal(&self) -> Principal {
         Principal {
             limits: self.rights.limits(),
-            who: Some(Arc::new(who)),
+            who: Some(Arc::new(self.holder())),
         }
     }
 

@@ -126,12 +126,17 @@ impl Refusal {
 
     /// Returns whether this is its error's name.
     pub(super) fn is_named(&self, error: &str) -> bool {
-        self.members.get("error").is_some_and(|name| name == error)
+        self.name() == Some(error)
     }
 
     /// Gives it another reason.
     pub(super) fn because(self, reason: impl Into<Value>) -> Self {
         self.with_member("reason", reason)
+    }
+
+    /// Returns its error's name.
+    pub(super) fn name(&self) -> Option<&str> {
+        self.members.get("error").and_then(Value::as_str)
     }
 
     pub(super) fn reason(&self) -> String {

@@ -12,9 +12,11 @@ use actix_web::web::{Data, Path};
 use serde_json::{Map, Value, json};
 
 use super::HttpContext;
+use super::access::Order;
 use super::answer::{self, Answer, Refusal};
 use super::body::{AtMost, ORDER_BYTES_MAX};
 use super::routes::shutting_down;
+use crate::audit::{Done, PendingOrder};
 use crate::config::keys;
 use crate::config::{Config, Setting, reload::Change};
 use crate::messages::config_listener::{Reload, ReloadError, SetValue};
@@ -52,22 +54,24 @@ pub(super) async fn put(
     place: SettingPath,
     body: AtMost<ORDER_BYTES_MAX>,
     shared: Data<HttpContext>,
+    order: Order,
 ) -> Answer {
     let value: String = serde_json::from_str(body.0.text()?).map_err(|_| {
         Refusal::bad_request("the body must be a JSON string, \"5000\" for example")
     })?;
-    set(place, Some(value), &shared).await
+    set(place, Some(value), &shared, &order).await
 }
 
 /// `DELETE /_node/_local/_config/SECTION/KEY`.
-pub(super) async fn delete(place: SettingPath, shared: Data<HttpContext>) -> Answer {
+pub(super) async fn delete(place: SettingPath, shared: Data<HttpContext>, order: Order) -> Answer {
     known(&shared.config(), &place.0, &place.1)?;
-    set(place, None, &shared).await
+    set(place, None, &shared, &order).await
 }
 
 /// `POST /_node/_local/_config/_reload`.
-pub(super) async fn reload(shared: Data<HttpContext>) -> Answer {
+pub(super) async fn reload(shared: Data<HttpContext>, order: Order) -> Answer {
     let changes = changed(shared.config_listener.call(Reload).await?)?;
+    order.did(Done::of_config(&changes));
     Ok(answer::ok(&json!({"ok": true, "changes": changes})))
 }
 
@@ -93,7 +97,12 @@ fn check_settable(section: &str, key: &str) -> Result<(), Refusal> {
 }
 
 /// Sets a value or takes it back, and answers with the one before.
-async fn set(place: SettingPath, value: Option<String>, shared: &HttpContext) -> Answer {
+async fn set(
+    place: SettingPath,
+    value: Option<String>,
+    shared: &HttpContext,
+    order: &PendingOrder,
+) -> Answer {
     let (section, key) = place.into_inner();
     check_settable(&section, &key)?;
     let before = find(&shared.config(), &section, &key);
@@ -105,12 +114,13 @@ async fn set(place: SettingPath, value: Option<String>, shared: &HttpContext) ->
              restart the service"
         )));
     }
-    let order = SetValue {
+    let wanted = SetValue {
         section,
         key,
         value,
     };
-    changed(shared.config_listener.call(order).await?)?;
+    let changes = changed(shared.config_listener.call(wanted).await?)?;
+    order.did(Done::of_config(&changes));
     Ok(answer::ok(&before.unwrap_or_default()))
 }
 

@@ -11,6 +11,7 @@ use tokio::sync::Semaphore;
 
 use super::HttpContext;
 use super::answer::{self, Answer, Refusal};
+use super::params::Params;
 use super::request::segments;
 use crate::messages::proc_manager::{GetProcCount, GetStaleProcCount, GetStatus};
 use crate::metrics::{PROMETHEUS_CONTENT_TYPE, Snapshot, prometheus_text, stats_at, stats_json};
@@ -46,6 +47,12 @@ pub(super) async fn up(shared: Data<HttpContext>) -> Answer {
 /// `GET /_health`.
 pub(super) async fn health(shared: Data<HttpContext>) -> Answer {
     Ok(answer::ok(&shared.metrics.health().told()))
+}
+
+/// `GET /_audit`.
+pub(super) async fn audit(params: Params, shared: Data<HttpContext>) -> Answer {
+    let limit = params.count("limit")?.unwrap_or(usize::MAX);
+    Ok(answer::ok(&shared.audit.page(limit)))
 }
 
 /// `GET /_openapi`: the page, which a test compares with the operations.

@@ -53,6 +53,7 @@ use crate::actors::config_listener::ConfigListener;
 use crate::actors::pool_executor::PoolHandle;
 use crate::actors::proc_manager::ProcManager;
 use crate::actors::replicator_api::ReplicatorApi;
+use crate::audit::AuditLog;
 use crate::auth::Authority;
 use crate::config::Config;
 use crate::in_flight::InFlight;
@@ -69,6 +70,8 @@ pub struct HttpContext {
     /// The configuration in force.
     pub(crate) config: watch::Receiver<Arc<Config>>,
     pub(crate) authority: Arc<Authority>,
+    /// Where orders and changes are recorded.
+    pub(crate) audit: AuditLog,
     pub(crate) metrics: Metrics,
     pub(crate) replications: ReplicatorApi,
     /// The memory of requests and answers in flight.

@@ -12,11 +12,12 @@ use actix_web::web::{Data, Path};
 use serde_json::{Map, Value, json};
 
 use super::HttpContext;
-use super::access::User;
+use super::access::{Order, User};
 use super::answer::{self, Answer, Refusal};
 use super::body::{AtMost, ORDER_BYTES_MAX};
 use super::params::Params;
 use super::request::IsJson;
+use crate::audit::Done;
 use crate::config::language_name;
 use crate::messages::client_error::ErrorReply;
 use crate::messages::daemon_call::right_to_set;
@@ -25,6 +26,7 @@ use crate::messages::pools::{
     UnthrottlePool,
 };
 use crate::messages::proc_manager::{GetStatus, SetThresholdTs};
+use crate::operations::CallName;
 use crate::query_server::status::PoolStatus;
 use policy::pool::RemoveMode;
 
@@ -38,8 +40,9 @@ impl From<PoolError> for Refusal {
 }
 
 /// `POST /_reload_query_servers`.
-pub(super) async fn reload(_: IsJson, shared: Data<HttpContext>) -> Answer {
-    shared.manager.call(SetThresholdTs).await?;
+pub(super) async fn reload(_: IsJson, shared: Data<HttpContext>, order: Order) -> Answer {
+    let count = shared.manager.call(SetThresholdTs).await?;
+    order.did(Done::to(count as usize));
     Ok(answer::done())
 }
 
@@ -77,9 +80,15 @@ pub(super) async fn terminate_stale(
 }
 
 /// `POST /_pools/NAME/_unthrottle`.
-pub(super) async fn unthrottle(_: IsJson, name: Path<String>, shared: Data<HttpContext>) -> Answer {
+pub(super) async fn unthrottle(
+    _: IsJson,
+    name: Path<String>,
+    shared: Data<HttpContext>,
+    order: Order,
+) -> Answer {
     let name = name.into_inner();
     let lifted = shared.manager.call(UnthrottlePool { name }).await??;
+    order.did(Done::to(usize::from(lifted)));
     Ok(answer::ok(&json!({"ok": true, "was_throttled": lifted})))
 }
 
@@ -91,6 +100,7 @@ pub(super) async fn put(
     params: Params,
     shared: Data<HttpContext>,
     user: User,
+    order: Order,
 ) -> Answer {
     let mut settings: Map<String, Value> = match body.0.text()?.trim() {
         "" => Map::new(),
@@ -112,21 +122,31 @@ pub(super) async fn put(
         return Err(Refusal::bad_request("the query may be dry_run=true"));
     }
     let dry_run = params.boolean(DRY_RUN, false)?;
-    let order = PoolOrder {
+    if dry_run {
+        order.forget();
+    }
+    let wanted = PoolOrder {
         name: name.to_string(),
         settings,
         dry_run,
     };
-    match shared.manager.call(ReconfigurePool(order.clone())).await? {
+    order.is(CallName::ReconfigurePool.into());
+    match shared.manager.call(ReconfigurePool(wanted.clone())).await? {
         Err(PoolError::NotFound(_)) => {
-            let changes = shared.manager.call(AddPool(order)).await??;
+            order.is(CallName::AddPool.into());
+            let changes = shared.manager.call(AddPool(wanted)).await??;
+            order.did(Done::of_pool(&changes));
             let code = match dry_run {
                 true => StatusCode::OK,
                 false => StatusCode::CREATED,
             };
             Ok(changed(code, &name, &changes))
         }
-        result => Ok(changed(StatusCode::OK, &name, &result?)),
+        result => {
+            let changes = result?;
+            order.did(Done::of_pool(&changes));
+            Ok(changed(StatusCode::OK, &name, &changes))
+        }
     }
 }
 
@@ -135,6 +155,7 @@ pub(super) async fn delete(
     name: Path<String>,
     params: Params,
     shared: Data<HttpContext>,
+    order: Order,
 ) -> Answer {
     let wrong = || {
         Refusal::bad_request("the query may be mode=graceful or mode=immediate, and dry_run=true")
@@ -150,12 +171,17 @@ pub(super) async fn delete(
         Some("immediate") => RemoveMode::Immediate,
         Some(_) => return Err(wrong()),
     };
-    let order = RemovePool {
+    let dry_run = params.boolean(DRY_RUN, false)?;
+    if dry_run {
+        order.forget();
+    }
+    let removal = RemovePool {
         name: name.to_string(),
         mode,
-        dry_run: params.boolean(DRY_RUN, false)?,
+        dry_run,
     };
-    let changes = shared.manager.call(order).await??;
+    let changes = shared.manager.call(removal).await??;
+    order.did(Done::of_pool(&changes));
     Ok(changed(StatusCode::OK, &name, &changes))
 }
 

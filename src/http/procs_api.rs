@@ -6,9 +6,10 @@ use actix_web::web::{Data, Path};
 use serde_json::json;
 
 use super::HttpContext;
-use super::access::User;
+use super::access::{Order, User};
 use super::answer::{self, Answer, Refusal};
 use super::params::Params;
+use crate::audit::Done;
 use crate::messages::client_error::ErrorReply;
 use crate::messages::ps::{KillError, KillProc, ListProcs};
 
@@ -31,14 +32,17 @@ pub(super) async fn kill(
     params: Params,
     shared: Data<HttpContext>,
     user: User,
+    order: Order,
 ) -> Answer {
     let (pool, number) = name.into_inner();
-    let order = KillProc {
+    let now = params.boolean("now", false)?;
+    let kill = KillProc {
         name: format!("{pool}/{number}"),
-        now: params.boolean("now", false)?,
+        now,
         who: user.principal().who,
     };
-    let killed = shared.manager.call(order).await??;
+    let killed = shared.manager.call(kill).await??;
+    order.did(Done::of_kill(&killed, now));
     Ok(answer::ok(
         &json!({"ok": true, "how": killed.how, "proc": killed.proc}),
     ))

@@ -6,15 +6,17 @@ use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
 use actix_web::web::{Data, Payload};
 use bytes::Bytes;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
-use super::access::User;
+use super::access::{Order, User};
 use super::answer::{self, Answer};
 use super::replicator::person;
 use super::request::IsJson;
 use super::routes::shutting_down;
 use super::{HttpContext, body};
 use crate::actors::replicator_api::Replicated;
+use crate::audit::Done;
+use replication::spec::strip_url;
 
 pub(super) async fn replicate(
     _: IsJson,
@@ -22,8 +24,11 @@ pub(super) async fn replicate(
     payload: Payload,
     shared: Data<HttpContext>,
     user: User,
+    order: Order,
 ) -> Answer {
     let value: Value = body::read(&request, payload, &shared).await?.json().await?;
+    let asked = asked(&value);
+    order.did(Done::default().asked(asked.clone()));
     let mut stopping = shared.stopping();
     let person = person(&user);
     let replicated = tokio::select! {
@@ -31,14 +36,31 @@ pub(super) async fn replicate(
         // A replication may take hours.
         _ = stopping.wait_for(|stopping| *stopping) => return Err(shutting_down()),
     };
+    let (Replicated::Done(id, _) | Replicated::Begun(id) | Replicated::Cancelled(id)) = &replicated;
+    order.on(id.to_string());
+    order.did(Done::to(1).asked(asked));
     let local_id = |id: String| json!({"ok": true, "_local_id": id});
     Ok(match replicated {
-        Replicated::Done(result) => answer::raw(StatusCode::OK, done(result.get())),
+        Replicated::Done(_, result) => answer::raw(StatusCode::OK, done(result.get())),
         Replicated::Begun(id) => {
             answer::with_status(StatusCode::ACCEPTED, &local_id(id.to_string()))
         }
         Replicated::Cancelled(id) => answer::ok(&local_id(id.to_string())),
     })
+}
+
+/// Returns what a body asks for, without credentials.
+fn asked(body: &Value) -> Value {
+    let mut asked = Map::new();
+    for side in ["source", "target"] {
+        let url = body[side].as_str().or_else(|| body[side]["url"].as_str());
+        asked.extend(url.map(|url| (side.to_owned(), strip_url(url).into())));
+    }
+    for flag in ["cancel", "continuous"] {
+        let is_set = body[flag] == true;
+        asked.extend(is_set.then(|| (flag.to_owned(), true.into())));
+    }
+    asked.into()
 }
 
 /// Adds `ok` as the first member of an object. The other members keep their text, because of sequence numbers.

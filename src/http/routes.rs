@@ -5,16 +5,18 @@
 //!           `GET` may, and a slash at the end makes no difference.
 
 use std::future::ready;
+use std::rc::Rc;
 
 use actix_web::body::BoxBody;
 use actix_web::dev::ServiceRequest;
 use actix_web::guard::fn_guard;
 use actix_web::http::Method;
 use actix_web::middleware::{Next, from_fn};
-use actix_web::web::{self, ServiceConfig, to};
-use actix_web::{HttpRequest, Resource};
+use actix_web::web::{self, Data, ServiceConfig, to};
+use actix_web::{HttpMessage, HttpRequest, HttpResponse, Resource};
 use strum::VariantArray;
 
+use super::HttpContext;
 use super::access::User;
 use super::answer::{Answer, Refusal};
 use super::request::{is_lines, segments};
@@ -23,8 +25,10 @@ use super::{
     list_stream, map_stream, pools_api as pools, procs_api as procs, query, replicate, replicator,
     scheduler_api as scheduler, session_api as session, tasks,
 };
+use crate::audit::{PendingOrder, Sender};
 use crate::messages::function::FunctionName;
 use crate::operations::Route;
+use crate::query_server::request_id::RequestId;
 use crate::replicator::JobOrder;
 
 /// Declares all paths.
@@ -58,6 +62,7 @@ fn answered_by(route: Route) -> actix_web::Route {
         Route::Welcome => to(info::welcome),
         Route::Up => to(info::up),
         Route::Health => to(info::health),
+        Route::Audit => to(info::audit),
         Route::OpenApi => to(info::openapi),
         Route::ShowSession => to(session::who),
         Route::LogIn => to(session::log_in),
@@ -139,12 +144,46 @@ fn guarded(route: Route) -> actix_web::Route {
         *given == wanted || wanted == Method::GET && *given == Method::HEAD
     });
     let check = move |user: User, request: ServiceRequest, next: Next<BoxBody>| async move {
-        match user.check(who) {
-            Ok(()) => next.call(request).await,
-            Err(refusal) => Ok(request.into_response(refusal.response())),
+        let order = route.changes().then(|| begin(route, &user, &request));
+        if let Err(refusal) = user.check(who) {
+            if let Some(order) = order {
+                order.finish(refusal.name());
+            }
+            return Ok(request.into_response(refusal.response()));
         }
+        let response = next.call(request).await?;
+        if let Some(order) = order {
+            finish(&order, response.response());
+        }
+        Ok(response)
     };
     answered_by(route).guard(is_wanted).wrap(from_fn(check))
+}
+
+/// Begins the order of a request that changes something; what it is for stands in its path.
+fn begin(route: Route, user: &User, request: &ServiceRequest) -> Rc<PendingOrder> {
+    let request_id = request.extensions().get().map(RequestId::to_string);
+    let sender = Sender::of("http", &user.holder(), request_id);
+    let shared = request.app_data::<Data<HttpContext>>();
+    let shared = shared.expect("HTTP: every request has what all share");
+    let order = Rc::new(shared.audit.begin(sender, route.into()));
+    let subject: Vec<&str> = request
+        .match_info()
+        .iter()
+        .map(|(_, value)| value)
+        .collect();
+    order.on(subject.join("/"));
+    request.extensions_mut().insert(Rc::clone(&order));
+    order
+}
+
+/// Makes the record of an order that is answered.
+fn finish(order: &PendingOrder, response: &HttpResponse) {
+    let refusal = response.error();
+    let refusal = refusal.and_then(|error| error.as_error::<Refusal>());
+    let code = response.status().as_u16().to_string();
+    let code = (!response.status().is_success()).then_some(&*code);
+    order.finish(refusal.and_then(Refusal::name).or(code));
 }
 
 /// Makes the resource of a path with its routes.

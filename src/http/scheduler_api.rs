@@ -10,14 +10,15 @@ use serde_json::{Value, json};
 use settee_client::{BulkOrder, JobSelection, JobsQuery, JobsSort};
 
 use super::HttpContext;
-use super::access::{User, Visitor};
+use super::access::{Order, User, Visitor};
 use super::answer::{self, Answer, Refusal};
 use super::body::{AtMost, ORDER_BYTES_MAX};
 use super::params::Params;
 use super::replicator::owners::owns_document;
 use super::replicator::{page_of, person};
 use super::request::{IsJson, segments};
-use crate::actors::replicator_api::{ReplicatorError, Whose};
+use crate::actors::replicator_api::{OrderedJob, ReplicatorError, Whose};
+use crate::audit::{Done, selected};
 use crate::messages::job_call::{right_to_list, right_to_order};
 use crate::operations::{Route, Who};
 use crate::replicator::members::DocMembers;
@@ -73,13 +74,20 @@ pub(super) async fn bulk(
     body: AtMost<ORDER_BYTES_MAX>,
     shared: Data<HttpContext>,
     user: User,
+    pending: Order,
 ) -> Answer {
     let order: BulkOrder = serde_json::from_str(body.0.text()?)
         .map_err(|error| Refusal::bad_request(format!("the body: {error}")))?;
+    pending.on(selected(&order.select));
+    if order.dry_run {
+        pending.forget();
+    }
     let whose = whose(&user, Who::AllOrOwn(right_to_order(order.order)))?;
     let person = person(&user);
     let ordered = shared.replications.order_jobs(&order, &whose, &person);
-    Ok(answer::ok(&ordered.await?))
+    let ordered = ordered.await?;
+    pending.did(Done::of_jobs(&order, &ordered));
+    Ok(answer::ok(&ordered))
 }
 
 /// Returns how many there are, and some of them.
@@ -98,9 +106,12 @@ pub(super) fn order(
     route: Route,
     order: fn(&str) -> Result<JobOrder, Refusal>,
 ) -> actix_web::Route {
-    let answer = move |_: IsJson, name: Path<String>, body, shared, user| async move {
-        let body: AtMost<ORDER_BYTES_MAX> = body;
-        give(&name, order(body.0.text()?)?, route.who(), shared, user).await
+    let answer = move |_: IsJson, name: Path<String>, body, shared, user, pending| async move {
+        let (body, pending): (AtMost<ORDER_BYTES_MAX>, Order) = (body, pending);
+        let order = order(body.0.text()?)?;
+        let ordered = give(&name, order, route.who(), shared, user).await?;
+        pending.did(Done::of_job(&ordered.before, order));
+        Ok::<_, Refusal>(answer::ok(&json!({"ok": true, "job": ordered.job})))
     };
     to(answer)
 }
@@ -111,10 +122,10 @@ async fn give(
     who: Who,
     shared: Data<HttpContext>,
     user: User,
-) -> Answer {
+) -> Result<OrderedJob, Refusal> {
     let (whose, person) = (whose(&user, who)?, person(&user));
     let ordered = shared.replications.order(name, order, &whose, &person);
-    Ok(answer::ok(&json!({"ok": true, "job": ordered.await?})))
+    Ok(ordered.await?)
 }
 
 /// Reads the order to give a job a priority.

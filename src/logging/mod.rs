@@ -48,7 +48,12 @@ pub const KEYS: &[(&str, &str)] = &[
         "argument_bytes",
         "how long the arguments of a call are, in bytes",
     ),
+    (
+        "asked",
+        "what an order asked for, the values after a change; JSON",
+    ),
     ("because", "why something was done"),
+    ("before", "what an order or a change found; JSON"),
     ("call", "a system call"),
     ("calls", "how many calls and loans"),
     ("changes", "what changed in the configuration"),
@@ -68,7 +73,7 @@ pub const KEYS: &[(&str, &str)] = &[
     ("error", "why it failed"),
     ("exit", "how a process ended, in words"),
     ("file", "a file"),
-    ("from", "a value before"),
+    ("from", "a value before; where an order came from"),
     (
         "function",
         "the function of a call: its path in the design document, or the name of the call",
@@ -89,6 +94,10 @@ pub const KEYS: &[(&str, &str)] = &[
     ("max_history", "events that are kept of a replication"),
     ("max_jobs", "most replications that run at a time"),
     ("next_try", "when it is tried again at the earliest"),
+    (
+        "on",
+        "what an order was for: a pool, a process, a job, a document",
+    ),
     ("option", "an option of a replication"),
     ("os_pid", "process id in the operating system"),
     (
@@ -129,6 +138,8 @@ pub const KEYS: &[(&str, &str)] = &[
     ("value_bytes", "how long the value of a call is, in bytes"),
     ("version", "version of the program"),
     ("wait_us", "time until a process was there, in microseconds"),
+    ("what", "an order or a change: the name of the operation"),
+    ("who", "who gave an order, or changed something"),
 ];
 
 /// The logger and what keeps it going.

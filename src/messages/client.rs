@@ -161,6 +161,19 @@ impl<'a> Request<'a> {
         }
     }
 
+    /// Returns its name, and what it is for, if it changes something.
+    pub fn changes(&self) -> Option<(&'static str, String)> {
+        if !self.name.changes() {
+            return None;
+        }
+        let on = match &self.call {
+            Call::Daemon(call) => call.changes().map(str::to_owned),
+            Call::Jobs(call) => call.changes(),
+            _ => Some(String::new()),
+        };
+        Some((self.name.into(), on?))
+    }
+
     /// Returns the right that it takes; none for calls about a process that is held, and for logging in.
     pub fn takes(&self) -> Option<Right> {
         self.call.takes().or(self.name.who().right())
@@ -225,6 +238,7 @@ impl<'a> Call<'a> {
             CallName::Functions => Self::Daemon(DaemonCall::functions(arguments)?),
             CallName::Tenants => Self::Daemon(DaemonCall::tenants(arguments)?),
             CallName::Health => Self::Daemon(DaemonCall::Health),
+            CallName::Audit => Self::Daemon(DaemonCall::audit(arguments)?),
             CallName::Status => Self::Daemon(DaemonCall::Status(arguments.text("pool")?)),
             CallName::AddPool => Self::Daemon(DaemonCall::AddPool(AddPool(pool_order(arguments)?))),
             CallName::ReconfigurePool => {

@@ -31,6 +31,8 @@ pub enum DaemonCall {
     TerminateStaleProcs,
     /// Tell what is wrong.
     Health,
+    /// Tell so many of the latest orders and changes.
+    Audit(usize),
     /// Tell what the service is doing.
     Status(Option<String>),
     /// Tell which functions cost most lately.
@@ -72,6 +74,7 @@ impl DaemonCall {
             | Self::PlanConfig
             | Self::TerminateStaleProcs
             | Self::Health
+            | Self::Audit(_)
             | Self::Status(_)
             | Self::Functions(_)
             | Self::Tenants(_)
@@ -81,6 +84,24 @@ impl DaemonCall {
             | Self::UnthrottlePool(_)
             | Self::Dashboard => None,
         }
+    }
+
+    /// Returns what it is for if it changes something: a pool, a process, or the whole service.
+    pub(super) fn changes(&self) -> Option<&str> {
+        match self {
+            Self::AddPool(AddPool(order)) | Self::ReconfigurePool(ReconfigurePool(order)) => {
+                (!order.dry_run).then_some(&order.name)
+            }
+            Self::RemovePool(order) => (!order.dry_run).then_some(&order.name),
+            Self::UnthrottlePool(order) => Some(&order.name),
+            Self::KillProc { name, .. } => Some(name),
+            _ => Some(""),
+        }
+    }
+
+    pub(super) fn audit(arguments: &Arguments<'_>) -> Parsed<Self> {
+        let limit = arguments.read("limit", "a number that is not negative")?;
+        Ok(Self::Audit(limit.unwrap_or(usize::MAX)))
     }
 
     pub(super) fn functions(arguments: &Arguments<'_>) -> Parsed<Self> {

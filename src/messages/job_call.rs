@@ -5,6 +5,7 @@
 use serde_json::value::RawValue;
 use settee_client::{BulkOrder, BulkOrderName, JobSelection, JobsQuery};
 
+use crate::audit::selected;
 use crate::auth::rights::Right;
 use crate::messages::arguments::{Arguments, Parsed, missing, wrong};
 use crate::messages::client_error::ErrorReply;
@@ -85,6 +86,15 @@ impl JobCall {
             | Self::HoldCopy
             | Self::CopyRows { .. }
             | Self::Write { .. } => None,
+        }
+    }
+
+    /// Returns what it is for if it changes something: a job, or a selection of them.
+    pub(super) fn changes(&self) -> Option<String> {
+        match self {
+            Self::OrderMany(order) => (!order.dry_run).then(|| selected(&order.select)),
+            Self::Order { job, .. } => Some(job.clone()),
+            _ => Some(String::new()),
         }
     }
 

@@ -147,9 +147,9 @@ pub struct GetStaleProcCount;
 #[rtype(result = "Arc<str>")]
 pub struct GetResetConfig;
 
-/// Replaces all processes: idle ones go now, the others when they come back (`reload`).
+/// Replaces all processes: idle ones go now, the others when they come back (`reload`). Returns how many there are.
 #[derive(Clone, Copy, Debug, Message)]
-#[rtype(result = "()")]
+#[rtype(result = "u32")]
 pub struct SetThresholdTs;
 
 /// Stops idle processes that were started before the last reload (`terminate_stale_procs`).

@@ -10,12 +10,13 @@ use regex::Regex;
 use crate::docs::{read, tables};
 
 /// The top modules of `settee`, from the bottom up: each may use those above it in this list, never those below.
-const MODULES: [&str; 22] = [
+const MODULES: [&str; 23] = [
     "otp",
     "machine_bounds",
     "pace",
     "aside",
     "in_flight",
+    "audit",
     "logging",
     "tls",
     "auth",
@@ -58,7 +59,7 @@ const FOR_TESTS: [&str; 2] = ["test_support", "testkit"];
 /// Most lines of code in each crate, without tests, comments and empty lines. Whoever raises a number says why in the
 /// commit; better is to find what can go.
 const LINES_MAX: [(&str, usize); 14] = [
-    ("src", 49_700),
+    ("src", 51_200),
     ("crates/blocking", 40),
     ("crates/child", 4100),
     ("crates/client", 1450),

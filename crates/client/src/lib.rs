@@ -30,6 +30,7 @@
 #![warn(missing_docs)]
 
 mod attach;
+mod audit;
 mod connection;
 mod error;
 mod functions;
@@ -56,6 +57,7 @@ use wire::Prompting;
 pub use attach::{
     AttachEnd, Attached, AttachedPipes, END_MARK, RESUME_BYTES_MAX, attach, attach_pipes,
 };
+pub use audit::{AuditPage, AuditRecord};
 pub use connection::{REPLY_BYTES_MAX, REQUESTS_QUEUED_MAX};
 pub use error::{ClientError, ServiceError};
 pub use functions::{Compiling, Indexing, Mapping, Reducing};
@@ -299,6 +301,18 @@ impl Client {
     pub async fn raw_status(&self, pool: Option<&str>) -> Result<Box<RawValue>, ClientError> {
         let arguments = pool.map_or_else(|| json!({}), |pool| json!({"pool": pool}));
         self.connection.call("status", &arguments).await
+    }
+
+    /// Returns the latest orders and changes, at most so many (`audit`).
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn audit(&self, limit: usize) -> Result<AuditPage, ClientError> {
+        let page = self
+            .connection
+            .call("audit", &json!({"limit": limit}))
+            .await?;
+        wire::typed("audit", &page)
     }
 
     /// Returns what is wrong (`health`).

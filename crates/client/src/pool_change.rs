@@ -3,7 +3,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 use strum::IntoStaticStr;
 
 /// One thing that changed about a pool.
@@ -31,6 +31,9 @@ pub enum PoolChange {
         name: String,
         /// How: `graceful`, `immediate`.
         mode: String,
+        /// Its settings; known inside the service only.
+        #[serde(skip)]
+        before: Map<String, Value>,
     },
     /// A setting has another value.
     #[serde(untagged)]
@@ -40,6 +43,9 @@ pub enum PoolChange {
         name: String,
         /// Its value as a file has it, in the unit of the key; `null` is that it is not set.
         value: Value,
+        /// The value before; known inside the service only.
+        #[serde(skip)]
+        before: Value,
     },
 }
 
@@ -53,8 +59,8 @@ impl fmt::Display for PoolChange {
             | Self::StopReturned(count)
             | Self::StopUsed(count)
             | Self::ShrinkQueue(count) => write!(f, "{what} {count}"),
-            Self::Remove { name, mode } => write!(f, "{what} {name} ({mode})"),
-            Self::Set { name, value } => match value {
+            Self::Remove { name, mode, .. } => write!(f, "{what} {name} ({mode})"),
+            Self::Set { name, value, .. } => match value {
                 Value::Null => write!(f, "unset {name}"),
                 Value::String(text) => write!(f, "{what} {name} {text}"),
                 value => write!(f, "{what} {name} {value}"),
@@ -77,6 +83,7 @@ mod tests {
                 PoolChange::Remove {
                     name: "py".into(),
                     mode: "immediate".into(),
+                    before: Map::new(),
                 },
                 json!({"remove": "py", "mode": "immediate"}),
             ),
@@ -84,6 +91,7 @@ mod tests {
                 PoolChange::Set {
                     name: "max".into(),
                     value: json!(3),
+                    before: Value::Null,
                 },
                 json!({"set": "max", "value": 3}),
             ),

@@ -25,12 +25,14 @@ use super::ticket::Ticket;
 use crate::actors::config_listener::ConfigListener;
 use crate::actors::proc_manager::ProcManager;
 use crate::aside::{aside, is_long};
+use crate::audit::{Done, Sender};
 use crate::config::reload::Change;
 use crate::messages::client::{BadRequest, Call, Request};
 use crate::messages::client_error::ErrorReply;
 use crate::messages::config_listener::{PlanReload, Reload, ReloadError};
 use crate::messages::daemon_call::DaemonCall;
 use crate::messages::function::FunctionRequest;
+use crate::messages::pools::{PoolChange, PoolError};
 use crate::messages::proc_manager::{
     GetProcCount, GetProcError, GetStaleProcCount, GetStatus, SetThresholdTs, TerminateStaleProcs,
     Want,
@@ -130,7 +132,14 @@ fn take_request<'a>(
             return session.flush();
         }
     };
-    let ticket = session.ticket(Some(request.id), line.len());
+    let mut ticket = session.ticket(Some(request.id), line.len());
+    if let Some((what, on)) = request.changes() {
+        let who = session.query_servers.caller().who();
+        let sender = Sender::of("socket", &who.unwrap_or_default(), None);
+        let order = session.services.audit.begin(sender, what);
+        order.on(on);
+        ticket.set_order(order);
+    }
     if let Some(right) = request.takes() {
         let rights = session.rights();
         if let Err(missing) = rights.require(right) {
@@ -194,7 +203,13 @@ fn daemon(ticket: Ticket, call: DaemonCall) {
         }
         DaemonCall::GetProcCount => ask(ticket, GetProcCount, Ok),
         DaemonCall::GetStaleProcCount => ask(ticket, GetStaleProcCount, Ok),
-        DaemonCall::Reload => ask(ticket, SetThresholdTs, |()| Ok(true)),
+        DaemonCall::Audit(limit) => {
+            let page = ticket.session().services.audit.page(limit);
+            ticket.ok(&page);
+        }
+        DaemonCall::Reload => order(ticket, SetThresholdTs, |count| {
+            Ok((true, Done::to(count as usize)))
+        }),
         DaemonCall::TerminateStaleProcs => ask(ticket, TerminateStaleProcs, |()| Ok(true)),
         DaemonCall::Health => {
             let health = ticket.session().services.metrics.health().told();
@@ -218,15 +233,31 @@ fn daemon(ticket: Ticket, call: DaemonCall) {
         DaemonCall::Procs(pool) => ask(ticket, ListProcs { pool }, |page| Ok(page?)),
         DaemonCall::KillProc { name, now } => {
             let who = ticket.session().query_servers.caller().who();
-            ask(ticket, KillProc { name, now, who }, |killed| Ok(killed?));
+            order(ticket, KillProc { name, now, who }, move |killed| {
+                let killed = killed?;
+                let done = Done::of_kill(&killed, now);
+                Ok((killed, done))
+            });
         }
-        DaemonCall::AddPool(order) => ask(ticket, order, |changed| Ok(changed?)),
-        DaemonCall::ReconfigurePool(order) => ask(ticket, order, |changed| Ok(changed?)),
-        DaemonCall::RemovePool(order) => ask(ticket, order, |changed| Ok(changed?)),
-        DaemonCall::UnthrottlePool(order) => ask(ticket, order, |lifted| Ok(lifted?)),
+        DaemonCall::AddPool(add) => order(ticket, add, changed),
+        DaemonCall::ReconfigurePool(change) => order(ticket, change, changed),
+        DaemonCall::RemovePool(remove) => order(ticket, remove, changed),
+        DaemonCall::UnthrottlePool(lift) => order(ticket, lift, |lifted| {
+            let lifted = lifted?;
+            Ok((lifted, Done::to(usize::from(lifted))))
+        }),
         DaemonCall::ReloadConfig => configure(ticket, Reload),
         DaemonCall::PlanConfig => configure(ticket, PlanReload),
     }
+}
+
+/// Returns what an order to a pool changed.
+fn changed(
+    changes: Result<Vec<PoolChange>, PoolError>,
+) -> Result<(Vec<PoolChange>, Done), ErrorReply> {
+    let changes = changes?;
+    let done = Done::of_pool(&changes);
+    Ok((changes, done))
 }
 
 /// Asks the keeper of the configuration for changes.
@@ -239,7 +270,10 @@ where
     actix_rt::spawn(async move {
         let asked = ticket.session().services.config.call(order);
         match asked.await.unwrap_or(Err(ReloadError::ShuttingDown)) {
-            Ok(changes) => ticket.ok(&changes),
+            Ok(changes) => {
+                ticket.did(Done::of_config(&changes));
+                ticket.ok(&changes);
+            }
             Err(ReloadError::ShuttingDown) => ticket.error(&GetProcError::ShuttingDown.into()),
             Err(error) => ticket.error(&ErrorReply::bad_config(error.to_string())),
         }
@@ -258,10 +292,30 @@ fn ask<M, V>(
     ProcManager: Handler<M>,
     Context<ProcManager>: ToEnvelope<ProcManager, M>,
 {
-    let asked = ticket.session().services.manager.call(question);
+    order(ticket, question, |answer| {
+        Ok((value(answer)?, Done::default()))
+    });
+}
+
+/// As [`ask`], with what was done.
+fn order<M, V>(
+    ticket: Ticket,
+    order: M,
+    value: impl FnOnce(M::Result) -> Result<(V, Done), ErrorReply> + 'static,
+) where
+    M: Message + Send + 'static,
+    M::Result: Send,
+    V: Serialize,
+    ProcManager: Handler<M>,
+    Context<ProcManager>: ToEnvelope<ProcManager, M>,
+{
+    let asked = ticket.session().services.manager.call(order);
     actix_rt::spawn(async move {
         match asked.await.map_err(ErrorReply::from).and_then(value) {
-            Ok(value) => ticket.ok(&value),
+            Ok((value, done)) => {
+                ticket.did(done);
+                ticket.ok(&value);
+            }
             Err(error) => ticket.error(&error),
         }
     });

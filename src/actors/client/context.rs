@@ -12,6 +12,7 @@ use super::peer::UserNames;
 use crate::actors::config_listener::ConfigListener;
 use crate::actors::proc_manager::ProcManager;
 use crate::actors::replicator_api::ReplicatorApi;
+use crate::audit::AuditLog;
 use crate::auth::Authority;
 use crate::functions::records::CallRecords;
 use crate::in_flight::InFlight;
@@ -33,6 +34,8 @@ pub(crate) struct ClientContext {
     pub(crate) replications: ReplicatorApi,
     /// The memory that requests and replies share.
     pub(crate) in_flight: Arc<InFlight>,
+    /// Where orders and changes are recorded.
+    pub(crate) audit: AuditLog,
     /// Who is let in, where that is asked.
     pub(crate) authority: Arc<Authority>,
     /// Where HTTP listens, if it does.

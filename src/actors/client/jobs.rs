@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::ticket::Ticket;
 use crate::actors::replicator_api::{ReplicatorApi, ReplicatorError, Whose};
+use crate::audit::Done;
 use crate::messages::client_error::ErrorReply;
 use crate::messages::job_call::JobCall;
 use crate::messages::proc_manager::GetProcError;
@@ -19,7 +20,10 @@ pub(super) fn jobs(ticket: Ticket, call: JobCall) {
     // Ends with the answers of the scheduler and the store.
     actix_rt::spawn(async move {
         match answer(&replications, call).await {
-            Ok(value) => ticket.ok(&value),
+            Ok((value, done)) => {
+                ticket.did(done);
+                ticket.ok(&value);
+            }
             Err(error) => ticket.error(&refusal(&error)),
         }
     });
@@ -28,13 +32,14 @@ pub(super) fn jobs(ticket: Ticket, call: JobCall) {
 async fn answer(
     replications: &ReplicatorApi,
     call: JobCall,
-) -> Result<Box<RawValue>, ReplicatorError> {
+) -> Result<(Box<RawValue>, Done), ReplicatorError> {
+    let mut done = Done::default();
     let operator = Person {
         name: None,
         is_admin: true,
     };
     let database = replications.database();
-    Ok(match call {
+    let value = match call {
         JobCall::List(query) => raw(&replications.list(&query, &Whose::All).await?),
         JobCall::Daemons => {
             let none = || json!({"daemons": [], "age_s": null});
@@ -43,23 +48,34 @@ async fn answer(
         JobCall::Show { job } => raw(&replications.job(&job, &Whose::All).await?),
         JobCall::OrderMany(order) => {
             let ordered = replications.order_jobs(&order, &Whose::All, &operator);
-            raw(&ordered.await?)
+            let ordered = ordered.await?;
+            done = Done::of_jobs(&order, &ordered);
+            raw(&ordered)
         }
         JobCall::Export { after, secrets } => raw(&database.export(after, secrets).await?),
         JobCall::Import { docs, replace } => {
             let imported = database.import(&docs, replace).await?;
-            raw(&imported.iter().map(imported_row).collect::<Vec<_>>())
+            let rows: Vec<Value> = imported.iter().map(imported_row).collect();
+            done = Done::of_documents(&rows);
+            raw(&rows)
         }
         JobCall::HoldCopy => raw(&database.store().hold_copy().await?),
         JobCall::CopyRows { copy, kind, after } => {
             raw(&database.store().copy_rows(copy, kind, after).await?)
         }
-        JobCall::Write { docs } => raw(&write(database, &docs, &operator).await?),
+        JobCall::Write { docs } => {
+            let rows = write(database, &docs, &operator).await?;
+            done = Done::of_documents(&rows);
+            raw(&rows)
+        }
         JobCall::Order { job, order } => {
             let ordered = replications.order(&job, order, &Whose::All, &operator);
-            raw(&ordered.await?)
+            let ordered = ordered.await?;
+            done = Done::of_job(&ordered.before, order);
+            raw(&ordered.job)
         }
-    })
+    };
+    Ok((value, done))
 }
 
 fn raw(value: &impl Serialize) -> Box<RawValue> {

@@ -15,6 +15,7 @@ use actix_rt::time::timeout;
 use slog::{Logger, error, warn};
 
 use super::{ActiveConfig, Candidate, ConfigListener, read};
+use crate::audit::{Done, Sender};
 use crate::config::Sources;
 use crate::messages::config_listener::ReloadError;
 use store::fleet::{FleetStore, Topic};
@@ -111,7 +112,13 @@ impl Handler<Refresh> for ConfigListener {
                 Ok(Some((sources, candidate))) => (Some(sources), Ok(candidate)),
                 Err(error) => (None, Err(error)),
             };
-            if listener.finish(candidate).is_ok() {
+            if let Ok(changes) = listener.finish(candidate) {
+                let order = listener
+                    .active
+                    .audit
+                    .begin(Sender::known(None, "fleet"), "set_config");
+                order.did(Done::of_config(&changes));
+                order.finish(None);
                 *listener.active.sources.borrow_mut() = sources;
             }
             true

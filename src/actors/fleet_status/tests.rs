@@ -13,6 +13,7 @@ use super::*;
 use crate::actors::replication_scheduler::{ReplicationScheduler, SchedulerOptions};
 use crate::actors::replicator_api::{FleetOptions, ReplicatorError, Whose};
 use crate::actors::replicator_documents::{DocumentsOptions, ReplicatorDocuments};
+use crate::audit::AuditLog;
 use crate::config::Config;
 use crate::metrics::Metrics;
 use crate::otp::registered_name::RegisteredName;
@@ -34,6 +35,7 @@ struct Member {
     api: ReplicatorApi,
     states: Arc<DocStates>,
     metrics: Metrics,
+    audit: AuditLog,
     epoch: watch::Sender<Option<Epoch>>,
 }
 
@@ -81,9 +83,11 @@ impl Member {
             metrics: metrics.fleet(),
         };
         let api = ReplicatorApi::new(options, Some(fleet));
-        FleetStatus::new(api.clone(), &log, PidGuard::new()).start();
+        let audit = AuditLog::new(log.clone());
+        FleetStatus::new(api.clone(), audit.clone(), &log, PidGuard::new()).start();
         Self {
             api,
+            audit,
             states,
             metrics,
             epoch,
@@ -283,7 +287,7 @@ async fn an_order_for_a_job_of_another_daemon_is_kept_and_carried_out_there() {
         .order("a1", JobOrder::Pause, &Whose::All, &ann())
         .await
         .unwrap();
-    assert_eq!(told["told"], "one.example:5984");
+    assert_eq!(told.job["told"], "one.example:5984");
     let kept = two.api.database().store().kept("a1").await.unwrap();
     assert_eq!(&*Kept::read(&kept.unwrap()).paused.unwrap().by, "ann");
     let is_paused = |jobs: &[Value]| {
@@ -291,6 +295,20 @@ async fn an_order_for_a_job_of_another_daemon_is_kept_and_carried_out_there() {
             .any(|job| job["document"] == "a1" && job["reason"] == "paused by ann")
     };
     one.lists("the pause in its owner", &all(), is_paused).await;
+    let recorded = async {
+        while one.audit.page(1).total_rows == 0 {
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    within("the record of the pause", recorded).await;
+    let record = one.audit.page(2).records.remove(0);
+    assert_eq!(one.audit.page(2).total_rows, 1);
+    assert_eq!(
+        (&*record.who, &*record.from, &*record.what, &*record.on),
+        ("ann", "daemon two.example:5984", "pause_job", "a1")
+    );
+    assert_eq!((record.count, record.error), (Some(1), None));
+    assert_eq!(record.before["state"], "pending", "{}", record.before);
     two.lists("the pause told back", &all(), is_paused).await;
     let paused = JobsQuery {
         select: JobSelection {

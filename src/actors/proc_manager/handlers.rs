@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use actix::prelude::*;
-use slog::{info, warn};
+use slog::warn;
 
 use super::requests::{Answer, Waiting};
 use super::turn::Turn;
@@ -291,12 +291,13 @@ impl Handler<GetResetConfig> for ProcManager {
 }
 
 impl Handler<SetThresholdTs> for ProcManager {
-    type Result = ();
+    type Result = u32;
 
-    fn handle(&mut self, _: SetThresholdTs, ctx: &mut Self::Context) {
-        info!(self.log, "all processes are replaced");
+    fn handle(&mut self, _: SetThresholdTs, ctx: &mut Self::Context) -> u32 {
+        let count = self.core.proc_count();
         self.event(Event::SetThresholdTs, ctx);
         self.unthrottle_all(ctx);
+        count
     }
 }
 

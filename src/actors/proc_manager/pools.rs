@@ -1,14 +1,13 @@
 //! Pools that an operator adds, changes and removes while the service runs.
 //!
-//! PROMISES  A change is checked whole and made whole or not at all; what changed is the answer, and
-//!           logged. What an operator changed stays until the configuration says something else of
+//! PROMISES  A change is checked whole and made whole or not at all; what changed is the answer. What an operator changed stays until the configuration says something else of
 //!           the same pool, or the service is restarted.
 //! SOURCE    pidq: add_pool, remove_pool; pooler: reconfiguration as a list of changes.
 
 use std::sync::Arc;
 
 use actix::prelude::*;
-use slog::info;
+use serde_json::{Map, Value};
 
 use super::ProcManager;
 use super::table::POOLS_MAX;
@@ -121,7 +120,6 @@ impl Handler<AddPool> for ProcManager {
         self.refresh(pool, ctx);
         self.try_cells(&[pool]);
         self.watch_memory(ctx);
-        info!(self.log, "pool added"; "pool" => &name, "changes" => listed(&changes));
         Ok(changes)
     }
 }
@@ -159,10 +157,6 @@ impl Handler<ReconfigurePool> for ProcManager {
         self.event(Event::Reconfigure { pool: id, settings }, ctx);
         self.try_cells(&[id]);
         self.watch_memory(ctx);
-        if !changes.is_empty() {
-            info!(self.log, "pool changed";
-                  "pool" => &*self.pools.at(id).name, "changes" => listed(&changes));
-        }
         Ok(changes)
     }
 }
@@ -199,13 +193,13 @@ impl Handler<RemovePool> for ProcManager {
         let mut changes = vec![PoolChange::Remove {
             name: name.clone(),
             mode: word.to_owned(),
+            before: set_by_hand(&self.pools.at(pool).section),
         }];
         let counts = counts.into_iter().filter(|(count, _)| *count > 0);
         changes.extend(counts.map(|(_, change)| change));
         if msg.dry_run {
             return Ok(changes);
         }
-        info!(self.log, "pool is removed"; "pool" => &name, "changes" => listed(&changes));
         self.let_go(pool);
         self.event(Event::RemovePool { pool, mode }, ctx);
         Ok(changes)
@@ -241,13 +235,19 @@ fn differences(before: &PoolConfig, now: &PoolConfig) -> Vec<PoolChange> {
     let sets = changed.map(|key| PoolChange::Set {
         name: key.to_owned(),
         value: value(&now, key).unwrap_or_default(),
+        before: value(&before, key).unwrap_or_default(),
     });
     sets.collect()
 }
 
-fn listed(changes: &[PoolChange]) -> String {
-    let texts: Vec<String> = changes.iter().map(ToString::to_string).collect();
-    texts.join("; ")
+/// Returns the settings that are not the defaults.
+fn set_by_hand(section: &PoolConfig) -> Map<String, Value> {
+    let changes = differences(&PoolConfig::default(), section).into_iter();
+    let sets = changes.filter_map(|change| match change {
+        PoolChange::Set { name, value, .. } => Some((name, value)),
+        _ => None,
+    });
+    sets.collect()
 }
 
 impl Handler<UnthrottlePool> for ProcManager {

@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use actix::prelude::*;
 use rustc_hash::{FxHashMap, FxHashSet};
-use slog::info;
 
 use super::ProcManager;
 use crate::actors::pool_reporter::procs::{Listed, State, describe};
@@ -66,10 +65,6 @@ impl Handler<KillProc> for ProcManager {
             _ => "told",
         };
         if how != "ending" {
-            info!(self.log, "process ended by order";
-                  "pool" => &proc.pool, "generation" => id.number, "os_pid" => proc.os_pid, "user" => &*by,
-                  "request_id" => &proc.request_id, "db" => &proc.db, "ddoc" => &proc.ddoc,
-                  "function" => &proc.function);
             self.stop(id, how == "told", Some(by));
         }
         let how = how.to_owned();

@@ -45,6 +45,15 @@ struct ToOrder {
     at: Place,
 }
 
+/// A job that was told what to do.
+#[derive(Clone, Debug)]
+pub(crate) struct OrderedJob {
+    /// How it is shown now, or with another daemon how it was.
+    pub job: Value,
+    /// How it was shown before.
+    pub before: Value,
+}
+
 /// What an order is for.
 #[derive(Default)]
 struct Selected {
@@ -140,19 +149,23 @@ impl ReplicatorApi {
         order: JobOrder,
         whose: &Whose,
         person: &Person,
-    ) -> Result<Value, ReplicatorError> {
+    ) -> Result<OrderedJob, ReplicatorError> {
         let found = match self.find(name, whose).await {
             Err(ReplicatorError::Missing) if order == JobOrder::Restart => {
                 return self.restart_doc(name, whose, person).await;
             }
             found => found?,
         };
+        let before = match &found {
+            Job::Own(info) => self.shown(info),
+            Job::Other(other) => other.shown_job().unwrap_or_default(),
+        };
         let job = [ToOrder::of(found)];
         let [done] = &self.order_batch(order, &job, person).await?[..] else {
             return Err(ReplicatorError::Missing);
         };
         let (done, [job]) = (done.clone()?, job);
-        Ok(match job.at {
+        let job = match job.at {
             Place::Here(_) => self.shown(&self.info(&job.id.to_string()).await?),
             Place::There(other) => {
                 let mut shown = other.shown_job().ok_or(ReplicatorError::Missing)?;
@@ -163,7 +176,8 @@ impl ReplicatorApi {
                 shown
             }
             Place::Document => return Err(ReplicatorError::Missing),
-        })
+        };
+        Ok(OrderedJob { job, before })
     }
 
     /// Has a document without a job be run again, if it failed or cannot start yet. Returns how it was.
@@ -172,7 +186,7 @@ impl ReplicatorApi {
         name: &str,
         whose: &Whose,
         person: &Person,
-    ) -> Result<Value, ReplicatorError> {
+    ) -> Result<OrderedJob, ReplicatorError> {
         let asked = JobSelection {
             patterns: vec![name.to_owned()],
             ..JobSelection::default()
@@ -189,7 +203,8 @@ impl ReplicatorApi {
         let (doc, shown) = found.ok_or(ReplicatorError::Missing)?;
         let done = self.restart_batch(&[doc], person).await.pop();
         done.unwrap_or(Err(ReplicatorError::Missing))?;
-        Ok(shown)
+        let before = shown.clone();
+        Ok(OrderedJob { job: shown, before })
     }
 
     /// Has documents without a job be run again.

@@ -20,7 +20,7 @@ use replication::spec::{CallBody, Replication, UserCtx};
 #[derive(Clone, Debug)]
 pub(crate) enum Replicated {
     /// A one-shot replication has done its work: the members beside `ok`.
-    Done(Box<RawValue>),
+    Done(ReplicationId, Box<RawValue>),
     /// A continuous one was begun.
     Begun(ReplicationId),
     /// One was ended.
@@ -79,7 +79,7 @@ impl ReplicatorApi {
             return Ok(Replicated::Begun(id));
         }
         match end.await {
-            Ok(Outcome::Completed(completed)) => Ok(Replicated::Done(completed.result.clone())),
+            Ok(Outcome::Completed(completed)) => Ok(Replicated::Done(id, completed.result.clone())),
             Ok(Outcome::Crashed(crash)) => Err(ReplicatorError::Crashed(crash)),
             Ok(Outcome::Removed) => Err(ReplicatorError::Cancelled),
             Err(_) => Err(ReplicatorError::ShuttingDown),

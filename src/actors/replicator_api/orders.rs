@@ -12,9 +12,10 @@ use settee_client::BulkOrderName;
 use super::fleet::{Fleet, OtherJob};
 use super::statuses::replication_id;
 use super::{ReplicatorApi, ReplicatorError};
-use crate::messages::replication_scheduler::{GetJob, OrderJobs, RemoveJob};
+use crate::audit::{Done, Sender};
+use crate::messages::replication_scheduler::{GetJob, JobInfo, OrderJobs, RemoveJob};
+use crate::operations::CallName;
 use crate::replicator::JobOrder;
-use replication::id::ReplicationId;
 use store::fleet::{Order, StatusOf};
 
 /// What an order that was left says.
@@ -25,6 +26,9 @@ struct OrderBody {
     priority: Option<i8>,
     /// Who says so; shown of a job that is paused.
     by: String,
+    /// The address of the daemon that was asked.
+    #[serde(default)]
+    from: String,
 }
 
 /// What became of an order.
@@ -46,7 +50,7 @@ pub(super) enum OtherOrder {
 }
 
 impl OtherOrder {
-    fn body(self, by: &str) -> String {
+    fn body(self, by: &str, from: &str) -> String {
         let (order, priority) = match self {
             Self::Cancel => (BulkOrderName::Cancel, None),
             Self::Job(JobOrder::Pause) => (BulkOrderName::Pause, None),
@@ -54,11 +58,11 @@ impl OtherOrder {
             Self::Job(JobOrder::Restart) => (BulkOrderName::Restart, None),
             Self::Job(JobOrder::Priority(level)) => (BulkOrderName::Priority, Some(level)),
         };
-        let by = by.to_owned();
         let body = OrderBody {
             order,
             priority,
-            by,
+            by: by.to_owned(),
+            from: from.to_owned(),
         };
         serde_json::to_string(&body).expect("orders: texts and numbers can be written")
     }
@@ -67,6 +71,25 @@ impl OtherOrder {
     fn is_kept(self, other: &OtherJob) -> bool {
         other.status.doc().is_some() && matches!(self, Self::Job(_))
     }
+}
+
+/// Returns who gave an order that another daemon has left, and what it is.
+pub(crate) fn sent(order: &Order) -> (Sender, String) {
+    let Ok(body) = serde_json::from_str::<OrderBody>(&order.body) else {
+        return (Sender::known(None, "daemon"), "unknown".to_owned());
+    };
+    let what: &str = match body.order {
+        BulkOrderName::Restart => CallName::RestartJob.into(),
+        BulkOrderName::Pause => CallName::PauseJob.into(),
+        BulkOrderName::Resume => CallName::ResumeJob.into(),
+        BulkOrderName::Priority => CallName::SetJobPriority.into(),
+        BulkOrderName::Cancel | BulkOrderName::Delete => CallName::OrderJobs.into(),
+    };
+    let from = format!("daemon {}", body.from);
+    (
+        Sender::known(Some(&body.by), from.trim_end()),
+        what.to_owned(),
+    )
 }
 
 impl ReplicatorApi {
@@ -86,7 +109,7 @@ impl ReplicatorApi {
             self.keep(order, doc, None, by).await
         });
         let kept: Vec<Result<(), ReplicatorError>> = join_all(keeping).await;
-        let body = order.body(by);
+        let body = order.body(by, fleet.address());
         let orders = others.iter().zip(&kept).filter(|(_, kept)| kept.is_ok());
         let orders = orders.map(|(other, _)| Order {
             of: other.status.of.clone(),
@@ -109,34 +132,42 @@ impl ReplicatorApi {
         results.collect()
     }
 
-    /// Carries out an order that another daemon has left. Returns false if the job is not there, or not yet.
+    /// Carries out an order that another daemon has left. Returns what it did; `None` if the job is not there, or not
+    /// yet.
     ///
     /// # Errors
     /// The service ends.
-    pub(crate) async fn take_order(&self, order: &Order) -> Result<bool, ReplicatorError> {
+    pub(crate) async fn take_order(&self, order: &Order) -> Result<Option<Done>, ReplicatorError> {
         let Ok(body) = serde_json::from_str::<OrderBody>(&order.body) else {
             // A later version says something that this one does not understand.
-            return Ok(true);
+            return Ok(Some(Done::to(0)));
         };
-        let Some(id) = self.ordered(&order.of).await? else {
-            return Ok(false);
+        let Some(info) = self.ordered(&order.of).await? else {
+            return Ok(None);
         };
+        let (before, id) = (self.shown(&info), info.id);
         let order = match (body.order, body.priority) {
-            (BulkOrderName::Cancel, _) => return self.scheduler(RemoveJob { id, doc: None }).await,
+            (BulkOrderName::Cancel, _) => {
+                let is_gone = self.scheduler(RemoveJob { id, doc: None }).await?;
+                return Ok(is_gone.then(|| Done::after(1, before)));
+            }
             (BulkOrderName::Pause, _) => JobOrder::Pause,
             (BulkOrderName::Resume, _) => JobOrder::Resume,
             (BulkOrderName::Restart, _) => JobOrder::Restart,
             (BulkOrderName::Priority, Some(level)) => JobOrder::Priority(level),
-            (BulkOrderName::Priority, None) | (BulkOrderName::Delete, _) => return Ok(true),
+            (BulkOrderName::Priority, None) | (BulkOrderName::Delete, _) => {
+                return Ok(Some(Done::to(0)));
+            }
         };
         let by = body.by.into();
         let ids = vec![id];
         let known = self.scheduler(OrderJobs { ids, order, by }).await?;
-        Ok(known.first().copied().unwrap_or(false))
+        let is_known = known.first().copied().unwrap_or(false);
+        Ok(is_known.then(|| Done::of_job(&before, order)))
     }
 
     /// Returns the job of this daemon that an order is for.
-    async fn ordered(&self, of: &StatusOf) -> Result<Option<ReplicationId>, ReplicatorError> {
+    async fn ordered(&self, of: &StatusOf) -> Result<Option<JobInfo>, ReplicatorError> {
         let (id, is_transient) = match of {
             StatusOf::Document(doc) => (self.database().states().lock().job_of(doc), false),
             StatusOf::Transient(id) => (Some(Arc::clone(id)), true),
@@ -146,7 +177,6 @@ impl ReplicatorApi {
         };
         let info = self.scheduler(GetJob { id }).await?;
         // A job of the same id may be somebody else's by now.
-        let own = info.filter(|info| info.replication.doc.is_none() == is_transient);
-        Ok(own.map(|info| info.id))
+        Ok(info.filter(|info| info.replication.doc.is_none() == is_transient))
     }
 }

@@ -15,6 +15,7 @@ use crate::actors::config_listener::{ActiveConfig, ConfigListener};
 use crate::actors::language::Registry;
 use crate::actors::proc_manager::ProcManager;
 use crate::app::settings::manager_settings;
+use crate::audit::AuditLog;
 use crate::config::{Config, Sources};
 use crate::messages::config_listener::{Reload, ReloadError, SetValue};
 use crate::otp::registered_name::RegisteredName;
@@ -64,6 +65,7 @@ impl Daemon {
             service_sockets: Rc::default(),
             manager_settings: Box::new(settings),
             current,
+            audit: AuditLog::new(log.clone()),
             set_log_level: None,
             certificate: Arc::default(),
         });

@@ -87,21 +87,31 @@ pub(super) async fn apply(
     if plan.writes.is_empty() || args.dry_run {
         return Ok(());
     }
-    if !args.yes && !is_confirmed()? {
-        let hint = "answer y, or give --yes";
+    if !args.yes && !is_confirmed(removed)? {
+        let hint = match removed {
+            0 => "answer y, or give --yes".to_owned(),
+            _ => format!("answer {removed}, how many it removes, or give --yes"),
+        };
         return Err(CliError::new(Exit::Usage, "nothing was changed", hint));
     }
     write(service, &plan.writes).await
 }
 
-/// Asks on standard error, and reads the answer.
-fn is_confirmed() -> Result<bool, CliError> {
-    output::print_error("Apply this? [y/N] ");
+/// Asks on standard error, and reads the answer: where something is removed, how much.
+fn is_confirmed(removed: usize) -> Result<bool, CliError> {
+    let choice = match removed {
+        0 => "[y/N]".to_owned(),
+        _ => format!("It removes {removed}. Type {removed} to do it:"),
+    };
+    output::print_error(&format!("Apply this? {choice} "));
     let _ = io::stderr().flush();
     let mut answer = String::new();
     let read = io::stdin().read_line(&mut answer);
     read.map_err(|error| CliError::io("standard input", &error))?;
-    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+    Ok(match removed {
+        0 => matches!(answer.trim(), "y" | "Y" | "yes"),
+        _ => answer.trim() == removed.to_string(),
+    })
 }
 
 /// Returns the documents that the file describes.

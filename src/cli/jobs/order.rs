@@ -1,7 +1,8 @@
 //! `settee jobs restart` and the like: tells all jobs of a selection what to do.
 //!
 //! SUMMARY   Asks the service which jobs they are, shows how many and why, asks the user, and then sends the order.
-//! PROMISES  More than one job is touched only with `--yes` or a yes on a terminal, and no more than were shown.
+//! PROMISES  More than one job is touched only with `--yes` or a yes on a terminal, and no more than were shown. Jobs
+//!           end, and documents go, only if the user types how many, or the name of the one.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
@@ -159,8 +160,13 @@ fn confirm(name: BulkOrderName, answer: &BulkAnswer) -> Result<bool, CliError> {
         true => format!("{}\n", unknown(answer)),
         false => String::new(),
     };
+    let proof = proof(name, answer);
+    let choice = proof.as_ref().map_or_else(
+        || "[y/N]".to_owned(),
+        |proof| format!("Type {} to do it:", printable(proof)),
+    );
     let question = format!(
-        "{}{more}{loading}{verb} {jobs}? [y/N] ",
+        "{}{more}{loading}{verb} {jobs}? {choice} ",
         groups(shown, Layout::default())
     );
     let failed = |error| CliError::io("the terminal", &error);
@@ -169,7 +175,23 @@ fn confirm(name: BulkOrderName, answer: &BulkAnswer) -> Result<bool, CliError> {
         .map_err(failed)?;
     let mut line = String::new();
     io::stdin().read_line(&mut line).map_err(failed)?;
-    Ok(matches!(line.trim(), "y" | "Y" | "yes"))
+    Ok(match proof {
+        Some(proof) => line.trim() == proof,
+        None => matches!(line.trim(), "y" | "Y" | "yes"),
+    })
+}
+
+/// Returns what the user has to type where a yes is not enough: the name of one job that ends, or how many end.
+fn proof(name: BulkOrderName, answer: &BulkAnswer) -> Option<String> {
+    match name {
+        BulkOrderName::Cancel | BulkOrderName::Delete => {}
+        BulkOrderName::Restart
+        | BulkOrderName::Pause
+        | BulkOrderName::Resume
+        | BulkOrderName::Priority => return None,
+    }
+    let one = answer.groups.first().filter(|_| answer.total == 1);
+    Some(one.map_or_else(|| answer.total.to_string(), |one| one.example.clone()))
 }
 
 const fn verb(name: BulkOrderName) -> &'static str {

@@ -80,7 +80,7 @@ const nameOf = (job) => job.doc_id ?? job.id;
 function orderOne(order, job, done) {
   const [verb, does] = ORDERS[order];
   confirm({
-    title: `${verb} ${nameOf(job)}`, verb: `${verb} it`, danger: ENDS.includes(order), done,
+    title: `${verb} ${nameOf(job)}`, verb: `${verb} it`, danger: ENDS.includes(order), done, typed: order === "delete" ? job.doc_id : null,
     text: `The replication from ${job.source} to ${job.target} ${does}.`,
     run: () => give({ order, select: isJob(job) ? { match: [job.id] } : { match: [job.doc_id], states: [job.state] } }),
   });
@@ -109,7 +109,7 @@ function orderAll(order, filter, done) {
       expect = total;
       const lines = found.slice(0, GROUPS_SHOWN).map((group) => `${number(group.count)} × ${group.reason ?? Object.keys(group.states).join(", ")}`);
       if (found.length > GROUPS_SHOWN) lines.push(`${plural(found.length - GROUPS_SHOWN, "other reason")}`);
-      return { title: `${verb} ${plural(total, "job")}`, lines };
+      return { title: `${verb} ${plural(total, "job")}`, lines, typed: ENDS.includes(order) ? total : null };
     },
     run: () => give({ order, select, expect }),
   });

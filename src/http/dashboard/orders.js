@@ -4,8 +4,9 @@ import { h } from "./dom.js";
 
 // Opens the dialog. `text` is what will happen, `fields` are [name, label, value, attributes] of numbers,
 // `run` gives the order: it gets the values of the fields, and throws what is refused. Nothing can be confirmed before
-// `look`, if there is one, has found the title and lines that say what the order is about.
-export function confirm({ title, text, verb, danger, fields = [], look, run, done }) {
+// `look`, if there is one, has found the title and lines that say what the order is about; or before the user has typed
+// `typed`.
+export function confirm({ title, text, verb, danger, typed, fields = [], look, run, done }) {
   const said = h("p", { class: "bad", role: "alert" });
   const heading = h("h2", { id: "dialog-title" }, title);
   const details = h("ul");
@@ -15,14 +16,20 @@ export function confirm({ title, text, verb, danger, fields = [], look, run, don
   const close = () => dialog.close();
   const form = h("form", { method: "dialog" }, heading, h("p", null, text), details, labels, said,
     h("p", { class: "buttons" }, h("button", { type: "button", onclick: close }, "Cancel"), yes));
+  const ready = (typed) => {
+    yes.disabled = typed != null;
+    if (typed == null) return yes.focus();
+    const proof = h("input", { autocomplete: "off", required: true, oninput: () => { yes.disabled = proof.value !== `${typed}`; } });
+    details.after(h("label", null, `Type ${typed}`, proof));
+    proof.focus();
+  };
   const prepare = async () => {
     yes.disabled = true;
     try {
       const found = await look();
       heading.textContent = found.title;
       details.append(...found.lines.map((line) => h("li", null, line)));
-      yes.disabled = false;
-      yes.focus();
+      ready(found.typed);
     } catch (error) {
       said.textContent = error.message;
     }
@@ -45,7 +52,8 @@ export function confirm({ title, text, verb, danger, fields = [], look, run, don
   document.body.append(dialog);
   dialog.showModal();
   if (look) prepare();
-  else (labels[0]?.querySelector("input") ?? yes).focus();
+  else if (labels.length) labels[0].querySelector("input").focus();
+  else ready(typed);
 }
 
 export const button = (text, onclick, attributes) => h("button", { type: "button", onclick, ...attributes }, text);

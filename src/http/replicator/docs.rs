@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use super::super::answer::{self, Answer, Refusal};
 use super::super::request::{content_type, text};
 use super::{Call, missing, one_revision};
+use crate::audit::Done;
 use crate::replicator::document::{DocKind, Incoming, invalid_rev, kind_of, shown};
 use crate::replicator::members::DocMembers;
 use crate::replicator::{NAME, Written};
@@ -109,9 +110,19 @@ pub(super) async fn write(call: &Call, id: &str, incoming: Incoming) -> Answer {
 async fn written(call: &Call, id: &str, mut incoming: Incoming) -> Result<Written, Refusal> {
     incoming.rev = rev_of(call, incoming.rev)?;
     incoming.id = Some(id.to_owned());
+    let order = call.order();
+    if let Some(order) = &order {
+        order.on(id);
+    }
+    let before = incoming.rev.clone();
     let results = call.database().write(vec![incoming], &call.person).await?;
     let result = results.into_iter().next().ok_or_else(missing)?;
-    result.map_err(|(_, error)| error.into())
+    let written = result.map_err(|(_, error)| Refusal::from(error))?;
+    if let Some(order) = order {
+        let before = before.map_or(Value::Null, |rev| json!({"rev": rev}));
+        order.did(Done::after(1, before));
+    }
+    Ok(written)
 }
 
 /// The revision stands in the body, the query or a header; those that are there must agree.
@@ -157,6 +168,9 @@ pub(super) async fn bulk(call: &Call, body: &RawValue) -> Answer {
             }
         })
         .collect();
+    if let Some(order) = call.order() {
+        order.did(Done::of_documents(&rows));
+    }
     Ok(answer::with_status(StatusCode::CREATED, &rows))
 }
 

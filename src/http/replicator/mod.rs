@@ -10,9 +10,11 @@ mod changes;
 mod docs;
 pub(super) mod owners;
 
+use std::rc::Rc;
+
 use actix_web::http::{Method, StatusCode};
 use actix_web::web::{Data, Payload};
-use actix_web::{Error, FromRequest, HttpRequest, dev};
+use actix_web::{Error, FromRequest, HttpMessage, HttpRequest, dev};
 use data_encoding::HEXLOWER;
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
@@ -25,6 +27,7 @@ use super::answer::{self, Answer, Refusal};
 use super::params::Params;
 use super::request::{IsJson, segments};
 use super::{HttpContext, body};
+use crate::audit::PendingOrder;
 use crate::auth::rights::Right;
 use crate::config::password::random;
 use crate::replicator::document::{DocumentError, Incoming, Person, kind_of};
@@ -66,6 +69,11 @@ impl FromRequest for Call {
 impl Call {
     fn database(&self) -> &Database {
         self.shared.replications.database()
+    }
+
+    /// Returns the order that the request is.
+    fn order(&self) -> Option<Rc<PendingOrder>> {
+        self.request.extensions().get().cloned()
     }
 
     /// Returns the parameters of the query, and with `POST` those of the body.

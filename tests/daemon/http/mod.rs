@@ -1,6 +1,7 @@
 //! The service over HTTP: what is asked, who may ask, and what passes line by line.
 
 mod admins;
+mod audit;
 mod bounds;
 mod config;
 mod costs;

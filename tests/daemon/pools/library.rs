@@ -25,6 +25,7 @@ async fn pools_are_shaped_and_used_and_a_process_that_is_taken_away_is_told() {
     let expected = PoolChange::Set {
         name: "max".into(),
         value: 2.into(),
+        before: Value::Null,
     };
     assert_eq!(changes.unwrap(), [expected]);
     for from in [

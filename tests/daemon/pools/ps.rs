@@ -149,22 +149,23 @@ fn killing_a_process_that_runs_a_call_fails_that_call_and_no_other() {
     ] {
         assert_eq!(error[key], value, "{key}: {error}");
     }
-    service.wait_for_log("process ended by order");
+    service.wait_for_log("kill_proc");
     let log = service.log();
-    let record = log
-        .lines()
-        .find(|line| line.contains("process ended by order"));
+    let record = log.lines().find(|line| line.contains("kill_proc"));
     let record: Value = serde_json::from_str(record.unwrap()).unwrap();
     for (key, value) in [
         ("level", json!("info")),
-        ("user", json!(user)),
-        ("pool", json!("endless")),
-        ("os_pid", row["os_pid"].clone()),
-        ("request_id", json!("endless-1")),
-        ("function", json!("shows/s")),
+        ("msg", json!("audit")),
+        ("who", json!(user)),
+        ("on", row["name"].clone()),
+        ("count", json!(1)),
     ] {
         assert_eq!(record[key], value, "{key}: {record}");
     }
+    let before: Value = serde_json::from_str(record["before"].as_str().unwrap()).unwrap();
+    let killed = json!({"state": "running", "os_pid": row["os_pid"], "request_id": "endless-1",
+        "db": "shop", "ddoc": "_design/d", "function": "shows/s"});
+    assert_eq!(before, killed);
     // It was killed, and nobody says that it reached a limit or ended by itself.
     let functions = client.ok(&json!({"id": 1, "call": "functions"}));
     assert_eq!(functions["functions"][0]["kills"], 1, "{functions}");

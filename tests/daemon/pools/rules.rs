@@ -247,7 +247,7 @@ fn a_pool_is_changed_as_a_list_of_changes_which_is_the_answer() {
     assert_eq!(changes[2], json!({"start": 3}));
     client.wait_for_pool("p", &[("free", 5)]);
     assert_eq!(client.ok(&reconfigure("p", &json!({"max": 6}))), json!([]));
-    service.wait_for_log("pool changed");
+    service.wait_for_log("reconfigure_pool");
     service.stop();
 }
 

@@ -157,6 +157,12 @@ fn all_jobs_that_the_filter_shows_are_paused_and_no_others() {
     browser.click("[data-order=delete]");
     browser.wait_for("Delete 55 jobs");
     browser.wait_for("55 × paused by ");
+    // Neither Enter nor a click is enough.
+    let is_refused = "return document.querySelector('dialog [type=submit]').disabled";
+    for (typed, refused) in [("", true), ("5", true), ("55", false)] {
+        browser.write("dialog input", typed);
+        assert_eq!(browser.run(is_refused), json!(refused), "{typed}");
+    }
     browser.click("dialog [type=submit]");
     browser.wait_for("5 jobs: ");
     browser.wait_for("No such job.");
@@ -227,6 +233,10 @@ fn a_document_is_deleted_and_the_list_is_shown_again() {
     assert!(title.as_str().unwrap().starts_with("Job "), "{title}");
     browser.click("#view .orders button:last-child");
     browser.wait_for("its document is deleted");
+    browser.wait_for("Type lost");
+    browser.press("dialog input", ENTER);
+    assert_eq!(web.get("/_replicator/lost").status, 200);
+    browser.write("dialog input", "lost");
     browser.click("dialog [type=submit]");
     browser.wait_for("No replication is scheduled.");
     assert_eq!(web.get("/_replicator/lost").status, 404);

@@ -176,7 +176,13 @@ fn a_change_of_the_file_changes_its_documents_and_prunes_those_that_are_gone() {
     assert_eq!((out.lines().last(), fleet.count()), (Some(sum), 31));
     assert_eq!(fleet.document("mine-customer-10")["worker_processes"], 1);
     fleet.wait_until_completed();
-    let (status, out, _) = fleet.apply(&["--yes", "--prune", "--json"], "");
+    for no in ["\n", "y\n", "22\n"] {
+        let (status, _, error) = fleet.apply(&["--prune"], no);
+        assert_eq!((status, fleet.count()), (Some(64), 31), "{error}");
+        assert!(error.contains("It removes 9. Type 9 to do it:"), "{error}");
+        assert!(error.contains("answer 9, how many it removes"), "{error}");
+    }
+    let (status, out, _) = fleet.apply(&["--prune", "--json"], "9\n");
     assert_eq!((status, fleet.count()), (Some(0), 22), "{out}");
     let first: Value = serde_json::from_str(out.lines().next().unwrap()).unwrap();
     assert_eq!(first, json!({"remove": "mine-customer-01"}));

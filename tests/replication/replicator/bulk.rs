@@ -293,14 +293,31 @@ fn an_order_for_several_jobs_and_a_deletion_ask_on_a_terminal() {
     let shown = on_terminal(&world, &["pause", "shop-*"], "y");
     assert!(shown.contains("3 jobs paused"), "{shown}");
     assert_eq!(total(&world.web, "states=paused"), 3);
-    let shown = on_terminal(&world, &["delete", "shop-0"], "");
-    assert!(shown.contains("delete the documents of 1 job?"), "{shown}");
-    assert_eq!(world.web.get("/_replicator/shop-0").status, 200);
+    for no in ["", "y", "yes", "1"] {
+        let shown = on_terminal(&world, &["delete", "shop-0"], no);
+        let asked = "delete the documents of 1 job? Type shop-0 to do it:";
+        assert!(shown.contains(asked), "{shown}");
+        assert!(shown.contains("nothing was done"), "{no}: {shown}");
+        let shown = on_terminal(
+            &world,
+            &["delete", "--all"],
+            if no == "1" { "2" } else { no },
+        );
+        let asked = "delete the documents of 3 jobs? Type 3 to do it:";
+        assert!(shown.contains(asked), "{shown}");
+        assert!(shown.contains("nothing was done"), "{no}: {shown}");
+    }
+    assert_eq!(total(&world.web, ""), 3);
+    let shown = on_terminal(&world, &["delete", "shop-1"], "shop-1");
+    assert!(shown.contains("1 job deleted"), "{shown}");
+    assert_eq!(world.web.get("/_replicator/shop-1").status, 404);
     let shown = on_terminal(&world, &["resume", "shop-0"], "");
     assert!(
         !shown.contains("[y/N]") && shown.contains("1 job resumed"),
         "{shown}"
     );
+    let shown = on_terminal(&world, &["delete", "shop-*"], "2");
+    assert!(shown.contains("2 jobs deleted"), "{shown}");
     world.stop();
 }
 

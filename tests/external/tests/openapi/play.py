@@ -299,6 +299,8 @@ def node():
     play("delete", f"{config}/couchdb/os_process_timeout", 200)
     play("delete", f"{config}/log/none", 404)
     play("get", "/_health", 200)
+    play("get", "/_audit?limit=7", 200)
+    play("get", "/_audit?limit=-1", 400)
     play("get", "/_fleet", 200)
     for path in ["", "/state?period=hour&sort=calls", "/history?pool=javascript", "/page.js", "/page.css"]:
         play("get", f"/_dashboard{path}", 200)

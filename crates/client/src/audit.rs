@@ -1,0 +1,38 @@
+//! Who did what, as `audit` tells it: one value for the socket, HTTP, the log and tests.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// The latest orders and changes.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct AuditPage {
+    /// How many are kept.
+    pub total_rows: usize,
+    /// The latest first.
+    pub records: Vec<AuditRecord>,
+}
+
+/// An order, or a change.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct AuditRecord {
+    /// When it was answered, as `2026-11-26T10:00:00Z`.
+    pub ts: String,
+    /// The user; `anyone` where nobody has to log in, or nobody is known.
+    pub who: String,
+    /// Where it came from: `http 127.0.0.1:40000`, `socket uid 0 pid 77`, `signal HUP`, `daemon HOST:PORT`.
+    pub from: String,
+    /// The operation: the name of a call, or of a path of HTTP.
+    pub what: String,
+    /// What it was for: a pool, a process, a job, a document, a selection of jobs; empty for the whole service.
+    pub on: String,
+    /// How many it touched: settings, processes, jobs, documents; `None` if that is not known.
+    pub count: Option<u64>,
+    /// What was before; `null` if there was nothing, or it is not known.
+    pub before: Value,
+    /// What was asked for: the values after, an order's own members.
+    pub asked: Value,
+    /// Why it was not done, or not whole.
+    pub error: Option<String>,
+    /// The name of the request.
+    pub request_id: Option<String>,
+}

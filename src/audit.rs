@@ -1,0 +1,469 @@
+//! Who did what: each order and each change is one record.
+//!
+//! SUMMARY   Where an order arrives, a [`PendingOrder`] is begun. It is told what the order was for and what it did, and
+//!           becomes a record when the order is answered: in the log, and among the last [`KEPT_MAX`], which `audit`
+//!           tells.
+//! PROMISES  An order has one record, also when its sender goes away or its task is lost. Nobody waits for the log.
+//!           A record has no document, no password and no other credential.
+//! CALLED    By HTTP and by clients of the socket for each operation that `operations` says to change something, at
+//!           HUP, and where orders of other daemons are carried out.
+//! LIMITS    A text has at most [`TEXT_BYTES_MAX`] bytes; what is longer is cut off. The records kept end with the
+//!           service.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde_json::{Map, Value, json};
+use settee_client::status::{Holder, KilledProc};
+use settee_client::{
+    AuditPage, AuditRecord, BulkAnswer, BulkOrder, JobOrder, JobSelection, PoolChange,
+};
+use slog::{Logger, info};
+
+use crate::config::reload::{Change, Effect};
+use crate::otp::wall_clock::system_time;
+
+/// How many records are kept in memory.
+pub(crate) const KEPT_MAX: usize = 1000;
+
+/// The longest text of a record, in bytes.
+const TEXT_BYTES_MAX: usize = 4096;
+
+/// How many names of jobs and documents a record lists.
+const NAMES_MAX: usize = 50;
+
+/// The records of the service. Cheap to clone.
+#[derive(Clone)]
+pub struct AuditLog(Arc<Kept>);
+
+struct Kept {
+    records: Mutex<VecDeque<Arc<AuditRecord>>>,
+    log: Logger,
+}
+
+/// Who gives an order.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sender {
+    who: Option<String>,
+    from: String,
+    request_id: Option<String>,
+}
+
+/// What an order did.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Done {
+    count: Option<usize>,
+    before: Value,
+    asked: Value,
+    /// Why it was not done as a whole.
+    error: Option<String>,
+}
+
+impl AuditLog {
+    /// Keeps records, and writes them to a log.
+    pub(crate) fn new(log: Logger) -> Self {
+        let records = Mutex::default();
+        Self(Arc::new(Kept { records, log }))
+    }
+
+    /// Begins an order.
+    pub(crate) fn begin(&self, sender: Sender, what: &str) -> PendingOrder {
+        let Sender {
+            who,
+            from,
+            request_id,
+        } = sender;
+        let record = AuditRecord {
+            who: who.unwrap_or_else(|| "anyone".to_owned()),
+            from,
+            what: what.to_owned(),
+            request_id,
+            ..AuditRecord::default()
+        };
+        PendingOrder {
+            log: self.clone(),
+            record: RefCell::new(Some(record)),
+        }
+    }
+
+    fn note(&self, record: AuditRecord) {
+        let text = |value: &Value| (!value.is_null()).then(|| value.to_string());
+        info!(self.0.log, "audit"; "who" => &record.who, "from" => &record.from, "what" => &record.what,
+              "on" => &record.on, "count" => record.count, "before" => text(&record.before),
+              "asked" => text(&record.asked), "error" => &record.error, "request_id" => &record.request_id);
+        let mut records = self
+            .0
+            .records
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if records.len() == KEPT_MAX {
+            records.pop_front();
+        }
+        records.push_back(Arc::new(record));
+    }
+
+    /// Returns the latest records, the latest first.
+    pub(crate) fn page(&self, limit: usize) -> AuditPage {
+        let records = self
+            .0
+            .records
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let total_rows = records.len();
+        let latest: Vec<_> = records.iter().rev().take(limit).cloned().collect();
+        drop(records);
+        AuditPage {
+            total_rows,
+            records: latest
+                .iter()
+                .map(|record| AuditRecord::clone(record))
+                .collect(),
+        }
+    }
+}
+
+impl Sender {
+    /// Returns who is at the other end of a connection to an interface: `socket`, `http`.
+    pub(crate) fn of(interface: &str, holder: &Holder, request_id: Option<String>) -> Self {
+        let Holder {
+            uid,
+            pid,
+            user,
+            peer,
+            ..
+        } = holder;
+        let mut from = interface.to_owned();
+        for (name, number) in [("uid", uid), ("pid", pid)] {
+            from += &number.map_or_else(String::new, |number| format!(" {name} {number}"));
+        }
+        from += &peer
+            .as_ref()
+            .map_or_else(String::new, |peer| format!(" {peer}"));
+        let uid = uid.map(|uid| format!("uid {uid}"));
+        Self {
+            who: user.clone().or(uid),
+            from,
+            request_id,
+        }
+    }
+
+    /// Returns a sender of whom only this is known: a signal, another daemon.
+    pub(crate) fn known(who: Option<&str>, from: impl Into<String>) -> Self {
+        Self {
+            who: who.map(str::to_owned),
+            from: from.into(),
+            request_id: None,
+        }
+    }
+}
+
+/// An order that is not answered yet. Becomes a record when it is finished, or dropped.
+pub(crate) struct PendingOrder {
+    log: AuditLog,
+    record: RefCell<Option<AuditRecord>>,
+}
+
+impl PendingOrder {
+    fn edit(&self, edit: impl FnOnce(&mut AuditRecord)) {
+        if let Some(record) = &mut *self.record.borrow_mut() {
+            edit(record);
+        }
+    }
+
+    /// Gives the operation another name: one path may do what several calls do.
+    pub(crate) fn is(&self, what: &str) {
+        self.edit(|record| what.clone_into(&mut record.what));
+    }
+
+    /// Says what it is for.
+    pub(crate) fn on(&self, on: impl Into<String>) {
+        self.edit(|record| record.on = cut(on.into()));
+    }
+
+    /// Says what it did.
+    pub(crate) fn did(&self, done: Done) {
+        self.edit(|record| {
+            record.count = done.count.map(|count| count as u64);
+            record.before = cut_value(done.before);
+            record.asked = cut_value(done.asked);
+            record.error = done.error.map(cut);
+        });
+    }
+
+    /// Has no record made: it only asks what would change.
+    pub(crate) fn forget(&self) {
+        self.record.take();
+    }
+
+    /// Makes the record, if there is none yet. The error is why the order is refused or has failed.
+    pub(crate) fn finish(&self, error: Option<&str>) {
+        let Some(mut record) = self.record.take() else {
+            return;
+        };
+        if let Some(error) = error {
+            record.error = Some(cut(error.to_owned()));
+        }
+        record.ts = system_time().to_string();
+        self.log.note(record);
+    }
+}
+
+/// Its sender has gone, or its task is lost: it may have been done.
+impl Drop for PendingOrder {
+    fn drop(&mut self) {
+        self.finish(Some("disconnected"));
+    }
+}
+
+impl Done {
+    /// It touched so many, and it is not known how they were.
+    pub(crate) fn to(count: usize) -> Self {
+        Self {
+            count: Some(count),
+            ..Self::default()
+        }
+    }
+
+    /// It touched so many, which were like this.
+    pub(crate) fn after(count: usize, before: Value) -> Self {
+        Self {
+            before,
+            ..Self::to(count)
+        }
+    }
+
+    /// Adds what was asked for.
+    pub(crate) fn asked(self, asked: Value) -> Self {
+        Self { asked, ..self }
+    }
+
+    /// Returns what became of each of some documents, as it is answered.
+    pub(crate) fn of_documents(rows: &[Value]) -> Self {
+        let written = rows.iter().filter(|row| row["error"].is_null());
+        let ids: Vec<&str> = written.filter_map(|row| row["id"].as_str()).collect();
+        let done = Self::to(ids.len()).asked(json!({"documents": some(&ids)}));
+        done.without(rows.len() - ids.len())
+    }
+
+    /// Notes how many were selected and not touched.
+    fn without(self, failed: usize) -> Self {
+        let error = (failed > 0).then(|| format!("{failed} were refused"));
+        Self { error, ..self }
+    }
+
+    /// Returns what was done to a pool.
+    pub(crate) fn of_pool(changes: &[PoolChange]) -> Self {
+        let (mut before, mut asked) = (Map::new(), Map::new());
+        let mut count = 0;
+        for change in changes {
+            match change {
+                PoolChange::Set {
+                    name,
+                    value,
+                    before: was,
+                } => {
+                    count += 1;
+                    asked.insert(name.clone(), value.clone());
+                    if !was.is_null() {
+                        before.insert(name.clone(), was.clone());
+                    }
+                }
+                PoolChange::Remove {
+                    mode, before: was, ..
+                } => {
+                    count += 1;
+                    asked.insert("mode".to_owned(), mode.clone().into());
+                    before.extend(was.clone());
+                }
+                PoolChange::Add(_) => count += 1,
+                // What follows of these.
+                PoolChange::Start(_)
+                | PoolChange::StopIdle(_)
+                | PoolChange::StopReturned(_)
+                | PoolChange::StopUsed(_)
+                | PoolChange::ShrinkQueue(_) => {}
+            }
+        }
+        Self::after(count, object(before)).asked(object(asked))
+    }
+
+    /// Returns what was done to the configuration, whose secrets are hidden in it.
+    pub(crate) fn of_config(changes: &[Change]) -> Self {
+        let applied = changes
+            .iter()
+            .filter(|change| change.effect != Effect::Overridden);
+        let (mut before, mut asked) = (Map::new(), Map::new());
+        let mut count = 0;
+        for change in applied {
+            count += 1;
+            let name = format!("[{}] {}", change.section, change.key);
+            for (values, value) in [(&mut before, &change.old), (&mut asked, &change.new)] {
+                if let Some(value) = value {
+                    values.insert(name.clone(), value.clone().into());
+                }
+            }
+        }
+        Self::after(count, object(before)).asked(object(asked))
+    }
+
+    /// Returns what was done to a process.
+    pub(crate) fn of_kill(killed: &KilledProc, now: bool) -> Self {
+        let proc = &killed.proc;
+        let mut before = json!({
+            "state": proc.state, "os_pid": proc.os_pid, "request_id": proc.request_id, "db": proc.db,
+            "ddoc": proc.ddoc, "function": proc.function,
+        });
+        if let Some(members) = before.as_object_mut() {
+            members.retain(|_, value| !value.is_null());
+        }
+        let count = usize::from(killed.how != "ending");
+        Self::after(count, before).asked(json!({"now": now}))
+    }
+
+    /// Returns what was done to a job, by how it was shown.
+    pub(crate) fn of_job(before: &Value, order: JobOrder) -> Self {
+        let mut was = Map::new();
+        for name in ["state", "priority", "reason"] {
+            let value = before.get(name).filter(|value| !value.is_null());
+            was.extend(value.map(|value| (name.to_owned(), value.clone())));
+        }
+        let asked = match order {
+            JobOrder::Priority(priority) => json!({"priority": priority}),
+            JobOrder::Pause | JobOrder::Resume | JobOrder::Restart => Value::Null,
+        };
+        Self::after(1, object(was)).asked(asked)
+    }
+
+    /// Returns what was done to the jobs of a selection.
+    pub(crate) fn of_jobs(order: &BulkOrder, answer: &BulkAnswer) -> Self {
+        let mut states: Map<String, Value> = Map::new();
+        for (state, count) in answer.groups.iter().flat_map(|group| &group.states) {
+            let sum = states
+                .get(state)
+                .and_then(Value::as_u64)
+                .unwrap_or_default();
+            states.insert(state.clone(), (sum + *count as u64).into());
+        }
+        let done = answer.results.iter().filter(|result| result.ok);
+        let names: Vec<&str> = done
+            .map(|result| result.document.as_deref().unwrap_or(&result.id))
+            .collect();
+        let mut asked = json!({"order": order.order, "jobs": some(&names)});
+        if let Some(priority) = order.priority {
+            asked["priority"] = priority.into();
+        }
+        Self::after(answer.done, object(states))
+            .asked(asked)
+            .without(answer.failed)
+    }
+}
+
+/// Returns a selection of jobs as an order names it.
+pub(crate) fn selected(select: &JobSelection) -> String {
+    serde_json::to_string(select).unwrap_or_default()
+}
+
+fn some<'a>(names: &'a [&'a str]) -> &'a [&'a str] {
+    &names[..names.len().min(NAMES_MAX)]
+}
+
+fn object(members: Map<String, Value>) -> Value {
+    match members.is_empty() {
+        true => Value::Null,
+        false => members.into(),
+    }
+}
+
+/// Cuts off what is too long.
+fn cut(mut text: String) -> String {
+    if text.len() > TEXT_BYTES_MAX {
+        text.truncate(text.floor_char_boundary(TEXT_BYTES_MAX));
+        text.push_str("..");
+    }
+    text
+}
+
+/// As [`cut`]: of a value that is too long the beginning of its text.
+fn cut_value(value: Value) -> Value {
+    let text = value.to_string();
+    match text.len() > TEXT_BYTES_MAX {
+        true => cut(text).into(),
+        false => value,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use slog::o;
+
+    use super::*;
+
+    fn audit() -> AuditLog {
+        AuditLog::new(Logger::root(slog::Discard, o!()))
+    }
+
+    #[test]
+    fn the_last_thousand_are_kept_and_the_latest_comes_first() {
+        let audit = audit();
+        for number in 0..KEPT_MAX + 5 {
+            let order = audit.begin(Sender::known(None, "signal HUP"), "reload_config");
+            order.on(number.to_string());
+            order.finish(None);
+        }
+        let page = audit.page(2);
+        let on: Vec<&str> = page.records.iter().map(|record| &*record.on).collect();
+        assert_eq!((page.total_rows, on), (KEPT_MAX, vec!["1004", "1003"]));
+    }
+
+    #[test]
+    fn an_order_has_one_record_also_when_its_sender_goes_away() {
+        let audit = audit();
+        let order = audit.begin(Sender::default(), "reload");
+        order.finish(Some("forbidden"));
+        order.finish(None);
+        drop(order);
+        drop(audit.begin(Sender::default(), "reload"));
+        audit.begin(Sender::default(), "reload").forget();
+        let records = audit.page(KEPT_MAX).records;
+        let errors: Vec<_> = records
+            .iter()
+            .map(|record| record.error.as_deref())
+            .collect();
+        assert_eq!(errors, [Some("disconnected"), Some("forbidden")]);
+        assert_eq!(records[0].who, "anyone");
+    }
+
+    #[test]
+    fn what_is_too_long_is_cut_off() {
+        let audit = audit();
+        let order = audit.begin(Sender::default(), "put_doc");
+        order.on("\u{e4}".repeat(TEXT_BYTES_MAX));
+        order.did(Done::after(1, json!({"long": "x".repeat(TEXT_BYTES_MAX)})));
+        order.finish(None);
+        let record = audit.page(1).records.remove(0);
+        assert_eq!(record.on.len(), TEXT_BYTES_MAX + 2);
+        let before = record.before.as_str().map(str::len);
+        assert_eq!(before, Some(TEXT_BYTES_MAX + 2));
+    }
+
+    #[test]
+    fn where_an_order_came_from_is_told_in_words() {
+        let local = Holder {
+            uid: Some(7),
+            pid: Some(42),
+            ..Holder::default()
+        };
+        let sender = Sender::of("socket", &local, None);
+        assert_eq!(sender.from, "socket uid 7 pid 42");
+        assert_eq!(sender.who.as_deref(), Some("uid 7"));
+        let far = Holder {
+            user: Some("ann".to_owned()),
+            peer: Some("10.0.0.7:4000".to_owned()),
+            ..Holder::default()
+        };
+        let sender = Sender::of("http", &far, None);
+        assert_eq!(sender.from, "http 10.0.0.7:4000");
+        assert_eq!(sender.who.as_deref(), Some("ann"));
+    }
+}
