@@ -59,6 +59,22 @@ impl HealthBoard {
         counts
     }
 
+    /// Returns the kinds of problems for which the daemon cannot do what it is for: all of them, or those alone for
+    /// which it cannot take calls of functions.
+    pub fn disabling(&self, calls_alone: bool) -> Vec<&'static str> {
+        let kinds = self
+            .lock()
+            .problems
+            .iter()
+            .map(|(problem, _)| problem.finding.kind);
+        let disabling = |kind: &Kind| match kind {
+            Kind::NoPoolWorks => true,
+            Kind::StoreAway => !calls_alone,
+            _ => false,
+        };
+        kinds.filter(disabling).map(Kind::into).collect()
+    }
+
     /// Returns what everybody is told.
     pub fn told(&self) -> Health {
         let now = system_time();

@@ -34,7 +34,24 @@ const FAILED: [&str; 3] = ["crashing", "error", "failed"];
 pub(crate) fn of_status(status: &DaemonStatus) -> Vec<Finding> {
     let pools = status.pools.iter().flat_map(of_pool);
     let services = status.services.iter().filter_map(of_service);
-    pools.chain(services).collect()
+    let none = of_all_pools(&status.pools);
+    none.into_iter().chain(pools).chain(services).collect()
+}
+
+fn of_all_pools(pools: &[PoolStatus]) -> Option<Finding> {
+    let is_dead = |pool: &PoolStatus| {
+        let cell = pool.sandbox.as_ref();
+        let cannot_start = pool.failure.is_some() || cell.is_some_and(|cell| cell.error.is_some());
+        cannot_start && pool.used + pool.free == 0
+    };
+    (!pools.is_empty() && pools.iter().all(is_dead)).then(|| Finding {
+        kind: Kind::NoPoolWorks,
+        severity: Severity::Critical,
+        subject: "pools".to_owned(),
+        count: pools.len() as u64,
+        cause: "processes of no pool can be started, and none is there".to_owned(),
+        remedy: "mend what is told of each pool; GET /_up answers 503 meanwhile".to_owned(),
+    })
 }
 
 fn of_pool(pool: &PoolStatus) -> Vec<Finding> {

@@ -34,14 +34,23 @@ pub(super) async fn welcome(shared: Data<HttpContext>) -> Answer {
     })))
 }
 
-/// `GET /_up`: 404 while the service stops, as CouchDB says it of maintenance, so that a balancer
-/// sends nobody here any more.
-pub(super) async fn up(shared: Data<HttpContext>) -> Answer {
-    let (code, status) = match *shared.stopping().borrow() {
-        false => (StatusCode::OK, "ok"),
-        true => (StatusCode::NOT_FOUND, "maintenance_mode"),
+/// `GET /_up`: 404 while the service stops, as CouchDB says it of maintenance; 503 where it cannot do what it is for,
+/// or with `?ready` cannot take calls of functions, so that a balancer sends nobody here.
+pub(super) async fn up(params: Params, shared: Data<HttpContext>) -> Answer {
+    if *shared.stopping().borrow() {
+        let body = json!({"status": "maintenance_mode"});
+        return Ok(answer::with_status(StatusCode::NOT_FOUND, &body));
+    }
+    let calls_alone = params.get("ready").is_some();
+    let problems = shared.metrics.health().disabling(calls_alone);
+    let (code, body) = match &problems[..] {
+        [] => (StatusCode::OK, json!({"status": "ok"})),
+        _ => {
+            let body = json!({"status": "failing", "problems": problems});
+            (StatusCode::SERVICE_UNAVAILABLE, body)
+        }
     };
-    Ok(answer::with_status(code, &json!({"status": status})))
+    Ok(answer::with_status(code, &body))
 }
 
 /// `GET /_health`.

@@ -34,6 +34,8 @@ pub enum Severity {
 pub enum Kind {
     /// Processes of a pool cannot be started.
     PoolFailing,
+    /// Processes of no pool can be started, and none is there.
+    NoPoolWorks,
     /// Processes of a pool end by themselves again and again.
     PoolDying,
     /// Calls have waited long for a process of a pool.
@@ -67,6 +69,7 @@ impl Kind {
     pub const fn delay(self) -> Duration {
         match self {
             Self::PoolFailing
+            | Self::NoPoolWorks
             | Self::PoolDying
             | Self::CellBroken
             | Self::CellIncomplete

@@ -60,6 +60,29 @@ fn a_pool_whose_processes_do_not_start_is_critical_unless_others_of_it_work() {
 }
 
 #[test]
+fn where_no_pool_can_start_a_process_the_daemon_is_of_no_use() {
+    let dead = |name| PoolStatus {
+        failure: Some("exited with status 1".to_owned()),
+        ..pool(name)
+    };
+    let found = |pools: Vec<PoolStatus>| {
+        let status = DaemonStatus {
+            pools,
+            ..DaemonStatus::default()
+        };
+        let found = of_status(&status);
+        found.iter().any(|one| one.kind == Kind::NoPoolWorks)
+    };
+    assert!(found(vec![dead("a"), dead("b")]));
+    // Nobody has needed one that is not started yet.
+    assert!(!found(vec![dead("a"), pool("b")]));
+    let mut works = dead("b");
+    works.free = 1;
+    assert!(!found(vec![dead("a"), works]));
+    assert!(!found(Vec::new()));
+}
+
+#[test]
 fn who_waits_long_for_a_pool_and_cells_without_layers_are_told() {
     let sandbox = |missing: &[&str], error: Option<&str>| {
         let missing = missing

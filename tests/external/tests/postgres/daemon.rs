@@ -75,6 +75,10 @@ fn without_its_database_a_service_answers_503_and_afterwards_goes_on() {
     assert!(!is_store_away(&web));
     server.stop();
     wait_for("the problem is told", || is_store_away(&web));
+    let up = web.get("/_up");
+    assert_eq!(up.status, 503, "{}", up.body);
+    assert_eq!(up.json()["problems"], json!(["store_away"]));
+    assert_eq!(web.get("/_up?ready").status, 200);
     let refused = put(&web, "/_replicator/other", &replication());
     let reason = refused.reason(503, "store_unavailable");
     assert!(
