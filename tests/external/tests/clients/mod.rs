@@ -1,6 +1,7 @@
 //! The clients for Python and Node, built and installed, against a running service. What they do call by call is
 //! tested in their own languages (`clients/*/tests`), which these tests run.
 
+mod customers;
 mod encrypted;
 mod examples;
 mod loss;
