@@ -184,6 +184,8 @@ operations! {
     [Rewrite], [Rewrite POST "/_query/rewrite"] => With(Call);
     /// Tells which functions cost most lately.
     [Functions], [Functions GET "/_functions"] => With(Look);
+    /// Tells what databases have cost.
+    [Tenants], [Tenants GET "/_tenants"] => With(Look);
 
     // Pools and processes.
 

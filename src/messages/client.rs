@@ -211,6 +211,7 @@ impl<'a> Call<'a> {
             CallName::BackupStore => Self::Jobs(JobCall::backup(arguments)?),
             CallName::WriteJobs => Self::Jobs(JobCall::write(arguments)?),
             CallName::Functions => Self::Daemon(DaemonCall::functions(arguments)?),
+            CallName::Tenants => Self::Daemon(DaemonCall::tenants(arguments)?),
             CallName::Health => Self::Daemon(DaemonCall::Health),
             CallName::Status => Self::Daemon(DaemonCall::Status(arguments.text("pool")?)),
             CallName::AddPool => Self::Daemon(DaemonCall::AddPool(AddPool(pool_order(arguments)?))),
