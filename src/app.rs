@@ -31,6 +31,7 @@ use tokio::sync::{oneshot, watch};
 
 use crate::actors::client::{ClientContext, UserNames};
 use crate::actors::config_listener::{ActiveConfig, ConfigListener};
+use crate::actors::cost_keeper;
 use crate::actors::health_watcher::HealthOptions;
 use crate::actors::language::{Language, Registry};
 use crate::actors::listener::ListenerOptions;
@@ -238,12 +239,15 @@ impl Assembly {
         );
         let (config_listener, config_spec) =
             children::config_listener(Rc::clone(&self.active), manager.clone(), self.log.clone());
-        let log = self.log.clone();
+        let costs_file = self.config.borrow().log.costs.clone();
+        let (costs, costs_file) = cost_keeper::load(costs_file.as_deref(), &self.log);
         let records = Rc::new(CallRecords::new(
             self.config.clone(),
-            log,
+            self.log.clone(),
             self.access_log.clone(),
+            costs,
         ));
+        let keeper_spec = children::cost_keeper(Rc::clone(&records), costs_file, self.log.clone());
         let (executor, executor_spec) =
             children::executor(manager.clone(), Rc::clone(&records), self.log.clone());
         let pressure_spec = children::pressure_gauge(PressureOptions {
@@ -268,7 +272,13 @@ impl Assembly {
             user_names: UserNames::read(),
             stopping: watch::Sender::new(false),
         });
-        let mut specs = vec![manager_spec, config_spec, pressure_spec, executor_spec];
+        let mut specs = vec![
+            manager_spec,
+            config_spec,
+            pressure_spec,
+            keeper_spec,
+            executor_spec,
+        ];
         specs.extend(replication.specs);
         specs.push(children::health_watcher(HealthOptions {
             manager: manager.clone(),

@@ -204,6 +204,8 @@ operations! {
     [Rewrite], [Rewrite POST "/_query/rewrite"] => With(Call), reads;
     /// Tells which functions cost most lately.
     [Functions], [Functions GET "/_functions"] => With(Look), reads;
+    /// Tells what databases have cost.
+    [Tenants], [Tenants GET "/_tenants"] => With(Look), reads;
 
     // Pools and processes.
 

@@ -195,6 +195,8 @@ mod tests {
 
     use super::*;
     use crate::actors::proc_manager::ManagerSettings;
+    use crate::metrics::tenant_costs::TenantCosts;
+    use crate::otp::wall_clock::system_time;
     use child::Spawner;
     use test_support::{eventually, within};
 
@@ -231,7 +233,12 @@ mod tests {
         let spawner = Spawner::start().unwrap();
         let manager = ProcManager::new(ManagerSettings::without_languages(), spawner, &log).start();
         let (_, config) = tokio::sync::watch::channel(Arc::default());
-        let records = Rc::new(CallRecords::new(config, log.clone(), None));
+        let records = Rc::new(CallRecords::new(
+            config,
+            log.clone(),
+            None,
+            TenantCosts::new(system_time()),
+        ));
         let executor = PoolExecutor::new(RegisteredName::new(manager), records, &log);
         PoolHandle::new(RegisteredName::new(executor.start()))
     }

@@ -1,5 +1,6 @@
 //! The children of the service's supervisor: how each is made, and made again.
 
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -8,6 +9,7 @@ use slog::Logger;
 
 use super::SHUTDOWN_MAX;
 use crate::actors::config_listener::{ActiveConfig, ConfigListener};
+use crate::actors::cost_keeper::CostKeeper;
 use crate::actors::health_watcher::{HealthOptions, HealthWatcher};
 use crate::actors::listener::{Listener, ListenerOptions};
 use crate::actors::pool_executor::PoolExecutor;
@@ -58,6 +60,17 @@ pub(super) fn executor(
         (executor.pid(), executor.start())
     };
     ChildSpec::named("pool_executor", SHUTDOWN_MAX, make)
+}
+
+pub(super) fn cost_keeper(
+    records: Rc<CallRecords>,
+    file: Option<PathBuf>,
+    log: Logger,
+) -> ChildSpec {
+    ChildSpec::new("cost_keeper", SHUTDOWN_MAX, move || {
+        let keeper = CostKeeper::new(Rc::clone(&records), file.clone(), &log);
+        (keeper.pid(), keeper.start())
+    })
 }
 
 pub(super) fn pressure_gauge(options: PressureOptions) -> ChildSpec {

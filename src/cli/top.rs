@@ -1,16 +1,20 @@
-//! `settee top`: which functions cost most lately.
+//! `settee top`: which functions cost most lately, or what databases have cost.
 //!
-//! SUMMARY   Asks the service and prints a table, or the value as it came; with `--watch` again and again until
-//!           interrupted.
+//! SUMMARY   Asks the service and prints a table, or the value; with `--watch` again and again until interrupted.
+
+mod by_db;
+
+use std::path::PathBuf;
 
 use clap::builder::PossibleValuesParser;
 use strum::VariantNames;
 
-use super::exit::CliError;
+use super::exit::{CliError, Exit};
 use super::service_socket::{Service, SocketArgs, block_on};
 use super::table::{Cell, Layout, columns, count, microseconds, number, text};
 use super::watch::WatchArgs;
 use crate::messages::function_costs::{CostsPage, CostsRow, Period, SortBy};
+use crate::messages::tenant_costs::{TenantCostsPage, TenantSort};
 
 /// Options of `settee top`.
 #[derive(Debug, clap::Args)]
@@ -18,15 +22,23 @@ use crate::messages::function_costs::{CostsPage, CostsRow, Period, SortBy};
 RUN, P50 and P99 are the time that calls took once they had a process, together, of every other call and
 of all but one in a hundred; WAIT is the time before, CPU the time on processors.
 
+With --by-db all calls of each database since counting began; what costs were added in a time is the
+difference to a value that was saved at its beginning.
+
 Exit codes:
   0   the table was printed; with --watch also when its output is closed
   64  the command line is wrong
+  65  the file of --since is no saved value
   69  no service answers
   74  writing standard output failed
   77  the socket belongs to another user
 
 Example:
-  settee top --by errors --period hour")]
+  settee top --by errors --period hour
+
+What each database cost in January, every other month by the same two commands:
+  settee top --by-db --json >january-begins.json
+  settee top --by-db --since january-begins.json")]
 pub struct Args {
     /// By what functions are sorted.
     #[arg(long = "by", value_name = "WHAT", default_value = "run", value_parser = PossibleValuesParser::new(SortBy::VARIANTS))]
@@ -34,9 +46,15 @@ pub struct Args {
     /// How far back is looked: half of it at least.
     #[arg(long, default_value = "minute", value_parser = PossibleValuesParser::new(Period::VARIANTS))]
     period: String,
-    /// Most functions.
+    /// Most functions, or databases.
     #[arg(long, default_value_t = 20)]
     limit: usize,
+    /// What each database has cost. With --json all of them.
+    #[arg(long, conflicts_with = "period")]
+    by_db: bool,
+    /// What was added since this file was printed by --by-db --json.
+    #[arg(long, value_name = "FILE", requires = "by_db")]
+    since: Option<PathBuf>,
     #[command(flatten)]
     watch: WatchArgs,
     #[command(flatten)]
@@ -49,6 +67,9 @@ pub struct Args {
 /// See the exit codes above.
 pub fn run(args: &Args) -> Result<(), CliError> {
     block_on(async {
+        if args.by_db {
+            return databases(args).await;
+        }
         let service = Service::connect(&args.socket, |_, _| None).await?;
         let ask = async || {
             let question = service
@@ -65,6 +86,29 @@ pub fn run(args: &Args) -> Result<(), CliError> {
         };
         args.watch.show(ask).await
     })
+}
+
+async fn databases(args: &Args) -> Result<(), CliError> {
+    let sort: TenantSort = args.sort.parse().map_err(|_| {
+        let what = format!("--by {} is of functions alone", args.sort);
+        let hint = format!("choose from {}", TenantSort::VARIANTS.join(", "));
+        CliError::new(Exit::Usage, what, hint)
+    })?;
+    let before = args.since.as_deref().map(by_db::saved).transpose()?;
+    let service = Service::connect(&args.socket, |_, _| None).await?;
+    let ask = async || {
+        let costs = service.answer(service.client.tenants()).await?;
+        let costs: TenantCostsPage = service.read("the value of 'tenants'", &costs)?;
+        let costs = match &before {
+            Some(before) => by_db::added(costs, before),
+            None => costs,
+        };
+        Ok(match args.watch.json {
+            true => format!("{}\n", serde_json::json!(costs)),
+            false => by_db::table(&by_db::first(costs, sort, args.limit), args.watch.layout()),
+        })
+    };
+    args.watch.show(ask).await
 }
 
 fn table(costs: &CostsPage, layout: Layout) -> String {

@@ -1,7 +1,8 @@
 //! What is kept of calls that are over: what functions cost, slow calls in the log, every call in the access log.
 //!
 //! SUMMARY   [`CallRecords::note`] takes each call of the socket and of HTTP once; [`CallRecords::costs`] tells what
-//!           functions cost, [`CallRecords::take_tally`] how many calls there were lately.
+//!           functions cost, [`CallRecords::tenants`] what databases have cost, [`CallRecords::take_tally`] how many
+//!           calls there were lately.
 //! PROMISES  Slow calls are told at most [`SLOW_MAX`] times a second. What the log cannot take is dropped and counted.
 
 use std::cell::RefCell;
@@ -14,8 +15,10 @@ use tokio::sync::watch;
 use crate::config::Config;
 use crate::messages::client_error::ErrorReply;
 use crate::messages::function_costs::{CostsPage, CostsQuery};
+use crate::messages::tenant_costs::{TenantCostsPage, TenantCostsQuery};
 use crate::metrics::function_costs::{CallCost, FunctionCosts, Outcome};
 use crate::metrics::history::CallTally;
+use crate::metrics::tenant_costs::TenantCosts;
 use crate::otp::clock::Clock;
 use crate::query_server::call::FinishedCall;
 use crate::query_server::reduce::OverflowLog;
@@ -29,6 +32,7 @@ pub(crate) struct CallRecords {
     /// Where built-in sums that are too long are told.
     pub(crate) sums: OverflowLog,
     costs: RefCell<FunctionCosts>,
+    tenants: RefCell<TenantCosts>,
     tally: RefCell<CallTally>,
     slow: RefCell<SlowCalls>,
     clock: Clock,
@@ -50,11 +54,13 @@ impl CallRecords {
         config: watch::Receiver<Arc<Config>>,
         log: Logger,
         access: Option<Logger>,
+        tenants: TenantCosts,
     ) -> Self {
         let clock = Clock::new();
         Self {
             sums: OverflowLog::new(log.clone()),
             costs: RefCell::new(FunctionCosts::new(clock.now())),
+            tenants: RefCell::new(tenants),
             tally: RefCell::default(),
             slow: RefCell::new(SlowCalls {
                 since: clock.now(),
@@ -90,6 +96,8 @@ impl CallRecords {
         self.costs
             .borrow_mut()
             .note(&call.subject, &spent, outcome, now);
+        let db = call.subject.db.as_ref();
+        self.tenants.borrow_mut().note(db, &spent, outcome);
         self.tally
             .borrow_mut()
             .note(finished.pool.as_ref(), outcome != Outcome::Value);
@@ -115,6 +123,16 @@ impl CallRecords {
     /// Returns the functions that cost most in a period until now.
     pub(crate) fn costs(&self, query: CostsQuery) -> CostsPage {
         self.costs.borrow_mut().page(query, self.clock.now())
+    }
+
+    /// Returns what databases have cost, as it is asked for.
+    pub(crate) fn tenants(&self, query: &TenantCostsQuery) -> TenantCostsPage {
+        self.tenants.borrow().page(query)
+    }
+
+    /// Returns what all databases have cost, to be kept.
+    pub(crate) fn tenant_costs(&self) -> TenantCosts {
+        self.tenants.borrow().clone()
     }
 }
 

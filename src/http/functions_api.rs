@@ -1,4 +1,4 @@
-//! `GET /_functions`: what functions cost lately.
+//! `GET /_functions`: what functions cost lately; `GET /_tenants`: what databases have cost.
 
 use actix_web::HttpRequest;
 use actix_web::web::Data;
@@ -10,6 +10,7 @@ use super::params::{Params, query_parse_error};
 use crate::actors::pool_executor::PoolWork;
 use crate::functions::QueryServers;
 use crate::messages::function_costs::{CostsPage, CostsQuery};
+use crate::messages::tenant_costs::{TenantCostsPage, TenantCostsQuery};
 
 /// The parameters `period`, `sort` and `limit` choose.
 pub(super) async fn list(request: HttpRequest, shared: Data<HttpContext>, user: User) -> Answer {
@@ -28,6 +29,26 @@ pub(super) async fn costs(
     let [period, sort] = ["period", "sort"].map(|name| params.get(name));
     let query = CostsQuery::of(period, sort, limit).map_err(query_parse_error)?;
     Ok(shared.pool.run(Costs(query), user.principal()).await?)
+}
+
+/// The parameters `sort`, `limit` and `db` choose.
+pub(super) async fn tenants(request: HttpRequest, shared: Data<HttpContext>, user: User) -> Answer {
+    let params = Params::of(&request)?;
+    let db = params.get("db").map(str::to_owned);
+    let query = TenantCostsQuery::of(params.get("sort"), params.count("limit")?, db);
+    let query = query.map_err(query_parse_error)?;
+    let page = shared.pool.run(Tenants(query), user.principal()).await?;
+    Ok(answer::ok(&page))
+}
+
+struct Tenants(TenantCostsQuery);
+
+impl PoolWork for Tenants {
+    type Output = Option<TenantCostsPage>;
+
+    async fn run(self, servers: QueryServers) -> Self::Output {
+        servers.records().map(|records| records.tenants(&self.0))
+    }
 }
 
 struct Costs(CostsQuery);

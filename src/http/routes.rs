@@ -84,6 +84,7 @@ fn answered_by(route: Route) -> actix_web::Route {
         Route::Update => query::route(FunctionName::Update),
         Route::Rewrite => query::route(FunctionName::Rewrite),
         Route::Functions => to(functions::list),
+        Route::Tenants => to(functions::tenants),
         Route::Pools => to(pools::list),
         Route::Pool => to(pools::show),
         Route::PoolProcs => to(pools::procs),

@@ -6,6 +6,7 @@ use crate::messages::arguments::{Arguments, Parsed, wrong};
 use crate::messages::client_error::ErrorReply;
 use crate::messages::function_costs::CostsQuery;
 use crate::messages::pools::{AddPool, PoolOrder, ReconfigurePool, RemovePool, UnthrottlePool};
+use crate::messages::tenant_costs::TenantCostsQuery;
 use policy::pool::RemoveMode;
 
 const REMOVE_MODES: [(&str, RemoveMode); 2] = [
@@ -36,6 +37,8 @@ pub enum DaemonCall {
     Status(Option<String>),
     /// Tell which functions cost most lately.
     Functions(CostsQuery),
+    /// Tell what databases have cost.
+    Tenants(TenantCostsQuery),
     /// Tell what processes do now.
     Procs(Option<String>),
     /// End a process: its name, and whether to kill it at once.
@@ -74,6 +77,7 @@ impl DaemonCall {
             | Self::Audit(_)
             | Self::Status(_)
             | Self::Functions(_)
+            | Self::Tenants(_)
             | Self::Procs(_)
             | Self::KillProc { .. }
             | Self::RemovePool(_)
@@ -105,6 +109,13 @@ impl DaemonCall {
         let limit = arguments.read("limit", "a number that is not negative")?;
         let query = CostsQuery::of(period.as_deref(), sort.as_deref(), limit);
         query.map(Self::Functions).map_err(ErrorReply::bad_request)
+    }
+
+    pub(super) fn tenants(arguments: &Arguments<'_>) -> Parsed<Self> {
+        let (sort, db) = (arguments.text("sort")?, arguments.text("db")?);
+        let limit = arguments.read("limit", "a number that is not negative")?;
+        let query = TenantCostsQuery::of(sort.as_deref(), limit, db);
+        query.map(Self::Tenants).map_err(ErrorReply::bad_request)
     }
 
     pub(super) fn kill_proc(arguments: &Arguments<'_>) -> Parsed<Self> {

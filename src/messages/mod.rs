@@ -21,3 +21,4 @@ pub mod process;
 pub(crate) mod ps;
 pub mod replication_job;
 pub mod replication_scheduler;
+pub(crate) mod tenant_costs;

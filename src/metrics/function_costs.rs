@@ -227,7 +227,7 @@ fn row(subject: &Subject, cost: &FunctionCost) -> CostsRow {
     }
 }
 
-fn micros(time: Duration) -> u64 {
+pub(super) fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 

@@ -32,6 +32,7 @@ mod service_state;
 mod snapshot;
 mod stats;
 mod store;
+pub(crate) mod tenant_costs;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};

@@ -358,6 +358,14 @@ impl Client {
         self.connection.call("functions", &arguments).await
     }
 
+    /// Returns what each database has cost since counting began (`tenants`).
+    ///
+    /// # Errors
+    /// [`ClientError::Service`]: `forbidden`.
+    pub async fn tenants(&self) -> Result<Box<RawValue>, ClientError> {
+        self.connection.call("tenants", &json!({})).await
+    }
+
     /// Returns a URL that lets a browser in to the dashboard once (`dashboard`).
     ///
     /// # Errors

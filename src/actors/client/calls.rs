@@ -192,6 +192,10 @@ fn daemon(ticket: Ticket, call: DaemonCall) {
             let page = ticket.session().services.records.costs(query);
             ticket.ok(&page);
         }
+        DaemonCall::Tenants(query) => {
+            let page = ticket.session().services.records.tenants(&query);
+            ticket.ok(&page);
+        }
         DaemonCall::GetProcCount => ask(ticket, GetProcCount, Ok),
         DaemonCall::GetStaleProcCount => ask(ticket, GetStaleProcCount, Ok),
         DaemonCall::Audit(limit) => {

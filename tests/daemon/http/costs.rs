@@ -6,8 +6,9 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use crate::support::daemon::{configure, directory, wait_until};
+use crate::support::daemon::{Service, configure, directory, wait_until};
 use crate::support::http_client::{Web, command};
+use crate::support::program::run;
 
 /// Calls a function of a design document, which says what it is to do.
 fn call(web: &Web, function: &str) {
@@ -32,6 +33,82 @@ fn functions(web: &Web, query: &str) -> Vec<Value> {
 fn named(rows: &[Value], function: &str) -> Value {
     let mut found = rows.iter().filter(|row| row["function"] == function);
     found.next().unwrap().clone()
+}
+
+/// Returns what a database has cost.
+fn cost_of(web: &Web, db: &str) -> Value {
+    let page = web.get(&format!("/_tenants?db={db}")).ok();
+    page["tenants"][0].clone()
+}
+
+#[test]
+fn what_a_database_has_cost_is_counted_over_restarts_and_told_as_what_was_added() {
+    let directory = directory();
+    let folder = directory.path().to_owned();
+    let costs = folder.join("costs");
+    let config = configure(&folder, &format!("[log]\ncosts = {costs:?}\n"));
+    let start = |directory| {
+        let mut service = Service::start_command(directory, command(&config));
+        let address = service.next_address("http://");
+        Web { service, address }
+    };
+    let first = start(directory);
+    for function in ["quick", "quick", "wrong"] {
+        call(&first, function);
+    }
+    let shop = cost_of(&first, "shop");
+    assert_eq!((&shop["calls"], &shop["errors"]), (&json!(3), &json!(1)));
+    assert!(
+        shop["run_us"].as_u64() > Some(0) && shop["bytes"].as_u64() > Some(0),
+        "{shop}"
+    );
+    let by_db = ["top", "--by-db", "--json"];
+    let saved = folder.join("saved.json");
+    let output = run(&mut first.service.client(&by_db), b"");
+    fs::write(&saved, output.stdout).unwrap();
+    let directory = first.service.stop_and_keep();
+
+    let second = start(directory);
+    assert_eq!(cost_of(&second, "shop"), shop);
+    call(&second, "quick");
+    assert_eq!(cost_of(&second, "shop")["calls"], 4);
+    let since = ["--since", saved.to_str().unwrap()];
+    let output = run(
+        &mut second.service.client(&[&by_db[..], &since].concat()),
+        b"",
+    );
+    let added: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(added["tenants"][0]["db"], "shop");
+    assert_eq!(added["tenants"][0]["calls"], 1, "{added}");
+    let output = run(&mut second.service.client(&["top", "--by-db"]), b"");
+    let table = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        table.contains("1 database from ") && table.contains("\nshop"),
+        "{table}"
+    );
+    let output = run(
+        &mut second.service.client(&["top", "--by-db", "--by", "p99"]),
+        b"",
+    );
+    assert_eq!(output.status.code(), Some(64));
+    second.service.stop();
+}
+
+#[test]
+fn costs_that_cannot_be_read_are_left_alone() {
+    let directory = directory();
+    let costs = directory.path().join("costs");
+    fs::write(&costs, "nonsense").unwrap();
+    let config = configure(directory.path(), &format!("[log]\ncosts = {costs:?}\n"));
+    let mut service = Service::start_command(directory, command(&config));
+    let address = service.next_address("http://");
+    let web = Web { service, address };
+    web.service
+        .wait_for_log("costs of databases cannot be read");
+    call(&web, "quick");
+    assert_eq!(cost_of(&web, "shop")["calls"], 1);
+    let _directory = web.service.stop_and_keep();
+    assert_eq!(fs::read_to_string(costs).unwrap(), "nonsense");
 }
 
 #[test]

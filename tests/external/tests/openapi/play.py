@@ -256,6 +256,8 @@ def functions():
     play("post", "/_query/list", 200, f"{json.dumps(head)}\n{json.dumps(rows[0])}\n", LINES)
     play("get", "/_functions?period=hour&sort=p99&limit=7", 200)
     play("get", "/_functions?sort=none", 400)
+    play("get", "/_tenants?sort=cpu&limit=7", 200)
+    play("get", "/_tenants?sort=p99", 400)
 
 
 def pools():

@@ -1,0 +1,130 @@
+//! CostKeeper: keeps what databases have cost in a file, so that it survives a restart.
+//!
+//! SUMMARY   [`load`] takes it back before the service works; the actor writes it every [`SAVE_EVERY`], and once more
+//!           when the service ends.
+//! PROMISES  The file is whole at any time. It is written on a thread for what blocks. One that cannot be read is
+//!           left alone: then nothing is kept, and the log says so.
+//! LIMITS    A service that is killed loses what was counted within [`SAVE_EVERY`].
+//! CALLED    Started and stopped by the supervisor, which stops it after all that runs calls.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::Duration;
+
+use actix::prelude::*;
+use slog::{Logger, error, o, warn};
+
+use crate::functions::records::CallRecords;
+use crate::metrics::tenant_costs::TenantCosts;
+use crate::otp::pid::{ExitReason, Pid, PidGuard};
+use crate::otp::supervisor::Stop;
+use crate::otp::wall_clock::system_time;
+use settee_config::generated;
+
+/// How often the file is written.
+const SAVE_EVERY: Duration = Duration::from_secs(60);
+
+/// Returns what a file has, and the file if what is counted may be kept there. Blocks.
+pub(crate) fn load(file: Option<&Path>, log: &Logger) -> (TenantCosts, Option<PathBuf>) {
+    let none = || TenantCosts::new(system_time());
+    let Some(file) = file else {
+        return (none(), None);
+    };
+    let kept = match fs::read_to_string(file) {
+        Ok(text) => TenantCosts::read(&text),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(none()),
+        Err(error) => Err(error.to_string()),
+    };
+    match kept {
+        Ok(costs) => (costs, Some(file.to_owned())),
+        Err(error) => {
+            error!(log, "costs of databases cannot be read";
+                   "file" => %file.display(), "error" => error,
+                   "effect" => "they are counted from now on, and not kept",
+                   "remedy" => "mend or move the file, and start again");
+            (none(), None)
+        }
+    }
+}
+
+/// Keeps what databases have cost.
+pub(crate) struct CostKeeper {
+    records: Rc<CallRecords>,
+    file: Option<PathBuf>,
+    /// Whether the last try failed: that is said once.
+    has_failed: bool,
+    log: Logger,
+    pid_guard: PidGuard,
+}
+
+impl CostKeeper {
+    /// Makes one that writes into `file`, if into any.
+    pub fn new(records: Rc<CallRecords>, file: Option<PathBuf>, log: &Logger) -> Self {
+        Self {
+            records,
+            file,
+            has_failed: false,
+            log: log.new(o!("component" => "cost_keeper")),
+            pid_guard: PidGuard::new(),
+        }
+    }
+
+    /// Returns the name by which its life can be watched.
+    pub fn pid(&self) -> Pid {
+        self.pid_guard.pid()
+    }
+
+    /// Writes the file, if anything is to be kept; what follows happens when that is done.
+    fn save(&self) -> impl ActorFuture<Self, Output = ()> + use<> {
+        let file = self.file.clone();
+        let costs = file.is_some().then(|| self.records.tenant_costs());
+        let saving = async move {
+            let (Some(file), Some(costs)) = (file, costs) else {
+                return Ok(());
+            };
+            let write = move || generated::replace(&file, &costs.lines());
+            blocking::run("costs", write).await.flatten()
+        };
+        saving.into_actor(self).map(|saved, keeper: &mut Self, _| {
+            let failed = saved.is_err();
+            if let Err(error) = saved
+                && !keeper.has_failed
+            {
+                warn!(keeper.log, "costs of databases cannot be written"; "error" => %error,
+                      "effect" => "a restart loses what was counted since the last time");
+            }
+            keeper.has_failed = failed;
+        })
+    }
+
+    fn save_again_and_again(&mut self, ctx: &mut Context<Self>) {
+        ctx.run_later(SAVE_EVERY, |keeper, ctx| {
+            let saved = keeper.save();
+            ctx.spawn(saved.map(|(), keeper, ctx| keeper.save_again_and_again(ctx)));
+        });
+    }
+}
+
+impl Actor for CostKeeper {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Self::Context) {
+        if self.file.is_some() {
+            self.save_again_and_again(ctx);
+        }
+    }
+}
+
+impl Handler<Stop> for CostKeeper {
+    type Result = ();
+
+    fn handle(&mut self, _: Stop, ctx: &mut Self::Context) {
+        let saved = self.save();
+        ctx.spawn(saved.map(|(), keeper, ctx| {
+            keeper.pid_guard.ending(ExitReason::Shutdown);
+            ctx.stop();
+        }));
+    }
+}

@@ -1,0 +1,226 @@
+//! What each database has cost since counting began: enough for an invoice.
+//!
+//! SUMMARY   [`TenantCosts::note`] takes a call that is over, [`TenantCosts::page`] shows databases,
+//!           [`TenantCosts::lines`] is what is kept over a restart, and [`TenantCosts::read`] takes it back.
+//! PROMISES  Every call counts in one row, and no row goes down. A database has its row for good.
+//! LIMITS    [`TENANTS_MAX`] databases have a row; those that come later, and those whose names are longer than
+//!           [`NAME_BYTES_MAX`], count in the row `_other`.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+use serde::{Deserialize, Serialize};
+
+use super::function_costs::{CallCost, Outcome, micros};
+use crate::messages::tenant_costs::{TenantCost, TenantCostsPage, TenantCostsQuery};
+use crate::otp::wall_clock::system_time;
+use policy::schedule::WallTime;
+
+/// How many databases have a row.
+pub(crate) const TENANTS_MAX: usize = 100_000;
+
+/// The longest name of a database with a row, in bytes.
+const NAME_BYTES_MAX: usize = 256;
+
+/// The row of all that have none.
+const OTHER: &str = "_other";
+
+/// What is before the rows where they are kept.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Head {
+    /// The version of the form.
+    settee_costs: u32,
+    since: String,
+}
+
+/// The version that is written.
+const FORM: u32 = 1;
+
+/// What databases have cost.
+#[derive(Clone, Debug)]
+pub(crate) struct TenantCosts {
+    since: WallTime,
+    rows: FxHashMap<Option<Arc<str>>, TenantCost>,
+}
+
+impl TenantCosts {
+    /// Begins to count.
+    pub(crate) fn new(now: WallTime) -> Self {
+        Self {
+            since: now,
+            rows: FxHashMap::default(),
+        }
+    }
+
+    /// Takes a call that is over.
+    pub(crate) fn note(&mut self, db: Option<&Arc<str>>, cost: &CallCost, outcome: Outcome) {
+        let row = self.row(db);
+        row.calls += 1;
+        row.errors += u64::from(outcome != Outcome::Value);
+        row.kills += u64::from(outcome == Outcome::Killed);
+        row.wait_us += micros(cost.wait);
+        row.run_us += micros(cost.run);
+        row.cpu_us += micros(cost.cpu);
+        row.bytes += cost.bytes;
+    }
+
+    fn row(&mut self, db: Option<&Arc<str>>) -> &mut TenantCost {
+        let key = db.cloned();
+        let has_room = self.rows.len() < TENANTS_MAX
+            && key.as_ref().is_none_or(|name| name.len() <= NAME_BYTES_MAX);
+        let key = match has_room || self.rows.contains_key(&key) {
+            true => key,
+            false => Some(OTHER.into()),
+        };
+        self.rows.entry(key).or_insert_with_key(|db| TenantCost {
+            db: db.as_deref().map(str::to_owned),
+            ..TenantCost::default()
+        })
+    }
+
+    /// Returns databases as they are asked for.
+    pub(crate) fn page(&self, query: &TenantCostsQuery) -> TenantCostsPage {
+        let rows = self.rows.values();
+        let wanted = rows.filter(|row| query.db.is_none() || row.db == query.db);
+        let mut tenants: Vec<&TenantCost> = wanted.collect();
+        tenants.sort_by_key(|row| (Reverse(row.sort_key(query.sort)), &row.db));
+        let total_rows = tenants.len();
+        tenants.truncate(query.limit.unwrap_or(usize::MAX));
+        TenantCostsPage {
+            since: self.since.to_string(),
+            until: system_time().to_string(),
+            total_rows,
+            tenants: tenants.into_iter().cloned().collect(),
+        }
+    }
+
+    /// Returns what is kept: a line before, and a line for each database.
+    pub(crate) fn lines(&self) -> String {
+        let head = Head {
+            settee_costs: FORM,
+            since: self.since.to_string(),
+        };
+        // Texts and numbers have a form in JSON.
+        let mut text = serde_json::to_string(&head).unwrap_or_default();
+        for row in self.rows.values() {
+            text.push('\n');
+            text.push_str(&serde_json::to_string(row).unwrap_or_default());
+        }
+        text
+    }
+
+    /// Takes back what was kept.
+    ///
+    /// # Errors
+    /// Which line is wrong, and how.
+    pub(crate) fn read(text: &str) -> Result<Self, String> {
+        let wrong = |line: usize, error: &dyn std::fmt::Display| format!("line {line}: {error}");
+        let mut lines = text.lines();
+        let head: Head = serde_json::from_str(lines.next().unwrap_or_default())
+            .map_err(|error| wrong(1, &error))?;
+        if head.settee_costs != FORM {
+            let known = format!("has form {}, this program knows {FORM}", head.settee_costs);
+            return Err(wrong(1, &known));
+        }
+        let since = WallTime::parse(&head.since).ok_or_else(|| wrong(1, &"'since' is no time"))?;
+        let mut costs = Self::new(since);
+        for (number, line) in lines.enumerate() {
+            let row: TenantCost =
+                serde_json::from_str(line).map_err(|error| wrong(number + 2, &error))?;
+            costs.rows.insert(row.db.as_deref().map(Arc::from), row);
+        }
+        Ok(costs)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::messages::tenant_costs::TenantSort;
+
+    fn cost() -> CallCost {
+        CallCost {
+            wait: Duration::from_micros(1),
+            run: Duration::from_micros(20),
+            cpu: Duration::from_micros(300),
+            bytes: 4_000,
+        }
+    }
+
+    fn all(costs: &TenantCosts) -> Vec<TenantCost> {
+        let query = TenantCostsQuery::of(Some("calls"), None, None).unwrap();
+        costs.page(&query).tenants
+    }
+
+    #[test]
+    fn each_call_counts_in_the_row_of_its_database_and_survives_a_restart() {
+        let begun = WallTime::from_micros(1_000_000);
+        let mut costs = TenantCosts::new(begun);
+        for outcome in [Outcome::Value, Outcome::Error, Outcome::Killed] {
+            costs.note(Some(&"shop".into()), &cost(), outcome);
+        }
+        costs.note(None, &cost(), Outcome::Value);
+        let shop = TenantCost {
+            db: Some("shop".to_owned()),
+            calls: 3,
+            errors: 2,
+            kills: 1,
+            wait_us: 3,
+            run_us: 60,
+            cpu_us: 900,
+            bytes: 12_000,
+        };
+        let kept = costs.lines();
+        let mut later = TenantCosts::read(&kept).unwrap();
+        assert_eq!(all(&later), all(&costs));
+        assert_eq!(all(&later)[0], shop);
+        assert_eq!(all(&later)[1].db, None);
+        later.note(Some(&"shop".into()), &cost(), Outcome::Value);
+        let page = later.page(&TenantCostsQuery {
+            sort: TenantSort::Run,
+            limit: Some(1),
+            db: None,
+        });
+        assert_eq!((page.total_rows, page.tenants.len()), (2, 1));
+        assert_eq!(page.since, begun.to_string());
+        let added = page.tenants[0].since(&shop);
+        assert_eq!((added.calls, added.run_us, added.bytes), (1, 20, 4_000));
+    }
+
+    #[test]
+    fn databases_without_room_count_together() {
+        let mut costs = TenantCosts::new(WallTime::from_micros(0));
+        let long: Arc<str> = "x".repeat(NAME_BYTES_MAX + 1).into();
+        costs.note(Some(&long), &cost(), Outcome::Value);
+        for number in 0..TENANTS_MAX + 5 {
+            let name: Arc<str> = format!("db{number}").into();
+            costs.note(Some(&name), &cost(), Outcome::Value);
+        }
+        let rows = all(&costs);
+        assert_eq!(rows.len(), TENANTS_MAX);
+        assert_eq!((rows[0].db.as_deref(), rows[0].calls), (Some(OTHER), 7));
+        assert!(TenantCosts::read(&costs.lines()).is_ok());
+    }
+
+    #[test]
+    fn what_cannot_be_read_names_its_line() {
+        let costs = TenantCosts::new(WallTime::from_micros(0));
+        for (text, said) in [
+            (String::new(), "line 1: "),
+            (
+                costs
+                    .lines()
+                    .replace("\"settee_costs\":1", "\"settee_costs\":2"),
+                "line 1: has form 2, this program knows 1",
+            ),
+            (format!("{}\n{{}}", costs.lines()), "line 2: "),
+        ] {
+            let error = TenantCosts::read(&text).unwrap_err();
+            assert!(error.starts_with(said), "{error}");
+        }
+    }
+}
