@@ -229,6 +229,20 @@ struct Assembly {
 }
 
 impl Assembly {
+    /// Makes what is kept of calls, and the child that saves it.
+    fn records(&self) -> (Rc<CallRecords>, ChildSpec) {
+        let file = self.config.borrow().log.costs.clone();
+        let (costs, file) = cost_keeper::load(file.as_deref(), &self.log);
+        let records = Rc::new(CallRecords::new(
+            self.config.clone(),
+            self.log.clone(),
+            self.access_log.clone(),
+            costs,
+        ));
+        let keeper = children::cost_keeper(Rc::clone(&records), file, self.log.clone());
+        (records, keeper)
+    }
+
     /// Starts the supervision tree.
     fn supervise(self, spawner: Spawner, database: Database, replicator_http: Http) -> Daemon {
         let (manager, manager_spec) = children::manager(
@@ -239,15 +253,7 @@ impl Assembly {
         );
         let (config_listener, config_spec) =
             children::config_listener(Rc::clone(&self.active), manager.clone(), self.log.clone());
-        let costs_file = self.config.borrow().log.costs.clone();
-        let (costs, costs_file) = cost_keeper::load(costs_file.as_deref(), &self.log);
-        let records = Rc::new(CallRecords::new(
-            self.config.clone(),
-            self.log.clone(),
-            self.access_log.clone(),
-            costs,
-        ));
-        let keeper_spec = children::cost_keeper(Rc::clone(&records), costs_file, self.log.clone());
+        let (records, keeper_spec) = self.records();
         let (executor, executor_spec) =
             children::executor(manager.clone(), Rc::clone(&records), self.log.clone());
         let pressure_spec = children::pressure_gauge(PressureOptions {

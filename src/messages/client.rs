@@ -400,7 +400,12 @@ mod tests {
     fn a_login_and_what_takes_a_held_process_take_no_right_and_nothing_else_does() {
         let calls = CallName::VARIANTS.iter().copied();
         let free: Vec<_> = calls.filter(|call| call.who() == Who::Anybody).collect();
-        let held = [CallName::Prompt, CallName::RetProc, CallName::SetTimeout];
+        let held = [
+            CallName::Prompt,
+            CallName::RetProc,
+            CallName::SetTimeout,
+            CallName::Cancel,
+        ];
         assert_eq!(free, [&held[..], &[CallName::Auth]].concat());
     }
 

@@ -316,12 +316,12 @@ section! {
         /// The file that every function call is logged to, opened again on HUP
         /// ([logging.md](logging.md#the-access-log)); `/dev/stderr` is standard error, empty is none.
         access_log: Option<PathBuf> = "", value::FILE_PATH, at_start();
-        /// The file in which [what databases have cost](http.md#what-databases-cost) is kept over a restart; empty: it
-        /// is counted from the start on. Each service needs its own.
-        costs: Option<PathBuf> = "", value::FILE_PATH, at_start();
         /// The file that [orders and changes](logging.md#who-did-what) are logged to, opened again on HUP; `/dev/stderr` is
         /// standard error. Empty logs them with everything else.
         audit: Option<PathBuf> = "", value::FILE_PATH, at_start();
+        /// The file in which [what databases have cost](http.md#what-databases-cost) is kept over a restart; empty: it
+        /// is counted from the start on. Each service needs its own.
+        costs: Option<PathBuf> = "", value::FILE_PATH, at_start();
     }
 }
 
