@@ -56,7 +56,7 @@ use crate::messages::config_listener::SetLogLevel;
 use crate::metrics::Metrics;
 use crate::otp::pid::{Down, ExitReason, Pid};
 use crate::otp::registered_name::RegisteredName;
-use crate::otp::supervisor::{Intensity, Stop, Supervisor};
+use crate::otp::supervisor::{ChildSpec, Intensity, Stop, Supervisor};
 use crate::otp::tell::Tell;
 use crate::replicator::identity::ServerIdentity;
 use crate::replicator::{Database, DocStates, http_config};
