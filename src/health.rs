@@ -62,17 +62,17 @@ impl HealthBoard {
     /// Returns the kinds of problems for which the daemon cannot do what it is for: all of them, or those alone for
     /// which it cannot take calls of functions.
     pub fn disabling(&self, calls_alone: bool) -> Vec<&'static str> {
-        let kinds = self
-            .lock()
+        let shown = self.lock();
+        let kinds = shown
             .problems
             .iter()
             .map(|(problem, _)| problem.finding.kind);
-        let disabling = |kind: &Kind| match kind {
+        let disabling = kinds.filter(|kind| match kind {
             Kind::NoPoolWorks => true,
             Kind::StoreAway => !calls_alone,
             _ => false,
-        };
-        kinds.filter(disabling).map(Kind::into).collect()
+        });
+        disabling.map(Kind::into).collect()
     }
 
     /// Returns what everybody is told.
