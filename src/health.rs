@@ -97,6 +97,7 @@ impl HealthBoard {
         Health {
             status: status.to_owned(),
             daemon,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
             problems: told.collect(),
         }
     }

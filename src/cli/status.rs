@@ -1,14 +1,16 @@
 //! `settee status`: what the running service is doing.
 //!
-//! SUMMARY   Asks the service and prints a table, or the value as it came; with `--watch` again and
+//! SUMMARY   Asks the service and prints a table, or all that is known as one value; with `--watch` again and
 //!           again until interrupted; with `--check` what is wrong, for monitoring.
 
+use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
 use settee_client::{Health, Problem};
 
 use crate::query_server::status::DaemonStatus;
 
 use super::exit::{CliError, Exit};
-use super::jobs::counted;
+use super::jobs::{counted, counts};
 use super::output::print;
 use super::service_socket::{Service, SocketArgs, block_on};
 use super::status_table::{daemons, table};
@@ -46,6 +48,19 @@ async fn replications(service: &Service) -> String {
     counted.map_or_else(String::new, |counts| format!("\nreplications: {counts}"))
 }
 
+/// Returns all that is known of the service as one value, on one line: its status, and what else is asked for.
+async fn everything(service: &Service, status: &RawValue) -> Result<String, CliError> {
+    let mut all: Map<String, Value> = service.read("the value of 'status'", status)?;
+    let health = service.answer(service.client.health()).await?;
+    all.insert("version".to_owned(), health.version.into());
+    all.insert("problems".to_owned(), json!(health.problems));
+    all.insert("jobs".to_owned(), counts(service).await?);
+    let fleet = service.answer(service.client.daemons()).await?;
+    let fleet = service.read("the value of 'daemons'", &fleet)?;
+    all.insert("fleet".to_owned(), fleet);
+    Ok(format!("{}\n", Value::Object(all)))
+}
+
 /// Runs the subcommand.
 ///
 /// # Errors
@@ -59,7 +74,7 @@ pub fn run(args: &Args) -> Result<(), CliError> {
         let ask = async || {
             let status = service.answer(service.client.raw_status(None)).await?;
             if args.watch.json {
-                return Ok(format!("{}\n", status.get()));
+                return everything(&service, &status).await;
             }
             let status = service.read::<DaemonStatus>("the value of 'status'", &status)?;
             // A service of an earlier version does not know the call.

@@ -9,6 +9,9 @@ pub struct Health {
     pub status: String,
     /// The daemon that says so, as others of a fleet know it.
     pub daemon: String,
+    /// Its version.
+    #[serde(default)]
+    pub version: String,
     /// What is wrong, the worst first.
     pub problems: Vec<Problem>,
 }

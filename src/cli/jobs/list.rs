@@ -1,6 +1,6 @@
 //! `settee jobs list`: which jobs there are, those in trouble first, or how many have the same reason.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use settee_client::{JobGroup, JobSelection, JobsQuery, JobsSort};
 
 use super::super::exit::{CliError, Exit};
@@ -157,12 +157,21 @@ async fn page(service: &Service, args: &ListArgs, json: bool) -> Result<String, 
     })
 }
 
-/// Returns how many jobs there are in which state, with documents that failed for good or cannot start yet; none if there
+/// Says how many jobs there are in which state, with documents that failed for good or cannot start yet; nothing if there
 /// are no jobs.
 ///
 /// # Errors
 /// The service does not tell.
 pub(crate) async fn counted(service: &Service) -> Result<Option<String>, CliError> {
+    let counts = counts(service).await?;
+    Ok((counts["total_rows"] != 0).then(|| summary(&counts, None)))
+}
+
+/// Returns these counts: `total_rows` and `states`.
+///
+/// # Errors
+/// The service does not tell.
+pub(crate) async fn counts(service: &Service) -> Result<Value, CliError> {
     let query = JobsQuery {
         select: JobSelection {
             states: usual(),
@@ -173,7 +182,7 @@ pub(crate) async fn counted(service: &Service) -> Result<Option<String>, CliErro
     };
     let answer = service.answer(service.client.jobs(&query)).await?;
     let answer: Value = service.read("the answer about jobs", &answer)?;
-    Ok((answer["total_rows"] != 0).then(|| summary(&answer, None)))
+    Ok(json!({"total_rows": answer["total_rows"], "states": answer["states"]}))
 }
 
 /// Returns jobs that fit a name or a pattern, and replications that are over.
@@ -388,7 +397,6 @@ pub(super) fn groups(groups: &[JobGroup], layout: Layout) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
 
     use super::*;
 

@@ -1,5 +1,6 @@
 //! `settee status` against a running service.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::process::{Command, Stdio};
@@ -112,7 +113,7 @@ fn a_table_fits_the_terminal_unless_it_is_asked_for_wide_and_has_no_colour_where
 }
 
 #[test]
-fn json_is_the_value_of_the_service_on_one_line() {
+fn json_is_one_value_on_one_line_with_the_members_of_the_page() {
     let service = Service::start("");
     let output = run(&mut service.client(&["status", "--json"]), b"");
     let text = String::from_utf8(output.stdout).unwrap();
@@ -120,6 +121,19 @@ fn json_is_the_value_of_the_service_on_one_line() {
     let value: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(value["proc_count"], 0);
     assert_eq!(value["pools"][0]["name"], "javascript");
+    assert_eq!(value["version"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(value["jobs"]["total_rows"], 0);
+    let page = include_str!("../../../docs/operations.md");
+    let (_, table) = page.split_once("\n| member |").unwrap();
+    let (table, _) = table.split_once("\n\n").unwrap();
+    let first = table
+        .lines()
+        .skip(2)
+        .map(|row| row.split('|').nth(1).unwrap());
+    let names = first.flat_map(|names| names.split('`').skip(1).step_by(2));
+    let documented: BTreeSet<&str> = names.collect();
+    let members = value.as_object().unwrap().keys().map(String::as_str);
+    assert_eq!(members.collect::<BTreeSet<_>>(), documented);
 }
 
 #[test]
