@@ -25,6 +25,7 @@ use slog::{Logger, info, o, warn};
 
 use crate::actors::job_supervisor::{JobSupervisor, LiveRuns};
 use crate::actors::past_writer::PastWriter;
+use crate::logging::SUMMARY_PERIOD;
 use crate::messages::job_supervisor::{ChildEnded, StartChild, StartJobs, TerminateChild};
 use crate::messages::replication_job::{JobEnd, JobEvent, JobName, JobProgress, NewRun, STOP_MAX};
 use crate::messages::replication_scheduler::{Happening, Outcome, ReplicationEvent};
@@ -104,6 +105,8 @@ pub struct ReplicationScheduler {
     actions: Vec<ScheduleAction>,
     /// How the run that ends now ended, for those who are told.
     ending: Option<JobEnd>,
+    /// How many crashes that were not the first ones of their jobs are not told yet.
+    crashed_again: u64,
     /// When the latest cycle was, by itself or at the start, and the timer of the next one.
     last_cycle: Instant,
     cycle_timer: Option<SpawnHandle>,
@@ -143,6 +146,7 @@ impl ReplicationScheduler {
             cycle_timer: None,
             wake_timer: DeadlineTimer::default(),
             shutting_down: false,
+            crashed_again: 0,
             log: options.log.new(o!("component" => "replication_scheduler")),
             pid_guard,
         }
@@ -311,13 +315,26 @@ impl ReplicationScheduler {
             .core
             .summary(id)
             .map_or(0, |summary| summary.error_count);
-        warn!(self.log, "replication crashed"; self.name(id), "error" => &*reason.text,
-              "crashes" => crashes, "next_try" => until.to_string());
+        // An outage of a server with many jobs would fill the log: those that crash again are counted.
+        match crashes {
+            ..=1 => warn!(self.log, "replication crashed"; self.name(id), "error" => &*reason.text,
+                          "next_try" => until.to_string()),
+            _ => self.crashed_again += 1,
+        }
         let crash = self.crash(reason);
         if let Some(entry) = self.entries.get_mut(id) {
             entry.resolve(&Outcome::Crashed(crash.clone()));
         }
         self.tell(id, Happening::Crashed(crash));
+    }
+
+    /// Tells of the crashes that were counted.
+    fn tell_crashes(&mut self) {
+        let count = std::mem::take(&mut self.crashed_again);
+        if count > 0 {
+            warn!(self.log, "replications crashed again"; "count" => count,
+                  "remedy" => "settee jobs --states crashing --group-by reason says how many fail, and why");
+        }
     }
 
     fn job_left(&mut self, id: &JobId, how: Departure) {
@@ -419,6 +436,7 @@ impl ReplicationScheduler {
     /// Ends once nothing runs any more.
     fn finish_shutdown(&self, ctx: &mut Context<Self>) {
         if self.shutting_down && self.runs.is_empty() {
+            self.tell_crashes();
             let totals = self.core.totals();
             self.metrics.publish(&Census::default(), totals, totals);
             self.pid_guard.ending(ExitReason::Shutdown);
@@ -467,6 +485,7 @@ impl Actor for ReplicationScheduler {
         });
         self.last_cycle = Instant::now();
         self.watch_cycle(ctx);
+        ctx.run_interval(SUMMARY_PERIOD, |scheduler, _| scheduler.tell_crashes());
         info!(self.log, "replication scheduler started";
               "max_jobs" => self.core.settings().max_jobs);
     }

@@ -61,7 +61,6 @@ pub const KEYS: &[(&str, &str)] = &[
     ("component", "the part of the service that speaks"),
     ("count", "how many"),
     ("cpu_us", "time on processors, in microseconds"),
-    ("crashes", "crashes of a replication in a row"),
     ("db", "the database of a call"),
     ("ddoc", "id of the design document of a call"),
     ("document", "id of a document"),

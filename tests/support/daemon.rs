@@ -225,6 +225,12 @@ impl Service {
         self.stderr.lock().unwrap().clone()
     }
 
+    /// Returns what reads the log, also after its end.
+    pub fn log_reader(&self) -> impl Fn() -> String + use<> {
+        let stderr = Arc::clone(&self.stderr);
+        move || stderr.lock().unwrap().clone()
+    }
+
     /// Waits until it has logged something.
     pub fn wait_for_log(&self, text: &str) {
         wait_until(&format!("{text:?} in the log"), || {

@@ -5,6 +5,7 @@ use std::process::{Command, Output};
 use serde_json::{Value, json};
 
 use crate::replicator::world::{SETTINGS, World};
+use crate::support::daemon::wait_until;
 use crate::support::http_client::Response;
 use crate::support::http_server::Answer;
 use crate::support::program::SETTEE;
@@ -103,6 +104,24 @@ fn a_restart_forgets_failures() {
     assert_eq!(printed(&world, &["restart", &id]), "1 job restarted\n");
     world.wait_for_state("late", "completed");
     world.stop();
+}
+
+#[test]
+fn of_a_job_that_crashes_again_and_again_the_first_crash_is_logged_and_others_are_counted() {
+    let world = World::start_with("backoff_base = 1\nbackoff_max = 2\ninterval = 200\n");
+    let missing = Answer::error(404, "not_found", "no db");
+    world.source.fails("GET db", usize::MAX, missing);
+    create(&world.web, "late", &world.continuous());
+    wait_until("three crashes", || {
+        let doc = world.doc("late");
+        doc["error_count"].as_u64() >= Some(3)
+    });
+    let log = world.web.service.log_reader();
+    world.stop();
+    let counted = || log().contains("replications crashed again");
+    wait_until("the others are told at the end", counted);
+    let told = log().matches("\"replication crashed\"").count();
+    assert_eq!(told, 1, "{}", log());
 }
 
 #[test]
