@@ -434,7 +434,7 @@ impl ReplicationScheduler {
     }
 
     /// Ends once nothing runs any more.
-    fn finish_shutdown(&self, ctx: &mut Context<Self>) {
+    fn finish_shutdown(&mut self, ctx: &mut Context<Self>) {
         if self.shutting_down && self.runs.is_empty() {
             self.tell_crashes();
             let totals = self.core.totals();

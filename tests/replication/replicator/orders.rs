@@ -108,7 +108,7 @@ fn a_restart_forgets_failures() {
 
 #[test]
 fn of_a_job_that_crashes_again_and_again_the_first_crash_is_logged_and_others_are_counted() {
-    let world = World::start_with("backoff_base = 1\nbackoff_max = 2\ninterval = 200\n");
+    let world = World::start_with("backoff_max = 2\n");
     let missing = Answer::error(404, "not_found", "no db");
     world.source.fails("GET db", usize::MAX, missing);
     create(&world.web, "late", &world.continuous());
