@@ -27,7 +27,6 @@ use crate::replicator::DocState;
 use policy::increases::Increases;
 use policy::problems::{Finding, Problems};
 use policy::schedule::JobState;
-use store::Store;
 
 /// The shortest time from the end of a look to the next one.
 const INTERVAL: Duration = Duration::from_secs(2);
@@ -125,12 +124,12 @@ async fn look(options: HealthOptions) -> Look {
     let mut found = findings::of_status(&status);
     let replications = &options.replications;
     let asked = Instant::now();
-    let answer = within(ask_store(replications.database().store())).await;
+    let answer = within(ask_store(replications)).await;
     let answered = asked.elapsed();
     // Without the store the daemon knows of its jobs only.
     let docs: &[DocState] = match &answer {
-        Ok(true) => &DocState::TROUBLED,
-        Ok(false) | Err(_) => &[],
+        Ok(()) => &DocState::TROUBLED,
+        Err(_) => &[],
     };
     let begun = Instant::now();
     let jobs = within(of_jobs(replications, docs)).await;
@@ -156,14 +155,14 @@ async fn within<T>(asked: impl Future<Output = Result<T, String>>) -> Result<T, 
     answer.unwrap_or_else(late)
 }
 
-/// Has the store answer. Returns false for one that nobody has needed yet: asking would make it.
-async fn ask_store(store: &Store) -> Result<bool, String> {
-    let is_needed = store.updates().borrow().is_some() || store.place().exists();
-    if is_needed {
-        let asked = store.documents(vec![NO_DOCUMENT.to_owned()]).await;
-        asked.map_err(|error| error.to_string())?;
+/// Has the store answer, if there is one: asking would make it.
+async fn ask_store(replications: &ReplicatorApi) -> Result<(), String> {
+    if !replications.has_store() {
+        return Ok(());
     }
-    Ok(is_needed)
+    let store = replications.database().store();
+    let asked = store.documents(vec![NO_DOCUMENT.to_owned()]).await;
+    asked.map(drop).map_err(|error| error.to_string())
 }
 
 /// Looks at the jobs, and at documents without one in some states.

@@ -96,6 +96,12 @@ impl ReplicatorApi {
         Some(json!({"daemons": fleet.daemons(), "age_s": fleet.age_s()}))
     }
 
+    /// Returns whether there is a store: one is made when it is needed first.
+    pub fn has_store(&self) -> bool {
+        let store = self.database().store();
+        store.updates().borrow().is_some() || store.place().exists()
+    }
+
     /// Returns the replicator database.
     pub fn database(&self) -> &Database {
         &self.options.database

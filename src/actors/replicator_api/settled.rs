@@ -29,7 +29,8 @@ impl ReplicatorApi {
         whose: &Whose,
         mut each: impl FnMut(&Value, &JobFacts<'_>, WallTime),
     ) -> Result<(), ReplicatorError> {
-        if selection.doc_states().is_empty() {
+        // A store that nobody has needed yet has no documents, and is not made for a list.
+        if selection.doc_states().is_empty() || !self.has_store() {
             return Ok(());
         }
         let (_, _, docs) = self.docs(Page::default(), selection.doc_states()).await?;
