@@ -47,6 +47,7 @@ use crate::actors::service_manager::ServiceManagerOptions;
 use crate::audit::AuditLog;
 use crate::auth::Authority;
 use crate::config::{Config, Origin, Sources};
+use crate::drain::Drain;
 use crate::functions::records::CallRecords;
 use crate::http::HttpContext;
 use crate::http::server::HttpOptions;
@@ -180,6 +181,7 @@ impl DaemonBuilder {
             open_store(&changes.borrow().clone(), &states, &self.metrics, &log).await?;
         let shared = share(&store, is_open, self.sources.as_ref(), &current).await?;
         let database = Database::new(store, states, changes.clone());
+        let drain = Drain::default();
         let audit = AuditLog::new(self.audit_log.unwrap_or_else(|| log.clone()));
         let active = Rc::new(ActiveConfig {
             sources: RefCell::new(self.sources),
@@ -208,6 +210,7 @@ impl DaemonBuilder {
             metrics: self.metrics,
             access_log: self.access_log,
             audit,
+            drain,
             gauges: self.gauges,
             log,
         };
@@ -224,6 +227,7 @@ struct Assembly {
     metrics: Metrics,
     access_log: Option<Logger>,
     audit: AuditLog,
+    drain: Drain,
     gauges: Gauges,
     log: Logger,
 }
@@ -249,6 +253,7 @@ impl Assembly {
             Rc::clone(&self.active),
             spawner,
             self.metrics.clone(),
+            self.drain.clone(),
             self.log.clone(),
         );
         let (config_listener, config_spec) =
@@ -272,6 +277,7 @@ impl Assembly {
             replications: replication.replications,
             in_flight: InFlight::new(self.config.clone()),
             audit: self.audit.clone(),
+            drain: self.drain.clone(),
             authority: Arc::new(Authority::new(self.config.clone())),
             http: self.sockets.addresses().http,
             held: Default::default(),
@@ -290,6 +296,7 @@ impl Assembly {
             manager: manager.clone(),
             replications: services.replications.clone(),
             daemon: daemon_name(&self.sockets.addresses()).address,
+            drain: self.drain.clone(),
             metrics: self.metrics.clone(),
         }));
         specs.push(children::listener(self.listening(&services)));
@@ -324,6 +331,7 @@ impl Assembly {
             metrics: self.metrics.clone(),
             filters: replication::filters_through(pool.clone()),
             daemon: daemon_name(&self.sockets.addresses()),
+            drain: self.drain.clone(),
             audit: self.audit.clone(),
             log: self.log.clone(),
         }
@@ -356,6 +364,7 @@ impl Assembly {
                 config: self.config.clone(),
                 authority: Arc::clone(&services.authority),
                 audit: self.audit.clone(),
+                drain: self.drain.clone(),
                 metrics: self.metrics.clone(),
                 replications: services.replications.clone(),
                 in_flight: Arc::clone(&services.in_flight),

@@ -11,6 +11,7 @@ pub mod audit;
 pub mod auth;
 pub mod cli;
 pub mod conform_target;
+mod drain;
 pub mod functions;
 mod health;
 pub mod http;

@@ -213,6 +213,12 @@ operations! {
 
     /// Tells what is wrong, since when, and what to do.
     [Health], [Health GET "/_health"] => With(Look), reads;
+    /// Tells whether the daemon is drained, and what is left of what it had.
+    [DrainState], [DrainState GET "/_drain"] => With(Look), reads;
+    /// Drains the daemon: it takes no calls and runs no replications; calls that it has taken may end.
+    [Drain], [Drain PUT "/_drain"] => With(Operate), changes;
+    /// Has a drained daemon take work again.
+    [Undrain], [Undrain DELETE "/_drain"] => With(Operate), changes;
     /// Tells who gave which order, and who changed what: the latest first.
     [Audit], [Audit GET "/_audit"] => With(Inspect), reads;
     /// Tells what pools do.

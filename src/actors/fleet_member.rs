@@ -20,6 +20,7 @@ use tokio::sync::watch;
 use crate::actors::changes;
 use crate::actors::replicator_documents::ReplicatorDocuments;
 use crate::config::password::random;
+use crate::drain::Drain;
 use crate::messages::fleet_member::{DocStopped, JoinFleet, OwnedChange, OwnedChanges};
 use crate::metrics::FleetMetrics;
 use crate::metrics::fleet::Renewal;
@@ -70,6 +71,8 @@ pub(crate) struct FleetMemberOptions {
     pub clock: BootClock,
     /// The epoch whose lease this daemon has; none while it has none.
     pub epoch: watch::Sender<Option<Epoch>>,
+    /// Whether the daemon is drained.
+    pub drain: Drain,
     /// Where it counts.
     pub metrics: Arc<FleetMetrics>,
     /// The log.
@@ -127,8 +130,21 @@ impl FleetMember {
             documents.monitor(ctx.address().recipient());
             let told = actor.options.fleet.told(Topic::Claims);
             changes::follow(told, ctx, |actor, ctx| actor.event(Event::Notified, ctx));
+            changes::follow(actor.options.drain.follow(), ctx, Self::follow_drain);
+            if actor.options.drain.is_on() {
+                actor.follow_drain(ctx);
+            }
             actor.event(Event::Tick, ctx);
         }));
+    }
+
+    /// Gives everything back when the daemon is drained, and takes its part again afterwards.
+    fn follow_drain(&mut self, ctx: &mut Context<Self>) {
+        let event = match self.options.drain.is_on() {
+            true => Event::Drain,
+            false => Event::Undrain,
+        };
+        self.event(event, ctx);
     }
 
     /// Lets the core decide, and carries out what it says.

@@ -15,6 +15,7 @@ use settee_client::{JobGroup, JobSelection, JobsQuery};
 
 use crate::actors::proc_manager::ProcManager;
 use crate::actors::replicator_api::{ReplicatorApi, Whose};
+use crate::drain::Drain;
 use crate::health::findings::{self, Counted};
 use crate::messages::proc_manager::GetStatus;
 use crate::metrics::Metrics;
@@ -52,6 +53,8 @@ pub(crate) struct HealthOptions {
     pub replications: ReplicatorApi,
     /// What this daemon is called.
     pub daemon: Arc<str>,
+    /// Whether the daemon is drained.
+    pub drain: Drain,
     /// What is counted, and where problems are shown.
     pub metrics: Metrics,
 }
@@ -122,6 +125,7 @@ async fn look(options: HealthOptions) -> Look {
     let status = options.manager.call(GetStatus { pool: None }).await;
     let status = status.unwrap_or_default();
     let mut found = findings::of_status(&status);
+    found.extend(options.drain.is_on().then(findings::of_drain));
     let replications = &options.replications;
     let asked = Instant::now();
     let answer = within(ask_store(replications)).await;

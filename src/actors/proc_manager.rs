@@ -39,6 +39,7 @@ use crate::actors::opener::Opener;
 use crate::actors::pool_prober::PoolProber;
 use crate::actors::pool_reporter::PoolReporter;
 use crate::config::password::random;
+use crate::drain::Drain;
 use crate::functions::caller::Manager;
 use crate::logging::RepeatLimiter;
 use crate::messages::pool_watch::PoolState;
@@ -122,6 +123,8 @@ pub struct ProcManager {
     reporter: Addr<PoolReporter>,
     /// The actors beside it by name, which end with it, as it does with them.
     beside: [(&'static str, Pid); 2],
+    /// Whether it lends nothing for now.
+    drain: Drain,
     /// Whether it ends as soon as the last process is gone.
     shutting_down: bool,
     pid_guard: PidGuard,
@@ -166,6 +169,7 @@ impl ProcManager {
             beside,
             prober,
             reporter,
+            drain: Drain::default(),
             shutting_down: false,
             pid_guard,
         }
@@ -175,6 +179,13 @@ impl ProcManager {
     #[must_use]
     pub fn with_metrics(mut self, metrics: Metrics) -> Self {
         self.metrics = metrics;
+        self
+    }
+
+    /// Lends nothing while the daemon is drained.
+    #[must_use]
+    pub(crate) fn with_drain(mut self, drain: Drain) -> Self {
+        self.drain = drain;
         self
     }
 

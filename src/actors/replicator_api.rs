@@ -166,6 +166,12 @@ impl ReplicatorApi {
         Ok(census)
     }
 
+    /// Returns how many jobs run, or stop, in this daemon; none while its scheduler is started again.
+    pub async fn running_here(&self) -> u64 {
+        let counts = self.scheduler(GetCounts).await;
+        counts.map_or(0, |counts| counts.census.running as u64)
+    }
+
     /// Returns how many documents failed for good: they have no job.
     pub fn failed_docs(&self) -> usize {
         self.database().states().lock().count(DocState::Failed)

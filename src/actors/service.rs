@@ -24,6 +24,7 @@ use actix::prelude::*;
 use slog::{Logger, error, info, o};
 use tokio::sync::watch;
 
+use crate::actors::changes;
 use crate::actors::client::stream::Stream;
 use crate::actors::client::{Client, ClientContext, EndCount, Lending};
 use crate::actors::listener::bound::Acceptor;
@@ -92,6 +93,7 @@ impl Service {
         Self {
             entrance: Entrance::new(
                 options.services.manager.clone(),
+                options.services.drain.clone(),
                 &options.settings,
                 Arc::clone(&state),
                 log.clone(),
@@ -197,6 +199,7 @@ impl Actor for Service {
             }
         }
         info!(self.log, "listening"; "listen" => self.options.socket.shown());
+        changes::follow(self.options.services.drain.follow(), ctx, Self::accept);
         self.accept(ctx);
     }
 }

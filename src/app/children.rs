@@ -16,6 +16,7 @@ use crate::actors::pool_executor::PoolExecutor;
 use crate::actors::pressure_gauge::{PressureGauge, PressureOptions};
 use crate::actors::proc_manager::ProcManager;
 use crate::actors::service_manager::{ServiceManager, ServiceManagerOptions};
+use crate::drain::Drain;
 use crate::functions::records::CallRecords;
 use crate::http::server::{HttpOptions, HttpServer};
 use crate::metrics::Metrics;
@@ -27,12 +28,14 @@ pub(super) fn manager(
     active: Rc<ActiveConfig>,
     spawner: Spawner,
     metrics: Metrics,
+    drain: Drain,
     log: Logger,
 ) -> (RegisteredName<ProcManager>, ChildSpec) {
     let make = move || {
         let settings = (active.manager_settings)(&active.config());
         let manager = ProcManager::new(Arc::new(settings), spawner.clone(), &log)
-            .with_metrics(metrics.clone());
+            .with_metrics(metrics.clone())
+            .with_drain(drain.clone());
         (manager.pid(), manager.start())
     };
     ChildSpec::named("proc_manager", SHUTDOWN_MAX, make)

@@ -33,12 +33,13 @@ use crate::actors::replicator_documents::{BeginAnew, DocumentsOptions, Replicato
 use crate::audit::AuditLog;
 use crate::auth::rights::CallerLimits;
 use crate::config::{Config, Replicator};
+use crate::drain::Drain;
 use crate::functions::{QueryServers, SourceFilter};
 use crate::machine_bounds;
 use crate::messages::function::Json;
 use crate::messages::job_supervisor::StartJobs;
 use crate::messages::replication_job::{JobSettings, JobStart};
-use crate::messages::replication_scheduler::Configure;
+use crate::messages::replication_scheduler::{Configure, Reschedule};
 use crate::metrics::Metrics;
 use crate::otp::boot_clock::BootClock;
 use crate::otp::pid::PidGuard;
@@ -70,6 +71,8 @@ pub(crate) struct ReplicationOptions {
     pub filters: FilterPool,
     /// What this daemon is called among those that share its store.
     pub daemon: DaemonName,
+    /// Whether the daemon is drained.
+    pub drain: Drain,
     /// Where orders of other daemons are recorded.
     pub audit: AuditLog,
     /// The log.
@@ -113,7 +116,7 @@ pub(super) fn parts(options: ReplicationOptions, database: Database) -> Parts {
     );
     let epoch = watch::Sender::new(None);
     let metrics = options.metrics.fleet();
-    let (daemon, audit) = (options.daemon, options.audit);
+    let (daemon, audit, drain) = (options.daemon, options.audit, options.drain);
     let fleet = database.store().fleet().map(|store| FleetOptions {
         store,
         name: daemon.clone(),
@@ -137,6 +140,7 @@ pub(super) fn parts(options: ReplicationOptions, database: Database) -> Parts {
         documents,
         clock: BootClock::default(),
         epoch,
+        drain,
         metrics,
         log: options.log.clone(),
     });
@@ -257,8 +261,9 @@ fn scheduler_options(
     live: LiveRuns,
     states: Arc<DocStates>,
 ) -> SchedulerOptions {
-    let settings = schedule_settings(&options.config.borrow().replicator);
+    let mut settings = schedule_settings(&options.config.borrow().replicator);
     bound_connections(settings.max_jobs, &options);
+    stop_if_drained(&mut settings, &options.drain);
     let metrics = options.metrics.replication();
     metrics.watch(&options.http);
     SchedulerOptions {
@@ -275,7 +280,15 @@ fn scheduler_options(
 /// Tells the scheduler, and what all replications share, of a configuration that changed.
 async fn follow(mut options: ReplicationOptions, scheduler: Addr<ReplicationScheduler>) {
     let mut max_jobs = schedule_settings(&options.config.borrow().replicator).max_jobs;
-    while options.config.changed().await.is_ok() {
+    let (mut drain, mut was_drained) = (options.drain.follow(), options.drain.is_on());
+    loop {
+        tokio::select! {
+            changed = options.config.changed() => if changed.is_err() {
+                return;
+            },
+            // The options keep its sender.
+            _ = drain.changed() => {}
+        }
         let config = options.config.borrow_and_update().replicator.clone();
         let (http, wanted) = (options.http.clone(), http_config(&config));
         // It reads files.
@@ -288,15 +301,28 @@ async fn follow(mut options: ReplicationOptions, scheduler: Addr<ReplicationSche
             error!(options.log, "settings of replications' connections stay as they were";
                    "error" => %error, "remedy" => "correct them in [replicator] and reload");
         }
-        let settings = schedule_settings(&config);
+        let mut settings = schedule_settings(&config);
         if settings.max_jobs != max_jobs {
             max_jobs = settings.max_jobs;
             bound_connections(max_jobs, &options);
         }
+        stop_if_drained(&mut settings, &options.drain);
+        let is_drained = options.drain.is_on();
         // The scheduler ends with this at the latest.
         if scheduler.send(Configure(settings)).await.is_err() {
             return;
         }
+        // Lest jobs run on, or wait, until the next cycle.
+        if std::mem::replace(&mut was_drained, is_drained) != is_drained {
+            scheduler.tell(Reschedule);
+        }
+    }
+}
+
+/// Has no job run where the daemon is drained.
+fn stop_if_drained(settings: &mut Settings, drain: &Drain) {
+    if drain.is_on() {
+        settings.max_jobs = 0;
     }
 }
 

@@ -13,7 +13,8 @@ pub mod config_args;
 pub mod conform;
 pub mod couchjs;
 pub mod dashboard;
-pub mod exit;
+pub mod drain;
+mod exit;
 mod hardening;
 pub mod jobs;
 pub mod kill;
@@ -99,6 +100,11 @@ enum Command {
     ///
     /// Takes the rights of an administrator or an operator. The service's log says who did it.
     Kill(kill::Args),
+    /// Have the running service take no new work, before its machine is serviced.
+    ///
+    /// What it has taken may end; GET /_up tells balancers to send nobody here. In a fleet the other daemons take its
+    /// replications.
+    Drain(drain::Args),
     /// Show which functions cost most lately: calls, errors, times.
     ///
     /// For each function of a design document and each kind of call, by database.
@@ -250,6 +256,7 @@ fn dispatch(command: Command, builder: DaemonBuilder) -> Result<(), CliError> {
         Command::Status(args) => status::run(&args),
         Command::Ps(args) => ps::run(&args),
         Command::Kill(args) => kill::run(&args),
+        Command::Drain(args) => drain::run(&args),
         Command::Top(args) => top::run(&args),
         Command::Jobs(args) => jobs::run(&args, languages),
         Command::Dashboard(args) => dashboard::run(&args),

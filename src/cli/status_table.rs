@@ -313,7 +313,13 @@ two:5995   its lease is over    0ms          7  1.2.3    00000000000000ff
 
     #[test]
     fn every_state_that_the_page_on_operations_has_a_remedy_for_is_shown() {
-        let closed = ["at_limit", "throttled", "no_pool", "accept_failed"];
+        let closed = [
+            "at_limit",
+            "throttled",
+            "no_pool",
+            "accept_failed",
+            "draining",
+        ];
         let services = closed.map(|why| ServiceStatus {
             closed: Some(why.into()),
             ..ServiceStatus::default()
@@ -346,7 +352,7 @@ two:5995   its lease is over    0ms          7  1.2.3    00000000000000ff
         let (_, table) = page.split_once("| shown |").expect("the table");
         let rows = table.lines().skip(2).take_while(|row| row.starts_with('|'));
         let named: Vec<_> = rows.filter_map(|row| row.split('`').nth(1)).collect();
-        assert_eq!(named.len(), 13);
+        assert_eq!(named.len(), 14);
         for state in named {
             assert!(shown.contains(state), "{state}: {shown}");
         }

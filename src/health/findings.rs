@@ -1,7 +1,7 @@
 //! What of a daemon's state is a trouble, in words for who runs it.
 //!
 //! SUMMARY   [`of_status`] looks at pools and services, [`of_jobs`] at replications, [`of_store`] at what keeps them,
-//!           [`of_daemons`] at the fleet, [`of_increases`] at what was counted lately.
+//!           [`of_daemons`] at the fleet, [`of_drain`] at what an operator has ordered, [`of_increases`] at what was counted lately.
 //! PROMISES  Each finding says what to do: a command, a key, or the page that tells more.
 
 use std::time::Duration;
@@ -260,6 +260,18 @@ pub(crate) fn of_daemons(fleet: &Value) -> Vec<Finding> {
         remedy: "look at its machine; others take its part (docs/fleet.md)".to_owned(),
     })
     .collect()
+}
+
+/// What is told while the daemon is drained, lest somebody forgets it.
+pub(crate) fn of_drain() -> Finding {
+    Finding {
+        kind: Kind::Drained,
+        severity: Severity::Warning,
+        subject: "daemon".to_owned(),
+        count: 1,
+        cause: "an operator has drained it: it takes no calls and runs no replications".to_owned(),
+        remedy: "settee drain --off has it take work again".to_owned(),
+    }
 }
 
 /// What was counted of the whole daemon, since it was started.

@@ -197,7 +197,7 @@ impl From<ErrorReply> for Refusal {
             "conflict" => StatusCode::CONFLICT,
             "too_many_requests" => StatusCode::TOO_MANY_REQUESTS,
             "not_implemented" => StatusCode::NOT_IMPLEMENTED,
-            "shutting_down" | "pool_busy" | "tenant_busy" | "throttled" => {
+            "draining" | "shutting_down" | "pool_busy" | "tenant_busy" | "throttled" => {
                 StatusCode::SERVICE_UNAVAILABLE
             }
             _ => StatusCode::INTERNAL_SERVER_ERROR,

@@ -10,9 +10,11 @@ use serde_json::json;
 use tokio::sync::Semaphore;
 
 use super::HttpContext;
+use super::access::Order;
 use super::answer::{self, Answer, Refusal};
 use super::params::Params;
 use super::request::segments;
+use crate::actors::drained;
 use crate::messages::proc_manager::{GetProcCount, GetStaleProcCount, GetStatus};
 use crate::metrics::{PROMETHEUS_CONTENT_TYPE, Snapshot, prometheus_text, stats_at, stats_json};
 use blocking;
@@ -34,10 +36,10 @@ pub(super) async fn welcome(shared: Data<HttpContext>) -> Answer {
     })))
 }
 
-/// `GET /_up`: 404 while the service stops, as CouchDB says it of maintenance; 503 where it cannot do what it is for,
+/// `GET /_up`: 404 while the service stops or is drained, as CouchDB says it of maintenance; 503 where it cannot do what it is for,
 /// or with `?ready` cannot take calls of functions, so that a balancer sends nobody here.
 pub(super) async fn up(params: Params, shared: Data<HttpContext>) -> Answer {
-    if *shared.stopping().borrow() {
+    if *shared.stopping().borrow() || shared.drain.is_on() {
         let body = json!({"status": "maintenance_mode"});
         return Ok(answer::with_status(StatusCode::NOT_FOUND, &body));
     }
@@ -56,6 +58,31 @@ pub(super) async fn up(params: Params, shared: Data<HttpContext>) -> Answer {
 /// `GET /_health`.
 pub(super) async fn health(shared: Data<HttpContext>) -> Answer {
     Ok(answer::ok(&shared.metrics.health().told()))
+}
+
+/// `GET /_drain`.
+pub(super) async fn drain_state(shared: Data<HttpContext>) -> Answer {
+    let HttpContext {
+        drain,
+        manager,
+        replications,
+        ..
+    } = &**shared;
+    Ok(answer::ok(
+        &drained::drain_state(drain, manager, replications).await,
+    ))
+}
+
+/// `PUT /_drain`.
+pub(super) async fn drain(shared: Data<HttpContext>, order: Order) -> Answer {
+    order.did(drained::set_drained(&shared.drain, true));
+    drain_state(shared).await
+}
+
+/// `DELETE /_drain`.
+pub(super) async fn undrain(shared: Data<HttpContext>, order: Order) -> Answer {
+    order.did(drained::set_drained(&shared.drain, false));
+    drain_state(shared).await
 }
 
 /// `GET /_audit`.

@@ -56,6 +56,7 @@ use crate::actors::replicator_api::ReplicatorApi;
 use crate::audit::AuditLog;
 use crate::auth::Authority;
 use crate::config::Config;
+use crate::drain::Drain;
 use crate::in_flight::InFlight;
 use crate::metrics::Metrics;
 use crate::metrics::history::History;
@@ -72,6 +73,7 @@ pub struct HttpContext {
     pub(crate) authority: Arc<Authority>,
     /// Where orders and changes are recorded.
     pub(crate) audit: AuditLog,
+    pub(crate) drain: Drain,
     pub(crate) metrics: Metrics,
     pub(crate) replications: ReplicatorApi,
     /// The memory of requests and answers in flight.

@@ -16,6 +16,8 @@ use super::routes::shutting_down;
 use super::{HttpContext, body};
 use crate::actors::replicator_api::Replicated;
 use crate::audit::Done;
+use crate::messages::client_error::ErrorReply;
+use crate::messages::proc_manager::GetProcError;
 use replication::spec::strip_url;
 
 pub(super) async fn replicate(
@@ -29,6 +31,9 @@ pub(super) async fn replicate(
     let value: Value = body::read(&request, payload, &shared).await?.json().await?;
     let asked = asked(&value);
     order.did(Done::default().asked(asked.clone()));
+    if shared.drain.is_on() && value["cancel"] != true {
+        return Err(ErrorReply::from(GetProcError::Draining).into());
+    }
     let mut stopping = shared.stopping();
     let person = person(&user);
     let replicated = tokio::select! {

@@ -285,6 +285,7 @@ impl From<GetProcError> for ErrorReply {
             | GetProcError::NotForCaller(_)
             | GetProcError::PoolBusy { .. }
             | GetProcError::PoolRemoved { .. }
+            | GetProcError::Draining
             | GetProcError::ShuttingDown => {}
         }
         reply

@@ -31,6 +31,10 @@ pub enum DaemonCall {
     TerminateStaleProcs,
     /// Tell what is wrong.
     Health,
+    /// Tell whether it is drained.
+    DrainState,
+    /// Drain it, or have it take work again.
+    Drain(bool),
     /// Tell so many of the latest orders and changes.
     Audit(usize),
     /// Tell what the service is doing.
@@ -74,6 +78,8 @@ impl DaemonCall {
             | Self::PlanConfig
             | Self::TerminateStaleProcs
             | Self::Health
+            | Self::DrainState
+            | Self::Drain(_)
             | Self::Audit(_)
             | Self::Status(_)
             | Self::Functions(_)

@@ -24,6 +24,8 @@ pub(crate) enum Closed {
     Throttled,
     /// The system refused to accept one, for lack of descriptors or memory.
     AcceptFailed,
+    /// The daemon is drained.
+    Draining,
     /// It is being taken out of operation.
     Stopping,
 }

@@ -10,11 +10,12 @@ use regex::Regex;
 use crate::docs::{read, tables};
 
 /// The top modules of `settee`, from the bottom up: each may use those above it in this list, never those below.
-const MODULES: [&str; 23] = [
+const MODULES: [&str; 24] = [
     "otp",
     "machine_bounds",
     "pace",
     "aside",
+    "drain",
     "in_flight",
     "audit",
     "logging",
@@ -68,7 +69,7 @@ const LINES_MAX: [(&str, usize); 14] = [
     ("crates/couchjs", 4250),
     ("crates/json", 1250),
     ("crates/mango", 2700),
-    ("crates/policy", 8100),
+    ("crates/policy", 8150),
     ("crates/replication", 9950),
     ("crates/store", 6450),
     ("crates/test_support", 150),

@@ -45,7 +45,7 @@ function valueOf(reply, reported) {
 
 // Fails for a reply of a service that stops: another try may meet the next one.
 function unlessStopping(reply) {
-  if (reply.error?.name === "shutting_down") throw serviceError(reply.error);
+  if (["shutting_down", "draining"].includes(reply.error?.name)) throw serviceError(reply.error);
   return reply;
 }
 

@@ -290,7 +290,7 @@ async function refusing(times, error, options, use) {
 }
 
 test("an error that says retry is tried again by a client that has time", async () => {
-  for (const error of [BUSY, { ...BUSY, retry_after_ms: 1 }, { name: "shutting_down", reason: "it ends" }]) {
+  for (const error of [BUSY, { ...BUSY, retry_after_ms: 1 }, { name: "shutting_down", reason: "it ends" }, { name: "draining", reason: "it rests" }]) {
     const use = async (client) => assert.deepEqual(await client.map([], []), []);
     assert.equal(await refusing(2, error, { retryFor: 20 }, use), 3);
   }

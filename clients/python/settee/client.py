@@ -102,7 +102,7 @@ def _milliseconds(seconds: Optional[float]) -> Optional[int]:
 def _unless_stopping(reply: Json) -> Json:
     """Fails for a reply of a service that stops: another try may meet the next one."""
     error = reply.get("error")
-    if isinstance(error, dict) and error.get("name") == "shutting_down":
+    if isinstance(error, dict) and error.get("name") in ("shutting_down", "draining"):
         raise service_error(error)
     return reply
 

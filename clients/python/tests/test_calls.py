@@ -428,7 +428,8 @@ class Retries(unittest.TestCase):
         return tries, scripted(serve)
 
     def test_an_error_that_says_retry_is_tried_again_by_a_client_that_has_time(self):
-        for error in (self.BUSY, {**self.BUSY, "retry_after_ms": 1}, {"name": "shutting_down", "reason": "it ends"}):
+        for error in (self.BUSY, {**self.BUSY, "retry_after_ms": 1}, {"name": "shutting_down", "reason": "it ends"},
+                      {"name": "draining", "reason": "it rests"}):
             tries, service = self.refusing(2, error)
             with self.subTest(error=error), service as address, settee.Client(address, retry_for=DEADLINE) as client:
                 self.assertEqual(client.map([], []), [])

@@ -1,4 +1,4 @@
-//! What is wrong, as `health` tells it: one value for the command, the socket, HTTP and tests.
+//! What is wrong, as `health` tells it, and how far a drain is: one value for the command, the socket, HTTP and tests.
 
 use serde::{Deserialize, Serialize};
 
@@ -35,4 +35,27 @@ pub struct Problem {
     pub cause: String,
     /// What to do: a command, a key, a page.
     pub remedy: String,
+}
+
+/// Whether a daemon takes new work, and what is left of what it had.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DrainState {
+    /// Whether it is drained.
+    pub draining: bool,
+    /// Since when, as `2026-11-26T10:00:00Z`; none if it is not.
+    pub since: Option<String>,
+    /// Requests that wait for a process.
+    pub waiting: u64,
+    /// Processes that are lent.
+    pub lent: u64,
+    /// Replications that run, or stop, in this daemon.
+    pub running: u64,
+}
+
+impl DrainState {
+    /// Returns whether the daemon takes no work, and has none left.
+    #[must_use]
+    pub const fn is_idle(&self) -> bool {
+        self.draining && self.waiting == 0 && self.lent == 0 && self.running == 0
+    }
 }

@@ -61,7 +61,7 @@ pub use audit::{AuditPage, AuditRecord};
 pub use connection::{REPLY_BYTES_MAX, REQUESTS_QUEUED_MAX};
 pub use error::{ClientError, ServiceError};
 pub use functions::{Compiling, Indexing, Mapping, Reducing};
-pub use health::{Health, Problem};
+pub use health::{DrainState, Health, Problem};
 pub use jobs::{
     BulkAnswer, BulkOrder, BulkOrderName, JobGroup, JobOrder, JobResult, JobSelection, JobsQuery,
     JobsSort,
@@ -322,6 +322,25 @@ impl Client {
     pub async fn health(&self) -> Result<Health, ClientError> {
         let health = self.connection.call("health", &json!({})).await?;
         wire::typed("health", &health)
+    }
+
+    /// Drains the daemon, or has it take work again (`drain`, `undrain`), and returns what is left of what it had.
+    ///
+    /// # Errors
+    /// [`ClientError::Service`]: `forbidden`.
+    pub async fn set_drained(&self, is_drained: bool) -> Result<DrainState, ClientError> {
+        let call = if is_drained { "drain" } else { "undrain" };
+        let state = self.connection.call(call, &json!({})).await?;
+        wire::typed(call, &state)
+    }
+
+    /// Returns whether the daemon is drained, and what is left of what it had (`drain_state`).
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn drain_state(&self) -> Result<DrainState, ClientError> {
+        let state = self.connection.call("drain_state", &json!({})).await?;
+        wire::typed("drain_state", &state)
     }
 
     /// Returns the processes with what they do now (`procs`), of one pool or of all: the value as the service wrote it,

@@ -32,7 +32,7 @@ pub struct ServiceStatus {
     pub local_only: bool,
     /// Whether it accepts connections; otherwise they wait in the system's queue.
     pub listening: bool,
-    /// Why it does not: `at_limit`, `throttled`, `no_pool`, `accept_failed` or `stopping`.
+    /// Why it does not: `at_limit`, `throttled`, `no_pool`, `accept_failed`, `draining` or `stopping`.
     #[serde(default)]
     pub closed: Option<String>,
     /// For how long its pool starts no process, because a start failed; in milliseconds.

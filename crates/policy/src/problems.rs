@@ -62,6 +62,8 @@ pub enum Kind {
     DaemonGone,
     /// Records of the log are lost.
     RecordsDropped,
+    /// The daemon is drained.
+    Drained,
 }
 
 impl Kind {
@@ -76,7 +78,8 @@ impl Kind {
             | Self::ReplicationsFailing
             | Self::DocumentsRefused
             | Self::StoreAway
-            | Self::RecordsDropped => Duration::ZERO,
+            | Self::RecordsDropped
+            | Self::Drained => Duration::ZERO,
             Self::ServiceClosed | Self::PoolCrowded => Duration::from_secs(5),
             // One answer that is late is none.
             Self::StoreSlow => Duration::from_secs(10),

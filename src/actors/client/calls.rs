@@ -15,6 +15,7 @@ use serde_json::value::RawValue;
 
 use super::Client;
 use super::cancel::Cancellable;
+use super::context::ClientContext;
 use super::dashboard::dashboard;
 use super::handover;
 use super::holding::Holding;
@@ -23,6 +24,7 @@ use super::login::log_in;
 use super::session::Session;
 use super::ticket::Ticket;
 use crate::actors::config_listener::ConfigListener;
+use crate::actors::drained::{drain_state, set_drained};
 use crate::actors::proc_manager::ProcManager;
 use crate::aside::{aside, is_long};
 use crate::audit::{Done, Sender};
@@ -215,6 +217,8 @@ fn daemon(ticket: Ticket, call: DaemonCall) {
             let health = ticket.session().services.metrics.health().told();
             ticket.ok(&health);
         }
+        DaemonCall::DrainState => drain(ticket, None),
+        DaemonCall::Drain(is_drained) => drain(ticket, Some(is_drained)),
         DaemonCall::Status(pool) => {
             let name = pool.map(|pool| LanguageName::new(&pool).to_string());
             let wanted = name.clone();
@@ -249,6 +253,23 @@ fn daemon(ticket: Ticket, call: DaemonCall) {
         DaemonCall::ReloadConfig => configure(ticket, Reload),
         DaemonCall::PlanConfig => configure(ticket, PlanReload),
     }
+}
+
+/// Drains the daemon, or has it take work again, if that is asked for; tells what is left of what it had.
+fn drain(ticket: Ticket, is_drained: Option<bool>) {
+    actix_rt::spawn(async move {
+        let services = Rc::clone(&ticket.session().services);
+        let ClientContext {
+            drain,
+            manager,
+            replications,
+            ..
+        } = &*services;
+        if let Some(is_drained) = is_drained {
+            ticket.did(set_drained(drain, is_drained));
+        }
+        ticket.ok(&drain_state(drain, manager, replications).await);
+    });
 }
 
 /// Returns what an order to a pool changed.

@@ -14,6 +14,7 @@ use crate::actors::proc_manager::ProcManager;
 use crate::actors::replicator_api::ReplicatorApi;
 use crate::audit::AuditLog;
 use crate::auth::Authority;
+use crate::drain::Drain;
 use crate::functions::records::CallRecords;
 use crate::in_flight::InFlight;
 use crate::messages::proc_manager::GetProcError;
@@ -36,6 +37,8 @@ pub(crate) struct ClientContext {
     pub(crate) in_flight: Arc<InFlight>,
     /// Where orders and changes are recorded.
     pub(crate) audit: AuditLog,
+    /// Whether the daemon is drained.
+    pub(crate) drain: Drain,
     /// Who is let in, where that is asked.
     pub(crate) authority: Arc<Authority>,
     /// Where HTTP listens, if it does.

@@ -215,6 +215,7 @@ impl World {
         };
         let documents = ReplicatorDocuments::new(options, PidGuard::new()).start();
         let options = FleetMemberOptions {
+            drain: Drain::default(),
             fleet: connection.clone(),
             name: DaemonName {
                 address: name.into(),

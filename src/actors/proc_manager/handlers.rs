@@ -26,6 +26,9 @@ impl Handler<GetProc> for ProcManager {
     type Result = Deferred<Answer>;
 
     fn handle(&mut self, mut msg: GetProc, ctx: &mut Self::Context) -> Self::Result {
+        if self.drain.is_on() {
+            return Deferred::now(Err(Box::new(GetProcError::Draining)));
+        }
         let asked = self.clock.now();
         let time = msg.timeout.unwrap_or(self.settings.os_process_timeout);
         let (target, pool) = match self.pools.resolve(&msg.want) {

@@ -22,6 +22,7 @@ use crate::actors::client::stream::Stream;
 use crate::actors::listener::bound::{AcceptPause, Acceptor};
 use crate::actors::proc_manager::ProcManager;
 use crate::config::ServiceConfig;
+use crate::drain::Drain;
 use crate::logging::RepeatLimiter;
 use crate::messages::pool_watch::{PoolState, RETRY_INTERVAL, WatchPool};
 use crate::messages::proc_manager::{GetProcError, TakeFrom, Want};
@@ -52,6 +53,7 @@ const fn may_pass(error: &GetProcError) -> bool {
 /// The entrance of one service.
 pub(crate) struct Entrance {
     manager: RegisteredName<ProcManager>,
+    drain: Drain,
     pool_name: RefCell<Arc<str>>,
     /// The pool, once it is watched; [`Self::next`] takes it while it waits.
     pool: RefCell<Option<watch::Receiver<PoolState>>>,
@@ -84,6 +86,7 @@ impl Entrance {
     /// Makes the entrance of a service, closed.
     pub fn new(
         manager: RegisteredName<ProcManager>,
+        drain: Drain,
         settings: &ServiceConfig,
         state: Arc<ServiceState>,
         log: Logger,
@@ -99,6 +102,7 @@ impl Entrance {
         };
         Rc::new(Self {
             manager,
+            drain,
             pool_name: RefCell::new(pool_name(settings).into()),
             pool: RefCell::default(),
             told: RefCell::new(told),
@@ -140,6 +144,10 @@ impl Entrance {
         self: Rc<Self>,
         acceptor: Rc<Acceptor>,
     ) -> (Stream, Option<QueuePlace>) {
+        if self.drain.is_on() {
+            self.close(Closed::Draining);
+            self.drain.is_over().await;
+        }
         loop {
             let watched = self.pool.take();
             let mut pool = match watched {

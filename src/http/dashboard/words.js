@@ -68,6 +68,7 @@ const CLOSED = {
   throttled: "its pool starts nothing",
   no_pool: "there is no such pool",
   accept_failed: "the system gives it no connection",
+  draining: "the daemon is drained",
   stopping: "it is being stopped",
 };
 

@@ -115,6 +115,9 @@ pub enum GetProcError {
         /// The time to the next try.
         retry_in: Duration,
     },
+    /// The daemon is drained. Worth a retry at another daemon, or when it takes work again.
+    #[error("this daemon is drained: it takes no calls until an operator says so")]
+    Draining,
     /// The service is shutting down, or its manager is being restarted.
     #[error("the service is shutting down")]
     ShuttingDown,
@@ -195,6 +198,7 @@ impl GetProcError {
             Self::TenantBusy { .. } => ("tenant_busy", "queue", Client, true),
             Self::PoolRemoved { .. } => ("pool_removed", "queue", Settee, false),
             Self::Throttled { .. } => ("throttled", "open", QueryServer, true),
+            Self::Draining => ("draining", "queue", Settee, true),
             Self::ShuttingDown => ("shutting_down", "queue", Settee, true),
         };
         ErrorClass {

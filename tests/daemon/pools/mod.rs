@@ -5,6 +5,7 @@ mod cells;
 mod children;
 mod command_line;
 mod configuration;
+mod drain;
 mod example;
 mod forgetting;
 mod groups;

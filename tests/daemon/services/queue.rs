@@ -5,6 +5,8 @@ use std::rc::Rc;
 
 use settee_testkit::{eventually, within};
 
+use serde_json::json;
+
 use crate::services::harness::{Daemon, SocketClient, waiting_to_be_accepted};
 
 fn config(settings: &str) -> String {
@@ -149,4 +151,25 @@ async fn a_connection_waits_unaccepted_for_the_part_of_a_pool_that_is_not_reserv
     user.ret_proc(&proc).await;
     assert_eq!(client.ask("[\"hello\"]").await, "[\"hello\"]");
     daemon.stop_after((user, client)).await;
+}
+
+#[actix_rt::test]
+async fn connections_to_a_service_wait_while_the_daemon_is_drained() {
+    let daemon = Daemon::start(&config("")).await;
+    let mut before = daemon.connect("py.sock").await;
+    assert_eq!(before.ask("[\"before\"]").await, "[\"before\"]");
+    let mut user = SocketClient::connect(&daemon).await;
+    user.call(json!({"id": 1, "call": "drain"})).await;
+    loop {
+        let status = within("a status", user.call(json!({"id": 3, "call": "status"}))).await;
+        if status["ok"]["services"][0]["closed"] == "draining" {
+            break;
+        }
+    }
+    let mut after = daemon.connect("py.sock").await;
+    assert_eq!(before.ask("[\"still\"]").await, "[\"still\"]");
+    assert_eq!(waiting_to_be_accepted(&daemon.path("py.sock")), 1);
+    user.call(json!({"id": 2, "call": "undrain"})).await;
+    assert_eq!(after.ask("[\"after\"]").await, "[\"after\"]");
+    daemon.stop().await;
 }

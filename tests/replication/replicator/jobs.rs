@@ -243,7 +243,10 @@ fn lists_have_pages_and_states() {
     let job = &world.jobs()[0];
     assert_eq!((&job["pid"], &job["info"]), (&Value::Null, &Value::Null));
     assert_eq!(job["history"].as_array().unwrap().len(), 1);
-    assert_eq!(job["reason"], "no job may run: max_jobs is 0");
+    assert_eq!(
+        job["reason"],
+        "no job may run: max_jobs is 0, or the daemon is drained"
+    );
     for (query, reason) in [
         ("limit=x", "limit must be an integer"),
         ("skip=-1", "skip not in range of [0,infinity]"),
@@ -392,5 +395,31 @@ fn an_outcome_is_written_whatever_the_configuration_has_become() {
     let done = world.wait_for_state("one", "completed");
     assert_eq!(done["info"]["docs_written"], 3);
     assert_eq!(world.wait_for_state("same", "failed")["error_count"], 1);
+    world.stop();
+}
+
+#[test]
+fn jobs_of_a_drained_daemon_stop_with_a_checkpoint_and_run_again_afterwards() {
+    let world = World::start();
+    world.source.put("a", None, json!({}));
+    create(&world.web, "r", &world.continuous());
+    world.wait_until_equal();
+    let drain = |method| world.web.send(method, "/_drain", "").ok();
+    drain("PUT");
+    wait_until("nothing runs", || {
+        world.web.get("/_drain").ok()["running"] == 0
+    });
+    assert_eq!(world.doc("r")["state"], "pending");
+    let job = &world.jobs()[0];
+    let events: Vec<_> = job["history"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|event| &event["type"])
+        .collect();
+    assert_eq!(events, ["stopped", "started", "added"]);
+    world.source.put("b", None, json!({}));
+    drain("DELETE");
+    world.wait_until_equal();
     world.stop();
 }

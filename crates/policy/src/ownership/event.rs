@@ -72,6 +72,10 @@ pub enum Event {
     Stopped { doc: DocId, claim: Claim },
     /// The daemon is to end: everything is given back.
     Stop,
+    /// The daemon is drained: everything is given back, and nothing is claimed until [`Event::Undrain`].
+    Drain,
+    /// The daemon takes its part again.
+    Undrain,
 }
 
 /// Something to do, in this order.

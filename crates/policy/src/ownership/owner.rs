@@ -79,6 +79,8 @@ pub struct Ownership {
     claimed_at: Duration,
     last_request: Request,
     phase: Phase,
+    /// Whether it owns nothing for now, and stays.
+    is_drained: bool,
 }
 
 impl Ownership {
@@ -99,6 +101,7 @@ impl Ownership {
             claimed_at: Duration::ZERO,
             last_request: Request(0),
             phase: Phase::Working,
+            is_drained: false,
         }
     }
 
@@ -122,6 +125,9 @@ impl Ownership {
                     self.former = None;
                     self.renewed(epoch, sent.at);
                     (self.order_at, self.claim_at) = (now, now);
+                    if self.gives_away() {
+                        self.renew_at = now;
+                    }
                     self.hear(request, counts, out);
                 }
             }
@@ -153,9 +159,15 @@ impl Ownership {
             }
             Event::Stop => {
                 self.phase = Phase::Leaving;
-                self.renew_at = now;
-                let all: Vec<_> = own(self.docs.running()).collect();
-                self.give_back(all, out);
+                self.give_all_back(now, out);
+            }
+            Event::Drain => {
+                self.is_drained = true;
+                self.give_all_back(now, out);
+            }
+            Event::Undrain => {
+                self.is_drained = false;
+                (self.renew_at, self.claim_at) = (now, now);
             }
         }
         self.ask(now, out);
@@ -173,7 +185,7 @@ impl Ownership {
             Some((sent, _)) => Some(sent.at + REQUEST_MAX),
             None if self.lease.is_none() => None,
             None if self.docs.has_unused() => Some(self.order_at),
-            None if self.phase == Phase::Working => Some(self.order_at.max(self.claim_at)),
+            None if !self.gives_away() => Some(self.order_at.max(self.claim_at)),
             None => None,
         };
         let stop = self.lease.map(|lease| lease.stop_at());
@@ -212,11 +224,16 @@ impl Ownership {
         self.phase == Phase::Gone
     }
 
+    /// Whether it gives away what it has, and claims nothing.
+    fn gives_away(&self) -> bool {
+        self.phase != Phase::Working || self.is_drained
+    }
+
     /// Returns how many documents are this daemon's to own: an equal part, rounded up.
     fn share(&self) -> usize {
-        match self.phase {
-            Phase::Working => self.counts.wanted.div_ceil(self.counts.live.max(1)),
-            Phase::Leaving | Phase::Gone => 0,
+        match self.gives_away() {
+            false => self.counts.wanted.div_ceil(self.counts.live.max(1)),
+            true => 0,
         }
     }
 
@@ -291,7 +308,7 @@ impl Ownership {
             return;
         };
         self.renewed(lease.epoch, sent.at);
-        if self.phase == Phase::Leaving && !has_told {
+        if self.gives_away() != has_told {
             self.renew_at = now;
         }
         let listed: FxHashMap<_, _> = docs
@@ -349,9 +366,9 @@ impl Ownership {
         for doc in docs {
             // It was free, so that another claim of it is over.
             self.lose(&doc, out);
-            let hold = match self.phase {
-                Phase::Working => Hold::Owned,
-                Phase::Leaving | Phase::Gone => Hold::Unused,
+            let hold = match self.gives_away() {
+                false => Hold::Owned,
+                true => Hold::Unused,
             };
             self.docs
                 .insert(doc.clone(), request, self.last_request, hold);
@@ -402,6 +419,13 @@ impl Ownership {
         hasher.finish()
     }
 
+    /// Gives back what it has, and tells soon that it does not count as alive.
+    fn give_all_back(&mut self, now: Duration, out: &mut Vec<OwnerAction>) {
+        self.renew_at = now;
+        let all: Vec<_> = own(self.docs.running()).collect();
+        self.give_back(all, out);
+    }
+
     fn give_back(&mut self, docs: Vec<(DocId, Claim)>, out: &mut Vec<OwnerAction>) {
         for (doc, claim) in docs {
             if self.docs.is_running(&doc) {
@@ -413,8 +437,8 @@ impl Ownership {
 
     /// Asks the database for what is due.
     fn ask(&mut self, now: Duration, out: &mut Vec<OwnerAction>) {
-        let is_leaving = self.phase == Phase::Leaving;
-        if is_leaving && self.docs.len() == 0 && self.order.is_none() {
+        let is_leaving = self.gives_away();
+        if self.phase == Phase::Leaving && self.docs.len() == 0 && self.order.is_none() {
             self.phase = Phase::Gone;
             let epoch = self.epoch().or(self.former);
             return out.push(OwnerAction::Depart { epoch });

@@ -164,7 +164,9 @@ impl WhyNot {
 impl fmt::Display for WhyNot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoSlot { max_jobs: 0 } => f.write_str("no job may run: max_jobs is 0"),
+            Self::NoSlot { max_jobs: 0 } => {
+                f.write_str("no job may run: max_jobs is 0, or the daemon is drained")
+            }
             Self::NoSlot { max_jobs } => {
                 write!(
                     f,

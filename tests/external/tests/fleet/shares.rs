@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::site::{Databases, Site};
+use super::site::{Databases, Site, wait};
 
 /// What `SHARE_WITHIN`, 30 s, may become on a machine under load.
 const SHARE_MAX: Duration = Duration::from_secs(90);
@@ -41,6 +41,29 @@ async fn a_thousand_documents_are_shared_equally_and_again_when_daemons_join_and
         assert!(took < SHARE_MAX, "{took:?}");
     }
     assert!(left < HAND_OVER_MAX, "{left:?}");
+    site.stop();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_drained_daemon_hands_its_jobs_over_and_takes_its_share_again_afterwards() {
+    let mut databases = Databases::start(4).await;
+    let mut site = Site::start(2, "checkpoint_interval = 1000\nstartup_jitter = 0\n").await;
+    site.ask(&databases.replications());
+    site.until_shared(4, 2, || databases.write());
+    databases.until_equal();
+    let drained = site.until_epoch(1);
+    site.daemons[1].web.send("PUT", "/_drain", "").ok();
+    let took = site.until_taken_over(drained, || databases.write());
+    databases.until_equal();
+    let state = || site.daemons[1].web.get("/_drain").ok();
+    wait("nothing is left", || state()["running"] == 0);
+    wait("all run elsewhere", || {
+        site.daemons[0].total("states=running") == 4
+    });
+    assert!(took < HAND_OVER_MAX, "{took:?}");
+    site.daemons[1].web.send("DELETE", "/_drain", "").ok();
+    site.until_shared(4, 2, || databases.write());
+    databases.until_equal();
     site.stop();
 }
 

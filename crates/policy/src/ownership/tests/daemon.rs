@@ -89,6 +89,7 @@ pub(super) struct Daemon {
     /// When it is to be woken.
     pub(super) wake_at: Option<Ms>,
     pub(super) is_stopping: bool,
+    pub(super) is_drained: bool,
 }
 
 impl Daemon {
@@ -104,12 +105,13 @@ impl Daemon {
             renewed: (0, Request(0)),
             wake_at: None,
             is_stopping: false,
+            is_drained: false,
         }
     }
 
     /// Whether nothing hinders it.
     pub(super) fn is_well(&self) -> bool {
-        self.acts() && !self.cut.is_any() && !self.is_stopping
+        self.acts() && !self.cut.is_any() && !self.is_stopping && !self.is_drained
     }
 
     pub(super) fn acts(&self) -> bool {

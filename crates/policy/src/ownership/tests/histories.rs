@@ -43,6 +43,7 @@ pub(super) enum Fault {
     Delete(usize),
     Stop(usize),
     Start(usize),
+    Drain(usize, Ms),
     /// The servers of a document's replication become slow.
     Slow(usize, Servers),
 }
@@ -95,6 +96,12 @@ impl World {
             }
             Fault::Stop(at) => self.later(0, at, What::Stop),
             Fault::Start(at) => self.start(at),
+            Fault::Drain(at, how_long) => {
+                if self.daemons[at].life.is_some() {
+                    self.later(0, at, What::Drain(true));
+                    self.later(how_long, at, What::Drain(false));
+                }
+            }
             // No fault of the fleet's.
             Fault::Slow(n, servers) => drop(self.servers.insert(doc_name(n).into(), servers)),
         }
@@ -107,7 +114,7 @@ fn any_fault(random: &mut TestRandom, daemons: usize) -> Fault {
         _ => random.below(FAULT_MAX as usize) as Ms,
     };
     let at = random.below(daemons);
-    match random.below(14) {
+    match random.below(15) {
         // The first one always comes back.
         0 if at == 0 => Fault::Kill(at, Some(long(random))),
         0 => Fault::Kill(at, (random.below(2) == 0).then(|| long(random))),
@@ -122,6 +129,7 @@ fn any_fault(random: &mut TestRandom, daemons: usize) -> Fault {
         8 | 9 => Fault::Failover(random.below(1_000) as Ms, random.below(10_000) as Ms),
         10 | 11 => Fault::Add(random.below(12)),
         12 => Fault::Delete(random.below(12)),
+        13 => Fault::Drain(at, long(random)),
         _ if at > 0 => *random.one_of(&[Fault::Stop(at), Fault::Start(at)]),
         _ => Fault::Pause(at, long(random)),
     }
@@ -200,6 +208,29 @@ fn documents_have_one_owner_whatever_happens_to_daemons_and_database() {
     println!(
         "{histories} histories; longest without an owner after the last fault: {unserved_max} ms"
     );
+}
+
+#[test]
+fn a_drained_daemon_owns_nothing_and_takes_its_part_again_afterwards() {
+    for seed in 1..=40 {
+        let mut world = World::new(TestRandom::with_seed(seed), 3);
+        world.tells = seed % 2 == 0;
+        (0..12).for_each(|n| world.add(&format!("doc-{n}")));
+        (0..3).for_each(|at| world.start(at));
+        world.run_until(60_000);
+        let owned = |world: &World| -> Vec<usize> {
+            let daemons = world.daemons.iter();
+            daemons.map(|daemon| daemon.core.owned()).collect()
+        };
+        assert_eq!(owned(&world), [4, 4, 4], "seed {seed}");
+        world.fault(Fault::Drain(1, 60_000));
+        world.run_until(110_000);
+        assert_eq!(owned(&world), [6, 0, 6], "seed {seed}");
+        assert_eq!(world.daemons[1].core.owned_or_stopping(), 0, "seed {seed}");
+        world.run_until(180_000);
+        assert_eq!(owned(&world), [4, 4, 4], "seed {seed}");
+        assert_eq!(world.judge.violation, None, "seed {seed}");
+    }
 }
 
 #[test]

@@ -158,7 +158,7 @@ fn a_refusal_that_is_taken_for_a_renewal_is_found() {
 
 #[test]
 fn a_claim_that_a_failover_lost_and_that_is_kept_is_found() {
-    daemon_is_found(&["FL-1"], Sabotage::KeepsWhatIsNotListed);
+    daemon_is_found(&["FL-1", "FL-2"], Sabotage::KeepsWhatIsNotListed);
 }
 
 #[test]

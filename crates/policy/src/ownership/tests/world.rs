@@ -39,6 +39,7 @@ pub(super) enum What {
     Heal,
     Start,
     Stop,
+    Drain(bool),
     /// A failover begins: what is committed from now on is lost.
     Snapshot(Ms, Ms),
     /// The database is another one.
@@ -59,6 +60,7 @@ impl What {
                 | Self::LeaseDue(..)
                 | Self::Committed(..)
                 | Self::Stop
+                | Self::Drain(_)
         )
     }
 }
@@ -282,6 +284,11 @@ impl World {
                 self.judge.changed(self.now);
                 self.core_event(at, Event::Stop);
             }
+            What::Drain(on) => {
+                self.daemons[at].is_drained = on;
+                self.judge.changed(self.now);
+                self.core_event(at, if on { Event::Drain } else { Event::Undrain });
+            }
             What::Snapshot(after, down) => {
                 let tables = Box::new(self.database.tables.clone());
                 self.later_to(after, 0, None, What::Failover(tables, down));
@@ -306,6 +313,7 @@ impl World {
         let daemon = &mut self.daemons[at];
         daemon.core = Ownership::new(name);
         (daemon.life, daemon.is_stopping, daemon.wake_at) = (life, false, None);
+        daemon.is_drained = false;
         self.judge.changed(self.now);
         self.core_event(at, Event::Tick);
     }

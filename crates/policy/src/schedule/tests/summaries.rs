@@ -141,7 +141,10 @@ fn every_job_that_does_not_run_says_why() {
     world.let_go();
     world.configure(|settings| settings.max_jobs = 0);
     world.on(Event::Add(new_job("d")));
-    assert_eq!(world.why_not("d"), "no job may run: max_jobs is 0");
+    assert_eq!(
+        world.why_not("d"),
+        "no job may run: max_jobs is 0, or the daemon is drained"
+    );
     world.on(Event::Shutdown);
     assert_eq!(world.why_not("d"), "the service is shutting down");
 }

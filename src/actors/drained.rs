@@ -1,0 +1,38 @@
+//! Draining the daemon, and what is left of what it had: the same for HTTP and for clients of the socket.
+
+use serde_json::json;
+use settee_client::DrainState;
+
+use super::proc_manager::ProcManager;
+use super::replicator_api::ReplicatorApi;
+use crate::audit::Done;
+use crate::drain::Drain;
+use crate::messages::proc_manager::GetStatus;
+use crate::otp::registered_name::RegisteredName;
+
+/// Drains the daemon, or has it take work again. Returns what that did.
+pub(crate) fn set_drained(drain: &Drain, is_drained: bool) -> Done {
+    let changes = drain.set(is_drained);
+    Done::after(
+        usize::from(changes),
+        json!({"draining": changes != is_drained}),
+    )
+}
+
+/// Returns how far it is. While the manager, or the scheduler, is started again it has nothing.
+pub(crate) async fn drain_state(
+    drain: &Drain,
+    manager: &RegisteredName<ProcManager>,
+    replications: &ReplicatorApi,
+) -> DrainState {
+    let since = drain.since();
+    let status = manager.call(GetStatus { pool: None }).await;
+    let pools = status.unwrap_or_default().pools;
+    DrainState {
+        draining: since.is_some(),
+        since: since.map(|since| since.to_string()),
+        waiting: pools.iter().map(|pool| u64::from(pool.waiting)).sum(),
+        lent: pools.iter().map(|pool| u64::from(pool.used)).sum(),
+        running: replications.running_here().await,
+    }
+}

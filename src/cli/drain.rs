@@ -1,0 +1,98 @@
+//! `settee drain`: has the running service take no new work, or take it again.
+//!
+//! SUMMARY   One call on the client socket; with `--wait`, asks every [`LOOK_EVERY`] until nothing is left.
+
+use std::time::Duration;
+
+use serde_json::json;
+use settee_client::DrainState;
+use tokio::time::{Instant, sleep};
+
+use super::exit::{CliError, Exit};
+use super::output;
+use super::service_socket::{Service, SocketArgs, block_on};
+
+/// How often `--wait` looks.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// Options of `settee drain`.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+A drained daemon refuses calls with `draining`, which clients may try again elsewhere, accepts no connection to a
+service, and stops its replications, which leave their checkpoints. Calls that wait or run may end; who holds a
+process keeps it until it is given back. A daemon that is started again takes work.
+
+Exit codes:
+  0   it is drained, or takes work again; with --wait: nothing is left
+  64  the command line is wrong
+  69  no service answers
+  74  writing standard output failed
+  75  --wait: something was left after so long
+  77  this user may not: it takes an administrator or an operator
+
+Example:
+  settee drain --wait 60 && sudo systemctl stop settee")]
+pub struct Args {
+    /// Have it take work again.
+    #[arg(long)]
+    off: bool,
+    /// Wait for so long until nothing waits, is lent or runs.
+    #[arg(long, value_name = "SECONDS", conflicts_with = "off")]
+    wait: Option<u32>,
+    /// Print the value as the service sends it: one JSON object on one line.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    socket: SocketArgs,
+}
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// See the exit codes above.
+pub fn run(args: &Args) -> Result<(), CliError> {
+    let state = block_on(drain(args))?;
+    output::print(&match args.json {
+        true => json!(state).to_string() + "\n",
+        false => told(&state) + "\n",
+    })?;
+    match args.wait {
+        Some(seconds) if !state.is_idle() => Err(CliError::new(
+            Exit::TryAgain,
+            format!("after {seconds} s something is left"),
+            "`settee ps` shows who holds processes; wait longer, or stop the service, which ends what is left",
+        )),
+        _ => Ok(()),
+    }
+}
+
+async fn drain(args: &Args) -> Result<DrainState, CliError> {
+    let service = Service::connect(&args.socket, |_, _| None).await?;
+    let mut state = service
+        .answer(service.client.set_drained(!args.off))
+        .await?;
+    let wait = Duration::from_secs(args.wait.unwrap_or(0).into());
+    let begun = Instant::now();
+    while args.wait.is_some() && state.draining && !state.is_idle() && begun.elapsed() < wait {
+        sleep(LOOK_EVERY).await;
+        state = service.answer(service.client.drain_state()).await?;
+    }
+    Ok(state)
+}
+
+/// Says what is left.
+fn told(state: &DrainState) -> String {
+    let DrainState {
+        waiting,
+        lent,
+        running,
+        ..
+    } = state;
+    match (&state.since, state.is_idle()) {
+        (None, _) => "the daemon takes work".to_owned(),
+        (Some(since), true) => format!("drained since {since}: nothing is left"),
+        (Some(since), false) => format!(
+            "drained since {since}: {waiting} requests wait, {lent} processes are lent, {running} replications run"
+        ),
+    }
+}

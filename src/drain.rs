@@ -1,0 +1,50 @@
+//! Drain: whether this daemon takes new work.
+//!
+//! SUMMARY   A daemon is drained before its machine is serviced: it lends no process and runs no replication until that
+//!           is taken back, and what it lent before may end. [`Drain`] says so to all parts.
+//! CALLED    Set by HTTP and by clients of the socket. Asked by the manager of pools for each loan; followed by services,
+//!           the scheduler and the member of a fleet.
+//! LIMITS    A daemon that is started again takes work.
+
+use tokio::sync::watch;
+
+use crate::otp::wall_clock::system_time;
+use policy::schedule::WallTime;
+
+/// Whether the daemon is drained, and since when. Cheap to clone: all see the same.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Drain(watch::Sender<Option<WallTime>>);
+
+impl Drain {
+    /// Drains the daemon, or has it take work again. Returns false if nothing changes.
+    pub fn set(&self, is_drained: bool) -> bool {
+        self.0.send_if_modified(|since| {
+            let changes = since.is_some() != is_drained;
+            if changes {
+                *since = is_drained.then(system_time);
+            }
+            changes
+        })
+    }
+
+    /// Returns since when the daemon is drained, if it is.
+    pub fn since(&self) -> Option<WallTime> {
+        *self.0.borrow()
+    }
+
+    /// Returns whether the daemon is drained.
+    pub fn is_on(&self) -> bool {
+        self.since().is_some()
+    }
+
+    /// Returns what changes whenever this does.
+    pub fn follow(&self) -> watch::Receiver<Option<WallTime>> {
+        self.0.subscribe()
+    }
+
+    /// Waits until the daemon takes work. Safe to cancel.
+    pub async fn is_over(&self) {
+        // This keeps the channel open.
+        drop(self.follow().wait_for(Option::is_none).await);
+    }
+}
