@@ -294,6 +294,7 @@ impl Assembly {
         specs.extend(replication.specs);
         specs.push(children::health_watcher(HealthOptions {
             manager: manager.clone(),
+            config: config_listener.clone(),
             replications: services.replications.clone(),
             daemon: daemon_name(&self.sockets.addresses()).address,
             drain: self.drain.clone(),

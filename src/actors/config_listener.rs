@@ -25,7 +25,9 @@ use crate::actors::service::socket::{Prepared, ServiceSockets};
 use crate::audit::AuditLog;
 use crate::config::reload::{self, Effect};
 use crate::config::{Config, Loaded, Origin, Sources, keys, load};
-use crate::messages::config_listener::{PlanReload, Reload, ReloadError, SetLogLevel, SetValue};
+use crate::messages::config_listener::{
+    CompareFiles, PlanReload, Reload, ReloadError, SetLogLevel, SetValue,
+};
 use crate::otp::pid::{ExitReason, Pid, PidGuard};
 use crate::otp::registered_name::RegisteredName;
 use crate::otp::supervisor::Stop;
@@ -177,17 +179,7 @@ type Loading = Result<Candidate, ReloadError>;
 
 /// Reads the configuration, and takes the sockets that it needs.
 async fn read(active: Rc<ActiveConfig>, sources: Option<Sources>) -> Loading {
-    let loaded = match sources {
-        Some(sources) => {
-            let loading = blocking::run("configuration", move || load(&sources)).await;
-            loading.map_err(not_read)??
-        }
-        None => Loaded {
-            config: Config::clone(&active.config()),
-            notices: Vec::new(),
-            overridden: Vec::new(),
-        },
-    };
+    let loaded = read_files(&active, sources).await?;
     let config = loaded.config.clone();
     let certificate = blocking::run("certificate", move || tls::read(&config)).await;
     let certificate = certificate.map_err(not_read)?.map_err(Arc::new)?;
@@ -197,6 +189,22 @@ async fn read(active: Rc<ActiveConfig>, sources: Option<Sources>) -> Loading {
         certificate,
         loaded,
     })
+}
+
+/// Reads the files; without sources the configuration stays what it is.
+async fn read_files(
+    active: &ActiveConfig,
+    sources: Option<Sources>,
+) -> Result<Loaded, ReloadError> {
+    let Some(sources) = sources else {
+        return Ok(Loaded {
+            config: Config::clone(&active.config()),
+            notices: Vec::new(),
+            overridden: Vec::new(),
+        });
+    };
+    let loading = blocking::run("configuration", move || load(&sources)).await;
+    Ok(loading.map_err(not_read)??)
 }
 
 fn not_read(error: io::Error) -> ReloadError {
@@ -280,6 +288,19 @@ impl Handler<PlanReload> for ConfigListener {
             let old = listener.active.config();
             Ok(reload::preview(&old, &candidate.loaded))
         })))
+    }
+}
+
+impl Handler<CompareFiles> for ConfigListener {
+    type Result = ResponseFuture<Result<Vec<reload::Change>, ReloadError>>;
+
+    fn handle(&mut self, _: CompareFiles, _: &mut Self::Context) -> Self::Result {
+        let active = Rc::clone(&self.active);
+        Box::pin(async move {
+            let sources = active.sources.borrow().clone();
+            let loaded = read_files(&active, sources).await?;
+            Ok(reload::preview(&active.config(), &loaded))
+        })
     }
 }
 

@@ -102,7 +102,8 @@ impl CostKeeper {
     fn save_again_and_again(&mut self, ctx: &mut Context<Self>) {
         ctx.run_later(SAVE_EVERY, |keeper, ctx| {
             let saved = keeper.save();
-            ctx.spawn(saved.map(|(), keeper, ctx| keeper.save_again_and_again(ctx)));
+            // A stop, which saves too, comes after it: of two writers the earlier might be the last.
+            ctx.wait(saved.map(|(), keeper, ctx| keeper.save_again_and_again(ctx)));
         });
     }
 }

@@ -13,10 +13,13 @@ use std::time::{Duration, Instant};
 use actix::prelude::*;
 use settee_client::{JobGroup, JobSelection, JobsQuery};
 
+use crate::actors::config_listener::ConfigListener;
 use crate::actors::proc_manager::ProcManager;
+use crate::actors::replicator_api::{ReplicatorApi, ReplicatorError, Whose};
 use crate::actors::replicator_api::{ReplicatorApi, Whose};
 use crate::drain::Drain;
 use crate::health::findings::{self, Counted};
+use crate::messages::config_listener::CompareFiles;
 use crate::messages::proc_manager::GetStatus;
 use crate::metrics::Metrics;
 use crate::otp::clock::Clock;
@@ -38,6 +41,9 @@ const REST: u32 = 20;
 /// The longest time that it rests: much of what a look takes may be waiting.
 const REST_MAX: Duration = Duration::from_secs(20);
 
+/// How often the files of the configuration are compared with what is in force.
+const FILES_EVERY: Duration = Duration::from_secs(60);
+
 /// For how long the store may take to answer.
 const STORE_ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 
@@ -49,6 +55,8 @@ const NO_DOCUMENT: &str = "";
 pub(crate) struct HealthOptions {
     /// The pools.
     pub manager: RegisteredName<ProcManager>,
+    /// The configuration.
+    pub config: RegisteredName<ConfigListener>,
     /// The replications.
     pub replications: ReplicatorApi,
     /// What this daemon is called.
@@ -64,6 +72,8 @@ pub(crate) struct HealthWatcher {
     options: HealthOptions,
     problems: Problems,
     increases: Increases,
+    /// What was found in the files of the configuration, which are read every [`FILES_EVERY`].
+    of_files: Option<Finding>,
     clock: Clock,
     pid_guard: PidGuard,
 }
@@ -75,6 +85,7 @@ impl HealthWatcher {
             options,
             problems: Problems::default(),
             increases: Increases::default(),
+            of_files: None,
             clock: Clock::new(),
             pid_guard: PidGuard::new(),
         }
@@ -95,17 +106,36 @@ impl HealthWatcher {
             } = look;
             let now = watcher.clock.now();
             let metrics = &watcher.options.metrics;
+            let replication = metrics.replication();
+            let failed = watcher.options.replications.failed_docs();
+            replication.docs_failed.set(failed as u64);
             let counted = Counted {
                 dropped: metrics.log_dropped(),
-                refused: metrics.replication().refused.get(),
+                refused: replication.refused.get(),
             };
             let increases = &mut watcher.increases;
             found.extend(findings::of_increases(increases, now, &status, counted));
+            found.extend(watcher.of_files.clone());
             watcher.problems.look(now, found);
             let daemon = &watcher.options.daemon;
             metrics.health().show(daemon, now, watcher.problems.list());
             let rest = took.saturating_mul(REST).clamp(INTERVAL, REST_MAX);
             ctx.run_later(rest, Self::look);
+        }));
+    }
+}
+
+impl HealthWatcher {
+    /// Compares the files of the configuration with what is in force, again and again.
+    fn look_at_files(&mut self, ctx: &mut Context<Self>) {
+        let config = self.options.config.clone();
+        let comparing = async move { config.call(CompareFiles).await };
+        ctx.spawn(comparing.into_actor(self).map(|compared, watcher, ctx| {
+            // While the ConfigListener is started again, what was found last stays.
+            if let Ok(planned) = compared {
+                watcher.of_files = findings::of_files(&planned);
+            }
+            ctx.run_later(FILES_EVERY, Self::look_at_files);
         }));
     }
 }
@@ -129,19 +159,25 @@ async fn look(options: HealthOptions) -> Look {
     let replications = &options.replications;
     let asked = Instant::now();
     let answer = within(ask_store(replications)).await;
-    let answered = asked.elapsed();
+    let mut answered = asked.elapsed();
     // Without the store the daemon knows of its jobs only.
     let docs: &[DocState] = match &answer {
-        Ok(()) => &DocState::TROUBLED,
-        Err(_) => &[],
+        Some(Ok(())) => &DocState::TROUBLED,
+        _ => &[],
     };
     let begun = Instant::now();
     let jobs = within(of_jobs(replications, docs)).await;
     let took = begun.elapsed();
-    let error = answer.err().or(jobs.as_ref().err().cloned());
+    if jobs.is_none() {
+        answered = answered.max(took);
+    }
+    let jobs = jobs.unwrap_or_else(|| Ok(Vec::new()));
+    let error = answer.unwrap_or_else(late).err();
+    let error = error.or(jobs.as_ref().err().cloned());
     found.extend(jobs.unwrap_or_default());
     let is_loading = replications.is_loading();
     found.extend(findings::of_store(error.as_deref(), answered, is_loading));
+    found.extend(findings::of_stalled(&replications.stalled().await));
     let fleet = replications.daemons().await;
     found.extend(findings::of_daemons(&fleet.unwrap_or_default()));
     Look {
@@ -151,12 +187,17 @@ async fn look(options: HealthOptions) -> Look {
     }
 }
 
-/// Gives the store its time.
-async fn within<T>(asked: impl Future<Output = Result<T, String>>) -> Result<T, String> {
+/// Gives the store its time; none if it takes longer.
+async fn within<T>(asked: impl Future<Output = T>) -> Option<T> {
+    actix_rt::time::timeout(STORE_ANSWERS_WITHIN, asked)
+        .await
+        .ok()
+}
+
+/// Returns what is told of a store that has not answered in its time.
+fn late() -> Result<(), String> {
     let seconds = STORE_ANSWERS_WITHIN.as_secs();
-    let late = |_| Err(format!("it has not answered within {seconds} s"));
-    let answer = actix_rt::time::timeout(STORE_ANSWERS_WITHIN, asked).await;
-    answer.unwrap_or_else(late)
+    Err(format!("it has not answered within {seconds} s"))
 }
 
 /// Has the store answer, if there is one: asking would make it.
@@ -169,7 +210,11 @@ async fn ask_store(replications: &ReplicatorApi) -> Result<(), String> {
     asked.map(drop).map_err(|error| error.to_string())
 }
 
-/// Looks at the jobs, and at documents without one in some states.
+/// Looks at the jobs, and at documents without one in some states. While the scheduler is started again nothing is known
+/// of them.
+///
+/// # Errors
+/// The store fails.
 async fn of_jobs(replications: &ReplicatorApi, docs: &[DocState]) -> Result<Vec<Finding>, String> {
     let of_jobs = JobState::ALL.into_iter().map(DocState::from);
     let states = of_jobs.chain(docs.iter().copied());
@@ -182,7 +227,11 @@ async fn of_jobs(replications: &ReplicatorApi, docs: &[DocState]) -> Result<Vec<
         ..JobsQuery::default()
     };
     let listed = replications.list(&query, &Whose::All).await;
-    let list = listed.map_err(|error| error.to_string())?;
+    let list = match listed {
+        Ok(list) => list,
+        Err(ReplicatorError::Store(error)) => return Err(error.to_string()),
+        Err(_) => return Ok(Vec::new()),
+    };
     let total = list["total_rows"].as_u64().unwrap_or(0);
     let groups: Vec<JobGroup> = serde_json::from_value(list["groups"].clone()).unwrap_or_default();
     Ok(findings::of_jobs(total, &groups))
@@ -193,6 +242,7 @@ impl Actor for HealthWatcher {
 
     fn started(&mut self, ctx: &mut Self::Context) {
         self.look(ctx);
+        self.look_at_files(ctx);
     }
 }
 

@@ -31,7 +31,9 @@ use serde_json::{Value, json};
 
 use crate::actors::replication_scheduler::ReplicationScheduler;
 use crate::actors::replicator_documents::DocumentsOptions;
-use crate::messages::replication_scheduler::{GetCounts, GetJob, GetJobs, GetJobsById, JobInfo};
+use crate::messages::replication_scheduler::{
+    GetCounts, GetJob, GetJobs, GetJobsById, GetStalled, JobInfo, Stalled,
+};
 use crate::replicator::table::Row;
 use crate::replicator::{Database, DocState, Loading, NAME, Page};
 use policy::schedule::{Census, JobState};
@@ -170,6 +172,11 @@ impl ReplicatorApi {
     pub async fn running_here(&self) -> u64 {
         let counts = self.scheduler(GetCounts).await;
         counts.map_or(0, |counts| counts.census.running as u64)
+    }
+
+    /// Returns which running jobs of this daemon do not come on; none while its scheduler is started again.
+    pub async fn stalled(&self) -> Stalled {
+        self.scheduler(GetStalled).await.unwrap_or_default()
     }
 
     /// Returns how many documents failed for good: they have no job.

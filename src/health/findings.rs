@@ -1,7 +1,8 @@
 //! What of a daemon's state is a trouble, in words for who runs it.
 //!
 //! SUMMARY   [`of_status`] looks at pools and services, [`of_jobs`] at replications, [`of_store`] at what keeps them,
-//!           [`of_daemons`] at the fleet, [`of_drain`] at what an operator has ordered, [`of_increases`] at what was counted lately.
+//!           [`of_stalled`] at jobs that stand still, [`of_daemons`] at the fleet, [`of_drain`] at what an operator has
+//!           ordered, [`of_files`] at the files of the configuration, [`of_increases`] at what was counted lately.
 //! PROMISES  Each finding says what to do: a command, a key, or the page that tells more.
 
 use std::time::Duration;
@@ -9,6 +10,9 @@ use std::time::Duration;
 use serde_json::Value;
 use settee_client::JobGroup;
 
+use crate::config::reload::{Change, Effect};
+use crate::messages::config_listener::ReloadError;
+use crate::messages::replication_scheduler::{STALLED_AFTER, Stalled};
 use crate::query_server::status::{DaemonStatus, PoolStatus, ServiceStatus};
 use policy::exchange::Exchanges;
 use policy::increases::{Increases, WITHIN};
@@ -272,6 +276,53 @@ pub(crate) fn of_drain() -> Finding {
         cause: "an operator has drained it: it takes no calls and runs no replications".to_owned(),
         remedy: "settee drain --off has it take work again".to_owned(),
     }
+}
+
+/// Looks at replications that run and do not come on.
+pub(crate) fn of_stalled(stalled: &Stalled) -> Option<Finding> {
+    let Stalled { count, example } = stalled;
+    let minutes = STALLED_AFTER.as_secs() / 60;
+    (*count > 0).then(|| Finding {
+        kind: Kind::ReplicationsStalled,
+        severity: Severity::Warning,
+        subject: "replications".to_owned(),
+        count: *count,
+        cause: format!(
+            "{count} that run have more to replicate and have not come on for {minutes} minutes, {example} among them"
+        ),
+        remedy: format!(
+            "settee jobs show {example} says how far it is; settee jobs restart {example} begins a new run"
+        ),
+    })
+}
+
+/// Looks at what a reload would change, or why there can be none. What was set while the daemon runs is meant to differ.
+/// A mistake in the files is not quoted, for more people read this than may read them.
+pub(crate) fn of_files(planned: &Result<Vec<Change>, ReloadError>) -> Option<Finding> {
+    let of = |count, cause: String, remedy: &str| Finding {
+        kind: Kind::SettingsDiffer,
+        severity: Severity::Warning,
+        subject: "configuration".to_owned(),
+        count,
+        cause,
+        remedy: remedy.to_owned(),
+    };
+    let Ok(changes) = planned else {
+        let cause = "its files have mistakes: neither a reload nor a restart can use them";
+        let remedy = "settee check-config says what and where";
+        return Some(of(1, cause.to_owned(), remedy));
+    };
+    let differ = |change: &&Change| change.effect != Effect::Overridden;
+    let differing: Vec<&Change> = changes.iter().filter(differ).collect();
+    let first = differing.first()?;
+    let cause = format!(
+        "its files say something else than what is in force: [{}] {} and {} more",
+        first.section,
+        first.key,
+        differing.len() - 1
+    );
+    let remedy = "settee check-config --against-running shows all; reload or restart the service";
+    Some(of(differing.len() as u64, cause, remedy))
 }
 
 /// What was counted of the whole daemon, since it was started.

@@ -22,6 +22,12 @@ pub struct Reload;
 #[rtype(result = "Result<Vec<Change>, ReloadError>")]
 pub struct PlanReload;
 
+/// Reads the files again and tells what a [`Reload`] would change, as [`PlanReload`], without trying whether sockets and
+/// certificates can be had.
+#[derive(Clone, Copy, Debug, Message)]
+#[rtype(result = "Result<Vec<Change>, ReloadError>")]
+pub struct CompareFiles;
+
 /// Sets one value on top of what files, environment and options say, until the service ends or for all daemons of
 /// a database; or takes back what was set. The answer is as that of [`Reload`].
 #[derive(Clone, Debug, Message)]

@@ -7,6 +7,7 @@
 //!           job_summary, jobs, job; couch_replicator_notifier: the events.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use actix::{Message, Recipient};
 use tokio::sync::oneshot;
@@ -199,6 +200,23 @@ pub(crate) struct GetJobsById {
 #[derive(Clone, Copy, Debug, Message)]
 #[rtype(result = "Counts")]
 pub struct GetCounts;
+
+/// Asks which running jobs have more to replicate and have not come on for [`STALLED_AFTER`].
+#[derive(Clone, Copy, Debug, Message)]
+#[rtype(result = "Stalled")]
+pub(crate) struct GetStalled;
+
+/// How long a running job that has more to replicate may stand still before it counts as stalled.
+pub(crate) const STALLED_AFTER: Duration = Duration::from_secs(10 * 60);
+
+/// Running jobs that do not come on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Stalled {
+    /// How many there are.
+    pub count: u64,
+    /// One of them: its document, or its id; empty if there is none.
+    pub example: String,
+}
 
 /// How many jobs there are, and what was counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

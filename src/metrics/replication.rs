@@ -99,6 +99,9 @@ metrics! {
         /// Replication jobs that are paused
         gauge("settee.replication_jobs_paused", "settee_replication_jobs_paused")
             => pub paused: Gauge;
+        /// Documents of the replicator database that have failed for good and have no job; in a fleet those of all daemons
+        gauge("settee.replication_docs_failed", "settee_replication_docs_failed")
+            => pub docs_failed: Gauge;
         /// Changes of the sources that jobs have still to replicate, by what each job knew last
         gauge("settee.replication_lag_changes", "settee_replication_lag_changes").labels(&["group"]);
         /// Replication jobs that failed last and have not run well since, without paused ones

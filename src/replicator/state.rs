@@ -8,6 +8,8 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::members::DocMembers;
+use replication::id::ReplicationId;
+use replication::spec::DocRef;
 
 /// The member that names the state.
 pub(crate) const STATE: &str = "_replication_state";
@@ -28,6 +30,13 @@ pub(crate) const COMPLETED: &str = "completed";
 const TRIGGERED: &str = "triggered";
 /// The state of one that failed and will be tried again.
 const ERROR: &str = "error";
+
+/// In a few words, that another one runs the replication.
+pub(crate) const TAKEN: &str = "another one runs the same";
+const ALREADY_STARTED: &str = "already started, triggered by document";
+
+/// The most characters of a reason in a list.
+const REASON_CHARS_MAX: usize = 120;
 
 /// What became of a replication.
 #[derive(Clone, Debug, PartialEq)]
@@ -79,6 +88,22 @@ impl Outcome {
         set(members, REASON, reason);
         set(members, STATS, stats);
         set(members, ID, id.filter(|_| update_docs));
+    }
+}
+
+/// Returns why a document has failed whose replication is another one's, in CouchDB's words.
+pub(crate) fn already_started(job: &ReplicationId, doc: &str, other: &DocRef) -> String {
+    let DocRef { database, id } = other;
+    format!(
+        "Replication `{job}` specified by document `{doc}` {ALREADY_STARTED} `{id}` from db `{database}`"
+    )
+}
+
+/// Returns why a document has failed as lists have it: equal for equal causes, and not too long.
+pub(crate) fn listed_reason(reason: &str) -> String {
+    match reason.contains(ALREADY_STARTED) {
+        true => TAKEN.to_owned(),
+        false => reason.chars().take(REASON_CHARS_MAX).collect(),
     }
 }
 

@@ -50,6 +50,8 @@ pub enum Kind {
     ServiceClosed,
     /// Replications fail for one reason.
     ReplicationsFailing,
+    /// Replications that run have more to do and do not come on.
+    ReplicationsStalled,
     /// Targets refuse documents.
     DocumentsRefused,
     /// The store of replications cannot be used.
@@ -64,6 +66,8 @@ pub enum Kind {
     RecordsDropped,
     /// The daemon is drained.
     Drained,
+    /// The files of the configuration say something else than what is in force.
+    SettingsDiffer,
 }
 
 impl Kind {
@@ -76,6 +80,7 @@ impl Kind {
             | Self::CellBroken
             | Self::CellIncomplete
             | Self::ReplicationsFailing
+            | Self::ReplicationsStalled
             | Self::DocumentsRefused
             | Self::StoreAway
             | Self::RecordsDropped
@@ -88,6 +93,8 @@ impl Kind {
             // One that was restarted is back by then.
             Self::DaemonGone => Duration::from_secs(60),
             Self::StillLoading => Duration::from_secs(60),
+            // Somebody edits them.
+            Self::SettingsDiffer => Duration::from_secs(10 * 60),
         }
     }
 }

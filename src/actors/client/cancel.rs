@@ -8,7 +8,7 @@
 use std::future::{Future, pending};
 use std::rc::Rc;
 
-use tokio::sync::oneshot;
+use tokio::sync::oneshot::{self, Sender};
 
 use super::session::Session;
 use super::ticket::Ticket;
@@ -50,7 +50,12 @@ impl Cancellable {
 
 impl Drop for Cancellable {
     fn drop(&mut self) {
-        self.session.cancels.borrow_mut().remove(&self.id);
+        self.cancelled.close();
+        let mut cancels = self.session.cancels.borrow_mut();
+        // A later call may have the id now.
+        if cancels.get(&self.id).is_some_and(Sender::is_closed) {
+            cancels.remove(&self.id);
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 
 use crate::actors::past_writer::PastOf;
 use crate::messages::replication_job::{JobName, JobProgress};
-use crate::messages::replication_scheduler::Outcome;
+use crate::messages::replication_scheduler::{Outcome, STALLED_AFTER};
 use crate::metrics::GroupMember;
 use crate::replicator::past::REFUSED_MAX;
 use crate::replicator::{CheckpointGuard, NAME};
@@ -47,6 +47,13 @@ impl JobEntry {
     /// Returns what it is called in the log.
     pub(super) fn name(&self) -> JobName {
         JobName::new(&self.id, &self.replication)
+    }
+
+    /// Returns whether its run, started at this time, has more to replicate and has not come on for [`STALLED_AFTER`].
+    pub(super) fn is_stalled(&self, started: WallTime, now: WallTime) -> bool {
+        let moved = self.progress_at.map_or(started, |at| at.max(started));
+        let left = self.progress.as_ref().and_then(|it| it.changes_pending);
+        left.is_some_and(|left| left > 0) && now.since(moved) >= STALLED_AFTER
     }
 
     /// Returns the document of this service's own database that it belongs to.

@@ -14,8 +14,8 @@ use crate::messages::job_supervisor::ChildEnded;
 use crate::messages::replication_job::{JobEvent, JobNews};
 use crate::messages::replication_scheduler::{
     ADDS_MAX, AddJob, AddJobError, AddJobs, Added, Configure, Counts, GetCounts, GetJob, GetJobs,
-    GetJobsById, JOBS_MAX, JobInfo, JobList, LoseJob, ORDERS_MAX, OrderJobs, Outcome, RemoveJob,
-    Reschedule, Subscribe,
+    GetJobsById, GetStalled, JOBS_MAX, JobInfo, JobList, LoseJob, ORDERS_MAX, OrderJobs, Outcome,
+    RemoveJob, Reschedule, Stalled, Subscribe,
 };
 use crate::otp::deferred::{Deferred, deferred};
 use crate::otp::pid::{Down, ExitReason};
@@ -323,6 +323,28 @@ impl Handler<GetCounts> for ReplicationScheduler {
             census: *self.core.census(),
             totals: *self.core.totals(),
         })
+    }
+}
+
+impl Handler<GetStalled> for ReplicationScheduler {
+    type Result = MessageResult<GetStalled>;
+
+    fn handle(&mut self, _: GetStalled, _: &mut Self::Context) -> Self::Result {
+        let now = self.clock.now();
+        let entries = self.runs.values().filter_map(|row| {
+            let entry = self.entries.get(&row.id)?;
+            let started = self.core.job(&row.id)?.shown.last_started?;
+            entry.is_stalled(started, now).then_some((&row.id, entry))
+        });
+        let mut stalled = Stalled::default();
+        for (id, entry) in entries {
+            stalled.count += 1;
+            if stalled.example.is_empty() {
+                let doc = entry.replication.doc.as_ref();
+                stalled.example = doc.map_or_else(|| id.to_string(), |doc| doc.id.clone());
+            }
+        }
+        MessageResult(stalled)
     }
 }
 

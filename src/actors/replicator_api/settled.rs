@@ -9,13 +9,11 @@ use super::orders::Ordered;
 use super::{ReplicatorApi, ReplicatorError};
 use crate::replicator::document::members;
 use crate::replicator::selection::{JobFacts, Selection};
+use crate::replicator::state::listed_reason;
 use crate::replicator::wish::afresh;
 use crate::replicator::{DocState, Page};
 use policy::schedule::WallTime;
 use store::Document;
-
-/// The most characters of an error that stand in a list.
-const REASON_MAX: usize = 120;
 
 impl ReplicatorApi {
     /// Looks at each document that is selected, in the order of their ids: as in `_scheduler/docs`, with what a job has in
@@ -42,8 +40,8 @@ impl ReplicatorApi {
             {
                 continue;
             }
-            let reason = doc["reason"].as_str().or(doc["info"]["error"].as_str());
-            let reason = reason.map(|text| text.chars().take(REASON_MAX).collect::<String>());
+            let words = doc["reason"].as_str().map(str::to_owned);
+            let reason = words.or_else(|| doc["info"]["error"].as_str().map(listed_reason));
             let text = |name: &str| doc[name].as_str().unwrap_or_default().to_owned();
             let (source, target) = (text("source"), text("target"));
             let state = doc["state"].as_str().and_then(DocState::of_name);

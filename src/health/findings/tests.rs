@@ -278,3 +278,40 @@ fn what_is_counted_within_a_minute_is_told_and_over_after_it() {
     assert_eq!(kinds(&found), [dying, exchanging, refused, dropped]);
     assert_eq!(look(70, &totals, counted), []);
 }
+
+#[test]
+fn files_that_differ_from_what_is_in_force_are_told_but_not_what_was_set_over_http() {
+    let change = |key: &str, effect| Change {
+        section: "log".into(),
+        key: key.into(),
+        old: Some("info".into()),
+        new: None,
+        effect,
+    };
+    let overridden = change("level", Effect::Overridden);
+    assert_eq!(of_files(&Ok(vec![])), None);
+    assert_eq!(of_files(&Ok(vec![overridden.clone()])), None);
+    let restart = change("file", Effect::Restart);
+    let reload = change("slow", Effect::Reload);
+    let found = of_files(&Ok(vec![overridden, restart, reload])).unwrap();
+    assert_eq!(found.count, 2);
+    assert!(
+        found.cause.ends_with("in force: [log] file and 1 more"),
+        "{}",
+        found.cause
+    );
+    let broken = of_files(&Err(ReloadError::NoSources)).unwrap();
+    assert_eq!(broken.count, 1);
+}
+
+#[test]
+fn jobs_that_stand_still_are_one_trouble_with_an_example() {
+    assert_eq!(of_stalled(&Stalled::default()), None);
+    let stalled = Stalled {
+        count: 3,
+        example: "shop-to-backup".into(),
+    };
+    let found = of_stalled(&stalled).unwrap();
+    assert_eq!((found.kind, found.count), (Kind::ReplicationsStalled, 3));
+    assert!(found.remedy.contains("settee jobs show shop-to-backup"));
+}

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use super::event::{Attempt, Event, NotYet, RowAction, Taken, Wish};
 use crate::replicator::DocState;
+use crate::replicator::state::{TAKEN, already_started};
 use policy::schedule::WallTime;
 use replication::filter::Filter;
 use replication::id::ReplicationId;
@@ -21,8 +22,6 @@ use replication::spec::Replication;
 const BACKOFF_BASE: u64 = 64;
 /// It doubles this often.
 const BACKOFF_DOUBLINGS_MAX: u32 = 12;
-/// In a few words, that another one runs the replication.
-const TAKEN: &str = "another one runs the same";
 /// The code of a filter is looked at again after this time at the earliest.
 const RECHECK_MIN: Duration = Duration::from_secs(60);
 /// So much longer at most.
@@ -287,11 +286,7 @@ impl RowTurn<'_> {
                 self.failed_for_now(doc, attempt, NotYet::new(reason, TAKEN))
             }
             Err(Taken::Document(other)) => {
-                let reason = format!(
-                    "Replication `{job}` specified by document `{doc}` already started, triggered \
-                     by document `{}` from db `{}`",
-                    other.id, other.database
-                );
+                let reason = already_started(&job, &doc, &other);
                 let replication = self.row.take().map(|row| row.replication);
                 vec![RowAction::WriteFailed {
                     doc,

@@ -1,5 +1,6 @@
 //! Services that come, change and go while the program runs; and configurations that are wrong.
 
+use settee::messages::config_listener::CompareFiles;
 use settee_testkit::eventually;
 use tokio::net::UnixStream;
 
@@ -10,6 +11,22 @@ const POOL: &str = "[query_servers]\npython = \"SCRIPTED\"\n\
 
 fn service(name: &str, socket: &str) -> String {
     format!("[services.{name}]\nlisten = \"unix:DIR/{socket}\"\npool = \"py\"\n")
+}
+
+#[actix_rt::test]
+async fn files_are_compared_with_what_is_in_force_without_a_change() {
+    let daemon = Daemon::start(POOL).await;
+    let listener = daemon.app.config_listener.address();
+    let compare = async || listener.send(CompareFiles).await.unwrap();
+    assert!(compare().await.unwrap().is_empty());
+    daemon.write_config(&format!("{POOL}{}", service("a", "a.sock")));
+    let changes = compare().await.unwrap();
+    assert!(changes.iter().any(|change| change.section == "services.a"));
+    assert!(!daemon.path("a.sock").exists());
+    daemon.write_config("[pools.py]\nmax = \"many\"\n");
+    let error = compare().await.unwrap_err().to_string();
+    assert!(error.contains("[pools.py]"), "{error}");
+    daemon.stop().await;
 }
 
 #[actix_rt::test]

@@ -62,6 +62,11 @@ impl Daemon {
         self.reload_same().await
     }
 
+    /// Writes another configuration, which is not put in force.
+    pub fn write_config(&self, text: &str) {
+        write_config(self.directory.path(), text);
+    }
+
     pub async fn reload_same(&self) -> Result<Vec<Change>, ReloadError> {
         let listener = self.app.config_listener.address();
         within("a reload", listener.send(Reload)).await.unwrap()

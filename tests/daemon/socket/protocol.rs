@@ -95,6 +95,26 @@ fn a_call_that_its_client_cancels_frees_its_process_and_no_other_call_is_touched
 }
 
 #[test]
+fn of_two_calls_with_one_id_the_later_one_can_be_cancelled_also_when_the_first_has_ended() {
+    let service = Service::start("[pools.javascript]\nmax = 1\n");
+    let (mut client, mut holder) = (service.connect(), service.connect());
+    let proc = holder.get_proc("javascript");
+    let map = |fun: &str| json!({"id": 1, "call": "map_docs", "lang": "javascript", "db": "shop", "funs": [fun], "docs": [{"_id": "a"}]});
+    client.send(&map("function(doc) { emit(doc._id, 1) }"));
+    holder.wait_for_pool("javascript", &[("waiting", 1)]);
+    client.send(&map("function(doc) { for (;;); }"));
+    holder.wait_for_pool("javascript", &[("waiting", 2)]);
+    holder.ret_proc(&proc);
+    assert_eq!(client.reply(), json!({"id": 1, "ok": [[[["a", 1]]]]}));
+    client.send(&json!({"id": "c", "call": "cancel", "request": 1}));
+    let mut replies = [client.reply(), client.reply()];
+    replies.sort_by_key(|reply| reply["id"].to_string());
+    assert_eq!(replies[0], json!({"id": "c", "ok": true}));
+    assert_eq!(replies[1]["error"]["name"], "cancelled");
+    service.stop();
+}
+
+#[test]
 fn the_answer_of_the_query_server_is_passed_on_unchanged() {
     let service = Service::start("");
     let mut client = service.connect();

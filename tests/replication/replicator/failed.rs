@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::replicator::orders::{printed, settee};
 use crate::replicator::world::World;
+use crate::support::daemon::wait_until;
 use crate::support::http_server::Answer;
 use crate::support::program::SETTEE;
 use crate::support::store::{create, post};
@@ -49,6 +50,27 @@ fn a_document_that_failed_for_good_is_listed_counted_and_shown_with_its_reason()
     assert!(printed(&world, &["show", "second"]).contains(error));
     let none = settee(&world, &["show", "none"]);
     assert_eq!(none.status.code(), Some(69), "{none:?}");
+    world.stop();
+}
+
+#[test]
+fn documents_that_ask_for_what_another_one_runs_have_one_reason_in_lists() {
+    let world = with_a_failed_one();
+    create(&world.web, "third", &world.continuous());
+    world.wait_for_state("third", "failed");
+    let groups = printed(&world, &["--group-by", "reason"]);
+    assert!(
+        groups.contains("2 x  another one runs the same  "),
+        "{groups}"
+    );
+    let counted = || {
+        let metrics = String::from_utf8(world.web.get("/metrics").body).unwrap();
+        metrics.contains("\nsettee_replication_docs_failed 2\n")
+    };
+    wait_until("the count of failed documents", counted);
+    printed(&world, &["delete", "first", "--yes"]);
+    let restart = ["restart", "--reason", "another one runs the same", "--yes"];
+    assert_eq!(printed(&world, &restart), "2 jobs restarted\n");
     world.stop();
 }
 

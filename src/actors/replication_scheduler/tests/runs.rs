@@ -270,3 +270,32 @@ async fn what_happens_is_counted() {
         Some(1.0)
     );
 }
+
+#[actix_rt::test]
+async fn a_job_that_has_more_to_do_and_stands_still_is_stalled_until_it_comes_on() {
+    let world = World::start(|_| {}).await;
+    let run = world.add_and_run("a").await;
+    assert_eq!(world.add("other").await, Ok(Added::New));
+    let left = |left| JobProgress {
+        changes_pending: Some(left),
+        ..progress(1)
+    };
+    run.job.do_send(Do::News(JobNews::Started(left(5))));
+    tokio::time::sleep(STALLED_AFTER - Duration::from_secs(1)).await;
+    assert_eq!(world.ask(GetStalled).await, Stalled::default());
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let stalled = Stalled {
+        count: 1,
+        example: "a".into(),
+    };
+    assert_eq!(world.ask(GetStalled).await, stalled);
+    run.job.do_send(Do::News(JobNews::Progress(left(4))));
+    eventually("it comes on", || async {
+        world.ask(GetStalled).await == Stalled::default()
+    })
+    .await;
+    // One that has nothing to do stands still.
+    run.job.do_send(Do::News(JobNews::Progress(left(0))));
+    tokio::time::sleep(STALLED_AFTER * 2).await;
+    assert_eq!(world.ask(GetStalled).await, Stalled::default());
+}
