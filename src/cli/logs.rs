@@ -12,6 +12,7 @@ use serde_json::value::RawValue;
 use super::exit::CliError;
 use super::output::Output;
 use super::service_socket::{Service, SocketArgs, block_on};
+use crate::query_server::tenant_logs::{LINES_MAX, PAGE_LINES_MAX};
 use json::shown::is_unprintable;
 
 /// How often is asked with `--follow`.
@@ -79,7 +80,12 @@ pub fn run(args: &Args) -> Result<(), CliError> {
         let service = Service::connect(&args.socket, |_, _| None).await?;
         let mut output = Output::standard();
         let mut since = args.since;
-        loop {
+        let pages = match args.follow {
+            true => usize::MAX,
+            // Whoever logs without end is not followed.
+            false => LINES_MAX / PAGE_LINES_MAX,
+        };
+        for _ in 0..pages {
             let asked = service.client.tenant_log(&args.db, since);
             let answer = service.answer(asked).await?;
             let what = "the value of 'tenant_log'";
@@ -97,11 +103,12 @@ pub fn run(args: &Args) -> Result<(), CliError> {
                 return Ok(());
             }
             match (page.lines.is_empty(), args.follow) {
-                (true, false) => return Ok(()),
+                (true, false) => break,
                 (true, true) => tokio::time::sleep(INTERVAL).await,
                 (false, _) => {}
             }
         }
+        Ok(())
     })
 }
 
