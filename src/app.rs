@@ -370,6 +370,7 @@ impl Assembly {
                 replications: services.replications.clone(),
                 in_flight: Arc::clone(&services.in_flight),
                 tasks: Default::default(),
+                tenant_logs: Arc::clone(&services.records.tenant_logs),
                 history: Default::default(),
                 stopping: watch::Sender::new(false),
                 log: self.log.clone(),

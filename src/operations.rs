@@ -208,6 +208,8 @@ operations! {
     [Functions], [Functions GET "/_functions"] => With(Look), reads;
     /// Tells what databases have cost.
     [Tenants], [Tenants GET "/_tenants"] => With(Look), reads;
+    /// Tells what functions of a database log, and the errors that they end with.
+    [TenantLog], [TenantLog GET "/_tenants/{db}/log"] => With(Inspect), reads;
 
     // Pools and processes.
 

@@ -1,16 +1,17 @@
-"""A product with hundreds of customers whose functions it runs: limits and invoices.
+"""A product with hundreds of customers whose functions it runs: limits, invoices and logs.
 
     settee serve --config settee.toml
     python3 customers.py settee.sock 500
 
 A customer has a database, and functions of his own. What he may have at a time stands in settee.toml; what he has cost is
-counted by Settee. The first customer does what nobody should: his functions never end. The others do not notice.
+counted by Settee. The first customer does what nobody should: his functions never end. The others do not notice. Each
+can be shown what his functions log, and the errors that they end with.
 """
 
 import asyncio
 import sys
 import time
-from typing import Any, Dict, List
+from typing import Any, AsyncIterator, Dict, List
 
 import settee
 
@@ -23,6 +24,7 @@ AT_ONCE = 16
 GREEDY = "customer-0"
 ENDLESS = "function(doc) { for (;;); }"
 DOCS = [{"_id": str(number), "total": number} for number in range(20)]
+VIEW = "function(doc) { if (!doc.total) log('no total: ' + doc._id); emit('%s', doc.total) }"
 
 Costs = Dict[str, Dict[str, Any]]
 
@@ -48,10 +50,28 @@ async def work(client: settee.AsyncClient, customer: str, turn: asyncio.Semaphor
     """What a customer does: his view over his documents. Returns the seconds that it took."""
     async with turn:
         begun = time.monotonic()
-        view = "function(doc) { emit('%s', doc.total) }" % customer
-        rows = await client.map([view], DOCS, db=customer)
+        rows = await client.map([VIEW % customer], DOCS, db=customer)
         assert len(rows) == len(DOCS)
         return time.monotonic() - begun
+
+
+async def log(client: settee.AsyncClient, customer: str) -> AsyncIterator[Dict[str, Any]]:
+    """What a customer's functions log and the errors that they end with, as it comes: a stream for him."""
+    since = 0
+    while True:
+        page = await client.call("tenant_log", db=customer, since=since)
+        since = page["last"]
+        for line in page["lines"]:
+            yield line
+        if not page["lines"]:
+            await asyncio.sleep(0.5)
+
+
+async def first_line(client: settee.AsyncClient, customer: str) -> str:
+    """Waits for the first line of a customer's log."""
+    async for line in log(client, customer):
+        return "%(kind)s: %(message)s" % line
+    return ""
 
 
 def invoice(before: Costs, after: Costs) -> List[str]:
@@ -68,6 +88,7 @@ def invoice(before: Costs, after: Costs) -> List[str]:
 async def main(address: str, count: int) -> None:
     async with settee.AsyncClient(address) as client:
         before = await costs(client)
+        shown = [asyncio.create_task(first_line(client, customer)) for customer in (GREEDY, "customer-1")]
         greedy = [asyncio.create_task(be_greedy(client)) for _ in range(20)]
         turn = asyncio.Semaphore(AT_ONCE)
         others = [work(client, f"customer-{number}", turn) for number in range(1, count)]
@@ -77,6 +98,8 @@ async def main(address: str, count: int) -> None:
         print("\n".join(invoice(before, await costs(client))))
         told = {end: ends.count(end) for end in sorted(set(ends))}
         print(f"{GREEDY}: {told}; the others waited {times[-1]:.3f} s at most", file=sys.stderr)
+        for line in await asyncio.gather(*shown):
+            print(line, file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ use crate::config::Role;
 pub enum Right {
     /// To see pools, processes, numbers and jobs.
     Look,
-    /// To see the configuration, and which documents ask for replications.
+    /// To see the configuration, which documents ask for replications, and what functions of databases log.
     Inspect,
     /// To shape pools, and to pause, resume and restart jobs.
     Operate,

@@ -210,7 +210,8 @@ impl Job<'_> {
             function: "map".to_owned(),
             ..Subject::default()
         };
-        let call = Call::new(RequestId::made(), None, subject, true, RunTime::Whole);
+        let id = RequestId::made();
+        let call = Call::new(id, None, subject, true, RunTime::Whole, None);
         let Some(socket) = &self.args.socket else {
             let pool = pool::Pool::start(&self.config, self.languages, log)?;
             let limit = self.config.query_server_config.os_process_limit as usize;

@@ -18,6 +18,7 @@ mod exit;
 mod hardening;
 pub mod jobs;
 pub mod kill;
+pub mod logs;
 mod man;
 pub mod map;
 pub mod output;
@@ -109,6 +110,10 @@ enum Command {
     ///
     /// For each function of a design document and each kind of call, by database.
     Top(top::Args),
+    /// Show what functions of a database log, and the errors that they end with.
+    ///
+    /// The last lines of each database are kept in the memory of the service.
+    Logs(logs::Args),
     /// Show what replications do, pause, resume or restart them, export and import their documents.
     ///
     /// Asks the running service over its socket. See docs/replication.md.
@@ -258,6 +263,7 @@ fn dispatch(command: Command, builder: DaemonBuilder) -> Result<(), CliError> {
         Command::Kill(args) => kill::run(&args),
         Command::Drain(args) => drain::run(&args),
         Command::Top(args) => top::run(&args),
+        Command::Logs(args) => logs::run(&args),
         Command::Jobs(args) => jobs::run(&args, languages),
         Command::Dashboard(args) => dashboard::run(&args),
         Command::Pool(args) => pool::run(&args),

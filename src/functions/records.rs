@@ -22,6 +22,7 @@ use crate::metrics::tenant_costs::TenantCosts;
 use crate::otp::clock::Clock;
 use crate::query_server::call::FinishedCall;
 use crate::query_server::reduce::OverflowLog;
+use crate::query_server::tenant_logs::TenantLogs;
 use policy::time::Timestamp;
 
 /// How many slow calls are told in a second.
@@ -31,6 +32,8 @@ const SLOW_MAX: u32 = 10;
 pub(crate) struct CallRecords {
     /// Where built-in sums that are too long are told.
     pub(crate) sums: OverflowLog,
+    /// What functions of each database log.
+    pub(crate) tenant_logs: Arc<TenantLogs>,
     costs: RefCell<FunctionCosts>,
     tenants: RefCell<TenantCosts>,
     tally: RefCell<CallTally>,
@@ -59,6 +62,7 @@ impl CallRecords {
         let clock = Clock::new();
         Self {
             sums: OverflowLog::new(log.clone()),
+            tenant_logs: TenantLogs::new(),
             costs: RefCell::new(FunctionCosts::new(clock.now())),
             tenants: RefCell::new(tenants),
             tally: RefCell::default(),

@@ -71,6 +71,9 @@ impl BegunCall {
 
     fn finish(&mut self, error: Option<&ErrorReply>) -> FinishedCall {
         let finished = (self.call).finish(error.filter(|_| self.call.reports).map(reported));
+        if let Some(error) = error.filter(|error| error.is_of_functions()) {
+            finished.tell_tenant(&reported(error));
+        }
         if let Some(records) = self.records.take() {
             records.note(&finished, error);
         }
@@ -101,6 +104,8 @@ impl QueryServers {
             subject,
             options.report,
             options.run_time,
+            self.records()
+                .map(|records| Arc::clone(&records.tenant_logs)),
         );
         call.count_arguments(options.argument_bytes);
         let servers = Self {

@@ -43,6 +43,7 @@ mod scheduler_api;
 pub(crate) mod server;
 mod session_api;
 mod tasks;
+mod tenant_log;
 
 use std::sync::{Arc, Mutex};
 
@@ -61,6 +62,7 @@ use crate::in_flight::InFlight;
 use crate::metrics::Metrics;
 use crate::metrics::history::History;
 use crate::otp::registered_name::RegisteredName;
+use crate::query_server::tenant_logs::TenantLogs;
 use tasks::Tasks;
 
 /// What all requests share.
@@ -79,6 +81,8 @@ pub struct HttpContext {
     /// The memory of requests and answers in flight.
     pub(crate) in_flight: Arc<InFlight>,
     pub(crate) tasks: Tasks,
+    /// What functions of each database log.
+    pub(crate) tenant_logs: Arc<TenantLogs>,
     /// The numbers of the last hour.
     pub(crate) history: Mutex<History>,
     pub(crate) stopping: watch::Sender<bool>,

@@ -23,7 +23,7 @@ use super::request::{is_lines, segments};
 use super::{
     config_api as config, dashboard, fleet_api as fleet, functions_api as functions, history, info,
     list_stream, map_stream, pools_api as pools, procs_api as procs, query, replicate, replicator,
-    scheduler_api as scheduler, session_api as session, tasks,
+    scheduler_api as scheduler, session_api as session, tasks, tenant_log,
 };
 use crate::audit::{PendingOrder, Sender};
 use crate::messages::function::FunctionName;
@@ -88,6 +88,7 @@ fn answered_by(route: Route) -> actix_web::Route {
         Route::Rewrite => query::route(FunctionName::Rewrite),
         Route::Functions => to(functions::list),
         Route::Tenants => to(functions::tenants),
+        Route::TenantLog => to(tenant_log::log),
         Route::Pools => to(pools::list),
         Route::Pool => to(pools::show),
         Route::PoolProcs => to(pools::procs),

@@ -286,7 +286,7 @@ fn json_form<W: Write>(sink: W) -> slog_json::Json<W> {
 }
 
 /// Returns the time in UTC as RFC 3339, to the millisecond.
-fn timestamp(now: SystemTime) -> String {
+pub(crate) fn timestamp(now: SystemTime) -> String {
     let since_1970 = now
         .duration_since(SystemTime::UNIX_EPOCH)
         .unwrap_or_default();

@@ -237,6 +237,7 @@ impl<'a> Call<'a> {
             CallName::WriteJobs => Self::Jobs(JobCall::write(arguments)?),
             CallName::Functions => Self::Daemon(DaemonCall::functions(arguments)?),
             CallName::Tenants => Self::Daemon(DaemonCall::tenants(arguments)?),
+            CallName::TenantLog => Self::Daemon(DaemonCall::tenant_log(arguments)?),
             CallName::Health => Self::Daemon(DaemonCall::Health),
             CallName::DrainState => Self::Daemon(DaemonCall::DrainState),
             CallName::Drain => Self::Daemon(DaemonCall::Drain(true)),

@@ -86,6 +86,9 @@ const TENANT_RETRY_AFTER: Duration = Duration::from_secs(1);
 /// The name of the error of a call whose client went away.
 const DISCONNECTED: &str = "disconnected";
 
+/// That of a call that its client cancelled.
+const CANCELLED: &str = "cancelled";
+
 impl ErrorReply {
     fn new(name: &str, reason: &str, phase: &'static str, fault: Fault, retry: bool) -> Self {
         Self {
@@ -196,7 +199,7 @@ impl ErrorReply {
     /// The client cancelled the call.
     pub(crate) fn cancelled() -> Self {
         let reason = "the client cancelled the call";
-        Self::new("cancelled", reason, "prompt", Fault::Client, true)
+        Self::new(CANCELLED, reason, "prompt", Fault::Client, true)
     }
 
     /// Returns whether it is the error of a call whose client went away.
@@ -233,6 +236,12 @@ impl ErrorReply {
     /// The process is not held under this token.
     pub fn not_holder() -> Self {
         PromptError::NotHolder.into()
+    }
+
+    /// Returns whether functions ran into it: not what its client did before or meanwhile.
+    pub(crate) fn is_of_functions(&self) -> bool {
+        let has_run = !["queue", "open", "write", "session"].contains(&self.phase);
+        has_run && self.name != CANCELLED
     }
 
     /// Returns whether a process ended over it.

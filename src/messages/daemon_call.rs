@@ -43,6 +43,13 @@ pub enum DaemonCall {
     Functions(CostsQuery),
     /// Tell what databases have cost.
     Tenants(TenantCostsQuery),
+    /// Tell what functions of a database log.
+    TenantLog {
+        /// The database.
+        db: String,
+        /// The number of the last line that is known.
+        since: u64,
+    },
     /// Tell what processes do now.
     Procs(Option<String>),
     /// End a process: its name, and whether to kill it at once.
@@ -84,6 +91,7 @@ impl DaemonCall {
             | Self::Status(_)
             | Self::Functions(_)
             | Self::Tenants(_)
+            | Self::TenantLog { .. }
             | Self::Procs(_)
             | Self::KillProc { .. }
             | Self::RemovePool(_)
@@ -122,6 +130,15 @@ impl DaemonCall {
         let limit = arguments.read("limit", "a number that is not negative")?;
         let query = TenantCostsQuery::of(sort.as_deref(), limit, db);
         query.map(Self::Tenants).map_err(ErrorReply::bad_request)
+    }
+
+    pub(super) fn tenant_log(arguments: &Arguments<'_>) -> Parsed<Self> {
+        Ok(Self::TenantLog {
+            db: arguments.string("db")?,
+            since: arguments
+                .read("since", "a number that is not negative")?
+                .unwrap_or(0),
+        })
     }
 
     pub(super) fn kill_proc(arguments: &Arguments<'_>) -> Parsed<Self> {

@@ -3,11 +3,13 @@
 //! SUMMARY   [`Call`] goes with every prompt of a call, so that what a process writes meanwhile can be named in the
 //!           log, and collected if a report is wanted. [`Loan`] is one process that serves it.
 //!           [`FinishedCall`] is a call that is over: report, log and statistics read it.
-//! PROMISES  What is collected is bounded. Without a report nothing is collected, and no memory is read.
+//! PROMISES  What is collected is bounded. Without a report nothing is collected, and no memory is read. What functions log
+//!           and the errors that they end with are lines of their tenant, a database.
 //! LIMITS    The memory of a process is read at most every [`MEMORY_INTERVAL`]: a peak since then is not seen. What the
 //!           children of a command take on processors counts for the call at whose end it is read.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -20,6 +22,7 @@ use crate::query_server::request_id::RequestId;
 use crate::query_server::run_time::{RunTime, WorkingTime};
 use crate::query_server::status::Holder;
 use crate::query_server::tally::Tally;
+use crate::query_server::tenant_logs::{LineKind, TenantLine, TenantLogs};
 use crate::query_server::told::{FunctionName, Level, LogEntry, LogLine, ReportedError, Told};
 use policy::pool::Token;
 
@@ -46,6 +49,8 @@ pub struct Call {
     /// Whether its caller wants a report.
     pub(crate) reports: bool,
     run_time: RunTime,
+    /// Where its tenant finds what functions log.
+    tenants: Option<Arc<TenantLogs>>,
     begun: Instant,
     progress: Mutex<Progress>,
 }
@@ -67,6 +72,8 @@ struct Progress {
     tally: Tally,
     /// Whether the error that an answer is was told by the process too.
     is_explained: bool,
+    /// The same of the lines of its tenant.
+    is_explained_to_tenant: bool,
     /// Whether a process was given back as one that cannot be used any more.
     has_ended_process: bool,
     /// The functions that are run now, by their places in the call's list.
@@ -80,6 +87,7 @@ impl Call {
         subject: Subject,
         reports: bool,
         run_time: RunTime,
+        tenants: Option<Arc<TenantLogs>>,
     ) -> Arc<Self> {
         Arc::new(Self {
             request_id,
@@ -87,6 +95,7 @@ impl Call {
             subject,
             reports,
             run_time,
+            tenants,
             begun: Instant::now(),
             progress: Mutex::default(),
         })
@@ -112,11 +121,13 @@ impl Call {
             progress.pool = Some(Arc::clone(pool));
         }
         progress.is_explained = false;
+        progress.is_explained_to_tenant = false;
         process.serve(token, Arc::clone(self));
         Arc::new(Loan {
             call: Arc::clone(self),
             is_run: true,
             told: Mutex::default(),
+            has_told_error: AtomicBool::new(false),
             cpu_before: process.cpu_time(),
         })
     }
@@ -142,6 +153,63 @@ impl Call {
             }
         }
         progress.told.append(told);
+    }
+
+    /// Gives its tenant a line that a process logged. Returns whether it is an error.
+    fn tell_tenant(&self, entry: &LogEntry) -> bool {
+        let Some((logs, db)) = self.tenant() else {
+            return false;
+        };
+        if entry.returned().is_some() {
+            return false;
+        }
+        let (line, mut error) = entry.clone().read();
+        let (pool, functions) = {
+            let progress = self.progress();
+            (progress.pool.clone(), progress.functions.clone())
+        };
+        if let Some(FunctionName::Index(index)) = error.as_mut().and_then(|e| e.function.as_mut()) {
+            *index = functions.get(*index).copied().unwrap_or(*index);
+        }
+        let kind = match line.level {
+            Level::Error => LineKind::Error,
+            Level::Info | Level::Warning => LineKind::Log,
+        };
+        let told = self.tenant_line(kind, pool.as_deref(), error.as_ref(), &line.message);
+        logs.note(db, told);
+        kind == LineKind::Error
+    }
+
+    /// Returns where its tenant finds lines, and the tenant.
+    fn tenant(&self) -> Option<(&TenantLogs, &Arc<str>)> {
+        self.tenants.as_deref().zip(self.subject.db.as_ref())
+    }
+
+    /// Returns a line for its tenant: an error, or a message.
+    fn tenant_line<'a>(
+        &'a self,
+        kind: LineKind,
+        pool: Option<&'a str>,
+        error: Option<&'a ReportedError>,
+        message: &'a str,
+    ) -> TenantLine<'a> {
+        let (function, index) = match error.and_then(|error| error.function.as_ref()) {
+            Some(FunctionName::Path(path)) => (path, None),
+            Some(FunctionName::Index(index)) => (&self.subject.function, Some(*index)),
+            None => (&self.subject.function, None),
+        };
+        TenantLine {
+            kind,
+            request_id: &self.request_id,
+            pool,
+            ddoc: self.subject.ddoc.as_deref(),
+            function,
+            index,
+            doc: error.and_then(|error| error.doc.as_deref()),
+            name: error.map(|error| &*error.name),
+            message: error.map_or(message, |error| &error.message),
+            line: error.and_then(|error| error.line),
+        }
     }
 
     /// Takes the length of the arguments, in bytes of JSON.
@@ -219,6 +287,7 @@ impl Call {
             pool: progress.pool,
             cost,
             has_ended_process: progress.has_ended_process,
+            is_explained_to_tenant: progress.is_explained_to_tenant,
             argument_bytes: progress.argument_bytes,
             value_bytes: progress.value_bytes,
             told: progress.told,
@@ -274,6 +343,8 @@ pub struct Loan {
     /// Whether what the process does is the run of the call.
     is_run: bool,
     told: Mutex<Telling>,
+    /// Whether the lines of the tenant have an error since the last answer.
+    has_told_error: AtomicBool,
     /// The time on processors that the process had used before.
     cpu_before: Option<Duration>,
 }
@@ -299,7 +370,8 @@ impl Loan {
             function: "prompt".to_owned(),
             ..Subject::default()
         };
-        let call = Call::new(RequestId::made(), who, subject, true, RunTime::Whole);
+        let id = RequestId::made();
+        let call = Call::new(id, who, subject, true, RunTime::Whole, None);
         Self::beside(call)
     }
 
@@ -313,6 +385,7 @@ impl Loan {
             call,
             is_run: false,
             told: Mutex::default(),
+            has_told_error: AtomicBool::new(false),
             cpu_before: None,
         })
     }
@@ -324,6 +397,9 @@ impl Loan {
 
     /// Takes a line that the process logged.
     pub(crate) fn said(&self, entry: LogEntry) {
+        if self.call.tell_tenant(&entry) {
+            self.has_told_error.store(true, Ordering::Relaxed);
+        }
         if let Some(mut telling) = self.telling() {
             let is_room = telling.bytes + telling.current.bytes() < UNTAKEN_BYTES_MAX;
             match is_room {
@@ -348,8 +424,12 @@ impl Loan {
         }
     }
 
-    /// The process gives its next answer.
-    pub(crate) fn answers(&self) {
+    /// The process gives its next answer. `failed`: it is an error.
+    pub(crate) fn answers(&self, failed: bool) {
+        if self.has_told_error.load(Ordering::Relaxed) {
+            self.has_told_error.store(false, Ordering::Relaxed);
+            self.call.progress().is_explained_to_tenant |= failed;
+        }
         if self.is_run && self.call.run_time == RunTime::Work {
             self.call.progress().work.answer();
         }
@@ -413,6 +493,7 @@ pub(crate) struct FinishedCall {
     pub(crate) cost: Cost,
     /// Whether a process was given back as one that cannot be used any more.
     pub(crate) has_ended_process: bool,
+    is_explained_to_tenant: bool,
     argument_bytes: usize,
     value_bytes: usize,
     pub(crate) told: Told,
@@ -453,6 +534,15 @@ impl FinishedCall {
         (self.argument_bytes + self.value_bytes) as u64
     }
 
+    /// Gives its tenant the error that it ended with, unless the process has told it.
+    pub(crate) fn tell_tenant(&self, error: &ReportedError) {
+        if let Some((logs, db)) = self.call.tenant().filter(|_| !self.is_explained_to_tenant) {
+            let pool = self.pool.as_deref();
+            let kind = LineKind::Error;
+            logs.note(db, self.call.tenant_line(kind, pool, Some(error), ""));
+        }
+    }
+
     /// Returns the report, if its caller wants one.
     pub(crate) fn report(&self) -> Option<Report<'_>> {
         self.call.reports.then(|| Report {
@@ -489,7 +579,7 @@ mod tests {
     #[test]
     fn an_error_that_the_process_told_is_reported_once_though_later_prompts_fail_too() {
         let (id, subject) = (RequestId::made(), Subject::default());
-        let call = Call::new(id, None, subject, true, RunTime::Whole);
+        let call = Call::new(id, None, subject, true, RunTime::Whole, None);
         let error = ReportedError {
             name: "out_of_memory".into(),
             line: Some(1),

@@ -16,6 +16,7 @@ pub mod request_id;
 pub(crate) mod run_time;
 pub(crate) mod tally;
 pub(crate) mod taught;
+pub(crate) mod tenant_logs;
 pub mod told;
 pub(crate) mod tried_cell;
 

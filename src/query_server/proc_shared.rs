@@ -434,6 +434,7 @@ mod tests {
             Subject::default(),
             false,
             RunTime::Whole,
+            None,
         );
         let is_served = |shared: &ProcShared| shared.work().call.is_some();
         let shared = ProcShared::new(None);

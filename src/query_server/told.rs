@@ -108,12 +108,12 @@ struct Remark {
 
 impl LogEntry {
     /// What a map function has returned, if the third element tells that.
-    fn returned(&self) -> Option<Returned> {
+    pub(crate) fn returned(&self) -> Option<Returned> {
         serde_json::from_str(self.details.as_deref()?).ok()
     }
 
     /// Reads the third element.
-    fn read(self) -> (LogLine, Option<ReportedError>) {
+    pub(crate) fn read(self) -> (LogLine, Option<ReportedError>) {
         let details = self.details.as_deref();
         let error = details.and_then(|json| serde_json::from_str::<ReportedError>(json).ok());
         let remark = details.and_then(|json| serde_json::from_str::<Remark>(json).ok());

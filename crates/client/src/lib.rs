@@ -385,6 +385,15 @@ impl Client {
         self.connection.call("tenants", &json!({})).await
     }
 
+    /// Returns what functions of a database have logged after the line with this number (`tenant_log`).
+    ///
+    /// # Errors
+    /// [`ClientError::Service`]: `forbidden`.
+    pub async fn tenant_log(&self, db: &str, since: u64) -> Result<Box<RawValue>, ClientError> {
+        let arguments = json!({"db": db, "since": since});
+        self.connection.call("tenant_log", &arguments).await
+    }
+
     /// Returns a URL that lets a browser in to the dashboard once (`dashboard`).
     ///
     /// # Errors

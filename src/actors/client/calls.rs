@@ -203,6 +203,11 @@ fn daemon(ticket: Ticket, call: DaemonCall) {
             let page = ticket.session().services.records.tenants(&query);
             ticket.ok(&page);
         }
+        DaemonCall::TenantLog { db, since } => {
+            let logs = &ticket.session().services.records.tenant_logs;
+            let page = logs.page(&db, since);
+            ticket.ok(&page);
+        }
         DaemonCall::GetProcCount => ask(ticket, GetProcCount, Ok),
         DaemonCall::GetStaleProcCount => ask(ticket, GetStaleProcCount, Ok),
         DaemonCall::Audit(limit) => {

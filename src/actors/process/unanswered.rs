@@ -179,6 +179,7 @@ impl Unanswered {
         }
         let said_no = matches!(result, Err(PromptError::Function { .. }));
         self.shared.set(ProcFlag::SaidNo, said_no);
+        let failed = result.is_err();
         let took = now - std::mem::replace(&mut self.head_since, now);
         if self.shared.is(ProcFlag::Started) {
             self.shared.set(ProcFlag::Worked, true);
@@ -190,7 +191,7 @@ impl Unanswered {
             _ => result,
         };
         if let Some(loan) = &head.loan {
-            loan.answers();
+            loan.answers(failed);
         }
         head.answer_to.send(result);
         if head.commands.len() == 0 {
@@ -223,7 +224,7 @@ impl Unanswered {
                 }
                 let answer = printed.clone().ok_or_else(|| error.clone());
                 if let Some(loan) = &prompts.loan {
-                    loan.answers();
+                    loan.answers(true);
                 }
                 prompts.answer_to.send(answer);
                 error = &not_at_fault;

@@ -15,4 +15,5 @@ mod lines;
 mod memory;
 mod requests;
 mod roles;
+mod tenant_log;
 mod threads;

@@ -74,6 +74,7 @@ fn each_role_may_what_it_is_for_and_nothing_else() {
             &["root", "rita"],
         ),
         ("GET", "/_node/_local/_config", "", operate),
+        ("GET", "/_tenants/shop/log", "", operate),
         ("PUT", "/_pools/new", new_pool, operate),
         ("PUT", "/_pools/new", r#"{"callers": true}"#, admin),
         ("DELETE", "/_pools/new", "", operate),

@@ -6,6 +6,7 @@ use settee::client::{Client as LibraryClient, ReturnStatus, TakeFrom};
 
 use super::configuration::rewrite;
 use crate::support::daemon::{Client, Service, directory};
+use crate::support::http_client::Web;
 use crate::support::program::run;
 
 /// The default: processes of commands serve one tenant each.
@@ -282,4 +283,46 @@ fn endless_loops_of_a_database_hold_its_bound_and_others_are_answered() {
     drop(big);
     small.wait_for_pool("javascript", &[("used", 0), ("waiting", 0)]);
     service.stop();
+}
+
+#[test]
+fn bounds_for_all_by_pattern_and_by_name_change_while_calls_wait() {
+    let web = Web::start("[pools.javascript]\nmax = 4\n");
+    let bound = |method: &str, section: &str, key: &str, value: &str| {
+        let path = format!("/_node/_local/_config/tenants.{section}/{key}");
+        web.send(method, &path, &format!("\"{value}\"")).ok()
+    };
+    assert_eq!(bound("PUT", "*", "processes_max", "1"), "");
+    let mut client = web.service.connect();
+    let mut big = web.service.connect();
+    let endless = map_of("big/eu", "function(doc) { while (true) {} }");
+    for _ in 0..10 {
+        big.send(&endless);
+    }
+    client.wait_for_pool("javascript", &[("used", 1), ("waiting", 9)]);
+    bound("PUT", "bi*", "processes_max", "2");
+    client.wait_for_pool("javascript", &[("used", 2), ("waiting", 8)]);
+    bound("PUT", "big%2Feu", "processes_max", "3");
+    client.wait_for_pool("javascript", &[("used", 3), ("waiting", 7)]);
+    assert_eq!(bound("PUT", "big%2Feu", "processes_max", "4"), "3");
+    client.wait_for_pool("javascript", &[("used", 4), ("waiting", 6)]);
+    bound("PUT", "big%2Feu", "calls_max", "10");
+    let error = client.error(&endless);
+    assert_eq!(error["name"], "tenant_busy", "{error}");
+    // What is taken back gives way to the pattern, and what was set stays over a reload.
+    bound("DELETE", "big%2Feu", "calls_max", "");
+    bound("DELETE", "big%2Feu", "processes_max", "");
+    client.ok(&json!({"call": "reload_config"}));
+    let section = web.get("/_node/_local/_config/tenants.bi*").ok();
+    assert_eq!(section, json!({"processes_max": "2"}));
+    drop(big);
+    client.wait_for_pool("javascript", &[("used", 0), ("waiting", 0)]);
+    let mut again = web.service.connect();
+    for _ in 0..4 {
+        again.send(&endless);
+    }
+    client.wait_for_pool("javascript", &[("used", 2), ("waiting", 2)]);
+    drop(again);
+    client.wait_for_pool("javascript", &[("used", 0), ("waiting", 0)]);
+    web.service.stop();
 }

@@ -10,7 +10,7 @@ use crate::support::program::{project, run};
 const CUSTOMERS: usize = 500;
 
 #[test]
-fn a_product_bounds_its_customers_and_writes_their_invoices() {
+fn a_product_bounds_its_customers_writes_their_invoices_and_shows_them_their_logs() {
     let example = project().join("examples/customers");
     let settings = fs::read_to_string(example.join("settee.toml")).unwrap();
     // The test's own socket takes the place of the example's.
@@ -30,6 +30,12 @@ fn a_product_bounds_its_customers_and_writes_their_invoices() {
         said.starts_with("customer-0: {'out of time': 10, 'refused': 10}; "),
         "{said}"
     );
+    let shown: Vec<&str> = said.lines().skip(1).collect();
+    assert!(
+        shown[0].starts_with("error: the function did not answer within 2000 ms"),
+        "{said}"
+    );
+    assert_eq!(shown[1..], ["log: no total: 0"]);
     let printed = String::from_utf8(output.stdout).unwrap();
     let mut lines = printed.lines();
     assert_eq!(lines.next(), Some("customer,calls,cpu_ms,price"));

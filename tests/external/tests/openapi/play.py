@@ -258,6 +258,8 @@ def functions():
     play("get", "/_functions?sort=none", 400)
     play("get", "/_tenants?sort=cpu&limit=7", 200)
     play("get", "/_tenants?sort=p99", 400)
+    play("get", "/_tenants/shop/log?follow=false&since=0", 200)
+    play("get", "/_tenants/shop/log?since=x", 400)
 
 
 def pools():

@@ -1,0 +1,158 @@
+//! `settee logs`: what functions of a database log, and the errors that they end with.
+//!
+//! SUMMARY   Asks the service for the lines after the last one that it got, and prints them; with `--follow` again and
+//!           again until interrupted.
+
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::exit::CliError;
+use super::output::Output;
+use super::service_socket::{Service, SocketArgs, block_on};
+use crate::query_server::tenant_logs::{LINES_MAX, PAGE_LINES_MAX};
+use json::shown::is_unprintable;
+
+/// How often is asked with `--follow`.
+const INTERVAL: Duration = Duration::from_millis(500);
+
+/// Options of `settee logs`.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+A line has its time, log or error, the function, and what it said. The last 1,000 lines of each database, or 1 MiB,
+are kept until the service ends; where some are lost before they were printed, a line says how many.
+
+Exit codes:
+  0   the lines were printed; with --follow also when its output is closed
+  64  the command line is wrong
+  69  no service answers
+  74  writing standard output failed
+  77  the socket belongs to another user
+
+Example:
+  settee logs shop --follow")]
+pub struct Args {
+    /// The database.
+    db: String,
+    /// Go on with lines as they come, until interrupted.
+    #[arg(long, short)]
+    follow: bool,
+    /// Only lines after the one with this number, the seq of its --json.
+    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+    since: u64,
+    /// Print the lines as the service sends them: one JSON object on each.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    socket: SocketArgs,
+}
+
+/// Lines as the service sends them.
+#[derive(Deserialize)]
+struct Page {
+    lines: Vec<Box<RawValue>>,
+    last: u64,
+}
+
+/// A line, as far as it is shown.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Line {
+    kind: String,
+    time: String,
+    ddoc: Option<String>,
+    function: String,
+    doc: Option<String>,
+    name: Option<String>,
+    message: String,
+    /// How many were lost.
+    lines: Option<u64>,
+}
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// See the exit codes above.
+pub fn run(args: &Args) -> Result<(), CliError> {
+    block_on(async {
+        let service = Service::connect(&args.socket, |_, _| None).await?;
+        let mut output = Output::standard();
+        let mut since = args.since;
+        let pages = match args.follow {
+            true => usize::MAX,
+            // Whoever logs without end is not followed.
+            false => LINES_MAX / PAGE_LINES_MAX,
+        };
+        for _ in 0..pages {
+            let asked = service.client.tenant_log(&args.db, since);
+            let answer = service.answer(asked).await?;
+            let what = "the value of 'tenant_log'";
+            let page: Page = service.read(what, &answer)?;
+            since = page.last;
+            let mut text = String::new();
+            for line in &page.lines {
+                match args.json {
+                    true => text.push_str(line.get()),
+                    false => text.push_str(&service.read::<Line>(what, line)?.shown()),
+                }
+                text.push('\n');
+            }
+            if output.write(&text)? == ControlFlow::Break(()) {
+                return Ok(());
+            }
+            match (page.lines.is_empty(), args.follow) {
+                (true, false) => break,
+                (true, true) => tokio::time::sleep(INTERVAL).await,
+                (false, _) => {}
+            }
+        }
+        Ok(())
+    })
+}
+
+impl Line {
+    fn shown(&self) -> String {
+        let text = match &*self.kind {
+            "lost" => {
+                let count = self
+                    .lines
+                    .map_or("an unknown number of".into(), |n| n.to_string());
+                format!("{count} lines are lost")
+            }
+            _ => {
+                let parts = [self.ddoc.as_ref(), Some(&self.function), self.doc.as_ref()];
+                let place: Vec<&str> = parts.into_iter().flatten().map(String::as_str).collect();
+                let name = self
+                    .name
+                    .as_ref()
+                    .map_or(String::new(), |name| format!("{name}: "));
+                let (place, message) = (place.join(" "), &self.message);
+                format!("{} {} {place}: {name}{message}", self.time, self.kind)
+            }
+        };
+        // A function's line is one line here, whatever is in it.
+        text.replace(is_unprintable, " ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(json: &str) -> String {
+        serde_json::from_str::<Line>(json).unwrap().shown()
+    }
+
+    #[test]
+    fn a_line_is_one_line_whatever_a_function_says() {
+        let log = r#"{"seq":7,"time":"T","kind":"log","ddoc":"_design/d","function":"shows/s","message":"a\nb\u001b[2J"}"#;
+        assert_eq!(shown(log), "T log _design/d shows/s: a b [2J");
+        let error = r#"{"seq":8,"time":"T","kind":"error","function":"map_docs","doc":"1","name":"TypeError","message":"m"}"#;
+        assert_eq!(shown(error), "T error map_docs 1: TypeError: m");
+        assert_eq!(shown(r#"{"kind":"lost","lines":3}"#), "3 lines are lost");
+        let unknown = "an unknown number of lines are lost";
+        assert_eq!(shown(r#"{"kind":"lost","lines":null}"#), unknown);
+    }
+}

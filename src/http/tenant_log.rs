@@ -1,0 +1,94 @@
+//! `GET /_tenants/DB/log`: what functions of a database log, and the errors that they end with.
+//!
+//! SUMMARY   A feed gives the lines that are kept, and with `follow` goes on with those that come.
+//! PROMISES  A feed holds one page of lines at a time: who reads too slowly is told how many lines were lost. It ends
+//!           when the service is told to stop, and with the client.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix_web::HttpRequest;
+use actix_web::web::Data;
+use bytes::Bytes;
+use tokio::sync::watch;
+
+use super::HttpContext;
+use super::answer::{Answer, Pieces, Refusal, streamed};
+use super::params::Params;
+use super::request::{NDJSON, segments};
+use crate::query_server::tenant_logs::{LINES_MAX, PAGE_LINES_MAX, TenantLogs};
+
+/// How long a feed is silent at most; then it gives an empty line, which shows whether the client is still there.
+const HEARTBEAT: Duration = Duration::from_secs(30);
+
+struct Feed {
+    logs: Arc<TenantLogs>,
+    db: String,
+    since: u64,
+    /// How many pages may still be given; `None`: those that come, too.
+    pages: Option<usize>,
+    /// Whether nothing was given yet.
+    is_first: bool,
+    stopping: watch::Receiver<bool>,
+}
+
+/// The parameters `since` and `follow` choose.
+pub(super) async fn log(request: HttpRequest, shared: Data<HttpContext>) -> Answer {
+    let params = Params::of(&request)?;
+    let follows = match params.get("follow") {
+        Some("") => true,
+        _ => params.boolean("follow", false)?,
+    };
+    let [_, db, _] =
+        <[String; 3]>::try_from(segments(request.path())?).map_err(|_| Refusal::no_such_path())?;
+    let feed = Feed {
+        since: params.count("since")?.unwrap_or(0) as u64,
+        pages: (!follows).then_some(LINES_MAX / PAGE_LINES_MAX),
+        is_first: true,
+        stopping: shared.stopping(),
+        logs: Arc::clone(&shared.tenant_logs),
+        db,
+    };
+    streamed(NDJSON, feed).await
+}
+
+impl Feed {
+    /// Returns the next page; none where there is nothing new.
+    fn page(&mut self) -> Option<Bytes> {
+        let page = self.logs.page(&self.db, self.since);
+        self.since = page.last;
+        let lines = page.texts().map(|line| line + "\n");
+        let text: String = lines.collect();
+        (!text.is_empty()).then(|| text.into())
+    }
+}
+
+impl Pieces for Feed {
+    async fn next(&mut self) -> Result<Option<Bytes>, Refusal> {
+        let is_first = std::mem::take(&mut self.is_first);
+        let logs = Arc::clone(&self.logs);
+        while self.pages != Some(0) {
+            // Begun before the page is asked for, so that no line comes between.
+            let news = logs.news(&self.db).notified();
+            if let Some(page) = self.page() {
+                self.pages = self.pages.map(|pages| pages - 1);
+                return Ok(Some(page));
+            }
+            if self.pages.is_some() {
+                break;
+            }
+            let beat = match is_first {
+                // The head of the answer comes with its first piece.
+                true => Duration::ZERO,
+                false => HEARTBEAT,
+            };
+            tokio::select! {
+                biased;
+                _ = self.stopping.wait_for(|stopping| *stopping) => break,
+                () = news => {}
+                () = tokio::time::sleep(beat) => return Ok(Some(Bytes::from_static(b"\n"))),
+            }
+        }
+        Ok(None)
+    }
+}
