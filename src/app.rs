@@ -292,14 +292,7 @@ impl Assembly {
             executor_spec,
         ];
         specs.extend(replication.specs);
-        specs.push(children::health_watcher(HealthOptions {
-            manager: manager.clone(),
-            config: config_listener.clone(),
-            replications: services.replications.clone(),
-            daemon: daemon_name(&self.sockets.addresses()).address,
-            drain: self.drain.clone(),
-            metrics: self.metrics.clone(),
-        }));
+        specs.push(children::health_watcher(self.health(&services)));
         specs.push(children::listener(self.listening(&services)));
         specs.extend(self.http(pool, &services).map(children::http_server));
         specs.push(children::service_manager(ServiceManagerOptions {
@@ -335,6 +328,17 @@ impl Assembly {
             drain: self.drain.clone(),
             audit: self.audit.clone(),
             log: self.log.clone(),
+        }
+    }
+
+    fn health(&self, services: &ClientContext) -> HealthOptions {
+        HealthOptions {
+            manager: services.manager.clone(),
+            config: services.config.clone(),
+            replications: services.replications.clone(),
+            daemon: daemon_name(&self.sockets.addresses()).address,
+            drain: self.drain.clone(),
+            metrics: self.metrics.clone(),
         }
     }
 

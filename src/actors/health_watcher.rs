@@ -16,7 +16,6 @@ use settee_client::{JobGroup, JobSelection, JobsQuery};
 use crate::actors::config_listener::ConfigListener;
 use crate::actors::proc_manager::ProcManager;
 use crate::actors::replicator_api::{ReplicatorApi, ReplicatorError, Whose};
-use crate::actors::replicator_api::{ReplicatorApi, Whose};
 use crate::drain::Drain;
 use crate::health::findings::{self, Counted};
 use crate::messages::config_listener::CompareFiles;

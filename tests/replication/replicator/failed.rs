@@ -64,7 +64,7 @@ fn documents_that_ask_for_what_another_one_runs_have_one_reason_in_lists() {
         "{groups}"
     );
     let counted = || {
-        let metrics = String::from_utf8(world.web.get("/metrics").body).unwrap();
+        let metrics = world.web.get("/metrics").body;
         metrics.contains("\nsettee_replication_docs_failed 2\n")
     };
     wait_until("the count of failed documents", counted);
