@@ -193,6 +193,7 @@ impl<B: Backend> Process<B> {
         self.is_used = !is_ours;
         self.unanswered.add(UnansweredPrompt {
             timeout: self.context.prompt_timeout,
+            tenant_key: None,
             reset_timeout: self.context.prompt_timeout,
             answer_to: AnswerTo::One(None),
             commands: vec![Command::Reset].into_iter(),
@@ -287,7 +288,7 @@ impl<B: Backend> Process<B> {
 
     /// Ends a query server that is overdue, if it still is.
     fn time_out(&mut self, held_back: bool, ctx: &mut Context<Self>) {
-        let Some((timeout, command)) = self.unanswered.overdue() else {
+        let Some((timeout, command, tenant_key)) = self.unanswered.overdue() else {
             return self.watch_deadline(ctx);
         };
         warn!(self.log(), "query server did not answer in time and is killed";
@@ -297,6 +298,7 @@ impl<B: Backend> Process<B> {
             timeout,
             command,
             held_back,
+            tenant_key,
         };
         self.end_for(error, KillReason::Timeout, ctx);
     }
@@ -522,8 +524,11 @@ impl<B: Backend> Handler<Prompt> for Process<B> {
         }
         let own_timeout = self.prompt_timeout(prompt.token);
         let timeout = prompt.timeout.unwrap_or(own_timeout);
+        let bound = self.shared.prompt_bound();
+        let bound = bound.filter(|bound| prompt.token != MANAGER_TOKEN && bound.timeout < timeout);
         self.unanswered.add(UnansweredPrompt {
-            timeout,
+            timeout: bound.as_ref().map_or(timeout, |bound| bound.timeout),
+            tenant_key: bound.map(|bound| bound.key),
             reset_timeout: match prompt.answer_to {
                 AnswerTo::Framed(_) => own_timeout,
                 _ => timeout,

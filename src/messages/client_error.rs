@@ -469,6 +469,7 @@ mod tests {
             timeout: Duration::from_secs(5),
             command: Command::Other,
             held_back: false,
+            tenant_key: None,
         };
         assert_eq!(wire(timeout.clone())["phase"], "prompt");
         assert_eq!(wire(CallError::Reset(timeout))["phase"], "reset");
@@ -480,6 +481,7 @@ mod tests {
             timeout: Duration::from_millis(300),
             command,
             held_back: false,
+            tenant_key: None,
         };
         let looping = wire(timeout(Command::DdocCall));
         let members = ["name", "phase", "fault", "retry", "limit_ms"];

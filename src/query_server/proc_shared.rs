@@ -64,11 +64,21 @@ pub struct ProcShared {
     served: Mutex<Option<(Token, Arc<Call>)>>,
     /// What a launcher has started, found when it is first measured.
     command: OnceLock<Option<u32>>,
+    /// How long it may take to answer whom it is lent to, if there is a bound. Written by the lender.
+    prompt_bound: Mutex<Option<PromptBound>>,
     /// By what its cell is told to rest and to go on. Put there by its actor before anybody else knows of the process,
     /// and taken out when it ends or is about to.
     orders: Mutex<Option<Orders>>,
     /// Why it ends or has ended, and since when. Written by its actor.
     exit_error: OnceLock<(Instant, PromptError)>,
+}
+
+/// How long a process may take to answer a prompt of a tenant.
+#[derive(Clone, Debug)]
+pub(crate) struct PromptBound {
+    pub(crate) timeout: Duration,
+    /// Where it is set.
+    pub(crate) key: Arc<str>,
 }
 
 /// What a process works for.
@@ -104,6 +114,8 @@ pub(crate) enum ProcFlag {
     PipeClosed,
     /// It is the launcher of a cell: its command is the query server.
     Launcher,
+    /// There is a bound for prompts of whom it is lent to. Set with it, by the lender.
+    Bounded,
 }
 
 /// No token is ever zero.
@@ -132,6 +144,7 @@ impl ProcShared {
             turned_at: AtomicU64::new(0),
             served: Mutex::default(),
             command: OnceLock::new(),
+            prompt_bound: Mutex::default(),
             orders: Mutex::default(),
             exit_error: OnceLock::new(),
         })
@@ -144,6 +157,21 @@ impl ProcShared {
         }
         self.turn();
         self.assignment.store(token.0, Ordering::Release);
+    }
+
+    /// Bounds the prompts of whom it is lent to next. Called by the manager only, before it lends the process.
+    pub(crate) fn bound_prompts(&self, bound: Option<PromptBound>) {
+        if bound.is_some() || self.is(ProcFlag::Bounded) {
+            self.set(ProcFlag::Bounded, bound.is_some());
+            *self.lock_prompt_bound() = bound;
+        }
+    }
+
+    /// Returns the bound for prompts of whom it is lent to.
+    pub(crate) fn prompt_bound(&self) -> Option<PromptBound> {
+        self.is(ProcFlag::Bounded)
+            .then(|| self.lock_prompt_bound().clone())
+            .flatten()
     }
 
     /// Has the process reset before the first line of whom it is lent to next. Called by the manager only.
@@ -171,6 +199,11 @@ impl ProcShared {
     /// Returns whether it was left reset by this line: its holder need not send it again.
     pub(crate) fn is_left_reset(&self, line: &Bytes) -> bool {
         self.lock_left_reset().as_ref() == Some(line)
+    }
+
+    fn lock_prompt_bound(&self) -> MutexGuard<'_, Option<PromptBound>> {
+        let bound = self.prompt_bound.lock();
+        bound.unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock_left_reset(&self) -> MutexGuard<'_, Option<Bytes>> {

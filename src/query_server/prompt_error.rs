@@ -1,6 +1,7 @@
 //! Why a prompt has no answer, and whose fault that is.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -115,7 +116,7 @@ pub enum PromptError {
     },
     /// No answer came in time. The process was killed. Where functions are run for the prompt, the
     /// function is to blame; otherwise the query server is, and another one may do better.
-    #[error("{}", timeout_text(*timeout, *command, *held_back))]
+    #[error("{}", timeout_text(*timeout, *command, *held_back, tenant_key.as_deref()))]
     Timeout {
         /// The time it had.
         timeout: Duration,
@@ -123,6 +124,8 @@ pub enum PromptError {
         command: Command,
         /// Whether its cell has held back its processor time, then or before.
         held_back: bool,
+        /// The key that bounds the tenant, where no other was in the way.
+        tenant_key: Option<Arc<str>>,
     },
     /// The prompt was sent behind another one, over which the process ended. Worth a retry.
     #[error("the prompt was not run, because an earlier one ended the process: {because}")]
@@ -156,7 +159,12 @@ pub enum PromptError {
     NotHolder,
 }
 
-fn timeout_text(timeout: Duration, command: Command, held_back: bool) -> String {
+fn timeout_text(
+    timeout: Duration,
+    command: Command,
+    held_back: bool,
+    tenant_key: Option<&str>,
+) -> String {
     let (limit, phase) = (timeout.as_millis(), command.phase());
     let (what, end) = match command.runs_functions() {
         true => (
@@ -165,10 +173,13 @@ fn timeout_text(timeout: Duration, command: Command, held_back: bool) -> String 
         ),
         false => ("the query server", "was killed"),
     };
-    let mut text = format!(
-        "{what} did not answer within {limit} ms and {end} ({phase}; the limit is timeout_ms of the call, \
-         prompt_timeout of the service, or [couchdb] os_process_timeout)"
-    );
+    let mut text = format!("{what} did not answer within {limit} ms and {end} ({phase}; ");
+    match tenant_key {
+        Some(key) => text.push_str(&format!("the limit is that of its database, {key})")),
+        None => text.push_str(
+            "the limit is timeout_ms of the call, prompt_timeout of the service, or [couchdb] os_process_timeout)",
+        ),
+    }
     if held_back {
         text.push_str("; its pool's cpu_max has held back its processor time");
     }
@@ -296,6 +307,7 @@ mod tests {
                 timeout,
                 command,
                 held_back: false,
+                tenant_key: None,
             }
             .to_string();
             assert!(text.starts_with(who), "{text}");

@@ -1,7 +1,9 @@
-//! `[tenants.NAME]`: how much one customer's functions may have at a time.
+//! `[tenants.NAME]`: how much one customer's functions may have at a time, and how long they may take.
 //!
 //! SUMMARY   [`TenantConfig`] is one section: of a database, or of all whose names begin as a pattern does.
 //! SOURCE    None.
+
+use std::time::Duration;
 
 use policy::pool::{TenantRule, TenantRules};
 use serde::{Deserialize, Serialize};
@@ -28,6 +30,9 @@ section! {
         /// Most calls at a time of each such database, those that wait and those that have a process; further ones are
         /// refused at once with `tenant_busy`. 0 is any number.
         calls_max: Option<u32>, PROCESSES, unit("calls"), otherwise("that of a shorter pattern; else any number");
+        /// How long a process that is lent for functions of each such database may take to answer a prompt, also where
+        /// the call or the service allows more. 0 is as long as those allow.
+        timeout: Option<Duration>, ms(0, YEAR), otherwise("that of a shorter pattern; else no bound");
     }
 }
 
@@ -47,11 +52,16 @@ impl Config {
             let rule = TenantRule {
                 processes_max: tenant.processes_max,
                 calls_max: tenant.calls_max,
+                timeout: tenant.timeout.map(milliseconds),
             };
             (name.clone(), rule)
         });
         TenantRules::new(rules)
     }
+}
+
+fn milliseconds(time: Duration) -> u32 {
+    u32::try_from(time.as_millis()).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 //! SOURCE    couch_proc_manager 001: the client records, and the replies to get_proc.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use actix::prelude::*;
 
@@ -14,6 +15,7 @@ use crate::messages::proc_manager::{GetProcError, Lease, Lender, ProcFailure, Wa
 use crate::metrics::{PoolMetrics, Refused};
 use crate::otp::deferred::Replier;
 use crate::query_server::call::Call;
+use crate::query_server::proc_shared::PromptBound;
 use crate::query_server::prompt;
 use policy::pool::{
     ClientId, PoolId, ProcId, Refusal, RequestId, Target, Tenant, TenantRule, Token,
@@ -58,6 +60,7 @@ impl ProcManager {
         let request = self
             .request(id, turn)
             .expect("PM-4: an open request has a caller");
+        let bound = self.prompt_bound(request);
         let (client, waited) = (request.client, turn.now.since(request.asked));
         self.metrics_of(proc.pool).acquired(waited);
         let process = self
@@ -69,6 +72,7 @@ impl ProcManager {
             let config = Arc::clone(&self.settings.reset_config);
             process.shared.reset_first(config);
         }
+        process.shared.bound_prompts(bound);
         process.shared.assign(token);
         let lease = Lease {
             proc,
@@ -119,6 +123,20 @@ impl ProcManager {
             Tenant::Database(db) => Some(db),
             Tenant::Databases | Tenant::User(_) | Tenant::Client(_) => None,
         }
+    }
+
+    /// Returns how long a process may take to answer for a request, where its tenant has a bound.
+    fn prompt_bound(&self, request: &Waiting) -> Option<PromptBound> {
+        let rules = &self.settings.tenants;
+        if rules.is_empty() {
+            return None;
+        }
+        let db = self.tenant_of(request)?;
+        let timeout = rules.bound(&db, |rule| rule.timeout)?;
+        Some(PromptBound {
+            timeout: Duration::from_millis(timeout.into()),
+            key: self.tenant_key(&db, "timeout", |rule| rule.timeout),
+        })
     }
 
     /// Returns which limit is in the way of a request that waits, as an operator finds it.

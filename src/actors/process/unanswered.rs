@@ -29,6 +29,8 @@ pub(super) struct UnansweredPrompt {
     pub(super) commands: std::vec::IntoIter<Command>,
     /// The time of each.
     pub(super) timeout: Duration,
+    /// The key that sets this time, if a tenant's does.
+    pub(super) tenant_key: Option<Arc<str>>,
     /// The time of each `reset` among them.
     pub(super) reset_timeout: Duration,
     /// Everything printed for it so far, when it is to be answered verbatim.
@@ -140,12 +142,13 @@ impl Unanswered {
         self.head_since.checked_add(self.queue.front()?.time())
     }
 
-    /// The timeout of the oldest and what that is, when its time is over.
-    pub(super) fn overdue(&self) -> Option<(Duration, Command)> {
+    /// The timeout of the oldest, what that is, and the key of the tenant that sets it, when its time is over.
+    pub(super) fn overdue(&self) -> Option<(Duration, Command, Option<Arc<str>>)> {
         let head = self.queue.front()?;
         let (time, command) = (head.time(), head.oldest()?);
         let is_over = self.head_since.elapsed() >= time;
-        is_over.then_some((time, command))
+        let key = head.tenant_key.clone();
+        is_over.then(|| (time, command, key.filter(|_| command != Command::Reset)))
     }
 
     /// Keeps a line that was printed for the oldest, if what is printed is its answer.
@@ -249,6 +252,7 @@ mod tests {
             answer_to: AnswerTo::Several(sender),
             commands: vec![Command::Reset, Command::Other].into_iter(),
             timeout: of_command,
+            tenant_key: None,
             reset_timeout: of_reset,
             transcript: None,
             loan: None,

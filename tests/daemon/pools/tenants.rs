@@ -326,3 +326,37 @@ fn bounds_for_all_by_pattern_and_by_name_change_while_calls_wait() {
     client.wait_for_pool("javascript", &[("used", 0), ("waiting", 0)]);
     web.service.stop();
 }
+
+#[test]
+fn a_function_of_a_database_has_no_more_time_than_its_bound_and_is_told_the_key() {
+    let web = Web::start("[tenants.\"*\"]\ntimeout = 60000\n[tenants.\"big*\"]\ntimeout = 250\n");
+    let mut client = web.service.connect();
+    let endless = "function(doc) { while (true) {} }";
+    let error = client.error(&map_of("big/eu", endless));
+    assert_eq!(
+        (&error["name"], &error["fault"]),
+        (&json!("timeout"), &json!("function"))
+    );
+    assert_eq!(error["limit_ms"], 250, "{error}");
+    let reason = error["reason"].as_str().unwrap();
+    assert!(
+        reason.contains("the limit is that of its database, [tenants.\"big*\"] timeout"),
+        "{reason}"
+    );
+    // Less time of the call's own, and a call of nobody, are as they were.
+    for (db, limit) in [("big/eu", 100), ("small", 300)] {
+        let mut call = map_of(db, endless);
+        call["timeout_ms"] = json!(limit);
+        let error = client.error(&call);
+        assert_eq!(error["limit_ms"], limit, "{error}");
+        let reason = error["reason"].as_str().unwrap();
+        assert!(reason.contains("timeout_ms of the call"), "{reason}");
+    }
+    let path = "/_node/_local/_config/tenants.big%2Feu/timeout";
+    web.send("PUT", path, "\"150\"").ok();
+    let error = client.error(&map_of("big/eu", endless));
+    assert_eq!(error["limit_ms"], 150, "{error}");
+    let reason = error["reason"].as_str().unwrap();
+    assert!(reason.contains("[tenants.\"big/eu\"] timeout"), "{reason}");
+    web.service.stop();
+}

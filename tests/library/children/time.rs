@@ -14,6 +14,7 @@ fn timed_out() -> PromptError {
         timeout: SHORT,
         command: Command::Other,
         held_back: false,
+        tenant_key: None,
     }
 }
 

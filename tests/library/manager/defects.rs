@@ -367,6 +367,7 @@ async fn simulated_prompts_time_out_in_simulated_time() {
         timeout: 5 * SECOND,
         command: settee::query_server::prompt::Command::Other,
         held_back: false,
+        tenant_key: None,
     };
     assert_eq!(client.prompts("[\"never\"]").await, Err(expected));
     client.lets_go();

@@ -127,7 +127,8 @@ async fn a_native_server_that_hangs_is_given_up_at_the_deadline() {
         Err(PromptError::Timeout {
             timeout,
             command,
-            held_back: false
+            held_back: false,
+            tenant_key: None,
         })
     );
     assert!(matches!(

@@ -103,6 +103,7 @@ async fn the_one_that_takes_too_long_times_out_and_the_rest_are_not_run() {
         timeout,
         command: Command::Other,
         held_back: false,
+        tenant_key: None,
     };
     assert_eq!(said[2], Err(timed_out.clone()));
     let because = Box::new(timed_out);

@@ -29,6 +29,8 @@ pub struct TenantRule {
     pub processes_max: Option<u32>,
     /// Most calls at a time, those that wait and those that have a process.
     pub calls_max: Option<u32>,
+    /// How long a process may take to answer a prompt, in milliseconds.
+    pub timeout: Option<u32>,
 }
 
 /// The rules for all tenants, by name or by pattern. A pattern ends in `*`, which stands for any end of a name.
@@ -61,20 +63,23 @@ impl TenantRules {
         all
     }
 
-    fn is_empty(&self) -> bool {
+    /// Returns whether nothing is set for anybody.
+    pub fn is_empty(&self) -> bool {
         self.names.is_empty() && self.patterns.is_empty()
     }
 
-    /// What holds for a tenant: each bound as the most exact rule that has it says.
+    /// What holds for a tenant while it waits and holds.
     fn bounds_of(&self, db: &str) -> Bounds {
-        let bound = |of: fn(&TenantRule) -> Option<u32>| {
-            let set = self.fitting(db).find_map(|(.., rule)| of(rule));
-            set.filter(|most| *most > 0)
-        };
         Bounds {
-            processes_max: bound(|rule| rule.processes_max),
-            calls_max: bound(|rule| rule.calls_max),
+            processes_max: self.bound(db, |rule| rule.processes_max),
+            calls_max: self.bound(db, |rule| rule.calls_max),
         }
+    }
+
+    /// Returns a bound of a tenant, as the most exact rule that has it says.
+    pub fn bound(&self, db: &str, of: fn(&TenantRule) -> Option<u32>) -> Option<u32> {
+        let set = self.fitting(db).find_map(|(.., rule)| of(rule));
+        set.filter(|most| *most > 0)
     }
 
     /// Returns the name or the pattern whose rule says what this bound of a tenant is.
@@ -266,6 +271,7 @@ mod tests {
         let rule = |processes_max, calls_max| TenantRule {
             processes_max,
             calls_max,
+            timeout: None,
         };
         let rules = [
             ("*", rule(Some(4), Some(100))),

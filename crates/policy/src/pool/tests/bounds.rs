@@ -17,6 +17,7 @@ fn rule(processes_max: u32, calls_max: u32) -> TenantRule {
     TenantRule {
         processes_max: Some(processes_max),
         calls_max: Some(calls_max),
+        timeout: None,
     }
 }
 
