@@ -95,6 +95,7 @@ impl HealthWatcher {
             let counted = Counted {
                 dropped: metrics.log_dropped(),
                 refused: metrics.replication().refused.get(),
+                refused_last: metrics.replication().refused_last(),
             };
             let increases = &mut watcher.increases;
             found.extend(findings::of_increases(increases, now, &status, counted));
