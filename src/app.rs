@@ -360,6 +360,7 @@ impl Assembly {
                 replications: services.replications.clone(),
                 in_flight: Arc::clone(&services.in_flight),
                 tasks: Default::default(),
+                dashboard: Default::default(),
                 history: Default::default(),
                 stopping: watch::Sender::new(false),
                 log: self.log.clone(),

@@ -17,6 +17,7 @@
 mod access;
 mod answer;
 mod body;
+mod compress;
 mod config_api;
 mod connections;
 mod dashboard;
@@ -60,6 +61,7 @@ use crate::in_flight::InFlight;
 use crate::metrics::Metrics;
 use crate::metrics::history::History;
 use crate::otp::registered_name::RegisteredName;
+use dashboard::state::StateMemo;
 use tasks::Tasks;
 
 /// What all requests share.
@@ -77,6 +79,7 @@ pub struct HttpContext {
     /// The memory of requests and answers in flight.
     pub(crate) in_flight: Arc<InFlight>,
     pub(crate) tasks: Tasks,
+    pub(crate) dashboard: StateMemo,
     /// The numbers of the last hour.
     pub(crate) history: Mutex<History>,
     pub(crate) stopping: watch::Sender<bool>,
