@@ -82,7 +82,7 @@ static PAGE: LazyLock<File> = LazyLock::new(|| {
 });
 
 /// The files of the page.
-static FILES: LazyLock<[File; 12]> = LazyLock::new(|| {
+static FILES: LazyLock<[File; 13]> = LazyLock::new(|| {
     [
         File::style("page.css", include_str!("dashboard/page.css")),
         File::script("page.js", include_str!("dashboard/page.js")),
@@ -95,6 +95,7 @@ static FILES: LazyLock<[File; 12]> = LazyLock::new(|| {
         File::script("orders.js", include_str!("dashboard/orders.js")),
         File::script("overview.js", include_str!("dashboard/overview.js")),
         File::script("pools.js", include_str!("dashboard/pools.js")),
+        File::script("problems.js", include_str!("dashboard/problems.js")),
         File::script("words.js", include_str!("dashboard/words.js")),
     ]
 });
