@@ -375,6 +375,7 @@ impl Assembly {
                 in_flight: Arc::clone(&services.in_flight),
                 tasks: Default::default(),
                 tenant_logs: Arc::clone(&services.records.tenant_logs),
+                dashboard: Default::default(),
                 history: Default::default(),
                 stopping: watch::Sender::new(false),
                 log: self.log.clone(),

@@ -111,6 +111,7 @@ impl HealthWatcher {
             let counted = Counted {
                 dropped: metrics.log_dropped(),
                 refused: replication.refused.get(),
+                refused_last: replication.refused_last(),
             };
             let increases = &mut watcher.increases;
             found.extend(findings::of_increases(increases, now, &status, counted));

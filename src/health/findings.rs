@@ -28,6 +28,10 @@ const SLOW_ANSWER: Duration = Duration::from_secs(1);
 /// How many processes of a pool end by themselves within [`WITHIN`] before that is a trouble.
 const DEATHS_MAX: u64 = 5;
 
+/// How many calls get no process of a pool in time within [`WITHIN`] before that is a trouble: none of them may have
+/// waited for [`LONG_WAIT_MS`].
+const UNSERVED_MAX: u64 = 5;
+
 /// Which part of all replications fails before that is critical: one of so many.
 const CRITICAL_PART: u64 = 10;
 
@@ -85,9 +89,7 @@ fn of_pool(pool: &PoolStatus) -> Vec<Finding> {
             "{} wait for one of its {} processes, the first for {seconds} s",
             pool.waiting, pool.hard_limit
         );
-        let remedy = format!(
-            "settee ps shows who holds them; raise max of [pools.{name}], or find the slow function: settee top"
-        );
+        let remedy = crowded(name);
         let waiting = pool.waiting.into();
         found.push(finding(
             Kind::PoolCrowded,
@@ -124,6 +126,13 @@ fn of_pool(pool: &PoolStatus) -> Vec<Finding> {
         ));
     }
     found
+}
+
+/// What to do about a pool that has too few processes.
+fn crowded(pool: &str) -> String {
+    format!(
+        "settee ps shows who holds them; raise max of [pools.{pool}], or find the slow function: settee top"
+    )
 }
 
 fn of_service(service: &ServiceStatus) -> Option<Finding> {
@@ -326,12 +335,14 @@ pub(crate) fn of_files(planned: &Result<Vec<Change>, ReloadError>) -> Option<Fin
 }
 
 /// What was counted of the whole daemon, since it was started.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Counted {
     /// Records of the log that were lost.
     pub dropped: u64,
     /// Documents that targets refused.
     pub refused: u64,
+    /// The replication of the last one.
+    pub refused_last: String,
 }
 
 /// Looks at what was counted lately, of each pool and of the daemon.
@@ -353,7 +364,8 @@ pub(crate) fn of_increases(
             remedy,
         });
     };
-    for PoolStatus { name, totals, .. } in &status.pools {
+    for pool in &status.pools {
+        let PoolStatus { name, totals, .. } = pool;
         let mut note = |counter, count| increases.note(now, counter, name, count);
         let died = note("died", totals.died);
         let exchanges = Exchanges {
@@ -361,6 +373,14 @@ pub(crate) fn of_increases(
             starts: note("started", totals.started),
             replaced: note("replaced", totals.replaced),
         };
+        let unserved = note("timed_out", totals.timed_out);
+        if unserved >= UNSERVED_MAX && pool.failure.is_none() {
+            let limit = pool.hard_limit;
+            let cause = format!(
+                "{unserved} calls got none of its {limit} processes in time within {seconds} s"
+            );
+            warn(Kind::PoolCrowded, name, unserved, cause, crowded(name));
+        }
         if died >= DEATHS_MAX {
             let cause = format!("{died} of its processes ended by themselves within {seconds} s");
             let remedy = "the log says how each ended; settee conform tries the command".to_owned();
@@ -381,11 +401,15 @@ pub(crate) fn of_increases(
     let mut note = |counter, count| increases.note(now, counter, "", count);
     let refused = note("refused", counted.refused);
     if refused > 0 {
-        let cause = format!("targets refused {refused} documents within {seconds} s");
-        let remedy = "the log names them: document was not replicated; settee jobs refused NAME lists the latest of a \
-                      replication";
+        let last = counted.refused_last;
+        let cause = format!(
+            "targets refused {refused} documents within {seconds} s, the last one in replication {last}"
+        );
+        let remedy = format!(
+            "settee jobs refused {last} says why; the log names all: document was not replicated"
+        );
         let kind = Kind::DocumentsRefused;
-        warn(kind, "replications", refused, cause, remedy.to_owned());
+        warn(kind, "replications", refused, cause, remedy);
     }
     let dropped = note("dropped", counted.dropped);
     if dropped > 0 {

@@ -10,7 +10,7 @@ use std::num::NonZero;
 
 use actix_web::http::StatusCode;
 use actix_web::http::header::{self, HeaderName};
-use actix_web::{HttpResponse, ResponseError};
+use actix_web::{HttpResponse, HttpResponseBuilder, ResponseError};
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use serde::Serialize;
@@ -257,10 +257,20 @@ pub(super) fn with_status(status: StatusCode, value: &impl Serialize) -> HttpRes
 
 /// Answers with JSON text as it is.
 pub(super) fn raw(status: StatusCode, text: Bytes) -> HttpResponse {
-    HttpResponse::build(status)
+    json_builder(status).body(text)
+}
+
+/// Begins an answer that is JSON.
+pub(super) fn json_response() -> HttpResponseBuilder {
+    json_builder(StatusCode::OK)
+}
+
+fn json_builder(status: StatusCode) -> HttpResponseBuilder {
+    let mut response = HttpResponse::build(status);
+    response
         .insert_header((header::CACHE_CONTROL, "must-revalidate"))
-        .content_type(JSON)
-        .body(text)
+        .content_type(JSON);
+    response
 }
 
 /// Answers `{"ok": true}`.

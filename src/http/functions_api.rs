@@ -15,19 +15,18 @@ use crate::messages::tenant_costs::{TenantCostsPage, TenantCostsQuery};
 /// The parameters `period`, `sort` and `limit` choose.
 pub(super) async fn list(request: HttpRequest, shared: Data<HttpContext>, user: User) -> Answer {
     let params = Params::of(&request)?;
-    let page = costs(&params, params.count("limit")?, &shared, &user).await?;
+    let [period, sort] = ["period", "sort"].map(|name| params.get(name));
+    let query = CostsQuery::of(period, sort, params.count("limit")?).map_err(query_parse_error)?;
+    let page = costs(query, &shared, &user).await?;
     Ok(answer::ok(&page))
 }
 
-/// Returns at most `limit` functions of the `period` and in the order of `sort` among the parameters.
+/// Returns the functions that are asked for; none where nothing is recorded.
 pub(super) async fn costs(
-    params: &Params,
-    limit: Option<usize>,
+    query: CostsQuery,
     shared: &HttpContext,
     user: &User,
 ) -> Result<Option<CostsPage>, Refusal> {
-    let [period, sort] = ["period", "sort"].map(|name| params.get(name));
-    let query = CostsQuery::of(period, sort, limit).map_err(query_parse_error)?;
     Ok(shared.pool.run(Costs(query), user.principal()).await?)
 }
 

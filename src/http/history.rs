@@ -13,6 +13,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use super::HttpContext;
 use super::answer::{self, Answer, Refusal};
+use super::compress::Text;
 use super::params::Params;
 use crate::actors::pool_executor::{PoolWork, Principal};
 use crate::auth::rights::Rights;
@@ -27,7 +28,8 @@ pub(super) async fn history(request: HttpRequest, shared: Data<HttpContext>) -> 
     let params = Params::of(&request)?;
     let history = shared.history.lock();
     let history = history.unwrap_or_else(PoisonError::into_inner);
-    Ok(answer::ok(&history.series(params.get("pool"))))
+    let series = answer::line(&history.series(params.get("pool")));
+    Ok(Text::passing(series).answer(&request, answer::json_response()))
 }
 
 /// Takes samples, without an end.

@@ -17,6 +17,7 @@
 mod access;
 mod answer;
 mod body;
+mod compress;
 mod config_api;
 mod connections;
 mod dashboard;
@@ -63,6 +64,7 @@ use crate::metrics::Metrics;
 use crate::metrics::history::History;
 use crate::otp::registered_name::RegisteredName;
 use crate::query_server::tenant_logs::TenantLogs;
+use dashboard::state::StateMemo;
 use tasks::Tasks;
 
 /// What all requests share.
@@ -83,6 +85,7 @@ pub struct HttpContext {
     pub(crate) tasks: Tasks,
     /// What functions of each database log.
     pub(crate) tenant_logs: Arc<TenantLogs>,
+    pub(crate) dashboard: StateMemo,
     /// The numbers of the last hour.
     pub(crate) history: Mutex<History>,
     pub(crate) stopping: watch::Sender<bool>,

@@ -110,7 +110,7 @@ fn answered_by(route: Route) -> actix_web::Route {
         Route::SetConfig => to(config::put),
         Route::UnsetConfig => to(config::delete),
         Route::DashboardPage => to(dashboard::page),
-        Route::DashboardState => to(dashboard::state),
+        Route::DashboardState => to(dashboard::state::state),
         Route::DashboardHistory => to(history::history),
         Route::DashboardFile => to(dashboard::part),
         Route::Replicate => to(replicate::replicate),

@@ -13,6 +13,7 @@ use strum::{Display, EnumString, VariantNames};
     EnumString,
     PartialEq,
     Eq,
+    Hash,
     VariantNames,
     Serialize,
     Deserialize,
@@ -26,7 +27,7 @@ pub(crate) enum Period {
 }
 
 /// By what functions are sorted, the most first.
-#[derive(Clone, Copy, Debug, Default, Display, EnumString, PartialEq, Eq, VariantNames)]
+#[derive(Clone, Copy, Debug, Default, Display, EnumString, PartialEq, Eq, Hash, VariantNames)]
 #[strum(serialize_all = "snake_case")]
 pub(crate) enum SortBy {
     #[default]

@@ -4,7 +4,7 @@
 //! DIFFERS   `duplicate_adds`, which nothing counts there, are jobs that were added again unchanged.
 //!           Gauges are exact at any time, where CouchDB counts every five seconds.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::cells::{Counter, Gauge};
 use super::definition::metrics;
@@ -114,6 +114,8 @@ metrics! {
         pub(crate) groups: JobGroups;
         /// What is counted where the work is done.
         work: OnceLock<Arc<Counters>>;
+        /// The replication of the document that was refused last.
+        refused_last: Mutex<String>;
     }
 }
 
@@ -130,6 +132,21 @@ impl ReplicationMetrics {
             Some(work) => work.all(),
             None => Counters::default().all(),
         }
+    }
+
+    /// Counts a document that the target of this replication refused.
+    pub(crate) fn refuse(&self, replication: String) {
+        self.refused.one();
+        *self
+            .refused_last
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = replication;
+    }
+
+    /// Returns the replication whose target refused a document last, by its document or id.
+    pub(crate) fn refused_last(&self) -> String {
+        let last = self.refused_last.lock();
+        last.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Returns how many documents were written to targets.

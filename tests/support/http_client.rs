@@ -197,6 +197,11 @@ impl Connection {
         response
     }
 
+    /// Reads that many bytes of a body.
+    pub fn read_exact(&mut self, body: &mut [u8]) {
+        self.reader.read_exact(body).expect("a body in time");
+    }
+
     pub fn response(&mut self) -> Response {
         let mut response = self.head();
         if self.is_chunked {

@@ -378,7 +378,10 @@ impl Handler<JobEvent> for ReplicationScheduler {
                 }
             }
             JobNews::Refused(doc) => {
-                self.metrics.refused.one();
+                let entry = self.entries.get(&id);
+                let own = entry.and_then(|entry| entry.own_doc());
+                let name = own.map_or_else(|| id.to_string(), |own| own.id.to_string());
+                self.metrics.refuse(name);
                 warn!(self.log, "document was not replicated"; self.name(&id),
                       "refused" => &doc.id, "error" => &doc.error, "reason" => &doc.reason);
                 let is_its_own = self.core.job(&id).is_some_and(|job| job.owns(run));

@@ -255,28 +255,37 @@ fn what_is_counted_within_a_minute_is_told_and_over_after_it() {
     let mut counted = Counted {
         dropped: 7,
         refused: 9,
+        refused_last: "orders".to_owned(),
     };
     let mut increases = Increases::default();
-    let mut look = |second: u64, totals: &Totals, counted| {
+    let mut look = |second: u64, totals: &Totals, counted: &Counted| {
         let now = Timestamp::ZERO + Duration::from_secs(second);
-        of_increases(&mut increases, now, &status(totals), counted)
+        of_increases(&mut increases, now, &status(totals), counted.clone())
     };
-    assert_eq!(look(0, &totals, counted), [], "what was before is over");
+    assert_eq!(look(0, &totals, &counted), [], "what was before is over");
     totals.died += DEATHS_MAX - 1;
     (totals.taken, totals.started, totals.replaced) = (100, 100, 100);
     counted.refused += 2;
-    let found = look(2, &totals, counted);
+    totals.timed_out += UNSERVED_MAX - 1;
+    let found = look(2, &totals, &counted);
     let warning = |kind, subject, count| (kind, Severity::Warning, subject, count);
     let exchanging = warning(Kind::PoolExchanging, "js", 100);
     let refused = warning(Kind::DocumentsRefused, "replications", 2);
     assert_eq!(kinds(&found), [exchanging, refused]);
+    assert!(found[1].cause.ends_with("in replication orders"));
     totals.died += 1;
+    totals.timed_out += 1;
     counted.dropped += 1;
-    let found = look(4, &totals, counted);
+    let found = look(4, &totals, &counted);
+    // Calls that are given up before they have waited long are missed as well.
+    let crowded = warning(Kind::PoolCrowded, "js", UNSERVED_MAX);
     let dying = warning(Kind::PoolDying, "js", DEATHS_MAX);
     let dropped = warning(Kind::RecordsDropped, "log", 1);
-    assert_eq!(kinds(&found), [dying, exchanging, refused, dropped]);
-    assert_eq!(look(70, &totals, counted), []);
+    assert_eq!(
+        kinds(&found),
+        [crowded, dying, exchanging, refused, dropped]
+    );
+    assert_eq!(look(70, &totals, &counted), []);
 }
 
 #[test]

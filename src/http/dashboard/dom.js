@@ -76,8 +76,11 @@ export const link = (path, text, attributes) => h("a", { href: path, ...attribut
 // A link from names: each is encoded, since a name may have slashes.
 export const to = (...names) => `#/${names.map(encodeURIComponent).join("/")}`;
 
+// A table of so few columns fits a phone.
+const SLIM_MAX = 4;
+
 // A table. `columns` are [heading, class]; `rows` are {key, cells, mood}, cells in the order of the columns.
-// Below 700 px a row is a card: what is of the class "first" comes first, each other cell with its heading.
+// Where there is little room a row is a card: what is of the class "first" comes first, each other cell with its heading.
 export function table(id, columns, rows, nothing) {
   const cell = (value, [heading, kind]) => {
     const isNumber = typeof value === "number";
@@ -92,7 +95,7 @@ export function table(id, columns, rows, nothing) {
     : rows.map((row) => h("tr", { "data-key": row.key }, row.cells.map((value, at) => cell(value, columns[at]))));
   const head = columns.map(([heading, kind, sorted]) => h("th", { scope: "col", class: kind, "aria-sort": sorted && "descending" }, heading));
   return h("div", { class: "scroll", role: "region", "aria-label": `Table of ${id}`, tabindex: "0" },
-    h("table", { id }, h("thead", null, h("tr", null, head)), h("tbody", null, body)));
+    h("table", { id, class: columns.length <= SLIM_MAX && "slim" }, h("thead", null, h("tr", null, head)), h("tbody", null, body)));
 }
 
 // Facts: a list of names with values; those without a value are left out, those marked as wide have a line.

@@ -11,6 +11,17 @@ const SCANNED_MAX = 2000;
 const costs = remembering(2_000, (path) => ask(path));
 const SORTS = [["calls", "Calls"], ["errors", "Errors"], ["kills", "Kills"], ["wait", "Wait"], ["run", "Run"], ["p50", "p50"], ["p99", "p99"], ["cpu", "CPU"], ["bytes", "Bytes"]];
 
+const mark = (count, kind) => mood(number(count), count > 0 ? kind : "");
+
+// What the functions of each database cost.
+export function costTable(id, rows) {
+  const columns = [["Database", "first text"], ...["Calls", "Errors", "Kills", "Wait", "Run", "CPU", "Bytes"].map((name) => [name, "number"])];
+  return table(id, columns, rows.map((row) => ({
+    key: `${row.db}`,
+    cells: [row.db ?? "none", row.calls, mark(row.errors, "warn"), mark(row.kills, "bad"), took(row.wait_us), took(row.run_us), took(row.cpu_us), row.bytes],
+  })), "");
+}
+
 // `sortBy` makes headings that sort; without it they are only names.
 export function functionsTable({ seconds, functions }, sort, sortBy) {
   const heading = ([name, text]) => [sortBy ? h("button", { type: "button", "data-sort": name, onclick: () => sortBy(name) }, text) : text, "number", name === sort];
@@ -18,7 +29,7 @@ export function functionsTable({ seconds, functions }, sort, sortBy) {
   return table("functions", columns, functions.map((row) => ({
     key: JSON.stringify([row.db, row.ddoc, row.function]),
     cells: [link(to("functions", row.db ?? "", row.ddoc ?? "", row.function), row.function), row.db, row.ddoc, row.calls,
-      mood(number(row.errors), row.errors > 0 ? "warn" : ""), mood(number(row.kills), row.kills > 0 ? "bad" : ""),
+      mark(row.errors, "warn"), mark(row.kills, "bad"),
       took(row.wait_us), took(row.run_us), took(row.run_p50_us), took(row.run_p99_us), took(row.cpu_us), row.bytes],
   })), `No function was called ${lately(seconds)}.`);
 }

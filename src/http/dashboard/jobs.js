@@ -75,7 +75,11 @@ async function give(order) {
   if (failed > 0) throw new Error(`${number(failed)} of ${number(total)} were refused: ${results[0].reason}`);
 }
 
-const nameOf = (job) => job.doc_id ?? job.id;
+// The last part of a URL names the database.
+const databaseOf = (url) => url.split("?")[0].split("/").filter(Boolean).at(-1) ?? url;
+
+// A job is named by its document; without one by its databases.
+const nameOf = (job) => job.doc_id ?? `${databaseOf(job.source)} → ${databaseOf(job.target)}`;
 
 function orderOne(order, job, done) {
   const [verb, does] = ORDERS[order];
@@ -133,7 +137,7 @@ export const counts = (jobs) => `${plural(jobs.total, "job")}: ${number(jobs.run
 const daemonOf = (job) => job.daemon && h("span", { title: job.age_s == null ? null : `told ${job.age_s} s ago` }, job.daemon);
 
 // A document without a job has no page.
-const nameCell = (job) => (!isJob(job) ? job.doc_id : link(to("jobs", job.id), job.doc_id ?? `${job.id.slice(0, 12)}…`, { title: job.id }));
+const nameCell = (job) => (isJob(job) ? link(to("jobs", job.doc_id ?? job.id), nameOf(job)) : job.doc_id);
 
 export function jobsTable(jobs, nothing, state, again) {
   const columns = [["State", "first"], ["Job", "first"], ["Reason", "first text"], ["Source and target", "text"],
@@ -142,15 +146,14 @@ export function jobsTable(jobs, nothing, state, again) {
   if (hasTries) columns.push(["Next try", ""]);
   const hasDaemons = jobs.some((job) => job.daemon);
   if (hasDaemons) columns.push(["Daemon", ""]);
-  const orders = state && jobs.some((job) => buttonsOf(state, job));
-  if (orders) columns.push(["Orders", ""]);
   return table("jobs", columns, jobs.map((job) => {
     const info = job.info ?? {};
-    const cells = [stateOfJob(job), nameCell(job), isJob(job) ? job.reason : info.error, h("span", null, job.source, h("br"), job.target),
+    const buttons = state && buttonsOf(state, job, again);
+    const name = buttons ? h("div", { class: "named" }, nameCell(job), buttons) : nameCell(job);
+    const cells = [stateOfJob(job), name, isJob(job) ? job.reason : info.error, h("span", null, job.source, h("br"), job.target),
       info.docs_written, info.doc_write_failures, info.changes_pending, when(job.since)];
     if (hasTries) cells.push(when(job.next_try));
     if (hasDaemons) cells.push(daemonOf(job));
-    if (orders) cells.push(buttonsOf(state, job, again));
     return { key: job.id ?? job.doc_id, cells };
   }), nothing);
 }
@@ -198,7 +201,7 @@ export const list = {
 };
 
 export const one = {
-  title: ([id]) => `Job ${id}`,
+  title: (_, job) => (job ? `Job ${nameOf(job)}` : "Job"),
   load: ({ names: [id] }) => ask(jobPath(id)),
   show(state, job, { again }) {
     const info = job.info ?? {};
@@ -206,7 +209,7 @@ export const one = {
     const refused = (job.refused ?? []).map((doc) => ({ key: `${doc.id} ${doc.rev}`, cells: [doc.id, doc.rev, doc.error, doc.reason] }));
     return [
       section("Now", null,
-        facts([["State", stateOfJob(job), "wide"], ["Reason", job.reason, "wide"], ["Next try", when(job.next_try)], ["Document", job.doc_id], ["Source", job.source], ["Target", job.target],
+        facts([["State", stateOfJob(job), "wide"], ["Reason", job.reason, "wide"], ["Next try", when(job.next_try)], ["Document", job.doc_id], ["Id", job.id], ["Source", job.source], ["Target", job.target],
           ["User", job.user], ["Asked for", when(job.start_time)], ["Errors in a row", job.error_count], ["Priority", job.priority], ["Daemon", daemonOf(job)],
           ["Paused", job.paused && h("span", null, `by ${job.paused.by}, `, when(job.paused.since))],
           ["Read", info.docs_read], ["Written", info.docs_written], ["Refused", info.doc_write_failures], ["Pending", info.changes_pending],

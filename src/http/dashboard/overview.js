@@ -1,30 +1,32 @@
-// The first view: what is wrong, the last hour, pools, what functions cost, services, replications, views.
+// The first view: what is wrong; below it pools, functions and replications, those in trouble first; then services, daemons,
+// the last hour, and who did what.
 
+import { ask, query, remembering } from "./api.js";
 import * as charts from "./charts.js";
-import { h, link, mood, section, table } from "./dom.js";
+import { h, link, section, table } from "./dom.js";
 import { daemons } from "./fleet.js";
-import { functionsTable, lately } from "./functions.js";
-import { counts, find, groups, groupsTable, jobsTable } from "./jobs.js";
+import { costTable, functionsTable, lately } from "./functions.js";
+import { counts, groupsTable, jobsTable } from "./jobs.js";
 import { byTrouble, poolLink, poolsTable, procsSection } from "./pools.js";
-import { moodOf, number, plural, stateOfService, when } from "./words.js";
+import { problemsOf } from "./problems.js";
+import { number, plural, stateOfService, when } from "./words.js";
 
 const POOLS_MAX = 8;
 const FUNCTIONS_MAX = 8;
-const JOBS_MAX = 8;
+const RECORDS_MAX = 8;
+const TENANTS_MAX = 8;
 
 const more = (path, total, shown, text) => total > shown && h("p", { class: "more" }, link(path, text));
 
-function problemsOf({ problems }) {
-  const columns = [["Problem", "first"], ["Of", "text"], ["Since", ""], ["Cause", "text"], ["What to do", "text"]];
-  return section("Problems", plural(problems.length, "problem"), table("problems", columns, problems.map((problem) => ({
-    key: `${problem.kind} ${problem.subject}`,
-    cells: [mood(problem.kind.replaceAll("_", " "), moodOf(problem.severity)), problem.subject, when(problem.since), problem.cause, problem.remedy],
-  })), ""));
-}
+// What does not change from second to second; without it the rest is shown all the same.
+const seldom = (path, limit) => remembering(10_000, () => ask(query(path, { limit })).catch(() => null));
+const audit = seldom("/_audit", RECORDS_MAX);
+const tenants = seldom("/_tenants", TENANTS_MAX);
 
 function services(all) {
   const columns = [["Service", "first"], ["State", "first text"], ["Listens on", "text"], ["Pool", ""], ["Connections", "number"], ["Accepted", "number"], ["Limit", "number"]];
-  return section("Services", null, table("services", columns, all.map((service) => ({
+  const sorted = all.toSorted((one, other) => one.listening - other.listening);
+  return section("Services", null, table("services", columns, sorted.map((service) => ({
     key: service.name,
     cells: [service.name, stateOfService(service), service.listen, poolLink(service.pool), service.connections, service.accepted, service.limit],
   })), ""));
@@ -37,32 +39,45 @@ function views(tasks) {
   })), ""));
 }
 
+function orders({ total_rows: total, records }) {
+  const columns = [["When", "first"], ["Who", "first"], ["Order", "first"], ["For", "text"], ["How many", "number"], ["Error", "text"]];
+  return section("Orders", `latest of ${number(total)}`, table("orders", columns, records.map((record) => ({
+    key: `${record.ts} ${record.request_id} ${record.on}`,
+    cells: [when(record.ts), record.who, record.what.replaceAll("_", " "), record.on, record.count ?? "", record.error],
+  })), ""));
+}
+
+// Those that fail first, then those that ran longest.
+const worst = (functions) => functions.toSorted((one, other) => other.kills - one.kills || other.errors - one.errors || other.run_us - one.run_us);
+
 export const overview = {
   title: () => "",
-  async load({ state }) {
-    const [series, found, reasons] = await Promise.all([charts.load(), find({}, 0, JOBS_MAX), state.jobs.crashed > 0 ? groups() : []]);
-    return { series, found, reasons };
+  async load({ state: { may } }) {
+    const [series, records, databases] = await Promise.all([charts.load(), may.includes("inspect") ? audit() : null, tenants()]);
+    return { series, records, databases };
   },
-  show(state, { series, found, reasons }) {
+  show(state, { series, records, databases }) {
     const { status, functions, jobs, tasks } = state;
-    const pools = byTrouble(status.pools);
-    const costly = functions.functions.slice(0, FUNCTIONS_MAX);
+    const pools = byTrouble(state);
     return [
-      state.health.problems.length > 0 ? problemsOf(state.health) : null,
-      charts.draw(series, "calls", "errors", "waiting", "waits", "written", "pending"),
+      problemsOf(state.health),
       section("Pools", plural(pools.length, "pool"), poolsTable(pools.slice(0, POOLS_MAX)),
         more("#/pools", pools.length, POOLS_MAX, `All ${number(pools.length)} pools`)),
       procsSection(pools),
       section("Functions", `${plural(functions.total_rows, "function")} ${lately(functions.seconds)}`,
-        functionsTable({ ...functions, functions: costly }, "run"),
+        functionsTable({ ...functions, functions: worst(functions.functions).slice(0, FUNCTIONS_MAX) }),
         h("p", { class: "more" }, link("#/functions", "All functions, by any number"))),
+      section("Replications", counts(jobs),
+        jobs.error ? h("p", { class: "bad" }, `Replications cannot be listed: ${jobs.error}`) : null,
+        jobs.reasons.length > 0 ? groupsTable(jobs.reasons) : null,
+        jobs.error ? null : jobsTable(jobs.first, "No replication is scheduled."),
+        h("p", { class: "more" }, link("#/jobs", "All jobs, with search and orders"))),
       status.services.length > 0 ? services(status.services) : null,
       daemons(state),
-      section("Replications", counts(jobs),
-        reasons.length > 0 ? groupsTable(reasons) : null,
-        jobsTable(found.jobs, "No replication is scheduled."),
-        h("p", { class: "more" }, link("#/jobs", "All jobs, with search and orders"))),
       tasks.length > 0 ? views(tasks) : null,
+      section("The last hour", null, charts.draw(series, "calls", "errors", "waiting", "waits", "written", "pending")),
+      records?.total_rows > 0 ? orders(records) : null,
+      databases?.total_rows > 0 ? section("Databases", h("span", null, "what their functions cost since ", when(databases.since)), costTable("tenants", databases.tenants)) : null,
     ];
   },
 };

@@ -54,14 +54,14 @@ function go(path) {
 let shownPath = null;
 
 // A view has a title, which gets the focus when somebody has gone there: so it is read aloud.
-function enter({ view, listed, names }) {
+function enter({ view, listed, names }, found) {
   const path = `${listed}/${names.join("/")}`;
   const isFirst = shownPath === null;
   if (path === shownPath) return;
   shownPath = path;
   // A question is about what was shown.
   document.querySelector("dialog")?.close();
-  const title = plain(view.title(names));
+  const title = plain(view.title(names, found));
   document.title = title === "" ? "Settee" : `${title} · Settee`;
   byId("title").textContent = title;
   byId("title").hidden = title === "";
@@ -88,14 +88,14 @@ function showAll(state, found, route) {
   byId("views").hidden = false;
   byId("login").hidden = true;
   byId("logout").hidden = state.user === null;
-  enter(route);
+  enter(route, found);
   show(byId("view"), [route.view.show(state, found, { ...route, go, again })]);
   const { pools: all, stale_proc_count: stale } = state.status;
   const waiting = all.reduce((sum, pool) => sum + pool.waiting, 0);
   const { status, problems } = state.health;
-  const worst = problems.length === 0 ? "" : `${plural(problems.length, "problem")}, ${problems[0].subject} first; `;
+  const worst = problems.length === 0 ? "no problem; " : `${plural(problems.length, "problem")}, ${problems[0].subject} first; `;
   const mood = status === "ok" && waiting > 0 ? "warn" : moodOf(status);
-  say(`live; ${worst}${plural(waiting, "request")} ${waiting === 1 ? "waits" : "wait"} for a process` +
+  say(`${worst}${plural(waiting, "request")} ${waiting === 1 ? "waits" : "wait"} for a process` +
     (stale > 0 ? `; ${number(stale)} processes are older than the last reload` : ""), mood);
 }
 
@@ -172,7 +172,11 @@ byId("login").addEventListener("submit", (event) => {
   form.elements.password.value = "";
 });
 byId("logout").addEventListener("click", () => session("DELETE"));
-document.addEventListener("visibilitychange", later);
+document.addEventListener("visibilitychange", () => {
+  clearTimeout(timer);
+  timer = null;
+  if (!document.hidden) refresh();
+});
 addEventListener("hashchange", again);
 
 // `settee dashboard` leads here with a token that counts once; it is not to stay in the history.

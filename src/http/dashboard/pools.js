@@ -13,20 +13,31 @@ const path = (name) => `/_pools/${encodeURIComponent(name)}`;
 export const poolLink = (name) => link(to("pools", name), name);
 const used = (pool) => h("meter", { min: 0, max: Math.max(pool.hard_limit, 1), value: pool.used, title: `${pool.used} of ${pool.hard_limit}`, "aria-label": `${pool.used} of ${pool.hard_limit} in use` });
 
+const inUse = (pool) => h("span", { class: "use" }, used(pool), ` ${pool.used} of ${pool.hard_limit}`);
+
 export function poolsTable(pools) {
-  const columns = [["Pool", "first"], ["State", "first text"], ["Language", ""], ["Group", ""], ["In use", ""], ["Used", "number"], ["Free", "number"],
-    ["Opening", "number"], ["Stopping", "number"], ["Limit", "number"], ["Waiting", "number"], ["Longest wait", "number"], ["Cell", ""]];
+  const columns = [["Pool", "first"], ["State", "first text"], ["Language", ""], ["Group", ""], ["In use", ""], ["Free", "number"],
+    ["Opening", "number"], ["Stopping", "number"], ["Waiting", "number"], ["Longest wait", "number"], ["Cell", ""]];
   return table("pools", columns, pools.map((pool) => ({
     key: `${pool.name} ${pool.removing ?? ""}`,
-    cells: [poolLink(pool.name), stateOfPool(pool), pool.language, pool.group, used(pool), pool.used, pool.free, pool.opening || "", pool.stopping || "",
-      pool.hard_limit, pool.waiting || "", pool.waiting > 0 ? span(pool.longest_wait_ms) : "", cellOfPool(pool)],
+    cells: [poolLink(pool.name), stateOfPool(pool), pool.language, pool.group, inUse(pool), pool.free, pool.opening || "", pool.stopping || "",
+      pool.waiting || "", pool.waiting > 0 ? span(pool.longest_wait_ms) : "", cellOfPool(pool)],
   })), "No pool was used yet.");
 }
 
-// Those first that need attention, then those at work.
-export function byTrouble(pools) {
-  const weight = (pool) => (pool.throttled_ms != null ? 4 : 0) + (pool.waiting > 0 ? 2 : 0) + (pool.used > 0 ? 1 : 0);
-  return pools.toSorted((one, other) => weight(other) - weight(one) || one.name.localeCompare(other.name));
+// The worst of the problems with a pool; those of its processes before those of its cell.
+function withProblem(pool, problems) {
+  const worst = (kinds) => problems.find(({ kind, subject }) => subject === pool.name && kind.startsWith(kinds));
+  return { ...pool, problem: worst("pool_") ?? worst("cell_") };
+}
+
+// Those first that start nothing, then those that failed, are at their limit, under stress, lack layers of their cell; then those at work.
+// Each gets the worst of the problems that there are with it.
+export function byTrouble({ status: { pools }, health: { problems } }) {
+  const signs = ({ problem, throttled_ms, failure, sandbox, waiting, stressed_ms, used }) => [problem?.severity === "critical", throttled_ms != null, failure != null || sandbox?.error != null,
+    waiting > 0, stressed_ms != null, problem?.kind.startsWith("pool_") ?? false, Object.keys(sandbox?.missing ?? {}).length > 0, used > 0];
+  const weight = (pool) => signs(pool).reduce((sum, sign) => 2 * sum + sign, 0);
+  return pools.map((pool) => withProblem(pool, problems)).toSorted((one, other) => weight(other) - weight(one) || one.name.localeCompare(other.name));
 }
 
 // A process as the status has it, of any pool.
@@ -52,10 +63,11 @@ export function procsSection(pools) {
 export const list = {
   title: () => "Pools",
   load: () => charts.load(),
-  show({ status: { pools } }, series, { params, go }) {
+  show(state, series, { params, go }) {
+    const pools = byTrouble(state);
     const match = params.get("match") ?? "", skip = Number(params.get("skip") ?? 0);
     const wanted = match.toLowerCase();
-    const found = byTrouble(pools).filter((pool) => [pool.name, pool.language, pool.group].some((text) => text?.toLowerCase().includes(wanted)));
+    const found = pools.filter((pool) => [pool.name, pool.language, pool.group].some((text) => text?.toLowerCase().includes(wanted)));
     const listPath = (at) => query("#/pools", { match, skip: at });
     const shown = found.slice(skip, skip + PAGE);
     return [
@@ -107,12 +119,11 @@ function end(proc, again) {
 function workTable(procs, mayOperate, again) {
   const columns = [["State", "first"], ["Function", "first text"], ["Database", "first"], ["Process", ""], ["PID", "number"], ["For", "number"], ["Client", ""],
     ["CPU", "number"], ["Memory", "number"], ["Uses", "number"], ["Age", "number"]];
-  if (mayOperate && procs.length > 0) columns.push(["Orders", ""]);
   return table("procs", columns, procs.map((proc) => {
     const called = proc.function == null ? "" : link(to("functions", proc.db ?? "", proc.ddoc ?? "", proc.function), proc.function);
-    const cells = [mood(proc.state, proc.state === "idle" ? "quiet" : ""), called, proc.db, proc.name, proc.os_pid == null ? "inside" : String(proc.os_pid), span(proc.state_ms),
+    const name = mayOperate ? h("span", { class: "named" }, proc.name, " ", button("End", () => end(proc, again), { "aria-label": `End ${proc.name}` })) : proc.name;
+    const cells = [mood(proc.state, proc.state === "idle" ? "quiet" : ""), called, proc.db, name, proc.os_pid == null ? "inside" : String(proc.os_pid), span(proc.state_ms),
       holderOf(proc.holder), proc.cpu_us == null ? "" : took(proc.cpu_us), bytes(proc.memory), proc.uses, proc.age_ms == null ? "" : span(proc.age_ms)];
-    if (mayOperate) cells.push(button("End", () => end(proc, again), { "aria-label": `End ${proc.name}` }));
     return { key: proc.name, cells };
   }), "No process runs.");
 }
@@ -123,13 +134,13 @@ export const one = {
     const [pool, { procs }, series] = await Promise.all([ask(path(name)), ask(query("/_procs", { pool: name })), charts.load(name)]);
     return { pool, procs, series };
   },
-  show({ may }, { pool, procs, series }, { again }) {
+  show({ may, health }, { pool, procs, series }, { again }) {
     const mayOperate = may.includes("operate");
     const { totals } = pool;
     const settings = Object.entries(pool.settings).map(([key, value]) => [key, typeof value === "string" ? value : JSON.stringify(value)]);
     return [
       section("Now", null,
-        facts([["State", stateOfPool(pool), "wide"], ["Language", pool.language], ["Group", pool.group], ["In use", h("span", null, used(pool), ` ${pool.used} of ${pool.hard_limit}`)],
+        facts([["State", stateOfPool(withProblem(pool, health.problems)), "wide"], ["Language", pool.language], ["Group", pool.group], ["In use", inUse(pool)],
           ["Free", pool.free], ["Opening", pool.opening], ["Stopping", pool.stopping], ["Waiting", pool.waiting], ["Longest wait", pool.waiting > 0 ? span(pool.longest_wait_ms) : ""],
           ["Lent", totals.taken], ["Given back broken", totals.failed], ["Cell", cellOfPool(pool)]]),
         mayOperate ? h("p", { class: "orders" }, button("Change limits", () => changeLimits(pool, again)),

@@ -46,7 +46,8 @@ export function stateOfPool(pool) {
     words.push(`its last start failed: ${pool.failure}`);
     kind = "bad";
   }
-  return mood(words.join("; ") || "ok", kind);
+  if (words.length > 0 || pool.problem == null) return mood(words.join("; ") || "ok", kind);
+  return mood(pool.problem.kind.replaceAll("_", " "), moodOf(pool.problem.severity));
 }
 
 // How a problem, or the worst of all, is shown.

@@ -76,6 +76,131 @@ fn the_first_screen_says_what_is_wrong_and_what_to_do() {
     browser.close();
 }
 
+#[test]
+fn ten_problems_fit_the_first_screen_of_a_phone_and_what_several_share_is_one_line() {
+    let mut config = "[pools.javascript]\ninit_size = 1\n[query_servers]\n".to_owned();
+    for n in 0..10 {
+        config += &format!("lang{n} = \"/nowhere/server{n}\"\n");
+    }
+    let pools = (0..10).map(|n| (format!("team{n}"), n));
+    for (pool, n) in pools.chain((1..5).map(|n| (format!("twin{n}"), 0))) {
+        config += &format!("[pools.{pool}]\nlanguage = \"lang{n}\"\ninit_size = 1\n");
+    }
+    let web = Web::start(&config);
+    let browser = open(&web);
+    browser.resize(390, 844, "light");
+    browser.wait_for("14 problems");
+    browser.run("location.reload()");
+    browser.wait_until("return document.querySelectorAll('#problems li').length === 10");
+    let ends = browser.run(
+        "scrollTo(0, 0); return [...document.querySelectorAll('#problems li')].map((line) => \
+         [line.querySelector('b').innerText, line.getBoundingClientRect().bottom <= innerHeight])",
+    );
+    let shared = "team0, twin1, twin2 and 2 more".to_owned();
+    let names = [shared]
+        .into_iter()
+        .chain((1..10).map(|n| format!("team{n}")));
+    let expected: Vec<_> = names.map(|name| json!([name, true])).collect();
+    assert_eq!(ends, json!(expected));
+    // What to do is a touch away.
+    let remedies = "return document.getElementById('problems').innerText.includes('unthrottle')";
+    assert_eq!(browser.run(remedies), false);
+    browser.click("#problems summary");
+    browser.wait_until(remedies);
+    // Pools follow, those first that start nothing.
+    let second = "return document.querySelector('#pools tbody td').innerText.startsWith('team')";
+    assert_eq!(browser.run(second), true);
+    browser.close();
+    web.service.stop();
+}
+
+#[test]
+fn the_first_view_goes_from_what_is_wrong_to_what_was_done() {
+    let web = Web::start("");
+    call(&web, "shop", &["quick"]);
+    assert_eq!(web.send("PUT", "/_replicator/lost", LOST).status, 201);
+    let browser = open(&web);
+    browser.wait_until("return document.querySelector('#orders tbody td') !== null");
+    browser.wait_until("return document.querySelector('#tenants tbody td')?.innerText === 'shop'");
+    browser.wait_for("put doc");
+    let heads = browser.run(
+        "return [...document.querySelectorAll('#view h2')].map((head) => head.firstChild.data.trim())",
+    );
+    let expected = [
+        "Problems",
+        "Pools",
+        "Processes",
+        "Functions",
+        "Replications",
+        "The last hour",
+        "Orders",
+        "Databases",
+    ];
+    assert_eq!(heads, json!(expected));
+    browser.close();
+    web.service.stop();
+}
+
+#[test]
+fn a_job_is_named_by_its_document_or_its_databases_and_never_by_a_number() {
+    let web = Web::start("");
+    assert_eq!(web.send("PUT", "/_replicator/lost", LOST).status, 201);
+    let body = r#"{"source":"http://127.0.0.1:1/from","target":"http://127.0.0.1:1/to","continuous":true}"#;
+    assert_eq!(web.send("POST", "/_replicate", body).status, 202);
+    let browser = open(&web);
+    browser.go("#/jobs");
+    browser.wait_until("return document.querySelectorAll('#jobs a').length === 2");
+    let names = browser
+        .run("return [...document.querySelectorAll('#jobs a')].map((a) => a.innerText).sort()");
+    assert_eq!(names, json!(["from → to", "lost"]));
+    for (name, title) in [("lost", "Job lost"), ("from → to", "Job from → to")] {
+        browser.go("#/jobs");
+        browser.wait_until("return document.querySelectorAll('#jobs a').length === 2");
+        browser.run(&format!(
+            "[...document.querySelectorAll('#jobs a')].find((a) => a.innerText === {}).click()",
+            json!(name)
+        ));
+        browser.wait_until(&format!(
+            "return document.getElementById('title').innerText === {}",
+            json!(title)
+        ));
+        assert_eq!(
+            browser.run("return document.title"),
+            format!("{title} · Settee")
+        );
+    }
+    browser.go("#/jobs/0123456789abcdef0123456789abcdef");
+    browser.wait_until("return document.getElementById('title').innerText === 'Job'");
+    browser.close();
+    web.service.stop();
+}
+
+#[test]
+fn a_page_that_nobody_looks_at_does_not_ask_and_asks_at_once_when_somebody_does() {
+    let web = Web::start("");
+    let browser = open(&web);
+    browser.wait_for("0 requests wait for a process");
+    let asked = "performance.getEntriesByType('resource').filter((one) => one.name.endsWith('/state')).length";
+    browser.wait_until(&format!("return {asked} > 1"));
+    let look = |hidden: bool| {
+        format!(
+            "Object.defineProperty(document, 'hidden', {{ value: {hidden}, configurable: true }}); \
+             document.dispatchEvent(new Event('visibilitychange'));"
+        )
+    };
+    // A question that is under way may still be answered; three intervals later nothing was asked.
+    let more = browser.run_async(&format!(
+        "const done = arguments[0]; {} setTimeout(() => {{ const before = {asked}; \
+         setTimeout(() => done({asked} - before), 3000); }}, 1500);",
+        look(true)
+    ));
+    assert_eq!(more, 0);
+    let before = browser.run(&format!("{} return {asked}", look(false)));
+    browser.wait_until(&format!("return {asked} > {before}"));
+    browser.close();
+    web.service.stop();
+}
+
 /// Calls functions of a design document, one after the other.
 fn call(web: &Web, db: &str, functions: &[&str]) {
     let source = |name: &&str| match *name {

@@ -309,6 +309,8 @@ def node():
     play("get", "/_fleet", 200)
     for path in ["", "/state?period=hour&sort=calls", "/history?pool=javascript", "/page.js", "/page.css"]:
         play("get", f"/_dashboard{path}", 200)
+    for path in ["", "/page.js"]:
+        play("get", f"/_dashboard{path}", 304, headers={"If-None-Match": "*"})
     play("get", "/_dashboard/none", 404)
 
 

@@ -1,0 +1,113 @@
+//! Compressed answers, for those who accept them.
+//!
+//! SUMMARY   A [`Text`] has a whole answer in both forms; [`Text::answer`] gives the one that the request accepts.
+//! PROMISES  Who does not accept gzip gets the text as it is. `Content-Length` is that of the form that is sent. Answers
+//!           that come piece by piece do not pass here, so no compressor holds a piece back.
+//! LIMITS    Texts below [`GZIP_MIN`] bytes are not compressed.
+
+use std::io::Write;
+use std::sync::OnceLock;
+
+use actix_web::http::header::{self, AcceptEncoding, Encoding, Header};
+use actix_web::{HttpRequest, HttpResponse, HttpResponseBuilder};
+use bytes::Bytes;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+
+/// The shortest text that is compressed, in bytes: a shorter one fits one packet anyway.
+const GZIP_MIN: usize = 1024;
+
+/// A text, which is compressed when somebody first accepts that.
+#[derive(Debug)]
+pub(super) struct Text {
+    plain: Bytes,
+    level: Compression,
+    gzip: OnceLock<Option<Bytes>>,
+}
+
+impl Text {
+    /// A text that stays: it is compressed as much as possible.
+    pub(super) const fn constant(text: &'static str) -> Self {
+        Self {
+            plain: Bytes::from_static(text.as_bytes()),
+            level: Compression::best(),
+            gzip: OnceLock::new(),
+        }
+    }
+
+    /// A text that is sent for a short time: it is compressed as fast as possible.
+    pub(super) fn passing(plain: Bytes) -> Self {
+        Self {
+            plain,
+            level: Compression::fast(),
+            gzip: OnceLock::new(),
+        }
+    }
+
+    /// Answers a request with the text.
+    pub(super) fn answer(
+        &self,
+        request: &HttpRequest,
+        mut response: HttpResponseBuilder,
+    ) -> HttpResponse {
+        response.insert_header((header::VARY, "Accept-Encoding"));
+        let gzip = accepts_gzip(request).then(|| self.gzip()).flatten();
+        match gzip {
+            Some(gzip) => response
+                .insert_header((header::CONTENT_ENCODING, "gzip"))
+                .body(gzip),
+            None => response.body(self.plain.clone()),
+        }
+    }
+
+    fn gzip(&self) -> Option<Bytes> {
+        let gzip = self.gzip.get_or_init(|| {
+            if self.plain.len() < GZIP_MIN {
+                return None;
+            }
+            let mut encoder = GzEncoder::new(Vec::new(), self.level);
+            encoder.write_all(&self.plain).ok()?;
+            encoder.finish().ok().map(Bytes::from)
+        });
+        gzip.clone()
+    }
+}
+
+fn accepts_gzip(request: &HttpRequest) -> bool {
+    let known = [Encoding::gzip(), Encoding::identity()];
+    let accepted = AcceptEncoding::parse(request);
+    accepted.is_ok_and(|accepted| accepted.negotiate(known.iter()) == Some(Encoding::gzip()))
+}
+
+#[cfg(test)]
+mod tests {
+    use actix_web::test::TestRequest;
+
+    use super::*;
+
+    #[test]
+    fn gzip_is_for_those_who_name_it_and_do_not_refuse_it() {
+        let accepts = |value: &str| {
+            let request = TestRequest::default().insert_header(("Accept-Encoding", value));
+            accepts_gzip(&request.to_http_request())
+        };
+        for value in [
+            "gzip",
+            "gzip, deflate, br, zstd",
+            "br;q=1, gzip;q=0.1, identity;q=0",
+        ] {
+            assert!(accepts(value), "{value}");
+        }
+        for value in [
+            "",
+            "identity",
+            "br",
+            "gzip;q=0",
+            "deflate, identity",
+            "gzip;q=x",
+        ] {
+            assert!(!accepts(value), "{value}");
+        }
+        assert!(!accepts_gzip(&TestRequest::default().to_http_request()));
+    }
+}

@@ -1,0 +1,213 @@
+//! `/_dashboard/state`: what the views of the dashboard ask for once a second.
+//!
+//! SUMMARY   [`state`] answers with what is the same for everybody who may look, which [`StateMemo`] keeps for
+//!           [`FRESH_FOR`], and with who the visitor is: many open pages cost little more than one.
+//! PROMISES  However many ask at the same time, one makes the state and the others wait for it. It tells of jobs also
+//!           where they cannot be listed: then it says why.
+//! LIMITS    [`FUNCTIONS_MAX`] functions, those that cost most; [`TASKS_MAX`] views that are being mapped; [`JOBS_MAX`]
+//!           jobs, those in trouble first; [`REASONS_MAX`] reasons. Making it takes at most a part of the time, one of
+//!           [`REST`], until it is [`FRESH_MAX`] old.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use actix_web::HttpRequest;
+use actix_web::web::Data;
+use serde_json::{Value, json};
+use settee_client::{JobSelection, JobsQuery, JobsSort};
+use tokio::sync::OnceCell;
+use tokio::time::{Instant, timeout};
+
+use super::super::HttpContext;
+use super::super::access::{User, Visitor};
+use super::super::answer::{self, Answer, Refusal};
+use super::super::compress::Text;
+use super::super::functions_api::costs;
+use super::super::params::{Params, query_parse_error};
+use crate::actors::replicator_api::Whose;
+use crate::messages::function_costs::{CostsQuery, Period, SortBy};
+use crate::messages::proc_manager::GetStatus;
+use crate::replicator::DocState;
+use policy::schedule::JobState;
+
+/// How many functions the page shows.
+const FUNCTIONS_MAX: usize = 50;
+
+/// How many running tasks beside replications the page shows.
+const TASKS_MAX: usize = 50;
+
+/// How many jobs the first view shows.
+const JOBS_MAX: usize = 8;
+
+/// How many reasons for which jobs fail it shows.
+const REASONS_MAX: usize = 10;
+
+/// How long the state is given to others as well.
+const FRESH_FOR: Duration = Duration::from_secs(1);
+
+/// How many times as long as it took to make it is given to others.
+const REST: u32 = 20;
+
+/// The longest time that it is given to others.
+const FRESH_MAX: Duration = Duration::from_secs(10);
+
+/// How long the list of jobs may take, where many daemons or a store have to answer.
+const JOBS_WITHIN: Duration = Duration::from_secs(3);
+
+/// For how many different visitors the whole text is kept.
+const VISITORS_MAX: usize = 64;
+
+/// The states that were made lately, one for each way of choosing functions.
+#[derive(Debug, Default)]
+pub(crate) struct StateMemo(Mutex<HashMap<(Period, SortBy), Arc<OnceCell<Made>>>>);
+
+/// A state that was made.
+#[derive(Debug)]
+struct Made {
+    /// Until when it is given to others.
+    until: Instant,
+    /// The members of the object, without braces.
+    members: String,
+    /// The whole text for each visitor, by the members that say who that is.
+    texts: Mutex<HashMap<String, Arc<Text>>>,
+}
+
+impl StateMemo {
+    /// Returns the place of a state that is fresh, or is to be made.
+    fn place(&self, chosen: (Period, SortBy)) -> Arc<OnceCell<Made>> {
+        let mut places = lock(&self.0);
+        let place = places.entry(chosen).or_default();
+        if place.get().is_some_and(|made| made.until <= Instant::now()) {
+            *place = Arc::default();
+        }
+        Arc::clone(place)
+    }
+}
+
+impl Made {
+    fn text_for(&self, visitor: &Visitor) -> Arc<Text> {
+        let who = json!({"user": visitor.name, "may": visitor.rights.may()}).to_string();
+        let who = &who[1..who.len() - 1];
+        let mut texts = lock(&self.texts);
+        if let Some(text) = texts.get(who) {
+            return Arc::clone(text);
+        }
+        let whole = format!("{{{who},{}}}\n", self.members);
+        let text = Arc::new(Text::passing(whole.into()));
+        if texts.len() < VISITORS_MAX {
+            texts.insert(who.to_owned(), Arc::clone(&text));
+        }
+        text
+    }
+}
+
+/// What is locked is changed in single steps: a panic elsewhere leaves it whole.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// `GET /_dashboard/state`: everything that this visitor may see. The parameters `period` and `sort` choose
+/// functions.
+pub(crate) async fn state(request: HttpRequest, shared: Data<HttpContext>, user: User) -> Answer {
+    let params = Params::of(&request)?;
+    let [period, sort] = ["period", "sort"].map(|name| params.get(name));
+    let query = CostsQuery::of(period, sort, Some(FUNCTIONS_MAX)).map_err(query_parse_error)?;
+    let place = shared.dashboard.place((query.period, query.sort));
+    let made = place
+        .get_or_try_init(|| make(query, &shared, &user))
+        .await?;
+    let text = made.text_for(&user);
+    Ok(text.answer(&request, answer::json_response()))
+}
+
+async fn make(query: CostsQuery, shared: &HttpContext, user: &User) -> Result<Made, Refusal> {
+    let begun = Instant::now();
+    let members = members(query, shared, user).await?.to_string();
+    let took = begun.elapsed();
+    let fresh_for = took.saturating_mul(REST).clamp(FRESH_FOR, FRESH_MAX);
+    Ok(Made {
+        until: Instant::now() + fresh_for,
+        members: members[1..members.len() - 1].to_owned(),
+        texts: Mutex::default(),
+    })
+}
+
+async fn members(query: CostsQuery, shared: &HttpContext, user: &User) -> Result<Value, Refusal> {
+    let functions = costs(query, shared, user).await?;
+    let status = shared.manager.call(GetStatus { pool: None }).await?;
+    let mut tasks = shared.tasks.list();
+    tasks.truncate(TASKS_MAX);
+    let daemons = shared.replications.daemons().await;
+    let mut state = json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "health": shared.metrics.health().told(),
+        "status": status,
+        "functions": functions,
+        "tasks": tasks,
+        "jobs": jobs(shared).await?,
+    });
+    if let Some(daemons) = daemons {
+        state["fleet"] = daemons;
+    }
+    Ok(state)
+}
+
+/// Returns how many jobs are in which state, and those in the worst trouble.
+async fn jobs(shared: &HttpContext) -> Result<Value, Refusal> {
+    let replications = &shared.replications;
+    let census = replications.census().await?;
+    let mut jobs = json!({
+        "total": census.total,
+        "running": census.running,
+        "pending": census.pending,
+        "crashed": census.crashed,
+        "paused": census.paused,
+        "failed": replications.failed_docs(),
+        "first": [],
+        "reasons": [],
+    });
+    if replications.is_loading() {
+        jobs["loading"] = true.into();
+    }
+    match timeout(JOBS_WITHIN, worst(shared, census.crashed > 0)).await {
+        Ok(Ok((first, reasons))) => (jobs["first"], jobs["reasons"]) = (first, reasons),
+        Ok(Err(refusal)) => jobs["error"] = refusal.reason().into(),
+        Err(_) => {
+            let seconds = JOBS_WITHIN.as_secs();
+            jobs["error"] = format!("they were not listed within {seconds} s").into();
+        }
+    }
+    Ok(jobs)
+}
+
+/// Returns the jobs in the worst trouble, and for which reasons jobs fail.
+async fn worst(shared: &HttpContext, some_fail: bool) -> Result<(Value, Value), Refusal> {
+    let list = async |query| {
+        let list = shared.replications.list(&query, &Whose::All).await;
+        Ok::<Value, Refusal>(list?)
+    };
+    let first = JobsQuery {
+        sort: JobsSort::Trouble,
+        limit: JOBS_MAX,
+        ..JobsQuery::default()
+    };
+    let first = list(first).await?["jobs"].take();
+    if !some_fail {
+        return Ok((first, json!([])));
+    }
+    let crashing = DocState::from(JobState::Crashing);
+    let groups = JobsQuery {
+        select: JobSelection {
+            states: vec![crashing.name().to_owned()],
+            ..JobSelection::default()
+        },
+        groups: true,
+        ..JobsQuery::default()
+    };
+    let mut reasons = list(groups).await?["groups"].take();
+    if let Some(reasons) = reasons.as_array_mut() {
+        reasons.truncate(REASONS_MAX);
+    }
+    Ok((first, reasons))
+}
