@@ -352,53 +352,71 @@ pub(crate) fn of_increases(
     status: &DaemonStatus,
     counted: Counted,
 ) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for pool in &status.pools {
+        let note = |counter, count| increases.note(now, counter, &pool.name, count);
+        found.extend(of_pool_lately(pool, note));
+    }
+    let note = |counter, count| increases.note(now, counter, "", count);
+    found.extend(of_daemon_lately(counted, note));
+    increases.forget(now);
+    found
+}
+
+/// `note` takes what a counter says, and returns by how much it has grown lately.
+fn of_pool_lately(
+    pool: &PoolStatus,
+    mut note: impl FnMut(&'static str, u64) -> u64,
+) -> Vec<Finding> {
+    let seconds = WITHIN.as_secs();
+    let PoolStatus { name, totals, .. } = pool;
+    let died = note("died", totals.died);
+    let exchanges = Exchanges {
+        requests: note("taken", totals.taken),
+        starts: note("started", totals.started),
+        replaced: note("replaced", totals.replaced),
+    };
+    let unserved = note("timed_out", totals.timed_out);
+    let mut found = Vec::new();
+    if unserved >= UNSERVED_MAX && pool.failure.is_none() {
+        let limit = pool.hard_limit;
+        let cause = format!(
+            "{unserved} calls got none of its {limit} processes in time within {seconds} s"
+        );
+        found.push(warning(
+            Kind::PoolCrowded,
+            name,
+            unserved,
+            cause,
+            crowded(name),
+        ));
+    }
+    if died >= DEATHS_MAX {
+        let cause = format!("{died} of its processes ended by themselves within {seconds} s");
+        let remedy = "the log says how each ended; settee conform tries the command".to_owned();
+        found.push(warning(Kind::PoolDying, name, died, cause, remedy));
+    }
+    if exchanges.are_too_many() {
+        let Exchanges {
+            requests, replaced, ..
+        } = exchanges;
+        let cause = format!(
+            "{replaced} of {requests} loans within {seconds} s replaced a process of another database"
+        );
+        let remedy =
+            format!("raise max of [pools.{name}], or see docs/tuning.md, Databases and reuse");
+        found.push(warning(Kind::PoolExchanging, name, replaced, cause, remedy));
+    }
+    found
+}
+
+/// As [`of_pool_lately`], of what the daemon counts.
+fn of_daemon_lately(
+    counted: Counted,
+    mut note: impl FnMut(&'static str, u64) -> u64,
+) -> Vec<Finding> {
     let seconds = WITHIN.as_secs();
     let mut found = Vec::new();
-    let mut warn = |kind, subject: &str, count, cause: String, remedy: String| {
-        found.push(Finding {
-            kind,
-            severity: Severity::Warning,
-            subject: subject.to_owned(),
-            count,
-            cause,
-            remedy,
-        });
-    };
-    for pool in &status.pools {
-        let PoolStatus { name, totals, .. } = pool;
-        let mut note = |counter, count| increases.note(now, counter, name, count);
-        let died = note("died", totals.died);
-        let exchanges = Exchanges {
-            requests: note("taken", totals.taken),
-            starts: note("started", totals.started),
-            replaced: note("replaced", totals.replaced),
-        };
-        let unserved = note("timed_out", totals.timed_out);
-        if unserved >= UNSERVED_MAX && pool.failure.is_none() {
-            let limit = pool.hard_limit;
-            let cause = format!(
-                "{unserved} calls got none of its {limit} processes in time within {seconds} s"
-            );
-            warn(Kind::PoolCrowded, name, unserved, cause, crowded(name));
-        }
-        if died >= DEATHS_MAX {
-            let cause = format!("{died} of its processes ended by themselves within {seconds} s");
-            let remedy = "the log says how each ended; settee conform tries the command".to_owned();
-            warn(Kind::PoolDying, name, died, cause, remedy);
-        }
-        if exchanges.are_too_many() {
-            let Exchanges {
-                requests, replaced, ..
-            } = exchanges;
-            let cause = format!(
-                "{replaced} of {requests} loans within {seconds} s replaced a process of another database"
-            );
-            let remedy =
-                format!("raise max of [pools.{name}], or see docs/tuning.md, Databases and reuse");
-            warn(Kind::PoolExchanging, name, replaced, cause, remedy);
-        }
-    }
-    let mut note = |counter, count| increases.note(now, counter, "", count);
     let refused = note("refused", counted.refused);
     if refused > 0 {
         let last = counted.refused_last;
@@ -409,22 +427,27 @@ pub(crate) fn of_increases(
             "settee jobs refused {last} says why; the log names all: document was not replicated"
         );
         let kind = Kind::DocumentsRefused;
-        warn(kind, "replications", refused, cause, remedy);
+        found.push(warning(kind, "replications", refused, cause, remedy));
     }
     let dropped = note("dropped", counted.dropped);
     if dropped > 0 {
         let cause = format!("{dropped} records came too fast and were lost within {seconds} s");
         let remedy = "find what is logged so often, or raise [log] level; docs/logging.md";
-        warn(
-            Kind::RecordsDropped,
-            "log",
-            dropped,
-            cause,
-            remedy.to_owned(),
-        );
+        let kind = Kind::RecordsDropped;
+        found.push(warning(kind, "log", dropped, cause, remedy.to_owned()));
     }
-    increases.forget(now);
     found
+}
+
+fn warning(kind: Kind, subject: &str, count: u64, cause: String, remedy: String) -> Finding {
+    Finding {
+        kind,
+        severity: Severity::Warning,
+        subject: subject.to_owned(),
+        count,
+        cause,
+        remedy,
+    }
 }
 
 #[cfg(test)]

@@ -60,7 +60,7 @@ const FOR_TESTS: [&str; 2] = ["test_support", "testkit"];
 /// Most lines of code in each crate, without tests, comments and empty lines. Whoever raises a number says why in the
 /// commit; better is to find what can go.
 const LINES_MAX: [(&str, usize); 14] = [
-    ("src", 51_200),
+    ("src", 52_000),
     ("crates/blocking", 40),
     ("crates/child", 4100),
     ("crates/client", 1450),

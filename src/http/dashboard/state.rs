@@ -60,7 +60,10 @@ const VISITORS_MAX: usize = 64;
 
 /// The states that were made lately, one for each way of choosing functions.
 #[derive(Debug, Default)]
-pub(crate) struct StateMemo(Mutex<HashMap<(Period, SortBy), Arc<OnceCell<Made>>>>);
+pub(crate) struct StateMemo(Mutex<HashMap<(Period, SortBy), Place>>);
+
+/// The place of a state that is made once.
+type Place = Arc<OnceCell<Made>>;
 
 /// A state that was made.
 #[derive(Debug)]
@@ -75,7 +78,7 @@ struct Made {
 
 impl StateMemo {
     /// Returns the place of a state that is fresh, or is to be made.
-    fn place(&self, chosen: (Period, SortBy)) -> Arc<OnceCell<Made>> {
+    fn place(&self, chosen: (Period, SortBy)) -> Place {
         let mut places = lock(&self.0);
         let place = places.entry(chosen).or_default();
         if place.get().is_some_and(|made| made.until <= Instant::now()) {

@@ -47,7 +47,7 @@ async fn a_thousand_documents_are_shared_equally_and_again_when_daemons_join_and
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_drained_daemon_hands_its_jobs_over_and_takes_its_share_again_afterwards() {
     let mut databases = Databases::start(4).await;
-    let mut site = Site::start(2, "checkpoint_interval = 1000\nstartup_jitter = 0\n").await;
+    let site = Site::start(2, "checkpoint_interval = 1000\nstartup_jitter = 0\n").await;
     site.ask(&databases.replications());
     site.until_shared(4, 2, || databases.write());
     databases.until_equal();
