@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::database::Ms;
 use super::*;
+use crate::schedule::Server;
 
 /// How much faster or slower a local clock is than the database's, at most, in thousandths.
 const DRIFT_MAX: u64 = 10;
@@ -89,6 +90,8 @@ pub(super) struct Daemon {
     /// When it is to be woken.
     pub(super) wake_at: Option<Ms>,
     pub(super) is_stopping: bool,
+    /// What it cannot reach, and since when its jobs found that.
+    pub(super) unreachable: BTreeMap<Server, Option<Ms>>,
 }
 
 impl Daemon {
@@ -104,6 +107,7 @@ impl Daemon {
             renewed: (0, Request(0)),
             wake_at: None,
             is_stopping: false,
+            unreachable: BTreeMap::new(),
         }
     }
 
@@ -119,6 +123,10 @@ impl Daemon {
     /// Whether it has a document and sees to its job.
     pub(super) fn serves(&self, doc: &str) -> bool {
         self.acts() && self.core.owns(doc) && self.runs.contains_key(doc)
+    }
+
+    pub(super) fn reaches(&self, server: &Server) -> bool {
+        !self.unreachable.contains_key(server)
     }
 
     /// Whether it believes that it may begin a checkpoint.
