@@ -12,16 +12,20 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use actix::fut::wrap_future;
+use actix::fut::{wrap_future, wrap_stream};
 use actix::prelude::*;
+use futures_util::stream;
 use slog::{Logger, info, o, warn};
-use tokio::sync::watch;
+use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::{broadcast, watch};
 
 use crate::actors::changes;
 use crate::actors::replicator_documents::ReplicatorDocuments;
 use crate::config::password::random;
 use crate::drain::Drain;
-use crate::messages::fleet_member::{DocStopped, JoinFleet, OwnedChange, OwnedChanges};
+use crate::messages::fleet_member::{
+    DocStopped, JoinFleet, OwnedChange, OwnedChanges, ServerReach,
+};
 use crate::metrics::FleetMetrics;
 use crate::metrics::fleet::Renewal;
 use crate::otp::boot_clock::BootClock;
@@ -31,7 +35,7 @@ use crate::otp::registered_name::RegisteredName;
 use crate::otp::supervisor::Stop;
 use crate::otp::tell::Tell;
 use crate::replicator::lease::{DocLease, EpochLease};
-use policy::ownership::{Claim, DocId, Epoch, Event, OwnerAction, Ownership, Request};
+use policy::ownership::{Claim, DocId, Epoch, Event, OwnerAction, Ownership, Reach, Request};
 use store::StoreError;
 use store::fleet::{DaemonName, FleetStore, Topic};
 
@@ -73,6 +77,8 @@ pub(crate) struct FleetMemberOptions {
     pub epoch: watch::Sender<Option<Epoch>>,
     /// Whether the daemon is drained.
     pub drain: Drain,
+    /// Tells which servers are reached.
+    pub servers: broadcast::Sender<ServerReach>,
     /// Where it counts.
     pub metrics: Arc<FleetMetrics>,
     /// The log.
@@ -134,6 +140,7 @@ impl FleetMember {
             if actor.options.drain.is_on() {
                 actor.follow_drain(ctx);
             }
+            actor.hear_of_servers(ctx);
             actor.event(Event::Tick, ctx);
         }));
     }
@@ -145,6 +152,24 @@ impl FleetMember {
             false => Event::Undrain,
         };
         self.event(event, ctx);
+    }
+
+    /// Tells the core of servers. What is missed is told again, or holds for a while.
+    fn hear_of_servers(&self, ctx: &mut Context<Self>) {
+        let told = self.options.servers.subscribe();
+        let told = stream::unfold(told, |mut told| async move {
+            loop {
+                match told.recv().await {
+                    Ok(one) => return Some((one, told)),
+                    Err(RecvError::Lagged(_)) => {}
+                    Err(RecvError::Closed) => return None,
+                }
+            }
+        });
+        let hear = |ServerReach { server, answers }, actor: &mut Self, ctx: &mut Context<Self>| {
+            actor.event(Event::ServerReach { server, answers }, ctx);
+        };
+        ctx.spawn(wrap_stream(told).map(hear).finish());
     }
 
     /// Lets the core decide, and carries out what it says.
@@ -222,13 +247,22 @@ impl FleetMember {
         ctx: &mut Context<Self>,
     ) {
         match action {
-            OwnerAction::Claimed { doc, claim } => {
+            OwnerAction::Claimed {
+                doc,
+                claim,
+                is_extra,
+            } => {
                 let Some(lease) = &self.lease else {
                     return;
                 };
-                let lease = DocLease::new(Arc::clone(lease), claim);
+                let lease = DocLease::new(Arc::clone(lease), claim, is_extra);
                 self.options.metrics.takeovers.one();
                 changes.push(OwnedChange::Claimed { doc, lease });
+            }
+            OwnerAction::GiveUp { server, docs } => {
+                warn!(self.log, "replications are given up, as this daemon does not reach a server"; "server" => &*server,
+                      "count" => docs, "effect" => "daemons that may reach it take them over",
+                      "remedy" => "see that this machine reaches the server as the others do");
             }
             OwnerAction::Lost { doc, claim } => changes.push(OwnedChange::Lost { doc, claim }),
             OwnerAction::GiveBack { doc, claim } => changes.push(OwnedChange::GiveBack {
@@ -242,7 +276,8 @@ impl FleetMember {
                 request,
                 epoch,
                 leaving,
-            } => self.renew(request, epoch, leaving, ctx),
+                reach,
+            } => self.renew(request, epoch, leaving, reach, ctx),
             OwnerAction::Claim {
                 request,
                 epoch,
@@ -277,11 +312,18 @@ impl FleetMember {
         self.ask(request, taking, ctx);
     }
 
-    fn renew(&self, request: Request, epoch: Epoch, leaving: bool, ctx: &mut Context<Self>) {
+    fn renew(
+        &self,
+        request: Request,
+        epoch: Epoch,
+        leaving: bool,
+        reach: Reach,
+        ctx: &mut Context<Self>,
+    ) {
         let fleet = Arc::clone(&self.options.fleet);
         let metrics = Arc::clone(&self.options.metrics);
         let renewing = async move {
-            let renewed = fleet.renew(epoch, leaving).await;
+            let renewed = fleet.renew(epoch, leaving, reach).await;
             metrics.renewals.one(match &renewed {
                 Ok(Some(_)) => Renewal::Renewed,
                 Ok(None) => Renewal::Over,
@@ -302,12 +344,8 @@ impl FleetMember {
     fn claim(&self, request: Request, epoch: Epoch, most: usize, ctx: &mut Context<Self>) {
         let fleet = Arc::clone(&self.options.fleet);
         let claiming = async move {
-            let (docs, counts) = fleet.claim(epoch, request, most).await?;
-            Ok(Event::Claimed {
-                request,
-                docs,
-                counts,
-            })
+            let claimed = fleet.claim(epoch, request, most).await?;
+            Ok(Event::Claimed { request, claimed })
         };
         self.ask(request, claiming, ctx);
     }

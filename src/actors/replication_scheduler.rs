@@ -22,10 +22,12 @@ use actix::prelude::*;
 use actix_rt::time::Instant;
 use rustc_hash::FxHashMap;
 use slog::{Logger, info, o, warn};
+use tokio::sync::broadcast;
 
 use crate::actors::job_supervisor::{JobSupervisor, LiveRuns};
 use crate::actors::past_writer::PastWriter;
 use crate::logging::SUMMARY_PERIOD;
+use crate::messages::fleet_member::ServerReach;
 use crate::messages::job_supervisor::{ChildEnded, StartChild, StartJobs, TerminateChild};
 use crate::messages::replication_job::{JobEnd, JobEvent, JobName, JobProgress, NewRun, STOP_MAX};
 use crate::messages::replication_scheduler::{Happening, Outcome, ReplicationEvent};
@@ -37,7 +39,7 @@ use crate::otp::tell::Tell;
 use crate::otp::wall_clock::WallClock;
 use crate::replicator::DocStates;
 use policy::schedule::{
-    Census, Departure, End, Event, JobId, Reason, Run, ScheduleAction, Scheduler, Settings,
+    Census, Departure, End, Event, JobId, Reason, Run, ScheduleAction, Scheduler, Server, Settings,
     StopReason, WallTime,
 };
 use replication::crash::Crash;
@@ -99,6 +101,8 @@ pub struct ReplicationScheduler {
     clock: WallClock,
     states: Arc<DocStates>,
     pasts: Option<PastWriter>,
+    /// Who hears of servers that are not reached, where several daemons share jobs.
+    servers: Option<broadcast::Sender<ServerReach>>,
     http: Http,
     metrics: Arc<ReplicationMetrics>,
     /// The actions of the event at hand; kept for its memory.
@@ -138,6 +142,7 @@ impl ReplicationScheduler {
             clock: WallClock::new(),
             states: options.states,
             pasts: None,
+            servers: None,
             http: options.http,
             metrics: options.metrics,
             actions: Vec::new(),
@@ -156,6 +161,20 @@ impl ReplicationScheduler {
     pub(crate) fn with_pasts(mut self, pasts: Option<PastWriter>) -> Self {
         self.pasts = pasts;
         self
+    }
+
+    /// Has somebody hear of servers that are not reached for long.
+    pub(crate) fn with_servers(mut self, servers: Option<broadcast::Sender<ServerReach>>) -> Self {
+        self.servers = servers;
+        self
+    }
+
+    /// Tells whether a server is reached.
+    fn tell_reach(&self, server: Server, answers: bool) {
+        if let Some(servers) = &self.servers {
+            // Nobody hears while the member of the fleet is being started again.
+            drop(servers.send(ServerReach { server, answers }));
+        }
     }
 
     /// Returns the name by which its life can be watched.
@@ -222,8 +241,10 @@ impl ReplicationScheduler {
             ScheduleAction::ServerLost { server, jobs } => {
                 warn!(self.log, "server cannot be reached"; "server" => &*server, "count" => jobs);
             }
+            ScheduleAction::ServerUnreachable { server } => self.tell_reach(server, false),
             ScheduleAction::ServerBack { server, jobs } => {
                 info!(self.log, "server answers again"; "server" => &*server, "count" => jobs);
+                self.tell_reach(server, true);
             }
             ScheduleAction::Left { id, how } => self.job_left(&id, how),
         }

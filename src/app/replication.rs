@@ -18,7 +18,7 @@ use actix::fut::wrap_future;
 use actix::prelude::*;
 use actix_rt::Arbiter;
 use slog::{Logger, error, warn};
-use tokio::sync::watch;
+use tokio::sync::{broadcast, watch};
 
 use super::SHUTDOWN_MAX;
 use crate::actors::fleet_member::{FleetMember, FleetMemberOptions};
@@ -36,6 +36,7 @@ use crate::config::{Config, Replicator};
 use crate::drain::Drain;
 use crate::functions::{QueryServers, SourceFilter};
 use crate::machine_bounds;
+use crate::messages::fleet_member::ServerReach;
 use crate::messages::function::Json;
 use crate::messages::job_supervisor::StartJobs;
 use crate::messages::replication_job::{JobSettings, JobStart};
@@ -98,6 +99,9 @@ pub(super) struct Parts {
     pub specs: Vec<ChildSpec>,
 }
 
+/// What is told of servers and not heard yet, at most.
+const SERVERS_TOLD_MAX: usize = 1024;
+
 /// ReplicatorDocuments, once it is there.
 type Told = Rc<RefCell<Option<RegisteredName<ReplicatorDocuments>>>>;
 
@@ -107,10 +111,11 @@ pub(super) fn parts(options: ReplicationOptions, database: Database) -> Parts {
     let arbiter = Rc::new(OwnArbiter(Arbiter::new()));
     let told = Told::default();
     let pasts = past_writer(&database, &arbiter.0, &options.log);
+    let servers = broadcast::Sender::new(SERVERS_TOLD_MAX);
     let (scheduler, scheduler_spec) = scheduler_spec(
         options.clone(),
         &database,
-        pasts,
+        pasts.map(|pasts| (pasts, servers.clone())),
         Rc::clone(&arbiter),
         Rc::clone(&told),
     );
@@ -141,6 +146,7 @@ pub(super) fn parts(options: ReplicationOptions, database: Database) -> Parts {
         clock: BootClock::default(),
         epoch,
         drain,
+        servers,
         metrics,
         log: options.log.clone(),
     });
@@ -228,7 +234,7 @@ fn documents_spec(
 fn scheduler_spec(
     options: ReplicationOptions,
     database: &Database,
-    pasts: Option<PastWriter>,
+    shared: Option<(PastWriter, broadcast::Sender<ServerReach>)>,
     arbiter: Rc<OwnArbiter>,
     told: Told,
 ) -> (RegisteredName<ReplicationScheduler>, ChildSpec) {
@@ -238,7 +244,7 @@ fn scheduler_spec(
         let pid_guard = PidGuard::new();
         let pid = pid_guard.pid();
         let (options, live, states) = (options.clone(), live.clone(), Arc::clone(&states));
-        let pasts = pasts.clone();
+        let (pasts, servers) = shared.clone().unzip();
         let address = ReplicationScheduler::start_in_arbiter(&arbiter.0.handle(), move |ctx| {
             ctx.spawn(wrap_future(follow(options.clone(), ctx.address())));
             ReplicationScheduler::with_pid_guard(
@@ -246,6 +252,7 @@ fn scheduler_spec(
                 pid_guard,
             )
             .with_pasts(pasts)
+            .with_servers(servers)
         });
         if let Some(documents) = &*told.borrow() {
             let scheduler = address.clone();

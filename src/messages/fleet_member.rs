@@ -1,6 +1,7 @@
 //! What the actor that owns documents for this daemon and the one that acts upon them say to each other.
 //!
-//! SUMMARY   [`JoinFleet`] and [`OwnedChanges`] go to ReplicatorDocuments, [`DocStopped`] to the FleetMember.
+//! SUMMARY   [`JoinFleet`] and [`OwnedChanges`] go to ReplicatorDocuments, [`DocStopped`] to the FleetMember; the
+//!           scheduler tells it of servers ([`ServerReach`]).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,6 +11,14 @@ use actix::{Message, Recipient};
 use crate::otp::pid::Pid;
 use crate::replicator::lease::DocLease;
 use policy::ownership::{Claim, DocId};
+use policy::schedule::Server;
+
+/// Whether this daemon reaches a server that jobs wait for. That it does not is told again and again.
+#[derive(Clone, Debug)]
+pub(crate) struct ServerReach {
+    pub server: Server,
+    pub answers: bool,
+}
 
 /// A member begins: whatever was owned before is lost. Answers the life that the member depends on.
 #[derive(Message)]

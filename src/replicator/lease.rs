@@ -58,15 +58,17 @@ impl EpochLease {
 pub(crate) struct DocLease {
     lease: Arc<EpochLease>,
     claim: Claim,
+    is_extra: bool,
     is_lost: AtomicBool,
 }
 
 impl DocLease {
-    /// Begins a claim.
-    pub fn new(lease: Arc<EpochLease>, claim: Claim) -> Arc<Self> {
+    /// Begins a claim. `is_extra`: the document is closed to daemons that do not reach its servers.
+    pub fn new(lease: Arc<EpochLease>, claim: Claim, is_extra: bool) -> Arc<Self> {
         Arc::new(Self {
             lease,
             claim,
+            is_extra,
             is_lost: AtomicBool::new(false),
         })
     }
@@ -74,6 +76,11 @@ impl DocLease {
     /// Returns by which claim the document is owned.
     pub const fn claim(&self) -> Claim {
         self.claim
+    }
+
+    /// Whether what other daemons found of its servers does not count.
+    pub const fn is_extra(&self) -> bool {
+        self.is_extra
     }
 
     /// Returns whose claim it is.
@@ -117,8 +124,9 @@ mod tests {
     fn a_claim_ends_with_its_loss_with_its_epoch_and_with_time() {
         let clock = BootClock::default();
         let epoch = Arc::new(EpochLease::new(Epoch(7), clock.clone()));
-        let [lost, kept] = [1, 2]
-            .map(|claim| DocLease::new(Arc::clone(&epoch), policy::ownership::Request(claim)));
+        let [lost, kept] = [1, 2].map(|claim| {
+            DocLease::new(Arc::clone(&epoch), policy::ownership::Request(claim), false)
+        });
         assert!(!kept.holds(), "nobody has said how long");
         let hour = Duration::from_secs(3600);
         epoch.set_until(clock.now() + hour);

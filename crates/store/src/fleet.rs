@@ -13,7 +13,8 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use super::document_store::Answer;
-use policy::ownership::{Claim, Counts, DocId, Epoch, ListedDoc};
+use policy::ownership::{Claim, Claimed, Counts, DocId, Epoch, ListedDoc, Reach};
+use policy::schedule::Server;
 
 /// What a daemon tells of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -109,6 +110,17 @@ pub enum Topic {
     Overrides,
 }
 
+/// Which replication the job of a document is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobNote {
+    /// Whose job it is.
+    pub doc: DocId,
+    /// The replication id.
+    pub id: Arc<str>,
+    /// Of its source and its target.
+    pub servers: [Server; 2],
+}
+
 /// Another document's job has the replication id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IdTaken {
@@ -132,12 +144,19 @@ pub trait FleetStore: Send + Sync + fmt::Debug {
     /// that own nothing are removed too, with the orders and the transient jobs of all that are gone.
     fn take_epoch(&self, name: DaemonName, epoch: Epoch, former: Vec<Epoch>) -> Answer<'_, Counts>;
 
-    /// Renews a lease that is not over, and lists what is claimed in its name; none where it is over.
-    fn renew(&self, epoch: Epoch, leaving: bool) -> Answer<'_, Option<(Vec<ListedDoc>, Counts)>>;
+    /// Renews a lease that is not over, notes which servers its daemon reaches, and lists what is claimed in its
+    /// name; none where it is over.
+    fn renew(
+        &self,
+        epoch: Epoch,
+        leaving: bool,
+        reach: Reach,
+    ) -> Answer<'_, Option<(Vec<ListedDoc>, Counts)>>;
 
-    /// Claims free documents, at most `most`, in an order that differs from daemon to daemon, if the lease is
-    /// not over. The first claim of an epoch counts its daemon as alive.
-    fn claim(&self, epoch: Epoch, claim: Claim, most: usize) -> Answer<'_, (Vec<DocId>, Counts)>;
+    /// Claims free documents, at most `most`, and an equal part of those that are closed to others, in an order that
+    /// differs from daemon to daemon, if the lease is not over. The first claim of an epoch counts its daemon as
+    /// alive.
+    fn claim(&self, epoch: Epoch, claim: Claim, most: usize) -> Answer<'_, Claimed>;
 
     /// Releases documents that are still claimed by these claims.
     fn release(&self, epoch: Epoch, docs: Vec<(DocId, Claim)>) -> Answer<'_, ()>;
@@ -148,10 +167,9 @@ pub trait FleetStore: Send + Sync + fmt::Debug {
     /// Returns the rows of documents' jobs, in the order asked.
     fn job_rows(&self, docs: Vec<DocId>) -> Answer<'_, Vec<JobRow>>;
 
-    /// Notes which replications the jobs of documents are, each document once; none for one that the epoch has not. Of
+    /// Notes which replications the jobs of documents are and their servers, each document once; none for one that the epoch has not. Of
     /// those that ask for the same replication the first gets it.
-    fn set_replication_ids(&self, epoch: Epoch, jobs: Vec<(DocId, Arc<str>)>)
-    -> Answer<'_, IdsSet>;
+    fn set_replication_ids(&self, epoch: Epoch, jobs: Vec<JobNote>) -> Answer<'_, IdsSet>;
 
     /// Saves what the next owner has to know of jobs, JSON text, of the documents that the epoch has.
     fn save_pasts(&self, epoch: Epoch, pasts: Vec<(DocId, String)>) -> Answer<'_, ()>;

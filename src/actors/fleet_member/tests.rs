@@ -143,6 +143,7 @@ struct Member {
     connection: Arc<FakeConnection>,
     documents: Addr<ReplicatorDocuments>,
     member: Addr<FleetMember>,
+    servers: broadcast::Sender<ServerReach>,
     pid: Pid,
     runs: Runs,
 }
@@ -214,6 +215,7 @@ impl World {
             log: log.clone(),
         };
         let documents = ReplicatorDocuments::new(options, PidGuard::new()).start();
+        let servers = broadcast::Sender::new(9);
         let options = FleetMemberOptions {
             drain: Drain::default(),
             fleet: connection.clone(),
@@ -224,6 +226,7 @@ impl World {
             documents: RegisteredName::new(documents.clone()),
             clock: self.clock.clone(),
             epoch: Default::default(),
+            servers: servers.clone(),
             metrics: Default::default(),
             log,
         };
@@ -233,6 +236,7 @@ impl World {
             states,
             connection,
             documents,
+            servers,
             pid: pid_guard.pid(),
             member: FleetMember::new(options, pid_guard).start(),
             runs,
@@ -442,6 +446,31 @@ async fn a_document_whose_replication_has_completed_is_released() {
     })
     .await;
     assert!(run.guard.left().is_none(), "the claim is over");
+}
+
+#[actix_rt::test]
+async fn documents_of_a_server_that_one_daemon_does_not_reach_are_handed_to_another_and_shared_when_it_does()
+ {
+    let world = World::of(10).await;
+    let (one, two) = (world.start("one"), world.start("two"));
+    world.until_running(&two, 5).await;
+    world.until_running(&one, 5).await;
+    let before = world.checkpoints(&one);
+    let tell = |answers| {
+        let server = "http://s".into();
+        one.servers.send(ServerReach { server, answers }).unwrap();
+    };
+    tell(false);
+    world.clock.set_forward(Duration::from_secs(10));
+    world.until_running(&one, 0).await;
+    world.until_running(&two, 10).await;
+    assert_eq!(world.checkpoints(&one), before + 5);
+    tell(true);
+    for daemon in [&one, &two] {
+        world.clock.set_forward(Duration::from_secs(10));
+        world.until_running(daemon, 5).await;
+    }
+    world.assert_one_run_each();
 }
 
 #[actix_rt::test]

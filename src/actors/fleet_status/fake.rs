@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use policy::ownership::{Claim, Counts, DocId, Epoch, LEASE, ListedDoc};
+use policy::ownership::{Claim, Claimed, Counts, DocId, Epoch, LEASE, ListedDoc, Reach};
 use store::StoreError;
 use store::document_store::Answer;
 use store::fleet::{
@@ -170,11 +170,11 @@ impl FleetStore for FakeFleet {
         not_asked()
     }
 
-    fn renew(&self, _: Epoch, _: bool) -> Answer<'_, Option<(Vec<ListedDoc>, Counts)>> {
+    fn renew(&self, _: Epoch, _: bool, _: Reach) -> Answer<'_, Option<(Vec<ListedDoc>, Counts)>> {
         not_asked()
     }
 
-    fn claim(&self, _: Epoch, _: Claim, _: usize) -> Answer<'_, (Vec<DocId>, Counts)> {
+    fn claim(&self, _: Epoch, _: Claim, _: usize) -> Answer<'_, Claimed> {
         not_asked()
     }
 
@@ -190,7 +190,7 @@ impl FleetStore for FakeFleet {
         not_asked()
     }
 
-    fn set_replication_ids(&self, _: Epoch, _: Vec<(DocId, Arc<str>)>) -> Answer<'_, IdsSet> {
+    fn set_replication_ids(&self, _: Epoch, _: Vec<store::fleet::JobNote>) -> Answer<'_, IdsSet> {
         not_asked()
     }
 

@@ -28,7 +28,7 @@ use crate::replicator::wish::Reading;
 use policy::ownership::{Claim, DocId, Epoch};
 use replication::id::ReplicationId;
 use replication::spec::{DocRef, Replication};
-use store::fleet::{FleetStore, IdTaken, JobRow};
+use store::fleet::{FleetStore, IdTaken, JobNote, JobRow};
 use store::{Store, StoreError};
 
 /// Documents that are read at a time.
@@ -138,10 +138,12 @@ fn holds(job: &ToAdd) -> bool {
 async fn note(notes: &Rc<JobNotes>, epoch: Epoch, jobs: &[ToAdd]) -> Noted {
     let noting = jobs.iter().map(|job| {
         let doc = job.owned.as_ref().map(|(_, work)| DocId::clone(&work.doc));
-        (
-            doc.unwrap_or_else(|| job.doc.as_str().into()),
-            job.id.to_string().into(),
-        )
+        let sides = [&job.replication.source, &job.replication.target];
+        JobNote {
+            doc: doc.unwrap_or_else(|| job.doc.as_str().into()),
+            id: job.id.to_string().into(),
+            servers: sides.map(|side| side.server().into()),
+        }
     });
     notes.note(epoch, noting.collect()).await
 }

@@ -39,9 +39,13 @@ impl ToAdd {
         let past = past.map(|text| past::read(text, &self.replication.digest()));
         let Past { earlier, refused } = past.unwrap_or_default();
         let lease = self.owned.as_ref().map(|(lease, _)| lease);
+        let earlier = kept.counts_of(earlier);
         AddJob {
             priority: kept.priority,
-            earlier: kept.counts_of(earlier),
+            earlier: match lease.is_some_and(|lease| lease.is_extra()) {
+                true => earlier.tried_at_once(),
+                false => earlier,
+            },
             paused: kept.paused,
             refused,
             guard: lease.map(DocLease::guard).unwrap_or_default(),
@@ -129,7 +133,10 @@ mod tests {
     use crate::actors::replication_scheduler::SchedulerOptions;
     use crate::messages::replication_scheduler::GetJob;
     use crate::metrics::Metrics;
+    use crate::otp::boot_clock::BootClock;
+    use crate::replicator::lease::EpochLease;
     use actix::Actor;
+    use policy::ownership::{Epoch, Request};
     use policy::schedule::{Earlier, History, Settings, WallTime};
     use replication::endpoint::Http;
     use replication::refused::RefusedDoc;
@@ -181,15 +188,29 @@ mod tests {
             kept: None,
             past: Some(text),
         };
-        for (password, waits) in [("wrong", true), ("right", false)] {
-            let id: ReplicationId = password.parse().expect("it is an id");
+        let mut added_so_far = 0;
+        let lease = |is_extra| {
+            let epoch = EpochLease::new(Epoch(1), BootClock::default());
+            let (doc, claim) = ("d".into(), Request(1));
+            let lease = DocLease::new(Arc::new(epoch), claim, is_extra);
+            Some((lease, ClaimWork { doc, claim }))
+        };
+        for (password, owned, keeps_past, waits) in [
+            ("wrong", None, true, true),
+            ("right", None, false, false),
+            ("wrong", lease(false), true, true),
+            ("wrong", lease(true), true, false),
+        ] {
+            added_so_far += 1;
+            let id = format!("{password}{added_so_far}");
+            let id: ReplicationId = id.parse().expect("it is an id");
             // The next one has the id of another job: this is about pasts alone.
             let job = ToAdd {
                 doc: "d".to_owned(),
                 attempt: Attempt(1),
                 id: id.clone(),
                 replication: replication(password),
-                owned: None,
+                owned,
             };
             let added = add(&scheduler, vec![(job, row.clone())]).await;
             let event = added.into_iter().find_map(|done| done.event);
@@ -198,7 +219,7 @@ mod tests {
             let job = scheduler.address().send(GetJob { id }).await;
             let job = job.expect("it is there").expect("it was added");
             assert_eq!(job.next_try() == Some(not_before), waits, "{password}");
-            assert_eq!(job.refused == [refused.clone()], waits, "{password}");
+            assert_eq!(job.refused == [refused.clone()], keeps_past, "{password}");
         }
     }
 }

@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 
 use policy::ownership::{DocId, Epoch};
 use store::StoreError;
-use store::fleet::{FleetStore, IdTaken, JobRow};
+use store::fleet::{FleetStore, IdTaken, JobNote, JobRow};
 
 /// The most documents in a request.
 const BATCH: usize = 256;
@@ -26,7 +26,7 @@ pub(super) type Noted = Result<Vec<Option<Result<JobRow, IdTaken>>>, StoreError>
 /// Notes of one epoch that are made together, of each document one.
 struct Waiting {
     epoch: Epoch,
-    jobs: Vec<(DocId, Arc<str>)>,
+    jobs: Vec<JobNote>,
     answer: oneshot::Sender<Noted>,
 }
 
@@ -50,7 +50,7 @@ impl JobNotes {
     ///
     /// # Errors
     /// The store fails: they may have been noted.
-    pub async fn note(self: &Rc<Self>, epoch: Epoch, jobs: Vec<(DocId, Arc<str>)>) -> Noted {
+    pub async fn note(self: &Rc<Self>, epoch: Epoch, jobs: Vec<JobNote>) -> Noted {
         let (answer, answered) = oneshot::channel();
         self.waiting.borrow_mut().push_back(Waiting {
             epoch,
@@ -95,17 +95,17 @@ impl JobNotes {
             && batch.first().is_none_or(|first| {
                 first.epoch == next.epoch
                     && docs.len() + next.jobs.len() <= BATCH
-                    && next.jobs.iter().all(|(doc, _)| !docs.contains(doc))
+                    && next.jobs.iter().all(|job| !docs.contains(&job.doc))
             })
         {
-            docs.extend(next.jobs.iter().map(|(doc, _)| DocId::clone(doc)));
+            docs.extend(next.jobs.iter().map(|job| DocId::clone(&job.doc)));
             batch.extend(waiting.pop_front());
         }
         batch
     }
 
-    async fn note_all(&self, epoch: Epoch, jobs: Vec<(DocId, Arc<str>)>) -> Noted {
-        let docs: Vec<DocId> = jobs.iter().map(|(doc, _)| DocId::clone(doc)).collect();
+    async fn note_all(&self, epoch: Epoch, jobs: Vec<JobNote>) -> Noted {
+        let docs: Vec<DocId> = jobs.iter().map(|job| DocId::clone(&job.doc)).collect();
         let set = self.store.set_replication_ids(epoch, jobs).await?;
         let rows = self.store.job_rows(docs).await?;
         let both = set.into_iter().zip(rows);

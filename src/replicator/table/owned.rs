@@ -172,7 +172,7 @@ mod tests {
 
     fn claim(docs: &mut DocTable, number: u64) {
         let lease = EpochLease::new(Epoch(1), BootClock::default());
-        docs.claimed("d", DocLease::new(lease.into(), Request(number)));
+        docs.claimed("d", DocLease::new(lease.into(), Request(number), false));
     }
 
     fn work(number: u64) -> ClaimWork {
@@ -232,7 +232,7 @@ mod tests {
             let clock = BootClock::default();
             let epoch = Arc::new(EpochLease::new(Epoch(1), clock.clone()));
             epoch.set_until(clock.now() + Duration::from_secs(3600));
-            let lease = DocLease::new(epoch, Request(1));
+            let lease = DocLease::new(epoch, Request(1), false);
             docs.claimed("d", Arc::clone(&lease));
             docs.lost("d", Request(7));
             assert!(lease.holds());

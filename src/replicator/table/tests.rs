@@ -355,7 +355,7 @@ impl Pair {
             8 => {
                 self.claims += 1;
                 let claim = Request(self.claims);
-                let lease = DocLease::new(Arc::clone(&self.lease), claim);
+                let lease = DocLease::new(Arc::clone(&self.lease), claim, false);
                 self.table.claimed(&doc, lease);
                 let plain = &mut self.plain[at];
                 (plain.claim, plain.seen) = (Some((claim, false)), false);

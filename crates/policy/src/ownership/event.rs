@@ -4,6 +4,8 @@
 
 use std::sync::Arc;
 
+use crate::schedule::Server;
+
 /// The id of a document that asks for a replication.
 pub type DocId = Arc<str>;
 
@@ -27,6 +29,35 @@ pub struct Counts {
     pub live: usize,
 }
 
+/// What servers a daemon reaches, as its renewal tells.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reach {
+    /// Those that it has not reached for long.
+    pub unreached: Vec<Server>,
+    /// Those that it reaches again.
+    pub back: Vec<Server>,
+}
+
+/// To whom a document is open.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// To every daemon.
+    Shared,
+    /// To this daemon, and not to some others.
+    Extra,
+    /// To others: this daemon avoids the server.
+    Avoided(Server),
+}
+
+/// What was claimed, and what there is to share.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Claimed {
+    pub docs: Vec<DocId>,
+    /// Documents that are closed to other daemons: [`Standing::Extra`].
+    pub extra: Vec<DocId>,
+    pub counts: Counts,
+}
+
 /// A document that is claimed in the name of an epoch, as a renewal lists it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedDoc {
@@ -34,6 +65,7 @@ pub struct ListedDoc {
     pub claim: Claim,
     /// Whether it still asks for a replication.
     pub wanted: bool,
+    pub standing: Standing,
 }
 
 /// Something that happened.
@@ -56,11 +88,7 @@ pub enum Event {
     /// [`OwnerAction::Renew`] found no such epoch, or its lease was over.
     NotRenewed { request: Request },
     /// [`OwnerAction::Claim`] was carried out: these documents were free and are claimed.
-    Claimed {
-        request: Request,
-        docs: Vec<DocId>,
-        counts: Counts,
-    },
+    Claimed { request: Request, claimed: Claimed },
     /// [`OwnerAction::Release`] was carried out.
     Released { request: Request },
     /// A request failed; whether it was carried out is not known.
@@ -70,6 +98,8 @@ pub enum Event {
     /// Nothing runs any more of a document's job, and its outcome, if it has one, is written. Asked for
     /// with [`OwnerAction::GiveBack`] or not.
     Stopped { doc: DocId, claim: Claim },
+    /// A server has not been reached for long, told again and again; or is reached again.
+    ServerReach { server: Server, answers: bool },
     /// The daemon is to end: everything is given back.
     Stop,
     /// The daemon is drained: everything is given back, and nothing is claimed until [`Event::Undrain`].
@@ -93,8 +123,10 @@ pub enum OwnerAction {
         epoch: Epoch,
         /// Whether the daemon is leaving, and does not count as alive.
         leaving: bool,
+        reach: Reach,
     },
-    /// Claim free documents, `most` at most, which may be none: the counts are answered anyway.
+    /// Claim free documents, `most` at most, which may be none, and extra ones up to an equal part: the counts are
+    /// answered anyway.
     Claim {
         request: Request,
         epoch: Epoch,
@@ -107,7 +139,14 @@ pub enum OwnerAction {
         docs: Vec<(DocId, Claim)>,
     },
     /// A document is owned from now on: its job may run.
-    Claimed { doc: DocId, claim: Claim },
+    Claimed {
+        doc: DocId,
+        claim: Claim,
+        /// Whether others do not reach its servers: what happened to its job there does not count.
+        is_extra: bool,
+    },
+    /// So many documents are given back, because others reach their server and this daemon does not.
+    GiveUp { server: Server, docs: usize },
     /// Stop a document's job, with a checkpoint, then report [`Event::Stopped`].
     GiveBack { doc: DocId, claim: Claim },
     /// A document is not owned any more: its job is killed, without a checkpoint.

@@ -24,6 +24,8 @@ pub(super) struct Held {
     /// The latest request that was sent when the claim became known: later ones see it.
     pub(super) known: Request,
     hold: Hold,
+    /// Whether it comes on top of the share.
+    is_extra: bool,
 }
 
 impl Held {
@@ -40,6 +42,9 @@ pub(super) struct HeldDocs {
     pub(super) unused: BTreeSet<DocId>,
     /// How many are [`Hold::Owned`].
     owned: usize,
+    /// How many are extra, and how many of those are [`Hold::Owned`].
+    extra: usize,
+    extra_owned: usize,
 }
 
 impl HeldDocs {
@@ -50,6 +55,16 @@ impl HeldDocs {
     /// Returns how many are owned and not told to stop.
     pub(super) const fn owned(&self) -> usize {
         self.owned
+    }
+
+    /// Returns how many are of the share, whatever becomes of them ..
+    pub(super) fn shared(&self) -> usize {
+        self.docs.len() - self.extra
+    }
+
+    /// .. and how many of those are owned and not told to stop.
+    pub(super) const fn shared_owned(&self) -> usize {
+        self.owned - self.extra_owned
     }
 
     /// Returns how many are owned, told to stop or not.
@@ -79,6 +94,11 @@ impl HeldDocs {
         owned.map(|(doc, held)| (doc, held.claim))
     }
 
+    /// Returns those of the share that are owned and not told to stop.
+    pub(super) fn shared_running(&self) -> impl Iterator<Item = (&DocId, Claim)> {
+        self.running().filter(|(doc, _)| !self.docs[*doc].is_extra)
+    }
+
     /// Returns those that are to be released, at most `count`.
     pub(super) fn unused(&self, count: usize) -> Vec<(DocId, Claim)> {
         let docs = self.unused.iter().take(count);
@@ -92,28 +112,56 @@ impl HeldDocs {
 
     /// Adds a document. One that is there is replaced.
     pub(super) fn insert(&mut self, doc: DocId, claim: Claim, known: Request, hold: Hold) {
+        let is_extra = false;
+        self.put(
+            doc,
+            Held {
+                claim,
+                known,
+                hold,
+                is_extra,
+            },
+        );
+    }
+
+    fn put(&mut self, doc: DocId, held: Held) {
         self.remove(&doc);
-        self.note(&doc, hold);
-        self.docs.insert(doc, Held { claim, known, hold });
+        self.note(&doc, held);
+        self.docs.insert(doc, held);
     }
 
     pub(super) fn remove(&mut self, doc: &str) -> Option<Held> {
         let held = self.docs.remove(doc)?;
         self.unused.remove(doc);
-        self.owned -= usize::from(held.hold == Hold::Owned);
+        let is_owned = held.hold == Hold::Owned;
+        self.owned -= usize::from(is_owned);
+        self.extra -= usize::from(held.is_extra);
+        self.extra_owned -= usize::from(held.is_extra && is_owned);
         Some(held)
     }
 
     /// Changes what becomes of a document.
     pub(super) fn set(&mut self, doc: &DocId, hold: Hold) {
         if let Some(held) = self.docs.get(doc).copied() {
-            self.insert(doc.clone(), held.claim, held.known, hold);
+            self.put(doc.clone(), Held { hold, ..held });
         }
     }
 
-    fn note(&mut self, doc: &DocId, hold: Hold) {
-        match hold {
-            Hold::Owned => self.owned += 1,
+    /// Says whether a document comes on top of the share.
+    pub(super) fn set_extra(&mut self, doc: &DocId, is_extra: bool) {
+        let held = self.docs.get(doc).copied();
+        if let Some(held) = held.filter(|held| held.is_extra != is_extra) {
+            self.put(doc.clone(), Held { is_extra, ..held });
+        }
+    }
+
+    fn note(&mut self, doc: &DocId, held: Held) {
+        self.extra += usize::from(held.is_extra);
+        match held.hold {
+            Hold::Owned => {
+                self.owned += 1;
+                self.extra_owned += usize::from(held.is_extra);
+            }
             Hold::Stopping => {}
             Hold::Unused => drop(self.unused.insert(doc.clone())),
         }

@@ -28,6 +28,16 @@
 //! what the daemon does not know of is released, what it had and is not listed is lost. A release names
 //! the claim that it ends, so that a late one ends no later claim.
 //!
+//! # Servers that one daemon cannot reach
+//!
+//! A daemon tells the database with its renewals which servers it has not reached for long. From [`SETTLE`] after the
+//! first such renewal it *avoids* them, until [`AVOID_FOR`] after the last one; longer, up to [`AVOID_MAX`], if it tells
+//! the same soon after that. A document is *closed* to those that avoid one of its servers, while another daemon is alive that
+//! has told nothing of them; else it is open to all, so that an outage for everybody moves nothing. What is closed
+//! to a daemon it gives back and does not claim. For the others such a document is *extra*: it comes on top of their
+//! shares, and each takes an equal part of those that are closed to the same daemons. Nothing is given back for being extra,
+//! so that nothing goes in circles.
+//!
 //! # Invariants
 //!
 //! * **FL-1: at most one unfenced owner.** Of a document at most one daemon believes that it may begin a checkpoint. A
@@ -41,6 +51,9 @@
 //! * **FL-4: an outcome that a failover lost is derived again.** No two starts have one epoch.
 //! * **FL-5: a checkpoint is given up for the lease only when the lease is over.** However slow the servers of a
 //!   replication are, what bounds a checkpoint under a lease that is renewed is the time of its requests.
+//! * **FL-6: a daemon gives up what it does not reach** within [`REACHED_WITHIN`] after the last change, while another
+//!   is alive that has told nothing of the server.
+//! * **FL-7: a daemon gives a document up for its servers once in [`AVOID_FOR`]** at most, while nothing else changes.
 //!
 //! FL-1 and FL-3 need clocks that agree on how long [`LEASE`] is, to less than [`STOP_BEFORE_END`], steps of the
 //! database's clock included.
@@ -48,13 +61,16 @@
 mod event;
 mod held;
 mod owner;
+mod reach;
 
 #[cfg(test)]
 mod tests;
 
 use std::time::Duration;
 
-pub use event::{Claim, Counts, DocId, Epoch, Event, ListedDoc, OwnerAction, Request};
+pub use event::{
+    Claim, Claimed, Counts, DocId, Epoch, Event, ListedDoc, OwnerAction, Reach, Request, Standing,
+};
 pub use owner::Ownership;
 
 /// How long a lease is: after so long without a renewal other daemons may have the documents.
@@ -84,6 +100,22 @@ pub const BATCH: usize = 5000;
 
 /// FL-2: how long a document is without an owner at most.
 pub const OWNER_WITHIN: Duration = Duration::from_secs(45);
+
+/// How long after a daemon told first that it does not reach a server it avoids it. Until then the others have told the
+/// same, if nobody reaches it; and for so long after it is back.
+pub const SETTLE: Duration = Duration::from_secs(20);
+
+/// How long a daemon avoids a server after it told last that it does not reach it. It may reach it then: it tries.
+pub const AVOID_FOR: Duration = Duration::from_mins(10);
+
+/// The same where each try so far has failed: it is doubled each time, up to this.
+pub const AVOID_MAX: Duration = Duration::from_hours(1);
+
+/// The most servers that a daemon tells of.
+pub const SERVERS_MAX: usize = 1000;
+
+/// FL-6: how long a document stays with a daemon that does not reach its server, where another may.
+pub const REACHED_WITHIN: Duration = Duration::from_secs(90);
 
 /// FL-2: how long it takes until daemons that come and go have changed the shares.
 pub const SHARE_WITHIN: Duration = Duration::from_secs(30);

@@ -5,14 +5,18 @@
 //! PROMISES  Total: an answer to a request that is not under way changes nothing. One renewal and one claim or release
 //!           are under way at a time.
 
+use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
 use rustc_hash::{FxHashMap, FxHasher};
 
-use super::event::{Claim, Counts, DocId, Epoch, Event, ListedDoc, OwnerAction, Request};
+use super::event::{
+    Claim, Claimed, Counts, DocId, Epoch, Event, ListedDoc, OwnerAction, Reach, Request, Standing,
+};
 use super::held::{HeldDocs, Hold};
+use super::reach::ToldServers;
 use super::{
     BATCH, CLAIM_EVERY, CLAIM_GAP_MIN, LEASE, RENEW_EVERY, REQUEST_MAX, RETRY_AFTER,
     STOP_BEFORE_END,
@@ -38,6 +42,15 @@ impl Lease {
 struct Sent {
     request: Request,
     at: Duration,
+}
+
+/// A renewal that is under way.
+#[derive(Clone, Debug)]
+struct Renewal {
+    sent: Sent,
+    /// Whether it tells that the daemon is leaving.
+    leaving: bool,
+    reach: Reach,
 }
 
 /// What is asked beside renewals.
@@ -68,8 +81,8 @@ pub struct Ownership {
     counts: Counts,
     /// The request that was answered with the counts.
     counted: Request,
-    /// The renewal that is under way, and whether it tells that the daemon is leaving.
-    renewal: Option<(Sent, bool)>,
+    renewal: Option<Renewal>,
+    pub(super) servers: ToldServers,
     order: Option<(Sent, Order)>,
     renew_at: Duration,
     /// When something may be asked beside renewals.
@@ -94,6 +107,7 @@ impl Ownership {
             counts: Counts::default(),
             counted: Request(0),
             renewal: None,
+            servers: ToldServers::default(),
             order: None,
             renew_at: Duration::ZERO,
             order_at: Duration::ZERO,
@@ -121,9 +135,10 @@ impl Ownership {
                 epoch,
                 counts,
             } => {
-                if let Some((sent, _)) = self.take_renewal(request) {
+                if let Some(Renewal { sent, .. }) = self.take_renewal(request) {
                     self.former = None;
                     self.renewed(epoch, sent.at);
+                    self.servers.begin_anew();
                     (self.order_at, self.claim_at) = (now, now);
                     if self.gives_away() {
                         self.renew_at = now;
@@ -141,11 +156,7 @@ impl Ownership {
                     self.give_up(now, out);
                 }
             }
-            Event::Claimed {
-                request,
-                docs,
-                counts,
-            } => self.claimed(request, docs, counts, now, out),
+            Event::Claimed { request, claimed } => self.claimed(request, claimed, now, out),
             Event::Released { request } => self.released(request),
             Event::Failed { request } => self.failed(request, now),
             Event::Notified => {
@@ -156,6 +167,9 @@ impl Ownership {
                 if held.is_some_and(|held| held.claim == claim) {
                     self.docs.set(&doc, Hold::Unused);
                 }
+            }
+            Event::ServerReach { server, answers } => {
+                self.servers.tell(server, answers, now, self.last_request);
             }
             Event::Stop => {
                 self.phase = Phase::Leaving;
@@ -178,9 +192,8 @@ impl Ownership {
         if self.phase == Phase::Gone {
             return None;
         }
-        let renewal = self
-            .renewal
-            .map_or(self.renew_at, |(sent, _)| sent.at + REQUEST_MAX);
+        let renewal = self.renewal.as_ref();
+        let renewal = renewal.map_or(self.renew_at, |renewal| renewal.sent.at + REQUEST_MAX);
         let order = match &self.order {
             Some((sent, _)) => Some(sent.at + REQUEST_MAX),
             None if self.lease.is_none() => None,
@@ -237,8 +250,9 @@ impl Ownership {
         }
     }
 
-    fn take_renewal(&mut self, request: Request) -> Option<(Sent, bool)> {
-        self.renewal.take_if(|(sent, _)| sent.request == request)
+    fn take_renewal(&mut self, request: Request) -> Option<Renewal> {
+        self.renewal
+            .take_if(|renewal| renewal.sent.request == request)
     }
 
     fn take_order(&mut self, request: Request) -> Option<Order> {
@@ -254,7 +268,7 @@ impl Ownership {
     /// Ends requests that took too long.
     fn time_out(&mut self, now: Duration) {
         let late = |sent: &Sent| sent.at + REQUEST_MAX <= now;
-        let renewal = self.renewal.as_ref().map(|(sent, _)| sent);
+        let renewal = self.renewal.as_ref().map(|renewal| &renewal.sent);
         let order = self.order.as_ref().map(|(sent, _)| sent);
         let both: Vec<_> = renewal
             .into_iter()
@@ -304,11 +318,12 @@ impl Ownership {
         now: Duration,
         out: &mut Vec<OwnerAction>,
     ) {
-        let Some(((sent, has_told), lease)) = self.take_renewal(request).zip(self.lease) else {
+        let Some((renewal, lease)) = self.take_renewal(request).zip(self.lease) else {
             return;
         };
-        self.renewed(lease.epoch, sent.at);
-        if self.gives_away() != has_told {
+        self.renewed(lease.epoch, renewal.sent.at);
+        self.servers.answered(request, &renewal.reach);
+        if self.gives_away() != renewal.leaving {
             self.renew_at = now;
         }
         let listed: FxHashMap<_, _> = docs
@@ -321,17 +336,31 @@ impl Ownership {
         let missing = seen.filter(|(doc, held)| !is_listed(doc, held.claim));
         let missing: Vec<_> = missing.map(|(doc, _)| doc.clone()).collect();
         missing.iter().for_each(|doc| self.lose(doc, out));
-        let mut over = Vec::new();
-        for ListedDoc { doc, claim, wanted } in listed.into_values() {
+        let (mut over, mut avoided) = (Vec::new(), BTreeMap::<_, Vec<_>>::new());
+        for row in listed.into_values() {
+            let (doc, claim) = (row.doc, row.claim);
             match self.docs.get(&doc) {
-                Some(_) if wanted => {}
-                Some(held) if held.claim == claim => over.push((doc, claim)),
+                Some(held) if held.claim == claim => {
+                    self.docs.set_extra(&doc, row.standing == Standing::Extra);
+                    match row.standing {
+                        _ if !row.wanted => over.push((doc, claim)),
+                        Standing::Avoided(server) if self.docs.is_running(&doc) => {
+                            avoided.entry(server).or_default().push((doc, claim));
+                        }
+                        Standing::Shared | Standing::Extra | Standing::Avoided(_) => {}
+                    }
+                }
                 Some(_) => {}
                 None if self.is_claiming(claim) => {}
                 None => self.docs.insert(doc, claim, request, Hold::Unused),
             }
         }
         self.give_back(over, out);
+        for (server, given_up) in avoided {
+            let docs = given_up.len();
+            out.push(OwnerAction::GiveUp { server, docs });
+            self.give_back(given_up, out);
+        }
         self.hear(request, counts, out);
     }
 
@@ -354,16 +383,22 @@ impl Ownership {
     fn claimed(
         &mut self,
         request: Request,
-        docs: Vec<DocId>,
-        counts: Counts,
+        claimed: Claimed,
         now: Duration,
         out: &mut Vec<OwnerAction>,
     ) {
         let Some(Order::Claim { most }) = self.take_order(request) else {
             return;
         };
+        let Claimed {
+            docs,
+            extra,
+            counts,
+        } = claimed;
         let is_full = docs.len() >= most;
-        for doc in docs {
+        let has_more = extra.len() >= BATCH;
+        let docs = docs.into_iter().map(|doc| (doc, false));
+        for (doc, is_extra) in docs.chain(extra.into_iter().map(|doc| (doc, true))) {
             // It was free, so that another claim of it is over.
             self.lose(&doc, out);
             let hold = match self.gives_away() {
@@ -372,16 +407,18 @@ impl Ownership {
             };
             self.docs
                 .insert(doc.clone(), request, self.last_request, hold);
+            self.docs.set_extra(&doc, is_extra);
             if hold == Hold::Owned {
                 out.push(OwnerAction::Claimed {
                     doc,
                     claim: request,
+                    is_extra,
                 });
             }
         }
         self.hear(request, counts, out);
         // What was answered in full may not have been all there is.
-        if is_full && self.docs.len() < self.share() {
+        if has_more || (is_full && self.docs.shared() < self.share()) {
             self.claim_at = now;
         }
     }
@@ -402,11 +439,11 @@ impl Ownership {
             return;
         }
         (self.counts, self.counted) = (counts, request);
-        let surplus = self.docs.owned().saturating_sub(self.share());
+        let surplus = self.docs.shared_owned().saturating_sub(self.share());
         if surplus == 0 {
             return;
         }
-        let mut docs: Vec<_> = own(self.docs.running()).collect();
+        let mut docs: Vec<_> = own(self.docs.shared_running()).collect();
         docs.sort_by_cached_key(|(doc, _)| self.distance(doc));
         let last = docs.split_off(docs.len() - surplus);
         self.give_back(last, out);
@@ -445,18 +482,24 @@ impl Ownership {
         }
         if self.renewal.is_none() && self.renew_at <= now {
             let request = self.next_request();
+            let reach = self.servers.reach(now);
             out.push(match self.lease {
                 Some(Lease { epoch, .. }) => OwnerAction::Renew {
                     request,
                     epoch,
                     leaving: is_leaving,
+                    reach: reach.clone(),
                 },
                 None => OwnerAction::TakeEpoch {
                     request,
                     former: self.former,
                 },
             });
-            self.renewal = Some((Sent { request, at: now }, is_leaving));
+            self.renewal = Some(Renewal {
+                sent: Sent { request, at: now },
+                leaving: is_leaving,
+                reach,
+            });
         }
         let Some(Lease { epoch, .. }) = self.lease else {
             return;
@@ -468,7 +511,7 @@ impl Ownership {
             Order::Release(self.docs.unused(BATCH))
         } else if !is_leaving && self.claim_at <= now {
             (self.claimed_at, self.claim_at) = (now, now + CLAIM_EVERY);
-            let most = self.share().saturating_sub(self.docs.len()).min(BATCH);
+            let most = self.share().saturating_sub(self.docs.shared()).min(BATCH);
             Order::Claim { most }
         } else {
             return;

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use super::history::{History, Reason};
+use super::history::{History, HistoryEvent, Reason};
 use super::settings::Settings;
 use super::wall_time::WallTime;
 
@@ -47,6 +47,20 @@ pub struct Earlier {
     pub history: History,
     /// It is not started before, unless it is begun anew.
     pub not_before: WallTime,
+}
+
+impl Earlier {
+    /// Returns it without a wait for what is left of a back-off, which the job owes to where it was before. Its crashes in a
+    /// row are still counted on.
+    #[must_use]
+    pub fn tried_at_once(mut self) -> Self {
+        self.not_before = WallTime::ZERO;
+        let newest = self.history.newest().map(|newest| newest.at);
+        if let (Some(at), Some(_)) = (newest, self.history.fresh_crash()) {
+            self.history.push(at, HistoryEvent::Stopped, usize::MAX);
+        }
+        self
+    }
 }
 
 /// Whose turn is first: the higher number's. 0 is ordinary.
@@ -166,6 +180,8 @@ pub enum ScheduleAction {
     },
     /// A server does not answer, and `jobs` wait for it so far.
     ServerLost { server: Server, jobs: usize },
+    /// A server has not answered for [`super::UNREACHABLE_AFTER`] or longer, told again and again.
+    ServerUnreachable { server: Server },
     /// A server that did not answer does, and these many jobs that waited for it are tried early.
     ServerBack { server: Server, jobs: usize },
     /// A job is not known any more.

@@ -52,6 +52,7 @@ pub use event::{
     StopReason,
 };
 pub use history::{History, HistoryEntry, HistoryEvent, Reason};
+pub use outage::UNREACHABLE_AFTER;
 pub use scheduler::{Scheduler, Totals};
 pub use settings::{Backoff, Coefficient, RuleSet, Settings, Shares};
 pub use table::Census;

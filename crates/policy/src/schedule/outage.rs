@@ -24,6 +24,9 @@ pub(crate) const PROBE_INTERVAL: Duration = Duration::from_secs(5);
 /// Servers that are asked at a time; others wait.
 pub(crate) const PROBES_MAX: usize = 16;
 
+/// A server that does not answer for so long is told of at each question. Where other daemons reach it, they get the jobs.
+pub const UNREACHABLE_AFTER: Duration = Duration::from_secs(30);
+
 /// The longest time over which the jobs of a server that is back are started ..
 pub(crate) const SPREAD_MAX: Duration = Duration::from_secs(10);
 
@@ -33,8 +36,8 @@ pub(crate) const SPREAD_EACH: Duration = Duration::from_millis(2);
 /// What is known of a server.
 #[derive(Clone, Debug, Default)]
 struct Outage {
-    /// Whether it was asked and did not answer.
-    is_down: bool,
+    /// When it was asked and did not answer first, and has not answered since.
+    down_since: Option<WallTime>,
     /// When it is asked next; none while it is being asked.
     due: Option<WallTime>,
     jobs: BTreeSet<JobId>,
@@ -136,16 +139,24 @@ impl Scheduler {
         self.outages.asked -= 1;
         if !answers {
             let due = now + PROBE_INTERVAL;
-            if !std::mem::replace(&mut outage.is_down, true) {
-                let (server, jobs) = (server.clone(), outage.jobs.len());
-                out.push(ScheduleAction::ServerLost { server, jobs });
+            match outage.down_since {
+                None => {
+                    outage.down_since = Some(now);
+                    let (server, jobs) = (server.clone(), outage.jobs.len());
+                    out.push(ScheduleAction::ServerLost { server, jobs });
+                }
+                Some(since) if now.since(since) >= UNREACHABLE_AFTER => {
+                    let server = server.clone();
+                    out.push(ScheduleAction::ServerUnreachable { server });
+                }
+                Some(_) => {}
             }
             outage.due = Some(due);
             self.outages.due.insert((due, server.clone()));
             return;
         }
         if let Some(outage) = self.outages.forget(server)
-            && outage.is_down
+            && outage.down_since.is_some()
         {
             let (server, jobs) = (server.clone(), self.wake_early(&outage.jobs, now));
             out.push(ScheduleAction::ServerBack { server, jobs });

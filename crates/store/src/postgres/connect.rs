@@ -106,12 +106,13 @@ impl Connector {
     }
 }
 
-/// Sets the bounds of a connection, and sees whether the server can be used.
+/// Sets the bounds of a connection, and sees whether the server can be used. Statements about leases look at all jobs: the
+/// planner would have them compiled, which takes longer than they do.
 async fn prepare(client: &Client) -> Result<(), OpenProblem> {
     let bound = REQUEST_MAX.as_millis();
     let set = format!(
         "SET statement_timeout = {bound}; SET idle_in_transaction_session_timeout = {}; \
-         SET client_min_messages = warning; SHOW server_version_num; SHOW server_encoding; \
+         SET client_min_messages = warning; SET jit = off; SHOW server_version_num; SHOW server_encoding; \
          SHOW server_version",
         2 * bound
     );

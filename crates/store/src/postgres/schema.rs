@@ -13,6 +13,14 @@ use crate::error::OpenProblem;
 /// Makes all tables.
 const TABLES: &str = include_str!("schema.sql");
 
+/// Makes what tables of this format may lack: that of the first version of it. Versions that do not know it are not
+/// disturbed.
+const ADDITIONS: &str = "ALTER TABLE settee.jobs ADD COLUMN IF NOT EXISTS servers text[]; \
+     CREATE TABLE IF NOT EXISTS settee.unreached (\
+     epoch bigint NOT NULL, server text COLLATE \"C\" NOT NULL, \
+     avoided_from timestamptz NOT NULL, until timestamptz NOT NULL, span_ms bigint NOT NULL, \
+     PRIMARY KEY (epoch, server))";
+
 /// Their format, which another program may not know. Formats before this one were never released.
 pub(crate) const FORMAT: i32 = 2;
 
@@ -32,7 +40,7 @@ pub(crate) async fn make(
     new_uuid: &str,
     takes_unfinished: bool,
 ) -> Result<(), OpenProblem> {
-    if is_made(client, takes_unfinished).await? {
+    if is_made(client, takes_unfinished).await? && has_additions(client).await? {
         return Ok(());
     }
     let run = async |sql: &str| client.batch_execute(sql).await.map_err(|e| problem(&e));
@@ -45,7 +53,18 @@ pub(crate) async fn make(
         let inserted = client.query_typed(insert, &meta).await;
         inserted.map_err(|e| problem(&e))?;
     }
+    if !has_additions(client).await? {
+        run(ADDITIONS).await?;
+    }
     run("COMMIT").await
+}
+
+/// Returns whether [`ADDITIONS`] are there.
+async fn has_additions(client: &Client) -> Result<bool, OpenProblem> {
+    let rows = client.query_typed("SELECT to_regclass('settee.unreached') IS NOT NULL", &[]);
+    let rows = rows.await.map_err(|error| problem(&error))?;
+    let is_there = rows.first().map(|row| row.try_get(0)).transpose();
+    Ok(is_there.map_err(|error| problem(&error))?.unwrap_or(false))
 }
 
 /// Returns whether the tables are there.

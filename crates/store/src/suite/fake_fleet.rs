@@ -1,8 +1,8 @@
 //! What daemons share of settings, in memory, for tests. Of the rest it knows nothing.
 
 use std::collections::BTreeMap;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -10,9 +10,10 @@ use tokio::sync::watch;
 use crate::document_store::Answer;
 use crate::error::StoreError;
 use crate::fleet::{
-    Daemon, DaemonName, FleetStore, IdsSet, JobRow, JobStatus, Order, Override, ReadStatus, Topic,
+    Daemon, DaemonName, FleetStore, IdsSet, JobNote, JobRow, JobStatus, Order, Override,
+    ReadStatus, Topic,
 };
-use policy::ownership::{Claim, Counts, DocId, Epoch, ListedDoc};
+use policy::ownership::{Claim, Claimed, Counts, DocId, Epoch, ListedDoc, Reach};
 
 /// Shared settings in memory.
 #[derive(Debug, Default)]
@@ -100,11 +101,11 @@ impl FleetStore for FakeFleet {
         none()
     }
 
-    fn renew(&self, _: Epoch, _: bool) -> Answer<'_, Option<(Vec<ListedDoc>, Counts)>> {
+    fn renew(&self, _: Epoch, _: bool, _: Reach) -> Answer<'_, Option<(Vec<ListedDoc>, Counts)>> {
         none()
     }
 
-    fn claim(&self, _: Epoch, _: Claim, _: usize) -> Answer<'_, (Vec<DocId>, Counts)> {
+    fn claim(&self, _: Epoch, _: Claim, _: usize) -> Answer<'_, Claimed> {
         none()
     }
 
@@ -120,7 +121,7 @@ impl FleetStore for FakeFleet {
         none()
     }
 
-    fn set_replication_ids(&self, _: Epoch, _: Vec<(DocId, Arc<str>)>) -> Answer<'_, IdsSet> {
+    fn set_replication_ids(&self, _: Epoch, _: Vec<JobNote>) -> Answer<'_, IdsSet> {
         none()
     }
 

@@ -14,9 +14,10 @@ use tokio::sync::watch;
 use crate::otp::boot_clock::BootClock;
 use crate::replicator::document::members;
 use crate::replicator::state::is_over;
-use policy::ownership::{Claim, Counts, DocId, Epoch, LEASE, ListedDoc};
+use policy::ownership::{Claim, Claimed, Counts, DocId, Epoch, LEASE, ListedDoc, Reach, Standing};
+use policy::schedule::Server;
 use store::fleet::{
-    Daemon, DaemonName, FleetStore, IdTaken, IdsSet, JobRow, JobStatus, Order, Override,
+    Daemon, DaemonName, FleetStore, IdTaken, IdsSet, JobNote, JobRow, JobStatus, Order, Override,
     ReadStatus, Topic,
 };
 use store::{Answer, Store, StoreError};
@@ -35,6 +36,9 @@ struct Tables {
     epochs: BTreeMap<Epoch, EpochRow>,
     owners: BTreeMap<DocId, (Epoch, Claim)>,
     ids: BTreeMap<Arc<str>, DocId>,
+    servers: BTreeMap<DocId, [Server; 2]>,
+    /// Which daemons have told that they do not reach which servers.
+    unreached: Vec<(Epoch, Server)>,
 }
 
 impl Tables {
@@ -57,6 +61,23 @@ impl Tables {
         self.ids.retain(|_, by| *by != doc);
         self.ids.insert(id, doc);
         Some(Ok(()))
+    }
+
+    /// To whom a document is open: at once closed to who does not reach a server of it, if another epoch does.
+    fn standing(&self, doc: &str, epoch: Epoch) -> Standing {
+        let servers = self.servers.get(doc).into_iter().flatten();
+        let avoids = |one: Epoch| {
+            let mut servers = servers.clone();
+            servers.find(|server| self.unreached.contains(&(one, Server::clone(server))))
+        };
+        if self.epochs.keys().all(|one| avoids(*one).is_some()) {
+            return Standing::Shared;
+        }
+        match avoids(epoch) {
+            Some(server) => Standing::Avoided(Server::clone(server)),
+            None if self.epochs.keys().any(|one| avoids(*one).is_some()) => Standing::Extra,
+            None => Standing::Shared,
+        }
     }
 
     fn counts(&self, wanted: &[DocId], now: Duration) -> Counts {
@@ -232,7 +253,12 @@ impl FleetStore for FakeConnection {
         })
     }
 
-    fn renew(&self, epoch: Epoch, leaving: bool) -> Answer<'_, Option<(Vec<ListedDoc>, Counts)>> {
+    fn renew(
+        &self,
+        epoch: Epoch,
+        leaving: bool,
+        reach: Reach,
+    ) -> Answer<'_, Option<(Vec<ListedDoc>, Counts)>> {
         self.ask(move |tables, wanted, now| {
             if !tables.holds(epoch, now) {
                 return None;
@@ -240,20 +266,29 @@ impl FleetStore for FakeConnection {
             let row = tables.epochs.get_mut(&epoch)?;
             row.until = now + LEASE;
             row.is_live &= !leaving;
+            tables.unreached.retain(|row| row.0 != epoch);
+            let unreached = reach.unreached.into_iter();
+            tables
+                .unreached
+                .extend(unreached.map(|server| (epoch, server)));
             let own = tables.owners.iter().filter(|(_, owner)| owner.0 == epoch);
             let listed = own.map(|(doc, (_, claim))| ListedDoc {
                 doc: Arc::clone(doc),
                 claim: *claim,
                 wanted: wanted.contains(doc),
+                standing: tables.standing(doc, epoch),
             });
             Some((listed.collect(), tables.counts(&wanted, now)))
         })
     }
 
-    fn claim(&self, epoch: Epoch, claim: Claim, most: usize) -> Answer<'_, (Vec<DocId>, Counts)> {
+    fn claim(&self, epoch: Epoch, claim: Claim, most: usize) -> Answer<'_, Claimed> {
         let claiming = self.ask(move |tables, wanted, now| {
             if !tables.holds(epoch, now) {
-                return (Vec::new(), tables.counts(&wanted, now));
+                return Claimed {
+                    counts: tables.counts(&wanted, now),
+                    ..Claimed::default()
+                };
             }
             if let Some(row) = tables.epochs.get_mut(&epoch) {
                 row.is_live = true;
@@ -261,11 +296,23 @@ impl FleetStore for FakeConnection {
             let owner_of = |doc: &DocId| tables.owners.get(doc);
             let is_free =
                 |doc: &&DocId| owner_of(doc).is_none_or(|(owner, _)| !tables.holds(*owner, now));
-            let free: Vec<DocId> = wanted.iter().filter(is_free).take(most).cloned().collect();
-            for doc in &free {
+            let free = wanted.iter().filter(is_free);
+            let of = |is: fn(&Standing) -> bool| {
+                let free = free.clone().filter(|doc| is(&tables.standing(doc, epoch)));
+                free.cloned().collect::<Vec<DocId>>()
+            };
+            let mut docs = of(|standing| *standing == Standing::Shared);
+            let extra = of(|standing| *standing == Standing::Extra);
+            docs.truncate(most);
+            for doc in docs.iter().chain(&extra) {
                 tables.owners.insert(Arc::clone(doc), (epoch, claim));
             }
-            (free, tables.counts(&wanted, now))
+            let counts = tables.counts(&wanted, now);
+            Claimed {
+                docs,
+                extra,
+                counts,
+            }
         });
         Box::pin(async move {
             let claimed = claiming.await?;
@@ -306,17 +353,16 @@ impl FleetStore for FakeConnection {
         })
     }
 
-    fn set_replication_ids(
-        &self,
-        epoch: Epoch,
-        jobs: Vec<(DocId, Arc<str>)>,
-    ) -> Answer<'_, IdsSet> {
+    fn set_replication_ids(&self, epoch: Epoch, jobs: Vec<JobNote>) -> Answer<'_, IdsSet> {
         self.noted.lock().unwrap().push(jobs.len());
         let mut holds = self.holds_notes.subscribe();
         let noting = self.ask(move |tables, _, _| {
             let jobs = jobs.into_iter();
-            jobs.map(|(doc, id)| tables.set_id(epoch, doc, id))
-                .collect()
+            let set = jobs.map(|job| {
+                tables.servers.insert(Arc::clone(&job.doc), job.servers);
+                tables.set_id(epoch, job.doc, job.id)
+            });
+            set.collect()
         });
         Box::pin(async move {
             // Its sender is here.

@@ -4,6 +4,7 @@
 //! LIMITS    What is measured is printed, and asserted with room for a machine under load: the bounds that docs/fleet.md
 //!           promises are those of a machine that has time.
 
+mod avoided;
 mod mending;
 mod outages;
 mod refused;

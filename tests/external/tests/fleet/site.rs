@@ -66,12 +66,14 @@ impl Site {
 
     /// Starts one more daemon.
     pub async fn join(&mut self) {
+        self.join_with(self.settings).await;
+    }
+
+    /// Starts one more daemon, whose `[replicator]` says something else.
+    pub async fn join_with(&mut self, settings: &str) {
         let relay = Relay::start(self.database.socket()).await;
         let directory = directory();
-        let config = configure(
-            directory.path(),
-            &format!("[replicator]\n{}", self.settings),
-        );
+        let config = configure(directory.path(), &format!("[replicator]\n{settings}"));
         let mut command = command(&config);
         command.env("SETTEE__STORE__URL", self.database.url_at(relay.address));
         let web = Web::start_command(directory, command);

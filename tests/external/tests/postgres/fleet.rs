@@ -1,5 +1,7 @@
 //! What the daemons of one database share is right on a real server.
 
+use std::time::Duration;
+
 use store::suite;
 
 use super::place;
@@ -11,6 +13,16 @@ fn end_lease(database: &TestDatabase) -> impl Fn(u64) + '_ {
     |epoch| {
         let sql = "UPDATE settee.instances SET lease_until = clock_timestamp() WHERE epoch = ";
         database.sql(&format!("{sql}{}", epoch.cast_signed()));
+    }
+}
+
+/// Lets time pass for what daemons told of servers.
+fn pass(database: &TestDatabase) -> impl Fn(Duration) + '_ {
+    |time| {
+        let passed = format!("interval '{} ms'", time.as_millis());
+        database.sql(&format!(
+            "UPDATE settee.unreached SET avoided_from = avoided_from - {passed}, until = until - {passed}"
+        ));
     }
 }
 
@@ -34,6 +46,23 @@ macro_rules! of_leases {
             suite::$case(&place, end_lease(&database)).await;
         }
     )*};
+}
+
+/// Makes a test of each case in which time passes for what was told of servers.
+macro_rules! of_servers {
+    ($($case:ident)*) => {$(
+        #[tokio::test]
+        async fn $case() {
+            let (place, database) = place();
+            suite::$case(&place, pass(&database)).await;
+        }
+    )*};
+}
+
+of_servers! {
+    documents_of_a_server_that_one_daemon_does_not_reach_go_to_the_others
+    documents_of_a_server_that_nobody_reaches_stay_where_they_are
+    a_daemon_avoids_a_server_for_longer_each_time_and_not_in_its_next_epoch
 }
 
 of_places! {

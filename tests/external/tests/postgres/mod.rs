@@ -82,6 +82,16 @@ async fn tables_of_another_format_are_refused_and_stay() {
 }
 
 #[tokio::test]
+async fn what_tables_of_an_older_version_of_this_format_lack_is_added() {
+    let (place, database) = place();
+    suite::opens(&place).await;
+    database.sql("DROP TABLE settee.unreached; ALTER TABLE settee.jobs DROP COLUMN servers");
+    suite::opens(&place).await;
+    assert_eq!(database.sql("SELECT count(*) FROM settee.unreached"), "0");
+    assert_eq!(database.sql("SELECT count(servers) FROM settee.jobs"), "0");
+}
+
+#[tokio::test]
 async fn a_database_that_is_not_there_is_refused_by_its_name_and_without_the_password() {
     let (_, database) = place();
     let url = database.url().replace("test", "other_test");

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::database::Ms;
 use super::*;
+use crate::schedule::Server;
 
 /// How much faster or slower a local clock is than the database's, at most, in thousandths.
 const DRIFT_MAX: u64 = 10;
@@ -90,6 +91,8 @@ pub(super) struct Daemon {
     pub(super) wake_at: Option<Ms>,
     pub(super) is_stopping: bool,
     pub(super) is_drained: bool,
+    /// What it cannot reach, and since when its jobs found that.
+    pub(super) unreachable: BTreeMap<Server, Option<Ms>>,
 }
 
 impl Daemon {
@@ -106,6 +109,7 @@ impl Daemon {
             wake_at: None,
             is_stopping: false,
             is_drained: false,
+            unreachable: BTreeMap::new(),
         }
     }
 
@@ -121,6 +125,10 @@ impl Daemon {
     /// Whether it has a document and sees to its job.
     pub(super) fn serves(&self, doc: &str) -> bool {
         self.acts() && self.core.owns(doc) && self.runs.contains_key(doc)
+    }
+
+    pub(super) fn reaches(&self, server: &Server) -> bool {
+        !self.unreachable.contains_key(server)
     }
 
     /// Whether it believes that it may begin a checkpoint.

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
+use crate::schedule::Server;
 
 /// A time in the simulation, in milliseconds.
 pub(super) type Ms = u64;
@@ -27,10 +28,19 @@ pub(super) struct DocRow {
     pub(super) owner: Option<(Epoch, Claim)>,
 }
 
+/// That a daemon does not reach a server.
+#[derive(Clone, Copy, Debug)]
+struct UnreachedRow {
+    avoided_from: Ms,
+    until: Ms,
+    span: Ms,
+}
+
 /// What is committed.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tables {
     epochs: BTreeMap<Epoch, EpochRow>,
+    unreached: BTreeMap<(Epoch, Server), UnreachedRow>,
     pub(super) docs: BTreeMap<DocId, DocRow>,
 }
 
@@ -43,6 +53,17 @@ pub(super) struct Mistakes {
     pub(super) counts_epochs: bool,
     /// Documents are claimed whoever's lease they are under.
     pub(super) ignores_leases: bool,
+    /// Claims pass over no document.
+    pub(super) claims_what_is_closed: bool,
+    /// Documents are closed to whoever avoids their server, also where everybody does.
+    pub(super) closes_to_all: bool,
+}
+
+/// Returns the server of a document's replication.
+pub(super) fn server_of(doc: &str) -> Server {
+    let (_, number) = doc.rsplit_once('-').expect("it has a number");
+    let number: usize = number.parse().expect("it has a number");
+    format!("server-{}", number / 3 % 2).into()
 }
 
 /// What is asked of the database.
@@ -77,6 +98,8 @@ pub(super) struct Database {
     pub(super) epochs: BTreeSet<Epoch>,
     /// Whether an epoch was taken twice.
     pub(super) has_repeated: bool,
+    /// Which documents were listed as avoided: to which daemon, under which claim.
+    pub(super) given_up: Vec<(DocId, usize, Epoch, Claim)>,
 }
 
 impl Database {
@@ -95,6 +118,75 @@ impl Database {
         let rows = self.tables.epochs.values();
         let live = rows.filter(|row| row.live && row.lease_until > now);
         live.map(|row| row.daemon).collect()
+    }
+
+    /// Whether a daemon has told that it does not reach a server, and that counts.
+    pub(super) fn is_unreached(&self, epoch: Epoch, server: &Server, now: Ms) -> bool {
+        let row = self.unreached(epoch, server);
+        row.is_some_and(|row| row.until > self.now(now))
+    }
+
+    fn unreached(&self, epoch: Epoch, server: &Server) -> Option<&UnreachedRow> {
+        self.tables.unreached.get(&(epoch, server.clone()))
+    }
+
+    fn live_epochs(&self, now: Ms) -> impl Iterator<Item = Epoch> {
+        let now = self.now(now);
+        let rows = self.tables.epochs.iter();
+        rows.filter(move |(_, row)| row.live && row.lease_until > now)
+            .map(|(epoch, _)| *epoch)
+    }
+
+    /// Returns the living daemons that a document is closed to.
+    fn closed_to(&self, doc: &str, now: Ms) -> BTreeSet<Epoch> {
+        let server = server_of(doc);
+        let has_alternative = self
+            .live_epochs(now)
+            .any(|epoch| !self.is_unreached(epoch, &server, now));
+        if !has_alternative && !self.mistakes.closes_to_all {
+            return BTreeSet::new();
+        }
+        let avoids = |epoch: &Epoch| {
+            let row = self.unreached(*epoch, &server);
+            row.is_some_and(|row| row.avoided_from <= self.now(now) && row.until > self.now(now))
+        };
+        self.live_epochs(now).filter(avoids).collect()
+    }
+
+    fn standing(&self, doc: &str, epoch: Epoch, now: Ms) -> Standing {
+        let closed_to = self.closed_to(doc, now);
+        if closed_to.contains(&epoch) {
+            return Standing::Avoided(server_of(doc));
+        }
+        match closed_to.is_empty() {
+            true => Standing::Shared,
+            false => Standing::Extra,
+        }
+    }
+
+    /// Takes down what a renewal tells of servers.
+    fn note_reach(&mut self, epoch: Epoch, reach: Reach, now: Ms) {
+        let now = self.now(now);
+        for server in reach.unreached {
+            let new = UnreachedRow {
+                avoided_from: now + ms(SETTLE),
+                until: now + ms(AVOID_FOR),
+                span: ms(AVOID_FOR),
+            };
+            let row = self.tables.unreached.entry((epoch, server)).or_insert(new);
+            if row.until <= now || row.avoided_from == Ms::MAX {
+                let is_soon = now < row.until + row.span;
+                let span = if is_soon { row.span * 2 } else { ms(AVOID_FOR) };
+                (row.span, row.avoided_from) = (span.min(ms(AVOID_MAX)), now + ms(SETTLE));
+            }
+            row.until = now + row.span;
+        }
+        for server in reach.back {
+            if let Some(row) = self.tables.unreached.get_mut(&(epoch, server)) {
+                let until = row.until.min(now + ms(SETTLE));
+                (row.avoided_from, row.until) = (Ms::MAX, until);
+            }
+        }
     }
 
     pub(super) fn wanted(&self) -> usize {
@@ -163,6 +255,7 @@ impl Database {
                 request,
                 epoch,
                 leaving,
+                reach,
             }) => {
                 let holds = self.lease_holds(epoch, now);
                 let row = self.tables.epochs.get_mut(&epoch).filter(|_| holds);
@@ -171,9 +264,16 @@ impl Database {
                 };
                 row.lease_until = lease_until;
                 row.live &= !leaving;
+                self.note_reach(epoch, reach, now);
+                let docs = self.listed(epoch, now);
+                let avoided = docs
+                    .iter()
+                    .filter(|row| matches!(row.standing, Standing::Avoided(_)));
+                let avoided = avoided.map(|row| (row.doc.clone(), daemon, epoch, row.claim));
+                self.given_up.extend(avoided);
                 Event::Renewed {
                     request,
-                    docs: self.listed(epoch),
+                    docs,
                     counts: self.counts(now),
                 }
             }
@@ -182,12 +282,14 @@ impl Database {
                 epoch,
                 most,
             }) => {
-                let docs = self.claim(epoch, request, most, now, random);
-                Event::Claimed {
-                    request,
+                let (docs, extra) = self.claim(epoch, request, most, now, random);
+                let counts = self.counts(now);
+                let claimed = Claimed {
                     docs,
-                    counts: self.counts(now),
-                }
+                    extra,
+                    counts,
+                };
+                Event::Claimed { request, claimed }
             }
             Ask::Core(OwnerAction::Release {
                 request,
@@ -212,13 +314,14 @@ impl Database {
         Some(Answer::Core(event))
     }
 
-    fn listed(&self, epoch: Epoch) -> Vec<ListedDoc> {
+    fn listed(&self, epoch: Epoch, now: Ms) -> Vec<ListedDoc> {
         let of_it = |(doc, row): (&DocId, &DocRow)| {
             let (owner, claim) = row.owner?;
             (owner == epoch).then(|| ListedDoc {
                 doc: doc.clone(),
                 claim,
                 wanted: row.wanted,
+                standing: self.standing(doc, epoch, now),
             })
         };
         self.tables.docs.iter().filter_map(of_it).collect()
@@ -231,25 +334,48 @@ impl Database {
         most: usize,
         now: Ms,
         random: &mut TestRandom,
-    ) -> Vec<DocId> {
+    ) -> (Vec<DocId>, Vec<DocId>) {
         if !self.lease_holds(epoch, now) {
-            return Vec::new();
+            return Default::default();
         }
         let row = self.tables.epochs.get_mut(&epoch);
         row.expect("its lease holds").live = true;
-        let free = self
-            .tables
-            .docs
-            .iter()
-            .filter(|(_, row)| self.is_free(row, now));
-        let mut free: Vec<DocId> = free.map(|(doc, _)| doc.clone()).collect();
+        let (mut free, mut extra, mut room) = (Vec::new(), Vec::new(), BTreeMap::new());
+        let live = self.live_epochs(now).count();
+        for (doc, row) in self.tables.docs.iter().filter(|(_, row)| row.wanted) {
+            let closed_to = match self.mistakes.claims_what_is_closed {
+                true => BTreeSet::new(),
+                false => self.closed_to(doc, now),
+            };
+            let is_free = self.is_free(row, now);
+            if closed_to.is_empty() {
+                free.extend(is_free.then(|| doc.clone()));
+            } else if !closed_to.contains(&epoch) {
+                let open_to = live - closed_to.len();
+                let (_, all, own) = room.entry(closed_to.clone()).or_insert((open_to, 0, 0));
+                *all += 1;
+                *own += usize::from(row.owner.is_some_and(|(owner, _)| owner == epoch));
+                extra.extend(is_free.then(|| (doc.clone(), closed_to)));
+            }
+        }
         let mut claimed = Vec::new();
         while claimed.len() < most && !free.is_empty() {
-            let doc = free.swap_remove(random.below(free.len()));
-            let row = self.tables.docs.get_mut(&doc).expect("it is free");
-            row.owner = Some((epoch, request));
-            claimed.push(doc);
+            claimed.push(free.swap_remove(random.below(free.len())));
         }
-        claimed
+        let mut extra_claimed = Vec::new();
+        while !extra.is_empty() {
+            let (doc, closed_to) = extra.swap_remove(random.below(extra.len()));
+            let (open_to, all, own): &mut (usize, usize, usize) =
+                room.get_mut(&closed_to).expect("it was counted");
+            if *own < all.div_ceil(*open_to) {
+                *own += 1;
+                extra_claimed.push(doc);
+            }
+        }
+        for doc in claimed.iter().chain(&extra_claimed) {
+            let row = self.tables.docs.get_mut(doc).expect("it is free");
+            row.owner = Some((epoch, request));
+        }
+        (claimed, extra_claimed)
     }
 }

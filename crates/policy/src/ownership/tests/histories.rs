@@ -1,8 +1,8 @@
 //! Random histories: daemons are killed, paused, cut off, woken and stopped, the database fails over, and the servers of
-//! replications are slow.
+//! replications are slow, or cannot be reached by some of them.
 //!
 //! SUMMARY   Faults for [`CHAOS`], then nothing hinders any daemon until [`END`], when everything must have an owner
-//!           and an outcome. Servers that are slow stay so.
+//!           and an outcome. Servers that are slow stay so, and some that cannot be reached.
 //!
 //! # Replay
 //! `SETTEE_HISTORIES` says how many histories are run. A violation names the seed of its history:
@@ -12,12 +12,13 @@ use super::daemon::Cut;
 use super::database::{Mistakes, Ms, ms};
 use super::world::{SERVER_MAX, Servers, What, World};
 use super::*;
+use crate::schedule::Server;
 
 /// For how long faults begin, in milliseconds.
 const CHAOS: Ms = 100_000;
 
 /// When a history ends. The longest fault is over well before.
-const END: Ms = 250_000;
+const END: Ms = 300_000;
 
 /// How long a fault lasts at most.
 const FAULT_MAX: Ms = 50_000;
@@ -26,7 +27,7 @@ const FAULT_MAX: Ms = 50_000;
 const HISTORIES: usize = 150;
 
 /// Something that hinders.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Fault {
     Kill(usize, Option<Ms>),
     /// SIGSTOP, or a machine that sleeps.
@@ -46,6 +47,8 @@ pub(super) enum Fault {
     Drain(usize, Ms),
     /// The servers of a document's replication become slow.
     Slow(usize, Servers),
+    /// A daemon does not reach a server, for so long if it ever does again.
+    Unreach(usize, Server, Option<Ms>),
 }
 
 fn doc_name(n: usize) -> String {
@@ -103,6 +106,12 @@ impl World {
                 }
             }
             // No fault of the fleet's.
+            Fault::Unreach(at, server, how_long) => {
+                self.unreach(at, server.clone());
+                if let Some(how_long) = how_long {
+                    self.later_to(how_long, at, None, What::Reached(server));
+                }
+            }
             Fault::Slow(n, servers) => drop(self.servers.insert(doc_name(n).into(), servers)),
         }
     }
@@ -130,7 +139,7 @@ fn any_fault(random: &mut TestRandom, daemons: usize) -> Fault {
         10 | 11 => Fault::Add(random.below(12)),
         12 => Fault::Delete(random.below(12)),
         13 => Fault::Drain(at, long(random)),
-        _ if at > 0 => *random.one_of(&[Fault::Stop(at), Fault::Start(at)]),
+        _ if at > 0 => random.one_of(&[Fault::Stop(at), Fault::Start(at)]).clone(),
         _ => Fault::Pause(at, long(random)),
     }
 }
@@ -143,6 +152,23 @@ fn any_slow(random: &mut TestRandom) -> Fault {
         write: random.below(15_000) as Ms,
     };
     Fault::Slow(random.below(12), servers)
+}
+
+/// One server is not reached by one daemon, or both by all.
+fn any_unreach(random: &mut TestRandom, daemons: usize) -> Vec<Fault> {
+    let how_long = match random.below(3) {
+        0 => None,
+        1 => Some(random.below(120_000) as Ms),
+        _ => Some(random.below(40_000) as Ms),
+    };
+    let (one, server) = (random.below(daemons), random.below(2));
+    let is_all = random.below(4) == 0;
+    let all = (0..daemons).flat_map(|at| [(at, 0), (at, 1)]);
+    let them = all.filter(|them| is_all || *them == (one, server));
+    // The first daemon reaches everything in the end.
+    let how_long_at = |at| how_long.or((at == 0).then_some(FAULT_MAX));
+    them.map(|(at, n)| Fault::Unreach(at, format!("server-{n}").into(), how_long_at(at)))
+        .collect()
 }
 
 /// Returns the world at the end of the history of a seed.
@@ -163,6 +189,11 @@ pub(super) fn history(seed: u64, sabotage: Sabotage, mistakes: Mistakes, tells: 
     for _ in 0..random.below(6) {
         let fault = any_slow(&mut random);
         faults.push((random.below(CHAOS as usize) as Ms, fault));
+    }
+    for _ in 0..random.below(4) {
+        let at = random.below(CHAOS as usize) as Ms;
+        let all = any_unreach(&mut random, daemons).into_iter();
+        faults.extend(all.map(|fault| (at + random.below(3_000) as Ms, fault)));
     }
     // From here on all is well.
     faults.push((CHAOS + FAULT_MAX, Fault::Noise(0, 0)));
@@ -189,7 +220,7 @@ pub(super) fn count(name: &str) -> Option<u64> {
 fn documents_have_one_owner_whatever_happens_to_daemons_and_database() {
     let histories = count("SETTEE_HISTORIES").unwrap_or(HISTORIES as u64);
     let mut random = TestRandom::for_test("documents_have_one_owner_whatever_happens");
-    let (mut handover_max, mut unserved_max) = (0, 0);
+    let (mut handover_max, mut unserved_max, mut unreached_max) = (0, 0, 0);
     for n in 0..histories {
         let seed = match count("SETTEE_SEED") {
             Some(seed) if histories == 1 => seed,
@@ -204,9 +235,11 @@ fn documents_have_one_owner_whatever_happens_to_daemons_and_database() {
         }
         handover_max = world.judge.handover_max.max(handover_max);
         unserved_max = world.judge.unserved_max.max(unserved_max);
+        unreached_max = world.judge.unreached_max.max(unreached_max);
     }
     println!(
-        "{histories} histories; longest without an owner after the last fault: {unserved_max} ms"
+        "{histories} histories; longest without an owner after the last fault: {unserved_max} ms, \
+         with one that does not reach the server: {unreached_max} ms"
     );
 }
 
@@ -319,4 +352,103 @@ fn servers_that_hang_get_no_checkpoint_and_cost_no_lease() {
     let owned = world.daemons.iter().map(|daemon| daemon.core.owned());
     assert_eq!(owned.collect::<Vec<_>>(), [2, 2]);
     assert_eq!(world.database.epochs.len(), 2);
+}
+
+/// Three daemons and documents of these numbers, whose server is one of two, of which the first daemon does not reach one.
+fn with_one_cut_off(seed: u64, docs: &[usize]) -> World {
+    let mut world = World::new(TestRandom::with_seed(seed), 3);
+    docs.iter().for_each(|n| world.add(&format!("doc-{n}")));
+    (0..3).for_each(|at| world.start(at));
+    world.run_until(60_000);
+    world.unreach(0, "server-1".into());
+    world.run_until(world.now + ms(REACHED_WITHIN));
+    world
+}
+
+fn owned_of(world: &World, server: &str) -> Vec<usize> {
+    let of_it = |daemon: &daemon::Daemon| {
+        let docs = daemon.runs.keys();
+        docs.filter(|doc| *database::server_of(doc) == *server)
+            .count()
+    };
+    world.daemons.iter().map(of_it).collect()
+}
+
+#[test]
+fn documents_whose_server_one_daemon_cannot_reach_go_to_those_that_do_in_equal_parts_and_stay() {
+    let docs: Vec<usize> = (0..12).collect();
+    for seed in 1..=5 {
+        let mut world = with_one_cut_off(seed, &docs);
+        assert_eq!(owned_of(&world, "server-1"), [0, 3, 3], "seed {seed}");
+        let moves = world.database.given_up.len();
+        world.run_until(world.now + ms(AVOID_FOR) / 2);
+        assert_eq!(owned_of(&world, "server-1"), [0, 3, 3], "seed {seed}");
+        assert_eq!(world.database.given_up.len(), moves, "seed {seed}");
+        world.fault(Fault::Kill(1, None));
+        world.run_until(world.now + ms(OWNER_WITHIN));
+        assert_eq!(owned_of(&world, "server-1"), [0, 0, 6], "seed {seed}");
+        world.fault(Fault::Kill(2, None));
+        world.run_until(world.now + ms(OWNER_WITHIN));
+        assert_eq!(
+            owned_of(&world, "server-1"),
+            [6, 0, 0],
+            "nobody else is there, seed {seed}"
+        );
+        assert_eq!(world.judge.violation, None, "seed {seed}");
+    }
+}
+
+#[test]
+fn a_daemon_tries_again_after_a_while_and_longer_after_each_time_that_failed() {
+    let mut world = with_one_cut_off(1, &[3, 4, 5]);
+    let mut tries = Vec::new();
+    let begun = world.now;
+    while tries.len() < 4 && world.now < begun + 4 * ms(AVOID_MAX) {
+        let known = world.database.given_up.len();
+        world.run_until(world.now + 1_000);
+        let is_new = world.database.given_up.len() > known;
+        if is_new
+            && tries
+                .last()
+                .is_none_or(|last| world.now > last + ms(REACHED_WITHIN))
+        {
+            tries.push(world.now);
+        }
+    }
+    let gaps = tries.windows(2).map(|two| two[1] - two[0]);
+    let gaps: Vec<Ms> = gaps.map(|gap| gap / 60_000).collect();
+    assert!((tries[0] - begun) / 60_000 >= 9, "{tries:?}");
+    assert!(matches!(gaps[..], [20..25, 40..45, 60..65]), "{gaps:?}");
+    assert_eq!(world.judge.violation, None);
+    world.later_to(0, 0, None, What::Reached("server-1".into()));
+    world.run_until(world.now + ms(AVOID_MAX) + ms(SHARE_WITHIN));
+    assert_eq!(owned_of(&world, "server-1"), [1, 1, 1]);
+}
+
+#[test]
+fn an_outage_of_a_server_for_all_daemons_moves_nothing() {
+    let mut seen = 0;
+    for seed in 1..=10 {
+        let mut world = World::new(TestRandom::with_seed(seed), 3);
+        (0..6).for_each(|n| world.add(&format!("doc-{n}")));
+        (0..3).for_each(|at| world.start(at));
+        world.run_until(60_000);
+        let server: Server = "server-1".into();
+        // Who has none of its documents cannot know of it.
+        let before = owned_of(&world, &server);
+        if before.contains(&0) {
+            continue;
+        }
+        seen += 1;
+        (0..3).for_each(|at| world.unreach(at, server.clone()));
+        world.run_until(world.now + 120_000);
+        for at in 0..3 {
+            world.later_to(2_000 * at as Ms, at, None, What::Reached(server.clone()));
+        }
+        world.run_until(world.now + 100_000);
+        assert_eq!(world.database.given_up, [], "seed {seed}");
+        assert_eq!(owned_of(&world, &server), before, "seed {seed}");
+        assert_eq!(world.judge.violation, None, "seed {seed}");
+    }
+    assert!(seen > 0);
 }

@@ -1,8 +1,9 @@
-//! The invariants FL-1 to FL-5, judged after every step.
+//! The invariants FL-1 to FL-7, judged after every step.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::database::{Ms, ms};
+use super::daemon::Daemon;
+use super::database::{Ms, ms, server_of};
 use super::world::World;
 use super::*;
 
@@ -23,9 +24,17 @@ pub(super) struct Judge {
     unserved: BTreeMap<DocId, Ms>,
     /// When the job of a document was stopped that was given back, until it is another's.
     stopped: BTreeMap<DocId, Ms>,
+    /// Since when a document is with a daemon that does not reach its server, and another would.
+    unreached: BTreeMap<DocId, Ms>,
+    /// When a daemon gave a document up last for its server, and under which claim.
+    given_up: BTreeMap<(DocId, usize), (Ms, Epoch, Claim)>,
+    /// How much of what the database listed is judged.
+    given_up_seen: usize,
     /// The longest time from a stop to the next owner.
     pub(super) handover_max: Ms,
     pub(super) unserved_max: Ms,
+    /// The longest time with a daemon that does not reach the server.
+    pub(super) unreached_max: Ms,
     /// The first violation.
     pub(super) violation: Option<String>,
 }
@@ -135,6 +144,46 @@ impl Judge {
         if now > self.last_change + ms(SHARE_WITHIN) {
             self.judge_shares(world);
         }
+        self.judge_reach(world);
+    }
+
+    /// Documents are with daemons that reach their servers, and go from one to the other seldom.
+    fn judge_reach(&mut self, world: &World) {
+        let now = world.now;
+        for (doc, row) in &world.database.tables.docs {
+            let server = server_of(doc);
+            let could = |daemon: &Daemon| {
+                let told = |epoch| world.database.is_unreached(epoch, &server, now);
+                daemon.is_well() && daemon.reaches(&server) && !daemon.core.epoch().is_none_or(told)
+            };
+            let is_misplaced = |daemon: &Daemon| daemon.serves(doc) && !daemon.reaches(&server);
+            if !row.wanted
+                || !world.daemons.iter().any(is_misplaced)
+                || !world.daemons.iter().any(could)
+            {
+                self.unreached.remove(doc);
+                continue;
+            }
+            let since = *self.unreached.entry(doc.clone()).or_insert(now);
+            let waited = now.saturating_sub(since.max(self.last_change));
+            self.unreached_max = self.unreached_max.max(waited);
+            self.require(waited <= ms(REACHED_WITHIN), || {
+                format!("FL-6: {doc} is with a daemon that does not reach its server for {waited} ms at {now}")
+            });
+        }
+        let new = &world.database.given_up[self.given_up_seen..];
+        self.given_up_seen = world.database.given_up.len();
+        for (doc, at, epoch, claim) in new {
+            let this = (now, *epoch, *claim);
+            let before = self.given_up.insert((doc.clone(), *at), this);
+            // It is listed until it is released.
+            let before = before.filter(|before| (before.1, before.2) != (this.1, this.2));
+            let holds =
+                before.is_none_or(|(at, ..)| at <= self.last_change || now - at >= ms(AVOID_FOR));
+            self.require(holds, || {
+                format!("FL-7: daemon {at} gives {doc} up for its server once more at {now}")
+            });
+        }
     }
 
     /// Nothing has changed for a while: everybody who is alive has no more than its share.
@@ -149,7 +198,7 @@ impl Judge {
         }
         let share = world.database.wanted().div_ceil(live.len().max(1));
         for daemon in live {
-            let owned = daemon.core.owned();
+            let owned = daemon.core.docs.shared_owned();
             self.require(owned <= share, || {
                 format!(
                     "FL-2: a daemon has {owned} documents where {share} are its share at {}",
@@ -159,10 +208,14 @@ impl Judge {
         }
     }
 
-    /// The history is over, and there was time enough: every one-shot job has its outcome.
+    /// The history is over, and there was time enough: every one-shot job has its outcome whose
+    /// server everybody reaches.
     pub(super) fn at_the_end(&mut self, world: &World) {
         for (doc, row) in &world.database.tables.docs {
-            let is_over = !World::is_one_shot(doc) || !row.wanted;
+            let server = server_of(doc);
+            // It may have been with one daemon after the other that does not reach it.
+            let is_reached = world.daemons.iter().all(|daemon| daemon.reaches(&server));
+            let is_over = !World::is_one_shot(doc) || !row.wanted || !is_reached;
             self.require(is_over, || format!("FL-4: {doc} has no outcome at the end"));
         }
     }

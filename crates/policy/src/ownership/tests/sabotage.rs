@@ -21,10 +21,12 @@ pub(super) enum Sabotage {
     ReleasesWhatRuns,
     /// The end of a job that was not told to stop is not heard.
     IgnoresEnds,
-    /// Nothing is given back.
+    /// Nothing is given back but what is not reached.
     KeepsSurplus,
     /// A checkpoint ends with what was left of the lease when it was begun.
     TakesLeaseOnce,
+    /// Servers that are not reached are not told of.
+    TellsNoServers,
 }
 
 impl Sabotage {
@@ -39,6 +41,7 @@ impl Sabotage {
                         doc: doc.clone(),
                         claim: held.claim,
                         wanted: true,
+                        standing: Standing::Shared,
                     })
                     .collect(),
                 counts: Counts {
@@ -55,11 +58,17 @@ impl Sabotage {
                 },
             ) => {
                 let known: Vec<_> = held().filter(|(_, held)| held.is_owned()).collect();
-                docs.retain(|row| known.iter().all(|(doc, _)| **doc != row.doc));
-                docs.extend(known.into_iter().map(|(doc, held)| ListedDoc {
-                    doc: doc.clone(),
-                    claim: held.claim,
-                    wanted: true,
+                let is_known = |row: &ListedDoc| known.iter().any(|(doc, _)| **doc == row.doc);
+                let (listed, others): (Vec<_>, Vec<_>) = docs.into_iter().partition(is_known);
+                docs = others;
+                docs.extend(known.iter().map(|(doc, held)| {
+                    let row = listed.iter().find(|row| row.doc == **doc);
+                    ListedDoc {
+                        doc: DocId::clone(doc),
+                        claim: held.claim,
+                        wanted: true,
+                        standing: row.map_or(Standing::Shared, |row| row.standing.clone()),
+                    }
                 }));
                 Event::Renewed {
                     request,
@@ -87,7 +96,8 @@ impl Sabotage {
             {
                 return None;
             }
-            (Self::ReleasesWhatRuns, Event::Released { .. }) => return None,
+            (Self::ReleasesWhatRuns, Event::Released { .. })
+            | (Self::TellsNoServers, Event::ServerReach { .. }) => return None,
             (_, event) => event,
         })
     }
@@ -110,7 +120,9 @@ impl Sabotage {
             (Self::ReleasesWhatRuns, OwnerAction::GiveBack { doc, .. }) => {
                 core.docs.unused.insert(doc.clone());
             }
-            (Self::KeepsSurplus, OwnerAction::GiveBack { .. }) => return None,
+            (Self::KeepsSurplus, OwnerAction::GiveBack { .. }) if !core.servers.has_unreached() => {
+                return None;
+            }
             _ => {}
         }
         Some(action)
@@ -184,6 +196,21 @@ fn a_daemon_that_gives_nothing_back_is_found() {
 #[test]
 fn a_checkpoint_that_ends_before_its_lease_is_found() {
     daemon_is_found(&["FL-5"], Sabotage::TakesLeaseOnce);
+}
+
+#[test]
+fn a_daemon_that_keeps_what_it_cannot_reach_is_found() {
+    daemon_is_found(&["FL-6"], Sabotage::TellsNoServers);
+}
+
+#[test]
+fn a_claim_of_what_was_given_up_is_found() {
+    database_is_found(&["FL-7"], |mistakes| mistakes.claims_what_is_closed = true);
+}
+
+#[test]
+fn documents_that_nobody_may_claim_are_found() {
+    database_is_found(&["FL-2"], |mistakes| mistakes.closes_to_all = true);
 }
 
 #[test]

@@ -8,12 +8,16 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
 use super::daemon::{Cut, Daemon, Run, RunState};
-use super::database::{Answer, Ask, Database, Ms, Tables, ms};
+use super::database::{Answer, Ask, Database, Ms, Tables, ms, server_of};
 use super::judge::Judge;
 use super::*;
+use crate::schedule::{Server, UNREACHABLE_AFTER};
 
 /// How long a request to a server may take at most.
 pub(super) const SERVER_MAX: Ms = 60_000;
+
+/// How often a daemon asks the servers that its jobs do not reach.
+const ASK_SERVERS_EVERY: Ms = 5_000;
 
 /// How long a one-shot job takes.
 const ONE_SHOT: Ms = 8_000;
@@ -35,6 +39,10 @@ pub(super) enum What {
     CheckpointLands(DocId, Record),
     /// A request arrives at the database, of this generation of connections.
     Asked(u64, Ask),
+    /// The servers are asked that jobs do not reach.
+    AskServers,
+    /// A server can be reached again.
+    Reached(Server),
     Resume,
     Heal,
     Start,
@@ -59,6 +67,7 @@ impl What {
                 | Self::CheckpointDue(..)
                 | Self::LeaseDue(..)
                 | Self::Committed(..)
+                | Self::AskServers
                 | Self::Stop
                 | Self::Drain(_)
         )
@@ -256,6 +265,8 @@ impl World {
             What::Committed(doc, record) => self.committed(at, &doc, record),
             What::CheckpointLands(doc, record) => self.lands(at, &doc, record),
             What::Asked(generation, ask) => self.asked(at, life, generation, ask),
+            What::AskServers => self.ask_servers(at),
+            What::Reached(server) => self.reached(at, &server),
             What::Resume => {
                 if !is_its || !self.daemons[at].is_paused {
                     return;
@@ -314,8 +325,52 @@ impl World {
         daemon.core = Ownership::new(name);
         (daemon.life, daemon.is_stopping, daemon.wake_at) = (life, false, None);
         daemon.is_drained = false;
+        daemon
+            .unreachable
+            .values_mut()
+            .for_each(|since| *since = None);
         self.judge.changed(self.now);
+        self.later(ASK_SERVERS_EVERY, at, What::AskServers);
         self.core_event(at, Event::Tick);
+    }
+
+    /// From now on a daemon does not reach a server.
+    pub(super) fn unreach(&mut self, at: usize, server: Server) {
+        self.daemons[at].unreachable.entry(server).or_default();
+        self.judge.changed(self.now);
+    }
+
+    /// A daemon reaches a server again, which it is told if one of its jobs waits for that.
+    fn reached(&mut self, at: usize, server: &Server) {
+        let daemon = &mut self.daemons[at];
+        let since = daemon.unreachable.remove(server);
+        self.judge.changed(self.now);
+        if since.flatten().is_some() && self.daemons[at].acts() && self.has_runs(at, server) {
+            let (server, answers) = (server.clone(), true);
+            self.core_event(at, Event::ServerReach { server, answers });
+        }
+    }
+
+    fn has_runs(&self, at: usize, server: &Server) -> bool {
+        let mut docs = self.daemons[at].runs.keys();
+        docs.any(|doc| server_of(doc) == *server)
+    }
+
+    fn ask_servers(&mut self, at: usize) {
+        let servers: Vec<Server> = self.daemons[at].unreachable.keys().cloned().collect();
+        for server in servers {
+            let has_runs = self.has_runs(at, &server);
+            let now = self.now;
+            let since = self.daemons[at].unreachable.get_mut(&server);
+            let since = since.expect("it was seen");
+            // Nothing is known of a server that nobody waits for.
+            *since = since.or(Some(now)).filter(|_| has_runs);
+            if since.is_some_and(|since| now >= since + ms(UNREACHABLE_AFTER)) {
+                let answers = false;
+                self.core_event(at, Event::ServerReach { server, answers });
+            }
+        }
+        self.later(ASK_SERVERS_EVERY, at, What::AskServers);
     }
 
     /// Ends a process at once.
@@ -379,7 +434,8 @@ impl World {
             return;
         };
         match action {
-            OwnerAction::Claimed { doc, claim } => self.begin_run(at, doc, claim),
+            OwnerAction::Claimed { doc, claim, .. } => self.begin_run(at, doc, claim),
+            OwnerAction::GiveUp { .. } => {}
             OwnerAction::GiveBack { doc, claim } => {
                 let takes = self.random.below(5_000) as Ms;
                 let run = self.daemons[at].runs.get_mut(&doc);
@@ -423,11 +479,16 @@ impl World {
     fn run_done(&mut self, at: usize, doc: DocId, number: u64) {
         let run = self.daemons[at]
             .runs
-            .get_mut(&doc)
+            .get(&doc)
             .filter(|run| run.number == number);
         let Some(run) = run.filter(|run| run.state != RunState::Stopping) else {
             return;
         };
+        if run.state == RunState::Working && !self.daemons[at].reaches(&server_of(&doc)) {
+            return self.later(ONE_SHOT, at, What::RunDone(doc, number));
+        }
+        let run = self.daemons[at].runs.get_mut(&doc);
+        let run = run.expect("it was seen");
         run.state = RunState::Finished;
         let owner = (run.epoch, run.claim);
         let ask = Ask::Outcome {

@@ -68,6 +68,23 @@ fn a_job_with_crashes_in_its_past_goes_on_with_its_back_off_and_its_count() {
     assert!(matches!(actions, [ScheduleAction::Crashed { until: u, .. }] if *u == until));
 }
 
+#[test]
+fn a_job_that_is_tried_at_once_does_not_wait_for_its_past_and_counts_its_crashes_on() {
+    let mut world = world_at(150);
+    let past = with_past("a", three_crashes());
+    let earlier = Earlier {
+        not_before: at(300),
+        ..past.earlier
+    };
+    let earlier = earlier.tried_at_once();
+    assert!(started_by(world.on(Event::Add(NewJob { earlier, ..past }))));
+    world.now = at(151);
+    let until = at(151) + Duration::from_secs(240);
+    let actions = world.end("a", crash("some_reason"));
+    assert!(matches!(actions, [ScheduleAction::Crashed { until: u, .. }] if *u == until));
+    assert_eq!(Earlier::default().tried_at_once(), Earlier::default());
+}
+
 fn started_by(actions: &[ScheduleAction]) -> bool {
     let mut actions = actions.iter();
     actions.any(|action| matches!(action, ScheduleAction::Start { .. }))

@@ -250,6 +250,7 @@ impl World {
                 | ScheduleAction::Crashed { .. }
                 | ScheduleAction::Probe { .. }
                 | ScheduleAction::ServerLost { .. }
+                | ScheduleAction::ServerUnreachable { .. }
                 | ScheduleAction::ServerBack { .. }
                 | ScheduleAction::Left { .. } => {}
             }

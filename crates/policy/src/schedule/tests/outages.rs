@@ -1,6 +1,8 @@
 //! Servers that cannot be reached: who is asked, when, and who is tried early.
 
-use super::super::outage::{PROBE_INTERVAL, PROBES_MAX, SPREAD_EACH, SPREAD_MAX};
+use super::super::outage::{
+    PROBE_INTERVAL, PROBES_MAX, SPREAD_EACH, SPREAD_MAX, UNREACHABLE_AFTER,
+};
 use super::*;
 use test_support::TestRandom;
 
@@ -111,6 +113,30 @@ fn of_a_server_is_told_once_that_it_is_lost_and_once_that_it_is_back_with_the_jo
     all.extend_from_slice(world.on(probed(SERVER, true)));
     let (lost, back) = (format!("lost {SERVER} 1"), format!("back {SERVER} 2"));
     assert_eq!(told(&all), [lost, back]);
+}
+
+#[test]
+fn a_server_that_is_lost_for_long_is_told_of_at_each_question_until_it_is_back() {
+    let told = |actions: &[ScheduleAction]| {
+        let is_it = |action: &&ScheduleAction| matches!(action, ScheduleAction::ServerUnreachable { server } if **server == *SERVER);
+        actions.iter().filter(is_it).count()
+    };
+    let mut world = worn(&["a"], at_rest());
+    world.end("a", unreachable(SERVER, SERVER));
+    let mut lost_for = Duration::ZERO;
+    while lost_for < UNREACHABLE_AFTER * 2 {
+        let expected = usize::from(lost_for >= UNREACHABLE_AFTER);
+        assert_eq!(
+            told(world.on(probed(SERVER, false))),
+            expected,
+            "{lost_for:?}"
+        );
+        world.advance(PROBE_INTERVAL);
+        lost_for += PROBE_INTERVAL;
+    }
+    world.on(probed(SERVER, true));
+    world.end("a", unreachable(SERVER, SERVER));
+    assert_eq!(told(world.on(probed(SERVER, false))), 0, "it was back");
 }
 
 #[test]

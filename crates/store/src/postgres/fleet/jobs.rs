@@ -3,13 +3,12 @@
 //! PROMISES  An owner writes into a row only while it is the owner, and the document asks for a replication.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
 
 use tokio_postgres::Row;
 use tokio_postgres::error::SqlState;
 
 use crate::error::StoreError;
-use crate::fleet::{IdTaken, IdsSet, JobRow};
+use crate::fleet::{IdTaken, IdsSet, JobNote, JobRow};
 use crate::postgres::connect::problem;
 use crate::postgres::shared::{Param, Shared, epoch};
 use policy::ownership::{DocId, Epoch};
@@ -28,16 +27,18 @@ pub(super) const SAVE_PASTS: &str = "WITH held AS MATERIALIZED (SELECT j.doc_id,
 /// Which documents the epoch has, and of each which other one has the replication. Rows are looked up by their ids, one
 /// after the other: where the planner has no statistics, or those of a time before the claims, it takes an epoch for one
 /// that has few documents, and would read all that it has for each request.
-const SET_IDS: &str = "WITH held AS MATERIALIZED (SELECT j.doc_id, a.rep_id, a.place \
-     FROM (SELECT * FROM unnest($2::text[], $3::text[]) WITH ORDINALITY AS a (doc_id, rep_id, place) \
+const SET_IDS: &str = "WITH held AS MATERIALIZED (SELECT j.doc_id, a.rep_id, ARRAY[a.source, a.target] AS servers, a.place \
+     FROM (SELECT * FROM unnest($2::text[], $3::text[], $4::text[], $5::text[]) \
+     WITH ORDINALITY AS a (doc_id, rep_id, source, target, place) \
      ORDER BY doc_id COLLATE \"C\") a CROSS JOIN LATERAL (SELECT doc_id FROM settee.jobs WHERE doc_id = a.doc_id \
      AND owner IS NOT DISTINCT FROM $1 AND wanted FOR UPDATE) j), \
-     taken AS (SELECT h.doc_id, h.rep_id, coalesce(o.doc_id, nullif(first_value(h.doc_id) OVER same, h.doc_id)) AS by \
+     taken AS (SELECT h.doc_id, h.rep_id, h.servers, coalesce(o.doc_id, nullif(first_value(h.doc_id) OVER same, h.doc_id)) AS by \
      FROM held h LEFT JOIN LATERAL (SELECT doc_id FROM settee.jobs \
      WHERE rep_id = h.rep_id AND doc_id <> h.doc_id OFFSET 0) o ON true \
      WINDOW same AS (PARTITION BY h.rep_id ORDER BY h.place)), \
-     noted AS (UPDATE settee.jobs j SET rep_id = t.rep_id FROM taken t WHERE j.doc_id = t.doc_id AND t.by IS NULL \
-     AND j.rep_id IS DISTINCT FROM t.rep_id) \
+     noted AS (UPDATE settee.jobs j SET rep_id = t.rep_id, servers = t.servers FROM taken t \
+     WHERE j.doc_id = t.doc_id AND t.by IS NULL \
+     AND (j.rep_id IS DISTINCT FROM t.rep_id OR j.servers IS DISTINCT FROM t.servers)) \
      SELECT doc_id, by FROM taken";
 
 /// How often a document that takes the replication at the same moment is looked for.
@@ -72,15 +73,21 @@ pub(super) fn last_of_each(pasts: Vec<(DocId, String)>) -> BTreeMap<String, Stri
     pasts.map(|(id, past)| (id.to_string(), past)).collect()
 }
 
+fn texts(jobs: &[JobNote], of: fn(&JobNote) -> &str) -> Param {
+    Param::Texts(jobs.iter().map(|job| of(job).to_owned()).collect())
+}
+
 pub(super) async fn set_replication_ids(
     shared: &Shared,
     epoch: Epoch,
-    jobs: &[(DocId, Arc<str>)],
+    jobs: &[JobNote],
 ) -> Result<IdsSet, StoreError> {
     let params = [
         Param::Epoch(epoch),
-        Param::Texts(jobs.iter().map(|(doc, _)| doc.to_string()).collect()),
-        Param::Texts(jobs.iter().map(|(_, id)| id.to_string()).collect()),
+        texts(jobs, |job| &job.doc),
+        texts(jobs, |job| &job.id),
+        texts(jobs, |job| &job.servers[0]),
+        texts(jobs, |job| &job.servers[1]),
     ];
     let mut tries = 1;
     let rows = loop {
@@ -102,5 +109,5 @@ pub(super) async fn set_replication_ids(
     });
     let owned: Result<HashMap<&str, _>, tokio_postgres::Error> = owned.collect();
     let mut owned = owned.map_err(|error| shared.failed(problem(&error)))?;
-    Ok(jobs.iter().map(|(doc, _)| owned.remove(&**doc)).collect())
+    Ok(jobs.iter().map(|job| owned.remove(&*job.doc)).collect())
 }

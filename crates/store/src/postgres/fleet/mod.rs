@@ -7,6 +7,7 @@
 mod jobs;
 mod orders;
 mod ownership;
+mod reach;
 mod settings;
 mod statuses;
 
@@ -21,10 +22,11 @@ use super::shared::{Param, epoch_int};
 use super::thread::StoreThread;
 use crate::document_store::Answer;
 use crate::fleet::{
-    Daemon, DaemonName, FleetStore, IdsSet, JobRow, JobStatus, Order, Override, ReadStatus,
-    StatusOf, Topic,
+    Daemon, DaemonName, FleetStore, IdsSet, JobNote, JobRow, JobStatus, Order, Override,
+    ReadStatus, StatusOf, Topic,
 };
-use policy::ownership::{Claim, Counts, DocId, Epoch, ListedDoc, REQUEST_MAX};
+use policy::ownership::{Claim, Claimed, Counts, DocId, Epoch, ListedDoc, REQUEST_MAX, Reach};
+use policy::schedule::Server;
 
 /// Has the daemons look for free documents.
 const TELL_CLAIMS: &str = "pg_notify('settee_fleet', 'claims')";
@@ -92,6 +94,10 @@ fn texts<'a>(ids: impl IntoIterator<Item = &'a DocId>) -> Param {
     Param::Texts(ids.map(|id| id.to_string()).collect())
 }
 
+fn servers(servers: Vec<Server>) -> Param {
+    Param::Texts(servers.iter().map(|server| server.to_string()).collect())
+}
+
 fn epochs(epochs: impl IntoIterator<Item = Epoch>) -> Param {
     Param::Integers(epochs.into_iter().map(epoch_int).collect())
 }
@@ -129,23 +135,31 @@ impl FleetStore for PostgresFleet {
         })
     }
 
-    fn renew(&self, epoch: Epoch, leaving: bool) -> Answer<'_, Option<(Vec<ListedDoc>, Counts)>> {
-        let params = vec![Param::Epoch(epoch), Param::Flag(leaving)];
+    fn renew(
+        &self,
+        epoch: Epoch,
+        leaving: bool,
+        reach: Reach,
+    ) -> Answer<'_, Option<(Vec<ListedDoc>, Counts)>> {
+        let params = vec![
+            Param::Epoch(epoch),
+            Param::Flag(leaving),
+            servers(reach.unreached),
+            servers(reach.back),
+        ];
         self.lease(ownership::renew(), params, |rows| match rows[..] {
             [] => Ok(None),
             _ => Ok(Some((ownership::listed(&rows)?, ownership::counts(&rows)?))),
         })
     }
 
-    fn claim(&self, epoch: Epoch, claim: Claim, most: usize) -> Answer<'_, (Vec<DocId>, Counts)> {
+    fn claim(&self, epoch: Epoch, claim: Claim, most: usize) -> Answer<'_, Claimed> {
         let params = vec![
             Param::Epoch(epoch),
             Param::Number(claim.0),
             Param::Number(most as u64),
         ];
-        self.lease(ownership::claim(), params, |rows| {
-            Ok((ownership::claimed(&rows)?, ownership::counts(&rows)?))
-        })
+        self.lease(ownership::claim(), params, |rows| ownership::claimed(&rows))
     }
 
     fn release(&self, epoch: Epoch, docs: Vec<(DocId, Claim)>) -> Answer<'_, ()> {
@@ -168,11 +182,7 @@ impl FleetStore for PostgresFleet {
         })
     }
 
-    fn set_replication_ids(
-        &self,
-        epoch: Epoch,
-        jobs: Vec<(DocId, Arc<str>)>,
-    ) -> Answer<'_, IdsSet> {
+    fn set_replication_ids(&self, epoch: Epoch, jobs: Vec<JobNote>) -> Answer<'_, IdsSet> {
         let shared = Arc::clone(&self.thread.shared);
         Box::pin(self.thread.run(async move {
             shared.open().await?;

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use tokio_postgres::Row;
 
-use super::{TELL_CLAIMS, epochs};
+use super::{TELL_CLAIMS, epochs, reach};
 use crate::fleet::{Daemon, DaemonName};
 use crate::postgres::shared::{Param, count, epoch};
-use policy::ownership::{Counts, DocId, Epoch, LEASE, ListedDoc, Request};
+use policy::ownership::{BATCH, Claimed, Counts, Epoch, LEASE, ListedDoc, Request, Standing};
 
 /// How many documents ask for a replication, and how many daemons are alive beside the one that asks, `$1`.
 const COUNTS: &str = "(SELECT count(*) FROM settee.jobs WHERE wanted), (SELECT count(*) FROM settee.instances \
@@ -44,6 +44,7 @@ pub(super) fn take_epoch() -> String {
          stay AS (SELECT epoch FROM settee.instances WHERE epoch NOT IN (SELECT epoch FROM gone)), \
          numbers AS (DELETE FROM settee.status_numbers WHERE epoch NOT IN (SELECT epoch FROM stay)), \
          orders AS (DELETE FROM settee.orders WHERE epoch NOT IN (SELECT epoch FROM stay)), \
+         unreached AS (DELETE FROM settee.unreached WHERE epoch NOT IN (SELECT epoch FROM stay)), \
          statuses AS (DELETE FROM settee.job_status WHERE transient <> 0 AND transient NOT IN (SELECT epoch FROM stay)) \
          SELECT {COUNTS} - (SELECT count(*) FROM settee.instances WHERE epoch = ANY($4) AND has_claimed \
          AND NOT is_leaving AND lease_until > clock_timestamp()), 0, \
@@ -59,11 +60,19 @@ pub(super) fn renew() -> String {
         "WITH known AS (SELECT lease_until, is_leaving FROM settee.instances WHERE epoch = $1 FOR UPDATE), \
          renewed AS (UPDATE settee.instances i SET lease_until = {until}, is_leaving = k.is_leaving OR $2 \
          FROM known k WHERE i.epoch = $1 AND k.lease_until > clock_timestamp() \
-         RETURNING (i.has_claimed AND NOT i.is_leaving)::int AS is_live) \
+         RETURNING (i.has_claimed AND NOT i.is_leaving)::int AS is_live), {noted}, {closed} \
          SELECT {COUNTS}, r.is_live, j.doc_id, j.claim, j.wanted, \
+         j.doc_id IN (SELECT doc_id FROM closed), \
+         (SELECT min(t.server) FROM told t WHERE t.avoids AND t.epoch = $1 AND t.server = ANY (j.servers)), \
          (SELECT {TELL_CLAIMS} FROM known WHERE $2 AND NOT is_leaving) \
          FROM renewed r LEFT JOIN settee.jobs j ON j.owner = $1",
-        until = until()
+        until = until(),
+        noted = reach::noted(),
+        // What this renewal tells is not to be seen yet.
+        closed = reach::closed(
+            "NOT (u.epoch = $1 AND u.server = ANY ($4::text[]))",
+            "j.owner = $1"
+        )
     )
 }
 
@@ -74,15 +83,26 @@ pub(super) fn claim() -> String {
         "WITH lease AS (SELECT has_claimed, is_leaving FROM settee.instances \
          WHERE epoch = $1 AND lease_until > clock_timestamp()), \
          begun AS (UPDATE settee.instances i SET has_claimed = true FROM lease l \
-         WHERE i.epoch = $1 AND NOT l.has_claimed RETURNING i.epoch), \
+         WHERE i.epoch = $1 AND NOT l.has_claimed RETURNING i.epoch), {closed}, \
          free AS (SELECT j.doc_id, j.owner FROM settee.jobs j WHERE j.wanted AND EXISTS (SELECT 1 FROM lease) \
-         AND (j.owner IS NULL OR j.owner <> ALL (ARRAY(SELECT epoch FROM settee.instances \
-         WHERE lease_until > clock_timestamp()))) \
+         AND {free} AND j.doc_id NOT IN (SELECT doc_id FROM closed) \
          ORDER BY hashtextextended(j.doc_id, $1) LIMIT $3 FOR UPDATE OF j SKIP LOCKED), \
-         claimed AS (UPDATE settee.jobs j SET owner = $1, claim = $2 FROM free f WHERE j.doc_id = f.doc_id \
-         AND (f.owner IS NULL OR settee.has_lease(f.owner) IS NOT TRUE) RETURNING j.doc_id) \
-         SELECT {COUNTS}, coalesce((SELECT (NOT is_leaving)::int FROM lease), 0), c.doc_id, \
-         (SELECT {TELL_CLAIMS} FROM begun) FROM (SELECT 1) one LEFT JOIN claimed c ON true"
+         room AS (SELECT closed_to, ceil(count(*)::numeric / ((SELECT count(*) FROM live) - cardinality(closed_to))) \
+         - count(*) FILTER (WHERE owner = $1) AS room FROM closed GROUP BY closed_to), \
+         picked AS (SELECT j.doc_id, room, row_number() OVER (PARTITION BY closed_to ORDER BY hashtextextended(j.doc_id, $1)) \
+         AS place FROM closed j JOIN room USING (closed_to) WHERE $1 <> ALL (closed_to) AND {free}), \
+         extra AS (SELECT j.doc_id, j.owner FROM settee.jobs j WHERE j.wanted AND EXISTS (SELECT 1 FROM lease) \
+         AND EXISTS (SELECT 1 FROM closed) \
+         AND j.doc_id IN (SELECT doc_id FROM picked WHERE place <= room) AND {free} \
+         ORDER BY hashtextextended(j.doc_id, $1) LIMIT {BATCH} FOR UPDATE OF j SKIP LOCKED), \
+         claimed AS (UPDATE settee.jobs j SET owner = $1, claim = $2 \
+         FROM (SELECT *, false AS is_extra FROM free UNION ALL SELECT *, true FROM extra) f WHERE j.doc_id = f.doc_id \
+         AND (f.owner IS NULL OR settee.has_lease(f.owner) IS NOT TRUE) RETURNING j.doc_id, f.is_extra) \
+         SELECT {COUNTS}, coalesce((SELECT (NOT is_leaving)::int FROM lease), 0), c.doc_id, c.is_extra, \
+         (SELECT {TELL_CLAIMS} FROM begun) FROM (SELECT 1) one LEFT JOIN claimed c ON true",
+        closed = reach::closed("true", "true"),
+        free = "(j.owner IS NULL OR j.owner <> ALL (ARRAY(SELECT epoch FROM settee.instances \
+                WHERE lease_until > clock_timestamp())))"
     )
 }
 
@@ -103,6 +123,7 @@ pub(super) fn depart() -> String {
         "WITH gone AS (DELETE FROM settee.instances WHERE epoch = $1 RETURNING epoch), \
          numbers AS (DELETE FROM settee.status_numbers WHERE epoch = $1), \
          orders AS (DELETE FROM settee.orders WHERE epoch = $1), \
+         unreached AS (DELETE FROM settee.unreached WHERE epoch = $1), \
          statuses AS (DELETE FROM settee.job_status WHERE transient = $1) \
          SELECT {TELL_CLAIMS} FROM gone"
     )
@@ -127,20 +148,37 @@ pub(super) fn listed(rows: &[Row]) -> Result<Vec<ListedDoc>, tokio_postgres::Err
     for row in rows {
         if let Some(id) = row.try_get::<_, Option<&str>>(3)? {
             let (claim, wanted): (i64, bool) = (row.try_get(4)?, row.try_get(5)?);
+            let avoided: Option<&str> = row.try_get(7)?;
+            let standing = match (row.try_get(6)?, avoided) {
+                (false, _) => Standing::Shared,
+                (true, None) => Standing::Extra,
+                (true, Some(server)) => Standing::Avoided(server.into()),
+            };
             docs.push(ListedDoc {
                 doc: id.into(),
                 claim: Request(claim.cast_unsigned()),
                 wanted,
+                standing,
             });
         }
     }
     Ok(docs)
 }
 
-pub(super) fn claimed(rows: &[Row]) -> Result<Vec<DocId>, tokio_postgres::Error> {
-    let ids = rows.iter().map(|row| row.try_get::<_, Option<&str>>(3));
-    let ids = ids.filter_map(Result::transpose);
-    ids.map(|id| id.map(DocId::from)).collect()
+pub(super) fn claimed(rows: &[Row]) -> Result<Claimed, tokio_postgres::Error> {
+    let mut claimed = Claimed {
+        counts: counts(rows)?,
+        ..Claimed::default()
+    };
+    for row in rows {
+        if let Some(id) = row.try_get::<_, Option<&str>>(3)? {
+            match row.try_get(4)? {
+                true => claimed.extra.push(id.into()),
+                false => claimed.docs.push(id.into()),
+            }
+        }
+    }
+    Ok(claimed)
 }
 
 pub(super) fn daemon(row: &Row) -> Result<(Daemon, usize), tokio_postgres::Error> {

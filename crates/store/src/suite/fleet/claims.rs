@@ -1,14 +1,15 @@
 //! Leases, claims, and what only an owner may write.
 
 use super::*;
-use crate::fleet::{IdTaken, JobRow, Topic};
-use policy::ownership::ListedDoc;
+use crate::fleet::{IdTaken, JobNote, JobRow, Topic};
+use policy::ownership::{Claimed, ListedDoc, Standing};
 
 fn listed(doc: &str, claim: u64, wanted: bool) -> ListedDoc {
     ListedDoc {
         doc: doc.into(),
         claim: Request(claim),
         wanted,
+        standing: Standing::Shared,
     }
 }
 
@@ -24,24 +25,48 @@ pub async fn a_document_has_one_owner_while_the_lease_of_that_one_lasts(
     assert_eq!(before, counts(0, 0));
     ask(&store, &["a", "b", "c"]).await;
     let none = fleet.claim(first, Request(1), 0).await.unwrap();
-    assert_eq!(none, (vec![], counts(3, 1)), "who claims counts as alive");
+    let expected = Claimed {
+        counts: counts(3, 1),
+        ..Claimed::default()
+    };
+    assert_eq!(none, expected, "who claims counts as alive");
     let (second, at_entry) = enter(fleet, 2).await;
     assert_eq!(at_entry, counts(3, 1), "who has not claimed does not count");
     assert_eq!(claim(fleet, first, 2, 2).await.len(), 2);
-    let (left, seen) = fleet.claim(second, Request(1), 9).await.unwrap();
-    assert_eq!((left.len(), seen), (1, counts(3, 2)));
+    let left = fleet.claim(second, Request(1), 9).await.unwrap();
+    assert_eq!((left.docs.len(), left.counts), (1, counts(3, 2)));
     assert_eq!(claim(fleet, first, 3, 9).await, []);
-    let (docs, seen) = fleet.renew(first, false).await.unwrap().unwrap();
+    let (docs, seen) = fleet
+        .renew(first, false, Reach::default())
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!((docs.len(), seen), (2, counts(3, 2)));
     assert!(docs.iter().all(|doc| doc.claim == Request(2) && doc.wanted));
     end_lease(first.0);
-    assert_eq!(fleet.renew(first, false).await.unwrap(), None);
+    assert_eq!(
+        fleet.renew(first, false, Reach::default()).await.unwrap(),
+        None
+    );
     assert_eq!(claim(fleet, first, 4, 9).await, [], "its lease is over");
-    let (docs, seen) = fleet.renew(second, false).await.unwrap().unwrap();
+    let (docs, seen) = fleet
+        .renew(second, false, Reach::default())
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!((docs.len(), seen), (1, counts(3, 1)));
     assert_eq!(claim(fleet, second, 2, 9).await.len(), 2);
     let owners = fleet.owners(ids(&["a", "none", "c"])).await.unwrap();
     assert_eq!(owners, [Some(second), None, Some(second)]);
+}
+
+fn note(doc: &str, id: &str) -> JobNote {
+    let servers = ["http://a".into(), "http://b".into()];
+    JobNote {
+        doc: doc.into(),
+        id: id.into(),
+        servers,
+    }
 }
 
 async fn set_id(
@@ -50,7 +75,7 @@ async fn set_id(
     doc: &str,
     id: &str,
 ) -> Option<Result<(), IdTaken>> {
-    let set = fleet.set_replication_ids(epoch, vec![(doc.into(), id.into())]);
+    let set = fleet.set_replication_ids(epoch, vec![note(doc, id)]);
     set.await.unwrap().remove(0)
 }
 
@@ -71,7 +96,11 @@ pub async fn documents_that_do_not_ask_are_not_claimed_and_owners_hear_of_it(pla
     let row = fleet.job_rows(ids(&["a"])).await.unwrap().remove(0);
     assert_eq!(row.past.as_deref(), Some("past"), "it still asks");
     let rev = one(&store, edit("a", Some(rev), DONE)).await.unwrap();
-    let (docs, seen) = fleet.renew(first, false).await.unwrap().unwrap();
+    let (docs, seen) = fleet
+        .renew(first, false, Reach::default())
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!((docs, seen), (vec![listed("a", 1, false)], counts(0, 1)));
     fleet.save_pasts(first, past("late")).await.unwrap();
     let row = fleet.job_rows(ids(&["a"])).await.unwrap().remove(0);
@@ -101,7 +130,11 @@ pub async fn a_release_ends_the_claim_that_it_names_and_no_later_one(place: &Tes
     fleet.release(first, both.clone()).await.unwrap();
     assert_eq!(claim(fleet, first, 3, 9).await.len(), 2);
     fleet.release(first, both).await.unwrap();
-    let (docs, _) = fleet.renew(first, false).await.unwrap().unwrap();
+    let (docs, _) = fleet
+        .renew(first, false, Reach::default())
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!(docs.len(), 2, "they are under a later claim");
 }
 
@@ -120,13 +153,13 @@ pub async fn daemons_that_claim_at_the_same_time_share_nothing(place: &TestPlace
             let (epoch, _) = enter(&*fleet, epoch).await;
             let mut all = Vec::new();
             for n in 1.. {
-                let (some, seen) = fleet.claim(epoch, Request(n), 7).await.unwrap();
-                if some.is_empty() && seen.wanted == DOCUMENTS {
+                let some = fleet.claim(epoch, Request(n), 7).await.unwrap();
+                if some.docs.is_empty() && some.counts.wanted == DOCUMENTS {
                     let owners = fleet.owners(all.clone()).await.unwrap();
                     assert!(owners.iter().all(|owner| *owner == Some(epoch)));
                     return all;
                 }
-                all.extend(some);
+                all.extend(some.docs);
             }
             all
         }
@@ -200,7 +233,7 @@ pub async fn a_daemon_that_leaves_does_not_count_as_alive(place: &TestPlace) {
         claim(fleet, epoch, 1, 0).await;
     }
     let live = async |epoch, leaving| {
-        let renewed = fleet.renew(epoch, leaving).await.unwrap();
+        let renewed = fleet.renew(epoch, leaving, Reach::default()).await.unwrap();
         renewed.unwrap().1.live
     };
     assert_eq!(live(second, false).await, 2);
@@ -252,7 +285,7 @@ pub async fn ids_of_many_documents_are_noted_in_one_request(place: &TestPlace) {
         ("a", "same"),
         ("d", "new"),
     ];
-    let asked = asked.map(|(doc, id)| (doc.into(), id.into()));
+    let asked = asked.map(|(doc, id)| note(doc, id));
     let taken = |by: &str| Some(Err(IdTaken { by: by.into() }));
     let set = fleet
         .set_replication_ids(first, asked.into())
@@ -337,7 +370,7 @@ pub async fn daemons_hear_when_there_may_be_something_to_claim(place: &TestPlace
     let release = vec![("a".into(), Request(1))];
     fleet.release(first, release).await.unwrap();
     hear("a release").await;
-    fleet.renew(first, true).await.unwrap();
+    fleet.renew(first, true, Reach::default()).await.unwrap();
     hear("a daemon that leaves").await;
     fleet.depart(first).await.unwrap();
     hear("a daemon that is gone").await;

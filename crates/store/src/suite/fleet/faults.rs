@@ -24,11 +24,15 @@ pub async fn what_a_renewal_that_is_under_way_keeps_is_not_claimed(
     let claiming = fleet.claim(second, Request(1), 9);
     let (claimed, ()) = futures_util::future::join(claiming, async { commit() }).await;
     // It may have waited for too long.
-    if let Ok((docs, _)) = claimed {
-        assert_eq!(docs, []);
+    if let Ok(claimed) = claimed {
+        assert_eq!(claimed.docs, []);
     }
     assert_eq!(claim(fleet, second, 2, 9).await, []);
-    let (docs, _) = fleet.renew(first, false).await.unwrap().unwrap();
+    let (docs, _) = fleet
+        .renew(first, false, Reach::default())
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!(docs.len(), 2);
 }
 
@@ -37,7 +41,7 @@ type Renewed = Result<Option<(Vec<ListedDoc>, Counts)>, StoreError>;
 async fn until_renewed(fleet: &dyn FleetStore, epoch: Epoch) -> Renewed {
     let begun = Instant::now();
     loop {
-        let renewed = fleet.renew(epoch, false).await;
+        let renewed = fleet.renew(epoch, false, Reach::default()).await;
         if renewed.is_ok() || begun.elapsed() > PATIENCE {
             return renewed;
         }
@@ -58,7 +62,10 @@ pub async fn a_renewal_fails_after_its_time_and_the_next_one_does_not_wait_for_i
     let (first, _) = enter(fleet, 1).await;
     claim(fleet, first, 1, 9).await;
     pause();
-    let error = fleet.renew(first, false).await.unwrap_err();
+    let error = fleet
+        .renew(first, false, Reach::default())
+        .await
+        .unwrap_err();
     // New connections are answered.
     let renewed = until_renewed(fleet, first).await;
     resume();

@@ -6,6 +6,7 @@ mod claims;
 mod faults;
 mod model;
 mod orders;
+mod reach;
 mod settings;
 mod statuses;
 
@@ -13,6 +14,7 @@ pub use claims::*;
 pub use faults::*;
 pub use model::*;
 pub use orders::*;
+pub use reach::*;
 pub use settings::*;
 pub use statuses::*;
 
@@ -24,7 +26,7 @@ use crate::document_store::Watcher;
 use crate::fleet::{DaemonName, FleetStore};
 use crate::revision::Revision;
 use policy::counted::Class;
-use policy::ownership::{Counts, DocId, Epoch, LEASE, Request};
+use policy::ownership::{Counts, DocId, Epoch, LEASE, Reach, Request};
 
 /// What asks for a replication.
 const ASKS: &str = "{}";
@@ -70,7 +72,9 @@ async fn enter(fleet: &dyn FleetStore, epoch: u64) -> (Epoch, Counts) {
 }
 
 async fn claim(fleet: &dyn FleetStore, epoch: Epoch, claim: u64, most: usize) -> Vec<DocId> {
-    let (mut docs, _) = fleet.claim(epoch, Request(claim), most).await.unwrap();
+    let claimed = fleet.claim(epoch, Request(claim), most).await.unwrap();
+    assert_eq!(claimed.extra, []);
+    let mut docs = claimed.docs;
     docs.sort();
     docs
 }

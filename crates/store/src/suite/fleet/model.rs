@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use policy::ownership::{Claim, ListedDoc};
+use policy::ownership::{Claim, Claimed, ListedDoc, Standing};
 use test_support::TestRandom;
 
 const DOCUMENTS: usize = 12;
@@ -59,6 +59,7 @@ impl Model {
                 doc: doc.clone(),
                 claim,
                 wanted: row.wanted,
+                standing: Standing::Shared,
             })
         };
         self.docs.iter().filter_map(of_it).collect()
@@ -124,7 +125,7 @@ pub async fn random_requests_about_leases_are_answered_as_a_model_answers_them(
             }
             4..6 => {
                 let leaving = random.below(8) == 0;
-                let renewed = fleet.renew(epoch, leaving).await.unwrap();
+                let renewed = fleet.renew(epoch, leaving, Reach::default()).await.unwrap();
                 let holds = model.holds(epoch);
                 let expected = model.epochs.get_mut(&epoch).filter(|_| holds);
                 let is_held = expected.map(|lease| lease.is_leaving |= leaving);
@@ -138,7 +139,7 @@ pub async fn random_requests_about_leases_are_answered_as_a_model_answers_them(
             6..9 => {
                 let most = random.below(5);
                 let answer = fleet.claim(epoch, Request(last), most).await;
-                let (docs, seen) = answer.unwrap();
+                let Claimed { docs, counts, .. } = answer.unwrap();
                 let free = match model.holds(epoch) {
                     true => model.free(),
                     false => Vec::new(),
@@ -152,7 +153,7 @@ pub async fn random_requests_about_leases_are_answered_as_a_model_answers_them(
                 if let Some(lease) = model.epochs.get_mut(&epoch).filter(|_| holds) {
                     lease.has_claimed = true;
                 }
-                assert_eq!(seen, model.counts(), "step {step}");
+                assert_eq!(counts, model.counts(), "step {step}");
             }
             9..11 => {
                 let listed = model.listed(epoch).into_iter();

@@ -1,0 +1,59 @@
+//! Which servers this daemon does not reach, as its renewals tell.
+//!
+//! SUMMARY   What was told of lately goes into each renewal; what is reached again into those until one is answered.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::SERVERS_MAX;
+use super::event::{Reach, Request};
+use crate::schedule::Server;
+
+/// How long a server counts as unreached after that was told last.
+const TOLD_FOR: Duration = Duration::from_secs(30);
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct ToldServers {
+    /// When it was told last that a server is not reached.
+    unreached: BTreeMap<Server, Duration>,
+    /// Those that are reached again, and the latest request that was sent before.
+    back: BTreeMap<Server, Request>,
+}
+
+impl ToldServers {
+    /// Notes that a server is not reached, or again. `last` is the latest request that was sent.
+    pub(super) fn tell(&mut self, server: Server, answers: bool, now: Duration, last: Request) {
+        if answers {
+            self.unreached.remove(&server);
+            self.back.insert(server, last);
+        } else if self.unreached.len() < SERVERS_MAX || self.unreached.contains_key(&server) {
+            self.back.remove(&server);
+            self.unreached.insert(server, now);
+        }
+    }
+
+    /// Returns what a renewal tells.
+    pub(super) fn reach(&mut self, now: Duration) -> Reach {
+        self.unreached.retain(|_, at| now < *at + TOLD_FOR);
+        Reach {
+            unreached: self.unreached.keys().cloned().collect(),
+            back: self.back.keys().take(SERVERS_MAX).cloned().collect(),
+        }
+    }
+
+    /// A renewal that told this was answered.
+    pub(super) fn answered(&mut self, request: Request, reach: &Reach) {
+        self.back
+            .retain(|server, sent| *sent >= request || !reach.back.contains(server));
+    }
+
+    #[cfg(test)]
+    pub(super) fn has_unreached(&self) -> bool {
+        !self.unreached.is_empty()
+    }
+
+    /// There is an epoch of which nothing was told.
+    pub(super) fn begin_anew(&mut self) {
+        self.back.clear();
+    }
+}
