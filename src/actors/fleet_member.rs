@@ -198,6 +198,7 @@ impl FleetMember {
         if self.lease.as_ref().map(|lease| lease.epoch()) != epoch {
             if let Some(former) = self.end_lease()
                 && self.leaving.is_none()
+                && lost > 0
             {
                 warn!(self.log, "lease lost"; "epoch" => format!("{:016x}", former.0), "count" => lost,
                       "effect" => "its replications are killed without checkpoints, and go on on whichever daemon claims them",

@@ -104,7 +104,7 @@ pub enum Event {
     Stop,
     /// The daemon is drained: everything is given back, and nothing is claimed until [`Event::Undrain`].
     Drain,
-    /// The daemon takes its part again.
+    /// The daemon takes its part again, with another epoch.
     Undrain,
 }
 

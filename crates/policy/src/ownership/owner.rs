@@ -69,6 +69,16 @@ enum Phase {
     Gone,
 }
 
+/// Whether the daemon owns nothing for now, and stays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Drain {
+    Off,
+    On,
+    /// It takes its part again as soon as it has given everything back: with another epoch, for one that was told to be
+    /// leaving stays that, whatever arrives late.
+    Ending,
+}
+
 /// See the module's documentation.
 #[derive(Clone, Debug)]
 pub struct Ownership {
@@ -92,8 +102,7 @@ pub struct Ownership {
     claimed_at: Duration,
     last_request: Request,
     phase: Phase,
-    /// Whether it owns nothing for now, and stays.
-    is_drained: bool,
+    drain: Drain,
 }
 
 impl Ownership {
@@ -115,7 +124,7 @@ impl Ownership {
             claimed_at: Duration::ZERO,
             last_request: Request(0),
             phase: Phase::Working,
-            is_drained: false,
+            drain: Drain::Off,
         }
     }
 
@@ -176,13 +185,11 @@ impl Ownership {
                 self.give_all_back(now, out);
             }
             Event::Drain => {
-                self.is_drained = true;
+                self.drain = Drain::On;
                 self.give_all_back(now, out);
             }
-            Event::Undrain => {
-                self.is_drained = false;
-                (self.renew_at, self.claim_at) = (now, now);
-            }
+            Event::Undrain if self.drain == Drain::On => self.drain = Drain::Ending,
+            Event::Undrain => {}
         }
         self.ask(now, out);
     }
@@ -239,7 +246,7 @@ impl Ownership {
 
     /// Whether it gives away what it has, and claims nothing.
     fn gives_away(&self) -> bool {
-        self.phase != Phase::Working || self.is_drained
+        self.phase != Phase::Working || self.drain != Drain::Off
     }
 
     /// Returns how many documents are this daemon's to own: an equal part, rounded up.
@@ -323,7 +330,7 @@ impl Ownership {
         };
         self.renewed(lease.epoch, renewal.sent.at);
         self.servers.answered(request, &renewal.reach);
-        if self.gives_away() != renewal.leaving {
+        if self.gives_away() && !renewal.leaving {
             self.renew_at = now;
         }
         let listed: FxHashMap<_, _> = docs
@@ -474,6 +481,10 @@ impl Ownership {
 
     /// Asks the database for what is due.
     fn ask(&mut self, now: Duration, out: &mut Vec<OwnerAction>) {
+        if self.drain == Drain::Ending && self.docs.len() == 0 && self.order.is_none() {
+            self.drain = Drain::Off;
+            self.give_up(now, out);
+        }
         let is_leaving = self.gives_away();
         if self.phase == Phase::Leaving && self.docs.len() == 0 && self.order.is_none() {
             self.phase = Phase::Gone;
