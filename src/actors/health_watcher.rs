@@ -242,7 +242,8 @@ impl Actor for HealthWatcher {
 
     fn started(&mut self, ctx: &mut Self::Context) {
         self.look(ctx);
-        self.look_at_files(ctx);
+        // They were just read.
+        ctx.run_later(FILES_EVERY, Self::look_at_files);
     }
 }
 
