@@ -73,28 +73,29 @@ fn a_drained_daemon_refuses_calls_and_lets_those_end_that_it_has_taken() {
     );
     assert_eq!(web.get("/_up").ok(), json!({"status": "ok"}));
     web.send("POST", "/_query/map", MAP).ok();
-    assert_eq!(
-        prints(&web.service, &["drain", "--off"]),
-        "the daemon takes work\n"
-    );
+    web.service.stop();
+}
+
+#[test]
+fn each_order_to_drain_is_audited_with_how_it_was_before() {
+    let web = Web::start("");
+    web.send("PUT", "/_drain", "").ok();
+    prints(&web.service, &["drain", "--wait", "60"]);
+    let said = prints(&web.service, &["drain", "--off"]);
+    assert_eq!(said, "the daemon takes work\n");
+    web.send("DELETE", "/_drain", "").ok();
     let audit = web.get("/_audit").ok();
     let records = audit["records"].as_array().unwrap().iter();
-    let orders: Vec<_> = records
-        .filter(|record| record["what"] != "replicate")
-        .map(|record| {
-            json!([
-                record["what"],
-                record["count"],
-                record["before"]["draining"]
-            ])
-        })
-        .collect();
+    let row = |record: &Value| {
+        let before = &record["before"]["draining"];
+        json!([record["what"], record["count"], before])
+    };
+    let rows: Vec<_> = records.map(row).collect();
     assert_eq!(
-        orders,
+        rows,
         [
             json!(["undrain", 0, false]),
             json!(["undrain", 1, true]),
-            json!(["drain", 0, true]),
             json!(["drain", 0, true]),
             json!(["drain", 1, false]),
         ]
