@@ -411,10 +411,8 @@ fn other_job(memory: &Memory, status: Arc<OtherStatus>) -> OtherJob {
         |row| Arc::clone(&row.daemon.name.address),
     );
     let is_alive = row.is_some_and(|row| row.is_shown() && row.daemon.lease.is_some());
-    let lost = (!is_alive).then(|| match row.and_then(|row| row.heard) {
-        Some(heard) => format!("its daemon {daemon} is not heard from since {heard}"),
-        None => format!("its daemon {daemon} is not heard from"),
-    });
+    // Without a time: the jobs of one cause have one reason.
+    let lost = (!is_alive).then(|| format!("its daemon {daemon} is not heard from"));
     OtherJob {
         status,
         daemon,
