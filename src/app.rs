@@ -301,7 +301,7 @@ impl Assembly {
             config: self.config.clone(),
             log: self.log.clone(),
         }));
-        let supervisor = Supervisor::new(specs, INTENSITY, &self.log);
+        let supervisor = Supervisor::new(specs, INTENSITY, self.metrics.restarts(), &self.log);
         let ended = when_ended(&supervisor.pid());
         Daemon {
             supervisor: supervisor.start(),

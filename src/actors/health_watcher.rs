@@ -27,6 +27,7 @@ use crate::otp::registered_name::RegisteredName;
 use crate::otp::supervisor::Stop;
 use crate::query_server::status::DaemonStatus;
 use crate::replicator::DocState;
+use policy::growth::Growth;
 use policy::increases::Increases;
 use policy::problems::{Finding, Problems};
 use policy::schedule::JobState;
@@ -42,6 +43,12 @@ const REST_MAX: Duration = Duration::from_secs(20);
 
 /// How often the files of the configuration are compared with what is in force.
 const FILES_EVERY: Duration = Duration::from_secs(60);
+
+/// How often the size of the documents in the store is looked at: a database counts all of them.
+const SIZE_EVERY: Duration = Duration::from_secs(10 * 60);
+
+/// When it is looked at first: once documents have been read.
+const SIZE_FIRST: Duration = Duration::from_secs(60);
 
 /// For how long the store may take to answer.
 const STORE_ANSWERS_WITHIN: Duration = Duration::from_secs(5);
@@ -73,6 +80,9 @@ pub(crate) struct HealthWatcher {
     increases: Increases,
     /// What was found in the files of the configuration, which are read every [`FILES_EVERY`].
     of_files: Option<Finding>,
+    growth: Growth,
+    /// What was found of the size of the store, which is looked at every [`SIZE_EVERY`].
+    of_growth: Option<Finding>,
     clock: Clock,
     pid_guard: PidGuard,
 }
@@ -85,6 +95,8 @@ impl HealthWatcher {
             problems: Problems::default(),
             increases: Increases::default(),
             of_files: None,
+            growth: Growth::default(),
+            of_growth: None,
             clock: Clock::new(),
             pid_guard: PidGuard::new(),
         }
@@ -112,10 +124,12 @@ impl HealthWatcher {
                 dropped: metrics.log_dropped(),
                 refused: replication.refused.get(),
                 refused_last: replication.refused_last(),
+                restarts: metrics.restarts().all(),
             };
             let increases = &mut watcher.increases;
             found.extend(findings::of_increases(increases, now, &status, counted));
             found.extend(watcher.of_files.clone());
+            found.extend(watcher.of_growth.clone());
             watcher.problems.look(now, found);
             let daemon = &watcher.options.daemon;
             metrics.health().show(daemon, now, watcher.problems.list());
@@ -136,6 +150,20 @@ impl HealthWatcher {
                 watcher.of_files = findings::of_files(&planned);
             }
             ctx.run_later(FILES_EVERY, Self::look_at_files);
+        }));
+    }
+
+    /// Looks at the size of the documents in the store, again and again.
+    fn look_at_size(&mut self, ctx: &mut Context<Self>) {
+        let replications = self.options.replications.clone();
+        let measuring = async move { size_of_store(&replications).await };
+        ctx.spawn(measuring.into_actor(self).map(|size, watcher, ctx| {
+            // While it does not answer, what was found last stays.
+            if let Some(size) = size {
+                let smallest = watcher.growth.note(watcher.clock.now(), size);
+                watcher.of_growth = smallest.map(|smallest| findings::of_growth(size, smallest));
+            }
+            ctx.run_later(SIZE_EVERY, Self::look_at_size);
         }));
     }
 }
@@ -177,7 +205,7 @@ async fn look(options: HealthOptions) -> Look {
     found.extend(jobs.unwrap_or_default());
     let is_loading = replications.is_loading();
     found.extend(findings::of_store(error.as_deref(), answered, is_loading));
-    found.extend(findings::of_stalled(&replications.stalled().await));
+    found.extend(findings::of_runs(&replications.run_troubles().await));
     let fleet = replications.daemons().await;
     found.extend(findings::of_daemons(&fleet.unwrap_or_default()));
     Look {
@@ -208,6 +236,16 @@ async fn ask_store(replications: &ReplicatorApi) -> Result<(), String> {
     let store = replications.database().store();
     let asked = store.documents(vec![NO_DOCUMENT.to_owned()]).await;
     asked.map(drop).map_err(|error| error.to_string())
+}
+
+/// Returns what the documents in the store take, in bytes, if there is one and it answers.
+async fn size_of_store(replications: &ReplicatorApi) -> Option<u64> {
+    let has_store = replications.has_store();
+    let info = has_store
+        .then(|| replications.database().store())?
+        .info()
+        .await;
+    Some(info.ok()?.bytes)
 }
 
 /// Looks at the jobs, and at documents without one in some states. While the scheduler is started again nothing is known
@@ -242,6 +280,7 @@ impl Actor for HealthWatcher {
 
     fn started(&mut self, ctx: &mut Self::Context) {
         self.look(ctx);
+        ctx.run_later(SIZE_FIRST, Self::look_at_size);
         // They were just read.
         ctx.run_later(FILES_EVERY, Self::look_at_files);
     }

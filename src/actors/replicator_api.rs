@@ -32,7 +32,7 @@ use serde_json::{Value, json};
 use crate::actors::replication_scheduler::ReplicationScheduler;
 use crate::actors::replicator_documents::DocumentsOptions;
 use crate::messages::replication_scheduler::{
-    GetCounts, GetJob, GetJobs, GetJobsById, GetStalled, JobInfo, Stalled,
+    GetCounts, GetJob, GetJobs, GetJobsById, GetRunTroubles, JobInfo, RunTroubles,
 };
 use crate::replicator::table::Row;
 use crate::replicator::{Database, DocState, Loading, NAME, Page};
@@ -174,9 +174,9 @@ impl ReplicatorApi {
         counts.map_or(0, |counts| counts.census.running as u64)
     }
 
-    /// Returns which running jobs of this daemon do not come on; none while its scheduler is started again.
-    pub async fn stalled(&self) -> Stalled {
-        self.scheduler(GetStalled).await.unwrap_or_default()
+    /// Returns what is wrong with the jobs of this daemon that run; nothing while its scheduler is started again.
+    pub async fn run_troubles(&self) -> RunTroubles {
+        self.scheduler(GetRunTroubles).await.unwrap_or_default()
     }
 
     /// Returns how many documents failed for good: they have no job.

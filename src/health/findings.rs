@@ -1,10 +1,12 @@
 //! What of a daemon's state is a trouble, in words for who runs it.
 //!
 //! SUMMARY   [`of_status`] looks at pools and services, [`of_jobs`] at replications, [`of_store`] at what keeps them,
-//!           [`of_stalled`] at jobs that stand still, [`of_daemons`] at the fleet, [`of_drain`] at what an operator has
-//!           ordered, [`of_files`] at the files of the configuration, [`of_increases`] at what was counted lately.
+//!           [`of_growth`] at its size, [`of_runs`] at jobs that run, [`of_daemons`] at the fleet, [`of_drain`] at what an
+//!           operator has ordered, [`of_files`] at the files of the configuration, [`of_increases`] at what was counted
+//!           lately.
 //! PROMISES  Each finding says what to do: a command, a key, or the page that tells more.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -12,12 +14,14 @@ use settee_client::JobGroup;
 
 use crate::config::reload::{Change, Effect};
 use crate::messages::config_listener::ReloadError;
-use crate::messages::replication_scheduler::{STALLED_AFTER, Stalled};
+use crate::messages::replication_scheduler::{RunTroubles, STALLED_AFTER, Stalled};
 use crate::query_server::status::{DaemonStatus, PoolStatus, ServiceStatus};
 use policy::exchange::Exchanges;
+use policy::growth::GROWN_WITHIN;
 use policy::increases::{Increases, WITHIN};
 use policy::problems::{Finding, Kind, Severity};
 use policy::time::Timestamp;
+use replication::endpoint::SlowServer;
 
 /// For how long a call waits before it is a trouble, in milliseconds.
 const LONG_WAIT_MS: u64 = 5_000;
@@ -31,6 +35,9 @@ const DEATHS_MAX: u64 = 5;
 /// How many calls get no process of a pool in time within [`WITHIN`] before that is a trouble: none of them may have
 /// waited for [`LONG_WAIT_MS`].
 const UNSERVED_MAX: u64 = 5;
+
+/// How often an actor is started again within [`WITHIN`] before that is a trouble.
+const RESTARTS_MAX: u64 = 3;
 
 /// Which part of all replications fails before that is critical: one of so many.
 const CRITICAL_PART: u64 = 10;
@@ -251,6 +258,20 @@ pub(crate) fn of_store(error: Option<&str>, took: Duration, is_loading: bool) ->
     away.into_iter().chain(slow).chain(loading).collect()
 }
 
+/// Looks at the size of the documents in the store, in bytes: what they take, and what they took when they were smallest
+/// lately.
+pub(crate) fn of_growth(bytes: u64, smallest: u64) -> Finding {
+    let mebibytes = |bytes: u64| bytes >> 20;
+    let minutes = GROWN_WITHIN.as_secs() / 60;
+    let cause = format!(
+        "its documents take {} MiB, and took {} MiB within the last {minutes} minutes",
+        mebibytes(bytes),
+        mebibytes(smallest)
+    );
+    let remedy = "GET /_replicator says how many there are, deleted ones too: find who writes them in the audit; deleted ones are kept for [replicator] deleted_kept_for";
+    warning(Kind::StoreGrowing, "store", 1, cause, remedy.to_owned())
+}
+
 /// Looks at the daemons of a fleet, as `/_fleet` has them.
 pub(crate) fn of_daemons(fleet: &Value) -> Vec<Finding> {
     let rows: Vec<&Value> = fleet["daemons"].as_array().into_iter().flatten().collect();
@@ -287,8 +308,27 @@ pub(crate) fn of_drain() -> Finding {
     }
 }
 
-/// Looks at replications that run and do not come on.
-pub(crate) fn of_stalled(stalled: &Stalled) -> Option<Finding> {
+/// Looks at replications that run: those that do not come on, and the servers that keep them waiting.
+pub(crate) fn of_runs(troubles: &RunTroubles) -> Vec<Finding> {
+    let slow = troubles.slow.iter();
+    let slow = slow.map(|(slow, jobs)| of_slow(slow, *jobs));
+    of_stalled(&troubles.stalled)
+        .into_iter()
+        .chain(slow)
+        .collect()
+}
+
+fn of_slow(slow: &SlowServer, jobs: u64) -> Finding {
+    let SlowServer { server, average } = slow;
+    let seconds = average.as_secs_f64();
+    let cause = format!(
+        "its answers took {seconds:.1} s on average lately; {jobs} replications run with it"
+    );
+    let remedy = "look at the load of that server, and at the way to it";
+    warning(Kind::ServerSlow, server, jobs, cause, remedy.to_owned())
+}
+
+fn of_stalled(stalled: &Stalled) -> Option<Finding> {
     let Stalled { count, example } = stalled;
     let minutes = STALLED_AFTER.as_secs() / 60;
     (*count > 0).then(|| Finding {
@@ -343,6 +383,8 @@ pub(crate) struct Counted {
     pub refused: u64,
     /// The replication of the last one.
     pub refused_last: String,
+    /// How often each actor was started again.
+    pub restarts: BTreeMap<&'static str, u64>,
 }
 
 /// Looks at what was counted lately, of each pool and of the daemon.
@@ -356,6 +398,10 @@ pub(crate) fn of_increases(
     for pool in &status.pools {
         let note = |counter, count| increases.note(now, counter, &pool.name, count);
         found.extend(of_pool_lately(pool, note));
+    }
+    for (actor, count) in &counted.restarts {
+        let restarts = increases.note(now, "restarts", actor, *count);
+        found.extend((restarts >= RESTARTS_MAX).then(|| of_restarts(actor, restarts)));
     }
     let note = |counter, count| increases.note(now, counter, "", count);
     found.extend(of_daemon_lately(counted, note));
@@ -408,6 +454,15 @@ fn of_pool_lately(
         found.push(warning(Kind::PoolExchanging, name, replaced, cause, remedy));
     }
     found
+}
+
+fn of_restarts(actor: &str, restarts: u64) -> Finding {
+    let seconds = WITHIN.as_secs();
+    let cause = format!("it failed {restarts} times within {seconds} s, and was started again");
+    let remedy =
+        "the log says why at 'child ended'; unless the machine is short of something, report it"
+            .to_owned();
+    warning(Kind::ActorFailing, actor, restarts, cause, remedy)
 }
 
 /// As [`of_pool_lately`], of what the daemon counts.

@@ -20,6 +20,7 @@ use policy::schedule::{
     WhyNot,
 };
 use replication::crash::Crash;
+use replication::endpoint::SlowServer;
 use replication::id::ReplicationId;
 use replication::refused::RefusedDoc;
 use replication::spec::{DocRef, Replication};
@@ -201,10 +202,19 @@ pub(crate) struct GetJobsById {
 #[rtype(result = "Counts")]
 pub struct GetCounts;
 
-/// Asks which running jobs have more to replicate and have not come on for [`STALLED_AFTER`].
+/// Asks what is wrong with the jobs that run.
 #[derive(Clone, Copy, Debug, Message)]
-#[rtype(result = "Stalled")]
-pub(crate) struct GetStalled;
+#[rtype(result = "RunTroubles")]
+pub(crate) struct GetRunTroubles;
+
+/// What is wrong with the jobs that run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RunTroubles {
+    /// Those that have more to replicate and have not come on for [`STALLED_AFTER`].
+    pub stalled: Stalled,
+    /// Servers that take long to answer, each with how many jobs that run have their source or their target there.
+    pub slow: Vec<(SlowServer, u64)>,
+}
 
 /// How long a running job that has more to replicate may stand still before it counts as stalled.
 pub(crate) const STALLED_AFTER: Duration = Duration::from_secs(10 * 60);

@@ -56,6 +56,7 @@ pub use stats::{stats_at, stats_json};
 pub(crate) use store::StoreMetrics;
 
 use crate::health::HealthBoard;
+use crate::otp::supervisor::Restarts;
 use crate::query_server::status::DaemonStatus;
 use definition::metrics;
 use names::Names;
@@ -85,6 +86,7 @@ struct Inner {
     store: Arc<StoreMetrics>,
     fleet: Arc<FleetMetrics>,
     health: HealthBoard,
+    restarts: Restarts,
     invariants: [Counter; Invariant::ALL.len()],
     log_dropped: OnceLock<Arc<AtomicU64>>,
 }
@@ -142,6 +144,7 @@ impl Default for Inner {
             store: Arc::default(),
             fleet: Arc::default(),
             health: HealthBoard::default(),
+            restarts: Restarts::default(),
             invariants: Default::default(),
             log_dropped: OnceLock::new(),
         }
@@ -214,6 +217,11 @@ impl Metrics {
     /// Returns where problems are shown.
     pub(crate) fn health(&self) -> HealthBoard {
         self.0.health.clone()
+    }
+
+    /// Returns how often the daemon's own actors were started again.
+    pub(crate) fn restarts(&self) -> Restarts {
+        self.0.restarts.clone()
     }
 
     /// Counts a request over HTTP: its method, the code of its answer, and the time from when its

@@ -7,6 +7,8 @@
 //!           not do that). A child that does not end in its time is left behind, with a warning.
 //! SOURCE    OTP supervisor: one_for_one, restart intensity and period, shutdown timeouts.
 
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use actix::prelude::*;
@@ -113,12 +115,28 @@ struct Child {
     asked: Option<bool>,
 }
 
+/// How often children were started again, by their names. Cheap to clone; the clones count the same.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Restarts(Arc<Mutex<BTreeMap<&'static str, u64>>>);
+
+impl Restarts {
+    /// Returns the counts of all children, also of those that never failed.
+    pub fn all(&self) -> BTreeMap<&'static str, u64> {
+        self.lock().clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<&'static str, u64>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// Watches over its children.
 pub(crate) struct Supervisor {
     children: Vec<Child>,
     intensity: Intensity,
     /// When children were restarted within the period.
     restarts: Vec<Instant>,
+    restarted: Restarts,
     shutdown: Option<Shutdown>,
     log: Logger,
     pid_guard: PidGuard,
@@ -134,7 +152,15 @@ struct Shutdown {
 
 impl Supervisor {
     /// Makes a supervisor; its children are started when it is, in this order.
-    pub fn new(children: Vec<ChildSpec>, intensity: Intensity, log: &Logger) -> Self {
+    pub fn new(
+        children: Vec<ChildSpec>,
+        intensity: Intensity,
+        restarted: Restarts,
+        log: &Logger,
+    ) -> Self {
+        restarted
+            .lock()
+            .extend(children.iter().map(|spec| (spec.id, 0)));
         let child = |spec| Child {
             spec,
             running: None,
@@ -144,6 +170,7 @@ impl Supervisor {
             children: children.into_iter().map(child).collect(),
             intensity,
             restarts: Vec::new(),
+            restarted,
             shutdown: None,
             log: log.new(o!("component" => "supervisor")),
             pid_guard: PidGuard::new(),
@@ -167,6 +194,7 @@ impl Supervisor {
         warn!(self.log, "child ended"; "actor" => id, "error" => %reason,
               "effect" => "it is started again");
         if self.may_restart() {
+            *self.restarted.lock().entry(id).or_default() += 1;
             return self.start_child(index, ctx);
         }
         error!(self.log, "children fail too often, giving up"; "actor" => id,

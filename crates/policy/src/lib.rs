@@ -7,6 +7,7 @@ pub mod admission;
 pub mod attach;
 pub mod counted;
 pub mod exchange;
+pub mod growth;
 pub mod increases;
 pub mod invariants;
 pub mod listening;

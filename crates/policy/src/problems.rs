@@ -52,16 +52,22 @@ pub enum Kind {
     ReplicationsFailing,
     /// Replications that run have more to do and do not come on.
     ReplicationsStalled,
+    /// A server of replications takes long to answer.
+    ServerSlow,
     /// Targets refuse documents.
     DocumentsRefused,
     /// The store of replications cannot be used.
     StoreAway,
     /// The store of replications takes long to answer.
     StoreSlow,
+    /// The store of replications grows.
+    StoreGrowing,
     /// Replications are still being read from the store.
     StillLoading,
     /// A daemon of the fleet is gone.
     DaemonGone,
+    /// A part of the daemon fails and is started again and again.
+    ActorFailing,
     /// Records of the log are lost.
     RecordsDropped,
     /// The daemon is drained.
@@ -83,11 +89,15 @@ impl Kind {
             | Self::ReplicationsStalled
             | Self::DocumentsRefused
             | Self::StoreAway
+            | Self::StoreGrowing
+            | Self::ActorFailing
             | Self::RecordsDropped
             | Self::Drained => Duration::ZERO,
             Self::ServiceClosed | Self::PoolCrowded => Duration::from_secs(5),
             // One answer that is late is none.
             Self::StoreSlow => Duration::from_secs(10),
+            // It may have had a burst to do.
+            Self::ServerSlow => Duration::from_secs(30),
             // New databases start processes for a while.
             Self::PoolExchanging => Duration::from_secs(60),
             // One that was restarted is back by then.

@@ -14,8 +14,8 @@ use crate::messages::job_supervisor::ChildEnded;
 use crate::messages::replication_job::{JobEvent, JobNews};
 use crate::messages::replication_scheduler::{
     ADDS_MAX, AddJob, AddJobError, AddJobs, Added, Configure, Counts, GetCounts, GetJob, GetJobs,
-    GetJobsById, GetStalled, JOBS_MAX, JobInfo, JobList, LoseJob, ORDERS_MAX, OrderJobs, Outcome,
-    RemoveJob, Reschedule, Stalled, Subscribe,
+    GetJobsById, GetRunTroubles, JOBS_MAX, JobInfo, JobList, LoseJob, ORDERS_MAX, OrderJobs,
+    Outcome, RemoveJob, Reschedule, RunTroubles, Stalled, Subscribe,
 };
 use crate::otp::deferred::{Deferred, deferred};
 use crate::otp::pid::{Down, ExitReason};
@@ -23,6 +23,7 @@ use crate::otp::supervisor::Stop;
 use crate::replicator::JobOrder;
 use policy::ownership::DocId;
 use policy::schedule::{Event, JobId, Level, NewJob, Run};
+use replication::endpoint::SlowServer;
 use replication::id::ReplicationId;
 use replication::spec::DocRef;
 use replication::spec::Replication;
@@ -326,10 +327,20 @@ impl Handler<GetCounts> for ReplicationScheduler {
     }
 }
 
-impl Handler<GetStalled> for ReplicationScheduler {
-    type Result = MessageResult<GetStalled>;
+impl Handler<GetRunTroubles> for ReplicationScheduler {
+    type Result = MessageResult<GetRunTroubles>;
 
-    fn handle(&mut self, _: GetStalled, _: &mut Self::Context) -> Self::Result {
+    fn handle(&mut self, _: GetRunTroubles, _: &mut Self::Context) -> Self::Result {
+        MessageResult(RunTroubles {
+            stalled: self.stalled(),
+            slow: self.slow(),
+        })
+    }
+}
+
+impl ReplicationScheduler {
+    /// Finds jobs that have more to replicate and do not come on.
+    fn stalled(&self) -> Stalled {
         let now = self.clock.now();
         let entries = self.runs.values().filter_map(|row| {
             let entry = self.entries.get(&row.id)?;
@@ -344,7 +355,31 @@ impl Handler<GetStalled> for ReplicationScheduler {
                 stalled.example = doc.map_or_else(|| id.to_string(), |doc| doc.id.clone());
             }
         }
-        MessageResult(stalled)
+        stalled
+    }
+
+    /// Finds servers that take long to answer, each with how many jobs that run are at it.
+    fn slow(&self) -> Vec<(SlowServer, u64)> {
+        let slow = self.http.slow_servers();
+        if slow.is_empty() {
+            return Vec::new();
+        }
+        let entries = self
+            .runs
+            .values()
+            .filter_map(|row| self.entries.get(&row.id));
+        let sides: Vec<[String; 2]> = entries
+            .map(|entry| {
+                let Replication { source, target, .. } = &*entry.replication;
+                [source, target].map(|side| side.server())
+            })
+            .collect();
+        let counted = slow.into_iter().map(|slow| {
+            let is_at_it = |sides: &&[String; 2]| sides.iter().any(|side| **side == *slow.server);
+            let count = sides.iter().filter(is_at_it).count();
+            (slow, count as u64)
+        });
+        counted.collect()
     }
 }
 

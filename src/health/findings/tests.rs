@@ -256,6 +256,7 @@ fn what_is_counted_within_a_minute_is_told_and_over_after_it() {
         dropped: 7,
         refused: 9,
         refused_last: "orders".to_owned(),
+        restarts: BTreeMap::new(),
     };
     let mut increases = Increases::default();
     let mut look = |second: u64, totals: &Totals, counted: &Counted| {
@@ -323,4 +324,49 @@ fn jobs_that_stand_still_are_one_trouble_with_an_example() {
     let found = of_stalled(&stalled).unwrap();
     assert_eq!((found.kind, found.count), (Kind::ReplicationsStalled, 3));
     assert!(found.remedy.contains("settee jobs show shop-to-backup"));
+}
+
+#[test]
+fn a_slow_server_is_named_with_how_long_it_takes_and_who_waits_for_it() {
+    let slow = SlowServer {
+        server: "http://db.example:5984".into(),
+        average: Duration::from_millis(7250),
+    };
+    let troubles = RunTroubles {
+        stalled: Stalled::default(),
+        slow: vec![(slow, 12)],
+    };
+    let [found] = &of_runs(&troubles)[..] else {
+        panic!("one is slow");
+    };
+    assert_eq!(found.kind, Kind::ServerSlow);
+    assert_eq!(
+        (&*found.subject, found.count),
+        ("http://db.example:5984", 12)
+    );
+    let cause = "its answers took 7.2 s on average lately; 12 replications run with it";
+    assert_eq!(found.cause, cause);
+}
+
+#[test]
+fn an_actor_that_fails_again_and_again_is_a_trouble_for_a_minute() {
+    let mut increases = Increases::default();
+    let mut found = |second, restarts| {
+        let counted = Counted {
+            restarts: [("http_server", restarts), ("client_listener", 9)].into(),
+            ..Counted::default()
+        };
+        let status = DaemonStatus::default();
+        let now = Timestamp::ZERO + Duration::from_secs(second);
+        let found = of_increases(&mut increases, now, &status, counted);
+        let found = found
+            .into_iter()
+            .map(|found| (found.kind, found.subject, found.count));
+        found.collect::<Vec<_>>()
+    };
+    assert_eq!(found(0, 0), []);
+    assert_eq!(found(2, 2), []);
+    let failing = (Kind::ActorFailing, "http_server".to_owned(), 3);
+    assert_eq!(found(4, 3), [failing]);
+    assert_eq!(found(100, 3), []);
 }

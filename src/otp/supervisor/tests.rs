@@ -67,6 +67,7 @@ struct Family {
     wards: Rc<RefCell<Vec<Addr<Ward>>>>,
     diary: Diary,
     downs: Probe<Down>,
+    restarts: Restarts,
 }
 
 struct Plan {
@@ -102,7 +103,8 @@ fn family(plans: Vec<Plan>, restarts_max: usize) -> Family {
     };
     let specs = plans.into_iter().map(spec).collect();
     let log = Logger::root(slog::Discard, o!());
-    let supervisor = Supervisor::new(specs, intensity, &log);
+    let restarts = Restarts::default();
+    let supervisor = Supervisor::new(specs, intensity, restarts.clone(), &log);
     let downs = Probe::start();
     supervisor.pid().monitor(downs.recipient());
     Family {
@@ -110,6 +112,7 @@ fn family(plans: Vec<Plan>, restarts_max: usize) -> Family {
         wards,
         diary,
         downs,
+        restarts,
     }
 }
 
@@ -151,19 +154,21 @@ impl Family {
 }
 
 #[actix_rt::test]
-async fn a_child_that_panicked_or_failed_is_started_again() {
-    let family = family(vec![plan("a")], 10);
-    family.diary(1).await;
+async fn a_child_that_panicked_or_failed_is_started_again_and_counted() {
+    let family = family(vec![plan("b"), plan("a")], 10);
+    let restarts = family.restarts.clone();
+    family.diary(2).await;
     for (lines, end) in [
-        (2, End::Panic),
-        (3, End::With(ExitReason::Failed("no luck".into()))),
-        (4, End::With(ExitReason::Normal)),
+        (3, End::Panic),
+        (4, End::With(ExitReason::Failed("no luck".into()))),
+        (5, End::With(ExitReason::Normal)),
     ] {
         family.end_last(end);
         assert_eq!(family.diary(lines).await.last().unwrap(), "a starts");
     }
     let (diary, reason) = family.stop(false).await;
-    assert_eq!(diary[4], "a is told to end in order");
+    assert_eq!(diary[5], "a is told to end in order");
+    assert_eq!(restarts.all(), [("a", 3), ("b", 0)].into());
     assert_eq!(reason, ExitReason::Shutdown);
 }
 

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use reqwest::Client;
 use reqwest::header::{ACCEPT, HeaderMap, HeaderName, HeaderValue, USER_AGENT};
@@ -12,6 +13,7 @@ use super::clients::{Clients, Override, Pools, Route};
 use super::config::{HttpConfig, HttpConfigError, HttpSettings};
 use super::connections::{Connections, ConnectionsMax, Lane, Place};
 use super::limiter::Limiter;
+use super::pace::{Paces, SlowServer};
 use super::{Cause, Endpoint, RequestFailed};
 use crate::counters::{Counter, Counters};
 use crate::db_updates::Servers;
@@ -38,6 +40,7 @@ pub struct Http {
 struct Shared {
     clients: Mutex<Current>,
     limiter: Mutex<Limiter>,
+    paces: Mutex<Paces>,
     listening: Listening,
     servers: Servers,
     connections: Arc<Connections>,
@@ -90,6 +93,7 @@ impl Http {
         let shared = Shared {
             clients: Mutex::new(clients.into()),
             limiter: Mutex::default(),
+            paces: Mutex::default(),
             listening,
             servers: Servers::default(),
             connections,
@@ -177,6 +181,17 @@ impl Http {
             &mut lock(&self.shared.limiter),
             u64::try_from(now).unwrap_or(u64::MAX),
         )
+    }
+
+    /// Takes note of how long a request to a server waited.
+    pub fn note_wait(&self, server: &Arc<str>, waited: Duration) {
+        let now = self.shared.started.elapsed();
+        lock(&self.shared.paces).note(server, waited, now);
+    }
+
+    /// Returns the servers that take long to answer, in the order of their names.
+    pub fn slow_servers(&self) -> Vec<SlowServer> {
+        lock(&self.shared.paces).slow(self.shared.started.elapsed())
     }
 
     /// Returns the connections for a URL, and the URL and the `Host` to use with them.

@@ -24,6 +24,7 @@ mod limiter;
 pub mod listening;
 mod location;
 mod login;
+mod pace;
 mod probe;
 mod reach;
 mod request;
@@ -55,6 +56,7 @@ pub use self::http::Http;
 pub(crate) use self::http::lock;
 pub(crate) use self::location::is_path;
 pub(super) use self::location::keeps_path;
+pub use self::pace::SlowServer;
 pub use self::request::{Cause, Request, RequestFailed};
 pub(crate) use self::request::{Reply, SentRequest, StreamedReply, is_of_full_disk, is_of_proxy};
 pub(crate) use self::retries::{Backoff, Retries, WAIT_MIN};
@@ -93,6 +95,8 @@ struct Inner {
     key: Arc<str>,
     base: Base,
     base_url: Url,
+    /// As `http://db.example:5984`.
+    server: Arc<str>,
     /// Origins that redirects may lead to.
     redirects_to: Vec<String>,
     headers: HeaderMap,
@@ -131,6 +135,7 @@ impl Endpoint {
             key: spec.url.as_str().into(),
             base: Base::new(&spec.url),
             base_url,
+            server: spec.server().into(),
             redirects_to,
             headers: headers(spec),
             auth: spec.auth.clone(),

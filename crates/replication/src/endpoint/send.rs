@@ -271,19 +271,19 @@ impl Endpoint {
         *request.body_mut() = body;
         let timeout = self.0.request_timeout.filter(|_| !sending.endless);
         let timeout = timeout.unwrap_or(Duration::MAX);
-        let deadline = Instant::now().checked_add(timeout);
+        let began = Instant::now();
+        let deadline = began.checked_add(timeout);
         let response = tokio::select! {
             biased;
-            response = route.client.execute(request) => response,
-            () = activity.silent_for(silence) => {
-                return Err(TryFailed::Retry(Cause::Timeout(silence)));
-            }
-            () = sleep(timeout) => return Err(TryFailed::Retry(Cause::Timeout(timeout))),
+            response = route.client.execute(request) => response.map_err(|error| classify(&error)),
+            () = activity.silent_for(silence) => Err(TryFailed::Retry(Cause::Timeout(silence))),
+            () = sleep(timeout) => Err(TryFailed::Retry(Cause::Timeout(timeout))),
         };
-        match response {
-            Ok(response) => Ok((response, deadline)),
-            Err(error) => Err(classify(&error)),
+        let has_waited = matches!(&response, Ok(_) | Err(TryFailed::Retry(Cause::Timeout(_))));
+        if has_waited && !sending.endless {
+            self.0.http.note_wait(&self.0.server, began.elapsed());
         }
+        Ok((response?, deadline))
     }
 
     /// Requires that an answer redirects to no other origin than the configuration allows, if it redirects.

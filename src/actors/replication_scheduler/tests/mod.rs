@@ -183,6 +183,7 @@ struct World {
     live: LiveRuns,
     settings: Settings,
     metrics: Metrics,
+    http: Http,
     events: Probe<ReplicationEvent>,
 }
 
@@ -215,13 +216,14 @@ impl World {
         pasts: Option<PastWriter>,
     ) -> Self {
         let metrics = Metrics::new();
+        let http = Http::new(Default::default(), &Logger::root(Discard, o!())).unwrap();
         let starter = jobs.clone();
         let scheduler = ReplicationScheduler::new(SchedulerOptions {
             settings: settings.clone(),
             jobs: Box::new(move |order| starter.start(order)),
             live: live.clone(),
             states: Arc::default(),
-            http: Http::new(Default::default(), &Logger::root(Discard, o!())).unwrap(),
+            http: http.clone(),
             metrics: metrics.replication(),
             log: Logger::root(Discard, o!()),
         })
@@ -236,6 +238,7 @@ impl World {
             live,
             settings,
             metrics,
+            http,
             events,
         };
         world.ask(Subscribe(world.events.recipient())).await;

@@ -282,20 +282,46 @@ async fn a_job_that_has_more_to_do_and_stands_still_is_stalled_until_it_comes_on
     };
     run.job.do_send(Do::News(JobNews::Started(left(5))));
     tokio::time::sleep(STALLED_AFTER - Duration::from_secs(1)).await;
-    assert_eq!(world.ask(GetStalled).await, Stalled::default());
+    assert_eq!(world.ask(GetRunTroubles).await.stalled, Stalled::default());
     tokio::time::sleep(Duration::from_secs(1)).await;
     let stalled = Stalled {
         count: 1,
         example: "a".into(),
     };
-    assert_eq!(world.ask(GetStalled).await, stalled);
+    assert_eq!(world.ask(GetRunTroubles).await.stalled, stalled);
     run.job.do_send(Do::News(JobNews::Progress(left(4))));
     eventually("it comes on", || async {
-        world.ask(GetStalled).await == Stalled::default()
+        world.ask(GetRunTroubles).await.stalled == Stalled::default()
     })
     .await;
     // One that has nothing to do stands still.
     run.job.do_send(Do::News(JobNews::Progress(left(0))));
     tokio::time::sleep(STALLED_AFTER * 2).await;
-    assert_eq!(world.ask(GetStalled).await, Stalled::default());
+    assert_eq!(world.ask(GetRunTroubles).await.stalled, Stalled::default());
+}
+
+#[actix_rt::test]
+async fn a_server_that_takes_long_to_answer_is_told_with_how_many_running_jobs_are_at_it() {
+    let world = World::start(|_| {}).await;
+    world.add_and_run("a").await;
+    let server: Arc<str> = "http://127.0.0.1:5984".into();
+    let troubles = || world.ask(GetRunTroubles);
+    assert_eq!(troubles().await.slow, []);
+    for _ in 0..3 {
+        world.http.note_wait(&server, Duration::from_secs(7));
+        world
+            .http
+            .note_wait(&"http://other.example".into(), Duration::from_secs(8));
+    }
+    let slow = troubles().await.slow.into_iter();
+    let slow: Vec<_> = slow
+        .map(|(slow, jobs)| (slow.server.to_string(), jobs))
+        .collect();
+    assert_eq!(
+        slow,
+        [
+            (server.to_string(), 1),
+            ("http://other.example".to_owned(), 0)
+        ]
+    );
 }
