@@ -60,7 +60,7 @@ const FOR_TESTS: [&str; 2] = ["test_support", "testkit"];
 /// Most lines of code in each crate, without tests, comments and empty lines. Whoever raises a number says why in the
 /// commit; better is to find what can go.
 const LINES_MAX: [(&str, usize); 14] = [
-    ("src", 52_000),
+    ("src", 52_150),
     ("crates/blocking", 40),
     ("crates/child", 4100),
     ("crates/client", 1500),
@@ -69,8 +69,8 @@ const LINES_MAX: [(&str, usize); 14] = [
     ("crates/couchjs", 4250),
     ("crates/json", 1250),
     ("crates/mango", 2700),
-    ("crates/policy", 8350),
-    ("crates/replication", 9950),
+    ("crates/policy", 8385),
+    ("crates/replication", 10_030),
     ("crates/store", 6750),
     ("crates/test_support", 150),
     ("crates/testkit", 950),
