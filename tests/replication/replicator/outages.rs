@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::replicator::world::World;
 use crate::support::daemon::wait_until;
 use crate::support::http_server::Answer;
-use crate::support::store::{create, start};
+use crate::support::store::{create, post, start};
 
 /// Whoever fails is tried again in an hour, unless the server is back.
 const SETTINGS: &str = "\
@@ -103,5 +103,43 @@ fn documents_that_have_no_job_because_something_went_wrong_are_a_problem() {
             problem["kind"] == "replications_failing" && cause.contains("without-job")
         })
     });
+    world.stop();
+}
+
+#[test]
+fn of_276_replications_200_that_fail_are_one_critical_problem_that_the_alerts_go_by() {
+    const ALL: usize = 276;
+    const AWAY: usize = 200;
+    let world = World::start_at(|| start(SETTINGS));
+    let docs = (0..ALL).map(|number| {
+        let mut body = world.continuous();
+        body["_id"] = format!("job-{number}").into();
+        // So that no two are the same replication.
+        body["source"] =
+            json!({"url": world.source.url(), "headers": {"X-Job": number.to_string()}});
+        if number < AWAY {
+            body["target"] = format!("http://127.0.0.1:1/backup-{number}").into();
+        }
+        body
+    });
+    let docs: Vec<_> = docs.collect();
+    let written = post(
+        &world.web,
+        "/_replicator/_bulk_docs",
+        &json!({"docs": docs}),
+    );
+    assert_eq!(written.status, 201, "{written:?}");
+    let problems = || world.web.get("/_health").ok()["problems"].clone();
+    wait_until("the problem is told", || {
+        problems()[0]["count"] == AWAY as u64 && problems()[1].is_null()
+    });
+    let problem = &problems()[0];
+    assert_eq!(problem["kind"], "replications_failing");
+    assert_eq!(problem["severity"], "critical");
+    let cause = problem["cause"].as_str().unwrap();
+    assert!(cause.starts_with("200 of 276 replications fail"), "{cause}");
+    let metrics = world.web.get("/_node/_local/_prometheus").body;
+    let metric = "settee_problems{kind=\"replications_failing\",severity=\"critical\"} 1\n";
+    assert!(metrics.contains(metric), "{metrics}");
     world.stop();
 }
