@@ -27,7 +27,7 @@ pub(crate) enum Period {
 }
 
 /// By what functions are sorted, the most first.
-#[derive(Clone, Copy, Debug, Default, Display, EnumString, PartialEq, Eq, Hash, VariantNames)]
+#[derive(Clone, Copy, Debug, Default, Display, EnumString, PartialEq, Eq, VariantNames)]
 #[strum(serialize_all = "snake_case")]
 pub(crate) enum SortBy {
     #[default]
@@ -40,6 +40,8 @@ pub(crate) enum SortBy {
     Errors,
     Kills,
     Bytes,
+    /// Kills, then errors, then the time of runs.
+    Trouble,
 }
 
 /// Which functions are asked for.
@@ -111,8 +113,9 @@ pub(crate) struct CostsRow {
 
 impl CostsRow {
     /// Returns what rows are sorted by.
-    pub(crate) fn sort_key(&self, by: SortBy) -> u64 {
-        match by {
+    pub(crate) fn sort_key(&self, by: SortBy) -> [u64; 3] {
+        let number = match by {
+            SortBy::Trouble => return [self.kills, self.errors, self.run_us],
             SortBy::Run => self.run_us,
             SortBy::P50 => self.run_p50_us,
             SortBy::P99 => self.run_p99_us,
@@ -122,6 +125,7 @@ impl CostsRow {
             SortBy::Errors => self.errors,
             SortBy::Kills => self.kills,
             SortBy::Bytes => self.bytes,
-        }
+        };
+        [number, 0, 0]
     }
 }

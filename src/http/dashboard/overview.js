@@ -12,7 +12,6 @@ import { problemsOf } from "./problems.js";
 import { number, plural, stateOfService, when } from "./words.js";
 
 const POOLS_MAX = 8;
-const FUNCTIONS_MAX = 8;
 const RECORDS_MAX = 8;
 const TENANTS_MAX = 8;
 
@@ -47,9 +46,6 @@ function orders({ total_rows: total, records }) {
   })), ""));
 }
 
-// Those that fail first, then those that ran longest.
-const worst = (functions) => functions.toSorted((one, other) => other.kills - one.kills || other.errors - one.errors || other.run_us - one.run_us);
-
 export const overview = {
   title: () => "",
   async load({ state: { may } }) {
@@ -65,7 +61,7 @@ export const overview = {
         more("#/pools", pools.length, POOLS_MAX, `All ${number(pools.length)} pools`)),
       procsSection(pools),
       section("Functions", `${plural(functions.total_rows, "function")} ${lately(functions.seconds)}`,
-        functionsTable({ ...functions, functions: worst(functions.functions).slice(0, FUNCTIONS_MAX) }),
+        functionsTable(functions),
         h("p", { class: "more" }, link("#/functions", "All functions, by any number"))),
       section("Replications", counts(jobs),
         jobs.error ? h("p", { class: "bad" }, `Replications cannot be listed: ${jobs.error}`) : null,

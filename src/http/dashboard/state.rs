@@ -4,7 +4,7 @@
 //!           [`FRESH_FOR`], and with who the visitor is: many open pages cost little more than one.
 //! PROMISES  However many ask at the same time, one makes the state and the others wait for it. It tells of jobs also
 //!           where they cannot be listed: then it says why.
-//! LIMITS    [`FUNCTIONS_MAX`] functions, those that cost most; [`TASKS_MAX`] views that are being mapped; [`JOBS_MAX`]
+//! LIMITS    [`FUNCTIONS_MAX`] functions, those in trouble first; [`TASKS_MAX`] views that are being mapped; [`JOBS_MAX`]
 //!           jobs, those in trouble first; [`REASONS_MAX`] reasons. Making it takes at most a part of the time, one of
 //!           [`REST`], until it is [`FRESH_MAX`] old.
 
@@ -24,7 +24,6 @@ use super::super::access::{User, Visitor};
 use super::super::answer::{self, Answer, Refusal};
 use super::super::compress::Text;
 use super::super::functions_api::costs;
-use super::super::params::{Params, query_parse_error};
 use crate::actors::replicator_api::Whose;
 use crate::messages::function_costs::{CostsQuery, Period, SortBy};
 use crate::messages::proc_manager::GetStatus;
@@ -32,7 +31,7 @@ use crate::replicator::DocState;
 use policy::schedule::JobState;
 
 /// How many functions the page shows.
-const FUNCTIONS_MAX: usize = 50;
+const FUNCTIONS_MAX: usize = 8;
 
 /// How many running tasks beside replications the page shows.
 const TASKS_MAX: usize = 50;
@@ -58,9 +57,9 @@ const JOBS_WITHIN: Duration = Duration::from_secs(3);
 /// For how many different visitors the whole text is kept.
 const VISITORS_MAX: usize = 64;
 
-/// The states that were made lately, one for each way of choosing functions.
+/// The state that was made last, or is being made.
 #[derive(Debug, Default)]
-pub(crate) struct StateMemo(Mutex<HashMap<(Period, SortBy), Place>>);
+pub(crate) struct StateMemo(Mutex<Place>);
 
 /// The place of a state that is made once.
 type Place = Arc<OnceCell<Made>>;
@@ -78,13 +77,12 @@ struct Made {
 
 impl StateMemo {
     /// Returns the place of a state that is fresh, or is to be made.
-    fn place(&self, chosen: (Period, SortBy)) -> Place {
-        let mut places = lock(&self.0);
-        let place = places.entry(chosen).or_default();
+    fn place(&self) -> Place {
+        let mut place = lock(&self.0);
         if place.get().is_some_and(|made| made.until <= Instant::now()) {
             *place = Arc::default();
         }
-        Arc::clone(place)
+        Arc::clone(&place)
     }
 }
 
@@ -110,23 +108,17 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// `GET /_dashboard/state`: everything that this visitor may see. The parameters `period` and `sort` choose
-/// functions.
+/// `GET /_dashboard/state`: everything that this visitor may see.
 pub(crate) async fn state(request: HttpRequest, shared: Data<HttpContext>, user: User) -> Answer {
-    let params = Params::of(&request)?;
-    let [period, sort] = ["period", "sort"].map(|name| params.get(name));
-    let query = CostsQuery::of(period, sort, Some(FUNCTIONS_MAX)).map_err(query_parse_error)?;
-    let place = shared.dashboard.place((query.period, query.sort));
-    let made = place
-        .get_or_try_init(|| make(query, &shared, &user))
-        .await?;
+    let place = shared.dashboard.place();
+    let made = place.get_or_try_init(|| make(&shared, &user)).await?;
     let text = made.text_for(&user);
     Ok(text.answer(&request, answer::json_response()))
 }
 
-async fn make(query: CostsQuery, shared: &HttpContext, user: &User) -> Result<Made, Refusal> {
+async fn make(shared: &HttpContext, user: &User) -> Result<Made, Refusal> {
     let begun = Instant::now();
-    let members = members(query, shared, user).await?.to_string();
+    let members = members(shared, user).await?.to_string();
     let took = begun.elapsed();
     let fresh_for = took.saturating_mul(REST).clamp(FRESH_FOR, FRESH_MAX);
     Ok(Made {
@@ -136,7 +128,12 @@ async fn make(query: CostsQuery, shared: &HttpContext, user: &User) -> Result<Ma
     })
 }
 
-async fn members(query: CostsQuery, shared: &HttpContext, user: &User) -> Result<Value, Refusal> {
+async fn members(shared: &HttpContext, user: &User) -> Result<Value, Refusal> {
+    let query = CostsQuery {
+        period: Period::Minute,
+        sort: SortBy::Trouble,
+        limit: FUNCTIONS_MAX,
+    };
     let functions = costs(query, shared, user).await?;
     let status = shared.manager.call(GetStatus { pool: None }).await?;
     let mut tasks = shared.tasks.list();

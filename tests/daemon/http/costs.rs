@@ -139,6 +139,9 @@ fn what_functions_cost_is_told_by_database_design_document_and_function() {
     let most_called = functions(&web, "sort=calls&limit=1");
     assert_eq!(most_called.len(), 1);
     assert_eq!(most_called[0]["function"], "shows/quick");
+    let in_trouble = functions(&web, "sort=trouble");
+    let names: Vec<_> = in_trouble.iter().map(|row| &row["function"]).collect();
+    assert_eq!(names, ["shows/wrong", "shows/slow", "shows/quick"]);
     let by_p99 = functions(&web, "sort=p99");
     let p99: Vec<_> = by_p99
         .iter()
