@@ -30,6 +30,9 @@ section! {
         /// Most calls at a time of each such database, those that wait and those that have a process; further ones are
         /// refused at once with `tenant_busy`. 0 is any number.
         calls_max: Option<u32>, PROCESSES, unit("calls"), otherwise("that of a shorter pattern; else any number");
+        /// Most calls of each such database that wait for a process at a time, over all pools; further ones are refused at
+        /// once with `tenant_busy`, and none of them counts for `queue_max` of a pool. 0 is any number.
+        queue_max: Option<u32>, PROCESSES, unit("calls"), otherwise("that of a shorter pattern; else any number");
         /// How long a process that is lent for functions of each such database may take to answer a prompt, also where
         /// the call or the service allows more. 0 is as long as those allow.
         timeout: Option<Duration>, ms(0, YEAR), otherwise("that of a shorter pattern; else no bound");
@@ -52,6 +55,7 @@ impl Config {
             let rule = TenantRule {
                 processes_max: tenant.processes_max,
                 calls_max: tenant.calls_max,
+                queue_max: tenant.queue_max,
                 timeout: tenant.timeout.map(milliseconds),
             };
             (name.clone(), rule)

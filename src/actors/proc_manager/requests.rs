@@ -18,7 +18,7 @@ use crate::query_server::call::Call;
 use crate::query_server::proc_shared::PromptBound;
 use crate::query_server::prompt;
 use policy::pool::{
-    ClientId, PoolId, ProcId, Refusal, RequestId, Target, Tenant, TenantRule, Token,
+    ClientId, PoolId, ProcId, Refusal, RequestId, Target, Tenant, TenantBound, Token,
 };
 use policy::time::Timestamp;
 
@@ -132,10 +132,10 @@ impl ProcManager {
             return None;
         }
         let db = self.tenant_of(request)?;
-        let timeout = rules.bound(&db, |rule| rule.timeout)?;
+        let timeout = rules.bound(&db, TenantBound::Timeout)?;
         Some(PromptBound {
             timeout: Duration::from_millis(timeout.into()),
-            key: self.tenant_key(&db, "timeout", |rule| rule.timeout),
+            key: self.tenant_key(&db, TenantBound::Timeout),
         })
     }
 
@@ -143,16 +143,16 @@ impl ProcManager {
     fn in_the_way(&self, request: &Waiting) -> Arc<str> {
         match self.tenant_of(request) {
             Some(db) if self.core.is_held_back(&Tenant::Database(Arc::clone(&db))) => {
-                self.tenant_key(&db, "processes_max", |rule| rule.processes_max)
+                self.tenant_key(&db, TenantBound::ProcessesMax)
             }
             _ => self.limit_of(request.target),
         }
     }
 
     /// Returns where a bound of a tenant is set, as the configuration has it.
-    fn tenant_key(&self, db: &str, key: &str, of: fn(&TenantRule) -> Option<u32>) -> Arc<str> {
-        let name = self.settings.tenants.set_by(db, of).unwrap_or_default();
-        format!("[tenants.{name:?}] {key}").into()
+    fn tenant_key(&self, db: &str, bound: TenantBound) -> Arc<str> {
+        let name = self.settings.tenants.set_by(db, bound).unwrap_or_default();
+        format!("[tenants.{name:?}] {}", bound.key()).into()
     }
 
     pub(super) fn refuse(&mut self, id: RequestId, why: Refusal, turn: &mut Turn) {
@@ -188,10 +188,14 @@ impl ProcManager {
                 error: cause.error.map(Box::new),
             },
             Refusal::PoolBusy => GetProcError::PoolBusy { pool: label },
-            Refusal::TenantBusy => {
+            Refusal::TenantBusy(bound) => {
                 let tenant = self.tenant_of(request).unwrap_or_default();
-                let rule = self.tenant_key(&tenant, "calls_max", |rule| rule.calls_max);
-                GetProcError::TenantBusy { tenant, rule }
+                let rule = self.tenant_key(&tenant, bound);
+                GetProcError::TenantBusy {
+                    tenant,
+                    waits: bound == TenantBound::QueueMax,
+                    rule,
+                }
             }
             Refusal::PoolRemoved => GetProcError::PoolRemoved { pool: label },
             Refusal::NoPool => GetProcError::NoSuchPool(format!("there is no pool in '{label}'")),
@@ -210,7 +214,7 @@ fn count_refusal(metrics: &PoolMetrics, why: Refusal) {
     match why {
         Refusal::Timeout { phase } => metrics.request_timed_out(phase),
         Refusal::PoolBusy => metrics.refused(Refused::Busy),
-        Refusal::TenantBusy => metrics.refused(Refused::Tenant),
+        Refusal::TenantBusy(_) => metrics.refused(Refused::Tenant),
         Refusal::Throttled { .. } => metrics.refused(Refused::Throttled),
         Refusal::PoolRemoved | Refusal::NoPool => metrics.refused(Refused::Removed),
         Refusal::SpawnFailed | Refusal::TeachFailed | Refusal::ShuttingDown => {}

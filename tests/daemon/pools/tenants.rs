@@ -328,6 +328,43 @@ fn bounds_for_all_by_pattern_and_by_name_change_while_calls_wait() {
 }
 
 #[test]
+fn a_database_with_a_queue_of_its_own_waits_in_that_and_leaves_the_pools_to_others() {
+    let config = "[pools.javascript]\nmax = 1\nqueue_max = 1\n[tenants.big]\nqueue_max = 3\n";
+    let web = Web::start(config);
+    let (mut big, mut small) = (web.service.connect(), web.service.connect());
+    let endless = map_of("big", "function(doc) { while (true) {} }");
+    for _ in 0..4 {
+        big.send(&endless);
+    }
+    let mut client = web.service.connect();
+    client.wait_for_pool("javascript", &[("used", 1), ("waiting", 3)]);
+    let error = client.error(&endless);
+    assert_eq!(
+        (&error["name"], &error["retry_after_ms"]),
+        (&json!("tenant_busy"), &json!(1000))
+    );
+    let reason = error["reason"].as_str().unwrap();
+    assert!(
+        reason.starts_with("the database 'big' has as many calls that wait as it may")
+            && reason.contains("[tenants.\"big\"] queue_max"),
+        "{reason}"
+    );
+    let of_others = map_of("small", "function(doc) {}");
+    small.send(&of_others);
+    client.wait_for_pool("javascript", &[("waiting", 4)]);
+    assert_eq!(client.error(&of_others)["name"], "pool_busy");
+    let path = "/_node/_local/_config/tenants.big/queue_max";
+    web.send("PUT", path, "\"4\"").ok();
+    big.send(&endless);
+    client.wait_for_pool("javascript", &[("waiting", 5)]);
+    assert_eq!(client.error(&endless)["name"], "tenant_busy");
+    drop(big);
+    drop(small);
+    client.wait_for_pool("javascript", &[("used", 0), ("waiting", 0)]);
+    web.service.stop();
+}
+
+#[test]
 fn a_function_of_a_database_has_no_more_time_than_its_bound_and_is_told_the_key() {
     let web = Web::start("[tenants.\"*\"]\ntimeout = 60000\n[tenants.\"big*\"]\ntimeout = 250\n");
     let mut client = web.service.connect();

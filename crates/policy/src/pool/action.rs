@@ -4,6 +4,7 @@
 //! SOURCE    couch_proc_manager 001: what its handlers do to the world, as data.
 
 use super::id::{ClientId, PoolId, ProcId, RequestId, Token};
+use super::tenants::TenantBound;
 use crate::admission::SpawnRefused;
 use crate::time::Timestamp;
 
@@ -77,9 +78,8 @@ pub enum Refusal {
     TeachFailed,
     /// As many wait as may (`queue_max`). Worth a retry.
     PoolBusy,
-    /// The tenant has as many calls as it may have ([`TenantRule::calls_max`](super::TenantRule::calls_max)).
-    /// Worth a retry.
-    TenantBusy,
+    /// The tenant has as many calls as it may have, or as many of them wait as may. Worth a retry.
+    TenantBusy(TenantBound),
     /// The pool was removed, or is being removed.
     PoolRemoved,
     /// There is no pool in the group, or for the language.

@@ -55,11 +55,12 @@ impl Turn<'_> {
         let Some(most) = self.pool.settings.queue_max else {
             return;
         };
-        if self.pool.waiters.open() > most as usize {
+        if self.pool.waiters.counted() > most as usize {
             self.flush();
             let row = self.ledger.request(newest);
-            let waits = row.is_some_and(|row| row.place == RequestPlace::Queue);
-            if waits && self.pool.waiters.open() > most as usize {
+            let row = row.filter(|row| row.place == RequestPlace::Queue);
+            let counts = row.is_some_and(|row| !self.ledger.tenants.has_own_queue(&row.tenant));
+            if counts && self.pool.waiters.counted() > most as usize {
                 self.pool.totals.busy += 1;
                 self.refuse(newest, Refusal::PoolBusy);
             }

@@ -155,7 +155,7 @@ impl Pools {
     fn shorten_queue(&mut self, pool: PoolId, out: &mut Vec<PoolAction>) {
         while let Some(row) = self.pool(pool)
             && let Some(most) = row.settings.queue_max
-            && row.waiters.open() > most as usize
+            && row.waiters.counted() > most as usize
             && let Some(newest) = row.waiters.newest()
         {
             self.displace(newest, Refusal::PoolBusy, out);

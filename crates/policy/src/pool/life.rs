@@ -73,7 +73,7 @@ impl Pool {
     /// Whether as many wait as may.
     pub(super) fn queue_is_full(&self) -> bool {
         let most = self.settings.queue_max;
-        most.is_some_and(|most| self.waiters.open() >= most as usize)
+        most.is_some_and(|most| self.waiters.counted() >= most as usize)
     }
 
     /// Whether nothing may be opened, for other reasons than the limit.

@@ -134,7 +134,7 @@ pub use settings::{
 };
 pub use status::{PoolStatus, PoolTotals, ProcPhase, ProcStatus};
 
-pub use tenants::{TenantRule, TenantRules};
+pub use tenants::{TenantBound, TenantRule, TenantRules};
 
 pub(crate) use ledger::{Due, Ledger, RequestPlace, RequestRow};
 pub(crate) use tables::{Pool, Proc, ProcState};

@@ -18,6 +18,7 @@ use super::route::GroupMembers;
 use super::settings::PoolSettings;
 use super::status::{PoolStatus, PoolTotals};
 use super::tables::Pool;
+use super::tenants::TenantBound;
 use super::turn::Turn;
 use crate::admission::{Failure, Snapshot};
 use crate::time::Timestamp;
@@ -265,12 +266,13 @@ impl Pools {
             let phase = request.place.phase();
             Refusal::Timeout { phase }
         } else if self.ledger.tenants.is_busy(&request.tenant) {
-            Refusal::TenantBusy
+            Refusal::TenantBusy(TenantBound::CallsMax)
         } else {
             match self.route(&request) {
                 Ok(pool) => {
                     request.pool = pool;
-                    return self.on_pool(pool, out, |turn| turn.get_proc(id, request));
+                    self.on_pool(pool, out, |turn| turn.get_proc(id, request));
+                    return self.keep_tenant_queue_short(id, out);
                 }
                 Err(why) => why,
             }

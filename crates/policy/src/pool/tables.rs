@@ -415,6 +415,7 @@ impl Pool {
             standing: self.accounts.standing(tenant),
             has_idle: self.idle.has_idle(tenant),
             is_held_back: ledger.tenants.is_full(tenant),
+            has_own_queue: ledger.tenants.has_own_queue(tenant),
         }
     }
 

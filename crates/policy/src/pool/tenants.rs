@@ -1,8 +1,9 @@
-//! Bounds of a tenant over all pools: how many processes it has at a time, and how many calls.
+//! Bounds of a tenant over all pools: how many processes it has at a time, how many calls, and how many that wait.
 //!
 //! SUMMARY   [`TenantRules`] say what holds for which database. [`Tenants`] counts what each has, as long as it
-//!           has anything. A request of a tenant that has as many calls as it may is refused at once; one of a
-//!           tenant that has as many processes as it may waits, and others are served past it.
+//!           has anything. A request of a tenant that has as many calls as it may is refused at once, and one that
+//!           would have to wait where as many wait as may; one of a tenant that has as many processes as it may
+//!           waits, and others are served past it.
 //! PROMISES  A tenant never has more processes than its bound by being lent another one. What is waited for
 //!           is served when the tenant gives one back, whichever pool either is in: its oldest request first.
 //! CALLED    When a request comes and goes, and when a use of a process begins and ends.
@@ -16,8 +17,8 @@ use std::collections::BTreeMap;
 
 use rustc_hash::FxHashMap;
 
-use super::action::PoolAction;
-use super::id::{DbKey, PoolId, Tenant};
+use super::action::{PoolAction, Refusal};
+use super::id::{DbKey, PoolId, RequestId, Tenant};
 use super::ledger::{Ledger, RequestPlace};
 use super::pools::Pools;
 use super::tables::Pool;
@@ -29,8 +30,36 @@ pub struct TenantRule {
     pub processes_max: Option<u32>,
     /// Most calls at a time, those that wait and those that have a process.
     pub calls_max: Option<u32>,
+    /// Most calls that wait at a time. They do not count for the queues of pools.
+    pub queue_max: Option<u32>,
     /// How long a process may take to answer a prompt, in milliseconds.
     pub timeout: Option<u32>,
+}
+
+/// One of the bounds of a rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
+pub enum TenantBound {
+    ProcessesMax,
+    CallsMax,
+    QueueMax,
+    Timeout,
+}
+
+impl TenantBound {
+    /// Returns the name of its key in the configuration.
+    pub fn key(self) -> &'static str {
+        self.into()
+    }
+
+    const fn of(self, rule: &TenantRule) -> Option<u32> {
+        match self {
+            Self::ProcessesMax => rule.processes_max,
+            Self::CallsMax => rule.calls_max,
+            Self::QueueMax => rule.queue_max,
+            Self::Timeout => rule.timeout,
+        }
+    }
 }
 
 /// The rules for all tenants, by name or by pattern. A pattern ends in `*`, which stands for any end of a name.
@@ -46,6 +75,7 @@ pub struct TenantRules {
 struct Bounds {
     processes_max: Option<u32>,
     calls_max: Option<u32>,
+    queue_max: Option<u32>,
 }
 
 impl TenantRules {
@@ -71,20 +101,22 @@ impl TenantRules {
     /// What holds for a tenant while it waits and holds.
     fn bounds_of(&self, db: &str) -> Bounds {
         Bounds {
-            processes_max: self.bound(db, |rule| rule.processes_max),
-            calls_max: self.bound(db, |rule| rule.calls_max),
+            processes_max: self.bound(db, TenantBound::ProcessesMax),
+            calls_max: self.bound(db, TenantBound::CallsMax),
+            queue_max: self.bound(db, TenantBound::QueueMax),
         }
     }
 
     /// Returns a bound of a tenant, as the most exact rule that has it says.
-    pub fn bound(&self, db: &str, of: fn(&TenantRule) -> Option<u32>) -> Option<u32> {
-        let set = self.fitting(db).find_map(|(.., rule)| of(rule));
+    pub fn bound(&self, db: &str, bound: TenantBound) -> Option<u32> {
+        let set = self.fitting(db).find_map(|(.., rule)| bound.of(rule));
         set.filter(|most| *most > 0)
     }
 
     /// Returns the name or the pattern whose rule says what this bound of a tenant is.
-    pub fn set_by(&self, db: &str, of: fn(&TenantRule) -> Option<u32>) -> Option<String> {
-        let (name, star, _) = self.fitting(db).find(|(.., rule)| of(rule).is_some())?;
+    pub fn set_by(&self, db: &str, bound: TenantBound) -> Option<String> {
+        let mut fitting = self.fitting(db);
+        let (name, star, _) = fitting.find(|(.., rule)| bound.of(rule).is_some())?;
         Some(format!("{name}{star}"))
     }
 
@@ -131,6 +163,11 @@ impl Has {
         let most = self.bounds.calls_max;
         most.is_some_and(|most| self.waiting + self.held >= most)
     }
+
+    fn is_crowded(&self) -> bool {
+        let most = self.bounds.queue_max;
+        most.is_some_and(|most| self.waiting > most)
+    }
 }
 
 impl Tenants {
@@ -142,6 +179,17 @@ impl Tenants {
     /// Whether a tenant has as many calls as it may have.
     pub(super) fn is_busy(&self, tenant: &Tenant) -> bool {
         self.of(tenant).is_some_and(Has::is_busy)
+    }
+
+    /// Whether more calls of a tenant wait than may.
+    pub(super) fn is_crowded(&self, tenant: &Tenant) -> bool {
+        self.of(tenant).is_some_and(Has::is_crowded)
+    }
+
+    /// Whether a tenant that has anything has a bound of its own for calls that wait.
+    pub(super) fn has_own_queue(&self, tenant: &Tenant) -> bool {
+        let has = self.of(tenant);
+        has.is_some_and(|has| has.bounds.queue_max.is_some())
     }
 
     /// A request of a tenant waits.
@@ -233,9 +281,26 @@ impl Pools {
         let tenants = &self.ledger.tenants;
         for pool in &mut self.pools {
             let waiters = &mut pool.waiters;
-            waiters.note_all(|tenant, state| state.is_held_back = tenants.is_full(tenant));
+            waiters.note_all(|tenant, state| {
+                state.is_held_back = tenants.is_full(tenant);
+                state.has_own_queue = tenants.has_own_queue(tenant);
+            });
         }
         self.on_all(out, |_| {});
+    }
+
+    /// Refuses a request that has just come if it waits and more of its tenant's wait than may.
+    pub(super) fn keep_tenant_queue_short(&mut self, newest: RequestId, out: &mut Vec<PoolAction>) {
+        if self.ledger.tenants.rules.is_empty() {
+            return;
+        }
+        let row = self.ledger.request(newest);
+        let row = row.filter(|row| row.place == RequestPlace::Queue);
+        let crowded = row.filter(|row| self.ledger.tenants.is_crowded(&row.tenant));
+        if let Some(pool) = crowded.map(|row| row.pool) {
+            let why = Refusal::TenantBusy(TenantBound::QueueMax);
+            self.on_pool(pool, out, |turn| turn.refuse(newest, why));
+        }
     }
 
     /// Holds the waiters of tenants back that have reached their bound, which may be others' turn then, and
@@ -271,7 +336,7 @@ mod tests {
         let rule = |processes_max, calls_max| TenantRule {
             processes_max,
             calls_max,
-            timeout: None,
+            ..TenantRule::default()
         };
         let rules = [
             ("*", rule(Some(4), Some(100))),
@@ -289,7 +354,7 @@ mod tests {
         assert_eq!(bounds("acme-eu-2"), (Some(8), Some(200)));
         assert_eq!(bounds("acme-eu-1"), (None, Some(200)));
         assert_eq!(bounds("acme-eu-10"), (Some(8), Some(200)));
-        let set_by = |db| rules.set_by(db, |rule| rule.processes_max).unwrap();
+        let set_by = |db| rules.set_by(db, TenantBound::ProcessesMax).unwrap();
         assert_eq!(set_by("other"), "*");
         assert_eq!(set_by("acme-eu-2"), "acme-*");
         assert_eq!(set_by("acme-eu-1"), "acme-eu-1");

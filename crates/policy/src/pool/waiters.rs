@@ -24,6 +24,8 @@ pub(crate) struct TenantState {
     pub(super) has_idle: bool,
     /// Whether it has as many processes as it may have: others are served past it.
     pub(super) is_held_back: bool,
+    /// Whether its waiters are counted by themselves, and not for the pool's queue.
+    pub(super) has_own_queue: bool,
 }
 
 /// The waiters of one pool.
@@ -35,6 +37,8 @@ pub(crate) struct Waiters {
     len: usize,
     /// How many of them are not held back.
     open: usize,
+    /// How many of those count for the pool's queue.
+    counted: usize,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -87,9 +91,9 @@ impl Firsts {
 
 impl LaneWaiters {
     /// Changes the queue of a tenant, and keeps its first waiter in order.
-    fn change(&mut self, tenant: &Tenant, change: impl FnOnce(&mut TenantQueue)) -> (i64, i64) {
+    fn change(&mut self, tenant: &Tenant, change: impl FnOnce(&mut TenantQueue)) -> [isize; 3] {
         let queue = self.queues.entry(tenant.clone()).or_default();
-        let (before, open_before) = (queue.ids.len() as i64, queue.open() as i64);
+        let before = queue.counts();
         if let Some((standing, first, is_matched)) = queue.first() {
             self.firsts.remove(standing, first);
             if is_matched {
@@ -97,17 +101,17 @@ impl LaneWaiters {
             }
         }
         change(queue);
-        let (after, open_after) = (queue.ids.len() as i64, queue.open() as i64);
+        let after = queue.counts();
         if let Some((standing, first, is_matched)) = queue.first() {
             self.firsts.insert(standing, first);
             if is_matched {
                 self.matched.insert(standing, first);
             }
         }
-        if after == 0 {
+        if after[0] == 0 {
             self.queues.remove(tenant);
         }
-        (after - before, open_after - open_before)
+        [0, 1, 2].map(|at| after[at] as isize - before[at] as isize)
     }
 }
 
@@ -118,6 +122,18 @@ impl TenantQueue {
             true => 0,
             false => self.ids.len(),
         }
+    }
+
+    /// How many of it count for the pool's queue.
+    fn counted(&self) -> usize {
+        match self.state.has_own_queue {
+            true => 0,
+            false => self.open(),
+        }
+    }
+
+    fn counts(&self) -> [usize; 3] {
+        [self.ids.len(), self.open(), self.counted()]
     }
 
     /// The first waiter if it is not held back, its standing, and whether it has an idle process.
@@ -171,9 +187,10 @@ impl Waiters {
     }
 
     fn change(&mut self, lane: usize, tenant: &Tenant, change: impl FnOnce(&mut TenantQueue)) {
-        let (len, open) = self.lanes[lane].change(tenant, change);
-        self.len = self.len.saturating_add_signed(len as isize);
-        self.open = self.open.saturating_add_signed(open as isize);
+        let [len, open, counted] = self.lanes[lane].change(tenant, change);
+        self.len = self.len.saturating_add_signed(len);
+        self.open = self.open.saturating_add_signed(open);
+        self.counted = self.counted.saturating_add_signed(counted);
     }
 
     /// The waiter that is next, where a process that was held for ever is worth `full`.
@@ -188,11 +205,11 @@ impl Waiters {
         lanes.find_map(|lane| lane.matched.next(full))
     }
 
-    /// The waiter that came last of those that are not held back.
+    /// The waiter that came last of those that count for the pool's queue.
     pub(super) fn newest(&self) -> Option<RequestId> {
         let queues = self.lanes.iter().flat_map(|lane| lane.queues.values());
-        let open = queues.filter(|queue| queue.open() > 0);
-        open.filter_map(|queue| queue.ids.last().copied()).max()
+        let counted = queues.filter(|queue| queue.counted() > 0);
+        counted.filter_map(|queue| queue.ids.last().copied()).max()
     }
 
     /// The oldest waiter of those that are not held back.
@@ -230,6 +247,12 @@ impl Waiters {
     /// How many wait that are not held back.
     pub(crate) fn open(&self) -> usize {
         self.open
+    }
+
+    /// How many wait that count for the pool's queue: they are not held back, and their tenants have no bound of
+    /// their own for what waits.
+    pub(crate) fn counted(&self) -> usize {
+        self.counted
     }
 
     /// Whether nobody waits but those that are held back.

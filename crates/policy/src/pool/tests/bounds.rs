@@ -17,7 +17,7 @@ fn rule(processes_max: u32, calls_max: u32) -> TenantRule {
     TenantRule {
         processes_max: Some(processes_max),
         calls_max: Some(calls_max),
-        timeout: None,
+        ..TenantRule::default()
     }
 }
 
@@ -88,7 +88,10 @@ fn one_call_above_the_bound_is_refused_at_once_and_another_tenants_is_not() {
             .all(|request| world.refusal(*request).is_none())
     );
     let request = ask(&mut world, 4, POOLS[0], "acme-1");
-    assert_eq!(world.refusal(request), Some(Refusal::TenantBusy));
+    assert_eq!(
+        world.refusal(request),
+        Some(Refusal::TenantBusy(TenantBound::CallsMax))
+    );
     for (client, name) in [(5, "acme-2"), (6, "other")] {
         let request = ask(&mut world, client, POOLS[0], name);
         assert_eq!(world.refusal(request), None, "{name}");
@@ -135,6 +138,73 @@ fn what_is_held_back_takes_no_room_in_a_queue() {
     assert_eq!(world.refusal(refused), Some(Refusal::PoolBusy));
 }
 
+/// What the rule says, with a queue of its own.
+fn queued(rule: TenantRule, queue_max: u32) -> TenantRule {
+    TenantRule {
+        queue_max: Some(queue_max),
+        ..rule
+    }
+}
+
+#[test]
+fn one_that_would_wait_above_the_tenants_own_queue_is_refused_at_once_whichever_pool_it_asks() {
+    let busy = Some(Refusal::TenantBusy(TenantBound::QueueMax));
+    let mut world = World::named(named(1));
+    let other = Target::Pool(world.add(named(1)));
+    world.run();
+    world.on(set([("big", queued(rule(0, 0), 2))]));
+    let lease = world.take(1, plain(db("big")));
+    ask(&mut world, 2, other, "big");
+    assert_eq!(world.status().used, 1);
+    let waits = [(3, POOLS[0]), (4, other)];
+    let waits = waits.map(|(client, pool)| ask(&mut world, client, pool, "big"));
+    assert!(waits.iter().all(|id| world.refusal(*id).is_none()));
+    for pool in [POOLS[0], other] {
+        let request = ask(&mut world, 5, pool, "big");
+        assert_eq!(world.refusal(request), busy);
+        let request = ask(&mut world, 6, pool, "other");
+        assert_eq!(world.refusal(request), None, "of another tenant");
+    }
+    world.give_back(lease);
+    let waits = ask(&mut world, 7, POOLS[0], "big");
+    assert_eq!(world.refusal(waits), None, "one of them waits no more");
+    let request = ask(&mut world, 8, other, "big");
+    assert_eq!(world.refusal(request), busy);
+}
+
+#[test]
+fn who_can_be_served_at_once_is_not_refused_for_a_full_queue_of_its_tenant() {
+    let mut world = World::named(named(1));
+    let other = Target::Pool(world.add(named(1)));
+    world.run();
+    world.on(set([("big", queued(rule(0, 0), 1))]));
+    world.take(1, plain(db("big")));
+    ask(&mut world, 2, POOLS[0], "big");
+    let served = ask(&mut world, 3, other, "big");
+    assert!(world.lease(served, 3).is_some());
+}
+
+#[test]
+fn what_waits_in_a_tenants_own_queue_takes_no_room_in_a_pools() {
+    let settings = PoolSettings {
+        queue_max: Some(1),
+        ..named(1)
+    };
+    let mut world = world(settings, [("big", queued(rule(0, 0), 5))]);
+    world.take(1, plain(db("big")));
+    let waits: Vec<RequestId> = (2..7)
+        .map(|client| ask(&mut world, client, POOLS[0], "big"))
+        .collect();
+    assert!(waits.iter().all(|id| world.refusal(*id).is_none()));
+    let waits = ask(&mut world, 20, POOLS[0], "small");
+    assert_eq!(world.refusal(waits), None);
+    let refused = ask(&mut world, 21, POOLS[0], "small");
+    assert_eq!(world.refusal(refused), Some(Refusal::PoolBusy));
+    let refused = ask(&mut world, 22, POOLS[0], "big");
+    let why = Refusal::TenantBusy(TenantBound::QueueMax);
+    assert_eq!(world.refusal(refused), Some(why));
+}
+
 #[test]
 fn other_rules_hold_at_once_and_take_nothing_away() {
     let mut world = world(named(4), [("*", rule(1, 0))]);
@@ -171,7 +241,7 @@ enum Step {
     Die(usize),
     Down(u64),
     Advance(u64),
-    Set(u32, u32),
+    Set(u32, u32, u32),
 }
 
 fn any_step() -> impl Strategy<Value = Step> {
@@ -184,7 +254,8 @@ fn any_step() -> impl Strategy<Value = Step> {
         1 => pick().prop_map(Step::Die),
         1 => (0..6_u64).prop_map(Step::Down),
         2 => (0..3000_u64).prop_map(Step::Advance),
-        1 => (0..4_u32, 0..8_u32).prop_map(|(processes, calls)| Step::Set(processes, calls)),
+        1 => (0..4_u32, 0..8_u32, 0..4_u32)
+            .prop_map(|(processes, calls, queue)| Step::Set(processes, calls, queue)),
     ]
 }
 
@@ -276,9 +347,10 @@ proptest! {
                     world.now = world.now + Duration::from_millis(milliseconds);
                     Some(Event::Tick)
                 }
-                Step::Set(processes, calls) => {
+                Step::Set(processes, calls, queue) => {
                     most = if processes == 0 { usize::MAX } else { most.max(processes as usize) };
-                    Some(set([("db*", rule(processes, calls)), ("db3", rule(0, 0))]))
+                    let all = queued(rule(processes, calls), queue);
+                    Some(set([("db*", all), ("db3", queued(rule(0, 0), 0))]))
                 }
             };
             if let Some(event) = event {
