@@ -158,9 +158,7 @@ impl Handler<Down> for ProcManager {
 
 impl ProcManager {
     fn client_down(&mut self, client: ClientId, normal: bool, ctx: &mut Context<Self>) {
-        for request in self.core.requests_of(client) {
-            self.requests.remove(&request);
-        }
+        let requests = self.core.requests_of(client);
         let held = self.core.held_by(client);
         held.iter().for_each(|proc| self.rest_later(*proc, ctx));
         let now = self.clock.now();
@@ -180,6 +178,10 @@ impl ProcManager {
             conditions,
         };
         self.event(down, ctx);
+        // Not before: one whose time is up by now is refused first.
+        for request in requests {
+            self.requests.remove(&request);
+        }
     }
 }
 

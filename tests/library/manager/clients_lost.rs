@@ -87,6 +87,25 @@ async fn a_process_that_does_not_obey_the_reset_is_replaced() {
 }
 
 #[actix_rt::test]
+async fn the_manager_survives_a_client_that_dies_when_its_time_is_up() {
+    let child = ScriptedChild::new(Script::echo());
+    let pool = pool_of_one(&child);
+    let (mut holder, mut waiter) = (pool.client("1"), pool.client("2"));
+    holder.takes(pool.any()).await;
+    waiter.asks_within(pool.any(), Some(Duration::from_secs(1)));
+    assert!(waiter.is_waiting().await);
+    tokio::time::pause();
+    waiter.dies();
+    // The manager hears of the end before its own timer.
+    tokio::time::advance(Duration::from_secs(2)).await;
+    tokio::time::resume();
+    assert_eq!(pool.status().await.waiting, 0);
+    holder.prompts("[1]").await.unwrap();
+    holder.returns().await;
+    pool.assert_quiet().await;
+}
+
+#[actix_rt::test]
 async fn a_process_is_replaced_when_its_client_dies_in_mid_prompt() {
     let child = ScriptedChild::new(Script::echo().on(
         "rogue",
