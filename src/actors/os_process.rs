@@ -95,6 +95,7 @@ impl OsProcess {
     /// The child has ended: takes its last words and answers what it answered.
     fn child_exited(&mut self, exit: Exit, ctx: &mut Context<Self>) {
         self.shared.stay_awake();
+        (self.shared).set_last_cpu_time(self.backend.child.cpu_time_at_end());
         self.take_what_is_there(ctx);
         self.take_last_reports();
         let answered = self.shared.is(ProcFlag::Started) || self.shared.exit_error().is_some();

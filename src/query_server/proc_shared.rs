@@ -56,6 +56,9 @@ pub struct ProcShared {
     left_reset: Mutex<Option<Bytes>>,
     /// What was measured last, by whoever asked for it.
     memory: Mutex<Option<(Instant, u64)>>,
+    /// Its time on processors when it was told to end, or had ended; `None`: not known. Written by its actor, and by the
+    /// manager where its holder returns it as failed.
+    last_cpu_time: OnceLock<Option<Duration>>,
     /// The processor time of what the command of its cell has started, and when it is read again; by whoever asks.
     beside: Mutex<Option<(Instant, Duration)>>,
     /// When it was lent or taken back last, in nanoseconds after `born`. Written by the lender.
@@ -140,6 +143,7 @@ impl ProcShared {
             reset_first: Mutex::default(),
             left_reset: Mutex::default(),
             memory: Mutex::default(),
+            last_cpu_time: OnceLock::new(),
             beside: Mutex::default(),
             turned_at: AtomicU64::new(0),
             served: Mutex::default(),
@@ -305,8 +309,19 @@ impl ProcShared {
     }
 
     /// Returns its time on processors: that of its command as it is now, that of what this has started as it was at most
-    /// [`BESIDE_INTERVAL`] ago, or longer where there is much to be read.
+    /// [`BESIDE_INTERVAL`] ago, or longer where there is much to be read. That of one that ends is what it was then.
     pub(crate) fn cpu_time(&self) -> Option<Duration> {
+        let last = self.last_cpu_time.get().copied();
+        last.unwrap_or_else(|| self.cpu_time_now())
+    }
+
+    /// Notes its time on processors when it had ended, unless that is known. Called before anybody hears
+    /// of the end.
+    pub(crate) fn set_last_cpu_time(&self, time: Option<Duration>) {
+        let _ = self.last_cpu_time.set(time);
+    }
+
+    fn cpu_time_now(&self) -> Option<Duration> {
         let command = self.measured_pid()?;
         let own = usage::cpu_time(command)?;
         if !self.is(ProcFlag::Launcher) {
@@ -397,6 +412,12 @@ impl ProcShared {
     /// Says that the process has ended or is being ended, and why; the first word counts. Called by the process's
     /// actor, and by the manager where its holder returns it as failed.
     pub(crate) fn set_exit_error(&self, why: PromptError) {
+        // While the process is there: its number may be another's later.
+        if self.last_cpu_time.get().is_none()
+            && let time @ Some(_) = self.cpu_time_now()
+        {
+            self.set_last_cpu_time(time);
+        }
         // Whatever comes later follows from the first.
         let _ = self.exit_error.set((Instant::now(), why));
     }

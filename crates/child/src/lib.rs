@@ -197,6 +197,8 @@ pub struct Child {
     pub report: Option<OwnedFd>,
     /// How strict the cell is that a launcher put it in.
     launched: Option<SandboxMode>,
+    /// Its time on processors when it was reaped.
+    cpu_time_at_end: RefCell<Option<Duration>>,
     pid: u32,
 }
 
@@ -218,6 +220,7 @@ impl Child {
             stdout: Some(pipes.stdout),
             stderr: Some(pipes.stderr),
             launched,
+            cpu_time_at_end: RefCell::default(),
             report: pipes.report,
         })
     }
@@ -299,6 +302,22 @@ impl Child {
         }
     }
 
+    /// Returns the time that it had been on processors when it was reaped; of a launcher that of its cell, which it has
+    /// waited for.
+    pub fn cpu_time_at_end(&self) -> Option<Duration> {
+        *self.cpu_time_at_end.borrow()
+    }
+
+    fn note_cpu_time(&self) {
+        if !self.process.borrow().is_reaped() {
+            let time = match self.launched {
+                Some(_) => usage::cpu_time_waited_for(self.pid),
+                None => usage::cpu_time(self.pid),
+            };
+            *self.cpu_time_at_end.borrow_mut() = time;
+        }
+    }
+
     /// Waits until the child has ended, kills what is left of its group, and reaps it.
     ///
     /// The group is killed before the child is reaped, while its number is still its own. Safe to
@@ -313,6 +332,7 @@ impl Child {
             if self.pidfd.is_some() {
                 self.kill();
             }
+            self.note_cpu_time();
             let reaped = self.process.borrow_mut().try_reap();
             if let Some(status) = reaped {
                 return Exit::of(status);
@@ -443,6 +463,18 @@ mod tests {
             .await
             .unwrap();
         assert_eq!(end, 0, "grandchild {grandchild} lives");
+    }
+
+    #[actix_rt::test]
+    async fn the_time_on_processors_of_a_child_is_known_after_its_end() {
+        let spawner = Spawner::start().unwrap();
+        let script = "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done";
+        let child = spawner.spawn(shell(script)).await.unwrap();
+        assert_eq!(child.cpu_time_at_end(), None);
+        child.reap().await;
+        let time = child.cpu_time_at_end().unwrap();
+        assert!(time > Duration::from_millis(1), "{time:?}");
+        assert_eq!(usage::cpu_time(child.pid()), None);
     }
 
     #[actix_rt::test]

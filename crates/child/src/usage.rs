@@ -22,6 +22,12 @@ pub fn cpu_time(pid: u32) -> Option<Duration> {
     posix::cpu_time(pid)
 }
 
+/// Returns the time on processors of what a launcher has waited for.
+pub(crate) fn cpu_time_waited_for(launcher: u32) -> Option<Duration> {
+    let ticks = Stat::of(launcher)?.waited_ticks;
+    Some(Duration::from_millis(ticks * MILLISECONDS_A_TICK))
+}
+
 /// Returns the most memory that a child has had since it was started, in bytes.
 pub fn memory_peak(pid: u32) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;

@@ -645,3 +645,41 @@ fn the_cost_of_a_command_in_a_cell_is_its_own_and_not_that_of_its_launcher() {
     drop(client);
     web.service.stop();
 }
+
+/// Works for a while over a document, and then ends or goes on without end.
+const ENDS: &str = "while read -r line; do case $line in \
+    *map_doc*) i=0; while [ $i -lt 100000 ]; do i=$((i + 1)); done; \
+        case $line in *exits*) exit 3;; *) while :; do :; done;; esac;; \
+    *) echo true;; esac; done";
+
+#[test]
+fn the_cost_of_a_call_has_what_a_process_used_that_ended_over_it() {
+    let directory = directory();
+    let script = directory.path().join("ends.sh");
+    std::fs::write(&script, ENDS).unwrap();
+    let extra = format!(
+        "[query_servers]\nplain = \"sh {0}\"\ncell = \"sh {0}\"\n\
+         [pools.plain]\nsandbox = \"off\"\n[pools.cell]\nsandbox = \"standard\"\n",
+        script.display()
+    );
+    let config = configure(directory.path(), &extra);
+    let web = Web::start_command(directory, command(&config));
+    let mut client = web.service.connect();
+    for language in ["plain", "cell"] {
+        for how in ["exits", "loops"] {
+            let db = format!("{language}-{how}");
+            let error = client.error(
+                &json!({"id": 1, "call": "map_docs", "db": db, "lang": language,
+                "funs": ["f"], "docs": [{"_id": how}], "timeout_ms": 3000}),
+            );
+            assert!(["os_process_error", "timeout"].contains(&error["name"].as_str().unwrap()));
+            let costs = web.get("/_tenants").ok();
+            let rows = costs["tenants"].as_array().unwrap();
+            let row = rows.iter().find(|row| row["db"] == db);
+            let cpu_us = row.unwrap()["cpu_us"].as_u64();
+            assert!(cpu_us > Some(10_000), "{costs}");
+        }
+    }
+    drop(client);
+    web.service.stop();
+}
