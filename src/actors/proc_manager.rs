@@ -9,6 +9,7 @@
 //! LIMITS    When it ends, its processes end with it, as linked ones do.
 
 mod callers;
+mod costs;
 mod follow;
 mod groups;
 mod handlers;
@@ -109,6 +110,8 @@ pub struct ProcManager {
     actions: Vec<PoolAction>,
     /// Looks at what is due.
     timer: DeadlineTimer<Timestamp>,
+    /// Process -> what it does for a tenant that has a share of processor time.
+    meters: FxHashMap<ProcId, costs::Meter>,
     /// Those that were given back and may have to rest.
     resting: resting::Due,
     /// What its checks of itself found.
@@ -162,6 +165,7 @@ impl ProcManager {
             next_request: 0,
             actions: Vec::new(),
             timer: DeadlineTimer::default(),
+            meters: FxHashMap::default(),
             resting: resting::Due::default(),
             findings: self_check::Findings::default(),
             watchers: FxHashMap::default(),

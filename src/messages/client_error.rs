@@ -274,9 +274,11 @@ impl From<GetProcError> for ErrorReply {
         let reason = error.to_string();
         let mut reply = Self::new(class.name, &reason, class.phase, class.fault, class.retry);
         match error {
-            GetProcError::Throttled { retry_in, .. } => {
-                reply.retry_after_ms = milliseconds(retry_in)
-            }
+            GetProcError::Throttled { retry_in, .. }
+            | GetProcError::Timeout {
+                retry_in: Some(retry_in),
+                ..
+            } => reply.retry_after_ms = milliseconds(retry_in),
             GetProcError::TenantBusy { .. } => {
                 reply.retry_after_ms = milliseconds(TENANT_RETRY_AFTER);
             }
@@ -408,6 +410,7 @@ mod tests {
             phase: Phase::Open,
             waited: Duration::from_millis(70),
             raise: "os_process_limit".into(),
+            retry_in: None,
         };
         let expected = json!({
             "name": "timeout",

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::kinds::*;
 use super::section::section;
 use super::types::Config;
+use super::value::Kind;
 
 /// Longest name of such a section, in bytes: a database's name in CouchDB has 238 at most.
 const TENANT_NAME_BYTES_MAX: usize = 256;
@@ -33,6 +34,9 @@ section! {
         /// Most calls of each such database that wait for a process at a time, over all pools; further ones are refused at
         /// once with `tenant_busy`, and none of them counts for `queue_max` of a pool. 0 is any number.
         queue_max: Option<u32>, PROCESSES, unit("calls"), otherwise("that of a shorter pattern; else any number");
+        /// How much processor time functions of each such database may use, over a minute, in cores: 0.5 is 30 s of each
+        /// minute. One that has used more gets no process until that is made up for. 0 is any.
+        cpu_share: Option<f64>, Kind::Ratio, otherwise("that of a shorter pattern; else any");
         /// How long a process that is lent for functions of each such database may take to answer a prompt, also where
         /// the call or the service allows more. 0 is as long as those allow.
         timeout: Option<Duration>, ms(0, YEAR), otherwise("that of a shorter pattern; else no bound");
@@ -56,12 +60,19 @@ impl Config {
                 processes_max: tenant.processes_max,
                 calls_max: tenant.calls_max,
                 queue_max: tenant.queue_max,
+                cpu_share: tenant.cpu_share.map(thousandths),
                 timeout: tenant.timeout.map(milliseconds),
             };
             (name.clone(), rule)
         });
         TenantRules::new(rules)
     }
+}
+
+/// Returns a share in thousandths of a core; the smallest is one.
+fn thousandths(share: f64) -> u32 {
+    let nearest = (share * 1000.0).round() as u32;
+    nearest.max(u32::from(share > 0.0))
 }
 
 fn milliseconds(time: Duration) -> u32 {
@@ -71,6 +82,12 @@ fn milliseconds(time: Duration) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_share_is_in_thousandths_of_a_core_and_the_smallest_is_one_of_them() {
+        let shares = [0.0, 0.1, 0.3, 2.0, 0.000_01, f64::MAX].map(thousandths);
+        assert_eq!(shares, [0, 100, 300, 2000, 1, u32::MAX]);
+    }
 
     #[test]
     fn a_star_stands_at_the_end_of_a_name_only() {

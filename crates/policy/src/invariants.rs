@@ -45,6 +45,7 @@ pub enum Invariant {
     Pm24,
     Pm25,
     Pm26,
+    Pm27,
 }
 
 /// `Err` says what is there instead.
@@ -61,7 +62,7 @@ enum Predicate {
 }
 
 impl Invariant {
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 27] = [
         Self::Pm1,
         Self::Pm2,
         Self::Pm3,
@@ -88,6 +89,7 @@ impl Invariant {
         Self::Pm24,
         Self::Pm25,
         Self::Pm26,
+        Self::Pm27,
     ];
 
     /// Returns what it says.
@@ -127,6 +129,9 @@ impl Invariant {
             Self::Pm26 => {
                 "calls and processes of each tenant that has bounds are counted over all pools"
             }
+            Self::Pm27 => {
+                "a tenant that owes processor time is held back until its share has made up for it"
+            }
         }
     }
 
@@ -158,6 +163,7 @@ impl Invariant {
             Self::Pm24 => Pools(processes::tenants_are_apart),
             Self::Pm25 => Pool(requests::uses_are_counted),
             Self::Pm26 => Pools(requests::tenants_are_counted),
+            Self::Pm27 => Pools(requests::debts_hold_back),
         }
     }
 

@@ -323,6 +323,7 @@ impl Relay {
                     phase: Phase::Queue,
                     waited,
                     raise,
+                    retry_in: None,
                 },
             ),
             Some(pool),

@@ -114,6 +114,7 @@ impl Handler<RetProc> for ProcManager {
         }
         process.shared.unassign(now);
         let condition = msg.condition(process);
+        self.end_cost(msg.proc, ctx);
         self.rest_later(msg.proc, ctx);
         let RetProc {
             client,
@@ -158,6 +159,9 @@ impl Handler<Down> for ProcManager {
 
 impl ProcManager {
     fn client_down(&mut self, client: ClientId, normal: bool, ctx: &mut Context<Self>) {
+        for proc in self.core.held_by(client) {
+            self.end_cost(proc, ctx);
+        }
         let requests = self.core.requests_of(client);
         let held = self.core.held_by(client);
         held.iter().for_each(|proc| self.rest_later(*proc, ctx));
@@ -234,6 +238,7 @@ impl Handler<TeachOrResetDone> for ProcManager {
                   "generation" => proc.number, "pool" => &*self.pools.at(proc.pool).name,
                   "error" => &failure.reason);
         }
+        self.end_cost(proc, ctx);
         self.rest_later(proc, ctx);
         let mut turn = Turn::at(now);
         turn.cause = msg.result.err();

@@ -18,7 +18,7 @@ use crate::query_server::call::Call;
 use crate::query_server::proc_shared::PromptBound;
 use crate::query_server::prompt;
 use policy::pool::{
-    ClientId, PoolId, ProcId, Refusal, RequestId, Target, Tenant, TenantBound, Token,
+    ClientId, Phase, PoolId, ProcId, Refusal, RequestId, Target, Tenant, TenantBound, Token,
 };
 use policy::time::Timestamp;
 
@@ -60,7 +60,8 @@ impl ProcManager {
         let request = self
             .request(id, turn)
             .expect("PM-4: an open request has a caller");
-        let bound = self.prompt_bound(request);
+        let db = self.bounded_tenant(request);
+        let bound = self.prompt_bound(db.as_deref());
         let (client, waited) = (request.client, turn.now.since(request.asked));
         self.metrics_of(proc.pool).acquired(waited);
         let process = self
@@ -83,6 +84,7 @@ impl ProcManager {
             is_out: true,
             loan: None,
         };
+        self.begin_cost(proc, db);
         // A caller that is gone gives the lease back by dropping it.
         self.answer(id, Ok(lease), turn);
     }
@@ -125,28 +127,31 @@ impl ProcManager {
         }
     }
 
-    /// Returns how long a process may take to answer for a request, where its tenant has a bound.
-    fn prompt_bound(&self, request: &Waiting) -> Option<PromptBound> {
-        let rules = &self.settings.tenants;
-        if rules.is_empty() {
-            return None;
-        }
-        let db = self.tenant_of(request)?;
-        let timeout = rules.bound(&db, TenantBound::Timeout)?;
+    /// Returns that database if any has bounds.
+    pub(super) fn bounded_tenant(&self, request: &Waiting) -> Option<Arc<str>> {
+        let is_any = !self.settings.tenants.is_empty();
+        is_any.then(|| self.tenant_of(request)).flatten()
+    }
+
+    /// Returns how long a process may take to answer for a database, where that has a bound.
+    fn prompt_bound(&self, db: Option<&str>) -> Option<PromptBound> {
+        let timeout = self.settings.tenants.bound(db?, TenantBound::Timeout)?;
         Some(PromptBound {
             timeout: Duration::from_millis(timeout.into()),
-            key: self.tenant_key(&db, TenantBound::Timeout),
+            key: self.tenant_key(db?, TenantBound::Timeout),
         })
     }
 
-    /// Returns which limit is in the way of a request that waits, as an operator finds it.
-    fn in_the_way(&self, request: &Waiting) -> Arc<str> {
-        match self.tenant_of(request) {
-            Some(db) if self.core.is_held_back(&Tenant::Database(Arc::clone(&db))) => {
-                self.tenant_key(&db, TenantBound::ProcessesMax)
-            }
-            _ => self.limit_of(request.target),
-        }
+    /// Returns which limit is in the way of a request that waits, as an operator finds it, and until when if that is
+    /// known.
+    fn in_the_way(&self, request: &Waiting) -> (Arc<str>, Option<Timestamp>) {
+        let db = self.bounded_tenant(request);
+        let held_back = db.and_then(|db| {
+            let tenant = Tenant::Database(Arc::clone(&db));
+            let (bound, until) = self.core.held_back_by(&tenant)?;
+            Some((self.tenant_key(&db, bound), until))
+        });
+        held_back.unwrap_or_else(|| (self.limit_of(request.target), None))
     }
 
     /// Returns where a bound of a tenant is set, as the configuration has it.
@@ -171,11 +176,16 @@ impl ProcManager {
             count_refusal(self.metrics_of(pool), why);
         }
         let error = match why {
-            Refusal::Timeout { phase } => GetProcError::Timeout {
-                phase,
-                waited: now.since(request.asked),
-                raise: self.in_the_way(request),
-            },
+            Refusal::Timeout { phase } => {
+                let (raise, until) = self.in_the_way(request);
+                let until = until.filter(|_| phase == Phase::Queue);
+                GetProcError::Timeout {
+                    phase,
+                    waited: now.since(request.asked),
+                    raise,
+                    retry_in: until.map(|until| until.since(now)),
+                }
+            }
             Refusal::SpawnFailed => GetProcError::SpawnFailed {
                 language,
                 reason: cause.reason,

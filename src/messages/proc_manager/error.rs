@@ -28,7 +28,7 @@ pub enum GetProcError {
     #[error("no query server is configured for the language '{0}'")]
     UnknownQueryLanguage(String),
     /// The time was up. Worth a retry.
-    #[error("{}", timeout_text(*phase, *waited, raise))]
+    #[error("{}", timeout_text(*phase, *waited, raise, *retry_in))]
     Timeout {
         /// What it waited for.
         phase: Phase,
@@ -36,6 +36,8 @@ pub enum GetProcError {
         waited: Duration,
         /// The limit that is in the way of more processes, as an operator finds it.
         raise: Arc<str>,
+        /// How long its database has no process, where that has used up its share of processor time.
+        retry_in: Option<Duration>,
     },
     /// A process could not be started.
     #[error("cannot start the query server for '{language}': {reason}")]
@@ -128,9 +130,14 @@ pub enum GetProcError {
 /// What says how long a client waits for a process.
 const WAIT_KEYS: &str = "(the limit is timeout_ms of the call, or [couchdb] os_process_timeout)";
 
-fn timeout_text(phase: Phase, waited: Duration, raise: &str) -> String {
+fn timeout_text(phase: Phase, waited: Duration, raise: &str, retry_in: Option<Duration>) -> String {
     let waited = waited.as_millis();
     match phase {
+        Phase::Queue if let Some(retry_in) = retry_in => format!(
+            "no process was lent within {waited} ms: the functions of the database have used the processor time that \
+             they may use; try again in {} s, or raise {raise}",
+            retry_in.as_millis().div_ceil(1000)
+        ),
         Phase::Queue => format!(
             "no process was free within {waited} ms; raise {raise}, or hold processes for a \
              shorter time"

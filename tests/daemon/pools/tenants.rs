@@ -1,11 +1,13 @@
 //! Whom the processes of a command serve: those that name the same database, or are the same user or
 //! client.
 
+use std::time::Instant;
+
 use serde_json::{Value, json};
 use settee::client::{Client as LibraryClient, ReturnStatus, TakeFrom};
 
 use super::configuration::rewrite;
-use crate::support::daemon::{Client, Service, directory};
+use crate::support::daemon::{Client, Service, directory, wait_until};
 use crate::support::http_client::Web;
 use crate::support::program::run;
 
@@ -361,6 +363,81 @@ fn a_database_with_a_queue_of_its_own_waits_in_that_and_leaves_the_pools_to_othe
     drop(big);
     drop(small);
     client.wait_for_pool("javascript", &[("used", 0), ("waiting", 0)]);
+    web.service.stop();
+}
+
+/// A call that takes some milliseconds of processor time, and tells how much.
+fn busy_call(db: &str, timeout_ms: u64) -> Value {
+    let mut call = map_of(db, "function(doc) { for (var i = 0; i < 300000; i++) {} }");
+    call["timeout_ms"] = json!(timeout_ms);
+    call["report"] = json!(true);
+    call
+}
+
+#[test]
+fn a_loop_of_short_calls_is_held_to_its_share_of_processor_time_and_others_are_served() {
+    // Six tenths of a second of processor time, and then ten milliseconds in each second.
+    let web = Web::start("[tenants.\"bus*\"]\ncpu_share = 0.01\n");
+    let (mut busy, mut small) = (web.service.connect(), web.service.connect());
+    let since = Instant::now();
+    let mut costs = Vec::new();
+    let mut reason = Value::Null;
+    wait_until("refusal of the busy database", || {
+        let reply = busy.call(&busy_call("busy", 200));
+        if let Some(cpu_us) = reply["cost"]["cpu_us"].as_u64() {
+            costs.push(cpu_us);
+        }
+        small.ok(&map_of("small", "function(doc) {}"));
+        reason = reply["error"].clone();
+        !reason.is_null()
+    });
+    let elapsed_us = since.elapsed().as_micros() as u64;
+    assert_eq!(reason["name"], "timeout", "{reason}");
+    assert!(reason["retry_after_ms"].as_u64() > Some(0), "{reason}");
+    let words = reason["reason"].as_str().unwrap();
+    assert!(words.contains("[tenants.\"bus*\"] cpu_share"), "{words}");
+    // Who has not used up what it may have gets a process, whatever that one costs.
+    let before_the_last: u64 = costs[..costs.len() - 1].iter().sum();
+    assert!(
+        before_the_last <= 600_000 + elapsed_us / 100,
+        "{costs:?} in {elapsed_us} us"
+    );
+    // It is served when its share has made up for what it has used, or when it has a larger one.
+    assert!(busy.call(&busy_call("busy", 100_000)).get("ok").is_some());
+    busy.ok(&json!({"id": 1, "call": "get_proc", "lang": "javascript", "db": "busy", "timeout_ms": 100_000}));
+    web.service.stop();
+}
+
+#[test]
+fn an_endless_loop_costs_its_database_what_it_had_used_when_it_was_ended() {
+    // Six hundredths of a second, and then a thousandth of each.
+    let config = "[pools.javascript]\nmax = 2\n[tenants.endless]\ncpu_share = 0.001\n";
+    let web = Web::start(config);
+    let mut client = web.service.connect();
+    let mut endless = map_of("endless", "function(doc) { while (true) {} }");
+    endless["timeout_ms"] = json!(1000);
+    let error = client.error(&endless);
+    assert_eq!(error["fault"], "function", "{error}");
+    endless["timeout_ms"] = json!(50);
+    let error = client.error(&endless);
+    let words = error["reason"].as_str().unwrap();
+    assert!(words.contains("[tenants.\"endless\"] cpu_share"), "{error}");
+    assert!(error["retry_after_ms"].as_u64() > Some(0), "{error}");
+    // The costs of databases tell the same.
+    let costs = web.get("/_tenants").ok();
+    let cpu_us = costs["tenants"][0]["cpu_us"].as_u64();
+    assert!(cpu_us > Some(60_000), "{costs}");
+    // A larger share holds at once, and is in the section.
+    let mut waiting = web.service.connect();
+    let mut brief = map_of("endless", "function(doc) { emit(1, 2) }");
+    brief["timeout_ms"] = json!(100_000);
+    waiting.send(&brief);
+    client.wait_for_pool("javascript", &[("used", 0), ("waiting", 1)]);
+    let path = "/_node/_local/_config/tenants.endless/cpu_share";
+    assert_eq!(web.send("PUT", path, "\"2\"").ok(), "0.001");
+    assert_eq!(waiting.reply()["ok"], json!([[[[1, 2]]]]));
+    web.send("DELETE", path, "").ok();
+    client.ok(&brief);
     web.service.stop();
 }
 

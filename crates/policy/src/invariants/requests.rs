@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Judgement, numbered, require};
 use crate::pool::{
-    Due, Ledger, Pool, PoolId, Pools, ProcState, RequestId, RequestPlace, RequestRow,
+    ACCOUNTS_MAX, DbKey, Due, Ledger, Pool, PoolId, Pools, ProcState, RequestId, RequestPlace,
+    RequestRow, Tenant, WINDOW,
 };
 
 pub(super) fn requests_are_in_one_place(pools: &Pools) -> Judgement {
@@ -38,7 +39,7 @@ pub(super) fn requests_are_in_one_place(pools: &Pools) -> Judgement {
 pub(super) fn nobody_waits_in_vain(_: PoolId, pool: &Pool, ledger: &Ledger) -> Judgement {
     let now = ledger.now;
     let waiters = pool.waiters.iter().filter_map(|id| ledger.request(id));
-    let mut waiters = waiters.filter(|row| !ledger.tenants.is_full(&row.tenant));
+    let mut waiters = waiters.filter(|row| !ledger.tenants.is_held_back(&row.tenant));
     let head = pool.next_waiter().and_then(|id| ledger.request(id));
     let Some(head) = head.filter(|head| pool.is_open_to(head.lane)) else {
         return Ok(());
@@ -131,6 +132,35 @@ pub(super) fn tenants_are_counted(pools: &Pools) -> Judgement {
     })
 }
 
+pub(super) fn debts_hold_back(pools: &Pools) -> Judgement {
+    let (now, tenants) = (pools.ledger.now, &pools.ledger.tenants);
+    let shares = &tenants.shares;
+    let rows = shares.accounts.iter();
+    let order: BTreeSet<_> = rows
+        .map(|(db, row)| (row.full_at, DbKey::clone(db)))
+        .collect();
+    require(order == shares.order && order.len() <= ACCOUNTS_MAX, || {
+        format!("the order should be {order:?}, is {:?}", shares.order)
+    })?;
+    let mut next = None;
+    for (full_at, db) in &order {
+        // Less is in it than nothing if a whole window does not fill it.
+        let missing = full_at.since(now).saturating_sub(WINDOW);
+        let end = (!missing.is_zero()).then(|| now + missing);
+        next = next.or(end);
+        require(shares.debt_end(db) == end, || {
+            format!("{db} owes until {end:?}, noted {:?}", shares.debt_end(db))
+        })?;
+        let tenant = Tenant::Database(DbKey::clone(db));
+        require(end.is_none() || tenants.is_held_back(&tenant), || {
+            format!("{db} owes processor time and is not held back")
+        })?;
+    }
+    require(tenants.wake == next, || {
+        format!("the first debt ends at {next:?}, noted {:?}", tenants.wake)
+    })
+}
+
 pub(super) fn requests_are_known_everywhere(pools: &Pools) -> Judgement {
     let ledger = &pools.ledger;
     let rows = || ledger.requests.iter();
@@ -144,7 +174,8 @@ pub(super) fn requests_are_known_everywhere(pools: &Pools) -> Judgement {
         let wake = pool.life.wake.map(|until| (until, Due::Pool(id)));
         head.into_iter().chain(wake)
     });
-    let due: BTreeSet<_> = deadlines.chain(timers).collect();
+    let debts = ledger.tenants.wake.map(|until| (until, Due::Debts));
+    let due: BTreeSet<_> = deadlines.chain(timers).chain(debts).collect();
     require(due == ledger.due, || {
         format!("due should be {due:?}, is {:?}", ledger.due)
     })

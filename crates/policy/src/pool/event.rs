@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use super::id::{Affinity, ClientId, Lane, PoolId, ProcId, RequestId, Target, Token};
+use super::id::{Affinity, ClientId, DbKey, Lane, PoolId, ProcId, RequestId, Target, Token};
 use super::settings::PoolSettings;
 use super::tenants::TenantRules;
 use crate::time::Timestamp;
@@ -125,6 +125,14 @@ pub enum Event {
     SetCeiling {
         /// Most; `None` is no ceiling.
         max: Option<u32>,
+    },
+    /// A use of a process has cost processor time, of which its tenant may use a share. Comes before the event that
+    /// ends the use, where that is known to the pool.
+    Charge {
+        /// The tenant.
+        db: DbKey,
+        /// On processors.
+        cost: Duration,
     },
     /// How much each tenant may have at a time, over all pools.
     SetTenants {

@@ -22,7 +22,7 @@ impl Turn<'_> {
     pub(super) fn get_proc(&mut self, id: RequestId, request: RequestRow) {
         // With nobody waiting this one would be the first in the flush, so that a request that
         // needs nothing but an idle process may skip the tables.
-        let is_held_back = self.ledger.tenants.is_full(&request.tenant);
+        let is_held_back = self.ledger.tenants.is_held_back(&request.tenant);
         if self.pool.waiters.len() == 0
             && !is_held_back
             && self.pool.is_open_to(request.lane)

@@ -116,7 +116,7 @@ impl Pools {
             let all = (target, lane, RequestId(0))..=(target, lane, RequestId(u64::MAX));
             let ids = self.ledger.roaming.range(all).map(|(.., id)| *id);
             let rows = ids.filter_map(|id| Some((id, self.ledger.request(id)?)));
-            let rows = rows.filter(|(_, row)| !self.ledger.tenants.is_full(&row.tenant));
+            let rows = rows.filter(|(_, row)| !self.ledger.tenants.is_held_back(&row.tenant));
             let mut looks = rows.take(LOOKS_MAX);
             looks.find(|(_, row)| fits(row)).map(|(id, _)| id)
         };

@@ -74,6 +74,8 @@ pub(crate) enum Due {
     Head(PoolId),
     /// Upkeep of a pool.
     Pool(PoolId),
+    /// A tenant owes no processor time any more.
+    Debts,
 }
 
 /// The tables and counters that all pools share.

@@ -52,7 +52,7 @@
 //! | one event on one pool | `turn.rs` (processes), `returning.rs`, `withdraw.rs` (requests); at its end `flush.rs` (waiters), then `upkeep.rs` (sizes, age, culling) |
 //! | several pools at a time | `groups.rs`, `route.rs` (which pool), `remove.rs` |
 //! | the ceiling over all pools | `ceiling.rs` |
-//! | the bounds of a tenant over all pools | `tenants.rs` |
+//! | the bounds of a tenant over all pools | `tenants.rs`, `shares.rs` (processor time) |
 //! | failing starts, stress | `trouble.rs`, with [`crate::admission`] |
 //! | what a configuration makes of the pools | `follow.rs` |
 //! | what new settings change | `plan.rs` (in advance), `resize.rs` |
@@ -109,6 +109,7 @@ mod returning;
 mod route;
 mod select;
 pub mod settings;
+mod shares;
 mod status;
 mod tables;
 mod tenants;
@@ -137,4 +138,5 @@ pub use status::{PoolStatus, PoolTotals, ProcPhase, ProcStatus};
 pub use tenants::{TenantBound, TenantRule, TenantRules};
 
 pub(crate) use ledger::{Due, Ledger, RequestPlace, RequestRow};
+pub(crate) use shares::{ACCOUNTS_MAX, WINDOW};
 pub(crate) use tables::{Pool, Proc, ProcState};

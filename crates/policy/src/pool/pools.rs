@@ -115,6 +115,7 @@ impl Pools {
             // No stale process becomes idle (PM-13), so that this finds nothing to stop.
             Event::TerminateStaleProcs => self.on_all(out, |turn| turn.stop_stale()),
             Event::SetCeiling { max } => self.ledger.ceiling.max = max,
+            Event::Charge { db, cost } => self.charge(&db, cost),
             Event::SetTenants { rules } => self.set_tenants(*rules, out),
             Event::StartPool { pool } => self.on_pool(pool, out, |_| {}),
             Event::Reconfigure { pool, settings } => self.reconfigure(pool, *settings, out),
@@ -191,9 +192,9 @@ impl Pools {
         !self.ledger.ceiling.needy.is_empty()
     }
 
-    /// Returns whether a tenant has as many processes as it may have.
-    pub fn is_held_back(&self, tenant: &Tenant) -> bool {
-        self.ledger.tenants.is_full(tenant)
+    /// Returns which bound of a tenant holds its requests back, and until when if that is known.
+    pub fn held_back_by(&self, tenant: &Tenant) -> Option<(TenantBound, Option<Timestamp>)> {
+        self.ledger.tenants.held_back_by(tenant)
     }
 
     /// Returns how many rows the tables have that can be many: processes, openings and requests.
@@ -320,6 +321,11 @@ impl Pools {
             let pool = match due {
                 Due::Head(pool) | Due::Pool(pool) => Some(pool),
                 Due::Request(id) => self.ledger.request(id).map(|request| request.pool),
+                Due::Debts => {
+                    self.ledger.set_debt_time();
+                    self.ledger.set_debt_timer();
+                    continue;
+                }
             };
             let pool = pool.expect("PM-12: what is due belongs to a pool");
             let mut turn = self.turn(pool, out).expect("PM-12: the pool exists");
@@ -327,10 +333,12 @@ impl Pools {
                 Due::Head(_) => turn.set_head_timer(None),
                 Due::Pool(_) => turn.woken(),
                 Due::Request(id) => turn.time_out(id),
+                Due::Debts => {}
             }
             touched.insert(pool);
         }
         self.flush(&touched, out);
+        self.settle_tenants(out);
     }
 
     fn shut_down(&mut self, out: &mut Vec<PoolAction>) {

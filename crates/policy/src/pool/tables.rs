@@ -414,7 +414,7 @@ impl Pool {
         TenantState {
             standing: self.accounts.standing(tenant),
             has_idle: self.idle.has_idle(tenant),
-            is_held_back: ledger.tenants.is_full(tenant),
+            is_held_back: ledger.tenants.is_held_back(tenant),
             has_own_queue: ledger.tenants.has_own_queue(tenant),
         }
     }

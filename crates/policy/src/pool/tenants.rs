@@ -1,12 +1,14 @@
-//! Bounds of a tenant over all pools: how many processes it has at a time, how many calls, and how many that wait.
+//! Bounds of a tenant over all pools: how many processes it has at a time, how many calls, how many that wait, and
+//! how much processor time it uses.
 //!
 //! SUMMARY   [`TenantRules`] say what holds for which database. [`Tenants`] counts what each has, as long as it
 //!           has anything. A request of a tenant that has as many calls as it may is refused at once, and one that
-//!           would have to wait where as many wait as may; one of a tenant that has as many processes as it may
-//!           waits, and others are served past it.
-//! PROMISES  A tenant never has more processes than its bound by being lent another one. What is waited for
-//!           is served when the tenant gives one back, whichever pool either is in: its oldest request first.
-//! CALLED    When a request comes and goes, and when a use of a process begins and ends.
+//!           would have to wait where as many wait as may; one of a tenant that has as many processes as it may,
+//!           or that owes processor time, waits, and others are served past it.
+//! PROMISES  A tenant never has more processes than its bound by being lent another one, and none is meant for one
+//!           that owes processor time. What is waited for is served when the tenant gives one back, or its share
+//!           has made up for what it owes, whichever pool either is in: its oldest request first.
+//! CALLED    When a request comes and goes, when a use of a process begins and ends, and when its cost is known.
 //! SOURCE    None.
 //! LIMITS    Clients that name no database, and all databases where they are one tenant (`db_tag = none`), have
 //!           no bounds. Costs nothing without rules. A tenant that reaches or leaves its bound costs a look at
@@ -14,14 +16,17 @@
 //!           by a pool that has something to lend.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 
 use super::action::{PoolAction, Refusal};
 use super::id::{DbKey, PoolId, RequestId, Tenant};
-use super::ledger::{Ledger, RequestPlace};
+use super::ledger::{Due, Ledger, RequestPlace};
 use super::pools::Pools;
+use super::shares::Shares;
 use super::tables::Pool;
+use crate::time::Timestamp;
 
 /// What is set for the tenants of one name or pattern. `None`: what a less exact one says; 0 is no bound.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,6 +37,8 @@ pub struct TenantRule {
     pub calls_max: Option<u32>,
     /// Most calls that wait at a time. They do not count for the queues of pools.
     pub queue_max: Option<u32>,
+    /// How much of a core its functions may use, in thousandths; see [`super::shares`].
+    pub cpu_share: Option<u32>,
     /// How long a process may take to answer a prompt, in milliseconds.
     pub timeout: Option<u32>,
 }
@@ -43,6 +50,7 @@ pub enum TenantBound {
     ProcessesMax,
     CallsMax,
     QueueMax,
+    CpuShare,
     Timeout,
 }
 
@@ -57,6 +65,7 @@ impl TenantBound {
             Self::ProcessesMax => rule.processes_max,
             Self::CallsMax => rule.calls_max,
             Self::QueueMax => rule.queue_max,
+            Self::CpuShare => rule.cpu_share,
             Self::Timeout => rule.timeout,
         }
     }
@@ -68,6 +77,8 @@ pub struct TenantRules {
     names: BTreeMap<String, TenantRule>,
     /// What stands before the star, the longest first.
     patterns: Vec<(String, TenantRule)>,
+    /// Whether one of them has a share of processor time.
+    has_shares: bool,
 }
 
 /// What holds for one tenant. `None` is no bound.
@@ -83,6 +94,7 @@ impl TenantRules {
     pub fn new(rules: impl IntoIterator<Item = (String, TenantRule)>) -> Self {
         let mut all = Self::default();
         for (name, rule) in rules {
+            all.has_shares |= rule.cpu_share > Some(0);
             match name.strip_suffix('*') {
                 Some(start) => all.patterns.push((start.to_owned(), rule)),
                 None => drop(all.names.insert(name, rule)),
@@ -96,6 +108,11 @@ impl TenantRules {
     /// Returns whether nothing is set for anybody.
     pub fn is_empty(&self) -> bool {
         self.names.is_empty() && self.patterns.is_empty()
+    }
+
+    /// Returns whether what uses cost is to be told ([`super::Event::Charge`]), for some tenants.
+    pub fn has_shares(&self) -> bool {
+        self.has_shares
     }
 
     /// What holds for a tenant while it waits and holds.
@@ -133,13 +150,17 @@ impl TenantRules {
     }
 }
 
-/// What each tenant has. One that has nothing is not in it.
+/// What each tenant has, and what processor time it has left.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tenants {
     rules: TenantRules,
-    /// database -> what it has; unordered: always asked for one.
+    /// database -> what it has, if that is anything; unordered: always asked for one.
     rows: FxHashMap<DbKey, Has>,
-    /// Those that have reached their bound of processes, or have left it, in this event.
+    /// Processor time that is left.
+    pub(crate) shares: Shares,
+    /// When the first one owes none any more.
+    pub(crate) wake: Option<Timestamp>,
+    /// Those that have reached their bound of processes or of processor time, or have left it, in this event.
     changed: Vec<DbKey>,
 }
 
@@ -171,9 +192,26 @@ impl Has {
 }
 
 impl Tenants {
-    /// Whether a tenant has as many processes as it may have.
-    pub(crate) fn is_full(&self, tenant: &Tenant) -> bool {
-        self.of(tenant).is_some_and(Has::is_full)
+    /// Whether a tenant may have no process more now.
+    pub(crate) fn is_held_back(&self, tenant: &Tenant) -> bool {
+        self.of(tenant).is_some_and(Has::is_full) || self.debt_end(tenant).is_some()
+    }
+
+    /// What holds a tenant back, and until when, where time alone ends it.
+    pub(super) fn held_back_by(&self, tenant: &Tenant) -> Option<(TenantBound, Option<Timestamp>)> {
+        let debt_end = self.debt_end(tenant);
+        let is_full = || self.of(tenant).is_some_and(Has::is_full);
+        match debt_end {
+            Some(_) => Some((TenantBound::CpuShare, debt_end)),
+            None => is_full().then_some((TenantBound::ProcessesMax, None)),
+        }
+    }
+
+    fn debt_end(&self, tenant: &Tenant) -> Option<Timestamp> {
+        match tenant {
+            Tenant::Database(db) => self.shares.debt_end(db),
+            Tenant::Databases | Tenant::User(_) | Tenant::Client(_) => None,
+        }
     }
 
     /// Whether a tenant has as many calls as it may have.
@@ -263,26 +301,47 @@ impl Tenants {
     }
 }
 
-/// Two are equal that say the same; what changed in an event is over with it.
+/// Two are equal that have counted the same; what changed in an event is over with it.
 impl PartialEq for Tenants {
     fn eq(&self, other: &Self) -> bool {
         (&self.rules, &self.rows) == (&other.rules, &other.rows)
     }
 }
 
+impl Ledger {
+    /// Finds out whose debts of processor time have ended by now.
+    pub(super) fn set_debt_time(&mut self) {
+        let Tenants {
+            shares, changed, ..
+        } = &mut self.tenants;
+        shares.set_time(self.now, changed);
+    }
+
+    /// Has time bring about the end of the next debt.
+    pub(super) fn set_debt_timer(&mut self) {
+        let next = self.tenants.shares.next_end();
+        let before = std::mem::replace(&mut self.tenants.wake, next);
+        self.move_due(Due::Debts, before, next);
+    }
+}
+
 impl Pools {
     /// Other rules hold from now on. Nothing is taken from who has more than they allow.
     pub(super) fn set_tenants(&mut self, rules: TenantRules, out: &mut Vec<PoolAction>) {
-        self.ledger.tenants = Tenants {
-            rules,
-            ..Tenants::default()
-        };
-        self.ledger.tenants = self.ledger.tenants.rebuilt(&self.pools, &self.ledger);
+        self.ledger.set_debt_time();
+        self.ledger.tenants.rules = rules;
+        let rebuilt = self.ledger.tenants.rebuilt(&self.pools, &self.ledger);
+        let mut before = std::mem::replace(&mut self.ledger.tenants, rebuilt);
+        let tenants = &mut self.ledger.tenants;
+        let rules = &tenants.rules;
+        (before.shares).follow(|db| rules.bound(db, TenantBound::CpuShare));
+        (tenants.shares, tenants.wake) = (before.shares, before.wake);
+        self.ledger.set_debt_timer();
         let tenants = &self.ledger.tenants;
         for pool in &mut self.pools {
             let waiters = &mut pool.waiters;
             waiters.note_all(|tenant, state| {
-                state.is_held_back = tenants.is_full(tenant);
+                state.is_held_back = tenants.is_held_back(tenant);
                 state.has_own_queue = tenants.has_own_queue(tenant);
             });
         }
@@ -303,22 +362,36 @@ impl Pools {
         }
     }
 
+    /// A use of a process has cost this tenant so much processor time.
+    pub(super) fn charge(&mut self, db: &DbKey, cost: Duration) {
+        let tenants = &self.ledger.tenants;
+        let Some(share) = tenants.rules.bound(db, TenantBound::CpuShare) else {
+            return;
+        };
+        self.ledger.set_debt_time();
+        let Tenants {
+            shares, changed, ..
+        } = &mut self.ledger.tenants;
+        shares.charge(db, share, cost, changed);
+        self.ledger.set_debt_timer();
+    }
+
     /// Holds the waiters of tenants back that have reached their bound, which may be others' turn then, and
     /// serves those of tenants that have left it.
     pub(super) fn settle_tenants(&mut self, out: &mut Vec<PoolAction>) {
         while let Some(db) = self.ledger.tenants.changed.pop() {
             let tenant = Tenant::Database(db);
-            let is_full = self.ledger.tenants.is_full(&tenant);
+            let is_held_back = self.ledger.tenants.is_held_back(&tenant);
             let mut waiting = Vec::new();
             for (id, pool) in (0..).map(PoolId).zip(&mut self.pools) {
                 let oldest = pool.waiters.oldest_of(&tenant);
                 waiting.extend(oldest.map(|oldest| (oldest, id)));
-                pool.waiters.note_held_back(&tenant, is_full);
+                pool.waiters.note_held_back(&tenant, is_held_back);
             }
             waiting.sort_unstable();
             for (oldest, pool) in waiting {
                 self.on_pool(pool, out, |_| {});
-                let row = self.ledger.request(oldest).filter(|_| !is_full);
+                let row = self.ledger.request(oldest).filter(|_| !is_held_back);
                 if row.is_some_and(|row| row.place == RequestPlace::Queue) {
                     self.offer(oldest, out);
                 }

@@ -14,7 +14,7 @@ impl Turn<'_> {
     /// A process is held for a tenant from now on.
     pub(super) fn begin_use(&mut self, tenant: &Tenant) {
         self.ledger.tenants.begin(tenant);
-        if self.ledger.tenants.is_full(tenant) {
+        if self.ledger.tenants.is_held_back(tenant) {
             self.hold_back(tenant);
         }
         if self.pool.keeps_accounts() {
@@ -64,7 +64,7 @@ impl Turn<'_> {
         loop {
             let id = next(self.pool)?;
             let row = self.ledger.request(id)?;
-            if !self.ledger.tenants.is_full(&row.tenant) {
+            if !self.ledger.tenants.is_held_back(&row.tenant) {
                 return Some(id);
             }
             let tenant = row.tenant.clone();

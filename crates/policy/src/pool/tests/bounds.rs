@@ -72,8 +72,9 @@ fn twenty_requests_of_a_tenant_hold_its_bound_and_others_are_served_past_them() 
         world.exit(held);
         world.run();
         assert!(world.lease(asked[2].1, 2).is_some(), "its own oldest one");
-        assert!(world.pools.is_held_back(&db("big")));
-        assert!(!world.pools.is_held_back(&db("small")));
+        let by = world.pools.held_back_by(&db("big"));
+        assert_eq!(by, Some((TenantBound::ProcessesMax, None)));
+        assert_eq!(world.pools.held_back_by(&db("small")), None);
     }
 }
 

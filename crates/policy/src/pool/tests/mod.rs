@@ -20,6 +20,7 @@ mod reconfigured;
 mod recycling;
 mod removed;
 mod sabotage;
+mod shares;
 mod tenants;
 mod throttled;
 mod trial;

@@ -4,7 +4,12 @@
 //!           is inside the one place where it is; there is no index, no timer and no skipped flush.
 //! CALLED    By the property tests, which require the same actions of both.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use super::*;
+
+/// Seconds in thousandths of a core's nanoseconds, for a share of a thousandth.
+const SECOND: i128 = 1_000_000_000;
 
 /// All pools, naively.
 pub(super) struct Model {
@@ -17,6 +22,11 @@ pub(super) struct Model {
     shutting_down: bool,
     /// The client whose end is being handled.
     leaving: Option<ClientId>,
+    rules: TenantRules,
+    /// What is left in the buckets that are not full, in thousandths of nanoseconds.
+    left: BTreeMap<DbKey, i128>,
+    /// Who is held back.
+    held_back: BTreeSet<DbKey>,
     out: Vec<PoolAction>,
 }
 
@@ -203,12 +213,17 @@ impl Model {
             newest: None,
             shutting_down: false,
             leaving: None,
+            rules: TenantRules::default(),
+            left: BTreeMap::new(),
+            held_back: BTreeSet::new(),
             out: Vec::new(),
         }
     }
 
     pub(super) fn handle(&mut self, event: Event, now: Timestamp) -> Vec<PoolAction> {
+        let before = self.now;
         self.now = self.now.max(now);
+        self.fill(self.now.since(before));
         let mut late: Vec<(Timestamp, RequestId, usize)> = Vec::new();
         for (at, pool) in self.pools.iter().enumerate() {
             let asks = pool.asks().into_iter();
@@ -222,6 +237,7 @@ impl Model {
             }
         }
         self.flush_all();
+        self.free();
         self.event(event);
         self.flush_all();
         std::mem::take(&mut self.out)
@@ -280,6 +296,8 @@ impl Model {
             Event::Reconfigure { pool, settings } => {
                 self.configure(pool.0 as usize, &settings);
             }
+            Event::Charge { db, cost } => self.charge(db, cost),
+            Event::SetTenants { rules } => self.set_rules(*rules),
             Event::Tick => {}
             Event::Shutdown => self.shut_down(),
             other => panic!("the model knows language pools only: {other:?}"),
@@ -342,8 +360,104 @@ impl Model {
             let phase = Phase::Queue;
             self.refuse(ask.id, Refusal::Timeout { phase });
         } else {
+            let (id, tenant) = (ask.id, ask.tenant());
             self.pools[at].queue.push(ask);
+            self.flush(at);
+            let all = self.pools.iter().flat_map(|pool| &pool.queue);
+            let waiting = all.filter(|ask| ask.tenant() == tenant).count();
+            let most = tenant
+                .db()
+                .and_then(|db| self.rules.bound(db, TenantBound::QueueMax));
+            let waits = self.pools[at].queue.iter().any(|ask| ask.id == id);
+            if waits && most.is_some_and(|most| waiting > most as usize) {
+                self.pools[at].pull(id);
+                self.refuse(id, Refusal::TenantBusy(TenantBound::QueueMax));
+            }
         }
+    }
+
+    fn share(&self, db: &str) -> Option<i128> {
+        self.rules.bound(db, TenantBound::CpuShare).map(i128::from)
+    }
+
+    /// Time passes for the buckets.
+    fn fill(&mut self, time: Duration) {
+        for (db, mut left) in std::mem::take(&mut self.left) {
+            let share = self.share(&db).expect("only a share has a bucket");
+            left += time.as_nanos() as i128 * share;
+            if left < 60 * SECOND * share {
+                self.left.insert(db, left);
+            }
+        }
+    }
+
+    /// Serves who has nothing to make up for any more, whose bucket will be full last first.
+    fn free(&mut self) {
+        let left = |db: &DbKey| self.left.get(db).copied().unwrap_or(0);
+        let free = self.held_back.iter().filter(|db| left(db) >= 0).cloned();
+        let missing = |db: &DbKey| match self.share(db) {
+            Some(share) if self.left.contains_key(db) => 60 * SECOND - left(db) / share,
+            _ => 0,
+        };
+        let mut free: Vec<(i128, DbKey)> = free.map(|db| (missing(&db), db)).collect();
+        free.sort_unstable();
+        for (_, db) in free.into_iter().rev() {
+            self.held_back.remove(&db);
+            self.settle(db);
+        }
+    }
+
+    fn charge(&mut self, db: DbKey, cost: Duration) {
+        let Some(share) = self.share(&db) else {
+            return;
+        };
+        let full = 60 * SECOND * share;
+        let left = self.left.entry(db.clone()).or_insert(full);
+        *left -= cost.as_nanos() as i128 * 1000;
+        *left = (*left).max(-180 * SECOND * share);
+        if *left < 0 && self.held_back.insert(db.clone()) {
+            self.settle(db);
+        }
+    }
+
+    /// Serves who can be served now that this tenant is held back, or is not any more, where it waits longest first.
+    fn settle(&mut self, db: DbKey) {
+        let tenant = Tenant::Database(db);
+        let of = |pool: &ModelPool| {
+            let own = pool.queue.iter().filter(|ask| ask.tenant() == tenant);
+            own.map(|ask| ask.id).min()
+        };
+        let pools = self.pools.iter().enumerate();
+        let mut waits: Vec<_> = pools
+            .filter_map(|(at, pool)| Some((of(pool)?, at)))
+            .collect();
+        waits.sort_unstable();
+        for (_, at) in waits {
+            self.flush(at);
+        }
+    }
+
+    fn set_rules(&mut self, rules: TenantRules) {
+        self.rules = rules;
+        for (db, left) in std::mem::take(&mut self.left) {
+            if let Some(share) = self.share(&db) {
+                let left = left.clamp(-180 * SECOND * share, 60 * SECOND * share);
+                self.left.insert(db, left);
+            }
+        }
+        let left = &self.left;
+        self.held_back
+            .retain(|db| left.get(db).is_some_and(|left| *left < 0));
+    }
+
+    fn is_held_back(&self, ask: &Ask) -> bool {
+        matches!(ask.tenant(), Tenant::Database(db) if self.held_back.contains(&db))
+    }
+
+    /// The place of the oldest waiter that is not held back.
+    fn head(&self, at: usize) -> Option<usize> {
+        let mut queue = self.pools[at].queue.iter();
+        queue.position(|ask| !self.is_held_back(ask))
     }
 
     fn flush_all(&mut self) {
@@ -353,15 +467,16 @@ impl Model {
     }
 
     fn flush(&mut self, at: usize) {
-        while let Some(head) = self.pools[at].queue.first().cloned() {
+        while let Some(first) = self.head(at) {
             let pool = &self.pools[at];
+            let head = pool.queue[first].clone();
             if pool.pick(&head).is_some() {
-                self.serve(at, 0);
+                self.serve(at, first);
             } else if pool.count() < pool.limit() {
-                let ask = self.pools[at].queue.remove(0);
+                let ask = self.pools[at].queue.remove(first);
                 self.open(at, Some(ask));
             } else if self.waits_for_its_own(at, &head) {
-                let fits = |ask: &Ask| pool.pick(ask).is_some();
+                let fits = |ask: &Ask| !self.is_held_back(ask) && pool.pick(ask).is_some();
                 match pool.queue.iter().position(fits) {
                     Some(later) => self.serve(at, later),
                     None => return,
@@ -384,7 +499,7 @@ impl Model {
                     if impatient {
                         self.pools[at].last_impatience = self.now;
                     }
-                    let ask = self.pools[at].queue.remove(0);
+                    let ask = self.pools[at].queue.remove(first);
                     self.forget(proc, Some(ask));
                     continue;
                 }

@@ -110,7 +110,40 @@ pub(super) fn any_busy_step() -> impl Strategy<Value = Step> {
     ]
 }
 
+/// Databases with small debts of processor time, and queues of their own.
+fn any_bounded_step() -> impl Strategy<Value = Step> {
+    let db = prop_oneof![Just("a"), Just("b"), Just("c")];
+    // Time and cost of the steps are whole for each of them.
+    let share = prop_oneof![1 => Just(0), 2 => Just(100), 2 => Just(500), 2 => Just(2000)];
+    let queue = prop_oneof![2 => Just(0), 1 => 1..5_u32];
+    let bound = (db.clone(), share, queue);
+    let cost = prop_oneof![3 => 0..30_u64, 1 => Just(6_000), 1 => Just(30_000), 1 => Just(120_000)];
+    prop_oneof![
+        30 => any_step(),
+        50 => any_busy_step(),
+        3 => bound.prop_map(|(db, share, queue)| Step::Bound(db, share, queue)),
+        12 => (db, cost).prop_map(|(db, ms)| Step::Charge(db, ms)),
+        1 => (0..90_000_u64).prop_map(Step::Advance),
+    ]
+}
+
 proptest! {
+    #[test]
+    fn core_and_model_agree_where_tenants_have_shares_and_queues_of_their_own(
+        limits in prop::collection::vec(any_limits(), 2),
+        steps in prop::collection::vec(any_bounded_step(), 50..250),
+    ) {
+        let mut trial = Trial::new(&limits);
+        for db in ["a", "b", "c"] {
+            trial.step(Step::Bound(db, 500, 0));
+            trial.step(Step::Charge(db, 30_000));
+        }
+        for step in steps {
+            trial.step(step);
+        }
+        trial.wind_up();
+    }
+
     #[test]
     fn core_and_model_agree_and_everybody_is_answered_once(
         limits in prop::collection::vec(any_limits(), 2),

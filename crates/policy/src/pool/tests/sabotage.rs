@@ -140,6 +140,29 @@ fn wrong_count_of_what_a_tenant_has_is_found() {
 }
 
 #[test]
+fn wrong_account_of_processor_time_is_found() {
+    let violates = |spoil: fn(&mut Pools)| {
+        violates(Invariant::Pm27, |pools| {
+            let rule = TenantRule {
+                cpu_share: Some(1000),
+                ..TenantRule::default()
+            };
+            let rules = Box::new(TenantRules::new([("*".to_owned(), rule)]));
+            let (db, cost) = ("b".into(), Duration::from_secs(70));
+            let (now, mut out) = (pools.ledger.now, Vec::new());
+            for event in [Event::SetTenants { rules }, Event::Charge { db, cost }] {
+                pools.handle(event, now, &mut out);
+            }
+            assert_eq!(Invariant::Pm27.check(pools), Ok(()));
+            spoil(pools);
+        });
+    };
+    violates(|pools| pools.ledger.tenants.wake = None);
+    violates(|pools| pools.ledger.tenants.shares.order.clear());
+    violates(|pools| pools.ledger.now = pools.ledger.now + Duration::from_secs(10));
+}
+
+#[test]
 fn request_without_a_deadline_or_a_client_is_found() {
     violates(Invariant::Pm12, |pools| pools.ledger.due.clear());
     violates(Invariant::Pm12, |pools| pools.ledger.asked.clear());

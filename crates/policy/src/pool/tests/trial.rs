@@ -40,6 +40,10 @@ pub(super) enum Step {
     Configure(u32, Limits),
     Reuse(u32, Reuse),
     CanForget(u32, bool),
+    /// Of a database: its share in thousandths, and the length of its queue; 0 is no bound.
+    Bound(&'static str, u32, u32),
+    /// A use has cost this database so many milliseconds.
+    Charge(&'static str, u64),
     Shutdown,
 }
 
@@ -65,6 +69,7 @@ pub(super) struct Trial {
     ran_for: BTreeMap<ProcId, Tenant>,
     /// Pool -> the newest process from before its `reuse` changed.
     renewed: [u64; 2],
+    rules: BTreeMap<String, TenantRule>,
 }
 
 impl Trial {
@@ -90,6 +95,7 @@ impl Trial {
             served: BTreeMap::new(),
             ran_for: BTreeMap::new(),
             renewed: [0; 2],
+            rules: BTreeMap::new(),
         }
     }
 
@@ -151,6 +157,11 @@ impl Trial {
                 self.renewed[pool as usize] = newest.unwrap_or_default();
                 self.reconfigured(PoolId(pool), |settings| settings.can_forget = can)
             }
+            Step::Bound(db, share, queue) => self.bounded(db, share, queue),
+            Step::Charge(db, ms) => Event::Charge {
+                db: db.into(),
+                cost: Duration::from_millis(ms),
+            },
             Step::Shutdown => Event::Shutdown,
         };
         self.on(event);
@@ -161,6 +172,17 @@ impl Trial {
         change(&mut settings);
         let settings = Box::new(settings);
         Event::Reconfigure { pool, settings }
+    }
+
+    fn bounded(&mut self, db: &str, share: u32, queue: u32) -> Event {
+        let rule = TenantRule {
+            cpu_share: Some(share),
+            queue_max: Some(queue),
+            ..TenantRule::default()
+        };
+        self.rules.insert(db.to_owned(), rule);
+        let rules = Box::new(TenantRules::new(self.rules.clone()));
+        Event::SetTenants { rules }
     }
 
     fn ask(&mut self, client: u64, pool: u32, affinity: Option<Affinity>, patience_ms: u64) {

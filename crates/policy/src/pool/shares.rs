@@ -1,0 +1,154 @@
+//! How much processor time each tenant has left of its share (`cpu_share`).
+//!
+//! SUMMARY   [`Shares`] keeps an account for each tenant that has used processor time lately. It is a bucket that
+//!           holds what the share comes to in [`WINDOW`], and fills at the share. What a use of a process has cost
+//!           is taken out when it is over; a tenant that has used more than was there is in debt until the share has
+//!           made up for it.
+//! PROMISES  A tenant is in debt for [`DEBT_MAX`] at most. Each change costs a logarithm of the number of accounts.
+//! CALLED    By [`super::tenants`], which holds back who is in debt.
+//! SOURCE    The generic cell rate algorithm: a bucket is kept as the instant when it will be full.
+//! LIMITS    [`ACCOUNTS_MAX`] accounts are kept; the fullest buckets are forgotten first, as if they were full.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use rustc_hash::FxHashMap;
+
+use super::id::DbKey;
+use crate::time::Timestamp;
+
+/// In what time an empty bucket becomes full.
+pub(crate) const WINDOW: Duration = Duration::from_secs(60);
+
+/// The most debt, as the time in which the share makes up for it.
+pub(crate) const DEBT_MAX: Duration = Duration::from_secs(180);
+
+/// How many accounts are kept.
+pub(crate) const ACCOUNTS_MAX: usize = 10_000;
+
+/// The accounts of all tenants whose bucket is not full.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Shares {
+    /// database -> its account; unordered: always asked for one.
+    pub(crate) accounts: FxHashMap<DbKey, Account>,
+    /// (when it will be full, database); ordered: those that are in debt are the last, the deepest at the end.
+    pub(crate) order: BTreeSet<(Timestamp, DbKey)>,
+    /// The instant up to which debts that have ended are known.
+    now: Timestamp,
+}
+
+/// The bucket of a tenant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Account {
+    /// When it will be full, if nothing is taken out.
+    pub(crate) full_at: Timestamp,
+    /// In thousandths of a core.
+    share: u32,
+}
+
+impl Shares {
+    /// When a tenant will be out of debt; `None`: it is in none.
+    pub(crate) fn debt_end(&self, db: &str) -> Option<Timestamp> {
+        let account = self.accounts.get(db)?;
+        self.is_debt(account.full_at)
+            .then(|| end_of_debt(account.full_at))
+    }
+
+    /// When the first tenant will be out of debt.
+    pub(crate) fn next_end(&self) -> Option<Timestamp> {
+        let mut debts = self.order.range(after(self.now + WINDOW)..);
+        debts.next().map(|(full_at, _)| end_of_debt(*full_at))
+    }
+
+    /// Notes what time it is, and adds to `changed` who is out of debt by that. Full buckets are forgotten.
+    pub(super) fn set_time(&mut self, now: Timestamp, changed: &mut Vec<DbKey>) {
+        let ended = after(self.now + WINDOW)..after(now + WINDOW);
+        let ended = self.order.range(ended).map(|(_, db)| DbKey::clone(db));
+        changed.extend(ended);
+        self.now = now;
+        while self.order.first().is_some_and(|(at, _)| *at <= now) {
+            self.forget_fullest();
+        }
+    }
+
+    /// Takes what a use has cost out of the bucket of a tenant whose share is `share` thousandths of a core. Adds to
+    /// `changed` who is in debt by that, or in none because its account is forgotten.
+    pub(super) fn charge(
+        &mut self,
+        db: &DbKey,
+        share: u32,
+        cost: Duration,
+        changed: &mut Vec<DbKey>,
+    ) {
+        let was_debt = self.debt_end(db).is_some();
+        let full_at = self.accounts.get(db).map_or(self.now, |row| row.full_at);
+        let most = self.now + WINDOW + DEBT_MAX;
+        let full_at = (full_at + scaled(cost, 1000, share)).min(most);
+        self.set(db, Account { full_at, share });
+        if self.is_debt(full_at) != was_debt {
+            changed.push(DbKey::clone(db));
+        }
+        if self.order.len() > ACCOUNTS_MAX
+            && let Some((full_at, db)) = self.forget_fullest()
+            && self.is_debt(full_at)
+        {
+            changed.push(db);
+        }
+    }
+
+    /// Other shares hold from now on. What is left in a bucket stays in it, as far as it holds that.
+    pub(super) fn follow(&mut self, share_of: impl Fn(&str) -> Option<u32>) {
+        for (db, Account { full_at, share }) in self.accounts.clone() {
+            let Some(new) = share_of(&db) else {
+                self.order.remove(&(full_at, DbKey::clone(&db)));
+                self.accounts.remove(&db);
+                continue;
+            };
+            let debt = scaled(full_at.since(self.now + WINDOW), share, new);
+            let rest = scaled((self.now + WINDOW).since(full_at), share, new);
+            let full_at = self.now + (WINDOW + debt.min(DEBT_MAX)).saturating_sub(rest);
+            self.set(
+                &db,
+                Account {
+                    full_at,
+                    share: new,
+                },
+            );
+        }
+    }
+
+    fn set(&mut self, db: &DbKey, account: Account) {
+        if let Some(before) = self.accounts.insert(DbKey::clone(db), account) {
+            self.order.remove(&(before.full_at, DbKey::clone(db)));
+        }
+        self.order.insert((account.full_at, DbKey::clone(db)));
+    }
+
+    fn forget_fullest(&mut self) -> Option<(Timestamp, DbKey)> {
+        let (full_at, db) = self.order.pop_first()?;
+        self.accounts.remove(&db);
+        Some((full_at, db))
+    }
+
+    /// Whether a bucket that will be full then has less than nothing in it now.
+    fn is_debt(&self, full_at: Timestamp) -> bool {
+        full_at > self.now + WINDOW
+    }
+}
+
+/// When a bucket will be empty that is full a while later, and has less in it now.
+fn end_of_debt(full_at: Timestamp) -> Timestamp {
+    Timestamp::ZERO + full_at.since(Timestamp::ZERO + WINDOW)
+}
+
+/// Where what is full after an instant begins in the order.
+fn after(at: Timestamp) -> (Timestamp, DbKey) {
+    (at + Duration::from_nanos(1), DbKey::from(""))
+}
+
+/// How long what one share makes in a time takes another one.
+fn scaled(time: Duration, share: u32, other: u32) -> Duration {
+    let nanoseconds = time.as_nanos() * u128::from(share);
+    let nanoseconds = nanoseconds.div_ceil(u128::from(other.max(1)));
+    Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(u64::MAX))
+}

@@ -1,0 +1,207 @@
+//! Shares of processor time: who is held back, until when, and what becomes of accounts.
+
+use super::*;
+
+/// A share in thousandths of a core.
+fn share(thousandths: u32) -> TenantRule {
+    TenantRule {
+        cpu_share: Some(thousandths),
+        ..TenantRule::default()
+    }
+}
+
+fn rules<const N: usize>(rules: [(&str, TenantRule); N]) -> Event {
+    let rules = rules.map(|(name, rule)| (name.to_owned(), rule));
+    let rules = Box::new(TenantRules::new(rules));
+    Event::SetTenants { rules }
+}
+
+/// A pool of two, in which `big` may use half a core: its bucket holds 30 s.
+fn half_a_core() -> World {
+    let mut world = World::named(named(2));
+    world.on(rules([("big", share(500))]));
+    world
+}
+
+fn charge(world: &mut World, name: &str, milliseconds: u64) {
+    let (db, cost) = (name.into(), Duration::from_millis(milliseconds));
+    world.on(Event::Charge { db, cost });
+}
+
+/// Asks with much time.
+fn ask(world: &mut World, client: u64, name: &str) -> RequestId {
+    let request = world.ask_within(client, plain(db(name)), Duration::from_secs(3600));
+    world.run();
+    request
+}
+
+/// How long a tenant is held back for its share.
+fn debt(world: &World, name: &str) -> Option<Duration> {
+    let (bound, until) = world.pools.held_back_by(&db(name))?;
+    assert_eq!(bound, TenantBound::CpuShare);
+    until.map(|until| until.since(world.now))
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+
+#[test]
+fn who_is_in_debt_is_held_back_until_its_share_has_made_up_for_it_and_nobody_else_is() {
+    let mut world = half_a_core();
+    let lease = world.take(1, plain(db("big")));
+    charge(&mut world, "big", 30_000);
+    assert_eq!(debt(&world, "big"), None, "the bucket is empty");
+    world.give_back(lease);
+    let lease = world.take(2, plain(db("big")));
+    charge(&mut world, "big", 5_000);
+    assert_eq!(debt(&world, "big"), Some(10 * SECOND));
+    assert!(world.pools.holds(lease.client, lease.proc, lease.token));
+    world.give_back(lease);
+    let waits = [3, 4].map(|client| (client, ask(&mut world, client, "big")));
+    for client in 10..20 {
+        let lease = world.take(client, plain(db("small")));
+        world.give_back(lease);
+    }
+    assert_eq!((world.status().used, world.status().waiting), (0, 2));
+    assert_eq!(world.status().longest_wait, Duration::ZERO, "of the pool");
+    let due = world.pools.next_deadline();
+    assert_eq!(due, Some(world.now + 10 * SECOND));
+    world.advance(10 * SECOND - Duration::from_nanos(1));
+    assert_eq!(world.status().waiting, 2);
+    world.advance(Duration::from_nanos(1));
+    world.run();
+    let leases = waits.map(|(client, request)| world.lease(request, client));
+    assert!(leases.iter().all(Option::is_some), "{leases:?}");
+    assert_eq!(debt(&world, "big"), None);
+}
+
+#[test]
+fn a_bucket_fills_at_the_share_and_holds_what_that_is_in_a_minute() {
+    let mut world = half_a_core();
+    charge(&mut world, "big", 30_000);
+    world.advance(20 * SECOND);
+    charge(&mut world, "big", 10_000);
+    assert_eq!(debt(&world, "big"), None);
+    world.advance(3600 * SECOND);
+    charge(&mut world, "big", 30_000);
+    assert_eq!(debt(&world, "big"), None);
+    charge(&mut world, "big", 1);
+    assert_eq!(debt(&world, "big"), Some(Duration::from_millis(2)));
+}
+
+#[test]
+fn a_debt_ends_in_three_minutes_whatever_a_use_has_cost() {
+    let mut world = half_a_core();
+    for _ in 0..2 {
+        charge(&mut world, "big", 1_000_000_000);
+        assert_eq!(debt(&world, "big"), Some(180 * SECOND));
+    }
+    world.advance(180 * SECOND);
+    assert_eq!(debt(&world, "big"), None);
+}
+
+#[test]
+fn an_account_is_kept_while_its_tenant_has_nothing_and_forgotten_when_it_is_full() {
+    let mut world = half_a_core();
+    let lease = world.take(1, plain(db("big")));
+    charge(&mut world, "big", 31_000);
+    world.give_back(lease);
+    world.advance(SECOND);
+    assert_eq!(debt(&world, "big"), Some(SECOND));
+    world.advance(60 * SECOND);
+    charge(&mut world, "other", 1);
+    assert_eq!(world.pools.ledger.tenants.shares.accounts.len(), 1);
+    world.on(rules([("*", share(500))]));
+    world.advance(SECOND);
+    charge(&mut world, "other", 1);
+    let accounts = &world.pools.ledger.tenants.shares.accounts;
+    assert!(accounts.keys().map(AsRef::as_ref).eq(["other"]));
+    assert_eq!(world.pools.next_deadline(), None);
+}
+
+#[test]
+fn nothing_is_noted_of_who_has_no_share() {
+    let mut world = half_a_core();
+    charge(&mut world, "small", 1_000_000);
+    assert_eq!(debt(&world, "small"), None);
+    assert!(world.pools.ledger.tenants.shares.accounts.is_empty());
+}
+
+#[test]
+fn what_is_left_of_a_bucket_stays_under_another_share_as_far_as_that_holds_it() {
+    let mut world = half_a_core();
+    charge(&mut world, "big", 32_000);
+    let waits = ask(&mut world, 1, "big");
+    // A debt of 2 s.
+    for (thousandths, seconds) in [(1000, 2), (100, 20), (10, 180), (500, 4)] {
+        world.on(rules([("big", share(thousandths))]));
+        let expected = Duration::from_secs(seconds);
+        let left = debt(&world, "big").expect("it owes more than nothing");
+        let bounded = thousandths == 500;
+        assert!(left == expected || bounded && left < expected, "{left:?}");
+    }
+    world.on(rules([]));
+    world.run();
+    assert!(world.lease(waits, 1).is_some(), "without a share");
+    // 25 s are left of 30, and 6 of these under a smaller share.
+    world.on(rules([("big", share(500))]));
+    charge(&mut world, "big", 5_000);
+    world.on(rules([("big", share(100))]));
+    charge(&mut world, "big", 6_000);
+    assert_eq!(debt(&world, "big"), None);
+    charge(&mut world, "big", 1);
+    assert_eq!(debt(&world, "big"), Some(Duration::from_millis(10)));
+}
+
+#[test]
+fn what_was_begun_is_lent_and_a_bound_of_processes_holds_beside_the_share() {
+    let mut world = World::with(limits(2, 2));
+    let both = TenantRule {
+        processes_max: Some(1),
+        ..share(500)
+    };
+    world.on(rules([("big", both)]));
+    let request = world.ask(1, plain(db("big")));
+    charge(&mut world, "big", 31_000);
+    assert_eq!(world.last, [], "it is being opened");
+    let proc = ProcId {
+        pool: PoolId(0),
+        number: 1,
+    };
+    world.on(Event::SpawnOk { proc });
+    let lease = world.lease(request, 1).expect("it was begun before");
+    let waits = ask(&mut world, 2, "big");
+    world.give_back(lease);
+    assert_eq!(world.lease(waits, 2), None);
+    let lease = world.advance(2 * SECOND);
+    assert_eq!(lease.len(), 1, "{lease:?}");
+    ask(&mut world, 3, "big");
+    let held_back = world.pools.held_back_by(&db("big"));
+    assert_eq!(held_back, Some((TenantBound::ProcessesMax, None)));
+}
+
+#[test]
+fn no_more_accounts_are_kept_than_the_bound_says_and_the_fullest_go_first() {
+    let mut world = World::named(named(1));
+    world.on(rules([("*", share(1000))]));
+    world.check_every = 5_000;
+    charge(&mut world, "deep", 100_000);
+    for number in 0..ACCOUNTS_MAX as u64 + 10 {
+        charge(&mut world, &format!("db{number}"), 1_000 + number);
+    }
+    let accounts = &world.pools.ledger.tenants.shares.accounts;
+    assert_eq!(accounts.len(), ACCOUNTS_MAX);
+    assert!(!accounts.contains_key("db0"));
+    assert_eq!(debt(&world, "deep"), Some(40 * SECOND));
+    // Also who is in debt, where all are.
+    for number in 0..ACCOUNTS_MAX as u64 {
+        charge(&mut world, &format!("db{number}"), 61_000 + number);
+    }
+    let waits = ask(&mut world, 1, "db10");
+    assert_eq!(world.lease(waits, 1), None);
+    for number in 0..20 {
+        charge(&mut world, &format!("more{number}"), 200_000);
+        world.run();
+    }
+    let (used, waiting) = (world.status().used, world.status().waiting);
+    assert_eq!((used, waiting), (1, 0), "its account was forgotten");
+}
