@@ -396,6 +396,12 @@ impl Pools {
                     self.offer(oldest, out);
                 }
             }
+            // Behind one that its pool cannot serve there may be some that others can.
+            if !is_held_back && !self.ledger.roaming.is_empty() {
+                for index in 0..self.pools.len() {
+                    self.take_over(PoolId(index as u32), out);
+                }
+            }
         }
     }
 }

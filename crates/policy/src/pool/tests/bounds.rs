@@ -1,6 +1,6 @@
 //! Bounds of tenants over all pools: who waits, who is refused, and who is served past whom.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 
@@ -147,6 +147,14 @@ fn queued(rule: TenantRule, queue_max: u32) -> TenantRule {
     }
 }
 
+/// What the rule says, with half a core.
+fn half_a_core(rule: TenantRule) -> TenantRule {
+    TenantRule {
+        cpu_share: Some(500),
+        ..rule
+    }
+}
+
 #[test]
 fn one_that_would_wait_above_the_tenants_own_queue_is_refused_at_once_whichever_pool_it_asks() {
     let busy = Some(Refusal::TenantBusy(TenantBound::QueueMax));
@@ -243,6 +251,9 @@ enum Step {
     Down(u64),
     Advance(u64),
     Set(u32, u32, u32),
+    /// A use has cost this database so many milliseconds of processor time.
+    Charge(u8, u64),
+    ToDeadline,
 }
 
 fn any_step() -> impl Strategy<Value = Step> {
@@ -257,6 +268,9 @@ fn any_step() -> impl Strategy<Value = Step> {
         2 => (0..3000_u64).prop_map(Step::Advance),
         1 => (0..4_u32, 0..8_u32, 0..4_u32)
             .prop_map(|(processes, calls, queue)| Step::Set(processes, calls, queue)),
+        4 => (0..4_u8, prop_oneof![0..3000_u64, Just(30_000), Just(90_000)])
+            .prop_map(|(db, cost)| Step::Charge(db, cost)),
+        3 => Just(Step::ToDeadline),
     ]
 }
 
@@ -273,9 +287,18 @@ fn end_of(action: &PoolAction, ok: bool) -> Option<Event> {
     })
 }
 
+/// For which request something is done that was not told before.
+fn begins(action: &PoolAction) -> Option<RequestId> {
+    match *action {
+        PoolAction::Open { request, .. } => request,
+        PoolAction::Teach { request, .. } | PoolAction::Assign { request, .. } => Some(request),
+        _ => None,
+    }
+}
+
 proptest! {
-    /// In any history no tenant is lent more than it may have, and every invariant holds after every event:
-    /// among them, that nobody waits who could be served.
+    /// In any history no tenant is lent more than it may have, nothing is begun for one that owes processor time, and
+    /// every invariant holds after every event: among them, that nobody waits who could be served.
     #[test]
     fn no_tenant_is_lent_more_than_its_bound(
         per_db in any::<bool>(),
@@ -294,7 +317,8 @@ proptest! {
         world.add(PoolSettings { reuse: Reuse::Database, interactive_reserved: 1, ..settings });
         // What was begun under an earlier bound ends under a later one.
         let mut most = 2;
-        world.on(set([("db*", rule(2, 5)), ("db3", rule(0, 0))]));
+        world.on(set([("db*", half_a_core(rule(2, 5))), ("db3", rule(0, 0))]));
+        let mut begun = BTreeSet::new();
         let mut todo: Vec<PoolAction> = Vec::new();
         let mut asked: BTreeMap<RequestId, (u64, String)> = BTreeMap::new();
         let mut leases: Vec<(Lease, String)> = Vec::new();
@@ -350,8 +374,16 @@ proptest! {
                 }
                 Step::Set(processes, calls, queue) => {
                     most = if processes == 0 { usize::MAX } else { most.max(processes as usize) };
-                    let all = queued(rule(processes, calls), queue);
+                    let all = half_a_core(queued(rule(processes, calls), queue));
                     Some(set([("db*", all), ("db3", queued(rule(0, 0), 0))]))
+                }
+                Step::Charge(name, milliseconds) => Some(Event::Charge {
+                    db: format!("db{name}").into(),
+                    cost: Duration::from_millis(milliseconds),
+                }),
+                Step::ToDeadline => {
+                    world.now = world.pools.next_deadline().unwrap_or(world.now);
+                    Some(Event::Tick)
                 }
             };
             if let Some(event) = event {
@@ -360,6 +392,15 @@ proptest! {
                 continue;
             }
             for action in world.last.clone() {
+                // What a process forgets for is not told.
+                if let Some(request) = begins(&action)
+                    && begun.insert(request)
+                    && !can_forget
+                {
+                    let by = world.pools.held_back_by(&db(&asked[&request].1));
+                    let owes = by.is_some_and(|(bound, _)| bound == TenantBound::CpuShare);
+                    prop_assert!(!owes, "{action:?}");
+                }
                 if let PoolAction::Assign { request, .. } = action {
                     let (client, name) = asked[&request].clone();
                     let lease = world.lease(request, client).expect("it was assigned");

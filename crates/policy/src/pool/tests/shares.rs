@@ -75,6 +75,50 @@ fn who_is_in_debt_is_held_back_until_its_share_has_made_up_for_it_and_nobody_els
 }
 
 #[test]
+fn who_is_out_of_debt_is_served_by_any_pool_of_its_group_whoever_it_waits_behind() {
+    let group = GroupId(1);
+    let settings = PoolSettings {
+        group: Some(group),
+        ..named(1)
+    };
+    let mut world = World::named(settings);
+    let other = Target::Pool(world.add(settings));
+    world.run();
+    world.on(rules([("a", share(1000)), ("c", share(1000))]));
+    let ask = |world: &mut World, client, target, name| {
+        let deadline = world.now + 3600 * SECOND;
+        let request = world.ask_at(Event::GetProc {
+            request: RequestId(0),
+            client: ClientId(client),
+            target,
+            lane: Lane::default(),
+            affinity: plain(db(name)),
+            deadline,
+        });
+        world.run();
+        request
+    };
+    let first = Target::Pool(PoolId(0));
+    ask(&mut world, 1, first, "b");
+    let held = ask(&mut world, 2, other, "b");
+    let held = world.lease(held, 2).expect("nobody has it");
+    charge(&mut world, "a", 70_000);
+    charge(&mut world, "c", 200_000);
+    // The queue of the first pool is the shorter one.
+    for client in [3, 4] {
+        ask(&mut world, client, other, "c");
+    }
+    let bound_to_first = ask(&mut world, 5, first, "a");
+    let of_group = ask(&mut world, 6, Target::Group(group), "a");
+    world.give_back(held);
+    assert_eq!(world.last, [], "all that wait are in debt");
+    world.advance(10 * SECOND);
+    world.run();
+    assert_eq!(world.lease(bound_to_first, 5), None);
+    assert!(world.lease(of_group, 6).is_some());
+}
+
+#[test]
 fn a_bucket_fills_at_the_share_and_holds_what_that_is_in_a_minute() {
     let mut world = half_a_core();
     charge(&mut world, "big", 30_000);
