@@ -1,10 +1,12 @@
 //! Health: what is wrong, since when, and what to do.
 //!
 //! SUMMARY   [`findings`] says what of the states of pools, services, replications and the fleet is a trouble;
-//!           [`policy::problems`] which of these last. [`HealthBoard`] has the latest list for everybody who asks.
+//!           [`policy::problems`] which of these last. [`HealthBoard`] has the latest list for everybody who asks;
+//!           [`report`] is what the daemons of a fleet tell each other of it.
 //! CALLED    By the HealthWatcher, which looks every few seconds; by HTTP, clients of the socket and metrics.
 
 pub(crate) mod findings;
+pub(crate) mod report;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -99,6 +101,7 @@ impl HealthBoard {
             daemon,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             problems: told.collect(),
+            ..Health::default()
         }
     }
 }

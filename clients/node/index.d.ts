@@ -138,11 +138,17 @@ export interface Process {
   [member: string]: Json;
 }
 
-/** What is wrong with the service, the worst first. */
+/** What is wrong with a daemon, the worst first; nothing is known of another one of a fleet that has told nothing. */
 export interface Health {
-  status: "ok" | "warning" | "critical";
+  status: "ok" | "warning" | "critical" | "unknown";
   problems: { kind: string; severity: "warning" | "critical"; cause: string; remedy: string; [member: string]: Json }[];
   [member: string]: Json;
+}
+
+/** What is wrong with the daemons of a fleet, the one that was asked first. */
+export interface FleetHealth {
+  status: "ok" | "warning" | "critical";
+  daemons: Health[];
 }
 
 /** What protects a connection, as node:tls has it: PEM texts of authorities, of a certificate and of its key. */
@@ -199,7 +205,8 @@ export class Client {
   /** Ends a process by its `name` in `ps`, with `now` at once. */
   kill(name: string, options?: { now?: boolean }): Promise<{ how: "killed" | "told" | "ending"; proc: Process }>;
   /** What is wrong with the service, and what to do about it. */
-  health(): Promise<Health>;
+  health(options: { fleet: true }): Promise<FleetHealth>;
+  health(options?: { fleet?: false }): Promise<Health>;
   /** Any call of the socket by its own name, with its own arguments. It is not repeated after a loss. */
   call(name: string, args?: Record<string, Json>): Promise<Json>;
   /** Borrows a process, to be given back with `retProc`. Its first prompt is `reset`. */

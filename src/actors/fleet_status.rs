@@ -1,9 +1,10 @@
-//! FleetStatus: tells the other daemons of a fleet how this one's jobs stand, reads what they tell, and takes their
-//! orders.
+//! FleetStatus: tells the other daemons of a fleet how this one's jobs stand and what is wrong at it, reads what they
+//! tell, and takes their orders.
 //!
-//! SUMMARY   Three tasks that know nothing of each other: one writes, one reads, one takes orders.
-//! PROMISES  Statuses are written at most once each [`WRITE_EVERY`], one request at a time. What could not be
-//!           written is written later, as it is then. Under a new epoch everything is told anew.
+//! SUMMARY   Four tasks that know nothing of each other: one writes statuses, one reports what is wrong, one reads, one
+//!           takes orders.
+//! PROMISES  Statuses are written at most once each [`WRITE_EVERY`], reports each [`REPORT_EVERY`], one request at a time.
+//!           What could not be written is written later, as it is then. Under a new epoch everything is told anew.
 //! CALLED    By nobody: what it reads is with [`ReplicatorApi`].
 //! LIMITS    [`STATUSES_MAX`] statuses in a request; an order for a job that is not there yet is tried for
 //!           [`ORDER_WAIT`].
@@ -19,6 +20,8 @@ use slog::{Logger, o, warn};
 use crate::actors::replicator_api::fleet::{Fleet, READ_EVERY};
 use crate::actors::replicator_api::{ReplicatorApi, orders};
 use crate::audit::{AuditLog, Done};
+use crate::health::HealthBoard;
+use crate::health::report::Report;
 use crate::otp::pid::{ExitReason, PidGuard};
 use crate::otp::supervisor::Stop;
 use crate::otp::wall_clock::system_time;
@@ -31,6 +34,12 @@ const WRITE_EVERY: Duration = Duration::from_secs(1);
 
 /// The most statuses that one request writes.
 const STATUSES_MAX: usize = 500;
+
+/// How often it is looked whether something else is wrong than was reported.
+const REPORT_EVERY: Duration = Duration::from_secs(1);
+
+/// After so long the same is reported again, so that its age says that it still holds.
+const REPORT_AGAIN: Duration = Duration::from_secs(20);
 
 /// How often it is looked how far running jobs came.
 const PROGRESS_EVERY: Duration = Duration::from_secs(10);
@@ -45,6 +54,7 @@ const ORDER_RETRY: Duration = Duration::from_millis(500);
 /// See the module's documentation.
 pub(crate) struct FleetStatus {
     replications: ReplicatorApi,
+    health: HealthBoard,
     audit: AuditLog,
     log: Logger,
     pid_guard: PidGuard,
@@ -54,12 +64,14 @@ impl FleetStatus {
     /// Makes an actor whose life is watched already. Without a fleet it does nothing.
     pub fn new(
         replications: ReplicatorApi,
+        health: HealthBoard,
         audit: AuditLog,
         log: &Logger,
         pid_guard: PidGuard,
     ) -> Self {
         Self {
             replications,
+            health,
             audit,
             log: log.new(o!("component" => "fleet_status")),
             pid_guard,
@@ -73,6 +85,8 @@ impl Actor for FleetStatus {
     fn started(&mut self, ctx: &mut Self::Context) {
         let (api, log) = (self.replications.clone(), self.log.clone());
         ctx.spawn(wrap_future(write(api.clone(), log.clone())));
+        let health = self.health.clone();
+        ctx.spawn(wrap_future(report(api.clone(), health, log.clone())));
         ctx.spawn(wrap_future(read(api.clone(), log.clone())));
         ctx.spawn(wrap_future(take_orders(api, self.audit.clone(), log)));
     }
@@ -167,6 +181,30 @@ async fn write_some(
     let statuses = api.statuses(changed).await.ok()?;
     let written = fleet.options.store.write_statuses(epoch, statuses).await;
     outage.note(written)
+}
+
+/// Reports what is wrong at this daemon.
+async fn report(api: ReplicatorApi, health: HealthBoard, log: Logger) {
+    let Some(fleet) = api.fleet() else { return };
+    let mut outage = Outage::new(log, "they do not hear what is wrong at this one");
+    let mut told: Option<(Epoch, String, actix_rt::time::Instant)> = None;
+    loop {
+        sleep(REPORT_EVERY).await;
+        let health = health.told();
+        // Nobody has looked before a daemon is named.
+        let Some(epoch) = fleet.epoch().filter(|_| !health.daemon.is_empty()) else {
+            continue;
+        };
+        let text = Report { health }.text();
+        let is_told = told.as_ref().is_some_and(|(of, before, at)| {
+            *of == epoch && *before == text && at.elapsed() < REPORT_AGAIN
+        });
+        if !is_told {
+            let written = fleet.options.store.write_report(epoch, text.clone()).await;
+            let now = actix_rt::time::Instant::now();
+            told = outage.note(written).map(|()| (epoch, text, now));
+        }
+    }
 }
 
 /// Reads how the jobs of other daemons stand.

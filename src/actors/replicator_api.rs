@@ -28,9 +28,11 @@ use actix::dev::ToEnvelope;
 use actix::{Context, Handler, Message};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
+use settee_client::{FleetHealth, Health};
 
 use crate::actors::replication_scheduler::ReplicationScheduler;
 use crate::actors::replicator_documents::DocumentsOptions;
+use crate::health::report;
 use crate::messages::replication_scheduler::{
     GetCounts, GetJob, GetJobs, GetJobsById, GetRunTroubles, JobInfo, RunTroubles,
 };
@@ -96,6 +98,12 @@ impl ReplicatorApi {
     pub async fn daemons(&self) -> Option<Value> {
         let fleet = self.fresh_fleet().await?;
         Some(json!({"daemons": fleet.daemons(), "age_s": fleet.age_s()}))
+    }
+
+    /// Returns what is wrong at all daemons that share the store: at this one, `own`, and what the others say.
+    pub async fn fleet_health(&self, own: Health) -> FleetHealth {
+        let fleet = self.fresh_fleet().await;
+        report::of_fleet(own, fleet.map(Fleet::healths).unwrap_or_default())
     }
 
     /// Returns whether there is a store: one is made when it is needed first.

@@ -35,6 +35,7 @@ use crate::auth::rights::CallerLimits;
 use crate::config::{Config, Replicator};
 use crate::drain::Drain;
 use crate::functions::{QueryServers, SourceFilter};
+use crate::health::HealthBoard;
 use crate::machine_bounds;
 use crate::messages::fleet_member::ServerReach;
 use crate::messages::function::Json;
@@ -120,7 +121,7 @@ pub(super) fn parts(options: ReplicationOptions, database: Database) -> Parts {
         Rc::clone(&told),
     );
     let epoch = watch::Sender::new(None);
-    let metrics = options.metrics.fleet();
+    let (metrics, health) = (options.metrics.fleet(), options.metrics.health());
     let (daemon, audit, drain) = (options.daemon, options.audit, options.drain);
     let fleet = database.store().fleet().map(|store| FleetOptions {
         store,
@@ -157,6 +158,7 @@ pub(super) fn parts(options: ReplicationOptions, database: Database) -> Parts {
         let audit = audit.clone();
         specs.push(status_spec(
             replications.clone(),
+            health,
             audit,
             Rc::clone(&arbiter),
             log,
@@ -185,16 +187,17 @@ fn past_writer(database: &Database, arbiter: &Arbiter, log: &Logger) -> Option<P
 /// Describes how what tells other daemons of this one's jobs is started.
 fn status_spec(
     replications: ReplicatorApi,
+    health: HealthBoard,
     audit: AuditLog,
     arbiter: Rc<OwnArbiter>,
     log: Logger,
 ) -> ChildSpec {
     ChildSpec::new("fleet_status", SHUTDOWN_MAX, move || {
         let (replications, log, pid_guard) = (replications.clone(), log.clone(), PidGuard::new());
-        let audit = audit.clone();
+        let (health, audit) = (health.clone(), audit.clone());
         let pid = pid_guard.pid();
         let address = FleetStatus::start_in_arbiter(&arbiter.0.handle(), move |_| {
-            FleetStatus::new(replications, audit, &log, pid_guard)
+            FleetStatus::new(replications, health, audit, &log, pid_guard)
         });
         (pid, address)
     })

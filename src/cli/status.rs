@@ -5,7 +5,7 @@
 
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
-use settee_client::{Health, Problem};
+use settee_client::{FleetHealth, Health, Problem};
 
 use crate::query_server::status::DaemonStatus;
 
@@ -31,11 +31,15 @@ Exit codes:
 
 Example:
   settee status --watch
+  settee status --check --fleet
   settee status --check && echo \"nothing is wrong\"")]
 pub struct Args {
     /// Print what is wrong, a line each; the exit code is as of a plugin for monitoring.
     #[arg(long, conflicts_with_all = ["json", "watch"])]
     check: bool,
+    /// Print what is wrong at all daemons of the fleet; each line names its daemon.
+    #[arg(long, requires = "check")]
+    fleet: bool,
     #[command(flatten)]
     watch: WatchArgs,
     #[command(flatten)]
@@ -71,7 +75,10 @@ pub fn run(args: &Args) -> Result<(), CliError> {
     block_on(async {
         let service = Service::connect(&args.socket, |_, _| None).await?;
         if args.check {
-            return check(&service.answer(service.client.health()).await?);
+            return match args.fleet {
+                true => check_fleet(&service.answer(service.client.fleet_health()).await?),
+                false => check(&service.answer(service.client.health()).await?),
+            };
         }
         let ask = async || {
             let status = service.answer(service.client.raw_status(None)).await?;
@@ -94,27 +101,65 @@ pub fn run(args: &Args) -> Result<(), CliError> {
 
 /// Prints what is wrong.
 fn check(health: &Health) -> Result<(), CliError> {
-    let lines = health.problems.iter().map(|problem| {
-        let Problem {
-            kind,
-            severity,
-            subject,
-            cause,
-            remedy,
-            ..
-        } = problem;
-        let lasted = duration(problem.lasted_s.saturating_mul(1000));
-        let (severity, kind) = (severity.to_uppercase(), kind.replace('_', " "));
-        printable(&format!(
-            "{severity}: {kind}: {subject}: {cause} (for {lasted}): {remedy}"
-        )) + "\n"
-    });
+    let lines = health.problems.iter().map(|problem| line("", problem));
     print(&lines.collect::<String>())?;
-    let code = match health.status.as_str() {
+    checked(&health.status, health.problems.len())
+}
+
+/// Prints what is wrong at all daemons, the worst first, and of which nothing is known.
+fn check_fleet(health: &FleetHealth) -> Result<(), CliError> {
+    let daemons = || health.daemons.iter();
+    let all = daemons().flat_map(|told| told.problems.iter().map(move |one| (told, one)));
+    let mut all: Vec<(&Health, &Problem)> = all.collect();
+    all.sort_by_key(|(_, problem)| problem.severity != "critical");
+    let lines = all
+        .iter()
+        .map(|(told, one)| line(&format!("{}: ", told.daemon), one));
+    let mut text: String = lines.collect();
+    for Health {
+        daemon, omitted, ..
+    } in daemons().filter(|told| told.omitted > 0)
+    {
+        text += &printable(&format!(
+            "{daemon}: {omitted} further problems: settee status --check there tells all"
+        ));
+        text.push('\n');
+    }
+    for Health { daemon, .. } in daemons().filter(|told| told.status == "unknown") {
+        text += &printable(&format!(
+            "UNKNOWN: {daemon}: it has not told what is wrong: it has just begun, or is of an earlier version"
+        ));
+        text.push('\n');
+    }
+    print(&text)?;
+    let omitted: u64 = daemons().map(|told| told.omitted).sum();
+    checked(&health.status, all.len() + omitted as usize)
+}
+
+/// Returns what is said of a problem, on a line; `whose` stands before its kind.
+fn line(whose: &str, problem: &Problem) -> String {
+    let Problem {
+        kind,
+        severity,
+        subject,
+        cause,
+        remedy,
+        ..
+    } = problem;
+    let lasted = duration(problem.lasted_s.saturating_mul(1000));
+    let (severity, kind) = (severity.to_uppercase(), kind.replace('_', " "));
+    printable(&format!(
+        "{severity}: {whose}{kind}: {subject}: {cause} (for {lasted}): {remedy}"
+    )) + "\n"
+}
+
+/// Ends as so many problems, the worst of them as `status` says, ask for.
+fn checked(status: &str, problems: usize) -> Result<(), CliError> {
+    let code = match status {
         "ok" => return Ok(()),
         "critical" => Exit::Critical,
         _ => Exit::Failed,
     };
-    let message = count(health.problems.len(), "problem", "problems");
+    let message = count(problems, "problem", "problems");
     Err(CliError::new(code, message, "each line says what to do"))
 }

@@ -55,9 +55,13 @@ pub(super) async fn up(params: Params, shared: Data<HttpContext>) -> Answer {
     Ok(answer::with_status(code, &body))
 }
 
-/// `GET /_health`.
-pub(super) async fn health(shared: Data<HttpContext>) -> Answer {
-    Ok(answer::ok(&shared.metrics.health().told()))
+/// `GET /_health`, with `?fleet=true` of all daemons.
+pub(super) async fn health(params: Params, shared: Data<HttpContext>) -> Answer {
+    let own = shared.metrics.health().told();
+    Ok(match params.boolean("fleet", false)? {
+        true => answer::ok(&shared.replications.fleet_health(own).await),
+        false => answer::ok(&own),
+    })
 }
 
 /// `GET /_drain`.

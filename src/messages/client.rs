@@ -238,7 +238,7 @@ impl<'a> Call<'a> {
             CallName::Functions => Self::Daemon(DaemonCall::functions(arguments)?),
             CallName::Tenants => Self::Daemon(DaemonCall::tenants(arguments)?),
             CallName::TenantLog => Self::Daemon(DaemonCall::tenant_log(arguments)?),
-            CallName::Health => Self::Daemon(DaemonCall::Health),
+            CallName::Health => Self::Daemon(DaemonCall::health(arguments)?),
             CallName::DrainState => Self::Daemon(DaemonCall::DrainState),
             CallName::Drain => Self::Daemon(DaemonCall::Drain(true)),
             CallName::Undrain => Self::Daemon(DaemonCall::Drain(false)),

@@ -29,8 +29,11 @@ pub enum DaemonCall {
     PlanConfig,
     /// Stop idle processes from before the last reload.
     TerminateStaleProcs,
-    /// Tell what is wrong.
-    Health,
+    /// Tell what is wrong, here or at all daemons of the fleet.
+    Health {
+        /// Whether it is asked of all.
+        fleet: bool,
+    },
     /// Tell whether it is drained.
     DrainState,
     /// Drain it, or have it take work again.
@@ -84,7 +87,7 @@ impl DaemonCall {
             | Self::ReloadConfig
             | Self::PlanConfig
             | Self::TerminateStaleProcs
-            | Self::Health
+            | Self::Health { .. }
             | Self::DrainState
             | Self::Drain(_)
             | Self::Audit(_)
@@ -116,6 +119,11 @@ impl DaemonCall {
     pub(super) fn audit(arguments: &Arguments<'_>) -> Parsed<Self> {
         let limit = arguments.read("limit", "a number that is not negative")?;
         Ok(Self::Audit(limit.unwrap_or(usize::MAX)))
+    }
+
+    pub(super) fn health(arguments: &Arguments<'_>) -> Parsed<Self> {
+        let fleet = arguments.flag("fleet")?;
+        Ok(Self::Health { fleet })
     }
 
     pub(super) fn functions(arguments: &Arguments<'_>) -> Parsed<Self> {

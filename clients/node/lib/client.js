@@ -260,9 +260,10 @@ class Client {
     return this.#call("kill_proc", { name, now }, false);
   }
 
-  // What is wrong with the service, and what to do about it: `status` and `problems`.
-  health() {
-    return this.#call("health", {}, true);
+  // What is wrong with the service, and what to do about it: `status` and `problems`. With `fleet` the worst `status` of
+  // all daemons, and what each says: `daemons`.
+  health({ fleet = false } = {}) {
+    return this.#call("health", fleet ? { fleet } : {}, true);
   }
 
   // Any call of docs/socket.md by its own name, with its own arguments. It is not repeated after a loss.

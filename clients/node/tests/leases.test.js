@@ -98,6 +98,8 @@ test("the health of the service is told", withClient(async (client) => {
   const health = await client.health();
   assert.ok(["ok", "warning", "critical"].includes(health.status));
   assert.ok(Array.isArray(health.problems));
+  const fleet = await client.health({ fleet: true });
+  assert.deepEqual(fleet.daemons.map(({ daemon }) => daemon), [health.daemon]);
 }));
 
 test("a process that comes after its caller gave up goes back", async () => {

@@ -39,6 +39,7 @@ const [first]: string[] = (await client.ps()).procs.map(({ name }) => name);
 const { how }: { how: string } = await client.kill(first, { now: true });
 assert.ok(["killed", "told", "ending"].includes(how));
 assert.ok(["ok", "warning", "critical"].includes((await client.health()).status));
+assert.equal((await client.health({ fleet: true })).daemons.length, 1);
 
 let held: Proc;
 {

@@ -523,9 +523,10 @@ class _Calls(Generic[_R]):
         """Ends a process by its ``name`` in :meth:`ps`, with ``now`` at once. Returns ``how``, and its row, ``proc``."""
         return cast(_R, self._run(self._core.call("kill_proc", {"name": name, "now": now})))
 
-    def health(self) -> _R:
-        """What is wrong with the service, and what to do about it: ``status`` and ``problems``."""
-        return cast(_R, self._run(self._core.call("health", {}, again=True)))
+    def health(self, *, fleet: bool = False) -> _R:
+        """What is wrong with the service, and what to do about it: ``status`` and ``problems``. With ``fleet`` the worst
+        ``status`` of all daemons, and what each says: ``daemons``."""
+        return cast(_R, self._run(self._core.call("health", {"fleet": True} if fleet else {}, again=True)))
 
     def call(self, name: str, /, **arguments: Any) -> _R:
         """Any call of docs/socket.md by its own name, with its own arguments. It is not repeated after a loss."""

@@ -70,6 +70,9 @@ class Leases(unittest.TestCase):
             health = client.health()
             self.assertIn(health["status"], ("ok", "warning", "critical"))
             self.assertIsInstance(health["problems"], list)
+            fleet = client.health(fleet=True)
+            self.assertIn(fleet["status"], ("ok", "warning", "critical"))
+            self.assertEqual([one["daemon"] for one in fleet["daemons"]], [health["daemon"]])
 
 
 class AsyncLeases(unittest.IsolatedAsyncioTestCase):

@@ -14,6 +14,27 @@ pub struct Health {
     pub version: String,
     /// What is wrong, the worst first.
     pub problems: Vec<Problem>,
+    /// How many less bad problems of another daemon of a fleet were left out, of which it tells itself.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub omitted: u64,
+    /// How old in seconds is what another daemon of a fleet has told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub age_s: Option<u64>,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+const fn is_none(count: &u64) -> bool {
+    *count == 0
+}
+
+/// How well the daemons of a fleet are.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FleetHealth {
+    /// `ok`, `warning` or `critical`: as the worst problem of all.
+    pub status: String,
+    /// What each daemon says of itself, that which was asked first. The status of one that has said nothing yet is
+    /// `unknown`.
+    pub daemons: Vec<Health>,
 }
 
 /// Something that is wrong.

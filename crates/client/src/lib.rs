@@ -61,7 +61,7 @@ pub use audit::{AuditPage, AuditRecord};
 pub use connection::{REPLY_BYTES_MAX, REQUESTS_QUEUED_MAX};
 pub use error::{ClientError, ServiceError};
 pub use functions::{Compiling, Indexing, Mapping, Reducing};
-pub use health::{DrainState, Health, Problem};
+pub use health::{DrainState, FleetHealth, Health, Problem};
 pub use jobs::{
     BulkAnswer, BulkOrder, BulkOrderName, JobGroup, JobOrder, JobResult, JobSelection, JobsQuery,
     JobsSort,
@@ -321,6 +321,16 @@ impl Client {
     /// See [`ClientError`].
     pub async fn health(&self) -> Result<Health, ClientError> {
         let health = self.connection.call("health", &json!({})).await?;
+        wire::typed("health", &health)
+    }
+
+    /// Returns what is wrong at all daemons of the fleet (`health` with `fleet`).
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn fleet_health(&self) -> Result<FleetHealth, ClientError> {
+        let arguments = json!({"fleet": true});
+        let health = self.connection.call("health", &arguments).await?;
         wire::typed("health", &health)
     }
 

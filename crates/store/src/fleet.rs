@@ -37,6 +37,17 @@ pub struct Daemon {
     pub lease: Option<Duration>,
     /// Whether it gives away what it has, and claims nothing.
     pub is_leaving: bool,
+    /// What it says is wrong at it, if it has.
+    pub report: Option<Report>,
+}
+
+/// What a daemon says is wrong at it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// JSON text, in the words of whoever writes and reads it.
+    pub body: String,
+    /// How long ago it was written, by the database's clock.
+    pub age: Duration,
 }
 
 /// Whose status it is.
@@ -185,6 +196,9 @@ pub trait FleetStore: Send + Sync + fmt::Debug {
         known: Vec<(Epoch, u64)>,
         limit: usize,
     ) -> Answer<'_, Vec<ReadStatus>>;
+
+    /// Writes what is wrong at the daemon of an epoch, in place of what it said before; nothing for an epoch that is gone.
+    fn write_report(&self, epoch: Epoch, body: String) -> Answer<'_, ()>;
 
     /// Returns all daemons, and how many documents each has claimed.
     fn daemons(&self) -> Answer<'_, Vec<(Daemon, usize)>>;

@@ -218,10 +218,11 @@ fn daemon(ticket: Ticket, call: DaemonCall) {
             Ok((true, Done::to(count as usize)))
         }),
         DaemonCall::TerminateStaleProcs => ask(ticket, TerminateStaleProcs, |()| Ok(true)),
-        DaemonCall::Health => {
+        DaemonCall::Health { fleet: false } => {
             let health = ticket.session().services.metrics.health().told();
             ticket.ok(&health);
         }
+        DaemonCall::Health { fleet: true } => fleet_health(ticket),
         DaemonCall::DrainState => drain(ticket, None),
         DaemonCall::Drain(is_drained) => drain(ticket, Some(is_drained)),
         DaemonCall::Status(pool) => {
@@ -274,6 +275,15 @@ fn drain(ticket: Ticket, is_drained: Option<bool>) {
             ticket.did(set_drained(drain, is_drained));
         }
         ticket.ok(&drain_state(drain, manager, replications).await);
+    });
+}
+
+/// Tells what is wrong at all daemons.
+fn fleet_health(ticket: Ticket) {
+    actix_rt::spawn(async move {
+        let services = Rc::clone(&ticket.session().services);
+        let own = services.metrics.health().told();
+        ticket.ok(&services.replications.fleet_health(own).await);
     });
 }
 

@@ -10,7 +10,7 @@ use policy::ownership::{Claim, Claimed, Counts, DocId, Epoch, LEASE, ListedDoc, 
 use store::StoreError;
 use store::document_store::Answer;
 use store::fleet::{
-    Daemon, DaemonName, FleetStore, IdsSet, JobRow, JobStatus, Order, Override, ReadStatus,
+    Daemon, DaemonName, FleetStore, IdsSet, JobRow, JobStatus, Order, Override, ReadStatus, Report,
     StatusOf, Topic,
 };
 
@@ -22,6 +22,7 @@ struct Tables {
     orders: Vec<(Epoch, Order)>,
     is_down: bool,
     largest_write: usize,
+    reports_written: usize,
 }
 
 #[derive(Debug)]
@@ -48,6 +49,7 @@ impl FakeFleet {
             name,
             lease: Some(LEASE),
             is_leaving: false,
+            report: None,
         };
         self.tables().daemons.insert(epoch, daemon);
     }
@@ -66,6 +68,10 @@ impl FakeFleet {
 
     pub fn largest_write(&self) -> usize {
         self.tables().largest_write
+    }
+
+    pub fn reports_written(&self) -> usize {
+        self.tables().reports_written
     }
 
     pub fn has(&self, of: &StatusOf) -> bool {
@@ -126,6 +132,16 @@ impl FleetStore for FakeFleet {
             new.sort_by_key(|row| row.number);
             new.truncate(limit);
             new
+        })
+    }
+
+    fn write_report(&self, epoch: Epoch, body: String) -> Answer<'_, ()> {
+        self.answer(|tables| {
+            tables.reports_written += 1;
+            if let Some(daemon) = tables.daemons.get_mut(&epoch) {
+                let age = Duration::from_secs(7);
+                daemon.report = Some(Report { body, age });
+            }
         })
     }
 

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use settee_client::{BulkOrder, BulkOrderName, JobSelection, JobsQuery, JobsSort};
+use settee_client::{BulkOrder, BulkOrderName, Health, JobSelection, JobsQuery, JobsSort};
 use slog::Discard;
 use tokio::sync::watch;
 
@@ -23,7 +23,9 @@ use crate::replicator::identity::ServerIdentity;
 use crate::replicator::kept::Kept;
 use crate::replicator::{Database, DocState, DocStates, JobOrder, Page};
 use policy::ownership::LEASE;
+use policy::problems::{Finding, Kind, Problem, Severity};
 use policy::schedule::Settings;
+use policy::time::Timestamp;
 use replication::crash::Crash;
 use replication::endpoint::Http;
 use store::fleet::DaemonName;
@@ -84,7 +86,8 @@ impl Member {
         };
         let api = ReplicatorApi::new(options, Some(fleet));
         let audit = AuditLog::new(log.clone());
-        FleetStatus::new(api.clone(), audit.clone(), &log, PidGuard::new()).start();
+        let health = metrics.health();
+        FleetStatus::new(api.clone(), health, audit.clone(), &log, PidGuard::new()).start();
         Self {
             api,
             audit,
@@ -508,4 +511,91 @@ async fn a_daemon_that_begins_anew_is_shown_and_counted_once_and_two_of_one_addr
     // It was another one that was told the same address, and is heard of again.
     fleet.set_lease(Epoch(7), Some(LEASE));
     are_shown(&[1, 3, 7]).await;
+}
+
+/// Has somebody look at a daemon, who finds so much wrong.
+fn look(member: &Member, address: &str, subjects: &[&str]) {
+    let problems = subjects.iter().map(|subject| Problem {
+        since: Timestamp::ZERO,
+        finding: Finding {
+            kind: Kind::PoolFailing,
+            severity: Severity::Critical,
+            subject: (*subject).to_owned(),
+            count: 1,
+            cause: String::new(),
+            remedy: String::new(),
+        },
+    });
+    let board = member.metrics.health();
+    board.show(address, Timestamp::ZERO, problems.collect());
+}
+
+/// Waits until a daemon says of each daemon how well it is, and what its problems are about.
+async fn tells(member: &Member, expected: Value) {
+    let mut told = Value::Null;
+    let asking = async {
+        while told != expected {
+            sleep(Duration::from_millis(20)).await;
+            let own = member.metrics.health().told();
+            let health = member.api.fleet_health(own).await;
+            let of_one = |one: &Health| {
+                let about = one.problems.iter().map(|problem| problem.subject.as_str());
+                json!([one.daemon, one.status, about.collect::<Vec<_>>()])
+            };
+            told = health.daemons.iter().map(of_one).collect();
+        }
+    };
+    within(&format!("{expected} is told"), asking).await;
+}
+
+#[actix_rt::test]
+async fn what_is_wrong_at_a_daemon_is_told_by_all_for_as_long_as_it_lives() {
+    let fleet = FakeFleet::new();
+    let (one, two) = ("one.example:5984", "two.example:5984");
+    let first = Member::start(&fleet, one, Epoch(1));
+    let second = Member::start(&fleet, two, Epoch(2));
+    look(&first, one, &[]);
+    // The second one is only there so far.
+    tells(&first, json!([[one, "ok", []], [two, "unknown", []]])).await;
+    look(&second, two, &["js", "python"]);
+    let both = json!([one, "ok", []]);
+    let bad = json!([two, "critical", ["js", "python"]]);
+    tells(&first, json!([both, bad])).await;
+    tells(&second, json!([bad, both])).await;
+    let told = first.api.fleet_health(first.metrics.health().told()).await;
+    assert_eq!(
+        (told.status.as_str(), told.daemons[0].age_s),
+        ("critical", None)
+    );
+    assert!(told.daemons[1].age_s.is_some_and(|age| age >= 7));
+    // What could not be written is written later, as it is then; what was told stays meanwhile.
+    fleet.set_down(true);
+    look(&second, two, &["js"]);
+    tells(&first, json!([both, bad])).await;
+    fleet.set_down(false);
+    let better = json!([two, "critical", ["js"]]);
+    tells(&first, json!([both, better])).await;
+    // Under a new epoch it is told anew.
+    let name = DaemonName {
+        address: two.into(),
+        version: "1.2.3".into(),
+    };
+    fleet.end_lease(Epoch(2));
+    tells(&first, json!([both])).await;
+    fleet.enter(name, Epoch(3));
+    second.epoch.send_replace(Some(Epoch(3)));
+    tells(&first, json!([both, better])).await;
+}
+
+#[actix_rt::test]
+async fn what_stays_wrong_is_written_again_three_times_a_minute() {
+    let fleet = FakeFleet::new();
+    let one = Member::start(&fleet, "one.example:5984", Epoch(1));
+    tokio::time::pause();
+    sleep(REPORT_AGAIN * 2).await;
+    assert_eq!(fleet.reports_written(), 0, "nobody has looked");
+    look(&one, "one.example:5984", &["js"]);
+    sleep(REPORT_AGAIN * 6).await;
+    let written = fleet.reports_written();
+    assert!((5..=7).contains(&written), "{written}");
 }

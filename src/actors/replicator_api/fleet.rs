@@ -1,4 +1,4 @@
-//! What this daemon knows of the others of its fleet: which there are, and how their jobs stand.
+//! What this daemon knows of the others of its fleet: which there are, what is wrong at them, and how their jobs stand.
 //!
 //! SUMMARY   [`Fleet`] reads the daemons and the statuses that they write, and remembers both. What is told of
 //!           documents is with [`DocStates`], so that states, counts and pages are right for all.
@@ -13,8 +13,10 @@ use std::time::{Duration, Instant};
 
 use actix_rt::time::timeout;
 use serde_json::{Value, json};
+use settee_client::Health;
 use tokio::sync::watch;
 
+use crate::health::report::{self, Report};
 use crate::metrics::FleetMetrics;
 use crate::otp::wall_clock::system_time;
 use crate::replicator::DocStates;
@@ -67,6 +69,8 @@ struct DaemonRow {
     is_there: bool,
     /// Whether a daemon of the same address has begun since it was heard of last: it is that one's former epoch.
     is_superseded: bool,
+    /// What it says is wrong at it, and how old that was.
+    report: Option<(Report, Duration)>,
 }
 
 impl DaemonRow {
@@ -256,7 +260,7 @@ impl Fleet {
             .values_mut()
             .for_each(|row| row.is_there = false);
         let (mut owned, mut own, mut left) = (0, 0, Duration::ZERO);
-        for (daemon, claimed) in daemons {
+        for (mut daemon, claimed) in daemons {
             let before = memory.daemons.get(&daemon.epoch);
             let heard = daemon.lease.map(|left| {
                 let since = LEASE.saturating_sub(left).as_micros();
@@ -270,12 +274,15 @@ impl Fleet {
             }
             let known = before.and_then(|row| row.heard);
             let is_new = |at: &WallTime| known.is_none_or(|known| *at > known + HEARD_JITTER);
+            let report = daemon.report.take();
+            let report = report.and_then(|told| Some((Report::read(&told.body)?, told.age)));
             let row = DaemonRow {
                 heard: heard.filter(is_new).or(known),
                 began: before.and_then(|row| row.began).or(heard),
                 claimed,
                 is_there: true,
                 is_superseded: false,
+                report,
                 daemon,
             };
             memory.daemons.insert(row.daemon.epoch, row);
@@ -397,6 +404,26 @@ impl Fleet {
             })
         });
         shown.collect()
+    }
+
+    /// Returns what the other daemons that have a lease say is wrong at them, in the order of their addresses.
+    pub fn healths(&self) -> Vec<Health> {
+        let (memory, own) = (self.memory(), self.epoch());
+        let since = memory.read.map_or(Duration::ZERO, |at| at.elapsed());
+        let is_own = |row: &DaemonRow| match own {
+            Some(own) => row.daemon.epoch == own,
+            None => row.daemon.name.address == *self.address(),
+        };
+        let rows = memory.daemons.values();
+        let others =
+            rows.filter(|row| row.is_shown() && row.daemon.lease.is_some() && !is_own(row));
+        let told = others.map(|row| match &row.report {
+            Some((report, age)) => report.health(*age + since),
+            None => report::untold(&row.daemon.name.address, &row.daemon.name.version),
+        });
+        let mut told: Vec<Health> = told.collect();
+        told.sort_by(|one, other| one.daemon.cmp(&other.daemon));
+        told
     }
 
     fn memory(&self) -> MutexGuard<'_, Memory> {

@@ -9,6 +9,7 @@ import * as functions from "./functions.js";
 import * as jobs from "./jobs.js";
 import { overview } from "./overview.js";
 import * as pools from "./pools.js";
+import { countOf, lines, whose } from "./problems.js";
 import { moodOf, number, plural, span } from "./words.js";
 
 const INTERVAL_MS = 1000;
@@ -92,8 +93,10 @@ function showAll(state, found, route) {
   show(byId("view"), [route.view.show(state, found, { ...route, go, again })]);
   const { pools: all, stale_proc_count: stale } = state.status;
   const waiting = all.reduce((sum, pool) => sum + pool.waiting, 0);
-  const { status, problems } = state.health;
-  const worst = problems.length === 0 ? "no problem; " : `${plural(problems.length, "problem")}, ${problems[0].subject} first; `;
+  const { status } = state.health;
+  const problems = lines(state.health);
+  const first = problems.length > 0 && [problems[0].subjects[0], whose(problems[0])].filter(Boolean).join(" at ");
+  const worst = first ? `${plural(countOf(problems), "problem")}, ${first} first; ` : "no problem; ";
   const mood = status === "ok" && waiting > 0 ? "warn" : moodOf(status);
   say(`${worst}${plural(waiting, "request")} ${waiting === 1 ? "waits" : "wait"} for a process` +
     (stale > 0 ? `; ${number(stale)} processes are older than the last reload` : ""), mood);

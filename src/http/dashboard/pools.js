@@ -33,7 +33,7 @@ function withProblem(pool, problems) {
 
 // Those first that start nothing, then those that failed, are at their limit, under stress, lack layers of their cell; then those at work.
 // Each gets the worst of the problems that there are with it.
-export function byTrouble({ status: { pools }, health: { problems } }) {
+export function byTrouble({ status: { pools }, health: { daemons: [{ problems }] } }) {
   const signs = ({ problem, throttled_ms, failure, sandbox, waiting, stressed_ms, used }) => [problem?.severity === "critical", throttled_ms != null, failure != null || sandbox?.error != null,
     waiting > 0, stressed_ms != null, problem?.kind.startsWith("pool_") ?? false, Object.keys(sandbox?.missing ?? {}).length > 0, used > 0];
   const weight = (pool) => signs(pool).reduce((sum, sign) => 2 * sum + sign, 0);
@@ -134,13 +134,13 @@ export const one = {
     const [pool, { procs }, series] = await Promise.all([ask(path(name)), ask(query("/_procs", { pool: name })), charts.load(name)]);
     return { pool, procs, series };
   },
-  show({ may, health }, { pool, procs, series }, { again }) {
+  show({ may, health: { daemons: [{ problems }] } }, { pool, procs, series }, { again }) {
     const mayOperate = may.includes("operate");
     const { totals } = pool;
     const settings = Object.entries(pool.settings).map(([key, value]) => [key, typeof value === "string" ? value : JSON.stringify(value)]);
     return [
       section("Now", null,
-        facts([["State", stateOfPool(withProblem(pool, health.problems)), "wide"], ["Language", pool.language], ["Group", pool.group], ["In use", inUse(pool)],
+        facts([["State", stateOfPool(withProblem(pool, problems)), "wide"], ["Language", pool.language], ["Group", pool.group], ["In use", inUse(pool)],
           ["Free", pool.free], ["Opening", pool.opening], ["Stopping", pool.stopping], ["Waiting", pool.waiting], ["Longest wait", pool.waiting > 0 ? span(pool.longest_wait_ms) : ""],
           ["Lent", totals.taken], ["Given back broken", totals.failed], ["Cell", cellOfPool(pool)]]),
         mayOperate ? h("p", { class: "orders" }, button("Change limits", () => changeLimits(pool, again)),

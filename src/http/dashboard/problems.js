@@ -1,33 +1,53 @@
-// The list of problems, with which the first view begins: what is wrong, why, and what to do.
+// The list of problems, with which the first view begins: what is wrong, why, and what to do. In a fleet it has those of
+// all daemons, as each tells its own.
 
 import { h, link, mood, section, to } from "./dom.js";
 import { listPath } from "./jobs.js";
-import { moodOf, number, plural, when } from "./words.js";
+import { moodOf, number, plural, span, when } from "./words.js";
 
 // Names that a line has.
 const NAMES_MAX = 3;
 
-// Where what a problem is about is shown.
+// What another daemon has told is old after so many seconds: it tells it three times a minute.
+const OLD_S = 60;
+
+// Where what a problem is about is shown; pools are those of this daemon.
 const PLACES = {
-  pool: ({ subject }) => [to("pools", subject), "Show the pool"],
-  cell: ({ subject }) => [to("pools", subject), "Show the pool"],
-  no: () => ["#/pools", "Show the pools"],
+  pool: ({ subject, isOwn }) => isOwn && [to("pools", subject), "Show the pool"],
+  cell: ({ subject, isOwn }) => isOwn && [to("pools", subject), "Show the pool"],
+  no: ({ isOwn }) => isOwn && ["#/pools", "Show the pools"],
   replications: ({ subject }) => [listPath({ state: "crashing", reason: subject }), "Show these replications"],
   daemon: ({ subject }) => [listPath({ daemon: subject }), "Show its replications"],
 };
 
 export const words = ({ kind }) => kind.replaceAll("_", " ");
 
-// What holds for several, for the same cause, is one line: the worst first, as the service has them.
-function lines(problems) {
+// What holds for several, for the same cause, is one line: the worst first, as each daemon has them, and this one's before
+// those of others. At another daemon the same about the same may have other numbers.
+export function lines({ daemons }) {
   const found = new Map();
-  for (const problem of problems) {
-    const key = JSON.stringify([problem.kind, problem.severity, problem.cause]);
-    const line = found.get(key);
-    if (line) line.subjects.push(problem.subject);
-    else found.set(key, { ...problem, key, subjects: [problem.subject] });
+  const all = daemons.flatMap(({ daemon, problems }, index) => problems.map((problem) => ({ ...problem, daemon, isOwn: index === 0 })));
+  for (const problem of all.toSorted((one, other) => (other.severity === "critical") - (one.severity === "critical"))) {
+    const { kind, severity, cause, subject, daemon } = problem;
+    const key = JSON.stringify([kind, severity, cause]);
+    const alike = JSON.stringify([kind, severity, subject, cause.replace(/\d+/g, "0")]);
+    const line = found.get(key) ?? found.get(alike) ?? { ...problem, key, subjects: new Set(), daemons: new Set() };
+    line.subjects.add(subject);
+    line.daemons.add(daemon);
+    line.isOwn ||= problem.isOwn;
+    found.set(key, line);
+    found.set(alike, line);
   }
-  return [...found.values()];
+  return [...new Set(found.values())].map((line) => ({ ...line, subjects: [...line.subjects], daemons: [...line.daemons] }));
+}
+
+// How many problems there are.
+export const countOf = (lines) => lines.reduce((sum, { subjects }) => sum + subjects.length, 0);
+
+// Whose it is; nothing is said of what is this daemon's alone.
+export function whose({ daemons, isOwn }) {
+  if (daemons.length > 1) return plural(daemons.length, "daemon");
+  return isOwn ? "" : daemons[0];
 }
 
 function names(subjects) {
@@ -39,16 +59,28 @@ function names(subjects) {
 const causeOf = ({ cause, subject }) => cause.replace(` with '${subject}'`, "");
 
 function shown(line, isOpen) {
+  const at = whose(line);
   const [path, text] = (line.subjects.length === 1 && PLACES[line.kind.split("_")[0]]?.(line)) || [];
   return h("li", { "data-key": line.key }, h("details", { open: isOpen },
-    h("summary", null, h("span", { class: "what" }, mood(words(line), moodOf(line.severity)), " ", h("b", null, names(line.subjects))),
+    h("summary", null, h("span", { class: "what" }, mood(words(line), moodOf(line.severity)), " ", h("b", null, names(line.subjects)), at && ` at ${at}`),
       h("span", { class: "cause" }, causeOf(line)), h("span", { class: "quiet" }, when(line.since))),
-    h("p", null, `What to do: ${line.remedy}`, path && [" · ", link(path, text)])));
+    h("p", null, `What to do: ${line.remedy}`, path && [" · ", link(path, text)], line.daemons.length > 1 && ` · At ${line.daemons.join(", ")}`)));
 }
 
-export function problemsOf({ problems }) {
-  if (problems.length === 0) return section("Problems", null, h("p", { class: "good" }, "No problem is known."));
+// Of which other daemons not everything is known.
+function notes({ daemons }) {
+  return daemons.flatMap(({ daemon, status, omitted, age_s: age }) => [
+    status === "unknown" && `${daemon} has not told what is wrong at it.`,
+    age >= OLD_S && `What ${daemon} tells is ${span(age * 1000)} old.`,
+    omitted > 0 && `${daemon} has ${plural(omitted, "further problem")}.`,
+  ]).filter(Boolean).map((text) => h("p", { class: "quiet" }, text));
+}
+
+export function problemsOf(health) {
+  const all = lines(health);
+  const unknown = notes(health);
+  if (all.length === 0) return section("Problems", null, h("p", { class: "good" }, "No problem is known."), unknown);
   // On a phone a line is opened by a touch, so that more of them fit.
   const isOpen = matchMedia("(width >= 700px)").matches;
-  return section("Problems", plural(problems.length, "problem"), h("ol", { id: "problems" }, lines(problems).map((line) => shown(line, isOpen))));
+  return section("Problems", plural(countOf(all), "problem"), h("ol", { id: "problems" }, all.map((line) => shown(line, isOpen))), unknown);
 }

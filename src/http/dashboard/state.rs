@@ -138,10 +138,11 @@ async fn members(shared: &HttpContext, user: &User) -> Result<Value, Refusal> {
     let status = shared.manager.call(GetStatus { pool: None }).await?;
     let mut tasks = shared.tasks.list();
     tasks.truncate(TASKS_MAX);
-    let daemons = shared.replications.daemons().await;
+    let replications = &shared.replications;
+    let daemons = replications.daemons().await;
     let mut state = json!({
         "version": env!("CARGO_PKG_VERSION"),
-        "health": shared.metrics.health().told(),
+        "health": replications.fleet_health(shared.metrics.health().told()).await,
         "status": status,
         "functions": functions,
         "tasks": tasks,

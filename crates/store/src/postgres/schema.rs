@@ -19,7 +19,9 @@ const ADDITIONS: &str = "ALTER TABLE settee.jobs ADD COLUMN IF NOT EXISTS server
      CREATE TABLE IF NOT EXISTS settee.unreached (\
      epoch bigint NOT NULL, server text COLLATE \"C\" NOT NULL, \
      avoided_from timestamptz NOT NULL, until timestamptz NOT NULL, span_ms bigint NOT NULL, \
-     PRIMARY KEY (epoch, server))";
+     PRIMARY KEY (epoch, server)); \
+     CREATE TABLE IF NOT EXISTS settee.reports (\
+     epoch bigint PRIMARY KEY, body text NOT NULL, at timestamptz NOT NULL)";
 
 /// Their format, which another program may not know. Formats before this one were never released.
 pub(crate) const FORMAT: i32 = 2;
@@ -59,9 +61,9 @@ pub(crate) async fn make(
     run("COMMIT").await
 }
 
-/// Returns whether [`ADDITIONS`] are there.
+/// Returns whether [`ADDITIONS`] are there: the last of them is.
 async fn has_additions(client: &Client) -> Result<bool, OpenProblem> {
-    let rows = client.query_typed("SELECT to_regclass('settee.unreached') IS NOT NULL", &[]);
+    let rows = client.query_typed("SELECT to_regclass('settee.reports') IS NOT NULL", &[]);
     let rows = rows.await.map_err(|error| problem(&error))?;
     let is_there = rows.first().map(|row| row.try_get(0)).transpose();
     Ok(is_there.map_err(|error| problem(&error))?.unwrap_or(false))

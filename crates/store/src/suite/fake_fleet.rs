@@ -63,6 +63,7 @@ impl FleetStore for FakeFleet {
             },
             lease: Some(Duration::from_secs(30)),
             is_leaving: false,
+            report: None,
         };
         let running = 0..*self.running.lock().unwrap();
         self.ready(|| running.map(|number| (daemon(number), 0)).collect())
@@ -139,6 +140,10 @@ impl FleetStore for FakeFleet {
         _: Vec<(Epoch, u64)>,
         _: usize,
     ) -> Answer<'_, Vec<ReadStatus>> {
+        none()
+    }
+
+    fn write_report(&self, _: Epoch, _: String) -> Answer<'_, ()> {
         none()
     }
 

@@ -388,6 +388,10 @@ impl FleetStore for FakeConnection {
         self.ask(|_, _, _| Vec::new())
     }
 
+    fn write_report(&self, _: Epoch, _: String) -> Answer<'_, ()> {
+        self.ask(|_, _, _| ())
+    }
+
     fn daemons(&self) -> Answer<'_, Vec<(Daemon, usize)>> {
         self.ask(|_, _, _| Vec::new())
     }

@@ -301,6 +301,8 @@ def node():
     play("delete", f"{config}/couchdb/os_process_timeout", 200)
     play("delete", f"{config}/log/none", 404)
     play("get", "/_health", 200)
+    play("get", "/_health?fleet=true", 200)
+    play("get", "/_health?fleet=7", 400)
     play("get", "/_drain", 200)
     play("put", "/_drain", 200)
     play("delete", "/_drain", 200)

@@ -14,7 +14,7 @@ use crate::support::program::{program, run};
 use crate::support::store::{create, put};
 
 /// How long a change may take to be seen.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Starts a service on a database.
 pub fn start(database: &TestDatabase) -> Web {

@@ -80,12 +80,14 @@ of_places! {
     of_secrets_that_are_proposed_at_the_same_time_one_is_everybodys
     statuses_of_others_are_read_once_and_only_owners_write_them
     a_reader_misses_no_status_while_two_daemons_write
+    a_report_stands_with_its_daemon_and_goes_with_it
 }
 
 of_leases! {
     a_document_has_one_owner_while_the_lease_of_that_one_lasts
     epochs_go_when_they_depart_are_followed_or_are_over_and_own_nothing
     an_order_reaches_the_daemon_that_has_the_job
+    a_report_goes_with_a_lease_that_is_over
 }
 
 #[tokio::test]

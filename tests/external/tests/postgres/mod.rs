@@ -2,6 +2,7 @@
 
 mod daemon;
 mod fleet;
+mod fleet_health;
 mod fleet_view;
 mod migrate;
 pub mod server;
@@ -85,9 +86,14 @@ async fn tables_of_another_format_are_refused_and_stay() {
 async fn what_tables_of_an_older_version_of_this_format_lack_is_added() {
     let (place, database) = place();
     suite::opens(&place).await;
-    database.sql("DROP TABLE settee.unreached; ALTER TABLE settee.jobs DROP COLUMN servers");
+    database.sql(
+        "DROP TABLE settee.reports, settee.unreached; ALTER TABLE settee.jobs DROP COLUMN servers",
+    );
+    suite::opens(&place).await;
+    database.sql("DROP TABLE settee.reports");
     suite::opens(&place).await;
     assert_eq!(database.sql("SELECT count(*) FROM settee.unreached"), "0");
+    assert_eq!(database.sql("SELECT count(*) FROM settee.reports"), "0");
     assert_eq!(database.sql("SELECT count(servers) FROM settee.jobs"), "0");
 }
 

@@ -223,6 +223,11 @@ impl FleetStore for PostgresFleet {
         })
     }
 
+    fn write_report(&self, epoch: Epoch, body: String) -> Answer<'_, ()> {
+        let params = vec![Param::Epoch(epoch), Param::Text(body)];
+        self.write(ownership::WRITE_REPORT, params, nothing)
+    }
+
     fn daemons(&self) -> Answer<'_, Vec<(Daemon, usize)>> {
         self.read(ownership::DAEMONS, vec![], |rows| {
             rows.iter().map(ownership::daemon).collect()

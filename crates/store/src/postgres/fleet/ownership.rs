@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio_postgres::Row;
 
 use super::{TELL_CLAIMS, epochs, reach};
-use crate::fleet::{Daemon, DaemonName};
+use crate::fleet::{Daemon, DaemonName, Report};
 use crate::postgres::shared::{Param, count, epoch};
 use policy::ownership::{BATCH, Claimed, Counts, Epoch, LEASE, ListedDoc, Request, Standing};
 
@@ -15,9 +15,16 @@ use policy::ownership::{BATCH, Claimed, Counts, Epoch, LEASE, ListedDoc, Request
 const COUNTS: &str = "(SELECT count(*) FROM settee.jobs WHERE wanted), (SELECT count(*) FROM settee.instances \
      WHERE has_claimed AND NOT is_leaving AND lease_until > clock_timestamp() AND epoch <> $1)";
 
-pub(super) const DAEMONS: &str = "SELECT epoch, address, version, is_leaving, \
+pub(super) const DAEMONS: &str = "SELECT i.epoch, address, version, is_leaving, \
      (extract(epoch FROM lease_until - clock_timestamp()) * 1000)::bigint, \
-     (SELECT count(*) FROM settee.jobs WHERE owner = epoch) FROM settee.instances ORDER BY address, epoch";
+     (SELECT count(*) FROM settee.jobs WHERE owner = i.epoch), \
+     r.body, (extract(epoch FROM clock_timestamp() - r.at) * 1000)::bigint \
+     FROM settee.instances i LEFT JOIN settee.reports r ON r.epoch = i.epoch ORDER BY address, i.epoch";
+
+/// An epoch that is gone has no row of `status_numbers`; `instances` is left alone, so that no renewal waits.
+pub(super) const WRITE_REPORT: &str = "INSERT INTO settee.reports (epoch, body, at) \
+     SELECT epoch, $2, clock_timestamp() FROM settee.status_numbers WHERE epoch = $1 \
+     ON CONFLICT (epoch) DO UPDATE SET body = excluded.body, at = excluded.at";
 
 fn until() -> String {
     format!("clock_timestamp() + interval '{} ms'", LEASE.as_millis())
@@ -45,6 +52,7 @@ pub(super) fn take_epoch() -> String {
          numbers AS (DELETE FROM settee.status_numbers WHERE epoch NOT IN (SELECT epoch FROM stay)), \
          orders AS (DELETE FROM settee.orders WHERE epoch NOT IN (SELECT epoch FROM stay)), \
          unreached AS (DELETE FROM settee.unreached WHERE epoch NOT IN (SELECT epoch FROM stay)), \
+         reports AS (DELETE FROM settee.reports WHERE epoch NOT IN (SELECT epoch FROM stay)), \
          statuses AS (DELETE FROM settee.job_status WHERE transient <> 0 AND transient NOT IN (SELECT epoch FROM stay)) \
          SELECT {COUNTS} - (SELECT count(*) FROM settee.instances WHERE epoch = ANY($4) AND has_claimed \
          AND NOT is_leaving AND lease_until > clock_timestamp()), 0, \
@@ -124,6 +132,7 @@ pub(super) fn depart() -> String {
          numbers AS (DELETE FROM settee.status_numbers WHERE epoch = $1), \
          orders AS (DELETE FROM settee.orders WHERE epoch = $1), \
          unreached AS (DELETE FROM settee.unreached WHERE epoch = $1), \
+         reports AS (DELETE FROM settee.reports WHERE epoch = $1), \
          statuses AS (DELETE FROM settee.job_status WHERE transient = $1) \
          SELECT {TELL_CLAIMS} FROM gone"
     )
@@ -183,6 +192,11 @@ pub(super) fn claimed(rows: &[Row]) -> Result<Claimed, tokio_postgres::Error> {
 
 pub(super) fn daemon(row: &Row) -> Result<(Daemon, usize), tokio_postgres::Error> {
     let (left, claimed): (i64, i64) = (row.try_get(4)?, row.try_get(5)?);
+    let (body, age): (Option<String>, Option<i64>) = (row.try_get(6)?, row.try_get(7)?);
+    let report = body.map(|body| Report {
+        body,
+        age: Duration::from_millis(age.map_or(0, count)),
+    });
     let daemon = Daemon {
         epoch: epoch(row.try_get(0)?),
         name: DaemonName {
@@ -191,6 +205,7 @@ pub(super) fn daemon(row: &Row) -> Result<(Daemon, usize), tokio_postgres::Error
         },
         lease: Some(Duration::from_millis(count(left))).filter(|left| !left.is_zero()),
         is_leaving: row.try_get(3)?,
+        report,
     };
     Ok((daemon, usize::try_from(claimed).unwrap_or(0)))
 }

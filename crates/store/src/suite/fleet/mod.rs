@@ -7,6 +7,7 @@ mod faults;
 mod model;
 mod orders;
 mod reach;
+mod reports;
 mod settings;
 mod statuses;
 
@@ -15,6 +16,7 @@ pub use faults::*;
 pub use model::*;
 pub use orders::*;
 pub use reach::*;
+pub use reports::*;
 pub use settings::*;
 pub use statuses::*;
 

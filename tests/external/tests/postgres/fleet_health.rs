@@ -1,0 +1,170 @@
+//! What is wrong at one daemon, as another one of its fleet tells it.
+
+use std::fs;
+use std::time::Instant;
+
+use serde_json::{Value, json};
+
+use super::daemon::{PATIENCE, start, wait_for};
+use super::server::TestDatabase;
+use crate::support::daemon::{configure, directory};
+use crate::support::http_client::{Web, command};
+use crate::support::program::run;
+use crate::webdriver::Browser;
+
+/// Starts a service with a pool of this name, whose command is a shell's.
+fn start_with(database: &TestDatabase, pool: &str, arguments: &str) -> Web {
+    let directory = directory();
+    let text = format!(
+        "[replicator]\nmax_jobs = 0\n[query_servers]\n{pool} = \"sh {arguments}\"\n[pools.{pool}]\ninit_size = 1\n"
+    );
+    let folder = directory.path().display().to_string();
+    let mut command = command(&configure(
+        directory.path(),
+        &text.replace("FOLDER", &folder),
+    ));
+    command.env("SETTEE__STORE__URL", database.url());
+    Web::start_command(directory, command)
+}
+
+fn address(web: &Web) -> String {
+    web.get("/_health").ok()["daemon"]
+        .as_str()
+        .unwrap()
+        .to_owned()
+}
+
+/// Returns what a daemon says of all: of each its status, and what its problems are about.
+fn told(web: &Web) -> Value {
+    let health = web.get("/_health?fleet=true").ok();
+    let of_one = |one: &Value| {
+        let about = one["problems"].as_array().unwrap().iter();
+        json!([
+            one["daemon"],
+            one["status"],
+            about.map(|problem| &problem["subject"]).collect::<Vec<_>>()
+        ])
+    };
+    health["daemons"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(of_one)
+        .collect()
+}
+
+/// Waits until a daemon says this of all.
+fn until_told(web: &Web, expected: &Value) {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let told = told(web);
+        if told == *expected {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{told} is not {expected}");
+        std::thread::yield_now();
+    }
+}
+
+/// Returns the exit code of a check of all daemons, and what it says.
+fn checked(web: &Web, arguments: &[&str]) -> (Option<i32>, String) {
+    let arguments = [&["status", "--check"], arguments].concat();
+    let output = run(&mut web.service.client(&arguments), b"");
+    (
+        output.status.code(),
+        String::from_utf8(output.stdout).unwrap(),
+    )
+}
+
+#[test]
+fn what_is_wrong_at_a_daemon_is_told_at_another_until_it_is_mended_and_goes_with_it() {
+    let database = TestDatabase::new();
+    let mut broken = start_with(&database, "late", "FOLDER/late.sh");
+    let web = start(&database);
+    let (here, there) = (address(&web), address(&broken));
+    let own = json!([here, "ok", []]);
+    until_told(&web, &json!([own, [there, "critical", ["late"]]]));
+    let health = web.get("/_health?fleet=true").ok();
+    assert_eq!(health["status"], "critical");
+    assert!(
+        health["daemons"][1]["age_s"].as_u64() < Some(60),
+        "{health}"
+    );
+    assert_eq!(web.get("/_health").ok()["status"], "ok");
+    let asked = json!({"id": 1, "call": "health", "fleet": true});
+    let by_socket = &web.service.connect().call(&asked)["ok"];
+    assert_eq!(by_socket["daemons"][1]["problems"][0]["subject"], "late");
+    let (code, said) = checked(&web, &["--fleet"]);
+    assert_eq!((code, said.lines().count()), (Some(2), 1), "{said}");
+    let line = format!("CRITICAL: {there}: pool failing: late: its processes cannot be started: ");
+    assert!(said.starts_with(&line), "{said}");
+    assert_eq!(checked(&web, &[]), (Some(0), String::new()));
+    let browser = Browser::open(&format!("http://{}/_dashboard", web.address));
+    browser.wait_for(&format!("late at {there} first"));
+    browser.wait_for("settee pool unthrottle late");
+    let shown =
+        "return [...document.querySelectorAll('#problems .what')].map((what) => what.innerText)";
+    assert_eq!(
+        browser.run(shown),
+        json!([format!("pool failing late at {there}")])
+    );
+    // A pool of this name is not here.
+    assert_eq!(
+        browser.run("return document.querySelector('#problems a')"),
+        Value::Null
+    );
+    fs::copy(
+        broken.service.path("scripted.sh"),
+        broken.service.path("late.sh"),
+    )
+    .unwrap();
+    assert_eq!(
+        broken.send("POST", "/_pools/late/_unthrottle", "{}").status,
+        200
+    );
+    let mended = json!([own, [there, "ok", []]]);
+    until_told(&web, &mended);
+    browser.wait_for("No problem is known.");
+    browser.close();
+    assert_eq!(checked(&web, &["--fleet"]), (Some(0), String::new()));
+    broken.service.kill();
+    database.sql(&format!(
+        "UPDATE settee.instances SET lease_until = clock_timestamp() WHERE address = '{there}'"
+    ));
+    until_told(&web, &json!([own]));
+    // Who joins clears away.
+    let next = start(&database);
+    wait_for("the two that live", || {
+        told(&next).as_array().unwrap().len() == 2
+            && database.sql("SELECT count(*) FROM settee.reports") == "2"
+    });
+}
+
+#[test]
+fn of_the_same_at_two_daemons_the_dashboard_has_one_line_which_names_them() {
+    let database = TestDatabase::new();
+    let webs = [(); 2].map(|()| start_with(&database, "same", "-c 'exit 7'"));
+    wait_for("both problems", || {
+        let told = told(&webs[0]);
+        let bad = |one: &Value| one[1] == "critical";
+        told.as_array()
+            .unwrap()
+            .iter()
+            .filter(|one| bad(one))
+            .count()
+            == 2
+    });
+    let browser = Browser::open(&format!("http://{}/_dashboard", webs[0].address));
+    browser.wait_for("1 problem, same at 2 daemons first");
+    let shown =
+        "return [...document.querySelectorAll('#problems .what')].map((what) => what.innerText)";
+    assert_eq!(
+        browser.run(shown),
+        json!(["pool failing same at 2 daemons"])
+    );
+    let [here, there] = [&webs[0], &webs[1]].map(address);
+    browser.wait_for(&format!("At {here}, {there}"));
+    let path = "return document.querySelector('#problems a').hash";
+    assert_eq!(browser.run(path), "#/pools/same");
+    browser.close();
+}
