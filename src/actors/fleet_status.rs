@@ -187,6 +187,8 @@ async fn write_some(
 async fn report(api: ReplicatorApi, health: HealthBoard, log: Logger) {
     let Some(fleet) = api.fleet() else { return };
     let mut outage = Outage::new(log, "they do not hear what is wrong at this one");
+    let mut config = api.config();
+    let mut settings = config.borrow_and_update().digests();
     let mut told: Option<(Epoch, String, actix_rt::time::Instant)> = None;
     loop {
         sleep(REPORT_EVERY).await;
@@ -195,7 +197,15 @@ async fn report(api: ReplicatorApi, health: HealthBoard, log: Logger) {
         let Some(epoch) = fleet.epoch().filter(|_| !health.daemon.is_empty()) else {
             continue;
         };
-        let text = Report { health }.text();
+        if config.has_changed().unwrap_or(false) {
+            settings = config.borrow_and_update().digests();
+        }
+        let report = Report {
+            health,
+            settings: settings.clone(),
+        };
+        fleet.note_report(report.clone());
+        let text = report.text();
         let is_told = told.as_ref().is_some_and(|(of, before, at)| {
             *of == epoch && *before == text && at.elapsed() < REPORT_AGAIN
         });

@@ -208,6 +208,9 @@ async fn look(options: HealthOptions) -> Look {
     found.extend(findings::of_runs(&replications.run_troubles().await));
     let fleet = replications.daemons().await;
     found.extend(findings::of_daemons(&fleet.unwrap_or_default()));
+    if let Some((own, others)) = replications.reports() {
+        found.extend(findings::of_differences(&own, &others));
+    }
     Look {
         status,
         found,

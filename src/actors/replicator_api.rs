@@ -29,10 +29,12 @@ use actix::{Context, Handler, Message};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use settee_client::{FleetHealth, Health};
+use tokio::sync::watch;
 
 use crate::actors::replication_scheduler::ReplicationScheduler;
 use crate::actors::replicator_documents::DocumentsOptions;
-use crate::health::report;
+use crate::config::Config;
+use crate::health::report::{self, Report};
 use crate::messages::replication_scheduler::{
     GetCounts, GetJob, GetJobs, GetJobsById, GetRunTroubles, JobInfo, RunTroubles,
 };
@@ -104,6 +106,16 @@ impl ReplicatorApi {
     pub async fn fleet_health(&self, own: Health) -> FleetHealth {
         let fleet = self.fresh_fleet().await;
         report::of_fleet(own, fleet.map(Fleet::healths).unwrap_or_default())
+    }
+
+    /// Returns what this daemon of a fleet reported last, and what the others did.
+    pub fn reports(&self) -> Option<(Report, Vec<Report>)> {
+        self.fleet()?.reports()
+    }
+
+    /// Returns the configuration.
+    pub fn config(&self) -> watch::Receiver<Arc<Config>> {
+        self.options.config.clone()
     }
 
     /// Returns whether there is a store: one is made when it is needed first.

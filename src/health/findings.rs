@@ -1,18 +1,19 @@
 //! What of a daemon's state is a trouble, in words for who runs it.
 //!
 //! SUMMARY   [`of_status`] looks at pools and services, [`of_jobs`] at replications, [`of_store`] at what keeps them,
-//!           [`of_growth`] at its size, [`of_runs`] at jobs that run, [`of_daemons`] at the fleet, [`of_drain`] at what an
-//!           operator has ordered, [`of_files`] at the files of the configuration, [`of_increases`] at what was counted
-//!           lately.
+//!           [`of_growth`] at its size, [`of_runs`] at jobs that run, [`of_daemons`] and [`of_differences`] at the fleet,
+//!           [`of_drain`] at what an operator has ordered, [`of_files`] at the files of the configuration,
+//!           [`of_increases`] at what was counted lately.
 //! PROMISES  Each finding says what to do: a command, a key, or the page that tells more.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde_json::Value;
 use settee_client::JobGroup;
 
 use crate::config::reload::{Change, Effect};
+use crate::health::report::Report;
 use crate::messages::config_listener::ReloadError;
 use crate::messages::replication_scheduler::{RunTroubles, STALLED_AFTER, Stalled};
 use crate::query_server::status::{DaemonStatus, PoolStatus, ServiceStatus};
@@ -41,6 +42,9 @@ const RESTARTS_MAX: u64 = 3;
 
 /// Which part of all replications fails before that is critical: one of so many.
 const CRITICAL_PART: u64 = 10;
+
+/// How many daemons a problem names.
+const NAMES_MAX: usize = 5;
 
 /// The states of jobs and documents that have failed.
 const FAILED: [&str; 3] = ["crashing", "error", "failed"];
@@ -294,6 +298,61 @@ pub(crate) fn of_daemons(fleet: &Value) -> Vec<Finding> {
         remedy: "look at its machine; others take its part (docs/fleet.md)".to_owned(),
     })
     .collect()
+}
+
+/// Compares this daemon of a fleet with the others. Settings are compared with daemons of the same version: another one may
+/// have other keys.
+pub(crate) fn of_differences(own: &Report, others: &[Report]) -> Vec<Finding> {
+    let version = &own.health.version;
+    let of_version = |report: &&Report| report.health.version == *version;
+    let other: Vec<&Report> = others.iter().filter(|one| !of_version(one)).collect();
+    let same: Vec<&Report> = others.iter().filter(of_version).collect();
+    let of = |subject: &str, differing: &[&Report], cause: String, remedy: &str| {
+        let count = differing.len() as u64;
+        (count > 0).then(|| {
+            warning(
+                Kind::DaemonsDiffer,
+                subject,
+                count,
+                cause,
+                remedy.to_owned(),
+            )
+        })
+    };
+    let named = |report: &Report| format!("{} has {}", report.health.daemon, report.health.version);
+    let cause = format!(
+        "this daemon has version {version}, {}",
+        names(&other, named)
+    );
+    let remedy = "finish the upgrade, or take it back: docs/operations.md, Upgrade";
+    let mut found: Vec<Finding> = of("versions", &other, cause, remedy).into_iter().collect();
+    let told = same.iter().filter(|report| !report.settings.is_empty());
+    let told: Vec<&Report> = told.copied().collect();
+    let sections = told.iter().flat_map(|report| report.settings.keys());
+    let sections: BTreeSet<&String> = sections.chain(own.settings.keys()).collect();
+    for section in sections {
+        let differs = |report: &&&Report| report.settings.get(section) != own.settings.get(section);
+        let differing: Vec<&Report> = told.iter().filter(differs).copied().collect();
+        let whose = names(&differing, |report| report.health.daemon.clone());
+        let cause =
+            format!("other settings of [{section}] are in force at {whose} than at this daemon");
+        let remedy = "GET /_node/_local/_config of each shows them; then mend the files and reload";
+        found.extend(of(&format!("[{section}]"), &differing, cause, remedy));
+    }
+    found
+}
+
+/// Returns what is said of the first daemons, and how many more there are.
+fn names(reports: &[&Report], said: impl Fn(&Report) -> String) -> String {
+    let shown: Vec<String> = reports
+        .iter()
+        .take(NAMES_MAX)
+        .map(|one| said(one))
+        .collect();
+    match reports.len().saturating_sub(NAMES_MAX) {
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
+    }
 }
 
 /// What is told while the daemon is drained, lest somebody forgets it.

@@ -5,6 +5,7 @@
 //!           is counted by the reader.
 //! LIMITS    [`REPORT_BYTES_MAX`]: of more problems the least are left out, and counted.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -25,6 +26,8 @@ const UNKNOWN: &str = "unknown";
 pub(crate) struct Report {
     /// What is wrong at it, as `/_health` has it.
     pub health: Health,
+    /// What of its configuration is meant to be the same at all: the section, or family, and its digest.
+    pub settings: BTreeMap<String, String>,
 }
 
 impl Report {
@@ -119,10 +122,15 @@ mod tests {
         }
     }
 
+    fn report(health: Health) -> Report {
+        let settings = [("replicator".to_owned(), "1".to_owned())].into();
+        Report { health, settings }
+    }
+
     #[test]
     fn a_report_is_read_as_it_was_written_and_says_how_long_it_lasts_and_how_old_it_is() {
         let health = health("critical", vec![problem(1, "\0\u{1f525}".to_owned())]);
-        let written = Report { health }.text();
+        let written = report(health).text();
         let told = Report::read(&written)
             .unwrap()
             .health(Duration::from_secs(3));
@@ -139,7 +147,7 @@ mod tests {
         const PROBLEMS: usize = 1000;
         let problems = (0..PROBLEMS).map(|n| problem(n, "\"".repeat(n)));
         let health = health("critical", problems.collect());
-        let written = Report { health }.text();
+        let written = report(health).text();
         assert!(written.len() <= REPORT_BYTES_MAX, "{}", written.len());
         assert!(
             written.len() > REPORT_BYTES_MAX * 9 / 10,

@@ -282,6 +282,27 @@ pub fn is_shared(section: &str) -> bool {
     !matches!(section, "server" | LOG) && !family(section).is_some_and(is_own)
 }
 
+/// The sections, and families, that decide how replications and functions run, which is meant to be the same at all
+/// daemons of a fleet. The others say how a daemon is reached, where it keeps and logs what, what the machine gives it, and
+/// who may log in.
+const OF_FLEET: [&str; 8] = [
+    "couchdb",
+    QUERY,
+    QUERY_SERVERS,
+    NATIVE_QUERY_SERVERS,
+    REPLICATOR,
+    SHARES,
+    POOLS,
+    TENANTS,
+];
+
+/// Returns whether a key is meant to have the same value at all daemons of a fleet.
+pub(super) fn is_of_fleet(section: &str, name: &str) -> bool {
+    let owner = family(section).map_or(section, |(family, _)| family);
+    let is_of_machine = find(section, name).is_some_and(|key| key.is_of_machine);
+    OF_FLEET.contains(&owner) && !is_of_machine
+}
+
 /// Returns the fixed keys of `section`, in order.
 pub fn rows(section: &str) -> impl Iterator<Item = &'static Key> {
     find_section(section).into_iter().flat_map(Section::rows)

@@ -16,6 +16,7 @@
 //!           can reach sets one.
 
 mod cells;
+mod digests;
 mod environment;
 pub mod generated;
 mod ini_file;

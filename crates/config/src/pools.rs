@@ -32,14 +32,14 @@ section! {
         /// Pools with the same group, of one language, stand in for each other.
         group: Option<String>, value::NAME;
         /// Processes that are started with the pool, and replaced when they die.
-        init_size: u32 = 0, PROCESSES, unit("processes");
+        init_size: u32 = 0, PROCESSES, unit("processes"), of_machine();
         /// While fewer than this are free or starting, and `max` is not reached, another is started in the background.
-        min_free: u32 = 0, PROCESSES, unit("processes");
+        min_free: u32 = 0, PROCESSES, unit("processes"), of_machine();
         /// Most processes: used, free and starting; further requests wait. Not more than `[server] processes_max`.
         /// Stopping ones count only beyond a tenth of `max` and one.
-        max: Option<u32>, PROCESSES, unit("processes"), otherwise("`os_process_limit`");
+        max: Option<u32>, PROCESSES, unit("processes"), otherwise("`os_process_limit`"), of_machine();
         /// Most requests that wait; further ones are refused at once with `pool_busy`. `"off"` is any number.
-        queue_max: Option<u32> = "off", QUEUE_MAX, unit("requests");
+        queue_max: Option<u32> = "off", QUEUE_MAX, unit("requests"), of_machine();
         /// What happens to a process whose client crashed: `"return"` resets and keeps it, unless it is busy;
         /// `"replace"` stops it and starts another.
         on_client_crash: Option<OnClientCrash>, ON_CLIENT_CRASH, otherwise("`\"replace\"`; a language's own: `\"return\"`");
@@ -50,10 +50,10 @@ section! {
         /// How much of `max_age` may be taken off a process's life, so that not all stop together.
         jitter: u8 = 10, count(0, 100), unit("percent");
         /// A process that uses more is stopped when it comes back. 0 is no limit.
-        max_memory: u64 = 0, bytes(0, 1 << 50);
+        max_memory: u64 = 0, bytes(0, 1 << 50), of_machine();
         /// A process that uses more is stopped at once, even while a client holds it; the client is told. 0 is no
         /// limit.
-        max_memory_hard: u64 = 0, bytes(0, 1 << 50);
+        max_memory_hard: u64 = 0, bytes(0, 1 << 50), of_machine();
         /// How long processes beyond `init_size` may be free. 0 leaves it to the soft limit. May depend on stress.
         cull_after: Stressed<Duration> = 0, STRESSED_TIME;
         /// How often `cull_after` is checked.
@@ -78,10 +78,10 @@ section! {
         /// [for the least time lately](pools.md#whose-turn-it-is).
         fairness: Fairness = "fifo", FAIRNESS;
         /// How many of `max` processes map and reduce functions leave to validate, update, show and filter functions.
-        interactive_reserved: u32 = 0, PROCESSES, unit("processes");
+        interactive_reserved: u32 = 0, PROCESSES, unit("processes"), of_machine();
         /// Most processes that one user, or one address, holds at a time. 0 is as many as `max`
         /// ([pools.md](pools.md#how-many-one-may-hold)).
-        held_max: u32 = 0, PROCESSES, unit("processes");
+        held_max: u32 = 0, PROCESSES, unit("processes"), of_machine();
         /// Whether users with the [role](http.md#who-may-do-what) `caller` may use the pool if its language has a command
         /// of the configuration. Only an administrator sets it.
         callers: bool = false, Kind::Boolean;

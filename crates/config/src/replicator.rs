@@ -24,9 +24,9 @@ section! {
     #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
     pub struct Replicator {
         /// Most replications that run at a time; more take turns. 0 runs none.
-        max_jobs: u64 = 500, count(0, 10_000_000), unit("jobs");
+        max_jobs: u64 = 500, count(0, 10_000_000), unit("jobs"), of_machine();
         /// Threads that replications run on: `"cores"` is one per core. A running replication stays on its thread.
-        threads: Option<u64> = "cores", THREADS, unit("threads");
+        threads: Option<u64> = "cores", THREADS, unit("threads"), of_machine();
         /// How often the scheduler decides which jobs run and which wait.
         interval: Duration = 60000, ms(1, YEAR);
         /// Most continuous replications stopped in one cycle for others to run.
@@ -86,7 +86,7 @@ section! {
         connection_close_interval: Duration = 90000, ms(1, YEAR);
         /// [Where to connect instead](replication-connections.md#elsewhere-than-a-url-says), as
         /// `"host:port:target:port"`, with commas between several.
-        connect_to: String = "", value::CONNECT_TO;
+        connect_to: String = "", value::CONNECT_TO, of_machine();
         /// Hosts, networks and addresses that [replications may connect
         /// to](replication-connections.md#where-replications-may-connect-to), with commas; `*` is all.
         endpoints_allowed: Vec<String> = "*", value::ENDPOINTS;
@@ -103,14 +103,14 @@ section! {
         /// `.ini` does not name the key.
         verify_ssl_certificates: bool = true, Kind::Boolean, only_in_files("it decides whom credentials are sent to");
         /// The PEM file of certificates to verify by; empty is the system's.
-        ssl_trusted_certificates_file: Option<PathBuf> = "", value::FILE_PATH;
+        ssl_trusted_certificates_file: Option<PathBuf> = "", value::FILE_PATH, of_machine();
         /// The PEM file of the client certificate for databases; empty is none.
-        cert_file: Option<PathBuf> = "", value::FILE_PATH;
+        cert_file: Option<PathBuf> = "", value::FILE_PATH, of_machine();
         /// The PEM file of its key, not encrypted.
-        key_file: Option<PathBuf> = "", value::FILE_PATH;
+        key_file: Option<PathBuf> = "", value::FILE_PATH, of_machine();
         /// Must be empty: a configuration with a password for the key is refused, and says how to store the key
         /// without one.
-        password: String = "", value::SECRET;
+        password: String = "", value::SECRET, of_machine();
         /// How often the files of certificates are read again, for new connections.
         cacert_reload_interval_hours: Duration = 24, HOURS;
         /// How [credentials](replication-connections.md#credentials) are sent to databases, by CouchDB's names, of which

@@ -19,7 +19,7 @@ use super::value::{Kind, Unit};
 /// * its name and type: what serde makes of the type is what its kind makes of a text;
 /// * its default as TOML has it; without one it is not set, and follows from elsewhere;
 /// * its kind: what it may be, with bounds and unit;
-/// * marks, the methods of [`Key`]: `unit("processes")` for counts, `at_start()`, `only_in_files(WHY)`,
+/// * marks, the methods of [`Key`]: `unit("processes")` for counts, `at_start()`, `of_machine()`, `only_in_files(WHY)`,
 ///   `otherwise("WHAT HOLDS IF IT IS NOT SET")`.
 ///
 /// Fields that are no keys stand in `beside`.
@@ -92,6 +92,9 @@ pub struct Key {
     unit: Option<&'static str>,
     /// Whether a running service takes a new value.
     pub runtime: bool,
+    /// Whether daemons of a fleet may differ in it: it goes by the size, the files or the network of a machine, or may
+    /// hold a secret.
+    pub(super) is_of_machine: bool,
     /// Why it cannot be set over HTTP, if its kind does not tell.
     pub(super) only_in_files: Option<&'static str>,
 }
@@ -106,6 +109,7 @@ impl Key {
             otherwise: None,
             unit: None,
             runtime: true,
+            is_of_machine: false,
             only_in_files: None,
         }
     }
@@ -118,6 +122,12 @@ impl Key {
     /// Marks it: a change takes a restart.
     pub(crate) const fn at_start(mut self) -> Self {
         self.runtime = false;
+        self
+    }
+
+    /// Marks it: daemons of a fleet may differ in it.
+    pub(crate) const fn of_machine(mut self) -> Self {
+        self.is_of_machine = true;
         self
     }
 

@@ -99,16 +99,16 @@ section! {
     pub struct QueryServerConfig {
         /// Most processes of one language; further requests wait. 0 allows none. A limit below the number in use takes
         /// effect as processes come back.
-        os_process_limit: u32 = 100, PROCESSES, unit("processes");
+        os_process_limit: u32 = 100, PROCESSES, unit("processes"), of_machine();
         /// From this many processes of a language on, those idle for `os_process_idle_limit` are stopped; those that
         /// know design documents always are. At most `os_process_limit`; if not set, follows a lower one.
-        os_process_soft_limit: u32 = 100, PROCESSES, unit("processes");
+        os_process_soft_limit: u32 = 100, PROCESSES, unit("processes"), of_machine();
         /// How long a process may be idle before it may be stopped.
         os_process_idle_limit: Duration = 300, seconds(1, YEAR);
         /// Numbers that nobody else on the machine has, `"FIRST-LAST"`: where the service runs as root, each
         /// [cell](cells.md#its-own-user) of a command without `user` has one of them as its user and its group. A service
         /// that is not root takes its subordinate numbers instead. Empty is none: then no cell has a user of its own.
-        user_range: Option<UserRange> = "2100000000-2104194303", value::USER_RANGE, only_in_files(CELL);
+        user_range: Option<UserRange> = "2100000000-2104194303", value::USER_RANGE, only_in_files(CELL), of_machine();
         /// What happens to a reduce answer that is too long: `true` refuses it, `"log"` only logs it, `false` accepts
         /// it.
         reduce_limit: ReduceLimit = true, REDUCE_LIMIT;
@@ -129,9 +129,9 @@ section! {
         attach_idle: Duration = 1000, ms(0, HOUR);
         /// Whether a pool has fewer processes, but not fewer than `os_process_soft_limit`, while processors or memory
         /// of the machine are overcommitted ([pools.md](pools.md#limits-that-follow-the-machine)).
-        limit_follows_pressure: bool = false, Kind::Boolean;
+        limit_follows_pressure: bool = false, Kind::Boolean, of_machine();
         /// How often the load is read for that.
-        pressure_interval: Duration = 5, seconds(100, HOUR);
+        pressure_interval: Duration = 5, seconds(100, HOUR), of_machine();
         /// Whether work that a function does not need is left out: freezing documents that it only reads, keys of rows
         /// that a reduce function does not use, members that it does not read (`settee map`). Rows stay the same.
         optimize_functions: bool = true, Kind::Boolean;

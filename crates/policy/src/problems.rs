@@ -74,6 +74,8 @@ pub enum Kind {
     Drained,
     /// The files of the configuration say something else than what is in force.
     SettingsDiffer,
+    /// Daemons of a fleet have other versions, or settings that are meant to be the same.
+    DaemonsDiffer,
 }
 
 impl Kind {
@@ -103,8 +105,8 @@ impl Kind {
             // One that was restarted is back by then.
             Self::DaemonGone => Duration::from_secs(60),
             Self::StillLoading => Duration::from_secs(60),
-            // Somebody edits them.
-            Self::SettingsDiffer => Duration::from_secs(10 * 60),
+            // Somebody edits them, or upgrades daemon by daemon.
+            Self::SettingsDiffer | Self::DaemonsDiffer => Duration::from_secs(10 * 60),
         }
     }
 }

@@ -91,6 +91,8 @@ struct Memory {
     /// The greatest number of each epoch's statuses.
     numbers: BTreeMap<Epoch, u64>,
     transient: BTreeMap<Arc<str>, Arc<OtherStatus>>,
+    /// What this daemon reported last.
+    own_report: Option<Report>,
     /// When the last reading that succeeded was begun.
     read: Option<Instant>,
     has_failed: bool,
@@ -255,10 +257,9 @@ impl Fleet {
     fn note_daemons(&self, daemons: Vec<(Daemon, usize)>) {
         let (mut memory, now) = (self.memory(), system_time());
         let memory = &mut *memory;
-        memory
-            .daemons
-            .values_mut()
-            .for_each(|row| row.is_there = false);
+        for row in memory.daemons.values_mut() {
+            (row.is_there, row.report) = (false, None);
+        }
         let (mut owned, mut own, mut left) = (0, 0, Duration::ZERO);
         for (mut daemon, claimed) in daemons {
             let before = memory.daemons.get(&daemon.epoch);
@@ -408,22 +409,40 @@ impl Fleet {
 
     /// Returns what the other daemons that have a lease say is wrong at them, in the order of their addresses.
     pub fn healths(&self) -> Vec<Health> {
-        let (memory, own) = (self.memory(), self.epoch());
+        let memory = self.memory();
         let since = memory.read.map_or(Duration::ZERO, |at| at.elapsed());
-        let is_own = |row: &DaemonRow| match own {
-            Some(own) => row.daemon.epoch == own,
-            None => row.daemon.name.address == *self.address(),
-        };
-        let rows = memory.daemons.values();
-        let others =
-            rows.filter(|row| row.is_shown() && row.daemon.lease.is_some() && !is_own(row));
-        let told = others.map(|row| match &row.report {
+        let told = self.living(&memory).map(|row| match &row.report {
             Some((report, age)) => report.health(*age + since),
             None => report::untold(&row.daemon.name.address, &row.daemon.name.version),
         });
         let mut told: Vec<Health> = told.collect();
         told.sort_by(|one, other| one.daemon.cmp(&other.daemon));
         told
+    }
+
+    /// Notes what this daemon reports.
+    pub fn note_report(&self, report: Report) {
+        self.memory().own_report = Some(report);
+    }
+
+    /// Returns what this daemon reported last, and what the others did that have a lease.
+    pub fn reports(&self) -> Option<(Report, Vec<Report>)> {
+        let memory = self.memory();
+        let own = memory.own_report.clone()?;
+        let others = self.living(&memory);
+        let told = others.filter_map(|row| Some(row.report.as_ref()?.0.clone()));
+        Some((own, told.collect()))
+    }
+
+    /// Returns the other daemons that have a lease.
+    fn living<'a>(&self, memory: &'a Memory) -> impl Iterator<Item = &'a DaemonRow> + use<'a> {
+        let (own, address) = (self.epoch(), Arc::clone(self.address()));
+        let is_own = move |row: &DaemonRow| match own {
+            Some(own) => row.daemon.epoch == own,
+            None => row.daemon.name.address == address,
+        };
+        let rows = memory.daemons.values();
+        rows.filter(move |row| row.is_shown() && row.daemon.lease.is_some() && !is_own(row))
     }
 
     fn memory(&self) -> MutexGuard<'_, Memory> {

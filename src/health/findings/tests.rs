@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::json;
+use settee_client::Health;
 
 use super::*;
 use crate::query_server::status::{SandboxStatus, Totals};
@@ -369,4 +370,68 @@ fn an_actor_that_fails_again_and_again_is_a_trouble_for_a_minute() {
     let failing = (Kind::ActorFailing, "http_server".to_owned(), 3);
     assert_eq!(found(4, 3), [failing]);
     assert_eq!(found(100, 3), []);
+}
+
+#[test]
+fn daemons_of_other_versions_or_with_other_settings_of_the_same_version_are_told_by_name() {
+    let report = |daemon: &str, version: &str, settings: &[(&str, &str)]| Report {
+        health: Health {
+            daemon: daemon.to_owned(),
+            version: version.to_owned(),
+            ..Health::default()
+        },
+        settings: settings
+            .iter()
+            .map(|(section, digest)| ((*section).to_owned(), (*digest).to_owned()))
+            .collect(),
+    };
+    let own = report("a:1", "2.0", &[("couchdb", "1"), ("replicator", "1")]);
+    let same = report("b:1", "2.0", &own_settings(&own));
+    assert_eq!(of_differences(&own, &[]), []);
+    assert_eq!(of_differences(&own, std::slice::from_ref(&same)), []);
+    let others = [
+        same,
+        report("c:1", "2.0", &[("couchdb", "1"), ("replicator", "2")]),
+        report(
+            "d:1",
+            "2.0",
+            &[("couchdb", "1"), ("replicator", "1"), ("tenants.*", "1")],
+        ),
+        report("e:1", "2.0", &[("couchdb", "1"), ("tenants.*", "1")]),
+        // Another version may have other keys.
+        report("f:1", "1.9", &[("couchdb", "7")]),
+        // This one tells no settings.
+        report("g:1", "2.0", &[]),
+    ];
+    let found = of_differences(&own, &others);
+    let warning = |subject, count| (Kind::DaemonsDiffer, Severity::Warning, subject, count);
+    assert_eq!(
+        kinds(&found),
+        [
+            warning("versions", 1),
+            warning("[replicator]", 2),
+            warning("[tenants.*]", 2)
+        ]
+    );
+    assert_eq!(found[0].cause, "this daemon has version 2.0, f:1 has 1.9");
+    assert!(
+        found[1].cause.contains("at c:1, e:1 than"),
+        "{}",
+        found[1].cause
+    );
+    assert!(
+        found[2].cause.contains("at d:1, e:1 than"),
+        "{}",
+        found[2].cause
+    );
+    let many: Vec<Report> = (0..9).map(|n| report(&format!("h{n}"), "1", &[])).collect();
+    let cause = &of_differences(&own, &many)[0].cause;
+    assert!(cause.ends_with("h4 has 1 and 4 more"), "{cause}");
+}
+
+fn own_settings(report: &Report) -> Vec<(&str, &str)> {
+    let settings = report.settings.iter();
+    settings
+        .map(|(section, digest)| (section.as_str(), digest.as_str()))
+        .collect()
 }

@@ -201,6 +201,19 @@ fn a_check_says_what_is_wrong_and_its_exit_code_how_bad_that_is() {
     let web = service.connect().call(&json!({"id": 1, "call": "health"}));
     assert_eq!(web["ok"]["status"], "critical", "{web}");
     assert_eq!(web["ok"]["problems"][0]["subject"], "broken", "{web}");
+    // A daemon without a fleet is all.
+    let output = run(&mut service.client(&["status", "--check", "--fleet"]), b"");
+    let of_all = String::from_utf8(output.stdout).unwrap();
+    let named = format!(
+        "CRITICAL: {}: pool failing: broken: ",
+        web["ok"]["daemon"].as_str().unwrap()
+    );
+    assert_eq!(
+        (output.status.code(), of_all.lines().count()),
+        (Some(2), 1),
+        "{of_all}"
+    );
+    assert!(of_all.starts_with(&named), "{of_all}");
     let mut after = service.client(&["status", "--check"]);
     service.stop();
     let output = run(&mut after, b"");

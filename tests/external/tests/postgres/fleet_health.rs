@@ -27,11 +27,15 @@ fn start_with(database: &TestDatabase, pool: &str, arguments: &str) -> Web {
     Web::start_command(directory, command)
 }
 
+/// Returns the name of a daemon, which it tells once it has looked what is wrong.
 fn address(web: &Web) -> String {
-    web.get("/_health").ok()["daemon"]
-        .as_str()
-        .unwrap()
-        .to_owned()
+    let mut name = String::new();
+    wait_for("a daemon that has looked", || {
+        let health = web.get("/_health").ok();
+        name = health["daemon"].as_str().unwrap().to_owned();
+        !name.is_empty()
+    });
+    name
 }
 
 /// Returns what a daemon says of all: of each its status, and what its problems are about.
@@ -132,6 +136,12 @@ fn what_is_wrong_at_a_daemon_is_told_at_another_until_it_is_mended_and_goes_with
         "UPDATE settee.instances SET lease_until = clock_timestamp() WHERE address = '{there}'"
     ));
     until_told(&web, &json!([own]));
+    // What is told of settings says whether they are the same, and nothing else.
+    let reports = database.sql("SELECT body FROM settee.reports");
+    assert!(
+        reports.contains("\"replicator\":") && !reports.contains("secret"),
+        "{reports}"
+    );
     // Who joins clears away.
     let next = start(&database);
     wait_for("the two that live", || {

@@ -1,0 +1,111 @@
+//! What is meant to be the same at all daemons of a fleet, in a form that tells nothing but whether it is.
+//!
+//! PROMISES  No secret is in a digest: values are taken as they are shown, and of commands the names of languages alone,
+//!           for they may hold credentials, and paths that differ.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use data_encoding::HEXLOWER;
+use sha2::{Digest, Sha256};
+
+use super::keys;
+use super::settings::Setting;
+use super::types::Config;
+
+/// How many bytes of a hash are told: two that differ have other ones.
+const BYTES: usize = 8;
+
+impl Config {
+    /// Returns a digest of each section that is meant to be the same at all daemons of a fleet; a family is one, `pools.*`.
+    pub fn digests(&self) -> BTreeMap<String, String> {
+        let mut sections: BTreeMap<String, BTreeSet<[String; 3]>> = BTreeMap::new();
+        for setting in self.settings() {
+            if keys::is_of_fleet(&setting.section, &setting.key) {
+                let family =
+                    keys::family(&setting.section).map(|(family, _)| format!("{family}.*"));
+                let section = family.unwrap_or_else(|| setting.section.clone());
+                let value = shown(&setting);
+                let line = [setting.section, setting.key, value];
+                sections.entry(section).or_default().insert(line);
+            }
+        }
+        let digests = sections.into_iter().map(|(section, lines)| {
+            let text = format!("{lines:?}");
+            let hash = Sha256::digest(text.as_bytes());
+            (section, HEXLOWER.encode(&hash[..BYTES]))
+        });
+        digests.collect()
+    }
+}
+
+fn shown(setting: &Setting) -> String {
+    match setting.section.as_str() {
+        keys::QUERY_SERVERS => String::new(),
+        _ => setting.shown(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{LanguageCommand, TenantConfig};
+
+    /// Returns the sections in which a configuration differs from the built-in one.
+    fn differing(change: impl FnOnce(&mut Config)) -> Vec<String> {
+        let (before, mut after) = (Config::default().digests(), Config::default());
+        change(&mut after);
+        let after = after.digests();
+        let names: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
+        let differ = names.into_iter();
+        let differ = differ.filter(|name| before.get(*name) != after.get(*name));
+        differ.cloned().collect()
+    }
+
+    #[test]
+    fn a_section_that_decides_how_replications_and_functions_run_has_a_digest_of_its_own() {
+        let replicator = differing(|config| config.replicator.retries_per_request += 1);
+        assert_eq!(replicator, ["replicator"]);
+        let timeout =
+            differing(|config| config.couchdb.os_process_timeout = Duration::from_secs(9));
+        assert_eq!(timeout, ["couchdb"]);
+        let tenant = differing(|config| {
+            let tenant = TenantConfig {
+                calls_max: Some(7),
+                ..TenantConfig::default()
+            };
+            config.tenants.insert("acme-*".to_owned(), tenant);
+        });
+        assert_eq!(tenant, ["tenants.*"]);
+        let share = differing(|config| {
+            config.replicator.shares.insert("ann".into(), 7);
+        });
+        assert_eq!(share, ["replicator.shares"]);
+    }
+
+    #[test]
+    fn what_is_of_a_machine_and_what_may_be_secret_is_in_no_digest() {
+        let of_machine = differing(|config| {
+            config.replicator.max_jobs = 7;
+            config.replicator.threads = Some(7);
+            config.replicator.cert_file = Some("/elsewhere.pem".into());
+            config.query_server_config.os_process_limit = 7;
+            config.server.socket = "/elsewhere".into();
+            config.chttpd_auth.secret = "secret".to_owned();
+            config.log.level = crate::LogLevel::Debug;
+        });
+        assert_eq!(of_machine, [] as [&str; 0]);
+        let language = |command: &'static str| {
+            let mut config = Config::default();
+            let command = LanguageCommand::Command(command.into());
+            config.languages.insert("remote".into(), command);
+            config.digests()
+        };
+        assert_eq!(
+            language("proxy --token one"),
+            language("/opt/proxy --token two")
+        );
+        assert_ne!(language("proxy"), Config::default().digests());
+    }
+}
