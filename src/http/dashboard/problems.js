@@ -1,5 +1,4 @@
-// The list of problems, with which the first view begins: what is wrong, why, and what to do. In a fleet it has those of
-// all daemons, as each tells its own.
+// The list of problems, with which the first view begins: what is wrong at all daemons, why, and what to do.
 
 import { h, link, mood, section, to } from "./dom.js";
 import { listPath } from "./jobs.js";
@@ -8,22 +7,25 @@ import { moodOf, number, plural, span, when } from "./words.js";
 // Names that a line has.
 const NAMES_MAX = 3;
 
-// What another daemon has told is old after so many seconds: it tells it three times a minute.
+// What another daemon tells three times a minute is old then.
 const OLD_S = 60;
 
-// Where what a problem is about is shown; pools are those of this daemon.
+// Where what a problem is about is shown.
 const PLACES = {
-  pool: ({ subject, isOwn }) => isOwn && [to("pools", subject), "Show the pool"],
-  cell: ({ subject, isOwn }) => isOwn && [to("pools", subject), "Show the pool"],
-  no: ({ isOwn }) => isOwn && ["#/pools", "Show the pools"],
+  pool: ({ subject }) => [to("pools", subject), "Show the pool"],
+  cell: ({ subject }) => [to("pools", subject), "Show the pool"],
+  no: () => ["#/pools", "Show the pools"],
   replications: ({ subject }) => [listPath({ state: "crashing", reason: subject }), "Show these replications"],
   daemon: ({ subject }) => [listPath({ daemon: subject }), "Show its replications"],
 };
 
+// What is not shown where it is told alone, as pools are.
+const OF_ALL = /^(replications|daemon)_/;
+
 export const words = ({ kind }) => kind.replaceAll("_", " ");
 
-// What holds for several, for the same cause, is one line: the worst first, as each daemon has them, and this one's before
-// those of others. At another daemon the same about the same may have other numbers.
+// What holds for several, for the same cause, is one line: the worst first, this daemon's before those of others, where the
+// same may have other numbers.
 export function lines({ daemons }) {
   const found = new Map();
   const all = daemons.flatMap(({ daemon, problems }, index) => problems.map((problem) => ({ ...problem, daemon, isOwn: index === 0 })));
@@ -31,14 +33,13 @@ export function lines({ daemons }) {
     const { kind, severity, cause, subject, daemon } = problem;
     const key = JSON.stringify([kind, severity, cause]);
     const alike = JSON.stringify([kind, severity, subject, cause.replace(/\d+/g, "0")]);
-    const line = found.get(key) ?? found.get(alike) ?? { ...problem, key, subjects: new Set(), daemons: new Set() };
-    line.subjects.add(subject);
-    line.daemons.add(daemon);
-    line.isOwn ||= problem.isOwn;
+    const line = found.get(key) ?? found.get(alike) ?? { ...problem, key, subjects: [], daemons: [] };
+    if (!line.subjects.includes(subject)) line.subjects.push(subject);
+    if (!line.daemons.includes(daemon)) line.daemons.push(daemon);
     found.set(key, line);
     found.set(alike, line);
   }
-  return [...new Set(found.values())].map((line) => ({ ...line, subjects: [...line.subjects], daemons: [...line.daemons] }));
+  return [...new Set(found.values())];
 }
 
 // How many problems there are.
@@ -60,14 +61,13 @@ const causeOf = ({ cause, subject }) => cause.replace(` with '${subject}'`, "");
 
 function shown(line, isOpen) {
   const at = whose(line);
-  const [path, text] = (line.subjects.length === 1 && PLACES[line.kind.split("_")[0]]?.(line)) || [];
+  const [path, text] = (line.subjects.length === 1 && (line.isOwn || OF_ALL.test(line.kind)) && PLACES[line.kind.split("_")[0]]?.(line)) || [];
   return h("li", { "data-key": line.key }, h("details", { open: isOpen },
     h("summary", null, h("span", { class: "what" }, mood(words(line), moodOf(line.severity)), " ", h("b", null, names(line.subjects)), at && ` at ${at}`),
       h("span", { class: "cause" }, causeOf(line)), h("span", { class: "quiet" }, when(line.since))),
     h("p", null, `What to do: ${line.remedy}`, path && [" · ", link(path, text)], line.daemons.length > 1 && ` · At ${line.daemons.join(", ")}`)));
 }
 
-// Of which other daemons not everything is known.
 function notes({ daemons }) {
   return daemons.flatMap(({ daemon, status, omitted, age_s: age }) => [
     status === "unknown" && `${daemon} has not told what is wrong at it.`,

@@ -42,7 +42,7 @@ fn the_page_may_use_nothing_but_its_own_files() {
 const PLAIN_MAX: usize = 75_000;
 
 /// The most that is sent of them to a browser, compressed, in bytes.
-const SENT_MAX: usize = 28_000;
+const SENT_MAX: usize = 28_200;
 
 #[test]
 fn every_file_that_a_file_of_the_page_names_is_there_and_all_are_small() {
@@ -66,8 +66,9 @@ fn every_file_that_a_file_of_the_page_names_is_there_and_all_are_small() {
         at += 1;
     }
     assert_eq!(asked.len(), 14, "{asked:?}");
-    // A visitor waits for what is sent. The bound of the plain text was raised from 66,000 bytes for the list of problems,
-    // which in a fleet has those of all daemons, and the tables of orders and databases: it keeps the page readable, and small where nothing is compressed.
+    // A visitor waits for what is sent. The bound of the plain text was raised from 66,000 bytes for the list of problems
+    // and the tables of orders and databases: it keeps the page readable, and small where nothing is compressed. Both were
+    // raised once more, as the list has the problems of all daemons of a fleet.
     assert!(bytes < PLAIN_MAX, "{bytes} bytes");
     let sent: usize = asked.iter().map(|path| compressed(&web, path).len()).sum();
     assert!(sent < SENT_MAX, "{sent} bytes");
