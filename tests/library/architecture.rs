@@ -60,11 +60,11 @@ const FOR_TESTS: [&str; 2] = ["test_support", "testkit"];
 /// Most lines of code in each crate, without tests, comments and empty lines. Whoever raises a number says why in the
 /// commit; better is to find what can go.
 const LINES_MAX: [(&str, usize); 14] = [
-    ("src", 52_210),
+    ("src", 52_270),
     ("crates/blocking", 40),
     ("crates/child", 4120),
     ("crates/client", 1500),
-    ("crates/config", 4610),
+    ("crates/config", 4615),
     ("crates/conform", 900),
     ("crates/couchjs", 4250),
     ("crates/json", 1250),

@@ -19,8 +19,8 @@ const PLACES = {
   daemon: ({ subject }) => [listPath({ daemon: subject }), "Show its replications"],
 };
 
-// What is not shown where it is told alone, as pools are.
-const OF_ALL = /^(replications|daemon)_/;
+// What is about the fleet, whichever daemon tells it.
+const OF_ALL = /^(replications_failing|daemon_gone)$/;
 
 export const words = ({ kind }) => kind.replaceAll("_", " ");
 
@@ -45,8 +45,9 @@ export function lines({ daemons }) {
 // How many problems there are.
 export const countOf = (lines) => lines.reduce((sum, { subjects }) => sum + subjects.length, 0);
 
-// Whose it is; nothing is said of what is this daemon's alone.
-export function whose({ daemons, isOwn }) {
+// Whose it is; nothing is said of what is this daemon's alone, or the fleet's.
+export function whose({ kind, daemons, isOwn }) {
+  if (OF_ALL.test(kind)) return "";
   if (daemons.length > 1) return plural(daemons.length, "daemon");
   return isOwn ? "" : daemons[0];
 }
@@ -65,7 +66,7 @@ function shown(line, isOpen) {
   return h("li", { "data-key": line.key }, h("details", { open: isOpen },
     h("summary", null, h("span", { class: "what" }, mood(words(line), moodOf(line.severity)), " ", h("b", null, names(line.subjects)), at && ` at ${at}`),
       h("span", { class: "cause" }, causeOf(line)), h("span", { class: "quiet" }, when(line.since))),
-    h("p", null, `What to do: ${line.remedy}`, path && [" · ", link(path, text)], line.daemons.length > 1 && ` · At ${line.daemons.join(", ")}`)));
+    h("p", null, `What to do: ${line.remedy}`, path && [" · ", link(path, text)], at && line.daemons.length > 1 && ` · At ${line.daemons.join(", ")}`)));
 }
 
 function notes({ daemons }) {

@@ -30,7 +30,8 @@ const HIDDEN: &str = "
     }
     for (const part of document.querySelectorAll('#view :is(th, td, a, button, summary)')) {
       const name = `${part.tagName} ${part.innerText.slice(0, 40)}`;
-      if (part.offsetHeight === 0) continue;
+      // What is in a closed list may have a box all the same.
+      if (!part.checkVisibility()) continue;
       if (['sticky', 'fixed'].includes(getComputedStyle(part).position)) found.push(`${name} stays`);
       const right = part.getBoundingClientRect().right;
       if (right > document.documentElement.clientWidth) found.push(`${name} ends at ${right} px`);
