@@ -105,14 +105,17 @@ test("the health of the service is told", withClient(async (client) => {
 test("a process that comes after its caller gave up goes back", async () => {
   let returned;
   const isReturned = new Promise((resolve) => (returned = resolve));
-  let late;
+  let asked;
+  const isAsked = new Promise((resolve) => (asked = resolve));
   const serve = ({ id, call, proc }, reply) => {
-    if (call === "get_proc") late = () => reply({ id, ok: { proc: "1.2.3", config: {} } });
+    if (call === "get_proc") asked(() => reply({ id, ok: { proc: "1.2.3", config: {} } }));
     if (call === "ret_proc") returned(proc);
   };
   await scripted(serve, async (address) => {
-    const client = new settee.Client(address, { callMs: 50 });
+    // Long enough for a connection on a busy machine: who has none by then asks for nothing.
+    const client = new settee.Client(address, { callMs: 2000 });
     await assert.rejects(client.getProc({ lang: "javascript" }), { name: "timeout" });
+    const late = await isAsked;
     late();
     assert.equal(await isReturned, "1.2.3");
     client.close();

@@ -45,7 +45,9 @@ async function until(happened) {
 
 // A service on a TCP port: `serve(request, reply)` is called for each line.
 async function scripted(serve, use) {
+  const sockets = new Set();
   const server = net.createServer((socket) => {
+    sockets.add(socket);
     const reply = (message) => socket.write(`${JSON.stringify(message)}\n`);
     readline.createInterface(socket).on("line", (line) => serve(JSON.parse(line), reply));
     server.connections_made = (server.connections_made ?? 0) + 1;
@@ -54,6 +56,8 @@ async function scripted(serve, use) {
   try {
     await use(`tcp:127.0.0.1:${server.address().port}`, server);
   } finally {
+    // A client that a failed test has left open would keep the server from its end.
+    sockets.forEach((socket) => socket.destroy());
     await new Promise((resolve) => server.close(resolve));
   }
 }
