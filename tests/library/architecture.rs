@@ -57,25 +57,6 @@ const CRATES: [(&str, &[&str]); 13] = [
 /// The crates that are no part of the program; only these may know of actors.
 const FOR_TESTS: [&str; 2] = ["test_support", "testkit"];
 
-/// Most lines of code in each crate, without tests, comments and empty lines. Whoever raises a number says why in the
-/// commit; better is to find what can go.
-const LINES_MAX: [(&str, usize); 14] = [
-    ("src", 52_270),
-    ("crates/blocking", 40),
-    ("crates/child", 4120),
-    ("crates/client", 1500),
-    ("crates/config", 4615),
-    ("crates/conform", 900),
-    ("crates/couchjs", 4250),
-    ("crates/json", 1250),
-    ("crates/mango", 2700),
-    ("crates/policy", 8610),
-    ("crates/replication", 10_030),
-    ("crates/store", 6810),
-    ("crates/test_support", 150),
-    ("crates/testkit", 950),
-];
-
 fn root() -> PathBuf {
     env!("CARGO_MANIFEST_DIR").into()
 }
@@ -187,32 +168,6 @@ fn what_passes_a_mailboxs_bound_is_told_in_the_one_way_that_says_why() {
     let others = others.iter().filter(|path| **path != tell);
     let found = others.filter(|path| !is_test_file(path) && code(path).contains(".do_send("));
     assert_eq!(found.collect::<Vec<_>>(), Vec::<&PathBuf>::new());
-}
-
-#[test]
-fn no_crate_has_more_lines_than_are_written_down() {
-    for (folder, max) in LINES_MAX {
-        let folder_path = root().join(folder);
-        let files = rust_files(&folder_path);
-        let own = files.iter().filter(|path| {
-            let inside = path.strip_prefix(&folder_path).unwrap();
-            !is_test_file(inside)
-        });
-        let is_code = |line: &&str| !line.trim().is_empty();
-        let lines: usize = own
-            .map(|path| code(path).lines().filter(is_code).count())
-            .sum();
-        assert!(
-            lines <= max,
-            "{folder} has {lines} lines of code, of at most {max}"
-        );
-    }
-    let known: BTreeSet<_> = LINES_MAX
-        .iter()
-        .filter_map(|(folder, _)| folder.strip_prefix("crates/"))
-        .collect();
-    let crates: BTreeSet<_> = CRATES.iter().map(|(name, _)| *name).collect();
-    assert_eq!(known, crates);
 }
 
 /// The names below `[dependencies]` of a manifest.

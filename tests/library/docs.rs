@@ -328,7 +328,7 @@ fn what_cells_share_is_shown_by_attempts_and_every_attempt_at_it_is_told() {
         let paths = paths.filter(|path| path.extension().is_some_and(|end| end == "rs"));
         paths.map(read).collect::<String>()
     };
-    let attempts = "tests/external/tests/attempts";
+    let attempts = "tests/external/attempts";
     let sources = rust(attempts) + &rust("tests/daemon/pools");
     // A line of a list of attempts, or a test.
     let made = Regex::new(r"(?m)^ +(\w+)(?:\.[\w.\[\]():&, ]+)?;$|^fn (\w+)").expect("a pattern");

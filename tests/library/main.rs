@@ -20,3 +20,4 @@ mod operations;
 mod packaging;
 mod ports;
 mod published;
+mod tokens;

@@ -5,7 +5,7 @@
 //!           parameters; `body` and `answers` name schemas, of JSON or by media type, `null` for none; `errors` are the
 //!           codes beside those that every request may get. A route `with` another one differs by the media type alone.
 //! PROMISES  A route without an entry and an entry without a route fail a test. That the description is true is seen
-//!           in the package `tests/external`.
+//!           in `tests/external`.
 //! LIMITS    `HEAD`, which may stand wherever `GET` may, is said in words. A last part of a path that may have slashes
 //!           is a parameter like others.
 

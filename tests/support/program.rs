@@ -11,14 +11,8 @@ pub const DEADLINE: Duration = Duration::from_secs(60);
 /// How long who waits leaves the machine to others before looking again.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
-/// The program: cargo builds it for each package whose tests run it.
-pub const SETTEE: &str = match (
-    option_env!("CARGO_BIN_EXE_settee"),
-    option_env!("CARGO_BIN_EXE_settee-external"),
-) {
-    (Some(path), _) | (None, Some(path)) => path,
-    (None, None) => panic!("cargo builds the program for these tests"),
-};
+/// The program, which cargo builds before these tests run.
+pub const SETTEE: &str = env!("CARGO_BIN_EXE_settee");
 
 /// Returns the Python for query servers: the system's, which everybody may read, before one of this user's own.
 pub fn python3() -> &'static str {
@@ -46,11 +40,18 @@ pub fn descendants(process: u32) -> Vec<u32> {
     found.split_off(1)
 }
 
-/// Returns the project's folder, whichever package the test belongs to.
+/// Returns the project's folder.
 pub fn project() -> &'static Path {
-    let mut folders = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
-    let is_project = |folder: &&Path| folder.join("Cargo.lock").exists();
-    folders.find(is_project).unwrap()
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Returns the path of an example, which `cargo test --examples` builds.
+pub fn example(name: &str) -> String {
+    let tests = std::env::current_exe().unwrap();
+    let profile = tests.ancestors().nth(2).unwrap();
+    let example = profile.join("examples").join(name);
+    assert!(example.exists(), "cargo test --examples builds {example:?}");
+    example.display().to_string()
 }
 
 /// Prepares the program with nothing of this test's surroundings.

@@ -1,15 +1,17 @@
 //! What tests of every crate use: [`TestRandom`] makes choices that can be repeated, [`eventually`] and
-//! [`within`] wait with a deadline, [`Probe`] records messages.
+//! [`within`] wait with a deadline, [`Probe`] records messages, [`effort`] says how much a long test does.
 
 #![allow(
     clippy::missing_panics_doc,
     reason = "tests report by panicking; each item says when"
 )]
 
+mod effort;
 mod probe;
 mod random;
 mod wait;
 
+pub use effort::effort;
 pub use probe::Probe;
 pub use random::TestRandom;
 pub use wait::{PATIENCE, eventually, within};

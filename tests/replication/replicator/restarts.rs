@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use test_support::effort;
 
 use crate::replicator::world::{SETTINGS, World};
 use crate::support::activation::pass;
@@ -19,19 +20,20 @@ use crate::support::daemon::{
 use crate::support::http_client::{Connection, Web};
 use crate::support::store::{command, create};
 
-/// How often the service is stopped and started.
-const RESTARTS: usize = 20;
-
 /// How many clients there are of each kind.
-const CLIENTS: [(Kind, usize); 3] = [(Kind::Socket, 20), (Kind::Http, 20), (Kind::Service, 10)];
+fn client_counts() -> [(Kind, usize); 3] {
+    [
+        (Kind::Socket, effort(5, 20)),
+        (Kind::Http, effort(5, 20)),
+        (Kind::Service, effort(6, 10)),
+    ]
+}
 
 /// How many processes those of the service have to share: some of them wait to be accepted.
 const LENT: usize = 4;
 
 /// How many calls a client of the service makes before it lets another one have the process.
 const TURN: usize = 5;
-
-const REPLICATIONS: usize = 20;
 
 /// What a client speaks.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -192,7 +194,7 @@ fn call_until(
 
 /// Prints the longest call of each kind, and how connections of the service ended.
 fn print_waits(kinds: &[Kind], ended: &[(Duration, Lent)]) {
-    for (kind, _) in CLIENTS {
+    for (kind, _) in client_counts() {
         let with_kind = kinds.iter().zip(ended);
         let of_kind = with_kind.filter(|(other, _)| **other == kind);
         let longest = of_kind.map(|(_, (longest, _))| *longest).max();
@@ -207,7 +209,8 @@ fn print_waits(kinds: &[Kind], ended: &[(Duration, Lent)]) {
 
 #[test]
 fn restarts_on_sockets_that_stay_open_cost_no_client_an_error_and_no_replication_its_place() {
-    let kinds: Vec<Kind> = CLIENTS
+    let (restarts, replications) = (effort(4, 20), effort(5, 20));
+    let kinds: Vec<Kind> = client_counts()
         .iter()
         .flat_map(|(kind, count)| vec![*kind; *count])
         .collect();
@@ -217,7 +220,7 @@ fn restarts_on_sockets_that_stay_open_cost_no_client_an_error_and_no_replication
     let sockets = Sockets::open(place.path());
     let mut world = World::start_at(|| sockets.serve(place));
     world.fill(10);
-    let targets: Vec<_> = (0..REPLICATIONS).map(|_| world.another()).collect();
+    let targets: Vec<_> = (0..replications).map(|_| world.another()).collect();
     for (number, target) in targets.iter().enumerate() {
         let mut body = world.continuous();
         body["target"] = target.url().into();
@@ -241,7 +244,7 @@ fn restarts_on_sockets_that_stay_open_cost_no_client_an_error_and_no_replication
             })
             .collect();
         let end = SetAtEnd(&over);
-        for restart in 0..RESTARTS {
+        for restart in 0..restarts {
             let before: Vec<usize> = calls.iter().map(|n| n.load(Ordering::SeqCst)).collect();
             let stopped = world.web.service.stop_and_keep();
             world
@@ -264,11 +267,11 @@ fn restarts_on_sockets_that_stay_open_cost_no_client_an_error_and_no_replication
         .iter()
         .filter(|request| request.kind() == "GET _changes");
     let since: Vec<_> = feeds.map(|request| request.param("since")).collect();
-    assert!(since.len() >= REPLICATIONS * RESTARTS, "{}", since.len());
+    assert!(since.len() >= replications * restarts, "{}", since.len());
     let anew = since.iter().filter(|since| since.as_deref() == Some("0"));
     assert_eq!(anew.count(), 0, "all go on from their checkpoints");
     let made: usize = calls.iter().map(|calls| calls.load(Ordering::SeqCst)).sum();
-    println!("{RESTARTS} restarts, {made} calls");
+    println!("{restarts} restarts, {made} calls");
     print_waits(&kinds, &ended);
     world.stop_and_keep();
 }

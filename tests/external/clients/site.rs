@@ -1,9 +1,10 @@
 //! The clients for other languages as their users have them: built, and installed where nothing else is.
 //!
-//! PROMISES  What is installed was built from the sources as they are, once a run of the tests. Nothing is written
-//!           beside the sources. Fails the test saying what is missing.
+//! PROMISES  What is installed was built from the sources as they are, once until these change, so that tests in
+//!           several processes share them. Nothing is written beside the sources. Fails the test saying what is missing.
 
 use std::fs::{self, File};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -27,21 +28,29 @@ pub struct Installed {
     pub package: PathBuf,
 }
 
+impl Installed {
+    fn at(folder: PathBuf, extension: &str) -> Self {
+        let package = built(&folder, extension);
+        Self { folder, package }
+    }
+}
+
 /// The wheel in a virtual environment of the oldest Python at hand, `bin/python` below the folder.
 pub fn python() -> &'static Installed {
     static INSTALLED: OnceLock<Installed> = OnceLock::new();
     INSTALLED.get_or_init(|| {
-        let folder = fresh("python");
-        let python = oldest_python();
-        run(Command::new(python).args(["-m", "venv"]).arg(&folder));
-        let sources = folder.join("sources");
-        let build = ["wheel", "--quiet", "--no-deps", "."];
-        run(pip(&folder).args(build).current_dir(&sources));
-        let package = built(&sources, "whl");
-        run(pip(&folder)
-            .args(["install", "--quiet", "--no-index"])
-            .arg(&package));
-        Installed { folder, package }
+        let folder = once(&with_digest("python"), |folder| {
+            copy("python", folder);
+            run(Command::new(oldest_python())
+                .args(["-m", "venv"])
+                .arg(folder));
+            let build = ["wheel", "--quiet", "--no-deps", "."];
+            run(pip(folder).args(build).current_dir(folder.join("sources")));
+            run(pip(folder)
+                .args(["install", "--quiet", "--no-index"])
+                .arg(built(folder, "whl")));
+        });
+        Installed::at(folder, "whl")
     })
 }
 
@@ -49,13 +58,13 @@ pub fn python() -> &'static Installed {
 pub fn node() -> &'static Installed {
     static INSTALLED: OnceLock<Installed> = OnceLock::new();
     INSTALLED.get_or_init(|| {
-        let folder = fresh("node");
-        let sources = folder.join("sources");
-        run(npm("pack").current_dir(&sources));
-        let package = built(&sources, "tgz");
-        fs::write(folder.join("package.json"), "{\"private\":true}").unwrap();
-        run(npm("install").arg(&package).current_dir(&folder));
-        Installed { folder, package }
+        let folder = once(&with_digest("node"), |folder| {
+            copy("node", folder);
+            run(npm("pack").current_dir(folder.join("sources")));
+            fs::write(folder.join("package.json"), "{\"private\":true}").unwrap();
+            run(npm("install").arg(built(folder, "tgz")).current_dir(folder));
+        });
+        Installed::at(folder, "tgz")
     })
 }
 
@@ -95,11 +104,29 @@ fn once(name: &str, install: impl FnOnce(&Path)) -> PathBuf {
     folder
 }
 
-/// Empties a folder, and copies a client's sources and tests into it.
-fn fresh(language: &str) -> PathBuf {
-    let folder = below_target(&format!("client-{language}"));
-    drop(fs::remove_dir_all(&folder));
-    fs::create_dir_all(&folder).unwrap();
+/// Returns the name of a client's folder, which is another one once the client's files have changed.
+fn with_digest(language: &str) -> String {
+    let mut digest = DefaultHasher::new();
+    let mut folders = vec![project().join("clients").join(language)];
+    while let Some(folder) = folders.pop() {
+        let entries = fs::read_dir(folder).unwrap();
+        let mut paths: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
+        paths.sort();
+        for path in paths {
+            path.hash(&mut digest);
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                fs::read(path).unwrap().hash(&mut digest);
+            }
+        }
+    }
+    format!("client-{language}-{:x}", digest.finish())
+}
+
+/// Copies a client's sources and tests into a folder.
+fn copy(language: &str, folder: &Path) {
+    fs::create_dir_all(folder).unwrap();
     let client = project().join("clients").join(language);
     run(Command::new("cp")
         .arg("-R")
@@ -107,8 +134,7 @@ fn fresh(language: &str) -> PathBuf {
         .arg(folder.join("sources")));
     run(Command::new("mv")
         .arg(folder.join("sources/tests"))
-        .arg(&folder));
-    folder
+        .arg(folder));
 }
 
 fn below_target(name: &str) -> PathBuf {
@@ -137,9 +163,9 @@ fn npm(what: &str) -> Command {
     command
 }
 
-/// Returns the one file with this extension.
+/// Returns the one file with this extension among the sources of a folder.
 fn built(folder: &Path, extension: &str) -> PathBuf {
-    let files = fs::read_dir(folder)
+    let files = fs::read_dir(folder.join("sources"))
         .unwrap()
         .map(|entry| entry.unwrap().path());
     let mut built: Vec<_> = files

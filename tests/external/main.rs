@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-#[path = "../../support/mod.rs"]
+#[path = "../support/mod.rs"]
 mod support;
 
 mod attempts;

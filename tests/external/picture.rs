@@ -1,6 +1,6 @@
 //! The picture of the dashboard in the README, made of a service at work.
 //!
-//! To make it anew: SETTEE_PICTURE=docs/images/dashboard.png cargo test --locked -p settee-external picture::
+//! To make it anew: SETTEE_PICTURE=docs/images/dashboard.png cargo test --locked --examples --test external picture::
 
 use std::env;
 use std::fs;

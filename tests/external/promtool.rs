@@ -74,7 +74,7 @@ fn promtool_has_nothing_to_say_about_our_own_names() {
 
 #[test]
 fn alerts_are_raised_when_they_should_be_and_not_otherwise() {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../monitoring");
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/monitoring");
     for arguments in [
         ["check", "rules", "alerts.yml"],
         ["test", "rules", "alerts_test.yml"],

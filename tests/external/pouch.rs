@@ -21,7 +21,10 @@ const PACKAGES: [&str; 6] = [
     "pouchdb-mapreduce@7.3.1",
     "pouchdb-replication@7.3.1",
 ];
-const SERVER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/pouch/server.js");
+const SERVER: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/tests/external/pouch/server.js"
+);
 
 /// A server.
 pub struct Pouch {

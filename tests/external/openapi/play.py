@@ -1,7 +1,7 @@
 """Plays each operation of /_openapi against a running daemon, and validates requests and answers.
 
 Arguments: the URL of the daemon, and those of two databases that can be replicated. The daemon has the users that
-`tests/external/tests/openapi.rs` configures. A description that is wrong, or incomplete, ends it with a failure.
+`tests/external/openapi.rs` configures. A description that is wrong, or incomplete, ends it with a failure.
 """
 
 import base64

@@ -65,7 +65,7 @@ async fn every_operation_takes_and_answers_what_its_description_says() {
         let script = directory.path().join("bare.sh");
         fs::write(&script, BARE).unwrap();
         let web = Web::start(&format!("{CONFIG}bare = \"sh {}\"\n", script.display()));
-        let play = project().join("tests/external/tests/openapi/play.py");
+        let play = project().join("tests/external/openapi/play.py");
         let daemon = format!("http://{}", web.address);
         run(Command::new(python()).arg(play).args([daemon, from, to]));
         web.service.stop();

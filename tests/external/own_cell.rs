@@ -4,11 +4,11 @@
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Output};
 
-/// The program that tries.
-const ATTEMPT: &str = env!("CARGO_BIN_EXE_settee-attempt");
+use crate::support::program::example;
 
 fn run(mode: &str, name: &str) -> Output {
-    Command::new(ATTEMPT).args([mode, name]).output().unwrap()
+    let mut attempt = Command::new(example("native_attempt"));
+    attempt.args([mode, name]).output().unwrap()
 }
 
 /// Runs an attempt without a cell; false if this machine does not allow it anyway.
@@ -123,7 +123,10 @@ fn a_call_of_the_32_bit_interface_kills() {
 
 #[test]
 fn the_layers_that_hold_are_told_from_inside_the_cell() {
-    let told = Command::new(ATTEMPT).arg("report").output().unwrap();
+    let told = Command::new(example("native_attempt"))
+        .arg("report")
+        .output()
+        .unwrap();
     let layers = String::from_utf8_lossy(&told.stdout);
     assert!(told.status.success(), "{}", told.status);
     for layer in [
@@ -146,7 +149,7 @@ fn the_layers_that_hold_are_told_from_inside_the_cell() {
 
 #[test]
 fn a_panic_in_the_cell_is_told_and_asks_for_no_file() {
-    let mut command = Command::new(ATTEMPT);
+    let mut command = Command::new(example("native_attempt"));
     let panicked = command
         .args(["standard", "panic"])
         .env("RUST_BACKTRACE", "1");

@@ -8,31 +8,32 @@ use serde_json::json;
 use settee::client::Client;
 
 use crate::support::daemon::{Service, configure, directory, serve_command_of};
-use crate::support::program::project;
+use crate::support::program::{example, project};
 use crate::support::work::lines;
 
 /// A program, its language, and a function that emits the field `n`.
 struct Own {
-    program: &'static str,
+    /// Its name in `examples`.
+    example: &'static str,
     language: &'static str,
     function: &'static str,
 }
 
 const FIELD: Own = Own {
-    program: env!("CARGO_BIN_EXE_settee-field"),
+    example: "new_language",
     language: "field",
     function: "n",
 };
 
 const LUA: Own = Own {
-    program: env!("CARGO_BIN_EXE_settee-lua"),
+    example: "lua_program",
     language: "lua",
     function: "function(doc) emit(doc.n) end",
 };
 
 impl Own {
     fn run(&self, arguments: &[&str]) -> Output {
-        let mut command = Command::new(self.program);
+        let mut command = Command::new(example(self.example));
         let command = command.args(arguments).current_dir(project());
         command.output().unwrap()
     }
@@ -66,7 +67,7 @@ impl Own {
             folder.path(),
             "[query_server_config]\nsandbox = \"standard\"\n",
         );
-        let mut serve = serve_command_of(self.program, &config);
+        let mut serve = serve_command_of(&example(self.example), &config);
         serve.current_dir(project());
         Service::start_command(folder, serve)
     }
@@ -102,7 +103,7 @@ fn pools_and_services_of_the_configuration_may_have_a_language_of_the_program() 
     let config = configure(folder.path(), &sections);
     let checked = own.run(&["check-config", "-c", &config.display().to_string()]);
     assert_eq!(checked.status.code(), Some(0), "{checked:?}");
-    let service = Service::start_command(folder, serve_command_of(own.program, &config));
+    let service = Service::start_command(folder, serve_command_of(&example(own.example), &config));
     let socket = service.socket().display().to_string();
     own.maps(service.directory.path(), &["--socket", &socket]);
     let pool = own.run(&["pool", "procs", "few", "--socket", &socket]);

@@ -117,7 +117,7 @@ fn php_works_in_a_cell() {
     if Command::new("php").arg("--version").output().is_err() {
         return println!("not tried, for there is no php here");
     }
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/php");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/external/php");
     let path = |name: &str| folder.join(name).display().to_string();
     let command = format!("php {}", path("server.php"));
     let rows = maps(&command, "function ($doc) { emit($doc->_id, $doc->n); }");

@@ -1,0 +1,106 @@
+//! The ratchet: how much code the product has, counted in tokens, which only falls.
+//!
+//! SUMMARY   A token is a name, a number, a text or a sign, so that layout cannot pay. Counted are `src` and the crates
+//!           without tests and comments, the scripts of the dashboard and of the JavaScript engine, and the clients.
+//! PROMISES  A change that adds tokens fails here until it has removed as many. The mend of a defect, or a feature
+//!           with an allowance, adds a line to [`BOUND`] instead, with its reason. One that removes tokens lowers
+//!           the bound.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use regex::Regex;
+
+/// The tokens at the start, and each change since with its reason.
+const BOUND: &[(isize, &str)] = &[(930_239, "counted on 28 November 2026, when this bound came")];
+
+/// How far below the bound the product may be before the bound has to follow.
+const SLACK: usize = 500;
+
+/// Rust: comments, raw texts, texts, characters, names and numbers, signs.
+const RUST: &str =
+    r##"(?s)//[^\n]*|/\*.*?\*/|r#*"(?:.|\n)*?"#*|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])'|\w+|[^\s\w]"##;
+
+/// JavaScript, Python, CSS and HTML.
+const SCRIPT: &str = r##"(?s)//[^\n]*|#[^\n]*|/\*.*?\*/|"""(?:.|\n)*?"""|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|\w+|[^\s\w]"##;
+
+/// What a token of a comment begins with.
+const COMMENTS: [&str; 3] = ["//", "/*", "# "];
+
+/// Returns the files below a folder whose names end with one of these, but for those of tests and of builds.
+fn files(folder: &Path, extensions: &[&str]) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).unwrap().map(Result::unwrap);
+    let mut found = Vec::new();
+    for entry in entries {
+        let path = entry.path();
+        let name = entry.file_name().into_string().unwrap();
+        let of_tests = ["tests", "test", "tests.rs", "testing.rs"].contains(&name.as_str());
+        if of_tests || name.ends_with("_tests.rs") || ["node_modules", "build"].contains(&&*name) {
+            continue;
+        }
+        if path.is_dir() {
+            found.extend(files(&path, extensions));
+        } else if extensions.iter().any(|extension| name.ends_with(extension)) {
+            found.push(path);
+        }
+    }
+    found
+}
+
+fn count(text: &str, token: &Regex) -> usize {
+    let tokens = token.find_iter(text);
+    let is_code = |token: &str| !COMMENTS.iter().any(|comment| token.starts_with(comment));
+    tokens.filter(|token| is_code(token.as_str())).count()
+}
+
+/// Counts the tokens of a checkout.
+fn tokens(root: &Path) -> usize {
+    let (rust, script) = (Regex::new(RUST).unwrap(), Regex::new(SCRIPT).unwrap());
+    let tests = Regex::new(r"\n#\[cfg\(test\)\]\n(#\[.*\n)*mod \w+ \{").unwrap();
+    let crates = fs::read_dir(root.join("crates")).unwrap();
+    let mut sources: Vec<PathBuf> = crates
+        .map(|entry| entry.unwrap().path().join("src"))
+        .collect();
+    sources.push(root.join("src"));
+    let read = |path: PathBuf| fs::read_to_string(path).unwrap();
+    let mut sum = 0;
+    for source in sources {
+        for text in files(&source, &[".rs"]).into_iter().map(read) {
+            sum += count(tests.split(&text).next().unwrap_or_default(), &rust);
+        }
+        let scripts = files(&source, &[".js", ".css", ".html"]);
+        sum += scripts
+            .into_iter()
+            .map(|path| count(&read(path), &script))
+            .sum::<usize>();
+    }
+    let clients = files(&root.join("clients"), &[".py", ".js", ".ts"]);
+    sum + clients
+        .into_iter()
+        .map(|path| count(&read(path), &script))
+        .sum::<usize>()
+}
+
+#[test]
+fn the_product_has_no_more_tokens_than_before() {
+    let bound: isize = BOUND.iter().map(|(tokens, _)| tokens).sum();
+    let bound = usize::try_from(bound).unwrap();
+    let counted = tokens(Path::new(env!("CARGO_MANIFEST_DIR")));
+    assert!(
+        counted <= bound,
+        "{counted} tokens of at most {bound}: remove as many as were added, or say in BOUND what defect they mend"
+    );
+    assert!(
+        counted + SLACK >= bound,
+        "{counted} tokens of at most {bound}: lower BOUND to what there is, so that it stays removed"
+    );
+}
+
+#[test]
+fn a_token_is_a_name_a_number_a_text_or_a_sign() {
+    let rust = Regex::new(RUST).unwrap();
+    let counted = |text| count(text, &rust);
+    assert_eq!(counted("let x = 'a'; // no code\n"), 5);
+    assert_eq!(counted("say(r#\"one text\"#, \"another \\\" one\")"), 6);
+    assert_eq!(counted("let\n    x /* nor this */ = 12_000;"), 5);
+}
