@@ -46,10 +46,10 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use crate::app::DaemonBuilder;
 use exit::{CliError, Exit};
 
-/// Keeps pools of query servers and lends each to one client at a time.
 #[derive(Debug, Parser)]
 #[command(
     name = "settee",
+    about,
     version,
     max_term_width = 100,
     arg_required_else_help = true,

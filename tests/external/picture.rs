@@ -1,9 +1,10 @@
-//! The picture of the dashboard in the README, made of a service at work.
+//! The pictures of the README: who talks to whom, made of its text, and the dashboard, made of a service at work.
 //!
-//! To make it anew: SETTEE_PICTURE=docs/images/dashboard.png cargo test --locked --examples --test external picture::
+//! To make the dashboard's anew: SETTEE_PICTURE=docs/images/dashboard.png cargo test --locked --examples --test external picture::
 
 use std::env;
 use std::fs;
+use std::process::Command;
 use std::thread;
 
 use serde_json::{Value, json};
@@ -87,6 +88,14 @@ fn hold(web: &Web, db: &str) -> (crate::support::daemon::Client, Value) {
         json!({"id": 1, "call": "get_proc", "pool": "customers", "db": db, "timeout_ms": 60_000});
     let lent = client.ok(&asked);
     (client, lent)
+}
+
+#[test]
+fn the_picture_of_who_talks_to_whom_is_what_its_text_says() {
+    let text = project().join("docs/images/overview.py");
+    let made = Command::new("python3").arg(&text).output().unwrap();
+    let picture = fs::read(text.with_extension("svg")).unwrap();
+    assert!(made.status.success() && made.stdout == picture, "{made:?}");
 }
 
 #[test]

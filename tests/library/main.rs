@@ -20,4 +20,5 @@ mod operations;
 mod packaging;
 mod ports;
 mod published;
+mod readme;
 mod tokens;

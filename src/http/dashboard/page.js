@@ -17,6 +17,9 @@ const INTERVAL_MS = 1000;
 // How much longer than the answers took the page waits before it asks again.
 const REST = 4;
 
+// The title of the overview.
+const SENTENCE = document.title;
+
 const byId = (id) => document.getElementById(id);
 let timer = null;
 let interval = INTERVAL_MS;
@@ -63,7 +66,7 @@ function enter({ view, listed, names }, found) {
   // A question is about what was shown.
   document.querySelector("dialog")?.close();
   const title = plain(view.title(names, found));
-  document.title = title === "" ? "Settee" : `${title} · Settee`;
+  document.title = title === "" ? SENTENCE : `${title} · Settee`;
   byId("title").textContent = title;
   byId("title").hidden = title === "";
   for (const link of byId("views").querySelectorAll("a")) {

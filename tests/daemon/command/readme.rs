@@ -1,4 +1,4 @@
-//! The other examples of the README and of the pages on the service work as they stand.
+//! Examples of the pages on the socket and on CouchDB work as they stand.
 
 use std::fs;
 use std::process::Command;
@@ -8,8 +8,8 @@ use crate::support::pages::blocks;
 use crate::support::program::SETTEE;
 
 #[test]
-fn the_socket_lines_of_the_readme_work_when_they_are_sent_together() {
-    let block = blocks("README.md", "json");
+fn the_lines_of_the_page_on_the_socket_work_when_they_are_sent_together() {
+    let block = blocks("docs/socket.md", "json");
     let lines = block
         .iter()
         .find(|block| block.contains("\"call\""))
@@ -25,13 +25,35 @@ fn the_socket_lines_of_the_readme_work_when_they_are_sent_together() {
 }
 
 #[test]
-fn the_configurations_of_the_readme_and_of_the_page_on_couchdb_are_accepted() {
+fn the_first_example_of_the_readme_gives_what_stands_there() {
+    let example = blocks("README.md", "text").remove(0);
+    let mut lines = example.lines().filter(|line| !line.is_empty());
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    fs::write(path("function"), lines.next().unwrap()).unwrap();
+    let (docs, told): (Vec<_>, Vec<_>) = lines.map(|line| line.split_once("    ").unwrap()).unzip();
+    let docs: String = ["1", "2"]
+        .iter()
+        .zip(docs)
+        .map(|(id, doc)| doc.replacen('{', &format!("{{\"_id\":\"{id}\","), 1) + "\n")
+        .collect();
+    fs::write(path("docs"), docs).unwrap();
+    let mut map = Command::new(SETTEE);
+    map.arg("map").arg("--map").arg(path("function"));
+    let output = map.arg(path("docs")).output().unwrap();
+    let row: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(told[0], format!("{}: {}", row["key"], row["value"]));
+    let error = String::from_utf8(output.stderr).unwrap();
+    let place = told[1].replace("line ", ":").replace(", column ", ":");
+    let place = place.replacen(": cannot", ": TypeError: cannot", 1);
+    assert!(error.contains(&place), "{error}\n{place}");
+}
+
+#[test]
+fn the_configurations_of_the_page_on_couchdb_are_accepted() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("settee.toml");
-    for block in ["README.md", "docs/couchdb.md"]
-        .map(|page| blocks(page, "toml"))
-        .concat()
-    {
+    for block in blocks("docs/couchdb.md", "toml") {
         fs::write(&file, &block).unwrap();
         let output = Command::new(SETTEE)
             .args(["check-config", "-c"])
