@@ -120,7 +120,10 @@ impl HealthWatcher {
             let replication = metrics.replication();
             let failed = watcher.options.replications.failed_docs();
             replication.docs_failed.set(failed as u64);
+            let store = metrics.store();
             let counted = Counted {
+                unwritten: store.refused.get(),
+                unwritten_last: store.refused_last(),
                 dropped: metrics.log_dropped(),
                 refused: replication.refused.get(),
                 refused_last: replication.refused_last(),

@@ -96,7 +96,7 @@ impl CliError {
             return Self::io(path.display(), error);
         }
         let message = format!("{} is there already", path.display());
-        let hint = "name another file, or move that one away";
+        let hint = "name another file";
         Self::new(Exit::Io, message, hint)
     }
 

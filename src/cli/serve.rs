@@ -52,7 +52,7 @@ Exit codes:
   0   stopped by a signal
   64  the command line is wrong
   70  the service failed too often to go on
-  74  standard output cannot be written
+  74  the store is damaged, is of another format or has no room, or standard output cannot be written
   75  another settee answers on the socket, or an address is in use
   77  the place of the socket or the store, or a file of the log, is not this user's to use, or others can enter it
   78  the configuration is wrong
@@ -337,10 +337,10 @@ impl From<StartError> for CliError {
 /// Returns the code for a store that cannot be opened.
 pub(super) fn open_code(problem: &OpenProblem) -> Exit {
     match problem {
-        OpenProblem::InUse | OpenProblem::Database(_) => Exit::TryAgain,
-        OpenProblem::Refused(_) => Exit::Config,
+        OpenProblem::InUse | OpenProblem::Database(_) | OpenProblem::Limit(_) => Exit::TryAgain,
+        OpenProblem::Refused(_) | OpenProblem::Rights(_) => Exit::Config,
         OpenProblem::Io(io::ErrorKind::PermissionDenied, _) => Exit::NoPermission,
-        OpenProblem::Io(..) | OpenProblem::Broken(_) | OpenProblem::Format(_) => Exit::Io,
+        _ => Exit::Io,
     }
 }
 

@@ -41,7 +41,7 @@ Exit codes:
   64  the command line is wrong
   65  the target holds something else, or is not the same at the end
   69  no service answers
-  74  reading or writing failed, or the file is there already
+  74  reading or writing failed, a store is damaged, or the file is there already
   75  a service runs on the target or a file, or the database does not answer: try again later
   77  the file of another user
   78  the configuration is wrong, or the database cannot be used
@@ -66,8 +66,9 @@ Example:
     Backup(BackupArgs),
     /// Put a backup where the configuration keeps the store.
     ///
-    /// Stop the service first; there must be no store yet. If it is interrupted, run it again: it goes on. At the end both
-    /// sides are compared. Replications start with the service. Root gives the file to the owner of its folder.
+    /// Stop the service first; there must be no store yet. The checksums of the backup are verified. If it is interrupted,
+    /// run it again: it goes on. At the end both sides are compared. Replications start with the service. Root gives the
+    /// file to the owner of its folder.
     #[command(after_long_help = "\
 Example:
   settee store restore /backup/monday.redb")]
@@ -184,11 +185,11 @@ async fn restore(
     let from = StorePlace::File(path.to_owned());
     let copied = copy(&from, place, watcher).await.map_err(|error| match error {
         CopyError::Foreign(_) => CliError {
-            hint: match place {
-                StorePlace::Postgres(_) => "empty it with `DROP SCHEMA settee CASCADE`, or name another one in [store] url",
-                _ => "move that file away, or name another one in [store] path",
-            }
-            .to_owned(),
+            hint: "nothing of it was changed: name an empty place in [store] path or url, or see docs/replication.md, Backup and restore".to_owned(),
+            ..error.into()
+        },
+        CopyError::Store(StoreError::Open(ref open)) if open.place == from.to_string() => CliError {
+            hint: "nothing was restored: name a backup that can be read".to_owned(),
             ..error.into()
         },
         error => error.into(),

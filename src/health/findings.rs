@@ -442,6 +442,10 @@ pub(crate) struct Counted {
     pub refused: u64,
     /// The replication of the last one.
     pub refused_last: String,
+    /// Writes that the store refused.
+    pub unwritten: u64,
+    /// Why the last one, and what to do about that.
+    pub unwritten_last: (String, &'static str),
     /// How often each actor was started again.
     pub restarts: BTreeMap<&'static str, u64>,
 }
@@ -542,6 +546,18 @@ fn of_daemon_lately(
         );
         let kind = Kind::DocumentsRefused;
         found.push(warning(kind, "replications", refused, cause, remedy));
+    }
+    let unwritten = note("unwritten", counted.unwritten);
+    if unwritten > 0 {
+        let (last, remedy) = counted.unwritten_last;
+        found.push(Finding {
+            kind: Kind::StoreRefusing,
+            severity: Severity::Critical,
+            subject: "store".to_owned(),
+            count: unwritten,
+            cause: format!("{unwritten} writes were refused within {seconds} s: {last}"),
+            remedy: remedy.to_owned(),
+        });
     }
     let dropped = note("dropped", counted.dropped);
     if dropped > 0 {

@@ -1,5 +1,6 @@
-//! What is counted of the database that keeps replications.
+//! What is counted of the store that keeps replications.
 
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use strum::VariantArray;
@@ -8,10 +9,10 @@ use super::cells::{Counted, Counter, Gauge, Histogram};
 use super::definition::metrics;
 use super::names::Absorb;
 use super::snapshot::Value;
-use store::{DatabaseObserver, DatabaseRequest};
+use store::{DatabaseRequest, StoreError, StoreObserver};
 
 metrics! {
-    /// The numbers of the store's database; they stay 0 where the store is a file.
+    /// The numbers of the store; those of its database stay 0 where it is a file.
     #[derive(Debug, Default)]
     pub(crate) struct StoreMetrics {
         /// Time of requests to the database of the store, failed ones included: read, write (a transaction of all
@@ -25,6 +26,22 @@ metrics! {
         /// place of a lost one
         counter("settee.store_connects", "settee_store_connects_total")
             => connects: Counter;
+        /// Writes that the store refused, of documents and of what is kept of jobs: a full disk, rights, a limit, damage. Not
+        /// those while a database does not answer
+        counter("settee.store_writes_refused", "settee_store_writes_refused_total")
+            => pub refused: Counter;
+    }
+    beside {
+        /// Why it refused the last one, and what to do about that.
+        refused_last: Mutex<(String, &'static str)>;
+    }
+}
+
+impl StoreMetrics {
+    /// Returns why the last write was refused, and what to do about that.
+    pub(crate) fn refused_last(&self) -> (String, &'static str) {
+        let last = self.refused_last.lock();
+        last.unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
@@ -47,7 +64,7 @@ impl Absorb for RequestTimes {
     }
 }
 
-impl DatabaseObserver for StoreMetrics {
+impl StoreObserver for StoreMetrics {
     fn ended(&self, request: DatabaseRequest, took: Duration) {
         self.requests.0[request as usize].observe(took);
     }
@@ -59,5 +76,11 @@ impl DatabaseObserver for StoreMetrics {
 
     fn disconnected(&self) {
         self.connections.down();
+    }
+
+    fn refused(&self, writes: u64, error: &StoreError) {
+        self.refused.add(writes);
+        let last = self.refused_last.lock();
+        *last.unwrap_or_else(PoisonError::into_inner) = error.cause_and_remedy();
     }
 }

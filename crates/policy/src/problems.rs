@@ -58,6 +58,8 @@ pub enum Kind {
     DocumentsRefused,
     /// The store of replications cannot be used.
     StoreAway,
+    /// The store of replications refuses writes.
+    StoreRefusing,
     /// The store of replications takes long to answer.
     StoreSlow,
     /// The store of replications grows.
@@ -91,6 +93,7 @@ impl Kind {
             | Self::ReplicationsStalled
             | Self::DocumentsRefused
             | Self::StoreAway
+            | Self::StoreRefusing
             | Self::StoreGrowing
             | Self::ActorFailing
             | Self::RecordsDropped

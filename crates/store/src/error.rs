@@ -5,7 +5,8 @@ use std::io;
 /// A request to the store failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
-    /// The store cannot be opened. The operator has to mend that; then the next request opens it.
+    /// The store cannot be opened, or did not do what it was asked: nothing was written. The operator has to mend that;
+    /// then the next request opens it.
     #[error("{error}: {remedy}", error = .0, remedy = .0.remedy())]
     Open(#[from] OpenError),
     /// Reading or writing failed; nothing was written. The host's fault.
@@ -19,7 +20,23 @@ pub enum StoreError {
     Closed,
 }
 
-/// The store cannot be opened.
+impl StoreError {
+    /// Returns whether the store is there and did not do what it was asked.
+    pub(crate) fn is_refusal(&self) -> bool {
+        use OpenProblem as P;
+        matches!(self, Self::Open(open) if !matches!(open.problem, P::InUse | P::Database(_)))
+    }
+
+    /// Returns what went wrong, and what to do about it.
+    pub fn cause_and_remedy(&self) -> (String, &'static str) {
+        match self {
+            Self::Open(error) => (error.to_string(), error.remedy()),
+            other => (other.to_string(), "docs/operations.md"),
+        }
+    }
+}
+
+/// The store cannot be opened, or did not do what it was asked.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the store {place} {}", .problem.describe())]
 pub struct OpenError {
@@ -29,29 +46,44 @@ pub struct OpenError {
     pub problem: OpenProblem,
 }
 
-/// Why the store cannot be opened.
+/// Why the store cannot be opened, or did not do what it was asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OpenProblem {
     /// Another process has it.
     InUse,
     /// The system refuses it.
     Io(io::ErrorKind, String),
-    /// It is no store, or a damaged one.
-    Broken(String),
+    /// No room is left for it: on its disk, within a quota, or within a limit on the size of files.
+    Full(String),
+    /// It takes no writes now, from anybody.
+    ReadOnly(String),
+    /// Too many files or connections are open, or there is too little memory.
+    Limit(String),
+    /// It was read, and is damaged.
+    Damaged(String),
+    /// Its first bytes are not those of a store.
+    NoStore(String),
     /// Another program wrote it.
     Format(String),
-    /// The database does not answer, or a request to it failed.
+    /// The database does not answer.
     Database(String),
     /// The database does not let this service in, or cannot be used for it.
     Refused(String),
+    /// This service lacks rights in the database.
+    Rights(String),
+    /// A constraint of the database refuses what was written.
+    Constraint(String),
+    /// Something else; nothing was written.
+    Failed(String),
 }
 
 impl OpenError {
     /// Returns whether a later try may succeed without anybody looking at the store.
     pub fn may_pass(&self) -> bool {
+        use OpenProblem as P;
         !matches!(
             self.problem,
-            OpenProblem::Broken(_) | OpenProblem::Format(_) | OpenProblem::Refused(_)
+            P::Damaged(_) | P::NoStore(_) | P::Format(_) | P::Refused(_) | P::Rights(_)
         )
     }
 
@@ -59,9 +91,26 @@ impl OpenError {
     pub fn remedy(&self) -> &'static str {
         match &self.problem {
             OpenProblem::InUse => "stop that one, or name another file in [store] path",
-            OpenProblem::Io(..) => "let this user at it, or name another file in [store] path",
-            OpenProblem::Broken(_) => {
-                "move it away to begin with an empty one, and import what was exported"
+            OpenProblem::Io(io::ErrorKind::PermissionDenied, _) => {
+                "let this user read and write it, or name another file in [store] path"
+            }
+            OpenProblem::Io(..) => {
+                "look at the disk and the system's log, or name another file in [store] path"
+            }
+            OpenProblem::Full(_) => {
+                "make room on its disk, or raise the quota or the limit on the size of files; what it holds stays, and the next request tries again"
+            }
+            OpenProblem::ReadOnly(_) => {
+                "mount its disk for writing, or name the primary of the database; the next request tries again"
+            }
+            OpenProblem::Limit(_) => {
+                "raise the limit on open files, memory or connections; the next request tries again"
+            }
+            OpenProblem::Damaged(_) => {
+                "stop the service, move this one away, and put the last backup in its place with `settee store restore`; without a backup see docs/operations.md, When something is lost"
+            }
+            OpenProblem::NoStore(_) => {
+                "name the store in [store] path; if this was it, its beginning is damaged: see docs/operations.md, When something is lost"
             }
             OpenProblem::Format(_) => {
                 "start the program that wrote it; `settee jobs import` takes here what its `settee jobs export` writes"
@@ -72,25 +121,91 @@ impl OpenError {
             OpenProblem::Refused(_) => {
                 "mend what the database names, or name another one in [store] url"
             }
+            OpenProblem::Rights(_) => {
+                "make its user the owner of the schema settee, or grant what the database names"
+            }
+            OpenProblem::Constraint(_) => {
+                "undo what was changed in the schema settee; if nothing was, report this"
+            }
+            OpenProblem::Failed(_) => {
+                "look at its disk or its log; the next request tries again; report this if it goes on"
+            }
         }
     }
 }
 
+/// What Linux says when this process, or the machine, has too many files open: EMFILE, ENFILE.
+const TOO_MANY_FILES: [i32; 2] = [24, 23];
+
 impl From<io::Error> for OpenProblem {
     fn from(error: io::Error) -> Self {
-        Self::Io(error.kind(), error.to_string())
+        use io::ErrorKind as Kind;
+        let text = error.to_string();
+        match (error.kind(), error.raw_os_error()) {
+            (Kind::StorageFull | Kind::QuotaExceeded | Kind::FileTooLarge, _) => Self::Full(text),
+            (Kind::ReadOnlyFilesystem, _) => Self::ReadOnly(text),
+            (Kind::OutOfMemory, _) => Self::Limit(text),
+            (_, Some(code)) if TOO_MANY_FILES.contains(&code) => Self::Limit(text),
+            // Nothing but redb says these, of what it reads.
+            (Kind::UnexpectedEof, _) => Self::Damaged("it ends too early".to_owned()),
+            (Kind::InvalidData, _) => Self::NoStore(text),
+            (kind, _) => Self::Io(kind, text),
+        }
     }
 }
 
 impl OpenProblem {
     fn describe(&self) -> String {
-        match self {
-            Self::InUse => "is in use by another process".to_owned(),
-            Self::Io(_, error) => format!("cannot be opened ({error})"),
-            Self::Broken(error) => format!("cannot be read ({error})"),
-            Self::Format(error) => format!("is of another program ({error})"),
-            Self::Database(error) => format!("does not answer ({error})"),
-            Self::Refused(error) => format!("cannot be used ({error})"),
+        let (what, error) = match self {
+            Self::InUse => return "is in use by another process".to_owned(),
+            Self::Io(_, error) => ("cannot be read or written", error),
+            Self::Full(error) => ("has no room left", error),
+            Self::ReadOnly(error) => ("is read-only", error),
+            Self::Limit(error) => ("is at a limit", error),
+            Self::Damaged(error) => ("is damaged", error),
+            Self::NoStore(error) => ("is no store", error),
+            Self::Format(error) => ("is of another program", error),
+            Self::Database(error) => ("does not answer", error),
+            Self::Refused(error) => ("cannot be used", error),
+            Self::Rights(error) => ("lacks rights for this service", error),
+            Self::Constraint(error) => ("refuses what was written", error),
+            Self::Failed(error) => ("failed", error),
+        };
+        format!("{what} ({error})")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_system_refuses_a_file_is_told_by_its_cause_and_nobody_is_told_to_move_what_is_whole()
+     {
+        const EROFS: i32 = 30;
+        const ENOSPC: i32 = 28;
+        const EFBIG: i32 = 27;
+        const EDQUOT: i32 = 122;
+        let causes = [
+            (ENOSPC, "has no room left", "make room"),
+            (EFBIG, "has no room left", "limit on the size of files"),
+            (EDQUOT, "has no room left", "quota"),
+            (EROFS, "is read-only", "for writing"),
+            (13, "cannot be read or written", "let this user"),
+            (5, "cannot be read or written", "look at the disk"),
+            (TOO_MANY_FILES[0], "is at a limit", "open files"),
+            (TOO_MANY_FILES[1], "is at a limit", "open files"),
+            (12, "is at a limit", "memory"),
+        ];
+        for (code, what, remedy) in causes {
+            let error = OpenError {
+                place: "P".to_owned(),
+                problem: io::Error::from_raw_os_error(code).into(),
+            };
+            let text = StoreError::from(error.clone()).to_string();
+            assert!(text.starts_with(&format!("the store P {what} (")), "{text}");
+            assert!(text.contains(remedy), "{text}");
+            assert!(!text.contains("away") && error.may_pass(), "{text}");
         }
     }
 }

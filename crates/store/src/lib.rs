@@ -34,7 +34,7 @@ pub use documents::Document;
 pub use documents::{Changes, Edit, unix_now};
 pub use error::OpenProblem;
 pub use error::StoreError;
-pub use observer::{DatabaseObserver, DatabaseRequest};
+pub use observer::{DatabaseRequest, StoreObserver};
 pub use place::StorePlace;
 pub use revision::Revision;
 pub use transfer::{Import, Imported};
@@ -74,7 +74,7 @@ impl Deref for Store {
 }
 
 impl Store {
-    /// Starts the thread of the store, which tells `watcher` of each document, and `observer` of a database. The
+    /// Starts the thread of the store, which tells `watcher` of each document, and `observer` of what goes wrong. The
     /// store is opened by the first request.
     ///
     /// # Errors
@@ -82,9 +82,7 @@ impl Store {
     pub fn start(
         place: StorePlace,
         watcher: Arc<dyn Watcher>,
-        #[cfg_attr(not(feature = "postgres"), expect(unused_variables))] observer: Arc<
-            dyn DatabaseObserver,
-        >,
+        observer: Arc<dyn StoreObserver>,
         log: &Logger,
     ) -> std::io::Result<Self> {
         let of_file = uuid_file::beside(&place).and_then(|file| uuid_file::read(&file));
@@ -96,7 +94,7 @@ impl Store {
             StorePlace::Postgres(url) => Arc::new(postgres::PostgresStore::start(
                 url, uuid, watcher, observer, log,
             )?),
-            place => Arc::new(RedbStore::start(place, uuid, watcher, log)?),
+            place => Arc::new(RedbStore::start(place, uuid, watcher, observer, log)?),
         };
         Ok(Self { store, new_uuid })
     }

@@ -1,9 +1,13 @@
-//! Who hears of what goes on between a store and its database.
+//! Who hears of what goes on between a store and its file or database.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
+use slog::{Logger, info, warn};
 use strum::{IntoStaticStr, VariantArray};
+
+use crate::error::StoreError;
 
 /// What a database is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
@@ -17,22 +21,62 @@ pub enum DatabaseRequest {
     Lease,
 }
 
-/// Hears of requests to a database and of the connections to it, on the store's thread.
+/// Hears of refused writes, of requests to a database and of the connections to it, on the store's thread.
 #[cfg_attr(not(feature = "postgres"), expect(dead_code, reason = "no database"))]
-pub trait DatabaseObserver: Send + Sync + fmt::Debug {
+pub trait StoreObserver: Send + Sync + fmt::Debug {
     /// A request has ended, well or not.
     fn ended(&self, request: DatabaseRequest, took: Duration);
     /// A connection was made.
     fn connected(&self);
     /// A connection that was made is gone.
     fn disconnected(&self);
+    /// The store is there and did not carry out so many writes: none of a transaction.
+    fn refused(&self, writes: u64, error: &StoreError);
 }
 
 /// Ignores them.
-impl DatabaseObserver for () {
+impl StoreObserver for () {
     fn ended(&self, _: DatabaseRequest, _: Duration) {}
 
     fn connected(&self) {}
 
     fn disconnected(&self) {}
+
+    fn refused(&self, _: u64, _: &StoreError) {}
+}
+
+/// Tells of writes that the store refuses: the observer of each, the log when that begins and when it is over.
+pub(crate) struct Refusals {
+    observer: Arc<dyn StoreObserver>,
+    log: Logger,
+    is_refusing: bool,
+}
+
+impl Refusals {
+    pub fn new(observer: Arc<dyn StoreObserver>, log: Logger) -> Self {
+        Self {
+            observer,
+            log,
+            is_refusing: false,
+        }
+    }
+
+    /// Takes what came of a transaction of so many writes.
+    pub fn note(&mut self, writes: usize, written: &Result<(), StoreError>) {
+        match written {
+            Err(error) if error.is_refusal() => {
+                self.observer.refused(writes as u64, error);
+                if !self.is_refusing {
+                    warn!(self.log, "the store refuses writes"; "error" => %error,
+                        "effect" => "documents and outcomes of replications are not saved");
+                }
+                self.is_refusing = true;
+            }
+            Ok(()) if self.is_refusing => {
+                info!(self.log, "the store takes writes again");
+                self.is_refusing = false;
+            }
+            _ => {}
+        }
+    }
 }

@@ -257,6 +257,8 @@ fn what_is_counted_within_a_minute_is_told_and_over_after_it() {
         dropped: 7,
         refused: 9,
         refused_last: "orders".to_owned(),
+        unwritten: 5,
+        unwritten_last: ("it has no room left".to_owned(), "make room"),
         restarts: BTreeMap::new(),
     };
     let mut increases = Increases::default();
@@ -278,15 +280,19 @@ fn what_is_counted_within_a_minute_is_told_and_over_after_it() {
     totals.died += 1;
     totals.timed_out += 1;
     counted.dropped += 1;
+    counted.unwritten += 3;
     let found = look(4, &totals, &counted);
     // Calls that are given up before they have waited long are missed as well.
     let crowded = warning(Kind::PoolCrowded, "js", UNSERVED_MAX);
     let dying = warning(Kind::PoolDying, "js", DEATHS_MAX);
     let dropped = warning(Kind::RecordsDropped, "log", 1);
+    let unwritten = (Kind::StoreRefusing, Severity::Critical, "store", 3);
     assert_eq!(
         kinds(&found),
-        [crowded, dying, exchanging, refused, dropped]
+        [crowded, dying, exchanging, refused, unwritten, dropped]
     );
+    let cause = "3 writes were refused within 60 s: it has no room left";
+    assert_eq!((&*found[4].cause, &*found[4].remedy), (cause, "make room"));
     assert_eq!(look(70, &totals, &counted), []);
 }
 

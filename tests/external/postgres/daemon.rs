@@ -102,6 +102,44 @@ fn without_its_database_a_service_answers_503_and_afterwards_goes_on() {
 }
 
 #[test]
+fn writes_that_the_database_refuses_are_told_by_their_cause_and_are_a_problem() {
+    let database = TestDatabase::new();
+    let web = start(&database);
+    create(&web, "rep", &replication());
+    database.sql("CREATE FUNCTION refuse() RETURNS trigger AS $$ BEGIN RAISE EXCEPTION 'no' USING ERRCODE = TG_ARGV[0]; END $$ LANGUAGE plpgsql");
+    let causes = [
+        ("53100", "has no room left (ERROR: no): make room"),
+        ("53200", "is at a limit (ERROR: no): raise the limit"),
+        (
+            "23514",
+            "refuses what was written (ERROR: no): undo what was changed",
+        ),
+        (
+            "42501",
+            "lacks rights for this service (ERROR: no): make its user",
+        ),
+        ("25006", "is read-only (ERROR: no): "),
+        ("58030", "failed (ERROR: no): look at its disk"),
+    ];
+    for (code, told) in causes {
+        database.sql(&format!(
+            "CREATE TRIGGER t BEFORE INSERT ON settee.docs EXECUTE FUNCTION refuse('{code}')"
+        ));
+        let refused = put(&web, "/_replicator/other", &replication());
+        let reason = refused.reason(503, "store_unavailable");
+        assert!(reason.contains(told), "{reason}");
+        database.sql("DROP TRIGGER t ON settee.docs");
+    }
+    wait_for("the problem is told", || {
+        let health = web.get("/_health").json();
+        let mut problems = health["problems"].as_array().unwrap().iter();
+        problems.any(|one| one["kind"] == "store_refusing" && one["severity"] == "critical")
+    });
+    assert!(!is_store_away(&web));
+    create(&web, "other", &replication());
+}
+
+#[test]
 fn a_database_that_says_nothing_is_a_problem_while_it_lasts() {
     let database = TestDatabase::new();
     let web = start(&database);

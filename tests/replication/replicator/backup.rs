@@ -219,7 +219,7 @@ fn a_restore_replaces_nothing_and_is_refused_while_a_service_has_the_store() {
     let stopped = web.service.stop_and_keep();
     let said = text(&restore(&to, stopped.path()), 65);
     assert!(
-        said.contains("holds something else: move that file away"),
+        said.contains("holds something else: nothing of it was changed"),
         "{said}"
     );
     let mut command = program(&["store", "backup"]);
@@ -248,6 +248,28 @@ fn a_restore_replaces_nothing_and_is_refused_while_a_service_has_the_store() {
         "it stays as it is"
     );
     web.service.stop();
+}
+
+#[test]
+fn a_damaged_backup_is_refused_and_nothing_is_restored_of_it() {
+    let web = start(IDLE);
+    create(&web, "one", &doc("one", 1));
+    let folder = tempfile::tempdir().unwrap();
+    let to = folder.path().join("backup.redb");
+    text(&backup(&web, &to), 0);
+    web.service.stop();
+    let whole = fs::read(&to).unwrap();
+    let id = whole.windows(3).rposition(|bytes| bytes == b"one").unwrap();
+    let mut other = whole.clone();
+    other[id] ^= 1;
+    for bytes in [&other[..], &whole[..whole.len() / 2], &[]] {
+        fs::write(&to, bytes).unwrap();
+        let place = directory();
+        let said = text(&restore(&to, place.path()), 74);
+        assert!(said.contains("backup.redb is damaged ("), "{said}");
+        assert!(said.contains("nothing was restored"), "{said}");
+        assert!(!file(place.path()).exists(), "nothing is restored");
+    }
 }
 
 #[test]

@@ -2,18 +2,19 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use serde_json::{Value, json};
 use settee::Daemon;
 use settee::config::{Sources, Surroundings, load};
 
-use crate::support::daemon::{directory, make_private_folder, wait_for_exit, wait_until};
+use crate::support::daemon::{Service, directory, make_private_folder, wait_for_exit, wait_until};
 use crate::support::http_client::{Connection, Web};
 use crate::support::program::SETTEE;
-use crate::support::store::{command, create, file, start, start_in};
+use crate::support::store::{command, create, file, put, start, start_in};
 
 /// Each document asks for something else: of two that ask for the same, one fails.
 fn body(id: &str) -> Value {
@@ -56,7 +57,7 @@ fn the_service_and_the_command_have_one_uuid_whoever_comes_first() {
     // The command first: it cannot reach anything, but has its id.
     let directory = directory();
     let config = crate::support::daemon::configure(directory.path(), IDLE);
-    let run = std::process::Command::new(SETTEE)
+    let run = Command::new(SETTEE)
         .args(["replicate", "-c"])
         .arg(config)
         .args(["http://127.0.0.1:1/a", "http://127.0.0.1:1/b"])
@@ -169,12 +170,105 @@ fn a_file_that_is_no_store_is_an_error_and_left_as_it_is() {
     fs::write(&path, &text).unwrap();
     let (code, said) = fails(command(directory.path(), IDLE));
     assert_eq!(code, Some(74), "{said}");
-    assert!(said.contains("store.redb cannot be read"), "{said}");
+    assert!(said.contains("store.redb is no store"), "{said}");
     assert_eq!(fs::read_to_string(&path).unwrap(), text);
 }
 
+#[test]
+fn a_damaged_store_ends_the_start_with_74_and_says_how_to_restore_and_stays_as_it_is() {
+    let web = start(IDLE);
+    create(&web, "a", &body("a"));
+    let directory = web.service.stop_and_keep();
+    let path = file(directory.path());
+    let mut bytes = fs::read(&path).unwrap();
+    // All pages but the first.
+    bytes[4096..].iter_mut().for_each(|byte| *byte ^= 0xff);
+    fs::write(&path, &bytes).unwrap();
+    let (code, said) = fails(command(directory.path(), IDLE));
+    assert_eq!(code, Some(74), "{said}");
+    assert!(
+        said.contains("store.redb is damaged (DB corrupted"),
+        "{said}"
+    );
+    assert!(said.contains("with `settee store restore`"), "{said}");
+    assert!(!said.contains("panicked"), "{said}");
+    assert!(fs::read(&path).unwrap() == bytes, "it stays as it is");
+}
+
+/// Returns a command for which a file that gets too large is an error and no end.
+fn outliving_full_files(command: &Command) -> Command {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "trap '' XFSZ; exec \"$@\"", "sh"]);
+    shell.arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => shell.env(name, value),
+            None => shell.env_remove(name),
+        };
+    }
+    shell
+}
+
+/// Bounds the files of a service.
+fn limit_files(web: &Web, bytes: Option<u64>) {
+    let pid = Pid::from_raw(i32::try_from(web.service.pid()).unwrap());
+    let limit = Rlimit {
+        current: bytes,
+        maximum: None,
+    };
+    prlimit(pid, Resource::Fsize, limit).unwrap();
+}
+
+#[test]
+fn a_store_that_has_no_room_is_a_problem_and_has_all_it_had_when_there_is_room() {
+    let directory = directory();
+    let command = outliving_full_files(&command(directory.path(), IDLE));
+    let mut service = Service::start_command(directory, command);
+    let address = service.next_address("http://");
+    let web = Web { service, address };
+    create(&web, "first", &body("first"));
+    let bytes = file(web.service.directory.path()).metadata().unwrap().len();
+    limit_files(&web, Some(bytes));
+    let mut large = body("large");
+    large["x"] = "x".repeat(300_000).into();
+    let mut written = 0;
+    let refused = loop {
+        let answer = put(&web, &format!("/_replicator/large{written}"), &large);
+        if answer.status != 201 {
+            break answer;
+        }
+        written += 1;
+    };
+    let reason = refused.reason(503, "store_unavailable");
+    assert!(reason.contains("store.redb has no room left"), "{reason}");
+    assert!(!reason.contains("away"), "{reason}");
+    web.service.wait_for_log("the store refuses writes");
+    let problem = || {
+        let health = web.get("/_health").json();
+        let problems = health["problems"].as_array().unwrap().clone();
+        let mut of_store = problems.into_iter();
+        of_store.find(|problem| problem["kind"] == "store_refusing")
+    };
+    wait_until("the problem is told", || problem().is_some());
+    let problem = problem().unwrap();
+    assert_eq!(problem["severity"], "critical");
+    let cause = problem["cause"].as_str().unwrap();
+    assert!(cause.contains("store.redb has no room left"), "{cause}");
+    assert!(problem["remedy"].as_str().unwrap().contains("make room"));
+    let metrics = web.get("/_node/_local/_prometheus").body;
+    let mut lines = metrics.lines();
+    let count = lines.find_map(|line| line.strip_prefix("settee_store_writes_refused_total "));
+    assert!(count.unwrap().parse::<f64>().unwrap() > 0.0);
+    limit_files(&web, None);
+    create(&web, "last", &body("last"));
+    web.service.wait_for_log("the store takes writes again");
+    let rows = web.get("/_replicator/_all_docs").ok()["total_rows"].clone();
+    assert_eq!(rows, written + 2);
+    web.service.stop();
+}
+
 /// Starts a service that cannot start; returns its exit status and what it said.
-fn fails(mut command: std::process::Command) -> (Option<i32>, String) {
+fn fails(mut command: Command) -> (Option<i32>, String) {
     let mut child = command
         .stdout(Stdio::null())
         .stderr(Stdio::piped())

@@ -10,7 +10,7 @@ use super::{CopyRow, Head, ROWS_MAX, RowKind};
 use crate::document_store::Watcher;
 use crate::error::OpenProblem;
 use crate::new_uuid;
-use crate::observer::DatabaseObserver;
+use crate::observer::StoreObserver;
 use crate::postgres::connect::{Connector, REQUEST_MAX, no_answer, problem};
 use crate::postgres::schema::{self, FORMAT, UNFINISHED_FORMAT};
 use crate::postgres::shared::{Param, count, int, query};
@@ -35,7 +35,7 @@ impl DatabaseSide {
         watcher: &Arc<dyn Watcher>,
         is_source: bool,
     ) -> Result<Self, OpenProblem> {
-        let observer: Arc<dyn DatabaseObserver> = Arc::new(());
+        let observer: Arc<dyn StoreObserver> = Arc::new(());
         let client = Connector::of(url, &Arc::default(), &observer)?
             .connect()
             .await?;
@@ -90,7 +90,7 @@ impl DatabaseSide {
                    FROM settee.meta";
         let rows = self.query(sql, &[]).await?;
         let Some(row) = rows.first() else {
-            return Err(OpenProblem::Broken("settee.meta has no row".to_owned()));
+            return Err(OpenProblem::Refused("settee.meta has no row".to_owned()));
         };
         let head = || {
             Ok(Head {

@@ -21,11 +21,15 @@ impl FileSide {
     pub fn open(place: &StorePlace, is_source: bool) -> Result<Self, OpenProblem> {
         let database = match place {
             StorePlace::File(path) if is_source => file::open_unchanged(path)?,
-            place => file::open(place)?,
+            place => file::open_target(place)?,
         };
         let write = database.begin_write().map_err(redb::Error::from)?;
-        let is_unfinished = meta(&write, "format")?.as_deref() == Some(UNFINISHED_FORMAT);
+        let format = meta(&write, "format")?;
         drop(write);
+        if is_source && format.is_none() {
+            return Err(OpenProblem::NoStore("it has no format".to_owned()));
+        }
+        let is_unfinished = format.as_deref() == Some(UNFINISHED_FORMAT);
         // A new file is empty.
         if is_source || !is_unfinished {
             prepare(&database, &new_uuid(), &())?;

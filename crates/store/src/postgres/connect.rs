@@ -15,7 +15,7 @@ use tokio_postgres::{AsyncMessage, Client, Config, SimpleQueryMessage};
 use super::news::News;
 use super::tls::Tls;
 use crate::error::OpenProblem;
-use crate::observer::DatabaseObserver;
+use crate::observer::StoreObserver;
 use settee_config::store_url::{SslMode, StoreUrl};
 
 /// How long a connection may take to be made.
@@ -32,14 +32,14 @@ pub(crate) struct Connector {
     config: Config,
     tls: Tls,
     news: Arc<News>,
-    observer: Arc<dyn DatabaseObserver>,
+    observer: Arc<dyn StoreObserver>,
 }
 
 /// A connection that is up.
-struct Up(Arc<dyn DatabaseObserver>);
+struct Up(Arc<dyn StoreObserver>);
 
 impl Up {
-    fn new(observer: &Arc<dyn DatabaseObserver>) -> Self {
+    fn new(observer: &Arc<dyn StoreObserver>) -> Self {
         observer.connected();
         Self(Arc::clone(observer))
     }
@@ -56,7 +56,7 @@ impl Connector {
     pub fn of(
         url: &StoreUrl,
         news: &Arc<News>,
-        observer: &Arc<dyn DatabaseObserver>,
+        observer: &Arc<dyn StoreObserver>,
     ) -> Result<Self, OpenProblem> {
         let read = url.without_ssl().parse::<Config>();
         let mut config = read.map_err(|error| OpenProblem::Refused(text(&error)))?;
@@ -143,11 +143,16 @@ async fn prepare(client: &Client) -> Result<(), OpenProblem> {
 /// Returns what a failed request means.
 pub(crate) fn problem(error: &tokio_postgres::Error) -> OpenProblem {
     let text = text(error);
-    let refusals = ["28", "3D", "42501"];
     let code = error.code().map_or("", SqlState::code);
-    match refusals.iter().any(|class| code.starts_with(class)) {
-        true => OpenProblem::Refused(text),
-        false => OpenProblem::Database(text),
+    match code.get(..2).unwrap_or_default() {
+        "28" | "3D" => OpenProblem::Refused(text),
+        "23" => OpenProblem::Constraint(text),
+        "53" if code == SqlState::DISK_FULL.code() => OpenProblem::Full(text),
+        "53" | "54" => OpenProblem::Limit(text),
+        "25" if code == SqlState::READ_ONLY_SQL_TRANSACTION.code() => OpenProblem::ReadOnly(text),
+        _ if code == SqlState::INSUFFICIENT_PRIVILEGE.code() => OpenProblem::Rights(text),
+        "" | "08" | "57" => OpenProblem::Database(text),
+        _ => OpenProblem::Failed(text),
     }
 }
 

@@ -33,7 +33,7 @@ use super::document_store::{Answer, Change, DocumentStore, Watcher};
 use super::documents::{Changes, Conflict, Document, Edit, Info, LocalDocument, Purged};
 use super::error::StoreError;
 use super::fleet::FleetStore;
-use super::observer::DatabaseObserver;
+use super::observer::StoreObserver;
 use super::place::StorePlace;
 use super::revision::Revision;
 use super::tables::DocumentTables;
@@ -67,7 +67,7 @@ impl PostgresStore {
         url: StoreUrl,
         new_uuid: Arc<str>,
         watcher: Arc<dyn Watcher>,
-        observer: Arc<dyn DatabaseObserver>,
+        observer: Arc<dyn StoreObserver>,
         log: &Logger,
     ) -> std::io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;

@@ -20,7 +20,7 @@ use super::news::News;
 use super::schema;
 use crate::document_store::Watcher;
 use crate::error::{OpenProblem, StoreError};
-use crate::observer::{DatabaseObserver, DatabaseRequest};
+use crate::observer::{DatabaseRequest, StoreObserver};
 use crate::place::StorePlace;
 use policy::ownership::{self, Epoch};
 use settee_config::store_url::StoreUrl;
@@ -93,7 +93,7 @@ pub(super) struct Shared {
     /// What a new store is called.
     pub new_uuid: Arc<str>,
     pub watcher: Arc<dyn Watcher>,
-    observer: Arc<dyn DatabaseObserver>,
+    pub observer: Arc<dyn StoreObserver>,
     /// The last update that `watcher` has heard of.
     pub update_seq: watch::Sender<Option<u64>>,
     /// Whose numbers that of `update_seq` is: see [`Info::mark`](crate::documents::Info::mark).
@@ -115,7 +115,7 @@ impl Shared {
         url: StoreUrl,
         new_uuid: Arc<str>,
         watcher: Arc<dyn Watcher>,
-        observer: Arc<dyn DatabaseObserver>,
+        observer: Arc<dyn StoreObserver>,
         log: Logger,
     ) -> Self {
         Self {

@@ -17,7 +17,7 @@ use super::connect::{REQUEST_MAX, is_lost, no_answer, problem};
 use super::shared::{Param, Shared, count, query};
 use crate::documents::Purged;
 use crate::error::StoreError;
-use crate::observer::DatabaseRequest;
+use crate::observer::{DatabaseRequest, Refusals};
 use policy::counted::Class;
 
 /// Most writes of one transaction.
@@ -61,6 +61,7 @@ pub(super) struct Writer {
     shared: Arc<Shared>,
     requests: mpsc::Receiver<WriteRequest>,
     client: Option<Client>,
+    refusals: Refusals,
 }
 
 /// What came of a batch.
@@ -73,6 +74,7 @@ struct Written {
 impl Writer {
     pub fn new(shared: Arc<Shared>, requests: mpsc::Receiver<WriteRequest>) -> Self {
         Self {
+            refusals: Refusals::new(Arc::clone(&shared.observer), shared.log.clone()),
             shared,
             requests,
             client: None,
@@ -149,6 +151,7 @@ impl Writer {
             }
             Err(error) => Err(error),
         };
+        self.refusals.note(replies.len(), &answer);
         for reply in replies {
             drop(reply.send(answer.clone()));
         }

@@ -1,21 +1,23 @@
 //! How the file of the store is opened.
 //!
 //! PROMISES  The file and the directories made for it can be read by their owner only: replications
-//!           have passwords. What is not a store, or a broken one, is left as it is.
+//!           have passwords. What is not a store, or a damaged one, is left as it is: the checksums of all pages are
+//!           verified when it is opened. A file is made whole or not at all, so that one of no bytes is a damaged one.
+//! LIMITS    Of a file that was not closed, redb cannot tell damage to the last transaction from one that was being
+//!           written: it goes back to the one before.
 
-use std::fs::OpenOptions;
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redb::{Builder, Database, DatabaseError, StorageError, backends::InMemoryBackend};
+use redb::{Builder, Database, DatabaseError, backends::InMemoryBackend};
 
 use super::unchanged::UnchangedFile;
 use crate::error::OpenProblem;
 use crate::place::StorePlace;
 use crate::uuid_file::sync_folders;
+use settee_config::new_file::NewFile;
 use settee_config::own_folder;
 
 /// What is kept in memory of the file, in bytes.
@@ -38,11 +40,33 @@ pub(super) fn file_bytes(place: &StorePlace) -> u64 {
 
 impl From<redb::Error> for OpenProblem {
     fn from(error: redb::Error) -> Self {
-        Self::Broken(error.to_string())
+        use redb::Error;
+        let text = error.to_string();
+        match error {
+            Error::DatabaseAlreadyOpen | Error::LockProtocolMismatch => Self::InUse,
+            Error::Io(error) => error.into(),
+            Error::Corrupted(_) => Self::Damaged(text),
+            Error::UpgradeRequired(_)
+            | Error::TableTypeMismatch { .. }
+            | Error::TypeDefinitionChanged { .. }
+            | Error::TableIsMultimap(_) => Self::Format(text),
+            _ => Self::Failed(text),
+        }
     }
 }
 
+/// Opens a store, and makes it where there is none.
 pub(crate) fn open(place: &StorePlace) -> Result<Database, OpenProblem> {
+    if let StorePlace::File(path) = place
+        && path.symlink_metadata().is_ok()
+    {
+        refuse_empty(path)?;
+    }
+    open_target(place)
+}
+
+/// As [`open`], and an empty file is one that was made for a copy.
+pub(crate) fn open_target(place: &StorePlace) -> Result<Database, OpenProblem> {
     if let StorePlace::Postgres(_) = place {
         let without = "this program was built without PostgreSQL";
         return Err(OpenProblem::Refused(without.to_owned()));
@@ -53,7 +77,12 @@ pub(crate) fn open(place: &StorePlace) -> Result<Database, OpenProblem> {
             builder.create_with_backend(InMemoryBackend::new())
         }
         StorePlace::File(path) => {
-            make(path)?;
+            if path.symlink_metadata().is_err() {
+                make(path)?;
+            } else if path.metadata().is_ok_and(|known| known.len() > 0) {
+                // A damaged one is not written to: redb would, before it has found out.
+                drop(open_unchanged(path)?);
+            }
             let opened = once_free(|| builder.create(path));
             // The file's name is safe once its folder is; so is a folder's own.
             sync_folders(path)?;
@@ -63,9 +92,13 @@ pub(crate) fn open(place: &StorePlace) -> Result<Database, OpenProblem> {
     opened.map_err(problem)
 }
 
-/// Opens a file that is there for reading: what is written is forgotten with it.
+/// Opens a file that is there for reading, and verifies it: what is written is forgotten with it.
 pub(crate) fn open_unchanged(path: &Path) -> Result<Database, OpenProblem> {
-    let open = || builder().create_with_backend(UnchangedFile::open(path)?);
+    refuse_empty(path)?;
+    let mut builder = builder();
+    // Without it redb panics at damaged pages, or reads what they say.
+    builder.set_check_integrity_on_open(true);
+    let open = || builder.create_with_backend(UnchangedFile::open(path)?);
     once_free(open).map_err(problem)
 }
 
@@ -90,33 +123,32 @@ fn builder() -> Builder {
 }
 
 fn problem(error: DatabaseError) -> OpenProblem {
-    match error {
-        DatabaseError::DatabaseAlreadyOpen => OpenProblem::InUse,
-        DatabaseError::Storage(StorageError::Io(error))
-            if error.kind() != io::ErrorKind::InvalidData =>
-        {
-            error.into()
-        }
-        error => OpenProblem::Broken(error.to_string()),
+    redb::Error::from(error).into()
+}
+
+/// Refuses what would be taken for a new store.
+fn refuse_empty(path: &Path) -> Result<(), OpenProblem> {
+    match path.metadata()?.len() {
+        0 => Err(OpenProblem::Damaged("it has 0 bytes".to_owned())),
+        _ => Ok(()),
     }
 }
 
-/// Makes an empty file that only its owner can read, unless there is one.
-fn make(path: &Path) -> io::Result<()> {
-    if path.symlink_metadata().is_ok() {
-        return Ok(());
-    }
+/// Makes a new store.
+fn make(path: &Path) -> Result<(), OpenProblem> {
     if let Some(directory) = path.parent().filter(|path| !path.as_os_str().is_empty()) {
         own_folder::make(directory)?;
     }
-    let made = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(path);
-    match made {
-        // Another process was faster: the lock decides.
+    // Another process may be faster: the lock decides.
+    let or_there = |made: io::Result<()>| match made {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        made => made.map(drop),
-    }
+        made => made,
+    };
+    let new = match NewFile::create(path) {
+        Ok(new) => new,
+        Err(error) => return Ok(or_there(Err(error))?),
+    };
+    let made = builder().create(new.part()).and_then(Database::close);
+    made.map_err(problem)?;
+    Ok(or_there(new.finish())?)
 }

@@ -24,6 +24,7 @@ use super::copy::{CopyRow, HeldCopy, RowKind};
 use super::document_store::{Answer, Change, DocumentStore, Watcher};
 use super::documents::{Changes, Conflict, Document, Edit, Info, LocalDocument, Purged};
 use super::error::StoreError;
+use super::observer::{Refusals, StoreObserver};
 use super::place::StorePlace;
 use super::revision::Revision;
 use super::tables::DocumentTables;
@@ -48,6 +49,7 @@ impl RedbStore {
         place: StorePlace,
         new_uuid: Arc<str>,
         watcher: Arc<dyn Watcher>,
+        observer: Arc<dyn StoreObserver>,
         log: &Logger,
     ) -> std::io::Result<Self> {
         let (requests, waiting) = mpsc::channel(REQUESTS_MAX);
@@ -61,6 +63,7 @@ impl RedbStore {
             database: None,
             held: None,
             held_count: 0,
+            refusals: Refusals::new(observer, log.clone()),
             log: log.clone(),
         };
         keeper.start()?;

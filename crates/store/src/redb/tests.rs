@@ -12,6 +12,7 @@ use crate::Store;
 use crate::error::OpenProblem;
 use crate::suite::{edit, one};
 
+mod damage;
 mod upkeep;
 
 fn started(place: StorePlace) -> Store {
@@ -37,7 +38,10 @@ async fn what_was_written_is_there_after_the_file_is_opened_again() {
     assert_eq!(store.kept("j").await.unwrap().as_deref(), Some("{}"));
     let mode = |path: &std::path::Path| path.metadata().unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(&path), 0o600);
-    assert_eq!(mode(path.parent().unwrap()), 0o700);
+    let folder = path.parent().unwrap();
+    assert_eq!(mode(folder), 0o700);
+    let files = folder.read_dir().unwrap().count();
+    assert_eq!(files, 2, "the store and its uuid; nothing of the making");
 }
 
 #[tokio::test]
@@ -90,7 +94,7 @@ async fn a_file_that_is_no_store_is_left_as_it_is() {
     std::fs::write(&path, &text).unwrap();
     let store = started(StorePlace::of(Some(&path)));
     let error = store.open().await.unwrap_err();
-    assert!(matches!(&error, StoreError::Open(e) if matches!(e.problem, OpenProblem::Broken(_))));
+    assert!(matches!(&error, StoreError::Open(e) if matches!(e.problem, OpenProblem::NoStore(_))));
     assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
 }
 
@@ -102,9 +106,44 @@ async fn a_directory_that_cannot_be_made_is_an_error_with_a_remedy() {
     let store = started(StorePlace::of(Some(&file.join("below/s.redb"))));
     let error = store.open().await.unwrap_err().to_string();
     assert!(
-        error.contains("cannot be opened") && error.contains("[store] path"),
+        error.contains("cannot be read or written") && error.contains("[store] path"),
         "{error}"
     );
+}
+
+#[derive(Debug, Default)]
+struct Refused(std::sync::Mutex<Vec<u64>>);
+
+impl StoreObserver for Refused {
+    fn ended(&self, _: crate::DatabaseRequest, _: std::time::Duration) {}
+    fn connected(&self) {}
+    fn disconnected(&self) {}
+    fn refused(&self, writes: u64, _: &StoreError) {
+        self.0.lock().unwrap().push(writes);
+    }
+}
+
+#[tokio::test]
+async fn a_write_that_the_store_refuses_is_counted_and_one_while_another_process_has_it_is_not() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("file/s.redb");
+    std::fs::write(path.parent().unwrap(), "").unwrap();
+    let refused = Arc::new(Refused::default());
+    let log = Logger::root(slog::Discard, slog::o!());
+    let place = StorePlace::of(Some(&path));
+    let store = Store::start(place, Arc::new(()), Arc::clone(&refused) as _, &log).unwrap();
+    let counted = || refused.0.lock().unwrap().clone();
+    store.open().await.unwrap_err();
+    assert_eq!(counted(), [0; 0], "nothing was to be written");
+    store.keep("a", None).await.unwrap_err();
+    assert_eq!(counted(), [1]);
+    std::fs::remove_file(path.parent().unwrap()).unwrap();
+    std::fs::create_dir(path.parent().unwrap()).unwrap();
+    let other = redb::Database::create(&path).unwrap();
+    store.keep("a", None).await.unwrap_err();
+    drop(other);
+    store.keep("a", None).await.unwrap();
+    assert_eq!(counted(), [1]);
 }
 
 #[tokio::test]
@@ -186,6 +225,7 @@ fn a_copy_that_nobody_reads_is_held_for_a_minute_and_no_longer() {
         database: None,
         held: None,
         held_count: 0,
+        refusals: Refusals::new(Arc::new(()), Logger::root(slog::Discard, slog::o!())),
         log: Logger::root(slog::Discard, slog::o!()),
     };
     let copy = keeper.hold().unwrap().copy;

@@ -8,6 +8,7 @@
 //! LIMITS    One copy is held at a time, and not longer than [`HELD_IDLE_MAX`] after its last read.
 
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -20,7 +21,8 @@ use super::records::{Records, Snapshot, prepare};
 use super::upkeep::compact;
 use crate::copy::{CopyRow, HeldCopy, RowKind};
 use crate::document_store::Watcher;
-use crate::error::StoreError;
+use crate::error::{OpenProblem, StoreError};
+use crate::observer::Refusals;
 use crate::place::StorePlace;
 use crate::uuid_file;
 
@@ -47,10 +49,6 @@ pub(super) type Read = dyn FnOnce(&Snapshot) -> Result<(), redb::Error> + Send;
 pub(super) type Write = dyn FnOnce(&mut Records<'_>) -> Result<(), redb::Error> + Send;
 pub(super) type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
 
-pub(super) fn failed(error: redb::Error) -> StoreError {
-    StoreError::Failed(error.to_string())
-}
-
 /// The state of the thread.
 pub(super) struct Keeper {
     pub(super) place: StorePlace,
@@ -63,6 +61,7 @@ pub(super) struct Keeper {
     pub(super) held: Option<Held>,
     /// How many copies were held.
     pub(super) held_count: u64,
+    pub(super) refusals: Refusals,
     pub(super) log: Logger,
 }
 
@@ -86,12 +85,15 @@ impl Keeper {
         while let Some(request) = next.take().or_else(|| self.requests.blocking_recv()) {
             self.drop_idle_copy(Instant::now());
             match request {
-                StoreRequest::Hold(reply) => drop(reply.send(self.hold())),
+                StoreRequest::Hold(reply) => drop(reply.send(self.guarded(Self::hold))),
                 StoreRequest::ReadHeld(number, kind, after, reply) => {
-                    drop(reply.send(self.read_held(number, kind, &after)));
+                    let rows = self.guarded(|keeper| keeper.read_held(number, kind, &after));
+                    drop(reply.send(rows));
                 }
-                StoreRequest::Read(work, reply) => drop(reply.send(self.read(work))),
-                StoreRequest::Compact(reply) => drop(reply.send(self.compact())),
+                StoreRequest::Read(work, reply) => {
+                    drop(reply.send(self.guarded(|keeper| keeper.read(work))));
+                }
+                StoreRequest::Compact(reply) => drop(reply.send(self.guarded(Self::compact))),
                 StoreRequest::Write(work, reply) => {
                     let (mut batch, mut replies) = (vec![work], vec![reply]);
                     while batch.len() < BATCH_MAX && next.is_none() {
@@ -104,7 +106,8 @@ impl Keeper {
                             Err(_) => break,
                         }
                     }
-                    let written = self.write(batch);
+                    let written = self.guarded(|keeper| keeper.write(batch));
+                    self.refusals.note(replies.len(), &written);
                     for reply in replies {
                         drop(reply.send(written.clone()));
                     }
@@ -113,15 +116,33 @@ impl Keeper {
         }
     }
 
+    /// Does what was asked. redb panics at some pages that were damaged while the file was open: the next request opens
+    /// it again, which finds what is damaged.
+    fn guarded<T>(
+        &mut self,
+        work: impl FnOnce(&mut Self) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let done = catch_unwind(AssertUnwindSafe(|| work(self)));
+        done.unwrap_or_else(|_| {
+            drop(catch_unwind(AssertUnwindSafe(|| self.close())));
+            let what = "a panic, which standard error has";
+            Err(self.failed(OpenProblem::Failed(what.to_owned())))
+        })
+    }
+
+    /// Says that a problem is one of this store.
+    fn failed(&self, problem: impl Into<OpenProblem>) -> StoreError {
+        self.place.cannot_open(problem.into()).into()
+    }
+
     /// Opens the file unless it is open.
     fn database(&mut self) -> Result<&Database, StoreError> {
         let database = match self.database.take() {
             Some(database) => database,
             None => {
-                let place = &self.place;
-                let database = file::open(place).map_err(|problem| place.cannot_open(problem))?;
-                let prepared = prepare(&database, &self.new_uuid, &*self.watcher)
-                    .map_err(|problem| place.cannot_open(problem))?;
+                let database = file::open(&self.place).map_err(|problem| self.failed(problem))?;
+                let prepared = prepare(&database, &self.new_uuid, &*self.watcher);
+                let prepared = prepared.map_err(|problem| self.failed(problem))?;
                 self.tell(&prepared.uuid);
                 self.update_seq.send_replace(Some(prepared.update_seq));
                 database
@@ -143,10 +164,9 @@ impl Keeper {
     }
 
     fn snapshot(&mut self) -> Result<Snapshot, StoreError> {
-        self.database().and_then(|database| {
-            let read = database.begin_read().map_err(redb::Error::from);
-            read.and_then(|read| Snapshot::of(&read)).map_err(failed)
-        })
+        let read = self.database()?.begin_read().map_err(redb::Error::from);
+        let tables = read.and_then(|read| Snapshot::of(&read));
+        tables.map_err(|error| self.failed(error))
     }
 
     /// Closes the file, which a held copy would keep open.
@@ -164,7 +184,7 @@ impl Keeper {
                 seq: tables.info()?.update_seq,
             })
         };
-        let held = held().map_err(failed)?;
+        let held = held().map_err(|error: redb::Error| self.failed(error))?;
         self.held_count = held.copy;
         self.held = Some(Held {
             number: held.copy,
@@ -187,7 +207,7 @@ impl Keeper {
         if rows.is_err() {
             self.close();
         }
-        rows.map(Some).map_err(failed)
+        rows.map(Some).map_err(|error| self.failed(error))
     }
 
     /// Ends a copy that nobody reads: the file would grow with it.
@@ -206,12 +226,13 @@ impl Keeper {
         if given_back.is_err() {
             self.close();
         }
-        given_back.map_err(failed)
+        given_back.map_err(|error| self.failed(error))
     }
 
     fn read(&mut self, work: Box<Read>) -> Result<(), StoreError> {
         let snapshot = self.snapshot();
-        let read = snapshot.and_then(|snapshot| work(&snapshot).map_err(failed));
+        let read =
+            snapshot.and_then(|snapshot| work(&snapshot).map_err(|error| self.failed(error)));
         if read.is_err() {
             self.close();
         }
@@ -220,11 +241,10 @@ impl Keeper {
 
     fn write(&mut self, batch: Vec<Box<Write>>) -> Result<(), StoreError> {
         let watcher = Arc::clone(&self.watcher);
-        let database = self.database();
-        let written = database.and_then(|database| {
-            let written = write(database, &*watcher, batch);
-            written.map_err(failed)
-        });
+        let written = self
+            .database()
+            .map(|database| write(database, &*watcher, batch));
+        let written = written.and_then(|written| written.map_err(|error| self.failed(error)));
         match written {
             Ok(update_seq) => {
                 let seq = Some(update_seq);

@@ -1,0 +1,190 @@
+//! Damaged files: what is read of one is what was written, or an error says that it is damaged. Nothing panics.
+
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use test_support::TestRandom;
+
+use super::*;
+use crate::copy::{CopyError, copy};
+
+const DOCUMENTS: usize = 300;
+/// Damages to each file.
+const DAMAGES: usize = 40;
+const PAGE: usize = 4096;
+/// What redb keeps in its first page.
+const HEADER: usize = 320;
+
+/// The bytes of a file with what it says.
+struct Sample {
+    bytes: Vec<u8>,
+    /// All that may be read of it.
+    said: Vec<String>,
+}
+
+/// Reads all, and writes something.
+async fn used(store: &Store) -> Result<String, StoreError> {
+    let changes = store.changes(0, usize::MAX).await?;
+    let rest = (store.local("l").await?, store.kept("j").await?);
+    let (info, uuid) = (store.info().await?, store.uuid().await?);
+    store.keep("j", Some("again".into())).await?;
+    Ok(format!("{changes:?} {rest:?} {info:?} {uuid}"))
+}
+
+/// Reads what a file of these bytes has; the file is there afterwards as it was, and a damaged one is not changed.
+async fn said(path: &Path, bytes: &[u8]) -> Result<String, StoreError> {
+    fs::write(path, bytes).unwrap();
+    let store = started(StorePlace::of(Some(path)));
+    let said = used(&store).await;
+    drop(store);
+    let closed = async || file::open(&StorePlace::of(Some(path)));
+    while matches!(closed().await, Err(OpenProblem::InUse)) {}
+    assert!(said.is_ok() || fs::read(path).unwrap() == bytes);
+    fs::write(path, bytes).unwrap();
+    said
+}
+
+/// A file that was closed, and the file of a service that was killed.
+async fn samples(path: &Path) -> [Sample; 2] {
+    let store = started(StorePlace::of(Some(path)));
+    let body = format!("{{\"x\":\"{}\"}}", "x".repeat(300));
+    let edits = (0..DOCUMENTS).map(|n| edit(&format!("d{n:04}"), None, &body));
+    store.edit(edits.collect()).await.unwrap();
+    let local = store.edit_local("l", None, Some("{}".into())).await;
+    local.unwrap().unwrap();
+    store.keep("j", Some("{}".into())).await.unwrap();
+    let before = fs::read(path).unwrap();
+    store.keep("j", Some("last".into())).await.unwrap();
+    let killed = fs::read(path).unwrap();
+    drop(store);
+    drop(opened(StorePlace::of(Some(path))).await);
+    while matches!(
+        file::open(&StorePlace::of(Some(path))),
+        Err(OpenProblem::InUse)
+    ) {}
+    let closed = fs::read(path).unwrap();
+    let (last, before) = (
+        said(path, &killed).await.unwrap(),
+        said(path, &before).await.unwrap(),
+    );
+    assert!(last != before && last == said(path, &closed).await.unwrap());
+    let of = |bytes, said| Sample { bytes, said };
+    // Its last transaction may have been cut off by the kill: see file.rs.
+    [
+        of(closed, vec![last.clone()]),
+        of(killed, vec![last, before]),
+    ]
+}
+
+/// Damages a file at a place that is in use; returns how.
+fn damage(random: &mut TestRandom, bytes: &mut Vec<u8>) -> String {
+    let in_use = |page: &[u8]| page.iter().any(|byte| *byte != 0);
+    let pages: Vec<usize> = (0..bytes.len() / PAGE)
+        .filter(|page| in_use(&bytes[page * PAGE..][..PAGE]))
+        .collect();
+    let at = match random.below(3) {
+        0 => random.below(HEADER),
+        _ => random.one_of(&pages) * PAGE + random.below(PAGE),
+    };
+    match random.below(10) {
+        0 => {
+            bytes.truncate(at);
+            format!("cut at {at}")
+        }
+        1 | 2 => {
+            let end = bytes.len().min(at + 1 + random.below(2 * PAGE));
+            bytes[at..end].fill(0);
+            format!("zeros from {at} to {end}")
+        }
+        _ => {
+            bytes[at] ^= 0xff;
+            format!("another byte at {at}")
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_damaged_file_says_what_was_written_or_is_refused_as_damaged() {
+    let mut random = TestRandom::for_test("a_damaged_file_says_what_was_written");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("s.redb");
+    let (place, nobody): (_, Arc<dyn Watcher>) = (StorePlace::of(Some(&path)), Arc::new(()));
+    let mut refused = 0;
+    for sample in samples(&path).await {
+        for _ in 0..DAMAGES {
+            let mut bytes = sample.bytes.clone();
+            let what = damage(&mut random, &mut bytes);
+            let said = said(&path, &bytes).await;
+            let copied = copy(&place, &StorePlace::Memory, &nobody).await;
+            match said {
+                Ok(said) => {
+                    assert!(sample.said.contains(&said), "{what}: {said}");
+                    copied.unwrap();
+                }
+                Err(error) => {
+                    let text = error.to_string();
+                    let StoreError::Open(open) = &error else {
+                        panic!("{what}: {text}");
+                    };
+                    assert!(!open.may_pass(), "{what}: {text}");
+                    assert!(text.contains("s.redb is "), "{what}: {text}");
+                    assert_eq!(copied, Err(CopyError::Store(error)), "{what}");
+                    refused += 1;
+                }
+            }
+        }
+    }
+    assert!(refused > DAMAGES / 4, "{refused}: most were harmless");
+}
+
+#[tokio::test]
+async fn a_file_that_was_cut_to_nothing_and_one_of_another_program_are_no_stores() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("s.redb");
+    fs::write(&path, "").unwrap();
+    let place = StorePlace::of(Some(&path));
+    let error = started(place.clone()).open().await.unwrap_err();
+    let text = error.to_string();
+    assert!(
+        text.contains("s.redb is damaged (it has 0 bytes): stop the service, move this one away"),
+        "{text}"
+    );
+    let nobody: Arc<dyn Watcher> = Arc::new(());
+    let copied = copy(&place, &StorePlace::Memory, &nobody).await;
+    assert_eq!(copied, Err(CopyError::Store(error)));
+    assert_eq!(fs::read(&path).unwrap(), b"");
+    fs::remove_file(&path).unwrap();
+    drop(redb::Database::create(&path).unwrap());
+    let copied = copy(&place, &StorePlace::Memory, &nobody).await;
+    let text = format!("{copied:?}");
+    assert!(text.contains("NoStore(\"it has no format\")"), "{text}");
+}
+
+#[tokio::test]
+async fn a_file_that_is_damaged_while_it_is_open_is_told_by_the_requests_that_meet_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("s.redb");
+    let place = StorePlace::of(Some(&path));
+    // More than is kept in memory.
+    let body = format!("{{\"x\":\"{}\"}}", "x".repeat(1 << 20));
+    let store = started(place.clone());
+    for n in 0..24 {
+        one(&store, edit(&n.to_string(), None, &body))
+            .await
+            .unwrap();
+    }
+    drop(store);
+    let store = opened(place).await;
+    let bytes = path.metadata().unwrap().len() as usize - PAGE;
+    let file = OpenOptions::new().write(true).open(&path).unwrap();
+    file.write_all_at(&vec![0xff; bytes], PAGE as u64).unwrap();
+    let mut last = None;
+    for n in 0..24 {
+        last = store.document(&n.to_string()).await.err().or(last);
+    }
+    let error = last.expect("it is damaged");
+    assert_ne!(error, StoreError::Closed);
+    let text = store.open().await.unwrap_err().to_string();
+    assert!(text.contains("s.redb is damaged"), "{text}");
+}
