@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use slog::{Discard, Logger, o};
 use strum::VariantArray;
 
 use crate::actors::language::Language;
@@ -70,8 +71,10 @@ impl Target {
             Self::Language { language, .. } => language.abilities(),
         };
         let language = LanguageName::new(language);
+        let log = Logger::root(Discard, o!());
         for ability in Ability::VARIANTS {
-            abilities.probe(*ability, &language, spawner, time).await;
+            let probe = abilities.probe(*ability, &language, spawner, time, &log);
+            probe.await;
         }
         abilities
     }
@@ -114,7 +117,7 @@ impl peer::Peer for Peer {
 
     async fn exit_report(&mut self) -> String {
         match self {
-            Self::Child(child) => child.exit_report().await,
+            Self::Child(child) => child.exit_report().await.report,
             Self::Process(process) => process.exit_report(),
         }
     }

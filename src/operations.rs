@@ -4,7 +4,8 @@
 //!           is `changes` for an order or a change, and otherwise `reads`. From the rows come two enums, [`CallName`]
 //!           and [`Route`]; what takes a call and what answers a route are a `match` over them, so that a row without
 //!           its handler does not compile.
-//! PROMISES  A call or a path that has no row is none. Where an operation has both, the same may do it.
+//! PROMISES  A call or a path that has no row is none. Where an operation has both, the same may do it. Names that come with
+//!           one are bounded by [`check_name`], whose bounds are here.
 //! CALLED    By `messages::client`, which reads calls; by the connection of a client, for rights and records; by `http::routes` and
 //!           `http::entrance`. `docs/socket.md` and `docs/http.md` are compared with it.
 //! LIMITS    What the arguments say can take another right than the row: see `messages::client::Call::takes`, whose
@@ -15,6 +16,30 @@ use strum::{EnumString, IntoStaticStr, VariantArray};
 
 use self::Who::{AllOrOwn, Anybody, OnPage, With};
 use crate::auth::rights::Right::{self, Administer, Call, Inspect, Look, Operate, Replicate};
+
+/// Longest name, in bytes, that a call, a path or a design document may have: of a database, a design document, a
+/// function, a step of its path, a pool, a group, a language, a service, a process, a user.
+///
+/// # Differs
+/// CouchDB's databases have at most 238; the length of ids of documents is not bound there, unless it is configured.
+pub const NAME_BYTES_MAX: usize = 1024;
+
+/// Longest text, in bytes, that is made of names: the path of a function, the context of a view, an id of a document in the
+/// replicator database or of its replication, a parameter in a URL.
+pub const LONG_NAME_BYTES_MAX: usize = 4096;
+
+/// Checks the length of a name that comes from outside; `what` it is called there.
+///
+/// # Errors
+/// It is longer than `bytes_max`; the sender's fault.
+pub(crate) fn check_name(what: &str, name: &str, bytes_max: usize) -> Result<(), String> {
+    match name.len() {
+        length if length > bytes_max => Err(format!(
+            "'{what}' has {length} bytes, and may have {bytes_max}: take a shorter one"
+        )),
+        _ => Ok(()),
+    }
+}
 
 /// Who may do something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -95,6 +95,7 @@ pub fn settings(
         },
         tenants: Default::default(),
         processes_max: None,
+        pools_max: 256,
         pools: Default::default(),
         service_terms: Default::default(),
         os_process_timeout: Duration::from_secs(60),

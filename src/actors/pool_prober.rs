@@ -130,7 +130,7 @@ impl Handler<ProbeAbility> for PoolProber {
             return Deferred::now(());
         }
         let (answer, replier) = deferred();
-        let spawner = self.spawner.clone();
+        let (spawner, log) = (self.spawner.clone(), self.log.clone());
         let probe = async move {
             let ProbeAbility {
                 abilities,
@@ -139,7 +139,7 @@ impl Handler<ProbeAbility> for PoolProber {
                 time,
             } = msg;
             // Boxed: it is seldom, and large.
-            let probe = abilities.probe(ability, &language, &spawner, time);
+            let probe = abilities.probe(ability, &language, &spawner, time, &log);
             probe.boxed_local().await;
             let _ = replier.send(());
         };

@@ -42,6 +42,7 @@ pub(crate) fn manager_settings(
             affinity_wait: query_servers.affinity_wait,
         },
         processes_max: config.processes_max(),
+        pools_max: config.server.pools_max,
         tenants: config.tenant_rules(),
         pools: {
             let pools = config.pools_with_services().into_iter();

@@ -11,6 +11,7 @@ use actix_web::{FromRequest, HttpRequest, web};
 use serde_json::Value;
 
 use super::answer::Refusal;
+use crate::operations::{LONG_NAME_BYTES_MAX, NAME_BYTES_MAX, check_name};
 
 /// The parameters of a query, in order; the last of a name counts.
 #[derive(Clone, Debug, Default)]
@@ -25,9 +26,15 @@ impl Params {
     /// Reads the query of a request.
     ///
     /// # Errors
-    /// It is wrongly encoded.
+    /// It is wrongly encoded, or has a name or a text that is too long.
     pub(super) fn of(request: &HttpRequest) -> Result<Self, Refusal> {
-        Self::read(request.query_string())
+        let params = Self::read(request.query_string())?;
+        for (name, value) in params.0.iter().filter(|(name, _)| !is_key(name)) {
+            check_name("a parameter", name, NAME_BYTES_MAX)
+                .and_then(|()| check_name(name, value, LONG_NAME_BYTES_MAX))
+                .map_err(query_parse_error)?;
+        }
+        Ok(params)
     }
 
     fn read(query: &str) -> Result<Self, Refusal> {

@@ -19,7 +19,7 @@ use strum::VariantArray;
 use super::HttpContext;
 use super::access::User;
 use super::answer::{Answer, Refusal};
-use super::request::{is_lines, segments};
+use super::request::{decode, is_lines, segments};
 use super::{
     config_api as config, dashboard, fleet_api as fleet, functions_api as functions, history, info,
     list_stream, map_stream, pools_api as pools, procs_api as procs, query, replicate, replicator,
@@ -27,7 +27,7 @@ use super::{
 };
 use crate::audit::{PendingOrder, Sender};
 use crate::messages::function::FunctionName;
-use crate::operations::Route;
+use crate::operations::{LONG_NAME_BYTES_MAX, NAME_BYTES_MAX, Route, check_name};
 use crate::query_server::request_id::RequestId;
 use crate::replicator::JobOrder;
 
@@ -148,6 +148,9 @@ fn guarded(route: Route) -> actix_web::Route {
         *given == wanted || wanted == Method::GET && *given == Method::HEAD
     });
     let check = move |user: User, request: ServiceRequest, next: Next<BoxBody>| async move {
+        if let Err(refusal) = check_names(&request) {
+            return Ok(request.into_response(refusal.response()));
+        }
         let order = route.changes().then(|| begin(route, &user, &request));
         if let Err(refusal) = user.check(who) {
             if let Some(order) = order {
@@ -162,6 +165,21 @@ fn guarded(route: Route) -> actix_web::Route {
         Ok(response)
     };
     answered_by(route).guard(is_wanted).wrap(from_fn(check))
+}
+
+/// Checks the length of the names in a path.
+fn check_names(request: &ServiceRequest) -> Result<(), Refusal> {
+    for (what, name) in request.match_info().iter() {
+        let bytes_max = match what {
+            // Ids of documents, and rests of paths.
+            "id" | "below" => LONG_NAME_BYTES_MAX,
+            _ => NAME_BYTES_MAX,
+        };
+        // What is wrongly encoded is told by what reads it.
+        let decoded = decode(name).unwrap_or(name.into());
+        check_name(what, &decoded, bytes_max).map_err(Refusal::bad_request)?;
+    }
+    Ok(())
 }
 
 /// Begins the order of a request that changes something; what it is for stands in its path.

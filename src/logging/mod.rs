@@ -4,10 +4,12 @@
 //!           that writes them to standard error or a file: for people on a terminal, as JSON lines otherwise.
 //! PROMISES  Logging never blocks its caller. What does not fit the queue is counted and the count
 //!           is logged. Dropping [`Logging`] writes what is queued. No text disturbs the terminal that it is shown on.
+//!           The texts of a record have a bound.
 //! CALLED    `settee serve` makes one and passes its `Logger` to whoever needs it; there is no
 //!           global logger.
 //! LIMITS    Keys of records are those of [`KEYS`], and never a document body or a credential.
 
+mod bounded;
 mod file;
 mod overflow;
 mod plain;
@@ -19,12 +21,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::SystemTime;
 
-use slog::{Drain, FilterLevel, FnValue, Level, Logger, OwnedKVList, PushFnValue, Record, o};
+use slog::{
+    BorrowedKV, Drain, FilterLevel, FnValue, Level, Logger, OwnedKVList, PushFnValue, Record,
+    RecordStatic, o,
+};
 use slog_async::AsyncGuard;
 
 use crate::config::{Log, LogFormat, LogLevel};
 use policy::schedule::WallTime;
 
+use bounded::Bounded;
 use file::LogFile;
 pub(crate) use file::Reopener;
 use overflow::Overflow;
@@ -43,6 +49,10 @@ pub const KEYS: &[(&str, &str)] = &[
         "severity: trace, debug, info, warning, error, critical",
     ),
     ("msg", "what happened; a fixed text, one of the events"),
+    (
+        "ability",
+        "what a query server was tried for: `ddoc`, `reduce`, ..",
+    ),
     ("actor", "a supervised part of the service"),
     (
         "argument_bytes",
@@ -253,11 +263,17 @@ impl<D: Drain<Ok = (), Err = slog::Never>> Drain for LevelSwitch<D> {
     type Err = slog::Never;
 
     fn log(&self, record: &Record<'_>, values: &OwnedKVList) -> Result<(), slog::Never> {
-        if self.is_enabled(record.level()) {
-            self.drain.log(record, values)
-        } else {
-            Ok(())
+        if !self.is_enabled(record.level()) {
+            return Ok(());
         }
+        let from = RecordStatic {
+            location: record.location(),
+            tag: record.tag(),
+            level: record.level(),
+        };
+        let bounded = Bounded(record.kv());
+        let record = Record::new(&from, record.msg(), BorrowedKV(&bounded));
+        self.drain.log(&record, values)
     }
 
     fn is_enabled(&self, level: Level) -> bool {

@@ -69,6 +69,35 @@ fn without_a_terminal_records_are_json_lines_with_fixed_first_keys() {
 }
 
 #[test]
+fn the_texts_of_a_record_have_a_bound_and_what_is_no_text_stays() {
+    let sink = Sink::default();
+    let format = config(LogLevel::Info, LogFormat::Json);
+    let logging = Logging::to_writer(&format, false, sink.clone());
+    let long = "é".repeat(bounded::RECORD_BYTES_MAX);
+    slog::info!(logging.logger, "audit"; "count" => 7, "user" => None::<&str>, "what" => "short",
+                "asked" => &long, "before" => format_args!("{long}"));
+    drop(logging);
+    let line = sink.lines().concat();
+    assert!(
+        line.len() < bounded::RECORD_BYTES_MAX + 200,
+        "{}",
+        line.len()
+    );
+    let record: Value = serde_json::from_str(&line).expect("a line is JSON");
+    assert_eq!(
+        (&record["count"], &record["user"]),
+        (&7.into(), &Value::Null)
+    );
+    // slog writes pairs from last to first: the last has the room.
+    assert!(
+        record["before"]
+            .as_str()
+            .is_some_and(|text| text.ends_with("é…"))
+    );
+    assert_eq!(record["asked"], "…");
+}
+
+#[test]
 fn on_a_terminal_records_are_for_people() {
     let sink = Sink::default();
     let logging = Logging::to_writer(&config(LogLevel::Info, LogFormat::Auto), true, sink.clone());

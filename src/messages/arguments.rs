@@ -2,7 +2,8 @@
 //!
 //! PROMISES  A member that is `null` is as good as none. Members that a call does not have are passed over.
 //! CALLED    By the requests of the client socket and by function calls, whoever brings them.
-//! LIMITS    At most [`ARGUMENTS_MAX`] members, no two of one name.
+//! LIMITS    At most [`ARGUMENTS_MAX`] members, no two of one name. A member that is a text is a name, and bounded as one,
+//!           or made of names.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -15,6 +16,7 @@ use serde_json::value::RawValue;
 use crate::config::language_name;
 use crate::messages::client_error::ErrorReply;
 use crate::messages::proc_manager::TakeFrom;
+use crate::operations::{LONG_NAME_BYTES_MAX, NAME_BYTES_MAX, check_name};
 use crate::query_server::ddoc::Ddoc;
 use crate::query_server::language::LanguageName;
 use crate::query_server::prompt_error::shorten;
@@ -73,14 +75,26 @@ impl<'a> Arguments<'a> {
         self.read(name, must_be)?.ok_or_else(|| missing(name))
     }
 
-    /// A string, or none.
+    /// A string that is no longer than a name, or none.
     pub(super) fn text(&self, name: &str) -> Parsed<Option<String>> {
-        self.read(name, "a string")
+        self.bounded(name, NAME_BYTES_MAX)
     }
 
-    /// A string.
+    /// A string that is made of names, or none.
+    pub(super) fn long_text(&self, name: &str) -> Parsed<Option<String>> {
+        self.bounded(name, LONG_NAME_BYTES_MAX)
+    }
+
+    fn bounded(&self, name: &str, bytes_max: usize) -> Parsed<Option<String>> {
+        let text: Option<String> = self.read(name, "a string")?;
+        let checked = check_name(name, text.as_deref().unwrap_or_default(), bytes_max);
+        checked.map_err(ErrorReply::bad_request)?;
+        Ok(text)
+    }
+
+    /// A string that is no longer than a name.
     pub(super) fn string(&self, name: &str) -> Parsed<String> {
-        self.require(name, "a string")
+        self.text(name)?.ok_or_else(|| missing(name))
     }
 
     /// A string that is not empty: `what`.

@@ -19,7 +19,7 @@ use crate::messages::job_call::JobCall;
 use crate::messages::pools::{AddPool, ReconfigurePool};
 use crate::messages::proc_manager::{TakeFrom, TenantName, Want};
 pub(crate) use crate::messages::proc_token::ProcToken;
-use crate::operations::CallName;
+use crate::operations::{CallName, NAME_BYTES_MAX, check_name};
 use crate::query_server::prompt_error::shorten;
 use crate::replicator::JobOrder;
 use policy::pool::{Lane, ReturnStatus};
@@ -153,6 +153,7 @@ impl<'a> Request<'a> {
             })
         })?;
         let id = arguments.get("id").map_or("null", RawValue::get);
+        check_name("id", id, NAME_BYTES_MAX).map_err(nameless)?;
         let name = call_name(&arguments);
         let call = name.and_then(|name| Ok((name, Call::of(name, &arguments)?)));
         match call {

@@ -83,6 +83,9 @@ pub struct ErrorReply {
 /// known.
 const TENANT_RETRY_AFTER: Duration = Duration::from_secs(1);
 
+/// Most bytes of a reason that quotes what a client sent.
+const REASON_BYTES_MAX: usize = 4096;
+
 /// The name of the error of a call whose client went away.
 const DISCONNECTED: &str = "disconnected";
 
@@ -113,7 +116,10 @@ impl ErrorReply {
 
     /// Something that the client does wrong, before anything is done for it.
     fn of_client(name: &str, reason: impl AsRef<str>) -> Self {
-        Self::new(name, reason.as_ref(), "queue", Fault::Client, false)
+        let reason = reason.as_ref();
+        // It may quote what the client sent.
+        let reason = &reason[..reason.floor_char_boundary(REASON_BYTES_MAX)];
+        Self::new(name, reason, "queue", Fault::Client, false)
     }
 
     /// More than a client may have, or ask for, at a time.

@@ -97,22 +97,15 @@ pub struct InLanguage {
 impl InDdoc {
     /// Returns what a call of the function at a path of it is about.
     pub(crate) fn subject(&self, path: &[&str]) -> Subject {
-        Subject {
-            db: Some(Arc::clone(&self.db)),
-            ddoc: Some(Arc::clone(&self.ddoc.key.id)),
-            function: path.join("/"),
-        }
+        let path = path.join("/");
+        Subject::new(Some(&self.db), Some(&self.ddoc.key.id), &path)
     }
 }
 
 impl InLanguage {
     /// Returns what a call of functions that are sent with it is about.
     pub(crate) fn subject(&self, call: &str) -> Subject {
-        Subject {
-            db: self.db.clone(),
-            ddoc: None,
-            function: call.to_owned(),
-        }
+        Subject::new(self.db.as_ref(), None, call)
     }
 }
 

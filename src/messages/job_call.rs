@@ -123,12 +123,12 @@ impl JobCall {
     }
 
     pub(super) fn show(arguments: &Arguments<'_>) -> Parsed<Self> {
-        let job = arguments.string("job")?;
+        let job = job(arguments)?;
         Ok(Self::Show { job })
     }
 
     pub(super) fn order(arguments: &Arguments<'_>, order: JobOrder) -> Parsed<Self> {
-        let job = arguments.string("job")?;
+        let job = job(arguments)?;
         Ok(Self::Order { job, order })
     }
 
@@ -139,7 +139,7 @@ impl JobCall {
 
     pub(super) fn export(arguments: &Arguments<'_>) -> Parsed<Self> {
         Ok(Self::Export {
-            after: arguments.text("after")?,
+            after: arguments.long_text("after")?,
             secrets: arguments.flag("secrets")?,
         })
     }
@@ -158,7 +158,7 @@ impl JobCall {
         Ok(Self::CopyRows {
             copy,
             kind: arguments.require("kind", "\"documents\", \"locals\" or \"jobs\"")?,
-            after: arguments.text("after")?.unwrap_or_default(),
+            after: arguments.long_text("after")?.unwrap_or_default(),
         })
     }
 
@@ -166,6 +166,11 @@ impl JobCall {
         let docs = documents(arguments)?;
         Ok(Self::Write { docs })
     }
+}
+
+/// `job`: the id of a replication, or of its document.
+fn job(arguments: &Arguments<'_>) -> Parsed<String> {
+    arguments.long_text("job")?.ok_or_else(|| missing("job"))
 }
 
 fn count(arguments: &Arguments<'_>, name: &str) -> Parsed<Option<usize>> {

@@ -5,6 +5,7 @@
 //!           for half of it at least; how far is told.
 //! PROMISES  Each half has at most [`FUNCTIONS_MAX`] functions. When another one comes, the one that cost least makes
 //!           room, and its time is told as the other's `uncertain`: no function that cost more than that is missing.
+//! LIMITS    Names are as long as [`Subject`] has them, which cuts them: functions whose long names begin alike count in one row.
 //! SOURCE    The counters are those of Space-Saving (Metwally, Agrawal, El Abbadi 2005), weighted by time.
 
 use std::sync::Arc;
@@ -320,6 +321,22 @@ mod tests {
         let f = named(&costs.of(Period::Hour, now), "f").unwrap();
         assert_eq!((f.calls, f.errors, f.kills, f.bytes), (3, 2, 1, 30));
         assert_eq!(f.run.sum(), Duration::from_millis(60));
+    }
+
+    #[test]
+    fn the_names_of_a_period_have_a_bound_in_bytes_however_long_they_are() {
+        let now = Timestamp::ZERO;
+        let mut costs = FunctionCosts::new(now);
+        let long: Arc<str> = "\u{e9}".repeat(1 << 15).into();
+        for number in 0..2 * FUNCTIONS_MAX {
+            let function = format!("{number}{long}");
+            let subject = Subject::new(Some(&long), Some(&long), &function);
+            costs.note(&subject, &took(1), Outcome::Value, now);
+        }
+        let functions = costs.of(Period::Hour, now).functions;
+        let bytes: usize = functions.iter().map(|(subject, _)| subject.bytes()).sum();
+        assert_eq!(functions.len(), FUNCTIONS_MAX);
+        assert!(bytes <= FUNCTIONS_MAX * 3 * 262, "{bytes}");
     }
 
     #[test]

@@ -3,21 +3,23 @@
 //! SUMMARY   [`Abilities`] belong to one entry of the registry: declared by the language, or probed, each
 //!           when it is first needed, and kept until the next reload.
 //! PROMISES  A probe runs in a child of its own, outside the pool, with a deadline. An ability is absent
-//!           only if the child clearly refused: by an error, its end, or one result for two functions.
-//!           After anything else (silence, another answer, a command that cannot be started) the ability
-//!           is unknown, and nothing is refused.
+//!           only if the child clearly refused: by an error, an end of its own, or one result for two
+//!           functions. After anything else the ability is unknown, and nothing is refused. A probe that told
+//!           nothing (a signal, a limit, silence, a command that cannot be started) is logged and tried again.
 //! CALLED    Probed by the PoolProber; read by the ProcManager, both on the pool's arbiter.
 //! SOURCE    None in CouchDB, where teaching a server without `ddoc` ends the server, and the whole
 //!           manager with it (D1). couchpy is such a server.
 //! LIMITS    One child at a time for each language lives beside `os_process_limit`; each ability is probed
-//!           once.
+//!           until a probe has told, at most [`TRIES_MAX`] times in [`RETRY_INTERVAL`].
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use slog::{Logger, warn};
 use strum::{EnumCount, IntoStaticStr, VariantArray};
+use tokio::time::Instant;
 
 use crate::query_server::language::LanguageName;
 use crate::query_server::probe::probe;
@@ -25,6 +27,12 @@ use child::{CommandSpec, Spawner};
 
 /// The longest that a probe may take.
 pub(crate) const PROBE_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// How many children are asked, one after the other, until one tells.
+const TRIES_MAX: usize = 3;
+
+/// For how long an ability stays unknown of which no child told.
+const RETRY_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Something that not every query server can do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EnumCount, IntoStaticStr, VariantArray)]
@@ -79,7 +87,8 @@ pub enum Finding {
     Open,
 }
 
-type Found = [Option<Finding>; Ability::COUNT];
+/// Each with the time at which it is to be probed again, if it is.
+type Found = [Option<(Finding, Option<Instant>)>; Ability::COUNT];
 
 /// What the processes of one language can do.
 #[derive(Debug)]
@@ -114,7 +123,9 @@ impl Abilities {
 
     fn with(found: impl Fn(Ability) -> Option<Finding>, command: Option<CommandSpec>) -> Self {
         Self {
-            found: Mutex::new(std::array::from_fn(|index| found(Ability::VARIANTS[index]))),
+            found: Mutex::new(std::array::from_fn(|index| {
+                found(Ability::VARIANTS[index]).map(|finding| (finding, None))
+            })),
             command,
             probing: tokio::sync::Mutex::new(()),
         }
@@ -122,16 +133,19 @@ impl Abilities {
 
     /// Returns what is known now; `None` if a probe would tell.
     pub fn known(&self, ability: Ability) -> Option<Finding> {
-        self.found()[ability as usize].clone()
+        let found = self.found();
+        let (finding, until) = found[ability as usize].as_ref()?;
+        let is_known = until.is_none_or(|until| Instant::now() < until);
+        is_known.then(|| finding.clone())
     }
 
     /// Returns them by name, for `status`: absent is false, open or not probed is null.
     pub fn by_name(&self) -> BTreeMap<String, Option<bool>> {
         let found = self.found();
-        let known = |finding: &Option<Finding>| match finding {
-            Some(Finding::Present) => Some(true),
-            Some(Finding::Absent(_)) => Some(false),
-            Some(Finding::Open) | None => None,
+        let known = |found: &Option<(Finding, _)>| match found {
+            Some((Finding::Present, _)) => Some(true),
+            Some((Finding::Absent(_), _)) => Some(false),
+            Some((Finding::Open, _)) | None => None,
         };
         Ability::VARIANTS
             .iter()
@@ -140,29 +154,47 @@ impl Abilities {
             .collect()
     }
 
-    /// Probes an ability, unless it is known by then. Takes no longer than `time` and
-    /// [`PROBE_TIME_MAX`] for itself and each probe before it. Dropping it ends the probe's child.
+    /// Probes an ability, unless it is known by then, and logs what told nothing. Takes no longer than
+    /// `time` and [`PROBE_TIME_MAX`] for itself and each probe before it. Dropping it ends the probe's child.
     pub async fn probe(
         &self,
         ability: Ability,
         language: &LanguageName,
         spawner: &Spawner,
         time: Duration,
+        log: &Logger,
     ) -> Finding {
         let _turn = self.probing.lock().await;
         if let Some(finding) = self.known(ability) {
             return finding;
         }
-        let finding = match &self.command {
-            None => Finding::Open,
-            Some(command) => {
-                let time = time.min(PROBE_TIME_MAX);
-                let tried = probe(ability, language.as_str(), command, spawner);
-                let tried = actix_rt::time::timeout(time, tried).await;
-                tried.unwrap_or(Finding::Open)
-            }
+        let Some(command) = &self.command else {
+            return Finding::Open;
         };
-        self.found()[ability as usize] = Some(finding.clone());
+        let deadline = Instant::now() + time.min(PROBE_TIME_MAX);
+        let mut found = None;
+        for _ in 0..TRIES_MAX {
+            let tried = probe(ability, language.as_str(), command, spawner);
+            let error = match tokio::time::timeout_at(deadline, tried).await {
+                Ok(Ok(finding)) => {
+                    found = Some(finding);
+                    break;
+                }
+                Ok(Err(error)) => error,
+                Err(_) => "did not answer in time".to_owned(),
+            };
+            warn!(log, "a probe of a query server told nothing";
+                  "language" => language.as_str(), "ability" => ability.name(), "error" => error,
+                  "effect" => "nothing is refused for it, and it is probed again",
+                  "remedy" => "none if it is seldom: something else than the command has ended the probe, or the \
+                               machine is slow");
+            if Instant::now() >= deadline {
+                break;
+            }
+        }
+        let until = found.is_none().then(|| Instant::now() + RETRY_INTERVAL);
+        let finding = found.unwrap_or(Finding::Open);
+        self.found()[ability as usize] = Some((finding.clone(), until));
         finding
     }
 
@@ -188,7 +220,10 @@ mod tests {
         let spawner = Spawner::start().unwrap();
         let python = LanguageName::new("Python");
         let time = Duration::from_secs(20);
-        abilities.probe(ability, &python, &spawner, time).await
+        let log = Logger::root(slog::Discard, slog::o!());
+        abilities
+            .probe(ability, &python, &spawner, time, &log)
+            .await
     }
 
     #[actix_rt::test]
@@ -209,6 +244,15 @@ mod tests {
                 &format!("{reset} echo no ddoc >&2; exit 1"),
                 absent("when tried, it exited with status 1, its last words: no ddoc"),
             ),
+            (
+                &format!("{reset} exit 255"),
+                absent("when tried, it exited with status 255"),
+            ),
+            // Something else has ended it, or what it waited for.
+            (&format!("{reset} kill -KILL $$"), Finding::Open),
+            (&format!("{reset} kill -TERM $$"), Finding::Open),
+            (&format!("{reset} exit 137"), Finding::Open),
+            ("kill -KILL $$", Finding::Open),
             (&format!("{reset} echo '[]'"), Finding::Open),
             ("cat", Finding::Open),
             ("exec /no/such/program", Finding::Open),
@@ -228,11 +272,44 @@ mod tests {
         let spawner = Spawner::start().unwrap();
         let language = LanguageName::new("x");
         let time = Duration::from_millis(50);
+        let log = Logger::root(slog::Discard, slog::o!());
         let finding = abilities
-            .probe(Ability::Ddoc, &language, &spawner, time)
+            .probe(Ability::Ddoc, &language, &spawner, time, &log)
             .await;
         assert_eq!(finding, Finding::Open);
         assert_eq!(abilities.known(Ability::Ddoc), Some(Finding::Open));
+    }
+
+    /// A server without `ddoc`; the signals end its first so many children.
+    fn killed_at_first(folder: &std::path::Path, times: usize) -> Abilities {
+        let count = folder.join("count");
+        server(&format!(
+            "echo x >>{count}; read -r line; echo true; read -r line; \
+             [ $(wc -l <{count}) -gt {times} ] || kill -KILL $$; exit 1",
+            count = count.display()
+        ))
+    }
+
+    #[actix_rt::test]
+    async fn a_probe_that_something_else_ends_is_tried_again_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let abilities = killed_at_first(folder.path(), TRIES_MAX - 1);
+        let finding = found(&abilities, Ability::Ddoc).await;
+        assert!(matches!(finding, Finding::Absent(_)), "{finding:?}");
+    }
+
+    #[actix_rt::test]
+    async fn an_ability_of_which_no_probe_told_is_unknown_for_a_while_and_probed_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let abilities = killed_at_first(folder.path(), TRIES_MAX);
+        assert_eq!(found(&abilities, Ability::Ddoc).await, Finding::Open);
+        assert_eq!(abilities.known(Ability::Ddoc), Some(Finding::Open));
+        tokio::time::pause();
+        tokio::time::advance(RETRY_INTERVAL).await;
+        tokio::time::resume();
+        assert_eq!(abilities.known(Ability::Ddoc), None);
+        let finding = found(&abilities, Ability::Ddoc).await;
+        assert!(matches!(finding, Finding::Absent(_)), "{finding:?}");
     }
 
     #[actix_rt::test]

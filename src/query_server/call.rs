@@ -29,7 +29,11 @@ use policy::pool::Token;
 /// The least time between two readings of a process's memory: a reading costs as much as a quick call.
 pub(crate) const MEMORY_INTERVAL: Duration = Duration::from_millis(100);
 
-/// What a call is about.
+/// How much of a name is told, in bytes: what is longer is cut behind a character, and ends with `…`. It is longer then
+/// than the name of any tenant that has a row or lines of its own.
+const NAME_BYTES_TOLD: usize = 256;
+
+/// What a call is about, as it is told: in the log, and in tables.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Subject {
     /// The database.
@@ -38,6 +42,30 @@ pub(crate) struct Subject {
     pub(crate) ddoc: Option<Arc<str>>,
     /// The function: its path in the design document, or the name of the call.
     pub(crate) function: String,
+}
+
+impl Subject {
+    /// Takes as much of the names as is told.
+    pub(crate) fn new(db: Option<&Arc<str>>, ddoc: Option<&Arc<str>>, function: &str) -> Self {
+        let told = |name: &Arc<str>| cut(name).map_or_else(|| Arc::clone(name), Arc::from);
+        Self {
+            db: db.map(told),
+            ddoc: ddoc.map(told),
+            function: cut(function).unwrap_or_else(|| function.to_owned()),
+        }
+    }
+
+    /// Returns how long its names are together, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        let names = [self.db.as_ref(), self.ddoc.as_ref()].into_iter().flatten();
+        names.map(|name| name.len()).sum::<usize>() + self.function.len()
+    }
+}
+
+/// Returns what is told of a name that is too long.
+fn cut(name: &str) -> Option<String> {
+    let told = &name[..name.ceil_char_boundary(NAME_BYTES_TOLD)];
+    (name.len() > NAME_BYTES_TOLD).then(|| format!("{told}…"))
 }
 
 /// A call on its way.

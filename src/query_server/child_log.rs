@@ -19,7 +19,7 @@ use crate::query_server::call::Call;
 use child::stderr::LINE_BYTES_MAX;
 use policy::time::Timestamp;
 
-/// What a record takes in the log beside its line, in bytes.
+/// What a record takes in the log beside its line and the names of its call, in bytes.
 const RECORD_BYTES: usize = 200;
 
 /// The time over which the lines of a process are counted.
@@ -144,11 +144,21 @@ impl ChildLog {
         let now = self.clock.now();
         let mut lines = self.lines.borrow_mut();
         let admitted = lines.take(1, self.terms.lines_max, LINES_PERIOD, now)
-            && (self.terms.pool).take(written(line), self.terms.pool_bytes_max, now);
+            && (self.terms.pool).take(
+                written(line) + self.bytes_of_call(),
+                self.terms.pool_bytes_max,
+                now,
+            );
         if !admitted {
             self.leave_out(now);
         }
         admitted.then_some(line)
+    }
+
+    /// Returns what the names of the call take in a record, in bytes.
+    fn bytes_of_call(&self) -> usize {
+        let call = self.call.borrow();
+        call.as_ref().map_or(0, |call| call.subject.bytes())
     }
 
     fn leave_out(self: &Rc<Self>, now: Timestamp) {

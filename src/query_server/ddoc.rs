@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde_json::value::RawValue;
 
+use crate::operations::{NAME_BYTES_MAX, check_name};
 use crate::query_server::language::LanguageName;
 use json::object::RawObject;
 use policy::pool::{DdocKey, TaughtText};
@@ -26,6 +27,9 @@ pub enum BadDdoc {
     /// A member that must be a string is missing, empty or something else.
     #[error("the design document needs a string as '{0}'")]
     Member(&'static str),
+    /// A member is longer than a name may be.
+    #[error("the design document's {0}")]
+    TooLong(String),
 }
 
 /// The language of a design document that names none.
@@ -72,8 +76,10 @@ impl Ddoc {
 
 fn text(value: Option<&RawValue>, name: &'static str) -> Result<String, BadDdoc> {
     let text = value.and_then(|value| serde_json::from_str(value.get()).ok());
-    text.filter(|text: &String| !text.is_empty())
-        .ok_or(BadDdoc::Member(name))
+    let text = text.filter(|text: &String| !text.is_empty());
+    let text = text.ok_or(BadDdoc::Member(name))?;
+    check_name(name, &text, NAME_BYTES_MAX).map_err(BadDdoc::TooLong)?;
+    Ok(text)
 }
 
 #[cfg(test)]

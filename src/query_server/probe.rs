@@ -2,8 +2,9 @@
 //!
 //! SUMMARY   [`probe`] starts the command, resets it, asks the smallest question that needs the ability, and
 //!           judges the answer.
-//! PROMISES  An ability is absent only if the child clearly refused: by an error, its end, or one result for
-//!           two functions. Dropping a probe ends its child.
+//! PROMISES  An ability is absent only if the child clearly refused: by an error, an end of its own, or one
+//!           result for two functions. An end by a signal or a limit of its cell tells nothing. Dropping a
+//!           probe ends its child.
 //! CALLED    By [`Abilities`](super::abilities::Abilities), which sets a deadline.
 //! LIMITS    Questions with a function are asked in JavaScript, Python, Perl, Ruby or Lua: in the one with the language's
 //!           name, or else in the one whose map function the command runs.
@@ -71,36 +72,40 @@ enum Outcome {
     Error(String),
     /// It answered something else; its line.
     Other(String),
-    /// It ended; how.
+    /// It ended by itself; how.
     Ended(String),
-    /// It does not answer `reset` as a query server does, or cannot be started.
-    Unknown,
+    /// It does not answer `reset` as a query server does.
+    NoServer,
 }
 
 /// Finds out about one ability of the query servers of a language.
+///
+/// # Errors
+/// Why nothing was found out: the child was not started, or something else than its own refusal ended it. Another
+/// probe may tell.
 pub(super) async fn probe(
     ability: Ability,
     language: &str,
     command: &CommandSpec,
     spawner: &Spawner,
-) -> Finding {
+) -> Result<Finding, String> {
     let questions = match questions(ability) {
         Some(questions) => questions,
-        None => match functions_of(language, command, spawner).await {
+        None => match functions_of(language, command, spawner).await? {
             Some(functions) => questions_about(ability, functions.sum),
-            None => return Finding::Open,
+            None => return Ok(Finding::Open),
         },
     };
     let together = ability == Ability::Pipelining;
-    match ask(&questions, together, command, spawner).await {
+    Ok(match ask(&questions, together, command, spawner).await? {
         Outcome::AsExpected => Finding::Present,
         Outcome::Error(line) => absent(&format!("it answered {line}")),
         Outcome::Ended(how) => absent(&format!("it {how}")),
         Outcome::Other(line) if ability == Ability::SeveralReducers => {
             Finding::Absent(format!("when tried with two, it answered {line}").into())
         }
-        Outcome::Other(_) | Outcome::Unknown => Finding::Open,
-    }
+        Outcome::Other(_) | Outcome::NoServer => Finding::Open,
+    })
 }
 
 fn absent(how: &str) -> Finding {
@@ -145,23 +150,23 @@ async fn functions_of(
     language: &str,
     command: &CommandSpec,
     spawner: &Spawner,
-) -> Option<&'static Functions> {
+) -> Result<Option<&'static Functions>, String> {
     let named = FUNCTIONS
         .iter()
         .find(|functions| functions.language == language);
     if named.is_some() {
-        return named;
+        return Ok(named);
     }
     for functions in &FUNCTIONS {
         let questions = vec![
             (json!(["add_fun", functions.map]), json!(true)),
             (json!(["map_doc", {"_id": "a"}]), json!([[["a", 1]]])),
         ];
-        if let Outcome::AsExpected = ask(&questions, false, command, spawner).await {
-            return Some(functions);
+        if let Outcome::AsExpected = ask(&questions, false, command, spawner).await? {
+            return Ok(Some(functions));
         }
     }
-    None
+    Ok(None)
 }
 
 /// Starts the command, resets it and asks: one question after the other, or all `together`.
@@ -170,16 +175,17 @@ async fn ask(
     together: bool,
     command: &CommandSpec,
     spawner: &Spawner,
-) -> Outcome {
-    let Ok(mut child) = UnpooledChild::start(spawner, command.clone(), LINE_BYTES_MAX).await else {
-        return Outcome::Unknown;
-    };
+) -> Result<Outcome, String> {
+    let child = UnpooledChild::start(spawner, command.clone(), LINE_BYTES_MAX).await;
+    let mut child = child.map_err(|error| error.to_string())?;
     let send =
         |child: &UnpooledChild, command: &Value| child.send(format!("{command}\n").as_bytes());
     send(&child, &json!(["reset", {}]));
-    let Outcome::AsExpected = answer(&mut child, &json!(true)).await else {
-        return Outcome::Unknown;
-    };
+    match answer(&mut child, &json!(true)).await? {
+        Outcome::AsExpected => {}
+        Outcome::Ended(how) => return Err(how),
+        _ => return Ok(Outcome::NoServer),
+    }
     if together {
         let all: String = questions
             .iter()
@@ -191,23 +197,27 @@ async fn ask(
         if !together {
             send(&child, asked);
         }
-        match answer(&mut child, expected).await {
+        match answer(&mut child, expected).await? {
             Outcome::AsExpected => {}
-            outcome => return outcome,
+            outcome => return Ok(outcome),
         }
     }
-    Outcome::AsExpected
+    Ok(Outcome::AsExpected)
 }
 
 /// Reads the next answer, past log lines.
-async fn answer(child: &mut UnpooledChild, expected: &Value) -> Outcome {
+async fn answer(child: &mut UnpooledChild, expected: &Value) -> Result<Outcome, String> {
     loop {
         let line = match child.line().await {
             Ok(Some(line)) => line,
-            Ok(None) => return Outcome::Ended(child.exit_report().await),
-            Err(_) => return Outcome::Unknown,
+            Ok(None) => {
+                let end = child.exit_report().await;
+                let ended = if end.is_its_own { Ok } else { Err };
+                return ended(end.report).map(Outcome::Ended);
+            }
+            Err(_) => return Ok(Outcome::NoServer),
         };
-        return match classify(line.clone()) {
+        return Ok(match classify(line.clone()) {
             Line::Log(_) => continue,
             Line::Error(_) | Line::Fatal(_) => Outcome::Error(quoted(&line)),
             Line::Answer(_) => match serde_json::from_slice::<Value>(&line) {
@@ -215,7 +225,7 @@ async fn answer(child: &mut UnpooledChild, expected: &Value) -> Outcome {
                 _ => Outcome::Other(quoted(&line)),
             },
             Line::Malformed(_) => Outcome::Other(quoted(&line)),
-        };
+        });
     }
 }
 

@@ -12,6 +12,7 @@ use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::members::DocMembers;
+use crate::operations::LONG_NAME_BYTES_MAX;
 use replication::spec::{Defaults, DocRef, Replication, UserCtx, strip_url};
 use store::{Document, Revision};
 
@@ -32,9 +33,6 @@ const IGNORED_MEMBERS: &[&str] = &[
     "_deleted_conflicts",
     "_local_seq",
 ];
-
-/// Longest id, in bytes.
-const ID_BYTES_MAX: usize = 4096;
 
 /// Why a document is not written. The writer is at fault.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -89,7 +87,7 @@ pub(crate) fn kind_of(id: &str) -> Result<DocKind, DocumentError> {
     if id.is_empty() {
         return illegal("Document id must not be empty");
     }
-    if id.len() > ID_BYTES_MAX {
+    if id.len() > LONG_NAME_BYTES_MAX {
         return illegal("Document id is too long");
     }
     if let Some(rest) = id.strip_prefix("_design/") {

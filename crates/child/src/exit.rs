@@ -4,6 +4,12 @@ use std::fmt;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
+/// What a shell adds to the number of a signal.
+const SIGNAL_STATUS: i32 = 128;
+
+/// The greatest number of a signal.
+const SIGNAL_MAX: i32 = 64;
+
 pub(super) fn signal_text(signal: i32) -> String {
     signal_name(signal).map_or_else(|| format!("signal {signal}"), str::to_owned)
 }
@@ -21,13 +27,18 @@ impl Exit {
     pub fn status(self) -> i32 {
         self.0
             .code()
-            .or_else(|| self.0.signal().map(|signal| 128 + signal))
+            .or_else(|| self.0.signal().map(|signal| SIGNAL_STATUS + signal))
             .unwrap_or(-1)
     }
 
     /// Returns whether it ended by itself and told that it has failed.
     pub(super) fn is_failure(self) -> bool {
         self.0.code().is_some_and(|code| code != 0)
+    }
+
+    /// Returns whether a signal ended it, or a process that it waited for, as a shell tells it.
+    pub(super) fn is_by_signal(self) -> bool {
+        (SIGNAL_STATUS + 1..=SIGNAL_STATUS + SIGNAL_MAX).contains(&self.status())
     }
 
     /// Returns whether it ended by itself and in order.

@@ -30,6 +30,14 @@ const END_WAIT: Duration = Duration::from_secs(1);
 /// How many of the last lines of standard error an exit report quotes.
 const QUOTED_LINES: usize = 2;
 
+/// How a child ended.
+pub struct ChildEnd {
+    /// In words: `exited with status 1`, and its last words.
+    pub report: String,
+    /// Whether it chose to end: no signal ended it, no limit of its cell was met, and it was started at all.
+    pub is_its_own: bool,
+}
+
 /// A child, and what it has said so far.
 pub struct UnpooledChild {
     child: Child,
@@ -119,21 +127,25 @@ impl UnpooledChild {
         exit
     }
 
-    /// Tells how a child ended whose output has ended: `exited with status 1`, and its last words.
-    pub async fn exit_report(&mut self) -> String {
+    /// Tells how a child ended whose output has ended.
+    pub async fn exit_report(&mut self) -> ChildEnd {
         let exit = tokio::time::timeout(END_WAIT, self.end()).await;
         // What was refused is of no interest here.
         self.reports.as_mut().map(Reports::take_rest);
+        let reports = self.reports.as_ref();
+        let is_explained = reports.is_some_and(|told| told.error.is_some() || told.met.is_some());
+        let is_its_own = exit.as_ref().is_ok_and(|exit| !exit.is_by_signal()) && !is_explained;
         let described = |exit| {
             self.child
                 .describe(exit, self.reports.as_ref(), self.answered)
         };
         let exit = exit.map_or_else(|_| "closed its output".into(), described);
         let words = self.last_words();
-        match &words[words.len().saturating_sub(QUOTED_LINES)..] {
+        let report = match &words[words.len().saturating_sub(QUOTED_LINES)..] {
             [] => exit,
             words => format!("{exit}, its last words: {}", words.join(" / ")),
-        }
+        };
+        ChildEnd { report, is_its_own }
     }
 
     /// Returns the last lines of its standard error, oldest first.

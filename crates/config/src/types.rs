@@ -225,6 +225,9 @@ section! {
         /// ([pools.md](pools.md#the-ceiling-over-all-pools)). No pool's `max`, `init_size` and `min_free` may be more;
         /// `os_process_limit` may. 0 is any number.
         processes_max: u32 = 1000, PROCESSES, unit("processes");
+        /// Most pools, those of languages included: of the configuration, and added by operators. Those that are there
+        /// stay where it is lowered.
+        pools_max: usize = 256, count(1, 4096), unit("pools");
         /// How long requests in progress may take to finish when the service stops.
         shutdown_grace: Duration = 10, seconds(0, HOUR);
         /// How long a process may take to end after its input is closed, until it gets TERM, and then again until

@@ -7,6 +7,7 @@ mod cells;
 mod pools;
 mod services;
 
+use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::path::Path;
 
@@ -51,6 +52,7 @@ pub(super) fn check(config: &Config, service_user: Option<u32>) -> Vec<Problem> 
     let problems = Vec::new();
     let mut rules = Rules { config, problems };
     rules.soft_limit();
+    rules.pools_max();
     rules.socket();
     rules.open();
     rules.ssl();
@@ -113,6 +115,18 @@ impl Rules<'_> {
             let what = format!("{SOFT} ({soft}) is above {HARD} ({hard}, {origin})");
             let remedy = format!("lower {SOFT} to {hard} or less, or raise {HARD}");
             self.section(QUERY).problem(SOFT, what, remedy);
+        }
+    }
+
+    fn pools_max(&mut self) {
+        let config = self.config;
+        let mut names: BTreeSet<&str> = config.language_names().into_iter().collect();
+        names.extend(config.pools.keys().map(String::as_str));
+        let (count, max) = (names.len(), config.server.pools_max);
+        if count > max {
+            let what = format!("pools_max ({max}) is below the {count} pools of the configuration");
+            let remedy = format!("raise it to {count} or more, or take pools out");
+            self.section("server").problem("pools_max", what, remedy);
         }
     }
 

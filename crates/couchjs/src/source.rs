@@ -114,17 +114,17 @@ impl Mending {
             .filter(|start| is_anonymous(&text[*start..]))
             .take(MENDS_MAX)
             .find(misses_name);
-        let Some(start) = start else {
+        let Some(function) = start else {
             return false;
         };
-        let before = text[..start].trim_end_matches([' ', '\t']);
+        let before = text[..function].trim_end_matches([' ', '\t']);
         let start = match before.strip_suffix("async") {
             Some(before) if !before.ends_with(is_name_part) => before.len(),
-            _ => start,
+            _ => function,
         };
         self.text.insert_str(start, STATEMENT);
         self.function = Some(start + STATEMENT.len());
-        self.from = start + STATEMENT.len() + "async function".len();
+        self.from = function + STATEMENT.len() + "function".len();
         true
     }
 

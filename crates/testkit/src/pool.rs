@@ -54,6 +54,7 @@ impl TestPoolBuilder {
                     affinity_wait: Duration::ZERO,
                 },
                 processes_max: None,
+                pools_max: 256,
                 tenants: Default::default(),
                 pools: BTreeMap::new(),
                 service_terms: BTreeMap::new(),

@@ -10,7 +10,6 @@ use actix::prelude::*;
 use serde_json::{Map, Value};
 
 use super::ProcManager;
-use super::table::POOLS_MAX;
 use crate::config::{NAME_RULE, PoolConfig, above_ceiling, is_name, language_name};
 use crate::messages::pools::{
     AddPool, PoolChange, PoolError, ReconfigurePool, RemovePool, TerminateStaleOf, UnthrottlePool,
@@ -90,9 +89,10 @@ impl Handler<AddPool> for ProcManager {
         if self.pools.find(&name).is_some() {
             return Err(PoolError::Exists(name));
         }
-        if self.pools.len() >= POOLS_MAX {
+        let (there, max) = (self.pools.len(), self.settings.pools_max);
+        if there >= max {
             return wrong(format!(
-                "there are {POOLS_MAX} pools already, which is as many as there may be: remove one"
+                "there are {there} pools already, and [server] pools_max is {max}: remove one, or raise it"
             ));
         }
         let section = PoolConfig::default().patched(&msg.settings);

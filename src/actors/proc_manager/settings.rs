@@ -24,6 +24,8 @@ pub struct ManagerSettings {
     pub limits: Limits,
     /// `processes_max`: most processes of all pools together; `None` is any number.
     pub processes_max: Option<u32>,
+    /// Most pools, those of languages included.
+    pub pools_max: usize,
     /// How much each tenant may have at a time, over all pools.
     pub tenants: TenantRules,
     /// Name -> the section of a pool, in lower case: a language's own, or a named one.

@@ -19,9 +19,6 @@ use crate::query_server::tried_cell::TriedCell;
 use policy::exchange::ExchangeWatch;
 use policy::pool::{LanguageId, PoolId, PoolKind, PoolSettings, Target};
 
-/// How many pools there may be at a time, languages' own included.
-pub(super) const POOLS_MAX: usize = 4096;
-
 /// A pool as the actor knows it; the core keeps the rest.
 pub(super) struct Pool {
     pub(super) name: Arc<str>,

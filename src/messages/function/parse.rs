@@ -11,6 +11,7 @@ use super::{
 };
 use crate::messages::arguments::{Arguments, Parsed, is_object, wrong};
 use crate::messages::client_error::ErrorReply;
+use crate::operations::{LONG_NAME_BYTES_MAX, NAME_BYTES_MAX, check_name};
 use crate::query_server::ddoc::DEFAULT_LANGUAGE;
 use crate::query_server::language::LanguageName;
 use json::JsonList;
@@ -101,6 +102,10 @@ impl DdocPrompt {
         let steps: Vec<String> = arguments.require("path", what)?;
         if steps.is_empty() {
             return Err(wrong("path", what));
+        }
+        let bounds = steps.iter().map(|step| (&**step, NAME_BYTES_MAX));
+        for (text, max) in bounds.chain([(&*steps.join("/"), LONG_NAME_BYTES_MAX)]) {
+            check_name("path", text, max).map_err(ErrorReply::bad_request)?;
         }
         Ok(Self {
             at,

@@ -129,7 +129,7 @@ impl Reducers {
         Ok(Self {
             at: InLanguage::of(arguments)?,
             funs: sources(arguments)?,
-            context: arguments.text("context")?.unwrap_or_default(),
+            context: arguments.long_text("context")?.unwrap_or_default(),
             finalize: arguments.flag("finalize")?,
         })
     }

@@ -44,7 +44,10 @@ fn the_first_example_of_the_readme_gives_what_stands_there() {
     let row: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(told[0], format!("{}: {}", row["key"], row["value"]));
     let error = String::from_utf8(output.stderr).unwrap();
-    let place = told[1].replace("line ", ":").replace(", column ", ":");
+    let place = told[1]
+        .trim()
+        .replace("line ", ":")
+        .replace(", column ", ":");
     let place = place.replacen(": cannot", ": TypeError: cannot", 1);
     assert!(error.contains(&place), "{error}\n{place}");
 }

@@ -13,6 +13,7 @@ mod floods;
 mod hosts;
 mod lines;
 mod memory;
+mod names;
 mod requests;
 mod roles;
 mod tenant_log;

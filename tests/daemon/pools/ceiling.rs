@@ -107,3 +107,34 @@ fn a_reload_moves_the_ceiling() {
     assert!(give_back(&mut client, &held[1], "ok"));
     web.service.stop();
 }
+
+#[test]
+fn no_more_pools_are_added_than_may_be_and_the_refusal_names_the_key() {
+    let web = Web::start("[server]\npools_max = 8\n");
+    let there = web.get("/_pools").ok()["pools"].as_array().unwrap().len();
+    let add = |number: usize| {
+        let path = format!("/_pools/p{number}");
+        web.send("PUT", &path, r#"{"language": "javascript"}"#)
+    };
+    for number in there..8 {
+        assert!(add(number).status < 300, "pool {number}");
+    }
+    let said = add(8).reason(400, "bad_request");
+    assert!(said.contains("[server] pools_max is 8"), "{said}");
+    let set = |value: &str| {
+        let path = "/_node/_local/_config/server/pools_max";
+        web.send("PUT", path, &format!("\"{value}\""))
+    };
+    set("9").ok();
+    assert!(add(8).status < 300);
+    // Those that are there stay.
+    set("8").ok();
+    assert_eq!(
+        web.get("/_pools").ok()["pools"].as_array().unwrap().len(),
+        9
+    );
+    assert_eq!(add(9).status, 400);
+    assert_eq!(set("1").status, 400, "the configuration has more");
+    assert_eq!(set("4097").status, 400);
+    web.service.stop();
+}

@@ -66,7 +66,8 @@ fn missing_and_wrong_arguments_are_named() {
         (json!({}), "'call' is missing"),
         (json!({"call": 7}), "'call' must be a string"),
         (json!({"call": "getproc"}), "no call named 'getproc'"),
-        (json!({"call": "x".repeat(10_000)}), "no call named 'xxx"),
+        (json!({"call": "x".repeat(1_024)}), "no call named 'xxx"),
+        (json!({"call": "x".repeat(1_025)}), "'call' has 1025 bytes"),
         (json!({"call": "get_proc"}), "'lang' or 'ddoc' is missing"),
         (
             json!({"call": "get_proc", "lang": 7}),

@@ -172,7 +172,7 @@ async fn a_pipelined_prompt_has_its_whole_time_from_when_it_is_the_oldest() {
 #[actix_rt::test]
 async fn too_many_prompts_in_flight_are_refused_and_the_others_are_not_lost() {
     let child = ScriptedChild::new(Script::echo().on("rogue", [Step::Await("go"), Step::Echo]));
-    let pool = builder(&child).start();
+    let pool = builder(&child).timeout(SOON).start();
     let mut client = pool.client("1");
     client.takes(pool.any()).await;
     let first = client.sends("[\"rogue\"]");

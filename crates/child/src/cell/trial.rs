@@ -2,7 +2,8 @@
 //!
 //! SUMMARY   [`CellTrial`] starts this program as `settee cell --report`, which puts itself into a cell and
 //!           prints which layers hold, as one line of JSON.
-//! PROMISES  It takes [`TRIAL_TIME_MAX`] at most; dropping it ends its child.
+//! PROMISES  It takes [`TRIAL_TIME_MAX`] at most; dropping it ends its child. A child that a signal ends tells
+//!           nothing: another one is asked.
 //! CALLED    By the PoolProber beside its turns, and by `settee check-config --sandbox`.
 
 use std::ffi::OsString;
@@ -17,11 +18,14 @@ use super::Cell;
 use super::SandboxMode;
 use super::layers::Layers;
 use super::terms::CellTerms;
-use crate::unpooled_child::UnpooledChild;
+use crate::unpooled_child::{ChildEnd, UnpooledChild};
 use crate::{CommandSpec, SpawnError, Spawner, find_program};
 
 /// The longest that a trial may take.
 const TRIAL_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// How many children are asked, one after the other, while signals end them.
+const TRIES_MAX: usize = 3;
 
 /// The longest report, in bytes.
 const REPORT_BYTES_MAX: usize = 1 << 16;
@@ -97,14 +101,25 @@ impl CellTrial {
         if self.mode == SandboxMode::Off {
             return Ok(Layers::default());
         }
-        let reported = tokio::time::timeout(TRIAL_TIME_MAX, self.report(spawner)).await;
+        let reported = async {
+            let mut reported = self.report(spawner).await;
+            for _ in 1..TRIES_MAX {
+                if reported.as_ref().is_err_and(|end| !end.is_its_own) {
+                    reported = self.report(spawner).await;
+                }
+            }
+            reported.map_err(|end| end.report)
+        };
+        let reported = tokio::time::timeout(TRIAL_TIME_MAX, reported).await;
         reported.unwrap_or_else(|_| {
             let seconds = TRIAL_TIME_MAX.as_secs();
             Err(format!("nothing was reported within {seconds} s"))
         })
     }
 
-    async fn report(&self, spawner: &Spawner) -> Result<Layers, String> {
+    async fn report(&self, spawner: &Spawner) -> Result<Layers, ChildEnd> {
+        let is_its_own = true;
+        let wrong = |report| ChildEnd { report, is_its_own };
         let mut arguments = self.arguments.clone();
         if let Some(program) = &self.program {
             // One that is missing is told when it is started.
@@ -118,12 +133,12 @@ impl CellTrial {
             cell: Cell::Trial,
         };
         let child = UnpooledChild::start(spawner, command, REPORT_BYTES_MAX).await;
-        let mut child = child.map_err(|error| error.to_string())?;
+        let mut child = child.map_err(|error| wrong(error.to_string()))?;
         child.close();
         match child.line().await {
-            Ok(Some(line)) => layers_of(&line),
+            Ok(Some(line)) => layers_of(&line).map_err(wrong),
             Ok(None) => Err(child.exit_report().await),
-            Err(error) => Err(error.to_string()),
+            Err(error) => Err(wrong(error.to_string())),
         }
     }
 }
@@ -181,6 +196,16 @@ mod tests {
         let spawner = Spawner::start().unwrap();
         let trial = CellTrial::own(&standard(), &program);
         assert_eq!(trial.run(&spawner).await, Ok(Layers::default()));
+    }
+
+    #[actix_rt::test]
+    async fn a_trial_that_a_signal_ends_is_made_again() {
+        let script = r#"[ -e "$0.once" ] || { : >"$0.once"; kill -KILL $$; }
+            echo '{"held":["files"],"missing":{}}'"#;
+        let (_folder, launcher) = stand_in(script);
+        let spawner = Spawner::start().unwrap();
+        let trial = CellTrial::launched(&standard(), &launcher, Path::new("sh"));
+        assert_eq!(trial.run(&spawner).await.unwrap().held, [Layer::Files]);
     }
 
     #[actix_rt::test]

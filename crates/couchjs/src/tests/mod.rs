@@ -1,7 +1,8 @@
-//! Random sources: what is told of them from their text, against what they do.
+//! Random sources: what is told of them from their text, against what they do; and texts that are none.
 
 #![allow(clippy::unwrap_used)]
 
+mod broken;
 mod console;
 mod generator;
 mod pieces;
