@@ -51,7 +51,7 @@ pub const KEYS: &[(&str, &str)] = &[
     ("msg", "what happened; a fixed text, one of the events"),
     (
         "ability",
-        "what a query server was tried for: `ddoc`, `reduce`, ..",
+        "what a query server was tried for: ddoc, reduce, ..",
     ),
     ("actor", "a supervised part of the service"),
     (
