@@ -26,7 +26,7 @@ fn the_lines_of_the_page_on_the_socket_work_when_they_are_sent_together() {
 
 #[test]
 fn the_first_example_of_the_readme_gives_what_stands_there() {
-    let example = blocks("README.md", "text").remove(0);
+    let example = blocks("README.md", "js").remove(0);
     let mut lines = example.lines().filter(|line| !line.is_empty());
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
