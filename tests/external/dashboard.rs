@@ -1,5 +1,6 @@
 //! The dashboard, as somebody sees it who looks at it.
 
+use std::net::TcpListener;
 use std::os::unix::net::UnixStream;
 
 use serde_json::json;
@@ -145,8 +146,12 @@ fn the_first_view_goes_from_what_is_wrong_to_what_was_done() {
 fn a_job_is_named_by_its_document_or_its_databases_and_never_by_a_number() {
     let web = Web::start("");
     assert_eq!(web.send("PUT", "/_replicator/lost", LOST).status, 201);
-    let body = r#"{"source":"http://127.0.0.1:1/from","target":"http://127.0.0.1:1/to","continuous":true}"#;
-    assert_eq!(web.send("POST", "/_replicate", body).status, 202);
+    // A server that never answers: a replication without a document that fails is removed after some seconds.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let from = format!("http://{}/from", silent.local_addr().unwrap());
+    let body = json!({"source": from, "target": "http://127.0.0.1:1/to", "continuous": true});
+    let replicated = web.send("POST", "/_replicate", &body.to_string());
+    assert_eq!(replicated.status, 202);
     let browser = open(&web);
     browser.go("#/jobs");
     browser.wait_until("return document.querySelectorAll('#jobs a').length === 2");

@@ -39,7 +39,8 @@ impl Browser {
         let profile = format!("--user-data-dir={}", browser.profile.path().display());
         let session = browser.post(
             "/session",
-            &json!({"capabilities": {"alwaysMatch": {"goog:chromeOptions": {"args": [
+            &json!({"capabilities": {"alwaysMatch": {"timeouts": {"script": DEADLINE.as_secs() * 1000},
+                "goog:chromeOptions": {"args": [
                 "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
                 "--disable-background-networking", "--disable-component-update",
                 "--disable-dev-shm-usage", "--disable-sync", profile,
