@@ -13,6 +13,7 @@ use settee_client::{JobGroup, JobSelection};
 
 use super::doc_state::DocState;
 use policy::schedule::{JobState, WallTime};
+use replication::crash::reason_group;
 
 /// The most patterns with `*` or `?` of a selection.
 const PATTERNS_MAX: usize = 64;
@@ -166,7 +167,8 @@ impl Selection {
         };
         fits_url(&self.source, job.source)
             && fits_url(&self.target, job.target)
-            && fits_some(&self.reason, job.reason)
+            && (fits_some(&self.reason, job.reason)
+                || fits_some(&self.reason, job.reason.map(reason_group)))
             && fits_some(&self.daemon, job.daemon)
     }
 
@@ -236,9 +238,10 @@ impl Groups {
     pub fn add(&mut self, job: &JobFacts<'_>) {
         self.total += 1;
         *self.states.entry(job.state.name()).or_default() += 1;
-        let group = self.groups.entry(job.reason.map(Box::from));
+        let reason = job.reason.map(reason_group);
+        let group = self.groups.entry(reason.map(Box::from));
         let group = group.or_insert_with(|| JobGroup {
-            reason: job.reason.map(str::to_owned),
+            reason: reason.map(str::to_owned),
             example: job.name().to_owned(),
             ..JobGroup::default()
         });
@@ -362,6 +365,31 @@ mod tests {
         );
         assert_eq!(of(&[]).unwrap().states(), JobState::ALL);
         assert!(of(&["odd"]).unwrap_err().starts_with("\"odd\" is no state"));
+    }
+
+    #[test]
+    fn reasons_that_differ_by_a_document_are_one_group_and_found_by_its_reason() {
+        let reason = "document write failed: compilation_error";
+        let mut groups = Groups::default();
+        let texts = ["a", "b"].map(|id| format!("{reason}: document '{id}'"));
+        for text in &texts {
+            groups.add(&facts("customer-7", DocState::Crashing, Some(text)));
+        }
+        let groups = groups.into_groups();
+        assert_eq!(groups.len(), 1);
+        assert_eq!(
+            (groups[0].reason.as_deref(), groups[0].count),
+            (Some(reason), 2)
+        );
+        for pattern in [reason, &texts[0], "document write *"] {
+            let asked = JobSelection {
+                reason: Some(pattern.to_owned()),
+                ..JobSelection::default()
+            };
+            let mut selection = Selection::new(&asked).unwrap();
+            let job = facts("customer-7", DocState::Crashing, Some(&texts[0]));
+            assert!(selection.fits(&job), "{pattern}");
+        }
     }
 
     #[test]

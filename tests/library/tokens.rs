@@ -22,6 +22,11 @@ const BOUND: &[(isize, &str)] = &[
         2_657,
         "names are bounded at every face, and a probe that a signal ended is made again",
     ),
+    (
+        1_600,
+        "a design document that the target does not take blocks nothing, reasons name it, ids with commas can be said, \
+         Retry-After is heeded, groups of cells are their pid namespace's own",
+    ),
 ];
 
 /// How far below the bound the product may be before the bound has to follow.

@@ -6,6 +6,8 @@
 
 mod short;
 
+pub use short::reason_group;
+
 use super::endpoint::{Cause, Reply, RequestFailed, SentRequest};
 use super::log::{CheckpointError, LogError};
 
@@ -70,6 +72,8 @@ pub enum Crash {
         asked: String,
         /// The answer's status.
         code: u16,
+        /// The document's.
+        id: String,
         /// The error's name in the answer, else its status.
         error: String,
         /// Why, in the answer's words, else its body.
@@ -123,6 +127,8 @@ pub struct Answered {
     pub(crate) failed: Option<Box<RequestFailed>>,
     /// Whether it says that the server's disk is full.
     pub(crate) is_full: bool,
+    /// The id of the document that it is about, and the error's name, where it is about one.
+    pub(crate) doc: Option<(String, String)>,
 }
 
 impl Answered {

@@ -28,8 +28,10 @@ pub(super) struct Options {
     /// Parameters of that, a JSON object: {"q": 4}.
     #[arg(long, value_name = "JSON", requires = "create_target")]
     create_target_params: Option<String>,
-    /// Replicate these documents only; separated by commas, or given several times.
-    #[arg(long, value_name = "ID,..", value_delimiter = ',')]
+    /// Replicate these documents only; separated by commas, or given several times. Ids with commas in a JSON array:
+    /// '["a,b"]'.
+    #[arg(long, value_name = "ID,..")]
+    #[serde(skip)]
     doc_ids: Vec<String>,
     /// Replicate what this filter function of the source takes: DDOC/FILTER, or _view.
     #[arg(long, value_name = "DDOC/FILTER")]
@@ -125,6 +127,7 @@ impl Options {
                 })?;
             }
         }
+        body["doc_ids"] = self.doc_ids()?.into();
         body["query_params"] = self.query_params()?;
         body["since_seq"] = self.since_seq.as_deref().map(json_or_text).into();
         // What is not on the command line is not in the document.
@@ -144,6 +147,11 @@ impl Options {
         Ok(body)
     }
 
+    fn doc_ids(&self) -> Result<Vec<String>, CliError> {
+        let read: Result<Vec<_>, _> = self.doc_ids.iter().map(|text| ids(text)).collect();
+        Ok(read?.concat())
+    }
+
     fn query_params(&self) -> Result<Value, CliError> {
         let mut params = Map::new();
         for param in &self.query_params {
@@ -155,6 +163,17 @@ impl Options {
         }
         Ok((!params.is_empty()).then_some(params).into())
     }
+}
+
+/// Reads ids that are separated by commas, or an array of them.
+fn ids(text: &str) -> Result<Vec<String>, CliError> {
+    if !text.starts_with('[') {
+        return Ok(text.split(',').map(str::to_owned).collect());
+    }
+    serde_json::from_str(text).map_err(|error| {
+        let message = format!("--doc-ids is no JSON array of texts: {error}");
+        usage(message, "write '[\"a\",\"b\"]', or a,b")
+    })
 }
 
 /// What is JSON, a number for example, is taken as JSON, everything else as text.
@@ -254,6 +273,19 @@ mod tests {
             body(&["--doc-ids", "a,b", "--doc-ids", "c"]).unwrap()["doc_ids"],
             json!(["a", "b", "c"])
         );
+        assert_eq!(
+            body(&["--doc-ids", "[\"a,b\", \"d\"]", "--doc-ids", "c"]).unwrap()["doc_ids"],
+            json!(["a,b", "d", "c"])
+        );
+        for wrong in ["[a]", "[1]", "[\"a\""] {
+            let error = body(&["--doc-ids", wrong]).unwrap_err();
+            assert!(
+                error
+                    .to_string()
+                    .contains("--doc-ids is no JSON array of texts"),
+                "{error}"
+            );
+        }
         assert_eq!(
             body(&["--selector", "{\"a\": 1}"]).unwrap()["selector"],
             json!({"a": 1})

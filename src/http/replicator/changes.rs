@@ -133,8 +133,8 @@ fn since(call: &Call, params: &Params, now: &Changes) -> Result<u64, Refusal> {
     let number: u64 = number
         .parse()
         .map_err(|_| Refusal::bad_request("Malformed sequence supplied in 'since' parameter."))?;
-    // Others' numbers mean nothing here: everything is news.
-    let is_ours = mark.is_empty() || mark == now.mark;
+    // Others' numbers mean nothing here, nor do those of updates that a failover of the database lost: everything is news.
+    let is_ours = (mark.is_empty() || mark == now.mark) && number <= now.update_seq;
     Ok(if is_ours { number } else { 0 })
 }
 

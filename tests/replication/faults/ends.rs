@@ -45,9 +45,9 @@ async fn the_job_ends_with_the_reason_that_couchdb_gives() {
         (
             "target",
             "PUT doc",
-            json(400, r#"{"error":"x","reason":"y"}"#),
+            json(400, r#"{"error":"bad_request","reason":"y"}"#),
             "doc_write_failed",
-            "x: y",
+            "bad_request: y",
         ),
         (
             "target",

@@ -368,6 +368,86 @@ async fn a_lone_document_is_refused_once_the_target_has_taken_others_of_the_repl
     assert_eq!(outcome.normal().1.doc_write_failures, 1);
 }
 
+/// A source with a design document that the target answers by this, so many times.
+async fn with_design(
+    answers: impl Fn(usize) -> Option<Answer> + Send + Sync + 'static,
+) -> (Outcome, Couch, Couch) {
+    let (source, target) = two().await;
+    source.put("_design/m", None, json!({}));
+    let times = AtomicUsize::new(0);
+    target.fault(move |request| {
+        let is_asked = request.call() == "_design/m";
+        is_asked.then(|| answers(times.fetch_add(1, Ordering::SeqCst)))?
+    });
+    let outcome = run(&body(&source.url(), &target.url())).await;
+    (outcome, source, target)
+}
+
+#[actix_rt::test]
+async fn a_document_that_the_target_does_not_take_by_itself_is_refused_once_others_are_written() {
+    let errors = [
+        (400, "compilation_error"),
+        (400, "invalid_design_doc"),
+        (422, "x"),
+    ];
+    join_all(errors.map(|(status, error)| async move {
+        let (outcome, source, target) =
+            with_design(move |_| Some(Answer::error(status, error, "why"))).await;
+        let told: Vec<_> = outcome
+            .refused
+            .iter()
+            .map(|doc| (&*doc.id, &*doc.error, &*doc.reason))
+            .collect();
+        assert_eq!(told, [("_design/m", error, "why")]);
+        let stats = outcome.normal().1;
+        assert_eq!(
+            (
+                stats.docs_read,
+                stats.docs_written,
+                stats.doc_write_failures
+            ),
+            (23, 22, 1)
+        );
+        assert_eq!(target.trees().len(), 22);
+        assert!(!source.locals().is_empty(), "no checkpoint");
+        // The two that are taken, and this one twice.
+        assert_eq!(target.server.count("PUT doc"), 4);
+    }))
+    .await;
+}
+
+#[actix_rt::test]
+async fn a_document_that_the_target_takes_in_the_end_is_written_and_one_of_changing_errors_ends_the_run()
+ {
+    let once = |time| (time == 0).then(|| Answer::error(400, "compilation_error", "why"));
+    let (outcome, source, target) = with_design(once).await;
+    assert_eq!(outcome.refused, []);
+    assert_eq!(outcome.normal().1.docs_written, 23);
+    assert_eq!(target.trees(), source.trees());
+
+    let changing = |time| {
+        Some(Answer::error(
+            400,
+            "compilation_error",
+            &format!("the {time}th"),
+        ))
+    };
+    let (outcome, source, target) = with_design(changing).await;
+    ends_without_checkpoint(outcome, &source, &target, "it changes");
+}
+
+#[actix_rt::test]
+async fn a_document_that_is_not_taken_ends_the_run_where_no_other_is_either() {
+    let (source, target) = (Couch::start().await, Couch::start().await);
+    source.put("_design/m", None, json!({}));
+    let all = |request: &Received| {
+        (request.call() == "_design/m").then(|| Answer::error(400, "compilation_error", "why"))
+    };
+    target.fault(all);
+    let outcome = run(&body(&source.url(), &target.url())).await;
+    ends_without_checkpoint(outcome, &source, &target, "nothing else was ever written");
+}
+
 #[actix_rt::test]
 async fn a_batch_that_one_document_spoils_is_written_without_it() {
     let (source, target) = two().await;

@@ -48,7 +48,7 @@ async fn a_failure_names_the_request_and_what_the_server_said() {
             500,
             "PUT URL_design/d?new_edits=false: ",
         ),
-        ("target", "PUT doc", 400, "PUT URL_design/d?new_edits=false"),
+        ("target", "PUT doc", 409, "PUT URL_design/d?new_edits=false"),
         (
             "target",
             "POST _ensure_full_commit",

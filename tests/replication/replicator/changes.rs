@@ -66,6 +66,13 @@ fn each_document_stands_once_at_its_last_update() {
         ["b", "a"],
         "numbers of another store mean nothing"
     );
+    let (_, mark) = all["last_seq"].as_str().unwrap().split_once('-').unwrap();
+    for beyond in ["99".to_owned(), format!("99-{mark}")] {
+        let lost = web
+            .get(&format!("/_replicator/_changes?since={beyond}"))
+            .ok();
+        assert_eq!(ids(&lost), ["b", "a"], "what was lost begins anew");
+    }
     assert_eq!(
         ids(&web.get("/_replicator/_changes?descending=true").ok()),
         ["a", "b"]

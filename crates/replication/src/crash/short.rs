@@ -1,13 +1,14 @@
 //! Crashes in a few words, for lists of jobs.
 //!
-//! PROMISES  One line without ids, paths and credentials, equal for equal causes at whichever step of a run they are met:
+//! PROMISES  One line without paths and credentials, equal for equal causes at whichever step of a run they are met, but
+//!           for the id of a document, which comes last ([`reason_group`]):
 //!           what any step may meet is named in [`of_status`] and [`of_cause`]. What a server says in its own words is not
 //!           in it.
 
 use std::io::ErrorKind;
 
 use super::{Answered, Crash};
-use crate::endpoint::{Cause, RequestFailed, is_of_full_disk, is_of_proxy};
+use crate::endpoint::{Cause, RequestFailed, is_of_full_disk, is_of_proxy, shown};
 use crate::log::{CheckpointError, LogError};
 
 impl Crash {
@@ -38,7 +39,9 @@ impl Crash {
             Self::FilterFailed(_) => "filter failed".to_owned(),
             Self::RevsDiffFailed(answered) => of_answer("revs_diff failed", answered),
             Self::BulkDocsFailed(answered) => of_answer("bulk_docs failed", answered),
-            Self::DocWriteFailed { code, .. } => of_status("document write failed", *code),
+            Self::DocWriteFailed {
+                code, id, error, ..
+            } => of_any(*code).unwrap_or_else(|| of_document("document write failed", error, id)),
             Self::OpenDocRevsFailed { .. } => "document not delivered".to_owned(),
             Self::RequestUriTooLong { .. } => "URL too long for the source".to_owned(),
             Self::MissingDoc { .. } => "document missing at the source".to_owned(),
@@ -79,18 +82,42 @@ fn of_answer(what: &str, answered: &Answered) -> String {
                 asked.split_once(' ').and_then(|(_, url)| server(url)),
             )
         }
-        Some(code) => of_status(what, code),
+        Some(code) => match &answered.doc {
+            Some((id, error)) => of_document(what, error, id),
+            None => of_status(what, code),
+        },
         None => what.to_owned(),
     }
 }
 
+/// What comes before the id of a document.
+const DOCUMENT: &str = ": document '";
+
+/// Returns what the short texts of equal causes have in common: all but the id of a document.
+pub fn reason_group(short: &str) -> &str {
+    short.split_once(DOCUMENT).map_or(short, |(group, _)| group)
+}
+
+fn of_document(what: &str, error: &str, id: &str) -> String {
+    format!("{what}: {}{DOCUMENT}{id}'", shown(error.as_bytes()))
+}
+
 fn of_status(what: &str, code: u16) -> String {
-    match code {
-        401 => UNAUTHORIZED.to_owned(),
-        403 => FORBIDDEN.to_owned(),
-        404 => DATABASE_MISSING.to_owned(),
+    of_any(code).unwrap_or_else(|| match code {
+        200..=299 => format!("{what}: the answer is not what was asked for"),
         code => format!("{what}: status {code}"),
-    }
+    })
+}
+
+/// What a status says at any step.
+fn of_any(code: u16) -> Option<String> {
+    let words = match code {
+        401 => UNAUTHORIZED,
+        403 => FORBIDDEN,
+        404 => DATABASE_MISSING,
+        _ => return None,
+    };
+    Some(words.to_owned())
 }
 
 fn of_log(error: &LogError) -> String {
@@ -125,7 +152,7 @@ fn of_cause(cause: &Cause, url: &str) -> String {
             return at(&format!("status {}", status.as_u16()), server(url));
         }
         Cause::Connect { .. } | Cause::Timeout(_) | Cause::Protocol(_) => CANNOT_BE_REACHED,
-        Cause::TooLong(_) => "answer too long",
+        Cause::TooLong(_) | Cause::HeadTooLong => "answer too long",
         Cause::Redirect(_) | Cause::RedirectedElsewhere { .. } => "redirected",
         Cause::Denied(_) => "endpoint denied",
         Cause::Session(_) => "login failed",
@@ -221,10 +248,11 @@ mod tests {
                 Crash::DocWriteFailed {
                     asked: "secret".to_owned(),
                     code: 500,
-                    error: "secret".to_owned(),
+                    id: "a".to_owned(),
+                    error: "compilation_error".to_owned(),
                     reason: "secret".to_owned(),
                 },
-                "document write failed: status 500",
+                "document write failed: compilation_error: document 'a'",
             ),
             (Crash::WorkerDied("secret".to_owned()), "ended unexpectedly"),
         ] {

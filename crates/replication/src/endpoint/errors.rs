@@ -32,6 +32,10 @@ pub(super) fn classify(error: &reqwest::Error) -> TryFailed {
         let kind = from.map(std::io::Error::kind);
         return TryFailed::Retry(Cause::Connect { kind, said: text });
     }
+    // The library that reads HTTP has no public error for it either.
+    if text.contains("message head is too large") {
+        return TryFailed::Final(Cause::HeadTooLong);
+    }
     TryFailed::Retry(Cause::Protocol(text))
 }
 

@@ -1,7 +1,8 @@
 //! Fewer requests to servers that say there are too many.
 //!
 //! SUMMARY   A [`Limiter`] keeps an interval for each database and method, by which every request is
-//!           delayed. 429 makes it longer by a fifth, other answers shorten it.
+//!           delayed. 429 makes it longer by a fifth, other answers shorten it. What a server says by `Retry-After`
+//!           is waited for as well.
 //! PROMISES  Time is passed in. Without a 429 there is no entry and no delay.
 //! SOURCE    couch_replicator_rate_limiter: additive decrease, multiplicative increase, of intervals.
 
@@ -17,6 +18,8 @@ const BASE: u64 = 20;
 const INCREASE: u64 = 12;
 /// The longest there is, in milliseconds. A request that would have to wait for it fails.
 pub(super) const INTERVAL_MAX: u64 = 25_000;
+/// The longest that is waited because a server says so, in milliseconds.
+const PAUSE_MAX: u64 = 25_000;
 /// Answers that come sooner after one that counted do not count: they belong together.
 const IGNORED_WITHIN: u64 = 80;
 /// After this long without news, time itself shortens the interval ..
@@ -43,6 +46,8 @@ pub(super) struct Limiter {
 struct Interval {
     milliseconds: u64,
     updated: u64,
+    /// Before this time the server wants no request.
+    not_before: u64,
 }
 
 impl Limiter {
@@ -50,8 +55,18 @@ impl Limiter {
     pub(super) fn wait(&mut self, url: &Arc<str>, method: &Method, now: u64) -> Option<Duration> {
         self.clean(now);
         let interval = self.intervals.get(&(url.clone(), method.clone()));
-        let wait = interval.map_or(0, |interval| interval.milliseconds);
-        (wait < INTERVAL_MAX).then(|| Duration::from_millis(wait))
+        let interval = interval.copied().unwrap_or_default();
+        let wait = (interval.milliseconds).max(interval.not_before.saturating_sub(now));
+        (interval.milliseconds < INTERVAL_MAX).then(|| Duration::from_millis(wait))
+    }
+
+    /// Takes note of an answer that wants no further request for this long.
+    pub(super) fn pause(&mut self, url: &Arc<str>, method: &Method, now: u64, pause: Duration) {
+        let milliseconds = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
+        let key = (url.clone(), method.clone());
+        let interval = self.intervals.entry(key).or_default();
+        interval.not_before = now + milliseconds.min(PAUSE_MAX);
+        interval.updated = now;
     }
 
     /// Takes note of a 429.
@@ -68,6 +83,7 @@ impl Limiter {
         *interval = Interval {
             milliseconds: longer.min(INTERVAL_MAX),
             updated: now,
+            ..*interval
         };
     }
 
@@ -79,7 +95,7 @@ impl Limiter {
             return;
         };
         let elapsed = now.saturating_sub(interval.updated);
-        if elapsed < IGNORED_WITHIN {
+        if elapsed < IGNORED_WITHIN || now < interval.not_before {
             return;
         }
         let mut milliseconds = interval.milliseconds;
@@ -100,6 +116,7 @@ impl Limiter {
         *interval = Interval {
             milliseconds: milliseconds.max(BASE),
             updated: now,
+            ..*interval
         };
     }
 
@@ -168,6 +185,27 @@ mod tests {
         let known = [24, 29, 35, 42, 50, 60, 72, 86, 103, 124, 149, 179];
         assert_eq!(intervals, known);
         assert_eq!(key.wait(1_300), Some(Duration::from_millis(179)));
+    }
+
+    #[test]
+    fn a_server_that_says_when_is_waited_for_and_not_beyond_a_limit() {
+        let mut key = Key::new();
+        key.failure(100);
+        let pause = |key: &mut Key, now, seconds| {
+            (key.limiter).pause(&key.url, &Method::GET, now, Duration::from_secs(seconds));
+        };
+        pause(&mut key, 100, 3);
+        assert_eq!(key.wait(100), Some(Duration::from_secs(3)));
+        // Of a request that was under way.
+        key.success(2_000);
+        assert_eq!(key.wait(2_100), Some(Duration::from_secs(1)));
+        key.failure(2_200);
+        assert_eq!(key.wait(3_000), Some(Duration::from_millis(100)));
+        assert_eq!(key.wait(3_100), Some(Duration::from_millis(29)));
+        pause(&mut key, 4_000, u64::MAX);
+        assert_eq!(key.wait(4_000), Some(Duration::from_millis(PAUSE_MAX)));
+        key.success(4_000 + PAUSE_MAX);
+        assert!(key.limiter.intervals.is_empty());
     }
 
     #[test]

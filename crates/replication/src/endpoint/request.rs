@@ -304,6 +304,9 @@ pub enum Cause {
     /// The body of the answer is longer than is read, in bytes.
     #[error("the answer is longer than {0} bytes")]
     TooLong(usize),
+    /// The head of the answer, which has its headers, is longer than is read.
+    #[error("the headers of the answer are too long, or too many")]
+    HeadTooLong,
     /// A redirect leads nowhere, or there are too many in a row.
     #[error("redirected {0}")]
     Redirect(String),

@@ -4,11 +4,12 @@
 //! DIFFERS   Redirects have a bound. They lead within the origin that was asked; to those that the configuration names
 //!           go requests without credentials, cookies and the user's headers.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bytes::BytesMut;
+use httpdate::parse_http_date;
 use reqwest::header::{
-    AUTHORIZATION, CONNECTION, CONTENT_LENGTH, COOKIE, HOST, HeaderMap, HeaderValue,
+    AUTHORIZATION, CONNECTION, CONTENT_LENGTH, COOKIE, HOST, HeaderMap, HeaderValue, RETRY_AFTER,
 };
 use reqwest::{Method, Response, StatusCode};
 use tokio::time::{Instant, sleep};
@@ -50,7 +51,8 @@ impl Endpoint {
     /// Answers of any status below 500, but 408, 429 and redirects, are returned: what they mean is the
     /// caller's to say. 408, 500 and above, lost connections and time-outs are tried again
     /// `retries_per_request` times, with waits of 250 ms, 500 ms, 1 s, .. between, but not when the first
-    /// failure is older than half the health threshold; 429 as often as the rate limit allows. A request
+    /// failure is older than half the health threshold; 429 as often as the rate limit allows. A server that says by
+    /// `Retry-After` when to come again is waited for, 25 s at most. A request
     /// whose body is a stream is sent once.
     ///
     /// # Errors
@@ -157,6 +159,7 @@ impl Endpoint {
         let permit = self.permit(self.lane(sending)).await;
         let (mut response, deadline) = self.exchange(sending, &credentials).await?;
         let status = response.status();
+        self.heed(&sending.method, &response);
         match status {
             StatusCode::MOVED_PERMANENTLY | StatusCode::FOUND | StatusCode::SEE_OTHER => {
                 sending.follow(&response, self)?;
@@ -218,6 +221,16 @@ impl Endpoint {
             headers: std::mem::take(response.headers_mut()),
             body: BodyStream::of_response(response, silence, deadline, permit),
         })
+    }
+
+    /// Has further requests wait for as long as a server wants to be left alone.
+    fn heed(&self, method: &Method, response: &Response) {
+        if let StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE = response.status()
+            && let Some(pause) = retry_after(response.headers())
+        {
+            let http = &self.0.http;
+            http.limiter(|limiter, now| limiter.pause(&self.0.key, method, now, pause));
+        }
     }
 
     async fn wait_for_rate_limit(&self, method: &Method) -> Result<(), TryFailed> {
@@ -315,6 +328,18 @@ impl Endpoint {
             }
         }
         Ok(())
+    }
+}
+
+/// Returns how long a server wants to be left alone, which it says in seconds or as a time.
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let text = headers.get(RETRY_AFTER)?.to_str().ok()?;
+    match text.parse() {
+        Ok(seconds) => Some(Duration::from_secs(seconds)),
+        Err(_) => parse_http_date(text)
+            .ok()?
+            .duration_since(SystemTime::now())
+            .ok(),
     }
 }
 

@@ -120,7 +120,7 @@ impl Worker {
         let mut retries = self.target.retries(self.retries);
         let mut documents = std::mem::take(batch).documents;
         let mut evidence = Evidence {
-            neighbour: documents.len() == 1 && self.run_counters.stats().docs_written > 0,
+            neighbour: documents.len() == 1 && self.has_written(),
             said: FxHashMap::default(),
         };
         while !documents.is_empty() {
@@ -217,6 +217,7 @@ impl Worker {
                 let code = reply.status.as_u16();
                 unclear.why = Some(Answered {
                     is_full: entry.is_of_full_disk(),
+                    doc: Some((id, error.to_owned())),
                     ..Answered::new(&reply.asked, code, said.as_bytes())
                 });
                 unclear.documents.push(document);

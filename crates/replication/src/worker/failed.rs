@@ -3,6 +3,7 @@
 use crate::crash::Crash;
 use crate::endpoint::{BodyFailed, Cause, RequestFailed};
 use crate::multipart::writer::Following;
+use crate::refused::RefusedDoc;
 
 /// Why a read, or the write that hangs on it, brought nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -31,6 +32,13 @@ pub(super) enum DocFailed {
     /// The target has not the attachment that it was said to have.
     #[error("the target misses an attachment")]
     MissingStub,
+    /// The target does not take the document. If it says so again, and takes others, the document is refused; if not, it
+    /// is the job's end.
+    #[error("{crash}")]
+    RefusedIfRepeated {
+        doc: Box<RefusedDoc>,
+        crash: Box<Crash>,
+    },
     /// It is the job's end.
     #[error("{0}")]
     Crash(Crash),

@@ -6,7 +6,7 @@
 //!           one ([`put`]). What no URL can name goes by bodies alone ([`inline`]). A filter that the
 //!           source does not run is asked in between.
 //! PROMISES  After a success the target has every document of the batch or has refused it, and each
-//!           refusal is reported. In memory are at most one answer to `_bulk_get`, one batch to be
+//!           refusal is reported. What the target may refuse is asked last. In memory are at most one answer to `_bulk_get`, one batch to be
 //!           written, and pieces of `http_connections` single documents; never a whole attachment.
 //! SOURCE    `couch_replicator_worker`.
 //! DIFFERS   There, an empty `_bulk_get` is sent for a batch of design documents. Sources that
@@ -44,6 +44,7 @@ use super::refused::RefusalListener;
 use super::run_counters::RunCounters;
 use bulk_docs::WriteBatch;
 use missing::Wanted;
+use single::{Left, Single};
 
 /// What the workers of a run share.
 pub struct Worker {
@@ -103,10 +104,27 @@ impl Worker {
             .partition(|wanted| wanted.id.starts_with("_design/"));
         let mut batch = WriteBatch::default();
         self.read_inline(unnameable, &mut batch).await?;
-        self.read_single(design, &mut batch).await?;
+        let mut put_off = self.read_single(self.singles(design), &mut batch).await?;
         let left = self.read_bulk(plain, &mut batch).await?;
-        self.read_single(left, &mut batch).await?;
-        self.flush(&mut batch).await
+        put_off.extend(self.read_single(self.singles(left), &mut batch).await?);
+        self.flush(&mut batch).await?;
+        while !put_off.is_empty() {
+            put_off = self.read_single(put_off, &mut batch).await?;
+            self.flush(&mut batch).await?;
+        }
+        Ok(())
+    }
+
+    fn singles(&self, wanted: Vec<Wanted>) -> Vec<Box<Single<'_>>> {
+        wanted
+            .into_iter()
+            .map(|wanted| self.single(wanted))
+            .collect()
+    }
+
+    /// Whether the target has taken documents of this replication.
+    fn has_written(&self) -> bool {
+        self.run_counters.stats().docs_written > 0
     }
 
     /// Returns whether a document is to be replicated.
@@ -127,17 +145,26 @@ impl Worker {
     }
 
     /// Reads documents one by one, some at a time. What is not written on the way is put in the
-    /// batch.
-    async fn read_single(&self, wanted: Vec<Wanted>, batch: &mut WriteBatch) -> Result<(), Crash> {
-        let reads = wanted.into_iter().map(|wanted| self.single(wanted));
+    /// batch. Returns those that are to be read again once others were written.
+    async fn read_single<'a>(
+        &self,
+        singles: Vec<Box<Single<'a>>>,
+        batch: &mut WriteBatch,
+    ) -> Result<Vec<Box<Single<'a>>>, Crash> {
+        let reads = singles.into_iter().map(Single::run);
         let mut reads = std::pin::pin!(stream::iter(reads).buffer_unordered(self.reads.max(1)));
-        let mut unnameable = Vec::new();
+        let (mut unnameable, mut put_off) = (Vec::new(), Vec::new());
         while let Some(read) = reads.try_next().await? {
             for document in read.texts {
                 self.add(batch, document).await?;
             }
-            unnameable.extend(read.inline);
+            match read.left {
+                Left::Nothing => {}
+                Left::Inline(wanted) => unnameable.push(wanted),
+                Left::PutOff(single) => put_off.push(single),
+            }
         }
-        self.read_inline(unnameable, batch).await
+        self.read_inline(unnameable, batch).await?;
+        Ok(put_off)
     }
 }

@@ -122,33 +122,38 @@ impl Worker {
             return Ok(());
         }
         let (error, reason) = verdict::error_and_reason(reply);
-        let crash = || {
+        let doc = RefusedDoc {
+            id: meta.id.clone().into_owned(),
+            rev: Some(meta.rev().to_owned()),
+            error,
+            reason,
+        };
+        let crash = |doc: &RefusedDoc| {
             Box::new(Crash::DocWriteFailed {
                 asked: reply.asked.to_string(),
                 code: reply.status.as_u16(),
-                error: error.clone(),
-                reason: reason.clone(),
+                id: doc.id.clone(),
+                error: doc.error.clone(),
+                reason: doc.reason.clone(),
             })
         };
         match verdict {
             Verdict::RefusedIfLetIn => {
                 if !self.target.is_let_in(reply).await? {
-                    return Err(DocFailed::LockedOut(crash()));
+                    return Err(DocFailed::LockedOut(crash(&doc)));
                 }
             }
             Verdict::MissingStub => return Err(DocFailed::MissingStub),
-            Verdict::RefusedIfRepeated | Verdict::Unclear => {
-                return Err(DocFailed::RetryThen(crash()));
+            Verdict::RefusedIfRepeated => {
+                let crash = crash(&doc);
+                let doc = Box::new(doc);
+                return Err(DocFailed::RefusedIfRepeated { doc, crash });
             }
-            Verdict::Wrong => return Err(DocFailed::Crash(*crash())),
+            Verdict::Unclear => return Err(DocFailed::RetryThen(crash(&doc))),
+            Verdict::Wrong => return Err(DocFailed::Crash(*crash(&doc))),
             Verdict::Refused | Verdict::Written => {}
         }
-        self.refuse(RefusedDoc {
-            id: meta.id.clone().into_owned(),
-            rev: Some(meta.rev().to_owned()),
-            error,
-            reason,
-        });
+        self.refuse(doc);
         Ok(())
     }
 }

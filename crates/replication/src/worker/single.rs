@@ -3,7 +3,8 @@
 //! SUMMARY   [`Worker::single`] asks until everything wanted was had; [`super::single_answer`] reads the answers.
 //! PROMISES  The source sends each revision, or a descendant in its place, or says that it is missing; if it
 //!           does neither, the revision is asked for again, and then the job ends. After a failure only
-//!           revisions that have not come yet are asked for. A request's line stays below [`LINE_MAX`] bytes, or
+//!           revisions that have not come yet are asked for. What the target may refuse is put off, and judged by what it
+//!           says once others were written. A request's line stays below [`LINE_MAX`] bytes, or
 //!           what the source takes.
 //! SOURCE    `couch_replicator_worker:fetch_doc`, `couch_replicator_api_wrap:open_doc_revs`: waits,
 //!           tries, and `atts_since`.
@@ -22,6 +23,7 @@ use super::open_revs::OpenRevs;
 use crate::crash::Crash;
 use crate::endpoint::{Backoff, HeaderValue, Request, StatusCode, encode_doc_id};
 use crate::open::why_closed;
+use crate::refused::RefusedDoc;
 
 /// The longest line of a request, in bytes; halved when a source finds it too long.
 pub(crate) const LINE_MAX: usize = 7000;
@@ -32,18 +34,25 @@ const BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), 4, Duration::from_
 /// How often a document is read again at once because the session at the target is over.
 const RENEWALS_MAX: u32 = 3;
 /// What was read of a document.
-#[derive(Debug)]
-pub(super) struct Read {
+pub(super) struct Read<'a> {
     /// Texts that are still to be written.
     pub(super) texts: Vec<String>,
+    pub(super) left: Left<'a>,
+}
+
+/// What of a document was not read.
+pub(super) enum Left<'a> {
+    Nothing,
     /// What has to be read with the attachments in the text.
-    pub(super) inline: Option<Wanted>,
+    Inline(Wanted),
+    /// What the target may refuse; to be read again once others were written.
+    PutOff(Box<Single<'a>>),
 }
 
 impl Worker {
-    /// Reads the wanted revisions.
-    pub(super) async fn single(&self, wanted: Wanted) -> Result<Read, Crash> {
-        let mut single = Single {
+    /// Prepares to read the wanted revisions.
+    pub(super) fn single(&self, wanted: Wanted) -> Box<Single<'_>> {
+        Box::new(Single {
             worker: self,
             open: OpenRevs::of(&wanted.revs),
             queue: wanted.revs.into(),
@@ -55,10 +64,8 @@ impl Worker {
             counted: FxHashSet::default(),
             missing: FxHashSet::default(),
             texts: Vec::new(),
-        };
-        let inline = single.run().await?;
-        let texts = single.texts;
-        Ok(Read { texts, inline })
+            said: None,
+        })
     }
 }
 
@@ -81,11 +88,28 @@ pub(super) struct Single<'a> {
     /// Revisions that the source says it has not.
     pub(super) missing: FxHashSet<String>,
     pub(super) texts: Vec<String>,
+    /// What the target said of the document at hand, for which it is put off.
+    said: Option<RefusedDoc>,
+}
+
+impl<'a> Single<'a> {
+    /// Reads until everything has come, or one document is to be put off.
+    pub(super) async fn run(mut self: Box<Self>) -> Result<Read<'a>, Crash> {
+        let inline = self.read_all().await?;
+        let texts = std::mem::take(&mut self.texts);
+        let left = match inline {
+            Some(wanted) => Left::Inline(wanted),
+            None if self.said.is_some() => Left::PutOff(self),
+            None => Left::Nothing,
+        };
+        Ok(Read { texts, left })
+    }
 }
 
 impl Single<'_> {
-    /// Reads until everything has come. Returns what cannot be read like this.
-    async fn run(&mut self) -> Result<Option<Wanted>, Crash> {
+    /// Returns what cannot be read like this.
+    async fn read_all(&mut self) -> Result<Option<Wanted>, Crash> {
+        let mut said_before = self.said.take();
         let (mut tries, mut backoff) = (self.worker.retries, BACKOFF);
         let (mut waited_for_missing, mut waited_for_stub) = (false, false);
         let mut renewals = RENEWALS_MAX;
@@ -124,6 +148,18 @@ impl Single<'_> {
                     self.ancestors.clear();
                     self.worker.missing_doc_retry
                 }
+                Err(DocFailed::RefusedIfRepeated { doc, crash }) => match said_before.take() {
+                    None => {
+                        self.said = Some(*doc);
+                        return Ok(None);
+                    }
+                    Some(said) if said == *doc && self.worker.has_written() => {
+                        self.worker.refuse(*doc);
+                        self.close();
+                        continue;
+                    }
+                    Some(_) => return Err(*crash),
+                },
                 Err(DocFailed::Crash(crash)) => return Err(crash),
                 Err(failed) => {
                     tries = tries.saturating_sub(1);

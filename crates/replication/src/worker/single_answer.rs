@@ -202,7 +202,7 @@ impl Single<'_> {
     }
 
     /// The document at hand is where it should be.
-    fn close(&mut self) {
+    pub(super) fn close(&mut self) {
         for rev in std::mem::take(&mut self.answers) {
             self.open.close(&rev);
         }

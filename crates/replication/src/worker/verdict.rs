@@ -3,8 +3,9 @@
 //! SUMMARY   [`of_put`] reads the answer to a document that was written by itself, [`of_entry`] what `_bulk_docs` says of
 //!           one, [`of_batch`] an answer to all of it.
 //! PROMISES  Only an answer about the document, in a database's form, refuses it: a proxy or a firewall does not.
-//!           An error of an entry whose meaning is not known, such as that of a validation function that fails, refuses
-//!           it if it is repeated ([`super::bulk_docs`]). Everything else is tried again, and ends the job if it stays.
+//!           An error whose meaning is not known, such as that of a validation function that fails or of a map function
+//!           that this target's engine does not compile, refuses it if it is repeated ([`super::bulk_docs`],
+//!           [`super::single`]). Everything else is tried again, and ends the job if it stays.
 //! SOURCE    `couch_replicator_api_wrap:update_doc`, `couch_replicator_worker:flush_docs`.
 //! DIFFERS   There, each error of an entry refuses the document at once, and each 401 and 403 as well.
 
@@ -100,6 +101,9 @@ pub(super) fn of_put(reply: &Reply) -> Verdict {
         (400, "bad_request") if reason.starts_with("Attachment name ") => Verdict::Refused,
         (200..=399 | 401 | 403 | 404 | 409 | 412, _) | (_, "") => Verdict::Unclear,
         (415, _) => Verdict::Refused,
+        // That is said of the request, too.
+        (400, "bad_request") => Verdict::Wrong,
+        (400..=499, _) => Verdict::RefusedIfRepeated,
         _ => Verdict::Wrong,
     }
 }

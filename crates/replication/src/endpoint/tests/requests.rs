@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_util::stream;
@@ -460,6 +460,40 @@ async fn requests_slow_down_after_429_and_succeed() {
     endpoint.request(Request::get("")).await.unwrap();
     endpoint.stream(Request::get("")).await.unwrap();
     assert_eq!(server.lines().len(), 5, "429s cost no retries");
+}
+
+#[tokio::test]
+async fn a_server_that_says_when_to_come_again_is_not_asked_sooner() {
+    for status in [429, 503] {
+        let server = Server::start(move |request| match request.nth {
+            0 => Answer::with(status, &[("retry-after", "1")], ""),
+            _ => Answer::new(200, ""),
+        });
+        let server = server.await;
+        let began = Instant::now();
+        let endpoint = server.endpoint();
+        // A 503 costs a try, of which there is one here.
+        if endpoint.request(Request::get("")).await.is_err() {
+            endpoint.request(Request::get("")).await.unwrap();
+        }
+        assert!(began.elapsed() >= Duration::from_secs(1), "{status}");
+        assert_eq!(server.lines().len(), 2);
+    }
+}
+
+#[tokio::test]
+async fn a_long_head_of_an_answer_does_not_mean_that_the_server_cannot_be_reached() {
+    for (bytes, is_read) in [(60_000, true), (1_000_000, false)] {
+        let server =
+            Server::start(move |_| Answer::with(200, &[("x-long", &"x".repeat(bytes))], ""));
+        let server = server.await;
+        let answer = server.endpoint().request(Request::get("")).await;
+        assert_eq!(answer.is_ok(), is_read, "{answer:?}");
+        if let Err(failed) = answer {
+            assert_eq!(failed.cause, Cause::HeadTooLong);
+            assert!(!failed.cause.is_unreachable());
+        }
+    }
 }
 
 #[tokio::test]
