@@ -177,8 +177,12 @@ fn groups_of(launcher: u64) -> Vec<PathBuf> {
         let above = Path::new("/sys/fs/cgroup").join(controller);
         Some(above.join(path.trim_start_matches('/')))
     });
-    let groups = folders.map(|folder| folder.join(format!("settee-cell-{launcher}")));
-    groups.filter(|group| group.exists()).collect()
+    let all = folders.flat_map(|folder| fs::read_dir(folder).into_iter().flatten().flatten());
+    let is_its_own = |path: &PathBuf| {
+        let name = path.file_name().unwrap().to_string_lossy();
+        name.starts_with("settee-cell-") && name.ends_with(&format!("-{launcher}"))
+    };
+    all.map(|entry| entry.path()).filter(is_its_own).collect()
 }
 
 #[test]

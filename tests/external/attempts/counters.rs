@@ -212,7 +212,7 @@ macro_rules! counters {
 }
 
 counters! {
-    timers.needed_in_cells();
+    timers;
     pending_signals.needed_in_cells();
     pages_by_large_pipes;
     pages_by_many_pipes.needed_in_cells().shared_by(&[RunBy::User]);

@@ -217,6 +217,20 @@ def cannot_get_capabilities(doc):
     return data[0]
 
 
+def cannot_have_a_timer_end_its_rest(doc):
+    event, made = (ctypes.c_int * 16)(0, 0, signal.SIGCONT, 0), ctypes.c_void_p()
+    call(222, 1, ctypes.byref(event), ctypes.byref(made))
+    return call(226, made) == 0
+
+
+def cannot_keep_capabilities_for_programs(doc):
+    with open("/proc/self/status") as status:
+        kept = next(line for line in status if line.startswith("CapBnd:"))
+    if not int(kept.split()[1], 16):
+        raise Refused("it has none")
+    return kept
+
+
 def raises(which, wanted):
     limits = (ctypes.c_ulong * 2)(wanted, wanted)
     return in_a_child(lambda: call(160, which, ctypes.byref(limits)))

@@ -42,6 +42,8 @@ attempts! { GROUP;
     cannot_become_another_user_by_su;
     cannot_mount_by_the_program_for_it;
     cannot_get_capabilities;
+    cannot_have_a_timer_end_its_rest;
+    cannot_keep_capabilities_for_programs;
     cannot_raise_its_limit_of_files;
     cannot_raise_its_limit_of_written_bytes;
     cannot_raise_its_limit_of_core_dumps;

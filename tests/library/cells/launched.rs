@@ -441,7 +441,8 @@ fn a_control_group_goes_with_its_cell() {
     let groups = fs::read_to_string(format!("/proc/{command}/cgroup")).unwrap();
     let memory = groups.lines().find(|line| line.contains("memory")).unwrap();
     assert!(
-        memory.ends_with(&format!("settee-cell-{}", running.launcher.id())),
+        memory.contains("/settee-cell-")
+            && memory.ends_with(&format!("-{}", running.launcher.id())),
         "{groups}"
     );
     let path = memory

@@ -214,7 +214,7 @@ fn what_one_cell_takes_of_a_user_s_share_is_missing_neither_to_another_nor_to_th
     let inside = || {
         let mut command = as_user(SERVICE, SERVICE, &service, &settee);
         // By `fcntl` it takes pages of pipes.
-        let spec = spec(json!({"system_calls": ["fcntl"]})).to_string();
+        let spec = spec(json!({"system_calls": ["fcntl", "timer_create"]})).to_string();
         command.args(["cell", &spec, "--", "/usr/bin/python3", "-c", TAKES_ALL]);
         limited(command)
     };

@@ -4,7 +4,8 @@
 //! SUMMARY   [`Cgroup::make`] makes it beside or below the launcher's own and writes the limits. The first
 //!           process of the cell enters it by itself.
 //! PROMISES  What cannot be limited is named. The groups are removed with the cell, and those of launchers
-//!           that were killed by the next one, at the end of the service and at its start.
+//!           that were killed by the next one, at the end of the service and at its start. Services in several pid
+//!           namespaces may share a hierarchy: none touches a group of another one's.
 //! SOURCE    cgroups(7). Version 2 is used where the service was given a part of the hierarchy: the service
 //!           lives in a leaf of it, and cells beside that leaf. Version 1 where it can be written.
 //! LIMITS    A process that enters by its number makes the kernel wait for all others, for 15 ms. So with
@@ -13,9 +14,13 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
 
 use super::CellSpec;
 use super::layers::Layer;
@@ -24,7 +29,7 @@ use super::report::MetLimit;
 /// Where the hierarchies are.
 pub(super) const ROOT: &str = "/sys/fs/cgroup";
 
-/// What the name of each group begins with; the launcher's number follows.
+/// What the name of each group begins with; the inode of the launcher's pid namespace and its number follow.
 const PREFIX: &str = "settee-cell-";
 
 /// The period of the limit of processor time, in microseconds.
@@ -110,7 +115,7 @@ impl Cgroup {
     pub(super) fn make(root: &Path, own: &str, launcher: u32, spec: &CellSpec) -> Self {
         let mut made = Self::default();
         let limits = limits(spec);
-        let name = format!("{PREFIX}{launcher}");
+        let name = name_of(launcher);
         if let Some(base) = delegated(root, own) {
             made.make_v2(&base.join(name), &limits);
         } else {
@@ -228,7 +233,7 @@ pub(crate) fn has_held_back(launcher: u32) -> bool {
 
 fn has_held_back_below(root: &Path, own: &str, launcher: u32) -> bool {
     let bases = [folder_v1(root, own, "cpu"), folder_v2(root, own)];
-    let cell = format!("{PREFIX}{launcher}/cpu.stat");
+    let cell = format!("{}/cpu.stat", name_of(launcher));
     let counts = bases.into_iter().flatten();
     counts
         .map(|base| count_of(&base.join(&cell), "nr_throttled"))
@@ -260,8 +265,11 @@ fn remove_abandoned_below(root: &Path, own: &str, rounds: u32) {
 /// Returns how many are left because processes are in them.
 fn remove_abandoned_in(base: &Path) -> usize {
     let entries = fs::read_dir(base).into_iter().flatten().flatten();
-    let abandoned = entries
-        .filter(|entry| launcher_of(&entry.file_name().to_string_lossy()).is_some_and(is_gone));
+    let own = own_prefix();
+    let abandoned = entries.filter(|entry| {
+        let name = entry.file_name();
+        launcher_of(&name.to_string_lossy(), &own).is_some_and(is_gone)
+    });
     let removed = abandoned.map(|entry| fs::remove_dir(entry.path()));
     removed.filter(Result::is_err).count()
 }
@@ -274,12 +282,22 @@ fn count_of(file: &Path, event: &str) -> u64 {
     count.and_then(|(_, count)| count.parse().ok()).unwrap_or(0)
 }
 
-fn launcher_of(name: &str) -> Option<u32> {
-    name.strip_prefix(PREFIX)?.parse().ok()
+fn name_of(launcher: u32) -> String {
+    format!("{}{launcher}", own_prefix())
 }
 
-fn is_gone(launcher: u32) -> bool {
-    !Path::new("/proc").join(launcher.to_string()).exists()
+/// What the names of all groups of this pid namespace begin with: elsewhere a number is another process's.
+fn own_prefix() -> String {
+    let namespace = fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino());
+    format!("{PREFIX}{namespace}-")
+}
+
+fn launcher_of(name: &str, own_prefix: &str) -> Option<Pid> {
+    Pid::from_raw(name.strip_prefix(own_prefix)?.parse().ok()?)
+}
+
+fn is_gone(launcher: Pid) -> bool {
+    test_kill_process(launcher) == Err(Errno::SRCH)
 }
 
 fn make_folder(folder: &Path) -> io::Result<()> {

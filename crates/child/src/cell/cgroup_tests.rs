@@ -1,6 +1,9 @@
 use super::*;
 use crate::cell::SandboxMode;
 
+/// The number of no process: it is beyond the greatest that Linux gives.
+const GONE: u32 = i32::MAX as u32;
+
 fn spec() -> CellSpec {
     CellSpec {
         mode: SandboxMode::Standard,
@@ -37,11 +40,8 @@ const V1: &str = "9:name=systemd:/\n4:memory:/service\n3:cpu,cpuacct:/\n8:pids:/
 
 #[test]
 fn version_1_limits_each_controller_in_a_group_below_the_launchers_own() {
-    let groups = [
-        "memory/service/settee-cell-7",
-        "pids/settee-cell-7",
-        "cpu/settee-cell-7",
-    ];
+    let cell = name_of(7);
+    let groups = ["memory/service", "pids", "cpu"].map(|base| format!("{base}/{cell}"));
     let files = [
         ("memory.limit_in_bytes", ""),
         ("pids.max", ""),
@@ -49,30 +49,34 @@ fn version_1_limits_each_controller_in_a_group_below_the_launchers_own() {
         ("cpu.cfs_period_us", ""),
         ("tasks", ""),
     ];
-    let root = hierarchy(&groups, &files);
+    let root = hierarchy(&groups.each_ref().map(String::as_str), &files);
     let made = Cgroup::make(root.path(), V1, 7, &spec());
     assert_eq!(made.missing, BTreeMap::new());
     assert_eq!(made.held, [Layer::Memory, Layer::ProcessCount, Layer::Cpu]);
     made.enter().unwrap();
-    let memory = "memory/service/settee-cell-7";
+    let memory = format!("memory/service/{cell}");
     assert_eq!(
         read(&root, &format!("{memory}/memory.limit_in_bytes")),
         "536870912"
     );
     assert_eq!(read(&root, &format!("{memory}/tasks")), "0");
-    assert_eq!(read(&root, "pids/settee-cell-7/pids.max"), "65");
-    assert_eq!(read(&root, "cpu/settee-cell-7/cpu.cfs_quota_us"), "50000");
+    assert_eq!(read(&root, &format!("pids/{cell}/pids.max")), "65");
+    assert_eq!(
+        read(&root, &format!("cpu/{cell}/cpu.cfs_quota_us")),
+        "50000"
+    );
 }
 
 #[test]
 fn who_was_held_back_is_known_by_the_group_of_processor_time() {
     for (group, own) in [
-        ("cpu/service/settee-cell-7", "3:cpu,cpuacct:/service\n"),
-        ("system.slice/settee-cell-7", "0::/system.slice/daemon\n"),
+        ("cpu/service", "3:cpu,cpuacct:/service\n"),
+        ("system.slice", "0::/system.slice/daemon\n"),
     ] {
         for (count, is_so) in [(0, false), (3, true)] {
             let stat = format!("nr_periods 9\nnr_throttled {count}\nthrottled_time 5\n");
-            let root = hierarchy(&[group], &[("cpu.stat", &stat)]);
+            let cell = format!("{group}/{}", name_of(7));
+            let root = hierarchy(&[&cell], &[("cpu.stat", &stat)]);
             assert_eq!(has_held_back_below(root.path(), own, 7), is_so, "{group}");
             assert!(!has_held_back_below(root.path(), own, 8), "{group}");
         }
@@ -89,7 +93,7 @@ fn what_no_group_limits_is_named() {
     assert_eq!(missing, [Layer::Memory, Layer::ProcessCount, Layer::Cpu]);
     assert!(made.missing[&Layer::Cpu].contains("no control group for cpu"));
     // Nothing is left of the group that could not be limited.
-    assert!(!root.path().join("memory/service/settee-cell-7").exists());
+    assert!(!root.path().join("memory/service").join(name_of(7)).exists());
 }
 
 #[test]
@@ -113,7 +117,7 @@ fn version_2_makes_one_group_beside_the_service_where_it_was_given_a_part() {
     );
     let base = root.path().join("system.slice/settee");
     fs::create_dir_all(base.join("daemon")).unwrap();
-    let folder = base.join("settee-cell-7");
+    let folder = base.join(name_of(7));
     fs::create_dir_all(&folder).unwrap();
     let files = [
         "memory.max",
@@ -136,23 +140,24 @@ fn version_2_makes_one_group_beside_the_service_where_it_was_given_a_part() {
 
 #[test]
 fn groups_of_launchers_that_are_gone_are_removed_and_others_are_not() {
-    let gone = format!("pids/settee-cell-{}", u32::MAX);
-    let lives = format!("pids/settee-cell-{}", std::process::id());
-    let root = hierarchy(&[&gone, &lives, "pids/settee-cell-7", "pids/other"], &[]);
+    let gone = format!("pids/{}", name_of(GONE));
+    let lives = format!("pids/{}", name_of(std::process::id()));
+    let foreign = format!("pids/{PREFIX}1-{GONE}");
+    let root = hierarchy(&[&gone, &lives, &foreign, "pids/other"], &[]);
     let made = Cgroup {
-        folders: vec![root.path().join("pids/settee-cell-7")],
+        folders: vec![root.path().join("pids").join(name_of(7))],
         ..Cgroup::default()
     };
     made.remove_abandoned();
     let is_there = |group: &str| root.path().join(group).exists();
     assert!(!is_there(&gone));
     assert!(is_there(&lives) && is_there("pids/other"));
+    assert!(is_there(&foreign), "it is of another pid namespace");
 }
 
 #[test]
 fn a_service_removes_what_is_left_of_both_versions_and_of_every_controller() {
-    let gone = format!("settee-cell-{}", u32::MAX);
-    let lives = format!("settee-cell-{}", std::process::id());
+    let (gone, lives) = (name_of(GONE), name_of(std::process::id()));
     let bases = ["memory/service", "pids", "cpu", "part"];
     let groups: Vec<String> = bases
         .iter()

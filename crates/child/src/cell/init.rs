@@ -146,6 +146,18 @@ struct Init<'a> {
     rest: Rest<'a>,
 }
 
+/// Takes from all programs what this process might hand on to them: before the change of the user, which takes the right
+/// to do so.
+fn drop_bounding_set() {
+    for number in 0..=63 {
+        let capability = CapabilitySet::from_bits_retain(1 << number);
+        // Where it may not, it has none to give.
+        if thread::remove_capability_from_bounding_set(capability).is_err() {
+            break;
+        }
+    }
+}
+
 impl Init<'_> {
     /// Puts every layer on.
     fn enter(&mut self) -> Result<(), String> {
@@ -160,6 +172,7 @@ impl Init<'_> {
             .map_err(|_| "its launcher is gone".to_owned())?;
         let failed =
             |what: &'static str| move |error: rustix::io::Errno| format!("{what}: {error}");
+        drop_bounding_set();
         self.take_user().map_err(failed("cannot change its user"))?;
         // A change of the user forgets it, so only now.
         die_with_parent().map_err(|error| format!("cannot die with its launcher: {error}"))?;
@@ -220,13 +233,6 @@ impl Init<'_> {
     }
 
     fn drop_privileges(&self) -> rustix::io::Result<()> {
-        // Where it may not, it has none to give.
-        for number in 0..=63 {
-            let capability = CapabilitySet::from_bits_retain(1 << number);
-            if thread::remove_capability_from_bounding_set(capability).is_err() {
-                break;
-            }
-        }
         let none = CapabilitySet::empty();
         let sets = CapabilitySets {
             effective: none,

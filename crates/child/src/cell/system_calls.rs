@@ -49,9 +49,9 @@ const ALLOWED: &[Sysno] = calls![
     execve exit exit_group wait4 waitid getpid getppid getpgid setpgid getsid setsid
     kill tkill tgkill pidfd_open pidfd_send_signal
     rt_sigaction rt_sigprocmask rt_sigreturn rt_sigpending rt_sigsuspend rt_sigtimedwait sigaltstack restart_syscall
-    // Time; Perl and PHP set alarms, Ruby has a timer.
+    // Time; Perl and PHP set alarms. Timers are used where the configuration lets them be made.
     clock_gettime clock_getres clock_nanosleep nanosleep gettimeofday times setitimer getitimer
-    timer_create timer_settime timer_gettime timer_getoverrun timer_delete
+    timer_settime timer_gettime timer_getoverrun timer_delete
     // Who it is and what there is; Node asks for its capabilities and raises its limit of descriptors.
     getuid geteuid getgid getegid getresuid getresgid getgroups capget getrlimit setrlimit getrusage getpriority
     uname sysinfo getrandom
@@ -76,9 +76,9 @@ const ALLOWED_HERE: &[Sysno] = calls![newfstatat riscv_hwprobe riscv_flush_icach
 const OF_NETWORK: &[Sysno] = calls![connect setsockopt sendmsg sendmmsg recvmmsg];
 
 /// Calls that programs try, and without which they take an older one or do without: of `clone3` a filter cannot see the
-/// flags, and of attributes of files, which Landlock does not cover, `ls` and `cp` only tell that there are none.
+/// flags, of `timer_create` not the signal, which could let the cell go on at [rest](super::rest), and of attributes of files, which Landlock does not cover, `ls` and `cp` only tell that there are none.
 const MISSING: &[Sysno] = calls![
-    clone3 futex_waitv futex_wait futex_wake futex_requeue map_shadow_stack mseal
+    clone3 timer_create futex_waitv futex_wait futex_wake futex_requeue map_shadow_stack mseal
     getxattr lgetxattr fgetxattr listxattr llistxattr flistxattr
 ];
 
