@@ -77,8 +77,11 @@ fn is_free(user: u32) -> bool {
 fn ready(command: Command) -> (Running, u32) {
     let mut running = Running::start(command);
     assert_eq!(running.line(), "ready");
-    let (user, group) = ids(*running.descendants().last().unwrap());
+    let command = *running.descendants().last().unwrap();
+    let (user, group) = ids(command);
     assert_eq!(user, group);
+    let status = fs::read_to_string(format!("/proc/{command}/status")).unwrap();
+    assert!(status.contains("\nCapBnd:\t0000000000000000\n"), "{status}");
     (running, user)
 }
 
