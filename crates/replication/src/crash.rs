@@ -72,7 +72,7 @@ pub enum Crash {
         asked: String,
         /// The answer's status.
         code: u16,
-        /// The document's.
+        /// Id of the document.
         id: String,
         /// The error's name in the answer, else its status.
         error: String,

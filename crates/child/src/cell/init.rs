@@ -146,8 +146,8 @@ struct Init<'a> {
     rest: Rest<'a>,
 }
 
-/// Takes from all programs what this process might hand on to them: before the change of the user, which takes the right
-/// to do so.
+/// Empties the bounding set, so that no program started later gains a capability. Must run before the change of user,
+/// which drops CAP_SETPCAP.
 fn drop_bounding_set() {
     for number in 0..=63 {
         let capability = CapabilitySet::from_bits_retain(1 << number);

@@ -76,7 +76,8 @@ const ALLOWED_HERE: &[Sysno] = calls![newfstatat riscv_hwprobe riscv_flush_icach
 const OF_NETWORK: &[Sysno] = calls![connect setsockopt sendmsg sendmmsg recvmmsg];
 
 /// Calls that programs try, and without which they take an older one or do without: of `clone3` a filter cannot see the
-/// flags, of `timer_create` not the signal, which could let the cell go on at [rest](super::rest), and of attributes of files, which Landlock does not cover, `ls` and `cp` only tell that there are none.
+/// flags, of `timer_create` not the signal, which could let the cell go on at [rest](super::rest), and of attributes of
+/// files, which Landlock does not cover, `ls` and `cp` only tell that there are none.
 const MISSING: &[Sysno] = calls![
     clone3 timer_create futex_waitv futex_wait futex_wake futex_requeue map_shadow_stack mseal
     getxattr lgetxattr fgetxattr listxattr llistxattr flistxattr

@@ -99,7 +99,8 @@ pub fn reason_group(short: &str) -> &str {
 }
 
 fn of_document(what: &str, error: &str, id: &str) -> String {
-    format!("{what}: {}{DOCUMENT}{id}'", shown(error.as_bytes()))
+    let (error, id) = (shown(error.as_bytes()), shown(id.as_bytes()));
+    format!("{what}: {error}{DOCUMENT}{id}'")
 }
 
 fn of_status(what: &str, code: u16) -> String {
@@ -248,11 +249,11 @@ mod tests {
                 Crash::DocWriteFailed {
                     asked: "secret".to_owned(),
                     code: 500,
-                    id: "a".to_owned(),
+                    id: "a\nb".to_owned(),
                     error: "compilation_error".to_owned(),
                     reason: "secret".to_owned(),
                 },
-                "document write failed: compilation_error: document 'a'",
+                "document write failed: compilation_error: document 'a b'",
             ),
             (Crash::WorkerDied("secret".to_owned()), "ended unexpectedly"),
         ] {

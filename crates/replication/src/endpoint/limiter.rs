@@ -1,9 +1,9 @@
 //! Fewer requests to servers that say there are too many.
 //!
 //! SUMMARY   A [`Limiter`] keeps an interval for each database and method, by which every request is
-//!           delayed. 429 makes it longer by a fifth, other answers shorten it. What a server says by `Retry-After`
-//!           is waited for as well.
-//! PROMISES  Time is passed in. Without a 429 there is no entry and no delay.
+//!           delayed. 429 makes it longer by a fifth, other answers shorten it. A server's `Retry-After` delays
+//!           them, too, and does not change the interval.
+//! PROMISES  Time is passed in. Without a 429 or a `Retry-After` there is no entry and no delay.
 //! SOURCE    couch_replicator_rate_limiter: additive decrease, multiplicative increase, of intervals.
 
 use std::sync::Arc;
@@ -18,7 +18,7 @@ const BASE: u64 = 20;
 const INCREASE: u64 = 12;
 /// The longest there is, in milliseconds. A request that would have to wait for it fails.
 pub(super) const INTERVAL_MAX: u64 = 25_000;
-/// The longest that is waited because a server says so, in milliseconds.
+/// The longest `Retry-After` that is honoured, in milliseconds.
 const PAUSE_MAX: u64 = 25_000;
 /// Answers that come sooner after one that counted do not count: they belong together.
 const IGNORED_WITHIN: u64 = 80;
@@ -60,13 +60,16 @@ impl Limiter {
         (interval.milliseconds < INTERVAL_MAX).then(|| Duration::from_millis(wait))
     }
 
-    /// Takes note of an answer that wants no further request for this long.
+    /// Takes note of a `Retry-After`. The interval goes on as if there were none: a server that always answers 429
+    /// reaches [`INTERVAL_MAX`].
     pub(super) fn pause(&mut self, url: &Arc<str>, method: &Method, now: u64, pause: Duration) {
         let milliseconds = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
         let key = (url.clone(), method.clone());
         let interval = self.intervals.entry(key).or_default();
         interval.not_before = now + milliseconds.min(PAUSE_MAX);
-        interval.updated = now;
+        if interval.milliseconds == 0 {
+            interval.updated = now;
+        }
     }
 
     /// Takes note of a 429.
@@ -126,8 +129,9 @@ impl Limiter {
         if cleanings > self.cleanings {
             self.cleanings = cleanings;
             let at = cleanings * CLEAN_EVERY;
-            self.intervals
-                .retain(|_, interval| at.saturating_sub(interval.updated) <= STALE_AFTER);
+            self.intervals.retain(|_, interval| {
+                at.saturating_sub(interval.updated) <= STALE_AFTER || now < interval.not_before
+            });
         }
     }
 }
@@ -188,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_says_when_is_waited_for_and_not_beyond_a_limit() {
+    fn retry_after_delays_requests_up_to_a_limit() {
         let mut key = Key::new();
         key.failure(100);
         let pause = |key: &mut Key, now, seconds| {
@@ -206,6 +210,19 @@ mod tests {
         assert_eq!(key.wait(4_000), Some(Duration::from_millis(PAUSE_MAX)));
         key.success(4_000 + PAUSE_MAX);
         assert!(key.limiter.intervals.is_empty());
+    }
+
+    #[test]
+    fn a_server_that_always_says_when_to_retry_reaches_the_limit_all_the_same() {
+        let (mut key, mut now, mut failures) = (Key::new(), 0, 0);
+        while let Some(wait) = key.wait(now) {
+            now += u64::try_from(wait.as_millis()).unwrap() + 80;
+            key.failure(now);
+            let pause = Duration::from_millis(PAUSE_MAX);
+            (key.limiter).pause(&key.url, &Method::GET, now, pause);
+            failures += 1;
+        }
+        assert_eq!(failures, 40);
     }
 
     #[test]

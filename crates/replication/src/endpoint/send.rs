@@ -51,9 +51,8 @@ impl Endpoint {
     /// Answers of any status below 500, but 408, 429 and redirects, are returned: what they mean is the
     /// caller's to say. 408, 500 and above, lost connections and time-outs are tried again
     /// `retries_per_request` times, with waits of 250 ms, 500 ms, 1 s, .. between, but not when the first
-    /// failure is older than half the health threshold; 429 as often as the rate limit allows. A server that says by
-    /// `Retry-After` when to come again is waited for, 25 s at most. A request
-    /// whose body is a stream is sent once.
+    /// failure is older than half the health threshold; 429 as often as the rate limit allows. `Retry-After` is
+    /// honoured up to 25 s. A request whose body is a stream is sent once.
     ///
     /// # Errors
     /// [`RequestFailed`] says what happened last and is worth a retry by the job's own rules only.
@@ -159,7 +158,7 @@ impl Endpoint {
         let permit = self.permit(self.lane(sending)).await;
         let (mut response, deadline) = self.exchange(sending, &credentials).await?;
         let status = response.status();
-        self.heed(&sending.method, &response);
+        self.slow_down(&sending.method, &response);
         match status {
             StatusCode::MOVED_PERMANENTLY | StatusCode::FOUND | StatusCode::SEE_OTHER => {
                 sending.follow(&response, self)?;
@@ -170,8 +169,6 @@ impl Endpoint {
                 self.stays(&sending.url, &response)?;
             }
             StatusCode::TOO_MANY_REQUESTS => {
-                let http = &self.0.http;
-                http.limiter(|limiter, now| limiter.failure(&self.0.key, &sending.method, now));
                 let said = self.drain_shown(response).await;
                 if sending.spent {
                     return Err(TryFailed::Final(Cause::Status { status, said }));
@@ -223,14 +220,21 @@ impl Endpoint {
         })
     }
 
-    /// Has further requests wait for as long as a server wants to be left alone.
-    fn heed(&self, method: &Method, response: &Response) {
-        if let StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE = response.status()
-            && let Some(pause) = retry_after(response.headers())
-        {
-            let http = &self.0.http;
-            http.limiter(|limiter, now| limiter.pause(&self.0.key, method, now, pause));
-        }
+    /// Delays further requests after an answer of 429 or 503.
+    fn slow_down(&self, method: &Method, response: &Response) {
+        let is_429 = match response.status() {
+            StatusCode::TOO_MANY_REQUESTS => true,
+            StatusCode::SERVICE_UNAVAILABLE => false,
+            _ => return,
+        };
+        self.0.http.limiter(|limiter, now| {
+            if is_429 {
+                limiter.failure(&self.0.key, method, now);
+            }
+            if let Some(pause) = retry_after(response.headers()) {
+                limiter.pause(&self.0.key, method, now, pause);
+            }
+        });
     }
 
     async fn wait_for_rate_limit(&self, method: &Method) -> Result<(), TryFailed> {

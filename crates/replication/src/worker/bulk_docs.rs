@@ -217,7 +217,7 @@ impl Worker {
                 let code = reply.status.as_u16();
                 unclear.why = Some(Answered {
                     is_full: entry.is_of_full_disk(),
-                    doc: Some((id, error.to_owned())),
+                    doc: Some((id, self.target.redacted(error))),
                     ..Answered::new(&reply.asked, code, said.as_bytes())
                 });
                 unclear.documents.push(document);

@@ -101,7 +101,7 @@ pub(super) fn of_put(reply: &Reply) -> Verdict {
         (400, "bad_request") if reason.starts_with("Attachment name ") => Verdict::Refused,
         (200..=399 | 401 | 403 | 404 | 409 | 412, _) | (_, "") => Verdict::Unclear,
         (415, _) => Verdict::Refused,
-        // That is said of the request, too.
+        // Also said of requests.
         (400, "bad_request") => Verdict::Wrong,
         (400..=499, _) => Verdict::RefusedIfRepeated,
         _ => Verdict::Wrong,

@@ -101,8 +101,7 @@ impl World {
             Fault::Start(at) => self.start(at),
             Fault::Drain(at, how_long) => {
                 if self.daemons[at].life.is_some() {
-                    self.later(0, at, What::Drain(true));
-                    self.later(how_long, at, What::Drain(false));
+                    self.later(0, at, What::Drain(how_long));
                 }
             }
             // No fault of the fleet's.

@@ -178,8 +178,9 @@ impl Judge {
             let before = self.given_up.insert((doc.clone(), *at), this);
             // It is listed until it is released.
             let before = before.filter(|before| (before.1, before.2) != (this.1, this.2));
-            let holds =
-                before.is_none_or(|(at, ..)| at <= self.last_change || now - at >= ms(AVOID_FOR));
+            // What a daemon tells of a server that it reaches again counts from then on.
+            let settled = self.last_change + ms(RENEW_EVERY + SETTLE) + SLACK;
+            let holds = before.is_none_or(|(at, ..)| at <= settled || now - at >= ms(AVOID_FOR));
             self.require(holds, || {
                 format!("FL-7: daemon {at} gives {doc} up for its server once more at {now}")
             });

@@ -47,7 +47,9 @@ pub(super) enum What {
     Heal,
     Start,
     Stop,
-    Drain(bool),
+    /// For so long.
+    Drain(Ms),
+    Undrain,
     /// A failover begins: what is committed from now on is lost.
     Snapshot(Ms, Ms),
     /// The database is another one.
@@ -70,6 +72,7 @@ impl What {
                 | Self::AskServers
                 | Self::Stop
                 | Self::Drain(_)
+                | Self::Undrain
         )
     }
 }
@@ -295,10 +298,16 @@ impl World {
                 self.judge.changed(self.now);
                 self.core_event(at, Event::Stop);
             }
-            What::Drain(on) => {
-                self.daemons[at].is_drained = on;
+            What::Drain(how_long) => {
+                self.daemons[at].is_drained = true;
                 self.judge.changed(self.now);
-                self.core_event(at, if on { Event::Drain } else { Event::Undrain });
+                self.later(how_long, at, What::Undrain);
+                self.core_event(at, Event::Drain);
+            }
+            What::Undrain => {
+                self.daemons[at].is_drained = false;
+                self.judge.changed(self.now);
+                self.core_event(at, Event::Undrain);
             }
             What::Snapshot(after, down) => {
                 let tables = Box::new(self.database.tables.clone());
