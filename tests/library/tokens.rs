@@ -27,6 +27,10 @@ const BOUND: &[(isize, &str)] = &[
         "a design document that the target does not take blocks nothing, reasons name it, ids with commas can be said, \
          Retry-After is heeded, groups of cells are their pid namespace's own",
     ),
+    (
+        600,
+        "page tables and sockets count where memory is watched, and a run withdraws that its servers are unreachable",
+    ),
 ];
 
 /// How far below the bound the product may be before the bound has to follow.

@@ -12,7 +12,7 @@ use crate::metrics::GroupMember;
 use crate::replicator::past::REFUSED_MAX;
 use crate::replicator::{CheckpointGuard, NAME};
 use policy::ownership::Epoch;
-use policy::schedule::WallTime;
+use policy::schedule::{Server, WallTime};
 use replication::id::ReplicationId;
 use replication::refused::RefusedDoc;
 use replication::spec::{DocRef, Replication};
@@ -60,6 +60,12 @@ impl JobEntry {
     pub(super) fn own_doc(&self) -> Option<&DocRef> {
         let doc = self.replication.doc.as_ref();
         doc.filter(|doc| doc.database == NAME)
+    }
+
+    /// Returns the servers of its source and its target.
+    pub(super) fn servers(&self) -> [Server; 2] {
+        let sides = [&self.replication.source, &self.replication.target];
+        sides.map(|side| side.server().into())
     }
 
     /// Returns whose past is to be saved: of a document that is owned by a lease.

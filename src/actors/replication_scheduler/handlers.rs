@@ -395,12 +395,13 @@ impl Handler<Subscribe> for ReplicationScheduler {
 impl Handler<JobEvent> for ReplicationScheduler {
     type Result = ();
 
-    fn handle(&mut self, msg: JobEvent, _: &mut Self::Context) {
+    fn handle(&mut self, msg: JobEvent, ctx: &mut Self::Context) {
         let run = msg.run;
         let Some(row) = self.runs.get_mut(&run) else {
             return;
         };
         let id = row.id.clone();
+        let is_start = matches!(msg.news, JobNews::Started(_));
         match msg.news {
             JobNews::Started(progress) | JobNews::Progress(progress) => {
                 self.note_progress(run, &id, progress);
@@ -427,6 +428,12 @@ impl Handler<JobEvent> for ReplicationScheduler {
             JobNews::Ended(end) => {
                 row.end.get_or_insert(end);
             }
+        }
+        if is_start
+            && self.core.has_unreachable()
+            && let Some(entry) = self.entries.get(&id)
+        {
+            self.event(Event::Reached(entry.servers()), ctx);
         }
     }
 }

@@ -22,11 +22,8 @@ impl ReplicationScheduler {
         let (text, short) = (crash.to_string(), crash.short());
         let reason = Arc::new(Reason::with_short(&text, &short, crash.is_max_backoff()));
         let entry = self.entries.get(id).filter(|_| crash.is_unreachable());
-        match entry.map(|entry| &entry.replication) {
-            Some(replication) => {
-                let sides = [&replication.source, &replication.target];
-                End::Unreachable(reason, sides.map(|side| side.server().into()))
-            }
+        match entry {
+            Some(entry) => End::Unreachable(reason, entry.servers()),
             None => End::Crashed(reason),
         }
     }

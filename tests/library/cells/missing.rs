@@ -120,8 +120,12 @@ fn folders() -> Vec<(i64, Vec<SeccompRule>)> {
 }
 
 /// Takes memory in a way, and waits for the end of its input.
-const TAKES: &str = "import mmap, os, sys\n\
+const TAKES: &str = "import mmap, os, socket, sys\n\
     def private(size):\n return bytearray(b'x') * size\n\
+    def tables(size):\n kept = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=mmap.PROT_READ)\n \
+    sum(kept[at] for at in range(0, size, 2 << 20))\n return kept\n\
+    def filled(count):\n pairs = [socket.socketpair() for n in range(count)]\n for one in sum(pairs, ()):\n  \
+    one.setblocking(False)\n  try:\n   while True: one.send(b'x' * 4096)\n  except BlockingIOError: pass\n return pairs\n\
     def fork(count, act):\n for n in range(count):\n  r, w = os.pipe()\n  if not os.fork():\n   kept = act(); os.write(w, b'x'); \
     sys.stdin.buffer.read(); os._exit(0)\n  os.read(r, 1)\n";
 
@@ -141,14 +145,20 @@ fn without_control_groups_the_launcher_ends_a_cell_whose_processes_have_too_much
     under(folders(), libc::EPERM, || {
         let report = report(&spec(json!({})));
         assert!(holds(&report, "memory"), "{report}");
-        let mut running = takes("fork(4, lambda: private(48 << 20))");
-        let mut told = String::new();
-        let mut stderr = running.launcher.stderr.take().unwrap();
-        // It ends with the cell: the input of this is open for as long as the test waits.
-        stderr.read_to_string(&mut told).unwrap();
-        assert_eq!(running.status(), Some(128 + libc::SIGKILL), "{told}");
-        let met = format!("{{\"met\":{{\"memory\":{}}}}}", 128 << 20);
-        assert!(told.contains(&met), "{told}");
+        for how in [
+            "fork(4, lambda: private(48 << 20))",
+            "fork(4, lambda: filled(100))",
+            "kept = tables(80 << 30)",
+        ] {
+            let mut running = takes(how);
+            let mut told = String::new();
+            let mut stderr = running.launcher.stderr.take().unwrap();
+            // It ends with the cell: the input of this is open for as long as the test waits.
+            stderr.read_to_string(&mut told).unwrap();
+            assert_eq!(running.status(), Some(128 + libc::SIGKILL), "{how}: {told}");
+            let met = format!("{{\"met\":{{\"memory\":{}}}}}", 128 << 20);
+            assert!(told.contains(&met), "{how}: {told}");
+        }
     });
 }
 

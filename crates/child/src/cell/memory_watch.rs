@@ -1,13 +1,16 @@
 //! The limit of a cell's memory where no control group keeps it: the launcher looks at what all its processes have.
 //!
 //! SUMMARY   [`MemoryWatch`] says when to look, and whether they have more than they may.
-//! PROMISES  Looks every [`INTERVAL`] at most, and not while the cell rests. Pages that several processes share count
-//!           once: they are told apart only where all together seem to have too much.
+//! PROMISES  Looks every [`INTERVAL`] at most, and not while the cell rests. Pages and sockets that several processes share
+//!           count once: they are told apart only where all together seem to have too much. Page tables count, and
+//!           each socket for what it may hold ([`SOCKET_MAX`]).
 //! CALLED    By the launcher, which is outside the cell and may read of all that is in it.
 //!           Memory that could be there without being mapped is refused by the filter of system calls.
 //! LIMITS    A cell may have more for an [`INTERVAL`].
 
+use std::collections::BTreeSet;
 use std::fs;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use super::CellSpec;
@@ -17,6 +20,10 @@ use crate::usage::{self, status_bytes};
 
 /// The time from one look to the next.
 const INTERVAL: Duration = Duration::from_millis(250);
+
+/// The most that one socket holds of what was sent, in bytes: what Linux allows unless told otherwise. How much it
+/// holds now cannot be read.
+const SOCKET_MAX: u64 = 208 << 10;
 
 /// How many processes are looked at: more than a limit of processes allows, unless there is none.
 const PROCESSES_MAX: usize = 4096;
@@ -78,30 +85,55 @@ impl MemoryWatch {
     fn is_exceeded(&self) -> bool {
         let processes = usage::below(std::process::id(), PROCESSES_MAX);
         let processes: Vec<u32> = processes.into_iter().map(|(pid, _)| pid).collect();
-        let each = |pid: &u32| resident(*pid).unwrap_or(0);
+        let each =
+            |pid: &u32| resident(*pid).unwrap_or(0) + descriptors(*pid).count() as u64 * SOCKET_MAX;
         let at_most: u64 = processes.iter().map(each).sum();
         if at_most <= self.max {
             return false;
         }
         let each = |pid: &u32| proportional(*pid).or_else(|| resident(*pid)).unwrap_or(0);
-        processes.iter().map(each).sum::<u64>() > self.max
+        let pages: u64 = processes.iter().map(each).sum();
+        let sockets: BTreeSet<_> = processes.iter().flat_map(|pid| sockets(*pid)).collect();
+        pages + sockets.len() as u64 * SOCKET_MAX > self.max
     }
 }
 
 /// Returns what a process has, in bytes, with all that it shares.
 fn resident(pid: u32) -> Option<u64> {
-    sum_of(&format!("/proc/{pid}/status"), ["VmRSS:", "VmSwap:"])
+    sum_of(
+        &format!("/proc/{pid}/status"),
+        &["VmRSS:", "VmSwap:", "VmPTE:"],
+    )
 }
 
 /// Returns what a process has, in bytes, with its part of what it shares.
 fn proportional(pid: u32) -> Option<u64> {
-    sum_of(&format!("/proc/{pid}/smaps_rollup"), ["Pss:", "SwapPss:"])
+    let pages = sum_of(&format!("/proc/{pid}/smaps_rollup"), &["Pss:", "SwapPss:"])?;
+    Some(pages + sum_of(&format!("/proc/{pid}/status"), &["VmPTE:"])?)
 }
 
-fn sum_of(file: &str, names: [&str; 2]) -> Option<u64> {
+/// The first of the names has to be there.
+fn sum_of(file: &str, names: &[&str]) -> Option<u64> {
     let text = fs::read_to_string(file).ok()?;
-    let [first, second] = names.map(|name| status_bytes(&text, name));
-    Some(first? + second.unwrap_or(0))
+    let mut each = names.iter().map(|name| status_bytes(&text, name));
+    let first = each.next()??;
+    Some(first + each.flatten().sum::<u64>())
+}
+
+/// Returns where the descriptors of a process are listed.
+fn descriptors(pid: u32) -> impl Iterator<Item = PathBuf> {
+    let listed = fs::read_dir(format!("/proc/{pid}/fd"));
+    listed
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path())
+}
+
+/// Returns the sockets of a process, by names that they have in all processes.
+fn sockets(pid: u32) -> impl Iterator<Item = PathBuf> {
+    let targets = descriptors(pid).filter_map(|path| fs::read_link(path).ok());
+    targets.filter(|target| target.to_string_lossy().starts_with("socket:"))
 }
 
 #[cfg(test)]

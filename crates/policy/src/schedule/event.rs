@@ -138,6 +138,9 @@ pub enum Event {
         /// Whether it answered at all.
         answers: bool,
     },
+    /// A run has opened its databases at these servers. Needed while there are [unreachable
+    /// ones](super::Scheduler::has_unreachable).
+    Reached([Server; 2]),
     /// Settings changed.
     Configure(Box<Settings>),
     /// The service ends: everything is stopped, nothing is started any more.
@@ -182,7 +185,7 @@ pub enum ScheduleAction {
     ServerLost { server: Server, jobs: usize },
     /// A server has not answered for [`super::UNREACHABLE_AFTER`] or longer, told again and again.
     ServerUnreachable { server: Server },
-    /// A server that did not answer does, and these many jobs that waited for it are tried early.
+    /// A server that did not answer does, and so many jobs that waited for it are tried early.
     ServerBack { server: Server, jobs: usize },
     /// A job is not known any more.
     Left { id: JobId, how: Departure },

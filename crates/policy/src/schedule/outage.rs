@@ -5,7 +5,8 @@
 //!           answers, the jobs that wait for it are tried early, spread over [`SPREAD_MAX`] at most.
 //! PROMISES  One question to a server at a time, [`PROBES_MAX`] in all. A server that answers the first question was
 //!           not away: its jobs keep their back-off. A job that has been started, paused, begun anew or removed
-//!           meanwhile is left alone. Nothing is kept of a server that nobody waits for.
+//!           meanwhile is left alone. Nothing is kept of a server that nobody waits for, but that it was told of as
+//!           unreachable: a run that opens its databases there withdraws that.
 //! CALLED    By [`super::Scheduler`].
 //! DIFFERS   The reference knows no servers: each job waits for its own back-off.
 
@@ -17,6 +18,7 @@ use super::scheduler::Scheduler;
 use super::settings::{RESTART_MIN, RuleSet};
 use super::table::{Phase, Slot};
 use super::wall_time::WallTime;
+use crate::ownership::AVOID_MAX;
 
 /// The time between two questions to a server.
 pub(crate) const PROBE_INTERVAL: Duration = Duration::from_secs(5);
@@ -51,6 +53,8 @@ pub(super) struct Outages {
     due: BTreeSet<(WallTime, Server)>,
     /// How many are being asked.
     asked: usize,
+    /// Those that were told of as unreachable, and when last.
+    unreachable: BTreeMap<Server, WallTime>,
 }
 
 impl Outages {
@@ -146,7 +150,9 @@ impl Scheduler {
                     out.push(ScheduleAction::ServerLost { server, jobs });
                 }
                 Some(since) if now.since(since) >= UNREACHABLE_AFTER => {
-                    let server = server.clone();
+                    let (server, told) = (server.clone(), &mut self.outages.unreachable);
+                    told.retain(|_, told| now.since(*told) < AVOID_MAX);
+                    told.insert(server.clone(), now);
                     out.push(ScheduleAction::ServerUnreachable { server });
                 }
                 Some(_) => {}
@@ -158,8 +164,23 @@ impl Scheduler {
         if let Some(outage) = self.outages.forget(server)
             && outage.down_since.is_some()
         {
+            self.outages.unreachable.remove(server);
             let (server, jobs) = (server.clone(), self.wake_early(&outage.jobs, now));
             out.push(ScheduleAction::ServerBack { server, jobs });
+        }
+    }
+
+    /// Whether it matters what servers runs reach.
+    pub fn has_unreachable(&self) -> bool {
+        !self.outages.unreachable.is_empty()
+    }
+
+    /// A run has opened its databases at these servers.
+    pub(super) fn reached(&mut self, servers: [Server; 2], out: &mut Vec<ScheduleAction>) {
+        for server in servers {
+            if self.outages.unreachable.remove(&server).is_some() {
+                out.push(ScheduleAction::ServerBack { server, jobs: 0 });
+            }
         }
     }
 

@@ -90,6 +90,7 @@ impl Scheduler {
                 self.wake(now);
                 self.refill(now, out);
             }
+            Event::Reached(servers) => self.reached(servers, out),
             Event::Configure(settings) => self.configure(*settings, now),
             Event::Shutdown => self.shut_down(out),
         }

@@ -1,6 +1,6 @@
 //! One daemon of the simulation: the core itself, its clock, and runs that checkpoint, end and take time to stop.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::database::Ms;
 use super::*;
@@ -93,6 +93,8 @@ pub(super) struct Daemon {
     pub(super) is_drained: bool,
     /// What it cannot reach, and since when its jobs found that.
     pub(super) unreachable: BTreeMap<Server, Option<Ms>>,
+    /// What it has told of that it cannot reach it.
+    pub(super) told: BTreeSet<Server>,
 }
 
 impl Daemon {
@@ -110,6 +112,7 @@ impl Daemon {
             is_stopping: false,
             is_drained: false,
             unreachable: BTreeMap::new(),
+            told: BTreeSet::new(),
         }
     }
 

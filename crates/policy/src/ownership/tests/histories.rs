@@ -425,6 +425,26 @@ fn a_daemon_tries_again_after_a_while_and_longer_after_each_time_that_failed() {
 }
 
 #[test]
+fn documents_come_back_to_a_daemon_that_had_given_them_up_when_it_alone_reaches_their_server() {
+    for seed in 1..=5 {
+        let mut world = World::new(TestRandom::with_seed(seed), 2);
+        for n in [3, 4, 5, 9, 10, 11] {
+            world.add(&format!("doc-{n}"));
+        }
+        (0..2).for_each(|at| world.start(at));
+        world.run_until(60_000);
+        world.unreach(0, "server-1".into());
+        world.run_until(world.now + ms(REACHED_WITHIN));
+        assert_eq!(owned_of(&world, "server-1"), [0, 6], "seed {seed}");
+        world.later_to(0, 0, None, What::Reached("server-1".into()));
+        world.unreach(1, "server-1".into());
+        world.run_until(world.now + 2 * ms(REACHED_WITHIN));
+        assert_eq!(owned_of(&world, "server-1"), [6, 0], "seed {seed}");
+        assert_eq!(world.judge.violation, None, "seed {seed}");
+    }
+}
+
+#[test]
 fn an_outage_of_a_server_for_all_daemons_moves_nothing() {
     let mut seen = 0;
     for seed in 1..=10 {

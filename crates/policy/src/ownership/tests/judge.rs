@@ -17,6 +17,8 @@ pub(super) struct Judge {
     last_failover: Option<Ms>,
     /// When daemons or documents came or went.
     last_change: Ms,
+    /// When what daemons told of servers counted last: to whom documents are open.
+    last_standing: Ms,
     live: BTreeSet<usize>,
     /// Since when nothing hinders one daemon or another.
     well: BTreeMap<usize, Ms>,
@@ -47,6 +49,12 @@ impl Judge {
 
     pub(super) fn changed(&mut self, now: Ms) {
         self.last_change = self.last_change.max(now);
+    }
+
+    /// A daemon tells that it does not reach a server, or reaches it again. That counts when it was told and has settled.
+    pub(super) fn tells_reach(&mut self, now: Ms) {
+        let counts = now + ms(RENEW_EVERY + SETTLE) + SLACK;
+        self.last_standing = self.last_standing.max(counts);
     }
 
     pub(super) fn failover(&mut self, now: Ms, up: Ms) {
@@ -141,7 +149,7 @@ impl Judge {
         self.require(!repeated, || {
             format!("FL-4: one of {epochs} epochs was taken twice")
         });
-        if now > self.last_change + ms(SHARE_WITHIN) {
+        if now > self.last_change.max(self.last_standing) + ms(SHARE_WITHIN) {
             self.judge_shares(world);
         }
         self.judge_reach(world);
@@ -178,8 +186,7 @@ impl Judge {
             let before = self.given_up.insert((doc.clone(), *at), this);
             // It is listed until it is released.
             let before = before.filter(|before| (before.1, before.2) != (this.1, this.2));
-            // What a daemon tells of a server that it reaches again counts from then on.
-            let settled = self.last_change + ms(RENEW_EVERY + SETTLE) + SLACK;
+            let settled = self.last_change.max(self.last_standing);
             let holds = before.is_none_or(|(at, ..)| at <= settled || now - at >= ms(AVOID_FOR));
             self.require(holds, || {
                 format!("FL-7: daemon {at} gives {doc} up for its server once more at {now}")

@@ -334,6 +334,7 @@ impl World {
         daemon.core = Ownership::new(name);
         (daemon.life, daemon.is_stopping, daemon.wake_at) = (life, false, None);
         daemon.is_drained = false;
+        daemon.told.clear();
         daemon
             .unreachable
             .values_mut()
@@ -355,9 +356,14 @@ impl World {
         let since = daemon.unreachable.remove(server);
         self.judge.changed(self.now);
         if since.flatten().is_some() && self.daemons[at].acts() && self.has_runs(at, server) {
-            let (server, answers) = (server.clone(), true);
-            self.core_event(at, Event::ServerReach { server, answers });
+            self.tell_reached(at, server.clone());
         }
+    }
+
+    fn tell_reached(&mut self, at: usize, server: Server) {
+        self.judge.tells_reach(self.now);
+        let answers = true;
+        self.core_event(at, Event::ServerReach { server, answers });
     }
 
     fn has_runs(&self, at: usize, server: &Server) -> bool {
@@ -376,6 +382,9 @@ impl World {
             *since = since.or(Some(now)).filter(|_| has_runs);
             if since.is_some_and(|since| now >= since + ms(UNREACHABLE_AFTER)) {
                 let answers = false;
+                if self.daemons[at].told.insert(server.clone()) {
+                    self.judge.tells_reach(self.now);
+                }
                 self.core_event(at, Event::ServerReach { server, answers });
             }
         }
@@ -385,7 +394,7 @@ impl World {
     /// Ends a process at once.
     pub(super) fn kill(&mut self, at: usize) {
         let daemon = &mut self.daemons[at];
-        daemon.life = None;
+        (daemon.life, daemon.wake_at) = (None, None);
         daemon.is_paused = false;
         daemon.inbox.clear();
         daemon.runs.clear();
@@ -533,7 +542,12 @@ impl World {
             self.later(takes, at, What::Committed(doc.clone(), record));
         }
         let next = 4_000 + self.random.below(8_000) as Ms;
-        self.later(next, at, What::CheckpointDue(doc, number));
+        self.later(next, at, What::CheckpointDue(doc.clone(), number));
+        let server = server_of(&doc);
+        let daemon = &mut self.daemons[at];
+        if daemon.reaches(&server) && daemon.told.remove(&server) {
+            self.tell_reached(at, server);
+        }
     }
 
     fn servers_of(&self, doc: &DocId) -> Servers {

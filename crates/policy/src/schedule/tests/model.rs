@@ -118,7 +118,7 @@ impl Model {
             Event::Cycle => self.cycle(),
             // No job of this model waits for a server.
             Event::Tick | Event::Probed { .. } if at_once => self.fill(usize::MAX),
-            Event::Tick | Event::Probed { .. } => {}
+            Event::Tick | Event::Probed { .. } | Event::Reached(_) => {}
             Event::Configure(settings) => {
                 self.settings = *settings;
                 self.wake();

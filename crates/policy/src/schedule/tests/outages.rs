@@ -80,6 +80,31 @@ fn jobs_that_could_not_reach_a_server_are_tried_when_it_answers_and_not_hours_la
 }
 
 #[test]
+fn a_server_that_was_unreachable_is_back_when_a_run_reaches_it_although_nobody_waits_for_it_any_more()
+ {
+    let back = |actions: &[ScheduleAction]| {
+        let is = |action: &&ScheduleAction| matches!(action, ScheduleAction::ServerBack { .. });
+        actions.iter().filter(is).count()
+    };
+    let reached = || Event::Reached([SERVER, OTHER].map(Into::into));
+    let mut world = worn(&["a"], at_rest());
+    world.end("a", unreachable(SERVER, OTHER));
+    world.on(probed(OTHER, true));
+    assert_eq!(back(world.on(reached())), 0);
+    while !world.scheduler.has_unreachable() {
+        world.on(probed(SERVER, false));
+        world.advance(PROBE_INTERVAL);
+    }
+    // Another daemon has its document from now on.
+    world.on(Event::Lose { id: "a".into() });
+    world.on(probed(SERVER, false));
+    assert_eq!(probes(world.advance(PROBE_INTERVAL)), [""; 0]);
+    assert_eq!(back(world.on(reached())), 1);
+    assert_eq!(back(world.on(reached())), 0);
+    assert!(!world.scheduler.has_unreachable());
+}
+
+#[test]
 fn a_server_that_answers_the_first_question_was_not_away_and_its_jobs_keep_their_backoff() {
     let mut world = worn(&["a"], at_rest());
     world.end("a", unreachable(SERVER, OTHER));
