@@ -351,7 +351,9 @@ impl ReplicatorApi {
                 return (state, view::raw(&value));
             }
             match document {
-                Named::Found(document) => view::settled(document),
+                Named::Found(document) => {
+                    view::settled(document, self.fleet().map(|_| view::UNCLAIMED))
+                }
                 Named::Unread(id) => {
                     let state = self.database().states().lock().state_of(id);
                     let value = json!({"database": NAME, "doc_id": id, "state": state.name()});

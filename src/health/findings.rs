@@ -289,15 +289,26 @@ pub(crate) fn of_daemons(fleet: &Value) -> Vec<Finding> {
         let same = rows.iter().filter(|other| address(other) == address(row));
         !same.into_iter().any(|other| lives(other))
     });
-    gone.map(|row| Finding {
+    let gone = gone.map(|row| Finding {
         kind: Kind::DaemonGone,
         severity: Severity::Warning,
         subject: address(row),
         count: row["documents"].as_u64().unwrap_or(0),
         cause: "its lease is over: it is lost, hangs, or cannot reach the database".to_owned(),
         remedy: "look at its machine; others take its part (docs/fleet.md)".to_owned(),
-    })
-    .collect()
+    });
+    let living: Vec<_> = rows.iter().filter(|row| lives(row)).collect();
+    let nobody = !living.is_empty() && living.iter().all(|row| row["leaving"] == true);
+    let nobody = nobody.then(|| Finding {
+        kind: Kind::Drained,
+        severity: Severity::Critical,
+        subject: "fleet".to_owned(),
+        count: living.len() as u64,
+        cause: "every daemon of the fleet is drained or leaves: nobody runs replications"
+            .to_owned(),
+        remedy: "settee drain --off at one of them, or start another".to_owned(),
+    });
+    gone.chain(nobody).collect()
 }
 
 /// Compares this daemon of a fleet with the others. Settings are compared with daemons of the same version: another one may

@@ -231,9 +231,12 @@ fn waiting(id: &str, row: &Row) -> (DocState, Value) {
     (state, value)
 }
 
+/// Why a document of a fleet is [`DocState::Initializing`].
+pub const UNCLAIMED: &str = "no daemon of the fleet has claimed it; drained ones take none";
+
 /// Returns a document that has a state of its own, or that nobody has looked at yet, as in `_scheduler/docs`, and its
-/// state.
-pub fn settled(document: &Document) -> (DocState, Box<RawValue>) {
+/// state. `unread` is why nobody has, if that is known.
+pub fn settled(document: &Document, unread: Option<&str>) -> (DocState, Box<RawValue>) {
     let body = members(document);
     let time = body.get(TIME).unwrap_or_default();
     let (state, info, error_count, start) = match body.text(STATE).as_deref() {
@@ -257,7 +260,10 @@ pub fn settled(document: &Document) -> (DocState, Box<RawValue>) {
             let info = DocMembers::default().with("error", reason);
             (DocState::Failed, Some(info), 1, time.clone())
         }
-        _ => (DocState::Initializing, None, 0, time.clone()),
+        _ => {
+            let info = unread.map(|why| DocMembers::default().with("error", why));
+            (DocState::Initializing, info, 0, time.clone())
+        }
     };
     let side = |name| endpoint(&body.get(name).unwrap_or_default());
     let value = DocMembers::default()

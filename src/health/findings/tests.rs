@@ -223,6 +223,18 @@ fn a_daemon_whose_lease_is_over_is_gone_unless_it_left_or_was_started_again() {
 }
 
 #[test]
+fn a_fleet_of_which_every_daemon_leaves_or_is_drained_is_critical() {
+    let row = |left: u64, leaving: bool| json!({"address": "a", "lease_left_s": left, "leaving": leaving});
+    let fleet = json!({"daemons": [row(20, true), row(9, true), row(0, false)]});
+    assert_eq!(
+        kinds(&of_daemons(&fleet)),
+        [(Kind::Drained, Severity::Critical, "fleet", 2)]
+    );
+    let fleet = json!({"daemons": [row(20, true), row(9, false)]});
+    assert_eq!(of_daemons(&fleet), []);
+}
+
+#[test]
 fn a_store_that_does_not_answer_is_critical_and_one_that_is_read_a_warning() {
     let at_once = Duration::ZERO;
     let found = of_store(Some("no answer"), SLOW_ANSWER, true);

@@ -95,7 +95,7 @@ fn info(state: JobState, run: Option<u64>) -> JobInfo {
 fn shown(doc: &Document, row: Option<&Row>, info: Option<&JobInfo>) -> (String, Value) {
     let (state, text) = match unsettled(&doc.id, row, info) {
         Some((state, value)) => (state, raw(&value)),
-        None => settled(doc),
+        None => settled(doc, Some(UNCLAIMED)),
     };
     (
         state.name().to_owned(),
@@ -206,6 +206,16 @@ fn a_document_that_cannot_start_yet_shows_why_and_between_which_databases() {
         (&value["reason"], &value["source"], &value["target"]),
         (&json!("no"), &json!("http://s/a/"), &json!("http://t/b/"))
     );
+}
+
+#[test]
+fn a_document_that_no_daemon_of_a_fleet_has_claimed_says_so() {
+    let doc = stored(&json!({"source": "http://h/a", "target": "http://h/b"}));
+    let (state, value) = shown(&doc, None, None);
+    assert_eq!((&*state, &value["info"]), ("initializing", &json!({"error": UNCLAIMED})));
+    let (_, alone) = settled(&doc, None);
+    let alone: Value = serde_json::from_str(alone.get()).unwrap();
+    assert_eq!(alone["info"], Value::Null);
 }
 
 #[test]

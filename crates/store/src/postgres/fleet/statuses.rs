@@ -15,14 +15,15 @@ use crate::postgres::shared::{Param, count, epoch};
 use policy::ownership::Epoch;
 
 /// The row of `status_numbers` puts the writes of an epoch in a row; a job's row is locked so that nobody else becomes its
-/// owner before the status is there.
+/// owner before the status is there. Who has released it may take back what it told, until there is another owner.
 pub(super) const WRITE: &str = "WITH next AS (UPDATE settee.status_numbers SET number = number + $2 WHERE epoch = $1 \
      RETURNING number - $2 AS before), \
      asked AS (SELECT * FROM unnest($3::text[], $4::boolean[], $5::text[]) \
      WITH ORDINALITY AS a (key, is_transient, body, place)), \
      owned AS MATERIALIZED (SELECT j.doc_id FROM (SELECT key FROM asked WHERE NOT is_transient \
      ORDER BY key COLLATE \"C\") a CROSS JOIN LATERAL (SELECT doc_id FROM settee.jobs WHERE doc_id = a.key \
-     AND owner IS NOT DISTINCT FROM $1 AND wanted FOR SHARE) j), \
+     AND wanted AND (owner IS NOT DISTINCT FROM $1 OR owner IS NULL AND EXISTS (SELECT 1 FROM settee.job_status s \
+     WHERE s.key = doc_id AND s.transient = 0 AND s.epoch = $1)) FOR SHARE) j), \
      old AS (DELETE FROM settee.job_status WHERE transient = $1 AND body IS NULL AND key <> ALL ($3) \
      AND at < clock_timestamp() - interval '10 min') \
      INSERT INTO settee.job_status (key, transient, epoch, number, body, at) \

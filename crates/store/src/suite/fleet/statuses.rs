@@ -53,6 +53,28 @@ pub async fn statuses_of_others_are_read_once_and_only_owners_write_them(place: 
     assert_eq!(last.len(), 1);
     assert_eq!(last[0].status, transient("t", None));
     assert!(last[0].age < PATIENCE);
+    // Who has released a document takes back what it told of it, until it is another's.
+    let released = vec![("a".into(), Request(1))];
+    fleet.release(first, released).await.unwrap();
+    let bodies_of_a = || async {
+        let all = fleet.statuses(None, known.clone(), 9).await.unwrap();
+        let of_a = all.into_iter().map(|one| one.status);
+        let of_a = of_a.filter(|status| status.of == StatusOf::Document("a".into()));
+        of_a.map(|status| status.body).collect::<Vec<_>>()
+    };
+    for (epoch, body) in [(second, "5"), (first, "6")] {
+        fleet
+            .write_statuses(epoch, vec![document("a", body)])
+            .await
+            .unwrap();
+    }
+    assert_eq!(bodies_of_a().await, [Some("6".to_owned())]);
+    claim(fleet, second, 2, 9).await;
+    fleet
+        .write_statuses(first, vec![document("a", "7")])
+        .await
+        .unwrap();
+    assert_eq!(bodies_of_a().await, [Some("6".to_owned())]);
     one(&store, edit("a", Some(rev), DONE)).await.unwrap();
     let late = vec![document("a", "late")];
     fleet.write_statuses(first, late).await.unwrap();
