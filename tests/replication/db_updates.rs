@@ -31,7 +31,7 @@ fn start(http: &Http, body: &Value) -> Job {
 }
 
 fn body(source: &Host, target: &Host, name: &str) -> Value {
-    let options = json!({"continuous": true, "feed": "db_updates", "checkpoint_interval": 200});
+    let options = json!({"continuous": true, "feed": "db_updates", "checkpoint_interval": 5000});
     body_with(&source.url(name), &target.url(name), options)
 }
 

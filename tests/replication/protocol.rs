@@ -2,7 +2,9 @@
 
 use bytes::Bytes;
 use serde_json::{Value, json};
+use settee::messages::replication_job::JobEnd;
 
+use crate::support::couch::host::Host;
 use crate::support::couch::{Couch, Stored};
 use crate::support::job::{Job, body, body_with, replicate, run};
 
@@ -349,6 +351,24 @@ async fn a_continuous_replication_follows_and_leaves_a_checkpoint_when_stopped()
     assert_eq!(log["history"][0]["docs_written"], json!(8));
     assert_eq!(log["history"].as_array().map(Vec::len), Some(1));
     assert!(source.local(&format!("_local/{base}")).is_some());
+}
+
+#[actix_rt::test]
+async fn a_continuous_replication_with_nothing_to_do_ends_when_its_target_is_gone() {
+    let (source, target) = (Host::start().await, Host::start().await);
+    source.create("db");
+    target.create("db");
+    source.put("db", "one");
+    let options = json!({"continuous": true, "checkpoint_interval": 50});
+    let job = Job::start(&body_with(&source.url("db"), &target.url("db"), options));
+    let recorded = || async { !target.database("db").locals().is_empty() };
+    settee_testkit::eventually("there is nothing left to record", recorded).await;
+    target.delete("db");
+    let outcome = job.outcome().await;
+    let JobEnd::Crashed(crash) = &outcome.end else {
+        panic!("{:?}", outcome.end);
+    };
+    assert_eq!(crash.short(), "database missing");
 }
 
 #[actix_rt::test]

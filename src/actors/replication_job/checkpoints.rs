@@ -2,6 +2,7 @@
 //!
 //! SUMMARY   One at a time: on a timer, at the end, and when the job is told to stop. While one is
 //!           being made both logs are with it.
+//!           While there is nothing to record, both databases are looked at now and then.
 //! PROMISES  What was done after a checkpoint was begun is not taken for recorded. Nothing is sent
 //!           when nothing has moved. A failure ends the job, unless it is being stopped. Requests end with the
 //!           lease, and with their own time: while the lease is renewed a checkpoint takes as long as the servers do.
@@ -27,6 +28,9 @@ use replication::log::{self, Checkpoint, CheckpointError, HistoryEntry, LogBody,
 use replication::progress::Progress;
 use replication::seq::Seq;
 
+/// After how many checkpoint intervals without anything to record the databases are looked at.
+const LOOK_AFTER: u32 = 4;
+
 /// What checkpoints are made of.
 #[derive(Debug)]
 pub(super) struct Checkpoints {
@@ -37,6 +41,8 @@ pub(super) struct Checkpoints {
     sides: Option<(Side, Side)>,
     run: Rc<Run>,
     use_checkpoints: bool,
+    /// For how many intervals there was nothing to record.
+    idle: u32,
     /// What the replication answers in the end.
     result: Box<RawValue>,
 }
@@ -86,6 +92,7 @@ impl Checkpoints {
             sides: Some((opened.source.clone(), opened.target.clone())),
             run: Rc::new(run),
             use_checkpoints: options.tuning.use_checkpoints,
+            idle: 0,
             result: result.to_raw(),
         }
     }
@@ -132,8 +139,14 @@ impl ReplicationJob {
         };
         let checkpoints = &mut running.checkpoints;
         if !checkpoints.has_news() {
-            return self.after_checkpoint(ctx);
+            checkpoints.idle += 1;
+            let is_due = running.then == Then::GoOn && checkpoints.idle >= LOOK_AFTER;
+            return match checkpoints.sides.take_if(|_| is_due) {
+                Some(sides) => self.look(sides, ctx),
+                None => self.after_checkpoint(ctx),
+            };
         }
+        checkpoints.idle = 0;
         let Some((mut source, mut target)) = checkpoints.sides.take() else {
             // When the one at hand is made it goes on from there.
             return;
@@ -164,6 +177,30 @@ impl ReplicationJob {
         ctx.spawn(making.into_actor(self).map(|made, job, ctx| match made {
             Some(made) => job.checkpoint_made(made, ctx),
             None => job.lease_lost(ctx),
+        }));
+    }
+
+    /// Looks whether both databases are still there: who has nothing to do would never know.
+    fn look(&mut self, sides: (Side, Side), ctx: &mut Context<Self>) {
+        let Some(running) = self.running() else {
+            return;
+        };
+        running.checkpoints.idle = 0;
+        let (_, read) = running.checkpoints.progress.through().clone();
+        let looking = async move {
+            let found = log::look_again(&sides.0, &sides.1, &read).await;
+            (sides, found)
+        };
+        ctx.spawn(looking.into_actor(self).map(|(sides, found), job, ctx| {
+            let Some(running) = job.running() else {
+                return;
+            };
+            running.checkpoints.sides = Some(sides);
+            match (found, running.then) {
+                (_, Then::Finish | Then::Stop) => job.checkpoint(ctx),
+                (Ok(()), Then::GoOn) => job.after_checkpoint(ctx),
+                (Err(crash), Then::GoOn) => job.crash(crash, ctx),
+            }
         }));
     }
 

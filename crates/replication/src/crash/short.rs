@@ -29,6 +29,9 @@ impl Crash {
             Self::CheckpointCommitFailure(CheckpointError::Restarted(side)) => {
                 format!("database restarted: {side}")
             }
+            Self::CheckpointCommitFailure(CheckpointError::SetBack) => {
+                "database restarted: source".to_owned()
+            }
             Self::LeaseLost => "lease lost".to_owned(),
             Self::MaxBackoff => RATE_LIMITED.to_owned(),
             // The database was asked whether it is there: what is missing is the filter.

@@ -14,12 +14,13 @@ use serde_json::Value;
 use tokio::sync::OnceCell;
 
 pub use self::body::{Checkpoint, HistoryEntry, LogBody};
+use super::crash::Crash;
 use super::endpoint::{
     Cause, Endpoint, Reply, Request, RequestFailed, StatusCode, encode_doc_id, text_or_json,
 };
 use super::filter::{FilterError, fetch_code};
 use super::id::{Identity, base_ids};
-use super::open::DbInfo;
+use super::open::{DbInfo, db_info};
 use super::seq::Seq;
 use super::spec::Replication;
 
@@ -119,6 +120,9 @@ pub enum CheckpointError {
     /// A database was restarted or replaced: the source, the target, or both.
     #[error("instance_start_time on {0} database has changed since last checkpoint.")]
     Restarted(&'static str),
+    /// What the source has is less than what was read of it: it was made again, or restored.
+    #[error("update_seq of the source is less than what was replicated of it.")]
+    SetBack,
 }
 
 impl CheckpointError {
@@ -130,7 +134,7 @@ impl CheckpointError {
     pub(crate) fn log_error(&self) -> Option<&LogError> {
         match self {
             Self::Failed { error, .. } => Some(error),
-            Self::Restarted(_) => None,
+            Self::Restarted(_) | Self::SetBack => None,
         }
     }
 }
@@ -310,6 +314,29 @@ pub async fn checkpoint(
     let written = write(&target.endpoint, &mut target.log, &body).await;
     written.map_err(failed)?;
     Ok(body)
+}
+
+/// Looks whether both databases are still those that a run began with; of the source, whether what was read of it is there.
+///
+/// # Errors
+/// One of them is gone, closed, or another one. A run that begins then finds out where to go on.
+pub async fn look_again(source: &Side, target: &Side, read: &Seq) -> Result<(), Crash> {
+    let both = futures_util::future::join(db_info(&source.endpoint), db_info(&target.endpoint));
+    let (of_source, of_target) = both.await;
+    let (of_source, of_target) = (of_source?, of_target?);
+    let ends = (of_source.update_seq.as_number(), read.as_number());
+    let error = if !source.lives_since(&of_source.instance_start_time) {
+        CheckpointError::Restarted("source")
+    } else if !target.lives_since(&of_target.instance_start_time) {
+        CheckpointError::Restarted("target")
+    } else if let (Some(end), Some(read)) = ends
+        && end < read
+    {
+        CheckpointError::SetBack
+    } else {
+        return Ok(());
+    };
+    Err(Crash::CheckpointCommitFailure(error))
 }
 
 impl Side {

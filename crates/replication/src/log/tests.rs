@@ -462,6 +462,48 @@ async fn a_commit_is_asked_for_with_an_empty_body_of_json() {
     );
 }
 
+#[tokio::test]
+async fn a_database_that_is_gone_or_another_one_is_found_when_it_is_looked_at_again() {
+    const INFO: &str = r#"{"update_seq":9,"instance_start_time":"1"}"#;
+    let look = async |source: (u16, &'static str), target: (u16, &'static str)| {
+        let [source, target] = [source, target].map(|(status, body)| async move {
+            let server = Server::start(move |_| Answer::new(status, body)).await;
+            let info = serde_json::from_str(INFO).unwrap();
+            let (endpoint, log) = (server.endpoint(), empty_log());
+            (
+                Side {
+                    endpoint,
+                    info,
+                    log,
+                },
+                server,
+            )
+        });
+        let ((source, _one), (target, _two)) = (source.await, target.await);
+        let read = Seq::from_json("9").unwrap();
+        let looked = look_again(&source, &target, &read).await;
+        looked.err().map(|crash| crash.short())
+    };
+    let same = (200, INFO);
+    assert_eq!(look(same, same).await, None);
+    let grown = (200, r#"{"update_seq":12,"instance_start_time":"0"}"#);
+    assert_eq!(look(grown, grown).await, None);
+    let gone = (404, r#"{"error":"not_found","reason":"no_db_file"}"#);
+    for sides in [(gone, same), (same, gone)] {
+        let found = look(sides.0, sides.1).await;
+        assert_eq!(found.as_deref(), Some("database missing"));
+    }
+    let younger = (200, r#"{"update_seq":9,"instance_start_time":"2"}"#);
+    let found = look(younger, same).await;
+    assert_eq!(found.as_deref(), Some("database restarted: source"));
+    let found = look(same, younger).await;
+    assert_eq!(found.as_deref(), Some("database restarted: target"));
+    let shorter = (200, r#"{"update_seq":8,"instance_start_time":"0"}"#);
+    let found = look(shorter, same).await;
+    assert_eq!(found.as_deref(), Some("database restarted: source"));
+    assert_eq!(look(same, shorter).await, None);
+}
+
 /// Makes a checkpoint between two servers that answer commits as given. Returns what came of it, and the
 /// requests of both.
 async fn checkpointed(

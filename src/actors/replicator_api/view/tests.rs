@@ -212,7 +212,10 @@ fn a_document_that_cannot_start_yet_shows_why_and_between_which_databases() {
 fn a_document_that_no_daemon_of_a_fleet_has_claimed_says_so() {
     let doc = stored(&json!({"source": "http://h/a", "target": "http://h/b"}));
     let (state, value) = shown(&doc, None, None);
-    assert_eq!((&*state, &value["info"]), ("initializing", &json!({"error": UNCLAIMED})));
+    assert_eq!(
+        (&*state, &value["info"]),
+        ("initializing", &json!({"error": UNCLAIMED}))
+    );
     let (_, alone) = settled(&doc, None);
     let alone: Value = serde_json::from_str(alone.get()).unwrap();
     assert_eq!(alone["info"], Value::Null);
