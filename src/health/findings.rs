@@ -304,7 +304,7 @@ pub(crate) fn of_daemons(fleet: &Value) -> Vec<Finding> {
         severity: Severity::Critical,
         subject: "fleet".to_owned(),
         count: living.len() as u64,
-        cause: "every daemon of the fleet is drained or leaves: nobody runs replications"
+        cause: "every daemon of the fleet is drained or stopping, so no replication runs"
             .to_owned(),
         remedy: "settee drain --off at one of them, or start another".to_owned(),
     });

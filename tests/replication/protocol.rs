@@ -354,7 +354,7 @@ async fn a_continuous_replication_follows_and_leaves_a_checkpoint_when_stopped()
 }
 
 #[actix_rt::test]
-async fn a_continuous_replication_with_nothing_to_do_ends_when_its_target_is_gone() {
+async fn an_idle_continuous_replication_ends_when_its_target_is_deleted() {
     let (source, target) = (Host::start().await, Host::start().await);
     source.create("db");
     target.create("db");

@@ -2,7 +2,7 @@
 //!
 //! SUMMARY   One at a time: on a timer, at the end, and when the job is told to stop. While one is
 //!           being made both logs are with it.
-//!           While there is nothing to record, both databases are looked at now and then.
+//!           An idle job checks that both databases are still there.
 //! PROMISES  What was done after a checkpoint was begun is not taken for recorded. Nothing is sent
 //!           when nothing has moved. A failure ends the job, unless it is being stopped. Requests end with the
 //!           lease, and with their own time: while the lease is renewed a checkpoint takes as long as the servers do.
@@ -28,8 +28,8 @@ use replication::log::{self, Checkpoint, CheckpointError, HistoryEntry, LogBody,
 use replication::progress::Progress;
 use replication::seq::Seq;
 
-/// After how many checkpoint intervals without anything to record the databases are looked at.
-const LOOK_AFTER: u32 = 4;
+/// How many idle checkpoint intervals pass before the databases are checked.
+const CHECK_AFTER: u32 = 4;
 
 /// What checkpoints are made of.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ pub(super) struct Checkpoints {
     sides: Option<(Side, Side)>,
     run: Rc<Run>,
     use_checkpoints: bool,
-    /// For how many intervals there was nothing to record.
+    /// Checkpoint intervals since there was anything to record or the databases were checked.
     idle: u32,
     /// What the replication answers in the end.
     result: Box<RawValue>,
@@ -140,9 +140,9 @@ impl ReplicationJob {
         let checkpoints = &mut running.checkpoints;
         if !checkpoints.has_news() {
             checkpoints.idle += 1;
-            let is_due = running.then == Then::GoOn && checkpoints.idle >= LOOK_AFTER;
+            let is_due = running.then == Then::GoOn && checkpoints.idle >= CHECK_AFTER;
             return match checkpoints.sides.take_if(|_| is_due) {
-                Some(sides) => self.look(sides, ctx),
+                Some(sides) => self.check_databases(sides, ctx),
                 None => self.after_checkpoint(ctx),
             };
         }
@@ -180,23 +180,23 @@ impl ReplicationJob {
         }));
     }
 
-    /// Looks whether both databases are still there: who has nothing to do would never know.
-    fn look(&mut self, sides: (Side, Side), ctx: &mut Context<Self>) {
+    /// Checks that both databases are still there; an idle job would not notice otherwise.
+    fn check_databases(&mut self, sides: (Side, Side), ctx: &mut Context<Self>) {
         let Some(running) = self.running() else {
             return;
         };
         running.checkpoints.idle = 0;
         let (_, read) = running.checkpoints.progress.through().clone();
-        let looking = async move {
-            let found = log::look_again(&sides.0, &sides.1, &read).await;
-            (sides, found)
+        let checking = async move {
+            let checked = log::check_databases(&sides.0, &sides.1, &read).await;
+            (sides, checked)
         };
-        ctx.spawn(looking.into_actor(self).map(|(sides, found), job, ctx| {
+        ctx.spawn(checking.into_actor(self).map(|(sides, checked), job, ctx| {
             let Some(running) = job.running() else {
                 return;
             };
             running.checkpoints.sides = Some(sides);
-            match (found, running.then) {
+            match (checked, running.then) {
                 (_, Then::Finish | Then::Stop) => job.checkpoint(ctx),
                 (Ok(()), Then::GoOn) => job.after_checkpoint(ctx),
                 (Err(crash), Then::GoOn) => job.crash(crash, ctx),

@@ -232,10 +232,10 @@ fn waiting(id: &str, row: &Row) -> (DocState, Value) {
 }
 
 /// Why a document of a fleet is [`DocState::Initializing`].
-pub const UNCLAIMED: &str = "no daemon of the fleet has claimed it; drained ones take none";
+pub const UNCLAIMED: &str = "no daemon of the fleet has claimed it (drained daemons claim nothing)";
 
 /// Returns a document that has a state of its own, or that nobody has looked at yet, as in `_scheduler/docs`, and its
-/// state. `unread` is why nobody has, if that is known.
+/// state. `unread` says why nobody has.
 pub fn settled(document: &Document, unread: Option<&str>) -> (DocState, Box<RawValue>) {
     let body = members(document);
     let time = body.get(TIME).unwrap_or_default();

@@ -138,8 +138,8 @@ pub enum Event {
         /// Whether it answered at all.
         answers: bool,
     },
-    /// A run has opened its databases at these servers. Needed while there are [unreachable
-    /// ones](super::Scheduler::has_unreachable).
+    /// A run has opened its databases on these servers. May be omitted while [none is reported as
+    /// unreachable](super::Scheduler::has_unreachable).
     Reached([Server; 2]),
     /// Settings changed.
     Configure(Box<Settings>),

@@ -5,8 +5,8 @@
 //!           answers, the jobs that wait for it are tried early, spread over [`SPREAD_MAX`] at most.
 //! PROMISES  One question to a server at a time, [`PROBES_MAX`] in all. A server that answers the first question was
 //!           not away: its jobs keep their back-off. A job that has been started, paused, begun anew or removed
-//!           meanwhile is left alone. Nothing is kept of a server that nobody waits for, but that it was told of as
-//!           unreachable: a run that opens its databases there withdraws that.
+//!           meanwhile is left alone. Nothing is kept of a server that nobody waits for, except that it was
+//!           reported as unreachable: a run that opens its databases there withdraws the report.
 //! CALLED    By [`super::Scheduler`].
 //! DIFFERS   The reference knows no servers: each job waits for its own back-off.
 
@@ -53,7 +53,7 @@ pub(super) struct Outages {
     due: BTreeSet<(WallTime, Server)>,
     /// How many are being asked.
     asked: usize,
-    /// Those that were told of as unreachable, and when last.
+    /// Servers reported as unreachable, and when last.
     unreachable: BTreeMap<Server, WallTime>,
 }
 
@@ -170,7 +170,7 @@ impl Scheduler {
         }
     }
 
-    /// Whether it matters what servers runs reach.
+    /// Whether any server is reported as unreachable.
     pub fn has_unreachable(&self) -> bool {
         !self.outages.unreachable.is_empty()
     }

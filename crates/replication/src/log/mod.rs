@@ -120,8 +120,8 @@ pub enum CheckpointError {
     /// A database was restarted or replaced: the source, the target, or both.
     #[error("instance_start_time on {0} database has changed since last checkpoint.")]
     Restarted(&'static str),
-    /// What the source has is less than what was read of it: it was made again, or restored.
-    #[error("update_seq of the source is less than what was replicated of it.")]
+    /// The source is behind what was read of it: it was recreated, or restored from a backup.
+    #[error("update_seq of the source is behind what was replicated.")]
     SetBack,
 }
 
@@ -316,11 +316,11 @@ pub async fn checkpoint(
     Ok(body)
 }
 
-/// Looks whether both databases are still those that a run began with; of the source, whether what was read of it is there.
+/// Checks that both databases are still the ones that the run opened, and that the source is not behind `read`.
 ///
 /// # Errors
-/// One of them is gone, closed, or another one. A run that begins then finds out where to go on.
-pub async fn look_again(source: &Side, target: &Side, read: &Seq) -> Result<(), Crash> {
+/// One is gone, closed to this user, or another one: the next run finds out where to continue.
+pub async fn check_databases(source: &Side, target: &Side, read: &Seq) -> Result<(), Crash> {
     let both = futures_util::future::join(db_info(&source.endpoint), db_info(&target.endpoint));
     let (of_source, of_target) = both.await;
     let (of_source, of_target) = (of_source?, of_target?);

@@ -463,7 +463,7 @@ async fn a_commit_is_asked_for_with_an_empty_body_of_json() {
 }
 
 #[tokio::test]
-async fn a_database_that_is_gone_or_another_one_is_found_when_it_is_looked_at_again() {
+async fn a_check_finds_a_database_that_was_deleted_recreated_or_restored() {
     const INFO: &str = r#"{"update_seq":9,"instance_start_time":"1"}"#;
     let look = async |source: (u16, &'static str), target: (u16, &'static str)| {
         let [source, target] = [source, target].map(|(status, body)| async move {
@@ -481,7 +481,7 @@ async fn a_database_that_is_gone_or_another_one_is_found_when_it_is_looked_at_ag
         });
         let ((source, _one), (target, _two)) = (source.await, target.await);
         let read = Seq::from_json("9").unwrap();
-        let looked = look_again(&source, &target, &read).await;
+        let looked = check_databases(&source, &target, &read).await;
         looked.err().map(|crash| crash.short())
     };
     let same = (200, INFO);
