@@ -79,6 +79,23 @@ fn process_that_came_back_is_left_to_its_pool_for_a_while_and_then_goes_to_the_w
 }
 
 #[test]
+fn one_waiter_of_another_pool_gets_one_process() {
+    let mut world = world_of(3, &[named(5), named(5)]);
+    let leases = [1, 2, 3].map(|client| take_of(&mut world, client, 0));
+    for (client, pool) in [(4, 1), (5, 0), (6, 0)] {
+        ask_pool(&mut world, client, pool);
+    }
+    world.give_back(leases[0]);
+    assert_eq!(stopped(&world.last), [(leases[0].proc, StopReason::Reaped)]);
+    world.give_back(leases[1]);
+    assert_eq!(
+        stopped(&world.last),
+        [],
+        "the place of the first is on its way"
+    );
+}
+
+#[test]
 fn process_passes_over_the_waiter_of_another_pool_once() {
     let mut world = world_of(1, &[named(5), named(5)]);
     let lease = take_of(&mut world, 1, 0);
