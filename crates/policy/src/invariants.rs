@@ -121,7 +121,9 @@ impl Invariant {
             Self::Pm22 => {
                 "while a pool is throttled, whoever waits there can be served, or has time until the next try"
             }
-            Self::Pm23 => "all processes are counted, and nobody waits while there may be more",
+            Self::Pm23 => {
+                "all processes are counted, and nobody waits for a place that is free or can be made"
+            }
             Self::Pm24 => {
                 "a process that ran code of one database forgets everything before it serves another"
             }

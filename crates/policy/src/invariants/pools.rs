@@ -1,7 +1,7 @@
 //! What must hold of a pool as a whole: its sizes, its lanes, its end.
 
 use super::{Judgement, is_idle, numbered, require};
-use crate::pool::{Ledger, Pool, PoolId, Pools};
+use crate::pool::{EXCHANGE_AFTER, Ledger, Pool, PoolId, Pools};
 
 pub(super) fn shut_down_is_empty(pools: &Pools) -> Judgement {
     let ledger = &pools.ledger;
@@ -35,6 +35,14 @@ pub(super) fn ceiling_is_kept(pools: &Pools) -> Judgement {
     })?;
     require(ceiling.needy.is_empty() || !ceiling.has_room(), || {
         format!("a place is free, and {:?} need one", ceiling.needy)
+    })?;
+    let spare = numbered(pools).filter(|(_, pool)| pool.surplus() > 0);
+    let idle = spare.filter_map(|(_, pool)| pool.longest_idle());
+    let first = idle.map(|(_, since)| since + EXCHANGE_AFTER).min();
+    let is_woken = first.is_none_or(|first| ceiling.wake.is_some_and(|at| at <= first));
+    require(ceiling.unmet() == 0 || is_woken, || {
+        let (needy, wake) = (&ceiling.needy, ceiling.wake);
+        format!("{needy:?} need a place, one can be made at {first:?}, the timer is {wake:?}")
     })
 }
 

@@ -175,7 +175,8 @@ pub(super) fn requests_are_known_everywhere(pools: &Pools) -> Judgement {
         head.into_iter().chain(wake)
     });
     let debts = ledger.tenants.wake.map(|until| (until, Due::Debts));
-    let due: BTreeSet<_> = deadlines.chain(timers).chain(debts).collect();
+    let places = ledger.ceiling.wake.map(|until| (until, Due::Places));
+    let due: BTreeSet<_> = deadlines.chain(timers).chain(debts).chain(places).collect();
     require(due == ledger.due, || {
         format!("due should be {due:?}, is {:?}", ledger.due)
     })

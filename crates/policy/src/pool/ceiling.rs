@@ -2,11 +2,18 @@
 //!
 //! SUMMARY   [`Ceiling`] counts the places that are taken, those of stopping processes included, and
 //!           knows which pools have a waiter without a place. [`Pools::share`] ends each
-//!           event: it gives free places away and makes places by stopping idle processes.
+//!           event: it gives free places away, makes places by stopping idle processes, and sets the
+//!           timer for those that may not be stopped yet.
 //! PROMISES  Nothing is opened when no place is free. Waiters come before processes that pools keep
 //!           in advance. No process that is in use is stopped. Every second place goes to the pool
-//!           with the fewest processes in use, and every other one to the waiter that is oldest: so
-//!           no waiter is passed over for ever, and no pool takes all places by asking more often.
+//!           with the fewest processes in use, and every other one to the pool that has served nobody
+//!           for the longest time while somebody waits there: so no waiter is skipped for ever, and
+//!           no pool takes all places by asking more often.
+//!           An idle process stays for its own pool's next request for [`EXCHANGE_AFTER`], then goes
+//!           to any pool with a waiter. A returned one goes at once to a pool with at least two fewer in
+//!           use; and once it has run, and the waiter has waited, for that time, to a pool with none in
+//!           use, unless a waiter of its own has waited longer, which happens once. So an exchange is
+//!           worth the start that it costs.
 //! CALLED    By [`Pools::handle`]; asked by whatever opens a process.
 //! SOURCE    None: CouchDB has a limit for each language, Postfix one for each service and none for
 //!           all (`default_process_limit` is a default).
@@ -14,12 +21,20 @@
 //!           that is given or made costs a look at every pool.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use super::action::{PoolAction, StopReason};
 use super::id::{PoolId, ProcId, RequestId};
+use super::ledger::{Due, Ledger};
 use super::pools::Pools;
 use super::tables::Pool;
 use super::turn::Turn;
+use crate::time::Timestamp;
+
+/// How long a process stays with its pool, after its start and while it is idle, although another pool has a waiter.
+/// About as long as a start takes, so that half of the time at least goes into calls; and longer than a caller takes
+/// between two calls, so that its process is not stopped in between.
+pub(crate) const EXCHANGE_AFTER: Duration = Duration::from_millis(50);
 
 /// The places of all pools.
 #[derive(Clone, Debug, Default)]
@@ -40,6 +55,8 @@ pub(crate) struct Ceiling {
     grants: u64,
     /// Whether no place was free after the latest event.
     was_full: bool,
+    /// When the next idle process may be stopped, while a waiter needs its place.
+    pub(crate) wake: Option<Timestamp>,
 }
 
 /// What a pool needs places for.
@@ -47,6 +64,8 @@ pub(crate) struct Ceiling {
 pub(crate) struct Need {
     /// The waiter that is next.
     head: RequestId,
+    /// Since when it has waited while its pool has served nobody.
+    since: Timestamp,
     /// For how many waiters places are to be made. None: it waits for a process of its own database,
     /// and takes a place that is free.
     places: u32,
@@ -98,9 +117,14 @@ impl Ceiling {
     }
 
     /// For how many waiters places are to be made: those that are not on the way.
-    fn unmet(&self) -> u32 {
+    pub(crate) fn unmet(&self) -> u32 {
         let places: u32 = self.needy.values().map(|need| need.places).sum();
         places.saturating_sub(self.ending)
+    }
+
+    /// Whether places are to be made for this pool.
+    fn needs(&self, pool: PoolId) -> bool {
+        self.needy.get(&pool).is_some_and(|need| need.places > 0)
     }
 
     /// How many pools that need a place have no process in use, beyond the places on the way.
@@ -114,8 +138,8 @@ impl Ceiling {
     fn next(&mut self) -> Option<PoolId> {
         let needs = self.needy.iter();
         let next = match self.grants.is_multiple_of(2) {
-            true => needs.min_by_key(|(_, need)| (need.busy, need.head)),
-            false => needs.min_by_key(|(_, need)| (0, need.head)),
+            true => needs.min_by_key(|(_, need)| (need.busy, need.since, need.head)),
+            false => needs.min_by_key(|(_, need)| (0, need.since, need.head)),
         };
         let next = next.map(|(pool, _)| *pool);
         self.grants += u64::from(next.is_some());
@@ -126,12 +150,14 @@ impl Ceiling {
 impl Pools {
     /// Gives away the places that are free, and makes places for waiters that need one.
     pub(super) fn share(&mut self, out: &mut Vec<PoolAction>) {
+        let mut wake = None;
         let ceiling = &self.ledger.ceiling;
         let is_quiet = ceiling.needy.is_empty() && ceiling.short.is_empty() && !ceiling.is_over();
         if !(is_quiet || self.ledger.shutting_down) {
             self.give_places(out);
-            self.make_places(out);
+            wake = self.make_places(out);
         }
+        self.ledger.set_places_timer(wake);
         if std::mem::take(&mut self.ledger.ceiling.was_full) && self.ledger.ceiling.has_room() {
             self.place_waiters_of_groups(out);
         }
@@ -158,9 +184,10 @@ impl Pools {
         }
     }
 
-    fn make_places(&mut self, out: &mut Vec<PoolAction>) {
+    /// Stops idle processes for waiters that need a place. Returns when the next one may be stopped.
+    fn make_places(&mut self, out: &mut Vec<PoolAction>) -> Option<Timestamp> {
         while self.ledger.ceiling.is_over()
-            && let Some(proc) = self.longest_unused(true)
+            && let Some((_, proc)) = self.longest_unused(true, Duration::ZERO)
         {
             self.on_pool(proc.pool, out, |turn| {
                 turn.stop(proc.number, StopReason::OverLimit);
@@ -168,24 +195,48 @@ impl Pools {
         }
         while !self.ledger.ceiling.has_room()
             && self.ledger.ceiling.unmet() > 0
-            && let Some(proc) = self.longest_unused(self.ledger.ceiling.starving() > 0)
+            && let all = self.ledger.ceiling.starving() > 0
+            && let Some((from, proc)) = self.longest_unused(all, EXCHANGE_AFTER)
         {
+            if from > self.ledger.now {
+                return Some(from);
+            }
             self.on_pool(proc.pool, out, |turn| {
                 turn.stop(proc.number, StopReason::Reaped);
             });
         }
+        None
     }
 
-    /// The process that is idle for the longest time among those that their pools do not keep in
-    /// advance; if there is none and `all` says so, among all.
-    fn longest_unused(&self, all: bool) -> Option<ProcId> {
+    /// The idle process that may be stopped first, and from when, if each stays idle for `stay` unless its own pool
+    /// needs a place. Of several that may be stopped now, one that its pool does not keep in advance, and of those
+    /// the one that has been idle longest. Those that are kept count only if `all` says so.
+    fn longest_unused(&self, all: bool, stay: Duration) -> Option<(Timestamp, ProcId)> {
+        let Ledger { ceiling, now, .. } = &self.ledger;
         let pools = (0..).map(PoolId).zip(&self.pools);
         let candidates = pools.filter_map(|(pool, row)| {
             let is_kept = row.surplus() == 0;
             let (number, since) = row.longest_idle()?;
-            (all || !is_kept).then_some((is_kept, since, ProcId { pool, number }))
+            let from = if ceiling.needs(pool) {
+                *now
+            } else {
+                since + stay
+            };
+            let proc = ProcId { pool, number };
+            (all || !is_kept).then_some((from.max(*now), is_kept, since, proc))
         });
-        candidates.min().map(|(.., proc)| proc)
+        let first = candidates.min();
+        first.map(|(from, _, _, proc)| (from, proc))
+    }
+}
+
+impl Ledger {
+    /// Sets the timer for the next idle process that may be stopped.
+    pub(super) fn set_places_timer(&mut self, next: Option<Timestamp>) {
+        let before = std::mem::replace(&mut self.ceiling.wake, next);
+        if before != next {
+            self.move_due(Due::Places, before, next);
+        }
     }
 }
 
@@ -206,27 +257,37 @@ impl Turn<'_> {
             (false, true) => 1,
             (false, false) => free.min(self.pool.waiters.open() as u32),
         };
-        let busy = self.pool.busy();
-        let need = Need { head, places, busy };
+        let arrived = self.ledger.request(head).map(|row| row.arrived);
+        let need = Need {
+            head,
+            since: self.pool.waits_since(arrived.unwrap_or(self.ledger.now)),
+            places,
+            busy: self.pool.busy(),
+        };
         self.ledger.ceiling.needy.insert(self.id, need);
     }
 
-    /// Whether a process whose use is over makes way for another pool, although somebody waits for
-    /// it here: for one that has fewer in use, or for one that has none and whose waiter is older.
-    pub(super) fn yields(&self) -> bool {
-        let ceiling = &self.ledger.ceiling;
-        if ceiling.needy.is_empty() || ceiling.unmet() == 0 {
+    /// Whether a process in hand makes way for another pool: for one with at least two fewer in use, or for one with
+    /// none in use that has waited longer, once that is worth a start.
+    pub(super) fn yields(&self, number: u64) -> bool {
+        let Ledger { ceiling, now, .. } = &*self.ledger;
+        let born = self.pool.procs.get(&number).map_or(*now, |proc| proc.born);
+        let busy = self.pool.busy();
+        let own = self.pool.next_waiter();
+        let own = own.and_then(|own| self.ledger.request(own));
+        if own.is_none() && !self.pool.is_spare() {
             return false;
         }
-        let Some(own) = self.pool.next_waiter() else {
-            return false;
-        };
-        let busy = self.pool.busy();
+        let own = own.map_or(*now, |own| self.pool.waits_since(own.arrived));
         let deserves = |need: &Need| {
-            need.places > 0 && (need.busy + 1 < busy || (need.busy == 0 && need.head < own))
+            let worth_from = born.max(need.since) + EXCHANGE_AFTER;
+            let is_its_turn = need.busy == 0 && need.since < own && worth_from <= *now;
+            need.places > 0 && (need.busy + 1 < busy || is_its_turn)
         };
-        let mut others = ceiling.needy.iter().filter(|(pool, _)| **pool != self.id);
-        others.any(|(_, need)| deserves(need))
+        let needy = ceiling.needy.iter();
+        let deserving = needy.filter(|(pool, need)| **pool != self.id && deserves(need));
+        // The places of stopping processes are for them already.
+        deserving.count() as u32 > ceiling.ending
     }
 }
 
@@ -234,5 +295,10 @@ impl Pool {
     /// How many processes are in use or being opened.
     fn busy(&self) -> u32 {
         self.count().saturating_sub(self.idle.len() as u32)
+    }
+
+    /// Since when a waiter that arrived at `arrived` has waited while nobody was served.
+    fn waits_since(&self, arrived: Timestamp) -> Timestamp {
+        arrived.max(self.last_served)
     }
 }

@@ -200,6 +200,7 @@ impl Turn<'_> {
             return;
         };
         request.begun = self.ledger.now;
+        self.pool.last_served = self.ledger.now;
         self.pool.dequeue(id, request);
         let tenant = request.tenant.clone();
         self.begin_use(&tenant);

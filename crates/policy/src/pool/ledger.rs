@@ -76,6 +76,8 @@ pub(crate) enum Due {
     Pool(PoolId),
     /// A tenant owes no processor time any more.
     Debts,
+    /// An idle process may be stopped for a waiter of another pool.
+    Places,
 }
 
 /// The tables and counters that all pools share.

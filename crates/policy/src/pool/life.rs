@@ -211,9 +211,14 @@ impl Pool {
     }
 
     /// How many idle processes there are beyond `init_size` and `min_free`.
-    pub(super) fn surplus(&self) -> u32 {
+    pub(crate) fn surplus(&self) -> u32 {
         let above_size = self.count().saturating_sub(self.settings.init_size);
         above_size.min(self.claimed() + self.surplus_free())
+    }
+
+    /// Whether the pool would not keep a process in hand in advance.
+    pub(super) fn is_spare(&self) -> bool {
+        self.count() > self.settings.init_size && self.free() >= self.settings.min_free
     }
 
     /// How many are missing to `init_size` and `min_free`.

@@ -137,6 +137,7 @@ pub use status::{PoolStatus, PoolTotals, ProcPhase, ProcStatus};
 
 pub use tenants::{TenantBound, TenantRule, TenantRules};
 
+pub(crate) use ceiling::EXCHANGE_AFTER;
 pub(crate) use ledger::{Due, Ledger, RequestPlace, RequestRow};
 pub(crate) use shares::{ACCOUNTS_MAX, WINDOW};
 pub(crate) use tables::{Pool, Proc, ProcState};

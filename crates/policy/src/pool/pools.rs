@@ -159,7 +159,8 @@ impl Pools {
     }
 
     /// Returns when [`Event::Tick`] is due next: at the earliest deadline of a request, at the end
-    /// of the affinity wait of an oldest waiter, or when a pool has upkeep to do.
+    /// of the affinity wait of an oldest waiter, when an idle process may be stopped for another pool, or
+    /// when a pool has upkeep to do.
     pub fn next_deadline(&self) -> Option<Timestamp> {
         self.ledger.due.first().map(|(at, _)| *at)
     }
@@ -326,6 +327,10 @@ impl Pools {
                     self.ledger.set_debt_timer();
                     continue;
                 }
+                Due::Places => {
+                    self.ledger.set_places_timer(None);
+                    continue;
+                }
             };
             let pool = pool.expect("PM-12: what is due belongs to a pool");
             let mut turn = self.turn(pool, out).expect("PM-12: the pool exists");
@@ -333,7 +338,7 @@ impl Pools {
                 Due::Head(_) => turn.set_head_timer(None),
                 Due::Pool(_) => turn.woken(),
                 Due::Request(id) => turn.time_out(id),
-                Due::Debts => {}
+                Due::Debts | Due::Places => {}
             }
             touched.insert(pool);
         }

@@ -131,7 +131,7 @@ impl Turn<'_> {
             Some(StopReason::TenantGone)
         } else if self.pool.is_over_limit() || self.ledger.ceiling.is_over() {
             Some(StopReason::OverLimit)
-        } else if self.yields() {
+        } else if self.yields(number) {
             Some(StopReason::Reaped)
         } else {
             self.pool.worn_out(number, self.ledger.now)

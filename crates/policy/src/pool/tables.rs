@@ -44,6 +44,8 @@ pub(crate) struct Pool {
     pub(crate) head_until: Option<Timestamp>,
     /// When a process was last reaped because an affinity wait was over.
     pub(crate) last_impatience: Timestamp,
+    /// When a waiter last left the queue to be served.
+    pub(super) last_served: Timestamp,
     /// What happened so far.
     pub(super) totals: PoolTotals,
 }

@@ -171,7 +171,7 @@ impl Turn<'_> {
             self.let_go(&state);
             self.take_away(number, StopReason::MemoryHard);
         } else if state == ProcState::Idle
-            && let Some(why) = self.reason_to_retire(number)
+            && let Some(why) = self.pool.worn_out(number, self.ledger.now)
         {
             self.stop(number, why);
         }

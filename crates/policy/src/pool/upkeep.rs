@@ -180,7 +180,7 @@ impl Pool {
 
     /// The process that is idle for the longest time, and since when. Where processes are not shared,
     /// those without a tenant come last if the pool keeps them in advance.
-    pub(super) fn longest_idle(&self) -> Option<(u64, Timestamp)> {
+    pub(crate) fn longest_idle(&self) -> Option<(u64, Timestamp)> {
         let tagged = self.idle.oldest_used();
         let keeps_untagged = self.settings.reuse == Reuse::Database && self.surplus_free() == 0;
         let untagged = self.idle.oldest_untagged();

@@ -61,6 +61,61 @@ fn process_in_use_is_never_stopped_and_makes_way_when_it_comes_back() {
 }
 
 #[test]
+fn process_that_came_back_is_left_to_its_pool_for_a_while_and_then_goes_to_the_waiter() {
+    let mut world = world_of(1, &[named(5), named(5)]);
+    let lease = take_of(&mut world, 1, 0);
+    let other = ask_pool(&mut world, 2, 1);
+    world.give_back(lease);
+    assert_eq!(world.last, []);
+    let until = world.now + EXCHANGE_AFTER;
+    assert_eq!(world.pools.next_deadline(), Some(until));
+    world.now = until;
+    assert_eq!(
+        stopped(&world.on(Event::Tick)),
+        [(lease.proc, StopReason::Reaped)]
+    );
+    world.run();
+    assert!(world.lease(other, 2).is_some());
+}
+
+#[test]
+fn one_waiter_of_another_pool_gets_one_process() {
+    let mut world = world_of(3, &[named(5), named(5)]);
+    let leases = [1, 2, 3].map(|client| take_of(&mut world, client, 0));
+    for (client, pool) in [(4, 1), (5, 0), (6, 0)] {
+        ask_pool(&mut world, client, pool);
+    }
+    world.give_back(leases[0]);
+    assert_eq!(stopped(&world.last), [(leases[0].proc, StopReason::Reaped)]);
+    world.give_back(leases[1]);
+    assert_eq!(
+        stopped(&world.last),
+        [],
+        "the place of the first is on its way"
+    );
+}
+
+#[test]
+fn process_passes_over_the_waiter_of_another_pool_once() {
+    let mut world = world_of(1, &[named(5), named(5)]);
+    let lease = take_of(&mut world, 1, 0);
+    let other = ask_pool(&mut world, 2, 1);
+    world.give_back(lease);
+    world.advance(EXCHANGE_AFTER / 2);
+    let lease = take_of(&mut world, 1, 0);
+    let own = ask_pool(&mut world, 3, 0);
+    world.advance(EXCHANGE_AFTER / 2);
+    world.give_back(lease);
+    assert_eq!(stopped(&world.last), [(lease.proc, StopReason::Reaped)]);
+    world.run();
+    let lease = world.lease(other, 2).expect("it has waited longer");
+    world.advance(EXCHANGE_AFTER);
+    world.give_back(lease);
+    world.run();
+    assert!(world.lease(own, 3).is_some());
+}
+
+#[test]
 fn pools_that_all_want_more_have_the_same_number() {
     let mut world = world_of(6, &[named(9), named(9), named(9)]);
     let mut leases: Vec<Lease> = (1..=6)
@@ -98,7 +153,18 @@ fn process_that_a_pool_keeps_in_advance_goes_only_to_a_pool_that_has_none_in_use
     take_of(&mut world, 1, 1);
     ask_pool(&mut world, 2, 1);
     assert_eq!(stopped(&world.last), [], "one of its own may come back");
+    let size = PoolSettings {
+        init_size: 3,
+        ..named(5)
+    };
+    let mut world = world_of(4, &[size, named(5)]);
+    let leases = [1, 2, 3].map(|client| take_of(&mut world, client, 0));
+    take_of(&mut world, 4, 1);
+    ask_pool(&mut world, 5, 1);
+    world.give_back(leases[0]);
+    assert_eq!(world.advance(EXCHANGE_AFTER), [], "it has one in use");
     let mut world = world_of(1, &[reserve, named(5)]);
+    world.advance(EXCHANGE_AFTER);
     let request = ask_pool(&mut world, 1, 1);
     assert_eq!(stopped(&world.last).len(), 1);
     world.run();
@@ -349,7 +415,12 @@ impl Crowd {
                 }
             }
             _ => {
-                self.world.now = self.world.now + Duration::from_secs(1);
+                let steps = [
+                    Duration::from_millis(10),
+                    EXCHANGE_AFTER,
+                    Duration::from_secs(1),
+                ];
+                self.world.now = self.world.now + *self.random.one_of(&steps);
                 self.on(Event::Tick);
             }
         }

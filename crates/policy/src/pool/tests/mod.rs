@@ -9,6 +9,7 @@ mod cases;
 mod ceiling;
 mod defects;
 mod edges;
+mod exchanges;
 mod fair;
 mod forgetting;
 mod grouped;

@@ -354,3 +354,20 @@ fn process_that_is_shared_is_found() {
 fn place_that_is_not_counted_is_found() {
     violates_named(Invariant::Pm23, |pools| pools.ledger.ceiling.live += 1);
 }
+
+#[test]
+fn waiter_for_a_place_that_nothing_wakes_is_found() {
+    let mut world = World::empty();
+    world.on(Event::SetCeiling { max: Some(1) });
+    for pool in 0..2 {
+        world.add(named(1));
+        let request = world.ask_of(1, Target::Pool(PoolId(pool)));
+        world.run();
+        let lease = world.lease(request, 1);
+        lease.map(|lease| world.give_back(lease));
+    }
+    assert_eq!(Invariant::Pm23.check(&world.pools), Ok(()));
+    let pools = &mut world.pools;
+    pools.ledger.set_places_timer(None);
+    assert!(Invariant::Pm23.check(pools).is_err());
+}
