@@ -271,6 +271,9 @@ impl Turn<'_> {
     /// none in use that has waited longer, once that is worth a start.
     pub(super) fn yields(&self, number: u64) -> bool {
         let Ledger { ceiling, now, .. } = &*self.ledger;
+        if ceiling.needy.is_empty() {
+            return false;
+        }
         let born = self.pool.procs.get(&number).map_or(*now, |proc| proc.born);
         let busy = self.pool.busy();
         let own = self.pool.next_waiter();
