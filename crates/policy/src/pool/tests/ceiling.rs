@@ -79,6 +79,30 @@ fn process_that_came_back_is_left_to_its_pool_for_a_while_and_then_goes_to_the_w
 }
 
 #[test]
+fn waiter_of_its_own_pool_that_has_waited_longer_gets_the_process() {
+    let mut world = world_of(1, &[named(5), named(5)]);
+    let lease = take_of(&mut world, 1, 0);
+    let own = ask_pool(&mut world, 2, 0);
+    world.advance(Duration::from_millis(1));
+    ask_pool(&mut world, 3, 1);
+    ask_pool(&mut world, 4, 0);
+    world.advance(EXCHANGE_AFTER);
+    world.give_back(lease);
+    let lease = world.lease(own, 2).expect("it has waited longer");
+    world.give_back(lease);
+    assert_eq!(stopped(&world.last), [(lease.proc, StopReason::Reaped)]);
+}
+
+#[test]
+fn idle_process_that_the_waiters_of_its_own_pool_cannot_use_goes_at_once() {
+    let mut world = world_of(1, &[limits(5, 5).into()]);
+    let lease = world.take(1, tagged("a", "_design/1"));
+    world.give_back(lease);
+    world.ask(2, tagged("b", "_design/1"));
+    assert_eq!(stopped(&world.last), [(lease.proc, StopReason::Reaped)]);
+}
+
+#[test]
 fn one_waiter_of_another_pool_gets_one_process() {
     let mut world = world_of(3, &[named(5), named(5)]);
     let leases = [1, 2, 3].map(|client| take_of(&mut world, client, 0));
@@ -161,8 +185,8 @@ fn process_that_a_pool_keeps_in_advance_goes_only_to_a_pool_that_has_none_in_use
     let leases = [1, 2, 3].map(|client| take_of(&mut world, client, 0));
     take_of(&mut world, 4, 1);
     ask_pool(&mut world, 5, 1);
-    world.give_back(leases[0]);
-    assert_eq!(world.advance(EXCHANGE_AFTER), [], "it has one in use");
+    assert_eq!(world.give_back(leases[0]), [], "it has one in use");
+    assert_eq!(world.advance(EXCHANGE_AFTER), []);
     let mut world = world_of(1, &[reserve, named(5)]);
     world.advance(EXCHANGE_AFTER);
     let request = ask_pool(&mut world, 1, 1);
@@ -218,6 +242,20 @@ fn lowered_ceiling_stops_idle_processes_and_the_others_when_they_return() {
     world.run();
     assert!(world.lease(request, 5).is_some() || world.pools.is_full());
     assert!(!world.pools.is_full());
+}
+
+#[test]
+fn lowered_ceiling_stops_processes_that_pools_keep_in_advance_last() {
+    let size = PoolSettings {
+        init_size: 1,
+        ..named(5)
+    };
+    let mut world = world_of(2, &[size, named(5)]);
+    world.advance(EXCHANGE_AFTER);
+    let lease = take_of(&mut world, 1, 1);
+    world.give_back(lease);
+    world.on(Event::SetCeiling { max: Some(1) });
+    assert_eq!(stopped(&world.last), [(lease.proc, StopReason::OverLimit)]);
 }
 
 #[test]
