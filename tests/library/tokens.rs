@@ -31,6 +31,11 @@ const BOUND: &[(isize, &str)] = &[
         600,
         "page tables and sockets count where memory is watched, and a run withdraws that its servers are unreachable",
     ),
+    (
+        1_740,
+        "idle replications check that their databases are there, a drained fleet is told, and at the ceiling a process is \
+         exchanged only where that is worth a start",
+    ),
 ];
 
 /// How far below the bound the product may be before the bound has to follow.
