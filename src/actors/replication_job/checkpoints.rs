@@ -28,8 +28,8 @@ use replication::log::{self, Checkpoint, CheckpointError, HistoryEntry, LogBody,
 use replication::progress::Progress;
 use replication::seq::Seq;
 
-/// How many idle checkpoint intervals pass before the databases are checked.
-const CHECK_AFTER: u32 = 4;
+/// How many idle checkpoint intervals pass before the databases are checked: for 10,000 idle jobs 67 requests a second.
+const CHECK_AFTER: u32 = 10;
 
 /// What checkpoints are made of.
 #[derive(Debug)]
