@@ -431,6 +431,7 @@ impl Handler<JobEvent> for ReplicationScheduler {
         }
         if is_start
             && self.core.has_unreachable()
+            && self.core.job(&id).is_some_and(|job| job.owns(run))
             && let Some(entry) = self.entries.get(&id)
         {
             self.event(Event::Reached(entry.servers()), ctx);

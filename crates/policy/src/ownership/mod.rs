@@ -53,8 +53,8 @@
 //!   replication are, what bounds a checkpoint under a lease that is renewed is the time of its requests.
 //! * **FL-6: a daemon gives up what it does not reach** within [`REACHED_WITHIN`] after the last change, while another
 //!   is alive that has told nothing of the server.
-//! * **FL-7: a daemon gives a document up for its servers once in [`AVOID_FOR`]** at most, while nothing else changes. What
-//!   it tells of servers is a change until [`SETTLE`] after it was told.
+//! * **FL-7: a daemon gives a document up for its servers once in [`AVOID_FOR`]** at most, while nothing else changes. A
+//!   report about servers counts as a change until [`SETTLE`] after it.
 //!
 //! FL-1 and FL-3 need clocks that agree on how long [`LEASE`] is, to less than [`STOP_BEFORE_END`], steps of the
 //! database's clock included.
