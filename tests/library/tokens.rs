@@ -32,7 +32,7 @@ const BOUND: &[(isize, &str)] = &[
         "page tables and sockets count where memory is watched, and a run withdraws that its servers are unreachable",
     ),
     (
-        1_740,
+        1_770,
         "idle replications check that their databases are there, a drained fleet is told, and at the ceiling a process is \
          exchanged only where that is worth a start",
     ),
