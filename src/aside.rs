@@ -9,7 +9,7 @@ use bytes::Bytes;
 use tokio::sync::Semaphore;
 
 /// Input up to this length is worked on where it is. Bytes.
-const SHORT_BYTES_MAX: usize = 1 << 20;
+const SHORT_BYTES_MAX: usize = 256 << 10;
 
 /// How much long input is worked on at a time; more waits for its turn.
 const THREADS_MAX: usize = 2;

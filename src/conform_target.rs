@@ -91,7 +91,7 @@ pub enum Peer {
 impl peer::Peer for Peer {
     fn send(&mut self, bytes: &[u8]) {
         match self {
-            Self::Child(child) => child.send(bytes),
+            Self::Child(child) => child.send(bytes.to_vec()),
             Self::Process(process) => process.send(bytes),
         }
     }

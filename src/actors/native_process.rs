@@ -143,9 +143,10 @@ impl Backend for NativeBackend {
         (is_none || is_no_text).then_some(PromptError::BadPrompt)
     }
 
-    fn send(process: &mut NativeProcess, lines: &Bytes, ctx: &mut Context<NativeProcess>) {
+    fn send(process: &mut NativeProcess, pieces: Vec<Bytes>, ctx: &mut Context<NativeProcess>) {
         let is_idle = process.backend.commands.is_empty();
-        process.backend.commands.extend(commands(lines));
+        let commands = pieces.iter().flat_map(commands);
+        process.backend.commands.extend(commands);
         if is_idle {
             process.work(ctx);
         }

@@ -143,16 +143,15 @@ impl Backend for ChildBackend {
         }
     }
 
-    fn send(process: &mut OsProcess, lines: &Bytes, _: &mut Context<OsProcess>) {
+    fn send(process: &mut OsProcess, pieces: Vec<Bytes>, _: &mut Context<OsProcess>) {
         let Some(stdin) = &process.backend.stdin else {
             return;
         };
-        let is_one = memchr::memchr(b'\n', lines).is_none();
-        if is_one && process.unanswered_count() > 1 {
+        match <[Bytes; 1]>::try_from(pieces) {
             // The child is busy: leave the line for the end of the turn, with others.
-            stdin.queue_line(lines);
-        } else {
-            stdin.write_line(lines);
+            Ok([line]) if process.unanswered_count() > 1 => stdin.queue_line(line),
+            Ok([line]) => stdin.write_lines([line]),
+            Err(pieces) => stdin.write_lines(pieces),
         }
     }
 
@@ -182,7 +181,7 @@ impl Backend for ChildBackend {
         process.shared.stay_awake();
         // Closed behind the line. What the child says to it is nobody's, and is passed over.
         if let (Some(stdin), Some(line)) = (process.take_stdin(ctx), &process.context.stop_send) {
-            stdin.write_line(line.as_bytes());
+            stdin.write_lines([Bytes::copy_from_slice(line.as_bytes())]);
         }
         let grace = process.context.stop_grace;
         ctx.run_later(grace / 2, |process, _| process.backend.child.terminate());

@@ -70,8 +70,9 @@ pub trait Backend: Sized + Unpin + 'static {
     /// Hands over what the query server has printed by now and nobody has read yet.
     fn catch_up(_: &mut Process<Self>, _: &mut Context<Process<Self>>) {}
 
-    /// Sends commands, with a line feed between two of them. They are already among the unanswered.
-    fn send(process: &mut Process<Self>, lines: &Bytes, ctx: &mut Context<Process<Self>>);
+    /// Sends commands, one or several with a line feed between two of them in each piece. They are already among the
+    /// unanswered.
+    fn send(process: &mut Process<Self>, pieces: Vec<Bytes>, ctx: &mut Context<Process<Self>>);
 
     /// Forgets what the query server has said so far of its own end.
     fn forget_words(_: &mut Process<Self>) {}
@@ -470,11 +471,6 @@ impl<B: Backend> Actor for Process<B> {
     }
 }
 
-/// Returns `reset` and the lines behind it, which are sent together.
-fn both(reset: &[u8], lines: &[u8]) -> Bytes {
-    [reset, b"\n", lines].concat().into()
-}
-
 /// Returns what the commands of a message do; `None` if one of them is not a command.
 fn commands_of(prompt: &Prompt) -> Option<Vec<Command>> {
     if !matches!(prompt.answer_to, AnswerTo::One(_)) {
@@ -517,6 +513,7 @@ impl<B: Backend> Handler<Prompt> for Process<B> {
         }
         let is_after_another = self.note_holder(prompt.token);
         let reset = self.reset_before(&prompt, &commands);
+        let count = count + usize::from(reset.is_some());
         // What the manager teaches does not undo a `reset`.
         let is_lesson = prompt.token == MANAGER_TOKEN && commands == [Command::Teach];
         if !is_lesson {
@@ -524,6 +521,8 @@ impl<B: Backend> Handler<Prompt> for Process<B> {
         }
         let own_timeout = self.prompt_timeout(prompt.token);
         let timeout = prompt.timeout.unwrap_or(own_timeout);
+        let pieces = reset.into_iter().chain(prompt.pieces().into_iter().flatten());
+        let pieces: Vec<Bytes> = pieces.collect();
         let bound = self.shared.prompt_bound();
         let bound = bound.filter(|bound| prompt.token != MANAGER_TOKEN && bound.timeout < timeout);
         self.unanswered.add(UnansweredPrompt {
@@ -540,15 +539,12 @@ impl<B: Backend> Handler<Prompt> for Process<B> {
             loan: prompt.loan,
         });
         self.shared.note_activity(self.context.clock.now());
-        let (count, lines) = match reset {
-            Some(reset) => (count + 1, both(&reset, &prompt.lines)),
-            None => (count, prompt.lines),
-        };
         if self.shared.is(ProcFlag::Started) {
-            let bytes = lines.len() - (count - 1);
+            let line_feeds = count - pieces.len();
+            let bytes = pieces.iter().map(Bytes::len).sum::<usize>() - line_feeds;
             self.context.metrics.language.prompts_sent(count, bytes);
         }
-        B::send(self, &lines, ctx);
+        B::send(self, pieces, ctx);
         self.watch_deadline(ctx);
     }
 }

@@ -18,7 +18,7 @@ use crate::messages::proc_manager::{
     CallError, GetProc, GetProcError, GetResetConfig, Lease, ManagerAddress, Require, Want,
 };
 use crate::messages::process::{
-    AnswerSender, AnswerTo, Prompt, PromptError, ResetAndAnswer, SetTimeout,
+    AnswerSender, AnswerTo, Frame, Prompt, PromptError, ResetAndAnswer, SetTimeout,
 };
 use crate::otp::pid::{Pid, PidGuard};
 use crate::otp::tell::Tell;
@@ -100,6 +100,24 @@ impl Caller {
         Self {
             shared: Rc::clone(&self.shared),
             call: Some(call),
+        }
+    }
+
+    /// Returns what makes the same client on another thread, for its call. What it takes is this one's.
+    pub(crate) fn elsewhere(&self) -> impl FnOnce() -> Self + Send + use<> {
+        let shared = &self.shared;
+        let (limits, who) = (shared.limits.borrow().clone(), self.who());
+        let (address, client) = (shared.address.borrow().clone(), shared.client.clone());
+        let call = self.call.clone();
+        move || {
+            let manager = Manager::new(move || address.clone());
+            let caller = Self {
+                call,
+                ..Self::in_the_name_of(client, manager)
+            };
+            caller.hold_to(limits);
+            caller.speak_for(who);
+            caller
         }
     }
 
@@ -320,7 +338,7 @@ impl Lease {
     /// Those of [`Self::reset`], and those of a process that had ended before.
     pub(crate) async fn prompt_first(
         &self,
-        line: &[u8],
+        line: &Bytes,
         timeout: Option<Duration>,
         (is_fenced, together): (bool, bool),
     ) -> ResetAndAnswer {
@@ -346,7 +364,7 @@ impl Lease {
 
     async fn prompt_framed(
         &self,
-        lines: (Option<&Bytes>, Option<&[u8]>, Option<&Bytes>),
+        lines: Frame<'_>,
         timeout: Option<Duration>,
     ) -> ResetAndAnswer {
         let (reset, line, fence) = lines;

@@ -18,6 +18,7 @@ mod error;
 mod filter;
 mod index;
 mod list;
+mod long_calls;
 mod map;
 mod pipeline;
 pub(crate) mod records;
@@ -32,6 +33,7 @@ mod validate;
 pub mod view;
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use serde::Serialize;
@@ -55,6 +57,8 @@ pub struct QueryServers {
     caller: Rc<Caller>,
     /// Where calls that are over are kept.
     records: Option<Rc<CallRecords>>,
+    /// Where built-in sums that are too long are told.
+    sums: Option<Arc<OverflowLog>>,
 }
 
 impl QueryServers {
@@ -63,12 +67,14 @@ impl QueryServers {
         Self {
             caller: Rc::new(caller),
             records: None,
+            sums: None,
         }
     }
 
     /// Keeps calls that are over in `records`.
     #[must_use]
     pub(crate) fn recording(mut self, records: Rc<CallRecords>) -> Self {
+        self.sums = Some(Arc::clone(&records.sums));
         self.records = Some(records);
         self
     }
@@ -76,11 +82,6 @@ impl QueryServers {
     /// Returns where calls that are over are kept.
     pub(crate) fn records(&self) -> Option<&CallRecords> {
         self.records.as_deref()
-    }
-
-    /// Returns where built-in sums that are too long are told.
-    fn sums(&self) -> Option<&OverflowLog> {
-        self.records().map(|records| &records.sums)
     }
 
     /// Returns the client that functions are run for.

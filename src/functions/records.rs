@@ -31,7 +31,7 @@ const SLOW_MAX: u32 = 10;
 /// What is kept of calls, for all that run on the pool's arbiter.
 pub(crate) struct CallRecords {
     /// Where built-in sums that are too long are told.
-    pub(crate) sums: OverflowLog,
+    pub(crate) sums: Arc<OverflowLog>,
     /// What functions of each database log.
     pub(crate) tenant_logs: Arc<TenantLogs>,
     costs: RefCell<FunctionCosts>,
@@ -61,7 +61,7 @@ impl CallRecords {
     ) -> Self {
         let clock = Clock::new();
         Self {
-            sums: OverflowLog::new(log.clone()),
+            sums: Arc::new(OverflowLog::new(log.clone())),
             tenant_logs: TenantLogs::new(),
             costs: RefCell::new(FunctionCosts::new(clock.now())),
             tenants: RefCell::new(tenants),

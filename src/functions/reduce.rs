@@ -273,7 +273,7 @@ impl QueryServers {
         Ok(ReduceContext {
             limit,
             name: &with.context,
-            log: self.sums(),
+            log: self.sums.as_deref(),
             call: self.caller.call(),
         })
     }

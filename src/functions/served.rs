@@ -13,6 +13,7 @@ use serde::Serialize;
 
 use super::QueryServers;
 use super::records::CallRecords;
+use crate::aside::is_long;
 use crate::messages::client_error::ErrorReply;
 use crate::messages::function::{CallOptions, FunctionRequest};
 use crate::otp::pid::Pid;
@@ -111,6 +112,7 @@ impl QueryServers {
         let servers = Self {
             caller: Rc::new(self.caller.for_call(Arc::clone(&call))),
             records: self.records.clone(),
+            sums: self.sums.clone(),
         };
         let begun = BegunCall {
             call,
@@ -124,7 +126,11 @@ impl QueryServers {
     pub(crate) async fn serve(&self, request: FunctionRequest) -> Served {
         let FunctionRequest { call, options } = request;
         let (servers, begun) = self.begin(call.subject(), &options);
-        let value = servers.perform(call).await.map_err(ErrorReply::from);
+        let value = match is_long(options.argument_bytes) {
+            true => servers.perform_aside(call).await,
+            false => servers.perform(call).await,
+        };
+        let value = value.map_err(ErrorReply::from);
         begun.call.count_value(value.as_ref().map_or(0, Bytes::len));
         Served {
             finished: begun.end(value.as_ref().err()),

@@ -62,25 +62,28 @@ pub enum AnswerTo {
 pub struct Framed {
     /// `None` when it was told.
     sender: Option<oneshot::Sender<ResetAndAnswer>>,
-    /// Whether a `reset` before the command is not answered.
-    awaits_reset: bool,
+    /// The line of the `reset` before the command, until it is answered.
+    reset: Option<Bytes>,
     /// The line of the fence, if there is one.
     fence: Option<Bytes>,
     /// The answer to the command, which is kept until the fence is answered.
     answer: Option<Result<Bytes, PromptError>>,
 }
 
+/// The lines of a `reset`, of a command, and of the `reset` behind it.
+pub(crate) type Frame<'a> = (Option<&'a Bytes>, Option<&'a Bytes>, Option<&'a Bytes>);
+
 /// The answer to the command; an error if the `reset` before it failed.
 pub(crate) type ResetAndAnswer = Result<Result<Bytes, PromptError>, PromptError>;
 
 impl Framed {
     fn send(&mut self, answer: Result<Bytes, PromptError>) {
-        let both = match (self.awaits_reset, self.answer.take()) {
+        let both = match (self.reset.is_some(), self.answer.take()) {
             (true, kept) => match (answer.and_then(reset_done), kept) {
                 // Nothing comes after it.
                 (Ok(()), Some(kept)) if self.fence.is_none() => Ok(kept),
                 (Ok(()), kept) => {
-                    (self.awaits_reset, self.answer) = (false, kept);
+                    (self.reset, self.answer) = (None, kept);
                     return;
                 }
                 (Err(error), _) => Err(error),
@@ -126,7 +129,7 @@ impl AnswerTo {
 
     /// Returns whether it begins with a `reset` that has to be answered with `true`.
     pub(crate) const fn awaits_reset(&self) -> bool {
-        matches!(self, Self::Framed(framed) if framed.awaits_reset)
+        matches!(self, Self::Framed(framed) if framed.reset.is_some())
     }
 
     /// Answers the oldest command. A sender that gave up gets nothing; the answer was still its own.
@@ -146,7 +149,19 @@ pub(crate) type AnswerSender = mpsc::UnboundedSender<Result<Bytes, PromptError>>
 impl Prompt {
     /// Takes the commands apart.
     pub fn commands(&self) -> impl Iterator<Item = Bytes> + use<> {
-        commands(&self.lines)
+        self.pieces()
+            .into_iter()
+            .flatten()
+            .flat_map(|lines| commands(&lines))
+    }
+
+    /// Returns its lines as they are sent: the `reset` before them, themselves, and the fence.
+    pub(crate) fn pieces(&self) -> [Option<Bytes>; 3] {
+        let lines = Some(self.lines.clone()).filter(|lines| !lines.is_empty());
+        match &self.answer_to {
+            AnswerTo::Framed(framed) => [framed.reset.clone(), lines, framed.fence.clone()],
+            AnswerTo::One(_) | AnswerTo::Several(_) => [None, lines, None],
+        }
     }
 
     /// Answers all commands with an error.
@@ -156,7 +171,7 @@ impl Prompt {
             AnswerTo::Several(_) => self.commands().count(),
             AnswerTo::Framed(framed) => {
                 // Whatever ended the process, it was not the command.
-                framed.awaits_reset = true;
+                framed.reset.get_or_insert_default();
                 1
             }
         };
@@ -253,25 +268,19 @@ impl ProcessRef {
         &self,
         loan: Option<Arc<Loan>>,
         token: Token,
-        (reset, line, fence): (Option<&Bytes>, Option<&[u8]>, Option<&Bytes>),
+        (reset, line, fence): Frame<'_>,
         timeout: Option<Duration>,
     ) -> ResetAndAnswer {
-        let parts = [
-            reset.map(|line| &line[..]),
-            line,
-            fence.map(|line| &line[..]),
-        ];
-        let parts: Vec<&[u8]> = parts.into_iter().flatten().collect();
         let (sender, receiver) = oneshot::channel();
         self.prompts.tell(Prompt {
             token,
-            lines: parts.join(&b'\n').into(),
+            lines: line.cloned().unwrap_or_default(),
             timeout,
             verbatim: false,
             loan,
             answer_to: AnswerTo::Framed(Framed {
                 sender: Some(sender),
-                awaits_reset: reset.is_some(),
+                reset: reset.cloned(),
                 fence: fence.cloned(),
                 answer: line.is_none().then(|| Ok(Bytes::new())),
             }),

@@ -179,7 +179,7 @@ async fn ask(
     let child = UnpooledChild::start(spawner, command.clone(), LINE_BYTES_MAX).await;
     let mut child = child.map_err(|error| error.to_string())?;
     let send =
-        |child: &UnpooledChild, command: &Value| child.send(format!("{command}\n").as_bytes());
+        |child: &UnpooledChild, command: &Value| child.send(format!("{command}\n"));
     send(&child, &json!(["reset", {}]));
     match answer(&mut child, &json!(true)).await? {
         Outcome::AsExpected => {}
@@ -191,7 +191,7 @@ async fn ask(
             .iter()
             .map(|(asked, _)| format!("{asked}\n"))
             .collect();
-        child.send(all.as_bytes());
+        child.send(all);
     }
     for (asked, expected) in questions {
         if !together {

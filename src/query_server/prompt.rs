@@ -2,12 +2,14 @@
 
 use bytes::Bytes;
 use serde::Serialize;
+use serde_json::Value;
 use serde_json::value::RawValue;
 use strum::{IntoStaticStr, VariantArray};
 
 use crate::query_server::ddoc::{DEFAULT_LANGUAGE, Ddoc};
 use crate::query_server::language::LanguageName;
 use couchjs::{CONSOLE, REPORT, TEXT_REASONS};
+use json::cursor::Cursor;
 
 /// What a command asks a process to do, as its first elements tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, VariantArray)]
@@ -76,18 +78,25 @@ impl Command {
 
     /// Reads a command as far as is needed to tell what it asks for.
     fn parse(line: &[u8]) -> Option<Self> {
-        let elements: Vec<&RawValue> = serde_json::from_slice(line).ok()?;
-        let text = |index| string_at(&elements, index);
-        let name = text(0).unwrap_or_default();
+        let mut cursor = Cursor::of(line);
+        let mut goes_on = cursor.open(b'[');
+        let mut next = || -> Option<&[u8]> {
+            goes_on.filter(|goes_on| *goes_on)?;
+            let element = cursor.value()?;
+            goes_on = Some(cursor.goes_on(b'[')?);
+            Some(&line[element])
+        };
+        let name = text(next()?).unwrap_or_default();
         if name != "ddoc" {
             return Some(Self::named(name.as_bytes()));
         }
-        if text(1).as_deref() == Some("new") {
+        if next().and_then(text).as_deref() == Some("new") {
             return Some(Self::Teach);
         }
-        let path = elements.get(2).map_or("", |path| path.get());
-        let path: Vec<serde_json::Value> = serde_json::from_str(path).unwrap_or_default();
-        Some(match path.first().and_then(serde_json::Value::as_str) {
+        let path: Vec<Value> = next()
+            .and_then(|path| serde_json::from_slice(path).ok())
+            .unwrap_or_default();
+        Some(match path.first().and_then(Value::as_str) {
             Some("lists") => Self::OpenList,
             Some("validate_doc_update") => Self::Validate,
             Some("filters") => Self::Filter,
@@ -199,9 +208,9 @@ fn first_word(command: &[u8]) -> &[u8] {
     end.map_or(word, |end| &word[..end])
 }
 
-/// Returns an element of a command, if it is a string.
-pub(super) fn string_at(elements: &[&RawValue], index: usize) -> Option<String> {
-    serde_json::from_str(elements.get(index)?.get()).ok()
+/// Returns the text of an element of a command, if it is a string.
+fn text(element: &[u8]) -> Option<String> {
+    serde_json::from_slice(element).ok()
 }
 
 /// Returns whether this answer to a list command leaves the list open.

@@ -15,7 +15,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use rustc_hash::FxHashMap;
 use serde_json::value::RawValue;
 
-use super::prompt::{Command, leaves_list_open, reset, string_at};
+use super::prompt::{Command, leaves_list_open, reset};
 
 /// Most bytes of lines that are kept of one client.
 pub(crate) const TAUGHT_BYTES_MAX: usize = 4 << 20;
@@ -36,7 +36,7 @@ pub fn timeout_of(reset: &[u8]) -> Option<Duration> {
 
 fn taught_id(line: &[u8]) -> Option<String> {
     let elements: Vec<&RawValue> = serde_json::from_slice(line).ok()?;
-    string_at(&elements, 2)
+    serde_json::from_str(elements.get(2)?.get()).ok()
 }
 
 /// What one client has taught.

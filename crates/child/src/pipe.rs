@@ -1,6 +1,7 @@
 //! Non-blocking pipes to a child.
 
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, IoSlice, Read, Write};
 use std::os::fd::OwnedFd;
@@ -8,7 +9,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Buf, Bytes};
 use futures_util::future::LocalBoxFuture;
 use futures_util::{FutureExt, Stream};
 use tokio::io::Interest;
@@ -132,12 +133,19 @@ impl Stream for Chunks {
     }
 }
 
-/// The writing end: writes at once what the pipe takes, and the rest when it takes it.
+/// How many pieces are written at a time.
+const PIECES_MAX: usize = 64;
+
+/// For how many unsent pieces an idle pipe keeps room.
+const PIECES_KEPT: usize = 8;
+
+/// The writing end: writes at once what the pipe takes, and the rest when it takes it. Copies nothing.
 pub struct PipeWriter(Rc<Writer>);
 
 struct Writer {
     pipe: AsyncFd<File>,
-    unsent: RefCell<BytesMut>,
+    unsent: RefCell<VecDeque<Bytes>>,
+    unsent_bytes: Cell<usize>,
     sending: Cell<bool>,
 }
 
@@ -150,7 +158,8 @@ impl PipeWriter {
         let pipe = watch(File::from(pipe), Interest::WRITABLE | Interest::ERROR)?;
         Ok(Self(Rc::new(Writer {
             pipe,
-            unsent: RefCell::new(BytesMut::new()),
+            unsent: RefCell::default(),
+            unsent_bytes: Cell::default(),
             sending: Cell::new(false),
         })))
     }
@@ -166,38 +175,34 @@ impl PipeWriter {
 
     /// Returns how many bytes wait for the pipe to take them.
     pub fn unsent_bytes(&self) -> usize {
-        self.0.unsent.borrow().len()
+        self.0.unsent_bytes.get()
     }
 
-    /// Writes a line and its line feed at once, as far as the pipe takes them.
-    pub fn write_line(&self, line: &[u8]) {
-        if self.unsent_bytes() > 0 {
-            return self.queue_line(line);
+    /// Writes lines, each with a line feed, at once as far as the pipe takes them.
+    pub fn write_lines(&self, lines: impl IntoIterator<Item = Bytes>) {
+        let is_first = self.unsent_bytes() == 0;
+        lines.into_iter().for_each(|line| self.0.add_line(line));
+        if is_first {
+            // What an error is shows at the next try.
+            let _ = self.0.write();
         }
-        let mut pipe = self.0.pipe.get_ref();
-        let written = pipe
-            .write_vectored(&[IoSlice::new(line), IoSlice::new(b"\n")])
-            .unwrap_or(0);
-        if written <= line.len() {
-            self.queue_line(&line[written..]);
-        }
+        self.send_rest();
     }
 
     /// Queues a line, to be written together with others once the current turn is over.
-    pub fn queue_line(&self, line: &[u8]) {
-        self.queue(&[line, b"\n"]);
+    pub fn queue_line(&self, line: Bytes) {
+        self.0.add_line(line);
+        self.send_rest();
     }
 
     /// Queues bytes as they are, line feed or not.
-    pub(crate) fn queue_bytes(&self, bytes: &[u8]) {
-        self.queue(&[bytes]);
+    pub(crate) fn queue_bytes(&self, bytes: Bytes) {
+        self.0.add(bytes);
+        self.send_rest();
     }
 
-    fn queue(&self, parts: &[&[u8]]) {
-        let mut unsent = self.0.unsent.borrow_mut();
-        parts.iter().for_each(|part| unsent.extend_from_slice(part));
-        drop(unsent);
-        if !self.0.sending.replace(true) {
+    fn send_rest(&self) {
+        if self.unsent_bytes() > 0 && !self.0.sending.replace(true) {
             // Ends when everything is sent, or when the child has closed its end. It keeps the pipe
             // open until then.
             tokio::task::spawn_local(Rc::clone(&self.0).send_all());
@@ -206,20 +211,58 @@ impl PipeWriter {
 }
 
 impl Writer {
+    fn add_line(&self, line: Bytes) {
+        self.add(line);
+        self.add(Bytes::from_static(b"\n"));
+    }
+
+    fn add(&self, bytes: Bytes) {
+        if !bytes.is_empty() {
+            self.unsent_bytes.set(self.unsent_bytes.get() + bytes.len());
+            self.unsent.borrow_mut().push_back(bytes);
+        }
+    }
+
+    /// Writes what the pipe takes now.
+    fn write(&self) -> io::Result<()> {
+        let mut unsent = self.unsent.borrow_mut();
+        let mut pieces = [IoSlice::new(&[]); PIECES_MAX];
+        let count = unsent.len().min(PIECES_MAX);
+        for (piece, bytes) in pieces.iter_mut().zip(unsent.iter()) {
+            *piece = IoSlice::new(bytes);
+        }
+        let mut written = self.pipe.get_ref().write_vectored(&pieces[..count])?;
+        self.unsent_bytes.set(self.unsent_bytes.get() - written);
+        while let Some(first) = unsent.front_mut() {
+            if first.len() > written {
+                first.advance(written);
+                break;
+            }
+            written -= first.len();
+            unsent.pop_front();
+        }
+        Ok(())
+    }
+
+    fn clear(&self) {
+        self.unsent.borrow_mut().clear();
+        self.unsent_bytes.set(0);
+    }
+
     async fn send_all(self: Rc<Self>) {
-        while !self.unsent.borrow().is_empty() {
+        while self.unsent_bytes.get() > 0 {
             let Ok(mut guard) = self.pipe.writable().await else {
                 break;
             };
-            match guard.try_io(|pipe| pipe.get_ref().write(&self.unsent.borrow())) {
-                Ok(Ok(length)) => self.unsent.borrow_mut().advance(length),
-                Ok(Err(error)) if error.kind() == io::ErrorKind::Interrupted => {}
-                // The child has closed its input. Its exit is reported to everybody who waits.
-                Ok(Err(_)) => self.unsent.borrow_mut().clear(),
-                Err(_would_block) => {}
+            match guard.try_io(|_| self.write()) {
+                Ok(Err(error)) if error.kind() != io::ErrorKind::Interrupted => {
+                    // The child has closed its input. Its exit is reported to everybody who waits.
+                    self.clear();
+                }
+                Ok(_) | Err(_) => {}
             }
         }
-        self.unsent.replace(BytesMut::new());
+        self.unsent.borrow_mut().shrink_to(PIECES_KEPT);
         self.sending.set(false);
     }
 }

@@ -90,9 +90,9 @@ impl UnpooledChild {
     }
 
     /// Sends bytes as they are. After [`Self::close`] they are dropped.
-    pub fn send(&self, bytes: &[u8]) {
+    pub fn send(&self, bytes: impl Into<Bytes>) {
         if let Some(input) = &self.input {
-            input.queue_bytes(bytes);
+            input.queue_bytes(bytes.into());
         }
     }
 

@@ -3,8 +3,7 @@
 //! SOURCE    couch_query_servers: check_sum_overflow/3.
 //! DIFFERS   The log is rate-limited; the reference writes a record for every reduction.
 
-use std::cell::RefCell;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::value::RawValue;
 use slog::Logger;
@@ -107,7 +106,7 @@ impl ReduceContext<'_> {
 pub struct OverflowLog {
     log: Logger,
     clock: Clock,
-    limiter: RefCell<RepeatLimiter>,
+    limiter: Mutex<RepeatLimiter>,
 }
 
 impl OverflowLog {
@@ -116,12 +115,13 @@ impl OverflowLog {
         Self {
             log,
             clock: Clock::new(),
-            limiter: RefCell::default(),
+            limiter: Mutex::default(),
         }
     }
 
     fn tell(&self, reason: &str, call: Option<&Arc<Call>>) {
-        let admitted = self.limiter.borrow_mut().admit(self.clock.now());
+        let limiter = self.limiter.lock();
+        let admitted = limiter.unwrap_or_else(PoisonError::into_inner).admit(self.clock.now());
         if let Some(suppressed) = admitted {
             let log = call_log(call, &self.log);
             slog::error!(log, "a built-in sum is too long"; "error" => reason,

@@ -1,0 +1,63 @@
+//! Calls with long arguments, on an arbiter of their own: nobody else waits while their commands are written, and their
+//! answers read.
+//!
+//! PROMISES  Ends with the call that it is for. Where the system has no room for a thread, the call is performed where
+//!           it is.
+
+use std::cell::OnceCell;
+use std::io;
+
+use actix::Arbiter;
+use actix::prelude::ArbiterHandle;
+use bytes::Bytes;
+use tokio::sync::oneshot;
+
+use super::{FunctionError, QueryServers};
+use crate::messages::function::FunctionCall;
+
+thread_local! {
+    /// That of the pool that lives on this thread.
+    static ARBITER: OnceCell<ArbiterHandle> = const { OnceCell::new() };
+}
+
+/// Returns the arbiter of long calls, which begins with the first of them.
+fn arbiter() -> io::Result<ArbiterHandle> {
+    ARBITER.with(|arbiter| match arbiter.get() {
+        Some(arbiter) => Ok(arbiter.clone()),
+        None => {
+            let handle = Arbiter::try_new()?.handle();
+            Ok(arbiter.get_or_init(|| handle).clone())
+        }
+    })
+}
+
+impl QueryServers {
+    /// As [`Self::perform`], of a call with long arguments.
+    ///
+    /// # Errors
+    /// Those of [`Self::perform`].
+    ///
+    /// # Panics
+    /// The call panicked.
+    pub(super) async fn perform_aside(&self, call: FunctionCall) -> Result<Bytes, FunctionError> {
+        let Ok(arbiter) = arbiter() else {
+            return self.perform(call).await;
+        };
+        let (mut reply, value) = oneshot::channel();
+        let (caller, sums) = (self.caller.elsewhere(), self.sums.clone());
+        arbiter.spawn_fn(move || {
+            let servers = Self {
+                sums,
+                ..Self::new(caller())
+            };
+            actix_rt::spawn(async move {
+                tokio::select! {
+                    biased;
+                    value = servers.perform(call) => drop(reply.send(value)),
+                    () = reply.closed() => {}
+                }
+            });
+        });
+        value.await.expect("CL-1: a call that panics is lost")
+    }
+}
