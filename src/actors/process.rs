@@ -521,7 +521,9 @@ impl<B: Backend> Handler<Prompt> for Process<B> {
         }
         let own_timeout = self.prompt_timeout(prompt.token);
         let timeout = prompt.timeout.unwrap_or(own_timeout);
-        let pieces = reset.into_iter().chain(prompt.pieces().into_iter().flatten());
+        let pieces = reset
+            .into_iter()
+            .chain(prompt.pieces().into_iter().flatten());
         let pieces: Vec<Bytes> = pieces.collect();
         let bound = self.shared.prompt_bound();
         let bound = bound.filter(|bound| prompt.token != MANAGER_TOKEN && bound.timeout < timeout);

@@ -362,11 +362,7 @@ impl Lease {
         answer.map(drop)
     }
 
-    async fn prompt_framed(
-        &self,
-        lines: Frame<'_>,
-        timeout: Option<Duration>,
-    ) -> ResetAndAnswer {
+    async fn prompt_framed(&self, lines: Frame<'_>, timeout: Option<Duration>) -> ResetAndAnswer {
         let (reset, line, fence) = lines;
         let count = [reset.is_some(), line.is_some(), fence.is_some()];
         let count = count.into_iter().filter(|is_sent| *is_sent).count();

@@ -61,3 +61,47 @@ impl QueryServers {
         value.await.expect("CL-1: a call that panics is lost")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use slog::{Logger, o};
+
+    use super::*;
+    use crate::actors::proc_manager::{ManagerSettings, ProcManager};
+    use crate::functions::caller::Caller;
+    use crate::messages::function::{FunctionName, FunctionRequest};
+    use crate::otp::registered_name::RegisteredName;
+    use actix::Actor;
+    use child::Spawner;
+
+    #[actix_rt::test]
+    async fn others_have_their_turn_while_a_call_with_long_arguments_is_performed() {
+        let log = Logger::root(slog::Discard, o!());
+        let spawner = Spawner::start().unwrap();
+        let manager = ProcManager::new(ManagerSettings::without_languages(), spawner, &log).start();
+        let servers = QueryServers::new(Caller::new(RegisteredName::new(manager)));
+        let serve = async |length: usize| {
+            let text = format!("\"{}\"", "x".repeat(length));
+            let call = format!(r#"{{"funs":["function() {{}}"],"values":[{text}]}}"#);
+            let request = FunctionRequest::parse(FunctionName::Finalize, &call).unwrap();
+            let mut turns = 0;
+            let others = async {
+                loop {
+                    turns += 1;
+                    tokio::task::yield_now().await;
+                }
+            };
+            tokio::select! {
+                biased;
+                served = servers.serve(request) => {
+                    let value = format!("[{text}]");
+                    assert_eq!(served.value.unwrap(), value);
+                }
+                () = others => {}
+            }
+            turns
+        };
+        assert_eq!(serve(1).await, 0);
+        assert!(serve(1 << 20).await > 0);
+    }
+}

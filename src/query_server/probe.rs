@@ -178,8 +178,7 @@ async fn ask(
 ) -> Result<Outcome, String> {
     let child = UnpooledChild::start(spawner, command.clone(), LINE_BYTES_MAX).await;
     let mut child = child.map_err(|error| error.to_string())?;
-    let send =
-        |child: &UnpooledChild, command: &Value| child.send(format!("{command}\n"));
+    let send = |child: &UnpooledChild, command: &Value| child.send(format!("{command}\n"));
     send(&child, &json!(["reset", {}]));
     match answer(&mut child, &json!(true)).await? {
         Outcome::AsExpected => {}

@@ -305,6 +305,17 @@ mod tests {
     }
 
     #[test]
+    fn no_more_of_a_command_is_read_than_tells_what_it_is() {
+        for text in [
+            r#"["ddoc","_design/a",["shows","l"],[..."#,
+            r#"["list_row",{..."#,
+            r#"["map_doc",{..."#,
+        ] {
+            assert!(Command::of(text.as_bytes()).is_some(), "{text}");
+        }
+    }
+
+    #[test]
     fn a_command_is_counted_by_its_first_elements() {
         let class = |text: &str| Command::of(text.as_bytes()).map(Command::class);
         for (text, expected) in [

@@ -181,7 +181,7 @@ mod tests {
     async fn lines_go_in_and_out_and_the_end_is_told() {
         let (mut child, _spawner) =
             talk_to("read a; echo \"<$a>\"; printf rest; echo why >&2; exit 3").await;
-        child.send(b"one\n");
+        child.send("one\n");
         assert_eq!(child.line().await.unwrap().unwrap(), "<one>");
         assert_eq!(child.line().await.unwrap().unwrap(), "rest");
         assert_eq!(child.line().await.unwrap(), None);
@@ -192,7 +192,7 @@ mod tests {
     #[actix_rt::test]
     async fn input_that_nobody_reads_yet_blocks_nothing() {
         let (mut child, _spawner) = talk_to("echo first; wc -c").await;
-        child.send(&vec![b'x'; 1 << 20]);
+        child.send(vec![b'x'; 1 << 20]);
         child.close();
         assert_eq!(child.line().await.unwrap().unwrap(), "first");
         assert_eq!(

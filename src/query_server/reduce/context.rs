@@ -121,7 +121,9 @@ impl OverflowLog {
 
     fn tell(&self, reason: &str, call: Option<&Arc<Call>>) {
         let limiter = self.limiter.lock();
-        let admitted = limiter.unwrap_or_else(PoisonError::into_inner).admit(self.clock.now());
+        let admitted = limiter
+            .unwrap_or_else(PoisonError::into_inner)
+            .admit(self.clock.now());
         if let Some(suppressed) = admitted {
             let log = call_log(call, &self.log);
             slog::error!(log, "a built-in sum is too long"; "error" => reason,
