@@ -218,7 +218,7 @@ fn a_call_with_long_arguments_is_reported_and_recorded_as_any_other() {
         "args": [{"n": 7, "text": text}, {"cookie": {"a": "b"}}], "report": true});
     let answer = web.send("POST", "/_query/ddoc", &body.to_string()).ok();
     assert_eq!(answer["ok"][1]["body"], text);
-    assert_eq!(answer["report"]["log"][0]["text"], "n is 7");
+    assert_eq!(answer["logs"][0]["message"], "n is 7");
     let functions = web.get("/_functions").ok();
     assert_eq!(functions["functions"][0]["calls"], 1, "{functions}");
     web.wait_until_idle();
