@@ -49,7 +49,7 @@ pub(super) fn nobody_waits_in_vain(_: PoolId, pool: &Pool, ledger: &Ledger) -> J
     require(!servable(head) && !may_open, || {
         "the oldest waiter could be served".to_owned()
     })?;
-    let servable = |row: &RequestRow| servable(row) && pool.is_open_to(row.lane);
+    let servable = |row: &RequestRow| pool.choose_own(row).is_some() && pool.is_open_to(row.lane);
     if pool.is_blocked(now) {
         require(pool.forgetful().is_none() && !waiters.any(servable), || {
             "a waiter could have an idle process".to_owned()
