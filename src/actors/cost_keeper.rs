@@ -156,7 +156,7 @@ mod tests {
         let file = folder.path().join("costs");
         let watch =
             inotify::init(inotify::CreateFlags::NONBLOCK | inotify::CreateFlags::CLOEXEC).unwrap();
-        inotify::add_watch(&watch, folder.path(), inotify::WatchFlags::MOVED_TO).unwrap();
+        inotify::add_watch(&watch, folder.path(), inotify::WatchFlags::MOVED_FROM).unwrap();
         let log = Logger::root(Discard, o!());
         let (_config, config) = tokio::sync::watch::channel(Arc::default());
         let costs = TenantCosts::new(system_time());
