@@ -123,9 +123,57 @@ impl Handler<Stop> for CostKeeper {
 
     fn handle(&mut self, _: Stop, ctx: &mut Self::Context) {
         let saved = self.save();
-        ctx.spawn(saved.map(|(), keeper, ctx| {
+        // No other stop and no timer writes meanwhile.
+        ctx.wait(saved.map(|(), keeper, ctx| {
             keeper.pid_guard.ending(ExitReason::Shutdown);
             ctx.stop();
         }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::mem::MaybeUninit;
+    use std::sync::Arc;
+
+    use rustix::fs::inotify;
+    use slog::Discard;
+
+    use super::*;
+    use crate::app::when_ended;
+
+    /// Returns whether a thread of this name runs.
+    fn runs(name: &str) -> bool {
+        let tasks = fs::read_dir("/proc/self/task").unwrap();
+        let names =
+            tasks.filter_map(|task| fs::read_to_string(task.ok()?.path().join("comm")).ok());
+        names.into_iter().any(|found| found.trim() == name)
+    }
+
+    #[actix_rt::test]
+    async fn a_stop_that_comes_twice_writes_the_costs_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("costs");
+        let watch =
+            inotify::init(inotify::CreateFlags::NONBLOCK | inotify::CreateFlags::CLOEXEC).unwrap();
+        inotify::add_watch(&watch, folder.path(), inotify::WatchFlags::MOVED_FROM).unwrap();
+        let log = Logger::root(Discard, o!());
+        let (_config, config) = tokio::sync::watch::channel(Arc::default());
+        let costs = TenantCosts::new(system_time());
+        let records = Rc::new(CallRecords::new(config, log.clone(), None, costs));
+        let keeper = CostKeeper::new(records, Some(file.clone()), &log);
+        let ended = when_ended(&keeper.pid());
+        let keeper = keeper.start();
+        for now in [false, true] {
+            keeper.do_send(Stop { now });
+        }
+        ended.await.unwrap();
+        while runs("costs") {
+            actix_rt::task::yield_now().await;
+        }
+        let mut buffer = [MaybeUninit::uninit(); 4096];
+        let mut events = inotify::Reader::new(&watch, &mut buffer);
+        let written = std::iter::from_fn(|| events.next().is_ok().then_some(())).count();
+        assert_eq!((written, file.exists()), (1, true));
     }
 }

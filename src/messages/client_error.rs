@@ -68,6 +68,9 @@ pub struct ErrorReply {
     /// Whether the query server ends over it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub fatal: bool,
+    /// Whether the query server printed more than it was asked for: earlier answers may not be those of their prompts.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub shifted: bool,
     /// How the query server ended, if that is what happened.
     #[serde(flatten)]
     pub exit_report: Option<Box<ExitReport>>,
@@ -103,6 +106,7 @@ impl ErrorReply {
             retry_after_ms: None,
             limit_ms: None,
             fatal: false,
+            shifted: false,
             exit_report: None,
             proc: None,
             place: None,
@@ -364,6 +368,7 @@ impl From<PromptError> for ErrorReply {
             _ => error.to_string(),
         };
         let mut reply = Self::new(name, &reason, phase, error.fault(), error.retryable());
+        reply.shifted = error.is_shifted();
         match error {
             PromptError::Function {
                 raw_reason, fatal, ..

@@ -55,6 +55,9 @@ pub struct ServiceError {
     pub retry: bool,
     /// Whether the process ended over it.
     pub fatal: bool,
+    /// Whether the query server printed more than it was asked for: earlier answers of the process may not be those of
+    /// their prompts.
+    pub shifted: bool,
     /// How the process ended, in words.
     pub exit: Option<String>,
     /// Its exit status as a shell shows it.

@@ -30,6 +30,8 @@ pub struct PoolTerms {
     pub reuse: Reuse,
     /// Whether its processes can forget.
     pub can_forget: bool,
+    /// Whether it keeps the functions of different tenants apart by itself.
+    pub isolates_functions: bool,
 }
 
 impl PoolConfig {
@@ -60,6 +62,8 @@ impl PoolConfig {
             reuse,
             // Who wants a process for each database does not take a process's word for it.
             can_forget: terms.can_forget && reuse == Reuse::Any,
+            // Its tenants may know everything of each other already.
+            lends_taught: reuse == Reuse::Any && !terms.isolates_functions,
             on_client_crash: section.on_client_crash.unwrap_or(defaults.on_client_crash),
             recycle: Recycle {
                 max_uses: unless_zero(section.max_uses.under(around.stressed)),
@@ -111,6 +115,7 @@ mod tests {
                 },
                 reuse: Reuse::Any,
                 can_forget: false,
+                isolates_functions: false,
             },
         }
     }

@@ -103,7 +103,7 @@ impl Invariant {
             Self::Pm6 => "a process learns what the request that it learns for asks for",
             Self::Pm7 => "an opening has its row, its slot and its request until it ends",
             Self::Pm8 => {
-                "a process tagged for one database forgets everything before it serves another"
+                "a process tagged for one database forgets everything before it serves another, unless taught ones are lent"
             }
             Self::Pm9 => "at shutdown no child is left",
             Self::Pm10 => "a stray line of a child never answers a prompt",

@@ -2,13 +2,13 @@
 //!
 //! SUMMARY   A [`Cancellable`] is a call on its way, known to its [`Session`] by the id of its request.
 //! PROMISES  A call that is cancelled is dropped, as those of a connection that is closed: its process is ended if it
-//!           was working, and its place in a queue is given up. It is answered with `cancelled`.
-//! LIMITS    Of several calls with one id the last can be cancelled.
+//!           was working, and its place in a queue is given up. It is answered with `cancelled`. Calls with equal ids
+//!           are cancelled together.
 
-use std::future::{Future, pending};
+use std::future::Future;
 use std::rc::Rc;
 
-use tokio::sync::oneshot::{self, Sender};
+use tokio::sync::oneshot;
 
 use super::session::Session;
 use super::ticket::Ticket;
@@ -25,7 +25,9 @@ impl Cancellable {
         let (cancel, cancelled) = oneshot::channel();
         let session = Rc::clone(ticket.session());
         let id: Box<str> = ticket.id().into();
-        session.cancels.borrow_mut().insert(id.clone(), cancel);
+        let mut cancels = session.cancels.borrow_mut();
+        cancels.entry(id.clone()).or_default().push(cancel);
+        drop(cancels);
         Self {
             session,
             id,
@@ -35,15 +37,9 @@ impl Cancellable {
 
     /// Performs the call; `None` if it is cancelled before its end.
     pub(super) async fn perform<T>(mut self, call: impl Future<Output = T>) -> Option<T> {
-        let cancelled = async {
-            if (&mut self.cancelled).await.is_err() {
-                // Another call has the id now.
-                pending::<()>().await;
-            }
-        };
         tokio::select! {
             value = call => Some(value),
-            () = cancelled => None,
+            Ok(()) = &mut self.cancelled => None,
         }
     }
 }
@@ -52,17 +48,21 @@ impl Drop for Cancellable {
     fn drop(&mut self) {
         self.cancelled.close();
         let mut cancels = self.session.cancels.borrow_mut();
-        // A later call may have the id now.
-        if cancels.get(&self.id).is_some_and(Sender::is_closed) {
+        let Some(calls) = cancels.get_mut(&self.id) else {
+            return;
+        };
+        calls.retain(|call| !call.is_closed());
+        if calls.is_empty() {
             cancels.remove(&self.id);
         }
     }
 }
 
 impl Session {
-    /// Cancels a call by the JSON text of its request's id. Returns false if none is on its way.
+    /// Cancels calls by the JSON text of their requests' id. Returns false if none is on its way.
     pub(super) fn cancel(&self, id: &str) -> bool {
-        let call = self.cancels.borrow_mut().remove(id);
-        call.is_some_and(|call| call.send(()).is_ok())
+        let calls = self.cancels.borrow_mut().remove(id);
+        let sent = calls.into_iter().flatten().map(|call| call.send(()));
+        sent.filter(Result::is_ok).count() > 0
     }
 }

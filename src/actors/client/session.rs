@@ -121,8 +121,8 @@ pub(super) struct Session {
     /// When something last came through a tunnel, or went through it.
     last_activity: Cell<Instant>,
     held: RefCell<FxHashMap<Token, Rc<Holding>>>,
-    /// Who cancels a call of functions, by the JSON text of its request's id.
-    pub(super) cancels: RefCell<FxHashMap<Box<str>, oneshot::Sender<()>>>,
+    /// Who cancels calls of functions, by the JSON text of their requests' ids.
+    pub(super) cancels: RefCell<FxHashMap<Box<str>, Vec<oneshot::Sender<()>>>>,
     /// How fast the client takes what it is sent.
     pace: Pace,
     account: Account,

@@ -76,7 +76,10 @@ impl ManagerSettings {
         PoolTerms {
             limits: self.limits,
             reuse: self.reuse_of(language.as_deref()),
-            can_forget: language.is_some_and(|language| language.can_forget()),
+            can_forget: language
+                .as_ref()
+                .is_some_and(|language| language.can_forget()),
+            isolates_functions: language.is_some_and(|language| language.isolates_functions()),
         }
     }
 }

@@ -337,6 +337,7 @@ impl From<ClientError> for ProcessError {
             return Self::new(ProcessErrorKind::Unavailable, error.to_string());
         };
         let kind = match (said.name.as_str(), said.fault.as_str()) {
+            _ if said.shifted => ProcessErrorKind::Shifted,
             ("timeout", _) => ProcessErrorKind::Timeout,
             (name, "client") => ProcessErrorKind::Function(name.to_owned()),
             _ => ProcessErrorKind::Died,

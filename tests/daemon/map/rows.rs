@@ -474,6 +474,46 @@ fn a_running_service_tells_errors_and_logs_as_a_pool_of_ones_own() {
     service.stop();
 }
 
+/// A query server whose function prints an answer of its own for the first of four documents: the answers come
+/// together, behind the last one.
+const FORGER: &str = r#"
+import json, sys
+docs = []
+for line in sys.stdin:
+    command = json.loads(line)
+    if command[0] != "map_doc":
+        print("true", flush=True)
+        continue
+    docs.append(command[1]["v"])
+    if command[1]["v"] == 3:
+        forged = ["forged"] if len(docs) > 1 else []
+        print("\n".join(json.dumps([[[v, 0]]]) for v in forged + docs), flush=True)
+"#;
+
+#[test]
+fn no_document_is_mapped_again_behind_answers_of_a_running_service_that_may_be_anothers() {
+    let work = Work::new();
+    let server = work.file("forger.py", FORGER);
+    let service = Service::start(&format!(
+        "[query_server_config]\nos_process_limit = 1\n[query_servers]\nforger = \"/usr/bin/python3 {server}\"\n"
+    ));
+    let socket = service.socket();
+    let input = documents(&[0, 1, 2, 3].map(|v| json!(v)));
+    for more in [&[][..], &["--reduce", "_count"]] {
+        let mut command = work.map("f", &["--language", "forger"]);
+        command.arg("--socket").arg(&socket).args(more);
+        let output = fails(
+            &mut command,
+            &input,
+            65,
+            &["line 4", "more answers than prompts"],
+        );
+        assert_eq!(stderr(&output).matches("twice").count(), 0);
+        assert!(output.stdout.is_empty());
+    }
+    service.stop();
+}
+
 #[test]
 fn a_running_services_processes_can_be_used() {
     let service = Service::start("");

@@ -115,6 +115,34 @@ fn of_two_calls_with_one_id_the_later_one_can_be_cancelled_also_when_the_first_h
 }
 
 #[test]
+fn all_calls_with_one_id_are_cancelled_together_also_when_the_last_of_them_has_ended() {
+    let service = Service::start("[pools.javascript]\nmax = 2\n");
+    let (mut client, mut other) = (service.connect(), service.connect());
+    let map = |fun: &str| json!({"id": 1, "call": "map_docs", "lang": "javascript", "db": "shop", "funs": [fun], "docs": [{"_id": "a"}]});
+    let cancel = json!({"id": "c", "call": "cancel", "request": 1});
+    let endless = map("function(doc) { for (;;); }");
+    client.send(&endless);
+    other.wait_for_pool("javascript", &[("used", 1)]);
+    client.send(&map("function(doc) { emit(doc._id, 1) }"));
+    assert_eq!(client.reply(), json!({"id": 1, "ok": [[[["a", 1]]]]}));
+    client.send(&endless);
+    other.wait_for_pool("javascript", &[("used", 2)]);
+    client.send(&endless);
+    other.wait_for_pool("javascript", &[("waiting", 1)]);
+    client.send(&cancel);
+    let mut replies: Vec<Value> = (0..4).map(|_| client.reply()).collect();
+    replies.sort_by_key(|reply| reply["id"].to_string());
+    assert_eq!(replies[0], json!({"id": "c", "ok": true}));
+    for cancelled in &replies[1..] {
+        assert_eq!(cancelled["error"]["name"], "cancelled", "{cancelled}");
+    }
+    other.wait_for_pool("javascript", &[("used", 0)]);
+    client.send(&cancel);
+    assert_eq!(client.reply(), json!({"id": "c", "ok": false}));
+    service.stop();
+}
+
+#[test]
 fn the_answer_of_the_query_server_is_passed_on_unchanged() {
     let service = Service::start("");
     let mut client = service.connect();

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{Judgement, numbered, require};
 use crate::pool::{
     ACCOUNTS_MAX, DbKey, Due, Ledger, Pool, PoolId, Pools, ProcState, RequestId, RequestPlace,
-    RequestRow, Tenant, WINDOW,
+    RequestRow, Roaming, Tenant, WINDOW,
 };
 
 pub(super) fn requests_are_in_one_place(pools: &Pools) -> Judgement {
@@ -49,7 +49,7 @@ pub(super) fn nobody_waits_in_vain(_: PoolId, pool: &Pool, ledger: &Ledger) -> J
     require(!servable(head) && !may_open, || {
         "the oldest waiter could be served".to_owned()
     })?;
-    let servable = |row: &RequestRow| servable(row) && pool.is_open_to(row.lane);
+    let servable = |row: &RequestRow| pool.choose_own(row).is_some() && pool.is_open_to(row.lane);
     if pool.is_blocked(now) {
         require(pool.forgetful().is_none() && !waiters.any(servable), || {
             "a waiter could have an idle process".to_owned()
@@ -185,10 +185,9 @@ pub(super) fn requests_are_known_everywhere(pools: &Pools) -> Judgement {
 pub(super) fn roaming_waiters_are_where_they_should_be(pools: &Pools) -> Judgement {
     let ledger = &pools.ledger;
     let rows = ledger.requests.iter();
-    let queued = rows.filter(|(_, row)| row.place == RequestPlace::Queue && row.roams());
-    let roaming: BTreeSet<_> = queued
-        .map(|(id, row)| (row.target, row.lane, *id))
-        .collect();
+    let queued = rows.filter(|(_, row)| row.place == RequestPlace::Queue);
+    let mut roaming = Roaming::default();
+    queued.for_each(|(id, row)| roaming.insert(*id, row));
     require(roaming == ledger.roaming, || {
         format!("roaming should be {roaming:?}, is {:?}", ledger.roaming)
     })?;

@@ -148,6 +148,11 @@ impl Accounts {
         self.rows.get(tenant).copied().unwrap_or_default()
     }
 
+    /// The account that a tenant would wait with.
+    pub(super) fn account(&self, tenant: &Tenant) -> Kept {
+        self.standing(tenant).account(self.full).max(self.floor)
+    }
+
     /// A tenant asks that does not wait yet. `waits`: who else does.
     pub(super) fn join(&mut self, tenant: &Tenant, waits: impl Fn(&Tenant) -> bool) {
         self.forget(waits);

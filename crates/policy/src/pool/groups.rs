@@ -8,10 +8,13 @@
 //! CALLED    By [`Pools::handle`].
 //! SOURCE    pidq (add_pool, remove_pool, groups); pooler (reconfiguration). Moving waiters between
 //!           the pools of a group is ours: there they wait where they are.
+//! LIMITS    With `fairness = "per_db"` a pool that has something to lend looks at every tenant that waits for its
+//!           group.
 
 use super::action::{PoolAction, Refusal};
 use super::event::RemoveMode;
-use super::id::{Lane, PoolId, RequestId, Target};
+use super::fairness::{Kept, lane_place};
+use super::id::{Lane, PoolId, RequestId, Target, Tenant};
 use super::ledger::{RequestPlace, RequestRow};
 use super::pools::Pools;
 use super::route::{choose_pool, next_try, targets};
@@ -96,9 +99,8 @@ impl Pools {
         }
     }
 
-    /// The oldest request in another pool's queue that this pool can serve at once, interactive
-    /// ones first. Looks at a few of each kind: a pool with a slot or an untagged process can serve
-    /// the first.
+    /// The request in another pool's queue that this pool can serve at once, and would serve first if it were in
+    /// its own.
     pub(crate) fn waiter_to_take_over(&self, pool: PoolId) -> Option<RequestId> {
         let row = self.pool(pool)?;
         let now = self.ledger.now;
@@ -106,26 +108,51 @@ impl Pools {
         if row.life.removing.is_some() || (row.idle.len() == 0 && !may_open) {
             return None;
         }
-        let fits = |request: &RequestRow| {
-            request.pool != pool
-                && (row.can_lend(request, now)
-                    || (may_open && row.can_open_for(request, now))
-                    || row.can_forget_for(request))
-        };
-        let oldest_of = |target: Target, lane: Lane| {
-            let all = (target, lane, RequestId(0))..=(target, lane, RequestId(u64::MAX));
-            let ids = self.ledger.roaming.range(all).map(|(.., id)| *id);
-            let rows = ids.filter_map(|id| Some((id, self.ledger.request(id)?)));
-            let rows = rows.filter(|(_, row)| !self.ledger.tenants.is_held_back(&row.tenant));
-            let mut looks = rows.take(LOOKS_MAX);
-            looks.find(|(_, row)| fits(row)).map(|(id, _)| id)
-        };
-        [Lane::Interactive, Lane::Bulk]
-            .into_iter()
-            .find_map(|lane| {
-                let kinds = targets(&row.settings);
-                kinds.filter_map(|target| oldest_of(target, lane)).min()
+        let fits = |id: RequestId| {
+            let request = self.ledger.request(id);
+            request.is_some_and(|request| {
+                request.pool != pool
+                    && (row.can_lend(request, now)
+                        || (may_open && row.can_open_for(request, now))
+                        || row.can_forget_for(request))
             })
+        };
+        let kinds = targets(&row.settings)
+            .flat_map(|target| [Lane::Interactive, Lane::Bulk].map(|lane| (target, lane)));
+        let firsts = kinds.filter_map(|(target, lane)| {
+            let mut looks = self.first_waiters(pool, target, lane).into_iter();
+            let (account, id) = looks.find(|(_, id)| fits(*id))?;
+            Some((lane_place(&row.settings, lane), account, id))
+        });
+        firsts.min().map(|(.., id)| id)
+    }
+
+    /// The first waiters of a kind, in the order in which this pool would serve them: a few, because a pool with a
+    /// slot or an untagged process can serve the first.
+    fn first_waiters(&self, pool: PoolId, target: Target, lane: Lane) -> Vec<(Kept, RequestId)> {
+        let ledger = &self.ledger;
+        let is_held_back = |tenant: &Tenant| ledger.tenants.is_held_back(tenant);
+        let own = &self.pools[pool.0 as usize];
+        if !own.keeps_accounts() {
+            let all = (target, lane, RequestId(0))..=(target, lane, RequestId(u64::MAX));
+            let ids = ledger.roaming.ids.range(all).map(|(.., id)| *id);
+            let rows = ids.filter_map(|id| Some((id, &ledger.request(id)?.tenant)));
+            let free = rows.filter(|(_, tenant)| !is_held_back(tenant));
+            let looks = free.map(|(id, _)| (Kept::default(), id));
+            return looks.take(LOOKS_MAX).collect();
+        }
+        let firsts = ledger.roaming.firsts(target, lane);
+        // Behind a request in its own queue that it cannot serve there is none that it can.
+        let others = firsts.filter(|(tenant, id)| {
+            let row = ledger.request(*id);
+            row.is_some_and(|row| row.pool != pool) && !is_held_back(tenant)
+        });
+        let mut firsts: Vec<_> = others
+            .map(|(tenant, id)| (own.accounts.account(tenant), id))
+            .collect();
+        firsts.sort_unstable();
+        firsts.truncate(LOOKS_MAX);
+        firsts
     }
 
     /// New settings: they are put in force whole, or not at all.

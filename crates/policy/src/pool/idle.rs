@@ -179,6 +179,16 @@ impl IdleIndex {
         }
     }
 
+    /// The newest idle process of the largest tag. Looks at every tag.
+    pub(super) fn last_resort(&self) -> Option<u64> {
+        let stocked = self
+            .tagged
+            .iter()
+            .filter(|(_, shelf)| !shelf.idle.is_empty());
+        let largest = stocked.max_by_key(|(tenant, _)| *tenant);
+        number(largest?.1.idle.last())
+    }
+
     /// The idle tagged process whose last use is longest ago.
     pub(super) fn oldest_used(&self) -> Option<u64> {
         self.access.first().map(|(_, number)| *number)

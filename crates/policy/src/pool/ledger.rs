@@ -80,6 +80,53 @@ pub(crate) enum Due {
     Places,
 }
 
+/// The queued requests that several pools might serve.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Roaming {
+    /// Ordered: those of one target and lane lie together, the oldest first.
+    pub(crate) ids: BTreeSet<(Target, Lane, RequestId)>,
+    /// Those of each tenant, the oldest first; unordered: all tenants are looked at.
+    tenants: FxHashMap<(Target, Lane), FxHashMap<Tenant, BTreeSet<RequestId>>>,
+}
+
+impl Roaming {
+    /// Adds a request, unless only one pool may serve it.
+    pub(crate) fn insert(&mut self, id: RequestId, row: &RequestRow) {
+        if row.roams() && self.ids.insert((row.target, row.lane, id)) {
+            let tenants = self.tenants.entry((row.target, row.lane)).or_default();
+            tenants.entry(row.tenant.clone()).or_default().insert(id);
+        }
+    }
+
+    /// Removes a request, if it is here.
+    fn remove(&mut self, id: RequestId, row: &RequestRow) {
+        if !self.ids.remove(&(row.target, row.lane, id)) {
+            return;
+        }
+        let kind = (row.target, row.lane);
+        let Some(tenants) = self.tenants.get_mut(&kind) else {
+            return;
+        };
+        let ids = tenants.get_mut(&row.tenant);
+        if ids.is_some_and(|ids| ids.remove(&id) && ids.is_empty()) {
+            tenants.remove(&row.tenant);
+        }
+        if tenants.is_empty() {
+            self.tenants.remove(&kind);
+        }
+    }
+
+    /// The oldest request of each tenant.
+    pub(super) fn firsts(
+        &self,
+        target: Target,
+        lane: Lane,
+    ) -> impl Iterator<Item = (&Tenant, RequestId)> {
+        let tenants = self.tenants.get(&(target, lane)).into_iter().flatten();
+        tenants.filter_map(|(tenant, ids)| Some((tenant, *ids.first()?)))
+    }
+}
+
 /// The tables and counters that all pools share.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ledger {
@@ -88,9 +135,8 @@ pub(crate) struct Ledger {
     pub(crate) requests: FxHashMap<RequestId, Box<RequestRow>>,
     /// (client, request); ordered: what a client asked for lies together.
     pub(crate) asked: BTreeSet<(ClientId, RequestId)>,
-    /// The queued requests that other pools might serve as well; ordered: those of one target and
-    /// lane lie together, the oldest first.
-    pub(crate) roaming: BTreeSet<(Target, Lane, RequestId)>,
+    /// The queued requests that other pools might serve as well.
+    pub(crate) roaming: Roaming,
     /// (client, process); ordered: what a client holds lies together.
     pub(crate) held: BTreeSet<(ClientId, ProcId)>,
     /// (client, process); ordered: the processes that belong to a client lie together.
@@ -136,9 +182,7 @@ impl Ledger {
     /// Adds the row of a request.
     pub(super) fn accept(&mut self, id: RequestId, request: RequestRow) {
         self.asked.insert((request.client, id));
-        if request.roams() {
-            self.roaming.insert((request.target, request.lane, id));
-        }
+        self.roaming.insert(id, &request);
         self.due.insert((request.deadline, Due::Request(id)));
         self.requests.insert(id, Box::new(request));
         debug_assert_eq!(self.requests.len(), self.asked.len(), "PM-12");
@@ -150,9 +194,7 @@ impl Ledger {
         let asked = self.asked.remove(&(request.client, id));
         let due = self.due.remove(&(request.deadline, Due::Request(id)));
         debug_assert!(asked && due, "PM-12: a request is in all tables or in none");
-        if request.roams() {
-            self.roaming.remove(&(request.target, request.lane, id));
-        }
+        self.roaming.remove(id, &request);
         Some(*request)
     }
 
@@ -164,9 +206,7 @@ impl Ledger {
     pub(super) fn place(&mut self, id: RequestId, place: RequestPlace) {
         if let Some(request) = self.requests.get_mut(&id) {
             request.place = place;
-            if request.roams() {
-                self.roaming.remove(&(request.target, request.lane, id));
-            }
+            self.roaming.remove(id, request);
         }
     }
 
@@ -175,9 +215,7 @@ impl Ledger {
         self.waits_again = Some(id);
         if let Some(request) = self.requests.get_mut(&id) {
             request.place = RequestPlace::Queue;
-            if request.roams() {
-                self.roaming.insert((request.target, request.lane, id));
-            }
+            self.roaming.insert(id, request);
         }
     }
 

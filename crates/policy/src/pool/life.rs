@@ -100,15 +100,18 @@ impl Pool {
 
     /// Whether an idle process can serve this request at once.
     pub(crate) fn can_lend(&self, request: &RequestRow, now: Timestamp) -> bool {
+        let is_bulk_only = request.lane == Lane::Interactive && self.waiters.is_second_lane_only();
+        let is_next = self.waiters.has_no_open() || is_bulk_only;
         self.is_open_to(request.lane)
-            && self.choose(request).is_some()
-            && (self.waiters.has_no_open() || self.lets_pass(request.lane, now))
+            && match is_next {
+                true => self.choose(request).is_some(),
+                false => self.lets_pass(now) && self.choose_own(request).is_some(),
+            }
     }
 
     /// Whether the waiters let a later request pass that an idle process fits.
-    fn lets_pass(&self, lane: Lane, now: Timestamp) -> bool {
-        let is_bulk_only = lane == Lane::Interactive && self.waiters.is_second_lane_only();
-        is_bulk_only || self.head_until.is_some() || self.is_blocked(now)
+    fn lets_pass(&self, now: Timestamp) -> bool {
+        self.head_until.is_some() || self.is_blocked(now)
     }
 
     /// The idle process that forgets its tenant for another one, if processes can: that of the longest unused.
@@ -151,7 +154,7 @@ impl Pool {
 
     /// Whether a process that is there or is being opened can serve this request some time.
     pub(crate) fn could_serve(&self, request: &RequestRow) -> bool {
-        let fits = match self.settings.can_forget {
+        let fits = match self.settings.can_forget || self.lends_any_to(request) {
             true => !self.procs.is_empty(),
             false => self.idle.has_member(self.settings.wanted(request).tag()),
         };

@@ -138,6 +138,6 @@ pub use status::{PoolStatus, PoolTotals, ProcPhase, ProcStatus};
 pub use tenants::{TenantBound, TenantRule, TenantRules};
 
 pub(crate) use ceiling::EXCHANGE_AFTER;
-pub(crate) use ledger::{Due, Ledger, RequestPlace, RequestRow};
+pub(crate) use ledger::{Due, Ledger, RequestPlace, RequestRow, Roaming};
 pub(crate) use shares::{ACCOUNTS_MAX, WINDOW};
 pub(crate) use tables::{Pool, Proc, ProcState};

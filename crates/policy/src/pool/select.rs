@@ -2,7 +2,8 @@
 //!
 //! SUMMARY   The selection order of the pool, as one function over the idle indexes.
 //! PROMISES  Whoever wants a process of a tenant gets one that is tagged for it, or one without a tag
-//!           (PM-8, PM-24). Among equals the newest-created process.
+//!           (PM-8, PM-24); where taught processes are lent, any for whom no design document is needed. Among
+//!           equals the newest-created process.
 //! SOURCE    couch_proc_manager 001, find_proc.
 
 use super::id::{DdocKey, Tenant};
@@ -76,9 +77,24 @@ pub(crate) enum Fit {
 }
 
 impl Pool {
-    /// Chooses the idle process for a request. One that loses no design document forgets its tenant rather
-    /// than that another process is opened.
+    /// Chooses the idle process for a request that is next.
     pub(crate) fn choose(&self, request: &RequestRow) -> Option<Choice> {
+        self.choose_own(request).or_else(|| {
+            let number = self.lends_any_to(request).then(|| self.idle.last_resort());
+            let fit = Fit::Ready;
+            number.flatten().map(|number| Choice { number, fit })
+        })
+    }
+
+    /// Whether any process can serve a request, if it is next.
+    pub(super) fn lends_any_to(&self, request: &RequestRow) -> bool {
+        let settings = &self.settings;
+        settings.lends_taught && !settings.keeps_apart() && request.ddoc.is_none()
+    }
+
+    /// Chooses the idle process for a request from those without a tag and of its own. One that loses no design
+    /// document forgets its tenant rather than that another process is opened.
+    pub(crate) fn choose_own(&self, request: &RequestRow) -> Option<Choice> {
         choose(&self.idle, self.settings.wanted(request)).or_else(|| {
             let can_forget = self.settings.can_forget;
             let number = can_forget.then(|| self.idle.oldest_untaught()).flatten()?;

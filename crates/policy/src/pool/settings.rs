@@ -104,8 +104,8 @@ pub struct Cull {
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum Reuse {
-    /// Anybody, but for design documents: those of one database, as in the reference. One that can forget
-    /// ([`PoolSettings::can_forget`]) does so between two tenants.
+    /// Anybody, but for design documents: those of one database, as in the reference
+    /// ([`PoolSettings::lends_taught`]). One that can forget ([`PoolSettings::can_forget`]) does so between two tenants.
     #[default]
     Any,
     /// Its tenant only, whatever the work: a process without a tenant never ran a function.
@@ -147,6 +147,9 @@ pub struct PoolSettings {
     /// Whether its processes can forget all that they were taught and that functions did to them. A change
     /// replaces the processes.
     pub can_forget: bool,
+    /// Whether a request without a design document may get a process that another tenant's were taught, where no
+    /// other is idle; as in the reference. Not where a process serves one tenant only.
+    pub lends_taught: bool,
     /// What becomes of a crashed client's process.
     pub on_client_crash: OnClientCrash,
     /// When a process has served for long enough.
@@ -191,7 +194,8 @@ impl PoolSettings {
 
     /// Whether the past of processes from before says nothing under these settings.
     pub(super) fn replaces_those_of(&self, old: &Self) -> bool {
-        self.reuse != old.reuse || self.can_forget != old.can_forget
+        let rule = |settings: &Self| (settings.reuse, settings.can_forget, settings.lends_taught);
+        rule(self) != rule(old)
     }
 
     /// Whether they ask for anything that a pool does without a request.

@@ -151,6 +151,36 @@ fn process_that_was_taught_serves_a_request_without_a_document_of_its_own_databa
 }
 
 #[test]
+fn where_taught_processes_are_lent_a_request_without_a_document_gets_the_largest_database_as_its_last_resort()
+ {
+    let mut world = World::with(PoolSettings {
+        lends_taught: true,
+        ..PoolSettings::from(limits(3, 3))
+    });
+    let z = world.take(1, tagged("z", "_design/1"));
+    let a = world.take(2, tagged("a", "_design/1"));
+    let newer_z = world.take(3, tagged("z", "_design/1"));
+    for lease in [z, a, newer_z] {
+        world.give_back(lease);
+    }
+    let of_own = world.take(4, plain(db("a")));
+    assert_eq!(of_own.proc, a.proc, "its own database goes first");
+    let request = world.ask(5, None);
+    let lease = world.lease(request, 5).expect("a process is idle");
+    assert_eq!(lease.proc, newer_z.proc);
+    let is_reset = |action: &PoolAction| matches!(action, PoolAction::Assign { reset: true, .. });
+    assert!(matches!(&world.last[..], [action] if is_reset(action)));
+    world.give_back(lease);
+    world.give_back(of_own);
+    // It knows what it was taught, and who asks for a document gets no other database's.
+    assert_eq!(world.status().free_tagged, 3);
+    let again = world.ask(6, tagged("z", "_design/1"));
+    assert!(world.lease(again, 6).is_some(), "nothing is taught again");
+    world.ask(7, tagged("b", "_design/1"));
+    assert_eq!(stopped(&world.last), [(z.proc, StopReason::Reaped)]);
+}
+
+#[test]
 fn oldest_used_are_reaped_first_and_a_batch_at_a_time() {
     let mut world = World::new(10, 10);
     let leases: Vec<Lease> = (0..10)

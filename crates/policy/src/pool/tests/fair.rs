@@ -496,6 +496,68 @@ fn databases_are_served_in_turn_also_where_any_process_serves_them() {
     served_in_turn(fair(1, Fairness::PerDb), &asks, &[0, 2, 3, 1]);
 }
 
+/// One pool of a group is held by `big`, and all others wait in the other one. Returns the requests as they were
+/// served when `big` returned, and each after it returned its process.
+fn taken_over(settings: PoolSettings, asks: &[(&str, Lane)]) -> Vec<usize> {
+    const GROUP: Target = Target::Group(GroupId(1));
+    let in_group = |queue_max| PoolSettings {
+        group: Some(GroupId(1)),
+        queue_max,
+        ..settings
+    };
+    let mut world = World::empty();
+    let [queue, taker] = [None, Some(0)].map(|most| world.add(in_group(most)));
+    let ask = |world: &mut World, client, target, (name, lane): (&str, Lane)| {
+        let deadline = world.now + Duration::from_secs(1000);
+        let request = world.ask_at(Event::GetProc {
+            request: RequestId(0),
+            client: ClientId(client),
+            target,
+            lane,
+            affinity: plain(db(name)),
+            deadline,
+        });
+        world.run();
+        request
+    };
+    let one = ("other", Lane::Interactive);
+    ask(&mut world, 100, Target::Pool(queue), one);
+    let big = ("big", Lane::Interactive);
+    let held = ask(&mut world, 101, Target::Pool(taker), big);
+    let mut held = world.lease(held, 101).expect("it is free");
+    let requests: Vec<RequestId> = (0..)
+        .zip(asks)
+        .map(|(client, asks)| ask(&mut world, client, GROUP, *asks))
+        .collect();
+    let mut served = Vec::new();
+    for _ in asks {
+        world.advance(Duration::from_millis(100));
+        world.give_back(held);
+        world.run();
+        let leases = requests.iter().enumerate();
+        let mut leases = leases.filter_map(|(at, id)| Some((at, world.lease(*id, at as u64)?)));
+        let (at, lease) = leases.next().expect("the pool takes one over");
+        assert_eq!((lease.proc.pool, leases.next()), (taker, None));
+        served.push(at);
+        held = lease;
+    }
+    served
+}
+
+#[test]
+fn a_pool_takes_over_the_waiters_of_its_group_in_the_order_of_its_own_queue() {
+    let asks = ["big", "big", "a", "a", "b"].map(|name| (name, Lane::Interactive));
+    let per_db = fair(1, Fairness::PerDb);
+    assert_eq!(taken_over(per_db, &asks), [2, 4, 0, 3, 1]);
+    let fifo = fair(1, Fairness::Fifo);
+    assert_eq!(taken_over(fifo, &asks), [0, 1, 2, 3, 4]);
+    // Without reserved processes lanes make no difference.
+    let asks = [("a", Lane::Bulk), ("b", Lane::Interactive)];
+    for settings in [per_db, fifo] {
+        assert_eq!(taken_over(settings, &asks), [0, 1]);
+    }
+}
+
 /// One process of the database `a`, which forgets for one of two waiters of `b`; one of `c` comes later.
 /// Returns the world, the process and the three requests.
 fn forgetting_for_the_first_of_b() -> (World, ProcId, [RequestId; 3]) {

@@ -34,6 +34,7 @@ struct ModelPool {
     limits: Limits,
     reuse: Reuse,
     can_forget: bool,
+    lends_taught: bool,
     /// Processes below this number were decided before `reuse` or `can_forget` changed.
     renewed: u64,
     procs: Vec<ModelProc>,
@@ -128,7 +129,7 @@ impl ModelPool {
     /// The best idle process. Better is: the client's own tag, knowing the document. Where processes
     /// are shared, for a client without a document: no tag, else its own. Among equals, the newest. If there is none, the one that was not used for longest of those that can forget their tenant
     /// and lose no document by that.
-    fn pick(&self, ask: &Ask) -> Option<usize> {
+    fn pick_own(&self, ask: &Ask) -> Option<usize> {
         let tag = ask.tag(self.apart());
         let takes_any = !self.apart() && ask.ddoc().is_none();
         let knows = |proc: &ModelProc| ask.ddoc().is_none_or(|ddoc| proc.ddocs.contains(ddoc));
@@ -148,6 +149,18 @@ impl ModelPool {
         let untaught = idle().filter(|(_, proc)| self.can_forget && proc.is_untaught());
         let oldest = untaught.min_by_key(|(_, proc)| (proc.last_use, proc.id));
         best.or(oldest.map(|(at, _)| at))
+    }
+
+    /// As [`Self::pick_own`], else where taught processes are lent the one of the largest tag: the newest.
+    fn pick(&self, ask: &Ask) -> Option<usize> {
+        let lends = self.lends_taught && !self.apart() && ask.ddoc().is_none();
+        let idle = self
+            .procs
+            .iter()
+            .enumerate()
+            .filter(|(_, p)| lends && p.is_idle());
+        let last = idle.max_by_key(|(_, proc)| (proc.tag.clone(), proc.id));
+        self.pick_own(ask).or(last.map(|(at, _)| at))
     }
 
     /// Takes a request out, wherever it is, and says what it waited for.
@@ -197,6 +210,7 @@ impl Model {
             limits: *limits,
             reuse: Reuse::Any,
             can_forget: false,
+            lends_taught: false,
             renewed: 0,
             procs: Vec::new(),
             opening: Vec::new(),
@@ -476,7 +490,7 @@ impl Model {
                 let ask = self.pools[at].queue.remove(first);
                 self.open(at, Some(ask));
             } else if self.waits_for_its_own(at, &head) {
-                let fits = |ask: &Ask| !self.is_held_back(ask) && pool.pick(ask).is_some();
+                let fits = |ask: &Ask| !self.is_held_back(ask) && pool.pick_own(ask).is_some();
                 match pool.queue.iter().position(fits) {
                     Some(later) => self.serve(at, later),
                     None => return,
@@ -792,9 +806,9 @@ impl Model {
             return;
         };
         pool.limits = settings.limits;
-        let new = (settings.reuse, settings.can_forget);
-        if (pool.reuse, pool.can_forget) != new {
-            (pool.reuse, pool.can_forget) = new;
+        let new = (settings.reuse, settings.can_forget, settings.lends_taught);
+        if (pool.reuse, pool.can_forget, pool.lends_taught) != new {
+            (pool.reuse, pool.can_forget, pool.lends_taught) = new;
             pool.renewed = self.numbers;
             for opening in &mut pool.opening {
                 if let Some(ask) = &opening.ask {

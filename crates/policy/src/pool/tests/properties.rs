@@ -150,6 +150,7 @@ proptest! {
         steps in prop::collection::vec(any_step(), 1..150),
     ) {
         let mut trial = Trial::new(&limits);
+        trial.step(Step::LendsTaught(1, true));
         for step in steps {
             trial.step(step);
         }
@@ -160,11 +161,13 @@ proptest! {
     fn core_and_model_agree_when_waiters_may_overtake(
         hard_limit in 1..6_u32,
         wait_ms in prop_oneof![Just(0), 20..80_u64],
+        lends_taught in any::<bool>(),
         steps in prop::collection::vec(any_busy_step(), 50..200),
     ) {
         let affinity_wait = Duration::from_millis(wait_ms);
         let limits = Limits { hard_limit, soft_limit: 2, affinity_wait };
         let mut trial = Trial::new(&[limits]);
+        trial.step(Step::LendsTaught(0, lends_taught));
         for step in steps {
             trial.step(step);
         }

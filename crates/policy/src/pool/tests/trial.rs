@@ -40,6 +40,7 @@ pub(super) enum Step {
     Configure(u32, Limits),
     Reuse(u32, Reuse),
     CanForget(u32, bool),
+    LendsTaught(u32, bool),
     /// Of a database: its share in thousandths, and the length of its queue; 0 is no bound.
     Bound(&'static str, u32, u32),
     /// A use has cost this database so many milliseconds.
@@ -156,6 +157,11 @@ impl Trial {
                 let newest = self.procs.iter().map(|proc| proc.number).max();
                 self.renewed[pool as usize] = newest.unwrap_or_default();
                 self.reconfigured(PoolId(pool), |settings| settings.can_forget = can)
+            }
+            Step::LendsTaught(pool, lends) => {
+                let newest = self.procs.iter().map(|proc| proc.number).max();
+                self.renewed[pool as usize] = newest.unwrap_or_default();
+                self.reconfigured(PoolId(pool), |settings| settings.lends_taught = lends)
             }
             Step::Bound(db, share, queue) => self.bounded(db, share, queue),
             Step::Charge(db, ms) => Event::Charge {
