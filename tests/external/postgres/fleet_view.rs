@@ -52,9 +52,13 @@ fn replications_that_no_daemon_has_claimed_are_listed_with_the_reason() {
         let listed = said(&web, &["jobs"]);
         let mut lines = listed.lines();
         let is_told = |line: &str| {
-            ["rep ", " initializing ", "no daemon of the fleet has claimed it"]
-                .iter()
-                .all(|part| line.contains(part))
+            [
+                "rep ",
+                " initializing ",
+                "no daemon of the fleet has claimed it",
+            ]
+            .iter()
+            .all(|part| line.contains(part))
         };
         lines.any(is_told) && listed.ends_with("1 job: 1 initializing\n")
     });
