@@ -31,7 +31,8 @@ pub(super) struct SelectArgs {
     #[arg(long = "match", value_name = "PATTERN")]
     patterns: Vec<String>,
     /// Only jobs in these states, with commas between them: running, pending, crashing, paused; for lists, restart and
-    /// delete also documents without a job: error (it cannot start yet), failed (it never will run), completed.
+    /// delete also documents without a job: initializing (not processed yet), error (it cannot start yet), failed (it never
+    /// will run), completed.
     #[arg(long, value_delimiter = ',', value_parser = known_state)]
     states: Vec<String>,
     /// Only jobs whose source fits, a URL without credentials: 'http://db7.example:5984/*'.
@@ -102,10 +103,11 @@ pub(super) async fn list(service: &Service, args: &ListArgs, json: bool) -> Resu
 }
 
 /// States that are listed unless told: all but those of replications that are done.
-const USUAL: [DocState; 6] = [
+const USUAL: [DocState; 7] = [
     DocState::Crashing,
     DocState::Error,
     DocState::Failed,
+    DocState::Initializing,
     DocState::Paused,
     DocState::Pending,
     DocState::Running,
@@ -157,8 +159,8 @@ async fn page(service: &Service, args: &ListArgs, json: bool) -> Result<String, 
     })
 }
 
-/// Says how many jobs there are in which state, with documents that failed for good or cannot start yet; nothing if there
-/// are no jobs.
+/// Says how many jobs there are in which state, with documents that failed for good or cannot start yet, or that nobody has processed;
+/// nothing if there are no jobs.
 ///
 /// # Errors
 /// The service does not tell.

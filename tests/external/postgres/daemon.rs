@@ -187,6 +187,53 @@ fn after_a_failover_that_lost_updates_everything_is_told_again() {
 }
 
 #[test]
+fn after_a_failover_that_lost_pauses_and_priorities_they_hold_also_after_a_restart() {
+    let server = Arc::new(Server::new(&[], |_| {}));
+    let database = TestDatabase::on(Arc::clone(&server));
+    let web = start(&database);
+    for name in ["a", "b", "c", "d", "e"] {
+        let target = format!("http://127.0.0.1:1/{name}");
+        create(
+            &web,
+            name,
+            &json!({"source": "http://127.0.0.1:1/s", "target": target}),
+        );
+    }
+    let jobs = |web: &Web| web.get("/_scheduler/jobs").json()["jobs"].clone();
+    wait_for("the jobs", || {
+        jobs(&web).as_array().map(Vec::len) == Some(5)
+    });
+    let all = jobs(&web);
+    let order = |job: &Value, order: &str, body: &str| {
+        let path = format!("/_scheduler/jobs/{}/{order}", job["id"].as_str().unwrap());
+        web.send("POST", &path, body).ok();
+    };
+    order(&all[0], "_pause", "");
+    server.back_up();
+    for job in all.as_array().unwrap() {
+        order(job, "_priority", r#"{"priority": 7}"#);
+        order(job, "_pause", "");
+    }
+    order(&all[0], "_resume", "");
+    server.fail_over();
+    let told = "pauses and priorities that the database has lost are written again";
+    web.service.wait_for_log(told);
+    web.service.stop();
+    let web = start(&database);
+    wait_for(
+        "all have their priority, and are paused but for one",
+        || {
+            let jobs = jobs(&web);
+            let jobs = jobs.as_array().unwrap();
+            let is_kept = |job: &Value| {
+                job["paused"].is_object() == (job["id"] != all[0]["id"]) && job["priority"] == 7
+            };
+            jobs.len() == 5 && jobs.iter().all(is_kept)
+        },
+    );
+}
+
+#[test]
 fn without_its_database_a_service_lists_its_replications_from_memory_and_says_how_old_others_are() {
     let server = Arc::new(Server::new(&[], |_| {}));
     let database = TestDatabase::on(Arc::clone(&server));

@@ -42,6 +42,34 @@ fn said(web: &Web, command: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
+#[test]
+fn replications_that_no_daemon_has_claimed_are_listed_with_the_reason() {
+    let database = TestDatabase::new();
+    let web = start(&database);
+    web.send("PUT", "/_drain", "").ok();
+    create(&web, "rep", &replication());
+    wait_for("the command lists it", || {
+        let listed = said(&web, &["jobs"]);
+        let mut lines = listed.lines();
+        let is_told = |line: &str| {
+            [
+                "rep ",
+                " initializing ",
+                "no daemon of the fleet has claimed it",
+            ]
+            .iter()
+            .all(|part| line.contains(part))
+        };
+        lines.any(is_told) && listed.ends_with("1 job: 1 initializing\n")
+    });
+    let status = said(&web, &["status"]);
+    assert!(status.contains("1 job: 1 initializing"), "{status}");
+    web.send("DELETE", "/_drain", "").ok();
+    wait_for("it is a job", || {
+        said(&web, &["jobs"]).ends_with("1 job: 1 pending\n")
+    });
+}
+
 /// A service with a job of its own, and another daemon.
 fn two(database: &TestDatabase) -> Web {
     let web = start(database);

@@ -44,6 +44,19 @@ async fn while_the_database_is_gone_requests_fail_and_afterwards_all_goes_on() {
 }
 
 #[tokio::test]
+async fn what_was_acknowledged_of_jobs_survives_a_failover_that_lost_it() {
+    let server = Arc::new(Server::new(&[], |_| {}));
+    let database = TestDatabase::on(Arc::clone(&server));
+    let place = TestPlace::postgres(&database.url()).unwrap();
+    suite::what_was_acknowledged_of_jobs_survives_a_failover_that_lost_it(
+        &place,
+        || server.back_up(),
+        || server.fail_over(),
+    )
+    .await;
+}
+
+#[tokio::test]
 async fn a_database_that_says_nothing_fails_requests_after_their_time() {
     let (place, database) = place();
     let stopped = std::cell::RefCell::new(Vec::new());
@@ -90,8 +103,14 @@ async fn what_tables_of_an_older_version_of_this_format_lack_is_added() {
         "DROP TABLE settee.reports, settee.unreached; ALTER TABLE settee.jobs DROP COLUMN servers",
     );
     suite::opens(&place).await;
-    database.sql("DROP TABLE settee.reports");
-    suite::opens(&place).await;
+    for lost in [
+        "DROP TABLE settee.reports",
+        "ALTER TABLE settee.jobs DROP COLUMN kept_at",
+    ] {
+        database.sql(lost);
+        suite::opens(&place).await;
+    }
+    assert_eq!(database.sql("SELECT count(kept_at) FROM settee.jobs"), "0");
     assert_eq!(database.sql("SELECT count(*) FROM settee.unreached"), "0");
     assert_eq!(database.sql("SELECT count(*) FROM settee.reports"), "0");
     assert_eq!(database.sql("SELECT count(servers) FROM settee.jobs"), "0");

@@ -7,6 +7,7 @@ use futures_util::future::{BoxFuture, join_all};
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Row};
 
+use super::kept::Kept;
 use super::shared::{Shared, count, epoch, int};
 use crate::documents::{Conflict, Document, unix_now};
 use crate::revision::Revision;
@@ -29,11 +30,11 @@ const SAVE_LOCALS: &str = "INSERT INTO settee.locals SELECT * FROM unnest($1::te
 
 const REMOVE_LOCALS: &str = "DELETE FROM settee.locals WHERE id = ANY($1)";
 
-const KEEP: &str = "INSERT INTO settee.jobs (doc_id, kept) SELECT * FROM unnest($1::text[], $2::text[]) \
-     ON CONFLICT (doc_id) DO UPDATE SET kept = excluded.kept";
+const KEEP: &str = "INSERT INTO settee.jobs (doc_id, kept, kept_at) SELECT *, $3 FROM unnest($1::text[], $2::text[]) \
+     ON CONFLICT (doc_id) DO UPDATE SET kept = excluded.kept, kept_at = excluded.kept_at";
 
-/// What does not ask any more gives its replication to others.
-const WANT: &str = "INSERT INTO settee.jobs (doc_id, wanted) SELECT * FROM unnest($1::text[], $2::boolean[]) \
+/// What does not ask any more gives its replication to others. Of a new one nothing was set before.
+const WANT: &str = "INSERT INTO settee.jobs (doc_id, wanted, kept_at) SELECT *, $3 FROM unnest($1::text[], $2::boolean[]) \
      ON CONFLICT (doc_id) DO UPDATE SET wanted = excluded.wanted, \
      rep_id = CASE WHEN excluded.wanted THEN jobs.rep_id END, past = CASE WHEN excluded.wanted THEN jobs.past END";
 
@@ -67,6 +68,8 @@ pub(super) struct Batch<'w> {
     seq: u64,
     /// When the transaction began, in seconds since 1970.
     now: u64,
+    /// When it had its lock.
+    locked_at: i64,
     documents: BTreeMap<String, Document>,
     saved: BTreeSet<String>,
     /// Id -> number and body, or the number of the deletion.
@@ -87,6 +90,8 @@ struct Job {
 pub(super) struct Before {
     /// The number of the last update.
     pub seq: u64,
+    /// When the lock was had, in microseconds since 1970, by the database's clock.
+    pub at: i64,
     pub documents: Vec<Row>,
     pub locals: Vec<Row>,
     /// Id, whether it is wanted, and the owner of each document's job.
@@ -147,6 +152,7 @@ impl<'w> Batch<'w> {
             shared,
             seq: before.seq,
             now: unix_now(),
+            locked_at: before.at,
             documents: documents.collect::<Result<_, _>>()?,
             saved: BTreeSet::new(),
             locals: locals.collect::<Result<_, tokio_postgres::Error>>()?,
@@ -192,6 +198,19 @@ impl<'w> Batch<'w> {
             .collect()
     }
 
+    /// Returns what was set of jobs. Nothing is set of what asks for no replication.
+    pub fn kept(&self) -> Vec<Kept> {
+        let is_wanted = |id: &str| self.jobs.get(id).is_some_and(|job| job.wanted);
+        let each = self.kept.iter();
+        let set = each.filter(|(id, value)| value.is_some() || is_wanted(id));
+        set.map(|(id, value)| Kept {
+            doc: id.clone(),
+            value: value.clone(),
+            at: self.locked_at,
+        })
+        .collect()
+    }
+
     /// Writes the outcome, and commits it.
     pub async fn commit(&self, client: &Client) -> Result<(), tokio_postgres::Error> {
         let saved = self.saved.iter().filter_map(|id| self.documents.get(id));
@@ -205,7 +224,7 @@ impl<'w> Batch<'w> {
             Box::pin(self.save_locals(client)),
             Box::pin(self.remove_locals(client)),
             Box::pin(self.save_kept(client)),
-            Box::pin(save_wanted(client, &turned)),
+            Box::pin(save_wanted(client, &turned, self.locked_at)),
             Box::pin(forget_statuses(client, &turned)),
             Box::pin(run(
                 turned.iter().any(|(_, asks)| *asks),
@@ -282,14 +301,22 @@ impl<'w> Batch<'w> {
         let each = self.kept.iter();
         let each = each.map(|(id, kept)| (id.as_str(), kept.as_deref()));
         let (ids, kept): (Vec<&str>, Vec<Option<&str>>) = each.unzip();
-        let params: [Param<'_>; 2] = [(&ids, Type::TEXT_ARRAY), (&kept, Type::TEXT_ARRAY)];
+        let params: [Param<'_>; 3] = [
+            (&ids, Type::TEXT_ARRAY),
+            (&kept, Type::TEXT_ARRAY),
+            (&self.locked_at, Type::INT8),
+        ];
         run(!ids.is_empty(), client, KEEP, &params).await
     }
 }
 
-async fn save_wanted(client: &Client, turned: &[(&str, bool)]) -> Ran {
+async fn save_wanted(client: &Client, turned: &[(&str, bool)], at: i64) -> Ran {
     let (ids, wanted): (Vec<&str>, Vec<bool>) = turned.iter().copied().unzip();
-    let params: [Param<'_>; 2] = [(&ids, Type::TEXT_ARRAY), (&wanted, Type::BOOL_ARRAY)];
+    let params: [Param<'_>; 3] = [
+        (&ids, Type::TEXT_ARRAY),
+        (&wanted, Type::BOOL_ARRAY),
+        (&at, Type::INT8),
+    ];
     run(!ids.is_empty(), client, WANT, &params).await
 }
 

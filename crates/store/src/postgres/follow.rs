@@ -13,6 +13,7 @@ use tokio::time::sleep;
 use tokio_postgres::{Client, Row};
 
 use super::connect::problem;
+use super::kept::keep_again;
 use super::shared::{Param, Shared, WAIT_MAX, count, query};
 use crate::documents::mark;
 use crate::error::StoreError;
@@ -167,8 +168,9 @@ impl Updates {
     }
 }
 
-/// Tells the watcher all documents anew.
+/// Keeps what was acknowledged of jobs, and tells the watcher all documents anew.
 async fn begin_anew(shared: &Arc<Shared>) -> Result<(), StoreError> {
+    keep_again(shared, None).await?;
     loop {
         let before = *shared.update_seq.borrow();
         let Stock {

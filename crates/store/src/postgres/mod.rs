@@ -13,6 +13,7 @@ mod batch;
 pub(super) mod connect;
 mod fleet;
 mod follow;
+mod kept;
 mod news;
 pub(super) mod schema;
 pub(super) mod shared;
@@ -321,15 +322,14 @@ impl DocumentStore for PostgresStore {
 
     fn kept_of(&self, ids: Vec<String>) -> Answer<'_, Vec<Option<String>>> {
         let sql = "SELECT doc_id, kept FROM settee.jobs WHERE doc_id = ANY($1)";
-        self.thread
-            .read(sql, vec![known(ids.clone())], move |rows| {
-                let found = rows
-                    .iter()
-                    .map(|row| Ok((row.try_get(0)?, row.try_get(1)?)));
-                let mut found: HashMap<&str, Option<String>> =
-                    found.collect::<Result<_, tokio_postgres::Error>>()?;
-                Ok(ids.iter().map(|id| found.remove(&**id).flatten()).collect())
-            })
+        self.thread.read_kept(sql, ids.clone(), move |rows| {
+            let found = rows
+                .iter()
+                .map(|row| Ok((row.try_get(0)?, row.try_get(1)?)));
+            let mut found: HashMap<&str, Option<String>> =
+                found.collect::<Result<_, tokio_postgres::Error>>()?;
+            Ok(ids.iter().map(|id| found.remove(&**id).flatten()).collect())
+        })
     }
 
     fn keep(&self, id: &str, value: Option<String>) -> Answer<'_, ()> {

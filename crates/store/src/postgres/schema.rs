@@ -14,8 +14,8 @@ use crate::error::OpenProblem;
 const TABLES: &str = include_str!("schema.sql");
 
 /// Makes what tables of this format may lack: that of the first version of it. Versions that do not know it are not
-/// disturbed.
-const ADDITIONS: &str = "ALTER TABLE settee.jobs ADD COLUMN IF NOT EXISTS servers text[]; \
+/// disturbed. `kept_at` is when `kept` was set, in microseconds since 1970, by the database's clock.
+const ADDITIONS: &str = "ALTER TABLE settee.jobs ADD COLUMN IF NOT EXISTS servers text[], ADD COLUMN IF NOT EXISTS kept_at bigint; \
      CREATE TABLE IF NOT EXISTS settee.unreached (\
      epoch bigint NOT NULL, server text COLLATE \"C\" NOT NULL, \
      avoided_from timestamptz NOT NULL, until timestamptz NOT NULL, span_ms bigint NOT NULL, \
@@ -61,9 +61,11 @@ pub(crate) async fn make(
     run("COMMIT").await
 }
 
-/// Returns whether [`ADDITIONS`] are there: the last of them is.
+/// Returns whether [`ADDITIONS`] are there.
 async fn has_additions(client: &Client) -> Result<bool, OpenProblem> {
-    let rows = client.query_typed("SELECT to_regclass('settee.reports') IS NOT NULL", &[]);
+    let sql = "SELECT to_regclass('settee.reports') IS NOT NULL AND EXISTS (SELECT FROM pg_attribute \
+               WHERE attrelid = to_regclass('settee.jobs') AND attname = 'kept_at' AND NOT attisdropped)";
+    let rows = client.query_typed(sql, &[]);
     let rows = rows.await.map_err(|error| problem(&error))?;
     let is_there = rows.first().map(|row| row.try_get(0)).transpose();
     Ok(is_there.map_err(|error| problem(&error))?.unwrap_or(false))

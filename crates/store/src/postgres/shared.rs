@@ -16,6 +16,7 @@ use tokio_postgres::{Client, Row};
 
 use super::connect::{Connector, REQUEST_MAX, is_lost, no_answer, problem};
 use super::follow::{follow, stock};
+use super::kept::Acknowledged;
 use super::news::News;
 use super::schema;
 use crate::document_store::Watcher;
@@ -98,6 +99,8 @@ pub(super) struct Shared {
     pub update_seq: watch::Sender<Option<u64>>,
     /// Whose numbers that of `update_seq` is: see [`Info::mark`](crate::documents::Info::mark).
     mark: Mutex<String>,
+    /// What was set of jobs.
+    pub acknowledged: Acknowledged,
     /// What the listening connection has heard.
     pub news: Arc<News>,
     /// Notified when there may be updates that `watcher` has not heard of.
@@ -126,6 +129,7 @@ impl Shared {
             observer,
             update_seq: watch::Sender::new(None),
             mark: Mutex::default(),
+            acknowledged: Acknowledged::default(),
             news: Arc::default(),
             nudge: Notify::new(),
             reader: Line::default(),

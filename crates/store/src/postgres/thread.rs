@@ -10,6 +10,7 @@ use tokio::sync::Semaphore;
 use tokio_postgres::Row;
 
 use super::connect::problem;
+use super::kept::keep_again;
 use super::shared::{Param, Shared};
 use crate::REQUESTS_MAX;
 use crate::document_store::Answer;
@@ -70,5 +71,22 @@ impl StoreThread {
             let rows = shared.rows(&sql, &params).await?;
             of(rows).map_err(|error| shared.failed(problem(&error)))
         }))
+    }
+
+    /// Reads rows of documents' jobs, in which what this daemon has acknowledged is.
+    pub fn read_kept<T: Send + 'static>(
+        &self,
+        sql: &'static str,
+        mut docs: Vec<String>,
+        of: impl FnOnce(Vec<Row>) -> Result<T, tokio_postgres::Error> + Send + 'static,
+    ) -> Answer<'_, T> {
+        // None that is there has a NUL.
+        docs.retain(|id| !id.contains('\0'));
+        Box::pin(async move {
+            let (shared, ids) = (Arc::clone(&self.shared), docs.clone());
+            self.run(async move { keep_again(&shared, Some(&ids)).await })
+                .await?;
+            self.read(sql, vec![Param::Texts(docs)], of).await
+        })
     }
 }

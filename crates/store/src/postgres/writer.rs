@@ -10,10 +10,11 @@ use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
-use tokio_postgres::Client;
+use tokio_postgres::{Client, Row};
 
 use super::batch::{Batch, Before, COLUMNS};
 use super::connect::{REQUEST_MAX, is_lost, no_answer, problem};
+use super::kept::Kept;
 use super::shared::{Param, Shared, count, query};
 use crate::documents::Purged;
 use crate::error::StoreError;
@@ -24,6 +25,8 @@ use policy::counted::Class;
 const BATCH_MAX: usize = 256;
 
 const LOCK: &str = "SELECT seq FROM settee.meta FOR UPDATE";
+
+const NOW: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
 
 const PURGE: &str = "WITH looked AS (SELECT id, seq, deleted_at FROM settee.docs WHERE deleted AND seq > $1 \
      ORDER BY seq LIMIT $2), \
@@ -69,6 +72,7 @@ struct Written {
     /// The number of the last update before it, and with it.
     seqs: (u64, u64),
     news: Vec<(String, Option<Class>)>,
+    kept: Vec<Kept>,
 }
 
 impl Writer {
@@ -141,6 +145,7 @@ impl Writer {
                 Ok(Written {
                     seqs: (before.seq, batch.seq()),
                     news: batch.news(),
+                    kept: batch.kept(),
                 })
             })
             .await;
@@ -163,8 +168,10 @@ impl Writer {
         Written {
             seqs: (before, last),
             news,
+            kept,
         }: Written,
     ) {
+        self.shared.acknowledged.note(kept);
         if before == last {
             return;
         }
@@ -247,18 +254,20 @@ async fn begin(
     let sql_locals = "SELECT id, number, body FROM settee.locals WHERE id = ANY($1)";
     // They are sent one behind the other; each sees what was committed before the lock was had.
     let ids = std::slice::from_ref(documents);
-    let (begun, seq, documents, jobs, locals) = tokio::join!(
+    let (begun, seq, at, documents, jobs, locals) = tokio::join!(
         biased;
         client.batch_execute("BEGIN ISOLATION LEVEL READ COMMITTED"),
         query(client, LOCK, &[]),
+        query(client, NOW, &[]),
         query(client, &sql_documents, ids),
         query(client, sql_jobs, ids),
         query(client, sql_locals, std::slice::from_ref(locals)),
     );
     begun?;
-    let seq = seq?.first().map_or(Ok(0), |row| row.try_get(0))?;
+    let number = |rows: Vec<Row>| rows.first().map_or(Ok(0), |row| row.try_get(0));
     Ok(Before {
-        seq: count(seq),
+        seq: count(number(seq?)?),
+        at: number(at?)?,
         documents: documents?,
         locals: locals?,
         jobs: jobs?,

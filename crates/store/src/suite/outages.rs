@@ -121,6 +121,53 @@ pub async fn while_the_database_is_gone_requests_fail_and_afterwards_all_goes_on
     assert!(noted.all().contains(&("c".to_owned(), 2)));
 }
 
+/// What was acknowledged of jobs survives a failover that lost it: `back_up` keeps what a standby has, `fail_over` has that
+/// take over.
+pub async fn what_was_acknowledged_of_jobs_survives_a_failover_that_lost_it(
+    place: &TestPlace,
+    back_up: impl FnOnce(),
+    fail_over: impl FnOnce(),
+) {
+    let (first, second, third) = (place.handle(), place.handle(), place.handle());
+    let keep = async |store: &Store, id: &str, value: Option<&str>| {
+        let kept = store.keep(id, value.map(str::to_owned)).await;
+        kept.unwrap();
+    };
+    let edits = ["a", "b", "c"].map(|id| edit(id, None, "{}"));
+    first.edit(edits.into()).await.unwrap();
+    third.open().await.unwrap();
+    keep(&third, "b", Some("before")).await;
+    back_up();
+    keep(&first, "a", Some("first")).await;
+    keep(&second, "a", Some("second")).await;
+    keep(&first, "b", Some("after")).await;
+    keep(&second, "c", Some("set")).await;
+    one(&second, edit("lost", None, "{}")).await.unwrap();
+    keep(&second, "lost", Some("set")).await;
+    fail_over();
+    let kept = until_it_works(|| second.kept("c")).await;
+    assert_eq!(kept.as_deref(), Some("set"), "who asked first was told");
+    until_it_works(|| first.document("a")).await;
+    let of = ["a", "b", "c", "lost"].map(str::to_owned);
+    let expected = [Some("second"), Some("after"), Some("set"), None];
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let found = until_it_works(|| third.kept_of(of.to_vec())).await;
+        if found.iter().map(Option::as_deref).eq(expected) {
+            break;
+        }
+        assert!(Instant::now() < deadline, "{found:?}");
+        tokio::task::yield_now().await;
+    }
+    // What is set later stays, whoever asks.
+    keep(&third, "c", Some("later")).await;
+    one(&third, edit("lost", None, "{}")).await.unwrap();
+    for store in [&first, &second] {
+        let kept = store.kept_of(vec!["c".to_owned(), "lost".to_owned()]).await;
+        assert_eq!(kept.unwrap(), [Some("later".to_owned()), None]);
+    }
+}
+
 /// A database that says nothing fails requests after their time, and does not hold up later ones. `pause` stops what
 /// has connections to it, `resume` has that go on.
 pub async fn a_database_that_says_nothing_fails_requests_after_their_time(

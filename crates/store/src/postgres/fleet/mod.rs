@@ -177,9 +177,9 @@ impl FleetStore for PostgresFleet {
     }
 
     fn job_rows(&self, docs: Vec<DocId>) -> Answer<'_, Vec<JobRow>> {
-        self.read(jobs::ROWS, vec![texts(&docs)], move |rows| {
-            jobs::rows(&docs, &rows)
-        })
+        let ids = docs.iter().map(|id| id.to_string()).collect();
+        self.thread
+            .read_kept(jobs::ROWS, ids, move |rows| jobs::rows(&docs, &rows))
     }
 
     fn set_replication_ids(&self, epoch: Epoch, jobs: Vec<JobNote>) -> Answer<'_, IdsSet> {

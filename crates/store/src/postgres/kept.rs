@@ -1,0 +1,76 @@
+//! The pauses and priorities that this daemon has acknowledged, which a failover of the database may lose.
+//!
+//! SUMMARY   [`Acknowledged`] remembers them; [`keep_again`] writes those again of which the database has something older.
+//! PROMISES  Of what several daemons have set the latest stays: times are those of the database.
+//! CALLED    After a failover, and before an owner reads the rows of jobs.
+//! LIMITS    The latest [`ACKNOWLEDGED_MAX`].
+
+use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::sync::{Mutex, PoisonError};
+
+use slog::warn;
+
+use super::connect::problem;
+use super::shared::{Param, Shared};
+use crate::error::StoreError;
+
+/// The most writes that are remembered.
+const ACKNOWLEDGED_MAX: usize = 10_000;
+
+const KEEP_AGAIN: &str = "WITH held AS MATERIALIZED (SELECT a.* \
+     FROM (SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[]) AS a (doc_id, kept, kept_at) ORDER BY doc_id COLLATE \"C\") a \
+     CROSS JOIN LATERAL (SELECT FROM settee.jobs WHERE doc_id = a.doc_id AND coalesce(kept_at, 0) < a.kept_at FOR UPDATE) j) \
+     UPDATE settee.jobs j SET kept = h.kept, kept_at = h.kept_at FROM held h WHERE j.doc_id = h.doc_id RETURNING j.doc_id";
+
+/// What was committed of a document's job.
+pub(super) struct Kept {
+    pub doc: String,
+    pub value: Option<String>,
+    /// In microseconds since 1970, by the database's clock.
+    pub at: i64,
+}
+
+/// The latest writes, oldest first.
+#[derive(Default)]
+pub(super) struct Acknowledged(Mutex<VecDeque<Kept>>);
+
+impl Acknowledged {
+    pub fn note(&self, kept: Vec<Kept>) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.extend(kept);
+        let surplus = known.len().saturating_sub(ACKNOWLEDGED_MAX);
+        drop(known.drain(..surplus));
+    }
+
+    /// Returns the last write of each of these documents, or of all.
+    fn last_of_each(&self, docs: Option<&[String]>) -> BTreeMap<String, (Option<String>, i64)> {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let docs: Option<HashSet<&String>> = docs.map(|docs| docs.iter().collect());
+        let asked = |kept: &&Kept| docs.as_ref().is_none_or(|docs| docs.contains(&kept.doc));
+        let asked = known.iter().filter(asked);
+        asked
+            .map(|kept| (kept.doc.clone(), (kept.value.clone(), kept.at)))
+            .collect()
+    }
+}
+
+/// Writes again what the database has lost of these documents, or of all.
+pub(super) async fn keep_again(shared: &Shared, docs: Option<&[String]>) -> Result<(), StoreError> {
+    let (ids, kept): (Vec<_>, Vec<_>) = shared.acknowledged.last_of_each(docs).into_iter().unzip();
+    if ids.is_empty() {
+        return Ok(());
+    }
+    let (values, times) = kept.into_iter().unzip();
+    let params = [
+        Param::Texts(ids),
+        Param::OptionalTexts(values),
+        Param::Integers(times),
+    ];
+    let done = shared.write(KEEP_AGAIN, &params).await?;
+    let rows = done.map_err(|failed| shared.failed(problem(&failed.error)))?;
+    if !rows.is_empty() {
+        warn!(shared.log, "pauses and priorities that the database has lost are written again"; "count" => rows.len(),
+              "effect" => "what this service had acknowledged holds", "remedy" => "have the primary wait for its standby");
+    }
+    Ok(())
+}
