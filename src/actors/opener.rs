@@ -115,7 +115,7 @@ impl Opener {
         let Some(child) = self.child.take() else {
             return;
         };
-        let mut from_outside = false;
+        let (mut from_outside, mut fault) = (false, Fault::QueryServer);
         let (reason, why) = match answer {
             Ok(_) | Err(PromptError::Function { fatal: false, .. }) => {
                 child.shared.set(ProcFlag::Started, true);
@@ -137,12 +137,15 @@ impl Opener {
             }
             Err(error) => {
                 from_outside = error.exit_report().is_some_and(ExitReport::is_from_outside);
-                (error.to_string(), OpenFailure::QueryServer)
+                if error.fault() == Fault::Host {
+                    fault = Fault::Host;
+                }
+                (error.to_string(), fault.into())
             }
         };
         let error = StartError {
             from_outside,
-            ..StartError::new(reason, Fault::QueryServer)
+            ..StartError::new(reason, fault)
         };
         self.give_up(&child, (error, why), ctx);
     }

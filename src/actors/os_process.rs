@@ -101,13 +101,15 @@ impl OsProcess {
         let answered = self.shared.is(ProcFlag::Started) || self.shared.exit_error().is_some();
         let backend = &self.backend;
         let described = (backend.child).describe(exit, backend.reports.as_ref(), answered);
-        let met = backend.reports.as_ref().and_then(|reports| reports.met);
+        let reports = backend.reports.as_ref();
+        let met = reports.and_then(|reports| reports.met);
+        let by_order = reports.is_some_and(|reports| reports.is_hosts);
         let exit_report = ExitReport {
             exit: Some(described),
             status: Some(exit.status()),
             stderr: self.backend.last_words(),
             met,
-            by_order: false,
+            by_order,
         };
         self.exited(exit_report, exit.is_success(), ctx);
     }

@@ -110,7 +110,7 @@ pub struct ProcManager {
     actions: Vec<PoolAction>,
     /// Looks at what is due.
     timer: DeadlineTimer<Timestamp>,
-    /// Process -> what it does for a tenant that has a share of processor time.
+    /// Process -> what it does, or did last, for a tenant that has a share of processor time.
     meters: FxHashMap<ProcId, costs::Meter>,
     /// Those that were given back and may have to rest.
     resting: resting::Due,

@@ -252,6 +252,13 @@ impl ProcShared {
         }
     }
 
+    /// Stops again what has gone on in its cell at rest. Called by the lender only.
+    pub(crate) fn rest_again(&self) {
+        if let Some(orders) = &mut *self.lock_orders() {
+            orders.rest_again();
+        }
+    }
+
     /// Lets it go on, and never rest again: it ends, or is asked to. Called by its actor only.
     pub(crate) fn stay_awake(&self) {
         if let Some(mut orders) = self.lock_orders().take() {

@@ -54,7 +54,7 @@ pub struct ExitReport {
     /// The limit of its cell that it met, if it did: what it ran needs more than it may have.
     #[serde(skip)]
     pub met: Option<MetLimit>,
-    /// Whether somebody ordered it: nobody but who runs the machine is to blame.
+    /// Whether somebody ordered it, or the machine did not let it start: nobody but who runs the machine is to blame.
     #[serde(skip)]
     pub by_order: bool,
 }

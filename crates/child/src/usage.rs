@@ -7,12 +7,16 @@
 //!           that have ended count once they were waited for.
 
 use std::fs;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::posix;
 
 /// How many processes of a cell are read at most.
 pub const PROCESSES_READ_MAX: usize = 256;
+
+/// How many processes of a cell at rest are looked at: more than a limit of processes allows, unless there is none.
+const RESTING_READ_MAX: usize = 4096;
 
 /// How long a tick takes in which `/proc` gives times. A constant of Linux, on every processor that Rust builds for.
 const MILLISECONDS_A_TICK: u64 = 10;
@@ -56,6 +60,51 @@ pub fn cpu_time_beside(launcher: u32, command: u32) -> Duration {
     Duration::from_millis(ticks.sum::<u64>() * MILLISECONDS_A_TICK)
 }
 
+/// What a cell has done so far. Two that are equal and stopped: nothing has run in between, and nothing is left that
+/// could let another process go on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Activity {
+    /// The processor time of all that is or was there.
+    pub cpu_time: Duration,
+    /// Whether all threads have stopped or ended, or wait within the kernel and stop before they leave it.
+    pub is_stopped: bool,
+    /// State and context switches of each thread.
+    threads: Vec<(PathBuf, String)>,
+}
+
+/// Returns what a launcher's cell has done, apart from its first process; `None` where that leads no pid namespace, or
+/// cannot be read.
+pub fn activity(launcher: u32) -> Option<Activity> {
+    let all = below(launcher, RESTING_READ_MAX);
+    let first = fs::read_to_string(format!("/proc/{}/status", all.first()?.0)).ok()?;
+    let numbers = first.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
+    if numbers.split_ascii_whitespace().next_back() != Some("1") {
+        return None;
+    }
+    let ticks = all
+        .iter()
+        .map(|(_, stat)| stat.own_ticks + stat.waited_ticks);
+    let threads = all[1..]
+        .iter()
+        .flat_map(|(pid, stat)| tasks(*pid, stat.threads));
+    let told = threads.filter_map(|task| {
+        let status = fs::read_to_string(task.join("status")).ok()?;
+        let is_told = |line: &&str| line.starts_with("State:") || line.contains("ctxt_switches:");
+        Some((task, status.lines().filter(is_told).collect::<String>()))
+    });
+    let threads: Vec<_> = told.collect();
+    let may_run = |told: &str| {
+        ["State:\tR", "State:\tS"]
+            .iter()
+            .any(|state| told.starts_with(state))
+    };
+    Some(Activity {
+        cpu_time: Duration::from_millis(ticks.sum::<u64>() * MILLISECONDS_A_TICK),
+        is_stopped: !threads.iter().any(|(_, told)| may_run(told)),
+        threads,
+    })
+}
+
 /// Returns the processes below a launcher, at most so many: the first one of its cell, the command, and the others.
 pub(crate) fn below(launcher: u32, most: usize) -> Vec<(u32, Stat)> {
     let mut found: Vec<(u32, Stat)> = Stat::of(launcher)
@@ -73,19 +122,20 @@ pub(crate) fn below(launcher: u32, most: usize) -> Vec<(u32, Stat)> {
     found
 }
 
+/// Returns the folders of all threads of a process.
+fn tasks(pid: u32, threads: u32) -> Vec<PathBuf> {
+    let tasks = PathBuf::from(format!("/proc/{pid}/task"));
+    if threads == 1 {
+        return vec![tasks.join(pid.to_string())];
+    }
+    let entries = fs::read_dir(&tasks).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).collect()
+}
+
 /// Returns the children of all threads of a process.
 fn children(pid: u32, threads: u32) -> Vec<u32> {
-    let tasks = format!("/proc/{pid}/task");
-    let names = match threads {
-        1 => vec![pid.to_string().into()],
-        _ => {
-            let entries = fs::read_dir(&tasks).into_iter().flatten().flatten();
-            entries.map(|entry| entry.file_name()).collect()
-        }
-    };
-    let lists = names.iter().filter_map(|name| {
-        fs::read_to_string(format!("{tasks}/{}/children", name.to_string_lossy())).ok()
-    });
+    let tasks = tasks(pid, threads).into_iter();
+    let lists = tasks.filter_map(|task| fs::read_to_string(task.join("children")).ok());
     let pids = |list: String| -> Vec<u32> {
         let words = list.split_ascii_whitespace();
         words.filter_map(|word| word.parse().ok()).collect()

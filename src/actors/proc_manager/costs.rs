@@ -1,7 +1,8 @@
 //! What uses of processes cost in processor time, for tenants that have a share of it (`cpu_share`).
 //!
-//! SUMMARY   What a process has used is read when it is lent, or begins to learn, for such a tenant, and when that is
-//!           over. The core is told the difference.
+//! SUMMARY   What a process has used is read when it is lent, or begins to learn, for such a tenant, when that is
+//!           over, and when it works for the next one. The core is told the differences: what runs on after a use, and
+//!           at rest, is charged to that tenant too.
 //! PROMISES  Nothing is read, and nothing kept, for tenants without a share.
 //! SOURCE    None.
 //! LIMITS    Of a process within this program nothing is known. A use is charged when it is over, not before.
@@ -14,16 +15,26 @@ use actix::prelude::*;
 use super::ProcManager;
 use policy::pool::{Event, ProcId, TenantBound};
 
-/// What a process does for a tenant that has a share.
+/// What a process does, or did last, for a tenant that has a share.
 pub(super) struct Meter {
     db: Arc<str>,
-    /// What the process had used before.
+    /// What the process had used when that was charged last.
     before: Duration,
 }
 
 impl ProcManager {
     /// A process begins to work for this database.
-    pub(super) fn begin_cost(&mut self, proc: ProcId, db: Option<Arc<str>>) {
+    pub(super) fn begin_cost(
+        &mut self,
+        proc: ProcId,
+        db: Option<Arc<str>>,
+        ctx: &mut Context<Self>,
+    ) {
+        if let Some(rest) = self.take_charge(proc) {
+            // The turn at hand is not over.
+            ctx.run_later(Duration::ZERO, |manager, ctx| manager.event(rest, ctx));
+        }
+        self.meters.remove(&proc);
         let rules = &self.settings.tenants;
         if let Some(db) = db.filter(|_| rules.has_shares())
             && rules.bound(&db, TenantBound::CpuShare).is_some()
@@ -34,17 +45,19 @@ impl ProcManager {
         }
     }
 
-    /// The work of a process for a tenant is over. Called before the core is told that.
-    pub(super) fn end_cost(&mut self, proc: ProcId, ctx: &mut Context<Self>) {
-        if self.meters.is_empty() {
-            return;
+    /// Charges its last tenant for what a process has used by now. Called before the core is told that its work is over.
+    pub(super) fn charge(&mut self, proc: ProcId, ctx: &mut Context<Self>) {
+        if let Some(charge) = self.take_charge(proc) {
+            self.event(charge, ctx);
         }
-        if let Some(Meter { db, before }) = self.meters.remove(&proc)
-            && let Some(process) = self.procs.get(&proc)
-            && let Some(after) = process.shared.cpu_time()
-        {
-            let cost = after.saturating_sub(before);
-            self.event(Event::Charge { db, cost }, ctx);
-        }
+    }
+
+    fn take_charge(&mut self, proc: ProcId) -> Option<Event> {
+        let meter = self.meters.get_mut(&proc)?;
+        let after = self.procs.get(&proc)?.shared.cpu_time()?;
+        let cost = after.saturating_sub(meter.before);
+        meter.before = after.max(meter.before);
+        let db = Arc::clone(&meter.db);
+        (!cost.is_zero()).then_some(Event::Charge { db, cost })
     }
 }

@@ -114,7 +114,7 @@ impl Handler<RetProc> for ProcManager {
         }
         process.shared.unassign(now);
         let condition = msg.condition(process);
-        self.end_cost(msg.proc, ctx);
+        self.charge(msg.proc, ctx);
         self.rest_later(msg.proc, ctx);
         let RetProc {
             client,
@@ -160,7 +160,7 @@ impl Handler<Down> for ProcManager {
 impl ProcManager {
     fn client_down(&mut self, client: ClientId, normal: bool, ctx: &mut Context<Self>) {
         for proc in self.core.held_by(client) {
-            self.end_cost(proc, ctx);
+            self.charge(proc, ctx);
         }
         let requests = self.core.requests_of(client);
         let held = self.core.held_by(client);
@@ -238,7 +238,7 @@ impl Handler<TeachOrResetDone> for ProcManager {
                   "generation" => proc.number, "pool" => &*self.pools.at(proc.pool).name,
                   "error" => &failure.reason);
         }
-        self.end_cost(proc, ctx);
+        self.charge(proc, ctx);
         self.rest_later(proc, ctx);
         let mut turn = Turn::at(now);
         turn.cause = msg.result.err();

@@ -106,7 +106,7 @@ impl ProcManager {
         let db = self
             .request(request, turn)
             .and_then(|request| self.bounded_tenant(request));
-        self.begin_cost(proc, db);
+        self.begin_cost(proc, db, ctx);
         if let Some(process) = self.procs.get(&proc) {
             // Whoever had it before hears nothing of what it learns.
             let config = Arc::clone(&self.settings.reset_config);
@@ -171,7 +171,8 @@ impl ProcManager {
         if let Some((client, token, reason)) = self.holder_to_tell(proc) {
             self.revoke(client, (proc, token), "killed", reason);
         }
-        self.end_cost(proc, ctx);
+        self.charge(proc, ctx);
+        self.meters.remove(&proc);
         let process = self.procs.remove(&proc);
         let shared = process.as_ref().map(|process| &process.shared);
         let failed = shared.filter(|shared| shared.has_failed());

@@ -55,7 +55,7 @@ impl ProcManager {
         (proc, token): (ProcId, Token),
         reset: bool,
         turn: &mut Turn,
-        ctx: &Context<Self>,
+        ctx: &mut Context<Self>,
     ) {
         let request = self
             .request(id, turn)
@@ -84,7 +84,7 @@ impl ProcManager {
             is_out: true,
             loan: None,
         };
-        self.begin_cost(proc, db);
+        self.begin_cost(proc, db, ctx);
         // A caller that is gone gives the lease back by dropping it.
         self.answer(id, Ok(lease), turn);
     }

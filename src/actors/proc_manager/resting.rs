@@ -3,16 +3,21 @@
 //! SUMMARY   One that was given back, started or taught is due to rest when nobody has had it for [`REST_AFTER`]. One
 //!           timer looks at all that are due.
 //! PROMISES  A process that comes back and goes again costs no timer and no order of its own. One that rests goes on
-//!           before whom it is lent to can send it anything.
+//!           before whom it is lent to can send it anything. What runs at rest all the same is stopped again, and costs
+//!           its tenant what it uses; where that does not help, the process is killed.
 //! LIMITS    Children of a function may run on for [`REST_AFTER`] after it. Commands without a cell, and those in a cell
 //!           without a pid namespace, never rest.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use actix::prelude::*;
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
+use slog::warn;
 
 use super::ProcManager;
+use crate::actors::pool_reporter::milliseconds;
+use crate::query_server::proc_shared::ProcShared;
+use child::usage::{self, Activity};
 use policy::pool::ProcId;
 
 /// How long nobody has had a process that is put to rest: that, and going on, costs as much as a quick prompt.
@@ -21,9 +26,38 @@ const REST_AFTER: Duration = Duration::from_millis(50);
 /// The least time between two looks.
 const LOOK_INTERVAL_MIN: Duration = Duration::from_millis(5);
 
+/// The time from one look at cells that were told to rest to the next, until nothing moves in them.
+const ACTIVITY_INTERVAL: Duration = Duration::from_millis(250);
+
+/// The processor time that a cell may use after the first look. Less is noise: processes that are on their way out free
+/// their memory.
+const REST_CPU_MAX: Duration = Duration::from_millis(200);
+
+/// After how many looks everything in a cell has to have stopped: 5 seconds.
+const ACTIVITY_LOOKS_MAX: u32 = 20;
+
+/// A cell that was told to rest, and does not yet for certain.
+struct Settling {
+    /// When its process was taken back or started.
+    since: Instant,
+    looks: u32,
+    first_cpu_time: Option<Duration>,
+    seen: Option<Activity>,
+}
+
+impl Settling {
+    /// Whether the process has not been lent since.
+    fn is_of(&self, shared: &ProcShared) -> bool {
+        !shared.is_assigned() && shared.work().since == self.since
+    }
+}
+
 /// Processes that may have to rest soon.
 #[derive(Default)]
 pub(super) struct Due {
+    settling: FxHashMap<ProcId, Settling>,
+    /// Whether a timer is set for them, or they are being looked at.
+    is_settling: bool,
     procs: FxHashSet<ProcId>,
     /// Whether a timer is set for them.
     is_watched: bool,
@@ -61,6 +95,13 @@ impl ProcManager {
             let left = REST_AFTER.saturating_sub(process.shared.idle_time(now));
             if left.is_zero() {
                 process.shared.rest();
+                let settling = Settling {
+                    since: process.shared.work().since,
+                    looks: 0,
+                    first_cpu_time: None,
+                    seen: None,
+                };
+                self.resting.settling.insert(*proc, settling);
                 return false;
             }
             next = Some(next.map_or(left, |next: Duration| next.min(left)));
@@ -69,5 +110,84 @@ impl ProcManager {
         if let Some(next) = next {
             self.look_at_resting(next.max(LOOK_INTERVAL_MIN), ctx);
         }
+        self.settle_later(ctx);
+    }
+
+    fn settle_later(&mut self, ctx: &mut Context<Self>) {
+        if !self.resting.settling.is_empty()
+            && !std::mem::replace(&mut self.resting.is_settling, true)
+        {
+            ctx.run_later(ACTIVITY_INTERVAL, Self::look_at_settling);
+        }
+    }
+
+    fn look_at_settling(&mut self, ctx: &mut Context<Self>) {
+        let procs = &self.procs;
+        let launcher = |proc: &ProcId, settling: &Settling| {
+            let shared = &procs.get(proc)?.shared;
+            settling.is_of(shared).then_some(shared.os_pid).flatten()
+        };
+        self.resting
+            .settling
+            .retain(|proc, settling| launcher(proc, settling).is_some());
+        let settling = self.resting.settling.iter();
+        let launchers = settling.filter_map(|(proc, one)| {
+            let launcher = launcher(proc, one)?;
+            Some(((*proc, one.since), launcher))
+        });
+        let launchers: Vec<_> = launchers.collect();
+        let look = move || {
+            let launchers = launchers.into_iter();
+            launchers
+                .map(|(rest, pid)| (rest, usage::activity(pid)))
+                .collect::<Vec<_>>()
+        };
+        let seen = blocking::run("rest", look).into_actor(self);
+        ctx.spawn(seen.map(|seen, manager, ctx| {
+            manager.resting.is_settling = false;
+            // Without a thread to look on, it looks again later.
+            for (rest, seen) in seen.unwrap_or_default() {
+                manager.judge_rest(rest, seen, ctx);
+            }
+            manager.settle_later(ctx);
+        }));
+    }
+
+    /// Stops again what has not stopped, and ends the process if that does not help.
+    fn judge_rest(
+        &mut self,
+        (proc, since): (ProcId, Instant),
+        seen: Option<Activity>,
+        ctx: &mut Context<Self>,
+    ) {
+        // One that was lent meanwhile rests anew, or not.
+        let settling = self.resting.settling.remove(&proc);
+        let Some((mut settling, process)) = settling.zip(self.procs.get(&proc)) else {
+            return;
+        };
+        if settling.since != since {
+            self.resting.settling.insert(proc, settling);
+            return;
+        }
+        let Some(seen) = seen.filter(|_| settling.is_of(&process.shared)) else {
+            return;
+        };
+        if seen.is_stopped && settling.seen.as_ref() == Some(&seen) {
+            return;
+        }
+        settling.looks += 1;
+        let first = *settling.first_cpu_time.get_or_insert(seen.cpu_time);
+        let used = seen.cpu_time.saturating_sub(first);
+        if used > REST_CPU_MAX || settling.looks > ACTIVITY_LOOKS_MAX {
+            warn!(self.log, "a query server ran while nobody held it, and is killed";
+                  "generation" => proc.number, "pool" => &*self.pools.at(proc.pool).name,
+                  "cpu_ms" => milliseconds(used),
+                  "cause" => "a function left processes behind that go on when they are stopped");
+            return self.stop(proc, false, None);
+        }
+        process.shared.rest_again();
+        settling.seen = Some(seen);
+        self.resting.settling.insert(proc, settling);
+        self.charge(proc, ctx);
     }
 }

@@ -1,7 +1,9 @@
 //! What goes on in a cell while nobody holds its process: nothing, whatever a function left behind.
 
 use std::fs;
+use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -28,18 +30,26 @@ const SPINNING: usize = 7;
 
 /// The configuration of a service in this directory, with the command written into it.
 fn shell(directory: &TempDir, extra: &str) -> String {
-    let script = directory.path().join("leaves.sh");
-    fs::write(&script, SCRIPT).unwrap();
+    command(directory, "sh", SCRIPT, extra)
+}
+
+fn command(directory: &TempDir, interpreter: &str, text: &str, extra: &str) -> String {
+    let script = directory.path().join("script");
+    fs::write(&script, text).unwrap();
     format!(
-        "{extra}[query_servers]\nshell = \"sh {}\"\n[pools.shell]\nsandbox = \"standard\"\nmax = 1\ninit_size = 1\n",
+        "{extra}[query_servers]\nshell = \"{interpreter} {}\"\n[pools.shell]\nsandbox = \"standard\"\nmax = 1\ninit_size = 1\n",
         script.display()
     )
 }
 
 /// A service with a process of that language; `None` where cells have no pid namespace.
 fn service(extra: &str) -> Option<(Service, Client)> {
+    service_of("sh", SCRIPT, extra)
+}
+
+fn service_of(interpreter: &str, text: &str, extra: &str) -> Option<(Service, Client)> {
     let directory = directory();
-    let config = shell(&directory, extra);
+    let config = command(&directory, interpreter, text, extra);
     let service = Service::start_in(directory, &config);
     let mut client = service.connect();
     let mut sandbox = Value::Null;
@@ -188,6 +198,80 @@ fn ps_and_the_costs_of_a_call_count_what_its_command_has_started() {
         row["memory"].as_u64() > Some(60_000_000) && row["cpu_us"].as_u64() > Some(cpu_us + 100_000)
     });
     assert!(give_back(&mut client, &lent, "ok"));
+    drop(client);
+    service.stop();
+}
+
+/// Leaves processes behind that let each other go on all the time, in a group without the command.
+const STORM: &str = r#"
+import os, signal, sys
+
+def storm():
+    ours = []
+    os.setpgid(0, 0)
+    for n in range(6):
+        if not os.fork():
+            while True:
+                os.killpg(0, signal.SIGCONT)
+    while True:
+        os.killpg(0, signal.SIGCONT)
+
+for line in sys.stdin:
+    if '"storm"' in line and not os.fork():
+        storm()
+    print('[[]]' if 'map_doc' in line else 'true', flush=True)
+"#;
+
+/// The log of a process that ran at rest.
+const KILLED_AT_REST: &str = "a query server ran while nobody held it, and is killed";
+
+#[test]
+fn what_a_function_left_behind_cannot_let_itself_go_on_at_rest() {
+    let Some((service, mut client)) = service_of("/usr/bin/python3", STORM, "") else {
+        return;
+    };
+    for _ in 0..10 {
+        let lent = take(&mut client, "shell");
+        prompt(&mut client, &lent, "storm");
+        assert!(give_back(&mut client, &lent, "ok"));
+        // It has come to rest where nothing has run for longer than all looks at it take.
+        let mut since = Instant::now();
+        wait_until("rest that lasts, or an end", || {
+            if !rests(lent.os_pid) {
+                since = Instant::now();
+            }
+            since.elapsed() > Duration::from_millis(700) || !pid_exists(lent.os_pid)
+        });
+    }
+    drop(client);
+    service.stop();
+}
+
+#[test]
+fn a_process_that_runs_at_rest_again_and_again_is_killed_and_its_tenant_pays() {
+    let tenant = "[tenants.shop]\ncpu_share = 0.006\n";
+    let Some((service, mut client)) = service(tenant) else {
+        return;
+    };
+    let take =
+        json!({"id": 1, "call": "get_proc", "pool": "shell", "db": "shop", "timeout_ms": 100});
+    let lent = client.ok(&take);
+    let launcher = lent["os_pid"].as_u64().unwrap();
+    let proc = lent["proc"].as_str().unwrap();
+    assert_eq!(client.prompt(proc, json!(["spin"])), json!(true));
+    assert!(client.ret_proc(proc));
+    wait_until("rest", || rests(launcher));
+    wait_until("the end of one that does not rest", || {
+        for pid in of_cell(launcher).into_iter().skip(2) {
+            let pid = Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+            let _ = kill_process(pid, Signal::CONT);
+        }
+        !pid_exists(launcher)
+    });
+    assert!(service.log().contains(KILLED_AT_REST), "{}", service.log());
+    let error = client.error(&take);
+    let words = error["reason"].as_str().unwrap();
+    assert!(words.contains("[tenants.\"shop\"] cpu_share"), "{error}");
     drop(client);
     service.stop();
 }

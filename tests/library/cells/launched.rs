@@ -2,15 +2,16 @@
 //! is left of them.
 
 use std::fs;
-use std::io::Write;
-use std::path::Path;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use rustix::process::{Pid, Signal, geteuid, kill_process, kill_process_group};
 use serde_json::{Value, json};
 
 use super::running::{
-    NOBODY, Running, Steps, all_end, cell, eventually, has, holds, is_running, layers, shell, spec,
+    NOBODY, Running, Steps, all_end, cell, eventually, has, holds, is_running, layers, report,
+    shell, spec,
 };
 use crate::support::folder::open_folder;
 use crate::support::program::SETTEE;
@@ -351,6 +352,70 @@ fn a_command_runs_only_once_requests_to_end_no_longer_end_its_launcher() {
     }
     drop(steps);
     assert_eq!(running.line(), "ready");
+}
+
+/// Returns the control group of a launcher's cell for a controller, if it is there.
+fn group_of(controller: &str, launcher: u32) -> Option<PathBuf> {
+    let own = fs::read_to_string("/proc/self/cgroup").unwrap();
+    let path = own.lines().find_map(|line| {
+        let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
+        (controllers == controller).then(|| path.trim_start_matches('/').to_owned())
+    })?;
+    let base = Path::new("/sys/fs/cgroup").join(controller).join(path);
+    let groups = fs::read_dir(base).ok()?.flatten();
+    let mut paths = groups.map(|entry| entry.path());
+    paths.find(|path| path.to_string_lossy().ends_with(&format!("-{launcher}")))
+}
+
+/// Starts a cell whose control group for memory is removed before its first process is in there, so many times.
+fn without_its_group(times: usize) -> Option<(Running, usize)> {
+    let running = Running::shell(&spec(json!({})), "echo ready; read -r line");
+    let steps = Steps::of(running.pid()).ok()?;
+    let launcher = running.launcher.id();
+    let mut removed = 0;
+    while removed < times && !running.ignores(libc::SIGTERM) {
+        steps.stopped();
+        // This one is made last.
+        if group_of("pids", launcher).is_some()
+            && let Some(group) = group_of("memory", launcher)
+        {
+            removed += usize::from(fs::remove_dir(group).is_ok());
+        }
+        steps.go_on();
+    }
+    if removed == times {
+        steps.stopped();
+    }
+    drop(steps);
+    Some((running, removed))
+}
+
+#[test]
+fn a_cell_whose_control_group_is_removed_before_it_is_entered_gets_another_one_once() {
+    let can_be_made = holds(&report(&spec(json!({}))), "memory");
+    let own = fs::read_to_string("/proc/self/cgroup").unwrap();
+    if !can_be_made || !own.contains(":memory:") {
+        return eprintln!("skipped: no control groups of version 1 here");
+    }
+    let Some((mut running, removed)) = without_its_group(1) else {
+        return eprintln!("skipped: no process can be traced here");
+    };
+    assert_eq!(removed, 1);
+    assert_eq!(running.line(), "ready");
+    let group = group_of("memory", running.launcher.id()).unwrap();
+    let inside = fs::read_to_string(group.join("tasks")).unwrap();
+    assert_eq!(inside.lines().count(), 2, "{inside}");
+    drop(running);
+    let (mut running, removed) = without_its_group(2).unwrap();
+    assert_eq!(removed, 2);
+    let mut stderr = running.launcher.stderr.take().unwrap();
+    assert_eq!(running.status(), Some(125));
+    let mut told = String::new();
+    stderr.read_to_string(&mut told).unwrap();
+    assert!(
+        told.contains("\"host_error\":\"its control group was removed 2 times"),
+        "{told}"
+    );
 }
 
 #[test]

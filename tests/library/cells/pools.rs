@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use settee::config::SandboxMode;
 use settee::languages::command::CommandLanguage;
 use settee::messages::proc_manager::GetProcError;
-use settee::messages::process::{ExitReport, PromptError};
+use settee::messages::process::{ExitReport, Fault, PromptError};
 use settee::query_server::cell::user::DEFAULT_RANGE;
 use settee::query_server::cell::{Cell, CellSpec};
 use settee::query_server::child::CommandSpec;
@@ -187,6 +187,34 @@ async fn why_a_launcher_starts_nothing_is_the_reason_of_the_failing_start() {
         script.display()
     );
     assert!(reason.contains(&expected), "{reason}");
+}
+
+#[actix_rt::test]
+async fn a_start_that_fails_by_the_machine_is_the_host_s_fault() {
+    let folder = open_folder();
+    let launcher = folder.path().join("launcher");
+    let told = "#!/usr/bin/python3\nimport os, sys\n\
+        to = int(sys.argv[sys.argv.index('--report-to') + 1])\n\
+        os.write(to, b'{\"host_error\":\"it lacks a group\"}\\n')\nsys.exit(125)\n";
+    fs::write(&launcher, told).unwrap();
+    fs::set_permissions(&launcher, fs::Permissions::from_mode(0o755)).unwrap();
+    let mut command = in_cell(&["/bin/sh"]);
+    if let Cell::Launched { launcher: used, .. } = &mut command.cell {
+        *used = launcher;
+    }
+    let pool = TestPool::builder()
+        .language("celled", CommandLanguage::from_spec(command))
+        .start();
+    let error = pool.client("1").is_refused(pool.any()).await;
+    let GetProcError::SpawnFailed { reason, fault, .. } = error else {
+        panic!("not a failed start: {error}");
+    };
+    assert_eq!(fault, Fault::Host, "{reason}");
+    assert!(
+        reason.contains("was not started: it lacks a group"),
+        "{reason}"
+    );
+    pool.assert_quiet().await;
 }
 
 #[actix_rt::test]

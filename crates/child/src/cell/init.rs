@@ -23,7 +23,9 @@ use rustix::thread::{self, CapabilitySet, CapabilitySets};
 use seccompiler::BpfProgram;
 
 use super::cgroup::Cgroup;
-use super::launcher::{Launch, NOT_EXECUTED_STATUS, NOT_MADE_STATUS, leave_pipes};
+use super::launcher::{
+    GROUP_GONE_STATUS, Launch, NOT_EXECUTED_STATUS, NOT_MADE_STATUS, leave_pipes,
+};
 use super::layers::{Layer, Layers};
 use super::limits::{self, Counting};
 use super::memory_watch;
@@ -162,6 +164,9 @@ impl Init<'_> {
     /// Puts every layer on.
     fn enter(&mut self) -> Result<(), String> {
         if let Err(error) = self.prepared.cgroup.enter() {
+            if matches!(error.raw_os_error(), Some(libc::ENODEV | libc::ENOENT)) {
+                std::process::exit(GROUP_GONE_STATUS);
+            }
             return Err(format!("cannot enter its control group: {error}"));
         }
         let mut go = [0];

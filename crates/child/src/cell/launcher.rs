@@ -39,6 +39,9 @@ use crate::parent_death::die_with_parent;
 /// The exit status of a cell that could not be made.
 pub(super) const NOT_MADE_STATUS: i32 = 125;
 
+/// The exit status of a first process whose control group somebody has removed before it was in there.
+pub(super) const GROUP_GONE_STATUS: i32 = 124;
+
 /// The exit status of a command that could not be executed, as shells have it.
 pub(super) const NOT_EXECUTED_STATUS: i32 = 126;
 
@@ -47,6 +50,9 @@ const OOM_SCORE: &str = "500";
 
 /// A command that is stopped for less is not: it may be on its way to go on.
 const STOP_NS: i64 = 10_000_000;
+
+/// How many control groups are made for a cell, one after the other, where somebody removes them.
+const GROUPS_MAX: usize = 2;
 
 /// How often what is left is looked for at the end, where it has no namespace.
 const LEFTOVER_ROUNDS_MAX: usize = 10_000;
@@ -113,10 +119,20 @@ pub fn run(request: Request) -> ! {
         only_report: request.only_report,
         reporter,
     };
-    match launch.run(descriptors) {
-        Ok(status) => end_as(status),
-        Err(why) => not_made(&launch.reporter, why),
+    let descriptors = descriptors.map_err(|error| format!("close_range: {error}"));
+    for _ in 0..GROUPS_MAX {
+        match launch.run(descriptors.clone()) {
+            Ok(Some(status)) => end_as(status),
+            Ok(None) => launch.user.stop_acting(),
+            Err(why) => not_made(&launch.reporter, why),
+        }
     }
+    launch.reporter.tell(&Report::HostError(format!(
+        "its control group was removed {GROUPS_MAX} times before it was in there; find out what removes \
+         'settee-cell-*' below {}",
+        cgroup::ROOT
+    )));
+    std::process::exit(NOT_MADE_STATUS)
 }
 
 fn not_made(reporter: &Reporter, why: String) -> ! {
@@ -125,12 +141,12 @@ fn not_made(reporter: &Reporter, why: String) -> ! {
 }
 
 impl Launch {
-    fn run(&self, descriptors: io::Result<()>) -> Result<ExitStatus, String> {
+    /// Returns how the command ended; `None` if it was not started, because the control group was gone.
+    fn run(&self, descriptors: Result<(), String>) -> Result<Option<ExitStatus>, String> {
         let parent = getppid();
         self.die_with_service(parent)?;
         // Inherited by all; who may not raise it cannot lower it either.
         drop(fs::write("/proc/self/oom_score_adj", OOM_SCORE));
-        let descriptors = descriptors.map_err(|error| format!("close_range: {error}"));
         let prepared = self.prepare(descriptors);
         self.user
             .act()
@@ -140,7 +156,6 @@ impl Launch {
         self.die_with_service(parent)?;
         // Its memory is nobody's business, now that others need nothing of it any more.
         let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
-        leave_pipes(&cell.status);
         Ok(cell.wait(&self.spec, &self.reporter))
     }
 
@@ -220,6 +235,7 @@ impl Launch {
                     return Ok(Cell {
                         memory_watch: is_watched.then(|| MemoryWatch::new(&self.spec)),
                         has_too_much: false,
+                        may_execute: false,
                         init,
                         go: go_writer,
                         status,
@@ -301,12 +317,14 @@ struct Cell {
     memory_watch: Option<MemoryWatch>,
     /// Whether it was ended because it had more memory than it may.
     has_too_much: bool,
+    /// Whether the command was let execute.
+    may_execute: bool,
 }
 
 impl Cell {
     /// Waits until nothing of the cell is left, and tells which limits it met; returns how its command ended, or the first process
-    /// where that ended before.
-    fn wait(mut self, spec: &CellSpec, reporter: &Reporter) -> ExitStatus {
+    /// where that ended before; `None` if its control group was gone.
+    fn wait(mut self, spec: &CellSpec, reporter: &Reporter) -> Option<ExitStatus> {
         let mut ended = None;
         let mut told = [0; Told::SIZE];
         loop {
@@ -352,7 +370,9 @@ impl Cell {
             .ok()
             .flatten()
             .map_or(NOT_MADE_STATUS << 8, |(_, status)| status.as_raw());
-        ended.unwrap_or_else(|| ExitStatus::from_raw(of_init))
+        let of_init = ExitStatus::from_raw(of_init);
+        let is_group_gone = !self.may_execute && of_init.code() == Some(GROUP_GONE_STATUS);
+        (!is_group_gone).then(|| ended.unwrap_or(of_init))
     }
 
     /// Looks at the cell's memory until there is something to read of its status.
@@ -378,6 +398,8 @@ impl Cell {
 
     /// From now on requests to end are for the command, which may be executed then.
     fn let_execute(&mut self) {
+        self.may_execute = true;
+        leave_pipes(&self.status);
         os::ignore_requests_to_end();
         go_on(&mut self.go);
         self.cgroup.remove_abandoned();

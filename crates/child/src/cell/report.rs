@@ -28,6 +28,8 @@ pub enum Report {
     Missing(BTreeMap<Layer, String>),
     /// The command was not started; why.
     Error(String),
+    /// The same, where the machine is to blame and no command would have been started.
+    HostError(String),
     /// The cell met a limit, by which its command may have ended.
     Met(MetLimit),
 }
@@ -83,6 +85,8 @@ pub struct Reports {
     lines: LineBuffer,
     /// Why the command was not started.
     pub error: Option<String>,
+    /// Whether the machine is to blame for that.
+    pub is_hosts: bool,
     /// Which limit the cell met; of several, memory.
     pub met: Option<MetLimit>,
 }
@@ -97,6 +101,7 @@ impl Reports {
             pipe: PipeReader::new(pipe)?,
             lines: LineBuffer::new(LINE_BYTES_MAX),
             error: None,
+            is_hosts: false,
             met: None,
         })
     }
@@ -110,6 +115,7 @@ impl Reports {
             match serde_json::from_slice(&line) {
                 Ok(Report::Refused(call)) => refused.push(call),
                 Ok(Report::Error(why)) => self.error = Some(why),
+                Ok(Report::HostError(why)) => (self.error, self.is_hosts) = (Some(why), true),
                 Ok(Report::Met(limit)) if !matches!(self.met, Some(MetLimit::Memory(_))) => {
                     self.met = Some(limit);
                 }

@@ -6,6 +6,8 @@
 //!           passes nobody over, not even a process that is just being made. Orders take effect in their order.
 //! SOURCE    kill(2) with -1, pid_namespaces(7), signal(7).
 //! LIMITS    Without a pid namespace, such a signal would reach the whole machine: there orders change nothing.
+//!           A SIGCONT that is on its way from one process to another, or that the kernel sends when a process ends, may
+//!           come after the stop: the service looks for what goes on ([`crate::usage::activity`]) and orders rest again.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};
@@ -44,6 +46,13 @@ impl Orders {
     /// Has everything in the cell go on, if it has stopped.
     pub fn go_on(&mut self) {
         self.order(false);
+    }
+
+    /// Stops everything once more that has gone on at rest. Changes nothing unless the cell rests.
+    pub fn rest_again(&mut self) {
+        if std::mem::take(&mut self.is_at_rest) {
+            self.order(true);
+        }
     }
 
     fn order(&mut self, rest: bool) {

@@ -277,6 +277,16 @@ impl CellUser {
         Ok(set_dumpable_behavior(DumpableBehavior::Dumpable)?)
     }
 
+    /// Undoes [`Self::act`], as before it: another control group is entered as whoever has opened it, and the first process
+    /// of another cell can be mapped. Fails nowhere that `act` has not.
+    pub(super) fn stop_acting(&self) {
+        let own = Uid::from_raw(self.own.uid);
+        let _ = self
+            .is_other()
+            .then(|| thread::set_thread_res_uid(None, own, None));
+        let _ = set_dumpable_behavior(DumpableBehavior::Dumpable);
+    }
+
     /// Makes this user nobody, and the only one, in the user namespace of a process.
     ///
     /// # Errors
