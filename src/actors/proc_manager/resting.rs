@@ -15,7 +15,6 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use slog::warn;
 
 use super::ProcManager;
-use crate::actors::pool_reporter::milliseconds;
 use crate::query_server::proc_shared::ProcShared;
 use child::usage::{self, Activity};
 use policy::pool::ProcId;
@@ -181,8 +180,8 @@ impl ProcManager {
         if used > REST_CPU_MAX || settling.looks > ACTIVITY_LOOKS_MAX {
             warn!(self.log, "a query server ran while nobody held it, and is killed";
                   "generation" => proc.number, "pool" => &*self.pools.at(proc.pool).name,
-                  "cpu_ms" => milliseconds(used),
-                  "cause" => "a function left processes behind that go on when they are stopped");
+                  "cpu_us" => u64::try_from(used.as_micros()).unwrap_or(u64::MAX),
+                  "because" => "a function left processes behind that go on when they are stopped");
             return self.stop(proc, false, None);
         }
         process.shared.rest_again();
