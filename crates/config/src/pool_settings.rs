@@ -127,6 +127,7 @@ mod tests {
         let mut expected = PoolSettings::of_language(LanguageId(0), around.terms.limits);
         // Of no account without a longest life.
         expected.recycle.jitter_percent = 10;
+        expected.lends_taught = true;
         assert_eq!(settings, expected);
     }
 
