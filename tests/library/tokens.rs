@@ -36,6 +36,23 @@ const BOUND: &[(isize, &str)] = &[
         "idle replications check that their databases are there, a drained fleet is told, and at the ceiling a process is \
          exchanged only where that is worth a start",
     ),
+    (
+        1_021,
+        "calls with long arguments have an arbiter of their own, and what is sent to query servers is not copied",
+    ),
+    (
+        1_008,
+        "pools take over the waiters of their group in the order of their own queue, and shared commands are chosen as in \
+         CouchDB",
+    ),
+    (
+        1_640,
+        "pauses and priorities that a failover lost are written again",
+    ),
+    (
+        1_800,
+        "what goes on in a cell at rest is stopped again, charged and killed, and a cell may need a second control group",
+    ),
 ];
 
 /// How far below the bound the product may be before the bound has to follow.
