@@ -76,6 +76,11 @@ impl Taught {
         !self.list_open && !self.views_lost && !self.ddocs_lost
     }
 
+    /// Returns whether a list is open.
+    pub(crate) fn is_list_open(&self) -> bool {
+        self.list_open
+    }
+
     /// Returns the time that the client gives the process for each line, if its `reset` tells.
     pub(crate) fn patience(&self) -> Option<Duration> {
         timeout_of(self.reset.as_ref()?)

@@ -183,15 +183,45 @@ fn it_may_be_started_before_the_service_is() {
     service.stop();
 }
 
+/// Opens a list under a service, and sends it a row.
+fn begin_list(couch: &mut Couch) {
+    teach(couch, "list");
+    let open = json!(["ddoc", "_design/d", ["lists", "l"], [{"total_rows": 1}, {}]]);
+    assert_eq!(couch.ask(open)[0], "start");
+    couch.expect(json!(["list_row", {"key": "a"}]), json!(["chunks", ["a;"]]));
+}
+
+#[test]
+fn a_list_that_is_open_when_the_service_is_told_to_end_goes_on_to_its_end() {
+    let configuration = configuration(1, 50, 60_000);
+    let service = Service::start(&configuration);
+    let mut couch = attached(&service);
+    begin_list(&mut couch);
+    let socket = service.socket();
+    std::thread::scope(|scope| {
+        let next = scope.spawn(|| restart(service, &configuration));
+        wait_until("the order to stop", || {
+            UnixStream::connect(&socket).is_err()
+        });
+        couch.expect(json!(["list_row", {"key": "b"}]), json!(["chunks", ["b;"]]));
+        assert_eq!(couch.ask(json!(["list_end"]))[0], "end");
+        let service = next.join().unwrap();
+        couch.expect(call_show(7), shown("list", 7));
+        assert_eq!(couch.end(), Some(0));
+        service.stop();
+    });
+}
+
 #[test]
 fn a_list_that_is_open_when_the_service_ends_ends_with_it() {
-    let configuration = configuration(1, 50, 60_000);
+    let configuration = format!(
+        "{}[server]\nshutdown_grace = \"1s\"\n",
+        configuration(1, 50, 60_000)
+    );
     let service = Service::start(&configuration);
     let mut attach = service.client(&["attach", "--timeout", PATIENCE]);
     let mut couch = Couch::start_command(attach.stderr(Stdio::null()));
-    teach(&mut couch, "list");
-    let open = json!(["ddoc", "_design/d", ["lists", "l"], [{"total_rows": 1}, {}]]);
-    assert_eq!(couch.ask(open)[0], "start");
+    begin_list(&mut couch);
     let service = restart(service, &configuration);
     assert_eq!(exit_code(&mut couch.child), Some(255));
     service.stop();

@@ -48,12 +48,12 @@ impl Relay {
                 Signal::Stop => self.stopping = true,
             }
         }
-        // What no process has is for the next service.
+        // What no process has is for the next service, which cannot go on with a list.
         let in_hand = match self.taught.is_portable() {
             true => self.sent,
             false => self.unanswered.len(),
         };
-        if self.stopping && in_hand == 0 {
+        if self.stopping && in_hand == 0 && (self.ended || !self.taught.is_list_open()) {
             return Poll::Ready(Event::Stop);
         }
         if self.has_room()
@@ -70,7 +70,7 @@ impl Relay {
 
     fn has_room(&self) -> bool {
         !self.ended
-            && !self.stopping
+            && (!self.stopping || self.taught.is_list_open())
             && self.unanswered.len() < LINES_UNANSWERED_MAX
             && self.unanswered_bytes < LINE_BYTES_MAX
             && self.output.unsent_bytes() < UNSENT_BYTES_MAX
