@@ -37,8 +37,9 @@ const BOUND: &[(isize, &str)] = &[
          exchanged only where that is worth a start",
     ),
     (
-        1_021,
-        "calls with long arguments have an arbiter of their own, and what is sent to query servers is not copied",
+        1_067,
+        "calls with long arguments have an arbiter of their own, what is sent to query servers is not copied, and open \
+         lists outlast the order to stop",
     ),
     (
         1_008,
