@@ -107,7 +107,8 @@ impl Caller {
     pub(crate) fn elsewhere(&self) -> impl FnOnce() -> Self + Send + use<> {
         let shared = &self.shared;
         let (limits, who) = (shared.limits.borrow().clone(), self.who());
-        let (address, client) = (shared.address.borrow().clone(), shared.client.clone());
+        // The manager may have been restarted since the last lookup, and its name is known on this thread only.
+        let (address, client) = ((shared.manager.0)(), shared.client.clone());
         let call = self.call.clone();
         move || {
             let manager = Manager::new(move || address.clone());

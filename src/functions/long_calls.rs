@@ -70,16 +70,39 @@ mod tests {
     use crate::actors::proc_manager::{ManagerSettings, ProcManager};
     use crate::functions::caller::Caller;
     use crate::messages::function::{FunctionName, FunctionRequest};
+    use crate::messages::proc_manager::{GetProcError, Want};
     use crate::otp::registered_name::RegisteredName;
-    use actix::Actor;
+    use crate::otp::supervisor::Stop;
+    use crate::query_server::language::LanguageName;
+    use actix::{Actor, Addr};
     use child::Spawner;
+    use test_support::eventually;
+
+    fn manager() -> Addr<ProcManager> {
+        let log = Logger::root(slog::Discard, o!());
+        let spawner = Spawner::start().unwrap();
+        ProcManager::new(ManagerSettings::without_languages(), spawner, &log).start()
+    }
+
+    #[actix_rt::test]
+    async fn a_client_asks_the_manager_that_lives_now_also_on_another_thread() {
+        let first = manager();
+        let name = RegisteredName::new(first.clone());
+        let caller = Caller::new(name.clone());
+        first.do_send(Stop { now: true });
+        eventually("its end", async || !first.connected()).await;
+        name.replace(manager());
+        let elsewhere = caller.elsewhere()();
+        let refused = elsewhere
+            .get_proc(Want::language(LanguageName::new("none")), None)
+            .await;
+        let is_answered = matches!(refused, Err(GetProcError::UnknownQueryLanguage(_)));
+        assert!(is_answered, "{:?}", refused.err());
+    }
 
     #[actix_rt::test]
     async fn others_have_their_turn_while_a_call_with_long_arguments_is_performed() {
-        let log = Logger::root(slog::Discard, o!());
-        let spawner = Spawner::start().unwrap();
-        let manager = ProcManager::new(ManagerSettings::without_languages(), spawner, &log).start();
-        let servers = QueryServers::new(Caller::new(RegisteredName::new(manager)));
+        let servers = QueryServers::new(Caller::new(RegisteredName::new(manager())));
         let serve = async |length: usize| {
             let text = format!("\"{}\"", "x".repeat(length));
             let call = format!(r#"{{"funs":["function() {{}}"],"values":[{text}]}}"#);

@@ -45,7 +45,8 @@ impl ProcManager {
         }
     }
 
-    /// Charges its last tenant for what a process has used by now. Called before the core is told that its work is over.
+    /// Charges the last tenant of a process for the processor time used so far. Called before the core learns that the
+    /// use is over.
     pub(super) fn charge(&mut self, proc: ProcId, ctx: &mut Context<Self>) {
         if let Some(charge) = self.take_charge(proc) {
             self.event(charge, ctx);

@@ -277,8 +277,8 @@ impl CellUser {
         Ok(set_dumpable_behavior(DumpableBehavior::Dumpable)?)
     }
 
-    /// Undoes [`Self::act`], as before it: another control group is entered as whoever has opened it, and the first process
-    /// of another cell can be mapped. Fails nowhere that `act` has not.
+    /// Reverses [`Self::act`], so that another control group can be entered and another first process mapped. What
+    /// succeeded there succeeds here.
     pub(super) fn stop_acting(&self) {
         let own = Uid::from_raw(self.own.uid);
         let _ = self

@@ -159,7 +159,7 @@ pub async fn what_was_acknowledged_of_jobs_survives_a_failover_that_lost_it(
         assert!(Instant::now() < deadline, "{found:?}");
         tokio::task::yield_now().await;
     }
-    // What is set later stays, whoever asks.
+    // A later write wins over what other handles have acknowledged.
     keep(&third, "c", Some("later")).await;
     one(&third, edit("lost", None, "{}")).await.unwrap();
     for store in [&first, &second] {
