@@ -276,12 +276,10 @@ impl Assembly {
             records,
             replications: replication.replications,
             in_flight: InFlight::new(self.config.clone()),
-            audit: self.audit.clone(),
             drain: self.drain.clone(),
             authority: Arc::new(Authority::new(self.config.clone())),
-            http: self.sockets.addresses().http,
             held: Default::default(),
-            user_names: UserNames::read(),
+            user_names: Arc::new(UserNames::read()),
             stopping: watch::Sender::new(false),
         });
         let mut specs = vec![
@@ -294,7 +292,7 @@ impl Assembly {
         specs.extend(replication.specs);
         specs.push(children::health_watcher(self.health(&services)));
         specs.push(children::listener(self.listening(&services)));
-        specs.extend(self.http(pool, &services).map(children::http_server));
+        specs.push(children::http_server(self.http(pool, &services)));
         specs.push(children::service_manager(ServiceManagerOptions {
             sockets: Rc::clone(&self.sockets.services),
             services,
@@ -354,13 +352,12 @@ impl Assembly {
         }
     }
 
-    /// Returns what HTTP works with, if it has an address.
-    fn http(&self, pool: PoolHandle, services: &ClientContext) -> Option<HttpOptions> {
-        let Sockets { http, https, .. } = &self.sockets;
-        http.as_ref().or(https.as_ref())?;
-        Some(HttpOptions {
-            plain: http.clone(),
-            encrypted: https.clone(),
+    /// Returns what HTTP works with.
+    fn http(&self, pool: PoolHandle, services: &ClientContext) -> HttpOptions {
+        HttpOptions {
+            local: Rc::clone(&self.sockets.local),
+            plain: self.sockets.http.clone(),
+            encrypted: self.sockets.https.clone(),
             certificate: Arc::clone(&self.certificate),
             shared: Arc::new(HttpContext {
                 pool,
@@ -368,6 +365,8 @@ impl Assembly {
                 config_listener: services.config.clone(),
                 config: self.config.clone(),
                 authority: Arc::clone(&services.authority),
+                user_names: Arc::clone(&services.user_names),
+                address: self.sockets.addresses().http,
                 audit: self.audit.clone(),
                 drain: self.drain.clone(),
                 metrics: self.metrics.clone(),
@@ -380,7 +379,7 @@ impl Assembly {
                 stopping: watch::Sender::new(false),
                 log: self.log.clone(),
             }),
-        })
+        }
     }
 }
 

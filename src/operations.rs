@@ -8,13 +8,13 @@
 //!           one are bounded by [`check_name`], whose bounds are here.
 //! CALLED    By `messages::client`, which reads calls; by the connection of a client, for rights and records; by `http::routes` and
 //!           `http::entrance`. `docs/socket.md` and `docs/http.md` are compared with it.
-//! LIMITS    What the arguments say can take another right than the row: see `messages::client::Call::takes`, whose
-//!           rules HTTP asks, too. Of several routes that fit a path the first is taken.
+//! LIMITS    What a request says can take another right than the row: see `http::pools_api` and `http::scheduler_api`. Of
+//!           several routes that fit a path the first is taken.
 
 use actix_web::http::Method;
 use strum::{EnumString, IntoStaticStr, VariantArray};
 
-use self::Who::{AllOrOwn, Anybody, OnPage, With};
+use self::Who::{AllOrOwn, Anybody, Local, OnPage, With};
 use crate::auth::rights::Right::{self, Administer, Call, Inspect, Look, Operate, Replicate};
 
 /// Longest name, in bytes, that a call, a path or a design document may have: of a database, a design document, a
@@ -52,8 +52,10 @@ pub enum Who {
     /// As [`Self::With`]; a browser that has not logged in does not ask for a password by itself, for the dashboard has
     /// a form.
     OnPage(Right),
-    /// Who has this right; over HTTP also who may replicate, with what is their own.
+    /// Who has this right; also who may replicate, with what is their own.
     AllOrOwn(Right),
+    /// Who has this right and asks on the Unix socket: a user of this machine.
+    Local(Right),
 }
 
 impl Who {
@@ -62,7 +64,10 @@ impl Who {
     pub const fn right(self) -> Option<Right> {
         match self {
             Self::Anybody => None,
-            Self::With(right) | Self::OnPage(right) | Self::AllOrOwn(right) => Some(right),
+            Self::With(right)
+            | Self::OnPage(right)
+            | Self::AllOrOwn(right)
+            | Self::Local(right) => Some(right),
         }
     }
 }
@@ -102,14 +107,6 @@ macro_rules! operations {
             pub const fn who(self) -> Who {
                 match self {
                     $($(Self::$call => $who,)*)*
-                }
-            }
-
-            /// Returns whether it is an order, or changes something: `audit` has a record of each.
-            #[must_use]
-            pub const fn changes(self) -> bool {
-                match self {
-                    $($(Self::$call => operations!(@changes $effect),)*)*
                 }
             }
         }
@@ -230,42 +227,44 @@ operations! {
     /// Rewrites a request.
     [Rewrite], [Rewrite POST "/_query/rewrite"] => With(Call), reads;
     /// Tells which functions cost most lately.
-    [Functions], [Functions GET "/_functions"] => With(Look), reads;
+    [], [Functions GET "/_functions"] => With(Look), reads;
     /// Tells what databases have cost.
-    [Tenants], [Tenants GET "/_tenants"] => With(Look), reads;
+    [], [Tenants GET "/_tenants"] => With(Look), reads;
     /// Tells what functions of a database log, and the errors that they end with.
-    [TenantLog], [TenantLog GET "/_tenants/{db}/log"] => With(Inspect), reads;
+    [], [TenantLog GET "/_tenants/{db}/log"] => With(Inspect), reads;
 
     // Pools and processes.
 
     /// Tells what is wrong, since when, and what to do.
-    [Health], [Health GET "/_health"] => With(Look), reads;
+    [], [Health GET "/_health"] => With(Look), reads;
     /// Tells whether the daemon is drained, and what is left of what it had.
-    [DrainState], [DrainState GET "/_drain"] => With(Look), reads;
+    [], [DrainState GET "/_drain"] => With(Look), reads;
     /// Drains the daemon: it takes no calls and runs no replications; calls that it has taken may end.
-    [Drain], [Drain PUT "/_drain"] => With(Operate), changes;
+    [], [Drain PUT "/_drain"] => With(Operate), changes;
     /// Has a drained daemon take work again.
-    [Undrain], [Undrain DELETE "/_drain"] => With(Operate), changes;
+    [], [Undrain DELETE "/_drain"] => With(Operate), changes;
     /// Tells who gave which order, and who changed what: the latest first.
-    [Audit], [Audit GET "/_audit"] => With(Inspect), reads;
+    [], [Audit GET "/_audit"] => With(Inspect), reads;
+    /// Tells what pools with their processes and services do.
+    [], [Status GET "/_status"] => With(Look), reads;
     /// Tells what pools do.
-    [Status], [Pools GET "/_pools", Pool GET "/_pools/{name}", PoolProcs GET "/_pools/{name}/_procs"] => With(Look), reads;
+    [], [Pools GET "/_pools", Pool GET "/_pools/{name}", PoolProcs GET "/_pools/{name}/_procs"] => With(Look), reads;
     /// Adds a pool, or changes settings of one. To say that callers may use it takes an administrator.
-    [AddPool, ReconfigurePool], [PutPool PUT "/_pools/{name}"] => With(Operate), changes;
+    [], [PutPool PUT "/_pools/{name}"] => With(Operate), changes;
     /// Removes a pool.
-    [RemovePool], [RemovePool DELETE "/_pools/{name}"] => With(Operate), changes;
+    [], [RemovePool DELETE "/_pools/{name}"] => With(Operate), changes;
     /// Starts processes of a pool again, before the time of its throttle is up.
-    [UnthrottlePool], [UnthrottlePool POST "/_pools/{name}/_unthrottle"] => With(Operate), changes;
-    /// Stops idle processes from before the last reload, over HTTP those of one pool.
-    [TerminateStaleProcs], [TerminateStale POST "/_pools/{name}/_terminate_stale"] => With(Operate), changes;
+    [], [UnthrottlePool POST "/_pools/{name}/_unthrottle"] => With(Operate), changes;
+    /// Stops idle processes of a pool from before the last reload.
+    [], [TerminateStale POST "/_pools/{name}/_terminate_stale"] => With(Operate), changes;
     /// Replaces all processes.
-    [Reload], [Reload POST "/_reload_query_servers"] => With(Operate), changes;
+    [], [Reload POST "/_reload_query_servers"] => With(Operate), changes;
     /// Tells what processes do now.
-    [Procs], [Procs GET "/_procs"] => With(Look), reads;
+    [], [Procs GET "/_procs"] => With(Look), reads;
     /// Ends a process.
-    [KillProc], [KillProc DELETE "/_procs/{pool}/{number}"] => With(Operate), changes;
+    [], [KillProc DELETE "/_procs/{pool}/{number}"] => With(Operate), changes;
     /// Counts processes, and those from before the last reload.
-    [GetProcCount, GetStaleProcCount], [System GET "/_node/_local/_system"] => With(Look), reads;
+    [], [System GET "/_node/_local/_system"] => With(Look), reads;
     /// Tells which streams and replications run.
     [], [Tasks GET "/_active_tasks"] => With(Look), reads;
     /// Tells all numbers as CouchDB does, or a part of them.
@@ -276,9 +275,9 @@ operations! {
     // The configuration.
 
     /// Reads the files of the configuration again.
-    [ReloadConfig], [ReloadConfig POST "/_node/_local/_config/_reload"] => With(Administer), changes;
+    [], [ReloadConfig POST "/_node/_local/_config/_reload"] => With(Administer), changes;
     /// Tells what that would change, and changes nothing.
-    [PlanConfig], [] => With(Administer), reads;
+    [], [PlanConfig POST "/_node/_local/_config/_plan"] => Local(Administer), reads;
     /// Shows the configuration, a section or a value of it.
     [], [
         Config GET "/_node/_local/_config",
@@ -293,7 +292,7 @@ operations! {
     // The dashboard.
 
     /// Makes a URL that lets a browser in to the dashboard.
-    [Dashboard], [] => With(Administer), changes;
+    [], [DashboardLink POST "/_dashboard/_link"] => Local(Administer), changes;
     /// Gives the dashboard, without what it shows.
     [], [DashboardPage GET "/_dashboard"] => Anybody, reads;
     /// Tells the dashboard what it shows.
@@ -308,31 +307,29 @@ operations! {
     /// Replicates without a document, or ends such a replication.
     [], [Replicate POST "/_replicate"] => With(Replicate), changes;
     /// Lists jobs. States that only documents have take an operator.
-    [Jobs], [Jobs GET "/_scheduler/jobs"] => AllOrOwn(Look), reads;
+    [], [Jobs GET "/_scheduler/jobs"] => AllOrOwn(Look), reads;
     /// Shows a job.
-    [Job], [Job GET "/_scheduler/jobs/{id}"] => AllOrOwn(Look), reads;
+    [], [Job GET "/_scheduler/jobs/{id}"] => AllOrOwn(Look), reads;
     /// Gives an order to all jobs of a selection. To cancel and to delete takes an administrator.
-    [OrderJobs], [OrderJobs POST "/_scheduler/_bulk"] => AllOrOwn(Operate), changes;
+    [], [OrderJobs POST "/_scheduler/_bulk"] => AllOrOwn(Operate), changes;
     /// Pauses a job.
-    [PauseJob], [PauseJob POST "/_scheduler/jobs/{id}/_pause"] => AllOrOwn(Operate), changes;
+    [], [PauseJob POST "/_scheduler/jobs/{id}/_pause"] => AllOrOwn(Operate), changes;
     /// Resumes a job.
-    [ResumeJob], [ResumeJob POST "/_scheduler/jobs/{id}/_resume"] => AllOrOwn(Operate), changes;
+    [], [ResumeJob POST "/_scheduler/jobs/{id}/_resume"] => AllOrOwn(Operate), changes;
     /// Restarts a job.
-    [RestartJob], [RestartJob POST "/_scheduler/jobs/{id}/_restart"] => AllOrOwn(Operate), changes;
+    [], [RestartJob POST "/_scheduler/jobs/{id}/_restart"] => AllOrOwn(Operate), changes;
     /// Gives a job a priority.
-    [SetJobPriority], [SetJobPriority POST "/_scheduler/jobs/{id}/_priority"] => AllOrOwn(Operate), changes;
+    [], [SetJobPriority POST "/_scheduler/jobs/{id}/_priority"] => AllOrOwn(Operate), changes;
     /// Lists documents with the states of their replications, or shows one.
     [], [Docs GET "/_scheduler/docs", DocsBelow GET "/_scheduler/docs/{below:.*}"] => AllOrOwn(Inspect), reads;
     /// Lists the daemons that share the store.
-    [Daemons], [Fleet GET "/_fleet"] => With(Look), reads;
+    [], [Fleet GET "/_fleet"] => With(Look), reads;
     /// Sends some documents of the replicator database, for a backup.
-    [ExportJobs], [] => With(Administer), reads;
+    [], [ExportJobs GET "/_scheduler/_export"] => Local(Administer), reads;
     /// Writes documents of a backup.
-    [ImportJobs], [] => With(Administer), changes;
+    [], [ImportJobs POST "/_scheduler/_import"] => Local(Administer), changes;
     /// Sends the store as it is at one moment, some rows at a time, for a backup.
-    [BackupStore], [] => With(Administer), reads;
-    /// Writes or deletes documents of the replicator database.
-    [WriteJobs], [] => With(Administer), changes;
+    [], [BackupStore GET "/_scheduler/_backup"] => Local(Administer), reads;
 
     // The replicator database. Who may replicate sees and writes what is their own.
 

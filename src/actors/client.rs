@@ -13,15 +13,13 @@ mod account;
 mod calls;
 mod cancel;
 mod context;
-mod dashboard;
 mod handover;
 mod held_max;
 mod holding;
-mod jobs;
 mod lent;
 mod lines;
 mod login;
-mod peer;
+pub(crate) mod peer;
 mod relay;
 mod session;
 pub(crate) mod stream;
@@ -38,9 +36,7 @@ use actix::prelude::*;
 use bytes::Bytes;
 use slog::{Logger, debug, o};
 
-use crate::auth::rights::Rights;
 use crate::config::Config;
-use crate::config::Role;
 use crate::functions::caller::Caller;
 use crate::messages::client_error::ErrorReply;
 use crate::messages::pools::ProcRevoked;
@@ -143,7 +139,6 @@ impl Client {
         let terms = SessionTerms {
             line_bytes_max: config.server.line_max,
             open: lending.is_some(),
-            rights: rights_of(&stream),
             metrics,
             write_timeout: match &lending {
                 Some(lending) => lending.write_timeout(config.server.request_timeout),
@@ -239,20 +234,6 @@ impl Client {
         self.pid_guard
             .ending(ExitReason::Failed("it was turned away".into()));
         ctx.stop();
-    }
-}
-
-/// Returns what the user at the other end may do without a login. On a Unix socket the system says who
-/// it is: the service's own user and root may do everything; others are let in by the socket's
-/// permissions, which are its group's, and may call functions.
-fn rights_of(stream: &Stream) -> Rights {
-    let Stream::Unix(unix) = stream else {
-        return Rights::default();
-    };
-    match unix.peer_cred().map(|peer| peer.uid()) {
-        Ok(uid) if uid == 0 || uid == rustix::process::geteuid().as_raw() => Rights::all(),
-        Ok(_) => Rights::of(&[Role::Caller], &[]),
-        Err(_) => Rights::default(),
     }
 }
 

@@ -11,14 +11,17 @@ use slog::Logger;
 use super::StartError;
 use crate::actors::listener::address::bind_address;
 use crate::actors::listener::bound::Bound;
-use crate::actors::listener::inherited::Inherited;
+use crate::actors::listener::inherited::{HTTP_SOCKET, Inherited};
 use crate::actors::listener::socket::bind_socket;
 use crate::actors::service::socket::ServiceSockets;
+use crate::client::operator_socket;
 use crate::config::Config;
 
 /// What the service listens on.
 pub(super) struct Sockets {
     pub unix: Rc<Bound>,
+    /// For HTTP, beside it.
+    pub local: Rc<Bound>,
     pub tcp: Option<Rc<Bound>>,
     pub tls: Option<Rc<Bound>>,
     pub http: Option<Rc<Bound>>,
@@ -48,9 +51,15 @@ impl Sockets {
         log: &Logger,
     ) -> Result<Self, StartError> {
         let inherited = Rc::new(inherited);
-        let unix = match inherited.unix("[server] socket", &config.server.socket)? {
+        let place = config.server.socket.as_path();
+        let unix = match inherited.unix("[server] socket", place)? {
             Some(passed) => passed,
-            None => bind_socket(&config.server).await?,
+            None => bind_socket(&config.server, place).await?,
+        };
+        let place = operator_socket(unix.path().unwrap_or(place));
+        let local = match inherited.unix(HTTP_SOCKET, &place)? {
+            Some(passed) => passed,
+            None => bind_socket(&config.server, &place).await?,
         };
         let bind = |key, address| bind(&inherited, key, address, config.server.backlog);
         let tcp = bind("[server] tcp", config.server.tcp)?;
@@ -69,6 +78,7 @@ impl Sockets {
                 https: address(&https),
             },
             unix: Rc::new(unix),
+            local: Rc::new(local),
             tcp,
             tls,
             http,

@@ -52,8 +52,8 @@ pub struct Args {
 /// No service answers, or the page cannot be opened.
 pub fn run(args: &Args) -> Result<(), CliError> {
     let (url, socket) = block_on(async {
-        let service = Service::connect(&args.socket, |_, _| None).await?;
-        let url = service.answer(service.client.dashboard()).await?;
+        let service = Service::at(&args.socket, |_, _| None);
+        let url = service.post::<String>("/_dashboard/_link", &()).await?;
         Ok((url, service.socket))
     })?;
     match args.open {

@@ -66,16 +66,20 @@ pub fn run(args: &Args) -> Result<(), CliError> {
     }
 }
 
+/// What an order to drain is given at.
+const PATH: &str = "/_drain";
+
 async fn drain(args: &Args) -> Result<DrainState, CliError> {
-    let service = Service::connect(&args.socket, |_, _| None).await?;
-    let mut state = service
-        .answer(service.client.set_drained(!args.off))
-        .await?;
+    let service = Service::at(&args.socket, |_, _| None);
+    let mut state: DrainState = match args.off {
+        true => service.delete(PATH).await?,
+        false => service.put(PATH, &()).await?,
+    };
     let wait = Duration::from_secs(args.wait.unwrap_or(0).into());
     let begun = Instant::now();
     while args.wait.is_some() && state.draining && !state.is_idle() && begun.elapsed() < wait {
         sleep(LOOK_EVERY).await;
-        state = service.answer(service.client.drain_state()).await?;
+        state = service.get(PATH).await?;
     }
     Ok(state)
 }

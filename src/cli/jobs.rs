@@ -17,7 +17,7 @@ use serde_json::value::{RawValue, to_raw_value};
 use settee_client::{BulkOrderName, JobSelection, JobsQuery};
 
 use crate::actors::language::Registry;
-use crate::client::ServiceError;
+use crate::client::{ServiceError, path};
 use crate::replicator::selection::is_pattern;
 
 use super::exit::{CliError, Exit};
@@ -186,7 +186,7 @@ impl Args {
 }
 
 async fn carry_out(args: &Args, languages: &Registry) -> Result<(), CliError> {
-    let service = Service::connect(&args.socket, explain).await?;
+    let service = Service::at(&args.socket, explain);
     let (service, json) = (&service, args.json);
     match &args.action {
         None => list(service, &args.list, json).await,
@@ -217,7 +217,7 @@ async fn carry_out(args: &Args, languages: &Registry) -> Result<(), CliError> {
 /// Prints a job, or all whose names fit a pattern.
 async fn show(service: &Service, name: &str, json: bool) -> Result<(), CliError> {
     let jobs = match is_pattern(name) {
-        false => match service.answer(service.client.job(name)).await {
+        false => match service.get(&path(["_scheduler", "jobs", name])).await {
             Ok(job) => vec![job],
             Err(error) => {
                 // It may be a document without a job.
@@ -244,9 +244,7 @@ async fn show(service: &Service, name: &str, json: bool) -> Result<(), CliError>
             struct Page {
                 jobs: Vec<Box<RawValue>>,
             }
-            let answer = service.answer(service.client.jobs(&query)).await?;
-            let page: Page = service.read("the answer about jobs", &answer)?;
-            page.jobs
+            service.get::<Page>(&query.path()).await?.jobs
         }
     };
     let mut texts = Vec::new();

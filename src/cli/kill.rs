@@ -2,11 +2,14 @@
 //!
 //! SUMMARY   Prints what was done, and whose call it cost.
 
+use serde_json::value::RawValue;
+
 use super::exit::{CliError, Exit};
 use super::output;
 use super::service_socket::{Service, SocketArgs, block_on};
 use super::status_table;
 use super::table::printable;
+use crate::client::{path, with_query};
 use crate::query_server::status::{KilledProc, ProcRow};
 
 /// Options of `settee kill`.
@@ -55,17 +58,18 @@ fn proc_name(text: &str) -> Result<String, String> {
 /// See the exit codes above.
 pub fn run(args: &Args) -> Result<(), CliError> {
     let text = block_on(async {
-        let service = Service::connect(&args.socket, |_, said| {
+        let service = Service::at(&args.socket, |_, said| {
             let hint = "`settee ps` shows those there are";
             (said.name == "not_found")
                 .then(|| CliError::new(Exit::Unavailable, said.reason_text(), hint))
-        })
-        .await?;
-        let killed = service.client.raw_kill_proc(&args.proc, args.now);
-        let killed = service.answer(killed).await?;
+        });
+        let (pool, number) = args.proc.rsplit_once('/').unwrap_or_default();
+        let proc = path(["_procs", pool, number]);
+        let proc = with_query(&proc, [("now", args.now.to_string())]);
+        let killed: Box<RawValue> = service.delete(&proc).await?;
         Ok(match args.json {
             true => format!("{}\n", killed.get()),
-            false => told(&service.read("the value of 'kill_proc'", &killed)?) + "\n",
+            false => told(&service.read("the answer", &killed)?) + "\n",
         })
     })?;
     output::print(&text)

@@ -7,12 +7,11 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use serde::Deserialize;
-use serde_json::value::RawValue;
 
 use super::exit::CliError;
 use super::output::Output;
 use super::service_socket::{Service, SocketArgs, block_on};
-use crate::query_server::tenant_logs::{LINES_MAX, PAGE_LINES_MAX};
+use crate::client::{path, with_query};
 use json::shown::is_unprintable;
 
 /// How often is asked with `--follow`.
@@ -49,17 +48,11 @@ pub struct Args {
     socket: SocketArgs,
 }
 
-/// Lines as the service sends them.
-#[derive(Deserialize)]
-struct Page {
-    lines: Vec<Box<RawValue>>,
-    last: u64,
-}
-
 /// A line, as far as it is shown.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Line {
+    seq: Option<u64>,
     kind: String,
     time: String,
     ddoc: Option<String>,
@@ -77,35 +70,28 @@ struct Line {
 /// See the exit codes above.
 pub fn run(args: &Args) -> Result<(), CliError> {
     block_on(async {
-        let service = Service::connect(&args.socket, |_, _| None).await?;
+        let service = Service::at(&args.socket, |_, _| None);
         let mut output = Output::standard();
         let mut since = args.since;
-        let pages = match args.follow {
-            true => usize::MAX,
-            // Whoever logs without end is not followed.
-            false => LINES_MAX / PAGE_LINES_MAX,
-        };
-        for _ in 0..pages {
-            let asked = service.client.tenant_log(&args.db, since);
-            let answer = service.answer(asked).await?;
-            let what = "the value of 'tenant_log'";
-            let page: Page = service.read(what, &answer)?;
-            since = page.last;
+        loop {
+            let query = [("since", since.to_string())];
+            let log = path(["_tenants", &args.db, "log"]);
+            let lines = service.text(&with_query(&log, query)).await?;
             let mut text = String::new();
-            for line in &page.lines {
+            for line in lines.lines() {
+                let read: Line = serde_json::from_str(line).unwrap_or_default();
+                since = read.seq.unwrap_or(since);
                 match args.json {
-                    true => text.push_str(line.get()),
-                    false => text.push_str(&service.read::<Line>(what, line)?.shown()),
+                    true => text.push_str(line),
+                    false => text.push_str(&read.shown()),
                 }
                 text.push('\n');
             }
-            if output.write(&text)? == ControlFlow::Break(()) {
-                return Ok(());
+            if output.write(&text)? == ControlFlow::Break(()) || !args.follow {
+                break;
             }
-            match (page.lines.is_empty(), args.follow) {
-                (true, false) => break,
-                (true, true) => tokio::time::sleep(INTERVAL).await,
-                (false, _) => {}
+            if text.is_empty() {
+                tokio::time::sleep(INTERVAL).await;
             }
         }
         Ok(())

@@ -23,6 +23,7 @@ use clap::builder::NonEmptyStringValueParser;
 use slog::{Logger, o};
 
 use crate::actors::language::Registry;
+use crate::client::Client;
 use crate::config::{Config, LanguageCommand};
 use crate::functions::view::{
     self, Batches, BuiltinReducer, Counts, Grouping, InputError, Members, Module, Order,
@@ -37,7 +38,7 @@ use couchjs::{members, syntax};
 
 use super::config_args::ConfigArgs;
 use super::exit::{CliError, Exit};
-use super::service_socket::{Service, SocketArgs};
+use super::service_socket::{SocketArgs, service_error};
 use errors::{Errors, Watched};
 use logs::{LogLines, tell};
 use printer::Printer;
@@ -220,9 +221,13 @@ impl Job<'_> {
             pool.stop().await;
             return done;
         };
-        let socket = socket.clone();
-        let service = Service::connect(&SocketArgs { socket }, |_, _| None).await?;
-        let processes = Processes::Service(service.client, Some(call));
+        let socket = SocketArgs {
+            socket: socket.clone(),
+        };
+        let socket = socket.path();
+        let connected = Client::connect(&socket).await;
+        let client = connected.map_err(|error| service_error(&socket, &error))?;
+        let processes = Processes::Service(client, Some(call));
         self.produce(&processes, cores, input).await
     }
 

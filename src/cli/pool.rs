@@ -1,6 +1,6 @@
 //! `settee pool`: the pools of the running service, and what an operator does with them.
 //!
-//! SUMMARY   One call on the client socket for each subcommand; what changed is printed, one change
+//! SUMMARY   One request for each subcommand; what changed is printed, one change
 //!           a line, or as the service sends it.
 //! PROMISES  No option carries a command: a pool names a language of the service's configuration.
 //! LIMITS    What is changed so lives until the service is restarted; what is to stay belongs in
@@ -9,11 +9,12 @@
 use std::path::Path;
 
 use clap::Subcommand;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::client::{PoolChange, ServiceError};
+use crate::client::{PoolChange, ServiceError, path, with_query};
 use crate::config::PoolConfig;
+use crate::query_server::status::{DaemonStatus, PoolStatus, ProcStatus};
 
 use super::exit::{CliError, Exit};
 use super::output;
@@ -116,13 +117,20 @@ struct PlanArgs {
 }
 
 impl PlanArgs {
-    /// Returns a request's settings, with what it asks for.
-    fn applied_to(&self, mut settings: Map<String, Value>) -> Map<String, Value> {
-        if self.dry_run {
-            settings.insert("dry_run".to_owned(), true.into());
-        }
-        settings
+    /// Returns where a pool is ordered to change.
+    fn path(&self, pool: &str, mode: &str) -> String {
+        let query = [
+            ("mode", mode.to_owned()),
+            ("dry_run", self.dry_run.to_string()),
+        ];
+        with_query(&path(["_pools", pool]), query)
     }
+}
+
+/// What an order changed.
+#[derive(Deserialize)]
+struct Changed {
+    changes: Vec<PoolChange>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -215,9 +223,9 @@ pub fn run(args: &Args) -> Result<(), CliError> {
 }
 
 async fn perform(args: &Args) -> Result<String, CliError> {
-    let service = Service::connect(&args.socket, mistake).await?;
-    let (client, json) = (&service.client, args.json);
-    let changes = |changes: Vec<PoolChange>| {
+    let service = Service::at(&args.socket, mistake);
+    let json = args.json;
+    let changed = |Changed { changes }| {
         let text = || match changes.is_empty() {
             true => "nothing has changed\n".to_owned(),
             false => changes.iter().map(|change| format!("{change}\n")).collect(),
@@ -226,42 +234,35 @@ async fn perform(args: &Args) -> Result<String, CliError> {
     };
     match &args.action {
         Action::List(table) => {
-            let pools = service.answer(client.status(None)).await?.pools;
+            let pools = service.get::<DaemonStatus>("/_status").await?.pools;
             Ok(shown(json, &pools, || {
                 status_table::pools(&pools, table.layout())
             }))
         }
         Action::Add(add) => {
-            let settings = add.plan.applied_to(add.settings());
-            let added = client.add_pool(&add.name, &settings);
-            Ok(changes(service.answer(added).await?))
+            let path = add.plan.path(&add.name, "add");
+            Ok(changed(service.put(&path, &add.settings()).await?))
         }
         Action::Set {
             name,
             settings: pairs,
             plan,
         } => {
-            let settings = plan.applied_to(settings(pairs));
-            let changed = client.reconfigure_pool(name, &settings);
-            Ok(changes(service.answer(changed).await?))
+            let path = plan.path(name, "change");
+            Ok(changed(service.put(&path, &settings(pairs)).await?))
         }
         Action::Remove {
             name,
             immediate,
             plan,
         } => {
-            let removed = match plan.dry_run {
-                true => {
-                    service
-                        .answer(client.plan_removal(name, *immediate))
-                        .await?
-                }
-                false => service.answer(client.remove_pool(name, *immediate)).await?,
-            };
-            Ok(changes(removed))
+            let mode = if *immediate { "immediate" } else { "graceful" };
+            Ok(changed(service.delete(&plan.path(name, mode)).await?))
         }
         Action::Unthrottle { name } => {
-            let lifted = service.answer(client.unthrottle_pool(name)).await?;
+            let path = path(["_pools", name, "_unthrottle"]);
+            let answer: Value = service.post(&path, &()).await?;
+            let lifted = answer["was_throttled"] == true;
             let text = || match lifted {
                 true => format!("{name} starts processes again\n"),
                 false => format!("{name} was not throttled\n"),
@@ -269,13 +270,25 @@ async fn perform(args: &Args) -> Result<String, CliError> {
             Ok(shown(json, &lifted, text))
         }
         Action::Procs { name, table } => {
-            let pools = service.answer(client.status(Some(name))).await?.pools;
-            let procs: Vec<_> = pools.iter().flat_map(|pool| &pool.procs).collect();
-            Ok(shown(json, &procs, || {
-                status_table::processes(&pools, table.layout())
+            let pool = PoolStatus {
+                name: name.clone(),
+                procs: service
+                    .get::<Procs>(&path(["_pools", name, "_procs"]))
+                    .await?
+                    .procs,
+                ..PoolStatus::default()
+            };
+            Ok(shown(json, &pool.procs, || {
+                status_table::processes(std::slice::from_ref(&pool), table.layout())
             }))
         }
     }
+}
+
+/// The processes of a pool.
+#[derive(Deserialize)]
+struct Procs {
+    procs: Vec<ProcStatus>,
 }
 
 /// Returns a value as one line of JSON, or as text for people.
@@ -288,16 +301,13 @@ fn shown(json: bool, value: &impl Serialize, text: impl FnOnce() -> String) -> S
 
 /// A mistake of the caller's is one in the command line, but for the name of what is not there.
 fn mistake(_: &Path, said: &ServiceError) -> Option<CliError> {
-    (said.fault == "client").then(|| {
-        CliError::new(
-            match &*said.name {
-                "not_found" => Exit::Unavailable,
-                _ => Exit::Usage,
-            },
-            said.reason_text(),
-            "`settee pool list` shows the pools, docs/configuration.md the settings",
-        )
-    })
+    let code = match &*said.name {
+        "not_found" => Exit::Unavailable,
+        "bad_request" | "file_exists" => Exit::Usage,
+        _ => return None,
+    };
+    let hint = "`settee pool list` shows the pools, docs/configuration.md the settings";
+    Some(CliError::new(code, said.reason_text(), hint))
 }
 
 #[cfg(test)]

@@ -3,11 +3,14 @@
 //! SUMMARY   Asks the service and prints a table, or the value as it came; with `--watch` again and again until
 //!           interrupted.
 
+use serde_json::value::RawValue;
+
 use super::exit::{CliError, Exit};
 use super::service_socket::{Service, SocketArgs, block_on};
 use super::status_table;
 use super::table::{Cell, Layout, columns, count, duration, microseconds, number, state, text};
 use super::watch::WatchArgs;
+use crate::client::with_query;
 use crate::query_server::status::{ProcPage, ProcRow};
 
 /// Options of `settee ps`.
@@ -44,21 +47,17 @@ pub struct Args {
 /// See the exit codes above.
 pub fn run(args: &Args) -> Result<(), CliError> {
     block_on(async {
-        let service = Service::connect(&args.socket, |_, said| {
+        let service = Service::at(&args.socket, |_, said| {
             let hint = "`settee pool list` shows the pools";
             (said.name == "not_found")
                 .then(|| CliError::new(Exit::Unavailable, said.reason_text(), hint))
-        })
-        .await?;
+        });
         let ask = async || {
-            let procs = service.client.raw_procs(args.pool.as_deref());
-            let procs = service.answer(procs).await?;
+            let pool = args.pool.iter().map(|pool| ("pool", pool.clone()));
+            let procs: Box<RawValue> = service.get(&with_query("/_procs", pool)).await?;
             Ok(match args.watch.json {
                 true => format!("{}\n", procs.get()),
-                false => table(
-                    &service.read("the value of 'procs'", &procs)?,
-                    args.watch.layout(),
-                ),
+                false => table(&service.read("the answer", &procs)?, args.watch.layout()),
             })
         };
         args.watch.show(ask).await

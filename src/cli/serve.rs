@@ -24,7 +24,7 @@ use crate::audit::{Done, Sender};
 use crate::config::{Loaded, Log, LogFormat, LogLevel, Sources, generated};
 use crate::logging::{Logging, Reopener};
 use crate::messages::config_listener::Reload;
-use crate::operations::CallName;
+use crate::operations::Route;
 use crate::otp::pid::ExitReason;
 use crate::tls::CertificateError;
 use child::cell::remove_abandoned_groups;
@@ -265,7 +265,7 @@ impl Stopping {
 fn reload(app: &Daemon, files: Vec<Reopener>, log: Logger) {
     let listener = app.config_listener.clone();
     let sender = Sender::known(None, "signal HUP");
-    let order = app.audit.begin(sender, CallName::ReloadConfig.into());
+    let order = app.audit.begin(sender, Route::ReloadConfig.into());
     actix_rt::spawn(async move {
         service_manager::notify_reloading();
         for file in files {

@@ -4,10 +4,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
-use crate::client::{Client, ClientError, ServiceError};
+use crate::client::{ClientError, Operator, ServiceError};
 use crate::config::Surroundings;
 
 use super::exit::{CliError, Exit};
@@ -56,47 +57,96 @@ pub fn block_on<T>(work: impl Future<Output = Result<T, CliError>>) -> Result<T,
 /// than [`service_error`].
 type Explain = fn(&Path, &ServiceError) -> Option<CliError>;
 
-/// The running service, connected.
+/// The running service, to be managed.
 pub struct Service {
-    /// What is asked.
-    pub client: Client,
+    operator: Operator,
     /// Where it is.
     pub socket: PathBuf,
     explain: Explain,
 }
 
 impl Service {
-    /// Connects.
-    ///
-    /// # Errors
-    /// No service answers, or not this user.
-    pub async fn connect(socket: &SocketArgs, explain: Explain) -> Result<Self, CliError> {
+    /// Makes what asks the service at a socket.
+    pub fn at(socket: &SocketArgs, explain: Explain) -> Self {
         let socket = socket.path();
-        let connected = Client::connect(&socket).await;
-        let client = connected.map_err(|error| service_error(&socket, &error))?;
-        Ok(Self {
-            client,
+        Self {
+            operator: Operator::at(&socket),
             socket,
             explain,
-        })
+        }
     }
 
-    /// Waits for an answer, at most [`ANSWER_TIMEOUT`].
+    /// Asks for what is at a path, for at most [`ANSWER_TIMEOUT`].
     ///
     /// # Errors
-    /// What the subcommand makes of what the service said, if anything; otherwise see [`service_error`].
-    pub async fn answer<T>(
+    /// No service answers, or not this user; what the subcommand makes of what the service said, if anything; otherwise
+    /// see [`service_error`].
+    pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, CliError> {
+        self.answer(self.operator.get(path)).await
+    }
+
+    /// As [`Service::get`], of lines.
+    ///
+    /// # Errors
+    /// As [`Service::get`].
+    pub async fn text(&self, path: &str) -> Result<String, CliError> {
+        self.answer(self.operator.text(path)).await
+    }
+
+    /// Sends something to a path.
+    ///
+    /// # Errors
+    /// As [`Service::get`].
+    pub async fn post<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<T, CliError> {
+        self.answer(self.operator.post(path, body)).await
+    }
+
+    /// As [`Service::post`], for what may take longer.
+    ///
+    /// # Errors
+    /// As [`Service::get`].
+    pub(super) async fn post_within<T: DeserializeOwned>(
+        &self,
+        timeout: Duration,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<T, CliError> {
+        self.answer_within(timeout, self.operator.post(path, body))
+            .await
+    }
+
+    /// Puts something at a path.
+    ///
+    /// # Errors
+    /// As [`Service::get`].
+    pub async fn put<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<T, CliError> {
+        self.answer(self.operator.put(path, body)).await
+    }
+
+    /// Deletes what is at a path.
+    ///
+    /// # Errors
+    /// As [`Service::get`].
+    pub async fn delete<T: DeserializeOwned>(&self, path: &str) -> Result<T, CliError> {
+        self.answer(self.operator.delete(path)).await
+    }
+
+    async fn answer<T>(
         &self,
         answer: impl Future<Output = Result<T, ClientError>>,
     ) -> Result<T, CliError> {
         self.answer_within(ANSWER_TIMEOUT, answer).await
     }
 
-    /// As [`Service::answer`], for what may take longer.
-    ///
-    /// # Errors
-    /// As [`Service::answer`].
-    pub(super) async fn answer_within<T>(
+    async fn answer_within<T>(
         &self,
         timeout: Duration,
         answer: impl Future<Output = Result<T, ClientError>>,

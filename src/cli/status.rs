@@ -46,6 +46,12 @@ pub struct Args {
     socket: SocketArgs,
 }
 
+/// Where it is told what is wrong.
+const HEALTH: &str = "/_health";
+
+/// Where the daemons of a fleet are listed.
+const FLEET: &str = "/_fleet";
+
 /// Says how many replications are in which state; nothing without any.
 async fn replications(service: &Service) -> String {
     let counted = counted(service).await.unwrap_or_default();
@@ -54,16 +60,14 @@ async fn replications(service: &Service) -> String {
 
 /// Returns all that is known of the service as one value, on one line: its status, and what else is asked for.
 async fn everything(service: &Service, status: &RawValue) -> Result<String, CliError> {
-    let mut all: Map<String, Value> = service.read("the value of 'status'", status)?;
-    let health = service.answer(service.client.health()).await?;
+    let mut all: Map<String, Value> = service.read("the status", status)?;
+    let health: Health = service.get(HEALTH).await?;
     all.insert("version".to_owned(), health.version.into());
     all.insert("problems".to_owned(), json!(health.problems));
     // A store that is away hides no pool.
     let jobs = counts(service).await.unwrap_or_default();
     all.insert("jobs".to_owned(), jobs);
-    let fleet = service.answer(service.client.daemons()).await?;
-    let fleet = service.read("the value of 'daemons'", &fleet)?;
-    all.insert("fleet".to_owned(), fleet);
+    all.insert("fleet".to_owned(), service.get(FLEET).await?);
     Ok(format!("{}\n", Value::Object(all)))
 }
 
@@ -73,26 +77,21 @@ async fn everything(service: &Service, status: &RawValue) -> Result<String, CliE
 /// See the exit codes above.
 pub fn run(args: &Args) -> Result<(), CliError> {
     block_on(async {
-        let service = Service::connect(&args.socket, |_, _| None).await?;
+        let service = Service::at(&args.socket, |_, _| None);
         if args.check {
             return match args.fleet {
-                true => check_fleet(&service.answer(service.client.fleet_health()).await?),
-                false => check(&service.answer(service.client.health()).await?),
+                true => check_fleet(&service.get(&format!("{HEALTH}?fleet=true")).await?),
+                false => check(&service.get(HEALTH).await?),
             };
         }
         let ask = async || {
-            let status = service.answer(service.client.raw_status(None)).await?;
+            let status: Box<RawValue> = service.get("/_status").await?;
             if args.watch.json {
                 return everything(&service, &status).await;
             }
-            let status = service.read::<DaemonStatus>("the value of 'status'", &status)?;
-            // A service of an earlier version does not know the call.
-            let fleet = service.client.daemons().await;
-            let fleet = fleet
-                .ok()
-                .and_then(|fleet| serde_json::from_str(fleet.get()).ok());
+            let status = service.read::<DaemonStatus>("the status", &status)?;
             let layout = args.watch.layout();
-            let daemons = daemons(&fleet.unwrap_or_default(), layout);
+            let daemons = daemons(&service.get(FLEET).await?, layout);
             Ok(table(&status, layout) + &replications(&service).await + &daemons)
         };
         args.watch.show(ask).await

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::actors::language::Registry;
-use crate::client::ServiceError;
+use crate::client::with_query;
 use crate::config::Surroundings;
 use crate::config::new_file::NewFile;
 use crate::config::store_url::StoreUrl;
@@ -216,6 +216,9 @@ fn give_to_owner_of_folder(path: &Path) -> io::Result<()> {
     }
 }
 
+/// Where a running service hands out its store.
+const BACKUP: &str = "/_scheduler/_backup";
+
 /// The store of a running service, as it was when it was asked to hold that.
 struct Running {
     service: Service,
@@ -224,8 +227,9 @@ struct Running {
 
 impl Running {
     async fn hold(place: &StorePlace, socket: &SocketArgs) -> Result<Self, CliError> {
-        let connected = Service::connect(socket, |_, _: &ServiceError| None).await;
-        let service = connected.map_err(|error| match (error.code, place) {
+        let service = Service::at(socket, |_, _| None);
+        let held: Result<Option<HeldCopy>, CliError> = service.get(BACKUP).await;
+        let held = held.map_err(|error| match (error.code, place) {
             (Exit::Unavailable, StorePlace::File(file)) => {
                 let file = file.display();
                 let hint = format!(
@@ -235,8 +239,7 @@ impl Running {
             }
             _ => error,
         })?;
-        let held = service.answer(service.client.hold_copy()).await?;
-        match service.read("backup_store", &held)? {
+        match held {
             Some(held) => Ok(Self { service, held }),
             None => {
                 let what = "the documents of this service are in a database";
@@ -256,9 +259,14 @@ impl CopySource for Running {
     type Error = CliError;
 
     async fn rows(&self, kind: RowKind, after: &str) -> Result<Vec<CopyRow>, CliError> {
-        let rows = self.service.client.copy_rows(self.held.copy, &kind, after);
-        let rows = self.service.answer(rows).await?;
-        let rows: Option<Vec<CopyRow>> = self.service.read("backup_store", &rows)?;
+        let kind = serde_json::to_value(kind).unwrap_or_default();
+        let query = [
+            ("copy", self.held.copy.to_string()),
+            ("kind", kind.as_str().unwrap_or_default().to_owned()),
+            ("after", after.to_owned()),
+        ];
+        let path = with_query(BACKUP, query);
+        let rows: Option<Vec<CopyRow>> = self.service.get(&path).await?;
         rows.ok_or_else(|| {
             let what = "the service has ended this backup: another one began, or this one paused for a minute";
             CliError::new(Exit::TryAgain, what, "try again")

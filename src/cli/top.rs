@@ -9,10 +9,13 @@ use std::path::PathBuf;
 use clap::builder::PossibleValuesParser;
 use strum::VariantNames;
 
+use serde_json::value::RawValue;
+
 use super::exit::{CliError, Exit};
 use super::service_socket::{Service, SocketArgs, block_on};
 use super::table::{Cell, Layout, columns, count, microseconds, number, text};
 use super::watch::WatchArgs;
+use crate::client::with_query;
 use crate::messages::function_costs::{CostsPage, CostsRow, Period, SortBy};
 use crate::messages::tenant_costs::{TenantCostsPage, TenantSort};
 
@@ -70,18 +73,17 @@ pub fn run(args: &Args) -> Result<(), CliError> {
         if args.by_db {
             return databases(args).await;
         }
-        let service = Service::connect(&args.socket, |_, _| None).await?;
+        let service = Service::at(&args.socket, |_, _| None);
         let ask = async || {
-            let question = service
-                .client
-                .functions(&args.period, &args.sort, args.limit);
-            let costs = service.answer(question).await?;
+            let query = [
+                ("period", args.period.clone()),
+                ("sort", args.sort.clone()),
+                ("limit", args.limit.to_string()),
+            ];
+            let costs: Box<RawValue> = service.get(&with_query("/_functions", query)).await?;
             Ok(match args.watch.json {
                 true => format!("{}\n", costs.get()),
-                false => table(
-                    &service.read("the value of 'functions'", &costs)?,
-                    args.watch.layout(),
-                ),
+                false => table(&service.read("the answer", &costs)?, args.watch.layout()),
             })
         };
         args.watch.show(ask).await
@@ -95,10 +97,9 @@ async fn databases(args: &Args) -> Result<(), CliError> {
         CliError::new(Exit::Usage, what, hint)
     })?;
     let before = args.since.as_deref().map(by_db::saved).transpose()?;
-    let service = Service::connect(&args.socket, |_, _| None).await?;
+    let service = Service::at(&args.socket, |_, _| None);
     let ask = async || {
-        let costs = service.answer(service.client.tenants()).await?;
-        let costs: TenantCostsPage = service.read("the value of 'tenants'", &costs)?;
+        let costs: TenantCostsPage = service.get("/_tenants").await?;
         let costs = match &before {
             Some(before) => by_db::added(costs, before),
             None => costs,

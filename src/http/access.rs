@@ -22,6 +22,7 @@ use super::answer::Refusal;
 use super::guard::{Connection, is_encrypted};
 use super::request::text_of;
 use super::{HttpContext, origin};
+use crate::actors::client::peer::local_rights;
 use crate::actors::pool_executor::Principal;
 use crate::audit::PendingOrder;
 use crate::auth::rights::{Right, Rights};
@@ -42,6 +43,8 @@ pub(super) struct Visitor {
     pub(super) rights: Rights,
     /// The address at the other end.
     address: Option<SocketAddr>,
+    /// The user of this machine at the other end of the Unix socket.
+    local: Option<Arc<Holder>>,
 }
 
 /// The sender of a request, as handlers get it.
@@ -53,10 +56,11 @@ pub(super) type Order = ReqData<Rc<PendingOrder>>;
 impl Visitor {
     /// Returns who is at the other end.
     pub(super) fn holder(&self) -> Holder {
+        let local = self.local.as_deref().cloned().unwrap_or_default();
         Holder {
-            user: self.name.clone(),
+            user: self.name.clone().or(local.user),
             peer: self.address.map(|peer| peer.to_string()),
-            ..Holder::default()
+            ..local
         }
     }
 
@@ -87,11 +91,12 @@ impl Visitor {
             Ok(()) => return Ok(()),
             Err(missing) => missing,
         };
-        match &self.name {
-            Some(name) => Err(Refusal::forbidden(format!(
+        match (&self.name, &self.local) {
+            (Some(name), _) => Err(Refusal::forbidden(format!(
                 "{missing}, which {name} has not"
             ))),
-            None => Err(Refusal::unauthorized("Authentication required.")),
+            (None, Some(_)) => Err(Refusal::forbidden(missing)),
+            (None, None) => Err(Refusal::unauthorized("Authentication required.")),
         }
     }
 
@@ -100,6 +105,10 @@ impl Visitor {
         match who {
             Who::Anybody => Ok(()),
             Who::With(right) => self.needs(right),
+            Who::Local(right) if self.local.is_some() => self.needs(right),
+            Who::Local(_) => Err(Refusal::forbidden(
+                "this is answered on the service's Unix socket alone (X.http.sock beside X.sock of [server] socket): ask there",
+            )),
             Who::OnPage(right) => self.needs(right).map_err(Refusal::for_a_form),
             Who::AllOrOwn(right) if self.may(right) => Ok(()),
             Who::AllOrOwn(_) => self.needs(Right::Replicate),
@@ -108,7 +117,7 @@ impl Visitor {
 
     /// Returns whether this visitor has logged in, or does not have to.
     pub(super) fn is_known(&self) -> bool {
-        self.name.is_some() || self.is_admin()
+        self.name.is_some() || self.is_admin() || self.local.is_some()
     }
 
     /// Refuses a visitor who has not logged in, whether or not the path exists.
@@ -136,9 +145,19 @@ pub(super) async fn admit(
         session: None,
         rights: Rights::default(),
         address: head.peer_addr,
+        local: connection.and_then(Connection::local).cloned(),
     };
-    if shared.authority.is_open() {
-        refuse_forwarded(head)?;
+    if let Some(local) = &visitor.local {
+        refuse_forwarded(
+            head,
+            "the Unix socket is for users of this machine alone: have it ask [server] http",
+        )?;
+        visitor.rights = local_rights(local.uid);
+    } else if shared.authority.is_open() {
+        refuse_forwarded(
+            head,
+            "[server] open = true is for this machine only: leave open out, so that a login is required",
+        )?;
         visitor.rights = Rights::all();
         return Ok(visitor);
     }
@@ -177,14 +196,13 @@ fn session_of(head: &RequestHead, shared: &HttpContext) -> Option<Session> {
 }
 
 /// Refuses a request that a proxy has forwarded: it may come from anywhere, whatever its address is.
-fn refuse_forwarded(head: &RequestHead) -> Result<(), Refusal> {
+fn refuse_forwarded(head: &RequestHead, why: &str) -> Result<(), Refusal> {
     const ADDED: &[&str] = &["forwarded", "via", "x-real-ip", "x-client-ip"];
     let mut names = head.headers.keys().map(|name| name.as_str());
     let found = names.find(|name| ADDED.contains(name) || name.starts_with("x-forwarded"));
     match found {
         Some(name) => Err(Refusal::forbidden(format!(
-            "the request came through a proxy ({name}), and [server] open = true is for this machine \
-             only: leave open out, so that a login is required"
+            "the request came through a proxy ({name}), and {why}"
         ))),
         None => Ok(()),
     }

@@ -19,7 +19,7 @@ use super::routes::shutting_down;
 use crate::audit::{Done, PendingOrder};
 use crate::config::keys;
 use crate::config::{Config, Setting, reload::Change};
-use crate::messages::config_listener::{Reload, ReloadError, SetValue};
+use crate::messages::config_listener::{PlanReload, Reload, ReloadError, SetValue};
 
 /// `GET /_node/_local/_config`.
 pub(super) async fn everything(shared: Data<HttpContext>) -> Answer {
@@ -73,6 +73,12 @@ pub(super) async fn reload(shared: Data<HttpContext>, order: Order) -> Answer {
     let changes = changed(shared.config_listener.call(Reload).await?)?;
     order.did(Done::of_config(&changes));
     Ok(answer::ok(&json!({"ok": true, "changes": changes})))
+}
+
+/// `POST /_node/_local/_config/_plan`: what a reload would change.
+pub(super) async fn plan(shared: Data<HttpContext>) -> Answer {
+    let changes = changed(shared.config_listener.call(PlanReload).await?)?;
+    Ok(answer::ok(&changes))
 }
 
 fn find(config: &Config, section: &str, key: &str) -> Option<String> {

@@ -19,6 +19,19 @@ use crate::in_flight::network_of;
 /// Busy connections of a peer that are passed over in the search for one that waits.
 const SEARCH_MAX: usize = 256;
 
+/// Who is at the other end of connections: a network, or a user of this machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Peer {
+    Network(IpAddr),
+    User(Option<u32>),
+}
+
+impl From<IpAddr> for Peer {
+    fn from(peer: IpAddr) -> Self {
+        Self::Network(network_of(peer))
+    }
+}
+
 /// What others may see of a connection, and do to it.
 #[derive(Debug, Default)]
 pub(super) struct Conduct {
@@ -47,15 +60,15 @@ impl Conduct {
 #[derive(Default)]
 struct Table {
     /// Peer -> its connections, oldest first.
-    peers: HashMap<IpAddr, BTreeMap<u64, Arc<Conduct>>>,
+    peers: HashMap<Peer, BTreeMap<u64, Arc<Conduct>>>,
     /// How many connections each peer has.
-    counts: BTreeSet<(usize, IpAddr)>,
+    counts: BTreeSet<(usize, Peer)>,
     total: usize,
     next: u64,
 }
 
 impl Table {
-    fn change(&mut self, peer: IpAddr, change: impl FnOnce(&mut BTreeMap<u64, Arc<Conduct>>)) {
+    fn change(&mut self, peer: Peer, change: impl FnOnce(&mut BTreeMap<u64, Arc<Conduct>>)) {
         let of_peer = self.peers.entry(peer).or_default();
         let before = of_peer.len();
         change(of_peer);
@@ -115,8 +128,7 @@ impl Connections {
     }
 
     /// Lets a connection in; none if there are as many as may be and all are busy.
-    pub(super) fn enter(self: &Arc<Self>, peer: IpAddr) -> Option<ConnectionPlace> {
-        let peer = network_of(peer);
+    pub(super) fn enter(self: &Arc<Self>, peer: Peer) -> Option<ConnectionPlace> {
         let conduct = Arc::new(Conduct::default());
         let mut table = self.table();
         if table.total >= self.max && !table.close_one() {
@@ -144,7 +156,7 @@ impl Connections {
 /// The place of a connection, which is free once this is dropped.
 pub(super) struct ConnectionPlace {
     connections: Arc<Connections>,
-    peer: IpAddr,
+    peer: Peer,
     number: u64,
     pub(super) conduct: Arc<Conduct>,
 }
@@ -163,7 +175,7 @@ mod tests {
     use super::*;
 
     fn enter(connections: &Arc<Connections>, last: u8) -> Option<ConnectionPlace> {
-        connections.enter([10, 0, 0, last].into())
+        connections.enter(IpAddr::from([10, 0, 0, last]).into())
     }
 
     fn closed(places: &[ConnectionPlace]) -> Vec<usize> {

@@ -9,14 +9,16 @@
 
 pub(super) mod state;
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::LazyLock;
 
 use actix_web::http::header::{self, EntityTag, Header, IfNoneMatch};
-use actix_web::web::Path;
+use actix_web::web::{Data, Path};
 use actix_web::{HttpRequest, HttpResponse};
 use flate2::Crc;
 
-use super::answer::{Answer, Refusal};
+use super::HttpContext;
+use super::answer::{self, Answer, Refusal};
 use super::compress::Text;
 
 /// Only what comes from here, and no frame around it.
@@ -103,6 +105,31 @@ static FILES: LazyLock<[File; 13]> = LazyLock::new(|| {
 /// `GET /_dashboard`.
 pub(super) async fn page(request: HttpRequest) -> Answer {
     Ok(PAGE.answer(&request))
+}
+
+/// `POST /_dashboard/_link`: a URL that lets a browser in once. The token stands behind the `#`, which browsers do not
+/// send.
+pub(super) async fn link(shared: Data<HttpContext>) -> Answer {
+    let Some(address) = shared.address else {
+        let reason = "this service has no HTTP address ([server] http)";
+        return Err(Refusal::not_found(reason));
+    };
+    let page = format!("http://{}/_dashboard", reachable(address));
+    Ok(answer::ok(&match shared.authority.is_open() {
+        true => page,
+        false => format!("{page}#token={}", shared.authority.issue_token()),
+    }))
+}
+
+/// A browser of this machine finds an address that stands for all of them under this machine's own.
+fn reachable(mut address: SocketAddr) -> SocketAddr {
+    if address.ip().is_unspecified() {
+        address.set_ip(match address {
+            SocketAddr::V4(_) => IpAddr::V4(Ipv4Addr::LOCALHOST),
+            SocketAddr::V6(_) => IpAddr::V6(Ipv6Addr::LOCALHOST),
+        });
+    }
+    address
 }
 
 /// `GET /_dashboard/FILE`.

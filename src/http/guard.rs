@@ -26,6 +26,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use super::connections::{Conduct, ConnectionPlace};
 use crate::config::Config;
 use crate::pace::Pace;
+use crate::query_server::status::Holder;
 
 /// How long a client may take to send a head.
 pub(super) const HEAD_WAIT: Duration = Duration::from_secs(5);
@@ -36,6 +37,15 @@ const LATE: &[u8] =
 
 /// How long a connection without a request is kept.
 pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(75);
+
+/// How a client has come in.
+pub(super) enum Way {
+    Plain,
+    /// Over TLS.
+    Encrypted,
+    /// By the Unix socket: who that is, as the system says.
+    Local(Arc<Holder>),
+}
 
 /// What the socket and the requests of a connection share.
 pub(super) struct Connection {
@@ -50,8 +60,7 @@ pub(super) struct Connection {
     has_more: Cell<bool>,
     /// Whether the answer is a stream, which may be taken slowly.
     is_stream: Cell<bool>,
-    /// Whether TLS protects it.
-    is_encrypted: bool,
+    way: Way,
     /// The name in the certificate that the client has shown.
     certified: OnceCell<String>,
     config: watch::Receiver<Arc<Config>>,
@@ -60,7 +69,7 @@ pub(super) struct Connection {
 impl Connection {
     pub(super) fn new(
         place: ConnectionPlace,
-        is_encrypted: bool,
+        way: Way,
         config: watch::Receiver<Arc<Config>>,
     ) -> Rc<Self> {
         Rc::new(Self {
@@ -70,7 +79,7 @@ impl Connection {
             head_since: Cell::new(Some(Instant::now())),
             has_more: Cell::new(false),
             is_stream: Cell::new(false),
-            is_encrypted,
+            way,
             certified: OnceCell::new(),
             config,
         })
@@ -84,6 +93,14 @@ impl Connection {
     /// Returns the name in the certificate that the client has shown.
     pub(super) fn certified(&self) -> Option<&str> {
         self.certified.get().map(String::as_str)
+    }
+
+    /// Returns the user of this machine at the other end of the Unix socket.
+    pub(super) fn local(&self) -> Option<&Arc<Holder>> {
+        match &self.way {
+            Way::Local(holder) => Some(holder),
+            Way::Plain | Way::Encrypted => None,
+        }
     }
 
     fn conduct(&self) -> &Conduct {
@@ -108,7 +125,7 @@ impl Connection {
 /// Returns whether TLS protects the connection that a request came by.
 pub(super) fn is_encrypted(request: &HttpRequest) -> bool {
     let connection = request.conn_data::<Rc<Connection>>();
-    connection.is_some_and(|connection| connection.is_encrypted)
+    connection.is_some_and(|connection| matches!(connection.way, Way::Encrypted))
 }
 
 /// An open request. Its connection waits for the next one when the last of these is dropped.
@@ -308,7 +325,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
 
 #[cfg(test)]
 mod tests {
-    use std::net::Ipv4Addr;
+    use std::net::{IpAddr, Ipv4Addr};
 
     use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
     use tokio::time::advance;
@@ -317,9 +334,10 @@ mod tests {
     use crate::http::connections::Connections;
 
     fn guarded() -> (DuplexStream, Guarded<DuplexStream>) {
-        let place = Connections::new(1).enter(Ipv4Addr::LOCALHOST.into());
+        let peer = IpAddr::from(Ipv4Addr::LOCALHOST);
+        let place = Connections::new(1).enter(peer.into());
         let (_, config) = watch::channel(Arc::new(Config::default()));
-        let connection = Connection::new(place.expect("there is room"), false, config);
+        let connection = Connection::new(place.expect("there is room"), Way::Plain, config);
         let (client, server) = tokio::io::duplex(1024);
         (client, Guarded::new(server, connection))
     }

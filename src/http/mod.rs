@@ -16,6 +16,7 @@
 
 mod access;
 mod answer;
+mod backup_api;
 mod body;
 mod compress;
 mod config_api;
@@ -46,11 +47,13 @@ mod session_api;
 mod tasks;
 mod tenant_log;
 
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
 use slog::Logger;
 use tokio::sync::watch;
 
+use crate::actors::client::peer::UserNames;
 use crate::actors::config_listener::ConfigListener;
 use crate::actors::pool_executor::PoolHandle;
 use crate::actors::proc_manager::ProcManager;
@@ -75,6 +78,10 @@ pub struct HttpContext {
     /// The configuration in force.
     pub(crate) config: watch::Receiver<Arc<Config>>,
     pub(crate) authority: Arc<Authority>,
+    /// The users of this machine.
+    pub(crate) user_names: Arc<UserNames>,
+    /// Where HTTP listens without TLS, if it does.
+    pub(crate) address: Option<SocketAddr>,
     /// Where orders and changes are recorded.
     pub(crate) audit: AuditLog,
     pub(crate) drain: Drain,

@@ -62,6 +62,12 @@ impl Params {
         found.map(|(_, value)| value.as_str())
     }
 
+    /// Returns every value of a name.
+    pub(super) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+        let found = self.0.iter().filter(move |(known, _)| known == name);
+        found.map(|(_, value)| value.as_str())
+    }
+
     /// Returns the names of all.
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(|(name, _)| name.as_str())

@@ -4,7 +4,7 @@
 //!           `_unthrottle` does what the names say. Bodies are the keys of a section `[pools.NAME]`.
 //! PROMISES  The changes that were made are the answer. A body cannot bring a command. Whatever
 //!           changes something takes an operator.
-//! SOURCE    The calls `add_pool`, `remove_pool` and `reconfigure_pool` of the client socket.
+//! SOURCE    pidq: add_pool/1, remove_pool/2; pooler: pool_reconfigure/2.
 
 use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
@@ -18,20 +18,26 @@ use super::body::{AtMost, ORDER_BYTES_MAX};
 use super::params::Params;
 use super::request::IsJson;
 use crate::audit::Done;
+use crate::auth::rights::Right;
+use crate::config::keys::CALLERS;
 use crate::config::language_name;
 use crate::messages::client_error::ErrorReply;
-use crate::messages::daemon_call::right_to_set;
 use crate::messages::pools::{
     AddPool, PoolChange, PoolError, PoolOrder, ReconfigurePool, RemovePool, TerminateStaleOf,
     UnthrottlePool,
 };
 use crate::messages::proc_manager::{GetStatus, SetThresholdTs};
-use crate::operations::CallName;
 use crate::query_server::status::PoolStatus;
 use policy::pool::RemoveMode;
 
 /// The parameter that asks for what would change, and changes nothing.
 const DRY_RUN: &str = "dry_run";
+
+/// Returns the right that settings of a pool take, if it is another than the operation's: an operator may not say who
+/// runs commands.
+fn right_to_set<'a>(mut keys: impl Iterator<Item = &'a String>) -> Option<Right> {
+    keys.any(|key| key == CALLERS).then_some(Right::Administer)
+}
 
 impl From<PoolError> for Refusal {
     fn from(error: PoolError) -> Self {
@@ -44,6 +50,12 @@ pub(super) async fn reload(_: IsJson, shared: Data<HttpContext>, order: Order) -
     let count = shared.manager.call(SetThresholdTs).await?;
     order.did(Done::to(count as usize));
     Ok(answer::done())
+}
+
+/// `GET /_status`.
+pub(super) async fn status(shared: Data<HttpContext>) -> Answer {
+    let status = shared.manager.call(GetStatus { pool: None }).await?;
+    Ok(answer::ok(&status))
 }
 
 /// `GET /_pools`.
@@ -92,7 +104,7 @@ pub(super) async fn unthrottle(
     Ok(answer::ok(&json!({"ok": true, "was_throttled": lifted})))
 }
 
-/// `PUT /_pools/NAME`: adds a pool, or changes the one that is there.
+/// `PUT /_pools/NAME`: adds a pool, or changes the one that is there; with `mode` only one of both.
 pub(super) async fn put(
     _: IsJson,
     name: Path<String>,
@@ -118,9 +130,20 @@ pub(super) async fn put(
             "the 'name' in the body is not that of the path",
         ));
     }
-    if params.names().any(|name| name != DRY_RUN) {
-        return Err(Refusal::bad_request("the query may be dry_run=true"));
+    let wrong =
+        || Refusal::bad_request("the query may be mode=add or mode=change, and dry_run=true");
+    if params
+        .names()
+        .any(|name| !["mode", DRY_RUN].contains(&name))
+    {
+        return Err(wrong());
     }
+    let (may_add, may_change) = match params.get("mode") {
+        None => (true, true),
+        Some("add") => (true, false),
+        Some("change") => (false, true),
+        Some(_) => return Err(wrong()),
+    };
     let dry_run = params.boolean(DRY_RUN, false)?;
     if dry_run {
         order.forget();
@@ -130,24 +153,25 @@ pub(super) async fn put(
         settings,
         dry_run,
     };
-    order.is(CallName::ReconfigurePool.into());
-    match shared.manager.call(ReconfigurePool(wanted.clone())).await? {
-        Err(PoolError::NotFound(_)) => {
-            order.is(CallName::AddPool.into());
-            let changes = shared.manager.call(AddPool(wanted)).await??;
-            order.did(Done::of_pool(&changes));
-            let code = match dry_run {
-                true => StatusCode::OK,
-                false => StatusCode::CREATED,
-            };
-            Ok(changed(code, &name, &changes))
-        }
-        result => {
-            let changes = result?;
-            order.did(Done::of_pool(&changes));
-            Ok(changed(StatusCode::OK, &name, &changes))
+    order.is("reconfigure_pool");
+    if may_change {
+        match shared.manager.call(ReconfigurePool(wanted.clone())).await? {
+            Err(PoolError::NotFound(_)) if may_add => {}
+            result => {
+                let changes = result?;
+                order.did(Done::of_pool(&changes));
+                return Ok(changed(StatusCode::OK, &name, &changes));
+            }
         }
     }
+    order.is("add_pool");
+    let changes = shared.manager.call(AddPool(wanted)).await??;
+    order.did(Done::of_pool(&changes));
+    let code = match dry_run {
+        true => StatusCode::OK,
+        false => StatusCode::CREATED,
+    };
+    Ok(changed(code, &name, &changes))
 }
 
 /// `DELETE /_pools/NAME`.

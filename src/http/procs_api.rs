@@ -1,6 +1,4 @@
 //! `/_procs`: what each process does now, and the order to end one.
-//!
-//! SOURCE    The calls `procs` and `kill_proc` of the client socket.
 
 use actix_web::web::{Data, Path};
 use serde_json::json;

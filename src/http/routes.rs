@@ -21,9 +21,10 @@ use super::access::User;
 use super::answer::{Answer, Refusal};
 use super::request::{decode, is_lines, segments};
 use super::{
-    config_api as config, dashboard, fleet_api as fleet, functions_api as functions, history, info,
-    list_stream, map_stream, pools_api as pools, procs_api as procs, query, replicate, replicator,
-    scheduler_api as scheduler, session_api as session, tasks, tenant_log,
+    backup_api as backup, config_api as config, dashboard, fleet_api as fleet,
+    functions_api as functions, history, info, list_stream, map_stream, pools_api as pools,
+    procs_api as procs, query, replicate, replicator, scheduler_api as scheduler,
+    session_api as session, tasks, tenant_log,
 };
 use crate::audit::{PendingOrder, Sender};
 use crate::messages::function::FunctionName;
@@ -89,6 +90,7 @@ fn answered_by(route: Route) -> actix_web::Route {
         Route::Functions => to(functions::list),
         Route::Tenants => to(functions::tenants),
         Route::TenantLog => to(tenant_log::log),
+        Route::Status => to(pools::status),
         Route::Pools => to(pools::list),
         Route::Pool => to(pools::show),
         Route::PoolProcs => to(pools::procs),
@@ -104,11 +106,13 @@ fn answered_by(route: Route) -> actix_web::Route {
         Route::Stats | Route::StatsPart => to(info::stats),
         Route::Metrics | Route::Prometheus => to(info::prometheus),
         Route::ReloadConfig => to(config::reload),
+        Route::PlanConfig => to(config::plan),
         Route::Config => to(config::everything),
         Route::ConfigSection => to(config::section),
         Route::ConfigValue => to(config::value),
         Route::SetConfig => to(config::put),
         Route::UnsetConfig => to(config::delete),
+        Route::DashboardLink => to(dashboard::link),
         Route::DashboardPage => to(dashboard::page),
         Route::DashboardState => to(dashboard::state::state),
         Route::DashboardHistory => to(history::history),
@@ -123,6 +127,9 @@ fn answered_by(route: Route) -> actix_web::Route {
         Route::SetJobPriority => scheduler::order(route, scheduler::priority),
         Route::Docs | Route::DocsBelow => to(scheduler::docs),
         Route::Fleet => to(fleet::list),
+        Route::ExportJobs => to(backup::export),
+        Route::ImportJobs => to(backup::import),
+        Route::BackupStore => to(backup::backup),
         Route::Database => to(replicator::info),
         Route::CreateDatabase => to(replicator::create),
         Route::PostDoc => to(replicator::post),

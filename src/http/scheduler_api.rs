@@ -7,7 +7,7 @@ use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
 use actix_web::web::{Data, Path, to};
 use serde_json::{Value, json};
-use settee_client::{BulkOrder, JobSelection, JobsQuery, JobsSort};
+use settee_client::{BulkOrder, BulkOrderName, JobSelection, JobsQuery, JobsSort};
 
 use super::HttpContext;
 use super::access::{Order, User, Visitor};
@@ -19,10 +19,11 @@ use super::replicator::{page_of, person};
 use super::request::{IsJson, segments};
 use crate::actors::replicator_api::{OrderedJob, ReplicatorError, Whose};
 use crate::audit::{Done, selected};
-use crate::messages::job_call::{right_to_list, right_to_order};
+use crate::auth::rights::Right;
 use crate::operations::{Route, Who};
 use crate::replicator::members::DocMembers;
 use crate::replicator::{DocState, JobOrder, NAME};
+use policy::schedule::JobState;
 
 /// Jobs of a page, unless told.
 const LIMIT: usize = 100;
@@ -34,6 +35,26 @@ fn whose(user: &Visitor, who: Who) -> Result<Whose, Refusal> {
         Some(right) if !user.may(right) => Whose::Of(user.name.clone().unwrap_or_default()),
         _ => Whose::All,
     })
+}
+
+/// Returns the right that it takes to list jobs of everybody. Which documents there are is for fewer than which jobs.
+fn right_to_list(states: &[DocState]) -> Right {
+    let is_of_jobs = |state: &DocState| JobState::ALL.iter().any(|job| job.name() == state.name());
+    match states.iter().all(is_of_jobs) {
+        true => Right::Look,
+        false => Right::Inspect,
+    }
+}
+
+/// Returns the right that it takes to order jobs of everybody.
+fn right_to_order(order: BulkOrderName) -> Right {
+    match order {
+        BulkOrderName::Cancel | BulkOrderName::Delete => Right::Administer,
+        BulkOrderName::Restart
+        | BulkOrderName::Pause
+        | BulkOrderName::Resume
+        | BulkOrderName::Priority => Right::Operate,
+    }
 }
 
 /// `GET /_scheduler/jobs`. A visitor who may not see all jobs sees their own.
@@ -49,10 +70,12 @@ pub(super) async fn jobs(params: Params, shared: Data<HttpContext>, user: User) 
         Some("reason") => true,
         Some(_) => return Err(Refusal::bad_request("group_by must be reason")),
     };
+    let states = states(params.get("states"), &[DocState::Paused])?;
+    let right = right_to_list(&states);
     let query = JobsQuery {
         select: JobSelection {
-            patterns: text("match").into_iter().collect(),
-            states: named(states(params.get("states"), &[DocState::Paused])?),
+            patterns: params.all("match").map(str::to_owned).collect(),
+            states: named(states),
             source: text("source"),
             target: text("target"),
             reason: text("reason"),
@@ -64,7 +87,7 @@ pub(super) async fn jobs(params: Params, shared: Data<HttpContext>, user: User) 
         skip: bounded(&params, "skip", 0)?,
         limit: bounded(&params, "limit", LIMIT)?,
     };
-    let whose = whose(&user, Who::AllOrOwn(right_to_list(&query.select)))?;
+    let whose = whose(&user, Who::AllOrOwn(right))?;
     Ok(answer::ok(&shared.replications.list(&query, &whose).await?))
 }
 
@@ -333,6 +356,14 @@ fn crashed(text: &str) -> Refusal {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn which_documents_there_are_is_for_fewer_than_which_jobs() {
+        assert_eq!(right_to_list(&[]), Right::Look);
+        assert_eq!(right_to_list(&[DocState::Running]), Right::Look);
+        let documents = [DocState::Running, DocState::Completed];
+        assert_eq!(right_to_list(&documents), Right::Inspect);
+    }
 
     #[test]
     fn names_of_databases_may_have_slashes() {

@@ -7,8 +7,10 @@
 //! LIMITS    With connections open, a graceful stop takes up to a second longer than that and than the last
 //!           request: the server looks once a second whether they are gone.
 
+use std::future::ready;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::os::unix::net::UnixListener;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,14 +26,15 @@ use actix_web::middleware::from_fn;
 use actix_web::{App, web};
 use slog::{Logger, error, info, o, warn};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
 use tokio_rustls::server::TlsStream;
 
-use super::connections::Connections;
-use super::guard::{Connection, Guarded, HEAD_WAIT, KEEP_ALIVE};
+use super::connections::{Connections, Peer};
+use super::guard::{Connection, Guarded, HEAD_WAIT, KEEP_ALIVE, Way};
 use super::{HttpContext, entrance, routes};
 use crate::actors::client::LAST_REQUESTS_MAX;
+use crate::actors::client::peer::local_holder;
 use crate::actors::listener::bound::Bound;
 use crate::machine_bounds::connections_max;
 use crate::otp::pid::{ExitReason, Pid, PidGuard};
@@ -56,6 +59,8 @@ const BLOCKING_THREADS: usize = 2;
 /// What an HTTP server needs.
 #[derive(Clone)]
 pub(crate) struct HttpOptions {
+    /// Where users of this machine manage the service.
+    pub(crate) local: Rc<Bound>,
     /// Where it listens without TLS, if it does.
     pub(crate) plain: Option<Rc<Bound>>,
     /// Where it listens with TLS, if it does.
@@ -102,14 +107,14 @@ impl HttpServer {
             let listener = bound.as_ref().map(|bound| bound.duplicate()).transpose()?;
             Ok::<_, io::Error>(listener.flatten().map(TcpListener::from))
         };
+        let Some(local) = self.options.local.duplicate()? else {
+            return Ok(None);
+        };
         let plain = duplicate(&self.options.plain)?;
         let encrypted = duplicate(&self.options.encrypted)?;
-        if plain.is_none() && encrypted.is_none() {
-            return Ok(None);
-        }
         let listening = Listening::new(&self.options);
         let connections = Arc::clone(&listening.connections);
-        let server = listening.listen(plain, encrypted)?;
+        let server = listening.listen(local.into(), plain, encrypted)?;
         Ok(Some((server, connections)))
     }
 
@@ -141,6 +146,7 @@ impl Actor for HttpServer {
                 return self.end(reason, ctx);
             }
         };
+        info!(self.log, "listening"; "listen" => %self.options.local);
         for (scheme, bound) in self.bound() {
             let address = bound.tcp_address();
             let shown = address.map(|address| format!("{scheme}://{address}/"));
@@ -175,6 +181,7 @@ impl Handler<Stop> for HttpServer {
 
     fn handle(&mut self, msg: Stop, ctx: &mut Self::Context) {
         self.options.shared.stopping.send_replace(true);
+        self.options.local.close();
         self.bound().for_each(|(_, bound)| bound.close());
         let Some(running) = &self.running else {
             return self.end(ExitReason::Shutdown, ctx);
@@ -229,6 +236,7 @@ impl Listening {
     /// The system refuses a listener.
     fn listen(
         self,
+        local: UnixListener,
         plain: Option<TcpListener>,
         encrypted: Option<TcpListener>,
     ) -> io::Result<Server> {
@@ -247,12 +255,17 @@ impl Listening {
             .worker_max_blocking_threads(BLOCKING_THREADS)
             // The supervisor has the deadline; this one is the last resort.
             .shutdown_timeout(grace.as_secs().saturating_add(1));
+        let (listening, in_time) = (self.clone(), ending.clone());
+        builder = builder.listen_uds("local", local, move || {
+            let serving = listening.clone();
+            let let_in = fn_service(move |stream| ready(serving.let_in_local(stream)));
+            let_in.and_then(listening.service(in_time.clone()))
+        })?;
         if let Some(listener) = plain {
             let (listening, ending) = (self.clone(), ending.clone());
             builder = builder.listen("http", listener, move || {
                 let serving = listening.clone();
-                let let_in =
-                    fn_service(move |stream| std::future::ready(serving.let_in(stream, false)));
+                let let_in = fn_service(move |stream| ready(serving.let_in(stream, Way::Plain)));
                 let_in.and_then(listening.service(ending.clone()))
             })?;
         }
@@ -313,21 +326,37 @@ impl Listening {
     fn let_in(
         &self,
         stream: TcpStream,
-        is_encrypted: bool,
+        way: Way,
     ) -> Result<(Guarded<TcpStream>, Option<SocketAddr>), DispatchError> {
         // Fails only where the client has gone.
         let peer = stream.peer_addr()?;
         // Answers are written whole, or as large as they are ready.
         stream.set_nodelay(true)?;
-        let Some(place) = self.connections.enter(peer.ip()) else {
-            if !is_encrypted {
+        let Some(place) = self.connections.enter(peer.ip().into()) else {
+            if matches!(way, Way::Plain) {
                 // As much as fits the empty buffer of a new connection; nobody may be there to read it.
                 let _ = stream.try_write(BUSY);
             }
             return Err(io::Error::from(io::ErrorKind::ConnectionRefused).into());
         };
-        let connection = Connection::new(place, is_encrypted, self.shared.config.clone());
+        let connection = Connection::new(place, way, self.shared.config.clone());
         Ok((Guarded::new(stream, connection), Some(peer)))
+    }
+
+    /// Takes a place for a connection of the Unix socket.
+    fn let_in_local(
+        &self,
+        stream: UnixStream,
+    ) -> Result<(Guarded<UnixStream>, Option<SocketAddr>), DispatchError> {
+        let holder = local_holder(&stream, &self.shared.user_names);
+        let Some(place) = self.connections.enter(Peer::User(holder.uid)) else {
+            // As above.
+            let _ = stream.try_write(BUSY);
+            return Err(io::Error::from(io::ErrorKind::ConnectionRefused).into());
+        };
+        let way = Way::Local(Arc::new(holder));
+        let connection = Connection::new(place, way, self.shared.config.clone());
+        Ok((Guarded::new(stream, connection), None))
     }
 
     /// Takes a place for a connection and has TLS protect it.
@@ -335,7 +364,7 @@ impl Listening {
         self,
         stream: TcpStream,
     ) -> Result<(Guarded<TlsStream<TcpStream>>, Option<SocketAddr>), DispatchError> {
-        let (guarded, peer) = self.let_in(stream, true)?;
+        let (guarded, peer) = self.let_in(stream, Way::Encrypted)?;
         let missing = || io::Error::other("there is no certificate");
         let acceptor = self.certificate.acceptor().ok_or_else(missing)?;
         let handshake = guarded.map(async |stream| acceptor.accept(stream).await);

@@ -10,18 +10,13 @@ use std::time::Duration;
 
 use serde_json::value::RawValue;
 
-use crate::auth::rights::Right;
 use crate::messages::arguments::{Arguments, Parsed, missing, wrong};
 use crate::messages::client_error::ErrorReply;
-use crate::messages::daemon_call::{DaemonCall, pool_order};
 use crate::messages::function::{FunctionName, FunctionRequest};
-use crate::messages::job_call::JobCall;
-use crate::messages::pools::{AddPool, ReconfigurePool};
 use crate::messages::proc_manager::{TakeFrom, TenantName, Want};
 pub(crate) use crate::messages::proc_token::ProcToken;
 use crate::operations::{CallName, NAME_BYTES_MAX, check_name};
 use crate::query_server::prompt_error::shorten;
-use crate::replicator::JobOrder;
 use policy::pool::{Lane, ReturnStatus};
 
 const LANES: [(&str, Lane); 2] = [("interactive", Lane::Interactive), ("bulk", Lane::Bulk)];
@@ -82,8 +77,6 @@ pub enum Call<'a> {
         /// The JSON text of the `id` of its request.
         request: &'a str,
     },
-    /// Show jobs of replications, or tell one what to do.
-    Jobs(JobCall),
     /// Turn the connection into a tunnel to one process.
     Attach {
         /// Which process.
@@ -100,26 +93,6 @@ pub enum Call<'a> {
         /// The password.
         password: String,
     },
-    /// Do or tell something about the daemon.
-    Daemon(DaemonCall),
-}
-
-impl Call<'_> {
-    /// Returns the right that its arguments take, if it is another than the operation's.
-    fn takes(&self) -> Option<Right> {
-        match self {
-            Self::Jobs(call) => call.takes(),
-            Self::Daemon(call) => call.takes(),
-            Self::GetProc { .. }
-            | Self::Prompt { .. }
-            | Self::RetProc { .. }
-            | Self::SetTimeout { .. }
-            | Self::Function(_)
-            | Self::Cancel { .. }
-            | Self::Attach { .. }
-            | Self::Auth { .. } => None,
-        }
-    }
 }
 
 /// A line that is not a valid request.
@@ -161,29 +134,16 @@ impl<'a> Request<'a> {
             Err(error) => Err(BadRequest { id, error }),
         }
     }
-
-    /// Returns its name, and what it is for, if it changes something.
-    pub fn changes(&self) -> Option<(&'static str, String)> {
-        if !self.name.changes() {
-            return None;
-        }
-        let on = match &self.call {
-            Call::Daemon(call) => call.changes().map(str::to_owned),
-            Call::Jobs(call) => call.changes(),
-            _ => Some(String::new()),
-        };
-        Some((self.name.into(), on?))
-    }
-
-    /// Returns the right that it takes; none for calls about a process that is held, and for logging in.
-    pub fn takes(&self) -> Option<Right> {
-        self.call.takes().or(self.name.who().right())
-    }
 }
 
 fn call_name(arguments: &Arguments<'_>) -> Parsed<CallName> {
     let name = arguments.string("call")?;
-    let unknown = |_| format!("there is no call named '{}'", shorten(&name));
+    let unknown = |_| {
+        let name = shorten(&name);
+        format!(
+            "there is no call named '{name}': docs/socket.md lists them, and the service is managed over HTTP"
+        )
+    };
     name.parse()
         .map_err(unknown)
         .map_err(ErrorReply::bad_request)
@@ -196,7 +156,6 @@ impl<'a> Call<'a> {
             let request = FunctionRequest::of(name, arguments)?;
             Ok(Self::Function(Box::new(request)))
         };
-        let order = |order| JobCall::order(arguments, order).map(Self::Jobs);
         Ok(match name {
             CallName::GetProc => Self::get_proc(arguments)?,
             CallName::Prompt => Self::prompt(arguments)?,
@@ -224,43 +183,6 @@ impl<'a> Call<'a> {
             CallName::List => function(FunctionName::List)?,
             CallName::Update => function(FunctionName::Update)?,
             CallName::Rewrite => function(FunctionName::Rewrite)?,
-            CallName::Jobs => Self::Jobs(JobCall::list(arguments)?),
-            CallName::Job => Self::Jobs(JobCall::show(arguments)?),
-            CallName::OrderJobs => Self::Jobs(JobCall::order_many(arguments)?),
-            CallName::PauseJob => order(JobOrder::Pause)?,
-            CallName::ResumeJob => order(JobOrder::Resume)?,
-            CallName::RestartJob => order(JobOrder::Restart)?,
-            CallName::SetJobPriority => Self::Jobs(JobCall::set_priority(arguments)?),
-            CallName::Daemons => Self::Jobs(JobCall::Daemons),
-            CallName::ExportJobs => Self::Jobs(JobCall::export(arguments)?),
-            CallName::ImportJobs => Self::Jobs(JobCall::import(arguments)?),
-            CallName::BackupStore => Self::Jobs(JobCall::backup(arguments)?),
-            CallName::WriteJobs => Self::Jobs(JobCall::write(arguments)?),
-            CallName::Functions => Self::Daemon(DaemonCall::functions(arguments)?),
-            CallName::Tenants => Self::Daemon(DaemonCall::tenants(arguments)?),
-            CallName::TenantLog => Self::Daemon(DaemonCall::tenant_log(arguments)?),
-            CallName::Health => Self::Daemon(DaemonCall::health(arguments)?),
-            CallName::DrainState => Self::Daemon(DaemonCall::DrainState),
-            CallName::Drain => Self::Daemon(DaemonCall::Drain(true)),
-            CallName::Undrain => Self::Daemon(DaemonCall::Drain(false)),
-            CallName::Audit => Self::Daemon(DaemonCall::audit(arguments)?),
-            CallName::Status => Self::Daemon(DaemonCall::Status(arguments.text("pool")?)),
-            CallName::AddPool => Self::Daemon(DaemonCall::AddPool(AddPool(pool_order(arguments)?))),
-            CallName::ReconfigurePool => {
-                let order = ReconfigurePool(pool_order(arguments)?);
-                Self::Daemon(DaemonCall::ReconfigurePool(order))
-            }
-            CallName::RemovePool => Self::Daemon(DaemonCall::remove_pool(arguments)?),
-            CallName::UnthrottlePool => Self::Daemon(DaemonCall::unthrottle_pool(arguments)?),
-            CallName::TerminateStaleProcs => Self::Daemon(DaemonCall::TerminateStaleProcs),
-            CallName::Reload => Self::Daemon(DaemonCall::Reload),
-            CallName::Procs => Self::Daemon(DaemonCall::Procs(arguments.text("pool")?)),
-            CallName::KillProc => Self::Daemon(DaemonCall::kill_proc(arguments)?),
-            CallName::GetProcCount => Self::Daemon(DaemonCall::GetProcCount),
-            CallName::GetStaleProcCount => Self::Daemon(DaemonCall::GetStaleProcCount),
-            CallName::ReloadConfig => Self::Daemon(DaemonCall::ReloadConfig),
-            CallName::PlanConfig => Self::Daemon(DaemonCall::PlanConfig),
-            CallName::Dashboard => Self::Daemon(DaemonCall::Dashboard),
         })
     }
 

@@ -141,11 +141,6 @@ impl ErrorReply {
         Self::of_client("not_found", reason)
     }
 
-    /// The request does not fit what is there.
-    pub(crate) fn conflict(reason: impl AsRef<str>) -> Self {
-        Self::of_client("conflict", reason)
-    }
-
     /// It is not known who asks, or they may not.
     pub fn unauthorized(reason: impl AsRef<str>) -> Self {
         Self::of_client("unauthorized", reason)

@@ -43,7 +43,8 @@ impl ClientError {
 #[error("{name}: {}", self.reason_text())]
 #[serde(default)]
 pub struct ServiceError {
-    /// CouchDB's name of it where CouchDB has one, for example `unknown_query_language`.
+    /// CouchDB's name of it where CouchDB has one, for example `unknown_query_language`; HTTP calls it `error`.
+    #[serde(alias = "error")]
     pub name: String,
     /// Why: a text, or whatever JSON the function threw.
     pub reason: Value,

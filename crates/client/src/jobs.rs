@@ -3,10 +3,8 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use serde_json::json;
-use serde_json::value::RawValue;
 
-use super::{Client, ClientError, Imported};
+use super::operator::with_query;
 
 /// What can be done with a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,19 +66,58 @@ pub enum JobsSort {
 }
 
 /// Which jobs to list.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JobsQuery {
     /// Which ones.
     pub select: JobSelection,
     /// In which order.
     pub sort: JobsSort,
     /// Counts them by reason instead.
-    #[serde(rename = "group_by_reason")]
     pub groups: bool,
     /// How many to pass over.
     pub skip: usize,
     /// How many at most.
     pub limit: usize,
+}
+
+impl JobsQuery {
+    /// Returns where the list is: in `_scheduler/jobs`, an object with `total_rows`, `offset` and `jobs`, and `states` where
+    /// there is a selection or an order; or with `groups`, each a [`JobGroup`]. `loading` is true while the service still
+    /// reads its documents after a start: then some are missing.
+    pub fn path(&self) -> String {
+        let Self { select, sort, .. } = self;
+        let mut query = vec![
+            ("skip", self.skip.to_string()),
+            ("limit", self.limit.to_string()),
+        ];
+        query.extend(
+            select
+                .patterns
+                .iter()
+                .map(|pattern| ("match", pattern.clone())),
+        );
+        if !select.states.is_empty() {
+            query.push(("states", select.states.join(",")));
+        }
+        let texts = [
+            ("source", &select.source),
+            ("target", &select.target),
+            ("reason", &select.reason),
+            ("daemon", &select.daemon),
+        ];
+        query.extend(
+            texts
+                .into_iter()
+                .filter_map(|(name, text)| Some((name, text.clone()?))),
+        );
+        if *sort == JobsSort::Trouble {
+            query.push(("sort", "trouble".to_owned()));
+        }
+        if self.groups {
+            query.push(("group_by", "reason".to_owned()));
+        }
+        with_query("/_scheduler/jobs", query)
+    }
 }
 
 /// What many jobs can be told.
@@ -184,126 +221,4 @@ pub struct JobResult {
 
 const fn is_zero(count: &usize) -> bool {
     *count == 0
-}
-
-impl Client {
-    /// Returns jobs of replications (`jobs`): an object with `total_rows`, `offset` and `jobs`, each as
-    /// in `_scheduler/jobs`, and `states` where there is a selection or an order; or with `groups`, each a
-    /// [`JobGroup`]. `loading` is true while the service still reads its documents after a start: then some are missing.
-    ///
-    /// # Errors
-    /// [`ClientError::Service`]: `bad_request` for a state that does not exist.
-    pub async fn jobs(&self, query: &JobsQuery) -> Result<Box<RawValue>, ClientError> {
-        self.connection.call("jobs", query).await
-    }
-
-    /// Returns the daemons that share the store (`daemons`): an object with `daemons`, none where one daemon has it to
-    /// itself, and `age_s`, how long ago that was read.
-    ///
-    /// # Errors
-    /// See [`ClientError`].
-    pub async fn daemons(&self) -> Result<Box<RawValue>, ClientError> {
-        self.connection.call("daemons", &json!({})).await
-    }
-
-    /// Tells all jobs of a selection what to do (`order_jobs`); with `dry_run` only says which they are.
-    ///
-    /// # Errors
-    /// [`ClientError::Service`]: `bad_request`; `conflict` if more jobs are selected than expected: then nothing
-    /// was done.
-    pub async fn order_jobs(&self, order: &BulkOrder) -> Result<BulkAnswer, ClientError> {
-        self.typed("order_jobs", order).await
-    }
-
-    /// Returns some documents of `_replicator` after an id (`export_jobs`), in the order of their ids, with
-    /// their credentials if `secrets`; none at the end.
-    ///
-    /// # Errors
-    /// [`ClientError::Service`]: `forbidden`, `store_unavailable`.
-    pub async fn export_jobs(
-        &self,
-        after: Option<&str>,
-        secrets: bool,
-    ) -> Result<Vec<Box<RawValue>>, ClientError> {
-        let arguments = json!({"after": after, "secrets": secrets});
-        self.typed("export_jobs", &arguments).await
-    }
-
-    /// Writes documents of an export (`import_jobs`), with `replace` also in place of others of the same ids.
-    /// Returns of each what became of it, in the same order.
-    ///
-    /// # Errors
-    /// As [`Client::export_jobs`].
-    pub async fn import_jobs(
-        &self,
-        docs: &[Box<RawValue>],
-        replace: bool,
-    ) -> Result<Vec<Imported>, ClientError> {
-        #[derive(Serialize)]
-        struct Arguments<'a> {
-            docs: &'a [Box<RawValue>],
-            replace: bool,
-        }
-        self.typed("import_jobs", &Arguments { docs, replace })
-            .await
-    }
-
-    /// Has the service hold a copy of its store as it is now (`backup_store`): an object with `copy`, its number, `uuid`
-    /// and `seq`; `null` if the documents are in a database.
-    ///
-    /// # Errors
-    /// As [`Client::export_jobs`].
-    pub async fn hold_copy(&self) -> Result<Box<RawValue>, ClientError> {
-        self.connection.call("backup_store", &json!({})).await
-    }
-
-    /// Returns the next rows of a held copy after an id (`backup_store`): of `documents`, `locals` or `jobs`, in the order
-    /// of their ids, none at the end; `null` if it is held no more.
-    ///
-    /// # Errors
-    /// As [`Client::export_jobs`].
-    pub async fn copy_rows(
-        &self,
-        copy: u64,
-        kind: &impl Serialize,
-        after: &str,
-    ) -> Result<Box<RawValue>, ClientError> {
-        let arguments = json!({"copy": copy, "kind": kind, "after": after});
-        self.connection.call("backup_store", &arguments).await
-    }
-
-    /// Writes documents of `_replicator` (`write_jobs`), each over the revision that its `_rev` names; `_deleted`
-    /// removes one. Returns of each what became of it, `written` or why not, in the same order.
-    ///
-    /// # Errors
-    /// As [`Client::export_jobs`].
-    pub async fn write_jobs(&self, docs: &[Box<RawValue>]) -> Result<Vec<Imported>, ClientError> {
-        let arguments = BTreeMap::from([("docs", docs)]);
-        self.typed("write_jobs", &arguments).await
-    }
-
-    /// Returns a job of a replication (`job`).
-    ///
-    /// # Errors
-    /// [`ClientError::Service`]: `not_found`.
-    pub async fn job(&self, id: &str) -> Result<Box<RawValue>, ClientError> {
-        self.connection.call("job", &json!({"job": id})).await
-    }
-
-    /// Tells a job what to do (`pause_job`, `resume_job`, `restart_job`, `set_job_priority`), and
-    /// returns it as it is then.
-    ///
-    /// # Errors
-    /// [`ClientError::Service`]: `not_found`, `store_unavailable`.
-    pub async fn order_job(&self, id: &str, order: JobOrder) -> Result<Box<RawValue>, ClientError> {
-        let (call, arguments) = match order {
-            JobOrder::Pause => ("pause_job", json!({"job": id})),
-            JobOrder::Resume => ("resume_job", json!({"job": id})),
-            JobOrder::Restart => ("restart_job", json!({"job": id})),
-            JobOrder::Priority(level) => {
-                ("set_job_priority", json!({"job": id, "priority": level}))
-            }
-        };
-        self.connection.call(call, &arguments).await
-    }
 }

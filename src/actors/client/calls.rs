@@ -6,7 +6,6 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use actix::dev::ToEnvelope;
 use actix::fut::wrap_future;
 use actix::prelude::*;
 use bytes::Bytes;
@@ -15,33 +14,17 @@ use serde_json::value::RawValue;
 
 use super::Client;
 use super::cancel::Cancellable;
-use super::context::ClientContext;
-use super::dashboard::dashboard;
 use super::handover;
 use super::holding::Holding;
-use super::jobs::jobs;
 use super::login::log_in;
 use super::session::Session;
 use super::ticket::Ticket;
-use crate::actors::config_listener::ConfigListener;
-use crate::actors::drained::{drain_state, set_drained};
-use crate::actors::proc_manager::ProcManager;
 use crate::aside::{aside, is_long};
-use crate::audit::{Done, Sender};
-use crate::config::reload::Change;
 use crate::messages::client::{BadRequest, Call, Request};
 use crate::messages::client_error::ErrorReply;
-use crate::messages::config_listener::{PlanReload, Reload, ReloadError};
-use crate::messages::daemon_call::DaemonCall;
 use crate::messages::function::FunctionRequest;
-use crate::messages::pools::{PoolChange, PoolError};
-use crate::messages::proc_manager::{
-    GetProcCount, GetProcError, GetStaleProcCount, GetStatus, SetThresholdTs, TerminateStaleProcs,
-    Want,
-};
-use crate::messages::ps::{KillProc, ListProcs};
+use crate::messages::proc_manager::Want;
 use crate::operations::CallName;
-use crate::query_server::language::LanguageName;
 
 /// The value of `get_proc`, with `config`, and of `attach`, with `end`.
 #[derive(Serialize)]
@@ -134,15 +117,8 @@ fn take_request<'a>(
             return session.flush();
         }
     };
-    let mut ticket = session.ticket(Some(request.id), line.len());
-    if let Some((what, on)) = request.changes() {
-        let who = session.query_servers.caller().who();
-        let sender = Sender::of("socket", &who.unwrap_or_default(), None);
-        let order = session.services.audit.begin(sender, what);
-        order.on(on);
-        ticket.set_order(order);
-    }
-    if let Some(right) = request.takes() {
+    let ticket = session.ticket(Some(request.id), line.len());
+    if let Some(right) = request.name.who().right() {
         let rights = session.rights();
         if let Err(missing) = rights.require(right) {
             return ticket.error(&ErrorReply::forbidden(missing));
@@ -186,175 +162,7 @@ fn take_request<'a>(
             let is_cancelled = session.cancel(request);
             ticket.ok(&is_cancelled);
         }
-        Call::Jobs(call) => jobs(ticket, call),
-        Call::Daemon(call) => daemon(ticket, call),
     }
-}
-
-/// Takes a call about the daemon.
-fn daemon(ticket: Ticket, call: DaemonCall) {
-    match call {
-        DaemonCall::Dashboard => dashboard(ticket),
-        DaemonCall::Functions(query) => {
-            let page = ticket.session().services.records.costs(query);
-            ticket.ok(&page);
-        }
-        DaemonCall::Tenants(query) => {
-            let page = ticket.session().services.records.tenants(&query);
-            ticket.ok(&page);
-        }
-        DaemonCall::TenantLog { db, since } => {
-            let logs = &ticket.session().services.records.tenant_logs;
-            let page = logs.page(&db, since);
-            ticket.ok(&page);
-        }
-        DaemonCall::GetProcCount => ask(ticket, GetProcCount, Ok),
-        DaemonCall::GetStaleProcCount => ask(ticket, GetStaleProcCount, Ok),
-        DaemonCall::Audit(limit) => {
-            let page = ticket.session().services.audit.page(limit);
-            ticket.ok(&page);
-        }
-        DaemonCall::Reload => order(ticket, SetThresholdTs, |count| {
-            Ok((true, Done::to(count as usize)))
-        }),
-        DaemonCall::TerminateStaleProcs => ask(ticket, TerminateStaleProcs, |()| Ok(true)),
-        DaemonCall::Health { fleet: false } => {
-            let health = ticket.session().services.metrics.health().told();
-            ticket.ok(&health);
-        }
-        DaemonCall::Health { fleet: true } => fleet_health(ticket),
-        DaemonCall::DrainState => drain(ticket, None),
-        DaemonCall::Drain(is_drained) => drain(ticket, Some(is_drained)),
-        DaemonCall::Status(pool) => {
-            let name = pool.map(|pool| LanguageName::new(&pool).to_string());
-            let wanted = name.clone();
-            ask(
-                ticket,
-                GetStatus { pool: name },
-                move |status| match wanted {
-                    Some(name) if status.pools.is_empty() => {
-                        let reason = format!("there is no pool named '{name}'");
-                        Err(ErrorReply::not_found(reason))
-                    }
-                    _ => Ok(status),
-                },
-            );
-        }
-        DaemonCall::Procs(pool) => ask(ticket, ListProcs { pool }, |page| Ok(page?)),
-        DaemonCall::KillProc { name, now } => {
-            let who = ticket.session().query_servers.caller().who();
-            order(ticket, KillProc { name, now, who }, move |killed| {
-                let killed = killed?;
-                let done = Done::of_kill(&killed, now);
-                Ok((killed, done))
-            });
-        }
-        DaemonCall::AddPool(add) => order(ticket, add, changed),
-        DaemonCall::ReconfigurePool(change) => order(ticket, change, changed),
-        DaemonCall::RemovePool(remove) => order(ticket, remove, changed),
-        DaemonCall::UnthrottlePool(lift) => order(ticket, lift, |lifted| {
-            let lifted = lifted?;
-            Ok((lifted, Done::to(usize::from(lifted))))
-        }),
-        DaemonCall::ReloadConfig => configure(ticket, Reload),
-        DaemonCall::PlanConfig => configure(ticket, PlanReload),
-    }
-}
-
-/// Drains the daemon, or has it take work again, if that is asked for; tells what is left of what it had.
-fn drain(ticket: Ticket, is_drained: Option<bool>) {
-    actix_rt::spawn(async move {
-        let services = Rc::clone(&ticket.session().services);
-        let ClientContext {
-            drain,
-            manager,
-            replications,
-            ..
-        } = &*services;
-        if let Some(is_drained) = is_drained {
-            ticket.did(set_drained(drain, is_drained));
-        }
-        ticket.ok(&drain_state(drain, manager, replications).await);
-    });
-}
-
-/// Tells what is wrong at all daemons.
-fn fleet_health(ticket: Ticket) {
-    actix_rt::spawn(async move {
-        let services = Rc::clone(&ticket.session().services);
-        let own = services.metrics.health().told();
-        ticket.ok(&services.replications.fleet_health(own).await);
-    });
-}
-
-/// Returns what an order to a pool changed.
-fn changed(
-    changes: Result<Vec<PoolChange>, PoolError>,
-) -> Result<(Vec<PoolChange>, Done), ErrorReply> {
-    let changes = changes?;
-    let done = Done::of_pool(&changes);
-    Ok((changes, done))
-}
-
-/// Asks the keeper of the configuration for changes.
-fn configure<M>(ticket: Ticket, order: M)
-where
-    M: Message<Result = Result<Vec<Change>, ReloadError>> + Send + 'static,
-    ConfigListener: Handler<M>,
-    Context<ConfigListener>: ToEnvelope<ConfigListener, M>,
-{
-    actix_rt::spawn(async move {
-        let asked = ticket.session().services.config.call(order);
-        match asked.await.unwrap_or(Err(ReloadError::ShuttingDown)) {
-            Ok(changes) => {
-                ticket.did(Done::of_config(&changes));
-                ticket.ok(&changes);
-            }
-            Err(ReloadError::ShuttingDown) => ticket.error(&GetProcError::ShuttingDown.into()),
-            Err(error) => ticket.error(&ErrorReply::bad_config(error.to_string())),
-        }
-    });
-}
-
-/// Asks the manager something that it answers at once.
-fn ask<M, V>(
-    ticket: Ticket,
-    question: M,
-    value: impl FnOnce(M::Result) -> Result<V, ErrorReply> + 'static,
-) where
-    M: Message + Send + 'static,
-    M::Result: Send,
-    V: Serialize,
-    ProcManager: Handler<M>,
-    Context<ProcManager>: ToEnvelope<ProcManager, M>,
-{
-    order(ticket, question, |answer| {
-        Ok((value(answer)?, Done::default()))
-    });
-}
-
-/// As [`ask`], with what was done.
-fn order<M, V>(
-    ticket: Ticket,
-    order: M,
-    value: impl FnOnce(M::Result) -> Result<(V, Done), ErrorReply> + 'static,
-) where
-    M: Message + Send + 'static,
-    M::Result: Send,
-    V: Serialize,
-    ProcManager: Handler<M>,
-    Context<ProcManager>: ToEnvelope<ProcManager, M>,
-{
-    let asked = ticket.session().services.manager.call(order);
-    actix_rt::spawn(async move {
-        match asked.await.map_err(ErrorReply::from).and_then(value) {
-            Ok((value, done)) => {
-                ticket.did(done);
-                ticket.ok(&value);
-            }
-            Err(error) => ticket.error(&error),
-        }
-    });
 }
 
 /// Lends a process.

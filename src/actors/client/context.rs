@@ -1,7 +1,6 @@
 //! What all connections are served with.
 
 use std::future::Future;
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -12,7 +11,6 @@ use super::peer::UserNames;
 use crate::actors::config_listener::ConfigListener;
 use crate::actors::proc_manager::ProcManager;
 use crate::actors::replicator_api::ReplicatorApi;
-use crate::audit::AuditLog;
 use crate::auth::Authority;
 use crate::drain::Drain;
 use crate::functions::records::CallRecords;
@@ -35,18 +33,14 @@ pub(crate) struct ClientContext {
     pub(crate) replications: ReplicatorApi,
     /// The memory that requests and replies share.
     pub(crate) in_flight: Arc<InFlight>,
-    /// Where orders and changes are recorded.
-    pub(crate) audit: AuditLog,
     /// Whether the daemon is drained.
     pub(crate) drain: Drain,
     /// Who is let in, where that is asked.
     pub(crate) authority: Arc<Authority>,
-    /// Where HTTP listens, if it does.
-    pub(crate) http: Option<SocketAddr>,
     /// The processes that connections hold.
     pub(crate) held: AllHeld,
     /// The users of this machine.
-    pub(crate) user_names: UserNames,
+    pub(crate) user_names: Arc<UserNames>,
     /// Whether those who wait for a process are refused.
     pub(crate) stopping: watch::Sender<bool>,
 }

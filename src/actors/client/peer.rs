@@ -7,8 +7,11 @@ use std::fs;
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
+use tokio::net::UnixStream;
 
 use super::stream::Stream;
+use crate::auth::rights::Rights;
+use crate::config::Role;
 use crate::query_server::status::Holder;
 
 /// Number of a user -> the name.
@@ -35,20 +38,33 @@ impl UserNames {
     }
 }
 
+/// Returns who the system says is at the other end of a Unix socket.
+pub(crate) fn local_holder(unix: &UnixStream, names: &UserNames) -> Holder {
+    let Ok(peer) = unix.peer_cred() else {
+        return Holder::default();
+    };
+    Holder {
+        pid: peer.pid().and_then(|pid| u32::try_from(pid).ok()),
+        uid: Some(peer.uid()),
+        user: names.0.get(&peer.uid()).cloned(),
+        ..Holder::default()
+    }
+}
+
+/// Returns what a user of this machine may do without a login: the service's own and root everything; others are let in
+/// by the socket's permissions, which are its group's, and may call functions.
+pub(crate) fn local_rights(uid: Option<u32>) -> Rights {
+    match uid {
+        Some(uid) if uid == 0 || uid == rustix::process::geteuid().as_raw() => Rights::all(),
+        Some(_) => Rights::of(&[Role::Caller], &[]),
+        None => Rights::default(),
+    }
+}
+
 /// Returns who the system says is at the other end.
 pub(super) fn holder(stream: &Stream, names: &UserNames) -> Holder {
     match stream {
-        Stream::Unix(unix) => {
-            let Ok(peer) = unix.peer_cred() else {
-                return Holder::default();
-            };
-            Holder {
-                pid: peer.pid().and_then(|pid| u32::try_from(pid).ok()),
-                uid: Some(peer.uid()),
-                user: names.0.get(&peer.uid()).cloned(),
-                ..Holder::default()
-            }
-        }
+        Stream::Unix(unix) => local_holder(unix, names),
         Stream::Tcp(_) | Stream::Tls { .. } => Holder {
             peer: stream.address().map(|peer| peer.to_string()),
             ..Holder::default()

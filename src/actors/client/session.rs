@@ -139,8 +139,6 @@ pub(super) struct SessionTerms {
     pub(super) line_bytes_max: usize,
     /// Whether no login is needed, also on TCP.
     pub(super) open: bool,
-    /// What one may do who has not logged in.
-    pub(super) rights: Rights,
     /// Where it is counted.
     pub(super) metrics: Arc<ClientMetrics>,
     /// In what time the client has to take something of what it is sent.
@@ -210,7 +208,7 @@ impl Session {
     pub(super) fn rights(&self) -> Rights {
         match &*self.user.borrow() {
             Some(user) => self.services.authority.rights(user),
-            None => self.terms.rights.clone(),
+            None => peer::local_rights(self.uid),
         }
     }
 

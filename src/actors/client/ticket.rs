@@ -9,7 +9,6 @@ use std::rc::Rc;
 use serde::Serialize;
 
 use super::session::Session;
-use crate::audit::{Done, PendingOrder};
 use crate::messages::client_error::ErrorReply;
 
 /// Requests that wait for a process beyond which more are refused. They do not stop the reading:
@@ -30,7 +29,6 @@ impl Session {
             bytes,
             waits: false,
             answered: false,
-            order: None,
         }
     }
 }
@@ -44,8 +42,6 @@ pub(super) struct Ticket {
     bytes: usize,
     waits: bool,
     answered: bool,
-    /// What becomes its record, if it changes something.
-    order: Option<PendingOrder>,
 }
 
 impl Ticket {
@@ -56,25 +52,6 @@ impl Ticket {
     /// Returns the JSON text of the request's id.
     pub(super) fn id(&self) -> &str {
         self.id.as_deref().unwrap_or("null")
-    }
-
-    /// Has a record made of it when it is answered.
-    pub(super) fn set_order(&mut self, order: PendingOrder) {
-        self.order = Some(order);
-    }
-
-    /// Says what it did, if it changes something.
-    pub(super) fn did(&self, done: Done) {
-        if let Some(order) = &self.order {
-            order.did(done);
-        }
-    }
-
-    /// Makes the record of an order that is answered.
-    fn finish(&self, error: Option<&ErrorReply>) {
-        if let Some(order) = &self.order {
-            order.finish(error.map(|error| &*error.name));
-        }
     }
 
     pub(super) fn is_tunnel(&self) -> bool {
@@ -103,7 +80,6 @@ impl Ticket {
     /// As [`Self::ok_later`], with further members, a comma before each.
     pub(super) fn ok_with(mut self, json: &[u8], members: &[u8]) {
         self.answered = true;
-        self.finish(None);
         match &self.id {
             Some(id) => (self.session).push(id, b",\"ok\":", (json.trim_ascii(), members)),
             None => self.session.push_raw(json),
@@ -126,7 +102,6 @@ impl Ticket {
     /// As [`Self::error_later`], with further members, a comma before each.
     pub(super) fn error_with(mut self, error: &ErrorReply, members: &[u8]) {
         self.answered = true;
-        self.finish(Some(error));
         if let Some(id) = &self.id {
             self.session.push_error_with(id, error, members);
         }
@@ -143,7 +118,6 @@ impl Ticket {
 impl Drop for Ticket {
     fn drop(&mut self) {
         if let (false, Some(id)) = (self.answered, &self.id) {
-            self.finish(Some(&ErrorReply::internal()));
             self.session.push_error(id, &ErrorReply::internal());
             self.session.flush();
         }

@@ -19,9 +19,13 @@ use slog::{Logger, warn};
 
 use super::bound::Bound;
 
+/// The name of the Unix socket for HTTP, which has no key of its own.
+pub(crate) const HTTP_SOCKET: &str = "http-socket";
+
 /// The names of the listeners, with the keys of the configuration that they are listened on for.
-const NAMES: [(&str, &str); 5] = [
+const NAMES: [(&str, &str); 6] = [
     ("socket", "[server] socket"),
+    (HTTP_SOCKET, HTTP_SOCKET),
     ("http", "[server] http"),
     ("https", "[ssl] port"),
     ("tcp", "[server] tcp"),
@@ -63,12 +67,12 @@ impl InheritedError {
     pub const fn remedy(&self) -> &'static str {
         match self {
             Self::Unnamed { .. } | Self::Unknown(_) => {
-                "set FileDescriptorName= of each socket unit to socket, http, https, tcp, tls or \
+                "set FileDescriptorName= of each socket unit to socket, http-socket, http, https, tcp, tls or \
                  service-NAME"
             }
             Self::Twice(_) => "make a socket unit with one ListenStream= for each listener",
             Self::Unusable { .. } => {
-                "pass a stream socket that listens: Unix as 'socket', TCP as 'http', 'https', 'tcp' and 'tls'"
+                "pass a stream socket that listens: Unix as 'socket' and 'http-socket', TCP as 'http', 'https', 'tcp' and 'tls'"
             }
         }
     }

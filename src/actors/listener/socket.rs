@@ -132,13 +132,12 @@ impl SocketError {
     }
 }
 
-/// Makes the socket, and its directory if there is none.
+/// Makes the socket at a path, or the one beside it, and its directory if there is none.
 ///
 /// # Errors
 /// See [`SocketError`]; whatever stood there is left alone, except a socket of this user's that
 /// nobody answers on.
-pub(crate) async fn bind_socket(server: &Server) -> Result<Bound, SocketError> {
-    let path = server.socket.as_path();
+pub(crate) async fn bind_socket(server: &Server, path: &Path) -> Result<Bound, SocketError> {
     let modes = Modes::of(server)?;
     let directory = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,

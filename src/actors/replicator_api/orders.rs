@@ -14,7 +14,7 @@ use super::statuses::replication_id;
 use super::{ReplicatorApi, ReplicatorError};
 use crate::audit::{Done, Sender};
 use crate::messages::replication_scheduler::{GetJob, JobInfo, OrderJobs, RemoveJob};
-use crate::operations::CallName;
+use crate::operations::Route;
 use crate::replicator::JobOrder;
 use store::fleet::{Order, StatusOf};
 
@@ -79,11 +79,11 @@ pub(crate) fn sent(order: &Order) -> (Sender, String) {
         return (Sender::known(None, "daemon"), "unknown".to_owned());
     };
     let what: &str = match body.order {
-        BulkOrderName::Restart => CallName::RestartJob.into(),
-        BulkOrderName::Pause => CallName::PauseJob.into(),
-        BulkOrderName::Resume => CallName::ResumeJob.into(),
-        BulkOrderName::Priority => CallName::SetJobPriority.into(),
-        BulkOrderName::Cancel | BulkOrderName::Delete => CallName::OrderJobs.into(),
+        BulkOrderName::Restart => Route::RestartJob.into(),
+        BulkOrderName::Pause => Route::PauseJob.into(),
+        BulkOrderName::Resume => Route::ResumeJob.into(),
+        BulkOrderName::Priority => Route::SetJobPriority.into(),
+        BulkOrderName::Cancel | BulkOrderName::Delete => Route::OrderJobs.into(),
     };
     let from = format!("daemon {}", body.from);
     (

@@ -6,6 +6,8 @@
 
 use std::path::Path;
 
+use serde_json::value::RawValue;
+
 use crate::cli::exit::{CliError, Exit};
 use crate::cli::output;
 use crate::cli::service_socket::{Service, SocketArgs, block_on};
@@ -19,9 +21,9 @@ use crate::config::reload::{Change, Effect};
 /// No service answers, the files have mistakes, or a change takes a restart.
 pub(super) fn run(socket: &SocketArgs, json: bool) -> Result<(), CliError> {
     let (raw, changes) = block_on(async {
-        let service = Service::connect(socket, mistake).await?;
-        let raw = service.answer(service.client.plan_config()).await?;
-        let changes: Vec<Change> = service.read("the value of 'plan_config'", &raw)?;
+        let service = Service::at(socket, mistake);
+        let raw: Box<RawValue> = service.post("/_node/_local/_config/_plan", &()).await?;
+        let changes: Vec<Change> = service.read("the plan", &raw)?;
         Ok((raw, changes))
     })?;
     output::print(&match json {
@@ -34,7 +36,7 @@ pub(super) fn run(socket: &SocketArgs, json: bool) -> Result<(), CliError> {
 /// The mistakes are those of the configuration.
 fn mistake(_: &Path, said: &ServiceError) -> Option<CliError> {
     let hint = "correct it: a reload would be refused";
-    (said.name == "bad_config").then(|| CliError::new(Exit::Config, said.reason_text(), hint))
+    (said.name == "bad_request").then(|| CliError::new(Exit::Config, said.reason_text(), hint))
 }
 
 fn table(changes: &[Change]) -> String {

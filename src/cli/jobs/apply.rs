@@ -14,7 +14,7 @@ use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-use serde_json::value::{RawValue, to_raw_value};
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use slog::{Discard, Logger, o};
 
@@ -23,6 +23,7 @@ use self::plan::{Documents, MARK, Plan};
 use crate::actors::language::Registry;
 use crate::cli::config_args::ConfigArgs;
 use crate::cli::exit::{CliError, Exit};
+use crate::cli::jobs::transfer::exported;
 use crate::cli::output;
 use crate::cli::service_socket::Service;
 use crate::cli::table::count;
@@ -275,8 +276,7 @@ fn foreign(ids: &[String], mark: &str) -> CliError {
 async fn there(service: &Service, wanted: &Documents, mark: &str) -> Result<Documents, CliError> {
     let (mut documents, mut after) = (Documents::new(), None::<String>);
     loop {
-        let asked = service.client.export_jobs(after.as_deref(), true);
-        let page = service.answer(asked).await?;
+        let page = exported(service, after.as_deref(), true).await?;
         let mut last = None;
         for raw in page {
             let document: Map<String, Value> = service.read("a document", &raw)?;
@@ -295,14 +295,23 @@ async fn there(service: &Service, wanted: &Documents, mark: &str) -> Result<Docu
     }
 }
 
+/// What became of a document.
+#[derive(Deserialize)]
+struct Written {
+    id: String,
+    #[serde(default)]
+    error: String,
+    #[serde(default)]
+    reason: String,
+}
+
 /// Writes documents, and tells those that were not taken.
 async fn write(service: &Service, documents: &[Value]) -> Result<(), CliError> {
     let mut refused = Vec::new();
     for batch in documents.chunks(DOCUMENTS_MAX) {
-        let texts = batch.iter().map(to_raw_value);
-        let texts: Vec<Box<RawValue>> = texts.map(|text| text.expect("values are JSON")).collect();
-        let written = service.answer(service.client.write_jobs(&texts)).await?;
-        let failed = written.into_iter().filter(|one| one.ok.is_none());
+        let docs = json!({"docs": batch});
+        let written: Vec<Written> = service.post("/_replicator/_bulk_docs", &docs).await?;
+        let failed = written.into_iter().filter(|one| !one.error.is_empty());
         refused.extend(failed.map(|one| format!("{}: {}: {}", one.id, one.error, one.reason)));
     }
     if !refused.is_empty() {

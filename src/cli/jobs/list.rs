@@ -131,8 +131,7 @@ async fn page(service: &Service, args: &ListArgs, json: bool) -> Result<String, 
     }
     let mut rows: Vec<Value> = Vec::new();
     let last = loop {
-        let answer = service.answer(service.client.jobs(&query)).await?;
-        let mut answer: Value = service.read("the answer about jobs", &answer)?;
+        let mut answer: Value = service.get(&query.path()).await?;
         let member = if query.groups { "groups" } else { "jobs" };
         let Value::Array(page) = answer[member].take() else {
             break answer;
@@ -182,8 +181,7 @@ pub(crate) async fn counts(service: &Service) -> Result<Value, CliError> {
         limit: 0,
         ..JobsQuery::default()
     };
-    let answer = service.answer(service.client.jobs(&query)).await?;
-    let answer: Value = service.read("the answer about jobs", &answer)?;
+    let answer: Value = service.get(&query.path()).await?;
     Ok(json!({"total_rows": answer["total_rows"], "states": answer["states"]}))
 }
 
@@ -199,8 +197,7 @@ pub(super) async fn of_any_state(service: &Service, name: &str) -> Result<Vec<Va
         limit: PAGE,
         ..JobsQuery::default()
     };
-    let answer = service.answer(service.client.jobs(&query)).await?;
-    let mut answer: Value = service.read("the answer about jobs", &answer)?;
+    let mut answer: Value = service.get(&query.path()).await?;
     match answer["jobs"].take() {
         Value::Array(jobs) => Ok(jobs),
         _ => Ok(Vec::new()),

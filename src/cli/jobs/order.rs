@@ -78,9 +78,9 @@ pub(super) async fn send(
         dry_run: options.dry_run || !options.yes,
         expect: None,
     };
-    let ask = async |order: &BulkOrder| {
-        let answer = service.client.order_jobs(order);
-        service.answer_within(ORDER_TIMEOUT, answer).await
+    let ask = async |order: &BulkOrder| -> Result<BulkAnswer, CliError> {
+        let path = "/_scheduler/_bulk";
+        service.post_within(ORDER_TIMEOUT, path, order).await
     };
     let mut answer = ask(&order).await?;
     if answer.total == 0 {

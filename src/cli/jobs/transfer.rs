@@ -11,10 +11,11 @@ use std::io::{self, BufRead, BufReader};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 
+use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::client::Imported;
+use crate::client::{Imported, with_query};
 use crate::config::new_file::NewFile;
 
 use super::super::exit::{CliError, Exit};
@@ -72,8 +73,7 @@ async fn send_lines(
 ) -> Result<usize, CliError> {
     let (mut after, mut sent) = (None, 0);
     loop {
-        let asked = service.client.export_jobs(after.as_deref(), secrets);
-        let docs = service.answer(asked).await?;
+        let docs = exported(service, after.as_deref(), secrets).await?;
         let Some(last) = docs.last() else {
             return Ok(sent);
         };
@@ -84,6 +84,17 @@ async fn send_lines(
             return Ok(sent);
         }
     }
+}
+
+/// Returns some documents of `_replicator` after an id, in the order of their ids; none at the end.
+pub(super) async fn exported(
+    service: &Service,
+    after: Option<&str>,
+    secrets: bool,
+) -> Result<Vec<Box<RawValue>>, CliError> {
+    let after = after.map(|after| ("after", after.to_owned()));
+    let query = [("secrets", secrets.to_string())].into_iter().chain(after);
+    service.get(&with_query("/_scheduler/_export", query)).await
 }
 
 /// Returns the id of a document of an export.
@@ -122,8 +133,11 @@ pub(super) async fn import(
             docs.extend(document(line).map_err(|error| wrong(&name, number, &error))?);
         }
         if is_end || docs.len() >= DOCUMENTS_MAX || bytes >= BYTES_MAX {
-            let asked = service.client.import_jobs(&docs, args.replace);
-            let results = service.answer(asked).await?;
+            let import = Import {
+                docs: &docs,
+                replace: args.replace,
+            };
+            let results: Vec<Imported> = service.post("/_scheduler/_import", &import).await?;
             sent += results.len();
             refused += results.iter().filter(|one| one.ok.is_none()).count();
             output::print(&results.iter().map(|one| row(one, json)).collect::<String>())?;
@@ -145,6 +159,13 @@ pub(super) async fn import(
             "the list says why; --replace replaces documents that are there",
         )),
     }
+}
+
+/// What is imported at a time.
+#[derive(Serialize)]
+struct Import<'a> {
+    docs: &'a [Box<RawValue>],
+    replace: bool,
 }
 
 /// Reads a line; a blank one has no document.

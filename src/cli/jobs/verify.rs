@@ -13,6 +13,7 @@ use super::list::{of_any_state, refusals};
 use crate::actors::language::Registry;
 use crate::cli::config_args::ConfigArgs;
 use crate::cli::exit::{CliError, Exit};
+use crate::cli::jobs::transfer::exported;
 use crate::cli::replicate::{self, Comparing};
 use crate::cli::service_socket::{Service, SocketArgs, block_on};
 use crate::replicator;
@@ -46,7 +47,7 @@ pub(super) fn verify(
 ) -> Result<(), CliError> {
     let config = args.config.load(languages)?.config;
     let (body, refused) = block_on(async {
-        let service = Service::connect(socket, |_, _| None).await?;
+        let service = Service::at(socket, |_, _| None);
         let body = document(&service, &args.document).await?;
         Ok((body, refused(&service, &args.document).await?))
     })?;
@@ -71,8 +72,7 @@ async fn document(service: &Service, id: &str) -> Result<Value, CliError> {
     before.pop();
     let mut after = Some(before);
     loop {
-        let asked = service.client.export_jobs(after.as_deref(), true);
-        let page = service.answer(asked).await?;
+        let page = exported(service, after.as_deref(), true).await?;
         let docs = page
             .iter()
             .map(|raw| serde_json::from_str::<Value>(raw.get()).unwrap_or_default());

@@ -1,0 +1,233 @@
+//! Managing a daemon: HTTP over the Unix socket beside the one that lends processes.
+//!
+//! SUMMARY   [`Operator`] asks a path of `docs/http.md` and reads its JSON; [`path`] and [`with_query`] write one.
+//! PROMISES  A request has a connection of its own: nothing is left open between two.
+//! LIMITS    At most [`REPLY_BYTES_MAX`] bytes are read of an answer. The time that it may take is up to the caller.
+
+use std::error::Error;
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Bytes;
+use hyper::client::conn::http1;
+use hyper::header::{CONNECTION, CONTENT_TYPE, HOST};
+use hyper::{Method, Request, StatusCode};
+use hyper_util::rt::TokioIo;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::net::UnixStream;
+
+use super::connection::REPLY_BYTES_MAX;
+use super::error::{ClientError, ServiceError};
+use super::wire::no_json;
+
+/// Returns where the daemon that lends processes at `socket` is managed: `X.http.sock` beside `X.sock`.
+pub fn operator_socket(socket: &Path) -> PathBuf {
+    let name = socket.as_os_str().as_bytes();
+    let stem = name.strip_suffix(b".sock").unwrap_or(name);
+    OsString::from_vec([stem, b".http.sock"].concat()).into()
+}
+
+/// What stays as it is in a part of a path and in a query.
+const AS_IT_IS: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~');
+
+/// Returns the path of these parts, each of which may have any characters.
+pub fn path<const N: usize>(parts: [&str; N]) -> String {
+    let parts = parts.map(|part| format!("/{}", utf8_percent_encode(part, AS_IT_IS)));
+    parts.concat()
+}
+
+/// Returns a path with these parameters.
+pub fn with_query<'a>(path: &str, query: impl IntoIterator<Item = (&'a str, String)>) -> String {
+    let encoded = |text: &str| utf8_percent_encode(text, AS_IT_IS).to_string();
+    let query = query.into_iter();
+    let query: Vec<String> = query
+        .map(|(name, value)| format!("{name}={}", encoded(&value)))
+        .collect();
+    format!("{path}?{}", query.join("&"))
+}
+
+/// Who manages the daemon of a socket: as root or its own user everything, otherwise what the socket's group may do.
+#[derive(Clone, Debug)]
+pub struct Operator {
+    socket: PathBuf,
+}
+
+impl Operator {
+    /// Makes one for the daemon that lends processes at `socket`. Connects with the first request.
+    pub fn at(socket: impl AsRef<Path>) -> Self {
+        let socket = operator_socket(socket.as_ref());
+        Self { socket }
+    }
+
+    /// Asks for what is at a path.
+    ///
+    /// # Errors
+    /// [`ClientError::Service`] with the error's name and reason, as `docs/http.md` has them; [`ClientError::Protocol`]
+    /// for an answer that is no `T`; otherwise see [`ClientError`].
+    pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
+        self.ask(Method::GET, path, &()).await
+    }
+
+    /// Sends JSON to a path.
+    ///
+    /// # Errors
+    /// As [`Self::get`].
+    pub async fn post<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<T, ClientError> {
+        self.ask(Method::POST, path, body).await
+    }
+
+    /// Puts JSON at a path.
+    ///
+    /// # Errors
+    /// As [`Self::get`].
+    pub async fn put<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<T, ClientError> {
+        self.ask(Method::PUT, path, body).await
+    }
+
+    /// Deletes what is at a path.
+    ///
+    /// # Errors
+    /// As [`Self::get`].
+    pub async fn delete<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
+        self.ask(Method::DELETE, path, &()).await
+    }
+
+    async fn ask<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<T, ClientError> {
+        let (status, answer) = self.exchange(method, path, body).await?;
+        if !status.is_success() {
+            return Err(refusal(status, &answer));
+        }
+        serde_json::from_slice(&answer)
+            .map_err(|error| ClientError::Protocol(format!("the answer of {path}: {error}")))
+    }
+
+    /// Asks for the text at a path: lines of JSON.
+    ///
+    /// # Errors
+    /// As [`Self::get`].
+    pub async fn text(&self, path: &str) -> Result<String, ClientError> {
+        let (status, answer) = self.exchange(Method::GET, path, &()).await?;
+        match status.is_success() {
+            true => Ok(String::from_utf8_lossy(&answer).into_owned()),
+            false => Err(refusal(status, &answer)),
+        }
+    }
+
+    async fn exchange(
+        &self,
+        method: Method,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<(StatusCode, Bytes), ClientError> {
+        let body = match method {
+            Method::GET | Method::DELETE => Vec::new(),
+            _ => serde_json::to_vec(body).map_err(no_json)?,
+        };
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(HOST, "localhost")
+            .header(CONNECTION, "close")
+            .header(CONTENT_TYPE, "application/json")
+            .body(Full::new(Bytes::from(body)))
+            .map_err(|error| ClientError::Protocol(format!("the request: {error}")))?;
+        let stream = UnixStream::connect(&self.socket).await?;
+        let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
+            .await
+            .map_err(broken)?;
+        let answer = async move {
+            let response = sender.send_request(request).await.map_err(broken)?;
+            let status = response.status();
+            let body = Limited::new(response.into_body(), REPLY_BYTES_MAX).collect();
+            let body = body.await.map_err(|error| match error.downcast() {
+                Ok(error) => broken(*error),
+                Err(error) => ClientError::Protocol(error.to_string()),
+            })?;
+            Ok((status, body.to_bytes()))
+        };
+        // The connection ends with the answer; why it broke is told there.
+        tokio::join!(answer, connection).0
+    }
+}
+
+/// Reads the error of an answer. With these two codes the same may succeed later.
+fn refusal(status: StatusCode, answer: &[u8]) -> ClientError {
+    let is_passing = [
+        StatusCode::SERVICE_UNAVAILABLE,
+        StatusCode::TOO_MANY_REQUESTS,
+    ];
+    let mut error: ServiceError = serde_json::from_slice(answer).unwrap_or_else(|_| ServiceError {
+        name: status.as_str().to_owned(),
+        reason: status.canonical_reason().unwrap_or_default().into(),
+        ..ServiceError::default()
+    });
+    error.retry |= is_passing.contains(&status);
+    ClientError::Service(error.into())
+}
+
+/// A connection that the other side cut is closed, whatever the library calls it.
+fn broken(error: hyper::Error) -> ClientError {
+    let of_system = error
+        .source()
+        .and_then(|source| source.downcast_ref::<io::Error>());
+    match of_system.map(io::Error::kind) {
+        Some(io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => ClientError::Closed,
+        Some(kind) => ClientError::Io(kind.into()),
+        None if error.is_incomplete_message() || error.is_canceled() => ClientError::Closed,
+        None => ClientError::Protocol(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_managed_beside_the_socket_that_lends_processes() {
+        let beside = |socket: &str| operator_socket(Path::new(socket));
+        assert_eq!(beside("/run/x.sock"), Path::new("/run/x.http.sock"));
+        assert_eq!(beside("/run/x.1"), Path::new("/run/x.1.http.sock"));
+    }
+
+    #[test]
+    fn names_may_have_any_characters() {
+        assert_eq!(path(["_pools", "a/b c"]), "/_pools/a%2Fb%20c");
+        let query = [("match", "a&b*".to_owned()), ("limit", "7".to_owned())];
+        assert_eq!(with_query("/x", query), "/x?match=a%26b%2A&limit=7");
+    }
+
+    #[test]
+    fn an_error_keeps_its_name_its_reason_and_whether_it_passes() {
+        let of = |status, answer: &str| match refusal(status, answer.as_bytes()) {
+            ClientError::Service(error) => (error.to_string(), error.retry),
+            other => panic!("{other}"),
+        };
+        let text = r#"{"error":"not_found","reason":"missing"}"#;
+        let missing = ("not_found: missing".to_owned(), false);
+        assert_eq!(of(StatusCode::NOT_FOUND, text), missing);
+        let busy = ("503: Service Unavailable".to_owned(), true);
+        assert_eq!(of(StatusCode::SERVICE_UNAVAILABLE, ""), busy);
+    }
+}
