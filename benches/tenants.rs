@@ -109,11 +109,14 @@ impl Service {
     }
 
     fn starts(&self, server: Server) -> u64 {
-        let status = json!({"id": 1, "call": "status", "pool": server.language()});
-        let status = self.connect().ask(&format!("{status}\n"));
-        status["pools"][0]["totals"]["started"]
-            .as_u64()
-            .expect("a number")
+        let socket = self.directory.path().join("run/s.http.sock");
+        let mut stream = UnixStream::connect(socket).expect("it listens");
+        let path = format!("/_pools/{}", server.language());
+        write!(stream, "GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n").expect("it reads");
+        let answer = std::io::read_to_string(stream).expect("it answers");
+        let (_, pool) = answer.split_once("\r\n\r\n").expect("a head and a body");
+        let pool: Value = serde_json::from_str(pool).expect("JSON");
+        pool["totals"]["started"].as_u64().expect("a number")
     }
 
     /// Ends it, so that its processor time is that of this process's children.

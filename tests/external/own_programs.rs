@@ -5,7 +5,8 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use serde_json::json;
-use settee::client::Client;
+use settee::client::Operator;
+use settee::query_server::status::DaemonStatus;
 
 use crate::support::daemon::{Service, configure, directory, serve_command_of};
 use crate::support::program::{example, project};
@@ -118,15 +119,14 @@ async fn a_command_that_the_program_brings_is_in_a_cell_and_its_declared_abiliti
         service.directory.path(),
         &["--socket", &service.socket().display().to_string()],
     );
-    let client = Client::connect(service.socket()).await.unwrap();
-    let status = client.status(Some("lua")).await.unwrap();
-    let pool = &status.pools[0];
+    let operator = Operator::at(service.socket());
+    let status: DaemonStatus = operator.get("/_status").await.unwrap();
+    let pool = status.pools.iter().find(|pool| pool.name == "lua").unwrap();
     assert_eq!(pool.sandbox.as_ref().unwrap().mode, "standard");
     assert_eq!(
         (pool.abilities["reduce"], pool.abilities["ddoc"]),
         (Some(true), Some(false))
     );
-    drop(client);
     service.stop();
 }
 

@@ -105,6 +105,7 @@ fn roles(who: Who) -> Option<String> {
     names.extend(right.roles().iter().map(<&str>::from));
     let own = match who {
         Who::AllOrOwn(_) => ", or `replicator` for what is their own",
+        Who::Local(_) => ", on the Unix socket alone",
         Who::Anybody | Who::With(_) | Who::OnPage(_) => "",
     };
     Some(format!("Takes the role `{}`{own}.", names.join("` or `")))

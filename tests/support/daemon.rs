@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::folder::open_folder;
+use super::http_client::{Connection, Response};
 use super::program::SETTEE;
 
 /// How long anything that must happen may take.
@@ -290,7 +291,9 @@ impl Service {
     pub fn ends_well(mut self) {
         let status = wait_for_exit(&mut self.child);
         assert_eq!(status, Some(0), "{}", self.log());
-        assert!(!self.socket().exists(), "the socket is left");
+        let sockets = [self.socket(), self.socket().with_extension("http.sock")];
+        let left = sockets.iter().find(|socket| socket.exists());
+        assert_eq!(left, None, "a socket is left");
         assert_nothing_runs_for(self.directory.path());
         assert!(!self.log().contains("panicked"), "{}", self.log());
     }
@@ -416,9 +419,93 @@ fn collect(mut stderr: ChildStderr) -> Arc<Mutex<String>> {
     text
 }
 
+/// Something that an operator orders over HTTP.
+#[derive(Clone, Debug)]
+pub struct Order {
+    method: &'static str,
+    path: String,
+    body: Value,
+}
+
+impl Order {
+    pub fn new(method: &'static str, path: impl Into<String>, body: Value) -> Self {
+        let path = path.into();
+        Self { method, path, body }
+    }
+
+    /// Reads the configuration again.
+    pub fn reload_config() -> Self {
+        Self::new("POST", "/_node/_local/_config/_reload", json!({}))
+    }
+}
+
+/// Who manages a service: over HTTP, on the Unix socket beside that of processes.
+pub struct Operator(PathBuf);
+
+impl Operator {
+    /// Makes one of the service whose processes are lent at a socket.
+    pub fn of(socket: &Path) -> Self {
+        Self(socket.with_extension("http.sock"))
+    }
+
+    pub fn send(&self, order: &Order) -> Response {
+        let body = match order.method {
+            "GET" | "DELETE" => String::new(),
+            _ => order.body.to_string(),
+        };
+        let json = [("Content-Type", "application/json")];
+        let mut connection = Connection::local(&self.0);
+        connection.request(order.method, &order.path, &json, &body)
+    }
+
+    pub fn get(&self, path: &str) -> Value {
+        self.ok(&Order::new("GET", path, Value::Null))
+    }
+
+    /// Gives an order that must succeed; returns what it changed, if it says so, otherwise its answer.
+    #[track_caller]
+    pub fn ok(&self, order: &Order) -> Value {
+        let response = self.send(order);
+        assert!(response.status < 300, "{order:?}: {response:?}");
+        let answer = response.json();
+        answer.get("changes").unwrap_or(&answer).clone()
+    }
+
+    /// Gives an order that must fail; returns its error, with a name.
+    #[track_caller]
+    pub fn error(&self, order: &Order) -> Value {
+        let response = self.send(order);
+        assert!(response.status >= 400, "{order:?}: {response:?}");
+        let mut error = response.json();
+        error["name"] = error["error"].take();
+        error
+    }
+
+    /// Returns the state of a pool with its processes, if it is there.
+    pub fn pool(&self, name: &str) -> Option<Value> {
+        let status = self.get("/_status");
+        let pools = status["pools"].as_array().unwrap();
+        let mut named = pools.iter().filter(|pool| pool["name"] == name);
+        named.next().cloned()
+    }
+
+    /// Reads the configuration again; returns what changed.
+    #[track_caller]
+    pub fn reload_config(&self) -> Value {
+        self.ok(&Order::reload_config())
+    }
+}
+
+/// A call that is answered at once with `false`: nothing of the connection can be cancelled.
+pub fn call_at_once(id: impl Into<Value>) -> Value {
+    json!({"id": id.into(), "call": "cancel", "request": "none"})
+}
+
 /// A client of the service.
 pub struct Client {
     pub stream: UnixStream,
+    /// Who manages the service of the same socket.
+    pub operator: Operator,
     reader: BufReader<UnixStream>,
 }
 
@@ -432,7 +519,12 @@ impl Client {
         stream.set_read_timeout(Some(DEADLINE))?;
         stream.set_write_timeout(Some(DEADLINE))?;
         let reader = BufReader::new(stream.try_clone()?);
-        Ok(Self { stream, reader })
+        let operator = Operator::of(socket);
+        Ok(Self {
+            stream,
+            operator,
+            reader,
+        })
     }
 
     pub fn send_raw(&mut self, bytes: &[u8]) {
@@ -499,8 +591,7 @@ impl Client {
 
     /// Returns the state of a language's pool.
     pub fn pool(&mut self, name: &str) -> Value {
-        let status = self.ok(&json!({"id": "status", "call": "status", "pool": name}));
-        status["pools"][0].clone()
+        self.operator.pool(name).unwrap_or_default()
     }
 
     /// Waits until the pool's numbers are these.

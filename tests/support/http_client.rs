@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
 
@@ -128,9 +129,9 @@ impl Response {
 }
 
 /// A connection.
-pub struct Connection {
-    pub stream: TcpStream,
-    reader: BufReader<TcpStream>,
+pub struct Connection<S = TcpStream> {
+    pub stream: S,
+    reader: BufReader<S>,
     is_chunked: bool,
 }
 
@@ -140,10 +141,32 @@ impl Connection {
         stream.set_read_timeout(Some(DEADLINE)).unwrap();
         stream.set_write_timeout(Some(DEADLINE)).unwrap();
         stream.set_nodelay(true).unwrap();
-        let reader = BufReader::new(stream.try_clone().unwrap());
+        let reader = stream.try_clone().unwrap();
+        Self::on(stream, reader)
+    }
+
+    /// Goes away without a word.
+    pub fn disconnect(self) {
+        self.stream.shutdown(Shutdown::Both).unwrap();
+    }
+}
+
+impl Connection<UnixStream> {
+    /// Connects to a Unix socket.
+    pub fn local(path: &Path) -> Self {
+        let stream = UnixStream::connect(path).unwrap();
+        stream.set_read_timeout(Some(DEADLINE)).unwrap();
+        stream.set_write_timeout(Some(DEADLINE)).unwrap();
+        let reader = stream.try_clone().unwrap();
+        Self::on(stream, reader)
+    }
+}
+
+impl<S: Read + Write> Connection<S> {
+    fn on(stream: S, reader: S) -> Self {
         Self {
             stream,
-            reader,
+            reader: BufReader::new(reader),
             is_chunked: false,
         }
     }
@@ -250,10 +273,5 @@ impl Connection {
             Err(error) if error.kind() != ErrorKind::ConnectionReset => panic!("open: {error}"),
             _ => String::from_utf8_lossy(&rest).into_owned(),
         }
-    }
-
-    /// Goes away without a word.
-    pub fn disconnect(self) {
-        self.stream.shutdown(Shutdown::Both).unwrap();
     }
 }

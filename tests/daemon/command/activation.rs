@@ -14,7 +14,7 @@ use crate::support::daemon::{
 fn ask(stream: UnixStream) -> String {
     stream.set_read_timeout(Some(DEADLINE)).unwrap();
     let mut stream = BufReader::new(stream);
-    let request = b"{\"id\":1,\"call\":\"get_proc_count\"}\n";
+    let request = b"{\"id\":1,\"call\":\"cancel\",\"request\":0}\n";
     stream.get_mut().write_all(request).unwrap();
     let mut answer = String::new();
     stream.read_line(&mut answer).unwrap();
@@ -35,10 +35,10 @@ fn who_connects_while_no_service_runs_is_served_by_the_next_one() {
             place,
             pass(serve_command(&config), [("socket", passed.into())]),
         );
-        assert_eq!(ask(early), "{\"id\":1,\"ok\":0}\n");
+        assert_eq!(ask(early), "{\"id\":1,\"ok\":false}\n");
         assert_eq!(
             ask(UnixStream::connect(&path).unwrap()),
-            "{\"id\":1,\"ok\":0}\n"
+            "{\"id\":1,\"ok\":false}\n"
         );
         place = service.stop_and_keep();
         assert!(path.exists(), "the file is not the service's own");

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::{Value, json};
 
-use crate::support::daemon::{Service, signal, wait_until};
+use crate::support::daemon::{Order, Service, signal, wait_until};
 use crate::support::program::exit_code;
 
 /// The configuration: a limit, the idle time of `attach`, and how long a client waits, in milliseconds.
@@ -350,10 +350,15 @@ fn a_pool_that_is_removed_and_added_again_serves_on() {
     let mut couch = Couch::start_command(&mut service.client(&["attach", "--pool", "own"]));
     couch.teach(json!(["reset", {"timeout": 20_000}]));
     couch.teach(map_fun("own"));
-    let mut client = service.connect();
-    client.ok(&json!({"id": 1, "call": "remove_pool", "name": "own", "mode": "immediate"}));
+    let operator = service.connect().operator;
+    operator.ok(&Order::new(
+        "DELETE",
+        "/_pools/own?mode=immediate",
+        Value::Null,
+    ));
     wait_until("an error line", || couch.ask(map_doc("x"))[0] == "error");
-    client.ok(&json!({"id": 2, "call": "add_pool", "name": "own", "language": "javascript"}));
+    let own = json!({"language": "javascript"});
+    operator.ok(&Order::new("PUT", "/_pools/own", own));
     couch.expect(map_doc("x"), mapped("x", "own"));
     assert_eq!(couch.end(), Some(0));
     service.stop();

@@ -5,8 +5,8 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 
 use crate::support::daemon::{
-    DEADLINE, Service, assert_nothing_runs_for, configure, directory, pid_exists, refused,
-    refused_command, serve_command, socket_of, wait_until,
+    DEADLINE, Order, Service, assert_nothing_runs_for, call_at_once, configure, directory,
+    pid_exists, refused, refused_command, serve_command, socket_of, wait_until,
 };
 use serde_json::{Value, json};
 
@@ -40,12 +40,7 @@ fn a_second_service_on_the_same_socket_is_told_so_and_the_first_goes_on() {
     );
     let socket = service.socket().display().to_string();
     assert!(complaint.contains(&socket), "{complaint}");
-    assert_eq!(
-        service
-            .connect()
-            .ok(&json!({"id": 1, "call": "get_proc_count"})),
-        0
-    );
+    assert_eq!(service.connect().ok(&call_at_once(1)), false);
     service.stop();
 }
 
@@ -109,12 +104,7 @@ fn a_socket_that_an_earlier_run_left_is_replaced() {
     drop(UnixListener::bind(&socket).unwrap());
     assert!(socket.exists());
     let service = Service::start_in(directory, "");
-    assert_eq!(
-        service
-            .connect()
-            .ok(&json!({"id": 1, "call": "get_proc_count"})),
-        0
-    );
+    assert_eq!(service.connect().ok(&call_at_once(1)), false);
     service.stop();
 }
 
@@ -341,13 +331,13 @@ fn changes(value: &Value) -> Vec<(String, Option<String>, Option<String>)> {
 fn a_reload_answers_what_it_changed_and_it_holds_from_then_on() {
     let service = Service::start("");
     let mut client = service.connect();
-    let request = json!({"id": 1, "call": "reload_config"});
-    assert_eq!(client.ok(&request), json!([]), "nothing has changed");
+    let changed = client.operator.reload_config();
+    assert_eq!(changed, json!([]), "nothing has changed");
     let command = "python = \"sh ";
     let new = "[query_servers]\nadded = \"cat\"\n[query_server_config]\nos_process_limit = 7";
     let file = configure(service.directory.path(), new);
     assert!(fs::read_to_string(file).unwrap().contains(command));
-    let answer = client.ok(&request);
+    let answer = client.operator.reload_config();
     let expected = vec![
         (
             "os_process_limit".to_owned(),
@@ -374,8 +364,8 @@ fn a_reload_with_mistakes_changes_nothing_and_names_them() {
     let mut client = service.connect();
     let bad = "[query_server_config]\nos_process_limit = \"many\"\nos_process_idle_limit = 7";
     configure(service.directory.path(), bad);
-    let error = client.error(&json!({"id": 1, "call": "reload_config"}));
-    assert_eq!(error["name"], "bad_config");
+    let error = client.operator.error(&Order::reload_config());
+    assert_eq!(error["name"], "bad_request");
     let reason = error["reason"].as_str().unwrap();
     assert!(
         reason.contains("os_process_limit") && reason.contains("settee.toml:"),
@@ -385,7 +375,7 @@ fn a_reload_with_mistakes_changes_nothing_and_names_them() {
         service.directory.path(),
         "[query_server_config]\nos_process_limit = 7\n[log]\nformat = \"json\"",
     );
-    let error = client.error(&json!({"id": 1, "call": "reload_config"}));
+    let error = client.operator.error(&Order::reload_config());
     let reason = error["reason"].as_str().unwrap();
     assert!(reason.contains("[log] format cannot change"), "{reason}");
     assert_eq!(
@@ -428,11 +418,11 @@ fn a_changed_command_replaces_the_processes() {
         service.directory.path(),
         "[query_servers]\nother = \"cat -u\"",
     );
-    client.ok(&json!({"id": 1, "call": "reload_config"}));
+    client.operator.reload_config();
     let again = client.ok(&json!({"id": 1, "call": "get_proc", "lang": "other"}));
     assert_ne!(again["os_pid"], got["os_pid"]);
     configure(service.directory.path(), "");
-    client.ok(&json!({"id": 1, "call": "reload_config"}));
+    client.operator.reload_config();
     let error = client.error(&json!({"id": 1, "call": "get_proc", "lang": "other"}));
     assert_eq!(error["name"], "unknown_query_language");
     service.stop();
@@ -442,16 +432,16 @@ fn a_changed_command_replaces_the_processes() {
 fn more_clients_than_there_may_be_wait_to_be_accepted() {
     let service = Service::start("[server]\nmax_connections = 2");
     let (mut one, _two) = (service.connect(), service.connect());
-    one.ok(&json!({"id": 1, "call": "get_proc_count"}));
+    one.ok(&call_at_once(1));
     let mut three = service.connect();
-    three.send(&json!({"id": 3, "call": "get_proc_count"}));
+    three.send(&call_at_once(3));
     service.wait_for_log("as many clients as there may be");
     drop(one);
     assert_eq!(three.reply()["id"], 3, "it was only late");
     let mut four = service.connect();
-    four.send(&json!({"id": 4, "call": "get_proc_count"}));
+    four.send(&call_at_once(4));
     configure(service.directory.path(), "[server]\nmax_connections = 3");
-    three.ok(&json!({"id": 1, "call": "reload_config"}));
+    three.operator.reload_config();
     assert_eq!(four.reply()["id"], 4, "a raised limit counts at once");
     service.stop();
 }

@@ -198,15 +198,15 @@ fn a_check_says_what_is_wrong_and_its_exit_code_how_bad_that_is() {
         "{told}"
     );
     assert!(told.contains("settee pool unthrottle broken"), "{told}");
-    let web = service.connect().call(&json!({"id": 1, "call": "health"}));
-    assert_eq!(web["ok"]["status"], "critical", "{web}");
-    assert_eq!(web["ok"]["problems"][0]["subject"], "broken", "{web}");
+    let web = service.connect().operator.get("/_health");
+    assert_eq!(web["status"], "critical", "{web}");
+    assert_eq!(web["problems"][0]["subject"], "broken", "{web}");
     // A daemon without a fleet is all.
     let output = run(&mut service.client(&["status", "--check", "--fleet"]), b"");
     let of_all = String::from_utf8(output.stdout).unwrap();
     let named = format!(
         "CRITICAL: {}: pool failing: broken: ",
-        web["ok"]["daemon"].as_str().unwrap()
+        web["daemon"].as_str().unwrap()
     );
     assert_eq!(
         (output.status.code(), of_all.lines().count()),

@@ -5,7 +5,7 @@ use std::fs;
 use serde_json::{Value, json};
 
 use super::admins::{ask, basic};
-use crate::support::daemon::{Service, directory, wait_until};
+use crate::support::daemon::{Order, Service, directory, wait_until};
 use crate::support::http_client::{Response, Web};
 
 const USERS: &str = "[users.root]\npassword = \"open sesame\"\nroles = [\"admin\"]\n\
@@ -22,7 +22,7 @@ fn by(web: &Web, name: &str, method: &str, path: &str, body: &str) -> Response {
 
 /// Returns the records, the latest first.
 fn records(web: &Web) -> Vec<Value> {
-    let page = web.service.connect().ok(&json!({"id": 1, "call": "audit"}));
+    let page = web.service.connect().operator.get("/_audit");
     page["records"].as_array().unwrap().clone()
 }
 
@@ -42,25 +42,24 @@ fn next(web: &Web, known: &mut usize, wanted: &Value) -> Value {
 #[test]
 fn an_order_for_a_pool_is_one_record_with_who_from_what_count_and_before() {
     let web = Web::start(&format!("{USERS}{POOL}"));
-    let mut client = web.service.connect();
+    let operator = web.service.connect().operator;
     let mut known = 0;
-    let mut change = json!({"id": 1, "call": "reconfigure_pool", "name": "p", "max": 5});
-    client.ok(&change);
+    let change = |path| Order::new("PUT", path, json!({"max": 5}));
+    operator.ok(&change("/_pools/p"));
     let record = next(
         &web,
         &mut known,
         &json!({"what": "reconfigure_pool", "on": "p", "count": 1, "before": {"max": 3},
-            "asked": {"max": 5}, "error": null, "request_id": null}),
+            "asked": {"max": 5}, "error": null}),
     );
     let uid = rustix::process::getuid().as_raw();
     let pid = std::process::id();
-    assert_eq!(record["from"], format!("socket uid {uid} pid {pid}"));
+    assert_eq!(record["from"], format!("http uid {uid} pid {pid}"));
     let who = record["who"].as_str().unwrap();
     assert!(!who.is_empty() && who != "anyone", "{record}");
     assert!(record["ts"].as_str().unwrap().ends_with('Z'), "{record}");
 
-    change["dry_run"] = true.into();
-    client.ok(&change);
+    operator.ok(&change("/_pools/p?dry_run=true"));
     by(
         &web,
         "olga",
@@ -136,9 +135,7 @@ fn a_change_of_the_configuration_is_one_record_with_the_values_before() {
     let reloaded = json!({"who": "anyone", "from": "signal HUP", "what": "reload_config", "on": "", "count": 1,
         "before": {"[pools.p] max": "3"}, "asked": {"[pools.p] max": "7"}, "error": null});
     next(&web, &mut known, &reloaded);
-    web.service
-        .connect()
-        .ok(&json!({"id": 1, "call": "reload_config"}));
+    web.service.connect().operator.reload_config();
     next(
         &web,
         &mut known,
@@ -153,9 +150,7 @@ fn a_change_of_the_configuration_is_one_record_with_the_values_before() {
         .replace("max = 3", "max = 7")
         .replacen("open sesame", "another secret", 1);
     fs::write(&config, other).unwrap();
-    web.service
-        .connect()
-        .ok(&json!({"id": 1, "call": "reload_config"}));
+    web.service.connect().operator.reload_config();
     let record = next(
         &web,
         &mut known,
@@ -201,8 +196,9 @@ fn an_order_for_jobs_is_one_record_with_the_states_before() {
     let record = next(&web, &mut known, &ordered);
     let states = record["before"].as_object().unwrap();
     assert_eq!(states.values().next(), Some(&json!(1)), "{record}");
-    let order = json!({"id": 1, "call": "order_jobs", "order": "resume", "select": {"all": true}, "expect": 0});
-    web.service.connect().error(&order);
+    let order = json!({"order": "resume", "select": {"all": true}, "expect": 0});
+    let order = Order::new("POST", path, order);
+    web.service.connect().operator.error(&order);
     let refused =
         json!({"what": "order_jobs", "on": r#"{"all":true}"#, "count": null, "error": "conflict"});
     next(&web, &mut known, &refused);
@@ -249,7 +245,8 @@ fn records_go_to_a_log_of_their_own_that_hup_opens_again() {
         directory,
         &format!("[log]\nlevel = \"warning\"\naudit = {audit:?}\n"),
     );
-    service.connect().ok(&json!({"id": 1, "call": "reload"}));
+    let reload = Order::new("POST", "/_reload_query_servers", json!({}));
+    service.connect().operator.ok(&reload);
     let lines = |path| -> Vec<Value> {
         let text = fs::read_to_string(path).unwrap_or_default();
         let lines = text.lines().filter(|line| line.ends_with('}'));

@@ -5,7 +5,7 @@ use std::thread;
 
 use serde_json::{Value, json};
 
-use crate::support::daemon::wait_until;
+use crate::support::daemon::{Order, wait_until};
 use crate::support::http_client::Web;
 use crate::support::program::SETTEE;
 use crate::support::work::Work;
@@ -190,7 +190,8 @@ fn each_error_of_the_table_is_what_it_says() {
     let json = [("Content-Type", "application/json")];
     waiting.send("POST", "/_query/map", &json, &waits.to_string());
     wait_until("a waiter", || client.pool("tight")["waiting"] == 1);
-    client.ok(&json!({"id": 1, "call": "remove_pool", "name": "tight"}));
+    let remove = Order::new("DELETE", "/_pools/tight", Value::Null);
+    client.operator.ok(&remove);
     let answer = waiting.response();
     provoked.push(told("error", answer.status, &answer.json()));
     client.ok(&json!({"id": 1, "call": "get_proc", "pool": "last"}));

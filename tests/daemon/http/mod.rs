@@ -12,6 +12,7 @@ mod errors;
 mod floods;
 mod hosts;
 mod lines;
+mod local;
 mod memory;
 mod names;
 mod requests;

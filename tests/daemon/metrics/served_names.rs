@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::support::daemon::wait_until;
+use crate::support::daemon::{Order, wait_until};
 use crate::support::http_client::Web;
 use serde_json::{Value, json};
 
@@ -139,7 +139,7 @@ fn what_a_client_does_is_counted_and_its_connection_while_it_lasts() {
 fn bytes_of_a_client_are_counted_to_the_last() {
     let web = Web::start("");
     let mut client = web.service.connect();
-    let request = "{\"id\": 1, \"call\": \"get_proc_count\"}\n";
+    let request = "{\"id\": 1, \"call\": \"cancel\", \"request\": 0}\n";
     client.send_raw(request.as_bytes());
     let reply = client.line().unwrap();
     let received = number(&web, "/settee/client_received_bytes");
@@ -194,7 +194,8 @@ fn a_part_that_is_not_there_is_null_and_a_reload_forgets_nothing() {
         web.get(&format!("{STATS}/couchdb/no/such")).ok(),
         Value::Null
     );
-    client.ok(&json!({"id": 1, "call": "reload"}));
+    let reload = Order::new("POST", "/_reload_query_servers", json!({}));
+    client.operator.ok(&reload);
     client.wait_for_pool("javascript", &[("free", 0), ("stopping", 0)]);
     assert_eq!(number(&web, "/couchdb/query_server/process_starts"), 1);
     assert_eq!(number(&web, "/settee/pool_stops/javascript/stale"), 1);

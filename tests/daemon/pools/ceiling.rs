@@ -2,7 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::support::{complains, give_back, take, take_request, taken, wait_until_waiting};
+use super::support::{
+    complains, give_back, reconfigure, take, take_request, taken, wait_until_waiting,
+};
 use crate::support::daemon::{Client, Service, wait_until};
 use crate::support::http_client::Web;
 
@@ -11,7 +13,7 @@ const POOLS: &str = "[server]\nprocesses_max = 2\n[pools.a]\nlanguage = \"python
 
 /// How many processes there are, of all pools.
 fn processes(client: &mut Client) -> u64 {
-    let status = client.ok(&json!({"id": "status", "call": "status"}));
+    let status = client.operator.get("/_status");
     let pools = status["pools"].as_array().unwrap();
     let counts = ["used", "free", "opening", "stopping"];
     let count = |pool: &Value| {
@@ -65,11 +67,9 @@ fn sizes_beyond_the_ceiling_are_refused_with_what_to_do() {
     let service = Service::start(POOLS);
     let mut client = service.connect();
     for key in ["max", "init_size", "min_free"] {
-        let mut add = json!({"id": 1, "call": "add_pool", "name": "c", "language": "python"});
-        add[key] = json!(3);
-        let set = json!({"id": 1, "call": "reconfigure_pool", "name": "a", key: 3});
-        for order in [add, set] {
-            let error = client.error(&order);
+        let add = json!({"language": "python", key: 3});
+        for order in [reconfigure("c", &add), reconfigure("a", &json!({key: 3}))] {
+            let error = client.operator.error(&order);
             assert_eq!(error["name"], "bad_request", "{error}");
             let reason = error["reason"].as_str().unwrap();
             for word in [key, "processes_max (2)", "raise [server] processes_max"] {

@@ -39,15 +39,16 @@ fn no_request_opens_a_cell_not_even_an_administrators() {
         }
         let refused = web.send("PUT", "/_pools/reports", &json!({key: value}).to_string());
         assert_eq!(refused.status, 400, "{key}: {}", refused.body);
-        let error = client.error(&reconfigure("reports", &json!({key: value})));
+        let error = client
+            .operator
+            .error(&reconfigure("reports", &json!({key: value})));
         let reason = error["reason"].as_str().unwrap();
         assert!(reason.contains("comes from files"), "{error}");
-        let more =
-            json!({"id": 1, "call": "add_pool", "name": "more", "language": "python", key: value});
-        assert_eq!(client.error(&more)["name"], "bad_request");
+        let more = reconfigure("more", &json!({"language": "python", key: value}));
+        assert_eq!(client.operator.error(&more)["name"], "bad_request");
     }
     // Its limits are an operator's.
-    client.ok(&reconfigure(
+    client.operator.ok(&reconfigure(
         "reports",
         &json!({"memory_max": "64MiB", "cpu_max": 50}),
     ));
@@ -73,10 +74,10 @@ fn a_reload_that_moves_a_cell_replaces_the_processes_that_are_there() {
         service.directory.path(),
         &format!("{}max_age = 3600\n", extra(7)),
     );
-    client.ok(&json!({"call": "reload_config"}));
+    client.operator.reload_config();
     assert_eq!(pid(client.pool("javascript")), before);
     configure(service.directory.path(), &extra(8));
-    client.ok(&json!({"call": "reload_config"}));
+    client.operator.reload_config();
     client.wait_for_pool("javascript", &[("free", 1), ("stopping", 0)]);
     assert_ne!(pid(client.pool("javascript")), before);
     drop(client);

@@ -8,9 +8,9 @@ use policy::admission::FAILURES_MIN;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::support::{give_back, prints, remove, take, take_request, wait_until_gone};
+use super::support::{give_back, prints, reconfigure, remove, take, take_request, wait_until_gone};
 use crate::support::daemon::{
-    Client, Service, directory, pid_exists, scripted, signal, wait_until,
+    Client, Order, Service, directory, pid_exists, scripted, signal, wait_until,
 };
 
 /// Writes a program into the directory of a service.
@@ -383,7 +383,7 @@ fn a_start_that_hangs_does_not_throttle_the_command_that_a_reload_brought() {
     let mut other = service.connect();
     wait_until("the first start", || began.exists());
     fs::write(&good, "").unwrap();
-    other.ok(&json!({"call": "reload_config"}));
+    other.operator.reload_config();
     assert_eq!(client.reply()["error"]["name"], "os_process_error");
     assert_eq!(other.pool("bad-1")["throttled_ms"], Value::Null);
     let lent = take(&mut other, "bad-1");
@@ -413,15 +413,15 @@ fn a_process_that_is_stopped_in_order_is_sent_a_line_first() {
     let fine = take(&mut client, "bad-1");
     assert_ne!(fine.os_pid, broken.os_pid);
     assert!(give_back(&mut client, &fine, "ok"));
-    client.ok(&remove("bad-1", "graceful"));
+    client.operator.ok(&remove("bad-1", "graceful"));
     wait_until_gone(&mut client, "bad-1");
     assert_eq!(
         said(),
         "[\"bye\"]\nclosed\n",
         "the line, and then the end of its input"
     );
-    let added = json!({"call": "add_pool", "name": "p", "language": "bad", "stop_send": "a\nb"});
-    let error = client.error(&added);
+    let added = reconfigure("p", &json!({"language": "bad", "stop_send": "a\nb"}));
+    let error = client.operator.error(&added);
     assert!(
         error["reason"].as_str().unwrap().contains("one line"),
         "{error}"
@@ -474,7 +474,7 @@ fn a_reload_lifts_a_throttle() {
     let service = service_with(directory, &command, "");
     let mut client = service.connect();
     throttled(&mut client);
-    client.ok(&json!({"call": "reload_config"}));
+    client.operator.reload_config();
     assert_eq!(client.pool("bad-1")["throttled_ms"], Value::Null);
     service.wait_for_log("query servers are started again");
     service.stop();
@@ -487,7 +487,8 @@ fn a_pool_that_never_worked_is_shown_as_failing_until_a_start_succeeds() {
     let service = service_with(directory, &command, "");
     let mut client = service.connect();
     throttled(&mut client);
-    client.ok(&json!({"call": "unthrottle_pool", "name": "bad-1"}));
+    let lift = Order::new("POST", "/_pools/bad-1/_unthrottle", json!({}));
+    client.operator.ok(&lift);
     let pool = client.pool("bad-1");
     assert_eq!(pool["throttled_ms"], Value::Null);
     let failure = pool["failure"].as_str().unwrap_or_default();

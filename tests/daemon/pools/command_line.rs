@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::support::{add, complains, prints, settee_reading, take, wait_until_gone};
-use crate::support::daemon::Service;
+use crate::support::daemon::{Order, Service};
 
 #[test]
 fn a_pool_is_added_listed_changed_and_removed() {
@@ -181,12 +181,9 @@ fn a_dry_run_prints_the_changes_and_makes_none() {
     );
     let said = prints(&service, &["pool", "remove", "p", "--dry-run"]);
     assert_eq!(said, "remove p (graceful)\n");
-    assert_eq!(
-        client.error(&json!({"id": 1, "call": "status", "pool": "q"}))["name"],
-        "not_found"
-    );
-    let wrong = json!({"id": 1, "call": "remove_pool", "name": "p", "dry_run": 1});
-    assert_eq!(client.error(&wrong)["name"], "bad_request");
+    assert_eq!(client.operator.pool("q"), None);
+    let wrong = Order::new("DELETE", "/_pools/p?dry_run=1", Value::Null);
+    assert_eq!(client.operator.error(&wrong)["name"], "query_parse_error");
     assert_eq!(client.pool("p")["removing"], Value::Null);
     service.stop();
 }

@@ -5,7 +5,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use super::support::{add, reconfigure, remove, take, take_group, wait_until_gone};
-use crate::support::daemon::{Service, configure, directory, refused, wait_until};
+use crate::support::daemon::{Order, Service, configure, directory, refused, wait_until};
 use crate::support::http_client::Web;
 use crate::support::program::SETTEE;
 
@@ -16,10 +16,8 @@ pub(super) fn rewrite(service: &Service, extra: &str) {
 }
 
 fn has_pool(client: &mut crate::support::daemon::Client, name: &str) -> bool {
-    let reply = client.call(&json!({"call": "status", "pool": name}));
-    reply
-        .get("ok")
-        .is_some_and(|status| status["pools"][0]["removing"].is_null())
+    let pool = client.operator.pool(name);
+    pool.is_some_and(|pool| pool["removing"].is_null())
 }
 
 #[test]
@@ -31,7 +29,7 @@ fn a_reload_adds_changes_and_gracefully_removes_pools() {
         &service,
         "[pools.a]\nlanguage = \"python\"\nmax = 5\n[pools.c]\nlanguage = \"python\"\ninit_size = 1\n",
     );
-    let changes = client.ok(&json!({"call": "reload_config"}));
+    let changes = client.operator.reload_config();
     let change = |section: &str, key: &str| {
         let all = changes.as_array().unwrap();
         let found = all
@@ -52,14 +50,14 @@ fn a_reload_adds_changes_and_gracefully_removes_pools() {
     // What is wrong changes nothing.
     rewrite(&service, "[pools.a]\nlanguage = \"perl\"\n");
     assert_eq!(
-        client.error(&json!({"call": "reload_config"}))["name"],
-        "bad_config"
+        client.operator.error(&Order::reload_config())["name"],
+        "bad_request"
     );
     rewrite(
         &service,
         "[pools.a]\nlanguage = \"javascript\"\n[pools.c]\nlanguage = \"python\"\n",
     );
-    let error = client.error(&json!({"call": "reload_config"}));
+    let error = client.operator.error(&Order::reload_config());
     assert!(
         error["reason"]
             .as_str()
@@ -115,10 +113,10 @@ fn what_was_changed_at_run_time_stays_until_its_section_changes() {
     let service = Service::start(TWO);
     let mut client = service.connect();
     add(&mut client, "r", &json!({"max": 1}));
-    client.ok(&reconfigure("a", &json!({"max": 7})));
-    client.ok(&remove("b", "graceful"));
+    client.operator.ok(&reconfigure("a", &json!({"max": 7})));
+    client.operator.ok(&remove("b", "graceful"));
     rewrite(&service, &format!("{TWO}[log]\nlevel = \"debug\"\n"));
-    client.ok(&json!({"call": "reload_config"}));
+    client.operator.reload_config();
     assert!(has_pool(&mut client, "r"));
     assert!(!has_pool(&mut client, "b"));
     assert_eq!(client.pool("a")["hard_limit"], 7);
@@ -127,7 +125,7 @@ fn what_was_changed_at_run_time_stays_until_its_section_changes() {
         &TWO.replace("max = 2", "max = 3")
             .replace("[pools.b]\n", "[pools.b]\nmax = 1\n"),
     );
-    client.ok(&json!({"call": "reload_config"}));
+    client.operator.reload_config();
     assert_eq!(client.pool("a")["hard_limit"], 3);
     assert_eq!(client.pool("b")["hard_limit"], 1);
     service.stop();
@@ -141,15 +139,17 @@ fn a_pool_that_its_group_kept_out_joins_it_at_the_reload_after_the_others_are_go
     add(&mut client, "other", &other);
     let section = "[pools.p]\nlanguage = \"python\"\ngroup = \"g\"\n";
     rewrite(&service, section);
-    client.ok(&json!({"call": "reload_config"}));
+    client.operator.reload_config();
     service.wait_for_log("pool cannot join its group");
     assert_eq!(client.pool("p")["group"], Value::Null);
-    client.ok(&remove("other", "immediate"));
-    client.ok(&json!({"call": "reload_config"}));
+    client.operator.ok(&remove("other", "immediate"));
+    client.operator.reload_config();
     assert_eq!(take_group(&mut client, "g").pool, "p");
     // An operator's word stays.
-    client.ok(&reconfigure("p", &json!({"group": Value::Null})));
-    client.ok(&json!({"call": "reload_config"}));
+    client
+        .operator
+        .ok(&reconfigure("p", &json!({"group": Value::Null})));
+    client.operator.reload_config();
     assert_eq!(client.pool("p")["group"], Value::Null);
     service.stop();
 }
@@ -162,14 +162,14 @@ fn the_pool_of_a_language_that_is_configured_no_more_goes_with_it() {
     assert!(has_pool(&mut client, "scripted"));
     let held = take(&mut client, "python");
     rewrite(&service, "");
-    client.ok(&json!({"call": "reload_config"}));
+    client.operator.reload_config();
     assert!(!has_pool(&mut client, "scripted"));
     wait_until_gone(&mut client, "scripted");
     // The processes of other languages stay.
     assert!(client.ret_proc(&held.proc));
     assert_eq!(take(&mut client, "python").os_pid, held.os_pid);
     rewrite(&service, server);
-    client.ok(&json!({"call": "reload_config"}));
+    client.operator.reload_config();
     assert!(has_pool(&mut client, "scripted"));
     service.stop();
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::support::prints;
 use crate::support::http_client::Web;
@@ -80,7 +80,7 @@ fn every_step_of_the_worked_example_does_what_the_document_says() {
         calls += 1;
     }
     assert!(calls >= 6, "{calls} calls");
-    let status = client.ok(&json!({"call": "status"}));
+    let status = client.operator.get("/_status");
     assert!(status["pools"].as_array().unwrap().len() >= 3);
     web.service.stop();
 }

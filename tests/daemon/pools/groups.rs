@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::json;
 
-use super::support::{add, give_back, remove, take_group, taken, wait_until_waiting};
+use super::support::{add, give_back, reconfigure, remove, take_group, taken, wait_until_waiting};
 use crate::support::daemon::{Service, wait_until};
 
 #[test]
@@ -88,17 +88,15 @@ fn the_pools_of_a_group_speak_one_language() {
     let service = Service::start("");
     let mut client = service.connect();
     add(&mut client, "a", &json!({"group": "g"}));
-    let error = client.error(
-        &json!({"call": "add_pool", "name": "b", "language": "javascript",
-                                     "group": "g"}),
-    );
+    let other = reconfigure("b", &json!({"language": "javascript", "group": "g"}));
+    let error = client.operator.error(&other);
     assert!(
         error["reason"].as_str().unwrap().contains("'group'"),
         "{error}"
     );
     let error = client.error(&json!({"call": "get_proc", "group": "g", "lang": "javascript"}));
     assert_eq!(error["name"], "not_found");
-    client.ok(&remove("a", "graceful"));
+    client.operator.ok(&remove("a", "graceful"));
     let error = client.error(&json!({"call": "get_proc", "group": "g"}));
     assert_eq!(error["name"], "not_found");
     service.stop();

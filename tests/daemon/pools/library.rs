@@ -1,33 +1,31 @@
 //! Pools through the client library.
 
-use serde_json::{Map, Value, json};
-use settee::client::{Client, ClientError, PoolChange, ReturnStatus, TakeFrom};
+use serde_json::{Value, json};
+use settee::client::{
+    Client, ClientError, Operator, PoolChange, ReturnStatus, TakeFrom, path, with_query,
+};
 
 use crate::support::daemon::{DEADLINE, Service};
-
-fn settings(value: Value) -> Map<String, Value> {
-    match value {
-        Value::Object(settings) => settings,
-        other => panic!("{other}"),
-    }
-}
 
 #[tokio::test]
 async fn pools_are_shaped_and_used_and_a_process_that_is_taken_away_is_told() {
     let service = Service::start("");
     let client = Client::connect(service.socket()).await.unwrap();
-    let added = settings(json!({"language": "python", "group": "g", "max": 1}));
-    let changes = client.add_pool("p", &added).await.unwrap();
+    let operator = Operator::at(service.socket());
+    let pool = path(["_pools", "p"]);
+    let put = async |settings: Value| -> Vec<PoolChange> {
+        let done: Value = operator.put(&pool, &settings).await.unwrap();
+        serde_json::from_value(done["changes"].clone()).unwrap()
+    };
+    let changes = put(json!({"language": "python", "group": "g", "max": 1})).await;
     assert_eq!(changes[0], PoolChange::Add("p".into()));
-    let changes = client
-        .reconfigure_pool("p", &settings(json!({"max": 2})))
-        .await;
+    let changes = put(json!({"max": 2})).await;
     let expected = PoolChange::Set {
         name: "max".into(),
         value: 2.into(),
         before: Value::Null,
     };
-    assert_eq!(changes.unwrap(), [expected]);
+    assert_eq!(changes, [expected]);
     for from in [
         TakeFrom::Pool("p"),
         TakeFrom::Group("g"),
@@ -47,14 +45,15 @@ async fn pools_are_shaped_and_used_and_a_process_that_is_taken_away_is_told() {
         (error.name.as_str(), error.fault.as_str()),
         ("not_found", "client")
     );
-    assert!(!client.unthrottle_pool("p").await.unwrap());
     let mut downs = client.downs();
     let held = client
         .get_proc_from(TakeFrom::Pool("p"), None)
         .await
         .unwrap();
-    let changes = client.remove_pool("p", true).await.unwrap();
-    assert!(changes.contains(&PoolChange::StopUsed(1)), "{changes:?}");
+    let remove = with_query(&pool, [("mode", "immediate".to_owned())]);
+    let done: Value = operator.delete(&remove).await.unwrap();
+    let changes = done["changes"].as_array().unwrap();
+    assert!(changes.contains(&json!({"stop_used": 1})), "{changes:?}");
     let down = tokio::time::timeout(DEADLINE, downs.recv())
         .await
         .unwrap()

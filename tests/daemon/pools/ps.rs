@@ -167,7 +167,7 @@ fn killing_a_process_that_runs_a_call_fails_that_call_and_no_other() {
         "db": "shop", "ddoc": "_design/d", "function": "shows/s"});
     assert_eq!(before, killed);
     // It was killed, and nobody says that it reached a limit or ended by itself.
-    let functions = client.ok(&json!({"id": 1, "call": "functions"}));
+    let functions = client.operator.get("/_functions");
     assert_eq!(functions["functions"][0]["kills"], 1, "{functions}");
     let log = service.log();
     assert!(
@@ -218,15 +218,8 @@ fn who_holds_a_process_that_is_killed_is_told_and_asks_for_another() {
     client.wait_for_pool("python", &[("free", 0), ("stopping", 0)]);
     let totals = client.pool("python")["totals"].clone();
     assert_eq!((&totals["died"], &totals["lost"]), (&json!(2), &json!(0)));
-    assert_eq!(client.get_proc_count(), 0);
+    assert_eq!(client.operator.get("/_status")["proc_count"], 0);
     service.stop();
-}
-
-impl Client {
-    fn get_proc_count(&mut self) -> u64 {
-        let count = self.ok(&json!({"id": "count", "call": "get_proc_count"}));
-        count.as_u64().unwrap()
-    }
 }
 
 /// Answers, and stays when its input ends or it is told to end.

@@ -5,7 +5,7 @@ use serde_json::json;
 use super::support::{
     add, give_back, remove, take, take_request, wait_until_gone, wait_until_waiting,
 };
-use crate::support::daemon::{Service, pid_exists, wait_until};
+use crate::support::daemon::{Service, call_at_once, pid_exists, wait_until};
 
 #[test]
 fn a_pool_that_is_removed_gracefully_goes_when_its_last_process_comes_back() {
@@ -14,7 +14,7 @@ fn a_pool_that_is_removed_gracefully_goes_when_its_last_process_comes_back() {
     add(&mut client, "p", &json!({"max": 2, "init_size": 2}));
     client.wait_for_pool("p", &[("free", 2)]);
     let held = take(&mut client, "p");
-    let changes = client.ok(&remove("p", "graceful"));
+    let changes = client.operator.ok(&remove("p", "graceful"));
     let expected =
         json!([{"remove": "p", "mode": "graceful"}, {"stop_idle": 1}, {"stop_returned": 1}]);
     assert_eq!(changes, expected);
@@ -39,7 +39,7 @@ fn waiters_of_a_pool_that_is_removed_are_told() {
     let mut waiter = service.connect();
     waiter.send(&take_request("p"));
     wait_until_waiting(&mut client, "p", 1);
-    client.ok(&remove("p", "graceful"));
+    client.operator.ok(&remove("p", "graceful"));
     let error = waiter.reply()["error"].clone();
     assert_eq!(error["name"], "pool_removed");
     assert_eq!(error["reason"], "the pool 'p' was removed");
@@ -58,7 +58,7 @@ fn holders_in_a_pool_that_is_removed_at_once_are_told_and_nobody_else_is() {
     // One that holds a process of another pool hears nothing.
     let mut other = service.connect();
     let elsewhere = other.get_proc("python");
-    let changes = client.ok(&remove("p", "immediate"));
+    let changes = client.operator.ok(&remove("p", "immediate"));
     assert_eq!(
         changes,
         json!([{"remove": "p", "mode": "immediate"}, {"stop_used": 1}])
@@ -85,9 +85,9 @@ fn a_prompt_in_a_pool_that_is_removed_at_once_is_answered_with_an_error() {
     let held = take(&mut holder, "p");
     holder.send(&json!({"id": 9, "call": "prompt", "proc": held.proc, "data": ["never"]}));
     // It is on its way when this one, on the same connection, is answered.
-    holder.send(&json!({"id": 10, "call": "get_proc_count"}));
+    holder.send(&call_at_once(10));
     assert_eq!(holder.reply()["id"], 10);
-    client.ok(&remove("p", "immediate"));
+    client.operator.ok(&remove("p", "immediate"));
     let (first, second) = (holder.reply(), holder.reply());
     let is_notice = |value: &serde_json::Value| value["down"] == held.proc.as_str();
     let (notice, reply) = match is_notice(&first) {
@@ -109,15 +109,18 @@ fn a_name_can_be_given_again_while_the_old_pool_is_going_and_going_can_be_hasten
     let mut client = service.connect();
     add(&mut client, "p", &json!({"max": 1}));
     let old = take(&mut client, "p");
-    client.ok(&remove("p", "graceful"));
+    client.operator.ok(&remove("p", "graceful"));
     // Still there, and asked again: at once this time.
-    client.ok(&remove("p", "immediate"));
+    client.operator.ok(&remove("p", "immediate"));
     assert_eq!(client.reply()["down"], old.proc.as_str());
     wait_until_gone(&mut client, "p");
-    assert_eq!(client.error(&remove("p", "graceful"))["name"], "not_found");
+    assert_eq!(
+        client.operator.error(&remove("p", "graceful"))["name"],
+        "not_found"
+    );
     add(&mut client, "p", &json!({"max": 1}));
     let kept = take(&mut client, "p");
-    client.ok(&remove("p", "graceful"));
+    client.operator.ok(&remove("p", "graceful"));
     add(&mut client, "p", &json!({"max": 1}));
     let new = take(&mut client, "p");
     assert_ne!(new.os_pid, kept.os_pid);
@@ -130,7 +133,10 @@ fn a_name_can_be_given_again_while_the_old_pool_is_going_and_going_can_be_hasten
 #[test]
 fn a_wrong_mode_is_an_error() {
     let service = Service::start("");
-    let mut client = service.connect();
-    assert_eq!(client.error(&remove("p", "soon"))["name"], "bad_request");
+    let client = service.connect();
+    assert_eq!(
+        client.operator.error(&remove("p", "soon"))["name"],
+        "bad_request"
+    );
     service.stop();
 }

@@ -162,7 +162,7 @@ fn processes_that_rest_end_without_a_wait_when_they_are_stopped_and_with_the_ser
         more = client.pool("more")["procs"][0]["os_pid"].clone();
         more.as_u64().is_some_and(rests)
     });
-    client.ok(&remove("more", "graceful"));
+    client.operator.ok(&remove("more", "graceful"));
     wait_until_gone(&mut client, "more");
     let rests = leave_behind(&mut client, "spin");
     drop(client);

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::support::{
     add, give_back, prints, reconfigure, take, take_request, taken, wait_until_waiting,
 };
-use crate::support::daemon::{Service, wait_until};
+use crate::support::daemon::{Order, Service, wait_until};
 
 #[test]
 fn a_pool_starts_init_size_processes_and_lends_first_what_came_back_last() {
@@ -235,7 +235,7 @@ fn a_pool_is_changed_as_a_list_of_changes_which_is_the_answer() {
     let mut client = service.connect();
     add(&mut client, "p", &json!({"max": 4, "init_size": 3}));
     client.wait_for_pool("p", &[("free", 3)]);
-    let changes = client.ok(&reconfigure(
+    let changes = client.operator.ok(&reconfigure(
         "p",
         &json!({"max": 2, "init_size": 1, "queue_max": 9}),
     ));
@@ -243,10 +243,15 @@ fn a_pool_is_changed_as_a_list_of_changes_which_is_the_answer() {
         {"set": "queue_max", "value": 9}, {"stop_idle": 1}]);
     assert_eq!(changes, expected);
     client.wait_for_pool("p", &[("free", 2), ("hard_limit", 2)]);
-    let changes = client.ok(&reconfigure("p", &json!({"init_size": 5, "max": 6})));
+    let changes = client
+        .operator
+        .ok(&reconfigure("p", &json!({"init_size": 5, "max": 6})));
     assert_eq!(changes[2], json!({"start": 3}));
     client.wait_for_pool("p", &[("free", 5)]);
-    assert_eq!(client.ok(&reconfigure("p", &json!({"max": 6}))), json!([]));
+    assert_eq!(
+        client.operator.ok(&reconfigure("p", &json!({"max": 6}))),
+        json!([])
+    );
     service.wait_for_log("reconfigure_pool");
     service.stop();
 }
@@ -273,7 +278,7 @@ fn settings_that_are_wrong_anywhere_change_nothing() {
         ),
         (json!({"max": "many"}), "'max'"),
     ] {
-        let error = client.error(&reconfigure("p", &settings));
+        let error = client.operator.error(&reconfigure("p", &settings));
         assert_eq!(
             (&error["name"], &error["fault"]),
             (&json!("bad_request"), &json!("client"))
@@ -281,7 +286,7 @@ fn settings_that_are_wrong_anywhere_change_nothing() {
         assert!(error["reason"].as_str().unwrap().contains(says), "{error}");
         assert_eq!(client.pool("p")["settings"], before);
     }
-    let error = client.error(&reconfigure("q", &json!({"max": 3})));
+    let error = client.operator.error(&reconfigure("q", &json!({"max": 3})));
     assert_eq!(error["name"], "not_found");
     service.stop();
 }
@@ -291,35 +296,41 @@ fn what_cannot_be_added_is_told_and_nothing_is_added() {
     let service = Service::start("");
     let mut client = service.connect();
     add(&mut client, "p", &json!({}));
-    for (request, name) in [
-        (json!({"name": "p", "language": "python"}), "file_exists"),
-        (json!({"name": "P", "language": "python"}), "file_exists"),
+    for (pool, settings, name) in [
+        ("p", json!({"language": "python"}), "file_exists"),
+        ("P", json!({"language": "python"}), "file_exists"),
         (
-            json!({"name": "javascript", "language": "javascript"}),
+            "javascript",
+            json!({"language": "javascript"}),
             "file_exists",
         ),
-        (json!({"name": "q"}), "bad_request"),
-        (json!({"name": "q", "language": "perl"}), "bad_request"),
+        ("q", json!({}), "bad_request"),
+        ("q", json!({"language": "perl"}), "bad_request"),
         (
-            json!({"name": "q", "language": "python", "command": "sh"}),
+            "q",
+            json!({"language": "python", "command": "sh"}),
             "bad_request",
         ),
-        (json!({"name": "_q", "language": "python"}), "bad_request"),
-        (json!({"name": "", "language": "python"}), "bad_request"),
-        (json!({"name": "a:b", "language": "python"}), "bad_request"),
-        (json!({"name": "q.", "language": "python"}), "bad_request"),
+        ("_q", json!({"language": "python"}), "bad_request"),
+        ("a:b", json!({"language": "python"}), "bad_request"),
+        ("q.", json!({"language": "python"}), "bad_request"),
         (
-            json!({"name": "q", "language": "python", "group": "a\u{7}"}),
+            "q",
+            json!({"language": "python", "group": "a\u{7}"}),
             "bad_request",
         ),
-        (json!({"language": "python"}), "bad_request"),
-        (json!({"name": 3, "language": "python"}), "bad_request"),
+        (
+            "q",
+            json!({"name": "r", "language": "python"}),
+            "bad_request",
+        ),
+        ("q", json!(["language"]), "bad_request"),
     ] {
-        let mut call = request.clone();
-        call["call"] = "add_pool".into();
-        assert_eq!(client.error(&call)["name"], name, "{request}");
+        let path = format!("/_pools/{pool}?mode=add");
+        let order = Order::new("PUT", path, settings);
+        assert_eq!(client.operator.error(&order)["name"], name, "{order:?}");
     }
-    let status = client.ok(&json!({"call": "status"}));
+    let status = client.operator.get("/_status");
     let names: Vec<_> = status["pools"]
         .as_array()
         .unwrap()
@@ -367,8 +378,8 @@ fn a_process_is_taken_from_the_pool_that_is_named_and_of_its_language_only() {
 fn functions_run_in_the_pool_that_their_call_names() {
     let service = Service::start("");
     let mut client = service.connect();
-    let add_js = json!({"call": "add_pool", "name": "js", "language": "javascript", "max": 1});
-    client.ok(&add_js);
+    let add_js = reconfigure("js", &json!({"language": "javascript", "max": 1}));
+    client.operator.ok(&add_js);
     let rows = client.ok(
         &json!({"call": "map_docs", "lang": "javascript", "pool": "js",
         "funs": ["function(doc) { emit(doc.x, null) }"], "docs": [{"_id": "a", "x": 1}]}),
@@ -397,7 +408,9 @@ fn a_section_named_like_a_language_shapes_the_languages_own_pool() {
         assert!(client.ret_proc(&proc));
     }
     // It goes with its language and not before.
-    let error = client.error(&super::support::remove("python", "immediate"));
+    let error = client
+        .operator
+        .error(&super::support::remove("python", "immediate"));
     assert_eq!(error["name"], "bad_request");
     service.stop();
 }
@@ -458,7 +471,9 @@ fn who_waits_too_long_is_told_the_limit_that_is_in_the_way() {
             told.contains("os_process_limit")
         );
     }
-    client.ok(&reconfigure("python", &json!({"max": 1})));
+    client
+        .operator
+        .ok(&reconfigure("python", &json!({"max": 1})));
     let reason = client.error(&ask(&json!({"lang": "python"})))["reason"].to_string();
     assert!(
         reason.contains("raise max of the pool 'python'"),
@@ -510,7 +525,9 @@ fn status_shows_every_setting_in_force() {
     for (key, value) in wanted.as_object().unwrap() {
         assert_eq!(&own[key], value, "{key}");
     }
-    client.ok(&reconfigure("p", &json!({"max": 3, "throttle_delay": 5})));
+    client
+        .operator
+        .ok(&reconfigure("p", &json!({"max": 3, "throttle_delay": 5})));
     let settings = client.pool("p")["settings"].clone();
     assert_eq!(
         (&settings["max"], &settings["throttle_delay"]),

@@ -5,7 +5,7 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::support::daemon::{Client, Service, wait_until};
+use crate::support::daemon::{Client, Order, Service, wait_until};
 use crate::support::program::SETTEE;
 
 /// A process as the service lent it.
@@ -28,25 +28,21 @@ impl Lent {
 
 /// Adds a pool of the scripted language and returns the changes.
 pub fn add(client: &mut Client, name: &str, settings: &Value) -> Value {
-    let mut request = json!({"id": "add", "call": "add_pool", "name": name, "language": "python"});
-    merge(&mut request, settings);
-    client.ok(&request)
-}
-
-pub fn reconfigure(name: &str, settings: &Value) -> Value {
-    let mut request = json!({"id": "set", "call": "reconfigure_pool", "name": name});
-    merge(&mut request, settings);
-    request
-}
-
-fn merge(request: &mut Value, settings: &Value) {
+    let mut all = json!({"language": "python"});
     for (key, value) in settings.as_object().unwrap() {
-        request[key] = value.clone();
+        all[key] = value.clone();
     }
+    let path = format!("/_pools/{name}?mode=add");
+    client.operator.ok(&Order::new("PUT", path, all))
 }
 
-pub fn remove(name: &str, mode: &str) -> Value {
-    json!({"id": "remove", "call": "remove_pool", "name": name, "mode": mode})
+/// Changes settings of a pool, or adds it.
+pub fn reconfigure(name: &str, settings: &Value) -> Order {
+    Order::new("PUT", format!("/_pools/{name}"), settings.clone())
+}
+
+pub fn remove(name: &str, mode: &str) -> Order {
+    Order::new("DELETE", format!("/_pools/{name}?mode={mode}"), Value::Null)
 }
 
 pub fn take_request(pool: &str) -> Value {
@@ -75,8 +71,7 @@ pub fn give_back(client: &mut Client, lent: &Lent, status: &str) -> bool {
 /// Waits until a pool is not there any more.
 pub fn wait_until_gone(client: &mut Client, pool: &str) {
     wait_until(&format!("end of the pool {pool}"), || {
-        let reply = client.call(&json!({"id": "status", "call": "status", "pool": pool}));
-        reply["error"]["name"] == "not_found"
+        client.operator.pool(pool).is_none()
     });
 }
 

@@ -261,7 +261,7 @@ fn endless_loops_of_a_database_hold_its_bound_and_others_are_answered() {
         &service,
         &BOUNDS.replace("calls_max = 20", "calls_max = 21"),
     );
-    small.ok(&json!({"call": "reload_config"}));
+    small.operator.reload_config();
     let mut brief = endless.clone();
     brief["timeout_ms"] = json!(50);
     let error = small.error(&brief);
@@ -277,10 +277,10 @@ fn endless_loops_of_a_database_hold_its_bound_and_others_are_answered() {
         &service,
         &BOUNDS.replace("processes_max = 2", "processes_max = 3"),
     );
-    small.ok(&json!({"call": "reload_config"}));
+    small.operator.reload_config();
     small.wait_for_pool("javascript", &[("used", 3), ("waiting", 17)]);
     rewrite(&service, "[pools.javascript]\nmax = 4\n");
-    small.ok(&json!({"call": "reload_config"}));
+    small.operator.reload_config();
     small.wait_for_pool("javascript", &[("used", 4), ("waiting", 16)]);
     drop(big);
     small.wait_for_pool("javascript", &[("used", 0), ("waiting", 0)]);
@@ -314,7 +314,7 @@ fn bounds_for_all_by_pattern_and_by_name_change_while_calls_wait() {
     // What is taken back gives way to the pattern, and what was set stays over a reload.
     bound("DELETE", "big%2Feu", "calls_max", "");
     bound("DELETE", "big%2Feu", "processes_max", "");
-    client.ok(&json!({"call": "reload_config"}));
+    client.operator.reload_config();
     let section = web.get("/_node/_local/_config/tenants.bi*").ok();
     assert_eq!(section, json!({"processes_max": "2"}));
     drop(big);

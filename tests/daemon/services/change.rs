@@ -1,5 +1,6 @@
 //! Services that come, change and go while the program runs; and configurations that are wrong.
 
+use serde_json::Value;
 use settee::messages::config_listener::CompareFiles;
 use settee_testkit::eventually;
 use tokio::net::UnixStream;
@@ -184,10 +185,9 @@ async fn a_pool_that_is_removed_closes_its_service_until_there_is_one_again() {
     let daemon = Daemon::start(&format!("{POOL}{}", service("a", "a.sock"))).await;
     let mut first = daemon.connect("a.sock").await;
     first.pid().await;
-    let mut operator = crate::services::harness::SocketClient::connect(&daemon).await;
-    let remove = serde_json::json!({"call": "remove_pool", "name": "py", "mode": "immediate"});
-    let done = operator.call(remove).await;
-    assert!(done.get("ok").is_some(), "{done}");
+    let operator = daemon.operator();
+    let done: Value = operator.delete("/_pools/py?mode=immediate").await.unwrap();
+    assert_eq!(done["ok"], true, "{done}");
     let (name, _) = first.error().await;
     assert_eq!(name, "pool_removed");
     let gone = "the pool of a service is not there";
@@ -197,11 +197,11 @@ async fn a_pool_that_is_removed_closes_its_service_until_there_is_one_again() {
     .await;
     let mut waiting = daemon.connect("a.sock").await;
     waiting.send("[\"hello\"]").await;
-    let add = serde_json::json!({"call": "add_pool", "name": "py", "language": "python"});
-    let done = operator.call(add).await;
-    assert!(done.get("ok").is_some(), "{done}");
+    let add = serde_json::json!({"language": "python"});
+    let done: Value = operator.put("/_pools/py", &add).await.unwrap();
+    assert_eq!(done["ok"], true, "{done}");
     assert_eq!(waiting.line().await, "[\"hello\"]");
-    daemon.stop_after((first, operator, waiting)).await;
+    daemon.stop_after((first, waiting)).await;
 }
 
 #[actix_rt::test]

@@ -1,7 +1,8 @@
 //! What connections of a service get to see when the program is told to stop.
 
-use std::fs;
 use std::io::Write;
+use std::os::unix::net::UnixStream;
+use std::{fs, io};
 
 use serde_json::{Value, json};
 
@@ -10,8 +11,6 @@ use crate::support::daemon::{Client, Service, directory, in_time, signal, wait_u
 /// A program with a service that lends scripted query servers.
 struct Lending {
     service: Service,
-    /// A client of the client socket.
-    operator: Client,
 }
 
 impl Lending {
@@ -23,24 +22,27 @@ impl Lending {
             directory.path().join("own.sock").display()
         );
         let service = Service::start_in(directory, &extra);
-        let operator = service.connect();
-        Self { service, operator }
+        Self { service }
     }
 
     fn connect(&self) -> Client {
         Client::connect(&self.service.path("own.sock"))
     }
 
-    /// Returns a member of what is told of the service; `None`: the client socket has ended its connection.
-    fn told(&mut self, member: &str) -> Option<Value> {
-        let question = b"{\"id\": 0, \"call\": \"status\"}\n";
-        self.operator.stream.write_all(question).ok()?;
-        let answer: Value = serde_json::from_str(&self.operator.line()?).unwrap();
-        Some(answer["ok"]["services"][0][member].clone())
+    /// Returns a member of what is told of the service; `None`: nobody answers any more.
+    fn told(&self, member: &str) -> Option<Value> {
+        let socket = self.service.socket().with_extension("http.sock");
+        let mut stream = UnixStream::connect(socket).ok()?;
+        let request = b"GET /_status HTTP/1.0\r\nHost: localhost\r\n\r\n";
+        stream.write_all(request).ok()?;
+        let answer = io::read_to_string(stream).ok()?;
+        let (_, status) = answer.split_once("\r\n\r\n")?;
+        let status: Value = serde_json::from_str(status).ok()?;
+        Some(status["services"][0][member].clone())
     }
 
     /// Tells the program to stop, and waits until the service has heard of it.
-    fn begin_stop(&mut self) {
+    fn begin_stop(&self) {
         self.service.signal("TERM");
         // The client socket stops at the same time.
         let is_stop = |closed: Value| closed == "stopping";
@@ -48,7 +50,6 @@ impl Lending {
     }
 
     fn ends_well(self) {
-        drop(self.operator);
         self.service.ends_well();
     }
 }
@@ -63,7 +64,7 @@ fn last(line: &str) -> String {
 #[test]
 fn who_was_let_in_and_has_said_nothing_is_answered_what_it_asks_first() {
     in_time("command", |_| {
-        let mut lending = Lending::start();
+        let lending = Lending::start();
         let mut quiet = lending.connect();
         wait_until("it is let in", || {
             lending.told("connections") == Some(json!(1))
@@ -85,7 +86,7 @@ fn who_was_let_in_and_has_said_nothing_is_answered_what_it_asks_first() {
 
 #[test]
 fn commands_that_are_not_answered_before_the_end_of_the_program_reach_no_process() {
-    let mut lending = Lending::start();
+    let lending = Lending::start();
     let (gate, other) = (lending.service.path("gate"), lending.service.path("other"));
     let mut client = lending.connect();
     client.send(&json!(["wait", gate]));
@@ -106,7 +107,7 @@ fn commands_that_are_not_answered_before_the_end_of_the_program_reach_no_process
 
 #[test]
 fn who_loses_an_answer_while_the_program_ends_is_told_so() {
-    let mut lending = Lending::start();
+    let lending = Lending::start();
     let mut client = lending.connect();
     client.send(&json!(["pid"]));
     let pid = client.line().unwrap().trim_end().parse().unwrap();

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use settee::actors::pressure_gauge::Machine;
+use settee::client::Operator;
 use settee::config::reload::Change;
 use settee::config::{Sources, load};
 use settee::messages::config_listener::{Reload, ReloadError};
@@ -70,6 +71,11 @@ impl Daemon {
     pub async fn reload_same(&self) -> Result<Vec<Change>, ReloadError> {
         let listener = self.app.config_listener.address();
         within("a reload", listener.send(Reload)).await.unwrap()
+    }
+
+    /// Returns who manages it.
+    pub fn operator(&self) -> Operator {
+        Operator::at(self.app.socket())
     }
 
     pub async fn connect(&self, socket: &str) -> Client {

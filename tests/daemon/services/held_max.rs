@@ -1,6 +1,6 @@
 //! How many processes one user holds at a time, over services and the client socket together.
 
-use serde_json::json;
+use serde_json::{Value, json};
 use settee_testkit::eventually;
 
 use crate::services::harness::{Daemon, SocketClient};
@@ -83,9 +83,9 @@ async fn a_limit_that_is_changed_holds_for_what_is_lent_from_then_on() {
     user.get_proc("py").await;
     user.get_proc("py").await;
     assert_refused(&mut user, "get_proc").await;
-    let set = json!({"call": "reconfigure_pool", "name": "py", "held_max": 3});
-    let changes = user.call(set).await;
-    assert_eq!(changes["ok"], json!([{"set": "held_max", "value": 3}]));
+    let set = json!({"held_max": 3});
+    let done: Value = daemon.operator().put("/_pools/py", &set).await.unwrap();
+    assert_eq!(done["changes"], json!([{"set": "held_max", "value": 3}]));
     user.get_proc("py").await;
     assert_refused(&mut user, "get_proc").await;
     daemon

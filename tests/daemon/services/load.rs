@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use serde_json::json;
 use test_support::effort;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
@@ -35,8 +34,8 @@ async fn thousands_of_connections_at_a_limit_of_10_are_answered_in_flat_memory()
     );
     // A program of its own: other tests run in this one.
     let service = Service::start_in(directory, &text);
-    let mut other = service.connect();
-    let mut status = || other.ok(&json!({"id": 1, "call": "status"}))["services"][0].clone();
+    let operator = service.connect().operator;
+    let status = || operator.get("/_status")["services"][0].clone();
     let began = Instant::now();
     let places = std::sync::Arc::new(tokio::sync::Semaphore::new(OPEN_MAX));
     let mut clients = Vec::new();

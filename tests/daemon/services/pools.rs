@@ -1,10 +1,11 @@
 //! Services whose pool comes and goes while the program runs.
 
-use serde_json::json;
+use serde_json::{Value, json};
+use settee::client::Operator;
 use settee::messages::proc_manager::GetStatus;
 use settee_testkit::eventually;
 
-use crate::services::harness::{Daemon, SocketClient};
+use crate::services::harness::Daemon;
 
 const CONFIG: &str = "[query_servers]\npython = \"SCRIPTED\"\n\
                       [services.late]\nlisten = \"unix:DIR/late.sock\"\npool = \"late\"\n\
@@ -22,10 +23,16 @@ async fn wait_until_closed(daemon: &Daemon, why: Option<&str>) {
     .await;
 }
 
-async fn add(client: &mut SocketClient, max: u32) {
-    let request = json!({"call": "add_pool", "name": "late", "language": "python", "max": max});
-    let added = client.call(request).await;
-    assert!(added["ok"].is_array(), "{added}");
+async fn add(operator: &Operator, max: u32) {
+    let pool = json!({"language": "python", "max": max});
+    let added: Value = operator.put("/_pools/late?mode=add", &pool).await.unwrap();
+    assert!(added["changes"].is_array(), "{added}");
+}
+
+async fn remove(operator: &Operator, mode: &str) {
+    let path = format!("/_pools/late?mode={mode}");
+    let removed: Value = operator.delete(&path).await.unwrap();
+    assert!(removed["changes"].is_array(), "{removed}");
 }
 
 #[actix_rt::test]
@@ -36,8 +43,8 @@ async fn a_service_may_wait_for_a_pool_that_is_added_later() {
     eventually("the operator is told", async || warnings().len() == 1).await;
     let mut waiting = daemon.connect("late.sock").await;
     waiting.send("[\"pid\"]").await;
-    let mut operator = SocketClient::connect(&daemon).await;
-    add(&mut operator, 1).await;
+    let operator = daemon.operator();
+    add(&operator, 1).await;
     let pid = waiting.line().await;
     // What the service asks of its pool holds for this one too.
     eventually("it comes under stress", async || {
@@ -45,20 +52,18 @@ async fn a_service_may_wait_for_a_pool_that_is_added_later() {
     })
     .await;
     // A graceful removal lets who holds a process go on.
-    let remove = json!({"call": "remove_pool", "name": "late", "mode": "graceful"});
-    operator.call(remove).await;
+    remove(&operator, "graceful").await;
     wait_until_closed(&daemon, Some("no_pool")).await;
     assert_eq!(waiting.ask("[\"pid\"]").await, pid);
     let mut next = daemon.connect("late.sock").await;
     next.send("[\"pid\"]").await;
     // The name is free at once, and the service serves again.
-    add(&mut operator, 2).await;
+    add(&operator, 2).await;
     assert_ne!(next.line().await, pid);
     assert_eq!(waiting.ask("[\"pid\"]").await, pid);
     // An immediate one tells them.
-    let remove = json!({"call": "remove_pool", "name": "late", "mode": "immediate"});
-    operator.call(remove).await;
+    remove(&operator, "immediate").await;
     assert_eq!(next.error().await.0, "pool_removed");
     wait_until_closed(&daemon, Some("no_pool")).await;
-    daemon.stop_after((waiting, operator, next)).await;
+    daemon.stop_after((waiting, next)).await;
 }

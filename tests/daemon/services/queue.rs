@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use settee_testkit::{eventually, within};
 
-use serde_json::json;
+use serde_json::Value;
 
 use crate::services::harness::{Daemon, SocketClient, waiting_to_be_accepted};
 
@@ -158,18 +158,21 @@ async fn connections_to_a_service_wait_while_the_daemon_is_drained() {
     let daemon = Daemon::start(&config("")).await;
     let mut before = daemon.connect("py.sock").await;
     assert_eq!(before.ask("[\"before\"]").await, "[\"before\"]");
-    let mut user = SocketClient::connect(&daemon).await;
-    user.call(json!({"id": 1, "call": "drain"})).await;
+    let operator = daemon.operator();
+    let drained: Value = operator.put("/_drain", &()).await.unwrap();
+    assert_eq!(drained["draining"], true);
     loop {
-        let status = within("a status", user.call(json!({"id": 3, "call": "status"}))).await;
-        if status["ok"]["services"][0]["closed"] == "draining" {
+        let status = within("a status", operator.get("/_status")).await;
+        let status: Value = status.unwrap();
+        if status["services"][0]["closed"] == "draining" {
             break;
         }
     }
     let mut after = daemon.connect("py.sock").await;
     assert_eq!(before.ask("[\"still\"]").await, "[\"still\"]");
     assert_eq!(waiting_to_be_accepted(&daemon.path("py.sock")), 1);
-    user.call(json!({"id": 2, "call": "undrain"})).await;
+    let drained: Value = operator.delete("/_drain").await.unwrap();
+    assert_eq!(drained["draining"], false);
     assert_eq!(after.ask("[\"after\"]").await, "[\"after\"]");
     daemon.stop().await;
 }

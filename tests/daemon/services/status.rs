@@ -1,12 +1,11 @@
 //! What `status`, the metrics and the command tell of services: one value for all of them.
 
 use policy::admission::FAILURES_MIN;
-use serde_json::json;
 use settee::messages::proc_manager::GetStatus;
 use settee::query_server::status::{DaemonStatus, ServiceStatus};
 use settee_testkit::eventually;
 
-use crate::services::harness::{Daemon, SocketClient};
+use crate::services::harness::Daemon;
 use crate::support::program::SETTEE;
 
 const CONFIG: &str = "[query_servers]\npython = \"SCRIPTED\"\nbad = \"sh -c 'exit 7'\"\n\
@@ -74,12 +73,7 @@ async fn status_tells_where_a_service_listens_and_why_it_does_not() {
             .is_some_and(|ms| ms > 900_000 && ms <= 1_000_000),
         "{full:?}"
     );
-    // The socket says the same, also when it is asked about the pool alone.
-    let mut client = SocketClient::connect(&daemon).await;
-    let reply = client.call(json!({"call": "status", "pool": "py"})).await;
-    assert_eq!(reply["ok"]["services"][0]["closed"], "at_limit", "{reply}");
-    assert_eq!(reply["ok"]["services"].as_array().unwrap().len(), 1);
-    // And the command.
+    // The command says the same.
     let text = printed(&daemon, &[]).await;
     let row = text
         .lines()
@@ -94,7 +88,7 @@ async fn status_tells_where_a_service_listens_and_why_it_does_not() {
         door(&daemon, "py").await.listening
     })
     .await;
-    daemon.stop_after((second, client)).await;
+    daemon.stop_after(second).await;
 }
 
 #[actix_rt::test]

@@ -2,7 +2,7 @@
 
 use policy::admission::{FAILURES_MIN, KILLS_MIN};
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::json;
+use serde_json::{Value, json};
 use settee_testkit::eventually;
 
 use crate::services::harness::{Daemon, SocketClient, waiting_to_be_accepted};
@@ -192,13 +192,11 @@ async fn the_throttle_is_lifted_by_an_operator() {
     let mut second = daemon.connect("bad.sock").await;
     second.send("[\"hello\"]").await;
     std::fs::write(daemon.path("good"), "").unwrap();
-    let mut operator = SocketClient::connect(&daemon).await;
-    let done = operator
-        .call(json!({"call": "unthrottle_pool", "name": "bad"}))
-        .await;
-    assert_eq!(done["ok"], true, "{done}");
+    let lift = daemon.operator();
+    let done: Value = lift.post("/_pools/bad/_unthrottle", &()).await.unwrap();
+    assert_eq!(done["was_throttled"], true, "{done}");
     assert_eq!(second.line().await, "[\"hello\"]");
-    daemon.stop_after((second, operator)).await;
+    daemon.stop_after(second).await;
 }
 
 #[actix_rt::test]

@@ -1,10 +1,16 @@
 //! The Unix socket for a group: who may connect, and what they may do.
 
+use crate::support::http_client::Connection;
+use settee::auth::rights::Right;
+use settee::client::operator_socket;
+use settee::operations::Route;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::net::UnixStream;
 use std::{fs, io, thread};
 
 use rustix::thread::{Gid, Uid, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use serde_json::Value;
+use strum::VariantArray;
 
 use crate::support::daemon::{Client, Service, configure, directory, refused, socket_of};
 
@@ -14,20 +20,27 @@ const GROUP: u32 = 54_322;
 
 /// Talks to the service as another user, in a group: each line gets a reply.
 fn talk(service: &Service, group: u32, lines: &[&str]) -> io::Result<Vec<Value>> {
-    let talking = || {
-        // A thread may be somebody else than its process.
-        let (user, group) = (Uid::from_raw(STRANGER), Gid::from_raw(group));
-        set_thread_groups(&[])?;
-        set_thread_res_gid(group, group, group)?;
-        set_thread_res_uid(user, user, user)?;
+    as_member(group, || {
         let mut client = Client::try_connect(&service.socket())?;
         let replies = lines.iter().map(|line| {
             client.send_raw(format!("{line}\n").as_bytes());
             client.reply()
         });
         Ok(replies.collect())
+    })
+}
+
+/// Does something as a user who is in this group alone.
+fn as_member<T: Send>(group: u32, work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+    let working = || {
+        // A thread may be somebody else than its process.
+        let (user, group) = (Uid::from_raw(STRANGER), Gid::from_raw(group));
+        set_thread_groups(&[])?;
+        set_thread_res_gid(group, group, group)?;
+        set_thread_res_uid(user, user, user)?;
+        work()
     };
-    thread::scope(|scope| scope.spawn(talking).join().unwrap())
+    thread::scope(|scope| scope.spawn(working).join().unwrap())
 }
 
 fn is_root() -> bool {
@@ -97,13 +110,6 @@ fn members_of_the_group_call_functions_and_nothing_else() {
         r#"{"id":1,"call":"map_docs","lang":"javascript","funs":["function(d) { emit(d._id, 1); }"],"docs":[{"_id":"a"}]}"#,
         r#"{"id":2,"call":"get_proc","pool":"shared"}"#,
         r#"{"id":3,"call":"get_proc","lang":"python"}"#,
-        r#"{"id":4,"call":"status"}"#,
-        r#"{"id":5,"call":"reload"}"#,
-        r#"{"id":6,"call":"dashboard"}"#,
-        r#"{"id":7,"call":"add_pool","name":"x","language":"python","callers":true}"#,
-        r#"{"id":8,"call":"reload_config"}"#,
-        r#"{"id":10,"call":"procs"}"#,
-        r#"{"id":11,"call":"kill_proc","name":"javascript/1"}"#,
         r#"{"id":9,"call":"attach","lang":"javascript"}"#,
     ];
     let replies = talk(&service, GROUP, &lines).unwrap();
@@ -113,8 +119,31 @@ fn members_of_the_group_call_functions_and_nothing_else() {
         assert_eq!(reply["error"]["name"] != "forbidden", may, "{reply}");
         assert_eq!(reply.get("ok").is_some(), may, "{reply}");
     }
+    // They may not manage.
+    let local = operator_socket(&service.socket());
+    let socket = fs::metadata(&local).unwrap();
+    assert_eq!((socket.mode() & 0o777, socket.gid()), (0o660, GROUP));
+    let asked = as_member(GROUP, || {
+        UnixStream::connect(&local)?;
+        let mut connection = Connection::local(&local);
+        let mut ask = |route: &&Route| {
+            let path = route.path().replace(['{', '}'], "");
+            let method = route.method();
+            let answer = connection.request(method.as_str(), &path, &[], "");
+            (**route, answer.status)
+        };
+        let managing = Route::VARIANTS
+            .iter()
+            .filter(|route| !matches!(route.who().right(), None | Some(Right::Call)));
+        Ok(managing.map(|route| ask(&route)).collect::<Vec<_>>())
+    });
+    for (route, status) in asked.unwrap() {
+        assert_eq!(status, 403, "{route:?}");
+    }
     // Who is in another group does not even get in.
     let refused = talk(&service, STRANGER, &lines).unwrap_err();
+    assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied);
+    let refused = as_member(STRANGER, || UnixStream::connect(&local)).unwrap_err();
     assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied);
     service.status();
     service.stop();

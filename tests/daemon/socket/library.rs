@@ -2,9 +2,10 @@
 
 use crate::support::daemon::Service;
 use futures_util::future::join_all;
-use serde_json::json;
 use serde_json::value::RawValue;
-use settee::client::{Client, ClientError, DdocIn, ReturnStatus, TakeFrom, attach};
+use serde_json::{Value, json};
+use settee::client::{Client, ClientError, DdocIn, Operator, ReturnStatus, TakeFrom, attach};
+use settee::query_server::status::DaemonStatus;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 #[path = "../../../crates/client/examples/map.rs"]
@@ -43,13 +44,20 @@ async fn a_process_is_borrowed_prompted_and_given_back() {
     for (number, answer) in answers.into_iter().enumerate() {
         assert_eq!(answer.unwrap().get(), format!("[true,[{number}]]"));
     }
-    assert_eq!(client.get_proc_count().await.unwrap(), 1);
-    assert_eq!(client.status(None).await.unwrap().pools[0].used, 1);
+    let operator = Operator::at(service.socket());
+    let status: DaemonStatus = operator.get("/_status").await.unwrap();
+    assert_eq!((status.proc_count, status.pools[0].used), (1, 1));
     assert!(client.ret_proc(proc, ReturnStatus::Ok).await.unwrap());
     assert!(!client.ret_proc(proc, ReturnStatus::Ok).await.unwrap());
-    client.reload().await.unwrap();
-    client.terminate_stale_procs().await.unwrap();
-    assert_eq!(client.get_stale_proc_count().await.unwrap(), 0);
+    let reload = "/_reload_query_servers";
+    let done: Value = operator.post(reload, &()).await.unwrap();
+    assert_eq!(done["ok"], true);
+    let system: Value = operator.get("/_node/_local/_system").await.unwrap();
+    assert_eq!(system["stale_proc_count"], 0);
+    let Err(ClientError::Service(error)) = operator.get::<Value>("/_pools/none").await else {
+        panic!("there is no such pool");
+    };
+    assert_eq!((&*error.name, error.retry), ("not_found", false));
 }
 
 #[tokio::test]
@@ -108,13 +116,11 @@ async fn dropping_the_client_gives_back_what_it_held() {
 async fn calls_end_when_the_service_does() {
     let mut service = Service::start("");
     let client = Client::connect(service.socket()).await.unwrap();
-    client.get_proc_count().await.unwrap();
+    let ret_proc = || client.ret_proc("none", ReturnStatus::Ok);
+    assert!(!ret_proc().await.unwrap());
     service.kill();
     for _ in 0..2 {
-        assert!(matches!(
-            client.get_proc_count().await,
-            Err(ClientError::Closed)
-        ));
+        assert!(matches!(ret_proc().await, Err(ClientError::Closed)));
     }
 }
 

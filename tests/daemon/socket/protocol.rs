@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 
-use crate::support::daemon::{Client, Service, wait_until};
+use crate::support::daemon::{Client, Service, call_at_once, wait_until};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -49,15 +49,13 @@ fn a_reply_carries_the_id_of_its_request_whatever_it_is() {
         json!(null),
         json!(false),
     ] {
-        let reply = client.call(&json!({"id": id, "call": "get_proc_count"}));
-        assert_eq!(reply, json!({"id": id, "ok": 0}));
+        let reply = client.call(&call_at_once(id.clone()));
+        assert_eq!(reply, json!({"id": id, "ok": false}));
     }
-    client.send_raw(b"{\"call\":\"get_proc_count\",\"id\":1.50e+0}\n");
-    assert_eq!(client.line().unwrap(), "{\"id\":1.50e+0,\"ok\":0}\n");
-    assert_eq!(
-        client.call(&json!({"call": "get_proc_count"}))["id"],
-        json!(null)
-    );
+    client.send_raw(b"{\"call\":\"cancel\",\"request\":0,\"id\":1.50e+0}\n");
+    assert_eq!(client.line().unwrap(), "{\"id\":1.50e+0,\"ok\":false}\n");
+    let nameless = json!({"call": "cancel", "request": 0});
+    assert_eq!(client.call(&nameless)["id"], json!(null));
     service.stop();
 }
 
@@ -171,9 +169,9 @@ fn two_hundred_pipelined_requests_are_all_answered() {
         let request = match id % 4 {
             0 => json!({"id": id, "call": "ddoc_prompt", "db": "a", "ddoc": ddoc("d"),
                         "path": ["shows", "s"], "args": [id]}),
-            1 => json!({"id": id, "call": "get_proc_count"}),
+            1 => call_at_once(id),
             2 => json!({"id": id, "call": "no such call"}),
-            _ => json!({"id": id, "call": "status"}),
+            _ => json!({"id": id, "call": "ret_proc", "proc": "none"}),
         };
         text.push_str(&format!("{request}\n"));
     }
@@ -672,7 +670,7 @@ fn long_lines_are_answered_before_what_comes_after_them_and_also_when_the_client
     client.send(&json!({"id": 1, "call": "map_docs", "lang": "javascript",
         "funs": ["function(doc) { emit(doc._id, 1); }"], "docs": [{"_id": "a", "text": long}, 1]}));
     client.send_raw(format!("{{\"id\": 2, \"call\": [\"{long}\"]}}\n").as_bytes());
-    client.send(&json!({"id": 3, "call": "get_proc_count"}));
+    client.send(&call_at_once(3));
     client.send(&json!({"id": 4, "call": "ddoc_prompt", "text": long}));
     client.stream.shutdown(Shutdown::Write).unwrap();
     let mut named: Vec<(Value, Value)> = (0..4)

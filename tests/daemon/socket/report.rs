@@ -131,7 +131,7 @@ fn the_console_writes_what_log_writes_whatever_the_tenant_before_made_of_it() {
         assert_eq!(reply["logs"], expected, "{db}");
     }
     // One process has served all of them.
-    let status = client.ok(&json!({"id": 1, "call": "status"}));
+    let status = client.operator.get("/_status");
     assert_eq!(status["pools"][0]["totals"]["started"], 1, "{status}");
     service.stop();
 }

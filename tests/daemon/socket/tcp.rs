@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
 
-use crate::support::daemon::{DEADLINE, Service};
+use crate::support::daemon::{DEADLINE, Service, call_at_once};
 use serde_json::{Value, json};
 
 /// The password is `password`.
@@ -72,10 +72,10 @@ fn requests_may_follow_a_login_at_once() {
     let long = "x".repeat(10_000);
     client.send(&format!(
         "{{\"id\":1,\"call\":\"auth\",\"name\":\"ann\",\"password\":\"password\"}}\n\
-         {{\"id\":2,\"call\":\"get_proc_count\",\"more\":\"{long}\"}}\n"
+         {{\"id\":2,\"call\":\"cancel\",\"request\":0,\"more\":\"{long}\"}}\n"
     ));
     assert_eq!(client.reply(), json!({"id": 1, "ok": true}));
-    assert_eq!(client.reply(), json!({"id": 2, "ok": 0}));
+    assert_eq!(client.reply(), json!({"id": 2, "ok": false}));
     service.stop();
 }
 
@@ -92,7 +92,10 @@ fn who_is_not_let_in_is_told_and_closed() {
             "{\"id\":1,\"call\":\"auth\",\"name\":\"eve\",\"password\":\"password\"}\n",
             "unauthorized",
         ),
-        ("{\"id\":1,\"call\":\"get_proc_count\"}\n", "unauthorized"),
+        (
+            "{\"id\":1,\"call\":\"cancel\",\"request\":0}\n",
+            "unauthorized",
+        ),
         (
             "{\"id\":1,\"call\":\"get_proc\",\"lang\":\"python\"}\n",
             "unauthorized",
@@ -107,10 +110,8 @@ fn who_is_not_let_in_is_told_and_closed() {
         assert_eq!(reply["error"]["name"], name, "{text}: {reply}");
         assert_eq!(client.reply(), Value::Null, "{text}");
     }
-    let count = service
-        .connect()
-        .ok(&json!({"id": 1, "call": "get_proc_count"}));
-    assert_eq!(count, 0, "nothing was started for them");
+    let count = &service.status()["proc_count"];
+    assert_eq!(*count, 0, "nothing was started for them");
     service.stop();
 }
 
@@ -131,7 +132,7 @@ fn a_login_on_the_unix_socket_is_checked_and_changes_nothing() {
     let auth = |password| json!({"id": 1, "call": "auth", "name": "ann", "password": password});
     assert_eq!(client.ok(&auth("password")), true);
     assert_eq!(client.error(&auth("x"))["name"], "unauthorized");
-    assert_eq!(client.ok(&json!({"id": 2, "call": "get_proc_count"})), 0);
+    assert_eq!(client.ok(&call_at_once(2)), false);
     service.stop();
 }
 
@@ -163,29 +164,7 @@ fn each_role_may_what_it_is_for_and_nothing_else() {
         assert_eq!(client.log_in(name, password)["ok"], true);
         client
     });
-    let look = &["ann", "olga", "vera"][..];
-    let operate = &["ann", "olga"][..];
-    for (request, may) in [
-        (json!({"call": "status"}), look),
-        (json!({"call": "get_proc_count"}), look),
-        (json!({"call": "jobs"}), look),
-        (json!({"call": "pause_job", "job": "x"}), operate),
-        (json!({"call": "reload"}), operate),
-        (json!({"call": "terminate_stale_procs"}), operate),
-        (json!({"call": "add_pool", "name": "x"}), operate),
-        (
-            json!({"call": "reconfigure_pool", "name": "own", "max": 3}),
-            operate,
-        ),
-        (json!({"call": "remove_pool", "name": "x"}), operate),
-        (json!({"call": "unthrottle_pool", "name": "x"}), operate),
-        (
-            json!({"call": "reconfigure_pool", "name": "own", "callers": false}),
-            &["ann"],
-        ),
-        (json!({"call": "reload_config"}), &["ann"]),
-        (json!({"call": "plan_config"}), &["ann"]),
-        (json!({"call": "dashboard"}), &["ann"]),
+    let cases: [(Value, &[&str]); 5] = [
         (
             json!({"call": "get_proc", "lang": "javascript"}),
             &["ann", "carol"],
@@ -200,7 +179,8 @@ fn each_role_may_what_it_is_for_and_nothing_else() {
             json!({"call": "map_docs", "lang": "python", "funs": ["x"], "docs": []}),
             &["ann"],
         ),
-    ] {
+    ];
+    for (request, may) in cases {
         for (name, client) in names.iter().zip(&mut clients) {
             // One that is let in would be a tunnel.
             if request["call"] == "attach" && may.contains(name) {
@@ -217,18 +197,18 @@ fn each_role_may_what_it_is_for_and_nothing_else() {
 
 #[test]
 fn a_user_who_is_taken_out_of_the_configuration_may_nothing_more() {
-    let carol = "[users.carol]\npassword = \"secret\"\nroles = \"viewer\"\n";
+    let carol = "[users.carol]\npassword = \"secret\"\nroles = \"caller\"\n";
     let (service, address) = start(carol);
     let mut client = Client::connect(address);
     client.log_in("carol", "secret");
-    let status = json!({"call": "get_proc_count"});
-    assert_eq!(client.call(&status)["ok"], 0);
+    let map = json!({"call": "map_docs", "lang": "javascript", "funs": [], "docs": []});
+    assert_eq!(client.call(&map)["ok"], json!([]));
     let file = service.path("settee.toml");
     let text = std::fs::read_to_string(&file).unwrap();
     std::fs::write(&file, text.replace(carol, "")).unwrap();
     service.signal("HUP");
     service.wait_for_log("configuration changed");
-    assert_eq!(client.call(&status)["error"]["name"], "forbidden");
+    assert_eq!(client.call(&map)["error"]["name"], "forbidden");
     drop(client);
     service.stop();
 }

@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use rustls::version::TLS13;
 use serde_json::{Value, json};
 
-use crate::support::daemon::{DEADLINE, Service, directory, wait_until};
+use crate::support::daemon::{DEADLINE, Service, call_at_once, directory, wait_until};
 use crate::support::tls::{ClientAuthority, Encrypted, certify, connect, connect_as, ssl};
 
 /// Starts a service with an authority for the certificates of clients.
@@ -66,7 +66,7 @@ fn who_shows_the_certificate_of_a_user_has_logged_in() {
     let mut ann = connect_as(place, address, authority.sign("ann")).unwrap();
     echo(&mut ann, 10);
     let mut eve = connect_as(place, address, authority.sign("eve")).unwrap();
-    let refused = call(&mut eve, &json!({"id": 1, "call": "get_proc_count"}));
+    let refused = call(&mut eve, &call_at_once(1));
     assert_eq!(refused["error"]["name"], "unauthorized");
     service.stop();
 }

@@ -127,9 +127,8 @@ fn nothing_is_left_when_the_service_is_killed_in_the_middle_of_a_call() {
 fn nothing_is_left_when_the_query_server_is_killed() {
     leaves_nothing("leaves_a_daemon", "", |site, client| {
         answered(client);
-        let mut other = site.service().connect();
-        let status = other.ok(&json!({"id": 1, "call": "status", "pool": "attempts"}));
-        let process = &status["pools"][0]["procs"][0]["os_pid"];
+        let pool = site.service().connect().pool("attempts");
+        let process = &pool["procs"][0]["os_pid"];
         signal(process.as_u64().unwrap() as u32, "KILL");
     });
 }

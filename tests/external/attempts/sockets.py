@@ -34,7 +34,7 @@ def calls_the_service(doc):
     with socket.socket(socket.AF_UNIX) as client:
         client.settimeout(10)
         client.connect(doc["socket"])
-        client.sendall(b'{"id":1,"call":"get_proc_count"}\n')
+        client.sendall(b'{"id":1,"call":"cancel","request":0}\n')
         return json.loads(client.recv(4096))
 
 

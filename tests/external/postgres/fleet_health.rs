@@ -95,9 +95,7 @@ fn what_is_wrong_at_a_daemon_is_told_at_another_until_it_is_mended_and_goes_with
         "{health}"
     );
     assert_eq!(web.get("/_health").ok()["status"], "ok");
-    let asked = json!({"id": 1, "call": "health", "fleet": true});
-    let by_socket = &web.service.connect().call(&asked)["ok"];
-    assert_eq!(by_socket["daemons"][1]["problems"][0]["subject"], "late");
+    assert_eq!(health["daemons"][1]["problems"][0]["subject"], "late");
     let (code, said) = checked(&web, &["--fleet"]);
     assert_eq!((code, said.lines().count()), (Some(2), 1), "{said}");
     let line = format!("CRITICAL: {there}: pool failing: late: its processes cannot be started: ");

@@ -4,8 +4,11 @@
 use crate::support::daemon::{Service, signal};
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
-use settee::client::{Client, ClientError, Compiling, DdocIn, Indexing, Mapping, Reducing};
+use settee::client::{
+    Client, ClientError, Compiling, DdocIn, Indexing, Mapping, Operator, Reducing,
+};
 use settee::messages::function::FunctionName;
+use settee::query_server::status::{DaemonStatus, PoolStatus};
 use strum::VariantArray;
 
 fn ddoc() -> Box<RawValue> {
@@ -233,14 +236,13 @@ async fn calls_are_pipelined_on_one_connection_and_go_with_it() {
 
 /// Waits until a process is in use.
 async fn held(service: &Service) {
-    let mut client = Client::connect(service.socket()).await.unwrap();
-    loop {
-        let status = client.status(Some("javascript")).await;
-        if status.is_ok_and(|status| status.pools[0].used == 1) {
-            return;
-        }
-        client = Client::connect(service.socket()).await.unwrap();
-    }
+    let operator = Operator::at(service.socket());
+    let is_used = async || {
+        let status: DaemonStatus = operator.get("/_status").await.unwrap();
+        let pool = status.pools.iter().find(|pool| pool.name == "javascript");
+        pool.is_some_and(|pool| pool.used == 1)
+    };
+    while !is_used().await {}
 }
 
 #[test]

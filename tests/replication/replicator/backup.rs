@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use serde_json::{Value, json};
 
 use crate::replicator::world::{SETTINGS, World};
-use crate::support::daemon::{SetAtEnd, directory, wait_until};
+use crate::support::daemon::{Order, SetAtEnd, directory, wait_until};
 use crate::support::http_client::Web;
 use crate::support::program::{program, run};
 use crate::support::store::{create, file, post, put, start, start_in};
@@ -298,16 +298,20 @@ fn what_root_restores_belongs_to_the_owner_of_its_folder() {
 fn a_backup_is_ended_by_the_next_one() {
     let web = start(IDLE);
     create(&web, "one", &doc("one", 1));
-    let mut client = web.service.connect();
-    let hold = json!({"id": 1, "call": "backup_store"});
-    let first = client.ok(&hold);
+    let operator = web.service.connect().operator;
+    let hold = "/_scheduler/_backup";
+    let first = operator.get(hold);
     assert_eq!(first["seq"], 1);
-    let rows = |copy: &Value| json!({"id": 2, "call": "backup_store", "copy": copy["copy"], "kind": "documents"});
-    assert_eq!(client.ok(&rows(&first))[0]["id"], "one");
-    let second = client.ok(&hold);
-    assert_eq!(client.ok(&rows(&first)), Value::Null);
-    assert_eq!(client.ok(&rows(&second))[0]["id"], "one");
-    let wrong = json!({"id": 3, "call": "backup_store", "copy": 1, "kind": "odd"});
-    assert_eq!(client.error(&wrong)["name"], "bad_request");
+    let rows = |copy: &Value| {
+        let copy = &copy["copy"];
+        operator.get(&format!("{hold}?copy={copy}&kind=documents"))
+    };
+    assert_eq!(rows(&first)[0]["id"], "one");
+    let second = operator.get(hold);
+    assert_eq!(rows(&first), Value::Null);
+    assert_eq!(rows(&second)[0]["id"], "one");
+    let wrong = format!("{hold}?copy=1&kind=odd");
+    let wrong = operator.error(&Order::new("GET", wrong, Value::Null));
+    assert_eq!(wrong["name"], "bad_request");
     web.service.stop();
 }

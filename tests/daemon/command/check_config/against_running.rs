@@ -118,11 +118,11 @@ fn a_reload_of_what_http_overrides_says_so_by_key() {
         "6500 ms",
         "overridden"
     )]);
-    let reload = json!({"id": 1, "call": "reload_config"});
-    assert_eq!(web.service.connect().ok(&reload), expected);
+    let operator = web.service.connect().operator;
+    assert_eq!(operator.reload_config(), expected);
     let answer = web.send("POST", "/_node/_local/_config/_reload", "").ok();
     assert_eq!(answer, json!({"ok": true, "changes": expected}));
     assert_eq!(web.send("DELETE", TIMEOUT, "").ok(), "7000");
-    assert_eq!(web.service.connect().ok(&reload), json!([]));
+    assert_eq!(operator.reload_config(), json!([]));
     web.service.stop();
 }
