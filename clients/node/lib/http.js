@@ -32,8 +32,6 @@ const PATHS = new Map(Object.entries({
 // What an error of a connection that was never made has as its code.
 const NOT_SENT = ["ECONNREFUSED", "ENOENT", "ENOTFOUND"];
 
-const needsSocket = (call) => mistake(`'${call}' needs a socket`);
-
 // Makes the `error` object of an answer. Errors that the pool did not make have no fault and no retry.
 function errorOf(status, text) {
   const defaults = { fault: status < 500 ? "client" : "settee", retry: [408, 429, 503].includes(status) };
@@ -76,11 +74,11 @@ class HttpTransport {
   }
 
   async connection() {
-    throw needsSocket("get_proc");
+    throw mistake("'get_proc' needs a socket");
   }
 
   async call(name, args, signal) {
-    if (!PATHS.has(name)) throw needsSocket(name);
+    if (!PATHS.has(name)) throw mistake(`'${name}' needs a socket`);
     return this.#ask("POST", `/_query/${PATHS.get(name)}`, signal, args);
   }
 

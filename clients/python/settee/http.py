@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable, Dict, Iterable, List, Optional, Set, TypeVar
 from urllib.parse import SplitResult
 
-from .errors import BadRequest, ClientClosed, ProtocolError, SetteeError, Unavailable, mistake, service_error
+from .errors import ClientClosed, ProtocolError, SetteeError, Unavailable, mistake, service_error
 from .wire import REPLY_BYTES_MAX, Json, Login, decode, encode
 
 #: The most connections of one client, which is the most calls at a time; others wait.
@@ -43,10 +43,6 @@ PATHS = {
 _T = TypeVar("_T")
 
 _BROKEN = (OSError, http.client.HTTPException)
-
-
-def _needs_socket(call: str) -> BadRequest:
-    return mistake(f"'{call}' needs a socket")
 
 
 def _error(status: int, text: bytes) -> SetteeError:
@@ -136,11 +132,11 @@ class HttpTransport:
         self._closed = False
 
     async def connection(self) -> Any:
-        raise _needs_socket("get_proc")
+        raise mistake("'get_proc' needs a socket")
 
     async def call(self, name: str, arguments: Json) -> Json:
         if name not in PATHS:
-            raise _needs_socket(name)
+            raise mistake(f"'{name}' needs a socket")
         return await self._request("POST", f"/_query/{PATHS[name]}", arguments)
 
     async def manage(self, method: str, path: str) -> Json:
