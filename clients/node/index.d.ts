@@ -223,6 +223,11 @@ export class SetteeError extends Error {
   readonly reason: Json;
   readonly fault: Fault;
   readonly retry: boolean;
+  /**
+   * Whether the query server printed more lines than it was asked for, so that earlier answers of the process may be those
+   * of other prompts.
+   */
+  readonly shifted: boolean;
   readonly details: Record<string, Json>;
   readonly report?: Report<undefined>;
   readonly phase?: string;

@@ -9,9 +9,13 @@ can be shown what his functions log, and the errors that they end with.
 """
 
 import asyncio
+import contextlib
+import http.client
+import json
+import socket
 import sys
 import time
-from typing import Any, AsyncIterator, Dict, List
+from typing import Any, Dict, Iterator, List
 
 import settee
 
@@ -29,9 +33,29 @@ VIEW = "function(doc) { if (!doc.total) log('no total: ' + doc._id); emit('%s', 
 Costs = Dict[str, Dict[str, Any]]
 
 
-async def costs(client: settee.AsyncClient) -> Costs:
+class Operator(http.client.HTTPConnection):
+    """Whoever manages Settee: HTTP over the Unix socket beside the one of the calls."""
+
+    def __init__(self, address: str):
+        super().__init__("localhost")
+        self.address = address.removesuffix(".sock") + ".http.sock"
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.connect(self.address)
+
+    def ask(self, path: str) -> Iterator[Dict[str, Any]]:
+        """The lines of an answer, as they come."""
+        with contextlib.closing(self):
+            self.request("GET", path)
+            with self.getresponse() as answer:
+                assert answer.status == 200, answer.read()
+                yield from map(json.loads, filter(bytes.strip, answer))
+
+
+def costs(address: str) -> Costs:
     """What each customer has cost since Settee began to count. A product saves it at the first of each month."""
-    page = await client.call("tenants")
+    [page] = Operator(address).ask("/_tenants")
     return {row["db"]: row for row in page["tenants"] if row["db"]}
 
 
@@ -55,23 +79,10 @@ async def work(client: settee.AsyncClient, customer: str, turn: asyncio.Semaphor
         return time.monotonic() - begun
 
 
-async def log(client: settee.AsyncClient, customer: str) -> AsyncIterator[Dict[str, Any]]:
-    """What a customer's functions log and the errors that they end with, as it comes: a stream for him."""
-    since = 0
-    while True:
-        page = await client.call("tenant_log", db=customer, since=since)
-        since = page["last"]
-        for line in page["lines"]:
-            yield line
-        if not page["lines"]:
-            await asyncio.sleep(0.5)
-
-
-async def first_line(client: settee.AsyncClient, customer: str) -> str:
-    """Waits for the first line of a customer's log."""
-    async for line in log(client, customer):
-        return "%(kind)s: %(message)s" % line
-    return ""
+def first_line(address: str, customer: str) -> str:
+    """Waits for the first line of what a customer's functions log and the errors that they end with: a stream for him."""
+    line = next(Operator(address).ask(f"/_tenants/{customer}/log?follow"))
+    return "%(kind)s: %(message)s" % line
 
 
 def invoice(before: Costs, after: Costs) -> List[str]:
@@ -87,15 +98,16 @@ def invoice(before: Costs, after: Costs) -> List[str]:
 
 async def main(address: str, count: int) -> None:
     async with settee.AsyncClient(address) as client:
-        before = await costs(client)
-        shown = [asyncio.create_task(first_line(client, customer)) for customer in (GREEDY, "customer-1")]
+        before = await asyncio.to_thread(costs, address)
+        shown = [asyncio.create_task(asyncio.to_thread(first_line, address, name)) for name in (GREEDY, "customer-1")]
         greedy = [asyncio.create_task(be_greedy(client)) for _ in range(20)]
         turn = asyncio.Semaphore(AT_ONCE)
         others = [work(client, f"customer-{number}", turn) for number in range(1, count)]
         times = sorted(await asyncio.gather(*others))
         ends = await asyncio.gather(*greedy)
         print("customer,calls,cpu_ms,price")
-        print("\n".join(invoice(before, await costs(client))))
+        after = await asyncio.to_thread(costs, address)
+        print("\n".join(invoice(before, after)))
         told = {end: ends.count(end) for end in sorted(set(ends))}
         print(f"{GREEDY}: {told}; the others waited {times[-1]:.3f} s at most", file=sys.stderr)
         for line in await asyncio.gather(*shown):

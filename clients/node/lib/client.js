@@ -3,7 +3,7 @@
 
 const net = require("node:net");
 const { setTimeout: sleep } = require("node:timers/promises");
-const { CallTimeout, ClientClosed, ProtocolError, Unavailable, serviceError } = require("./errors.js");
+const { CallTimeout, ClientClosed, ProtocolError, Unavailable, mistake, serviceError } = require("./errors.js");
 const { HttpTransport } = require("./http.js");
 const { stream } = require("./stream.js");
 const { SocketTransport } = require("./wire.js");
@@ -173,10 +173,7 @@ class Client {
     const call = (batch, signal) =>
       this.#function("map_docs", { lang: "javascript", funs, docs: batch }, { ...options, signal });
     if (Array.isArray(docs)) return call(docs, options.signal);
-    if (options.report) {
-      const reason = "documents that come one by one have no report: pass an array";
-      throw serviceError({ name: "bad_request", reason, fault: "client" });
-    }
+    if (options.report) throw mistake("documents that come one by one have no report: pass an array");
     return stream(call, docs, options.signal);
   }
 
@@ -252,23 +249,25 @@ class Client {
 
   // What each process does now: `total_rows` and `procs`, the longest running first.
   ps(pool = undefined) {
-    return this.#call("procs", { pool }, true);
+    return this.#manage("GET", "/_procs", pool && { pool });
   }
 
   // Ends a process by its `name` in `ps`, with `now` at once. Returns `how`, and its row, `proc`.
-  kill(name, { now = false } = {}) {
-    return this.#call("kill_proc", { name, now }, false);
+  async kill(name, { now = false } = {}) {
+    if (!/^[^/]+\/\d+$/.test(name)) throw mistake(`no process is named '${name}': write it as POOL/NUMBER, as ps does`);
+    return this.#manage("DELETE", `/_procs/${name.split("/").map(encodeURIComponent).join("/")}`, { now });
   }
 
   // What is wrong with the service, and what to do about it: `status` and `problems`. With `fleet` the worst `status` of
   // all daemons, and what each says: `daemons`.
   health({ fleet = false } = {}) {
-    return this.#call("health", fleet ? { fleet } : {}, true);
+    return this.#manage("GET", "/_health", { fleet });
   }
 
   // Any call of docs/socket.md by its own name, with its own arguments. It is not repeated after a loss.
-  call(name, args = {}) {
-    return this.#call(name, args, false);
+  async call(name, args = {}) {
+    const { reply } = await this.#persist(name, (signal) => this.#reply("call", name, args, signal), false);
+    return valueOf(reply);
   }
 
   // Borrows a process, to be given back with `retProc`. Its first prompt is `reset`.
@@ -299,15 +298,17 @@ class Client {
     this.#transport.close();
   }
 
-  async #call(name, args, again) {
-    const { reply } = await this.#persist(name, (signal) => this.#reply(name, args, signal), again);
+  async #manage(method, path, query) {
+    const url = `${path}?${new URLSearchParams(query)}`;
+    const attempt = (signal) => this.#reply("manage", method, url, signal);
+    const { reply } = await this.#persist(`${method} ${url}`, attempt, method === "GET");
     return valueOf(reply);
   }
 
   // Runs functions, which changes nothing: after a loss it is done again.
   async #function(name, args, options) {
     const all = { ...args, ...argumentsOf(options) };
-    const { reply } = await this.#persist(name, (signal) => this.#reply(name, all, signal), true, options.signal);
+    const { reply } = await this.#persist(name, (signal) => this.#reply("call", name, all, signal), true, options.signal);
     return valueOf(reply, all.report);
   }
 
@@ -317,8 +318,8 @@ class Client {
     await this.validate("selector", ddoc, [{ newDoc: {} }]);
   }
 
-  async #reply(name, args, signal) {
-    return { reply: unlessStopping(await this.#transport.call(name, args, signal)) };
+  async #reply(kind, ...request) {
+    return { reply: unlessStopping(await this.#transport[kind](...request)) };
   }
 
   // Tries until there is a reply that is no worse than the next one, or the time for it is up. A call that may not be
@@ -374,7 +375,11 @@ class Client {
 
 function transportTo(address, user, password, tls, callMs) {
   const [, scheme, rest] = /^([^:/]*):(.*)$/.exec(address) ?? [null, String(address).includes("/") ? "unix" : null, address];
-  if (scheme === "unix") return new SocketTransport({ path: rest }, `unix:${rest}`, login(user, password));
+  if (scheme === "unix") {
+    const known = login(user, password);
+    const beside = new HttpTransport(new URL("http://localhost"), known, {}, callMs, `${rest.replace(/\.sock$/, "")}.http.sock`);
+    return new SocketTransport({ path: rest }, `unix:${rest}`, known, null, beside);
+  }
   if (!SCHEMES.includes(scheme)) {
     throw badAddress(address, "has no scheme: it is unix:PATH, tcp:HOST:PORT, tls:HOST:PORT or http://HOST:PORT/");
   }
@@ -401,8 +406,7 @@ function readUrl(address, text) {
   }
 }
 
-const badAddress = (address, what) =>
-  serviceError({ name: "bad_request", reason: `the address '${address}' ${what}`, fault: "client" });
+const badAddress = (address, what) => mistake(`the address '${address}' ${what}`);
 
 const login = (user, password = "") => (user ? { name: user, password } : undefined);
 

@@ -13,6 +13,7 @@ class SetteeError extends Error {
     this.reason = reason;
     this.fault = details.fault ?? "settee";
     this.retry = Boolean(details.retry);
+    this.shifted = Boolean(details.shifted);
     this.details = details;
     for (const member of MEMBERS) if (member in details) this[member] = details[member];
   }
@@ -75,7 +76,10 @@ function serviceError(details) {
   return new (BY_NAME.get(details.name) ?? ServiceError)(details);
 }
 
+// Makes the error of a call that cannot be made.
+const mistake = (reason) => serviceError({ name: "bad_request", reason, fault: "client" });
+
 module.exports = {
   SetteeError, Unavailable, ClientClosed, ProtocolError, ServiceError, BadRequest, CompilationError, Unauthorized,
-  Forbidden, NotFound, CallTimeout, Busy, ProcessError, serviceError,
+  Forbidden, NotFound, CallTimeout, Busy, ProcessError, serviceError, mistake,
 };

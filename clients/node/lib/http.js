@@ -1,11 +1,11 @@
 "use strict";
-// The calls that run functions over HTTP.
+// Functions and orders over HTTP, also on a Unix socket.
 
 const http = require("node:http");
 const https = require("node:https");
 const { Readable } = require("node:stream");
 const { pipeline } = require("node:stream/promises");
-const { ProtocolError, SetteeError, Unavailable, serviceError } = require("./errors.js");
+const { ProtocolError, SetteeError, Unavailable, mistake, serviceError } = require("./errors.js");
 const { LineCutter, REPLY_BYTES_MAX, decode } = require("./wire.js");
 
 // The most connections of one client, which is the most calls at a time; others wait.
@@ -29,14 +29,8 @@ const PATHS = new Map(Object.entries({
   try_compile: "compile",
 }));
 
-const needsSocket = (call) =>
-  serviceError({ name: "bad_request", reason: `'${call}' needs a socket`, fault: "client", retry: false });
-
-// Takes the errors of Node for what they mean; those of our own, and of the caller's rows, stay.
-const lost = (error, { socket }, { host }) => {
-  if (error instanceof SetteeError) return error;
-  return new Unavailable(`no answer over HTTP from ${host}: ${error.message}`, true, error, socket);
-};
+// What an error of a connection that was never made has as its code.
+const NOT_SENT = ["ECONNREFUSED", "ENOENT", "ENOTFOUND"];
 
 // Makes the `error` object of an answer. Errors that the pool did not make have no fault and no retry.
 function errorOf(status, text) {
@@ -64,27 +58,39 @@ async function textOf(answer) {
 class HttpTransport {
   streams = true;
   #url;
+  #socketPath;
   #auth;
   #client;
   #agent;
   #silenceMs;
 
-  constructor(url, login, tls, silenceMs) {
+  constructor(url, login, tls, silenceMs, socketPath) {
     this.#silenceMs = silenceMs;
     this.#url = url;
+    this.#socketPath = socketPath;
     this.#auth = login && `${login.name}:${login.password}`;
     this.#client = url.protocol === "https:" ? https : http;
     this.#agent = new this.#client.Agent({ ...tls, keepAlive: true, maxSockets: CONNECTIONS_MAX });
   }
 
   async connection() {
-    throw needsSocket("get_proc");
+    throw mistake("'get_proc' needs a socket");
   }
 
   async call(name, args, signal) {
-    const request = this.#request(name, "application/json", args.request_id, signal);
+    if (!PATHS.has(name)) throw mistake(`'${name}' needs a socket`);
+    return this.#ask("POST", `/_query/${PATHS.get(name)}`, signal, args);
+  }
+
+  async manage(method, path, signal) {
+    const answer = await this.#ask(method, path, signal);
+    return "error" in answer ? answer : { ok: answer };
+  }
+
+  async #ask(method, path, signal, args = undefined) {
+    const request = this.#request(method, path, "application/json", args?.request_id, signal);
     try {
-      request.end(JSON.stringify(args));
+      request.end(args && JSON.stringify(args));
       const answer = await answerTo(request);
       const text = await textOf(answer);
       if (answer.statusCode === 200) return decode(text);
@@ -92,13 +98,13 @@ class HttpTransport {
       return { ...error, error };
     } catch (error) {
       request.destroy();
-      throw lost(error, request, this.#url);
+      throw this.#lost(error, request);
     }
   }
 
   // Renders rows: yields the response first, then each piece of the body as it comes, while rows are sent.
   async *list(args, rows, signal) {
-    const request = this.#request("list", "application/x-ndjson", args.request_id, signal);
+    const request = this.#request("POST", "/_query/list", "application/x-ndjson", args.request_id, signal);
     request.setTimeout(this.#silenceMs, () => request.destroy(new Error(`nothing came for ${this.#silenceMs} ms`)));
     let failure;
     const sent = pipeline(Readable.from(linesOf(args, rows, (error) => (failure ??= error))), request);
@@ -117,7 +123,7 @@ class HttpTransport {
       }
     } catch (error) {
       if (signal?.aborted) throw signal.reason;
-      throw failure ?? lost(error, request, this.#url);
+      throw failure ?? this.#lost(error, request);
     } finally {
       request.destroy();
     }
@@ -127,11 +133,17 @@ class HttpTransport {
     this.#agent.destroy();
   }
 
-  #request(call, type, requestId, signal) {
-    if (!PATHS.has(call)) throw needsSocket(call);
+  #request(method, path, type, requestId, signal) {
     const headers = { "Content-Type": type, ...(requestId && { "X-Request-Id": requestId }) };
-    const options = { method: "POST", headers, auth: this.#auth, agent: this.#agent, signal };
-    return this.#client.request(new URL(`/_query/${PATHS.get(call)}`, this.#url), options);
+    const options = { method, headers, auth: this.#auth, agent: this.#agent, socketPath: this.#socketPath, signal };
+    return this.#client.request(new URL(path, this.#url), options);
+  }
+
+  // Takes the errors of Node for what they mean; those of our own, and of the caller's rows, stay.
+  #lost(error, { socket }) {
+    if (error instanceof SetteeError) return error;
+    const reason = `no answer over HTTP from ${this.#socketPath ?? this.#url.host}: ${error.message}`;
+    return new Unavailable(reason, !NOT_SENT.includes(error.code), error, socket);
   }
 }
 

@@ -3,7 +3,7 @@
 
 const net = require("node:net");
 const tls = require("node:tls");
-const { ProtocolError, Unavailable, serviceError } = require("./errors.js");
+const { ProtocolError, Unavailable, mistake, serviceError } = require("./errors.js");
 
 // The longest reply that is read, in bytes.
 const REPLY_BYTES_MAX = 256 << 20;
@@ -130,7 +130,8 @@ class Connection {
   }
 }
 
-// Calls over one connection, which is made when the first needs it and again when it was lost.
+// Calls over one connection, which is made when the first needs it and again when it was lost. Orders go over `http`, the
+// transport of the socket beside this one.
 class SocketTransport {
   // A list comes in one reply.
   streams = false;
@@ -138,19 +139,26 @@ class SocketTransport {
   #address;
   #login;
   #protection;
+  #http;
   #connection = null;
   #connecting = null;
 
   // With `protection`, options of node:tls, over TLS.
-  constructor(where, address, login, protection = null) {
+  constructor(where, address, login, protection = null, http = undefined) {
     this.#where = where;
     this.#address = address;
     this.#login = login;
     this.#protection = protection;
+    this.#http = http;
   }
 
   async call(name, args, signal) {
     return (await this.connection()).call(name, args, signal, true);
+  }
+
+  async manage(...request) {
+    if (this.#http) return this.#http.manage(...request);
+    throw mistake(`the service is not managed at ${this.#address}: take an http:// or https:// address`);
   }
 
   async connection() {
@@ -161,6 +169,7 @@ class SocketTransport {
   }
 
   close() {
+    this.#http?.close();
     this.#connection?.close();
     this.#connecting?.then((connection) => connection.close(), () => {});
   }

@@ -5,7 +5,7 @@ const assert = require("node:assert/strict");
 const test = require("node:test");
 const settee = require("settee");
 const { BATCH_BYTES_MAX, STREAM_DOCS_MAX } = require("../node_modules/settee/lib/stream.js");
-const { ADDRESSES, HTTP, TABLE, TCP, UNIX, collect, make, scripted, silent } = require("./support.js");
+const { ADDRESSES, HTTP, TABLE, TCP, UNIX, busy, collect, make, scripted, silent } = require("./support.js");
 
 const COUNT = "function(doc) { emit(doc._id, 1) }";
 const HUNDRED = Array.from({ length: 100 }, (_none, number) => String(number));
@@ -152,11 +152,13 @@ test("a report has the value and what happened on the way", () => {
 });
 
 test("the error of a call has the report", () => {
-  const serve = ({ id }, reply) => reply({ id, error: { name: "compilation_error", reason: "no" }, ...MEMBERS });
+  const serve = ({ id }, reply) =>
+    reply({ id, error: { name: "compilation_error", reason: "no", shifted: true }, ...MEMBERS });
   return scripted(serve, async (address) => {
     const client = new settee.Client(address);
     await assert.rejects(client.compile("function(", { report: true }), (error) => {
       assert.deepEqual({ ...error.report }, { ...MEMBERS, value: undefined });
+      assert.equal(error.shifted, true);
       return true;
     });
     client.close();
@@ -220,16 +222,17 @@ test("an address that cannot be read is told when the client is made", () => {
 });
 
 test("an address where nothing listens is named", async () => {
-  const refused = async (address, reason) => {
+  const refused = async (address, reason, call = (client) => client.map([], [])) => {
     const client = new settee.Client(address, { retryFor: 0 });
-    await assert.rejects(client.map([], []), (error) => {
-      assert.equal(error.constructor, settee.Unavailable);
+    await assert.rejects(call(client), (error) => {
+      assert.deepEqual([error.constructor, error.sent], [settee.Unavailable, false]);
       assert.ok(error.message.includes(reason), error.message);
       return true;
     });
     client.close();
   };
   await refused(`${UNIX}.missing`, `there is no socket at ${UNIX}.missing`);
+  await refused(`${UNIX}.missing`, `${UNIX}.missing.http.sock`.replace("unix:", ""), (client) => client.kill("javascript/1"));
   let port;
   await scripted(() => {}, (_address, server) => ({ port } = server.address()));
   for (const address of [`tcp:127.0.0.1:${port}`, `http://127.0.0.1:${port}/`]) {
@@ -245,8 +248,8 @@ test("a closed client says so", async () => {
     const proc = isSocket && (await client.getProc({ lang: "javascript" }));
     client.close();
     client.close();
-    const calls = [() => client.map([], []), () => client.list("shop", TABLE.ddoc, "keys", []), () => client.call("status"),
-      () => client.getProc({ lang: "javascript" })];
+    const calls = [() => client.map([], []), () => client.list("shop", TABLE.ddoc, "keys", []), () => client.ps(),
+      () => client.call("finalize"), () => client.getProc({ lang: "javascript" })];
     if (isSocket) calls.push(() => proc.prompt(["reset"]));
     for (const call of calls) {
       await assert.rejects(call, (error) => {
@@ -310,10 +313,16 @@ test("the last error is the call's when the time is up", async () => {
 
 test("neither a mistake nor what may not be asked twice is tried again", async () => {
   const mistake = { name: "bad_request", reason: "no" };
-  for (const [error, call] of [[mistake, (client) => client.map([], [])], [BUSY, (client) => client.call("add_pool")],
-    [BUSY, (client) => client.kill("javascript/1")]]) {
+  for (const [error, call] of [[mistake, (client) => client.map([], [])], [BUSY, (client) => client.call("index_docs")]]) {
     assert.equal(await refusing(2, error, { retryFor: 20 }, (client) => assert.rejects(call(client), settee.ServiceError)), 1);
   }
+});
+
+test("a question to a busy service is tried again and an order is not", async () => {
+  const asked = await busy(2, async (client) => assert.deepEqual(await client.ps(), { ok: [] }));
+  assert.equal(asked.length, 3);
+  const ordered = await busy(2, (client) => assert.rejects(client.kill("javascript/1"), settee.Busy));
+  assert.deepEqual(ordered, ["/_procs/javascript/1?now=false"]);
 });
 
 const ENDLESS = "function(doc) { for (;;); }";
@@ -321,8 +330,8 @@ const ENDLESS = "function(doc) { for (;;); }";
 // Waits until so many processes are in use.
 async function used(client, count) {
   for (const end = Date.now() + 20_000; ; ) {
-    const { pools: [pool] } = await client.call("status", { pool: "javascript" });
-    if (pool.used === count) return;
+    const { procs } = await client.ps("javascript");
+    if (procs.filter(({ state }) => ["lent", "running"].includes(state)).length === count) return;
     assert.ok(Date.now() < end, `not ${count} in time`);
   }
 }

@@ -4,13 +4,13 @@
 const assert = require("node:assert/strict");
 const test = require("node:test");
 const settee = require("settee");
-const { TCP, UNIX, scripted, until } = require("./support.js");
+const { HTTP, MANAGED, TCP, UNIX, order, scripted, until } = require("./support.js");
 
 const ADD = ["add_fun", "function(doc) { emit(doc.n, 1) }"];
 
-function withClient(use, address = UNIX) {
+function withClient(use, address = UNIX, options = {}) {
   return async () => {
-    const client = new settee.Client(address);
+    const client = new settee.Client(address, options);
     try {
       await use(client);
     } finally {
@@ -72,35 +72,60 @@ test("a process that is still at work when its caller gives up is not lent again
 });
 
 test("the client is told when its process is taken away", withClient(async (client) => {
-  await client.call("add_pool", { name: "node-tests", language: "javascript" });
+  await order("PUT", "/_pools/node-tests", '{"language":"javascript"}');
   const proc = await client.getProc({ pool: "node-tests" });
-  await client.call("remove_pool", { name: "node-tests", mode: "immediate" });
+  await order("DELETE", "/_pools/node-tests?mode=immediate");
   await until(() => proc.down);
   assert.equal(proc.down.name, "pool_removed");
   assert.equal(await proc.retProc(), false);
 }));
 
-test("a process is shown and killed", withClient(async (client) => {
-  await client.lease({ lang: "javascript", db: "shop" }, async (proc) => {
-    const { procs } = await client.ps("javascript");
-    const row = procs.find(({ os_pid: osPid }) => osPid === proc.osPid);
-    assert.deepEqual([row.pool, row.state], ["javascript", "lent"]);
-    assert.ok((await client.ps()).procs.some(({ name }) => name === row.name));
-    const killed = await client.kill(row.name, { now: true });
-    assert.deepEqual([killed.how, killed.proc.name], ["killed", row.name]);
-    await until(() => proc.down);
-    assert.equal(proc.down.name, "killed");
-    await assert.rejects(client.kill("javascript/0"), settee.NotFound);
-  });
-}));
+for (const [address, options] of MANAGED) {
+  test(`a process is shown and killed (${address.slice(0, 4)})`, withClient(async (client) => {
+    await withClient((holder) => holder.lease({ lang: "javascript", db: "shop" }, async (proc) => {
+      const { procs } = await client.ps("javascript");
+      const row = procs.find(({ os_pid: osPid }) => osPid === proc.osPid);
+      assert.deepEqual([row.pool, row.state], ["javascript", "lent"]);
+      assert.ok((await client.ps()).procs.some(({ name }) => name === row.name));
+      const killed = await client.kill(row.name, { now: true });
+      assert.deepEqual([killed.how, killed.proc.name], ["killed", row.name]);
+      await until(() => proc.down);
+      assert.equal(proc.down.name, "killed");
+      await assert.rejects(client.kill("javascript/0"), settee.NotFound);
+      await assert.rejects(client.ps("nope"), settee.NotFound);
+      for (const name of ["javascript", "17", "../javascript/17", "javascript/x"]) {
+        await assert.rejects(client.kill(name), settee.BadRequest);
+      }
+    }))();
+  }, address, options));
 
-test("the health of the service is told", withClient(async (client) => {
-  const health = await client.health();
-  assert.ok(["ok", "warning", "critical"].includes(health.status));
-  assert.ok(Array.isArray(health.problems));
-  const fleet = await client.health({ fleet: true });
-  assert.deepEqual(fleet.daemons.map(({ daemon }) => daemon), [health.daemon]);
-}));
+  test(`the health of the service is told (${address.slice(0, 4)})`, withClient(async (client) => {
+    const health = await client.health();
+    assert.ok(["ok", "warning", "critical"].includes(health.status));
+    assert.ok(Array.isArray(health.problems));
+    const fleet = await client.health({ fleet: true });
+    assert.deepEqual(fleet.daemons.map(({ daemon }) => daemon), [health.daemon]);
+  }, address, options));
+}
+
+test("whoever may not manage the service is told", async () => {
+  for (const [address, password, kind, reason] of [
+    [TCP, "secret", settee.BadRequest, "take an http:// or https:// address"],
+    [HTTP, "secret", settee.Forbidden, "ann"],
+    [UNIX, "secret", settee.Forbidden, "ann"],
+    [UNIX, "wrong", settee.Unauthorized, ""],
+  ]) {
+    await withClient(async (client) => {
+      for (const call of [() => client.ps(), () => client.health(), () => client.kill("javascript/0")]) {
+        await assert.rejects(call, (error) => {
+          assert.deepEqual([error.constructor, error.fault, error.retry], [kind, "client", false], address);
+          assert.ok(error.reason.includes(reason), error.reason);
+          return true;
+        });
+      }
+    }, address, { user: "ann", password })();
+  }
+});
 
 test("a process that comes after its caller gave up goes back", async () => {
   let returned;

@@ -2,8 +2,10 @@
 // What the tests of the client share: where the service under test listens, and a service that follows a script.
 
 const fs = require("node:fs");
+const http = require("node:http");
 const net = require("node:net");
 const readline = require("node:readline");
+const { Client } = require("settee");
 
 // The service's addresses, with the user and the password for TCP and HTTP.
 const { SETTEE_UNIX: UNIX, SETTEE_TCP: TCP, SETTEE_HTTP: HTTP, SETTEE_CALLS: CALLS } = process.env;
@@ -43,6 +45,16 @@ async function until(happened) {
   }
 }
 
+// Where an operator manages the service, with the options for that.
+const MANAGED = [[UNIX, {}], [HTTP, { user: "root", password: "secret" }]];
+
+// Gives an order that the client has no method for.
+async function order(method, path, body = undefined) {
+  const headers = { Authorization: `Basic ${btoa("root:secret")}`, "Content-Type": "application/json" };
+  const { ok } = await fetch(`http://${HTTP.split("@")[1]}${path}`, { method, body, headers });
+  if (!ok) throw new Error(`${method} ${path}`);
+}
+
 // A service on a TCP port: `serve(request, reply)` is called for each line.
 async function scripted(serve, use) {
   const sockets = new Set();
@@ -62,6 +74,25 @@ async function scripted(serve, use) {
   }
 }
 
+// A server over HTTP that is busy so many times.
+async function busy(times, use) {
+  const tries = [];
+  const server = http.createServer((request, response) => {
+    const isOver = tries.push(request.url) > times;
+    const answer = isOver ? { ok: [] } : { error: "too_many_requests", reason: "no room" };
+    response.writeHead(isOver ? 200 : 503).end(JSON.stringify(answer));
+  });
+  await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
+  const client = new Client(`http://127.0.0.1:${server.address().port}/`, { retryFor: 20 });
+  try {
+    await use(client);
+  } finally {
+    client.close();
+    await new Promise((resolve) => server.close(resolve));
+  }
+  return tries;
+}
+
 // A server that never answers over HTTP.
 async function silent(use) {
   const server = net.createServer((socket) => socket.on("error", () => {}).resume());
@@ -73,4 +104,6 @@ async function silent(use) {
   }
 }
 
-module.exports = { UNIX, TCP, HTTP, ADDRESSES: [UNIX, TCP, HTTP], TABLE, make, collect, scripted, silent, until };
+module.exports = {
+  UNIX, TCP, HTTP, ADDRESSES: [UNIX, TCP, HTTP], MANAGED, TABLE, make, collect, order, scripted, busy, silent, until,
+};

@@ -8,6 +8,7 @@ import contextlib
 import functools
 import os
 import random
+import re
 import ssl
 import threading
 import time
@@ -35,9 +36,9 @@ from typing import (
     cast,
     overload,
 )
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, quote, unquote, urlencode, urlsplit
 
-from .errors import CallTimeout, ClientClosed, ProtocolError, SetteeError, Unavailable, service_error
+from .errors import BadRequest, CallTimeout, ClientClosed, ProtocolError, Unavailable, mistake, service_error
 from .http import HttpTransport
 from .stream import Docs, Rows, async_stream, stream
 from .wire import Connection, Json, SocketTransport
@@ -231,12 +232,16 @@ class _Core:
         self._closed = True
         await self.transport.close()
 
-    async def call(self, name: str, arguments: Json, again: bool = False) -> Any:
-        return _value(await self._reply(name, arguments, again))
+    async def call(self, name: str, arguments: Json) -> Any:
+        return _value(await self._reply(name, False, self.transport.call, name, arguments))
 
-    async def _reply(self, name: str, arguments: Json, again: bool) -> Json:
+    async def manage(self, method: str, path: str, **query: Optional[str]) -> Any:
+        path = f"{path}?{urlencode(_present(**query))}"
+        return _value(await self._reply(f"{method} {path}", method == "GET", self.transport.manage, method, path))
+
+    async def _reply(self, name: str, again: bool, ask: Callable[..., Awaitable[Json]], *request: Any) -> Json:
         async def attempt() -> _Attempt:
-            return _unless_stopping(await self.transport.call(name, arguments)), None
+            return _unless_stopping(await ask(*request)), None
 
         reply: Json
         reply, _ = await self.bounded(name, self._persist(attempt, again))
@@ -245,7 +250,7 @@ class _Core:
     async def function(self, name: str, arguments: Json, options: Options) -> Any:
         """Runs functions, which changes nothing: after a loss it is done again."""
         arguments = _present(**arguments, **_options(**options))
-        return _value(await self._reply(name, arguments, again=True), "report" in arguments)
+        return _value(await self._reply(name, True, self.transport.call, name, arguments), "report" in arguments)
 
     async def bounded(self, name: str, reply: _Coroutine) -> Any:
         if self._closed:
@@ -517,16 +522,18 @@ class _Calls(Generic[_R]):
 
     def ps(self, pool: Optional[str] = None) -> _R:
         """What each process does now: ``total_rows`` and ``procs``, the longest running first."""
-        return cast(_R, self._run(self._core.call("procs", _present(pool=pool), again=True)))
+        return cast(_R, self._run(self._core.manage("GET", "/_procs", pool=pool)))
 
     def kill(self, name: str, *, now: bool = False) -> _R:
         """Ends a process by its ``name`` in :meth:`ps`, with ``now`` at once. Returns ``how``, and its row, ``proc``."""
-        return cast(_R, self._run(self._core.call("kill_proc", {"name": name, "now": now})))
+        if not re.fullmatch(r"[^/]+/\d+", name):
+            raise mistake(f"no process is named {name!r}: write it as POOL/NUMBER, as ps does")
+        return cast(_R, self._run(self._core.manage("DELETE", f"/_procs/{quote(name)}", now="true" if now else None)))
 
     def health(self, *, fleet: bool = False) -> _R:
         """What is wrong with the service, and what to do about it: ``status`` and ``problems``. With ``fleet`` the worst
         ``status`` of all daemons, and what each says: ``daemons``."""
-        return cast(_R, self._run(self._core.call("health", {"fleet": True} if fleet else {}, again=True)))
+        return cast(_R, self._run(self._core.manage("GET", "/_health", fleet="true" if fleet else None)))
 
     def call(self, name: str, /, **arguments: Any) -> _R:
         """Any call of docs/socket.md by its own name, with its own arguments. It is not repeated after a loss."""
@@ -556,8 +563,7 @@ def _map(funs: Sequence[Any], lang: str, db: Optional[str], lib: Optional[Json])
 
 def _no_report(options: Options) -> None:
     if options.get("report"):
-        reason = "documents that come one by one have no report: pass a list"
-        raise service_error({"name": "bad_request", "reason": reason, "fault": "client"})
+        raise mistake("documents that come one by one have no report: pass a list")
 
 
 class AsyncClient(_Calls[_Coroutine]):
@@ -792,7 +798,9 @@ def _transport(
     if scheme == "unix" or "/" in scheme:
         path = rest if scheme == "unix" else address
         login = None if user is None else (user, password or "")
-        return SocketTransport(functools.partial(asyncio.open_unix_connection, path), f"unix:{path}", login)
+        beside = SplitResult("unix", "", path.removesuffix(".sock") + ".http.sock", "", "")
+        opening = functools.partial(asyncio.open_unix_connection, path)
+        return SocketTransport(opening, f"unix:{path}", login, HttpTransport(beside, login, seconds))
     if scheme not in ("tcp", "tls", "http", "https"):
         raise _bad_address(address, "has no scheme: it is unix:PATH, tcp:HOST:PORT, tls:HOST:PORT or http://HOST:PORT/")
     is_http = scheme.startswith("http")
@@ -813,5 +821,5 @@ def _transport(
     return SocketTransport(opening, f"{scheme}:{url.netloc.rpartition('@')[2]}", login)
 
 
-def _bad_address(address: str, what: str) -> SetteeError:
-    return service_error({"name": "bad_request", "reason": f"the address {address!r} {what}", "fault": "client"})
+def _bad_address(address: str, what: str) -> BadRequest:
+    return mistake(f"the address {address!r} {what}")

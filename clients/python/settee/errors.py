@@ -13,6 +13,8 @@ class SetteeError(Exception):
     reason:  why: a text, or whatever JSON the function threw
     fault:   who caused it: ``client``, ``function``, ``query_server``, ``host`` or ``settee``
     retry:   whether the same call may succeed later
+    shifted: whether the query server printed more lines than it was asked for, so that earlier answers of the process may
+             be those of other prompts
     report:  the :class:`settee.Report` of a call with ``report=True``
     details: the error as it came. ``phase``, ``db``, ``ddoc``, ``function``, ``doc``, ``exit``, ``status``, ``stderr``,
              ``limit_ms``, ``retry_after_ms`` and some more are also attributes, None where they did not come
@@ -27,6 +29,7 @@ class SetteeError(Exception):
         self.reason: Any = details.get("reason")
         self.fault: str = details.get("fault") or "settee"
         self.retry: bool = bool(details.get("retry"))
+        self.shifted: bool = bool(details.get("shifted"))
 
     def __str__(self) -> str:
         return f"{self.name}: {self.reason}"
@@ -122,3 +125,8 @@ def service_error(details: Any) -> SetteeError:
     if details.get("name") in ("shutting_down", "draining"):
         return Unavailable.because(str(details.get("reason")))
     return _BY_NAME.get(str(details.get("name")), ServiceError)(details)
+
+
+def mistake(reason: str) -> BadRequest:
+    """Makes the error of a call that cannot be made."""
+    return BadRequest({"name": "bad_request", "reason": reason, "fault": "client"})

@@ -1,4 +1,4 @@
-"""The calls that run functions over HTTP. Each call has a connection and, while it lasts, a thread."""
+"""Functions and orders over HTTP, also on a Unix socket. Each has a connection and, while it lasts, a thread."""
 
 import asyncio
 import base64
@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable, Dict, Iterable, List, Optional, Set, TypeVar
 from urllib.parse import SplitResult
 
-from .errors import ClientClosed, ProtocolError, SetteeError, Unavailable, service_error
+from .errors import ClientClosed, ProtocolError, SetteeError, Unavailable, mistake, service_error
 from .wire import REPLY_BYTES_MAX, Json, Login, decode, encode
 
 #: The most connections of one client, which is the most calls at a time; others wait.
@@ -43,15 +43,6 @@ PATHS = {
 _T = TypeVar("_T")
 
 _BROKEN = (OSError, http.client.HTTPException)
-
-
-def _lost(error: Exception, connection: http.client.HTTPConnection) -> Unavailable:
-    reason = f"no answer over HTTP from {connection.host}:{connection.port}: {str(error) or type(error).__name__}"
-    return Unavailable.because(reason, cause=error)
-
-
-def _needs_socket(call: str) -> SetteeError:
-    return service_error({"name": "bad_request", "reason": f"'{call}' needs a socket", "fault": "client"})
 
 
 def _error(status: int, text: bytes) -> SetteeError:
@@ -104,15 +95,31 @@ class _Exchange:
                     socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
 
-class HttpTransport:
-    """Calls over kept-alive connections."""
+class _LocalConnection(http.client.HTTPConnection):
+    """A connection to a Unix socket."""
 
-    def __init__(self, url: SplitResult, login: Login, seconds: float, context: Optional[ssl.SSLContext]):
+    def __init__(self, path: str, timeout: float):
+        super().__init__("localhost", timeout=timeout)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)
+
+
+class HttpTransport:
+    """Calls over kept-alive connections. ``url`` of the scheme ``unix`` is the path of a socket."""
+
+    def __init__(self, url: SplitResult, login: Login, seconds: float, context: Optional[ssl.SSLContext] = None):
         where: Dict[str, Any] = {"host": url.hostname or "", "port": url.port, "timeout": seconds}
         self._connect: Callable[[], http.client.HTTPConnection]
         self._connect = functools.partial(http.client.HTTPConnection, **where)
         if url.scheme == "https":
             self._connect = functools.partial(http.client.HTTPSConnection, context=context, **where)
+        if url.scheme == "unix":
+            self._connect = functools.partial(_LocalConnection, url.path, seconds)
+        self._address = url.netloc.rpartition("@")[2] or url.path
         # Two threads may not use one TLS connection at a time, as streams do.
         self.streams = url.scheme == "http"
         self._headers = {"Content-Type": "application/json"}
@@ -125,15 +132,22 @@ class HttpTransport:
         self._closed = False
 
     async def connection(self) -> Any:
-        raise _needs_socket("get_proc")
+        raise mistake("'get_proc' needs a socket")
 
     async def call(self, name: str, arguments: Json) -> Json:
         if name not in PATHS:
-            raise _needs_socket(name)
+            raise mistake(f"'{name}' needs a socket")
+        return await self._request("POST", f"/_query/{PATHS[name]}", arguments)
+
+    async def manage(self, method: str, path: str) -> Json:
+        answer = await self._request(method, path)
+        return answer if "error" in answer else {"ok": answer}
+
+    async def _request(self, *request: Any) -> Json:
         exchange = _Exchange()
         self._exchanges.add(exchange)
         try:
-            return await self.in_thread(self._post, exchange, f"/_query/{PATHS[name]}", arguments)
+            return await self.in_thread(self._ask, exchange, *request)
         except asyncio.CancelledError:
             exchange.abort()
             raise
@@ -146,16 +160,20 @@ class HttpTransport:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, function, *arguments)
 
-    def _post(self, exchange: "_Exchange", path: str, arguments: Json) -> Json:
+    def _ask(self, exchange: "_Exchange", method: str, path: str, arguments: Optional[Json] = None) -> Json:
         try:
-            connection = self._idle.pop()
+            # An order that must not be given twice takes none that the service may have closed.
+            connection = self._connect() if method == "DELETE" else self._idle.pop()
         except IndexError:
             connection = self._connect()
+        sent = False
         try:
             if connection.sock is None:
                 connection.connect()
             exchange.begin(connection.sock)
-            connection.request("POST", path, encode(arguments), self._headers_of(arguments))
+            sent = True
+            body = None if arguments is None else encode(arguments)
+            connection.request(method, path, body, self._headers_of(arguments or {}))
             answer = connection.getresponse()
             text = _text(answer)
             exchange.end()
@@ -163,7 +181,7 @@ class HttpTransport:
             connection.close()
             # The service closes idle connections: the others are probably closed too.
             self._drop_idle()
-            raise _lost(broken, connection) from broken
+            raise self.lost(broken, sent) from broken
         self._idle.append(connection)
         if answer.status == 200:
             return decode(text)
@@ -171,6 +189,10 @@ class HttpTransport:
         if isinstance(error, Unavailable):
             raise error
         return {**error.details, "error": error.details}
+
+    def lost(self, error: Exception, sent: bool = True) -> Unavailable:
+        reason = f"no answer over HTTP from {self._address}: {str(error) or type(error).__name__}"
+        return Unavailable.because(reason, sent, error)
 
     def _headers_of(self, arguments: Json) -> Dict[str, str]:
         request_id = arguments.get("request_id")
@@ -223,7 +245,7 @@ class RowStream:
             if self._answer.status != 200:
                 raise _error(self._answer.status, _text(self._answer))
         except _BROKEN as error:
-            raise self._failure or _lost(error, self._connection) from error
+            raise self._failure or self._transport.lost(error) from error
         line = self._line()
         if line is None:
             raise ProtocolError.because("a list without a response")
@@ -245,7 +267,7 @@ class RowStream:
         try:
             text = self._answer.readline(REPLY_BYTES_MAX)
         except _BROKEN as error:
-            raise self._failure or _lost(error, self._connection) from error
+            raise self._failure or self._transport.lost(error) from error
         if not text:
             if self._failure:
                 raise self._failure

@@ -6,7 +6,7 @@ import itertools
 import json
 from typing import Any, Callable, Dict, Optional, Tuple, cast
 
-from .errors import ClientClosed, ProtocolError, SetteeError, Unavailable, service_error
+from .errors import ClientClosed, ProtocolError, SetteeError, Unavailable, mistake, service_error
 
 #: The longest reply that is read, in bytes.
 REPLY_BYTES_MAX = 256 << 20
@@ -126,18 +126,24 @@ def _is_over(connecting: "asyncio.Future[Connection]") -> bool:
 
 
 class SocketTransport:
-    """Calls over one connection, which is made when the first needs it and again when it was lost."""
+    """Calls over one connection, which is made when the first needs it and again when it was lost. Orders go over
+    ``http``, the transport of the socket beside this one."""
 
     #: A list comes in one reply.
     streams = False
 
-    def __init__(self, open_streams: Callable[..., Any], address: str, login: Login):
-        self._open_streams, self._address, self._login = open_streams, address, login
+    def __init__(self, open_streams: Callable[..., Any], address: str, login: Login, http: Any = None):
+        self._open_streams, self._address, self._login, self._http = open_streams, address, login, http
         self._connecting: Optional["asyncio.Future[Connection]"] = None
         self._closed = False
 
     async def call(self, name: str, arguments: Json) -> Json:
         return await (await self.connection()).call(name, arguments, cancels=True)
+
+    async def manage(self, method: str, path: str) -> Any:
+        if not self._http:
+            raise mistake(f"the service is not managed at {self._address}: take an http:// or https:// address")
+        return await self._http.manage(method, path)
 
     async def connection(self) -> Connection:
         if self._closed:
@@ -179,6 +185,8 @@ class SocketTransport:
 
     async def close(self) -> None:
         self._closed = True
+        if self._http:
+            await self._http.close()
         connecting, self._connecting = self._connecting, None
         if connecting is None:
             return

@@ -6,10 +6,14 @@ import os
 import pathlib
 import socketserver
 import threading
+import urllib.request
 
 #: The service's addresses, with the user and the password for TCP and HTTP.
 UNIX, TCP, HTTP = (os.environ[f"SETTEE_{kind}"] for kind in ("UNIX", "TCP", "HTTP"))
 ADDRESSES = (UNIX, TCP, HTTP)
+
+#: Where an operator manages it, with the options for that.
+MANAGED = ((UNIX, {}), (HTTP, {"user": "root", "password": "secret"}))
 
 TABLE = json.loads(pathlib.Path(os.environ["SETTEE_CALLS"]).read_text(encoding="utf-8"))
 
@@ -33,6 +37,14 @@ def wait_until(happened):
         left -= 1
         assert left, "not in time"
         tick.wait(0.001)
+
+
+def order(method, path, body=None):
+    """Gives an order that the client has no method for."""
+    request = urllib.request.Request(f"http://{HTTP.rpartition('@')[2]}{path}", body, method=method)
+    request.add_header("Authorization", "Basic cm9vdDpzZWNyZXQ=")
+    request.add_header("Content-Type", "application/json")
+    urllib.request.urlopen(request).close()
 
 
 @contextlib.contextmanager

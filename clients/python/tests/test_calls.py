@@ -1,7 +1,9 @@
 """Every call, over every way to the service, from threads and from asyncio."""
 
 import asyncio
+import contextlib
 import http.server
+import json
 import socketserver
 import threading
 import unittest
@@ -136,8 +138,8 @@ class Cancelled(unittest.IsolatedAsyncioTestCase):
     async def used(self, client, count):
         """Waits until so many processes are in use."""
         for _ in range(DEADLINE * 100):
-            [pool] = (await client.call("status", pool="javascript"))["pools"]
-            if pool["used"] == count:
+            procs = (await client.ps("javascript"))["procs"]
+            if sum(row["state"] in ("lent", "running") for row in procs) == count:
                 return
             await asyncio.sleep(0.01)
         raise AssertionError(f"not {count} in time")
@@ -329,12 +331,14 @@ class Reports(unittest.TestCase):
     def test_the_error_of_a_call_has_the_report(self):
         def serve(lines, reply):
             for request in lines:
-                reply({"id": request["id"], "error": {"name": "compilation_error", "reason": "no"}, **self.MEMBERS})
+                error = {"name": "compilation_error", "reason": "no", "shifted": True}
+                reply({"id": request["id"], "error": error, **self.MEMBERS})
 
         with scripted(serve) as address, settee.Client(address) as client:
             with self.assertRaises(settee.CompilationError) as raised:
                 client.compile("function(", report=True)
             self.assertEqual(vars(raised.exception.report), {**self.MEMBERS, "value": None})
+            self.assertTrue(raised.exception.shifted)
 
     def test_the_daemon_reports(self):
         for address in ADDRESSES:
@@ -401,15 +405,20 @@ class Mistakes(unittest.TestCase):
 
     def test_an_address_where_nothing_listens_is_named(self):
         missing = UNIX + ".missing"
-        with settee.Client(missing, retry_for=0) as client, self.assertRaises(settee.Unavailable) as raised:
-            client.map([], [])
-        self.assertIn(f"there is no socket at {missing}", str(raised.exception))
+        with settee.Client(missing, retry_for=0) as client:
+            with self.assertRaises(settee.Unavailable) as raised:
+                client.map([], [])
+            self.assertIn(f"there is no socket at {missing}", str(raised.exception))
+            with self.assertRaises(settee.Unavailable) as raised:
+                client.health()
+            self.assertIn(f"{missing}.http.sock".replace("unix:", ""), str(raised.exception))
         with socketserver.TCPServer(("127.0.0.1", 0), None) as server:
             port = server.server_address[1]
         for address in (f"tcp:127.0.0.1:{port}", f"http://127.0.0.1:{port}/"):
             with settee.Client(address, retry_for=0) as client, self.assertRaises(settee.Unavailable) as raised:
                 client.map([], [])
             self.assertIn(f"127.0.0.1:{port}", str(raised.exception))
+            self.assertFalse(raised.exception.details["sent"])
 
 
 class Retries(unittest.TestCase):
@@ -435,28 +444,58 @@ class Retries(unittest.TestCase):
                 self.assertEqual(client.map([], []), [])
                 self.assertEqual(len(tries), 3)
 
-    def test_a_service_that_stops_is_tried_again_over_http_too(self):
+    @contextlib.contextmanager
+    def refusing_over_http(self, times, error):
+        """The same over HTTP. It closes each connection after an answer, and does not say so."""
         tries = []
 
         class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
             def do_POST(self):
-                self.rfile.read(int(self.headers["Content-Length"]))
+                self.rfile.read(int(self.headers.get("Content-Length", 0)))
                 tries.append(self.path)
-                code, body = (503, b'{"error":"shutting_down","reason":"it ends"}') if len(tries) == 1 else (200, b'{"ok":[]}')
-                self.send_response(code)
+                is_over = len(tries) > times
+                body = json.dumps({"ok": []} if is_over else error).encode()
+                self.send_response(200 if is_over else 503)
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
                 self.wfile.write(body)
+                self.close_connection = True
+
+            do_GET = do_DELETE = do_POST
 
             def log_message(self, *_):
                 pass
 
         with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
             threading.Thread(target=server.serve_forever, args=(0.01,)).start()
-            with settee.Client(f"http://127.0.0.1:{server.server_address[1]}/") as client:
+            try:
+                yield tries, f"http://127.0.0.1:{server.server_address[1]}/"
+            finally:
+                server.shutdown()
+
+    def test_a_service_that_stops_is_tried_again_over_http_too(self):
+        with self.refusing_over_http(1, {"error": "shutting_down", "reason": "it ends"}) as (tries, address):
+            with settee.Client(address) as client:
                 self.assertEqual(client.map([], []), [])
-            server.shutdown()
         self.assertEqual(len(tries), 2)
+
+    def test_a_question_to_a_busy_service_is_tried_again_and_an_order_is_not(self):
+        busy = {"error": "too_many_requests", "reason": "no room"}
+        with self.refusing_over_http(2, busy) as (tries, address), settee.Client(address, retry_for=DEADLINE) as client:
+            self.assertEqual(client.ps(), {"ok": []})
+            self.assertEqual(len(tries), 3)
+        with self.refusing_over_http(2, busy) as (tries, address), settee.Client(address, retry_for=DEADLINE) as client:
+            with self.assertRaises(settee.Busy):
+                client.kill("javascript/1")
+            self.assertEqual(tries, ["/_procs/javascript/1?"])
+
+    def test_an_order_takes_no_connection_that_the_service_may_have_closed(self):
+        with self.refusing_over_http(0, {}) as (tries, address), settee.Client(address) as client:
+            self.assertEqual(client.map([], []), [])
+            self.assertEqual(client.kill("javascript/1", now=True), {"ok": []})
+            self.assertEqual(tries[1:], ["/_procs/javascript/1?now=true"])
 
     def test_a_client_that_does_not_say_so_is_told_at_once(self):
         for options in ({}, {"retry_for": 0}):
@@ -477,8 +516,7 @@ class Retries(unittest.TestCase):
     def test_neither_a_mistake_nor_what_may_not_be_asked_twice_is_tried_again(self):
         calls = (
             (settee.BadRequest, {"name": "bad_request", "reason": "no"}, lambda client: client.map([], [])),
-            (settee.Busy, self.BUSY, lambda client: client.call("add_pool")),
-            (settee.Busy, self.BUSY, lambda client: client.kill("javascript/1")),
+            (settee.Busy, self.BUSY, lambda client: client.call("index_docs")),
         )
         for kind, error, call in calls:
             tries, service = self.refusing(2, error)
@@ -496,7 +534,7 @@ class Closed(unittest.TestCase):
             client.close()
             client.close()
             calls = (lambda: client.map([], []), lambda: client.list("shop", TABLE["ddoc"], "keys", []))
-            for call in (*calls, lambda: client.call("status"), lambda: client.get_proc("javascript")):
+            for call in (*calls, client.ps, lambda: client.call("finalize"), lambda: client.get_proc("javascript")):
                 with self.subTest(address=address), self.assertRaises(settee.ClientClosed) as raised:
                     call()
                 self.assertEqual((raised.exception.fault, raised.exception.retry), ("client", False))

@@ -4,7 +4,7 @@ import asyncio
 import unittest
 
 import settee
-from tests.support import DEADLINE, TCP, UNIX, scripted, wait_until
+from tests.support import DEADLINE, HTTP, MANAGED, TCP, UNIX, order, scripted, wait_until
 
 SOCKETS = (UNIX, TCP)
 ADD = ["add_fun", "function(doc) { emit(doc.n, 1) }"]
@@ -46,15 +46,20 @@ class Leases(unittest.TestCase):
 
     def test_the_client_is_told_when_its_process_is_taken_away(self):
         with settee.Client(UNIX) as client:
-            client.call("add_pool", name="python-tests", language="javascript")
+            order("PUT", "/_pools/python-tests", b'{"language":"javascript"}')
             proc = client.get_proc(pool="python-tests")
-            client.call("remove_pool", name="python-tests", mode="immediate")
+            order("DELETE", "/_pools/python-tests?mode=immediate")
             wait_until(lambda: proc.down)
             self.assertEqual(proc.down["name"], "pool_removed")
             self.assertFalse(proc.ret_proc())
 
     def test_a_process_is_shown_and_killed(self):
-        with settee.Client(UNIX) as client, client.lease("javascript", db="shop") as proc:
+        for address, options in MANAGED:
+            with self.subTest(address=address), settee.Client(address, **options) as client:
+                self.assert_kills(client)
+
+    def assert_kills(self, client):
+        with settee.Client(UNIX) as holder, holder.lease("javascript", db="shop") as proc:
             [row] = [row for row in client.ps("javascript")["procs"] if row["os_pid"] == proc.os_pid]
             self.assertEqual((row["pool"], row["state"]), ("javascript", "lent"))
             self.assertIn(row["name"], [row["name"] for row in client.ps()["procs"]])
@@ -62,17 +67,36 @@ class Leases(unittest.TestCase):
             self.assertEqual((killed["how"], killed["proc"]["name"]), ("killed", row["name"]))
             wait_until(lambda: proc.down)
             self.assertEqual(proc.down["name"], "killed")
-            with self.assertRaises(settee.NotFound):
-                client.kill("javascript/0")
+            for call in (lambda: client.kill("javascript/0"), lambda: client.ps("nope")):
+                with self.assertRaises(settee.NotFound):
+                    call()
+            for name in ("javascript", "17", "../javascript/17", "javascript/x"):
+                with self.assertRaises(settee.BadRequest):
+                    client.kill(name)
 
     def test_the_health_of_the_service_is_told(self):
-        with settee.Client(UNIX) as client:
-            health = client.health()
-            self.assertIn(health["status"], ("ok", "warning", "critical"))
-            self.assertIsInstance(health["problems"], list)
-            fleet = client.health(fleet=True)
-            self.assertIn(fleet["status"], ("ok", "warning", "critical"))
-            self.assertEqual([one["daemon"] for one in fleet["daemons"]], [health["daemon"]])
+        for address, options in MANAGED:
+            with self.subTest(address=address), settee.Client(address, **options) as client:
+                health = client.health()
+                self.assertIn(health["status"], ("ok", "warning", "critical"))
+                self.assertIsInstance(health["problems"], list)
+                fleet = client.health(fleet=True)
+                self.assertIn(fleet["status"], ("ok", "warning", "critical"))
+                self.assertEqual([one["daemon"] for one in fleet["daemons"]], [health["daemon"]])
+
+    def test_whoever_may_not_manage_the_service_is_told(self):
+        for address, options, kind, reason in (
+            (TCP, {}, settee.BadRequest, "take an http:// or https:// address"),
+            (HTTP, {}, settee.Forbidden, "ann"),
+            (UNIX, {"user": "ann", "password": "secret"}, settee.Forbidden, "ann"),
+            (UNIX, {"user": "ann", "password": "wrong"}, settee.Unauthorized, ""),
+        ):
+            with settee.Client(address, **options) as client:
+                for call in (client.ps, client.health, lambda: client.kill("javascript/0")):
+                    with self.subTest(address=address, options=options), self.assertRaises(kind) as raised:
+                        call()
+                    self.assertIn(reason, raised.exception.reason)
+                    self.assertEqual((raised.exception.fault, raised.exception.retry), ("client", False))
 
 
 class AsyncLeases(unittest.IsolatedAsyncioTestCase):
