@@ -4,8 +4,9 @@
 //!           is `changes` for an order or a change, and otherwise `reads`. From the rows come two enums, [`CallName`]
 //!           and [`Route`]; what takes a call and what answers a route are a `match` over them, so that a row without
 //!           its handler does not compile.
-//! PROMISES  The socket lends processes and runs functions; the rest is HTTP's. A call or a path that has no row is none. Where an operation has both, the same may do it. Names that come with
-//!           one are bounded by [`check_name`], whose bounds are here.
+//! PROMISES  The socket lends processes and runs functions; the rest is HTTP's. A call or a path that has no row is none.
+//!           Where an operation has both, the same may do it. Names that come with one are bounded by [`check_name`],
+//!           whose bounds are here.
 //! CALLED    By `messages::client`, which reads calls; by the connection of a client, for rights; by `http::routes` and
 //!           `http::entrance`. `docs/socket.md` and `docs/http.md` are compared with it.
 //! LIMITS    What a request says can take another right than the row: see `http::pools_api` and `http::scheduler_api`. Of
