@@ -277,7 +277,7 @@ operations! {
 
     /// Reads the files of the configuration again.
     [], [ReloadConfig POST "/_node/_local/_config/_reload"] => With(Administer), changes;
-    /// Tells what reading them again would change, and changes nothing.
+    /// Tells what reading the files of the configuration again would change, and changes nothing.
     [], [PlanConfig POST "/_node/_local/_config/_plan"] => Local(Administer), reads;
     /// Shows the configuration, a section or a value of it.
     [], [
