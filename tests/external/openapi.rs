@@ -71,7 +71,9 @@ async fn every_operation_takes_and_answers_what_its_description_says() {
         let daemon = format!("http://{}", web.address);
         let socket = operator_socket(&web.service.socket());
         let socket = socket.display().to_string();
-        run(Command::new(python()).arg(play).args([daemon, socket, from, to]));
+        run(Command::new(python())
+            .arg(play)
+            .args([daemon, socket, from, to]));
         web.service.stop();
     });
     test.await.unwrap();

@@ -34,7 +34,11 @@ fn the_packaged_configuration_is_valid_and_puts_everything_where_the_unit_allows
     let socket = config.server.socket.as_path();
     for (unit, name, path) in [
         ("settee.socket", "socket", socket.to_owned()),
-        ("settee-http-unix.socket", "http-socket", operator_socket(socket)),
+        (
+            "settee-http-unix.socket",
+            "http-socket",
+            operator_socket(socket),
+        ),
     ] {
         let unit = read(format!("packaging/systemd/{unit}"));
         for line in [
