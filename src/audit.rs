@@ -5,8 +5,8 @@
 //!           tells.
 //! PROMISES  An order has one record, also when its sender goes away or its task is lost. Nobody waits for the log.
 //!           A record has no document, no password and no other credential.
-//! CALLED    By HTTP and by clients of the socket for each operation that `operations` says to change something, at
-//!           HUP, and where orders of other daemons are carried out.
+//! CALLED    By HTTP for each operation that `operations` says to change something, at HUP, and where orders of other
+//!           daemons are carried out.
 //! LIMITS    A text has at most [`TEXT_BYTES_MAX`] bytes; what is longer is cut off. The records kept end with the
 //!           service.
 

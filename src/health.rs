@@ -3,7 +3,7 @@
 //! SUMMARY   [`findings`] says what of the states of pools, services, replications and the fleet is a trouble;
 //!           [`policy::problems`] which of these last. [`HealthBoard`] has the latest list for everybody who asks;
 //!           [`report`] is what the daemons of a fleet tell each other of it.
-//! CALLED    By the HealthWatcher, which looks every few seconds; by HTTP, clients of the socket and metrics.
+//! CALLED    By the HealthWatcher, which looks every few seconds; by HTTP and metrics.
 
 pub(crate) mod findings;
 pub(crate) mod report;

@@ -4,9 +4,10 @@
 //!           is `changes` for an order or a change, and otherwise `reads`. From the rows come two enums, [`CallName`]
 //!           and [`Route`]; what takes a call and what answers a route are a `match` over them, so that a row without
 //!           its handler does not compile.
-//! PROMISES  A call or a path that has no row is none. Where an operation has both, the same may do it. Names that come with
-//!           one are bounded by [`check_name`], whose bounds are here.
-//! CALLED    By `messages::client`, which reads calls; by the connection of a client, for rights and records; by `http::routes` and
+//! PROMISES  The socket lends processes and runs functions; the rest is HTTP's. A call or a path that has no row is none.
+//!           Where an operation has both, the same may do it. Names that come with one are bounded by [`check_name`],
+//!           whose bounds are here.
+//! CALLED    By `messages::client`, which reads calls; by the connection of a client, for rights; by `http::routes` and
 //!           `http::entrance`. `docs/socket.md` and `docs/http.md` are compared with it.
 //! LIMITS    What a request says can take another right than the row: see `http::pools_api` and `http::scheduler_api`. Of
 //!           several routes that fit a path the first is taken.
@@ -276,7 +277,7 @@ operations! {
 
     /// Reads the files of the configuration again.
     [], [ReloadConfig POST "/_node/_local/_config/_reload"] => With(Administer), changes;
-    /// Tells what that would change, and changes nothing.
+    /// Tells what reading the files of the configuration again would change, and changes nothing.
     [], [PlanConfig POST "/_node/_local/_config/_plan"] => Local(Administer), reads;
     /// Shows the configuration, a section or a value of it.
     [], [

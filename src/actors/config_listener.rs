@@ -3,7 +3,7 @@
 //! SUMMARY   Reads the configuration again, compares, and tells everybody who works by it.
 //! PROMISES  A change is applied whole or not at all. One reload at a time. Files are read off the
 //!           arbiter.
-//! CALLED    By HUP, by the calls `reload_config` and `plan_config`, and over HTTP.
+//! CALLED    By HUP, and over HTTP.
 //! LIMITS    What was set over HTTP ends with the service, unless daemons share it. A plan takes the sockets that a
 //!           reload would need, to find out whether they can be had, and gives them up at once.
 //! SOURCE    couch_proc_manager's config listener; config:reload/0.

@@ -94,7 +94,7 @@ impl Drop for OwnArbiter {
 pub(super) struct Parts {
     /// The scheduler.
     pub scheduler: RegisteredName<ReplicationScheduler>,
-    /// What HTTP and clients of the socket speak to.
+    /// What HTTP speaks to.
     pub replications: ReplicatorApi,
     /// In the order in which they are started.
     pub specs: Vec<ChildSpec>,

@@ -1,6 +1,6 @@
 //! `settee drain`: has the running service take no new work, or take it again.
 //!
-//! SUMMARY   One call on the client socket; with `--wait`, asks every [`LOOK_EVERY`] until nothing is left.
+//! SUMMARY   One request to the service; with `--wait`, asks every [`LOOK_EVERY`] until nothing is left.
 
 use std::time::Duration;
 

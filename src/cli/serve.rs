@@ -38,11 +38,11 @@ use super::service_manager;
 /// Options of `settee serve`.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
-Listens on the Unix socket [server] socket, for HTTP on [server] http (127.0.0.1:5995 by default,
-off for none), with TLS where [ssl] says, and for clients that log in on [server] tcp; prints a line for each. Where the
-configuration names no administrator, makes one, and prints which file has the password.
-Sockets that systemd passes are used in place of new ones, by name: socket, http, https, tcp, tls
-and service-NAME.
+Listens on the Unix socket [server] socket, for HTTP on X.http.sock beside X.sock, on [server] http (127.0.0.1:5995 by
+default, off for none) and with TLS where [ssl] says, and for clients that log in on [server] tcp; prints a line for each
+but X.http.sock. Where the configuration names no administrator, makes one, and prints which file has the password.
+Sockets that systemd passes are used in place of new ones, by name: socket, http-socket, http,
+https, tcp, tls and service-NAME.
 
 Signals:
   TERM, INT  stop: calls in hand may finish within [server] shutdown_grace; a second one: now

@@ -32,7 +32,7 @@ pub(super) fn table(status: &DaemonStatus, layout: Layout) -> String {
 }
 
 /// Returns the daemons of a fleet as text, behind an empty line; nothing where there is no fleet. `fleet` is the
-/// answer to `daemons`.
+/// answer of `/_fleet`.
 pub(super) fn daemons(fleet: &Value, layout: Layout) -> String {
     let rows = fleet["daemons"].as_array().into_iter().flatten();
     let rows = rows.map(|daemon| {

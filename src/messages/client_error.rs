@@ -221,11 +221,6 @@ impl ErrorReply {
         Self::new("timeout", &reason, "session", Fault::Client, true)
     }
 
-    /// The configuration was not loaded, or not applied.
-    pub fn bad_config(reason: impl AsRef<str>) -> Self {
-        Self::new("bad_config", reason.as_ref(), "queue", Fault::Host, false)
-    }
-
     /// The store of replications failed, and says why.
     pub fn store(reason: impl AsRef<str>) -> Self {
         let reason = reason.as_ref();

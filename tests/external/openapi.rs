@@ -6,6 +6,8 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use settee::client::operator_socket;
+
 use crate::clients::site::run;
 use crate::support::couch::Couch;
 use crate::support::http_client::Web;
@@ -67,7 +69,11 @@ async fn every_operation_takes_and_answers_what_its_description_says() {
         let web = Web::start(&format!("{CONFIG}bare = \"sh {}\"\n", script.display()));
         let play = project().join("tests/external/openapi/play.py");
         let daemon = format!("http://{}", web.address);
-        run(Command::new(python()).arg(play).args([daemon, from, to]));
+        let socket = operator_socket(&web.service.socket());
+        let socket = socket.display().to_string();
+        run(Command::new(python())
+            .arg(play)
+            .args([daemon, socket, from, to]));
         web.service.stop();
     });
     test.await.unwrap();

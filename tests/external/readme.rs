@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 use std::os::unix::fs::symlink;
 use std::process::{Command, Stdio};
 
+use settee::client::operator_socket;
+
 use crate::support::daemon::{Service, configure, directory, serve_command};
 use crate::support::pages::blocks;
 use crate::support::program::{SETTEE, project};
@@ -30,8 +32,10 @@ fn start() -> (Service, SocketAddr) {
 
 /// Runs lines of a shell as they stand, but for where this test's service listens.
 fn run(lines: &str, service: &Service, address: SocketAddr) {
+    let http_socket = operator_socket(&service.socket()).display().to_string();
     let lines = lines
         .replace("127.0.0.1:5995", &address.to_string())
+        .replace("/run/settee/settee.http.sock", &http_socket)
         .replace("curl ", "curl -sS ");
     let folder = service.directory.path();
     let path = format!("{}:{}", folder.display(), env!("PATH"));

@@ -23,7 +23,7 @@ fn shown(who: Who, of_their_own: &str) -> String {
         Who::Anybody => "anybody".to_owned(),
         Who::With(right) | Who::OnPage(right) => roles(right),
         Who::AllOrOwn(right) => roles(right) + of_their_own,
-        Who::Local(right) => roles(right) + ", on the Unix socket alone",
+        Who::Local(right) => roles(right) + "; local",
     }
 }
 

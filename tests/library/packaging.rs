@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use settee::client::operator_socket;
 use settee::config::{Config, Sources, load};
 
 use crate::docs::read;
@@ -30,9 +31,23 @@ fn the_packaged_configuration_is_valid_and_puts_everything_where_the_unit_allows
         let parent = path.parent().expect("a folder");
         assert!(parent.ends_with("settee"), "{}", path.display());
     }
-    let socket = read("packaging/systemd/settee.socket");
-    let listens = format!("ListenStream={}\n", config.server.socket.display());
-    assert!(socket.contains(&listens), "{listens}");
+    let socket = config.server.socket.as_path();
+    for (unit, name, path) in [
+        ("settee.socket", "socket", socket.to_owned()),
+        (
+            "settee-http-unix.socket",
+            "http-socket",
+            operator_socket(socket),
+        ),
+    ] {
+        let unit = read(format!("packaging/systemd/{unit}"));
+        for line in [
+            format!("ListenStream={}\n", path.display()),
+            format!("FileDescriptorName={name}\n"),
+        ] {
+            assert!(unit.contains(&line), "{line}");
+        }
+    }
 }
 
 #[test]

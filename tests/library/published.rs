@@ -12,6 +12,7 @@ macro_rules! published {
 
 published! {
     settee::client::Client,
+    settee::client::Operator,
     settee::client::ClientError,
     settee::client::Reported,
     settee_testkit::TestPool,

@@ -1,4 +1,4 @@
-//! What is wrong, as `health` tells it, and how far a drain is: one value for the command, the socket, HTTP and tests.
+//! What is wrong, as `/_health` tells it, and how far a drain is: one value for the command, HTTP and tests.
 
 use serde::{Deserialize, Serialize};
 

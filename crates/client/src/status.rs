@@ -1,4 +1,4 @@
-//! What the service is doing, as `status` shows it: one value for the command, the socket and tests.
+//! What the service is doing, as `/_status` shows it: one value for the command, HTTP and tests.
 
 use std::collections::BTreeMap;
 

@@ -449,6 +449,17 @@ fn names_of_pools_and_services_are_letters_digits_underscores_dashes_and_inner_d
 }
 
 #[test]
+fn the_path_of_the_socket_leaves_room_for_the_longer_name_of_that_of_http() {
+    let with = |length: usize| {
+        let text = format!("[server]\nsocket = '/{}'\n", "x".repeat(length - 1));
+        Fixture::new().file("a.toml", &text)
+    };
+    with(93).load();
+    let problems = with(94).problems();
+    assert!(problems[0].contains("94 bytes"), "{problems:?}");
+}
+
+#[test]
 fn a_name_with_dots_and_without_quotes_is_told_how_to_write_it() {
     let text = "[pools.eu.reports]\nlanguage = 'query'\n";
     let problems = Fixture::new().file("a.toml", text).problems();

@@ -3,7 +3,7 @@
 //! SUMMARY   [`diff`] lists what differs, [`plan`] refuses it whole when a part of it takes a
 //!           restart; [`preview`] says of each value when it takes effect.
 //! PROMISES  A plan is applied whole or not at all. Both configurations have been validated.
-//! CALLED    On HUP and by the call `reload_config`; the changes are its answer. By the call `plan_config`.
+//! CALLED    On HUP and over HTTP; the changes are the answer.
 
 use serde::{Deserialize, Serialize};
 

@@ -178,7 +178,8 @@ section! {
     /// `[server]`: where clients come in, and their limits.
     #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
     pub struct Server {
-        /// The Unix socket for clients, at most 103 bytes, in a directory that only its owner may enter. Empty is
+        /// The Unix socket for clients, at most 93 bytes, in a directory that only its owner may enter; that of
+        /// [HTTP](http.md#the-unix-socket), `X.http.sock` beside `X.sock`, has the same mode and group. Empty is
         /// `$XDG_RUNTIME_DIR/settee/settee.sock`; without that variable `/run/settee/settee.sock` for root,
         /// `settee/settee.sock` in `$XDG_STATE_HOME` or `~/.local/state` for others, and `/tmp/settee-UID/settee.sock`
         /// for a user without a home.
@@ -193,7 +194,7 @@ section! {
         /// A TCP address for clients of the [socket](socket.md#tcp) protocol, such as `"127.0.0.1:5994"`; port 0 is any
         /// free one. Nothing is encrypted: for other machines use `[ssl] tcp` or a tunnel.
         tcp: Option<SocketAddr> = "off", value::ADDRESS, at_start();
-        /// The address of [HTTP](http.md), `"off"` for none; port 0 is any free one.
+        /// The address of [HTTP](http.md), `"off"` for none but its Unix socket; port 0 is any free one.
         http: Option<SocketAddr> = "127.0.0.1:5995", value::ADDRESS, at_start();
         /// Further names under which HTTP may be reached, without ports, as a list or with commas. Requests whose
         /// `Host` is not one of them, an IP address, `localhost` or the machine's name are refused, so that no web

@@ -23,6 +23,9 @@ use super::users::{Role, UserConfig};
 /// Linux has 107), so that a configuration can move.
 const SOCKET_PATH_MAX: usize = 103;
 
+/// Longest `[server] socket`, in bytes: HTTP's socket is called `X.http.sock` beside it.
+const SERVER_SOCKET_MAX: usize = SOCKET_PATH_MAX - ".http.sock".len();
+
 const HARD: &str = "os_process_limit";
 const SOFT: &str = "os_process_soft_limit";
 
@@ -134,9 +137,8 @@ impl Rules<'_> {
         let (server, store) = (&self.config.server, &self.config.store);
         let mut section = self.section("server");
         let length = server.socket.as_os_str().len();
-        if length > SOCKET_PATH_MAX {
-            let what =
-                format!("socket has {length} bytes; a socket's path can have {SOCKET_PATH_MAX}");
+        if length > SERVER_SOCKET_MAX {
+            let what = format!("socket has {length} bytes; it can have {SERVER_SOCKET_MAX}");
             section.problem("socket", what, "use a shorter path");
         }
         // Who may enter the folder of the socket could open what else stands there.

@@ -1,6 +1,6 @@
 """Plays each operation of /_openapi against a running daemon, and validates requests and answers.
 
-Arguments: the URL of the daemon, and those of two databases that can be replicated. The daemon has the users that
+Arguments: the URL of the daemon, its Unix socket, and the URLs of two databases that can be replicated. The daemon has the users that
 `tests/external/openapi.rs` configures. A description that is wrong, or incomplete, ends it with a failure.
 """
 
@@ -9,6 +9,7 @@ import copy
 import http.client
 import json
 import re
+import socket
 import sys
 import time
 import urllib.parse
@@ -18,7 +19,7 @@ from openapi_spec_validator import validate
 from referencing import Registry
 from referencing.jsonschema import DRAFT202012
 
-DAEMON, SOURCE, TARGET = sys.argv[1:]
+DAEMON, SOCKET, SOURCE, TARGET = sys.argv[1:]
 JSON = "application/json"
 LINES = "application/x-ndjson"
 METHODS = ("get", "put", "post", "delete")
@@ -29,7 +30,7 @@ NEVER = {"408", "429", "500", "503"}
 RARE = {
     "Up": {"404"},  # while the service stops
     "Reduce": {"501"},  # several functions, of a language whose query server runs one
-    "PutPool": {"412"},  # added by another one at the same time
+    "DashboardLink": {"404"},  # a daemon without an address for HTTP
     "KillProc": {"409"},  # a process that is being started
     "PauseJob": {"409"},  # a job that no daemon of a fleet has
     "ResumeJob": {"409"},
@@ -43,9 +44,19 @@ def login(name):
     return {"Authorization": "Basic " + base64.b64encode(f"{name}:secret".encode()).decode()}
 
 
-def exchange(method, path, headers, body):
+class UnixConnection(http.client.HTTPConnection):
+    """A connection to the daemon's Unix socket."""
+
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(SOCKET)
+
+
+def exchange(method, path, headers, body, unix=False):
     """Returns status, headers and text of an answer."""
-    connection = http.client.HTTPConnection(urllib.parse.urlsplit(DAEMON).netloc, timeout=60)
+    kind, address = (UnixConnection, "localhost") if unix else (http.client.HTTPConnection, urllib.parse.urlsplit(DAEMON).netloc)
+    connection = kind(address, timeout=60)
     connection.request(method.upper(), path, body, headers)
     answer = connection.getresponse()
     text = answer.read().decode()
@@ -116,11 +127,12 @@ def check_query(operation, query):
     for name, value in urllib.parse.parse_qsl(query):
         parameter = described[name]
         schema = parameter.get("schema", {})
+        is_list = schema.get("type") == "array"
         is_text = schema.get("type") == "string"
-        check(value if is_text else json.loads(value), schema, f"{name}={value}")
+        check([value] if is_list else value if is_text else json.loads(value), schema, f"{name}={value}")
 
 
-def play(method, path, expected, body=None, type=JSON, user="root", headers={}):
+def play(method, path, expected, body=None, type=JSON, user="root", headers={}, unix=False):
     """Sends a request, validates what comes, and returns it; what is done must have been asked as described."""
     bare, _, query = path.partition("?")
     template = next(t for t in PATHS if pattern(t).fullmatch(bare) and method in DOCUMENT["paths"][t])
@@ -131,7 +143,7 @@ def play(method, path, expected, body=None, type=JSON, user="root", headers={}):
     text = body if body is None or isinstance(body, str) else json.dumps(body)
     if text is not None:
         sent["Content-Type"] = type
-    status, received, answer = exchange(method, path, sent, text)
+    status, received, answer = exchange(method, path, sent, text, unix)
     what = f"{method} {path} {text}: {status} {answer[:2000]}"
     assert status == expected, what
     assert str(status) in operation["responses"], f"not described: {what}"
@@ -170,20 +182,23 @@ def common_errors():
     """What may be refused of every operation, whatever it does."""
     for path, method, operation in OPERATIONS:
         path, codes = filled(path), operation["responses"]
+        local = "on the Unix socket alone" in operation.get("description", "")
         body = {} if "requestBody" in operation else None
         play(method, path, 400, body, user=None, headers={"Authorization": "Bearer x"})
         play(method, path, 403, body, headers={"Origin": "http://foreign.example"})
-        if operation.get("security") == [{}]:
+        if local or operation.get("security") == [{}]:
             unknown = login("nobody-" + operation["operationId"])
             play(method, path, 401, body, user=None, headers=unknown)
+            if local:
+                play(method, path, 403, body)
         else:
             play(method, path, 401, body, user=None)
             play(method, path, 403, body, user="viewer" if path.startswith("/_query") else "caller")
         if "415" in codes:
-            play(method, path, 415, "x", type="multipart/form-data")
+            play(method, path, 415, "x", type="multipart/form-data", unix=local)
         if "413" in codes:
             # Refused by its length, before it is sent.
-            play(method, path, 413, headers={"Content-Length": "100000000", "Content-Type": JSON})
+            play(method, path, 413, headers={"Content-Length": "100000000", "Content-Type": JSON}, unix=local)
 
 
 def welcome():
@@ -263,10 +278,13 @@ def functions():
 
 
 def pools():
+    play("get", "/_status", 200, user="viewer")
     play("get", "/_pools", 200, user="viewer")
     play("put", "/_pools/more?dry_run=true", 200, {"language": "javascript"})
     play("put", "/_pools/more", 201, {"language": "javascript", "max": 2, "init_size": 1})
     play("put", "/_pools/more", 200, {"max": 1})
+    play("put", "/_pools/more?mode=add", 412, {"language": "javascript"})
+    play("put", "/_pools/none?mode=change", 404, {"max": 1})
     play("put", "/_pools/more", 400, {"max": "x"})
     for path in ["/_pools/{}", "/_pools/{}/_procs"]:
         play("get", path.format("more"), 200)
@@ -325,7 +343,7 @@ def jobs():
     while play("get", "/_scheduler/docs/_replicator/again", 200)["state"] != "failed":
         assert time.monotonic() < until, "it never fails"
     query = "states=running,pending,crashing,failed,completed,paused,error,initializing&limit=7&skip=0"
-    jobs = f"/_scheduler/jobs?{query}&match=*&source=*"
+    jobs = f"/_scheduler/jobs?{query}&match=*&match=rep&source=*"
     for more in ["", "&sort=trouble", "&group_by=reason&sort=id"]:
         play("get", jobs + more, 200)
     play("get", "/_scheduler/jobs?states=none", 400)
@@ -353,6 +371,25 @@ def jobs():
     play("post", "/_replicate", 200, {"cancel": True, "id": begun["_local_id"]})
     play("post", "/_replicate", 404, {"cancel": True, "id": begun["_local_id"]})
     play("post", "/_replicate", 409, {"source": SOURCE, "target": TARGET, "continuous": True})
+
+
+def local():
+    """What users of this machine alone may ask."""
+    def ask(*request):
+        return play(*request, user=None, unix=True)
+
+    ask("post", "/_node/_local/_config/_plan", 200)
+    ask("post", "/_dashboard/_link", 200)
+    document = {"_id": "imported", "source": SOURCE, "target": TARGET + "-i"}
+    ask("post", "/_scheduler/_import", 200, {"docs": [document, document, {}]})
+    ask("post", "/_scheduler/_import", 200, {"docs": [{**document, "target": TARGET + "-j"}], "replace": True})
+    ask("post", "/_scheduler/_import", 400, {})
+    ask("get", "/_scheduler/_export?after=a&secrets=true", 200)
+    copy = ask("get", "/_scheduler/_backup", 200)["copy"]
+    for kind in ["documents", "locals", "jobs"]:
+        ask("get", f"/_scheduler/_backup?copy={copy}&kind={kind}&after=a", 200)
+    ask("get", f"/_scheduler/_backup?copy={copy + 1}&kind=jobs", 200)
+    ask("get", f"/_scheduler/_backup?copy={copy}&kind=none", 400)
 
 
 def documents():
@@ -424,6 +461,7 @@ functions()
 pools()
 node()
 jobs()
+local()
 documents()
 missing = {}
 for _, _, operation in OPERATIONS:
