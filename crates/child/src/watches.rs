@@ -5,9 +5,9 @@
 //! CALLED    Where something is registered with an event loop, or event loops are made.
 
 use std::io;
-use std::os::fd::OwnedFd;
 
 use rustix::event::{EventfdFlags, epoll, eventfd};
+use rustix::io::Errno;
 use rustix::process::{Uid, getuid};
 
 /// How many must be left for event loops with clients and children.
@@ -36,20 +36,26 @@ pub fn remedy(error: &io::Error) -> Option<&'static str> {
     error.get_ref()?.is::<UsedUp>().then_some(REMEDY)
 }
 
-/// Finds out whether so many watches are left; takes none.
+/// Finds out whether so many watches are left; takes none. Where there are no descriptors for the question, they are.
 ///
 /// # Errors
-/// They are used up, or there are no descriptors for the question.
+/// They are used up.
 pub fn require(count: usize) -> io::Result<()> {
-    let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-    let watch = || -> rustix::io::Result<OwnedFd> {
-        let watched = eventfd(0, EventfdFlags::CLOEXEC)?;
-        let (data, nothing) = (epoll::EventData::new_u64(0), epoll::EventFlags::empty());
-        epoll::add(&epoll, &watched, data, nothing)?;
-        Ok(watched)
+    let watch_all = || -> rustix::io::Result<()> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let mut watched = Vec::with_capacity(count);
+        for _ in 0..count {
+            let event = eventfd(0, EventfdFlags::CLOEXEC)?;
+            let (data, nothing) = (epoll::EventData::new_u64(0), epoll::EventFlags::empty());
+            epoll::add(&epoll, &event, data, nothing)?;
+            watched.push(event);
+        }
+        Ok(())
     };
-    let watched: rustix::io::Result<Vec<OwnedFd>> = (0..count).map(|_| watch()).collect();
-    watched.map(drop).map_err(|error| named(error.into()))
+    match watch_all() {
+        Err(error @ Errno::NOSPC) => Err(named(error.into())),
+        _ => Ok(()),
+    }
 }
 
 #[cfg(test)]
