@@ -65,6 +65,7 @@ use crate::tls::{self, Certificate, CertificateError};
 use ::replication::endpoint::{Http, HttpConfigError};
 use blocking;
 use child::Spawner;
+use child::watches::{self, WATCHES_MIN};
 use replication::ReplicationOptions;
 use settings::manager_settings;
 use share::share;
@@ -200,8 +201,9 @@ impl DaemonBuilder {
         let replicator_config = http_config(&changes.borrow().replicator);
         let listening = sockets.services.listening();
         let replicator_http = Http::beside(listening, replicator_config, &log)?;
-        // Where there is no room for its thread, the start of an arbiter panics.
+        // Where there is no room for its thread or its event loop, the start of an arbiter panics.
         blocking::run("replication", || ()).await?;
+        watches::require(WATCHES_MIN)?;
         let parts = Assembly {
             sockets,
             certificate,

@@ -36,6 +36,8 @@ const OF_MEMORY: usize = 4;
 pub(crate) struct Sender {
     /// The address at the other end, none for the Unix socket.
     pub(crate) peer: Option<IpAddr>,
+    /// The user of this machine at the other end of a Unix socket.
+    pub(crate) uid: Option<u32>,
     /// The user, none where nobody has to log in.
     pub(crate) user: Option<String>,
 }
@@ -191,8 +193,8 @@ mod tests {
 
     fn sender(user: &str) -> Sender {
         Sender {
-            peer: None,
             user: Some(user.to_owned()),
+            ..Sender::default()
         }
     }
 

@@ -306,16 +306,18 @@ impl<B: Backend> Process<B> {
 
     /// Takes a line that the query server printed, to the only prompt that it works for.
     pub(super) fn take_line(&mut self, line: Bytes, now: Instant, ctx: &mut Context<Self>) {
-        if let Some(answer) = self.read_line(line, None, now, ctx) {
+        let read = classify(line.clone());
+        if let Some(answer) = self.read_line(line, read, None, now, ctx) {
             self.answer(answer, now);
         }
     }
 
-    /// Reads a line that the query server printed; returns an answer, to be given to the oldest prompt. It is none
-    /// for the reason `unasked`, if there is one.
+    /// Takes a line that the query server printed, and what it was read as; returns an answer, to be given to the
+    /// oldest prompt. It is none for the reason `unasked`, if there is one.
     pub(super) fn read_line(
         &mut self,
         line: Bytes,
+        read: Line,
         unasked: Option<Unasked>,
         now: Instant,
         ctx: &mut Context<Self>,
@@ -332,7 +334,7 @@ impl<B: Backend> Process<B> {
             // What the cell has refused was refused before the answer.
             B::take_refused(self);
         }
-        match (classify(line.clone()), wrong) {
+        match (read, wrong) {
             (Line::Log(entry), _) => {
                 self.speak_for_call();
                 self.child_log.said(&entry.text);

@@ -134,7 +134,7 @@ fn system_call(name: &str) -> Result<String, &'static str> {
 /// # Errors
 /// See the exit codes above.
 pub(super) fn run(args: &Args, languages: &Registry) -> Result<(), CliError> {
-    actix_rt::System::new().block_on(async {
+    super::system()?.block_on(async {
         if let Some((program, arguments)) = args.command.split_first() {
             let command = CommandSpec {
                 program: program.into(),

@@ -11,6 +11,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use crate::config::ConfigError;
+use child::watches;
 
 /// How the program ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::VariantArray)]
@@ -47,6 +48,9 @@ impl From<Exit> for ExitCode {
         Self::from(exit as u8)
     }
 }
+
+/// What a subcommand needs first.
+pub(super) const EVENT_LOOP: &str = "cannot start the event loop";
 
 /// Why a subcommand failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -98,6 +102,12 @@ impl CliError {
         let message = format!("{} is there already", path.display());
         let hint = "name another file";
         Self::new(Exit::Io, message, hint)
+    }
+
+    /// Returns the error of what the machine has no room for.
+    pub(super) fn no_room(what: impl Display, error: &io::Error) -> Self {
+        let hint = watches::remedy(error).unwrap_or("free some resources");
+        Self::at(Exit::TryAgain, what, error, hint)
     }
 
     /// Returns the error of a program that the system does not tell its own file.

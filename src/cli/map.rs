@@ -163,7 +163,7 @@ pub(super) fn run(args: &Args, languages: &Registry) -> Result<(), CliError> {
         .matching(selector);
     let input = view::read_in_thread(input, cutter)
         .map_err(|error| CliError::io("a thread for reading", &error))?;
-    let done = actix_rt::System::new().block_on(job.run(input, &log));
+    let done = super::system()?.block_on(job.run(input, &log));
     log_lines.summarise();
     done
 }

@@ -41,10 +41,12 @@ use std::io::{self, ErrorKind, Write};
 use std::panic::{self, AssertUnwindSafe};
 use std::process::ExitCode;
 
+use actix_rt::{System, SystemRunner};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::app::DaemonBuilder;
-use exit::{CliError, Exit};
+use child::watches::{self, WATCHES_MIN};
+use exit::{CliError, EVENT_LOOP, Exit};
 
 #[derive(Debug, Parser)]
 #[command(
@@ -245,6 +247,14 @@ fn joined_lines(text: &str) -> String {
 
 /// So far the second line of an example is indented; that of an entry of a list is further.
 const EXAMPLE_INDENTATION: usize = 4;
+
+/// Makes the event loop of a subcommand with actors.
+fn system() -> Result<SystemRunner, CliError> {
+    // Where there is no room for it, its start panics.
+    let room = watches::require(WATCHES_MIN);
+    room.map_err(|error| CliError::no_room(EVENT_LOOP, &error))?;
+    Ok(System::new())
+}
 
 fn dispatch(command: Command, builder: DaemonBuilder) -> Result<(), CliError> {
     if command.holds_secrets() {

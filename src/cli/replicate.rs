@@ -51,8 +51,8 @@ use replication::stats::Stats;
 use super::config_args::ConfigArgs;
 use super::exit::{CliError, Exit};
 use super::map::pool::Pool;
-use super::output;
 use super::terminal::ClearingDrain;
+use super::{output, system};
 use options::Options;
 use outcome::{CORRECT_FILTER, GIVE_PASSWORD, explain, settings_to_correct, summary};
 use progress::Progress;
@@ -153,7 +153,7 @@ pub(super) fn run(args: &Args, languages: &Registry) -> Result<(), CliError> {
         replicates: args.verify != Some(When::Only),
         comparing,
     };
-    System::new().block_on(run.run())
+    system()?.block_on(run.run())
 }
 
 /// Says what is wrong with the command line, and of which argument; what stands there may have a password in it.
@@ -191,7 +191,7 @@ pub(super) fn verify(
         replicates: false,
         comparing: Some(comparing),
     };
-    System::new().block_on(run.run())
+    system()?.block_on(run.run())
 }
 
 /// What happens as it should is shown by the progress and the summary.

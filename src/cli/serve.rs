@@ -14,7 +14,7 @@ use actix_rt::time::{Instant, sleep_until, timeout};
 use rustix::fs::Mode;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit, umask};
 use sd_notify::NotifyState;
-use slog::{Logger, error, info, warn};
+use slog::{Logger, error, info, o, warn};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::actors::listener::inherited::Inherited;
@@ -22,12 +22,13 @@ use crate::actors::listener::socket::SocketError;
 use crate::app::{Daemon, DaemonBuilder, STOP_NOW_MAX, StartError};
 use crate::audit::{Done, Sender};
 use crate::config::{Loaded, Log, LogFormat, LogLevel, Sources, generated};
-use crate::logging::{Logging, Reopener};
+use crate::logging::{Logging, Reopener, libraries};
 use crate::messages::config_listener::Reload;
 use crate::operations::Route;
 use crate::otp::pid::ExitReason;
 use crate::tls::CertificateError;
 use child::cell::remove_abandoned_groups;
+use child::watches::{self, WATCHES_MIN};
 use store::{OpenProblem, StoreError};
 
 use super::config_args::ConfigArgs;
@@ -53,7 +54,7 @@ Exit codes:
   64  the command line is wrong
   70  the service failed too often to go on
   74  the store is damaged, is of another format or has no room, or standard output cannot be written
-  75  another settee answers on the socket, or an address is in use
+  75  another settee answers on the socket, an address is in use, or the machine lacks something
   77  the place of the socket or the store, or a file of the log, is not this user's to use, or others can enter it
   78  the configuration is wrong
 
@@ -116,9 +117,10 @@ pub(super) fn run(args: &Args, mut builder: DaemonBuilder) -> Result<(), CliErro
         warn!(log, "read without effect"; "line" => notice.to_string());
     }
     raise_open_files(&log);
+    libraries::take_over(log.new(o!("component" => "http")));
     let level_of = Rc::clone(&logging);
     remove_abandoned_groups(0);
-    let system = actix_rt::System::new();
+    let system = super::system()?;
     let ended = system.block_on(async move {
         builder.sources = Some(sources);
         builder.access_log = access_log.as_ref().map(|access| access.logger.clone());
@@ -300,11 +302,15 @@ async fn reopen(file: Reopener, log: &Logger) {
 fn outcome(reason: &ExitReason) -> Result<(), CliError> {
     match reason {
         ExitReason::Normal | ExitReason::Shutdown => Ok(()),
-        reason => Err(CliError::new(
-            Exit::Internal,
-            format!("the service gave up: {reason}"),
-            "see its log, and please report this",
-        )),
+        reason => Err(match watches::require(WATCHES_MIN) {
+            // Enough to have failed for, though what has ended has given its own back.
+            Err(error) => CliError::no_room("the service gave up", &error),
+            Ok(()) => CliError::new(
+                Exit::Internal,
+                format!("the service gave up: {reason}"),
+                "see its log, and please report this",
+            ),
+        }),
     }
 }
 
@@ -327,7 +333,7 @@ impl From<StartError> for CliError {
                 let hint = "correct it in [replicator] of the configuration";
                 (Exit::Config, hint.into())
             }
-            StartError::Thread(_) => (Exit::TryAgain, "free some resources".into()),
+            StartError::Thread(error) => return Self::no_room("cannot start a thread", &error),
             StartError::Program(error) => return Self::no_program(&error),
         };
         Self::new(code, message, hint)

@@ -11,7 +11,8 @@ use serde_json::value::RawValue;
 use crate::client::{ClientError, Operator, ServiceError};
 use crate::config::Surroundings;
 
-use super::exit::{CliError, Exit};
+use super::exit::{CliError, EVENT_LOOP, Exit};
+use child::watches;
 
 /// `--socket PATH`.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -49,7 +50,7 @@ pub fn block_on<T>(work: impl Future<Output = Result<T, CliError>>) -> Result<T,
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
-    let runtime = runtime.map_err(|error| CliError::io("the event loop", &error))?;
+    let runtime = runtime.map_err(|error| CliError::no_room(EVENT_LOOP, &watches::named(error)))?;
     runtime.block_on(work)
 }
 

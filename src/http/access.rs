@@ -77,6 +77,11 @@ impl Visitor {
         self.address.map(|address| address.ip())
     }
 
+    /// Returns the user of this machine at the other end of the Unix socket.
+    pub(super) fn uid(&self) -> Option<u32> {
+        self.local.as_ref()?.uid
+    }
+
     pub(super) fn is_admin(&self) -> bool {
         self.rights.is_admin()
     }

@@ -120,6 +120,7 @@ async fn let_in(
         exchange.set_known();
         let sender = Sender {
             peer: visitor.peer().map(network_of),
+            uid: visitor.uid(),
             user: visitor.name.clone(),
         };
         let account = Account::new(shared.in_flight.share(sender));

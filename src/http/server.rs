@@ -40,6 +40,7 @@ use crate::machine_bounds::connections_max;
 use crate::otp::pid::{ExitReason, Pid, PidGuard};
 use crate::otp::supervisor::Stop;
 use crate::tls::{Certificate, client_name};
+use child::watches::{self, WATCHES_MIN};
 
 /// Threads that read requests and write answers. The work is done on the pool's arbiter, so that
 /// one keeps up with it; a second one keeps small requests going beside large bodies.
@@ -103,6 +104,8 @@ impl HttpServer {
 
     /// Returns a server; none where everything is closed already.
     fn listen(&self) -> io::Result<Option<(Server, Arc<Connections>)>> {
+        // Where there is no room for its event loops, the start of the library's threads panics.
+        watches::require(WATCHES_MIN)?;
         let duplicate = |bound: &Option<Rc<Bound>>| {
             let listener = bound.as_ref().map(|bound| bound.duplicate()).transpose()?;
             Ok::<_, io::Error>(listener.flatten().map(TcpListener::from))
@@ -161,7 +164,10 @@ impl Actor for HttpServer {
         let serving = server.into_actor(self).map(|ended, server, ctx| {
             let reason = match ended {
                 Ok(()) => ExitReason::Shutdown,
-                Err(error) => ExitReason::Failed(format!("the HTTP server failed: {error}")),
+                Err(error) => {
+                    let error = watches::named(error);
+                    ExitReason::Failed(format!("the HTTP server failed: {error}"))
+                }
             };
             server.end(reason, ctx);
         });

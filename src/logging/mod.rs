@@ -6,11 +6,12 @@
 //!           is logged. Dropping [`Logging`] writes what is queued. No text disturbs the terminal that it is shown on.
 //!           The texts of a record have a bound.
 //! CALLED    `settee serve` makes one and passes its `Logger` to whoever needs it; there is no
-//!           global logger.
+//!           global logger, but for the [library](libraries) of the HTTP server.
 //! LIMITS    Keys of records are those of [`KEYS`], and never a document body or a credential.
 
 mod bounded;
 mod file;
+pub(crate) mod libraries;
 mod overflow;
 mod plain;
 mod repeat;

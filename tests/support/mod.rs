@@ -13,6 +13,7 @@ pub mod http_server;
 pub mod job;
 pub mod pages;
 pub mod program;
+pub mod refused_calls;
 pub mod store;
 pub mod tls;
 pub mod work;

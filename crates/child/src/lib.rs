@@ -25,6 +25,7 @@ mod posix;
 pub mod stderr;
 pub mod unpooled_child;
 pub mod usage;
+pub mod watches;
 
 use std::cell::RefCell;
 use std::ffi::OsString;

@@ -26,7 +26,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use crate::cell::{Cell, subordinate};
-use crate::{CommandSpec, parent_death};
+use crate::{CommandSpec, parent_death, watches};
 
 /// Our ends of the pipes to a child's standard input, output and error. They do not block.
 pub(super) struct Pipes {
@@ -253,7 +253,7 @@ pub fn watch<T: Owner>(owner: T, interest: Interest) -> io::Result<AsyncFd<T>> {
     // SAFETY: an `Owner` keeps one and the same descriptor open for as long as it lives, and the
     // `AsyncFd` never lets go of it before the registration ends.
     let registered = unsafe { AsyncFd::register_with_interest(owner, interest) };
-    Ok(registered?)
+    registered.map_err(|error| watches::named(error.into()))
 }
 
 /// A type that owns one descriptor, always the same, until it is dropped.

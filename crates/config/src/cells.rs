@@ -19,6 +19,7 @@ use super::value::{self, Kind};
 use child::cell::SandboxMode;
 use child::cell::subordinate::accounts;
 use policy::pool::Reuse;
+use settee_client::operator_socket;
 
 /// Where the users of the machine stand.
 const USERS_FILE: &str = "/etc/passwd";
@@ -147,14 +148,15 @@ impl Config {
         pool
     }
 
-    /// Returns the folders of the configuration, the store and the socket, each with what is there:
+    /// Returns the folders of the configuration, the store and the sockets, each with what is there:
     /// passwords, documents and the way to the service. Where that is a folder of the system it is the file
     /// alone.
     pub fn kept_paths(&self) -> Vec<(&'static str, PathBuf)> {
         let files = self.files.iter().map(|file| ("the configuration", &**file));
         let store = self.store.file().map(|file| ("the store", file));
-        let socket = [("the socket", &*self.server.socket)];
-        let all = files.chain(store).chain(socket);
+        let managing = operator_socket(&self.server.socket);
+        let sockets = [("the socket", &*self.server.socket), ("the socket of HTTP", &managing)];
+        let all = files.chain(store).chain(sockets);
         let places = all.filter_map(|(what, file)| Some((what, place_of(file)?)));
         let keys = [&self.replicator.key_file, &self.ssl.key_file].into_iter();
         let keys = keys.flatten().cloned();
@@ -289,6 +291,10 @@ mod tests {
         }
         config.files = vec!["/etc/settee.toml".into()];
         assert!(kept(&config, "/etc/settee.toml") && !kept(&config, "/etc"));
+        // Where the folder is the system's, both sockets are kept from cells.
+        config.server.socket = "/run/settee.sock".into();
+        assert!(kept(&config, "/run/settee.sock") && !kept(&config, "/run"));
+        assert!(kept(&config, "/run/settee.http.sock"));
         assert_eq!(config.own_ports(), [5994, 5995, 6984, 7994]);
     }
 }

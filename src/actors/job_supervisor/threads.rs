@@ -16,6 +16,7 @@ use slog::{Logger, error, o};
 use super::prepare;
 use crate::messages::job_supervisor::RunningJob;
 use crate::messages::replication_job::StopJob;
+use child::watches;
 use replication::crash::Crash;
 use replication::endpoint::Http;
 
@@ -31,7 +32,7 @@ struct JobThread {
 impl JobThread {
     fn start(http: &Http) -> io::Result<Self> {
         Ok(Self {
-            arbiter: Arbiter::try_new()?,
+            arbiter: Arbiter::try_new().map_err(watches::named)?,
             http: http.with_own_connections(),
             place: Arc::default(),
         })
@@ -96,7 +97,8 @@ impl JobThreads {
                 Err(error) => {
                     error!(self.log, "no further thread for replications can be started";
                            "error" => %error,
-                           "remedy" => "raise the limit of threads, or lower [replicator] threads");
+                           "remedy" => watches::remedy(&error)
+                               .unwrap_or("raise the limit of threads, or lower [replicator] threads"));
                     if self.threads.is_empty() {
                         let why = format!("no thread can be started for it: {error}");
                         return Err(Crash::JobDied(why));

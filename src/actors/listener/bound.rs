@@ -2,9 +2,9 @@
 //!
 //! PROMISES  Only this user can reach a Unix socket until its owner lets others in. Its file is removed
 //!           with it, if it is still the one that was made by us. An error of accept's delays the next one
-//!           and loses nobody.
+//!           and loses nobody; where the event loop has no room, one connection.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::fs;
 use std::io;
@@ -27,7 +27,7 @@ use crate::actors::client::stream::Stream;
 use crate::logging::RepeatLimiter;
 use crate::otp::clock::Clock;
 use crate::warn_repeating;
-use child::watch;
+use child::{watch, watches};
 
 /// How long nothing is accepted after the system refused to: it is out of descriptors or memory,
 /// and connections that end give some back.
@@ -174,6 +174,7 @@ impl Bound {
         Ok(Some(Acceptor {
             listener: watch(listener, Interest::READABLE)?,
             is_tcp: self.tcp_address().is_some(),
+            has_failed: Cell::new(false),
         }))
     }
 
@@ -224,6 +225,8 @@ fn accept(listener: &OwnedFd) -> io::Result<OwnedFd> {
 pub(crate) struct Acceptor {
     listener: AsyncFd<OwnedFd>,
     is_tcp: bool,
+    /// Whether the last connection was lost, as the event loop had no room for it.
+    has_failed: Cell<bool>,
 }
 
 impl Acceptor {
@@ -245,11 +248,17 @@ impl Acceptor {
     }
 
     fn take(&self) -> io::Result<Stream> {
+        if self.has_failed.get() {
+            // The next one waits until there is room.
+            watches::require(1)?;
+        }
         let client = accept(self.listener.get_ref())?;
-        Ok(match self.is_tcp {
-            true => Stream::of_tcp(TcpStream::from_std(client.into())?),
-            false => Stream::Unix(UnixStream::from_std(client.into())?),
-        })
+        let stream = match self.is_tcp {
+            true => TcpStream::from_std(client.into()).map(Stream::of_tcp),
+            false => UnixStream::from_std(client.into()).map(Stream::Unix),
+        };
+        self.has_failed.set(stream.is_err());
+        stream.map_err(watches::named)
     }
 
     /// Waits until a connection waits to be accepted. Safe to cancel.
@@ -288,7 +297,7 @@ impl AcceptPause {
         warn_repeating!(self.log, self.told, self.clock.now(),
             "cannot accept a client"; "error" => %error,
             "effect" => "clients wait to be accepted",
-            "remedy" => "raise the limit of open files (ulimit -n)");
+            "remedy" => watches::remedy(error).unwrap_or("raise the limit of open files (ulimit -n)"));
         Self::untold()
     }
 

@@ -14,6 +14,8 @@ use futures_util::StreamExt;
 use super::refused::ReportChunk;
 use super::{ChildBackend, OsProcess};
 use crate::actors::process::Unasked;
+use crate::aside::{aside, is_long};
+use crate::query_server::line::{Line, classify};
 use crate::query_server::proc_shared::ProcFlag;
 use child::pipe::{Chunks, PipeReader};
 
@@ -24,6 +26,13 @@ const READS_OF_A_FULL_PIPE: usize = 16;
 /// How long a child may live on after it has closed its output or its input: one that ends closes both a moment before
 /// it can be reaped, and should be told by its own status.
 const PIPE_END_GRACE: Duration = Duration::from_millis(500);
+
+/// Whether a long line may be read later, on another thread; not where it is asked what was there in time.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum CanWait {
+    Yes,
+    No,
+}
 
 impl OsProcess {
     /// Listens to what the child prints.
@@ -64,27 +73,48 @@ impl OsProcess {
         });
     }
 
-    /// Takes output, line by line. The answer to the last prompt is handed out when nothing is left to read: a line
-    /// behind it means that an earlier one answered nothing, so that answers are not their prompts'.
-    fn take_output(&mut self, chunk: Bytes, ctx: &mut Context<Self>) {
+    /// Takes output, line by line.
+    fn take_output(&mut self, chunk: Bytes, can_wait: CanWait, ctx: &mut Context<Self>) {
         if self.shared.exit_error().is_some() {
             return;
         }
+        self.backend.lines.add(chunk);
         // What was read at once came at once.
-        let now = Instant::now();
+        self.take_lines(None, can_wait, Instant::now(), ctx);
+    }
+
+    /// Takes the lines that are there, behind one that is read already. The answer to the last prompt is handed out when
+    /// nothing is left to read: a line behind it means that an earlier one answered nothing, so that answers are not their
+    /// prompts'.
+    fn take_lines(
+        &mut self,
+        mut known: Option<(Bytes, Line)>,
+        can_wait: CanWait,
+        now: Instant,
+        ctx: &mut Context<Self>,
+    ) {
         let stdout = Rc::clone(&self.backend.stdout);
         let mut rest = what_is_there(&stdout);
         let mut last = None;
-        self.backend.lines.add(chunk);
         loop {
-            match self.backend.lines.next_line() {
-                Ok(Some(line)) => {
+            let next = match known.take() {
+                Some((line, read)) => Ok(Some((line, Some(read)))),
+                None => (self.backend.lines.next_line()).map(|line| Some((line?, None))),
+            };
+            match next {
+                Ok(Some((line, None)))
+                    if last.is_none() && can_wait == CanWait::Yes && is_long(line.len()) =>
+                {
+                    return self.read_aside(line, now, ctx);
+                }
+                Ok(Some((line, read))) => {
+                    let read = read.unwrap_or_else(|| classify(line.clone()));
                     let stale = std::mem::take(&mut self.backend.line_is_stale);
                     let unasked = match &last {
                         Some(_) => Some(Unasked::BehindLast),
                         None => stale.then_some(Unasked::Stale),
                     };
-                    match self.read_line(line, unasked, now, ctx) {
+                    match self.read_line(line, read, unasked, now, ctx) {
                         Some(answer) if self.unanswered_count() == 1 => last = Some(answer),
                         Some(answer) => self.answer(answer, now),
                         None => {}
@@ -108,11 +138,23 @@ impl OsProcess {
         }
     }
 
+    /// Has a long line read on another thread. The actor does nothing else meanwhile: what comes stays in order.
+    fn read_aside(&mut self, line: Bytes, now: Instant, ctx: &mut Context<Self>) {
+        let copy = line.clone();
+        let reading = aside(line.clone(), move |_| classify(copy)).into_actor(self);
+        ctx.wait(reading.map(move |read, process, ctx| {
+            // Without a thread it is read here.
+            let read = read.unwrap_or_else(|_| classify(line.clone()));
+            process.take_lines(Some((line, read)), CanWait::Yes, now, ctx);
+            process.watch_deadline(ctx);
+        }));
+    }
+
     /// Takes the output that the child had written by now and that was not read yet.
     pub(super) fn take_what_is_there(&mut self, ctx: &mut Context<Self>) {
         let stdout = Rc::clone(&self.backend.stdout);
         for chunk in what_is_there(&stdout) {
-            self.take_output(chunk, ctx);
+            self.take_output(chunk, CanWait::No, ctx);
         }
     }
 }
@@ -151,7 +193,7 @@ struct StderrChunk(Bytes);
 
 impl StreamHandler<StdoutChunk> for OsProcess {
     fn handle(&mut self, chunk: StdoutChunk, ctx: &mut Self::Context) {
-        self.take_output(chunk.0, ctx);
+        self.take_output(chunk.0, CanWait::Yes, ctx);
         self.watch_deadline(ctx);
     }
 

@@ -70,7 +70,7 @@ pub(super) fn try_all(config: &Config, languages: &Registry) -> Result<Findings,
             trials.push((name, trial));
         }
     }
-    actix_rt::System::new().block_on(try_each(&trials, &spawner))
+    crate::cli::system()?.block_on(try_each(&trials, &spawner))
 }
 
 async fn try_each(trials: &[(&str, CellTrial)], spawner: &Spawner) -> Result<Findings, CliError> {

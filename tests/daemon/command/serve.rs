@@ -11,6 +11,7 @@ use crate::support::daemon::{
 use serde_json::{Value, json};
 
 use crate::support::program::SETTEE;
+use crate::support::refused_calls::without_watches_from;
 
 #[test]
 fn the_socket_is_its_owners_alone_and_gone_at_the_end() {
@@ -59,6 +60,24 @@ fn a_service_that_cannot_say_where_it_listens_ends_with_74_and_in_order() {
         "{complaint}"
     );
     assert!(!socket_of(directory.path()).exists());
+}
+
+#[test]
+fn a_program_without_watches_of_epoll_says_whose_limit_that_is_and_ends_with_75() {
+    let directory = directory();
+    let config = configure(directory.path(), "");
+    let mut status = std::process::Command::new(SETTEE);
+    status.args(["status", "--socket", "/nowhere"]);
+    for mut command in [serve_command(&config), status] {
+        let (code, complaint) = without_watches_from(0, || refused_command(&mut command));
+        assert_eq!(code, Some(75), "{complaint}");
+        let limit = format!(
+            "user {} are used up (sysctl fs.epoll.max_user_watches): end programs",
+            rustix::process::getuid().as_raw()
+        );
+        assert!(complaint.contains(&limit), "{complaint}");
+        assert!(!complaint.contains("panicked"), "{complaint}");
+    }
 }
 
 #[test]
@@ -216,6 +235,7 @@ fn calls_in_hand_are_let_finish_and_waiters_are_refused() {
     let mut waiter = service.connect();
     waiter.send(&json!({"id": 1, "call": "get_proc", "lang": "python", "timeout_ms": 60_000}));
     let mut idle = service.connect();
+    idle.ok(&call_at_once(1));
     idle.wait_for_pool("python", &[("waiting", 1)]);
     service.signal("TERM");
     idle.assert_closed();

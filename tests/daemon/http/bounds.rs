@@ -11,8 +11,9 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::json;
 
 use crate::support::daemon::{DEADLINE, Service, configure, directory, wait_until};
-use crate::support::http_client::{Connection, Web};
+use crate::support::http_client::{Connection, Web, command};
 use crate::support::program::SETTEE;
+use crate::support::refused_calls::without_watches_from;
 
 const JSON: &str = "application/json";
 
@@ -313,6 +314,37 @@ fn a_crowd_of_connections_that_want_nothing_keeps_nobody_out() {
         drop(idle_clients);
     });
     service.stop();
+}
+
+#[test]
+fn a_lack_of_watches_of_epoll_is_told_in_the_log_and_clients_of_the_socket_wait_for_it_to_end() {
+    // More than a start takes.
+    const DESCRIPTORS: u64 = 200;
+    let directory = directory();
+    let command = command(&configure(directory.path(), ""));
+    let web = without_watches_from(DESCRIPTORS, || Web::start_command(directory, command));
+    let mut crowd = Vec::new();
+    wait_until("a connection that cannot be served", || {
+        crowd.extend(TcpStream::connect(web.address));
+        web.service
+            .log()
+            .contains("the HTTP server cannot serve a connection")
+    });
+    let lost = web.service.connect();
+    web.service.wait_for_log("cannot accept a client");
+    let mut waits = web.service.connect();
+    drop((crowd, lost));
+    assert_eq!(waits.ok(&json!({"id": 1, "call": "get_proc_count"})), 0);
+    let log = web.service.log();
+    for what in ["cannot serve a connection", "cannot accept a client"] {
+        let record = log.lines().find(|line| line.contains(what)).unwrap();
+        assert!(
+            record.contains("sysctl fs.epoll.max_user_watches"),
+            "{record}"
+        );
+        assert!(record.contains("raise that limit"), "{record}");
+    }
+    web.service.stop();
 }
 
 #[test]

@@ -286,8 +286,8 @@ fn settings_that_are_wrong_anywhere_change_nothing() {
         assert!(error["reason"].as_str().unwrap().contains(says), "{error}");
         assert_eq!(client.pool("p")["settings"], before);
     }
-    let error = client.operator.error(&reconfigure("q", &json!({"max": 3})));
-    assert_eq!(error["name"], "not_found");
+    let missing = Order::new("PUT", "/_pools/q?mode=change", json!({"max": 3}));
+    assert_eq!(client.operator.error(&missing)["name"], "not_found");
     service.stop();
 }
 

@@ -105,15 +105,28 @@ async fn what_tables_of_an_older_version_of_this_format_lack_is_added() {
     suite::opens(&place).await;
     for lost in [
         "DROP TABLE settee.reports",
+        "DROP INDEX settee.jobs_claims",
         "ALTER TABLE settee.jobs DROP COLUMN kept_at",
     ] {
         database.sql(lost);
         suite::opens(&place).await;
     }
+    let index = "SELECT to_regclass('settee.jobs_claims') IS NOT NULL";
+    assert_eq!(database.sql(index), "t");
     assert_eq!(database.sql("SELECT count(kept_at) FROM settee.jobs"), "0");
     assert_eq!(database.sql("SELECT count(*) FROM settee.unreached"), "0");
     assert_eq!(database.sql("SELECT count(*) FROM settee.reports"), "0");
     assert_eq!(database.sql("SELECT count(servers) FROM settee.jobs"), "0");
+}
+
+#[tokio::test]
+async fn a_claim_reads_the_free_documents_that_it_claims_and_no_others() {
+    let (place, database) = place();
+    let read = "SELECT coalesce(max(idx_tup_read), 0) FROM pg_stat_user_indexes WHERE indexrelname = 'jobs_claims'";
+    suite::a_claim_reads_the_free_documents_that_it_claims_and_no_others(&place, || {
+        database.sql(read).parse().unwrap()
+    })
+    .await;
 }
 
 #[tokio::test]

@@ -9,13 +9,11 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, WaitOptions, waitpid};
-use seccompiler::{
-    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
-    SeccompRule,
-};
+use seccompiler::{SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompRule};
 use serde_json::{Value, json};
 
 use crate::support::program::{SETTEE, descendants};
+pub use crate::support::refused_calls::under;
 
 /// The longest that anything here may take.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -58,28 +56,6 @@ pub fn shell(spec: &Value, script: &str) -> (String, String, Output) {
         .unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
     (text(&output.stdout), text(&output.stderr), output)
-}
-
-/// Runs `act` on a thread whose children find that the system has not these calls, or refuses them.
-pub fn under<T: Send>(
-    rules: Vec<(i64, Vec<SeccompRule>)>,
-    errno: i32,
-    act: impl FnOnce() -> T + Send,
-) -> T {
-    let filter = SeccompFilter::new(
-        rules.into_iter().collect(),
-        SeccompAction::Allow,
-        SeccompAction::Errno(errno.unsigned_abs()),
-        std::env::consts::ARCH.try_into().unwrap(),
-    );
-    let program: BpfProgram = filter.unwrap().try_into().unwrap();
-    thread::scope(|scope| {
-        let acts = scope.spawn(|| {
-            seccompiler::apply_filter(&program).unwrap();
-            act()
-        });
-        acts.join().unwrap()
-    })
 }
 
 /// `clone` with any of these flags.

@@ -10,6 +10,9 @@ use settee_testkit::{
 
 const LINE_BYTES_MAX: usize = 10_000;
 
+/// So long a line is read on another thread. Bytes.
+const LONG_BYTES: usize = 300_000;
+
 fn builder(child: &ScriptedChild) -> TestPoolBuilder {
     TestPool::builder()
         .hard_limit(2)
@@ -86,6 +89,35 @@ async fn an_error_line_of_a_wrong_shape_is_no_answer() {
 async fn a_huge_line_is_no_answer_and_is_not_kept() {
     let expected = broken("a line that is too long", "");
     assert_breaks_the_protocol([Step::PrintHuge(50_000_000)], expected).await;
+}
+
+#[actix_rt::test]
+async fn a_long_line_that_is_not_json_is_no_answer() {
+    let child = rogue([Step::PrintPart("[".to_owned()), Step::PrintHuge(LONG_BYTES)]);
+    let pool = builder(&child)
+        .settings(|settings| settings.line_bytes_max = 2 * LONG_BYTES)
+        .start();
+    let [client, other] = pool.clients(["rogue", "other"]).await;
+    let expected = broken("a line that is not JSON", &format!("[{}", "7".repeat(199)));
+    assert_eq!(client.prompts("[\"rogue\"]").await, Err(expected));
+    assert_only_that_process_is_lost(pool, client, other).await;
+}
+
+#[actix_rt::test]
+async fn a_long_answer_keeps_its_place_among_short_ones() {
+    let child = rogue([Step::PrintHuge(LONG_BYTES)]);
+    let pool = builder(&child)
+        .settings(|settings| settings.line_bytes_max = LONG_BYTES)
+        .start();
+    let mut client = pool.client("1");
+    client.takes(pool.any()).await;
+    let sent = ["[\"x\"]", "[\"rogue\"]", "[\"y\"]", "[\"rogue\"]"].map(|line| client.sends(line));
+    let long = "7".repeat(LONG_BYTES);
+    for (sent, expected) in sent.into_iter().zip(["[\"x\"]", &long, "[\"y\"]", &long]) {
+        assert_eq!(sent.answer().await.as_deref(), Ok(expected));
+    }
+    client.returns().await;
+    pool.assert_quiet().await;
 }
 
 #[actix_rt::test]

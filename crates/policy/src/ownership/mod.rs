@@ -95,8 +95,8 @@ pub const REQUEST_MAX: Duration = Duration::from_secs(5);
 /// How long to wait after a request failed.
 pub const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// The most documents that one request claims or releases. The database looks at all free documents for each claim: a
-/// hundred claims of a hundred thousand documents would cost more than everything else at a start.
+/// The most documents that one request claims or releases. The database counts all documents for each claim: a hundred
+/// claims of a hundred thousand documents would cost more in counts than in claims.
 pub const BATCH: usize = 5000;
 
 /// FL-2: how long a document is without an owner at most.

@@ -21,7 +21,8 @@ const ADDITIONS: &str = "ALTER TABLE settee.jobs ADD COLUMN IF NOT EXISTS server
      avoided_from timestamptz NOT NULL, until timestamptz NOT NULL, span_ms bigint NOT NULL, \
      PRIMARY KEY (epoch, server)); \
      CREATE TABLE IF NOT EXISTS settee.reports (\
-     epoch bigint PRIMARY KEY, body text NOT NULL, at timestamptz NOT NULL)";
+     epoch bigint PRIMARY KEY, body text NOT NULL, at timestamptz NOT NULL); \
+     CREATE INDEX IF NOT EXISTS jobs_claims ON settee.jobs (coalesce(owner, 0), hashtext(doc_id)) WHERE wanted";
 
 /// Their format, which another program may not know. Formats before this one were never released.
 pub(crate) const FORMAT: i32 = 2;
@@ -63,7 +64,8 @@ pub(crate) async fn make(
 
 /// Returns whether [`ADDITIONS`] are there.
 async fn has_additions(client: &Client) -> Result<bool, OpenProblem> {
-    let sql = "SELECT to_regclass('settee.reports') IS NOT NULL AND EXISTS (SELECT FROM pg_attribute \
+    let sql = "SELECT to_regclass('settee.reports') IS NOT NULL AND to_regclass('settee.jobs_claims') IS NOT NULL \
+               AND EXISTS (SELECT FROM pg_attribute \
                WHERE attrelid = to_regclass('settee.jobs') AND attname = 'kept_at' AND NOT attisdropped)";
     let rows = client.query_typed(sql, &[]);
     let rows = rows.await.map_err(|error| problem(&error))?;

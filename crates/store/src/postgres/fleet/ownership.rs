@@ -11,8 +11,11 @@ use crate::fleet::{Daemon, DaemonName, Report};
 use crate::postgres::shared::{Param, count, epoch};
 use policy::ownership::{BATCH, Claimed, Counts, Epoch, LEASE, ListedDoc, Request, Standing};
 
-/// How many documents ask for a replication, and how many daemons are alive beside the one that asks, `$1`.
-const COUNTS: &str = "(SELECT count(*) FROM settee.jobs WHERE wanted), (SELECT count(*) FROM settee.instances \
+/// How many documents ask for a replication.
+const WANTED: &str = "(SELECT count(*) FROM settee.jobs WHERE wanted)";
+
+/// How many daemons are alive beside the one that asks, `$1`.
+const OTHERS: &str = "(SELECT count(*) FROM settee.instances \
      WHERE has_claimed AND NOT is_leaving AND lease_until > clock_timestamp() AND epoch <> $1)";
 
 pub(super) const DAEMONS: &str = "SELECT i.epoch, address, version, is_leaving, \
@@ -54,7 +57,7 @@ pub(super) fn take_epoch() -> String {
          unreached AS (DELETE FROM settee.unreached WHERE epoch NOT IN (SELECT epoch FROM stay)), \
          reports AS (DELETE FROM settee.reports WHERE epoch NOT IN (SELECT epoch FROM stay)), \
          statuses AS (DELETE FROM settee.job_status WHERE transient <> 0 AND transient NOT IN (SELECT epoch FROM stay)) \
-         SELECT {COUNTS} - (SELECT count(*) FROM settee.instances WHERE epoch = ANY($4) AND has_claimed \
+         SELECT {WANTED}, {OTHERS} - (SELECT count(*) FROM settee.instances WHERE epoch = ANY($4) AND has_claimed \
          AND NOT is_leaving AND lease_until > clock_timestamp()), 0, \
          (SELECT {TELL_CLAIMS} WHERE EXISTS (SELECT 1 FROM gone))",
         until = until()
@@ -69,7 +72,7 @@ pub(super) fn renew() -> String {
          renewed AS (UPDATE settee.instances i SET lease_until = {until}, is_leaving = k.is_leaving OR $2 \
          FROM known k WHERE i.epoch = $1 AND k.lease_until > clock_timestamp() \
          RETURNING (i.has_claimed AND NOT i.is_leaving)::int AS is_live), {noted}, {closed} \
-         SELECT {COUNTS}, r.is_live, j.doc_id, j.claim, j.wanted, \
+         SELECT {WANTED}, {OTHERS}, r.is_live, j.doc_id, j.claim, j.wanted, \
          j.doc_id IN (SELECT doc_id FROM closed), \
          (SELECT min(t.server) FROM told t WHERE t.avoids AND t.epoch = $1 AND t.server = ANY (j.servers)), \
          (SELECT {TELL_CLAIMS} FROM known WHERE $2 AND NOT is_leaving) \
@@ -84,6 +87,10 @@ pub(super) fn renew() -> String {
     )
 }
 
+/// The jobs are scanned once, which counts those of each owner. Those whose owner has no lease are then read from the index
+/// `jobs_claims`, in the order of their hashes, up to the limit: each epoch begins at a place of its own, reads up to the
+/// greatest hash, and then from the smallest up to its place.
+///
 /// What is locked may have been claimed since the statement began, by an epoch that it does not see: so `has_lease`, which
 /// is asked of few.
 pub(super) fn claim() -> String {
@@ -92,9 +99,14 @@ pub(super) fn claim() -> String {
          WHERE epoch = $1 AND lease_until > clock_timestamp()), \
          begun AS (UPDATE settee.instances i SET has_claimed = true FROM lease l \
          WHERE i.epoch = $1 AND NOT l.has_claimed RETURNING i.epoch), {closed}, \
-         free AS (SELECT j.doc_id, j.owner FROM settee.jobs j WHERE j.wanted AND EXISTS (SELECT 1 FROM lease) \
-         AND {free} AND j.doc_id NOT IN (SELECT doc_id FROM closed) \
-         ORDER BY hashtextextended(j.doc_id, $1) LIMIT $3 FOR UPDATE OF j SKIP LOCKED), \
+         owned AS MATERIALIZED (SELECT owner, count(*) AS docs FROM settee.jobs WHERE wanted GROUP BY owner), \
+         free AS (SELECT f.* FROM owned j CROSS JOIN (VALUES (hashint8($1)::bigint, 2147483647), \
+         (-2147483648, hashint8($1)::bigint - 1)) AS part (first, last) \
+         CROSS JOIN LATERAL (SELECT doc_id, owner FROM settee.jobs WHERE wanted \
+         AND coalesce(owner, 0) = coalesce(j.owner, 0) AND owner IS NOT DISTINCT FROM j.owner \
+         AND hashtext(doc_id) BETWEEN first AND last AND doc_id NOT IN (SELECT doc_id FROM closed) \
+         ORDER BY hashtext(doc_id) LIMIT $3 FOR UPDATE SKIP LOCKED) f \
+         WHERE {free} AND EXISTS (SELECT 1 FROM lease) LIMIT $3), \
          room AS (SELECT closed_to, ceil(count(*)::numeric / ((SELECT count(*) FROM live) - cardinality(closed_to))) \
          - count(*) FILTER (WHERE owner = $1) AS room FROM closed GROUP BY closed_to), \
          picked AS (SELECT j.doc_id, room, row_number() OVER (PARTITION BY closed_to ORDER BY hashtextextended(j.doc_id, $1)) \
@@ -106,7 +118,8 @@ pub(super) fn claim() -> String {
          claimed AS (UPDATE settee.jobs j SET owner = $1, claim = $2 \
          FROM (SELECT *, false AS is_extra FROM free UNION ALL SELECT *, true FROM extra) f WHERE j.doc_id = f.doc_id \
          AND (f.owner IS NULL OR settee.has_lease(f.owner) IS NOT TRUE) RETURNING j.doc_id, f.is_extra) \
-         SELECT {COUNTS}, coalesce((SELECT (NOT is_leaving)::int FROM lease), 0), c.doc_id, c.is_extra, \
+         SELECT (SELECT coalesce(sum(docs), 0)::bigint FROM owned), {OTHERS}, \
+         coalesce((SELECT (NOT is_leaving)::int FROM lease), 0), c.doc_id, c.is_extra, \
          (SELECT {TELL_CLAIMS} FROM begun) FROM (SELECT 1) one LEFT JOIN claimed c ON true",
         closed = reach::closed("true", "true"),
         free = "(j.owner IS NULL OR j.owner <> ALL (ARRAY(SELECT epoch FROM settee.instances \

@@ -176,6 +176,30 @@ pub async fn daemons_that_claim_at_the_same_time_share_nothing(place: &TestPlace
     assert_eq!(all.len(), DOCUMENTS);
 }
 
+/// A claim reads the free documents that it claims, from the index whose entries `read` counts some time after they were.
+pub async fn a_claim_reads_the_free_documents_that_it_claims_and_no_others(
+    place: &TestPlace,
+    read: impl Fn() -> usize,
+) {
+    const CLAIMED: usize = 10;
+    let (store, fleet) = fleet_of(place);
+    let edits = (0..2000).map(|n| edit(&format!("d{n}"), None, ASKS));
+    store.edit(edits.collect()).await.unwrap();
+    let (epoch, _) = enter(&*fleet, 1).await;
+    assert_eq!(claim(&*fleet, epoch, 1, CLAIMED).await.len(), CLAIMED);
+    let counted = async {
+        while read() == 0 {
+            // The database counts what a connection has read when that is asked again.
+            fleet.daemons().await.unwrap();
+            claim(&*fleet, epoch, 2, 0).await;
+        }
+    };
+    let counted = tokio::time::timeout(PATIENCE, counted).await;
+    counted.expect("the index of free documents is read");
+    // Both ends of a range are looked at.
+    assert!(read() <= CLAIMED + 2, "{} entries were read", read());
+}
+
 /// Each daemon claims in an order of its own.
 pub async fn each_daemon_claims_in_an_order_of_its_own(place: &TestPlace) {
     let (store, fleet) = fleet_of(place);

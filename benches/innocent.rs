@@ -1,0 +1,212 @@
+//! How long an innocent client's small calls over HTTP take while others send bodies of 60 MB, or get answers of 33 MB:
+//! the median, the slowest hundredth and the longest, beside the same client's without others before.
+//!
+//! The innocent is this program, started again: in one process with the others it would wait for them. It has a
+//! connection of its own and a database of its own. `SETTEE_BENCH_PROGRAM` is another build to measure.
+
+mod common;
+
+use std::env::{args, current_exe};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::report;
+use common::service::Service;
+
+/// As the first argument it makes this program the innocent.
+const INNOCENT: &str = "--innocent";
+
+/// How long the innocent calls without others.
+const ALONE: Duration = Duration::from_secs(3);
+
+/// Between two of its calls.
+const REST: Duration = Duration::from_millis(2);
+
+/// Its calls may take this many times as long as without others: two cores are shared.
+const WANTED: f64 = 200.0;
+
+const CLIENTS: usize = 6;
+
+/// On two cores the others' functions take long, and much memory.
+const TERMS: &str =
+    "[couchdb]\nos_process_timeout = 120000\n[sandbox]\njavascript_memory_max = 1000000000";
+
+/// How long a refused call waits until it is tried again.
+const RETRY: Duration = Duration::from_millis(500);
+
+/// What the others do.
+struct Load {
+    what: &'static str,
+    /// How often each of them calls.
+    calls: usize,
+    body: fn() -> String,
+}
+
+const LOADS: [Load; 2] = [
+    Load {
+        what: "bodies of 60 MB",
+        calls: 1,
+        body: || {
+            let row = r#"{"i":1000000,"name":"n1000000","v":[1,2,3]}"#;
+            let rows = vec![row; 60_000_000 / (row.len() + 1)].join(",");
+            body("others", "small", &format!("[{rows}]"))
+        },
+    },
+    Load {
+        what: "answers of 33 MB",
+        calls: 7,
+        body: || body("others", "large", "null"),
+    },
+];
+
+fn body(db: &str, show: &str, doc: &str) -> String {
+    let large =
+        "function() { var s = '0123456789abcdef'; while (s.length < 20000000) s += s; return s }";
+    format!(
+        r#"{{"db":"{db}","ddoc":{{"_id":"_design/d","shows":{{"small":"function() {{ return 'x' }}","large":"{large}"}}}},"path":["shows","{show}"],"args":[{doc},{{}}]}}"#
+    )
+}
+
+/// Calls a function; returns the status and how many bytes the answer has.
+fn call(stream: &mut BufReader<TcpStream>, body: &str) -> (String, usize) {
+    let head = format!(
+        "POST /_query/ddoc HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
+         Content-Length: {}\r\n\r\n",
+        body.len()
+    );
+    let socket = stream.get_mut();
+    socket.write_all(head.as_bytes()).expect("it reads");
+    socket.write_all(body.as_bytes()).expect("it reads");
+    let (mut status, mut length) = (String::new(), 0);
+    for line in stream.by_ref().lines() {
+        let line = line.expect("it answers");
+        if let Some(value) = line.strip_prefix("content-length: ") {
+            length = value.parse().expect("a length");
+        }
+        if status.is_empty() {
+            status = line.split(' ').nth(1).expect("a status").to_owned();
+        } else if line.is_empty() {
+            break;
+        }
+    }
+    let read = std::io::copy(&mut stream.take(length), &mut std::io::sink());
+    assert_eq!(read.expect("it answers"), length);
+    (status, length.try_into().expect("it fits"))
+}
+
+fn connect(address: SocketAddr) -> BufReader<TcpStream> {
+    let stream = TcpStream::connect(address).expect("it listens");
+    stream.set_nodelay(true).expect("a socket");
+    BufReader::new(stream)
+}
+
+/// Calls until its input ends, and prints how long each call took, in microseconds.
+fn innocent(address: SocketAddr) {
+    let ends = thread::spawn(|| std::io::stdin().read(&mut [0]));
+    let (mut stream, small) = (connect(address), body("innocent", "small", "null"));
+    let mut times = Vec::new();
+    while !ends.is_finished() {
+        let since = Instant::now();
+        assert_eq!(call(&mut stream, &small).0, "200");
+        times.push(since.elapsed().as_micros().to_string());
+        thread::sleep(REST);
+    }
+    println!("{}", times.join(" "));
+}
+
+fn start_innocent(address: SocketAddr) -> Child {
+    Command::new(current_exe().expect("it has a file"))
+        .args([INNOCENT, &address.to_string()])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("it starts")
+}
+
+/// Ends the innocent; returns its median, its slowest hundredth and its longest call, in milliseconds, and their number.
+fn ended(innocent: Child) -> ([f64; 3], usize) {
+    let output = innocent.wait_with_output().expect("it ends");
+    let text = String::from_utf8(output.stdout).expect("numbers");
+    let words = text
+        .split_whitespace()
+        .map(|word| word.parse::<f64>().expect("a number"));
+    let mut times: Vec<f64> = words.map(|micros| micros / 1e3).collect();
+    times.sort_by(f64::total_cmp);
+    let count = times.len();
+    (
+        [count / 2, count * 99 / 100, count - 1].map(|at| times[at]),
+        count,
+    )
+}
+
+/// Calls as one of the others; returns how long the last answer was.
+fn load(address: SocketAddr, body: &str, calls: usize) -> usize {
+    let mut stream = connect(address);
+    let mut done = 0;
+    let mut length = 0;
+    while done < calls {
+        let (status, bytes) = call(&mut stream, body);
+        match status.as_str() {
+            "200" => (done, length) = (done + 1, bytes),
+            // There is no room in the memory in flight.
+            "503" => {
+                thread::sleep(RETRY);
+                stream = connect(address);
+            }
+            _ => panic!("status {status}"),
+        }
+    }
+    length
+}
+
+fn main() {
+    let arguments: Vec<String> = args().collect();
+    if let Some(at) = arguments.iter().position(|word| word == INNOCENT) {
+        return innocent(arguments[at + 1].parse().expect("an address"));
+    }
+    for Load { what, calls, body } in LOADS {
+        let folder = tempfile::tempdir().expect("a folder");
+        let service = Service::start(folder.path(), TERMS);
+        let address = service.address;
+        // Warm: it has its process.
+        load(address, &self::body("innocent", "small", "null"), 100);
+        let alone = start_innocent(address);
+        thread::sleep(ALONE);
+        let (floor, _) = ended(alone);
+        let (body, since) = (body(), Instant::now());
+        let beside = start_innocent(address);
+        let lengths: Vec<usize> = thread::scope(|scope| {
+            let others: Vec<_> = (0..CLIENTS)
+                .map(|_| scope.spawn(|| load(address, &body, calls)))
+                .collect();
+            others
+                .into_iter()
+                .map(|other| other.join().expect("it calls"))
+                .collect()
+        });
+        let took = since.elapsed();
+        let (waits, count) = ended(beside);
+        for (at, name) in ["median", "slowest hundredth", "longest"]
+            .into_iter()
+            .enumerate()
+        {
+            report(
+                &format!("{what}, {name}"),
+                waits[at],
+                floor[at],
+                "ms",
+                WANTED,
+            );
+        }
+        println!(
+            "{:<44} {CLIENTS} clients, {} calls in {:.1} s, answers of {} bytes; the innocent made {count}",
+            "",
+            CLIENTS * calls,
+            took.as_secs_f64(),
+            lengths[0],
+        );
+    }
+}

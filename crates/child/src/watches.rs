@@ -1,0 +1,116 @@
+//! Watches of `epoll`, of which the kernel allows each user so many.
+//!
+//! SUMMARY   [`named`] says what is used up, where the system's own words are of a device; [`require`] finds out whether
+//!           some are left.
+//! CALLED    Where something is registered with an event loop, or event loops are made.
+
+use std::io;
+
+use rustix::event::{EventfdFlags, epoll, eventfd};
+use rustix::io::Errno;
+use rustix::process::{Uid, getuid};
+
+/// How many must be left for event loops with clients and children.
+pub const WATCHES_MIN: usize = 64;
+
+/// What an operator can do where they are used up.
+const REMEDY: &str = "end programs of this user that hold some, or raise that limit";
+
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the watches of epoll that the kernel allows user {} are used up (sysctl fs.epoll.max_user_watches)", .0.as_raw()
+)]
+struct UsedUp(Uid);
+
+/// Names what is used up in an error of a registration with an event loop; leaves other errors as they are.
+#[must_use]
+pub fn named(error: io::Error) -> io::Error {
+    match error.raw_os_error() {
+        Some(libc::ENOSPC) => io::Error::new(error.kind(), UsedUp(getuid())),
+        _ => error,
+    }
+}
+
+/// Returns what an operator can do about an error that [`named`] has named; `None` about any other.
+pub fn remedy(error: &io::Error) -> Option<&'static str> {
+    error.get_ref()?.is::<UsedUp>().then_some(REMEDY)
+}
+
+/// Finds out whether so many watches are left; takes none. Where there are no descriptors for the question, they are.
+///
+/// # Errors
+/// They are used up.
+pub fn require(count: usize) -> io::Result<()> {
+    let watch_all = || -> rustix::io::Result<()> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let mut watched = Vec::with_capacity(count);
+        for _ in 0..count {
+            let event = eventfd(0, EventfdFlags::CLOEXEC)?;
+            let (data, nothing) = (epoll::EventData::new_u64(0), epoll::EventFlags::empty());
+            epoll::add(&epoll, &event, data, nothing)?;
+            watched.push(event);
+        }
+        Ok(())
+    };
+    match watch_all() {
+        Err(error @ Errno::NOSPC) => Err(named(error.into())),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::thread;
+
+    use tokio::io::Interest;
+
+    use super::*;
+    use crate::watch;
+
+    /// Has the system refuse this thread further watches, as it does when they are used up.
+    fn use_up() {
+        use seccompiler::{BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp};
+        use seccompiler::{SeccompCondition, SeccompFilter, SeccompRule};
+        let add = SeccompCondition::new(
+            1,
+            SeccompCmpArgLen::Dword,
+            SeccompCmpOp::Eq,
+            libc::EPOLL_CTL_ADD as u64,
+        );
+        let rule = SeccompRule::new(vec![add.unwrap()]).unwrap();
+        let filter = SeccompFilter::new(
+            [(libc::SYS_epoll_ctl, vec![rule])].into(),
+            SeccompAction::Allow,
+            SeccompAction::Errno(libc::ENOSPC as u32),
+            std::env::consts::ARCH.try_into().unwrap(),
+        );
+        let program: BpfProgram = filter.unwrap().try_into().unwrap();
+        seccompiler::apply_filter(&program).unwrap();
+    }
+
+    #[test]
+    fn used_up_watches_are_named_with_whose_they_are_and_what_to_do() {
+        require(WATCHES_MIN).unwrap();
+        let told = thread::spawn(|| {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_io()
+                .build()
+                .unwrap();
+            use_up();
+            let file = File::from(eventfd(0, EventfdFlags::CLOEXEC).unwrap());
+            let watched = runtime.block_on(async { watch(file, Interest::READABLE) });
+            [watched.unwrap_err(), require(1).unwrap_err()]
+        });
+        let text = format!(
+            "the watches of epoll that the kernel allows user {} are used up (sysctl fs.epoll.max_user_watches)",
+            getuid().as_raw()
+        );
+        for error in told.join().unwrap() {
+            assert_eq!(error.to_string(), text);
+            assert!(remedy(&error).is_some());
+        }
+        let full_disk = io::Error::from(io::ErrorKind::StorageFull);
+        assert!(remedy(&named(full_disk)).is_none());
+    }
+}

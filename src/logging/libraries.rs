@@ -1,0 +1,61 @@
+//! What the library of the HTTP server logs: errors that it tells nobody else.
+//!
+//! SUMMARY   [`take_over`] has them written to the log of the service.
+//! LIMITS    Of all of them one warning is given in 1000 s.
+
+use std::sync::{Mutex, PoisonError};
+
+use child::watches;
+use slog::{Logger, warn};
+
+use super::RepeatLimiter;
+use crate::otp::clock::Clock;
+
+/// Where the errors come from that are logged.
+const LIBRARY: &str = "actix_server";
+
+struct Libraries {
+    told: Mutex<RepeatLimiter>,
+    clock: Clock,
+    log: Logger,
+}
+
+/// Writes errors of the library to the log from now on. The first log that is set stays for the whole program.
+pub(crate) fn take_over(log: Logger) {
+    let libraries = Libraries {
+        told: Mutex::default(),
+        clock: Clock::new(),
+        log,
+    };
+    if log::set_boxed_logger(Box::new(libraries)).is_ok() {
+        log::set_max_level(log::LevelFilter::Error);
+    }
+}
+
+impl log::Log for Libraries {
+    fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
+        metadata.target().starts_with(LIBRARY)
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        if !self.enabled(record.metadata()) {
+            return;
+        }
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(suppressed) = told.admit(self.clock.now()) else {
+            return;
+        };
+        // The library names no limit.
+        let lack = watches::require(1).err();
+        let remedy = lack.as_ref().and_then(watches::remedy);
+        let error = match lack.filter(|_| remedy.is_some()) {
+            Some(lack) => lack.to_string(),
+            None => record.args().to_string(),
+        };
+        warn!(self.log, "the HTTP server cannot serve a connection"; "suppressed" => suppressed, "error" => error,
+            "effect" => "connections are closed, or wait to be accepted",
+            "remedy" => remedy.unwrap_or("raise the limit that `error` speaks of"));
+    }
+
+    fn flush(&self) {}
+}
