@@ -293,7 +293,7 @@ operations! {
     // The dashboard.
 
     /// Makes a URL that lets a browser in to the dashboard.
-    [], [DashboardLink POST "/_dashboard/_link"] => Local(Administer), changes;
+    [], [DashboardLink POST "/_dashboard_link"] => Local(Administer), changes;
     /// Gives the dashboard, without what it shows.
     [], [DashboardPage GET "/_dashboard"] => Anybody, reads;
     /// Tells the dashboard what it shows.

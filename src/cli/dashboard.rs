@@ -53,7 +53,7 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<(), CliError> {
     let (url, socket) = block_on(async {
         let service = Service::at(&args.socket, |_, _| None);
-        let url = service.post::<String>("/_dashboard/_link", &()).await?;
+        let url = service.post::<String>("/_dashboard_link", &()).await?;
         Ok((url, service.socket))
     })?;
     match args.open {

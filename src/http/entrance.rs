@@ -206,5 +206,6 @@ mod tests {
         assert_eq!(public, known);
         assert!(is_public("/_dashboard/page.js") && is_public("/_up/"));
         assert!(!is_public("/_dashboard/x/y") && !is_public("/x"));
+        assert!(!is_public("/_dashboard_link"));
     }
 }

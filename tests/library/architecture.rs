@@ -42,7 +42,7 @@ const CRATES: [(&str, &[&str]); 13] = [
     ("blocking", &[]),
     ("child", &[]),
     ("client", &[]),
-    ("config", &["child", "policy", "replication"]),
+    ("config", &["child", "client", "policy", "replication"]),
     ("conform", &["child"]),
     ("couchjs", &["json"]),
     ("json", &[]),

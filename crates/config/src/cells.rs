@@ -155,7 +155,10 @@ impl Config {
         let files = self.files.iter().map(|file| ("the configuration", &**file));
         let store = self.store.file().map(|file| ("the store", file));
         let managing = operator_socket(&self.server.socket);
-        let sockets = [("the socket", &*self.server.socket), ("the socket of HTTP", &managing)];
+        let sockets = [
+            ("the socket", &*self.server.socket),
+            ("the socket of HTTP", &managing),
+        ];
         let all = files.chain(store).chain(sockets);
         let places = all.filter_map(|(what, file)| Some((what, place_of(file)?)));
         let keys = [&self.replicator.key_file, &self.ssl.key_file].into_iter();

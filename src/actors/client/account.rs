@@ -17,10 +17,11 @@ pub(super) const FREE_BYTES: usize = 64 << 10;
 pub(super) struct Account(RefCell<Share>);
 
 impl Account {
-    /// Begins with nothing; `peer` is the address at the other end of TCP.
-    pub(super) fn new(in_flight: &Arc<InFlight>, peer: Option<IpAddr>) -> Self {
+    /// Begins with nothing; `peer` is the address at the other end of TCP, `uid` the user at that of a Unix socket.
+    pub(super) fn new(in_flight: &Arc<InFlight>, peer: Option<IpAddr>, uid: Option<u32>) -> Self {
         let sender = Sender {
             peer: peer.map(network_of),
+            uid,
             user: None,
         };
         Self(RefCell::new(in_flight.share(sender)))

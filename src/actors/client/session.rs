@@ -163,7 +163,7 @@ impl Session {
             terms,
             partial_bytes: Cell::new(0),
             has_spoken: Cell::new(false),
-            account: Account::new(&services.in_flight, peer),
+            account: Account::new(&services.in_flight, peer, uid),
             stream,
             query_servers: QueryServers::new(caller).recording(Rc::clone(&services.records)),
             peer,

@@ -4,12 +4,12 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 
+use serde_json::{Value, json};
+
 use crate::support::daemon::{
     DEADLINE, Order, Service, assert_nothing_runs_for, call_at_once, configure, directory,
     pid_exists, refused, refused_command, serve_command, socket_of, wait_until,
 };
-use serde_json::{Value, json};
-
 use crate::support::program::SETTEE;
 use crate::support::refused_calls::without_watches_from;
 

@@ -5,11 +5,12 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::process::{Command, Stdio};
 
-use crate::support::daemon::{Service, wait_until};
-use crate::support::program::{exit_code, program, read_lines, run};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 use serde_json::{Value, json};
+
+use crate::support::daemon::{Service, wait_until};
+use crate::support::program::{exit_code, program, read_lines, run};
 
 #[test]
 fn the_table_shows_pools_and_processes() {

@@ -3,9 +3,10 @@
 
 use std::collections::BTreeSet;
 
+use serde_json::{Value, json};
+
 use crate::support::daemon::{Order, wait_until};
 use crate::support::http_client::Web;
-use serde_json::{Value, json};
 
 const STATS: &str = "/_node/_local/_stats";
 

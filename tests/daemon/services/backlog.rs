@@ -1,9 +1,9 @@
 //! The system's queue: who cannot be served is not accepted, waits there, and is served later.
 
-use crate::support::daemon::call_at_once;
 use settee_testkit::{eventually, within};
 
 use crate::services::harness::{Daemon, waiting_to_be_accepted};
+use crate::support::daemon::call_at_once;
 
 fn config(max: u32, backlog: u32) -> String {
     format!(

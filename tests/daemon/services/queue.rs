@@ -3,9 +3,8 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use settee_testkit::{eventually, within};
-
 use serde_json::Value;
+use settee_testkit::{eventually, within};
 
 use crate::services::harness::{Daemon, SocketClient, waiting_to_be_accepted};
 

@@ -2,8 +2,9 @@
 
 use std::io::{ErrorKind, Read, Write};
 
-use crate::support::daemon::{Client, Service};
 use serde_json::{Value, json};
+
+use crate::support::daemon::{Client, Service};
 
 /// Asserts that the connection, and the service, still work.
 fn assert_unharmed(client: &mut Client) {

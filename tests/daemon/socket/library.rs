@@ -1,12 +1,13 @@
 //! The client library against a running service, from plain tokio.
 
-use crate::support::daemon::Service;
 use futures_util::future::join_all;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use settee::client::{Client, ClientError, DdocIn, Operator, ReturnStatus, TakeFrom, attach};
 use settee::query_server::status::DaemonStatus;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::support::daemon::Service;
 
 #[path = "../../../crates/client/examples/map.rs"]
 #[allow(dead_code, reason = "its `main` reads the command line")]

@@ -7,9 +7,10 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 
-use crate::support::daemon::{Client, Service, call_at_once, wait_until};
 use rustix::process::Signal;
 use serde_json::{Value, json};
+
+use crate::support::daemon::{Client, Service, call_at_once, wait_until};
 
 fn ddoc(id: &str) -> Value {
     json!({"_id": format!("_design/{id}"), "_rev": "1-x", "language": "python", "n": 1.0})

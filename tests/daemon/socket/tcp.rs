@@ -3,8 +3,9 @@
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
 
-use crate::support::daemon::{DEADLINE, Service, call_at_once};
 use serde_json::{Value, json};
+
+use crate::support::daemon::{DEADLINE, Service, call_at_once};
 
 /// The password is `password`.
 const ANN: &str = "[admins]\nann = \"-pbkdf2:sha256-c5e478d59288c841aa530db6845c4c8d962893a001ce4e11a4963873aa98134a,salt,4096\"\n";

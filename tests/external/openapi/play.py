@@ -379,7 +379,7 @@ def local():
         return play(*request, user=None, unix=True)
 
     ask("post", "/_node/_local/_config/_plan", 200)
-    ask("post", "/_dashboard/_link", 200)
+    ask("post", "/_dashboard_link", 200)
     document = {"_id": "imported", "source": SOURCE, "target": TARGET + "-i"}
     ask("post", "/_scheduler/_import", 200, {"docs": [document, document, {}]})
     ask("post", "/_scheduler/_import", 200, {"docs": [{**document, "target": TARGET + "-j"}], "replace": True})

@@ -1,15 +1,16 @@
 //! Every call that runs functions, over the socket of a running service and through the client
 //! library.
 
-use crate::support::daemon::{Service, signal};
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 use settee::client::{
     Client, ClientError, Compiling, DdocIn, Indexing, Mapping, Operator, Reducing,
 };
 use settee::messages::function::FunctionName;
-use settee::query_server::status::{DaemonStatus, PoolStatus};
+use settee::query_server::status::DaemonStatus;
 use strum::VariantArray;
+
+use crate::support::daemon::{Service, signal};
 
 fn ddoc() -> Box<RawValue> {
     to_raw_value(&json!({
