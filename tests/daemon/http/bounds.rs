@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::json;
 
-use crate::support::daemon::{DEADLINE, Service, configure, directory, wait_until};
+use crate::support::daemon::{DEADLINE, Service, call_at_once, configure, directory, wait_until};
 use crate::support::http_client::{Connection, Web, command};
 use crate::support::program::SETTEE;
 use crate::support::refused_calls::without_watches_from;
@@ -334,7 +334,7 @@ fn a_lack_of_watches_of_epoll_is_told_in_the_log_and_clients_of_the_socket_wait_
     web.service.wait_for_log("cannot accept a client");
     let mut waits = web.service.connect();
     drop((crowd, lost));
-    assert_eq!(waits.ok(&json!({"id": 1, "call": "get_proc_count"})), 0);
+    assert_eq!(waits.ok(&call_at_once(1)), false);
     let log = web.service.log();
     for what in ["cannot serve a connection", "cannot accept a client"] {
         let record = log.lines().find(|line| line.contains(what)).unwrap();

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::support::daemon::{Client, Service, call_at_once, wait_until};
+use crate::support::daemon::{Client, Order, Service, call_at_once, wait_until};
 
 fn ddoc(id: &str) -> Value {
     json!({"_id": format!("_design/{id}"), "_rev": "1-x", "language": "python", "n": 1.0})
@@ -396,24 +396,27 @@ fn counts_and_reload_follow_the_processes() {
     let held = client.get_proc("python");
     let idle = client.get_proc("python");
     client.ret_proc(&idle);
-    let count = |client: &mut Client, call| client.ok(&json!({"id": 1, "call": call}));
-    assert_eq!(count(&mut client, "get_proc_count"), 2);
-    assert_eq!(count(&mut client, "get_stale_proc_count"), 0);
-    assert_eq!(count(&mut client, "reload"), true);
-    wait_until("the end of the idle one", || {
-        count(&mut client, "get_proc_count") == 1
-    });
-    assert_eq!(count(&mut client, "get_stale_proc_count"), 1);
-    assert_eq!(count(&mut client, "terminate_stale_procs"), true);
+    let counts = |client: &Client| {
+        let system = client.operator.get("/_node/_local/_system");
+        [
+            system["os_proc_count"].clone(),
+            system["stale_proc_count"].clone(),
+        ]
+    };
+    let order = |client: &Client, path| {
+        client.operator.ok(&Order::new("POST", path, json!({})));
+    };
+    assert_eq!(counts(&client), [2, 0]);
+    order(&client, "/_reload_query_servers");
+    wait_until("the end of the idle one", || counts(&client) == [1, 1]);
+    order(&client, "/_pools/python/_terminate_stale");
     assert_eq!(
         client.prompt(&held, json!(["echo", 1])),
         1,
         "a held one stays"
     );
     client.ret_proc(&held);
-    wait_until("the end of the stale one", || {
-        count(&mut client, "get_proc_count") == 0
-    });
+    wait_until("the end of the stale one", || counts(&client) == [0, 0]);
     service.stop();
 }
 
