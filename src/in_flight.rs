@@ -215,6 +215,22 @@ mod tests {
     }
 
     #[test]
+    fn each_user_of_the_machine_is_a_sender_of_its_own() {
+        let in_flight = in_flight();
+        let share = |uid: u32, bytes: usize| {
+            let uid = Some(uid);
+            let mut share = in_flight.share(Sender {
+                uid,
+                ..Sender::default()
+            });
+            share.set(bytes).map(|()| share)
+        };
+        let _first = share(1000, 60 << 20).expect("one large request is taken");
+        assert!(share(1000, 20 << 20).is_err());
+        assert!(share(1001, 20 << 20).is_ok());
+    }
+
+    #[test]
     fn a_sender_of_many_requests_leaves_as_much_as_it_holds() {
         let in_flight = in_flight();
         let taken: Vec<Share> = (0..100)

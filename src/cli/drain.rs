@@ -66,7 +66,7 @@ pub fn run(args: &Args) -> Result<(), CliError> {
     }
 }
 
-/// What an order to drain is given at.
+/// The path of the drain.
 const PATH: &str = "/_drain";
 
 async fn drain(args: &Args) -> Result<DrainState, CliError> {

@@ -55,7 +55,7 @@ pub fn with_query<'a>(path: &str, query: impl IntoIterator<Item = (&'a str, Stri
     format!("{path}?{}", query.join("&"))
 }
 
-/// Who manages the daemon of a socket: as root or its own user everything, otherwise what the socket's group may do.
+/// A client that manages a daemon. Root and the daemon's own user may do everything, the socket's group may call functions.
 #[derive(Clone, Debug)]
 pub struct Operator {
     socket: PathBuf,
