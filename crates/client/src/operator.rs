@@ -19,6 +19,7 @@ use hyper_util::rt::TokioIo;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::UnixStream;
 
 use super::connection::REPLY_BYTES_MAX;
@@ -153,23 +154,30 @@ impl Operator {
             .header(CONTENT_TYPE, "application/json")
             .body(Full::new(Bytes::from(body)))
             .map_err(|error| ClientError::Protocol(format!("the request: {error}")))?;
-        let stream = UnixStream::connect(&self.socket).await?;
-        let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
-            .await
-            .map_err(broken)?;
-        let answer = async move {
-            let response = sender.send_request(request).await.map_err(broken)?;
-            let status = response.status();
-            let body = Limited::new(response.into_body(), REPLY_BYTES_MAX).collect();
-            let body = body.await.map_err(|error| match error.downcast() {
-                Ok(error) => broken(*error),
-                Err(error) => ClientError::Protocol(error.to_string()),
-            })?;
-            Ok((status, body.to_bytes()))
-        };
-        // The connection ends with the answer; why it broke is told there.
-        tokio::join!(answer, connection).0
+        exchange_on(UnixStream::connect(&self.socket).await?, request).await
     }
+}
+
+async fn exchange_on(
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    request: Request<Full<Bytes>>,
+) -> Result<(StatusCode, Bytes), ClientError> {
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
+        .await
+        .map_err(|error| broken(&error))?;
+    let answer = async move {
+        let response = sender.send_request(request).await;
+        let response = response.map_err(|error| broken(&error))?;
+        let status = response.status();
+        let body = Limited::new(response.into_body(), REPLY_BYTES_MAX).collect();
+        let body = body.await.map_err(|error| match error.downcast() {
+            Ok(error) => broken(&error),
+            Err(error) => ClientError::Protocol(error.to_string()),
+        })?;
+        Ok((status, body.to_bytes()))
+    };
+    // The connection ends with the answer; why it broke is told there.
+    tokio::join!(answer, connection).0
 }
 
 /// Reads the error of an answer. With these two codes the same may succeed later.
@@ -188,7 +196,11 @@ fn refusal(status: StatusCode, answer: &[u8]) -> ClientError {
 }
 
 /// A connection that the other side cut is closed, whatever the library calls it.
-fn broken(error: hyper::Error) -> ClientError {
+fn broken(error: &hyper::Error) -> ClientError {
+    // A request that was never sent is cancelled; why is one level down.
+    if let Some(reason) = error.source().and_then(<dyn Error>::downcast_ref) {
+        return broken(reason);
+    }
     let of_system = error
         .source()
         .and_then(|source| source.downcast_ref::<io::Error>());
@@ -202,6 +214,8 @@ fn broken(error: hyper::Error) -> ClientError {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::AsyncWriteExt;
+
     use super::*;
 
     #[test]
@@ -209,6 +223,20 @@ mod tests {
         let beside = |socket: &str| operator_socket(Path::new(socket));
         assert_eq!(beside("/run/x.sock"), Path::new("/run/x.http.sock"));
         assert_eq!(beside("/run/x.1"), Path::new("/run/x.1.http.sock"));
+    }
+
+    #[tokio::test]
+    async fn a_service_that_speaks_first_is_no_http() {
+        let (ours, mut theirs) = tokio::io::duplex(1024);
+        theirs
+            .write_all(b"220 mail.example ESMTP\r\n")
+            .await
+            .unwrap();
+        let answer = exchange_on(ours, Request::default()).await;
+        assert!(
+            matches!(answer, Err(ClientError::Protocol(_))),
+            "{answer:?}"
+        );
     }
 
     #[test]
