@@ -325,12 +325,10 @@ operations! {
     [], [Docs GET "/_scheduler/docs", DocsBelow GET "/_scheduler/docs/{below:.*}"] => AllOrOwn(Inspect), reads;
     /// Lists the daemons that share the store.
     [], [Fleet GET "/_fleet"] => With(Look), reads;
-    /// Sends some documents of the replicator database, for a backup.
+    /// Sends all replications as they are at one moment, as lines that restore them.
     [], [ExportJobs GET "/_scheduler/_export"] => Local(Administer), reads;
-    /// Writes documents of a backup.
+    /// Writes documents of an export that are not there.
     [], [ImportJobs POST "/_scheduler/_import"] => Local(Administer), changes;
-    /// Sends the store as it is at one moment, some rows at a time, for a backup.
-    [], [BackupStore GET "/_scheduler/_backup"] => Local(Administer), reads;
 
     // The replicator database. Who may replicate sees and writes what is their own.
 

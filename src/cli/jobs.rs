@@ -39,12 +39,14 @@ const SHOWN_MAX: usize = 100;
 Exit codes:
   0   done
   64  the command line is wrong, or several jobs are meant and neither --yes nor a terminal is there
-  65  an order failed for some jobs; import: a line is wrong, or a document was not imported; verify:
+  65  an order failed for some jobs; import: the file is damaged, or a document was not imported; verify:
       the target does not hold everything; apply: the file is wrong, or a document was not written
   69  no service answers, or there is no such job
   74  export: the file is there already; reading or writing failed
-  75  more jobs fit by now than were shown, or the service has just been started and does not know all jobs yet
-  77  the socket belongs to another user
+  75  more jobs fit by now than were shown, or the service has just been started and does not know all jobs yet;
+      export --offline, import --replace: a service runs on the store
+  77  the socket or the store belongs to another user
+  78  export --offline, import --replace: the configuration is wrong, or the database cannot be used
 
 Example:
   settee jobs --group-by reason
@@ -120,19 +122,22 @@ Example:
 Example:
   settee jobs delete shop")]
     Delete(OrderArgs),
-    /// Write the documents of all replications, one JSON document a line: a backup.
+    /// Write all replications into a file, as they are at one moment: a backup.
     ///
-    /// The service goes on meanwhile. Without --secrets there are no credentials in it.
+    /// A line for each document, with its revision and what is kept of its job; deletions, _local documents and the
+    /// uuid too. The service runs meanwhile. Without --secrets there are no credentials in it.
     #[command(after_long_help = "\
 Example:
   settee jobs export --secrets /backup/settee-monday.ndjson")]
     Export(ExportArgs),
     /// Write documents of an export into the service, and say of each what became of it.
     ///
-    /// A document of the same id that is there already stays as it is.
+    /// The whole file is verified first. A document of the same id that is there already stays as it is. With --replace
+    /// the export takes the place of a whole store, with revisions, deletions and the uuid; stop the services first.
     #[command(after_long_help = "\
 Example:
-  settee jobs import /backup/settee-monday.ndjson")]
+  settee jobs import /backup/settee-monday.ndjson
+  settee jobs import --replace /backup/settee-monday.ndjson")]
     Import(ImportArgs),
     /// Have the service hold the documents that a file describes: many replications at once.
     ///
@@ -181,7 +186,10 @@ pub fn run(args: &Args, languages: &Registry) -> Result<(), CliError> {
 impl Args {
     /// Whether it learns passwords of others.
     pub(super) fn holds_secrets(&self) -> bool {
-        matches!(self.action, Some(Action::Verify(_) | Action::Apply(_)))
+        matches!(
+            self.action,
+            Some(Action::Verify(_) | Action::Apply(_) | Action::Export(_) | Action::Import(_))
+        )
     }
 }
 
@@ -209,8 +217,8 @@ async fn carry_out(args: &Args, languages: &Registry) -> Result<(), CliError> {
         Some(Action::Apply(args)) => apply(service, args, json, languages).await,
         // It has been run without a runtime around it.
         Some(Action::Verify(_)) => Ok(()),
-        Some(Action::Export(args)) => export(service, args).await,
-        Some(Action::Import(args)) => import(service, args, json).await,
+        Some(Action::Export(args)) => export(service, args, languages).await,
+        Some(Action::Import(args)) => import(service, args, json, languages).await,
     }
 }
 

@@ -30,7 +30,6 @@ pub mod service_manager;
 pub mod service_socket;
 pub mod status;
 mod status_table;
-pub mod store;
 mod table;
 mod terminal;
 pub mod top;
@@ -151,8 +150,6 @@ enum Command {
     /// A drop-in for CouchDB's couchjs, also when the program is called through a link of that name.
     #[command(disable_help_flag = true)]
     Couchjs(couchjs::Args),
-    /// Back up the store of replications, restore it, or take it to another place.
-    Store(store::Args),
     /// Print a script that completes the command line in a shell.
     Completions(completions::Args),
     /// Write the manual pages into a folder.
@@ -168,8 +165,7 @@ impl Command {
             | Self::CheckConfig(_)
             | Self::Map(_)
             | Self::Replicate(_)
-            | Self::Conform(_)
-            | Self::Store(_) => true,
+            | Self::Conform(_) => true,
             Self::Jobs(args) => args.holds_secrets(),
             _ => false,
         }
@@ -280,7 +276,6 @@ fn dispatch(command: Command, builder: DaemonBuilder) -> Result<(), CliError> {
         Command::Map(args) => map::run(&args, languages),
         Command::Replicate(args) => replicate::run(&args, languages),
         Command::Conform(args) => conform::run(&args, languages),
-        Command::Store(args) => store::run(&args, languages),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),
         // `main` has run it: it reads the command line by itself.
@@ -336,9 +331,9 @@ mod tests {
     }
 
     #[test]
-    fn every_action_on_jobs_pools_and_stores_has_an_example() {
+    fn every_action_on_jobs_and_pools_has_an_example() {
         let command = Cli::command();
-        for name in ["jobs", "pool", "store"] {
+        for name in ["jobs", "pool"] {
             for action in command.find_subcommand(name).unwrap().get_subcommands() {
                 let help = action.get_after_long_help().map(ToString::to_string);
                 let example = format!("settee {name} {}", action.get_name());

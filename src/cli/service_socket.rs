@@ -4,11 +4,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use bytes::Bytes;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
-use crate::client::{ClientError, Operator, ServiceError};
+use crate::client::{ClientError, Operator, Pieces, ServiceError};
 use crate::config::Surroundings;
 
 use super::exit::{CliError, EVENT_LOOP, Exit};
@@ -92,6 +93,22 @@ impl Service {
     /// As [`Service::get`].
     pub async fn text(&self, path: &str) -> Result<String, CliError> {
         self.answer(self.operator.text(path)).await
+    }
+
+    /// As [`Service::get`], of what may be long: it is read with [`Service::next`].
+    ///
+    /// # Errors
+    /// As [`Service::get`].
+    pub(super) async fn open(&self, path: &str) -> Result<Pieces, CliError> {
+        self.answer(self.operator.open(path)).await
+    }
+
+    /// Returns the next piece of a long answer, which takes at most [`ANSWER_TIMEOUT`]; none at the end.
+    ///
+    /// # Errors
+    /// As [`Service::get`].
+    pub(super) async fn next(&self, pieces: &mut Pieces) -> Result<Option<Bytes>, CliError> {
+        self.answer(pieces.next()).await
     }
 
     /// Sends something to a path.

@@ -16,13 +16,13 @@
 
 mod access;
 mod answer;
-mod backup_api;
 mod body;
 mod compress;
 mod config_api;
 mod connections;
 mod dashboard;
 mod entrance;
+mod export_api;
 mod fleet_api;
 mod functions_api;
 mod guard;

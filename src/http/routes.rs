@@ -21,7 +21,7 @@ use super::access::User;
 use super::answer::{Answer, Refusal};
 use super::request::{decode, is_lines, segments};
 use super::{
-    backup_api as backup, config_api as config, dashboard, fleet_api as fleet,
+    config_api as config, dashboard, export_api as export, fleet_api as fleet,
     functions_api as functions, history, info, list_stream, map_stream, pools_api as pools,
     procs_api as procs, query, replicate, replicator, scheduler_api as scheduler,
     session_api as session, tasks, tenant_log,
@@ -127,9 +127,8 @@ fn answered_by(route: Route) -> actix_web::Route {
         Route::SetJobPriority => scheduler::order(route, scheduler::priority),
         Route::Docs | Route::DocsBelow => to(scheduler::docs),
         Route::Fleet => to(fleet::list),
-        Route::ExportJobs => to(backup::export),
-        Route::ImportJobs => to(backup::import),
-        Route::BackupStore => to(backup::backup),
+        Route::ExportJobs => to(export::export),
+        Route::ImportJobs => to(export::import),
         Route::Database => to(replicator::info),
         Route::CreateDatabase => to(replicator::create),
         Route::PostDoc => to(replicator::post),

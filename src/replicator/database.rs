@@ -2,24 +2,23 @@
 
 use std::sync::Arc;
 
-use serde_json::value::RawValue;
+use serde_json::value::to_raw_value;
 use tokio::sync::watch;
 
 use super::document::{
-    DocKind, DocumentError, Incoming, Person, check, invalid_rev, shown, with_head,
+    DocKind, DocumentError, Incoming, Person, check, invalid_rev, strip, with_head,
 };
 use super::kept::Kept;
 use super::members::DocMembers;
 use super::states::DocStates;
 use crate::config::Config;
 use replication::spec::Defaults;
-use store::{Edit, Import, Imported, Revision, Store, StoreError};
+use store::{
+    Edit, ExportLines, ExportRow, Import, Imported, Revision, Store, StoreError, StoreSnapshot,
+};
 
 /// The name of the database.
 pub const NAME: &str = "_replicator";
-
-/// The member of an exported document that says what is kept of its job.
-const JOB: &str = "_job";
 
 /// The database. Cheap to clone.
 #[derive(Clone)]
@@ -100,48 +99,29 @@ impl Database {
         Ok(results.collect())
     }
 
-    /// Returns some documents after an id, in the order of their ids, as `settee jobs export` writes them; none
-    /// at the end. Credentials are in them only with `secrets`.
+    /// Returns the lines of an export, with credentials or without.
     ///
     /// # Errors
     /// See [`StoreError`].
-    pub async fn export(
-        &self,
-        after: Option<String>,
-        secrets: bool,
-    ) -> Result<Vec<DocMembers>, StoreError> {
-        let reader = Person {
-            name: None,
-            is_admin: secrets,
-        };
-        let documents = self.store.export(after).await?;
-        let whole = documents.into_iter().map(|(document, kept)| {
-            let mut whole = shown(&document, &reader);
-            if let Some(Ok(kept)) = kept.map(RawValue::from_string) {
-                whole.set(JOB, kept);
-            }
-            whole
-        });
-        Ok(whole.collect())
+    pub async fn export(&self, secrets: bool) -> Result<ExportLines, StoreError> {
+        Ok(export_lines(self.store.snapshot().await?, secrets))
     }
 
-    /// Writes documents of an export, those that are not there; with `replace` also in place of others of the
-    /// same ids. Each has its own result, in the same order.
+    /// Writes documents of an export, those that are not there. Each has its own result, in the same order.
     ///
     /// # Errors
     /// See [`StoreError`]; then none is written.
     pub async fn import(
         &self,
-        documents: &[String],
-        replace: bool,
+        rows: Vec<ExportRow>,
     ) -> Result<Vec<Result<(String, Imported), Refused>>, StoreError> {
         let defaults = super::defaults(&self.config.borrow().replicator);
-        let read: Vec<_> = documents
-            .iter()
-            .map(|text| to_import(text, &defaults))
+        let read: Vec<_> = rows
+            .into_iter()
+            .map(|row| to_import(row, &defaults))
             .collect();
         let imports = read.iter().flatten().cloned().collect();
-        let mut imported = self.store.import(imports, replace).await?.into_iter();
+        let mut imported = self.store.import(imports).await?.into_iter();
         let results = read.into_iter().map(|read| {
             let id = read?.id;
             Ok((id, imported.next().unwrap_or(Imported::Conflict)))
@@ -204,18 +184,35 @@ fn edit(id: &str, incoming: Incoming) -> Result<Edit, DocumentError> {
     })
 }
 
-/// Reads a document of an export.
-fn to_import(text: &str, defaults: &Defaults) -> Result<Import, Refused> {
-    let mut members = DocMembers::parse(text).unwrap_or_default();
-    let id = members.text("_id").unwrap_or_default();
-    let kept = members.remove(JOB);
-    let checked = Incoming::of_members(members).and_then(|mut incoming| {
+/// Returns the lines of an export of a store, with credentials or without.
+pub(crate) fn export_lines(snapshot: StoreSnapshot, secrets: bool) -> ExportLines {
+    let strip = |row: &mut ExportRow| {
+        let mut members = DocMembers::parse(row.doc.get()).unwrap_or_default();
+        if strip(&mut members)
+            && let Ok(doc) = to_raw_value(&members)
+        {
+            row.doc = doc;
+        }
+    };
+    ExportLines::new(snapshot, (!secrets).then_some(strip))
+}
+
+/// Reads a row of an export.
+fn to_import(row: ExportRow, defaults: &Defaults) -> Result<Import, Refused> {
+    let ExportRow {
+        id,
+        doc,
+        job,
+        deleted_at,
+        ..
+    } = row;
+    let checked = Incoming::of(doc.get()).and_then(|mut incoming| {
         let operator = Person {
             name: None,
             is_admin: true,
         };
         let kind = check(&id, &mut incoming, &operator, defaults)?;
-        match incoming.deleted || kind == DocKind::Local {
+        match incoming.deleted || deleted_at.is_some() || kind == DocKind::Local {
             true => Err(DocumentError::BadRequest(
                 "deletions and _local documents are not imported".to_owned(),
             )),
@@ -226,7 +223,7 @@ fn to_import(text: &str, defaults: &Defaults) -> Result<Import, Refused> {
         Ok(body) => Ok(Import {
             id,
             body,
-            kept: kept.and_then(|kept| Kept::read(kept.get()).text()),
+            kept: job.and_then(|kept| Kept::read(kept.get()).text()),
         }),
         Err(error) => Err((id, error)),
     }

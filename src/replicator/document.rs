@@ -282,7 +282,7 @@ pub fn shown(document: &Document, reader: &Person) -> DocMembers {
 }
 
 /// Takes the credentials out. Returns whether there were any.
-fn strip(members: &mut DocMembers) -> bool {
+pub(super) fn strip(members: &mut DocMembers) -> bool {
     let mut is_stripped = false;
     for name in ["source", "target", "proxy", "source_proxy", "target_proxy"] {
         if let Some(stripped) = members.raw(name).and_then(without_credentials) {

@@ -23,6 +23,7 @@ pub(crate) mod table;
 pub(crate) mod wish;
 
 pub use checkpoint_guard::{CheckpointGuard, JobLease};
+pub(crate) use database::export_lines;
 pub use database::{Database, NAME, Refused, Written};
 pub(crate) use doc_state::DocState;
 pub(crate) use states::DocStates;

@@ -67,7 +67,7 @@ pub use jobs::{
     BulkAnswer, BulkOrder, BulkOrderName, JobGroup, JobOrder, JobResult, JobSelection, JobsQuery,
     JobsSort,
 };
-pub use operator::{Operator, operator_socket, path, with_query};
+pub use operator::{Operator, Pieces, operator_socket, path, with_query};
 pub use pool_change::PoolChange;
 pub use report::{LogLine, Report, Reported};
 pub use wire::{Borrowed, Imported, ProcDown, ReturnStatus};

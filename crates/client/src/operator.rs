@@ -11,7 +11,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use http_body_util::{BodyExt, Full, Limited};
-use hyper::body::Bytes;
+use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1;
 use hyper::header::{CONNECTION, CONTENT_TYPE, HOST};
 use hyper::{Method, Request, StatusCode};
@@ -116,10 +116,7 @@ impl Operator {
         path: &str,
         body: &impl Serialize,
     ) -> Result<T, ClientError> {
-        let (status, answer) = self.exchange(method, path, body).await?;
-        if !status.is_success() {
-            return Err(refusal(status, &answer));
-        }
+        let answer = self.send(method, path, body).await?.rest().await?;
         serde_json::from_slice(&answer)
             .map_err(|error| ClientError::Protocol(format!("the answer of {path}: {error}")))
     }
@@ -129,19 +126,24 @@ impl Operator {
     /// # Errors
     /// As [`Self::get`].
     pub async fn text(&self, path: &str) -> Result<String, ClientError> {
-        let (status, answer) = self.exchange(Method::GET, path, &()).await?;
-        match status.is_success() {
-            true => Ok(String::from_utf8_lossy(&answer).into_owned()),
-            false => Err(refusal(status, &answer)),
-        }
+        let answer = self.open(path).await?.rest().await?;
+        Ok(String::from_utf8_lossy(&answer).into_owned())
     }
 
-    async fn exchange(
+    /// Asks for what is at a path, to be read as it comes: it may be long.
+    ///
+    /// # Errors
+    /// As [`Self::get`].
+    pub async fn open(&self, path: &str) -> Result<Pieces, ClientError> {
+        self.send(Method::GET, path, &()).await
+    }
+
+    async fn send(
         &self,
         method: Method,
         path: &str,
         body: &impl Serialize,
-    ) -> Result<(StatusCode, Bytes), ClientError> {
+    ) -> Result<Pieces, ClientError> {
         let body = match method {
             Method::GET | Method::DELETE => Vec::new(),
             _ => serde_json::to_vec(body).map_err(no_json)?,
@@ -154,30 +156,55 @@ impl Operator {
             .header(CONTENT_TYPE, "application/json")
             .body(Full::new(Bytes::from(body)))
             .map_err(|error| ClientError::Protocol(format!("the request: {error}")))?;
-        exchange_on(UnixStream::connect(&self.socket).await?, request).await
+        send_on(UnixStream::connect(&self.socket).await?, request).await
     }
 }
 
-async fn exchange_on(
-    stream: impl AsyncRead + AsyncWrite + Unpin,
+async fn send_on(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     request: Request<Full<Bytes>>,
-) -> Result<(StatusCode, Bytes), ClientError> {
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
-        .await
-        .map_err(|error| broken(&error))?;
-    let answer = async move {
-        let response = sender.send_request(request).await;
-        let response = response.map_err(|error| broken(&error))?;
-        let status = response.status();
-        let body = Limited::new(response.into_body(), REPLY_BYTES_MAX).collect();
-        let body = body.await.map_err(|error| match error.downcast() {
+) -> Result<Pieces, ClientError> {
+    let made = http1::handshake(TokioIo::new(stream)).await;
+    let (mut sender, connection) = made.map_err(|error| broken(&error))?;
+    // It ends with the answer; why it broke is told there.
+    tokio::spawn(connection);
+    let response = sender.send_request(request).await;
+    let response = response.map_err(|error| broken(&error))?;
+    let status = response.status();
+    let answer = Pieces(response.into_body());
+    match status.is_success() {
+        true => Ok(answer),
+        false => Err(refusal(status, &answer.rest().await?)),
+    }
+}
+
+/// An answer that is read as it comes.
+#[derive(Debug)]
+pub struct Pieces(Incoming);
+
+impl Pieces {
+    /// Returns what comes next; none at the end.
+    ///
+    /// # Errors
+    /// See [`ClientError`]: the connection broke.
+    pub async fn next(&mut self) -> Result<Option<Bytes>, ClientError> {
+        while let Some(frame) = self.0.frame().await {
+            let frame = frame.map_err(|error| broken(&error))?;
+            if let Ok(piece) = frame.into_data() {
+                return Ok(Some(piece));
+            }
+        }
+        Ok(None)
+    }
+
+    async fn rest(self) -> Result<Bytes, ClientError> {
+        let body = Limited::new(self.0, REPLY_BYTES_MAX).collect().await;
+        let body = body.map_err(|error| match error.downcast() {
             Ok(error) => broken(&error),
             Err(error) => ClientError::Protocol(error.to_string()),
         })?;
-        Ok((status, body.to_bytes()))
-    };
-    // The connection ends with the answer; why it broke is told there.
-    tokio::join!(answer, connection).0
+        Ok(body.to_bytes())
+    }
 }
 
 /// Reads the error of an answer. With these two codes the same may succeed later.
@@ -232,7 +259,7 @@ mod tests {
             .write_all(b"220 mail.example ESMTP\r\n")
             .await
             .unwrap();
-        let answer = exchange_on(ours, Request::default()).await;
+        let answer = send_on(ours, Request::default()).await;
         assert!(
             matches!(answer, Err(ClientError::Protocol(_))),
             "{answer:?}"

@@ -49,7 +49,7 @@ pub struct ProcDown {
 pub struct Imported {
     /// Its id.
     pub id: String,
-    /// `created`, `replaced`, or `unchanged` for one that was there already; none where it was refused.
+    /// `created`, or `unchanged` for one that was there already; none where it was refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ok: Option<String>,
     /// Why it was refused, for programs: `conflict`, `forbidden`, `doc_validation` ..

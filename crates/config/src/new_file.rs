@@ -26,15 +26,24 @@ impl NewFile {
     /// # Errors
     /// There is something of this name already, or the system refuses it.
     pub fn create(path: &Path) -> io::Result<Self> {
-        if path.symlink_metadata().is_ok() {
-            return Err(ErrorKind::AlreadyExists.into());
+        match path.symlink_metadata() {
+            Ok(_) => Err(ErrorKind::AlreadyExists.into()),
+            Err(_) => Self::begin(path),
         }
+    }
+
+    /// Begins a file that may [replace](Self::replace) another one.
+    ///
+    /// # Errors
+    /// The system refuses it.
+    pub fn begin(path: &Path) -> io::Result<Self> {
         let mut part = path.to_owned().into_os_string();
         // Another program may write a file of the same name at the same time.
         part.push(format!(".{}.part", HEXLOWER.encode(&random::<8>())));
         let part = PathBuf::from(part);
         let mut options = OpenOptions::new();
         let file = options
+            .read(true)
             .write(true)
             .create_new(true)
             .mode(0o600)
@@ -46,6 +55,11 @@ impl NewFile {
     /// Returns where it is until then, for what writes files by itself.
     pub fn part(&self) -> &Path {
         &self.part
+    }
+
+    /// Returns the file itself.
+    pub fn file(&self) -> &File {
+        &self.file
     }
 
     /// Writes what comes next.
@@ -64,6 +78,20 @@ impl NewFile {
         self.file.sync_all()?;
         // Unlike a rename it fails where there is a file of this name.
         fs::hard_link(&self.part, &self.path)?;
+        self.sync_folder()
+    }
+
+    /// As [`Self::finish`], in the place of any file that is there.
+    ///
+    /// # Errors
+    /// The system refuses it.
+    pub fn replace(self) -> io::Result<()> {
+        self.file.sync_all()?;
+        fs::rename(&self.part, &self.path)?;
+        self.sync_folder()
+    }
+
+    fn sync_folder(&self) -> io::Result<()> {
         let folder = self.path.parent().filter(|path| *path != Path::new(""));
         match File::open(folder.unwrap_or(Path::new("."))) {
             // A folder that this user may write and not read.

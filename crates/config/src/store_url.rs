@@ -136,24 +136,6 @@ impl StoreUrl {
         }
     }
 
-    /// Returns the URL with a password, if it has none.
-    #[must_use]
-    pub fn with_password(&self, password: &str) -> Self {
-        let Some((scheme, rest)) = self.0.split_once("://") else {
-            return self.clone();
-        };
-        let encoded: String = password
-            .bytes()
-            .map(|byte| format!("%{byte:02x}"))
-            .collect();
-        match rest.split_once('@') {
-            Some((user, place)) if !user.contains(':') => {
-                Self(format!("{scheme}://{user}:{encoded}@{place}"))
-            }
-            _ => self.clone(),
-        }
-    }
-
     fn parts(&self) -> (&str, &str) {
         self.0.split_once('?').unwrap_or((&self.0, ""))
     }
@@ -260,19 +242,6 @@ mod tests {
                 "{text}: {error}"
             );
         }
-    }
-
-    #[test]
-    fn a_password_is_added_where_there_is_none() {
-        let with = |text: &str| {
-            StoreUrl::parse(text)
-                .unwrap()
-                .with_password("p@/")
-                .without_ssl()
-        };
-        assert_eq!(with("postgres://u@h/db"), "postgres://u:%70%40%2f@h/db");
-        assert_eq!(with("postgres://u:own@h/db"), "postgres://u:own@h/db");
-        assert_eq!(with("postgres://h/db"), "postgres://h/db");
     }
 
     #[test]

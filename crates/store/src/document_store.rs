@@ -12,13 +12,13 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use super::copy::{CopyRow, HeldCopy, RowKind};
 use super::documents::{Changes, Conflict, Document, Edit, Info, LocalDocument, Purged};
 use super::error::StoreError;
+use super::export::StoreSnapshot;
 use super::fleet::FleetStore;
 use super::place::StorePlace;
 use super::revision::Revision;
-use super::transfer::{Import, Imported};
+use super::tables::{Import, Imported};
 use policy::counted::Class;
 use policy::ownership::Epoch;
 
@@ -109,13 +109,8 @@ pub trait DocumentStore: Send + Sync + fmt::Debug {
     /// edit sees those before it. After an error none is written.
     fn edit(&self, edits: Vec<Edit>) -> Answer<'_, Vec<Result<Revision, Conflict>>>;
 
-    /// Returns some documents after an id, in the order of their ids, each with what is kept of its job; none
-    /// at the end.
-    fn export(&self, after: Option<String>) -> Answer<'_, Vec<(Document, Option<String>)>>;
-
-    /// Writes documents that are not there; with `replace` also in place of others of the same ids. Each
-    /// has its own result, in the same order. After an error none is written.
-    fn import(&self, documents: Vec<Import>, replace: bool) -> Answer<'_, Vec<Imported>>;
+    /// Writes documents that are not there. Each has its own result, in the same order. After an error none is written.
+    fn import(&self, documents: Vec<Import>) -> Answer<'_, Vec<Imported>>;
 
     /// Returns a `_local/` document by the rest of its id.
     fn local(&self, id: &str) -> Answer<'_, Option<LocalDocument>>;
@@ -148,22 +143,8 @@ pub trait DocumentStore: Send + Sync + fmt::Debug {
     /// was.
     fn compact(&self) -> Answer<'_, u64>;
 
-    /// Keeps the store readable as it is at this moment, for a copy; none of a store that whoever copies reads by
-    /// itself. Another copy takes its place, and so does a while in which nobody reads of it.
-    fn hold_copy(&self) -> Answer<'_, Option<HeldCopy>> {
-        Box::pin(async { Ok(None) })
-    }
-
-    /// Returns the next rows of a held copy after an id, in the order of their ids; none if it is held no more.
-    fn copy_rows(
-        &self,
-        copy: u64,
-        kind: RowKind,
-        after: String,
-    ) -> Answer<'_, Option<Vec<CopyRow>>> {
-        let _ = (copy, kind, after);
-        Box::pin(async { Ok(None) })
-    }
+    /// Returns the store as it is at this moment. It is given up when it is not read for a minute.
+    fn snapshot(&self) -> Answer<'_, StoreSnapshot>;
 
     /// Returns what several daemons share of this store; none where one daemon has it to itself.
     fn fleet(&self) -> Option<Arc<dyn FleetStore>> {

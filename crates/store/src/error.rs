@@ -107,7 +107,7 @@ impl OpenError {
                 "raise the limit on open files, memory or connections; the next request tries again"
             }
             OpenProblem::Damaged(_) => {
-                "stop the service, move this one away, and put the last backup in its place with `settee store restore`; without a backup see docs/operations.md, When something is lost"
+                "stop the service, move this one away, and import the last export with `settee jobs import --replace`; without one see docs/operations.md, When something is lost"
             }
             OpenProblem::NoStore(_) => {
                 "name the store in [store] path; if this was it, its beginning is damaged: see docs/operations.md, When something is lost"

@@ -6,10 +6,10 @@
 
 #![warn(missing_docs)]
 
-mod copy;
 pub mod document_store;
 mod documents;
 mod error;
+mod export;
 pub mod fleet;
 mod observer;
 mod place;
@@ -23,21 +23,21 @@ pub mod suite;
 mod tables;
 #[cfg(test)]
 mod tests;
-mod transfer;
 pub mod uuid_file;
 
-pub use copy::{Copied, CopyError, CopyRow, CopySource, HeldCopy, RowKind, copy, copy_from};
 pub use document_store::Answer;
 pub use document_store::DocumentStore;
 pub use document_store::Watcher;
 pub use documents::Document;
 pub use documents::{Changes, Edit, unix_now};
-pub use error::OpenProblem;
-pub use error::StoreError;
+pub use error::{OpenError, OpenProblem, StoreError};
+pub use export::{
+    ExportEnd, ExportError, ExportHead, ExportLines, ExportReader, ExportRow, StoreSnapshot,
+};
 pub use observer::{DatabaseRequest, StoreObserver};
 pub use place::StorePlace;
 pub use revision::Revision;
-pub use transfer::{Import, Imported};
+pub use tables::{Import, Imported};
 
 use std::ops::Deref;
 use std::sync::Arc;

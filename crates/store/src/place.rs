@@ -3,7 +3,12 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use super::document_store::Watcher;
 use super::error::{OpenError, OpenProblem};
+use super::export::{ExportHead, ExportRow, StoreSnapshot};
+#[cfg(feature = "postgres")]
+use super::postgres;
+use super::redb;
 use settee_config::Store;
 use settee_config::store_url::StoreUrl;
 
@@ -66,11 +71,71 @@ impl StorePlace {
         }
     }
 
+    /// Returns the store there as it is at this moment; a file is one that no service has. Blocks where it is a file.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub async fn snapshot(&self) -> Result<StoreSnapshot, OpenError> {
+        let opened = match self {
+            Self::File(path) => redb::export::snapshot(path),
+            #[cfg(feature = "postgres")]
+            Self::Postgres(url) => postgres::export::snapshot(url).await,
+            _ => Err(self.takes_none()),
+        };
+        opened.map_err(|problem| self.cannot_open(problem))
+    }
+
+    /// Replaces all that is there by the rows of an export: at once, or not at all. No service runs on it meanwhile.
+    /// `watcher` is asked which documents ask for replications. Blocks where it is a file.
+    ///
+    /// # Errors
+    /// Those of the rows; see [`OpenError`]. Then all is as it was.
+    pub async fn replace<E: From<OpenError>>(
+        &self,
+        head: &ExportHead,
+        rows: impl Iterator<Item = Result<ExportRow, E>>,
+        watcher: &dyn Watcher,
+    ) -> Result<(), E> {
+        let is_of = (&*head.uuid, head.seq);
+        let rows = rows.map(|row| row.map_err(Failed::Rows));
+        let replaced = match self {
+            Self::File(path) => redb::export::replace(path, is_of, rows),
+            #[cfg(feature = "postgres")]
+            Self::Postgres(url) => postgres::export::replace(url, is_of, rows, watcher).await,
+            _ => Err(self.takes_none().into()),
+        };
+        #[cfg(not(feature = "postgres"))]
+        let _ = watcher;
+        replaced.map_err(|failed| match failed {
+            Failed::Rows(error) => error,
+            Failed::Store(problem) => self.cannot_open(problem).into(),
+        })
+    }
+
+    fn takes_none(&self) -> OpenProblem {
+        OpenProblem::Refused(match self {
+            Self::Postgres(_) => "this program was built without PostgreSQL".to_owned(),
+            _ => "it ends with the service".to_owned(),
+        })
+    }
+
     /// Says that a problem is one of this store.
     pub(super) fn cannot_open(&self, problem: OpenProblem) -> OpenError {
         OpenError {
             place: self.to_string(),
             problem,
         }
+    }
+}
+
+/// What ended a replacement.
+enum Failed<E> {
+    Rows(E),
+    Store(OpenProblem),
+}
+
+impl<E> From<OpenProblem> for Failed<E> {
+    fn from(problem: OpenProblem) -> Self {
+        Self::Store(problem)
     }
 }

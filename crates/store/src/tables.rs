@@ -6,7 +6,28 @@
 
 use super::documents::{Conflict, Document, Edit};
 use super::revision::Revision;
-use super::transfer::{Import, Imported};
+
+/// A document to import.
+#[derive(Clone, Debug)]
+pub struct Import {
+    /// Its id.
+    pub id: String,
+    /// As in [`Document`].
+    pub body: String,
+    /// What is to be kept of its job.
+    pub kept: Option<String>,
+}
+
+/// The result of importing a document.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Imported {
+    /// There was none of this id.
+    Created,
+    /// The same document is there already.
+    Unchanged,
+    /// Another one is there, and stays.
+    Conflict,
+}
 
 /// The tables of a store, in a transaction.
 pub(super) trait DocumentTables {
@@ -58,22 +79,18 @@ pub(super) trait DocumentTables {
         }
     }
 
-    /// Writes a document that is not there, or with `replace` also in place of another.
-    fn import(&mut self, document: Import, replace: bool) -> Result<Imported, Self::Error> {
-        let Import { id, body, kept } = document;
-        let known = self.document(&id)?;
-        let is_there = known.as_ref().filter(|known| !known.deleted);
-        let imported = match is_there {
-            None => Imported::Created,
-            Some(known) if known.body == body => Imported::Unchanged,
-            Some(_) if replace => Imported::Replaced,
+    /// Writes a document that is not there.
+    fn import(&mut self, document: Import) -> Result<Imported, Self::Error> {
+        let known = self.document(&document.id)?;
+        Ok(match known.as_ref().filter(|known| !known.deleted) {
+            Some(known) if known.body == document.body => Imported::Unchanged,
             Some(_) => Imported::Conflict,
-        };
-        if matches!(imported, Imported::Created | Imported::Replaced) {
-            self.save(&id, known.as_ref(), false, &body)?;
-            self.keep(&id, kept.as_deref())?;
-        }
-        Ok(imported)
+            None => {
+                self.save(&document.id, known.as_ref(), false, &document.body)?;
+                self.keep(&document.id, document.kept.as_deref())?;
+                Imported::Created
+            }
+        })
     }
 }
 

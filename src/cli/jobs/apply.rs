@@ -23,16 +23,19 @@ use self::plan::{Documents, MARK, Plan};
 use crate::actors::language::Registry;
 use crate::cli::config_args::ConfigArgs;
 use crate::cli::exit::{CliError, Exit};
-use crate::cli::jobs::transfer::exported;
 use crate::cli::output;
 use crate::cli::service_socket::Service;
 use crate::cli::table::count;
+use crate::client::with_query;
 use crate::config::{Replicator, Surroundings};
 use crate::replicator;
 use crate::replicator::document::{DocKind, kind_of};
 use replication::endpoint::{Http, HttpSettings};
 use replication::open::all_dbs;
 use replication::spec::{Defaults, Replication, UserCtx};
+
+/// Documents that are read at a time.
+const READ_MAX: usize = 500;
 
 /// Documents that are written at a time.
 const DOCUMENTS_MAX: usize = 200;
@@ -274,25 +277,47 @@ fn foreign(ids: &[String], mark: &str) -> CliError {
 
 /// Returns those documents of the service that are wanted or were made from the file.
 async fn there(service: &Service, wanted: &Documents, mark: &str) -> Result<Documents, CliError> {
-    let (mut documents, mut after) = (Documents::new(), None::<String>);
+    let (mut documents, mut after) = (Documents::new(), None);
     loop {
-        let page = exported(service, after.as_deref(), true).await?;
-        let mut last = None;
-        for raw in page {
-            let document: Map<String, Value> = service.read("a document", &raw)?;
-            let id = document.get("_id").and_then(Value::as_str);
-            let id = id.unwrap_or_default().to_owned();
-            last = Some(id.clone());
-            let is_own = document.get(MARK).is_some_and(|known| known == mark);
+        let page: AllDocs = service.get(&all_docs(after.as_deref())).await?;
+        let Some(last) = page.rows.last() else {
+            return Ok(documents);
+        };
+        after = Some(last.id.clone());
+        for Row { id, doc } in page.rows {
+            let is_own = doc.get(MARK).is_some_and(|known| known == mark);
             if is_own || wanted.contains_key(&id) {
-                documents.insert(id, document);
+                documents.insert(id, doc);
             }
         }
-        match last {
-            Some(last) if after.as_ref() < Some(&last) => after = Some(last),
-            _ => return Ok(documents),
-        }
     }
+}
+
+/// Some documents of `_replicator`.
+#[derive(Deserialize)]
+struct AllDocs {
+    rows: Vec<Row>,
+}
+
+#[derive(Deserialize)]
+struct Row {
+    id: String,
+    doc: Map<String, Value>,
+}
+
+/// Returns the path of the documents after an id.
+fn all_docs(after: Option<&str>) -> String {
+    let mut query = vec![
+        ("include_docs", "true".to_owned()),
+        ("limit", READ_MAX.to_string()),
+    ];
+    if let Some(after) = after {
+        query.extend([
+            ("startkey", json!(after).to_string()),
+            ("skip", "1".to_owned()),
+        ]);
+    }
+    with_query("/_replicator/_all_docs", query)
 }
 
 /// What became of a document.

@@ -1,33 +1,50 @@
-//! `settee jobs export` and `import`: the documents of `_replicator` as lines of JSON.
+//! `settee jobs export` and `import`: one file of replications, for a backup, a restore, or a move to another store.
 //!
-//! SUMMARY   An export is a document a line, in the order of their ids, with `_job` where its job was paused or
-//!           given a priority. An import is an ordinary write of each; documents that are there stay.
+//! SUMMARY   An export is of one moment, while the service runs. An import reads the whole file and verifies it before
+//!           the first row is written: to the running service, which gets the documents that it has not, or with
+//!           `--replace` in the place of a whole store.
 //! PROMISES  Credentials leave the service only with `--secrets`, and only into a new file that its owner alone can
 //!           read. A file is there whole and on the disk, or not at all.
-//! LIMITS    [`DOCUMENTS_MAX`] documents, or [`BYTES_MAX`] bytes and one document, are sent at a time.
+//! LIMITS    [`DOCUMENTS_MAX`] documents, or [`BYTES_MAX`] bytes and one document, are sent at a time. What is no plain
+//!           file is held in memory, at most [`INPUT_BYTES_MAX`] bytes.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader};
+use std::io::{self, BufRead, BufReader, Read};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 use serde::Serialize;
-use serde_json::Value;
-use serde_json::value::RawValue;
+use serde_json::value::to_raw_value;
 
-use crate::client::{Imported, with_query};
+use crate::actors::language::Registry;
+use crate::cli::config_args::ConfigArgs;
+use crate::cli::exit::{CliError, Exit};
+use crate::cli::output::{self, Output};
+use crate::cli::serve::open_code;
+use crate::cli::service_socket::Service;
+use crate::cli::table::count;
+use crate::client::{Imported, ServiceError, with_query};
 use crate::config::new_file::NewFile;
-
-use super::super::exit::{CliError, Exit};
-use super::super::output::{self, Output};
-use super::super::service_socket::Service;
-use super::super::table::count;
+use crate::replicator::members::DocMembers;
+use crate::replicator::{DocStates, export_lines};
+use store::{
+    ExportEnd, ExportError, ExportHead, ExportReader, ExportRow, OpenError, StoreError, StorePlace,
+};
 
 /// Documents that are sent at a time.
 const DOCUMENTS_MAX: usize = 500;
 
 /// Bytes of documents after which no more are sent at a time.
 const BYTES_MAX: usize = 256 << 10;
+
+/// Bytes of an import that is no plain file.
+const INPUT_BYTES_MAX: u64 = 512 << 20;
+
+/// Bytes of a last line.
+const END_BYTES_MAX: usize = 4096;
+
+/// What an export begins with; the version before wrote a document a line.
+const HEAD: &[u8] = b"{\"settee_export\":";
 
 #[derive(Debug, clap::Args)]
 pub(super) struct ExportArgs {
@@ -36,117 +53,294 @@ pub(super) struct ExportArgs {
     /// With user names, passwords, `auth` and `headers`; takes a file.
     #[arg(long, requires = "file")]
     secrets: bool,
+    /// Read the store of the configuration, without a service: a file that none has, or a database.
+    #[arg(long)]
+    offline: bool,
+    #[command(flatten)]
+    config: ConfigArgs,
 }
 
 #[derive(Debug, clap::Args)]
 pub(super) struct ImportArgs {
-    /// A document a line, as `export` writes them; `-` is standard input.
+    /// What `export` has written; `-` is standard input.
     file: PathBuf,
-    /// Replace documents of the same ids that say something else.
+    /// Replace the whole store of the configuration, whose services are stopped.
     #[arg(long)]
     replace: bool,
+    #[command(flatten)]
+    config: ConfigArgs,
 }
 
-pub(super) async fn export(service: &Service, args: &ExportArgs) -> Result<(), CliError> {
-    let Some(path) = &args.file else {
-        let mut output = Output::standard();
-        let done = send_lines(service, false, |text| output.write(text));
-        return done.await.map(drop);
-    };
-    let refused = |error: io::Error| CliError::new_file(path, &error);
-    let mut file = NewFile::create(path).map_err(refused)?;
-    let write = |text: &str| match file.write_all(text.as_bytes()) {
-        Ok(()) => Ok(ControlFlow::Continue(())),
-        Err(error) => Err(refused(error)),
-    };
-    let sent = send_lines(service, args.secrets, write).await?;
-    file.finish().map_err(refused)?;
-    let documents = count(sent, "document", "documents");
-    output::print(&format!("{documents} in {}\n", path.display()))
-}
-
-/// Hands all documents on, many lines at a time. Returns how many there were.
-async fn send_lines(
+pub(super) async fn export(
     service: &Service,
-    secrets: bool,
-    mut to: impl FnMut(&str) -> Result<ControlFlow<()>, CliError>,
-) -> Result<usize, CliError> {
-    let (mut after, mut sent) = (None, 0);
-    loop {
-        let docs = exported(service, after.as_deref(), secrets).await?;
-        let Some(last) = docs.last() else {
-            return Ok(sent);
-        };
-        after = Some(id_of(last)?);
-        sent += docs.len();
-        let lines: String = docs.iter().flat_map(|doc| [doc.get(), "\n"]).collect();
-        if to(&lines)?.is_break() {
-            return Ok(sent);
+    args: &ExportArgs,
+    languages: &Registry,
+) -> Result<(), CliError> {
+    let mut sink = Sink::open(args)?;
+    if args.offline {
+        let place = StorePlace::of_config(&args.config.load(languages)?.config.store);
+        let mut lines = export_lines(place.snapshot().await?, args.secrets);
+        while let Some(lines) = lines.next().await? {
+            if sink.write(&lines)?.is_break() {
+                return Ok(());
+            }
         }
+    } else {
+        let secrets = [("secrets", args.secrets.to_string())];
+        let mut pieces = service
+            .open(&with_query("/_scheduler/_export", secrets))
+            .await?;
+        while let Some(piece) = service.next(&mut pieces).await? {
+            if sink.write(&piece)?.is_break() {
+                return Ok(());
+            }
+        }
+    }
+    sink.finish()
+}
+
+/// Where an export goes.
+struct Sink<'a> {
+    to: Result<(NewFile, &'a PathBuf), Output<io::StdoutLock<'static>>>,
+    /// The last bytes.
+    tail: Vec<u8>,
+}
+
+impl<'a> Sink<'a> {
+    fn open(args: &'a ExportArgs) -> Result<Self, CliError> {
+        let to = match &args.file {
+            Some(path) => {
+                let file = NewFile::create(path);
+                Ok((
+                    file.map_err(|error| CliError::new_file(path, &error))?,
+                    path,
+                ))
+            }
+            None => Err(Output::standard()),
+        };
+        let tail = Vec::new();
+        Ok(Self { to, tail })
+    }
+
+    /// Breaks off where nobody reads.
+    fn write(&mut self, bytes: &[u8]) -> Result<ControlFlow<()>, CliError> {
+        self.tail.extend(bytes);
+        let too_much = self.tail.len().saturating_sub(END_BYTES_MAX);
+        self.tail.drain(..too_much);
+        match &mut self.to {
+            Ok((file, path)) => {
+                let written = file.write_all(bytes);
+                written.map_err(|error| CliError::new_file(path, &error))?;
+                Ok(ControlFlow::Continue(()))
+            }
+            Err(output) => output.write_bytes(bytes),
+        }
+    }
+
+    /// Gives the file its name if the last line is there.
+    fn finish(self) -> Result<(), CliError> {
+        let tail = String::from_utf8_lossy(&self.tail);
+        let last = tail.lines().last().unwrap_or_default();
+        let Ok(end) = serde_json::from_str::<ExportEnd>(last) else {
+            let why = match serde_json::from_str::<ServiceError>(last) {
+                Ok(error) => error.to_string(),
+                Err(_) => "it has no last line".to_owned(),
+            };
+            let message = format!("the export broke off: {why}");
+            return Err(CliError::new(Exit::TryAgain, message, "try again"));
+        };
+        let Ok((file, path)) = self.to else {
+            return Ok(());
+        };
+        let finished = file.finish();
+        finished.map_err(|error| CliError::new_file(path, &error))?;
+        let rows = usize::try_from(end.rows).unwrap_or(usize::MAX);
+        let rows = count(rows, "document", "documents");
+        output::print(&format!("{rows} in {}\n", path.display()))
     }
 }
 
-/// Returns some documents of `_replicator` after an id, in the order of their ids; none at the end.
-pub(super) async fn exported(
-    service: &Service,
-    after: Option<&str>,
-    secrets: bool,
-) -> Result<Vec<Box<RawValue>>, CliError> {
-    let after = after.map(|after| ("after", after.to_owned()));
-    let query = [("secrets", secrets.to_string())].into_iter().chain(after);
-    service.get(&with_query("/_scheduler/_export", query)).await
+type Rows<'a> = Box<dyn Iterator<Item = Result<ExportRow, CliError>> + 'a>;
+
+/// What is imported, to be read twice.
+struct Input {
+    name: String,
+    /// Of what is no plain file.
+    bytes: Option<Vec<u8>>,
 }
 
-/// Returns the id of a document of an export.
-fn id_of(document: &RawValue) -> Result<String, CliError> {
-    let value: Value = serde_json::from_str(document.get()).unwrap_or_default();
-    let id = value["_id"].as_str().map(str::to_owned);
-    id.ok_or_else(|| {
-        let message = "the service sent a document without an _id";
-        let hint = "look at its log, and whether it is of the same version as this program";
-        CliError::new(Exit::Unavailable, message, hint)
-    })
+impl Input {
+    fn of(args: &ImportArgs) -> Result<Self, CliError> {
+        let name = args.file.display().to_string();
+        let unreadable = |error: io::Error| CliError::io(&name, &error);
+        let other: Option<Box<dyn Read>> = match &*name {
+            "-" => Some(Box::new(io::stdin().lock())),
+            _ if args.file.is_file() => None,
+            _ => Some(Box::new(File::open(&args.file).map_err(unreadable)?)),
+        };
+        let bytes = other.map(|other| {
+            let mut bytes = Vec::new();
+            let read = other.take(INPUT_BYTES_MAX).read_to_end(&mut bytes);
+            read.map(|_| bytes)
+        });
+        let bytes = bytes.transpose().map_err(unreadable)?;
+        Ok(Self { name, bytes })
+    }
+
+    /// Returns what it is, and its rows; an export of the version before has no head.
+    fn read(&self) -> Result<(Option<ExportHead>, Rows<'_>), CliError> {
+        let unreadable = |error: io::Error| CliError::io(&self.name, &error);
+        let mut input: Box<dyn BufRead + '_> = match &self.bytes {
+            Some(bytes) => Box::new(&**bytes),
+            None => {
+                let file = File::open(&self.name).map_err(unreadable)?;
+                Box::new(BufReader::new(file))
+            }
+        };
+        if input.fill_buf().map_err(unreadable)?.starts_with(HEAD) {
+            let wrong = |error| self.wrong_export(&error);
+            let (head, mut reader) = ExportReader::open(input).map_err(wrong)?;
+            let rows = std::iter::from_fn(move || reader.row().map_err(wrong).transpose());
+            return Ok((Some(head), Box::new(rows.fuse())));
+        }
+        let rows = input.lines().zip(1..).filter_map(move |(line, number)| {
+            let document = line.map_err(unreadable).and_then(|line| {
+                let wrong = |what| self.wrong(&format!("line {number}: {what}"));
+                document(&line).map_err(wrong)
+            });
+            document.transpose()
+        });
+        Ok((None, Box::new(rows)))
+    }
+
+    fn wrong_export(&self, error: &ExportError) -> CliError {
+        match error {
+            ExportError::Io(error) => CliError::io(&self.name, error),
+            error => self.wrong(&error.to_string()),
+        }
+    }
+
+    fn wrong(&self, what: &str) -> CliError {
+        let hint = "nothing was imported: name an export that is whole";
+        CliError::at(Exit::Data, &self.name, what, hint)
+    }
+}
+
+/// Reads a line of an export of the version before; a blank one has no document.
+fn document(line: &str) -> Result<Option<ExportRow>, String> {
+    if line.trim().is_empty() {
+        return Ok(None);
+    }
+    let mut doc = DocMembers::parse(line).map_err(|error| format!("no JSON object: {error}"))?;
+    let id = doc.text("_id").ok_or("it has no _id")?;
+    let job = doc.remove("_job");
+    doc.retain(|name, _| !matches!(name, "_id" | "_rev"));
+    Ok(Some(ExportRow {
+        id,
+        rev: String::new(),
+        seq: 0,
+        deleted_at: None,
+        job,
+        doc: to_raw_value(&doc).map_err(|error| error.to_string())?,
+    }))
+}
+
+/// What is in a file.
+#[derive(Default)]
+struct Counts {
+    documents: usize,
+    deleted: usize,
+    locals: usize,
+    jobs: usize,
 }
 
 pub(super) async fn import(
     service: &Service,
     args: &ImportArgs,
     json: bool,
+    languages: &Registry,
 ) -> Result<(), CliError> {
-    let name = args.file.display().to_string();
-    let unreadable = |error: io::Error| CliError::io(&name, &error);
-    let input: Box<dyn BufRead> = match &*name {
-        "-" => Box::new(io::stdin().lock()),
+    let input = Input::of(args)?;
+    let (head, rows) = input.read()?;
+    let mut counts = Counts::default();
+    for row in rows {
+        let row = row?;
+        counts.jobs += usize::from(row.job.is_some());
+        counts.deleted += usize::from(row.deleted_at.is_some());
+        match row.local() {
+            Some(_) => counts.locals += 1,
+            None => counts.documents += 1,
+        }
+    }
+    let (_, rows) = input.read()?;
+    if !args.replace {
+        let to_send = rows.filter(|row| {
+            let is_one = |row: &ExportRow| row.deleted_at.is_none() && row.local().is_none();
+            head.is_none() || row.as_ref().map_or(true, is_one)
+        });
+        return send(service, to_send, json).await;
+    }
+    let head = match head {
+        Some(head) if head.secrets => head,
         _ => {
-            let opened = File::open(&args.file).map_err(unreadable)?;
-            Box::new(BufReader::new(opened))
+            let what = "it has not all of a store: credentials, or revisions, are missing";
+            let hint = "export with --secrets, or import it without --replace";
+            return Err(CliError::at(Exit::Data, &input.name, what, hint));
         }
     };
-    let (mut docs, mut bytes, mut sent, mut refused) = (Vec::new(), 0, 0, 0);
-    let mut lines = input.lines().zip(1..);
+    let place = StorePlace::of_config(&args.config.load(languages)?.config.store);
+    place.replace(&head, rows, &DocStates::default()).await?;
+    output::print(&format!(
+        "{} ({} deleted), {}, {} with settings of their own\nin {place}; update {}; uuid {}\n",
+        count(counts.documents, "document", "documents"),
+        counts.deleted,
+        count(counts.locals, "local document", "local documents"),
+        count(counts.jobs, "job", "jobs"),
+        head.seq,
+        head.uuid,
+    ))
+}
+
+impl From<OpenError> for CliError {
+    fn from(error: OpenError) -> Self {
+        Self::new(open_code(&error.problem), error.to_string(), error.remedy())
+    }
+}
+
+impl From<StoreError> for CliError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Open(error) => error.into(),
+            error => Self::new(Exit::Io, error.to_string(), "try again"),
+        }
+    }
+}
+
+/// Has the running service write these.
+async fn send(
+    service: &Service,
+    mut rows: impl Iterator<Item = Result<ExportRow, CliError>>,
+    json: bool,
+) -> Result<(), CliError> {
+    let (mut sent, mut refused) = (0, 0);
     loop {
-        let next = lines.next();
-        let is_end = next.is_none();
-        if let Some((line, number)) = next {
-            let line = line.map_err(unreadable)?;
-            bytes += line.len();
-            docs.extend(document(line).map_err(|error| wrong(&name, number, &error))?);
-        }
-        if is_end || docs.len() >= DOCUMENTS_MAX || bytes >= BYTES_MAX {
-            let import = Import {
-                docs: &docs,
-                replace: args.replace,
+        let (mut some, mut bytes) = (Vec::new(), 0);
+        while some.len() < DOCUMENTS_MAX && bytes < BYTES_MAX {
+            let Some(row) = rows.next().transpose()? else {
+                break;
             };
-            let results: Vec<Imported> = service.post("/_scheduler/_import", &import).await?;
-            sent += results.len();
-            refused += results.iter().filter(|one| one.ok.is_none()).count();
-            output::print(&results.iter().map(|one| row(one, json)).collect::<String>())?;
-            docs.clear();
-            bytes = 0;
+            bytes += row.doc.get().len();
+            some.push(row);
         }
-        if is_end {
+        if some.is_empty() {
             break;
         }
+        let results: Vec<Imported> = service
+            .post("/_scheduler/_import", &Import { rows: &some })
+            .await?;
+        sent += results.len();
+        refused += results.iter().filter(|one| one.ok.is_none()).count();
+        output::print(&results.iter().map(|one| row(one, json)).collect::<String>())?;
     }
     match refused {
         0 => Ok(()),
@@ -156,7 +350,7 @@ pub(super) async fn import(
                 "{refused} of {} were not imported",
                 count(sent, "document", "documents")
             ),
-            "the list says why; --replace replaces documents that are there",
+            "the list says why; `settee jobs apply` changes documents that are there",
         )),
     }
 }
@@ -164,25 +358,7 @@ pub(super) async fn import(
 /// What is imported at a time.
 #[derive(Serialize)]
 struct Import<'a> {
-    docs: &'a [Box<RawValue>],
-    replace: bool,
-}
-
-/// Reads a line; a blank one has no document.
-fn document(line: String) -> Result<Option<Box<RawValue>>, String> {
-    match line.trim().chars().next() {
-        None => Ok(None),
-        Some('{') => {
-            let document = RawValue::from_string(line);
-            document.map(Some).map_err(|error| error.to_string())
-        }
-        Some(_) => Err("not a JSON object".to_owned()),
-    }
-}
-
-fn wrong(name: &str, number: usize, error: &str) -> CliError {
-    let hint = "correct it and import again; what is imported already stays as it is";
-    CliError::at(Exit::Data, format!("{name}: line {number}"), error, hint)
+    rows: &'a [ExportRow],
 }
 
 /// Returns what became of a document, on one line.
@@ -191,18 +367,5 @@ fn row(one: &Imported, json: bool) -> String {
         (_, true) => serde_json::to_string(one).unwrap_or_default() + "\n",
         (Some(ok), _) => format!("{ok} {}\n", one.id),
         (None, _) => format!("{} {}: {}\n", one.error, one.id, one.reason),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_export_ends_at_a_document_without_an_id_and_does_not_begin_again() {
-        let id = |text: &str| id_of(&RawValue::from_string(text.to_owned()).unwrap()).ok();
-        assert_eq!(id(r#"{"_id":"a","n":1}"#).as_deref(), Some("a"));
-        assert_eq!(id(r#"{"n":1}"#), None);
-        assert_eq!(id(r#"{"_id":1}"#), None);
     }
 }

@@ -4,7 +4,7 @@
 //!           `settee replicate --verify=only`, in this process.
 //! PROMISES  Credentials come over the socket and are not printed; none is on the command line.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -13,9 +13,9 @@ use super::list::{of_any_state, refusals};
 use crate::actors::language::Registry;
 use crate::cli::config_args::ConfigArgs;
 use crate::cli::exit::{CliError, Exit};
-use crate::cli::jobs::transfer::exported;
 use crate::cli::replicate::{self, Comparing};
 use crate::cli::service_socket::{Service, SocketArgs, block_on};
+use crate::client::{ServiceError, path};
 use crate::replicator;
 use replication::refused::RefusedDoc;
 use replication::spec::{Replication, UserCtx};
@@ -47,8 +47,8 @@ pub(super) fn verify(
 ) -> Result<(), CliError> {
     let config = args.config.load(languages)?.config;
     let (body, refused) = block_on(async {
-        let service = Service::at(socket, |_, _| None);
-        let body = document(&service, &args.document).await?;
+        let service = Service::at(socket, explain);
+        let body: Value = service.get(&path(["_replicator", &args.document])).await?;
         Ok((body, refused(&service, &args.document).await?))
     })?;
     let defaults = replicator::defaults(&config.replicator);
@@ -65,38 +65,10 @@ pub(super) fn verify(
     replicate::verify(replication, config, languages, refused, comparing)
 }
 
-/// Reads a document with its credentials.
-async fn document(service: &Service, id: &str) -> Result<Value, CliError> {
-    // Documents come in the order of their ids; nothing is between these two that is not longer.
-    let mut before = id.to_owned();
-    before.pop();
-    let mut after = Some(before);
-    loop {
-        let page = exported(service, after.as_deref(), true).await?;
-        let docs = page
-            .iter()
-            .map(|raw| serde_json::from_str::<Value>(raw.get()).unwrap_or_default());
-        after = None;
-        for doc in docs {
-            match doc["_id"].as_str() {
-                Some(known) if known == id => return Ok(doc),
-                Some(known) if known < id => after = Some(known.to_owned()),
-                _ => return Err(no_document(id)),
-            }
-        }
-        if after.is_none() {
-            return Err(no_document(id));
-        }
-    }
-}
-
-fn no_document(id: &str) -> CliError {
-    let message = format!("there is no document {id} in _replicator");
-    CliError::new(
-        Exit::Unavailable,
-        message,
-        "`settee jobs` shows the documents of jobs",
-    )
+fn explain(_: &Path, said: &ServiceError) -> Option<CliError> {
+    let what = "there is no document of this id in _replicator";
+    let hint = "`settee jobs` shows the documents of jobs";
+    (said.name == "not_found").then(|| CliError::new(Exit::Unavailable, what, hint))
 }
 
 /// Returns the latest documents that the target of a document's job refused.

@@ -1,7 +1,9 @@
-//! A store is taken from a file to PostgreSQL and back.
+//! One file of replications takes a store from a file to PostgreSQL and back.
 
+use std::fs;
 use std::path::Path;
-use std::process::Output;
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 
@@ -10,28 +12,45 @@ use super::server::TestDatabase;
 use crate::support::daemon::{directory, wait_until};
 use crate::support::http_client::Web;
 use crate::support::program::{program, run};
-use crate::support::store::{create, file, post, put, start_in};
+use crate::support::store::{create, post, put, start_in};
 
 const IDLE: &str = "[replicator]\nmax_jobs = 0\n";
 
-fn migrate(from: &str, to: &str) -> Output {
-    run(
-        &mut program(&["store", "migrate", "--from", from, "--to", to]),
-        b"",
-    )
+/// Documents of the move with kills, and how often it is killed.
+const DOCUMENTS: usize = 3000;
+const KILLS: u32 = 5;
+
+/// Returns a command on the store of a file or of a database.
+fn on(place: &str, arguments: &[&str]) -> Command {
+    let mut command = program(&[&["jobs"], arguments].concat());
+    let name = match place.contains("://") {
+        true => "SETTEE__STORE__URL",
+        false => "SETTEE__STORE__PATH",
+    };
+    command.env(name, place);
+    command
 }
 
-/// Returns the summary.
+/// Writes what is in a store into a new file.
 #[track_caller]
-fn migrated(from: &str, to: &str) -> String {
-    let output = migrate(from, to);
+fn exported(place: &str, to: &Path) -> Vec<u8> {
+    let mut command = on(place, &["export", "--offline", "--secrets"]);
+    let output = run(command.arg(to), b"");
+    assert!(output.status.success(), "{output:?}");
+    fs::read(to).unwrap()
+}
+
+/// Puts a file in the place of a store; returns the summary.
+#[track_caller]
+fn replaced(place: &str, from: &Path) -> String {
+    let output = run(on(place, &["import", "--replace"]).arg(from), b"");
     assert!(output.status.success(), "{output:?}");
     String::from_utf8(output.stdout).unwrap()
 }
 
 #[track_caller]
-fn refused(from: &str, to: &str, code: i32) -> String {
-    let output = migrate(from, to);
+fn refused(place: &str, from: &Path, code: i32) -> String {
+    let output = run(on(place, &["import", "--replace"]).arg(from), b"");
     assert_eq!(output.status.code(), Some(code), "{output:?}");
     let told = String::from_utf8(output.stderr).unwrap();
     assert!(!told.contains("secret"), "{told}");
@@ -54,7 +73,7 @@ fn seen(web: &Web) -> Vec<String> {
 }
 
 fn path(folder: &Path) -> String {
-    file(folder).display().to_string()
+    crate::support::store::file(folder).display().to_string()
 }
 
 #[test]
@@ -73,15 +92,15 @@ fn a_store_goes_to_postgres_and_back_and_services_see_no_difference() {
     assert_eq!(put(&web, "/_replicator/_local/note", &note).status, 201);
     let before = seen(&web);
     let source = path(web.service.directory.path());
-    let told = refused(&source, &database.url(), 75);
-    assert!(told.contains("is in use by another process"), "{told}");
     let folder = web.service.stop_and_keep();
-    let first = migrated(&source, &database.url());
+    let file = folder.path().join("all.ndjson");
+    let bytes = exported(&source, &file);
+    let told = replaced(&database.url(), &file);
     assert!(
-        first.starts_with("3 documents (1 deleted), 1 local document, 0 jobs"),
-        "{first}"
+        told.starts_with("3 documents (1 deleted), 1 local document, 0 jobs"),
+        "{told}"
     );
-    assert!(!first.contains("secret"), "{first}");
+    assert!(!told.contains("secret"), "{told}");
     let wanted = "SELECT string_agg(doc_id, ' ' ORDER BY doc_id) FROM settee.jobs WHERE wanted";
     assert_eq!(database.sql(wanted), "a ö", "b is deleted");
     let known = "SELECT CASE WHEN min(reltuples) > 0 THEN 'known' ELSE 'unknown' END FROM pg_class \
@@ -90,58 +109,91 @@ fn a_store_goes_to_postgres_and_back_and_services_see_no_difference() {
     let web = start(&database);
     assert_eq!(seen(&web), before);
     web.service.stop();
+    let again = folder.path().join("again.ndjson");
+    assert!(exported(&database.url(), &again) == bytes, "they differ");
     let back = directory();
-    let target = path(back.path());
-    let second = migrated(&database.url(), &target);
-    let hash = |summary: &str| summary.split("SHA-256 ").nth(1).unwrap().to_owned();
-    assert_eq!(hash(&first), hash(&second));
+    replaced(&path(back.path()), &again);
     let web = start_in(back, IDLE);
     assert_eq!(seen(&web), before);
     web.service.stop();
-    drop(folder);
 }
 
 #[test]
-fn an_interrupted_migration_is_served_by_nobody_and_goes_on() {
+fn a_move_that_is_killed_leaves_what_was_there_and_one_that_ends_is_whole_byte_for_byte() {
     let database = TestDatabase::new();
     let web = start_in(directory(), IDLE);
-    for n in 0..5 {
+    let docs = (0..DOCUMENTS).map(|n| {
         let mut body = replication();
-        body["target"] = json!(format!("http://127.0.0.1:1/{n}"));
-        create(&web, &format!("d{n}"), &body);
+        body["_id"] = format!("d{n:05}").into();
+        body["n"] = json!(1.0);
+        body
+    });
+    let docs: Vec<_> = docs.collect();
+    for docs in docs.chunks(1000) {
+        let made = post(&web, "/_replicator/_bulk_docs", &json!({"docs": docs}));
+        assert_eq!(made.status, 201);
     }
     let source = path(web.service.directory.path());
-    let _folder = web.service.stop_and_keep();
-    migrated(&source, &database.url());
-    // What an interruption leaves.
-    database.sql("DELETE FROM settee.docs WHERE id > 'd2'");
-    database.sql("UPDATE settee.meta SET seq = 0, format = -1");
-    let told = refused(&database.url(), &format!("{source}.new"), 78);
-    assert!(told.contains("unfinished"), "{told}");
-    let summary = migrated(&source, &database.url());
-    assert!(
-        summary.contains("3 of 5 rows were there already; update 5;"),
-        "{summary}"
-    );
-    let web = start(&database);
-    let seq = web.get("/_replicator").json()["update_seq"].to_string();
-    assert!(seq.starts_with("\"5-"), "{seq}");
-    web.service.stop();
-    // It has gone on by itself.
-    database.sql("UPDATE settee.meta SET seq = 6");
-    let told = refused(&source, &database.url(), 65);
-    assert!(told.contains("holds something else"), "{told}");
+    let folder = web.service.stop_and_keep();
+    let file = folder.path().join("all.ndjson");
+    let bytes = exported(&source, &file);
+    let back = path(&folder.path().join("back"));
+    let mut killed = 0;
+    for place in [&database.url(), &back] {
+        let begun = Instant::now();
+        replaced(place, &file);
+        let whole = begun.elapsed();
+        // Another store, which is to be replaced.
+        let other = directory();
+        let web = start_in(other, IDLE);
+        create(&web, "other", &replication());
+        let other = path(web.service.directory.path());
+        let kept = web.service.stop_and_keep();
+        let other_file = kept.path().join("other.ndjson");
+        let other = exported(&other, &other_file);
+        for n in 0..KILLS {
+            replaced(place, &other_file);
+            let mut child = on(place, &["import", "--replace"])
+                .arg(&file)
+                .spawn()
+                .unwrap();
+            let deadline = whole * n / KILLS;
+            let ended = wait_at_most(&mut child, deadline);
+            if !ended {
+                child.kill().unwrap();
+                killed += 1;
+            }
+            child.wait().unwrap();
+            let now = folder.path().join("now.ndjson");
+            // The database may still see the end of the connection.
+            wait_until("one or the other", || {
+                drop(fs::remove_file(&now));
+                let now = exported(place, &now);
+                now == other || now == bytes
+            });
+        }
+        replaced(place, &file);
+        let again = folder.path().join("again.ndjson");
+        assert!(exported(place, &again) == bytes, "they differ");
+        fs::remove_file(&again).unwrap();
+    }
+    assert!(killed > 0, "none was killed");
 }
 
-/// Runs `settee store` on what the configuration names, a database.
-fn store(arguments: &[&str], database: &TestDatabase) -> Output {
-    let mut command = program(&[&["store"], arguments].concat());
-    command.env("SETTEE__STORE__URL", database.url());
-    run(&mut command, b"")
+/// Waits until a child has ended, at most so long. Returns whether it has.
+fn wait_at_most(child: &mut Child, time: Duration) -> bool {
+    let begun = Instant::now();
+    while begun.elapsed() < time {
+        if child.try_wait().unwrap().is_some() {
+            return true;
+        }
+        std::thread::yield_now();
+    }
+    false
 }
 
 #[test]
-fn a_database_is_backed_up_while_daemons_run_and_restored_where_none_does() {
+fn a_database_is_exported_while_daemons_run_and_replaced_where_none_does() {
     let (database, other) = (TestDatabase::new(), TestDatabase::new());
     let web = start(&database);
     for id in ["a", "b"] {
@@ -150,21 +202,12 @@ fn a_database_is_backed_up_while_daemons_run_and_restored_where_none_does() {
         create(&web, id, &body);
     }
     let folder = directory();
-    let file = folder.path().join("backup.redb");
-    let file = file.to_str().unwrap();
-    let saved = store(&["backup", file], &database);
-    assert!(saved.status.success(), "{saved:?}");
+    let file = folder.path().join("backup.ndjson");
     let before = seen(&web);
-    // Without the database's URL the service is asked, which has no file.
-    let socket = web.service.socket();
-    let mut command = program(&["store", "backup", &format!("{file}.2")]);
-    let asked = run(command.arg("--socket").arg(socket), b"");
-    let told = String::from_utf8_lossy(&asked.stderr);
-    assert_eq!(asked.status.code(), Some(78), "{told}");
-    assert!(
-        told.contains("are in a database: name its configuration with -c"),
-        "{told}"
-    );
+    let mut command = program(&["jobs", "export", "--secrets"]);
+    command.arg(&file).arg("--socket").arg(web.service.socket());
+    let saved = run(&mut command, b"");
+    assert!(saved.status.success(), "{saved:?}");
     let occupied = start(&other);
     wait_until("a daemon with a lease", || {
         occupied.get("/_replicator").status == 200
@@ -172,26 +215,16 @@ fn a_database_is_backed_up_while_daemons_run_and_restored_where_none_does() {
                 .sql("SELECT count(*) FROM settee.instances WHERE lease_until > clock_timestamp()")
                 == "1"
     });
-    let refused = store(&["restore", file], &other);
-    let told = String::from_utf8_lossy(&refused.stderr);
-    assert_eq!(refused.status.code(), Some(75), "{told}");
+    let told = refused(&other.url(), &file, 75);
     assert!(
         told.contains("is in use by another process: stop that one"),
         "{told}"
     );
+    create(&occupied, "c", &replication());
     occupied.service.stop();
-    let restored = store(&["restore", file], &other);
-    assert!(restored.status.success(), "{restored:?}");
+    replaced(&other.url(), &file);
     let second = start(&other);
     assert_eq!(seen(&second), before);
     second.service.stop();
-    create(&web, "c", &replication());
     web.service.stop();
-    let refused = store(&["restore", file], &database);
-    let told = String::from_utf8_lossy(&refused.stderr);
-    assert_eq!(refused.status.code(), Some(65), "{told}");
-    assert!(
-        told.contains("holds something else: nothing of it was changed"),
-        "{told}"
-    );
 }

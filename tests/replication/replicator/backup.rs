@@ -1,4 +1,4 @@
-//! `settee store backup` while the service runs, and `settee store restore`.
+//! One file of replications, which is written while the service runs and takes the place of a store.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, chown};
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use serde_json::{Value, json};
 
 use crate::replicator::world::{SETTINGS, World};
-use crate::support::daemon::{Order, SetAtEnd, directory, wait_until};
+use crate::support::daemon::{SetAtEnd, directory, wait_until};
 use crate::support::http_client::Web;
 use crate::support::program::{program, run};
 use crate::support::store::{create, file, post, put, start, start_in};
@@ -23,16 +23,22 @@ const NOBODY: u32 = 65_534;
 const IDLE: &str = "[replicator]\nmax_jobs = 0\n";
 
 fn backup(web: &Web, to: &Path) -> Output {
-    let mut command = program(&["store", "backup"]);
+    let mut command = program(&["jobs", "export", "--secrets"]);
     command.arg(to).arg("--socket").arg(web.service.socket());
     run(&mut command, b"")
 }
 
-/// Restores a backup to where a service in a folder keeps its store.
+/// Puts an export where a service in a folder keeps its store.
 fn restore(from: &Path, folder: &Path) -> Output {
-    let mut command = program(&["store", "restore"]);
+    let mut command = program(&["jobs", "import", "--replace"]);
     command.arg(from).env("SETTEE__STORE__PATH", file(folder));
     run(&mut command, b"")
+}
+
+/// Returns the export of the store that no service has in a folder.
+fn offline(folder: &Path) -> Output {
+    let mut command = program(&["jobs", "export", "--offline"]);
+    run(command.env("SETTEE__STORE__PATH", file(folder)), b"")
 }
 
 #[track_caller]
@@ -59,7 +65,7 @@ fn a_backup_has_the_store_of_one_moment_while_documents_are_written() {
     assert_eq!(made.status, 201);
     let (over, written) = (AtomicBool::new(false), AtomicUsize::new(0));
     let folder = tempfile::tempdir().unwrap();
-    let to = folder.path().join("backup.redb");
+    let to = folder.path().join("backup.ndjson");
     std::thread::scope(|scope| {
         // The first and the last document in the order of ids, always together.
         scope.spawn(|| {
@@ -89,7 +95,7 @@ fn a_backup_has_the_store_of_one_moment_while_documents_are_written() {
         let said = text(&backup(&web, &to), 0);
         let after = written.load(Ordering::SeqCst);
         assert!(
-            said.starts_with(&format!("{} documents", DOCUMENTS + 2)),
+            said.starts_with(&format!("{} documents in ", DOCUMENTS + 2)),
             "{said}"
         );
         assert!(after > before, "nothing was written meanwhile");
@@ -155,12 +161,8 @@ fn a_service_on_a_restored_backup_has_all_of_the_first_one_and_its_replications_
     );
     assert_eq!(world.web.send("POST", &order, "").status, 200);
     let folder = tempfile::tempdir().unwrap();
-    let to = folder.path().join("backup.redb");
-    let said = text(&backup(&world.web, &to), 0);
-    assert!(
-        said.starts_with("3 documents (1 deleted), 1 local document, 1 job with settings"),
-        "{said}"
-    );
+    let to = folder.path().join("backup.ndjson");
+    text(&backup(&world.web, &to), 0);
     assert_eq!(fs::metadata(&to).unwrap().mode() & 0o777, 0o600);
     let bytes = fs::read(&to).unwrap();
     let said = text(&backup(&world.web, &to), 74);
@@ -174,9 +176,12 @@ fn a_service_on_a_restored_backup_has_all_of_the_first_one_and_its_replications_
     let before = seen(&world.web);
     let first = world.web.service.stop_and_keep();
     let place = directory();
-    text(&restore(&to, place.path()), 0);
-    let again = text(&restore(&to, place.path()), 0);
-    assert!(again.contains("rows were there already"), "{again}");
+    let said = text(&restore(&to, place.path()), 0);
+    assert!(
+        said.starts_with("3 documents (1 deleted), 1 local document, 1 job with settings"),
+        "{said}"
+    );
+    assert_eq!(text(&restore(&to, place.path()), 0), said);
     let begun = world.source.server.received().len();
     let web = start_in(place, SETTINGS);
     let world = World { web, ..world };
@@ -203,11 +208,11 @@ fn a_service_on_a_restored_backup_has_all_of_the_first_one_and_its_replications_
 }
 
 #[test]
-fn a_restore_replaces_nothing_and_is_refused_while_a_service_has_the_store() {
+fn a_store_is_replaced_whole_and_not_while_a_service_has_it() {
     let web = start(IDLE);
     create(&web, "one", &doc("one", 1));
     let folder = tempfile::tempdir().unwrap();
-    let to = folder.path().join("backup.redb");
+    let to = folder.path().join("backup.ndjson");
     text(&backup(&web, &to), 0);
     create(&web, "two", &doc("two", 2));
     let said = text(&restore(&to, web.service.directory.path()), 75);
@@ -215,61 +220,67 @@ fn a_restore_replaces_nothing_and_is_refused_while_a_service_has_the_store() {
         said.contains("is in use by another process: stop that one"),
         "{said}"
     );
-    let socket = web.service.socket();
+    let said = text(&offline(web.service.directory.path()), 75);
+    assert!(said.contains("is in use by another process"), "{said}");
     let stopped = web.service.stop_and_keep();
-    let said = text(&restore(&to, stopped.path()), 65);
-    assert!(
-        said.contains("holds something else: nothing of it was changed"),
-        "{said}"
-    );
-    let mut command = program(&["store", "backup"]);
-    command.arg(folder.path().join("other.redb"));
-    command.arg("--socket").arg(socket);
-    command.env("SETTEE__STORE__PATH", file(stopped.path()));
-    let said = text(&run(&mut command, b""), 69);
-    let path = file(stopped.path());
-    let told = format!("settee store migrate --from {} --to ", path.display());
-    assert!(
-        said.contains("no service answers") && said.contains(&told),
-        "{said}"
-    );
-    assert_eq!(
-        fs::read_dir(folder.path()).unwrap().count(),
-        1,
-        "nothing is left"
-    );
-    let missing = folder.path().join("missing.redb");
-    let said = text(&restore(&missing, stopped.path()), 74);
-    assert!(said.contains("there is no store"), "{said}");
+    let before = text(&offline(stopped.path()), 0);
+    assert!(before.contains("\"two\""), "{before}");
+    let plain = folder.path().join("plain.ndjson");
+    fs::write(&plain, &before).unwrap();
+    let said = text(&restore(&plain, stopped.path()), 65);
+    assert!(said.contains("export with --secrets"), "{said}");
+    assert_eq!(text(&offline(stopped.path()), 0), before, "it stays");
+    text(&restore(&to, stopped.path()), 0);
+    let missing = folder.path().join("missing.ndjson");
+    text(&restore(&missing, stopped.path()), 74);
     let web = start_in(stopped, IDLE);
-    assert_eq!(
-        web.get("/_replicator/two").ok()["n"],
-        2,
-        "it stays as it is"
-    );
+    assert_eq!(web.get("/_replicator/one").ok()["n"], 1);
+    assert_eq!(web.get("/_replicator/two").status, 404);
     web.service.stop();
 }
 
 #[test]
-fn a_damaged_backup_is_refused_and_nothing_is_restored_of_it() {
+fn an_export_that_is_damaged_cut_empty_or_newer_is_refused_before_anything_is_written() {
     let web = start(IDLE);
     create(&web, "one", &doc("one", 1));
     let folder = tempfile::tempdir().unwrap();
-    let to = folder.path().join("backup.redb");
+    let to = folder.path().join("backup.ndjson");
     text(&backup(&web, &to), 0);
-    web.service.stop();
+    text(
+        &run(
+            program(&["jobs", "delete", "one", "--yes"])
+                .arg("--socket")
+                .arg(web.service.socket()),
+            b"",
+        ),
+        0,
+    );
     let whole = fs::read(&to).unwrap();
-    let id = whole.windows(3).rposition(|bytes| bytes == b"one").unwrap();
     let mut other = whole.clone();
+    let id = whole.windows(3).position(|bytes| bytes == b"one").unwrap();
     other[id] ^= 1;
-    for bytes in [&other[..], &whole[..whole.len() / 2], &[]] {
+    let newer = String::from_utf8(whole.clone()).unwrap();
+    let newer = newer.replacen("export\":1,", "export\":2,", 1);
+    let cut = &whole[..whole.len() - 1];
+    for (bytes, why) in [
+        (&*other, "is damaged"),
+        (cut, "is damaged"),
+        (newer.as_bytes(), "it has format 2"),
+    ] {
         fs::write(&to, bytes).unwrap();
         let place = directory();
-        let said = text(&restore(&to, place.path()), 74);
-        assert!(said.contains("backup.redb is damaged ("), "{said}");
-        assert!(said.contains("nothing was restored"), "{said}");
+        let said = text(&restore(&to, place.path()), 65);
+        assert!(said.contains(why), "{said}");
+        assert!(said.contains("nothing was imported"), "{said}");
         assert!(!file(place.path()).exists(), "nothing is restored");
+        let mut command = program(&["jobs", "import"]);
+        command.arg(&to).arg("--socket").arg(web.service.socket());
+        text(&run(&mut command, b""), 65);
+        assert_eq!(web.get("/_replicator/one").status, 404);
     }
+    fs::write(&to, b"").unwrap();
+    text(&restore(&to, directory().path()), 65);
+    web.service.stop();
 }
 
 #[test]
@@ -277,7 +288,7 @@ fn what_root_restores_belongs_to_the_owner_of_its_folder() {
     let web = start(IDLE);
     create(&web, "one", &doc("one", 1));
     let folder = tempfile::tempdir().unwrap();
-    let to = folder.path().join("backup.redb");
+    let to = folder.path().join("backup.ndjson");
     text(&backup(&web, &to), 0);
     web.service.stop();
     let place = directory();
@@ -292,26 +303,4 @@ fn what_root_restores_belongs_to_the_owner_of_its_folder() {
     text(&restore(&to, place.path()), 0);
     let restored = fs::metadata(&path).unwrap();
     assert_eq!((restored.uid(), restored.mode() & 0o777), (owner, 0o600));
-}
-
-#[test]
-fn a_backup_is_ended_by_the_next_one() {
-    let web = start(IDLE);
-    create(&web, "one", &doc("one", 1));
-    let operator = web.service.connect().operator;
-    let hold = "/_scheduler/_backup";
-    let first = operator.get(hold);
-    assert_eq!(first["seq"], 1);
-    let rows = |copy: &Value| {
-        let copy = &copy["copy"];
-        operator.get(&format!("{hold}?copy={copy}&kind=documents"))
-    };
-    assert_eq!(rows(&first)[0]["id"], "one");
-    let second = operator.get(hold);
-    assert_eq!(rows(&first), Value::Null);
-    assert_eq!(rows(&second)[0]["id"], "one");
-    let wrong = format!("{hold}?copy=1&kind=odd");
-    let wrong = operator.error(&Order::new("GET", wrong, Value::Null));
-    assert_eq!(wrong["name"], "bad_request");
-    web.service.stop();
 }

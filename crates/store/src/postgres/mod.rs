@@ -10,13 +10,14 @@
 //!           database longer than two times [`REQUEST_MAX`](connect::REQUEST_MAX): for the requests before, and for its own.
 
 mod batch;
-pub(super) mod connect;
+mod connect;
+pub(super) mod export;
 mod fleet;
 mod follow;
 mod kept;
 mod news;
-pub(super) mod schema;
-pub(super) mod shared;
+mod schema;
+mod shared;
 mod thread;
 mod tls;
 mod writer;
@@ -33,15 +34,16 @@ use super::REQUESTS_MAX;
 use super::document_store::{Answer, Change, DocumentStore, Watcher};
 use super::documents::{Changes, Conflict, Document, Edit, Info, LocalDocument, Purged};
 use super::error::StoreError;
+use super::export::StoreSnapshot;
 use super::fleet::FleetStore;
 use super::observer::StoreObserver;
 use super::place::StorePlace;
 use super::revision::Revision;
-use super::tables::DocumentTables;
-use super::transfer::{BYTES_MAX, DOCUMENTS_MAX, Import, Imported};
+use super::tables::{DocumentTables, Import, Imported};
 use batch::{Batch, COLUMNS, document};
 use fleet::PostgresFleet;
 use follow::{MARK, mark_of};
+use kept::keep_again;
 use policy::ownership::Epoch;
 use settee_config::store_url::StoreUrl;
 use shared::{Param, Shared, count};
@@ -123,7 +125,7 @@ impl PostgresStore {
 }
 
 /// Refuses an id that the database does not take, which would fail the writes of others with it.
-pub(super) fn storable(id: &str) -> Result<(), StoreError> {
+fn storable(id: &str) -> Result<(), StoreError> {
     if id.contains('\0') {
         let what = "The store in PostgreSQL takes no document id with a NUL character.";
         return Err(StoreError::Unstorable(what.to_owned()));
@@ -266,34 +268,27 @@ impl DocumentStore for PostgresStore {
         })
     }
 
-    fn export(&self, after: Option<String>) -> Answer<'_, Vec<(Document, Option<String>)>> {
-        let sql = format!(
-            "SELECT {COLUMNS}, kept FROM (SELECT *, sum(octet_length(body)) OVER (ORDER BY id) - octet_length(body) \
-             AS before FROM (SELECT * FROM settee.docs WHERE NOT deleted AND id > $1 ORDER BY id LIMIT $2) page) d \
-             LEFT JOIN settee.jobs ON doc_id = id WHERE before < $3 ORDER BY id"
-        );
-        // No id is empty, and none has a NUL: what is after one with it is after what stands before that.
-        let after = after.unwrap_or_default();
-        let after = after.split('\0').next().unwrap_or_default().to_owned();
-        let params = vec![
-            Param::Text(after),
-            Param::Number(DOCUMENTS_MAX as u64),
-            Param::Number(BYTES_MAX as u64),
-        ];
-        self.thread.read(sql, params, |rows| {
-            let read = rows.iter().map(|row| Ok((document(row)?, row.try_get(6)?)));
-            read.collect()
+    fn import(&self, documents: Vec<Import>) -> Answer<'_, Vec<Imported>> {
+        let ids = documents.iter().map(|one| one.id.clone()).collect();
+        self.write(ids, None, |batch| {
+            let documents = documents.into_iter();
+            documents
+                .map(|document| sure(batch.import(document)))
+                .collect()
         })
     }
 
-    fn import(&self, documents: Vec<Import>, replace: bool) -> Answer<'_, Vec<Imported>> {
-        let ids = documents.iter().map(|one| one.id.clone()).collect();
-        self.write(ids, None, move |batch| {
-            let documents = documents.into_iter();
-            documents
-                .map(|document| sure(batch.import(document, replace)))
-                .collect()
-        })
+    fn snapshot(&self) -> Answer<'_, StoreSnapshot> {
+        let shared = Arc::clone(&self.thread.shared);
+        Box::pin(self.thread.run(async move {
+            shared.open().await?;
+            keep_again(&shared, None).await?;
+            let StorePlace::Postgres(url) = &shared.place else {
+                return Err(StoreError::Closed);
+            };
+            let snapshot = export::snapshot(url).await;
+            snapshot.map_err(|problem| shared.failed(problem))
+        }))
     }
 
     fn local(&self, id: &str) -> Answer<'_, Option<LocalDocument>> {

@@ -7,7 +7,6 @@ use tokio_postgres::Client;
 use tokio_postgres::types::{ToSql, Type};
 
 use super::connect::problem;
-use crate::copy::UNFINISHED;
 use crate::error::OpenProblem;
 
 /// Makes all tables.
@@ -27,28 +26,20 @@ const ADDITIONS: &str = "ALTER TABLE settee.jobs ADD COLUMN IF NOT EXISTS server
 /// Their format, which another program may not know. Formats before this one were never released.
 pub(crate) const FORMAT: i32 = 2;
 
-/// In place of the format while a copy into the database is unfinished.
-pub(crate) const UNFINISHED_FORMAT: i32 = -1;
-
 /// The lock of whoever makes tables: the letters "settee".
 const LOCK: i64 = 0x7365_7474_6565;
 
-/// Makes the tables unless they are there. A new store is called `new_uuid`. An unfinished copy stays as it is, for
-/// whoever takes one.
+/// Makes the tables unless they are there. A new store is called `new_uuid`.
 ///
 /// # Errors
-/// Tables of another program, or an unfinished copy; no answer.
-pub(crate) async fn make(
-    client: &Client,
-    new_uuid: &str,
-    takes_unfinished: bool,
-) -> Result<(), OpenProblem> {
-    if is_made(client, takes_unfinished).await? && has_additions(client).await? {
+/// Tables of another program; no answer.
+pub(crate) async fn make(client: &Client, new_uuid: &str) -> Result<(), OpenProblem> {
+    if is_made(client).await? && has_additions(client).await? {
         return Ok(());
     }
     let run = async |sql: &str| client.batch_execute(sql).await.map_err(|e| problem(&e));
     run(&format!("BEGIN; SELECT pg_advisory_xact_lock({LOCK})")).await?;
-    if !is_made(client, takes_unfinished).await? {
+    if !is_made(client).await? {
         run(TABLES).await?;
         let insert = "INSERT INTO settee.meta (server_uuid, format) VALUES ($1, $2)";
         let meta: [(&(dyn ToSql + Sync), Type); 2] =
@@ -74,12 +65,10 @@ async fn has_additions(client: &Client) -> Result<bool, OpenProblem> {
 }
 
 /// Returns whether the tables are there.
-async fn is_made(client: &Client, takes_unfinished: bool) -> Result<bool, OpenProblem> {
+async fn is_made(client: &Client) -> Result<bool, OpenProblem> {
     match format(client).await? {
         None => Ok(false),
         Some(FORMAT) => Ok(true),
-        Some(UNFINISHED_FORMAT) if takes_unfinished => Ok(true),
-        Some(UNFINISHED_FORMAT) => Err(OpenProblem::Refused(UNFINISHED.to_owned())),
         Some(other) => Err(OpenProblem::Format(format!(
             "format {other}, this program knows {FORMAT}"
         ))),

@@ -144,11 +144,7 @@ impl Shared {
     pub async fn open(self: &Arc<Self>) -> Result<(), StoreError> {
         let opened = self.opened.get_or_try_init(async || {
             let client = self.client(&self.reader).await?;
-            let prepared = timeout(
-                REQUEST_MAX * 2,
-                schema::make(&client, &self.new_uuid, false),
-            )
-            .await;
+            let prepared = timeout(REQUEST_MAX * 2, schema::make(&client, &self.new_uuid)).await;
             let prepared = prepared.unwrap_or_else(|_| Err(no_answer(REQUEST_MAX * 2)));
             if prepared.is_err() {
                 // It may stand in the middle of a transaction.

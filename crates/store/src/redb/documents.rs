@@ -8,7 +8,6 @@ use super::records::{Records, Snapshot};
 use crate::documents::{Changes, Document, Info, mark};
 use crate::revision::Revision;
 use crate::tables::DocumentTables;
-use crate::transfer::{BYTES_MAX, DOCUMENTS_MAX};
 
 /// Revision number, its hash, whether deleted, sequence number, body.
 pub(super) type Row = (u64, &'static str, bool, u64, &'static str);
@@ -81,29 +80,6 @@ impl Snapshot {
         })
     }
 
-    /// Reads some documents after an id, deleted ones not, each with what is kept of its job.
-    pub(super) fn export(
-        &self,
-        after: Option<&str>,
-    ) -> Result<Vec<(Document, Option<String>)>, redb::Error> {
-        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-        let (mut documents, mut bytes) = (Vec::new(), 0);
-        for entry in self.documents.range::<&str>((from, Bound::Unbounded))? {
-            let (id, row) = entry?;
-            let document = Document::of(id.value(), row.value());
-            if document.deleted {
-                continue;
-            }
-            bytes += document.body.len();
-            let kept = self.kept(&document.id)?;
-            documents.push((document, kept));
-            if documents.len() >= DOCUMENTS_MAX || bytes >= BYTES_MAX {
-                break;
-            }
-        }
-        Ok(documents)
-    }
-
     fn counter(&self, name: &str) -> Result<u64, redb::Error> {
         Ok(self.counters.get(name)?.map_or(0, |count| count.value()))
     }
@@ -155,7 +131,7 @@ impl DocumentTables for Records<'_> {
 
 impl Records<'_> {
     /// Counts the size of a body, in bytes.
-    pub(crate) fn count_bytes(&mut self, before: usize, now: usize) -> Result<(), redb::Error> {
+    pub(super) fn count_bytes(&mut self, before: usize, now: usize) -> Result<(), redb::Error> {
         let count = self.counters.get("bytes")?.map_or(0, |count| count.value());
         let count = count.saturating_add(now as u64);
         self.counters

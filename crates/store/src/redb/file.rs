@@ -57,16 +57,6 @@ impl From<redb::Error> for OpenProblem {
 
 /// Opens a store, and makes it where there is none.
 pub(crate) fn open(place: &StorePlace) -> Result<Database, OpenProblem> {
-    if let StorePlace::File(path) = place
-        && path.symlink_metadata().is_ok()
-    {
-        refuse_empty(path)?;
-    }
-    open_target(place)
-}
-
-/// As [`open`], and an empty file is one that was made for a copy.
-pub(crate) fn open_target(place: &StorePlace) -> Result<Database, OpenProblem> {
     if let StorePlace::Postgres(_) = place {
         let without = "this program was built without PostgreSQL";
         return Err(OpenProblem::Refused(without.to_owned()));
@@ -79,7 +69,7 @@ pub(crate) fn open_target(place: &StorePlace) -> Result<Database, OpenProblem> {
         StorePlace::File(path) => {
             if path.symlink_metadata().is_err() {
                 make(path)?;
-            } else if path.metadata().is_ok_and(|known| known.len() > 0) {
+            } else {
                 // A damaged one is not written to: redb would, before it has found out.
                 drop(open_unchanged(path)?);
             }
@@ -116,7 +106,7 @@ fn once_free(
     }
 }
 
-fn builder() -> Builder {
+pub(super) fn builder() -> Builder {
     let mut builder = Database::builder();
     builder.set_cache_size(CACHE_BYTES);
     builder

@@ -6,6 +6,7 @@
 //! LIMITS    One process has the file.
 
 mod documents;
+pub(super) mod export;
 pub(super) mod file;
 pub(super) mod records;
 #[cfg(test)]
@@ -20,15 +21,15 @@ use slog::Logger;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::REQUESTS_MAX;
-use super::copy::{CopyRow, HeldCopy, RowKind};
 use super::document_store::{Answer, Change, DocumentStore, Watcher};
 use super::documents::{Changes, Conflict, Document, Edit, Info, LocalDocument, Purged};
 use super::error::StoreError;
+use super::export::StoreSnapshot;
 use super::observer::{Refusals, StoreObserver};
 use super::place::StorePlace;
 use super::revision::Revision;
-use super::tables::DocumentTables;
-use super::transfer::{Import, Imported};
+use super::tables::{DocumentTables, Import, Imported};
+use export::HeldRows;
 use records::{Records, Snapshot};
 use thread::{Keeper, Reply, StoreRequest};
 
@@ -61,7 +62,7 @@ impl RedbStore {
             requests: waiting,
             update_seq: seq,
             database: None,
-            held: None,
+            held: Vec::new(),
             held_count: 0,
             refusals: Refusals::new(observer, log.clone()),
             log: log.clone(),
@@ -158,16 +159,10 @@ impl DocumentStore for RedbStore {
         self.write(move |tables| edits.into_iter().map(|edit| tables.edit(edit)).collect())
     }
 
-    fn export(&self, after: Option<String>) -> Answer<'_, Vec<(Document, Option<String>)>> {
-        self.read(move |tables| tables.export(after.as_deref()))
-    }
-
-    fn import(&self, documents: Vec<Import>, replace: bool) -> Answer<'_, Vec<Imported>> {
+    fn import(&self, documents: Vec<Import>) -> Answer<'_, Vec<Imported>> {
         self.write(move |tables| {
             let documents = documents.into_iter();
-            documents
-                .map(|document| tables.import(document, replace))
-                .collect()
+            documents.map(|document| tables.import(document)).collect()
         })
     }
 
@@ -203,16 +198,11 @@ impl DocumentStore for RedbStore {
         Box::pin(self.ask(StoreRequest::Compact))
     }
 
-    fn hold_copy(&self) -> Answer<'_, Option<HeldCopy>> {
-        Box::pin(async { self.ask(StoreRequest::Hold).await.map(Some) })
-    }
-
-    fn copy_rows(
-        &self,
-        copy: u64,
-        kind: RowKind,
-        after: String,
-    ) -> Answer<'_, Option<Vec<CopyRow>>> {
-        Box::pin(self.ask(move |reply| StoreRequest::ReadHeld(copy, kind, after, reply)))
+    fn snapshot(&self) -> Answer<'_, StoreSnapshot> {
+        Box::pin(async {
+            let (number, uuid, seq) = self.ask(StoreRequest::Hold).await?;
+            let requests = self.requests.clone();
+            Ok(StoreSnapshot::new(uuid, seq, HeldRows { requests, number }))
+        })
     }
 }

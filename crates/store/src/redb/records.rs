@@ -9,7 +9,6 @@ use redb::{
 };
 
 use super::documents::Row;
-use crate::copy::UNFINISHED;
 use crate::document_store::Watcher;
 use crate::documents::{Conflict, LocalDocument, unix_now};
 use crate::error::OpenProblem;
@@ -17,10 +16,7 @@ use crate::tables::next_local;
 use policy::counted::Class;
 
 /// The format of the file, which another program may not know. Formats before this one were never released.
-const FORMAT: &str = "3";
-
-/// In place of the format while a copy into the file is unfinished.
-pub(crate) const UNFINISHED_FORMAT: &str = "copy";
+pub(super) const FORMAT: &str = "3";
 
 /// Id -> revision, whether deleted, sequence number of the last update, body as JSON text without `_id` and
 /// `_rev`.
@@ -48,7 +44,7 @@ pub(crate) struct Prepared {
 /// Makes what is not there yet: tables, `new_uuid` as the uuid. Tells `watcher` of all documents.
 ///
 /// # Errors
-/// The file is of another program, or an unfinished copy, and stays as it is.
+/// The file is of another program, and stays as it is.
 pub(crate) fn prepare(
     database: &Database,
     new_uuid: &str,
@@ -61,7 +57,6 @@ pub(crate) fn prepare(
         match known.as_deref() {
             None => set_meta(&transaction, "uuid", new_uuid)?,
             Some(FORMAT) => {}
-            Some(UNFINISHED_FORMAT) => return Err(OpenProblem::Refused(UNFINISHED.to_owned())),
             Some(other) => {
                 let formats = format!("format {other}, this program knows {FORMAT}");
                 return Err(OpenProblem::Format(formats));
@@ -78,7 +73,7 @@ pub(crate) fn prepare(
     Ok(prepared)
 }
 
-pub(crate) fn meta(
+pub(super) fn meta(
     transaction: &WriteTransaction,
     name: &str,
 ) -> Result<Option<String>, redb::Error> {
@@ -87,23 +82,11 @@ pub(crate) fn meta(
     Ok(value.map(|value| value.value().to_owned()))
 }
 
-/// Marks a file as an unfinished copy, or as whole; gives it a uuid, if there is one.
-pub(crate) fn mark(
+pub(super) fn set_meta(
     transaction: &WriteTransaction,
-    uuid: Option<&str>,
-    is_unfinished: bool,
+    name: &str,
+    value: &str,
 ) -> Result<(), redb::Error> {
-    if let Some(uuid) = uuid {
-        set_meta(transaction, "uuid", uuid)?;
-    }
-    let format = match is_unfinished {
-        true => UNFINISHED_FORMAT,
-        false => FORMAT,
-    };
-    set_meta(transaction, "format", format)
-}
-
-fn set_meta(transaction: &WriteTransaction, name: &str, value: &str) -> Result<(), redb::Error> {
     transaction.open_table(META)?.insert(name, value)?;
     Ok(())
 }
@@ -135,11 +118,6 @@ impl Snapshot {
     pub(crate) fn uuid(&self) -> Result<String, redb::Error> {
         let uuid = self.meta.get("uuid")?;
         Ok(uuid.map_or_else(String::new, |uuid| uuid.value().to_owned()))
-    }
-
-    pub(crate) fn is_unfinished(&self) -> Result<bool, redb::Error> {
-        let format = self.meta.get("format")?;
-        Ok(format.is_some_and(|format| format.value() == UNFINISHED_FORMAT))
     }
 
     pub(super) fn local(&self, id: &str) -> Result<Option<LocalDocument>, redb::Error> {

@@ -2,15 +2,17 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+use std::fs;
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use super::*;
-use crate::Store;
 use crate::error::OpenProblem;
+use crate::export::RowKind;
 use crate::suite::{edit, one};
+use crate::{ExportLines, ExportReader, OpenError, Store};
 
 mod damage;
 mod upkeep;
@@ -91,18 +93,18 @@ async fn a_file_that_is_no_store_is_left_as_it_is() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("s.redb");
     let text = "this is a letter to my grandmother\n".repeat(1000);
-    std::fs::write(&path, &text).unwrap();
+    fs::write(&path, &text).unwrap();
     let store = started(StorePlace::of(Some(&path)));
     let error = store.open().await.unwrap_err();
     assert!(matches!(&error, StoreError::Open(e) if matches!(e.problem, OpenProblem::NoStore(_))));
-    assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+    assert_eq!(fs::read_to_string(&path).unwrap(), text);
 }
 
 #[tokio::test]
 async fn a_directory_that_cannot_be_made_is_an_error_with_a_remedy() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("file");
-    std::fs::write(&file, "").unwrap();
+    fs::write(&file, "").unwrap();
     let store = started(StorePlace::of(Some(&file.join("below/s.redb"))));
     let error = store.open().await.unwrap_err().to_string();
     assert!(
@@ -127,7 +129,7 @@ impl StoreObserver for Refused {
 async fn a_write_that_the_store_refuses_is_counted_and_one_while_another_process_has_it_is_not() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("file/s.redb");
-    std::fs::write(path.parent().unwrap(), "").unwrap();
+    fs::write(path.parent().unwrap(), "").unwrap();
     let refused = Arc::new(Refused::default());
     let log = Logger::root(slog::Discard, slog::o!());
     let place = StorePlace::of(Some(&path));
@@ -137,8 +139,8 @@ async fn a_write_that_the_store_refuses_is_counted_and_one_while_another_process
     assert_eq!(counted(), [0; 0], "nothing was to be written");
     store.keep("a", None).await.unwrap_err();
     assert_eq!(counted(), [1]);
-    std::fs::remove_file(path.parent().unwrap()).unwrap();
-    std::fs::create_dir(path.parent().unwrap()).unwrap();
+    fs::remove_file(path.parent().unwrap()).unwrap();
+    fs::create_dir(path.parent().unwrap()).unwrap();
     let other = redb::Database::create(&path).unwrap();
     store.keep("a", None).await.unwrap_err();
     drop(other);
@@ -179,42 +181,27 @@ async fn opened(place: StorePlace) -> Store {
     store
 }
 
-/// Reads a held copy whole.
-async fn held(store: &Store, copy: u64) -> Option<Vec<String>> {
-    let (mut ids, mut after) = (Vec::new(), String::new());
-    loop {
-        let rows = store.copy_rows(copy, RowKind::Documents, after).await;
-        let rows = rows.unwrap()?;
-        let Some(last) = rows.last() else {
-            return Some(ids);
-        };
-        after = last.id.clone();
-        ids.extend(rows.into_iter().map(|row| row.id));
-    }
-}
-
 #[tokio::test]
-async fn a_held_copy_stays_what_it_is_while_the_store_is_written_purged_and_compacted() {
+async fn what_is_free_is_given_back_once_no_snapshot_is_held() {
     let directory = tempfile::tempdir().unwrap();
     let store = started(StorePlace::of(Some(&directory.path().join("s.redb"))));
     crate::suite::make_and_delete(&store, 2000, 8000).await;
-    let copy = store.hold_copy().await.unwrap().unwrap();
-    assert_eq!(copy.uuid, store.uuid().await.unwrap());
-    assert_eq!(Some(copy.seq), *store.updates().borrow());
+    let (first, second) = (
+        store.snapshot().await.unwrap(),
+        store.snapshot().await.unwrap(),
+    );
     crate::suite::purge_all(&store).await;
+    assert_eq!(store.compact().await, Ok(0), "it waits for both");
+    drop(first);
+    assert_eq!(store.compact().await, Ok(0), "it waits for the other one");
+    drop(second);
+    // What a snapshot kept is free after the next write.
     one(&store, edit("later", None, "{}")).await.unwrap();
-    assert_eq!(store.compact().await, Ok(0), "it waits for the copy");
-    let ids = held(&store, copy.copy).await.unwrap();
-    assert_eq!(ids.len(), 2000);
-    assert!(!ids.contains(&"later".to_owned()));
-    assert!(store.document("later").await.unwrap().is_some());
-    let other = store.hold_copy().await.unwrap().unwrap();
-    assert_eq!(held(&store, copy.copy).await, None, "another one began");
-    assert_eq!(held(&store, other.copy).await.unwrap(), ["later"]);
+    assert!(store.compact().await.unwrap() > 0);
 }
 
 #[test]
-fn a_copy_that_nobody_reads_is_held_for_a_minute_and_no_longer() {
+fn a_snapshot_that_nobody_reads_is_held_for_a_minute_and_no_longer() {
     let (_, requests) = mpsc::channel(1);
     let mut keeper = Keeper {
         place: StorePlace::Memory,
@@ -223,17 +210,107 @@ fn a_copy_that_nobody_reads_is_held_for_a_minute_and_no_longer() {
         requests,
         update_seq: watch::channel(None).0,
         database: None,
-        held: None,
+        held: Vec::new(),
         held_count: 0,
         refusals: Refusals::new(Arc::new(()), Logger::root(slog::Discard, slog::o!())),
         log: Logger::root(slog::Discard, slog::o!()),
     };
-    let copy = keeper.hold().unwrap().copy;
+    let (number, ..) = keeper.hold().unwrap();
     let after = |seconds| std::time::Instant::now() + std::time::Duration::from_secs(seconds);
-    keeper.drop_idle_copy(after(59));
-    let rows = keeper.read_held(copy, RowKind::Jobs, "").unwrap();
-    assert_eq!(rows, Some(Vec::new()));
-    keeper.drop_idle_copy(after(61));
-    let rows = keeper.read_held(copy, RowKind::Jobs, "").unwrap();
-    assert_eq!(rows, None);
+    keeper.drop_idle(after(59));
+    let rows = keeper.read_held(number, RowKind::Locals, "");
+    assert!(rows.unwrap().is_empty());
+    keeper.drop_idle(after(61));
+    let error = keeper.read_held(number, RowKind::Locals, "").unwrap_err();
+    assert!(
+        error.to_string().contains("was not read for a minute"),
+        "{error}"
+    );
+}
+
+/// Waits until the thread of a store has closed the file, once it has seen that nobody asks any more.
+async fn closed(place: &StorePlace) {
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while let Err(error) = place.snapshot().await
+        && error.problem == OpenProblem::InUse
+    {
+        assert!(std::time::Instant::now() < deadline, "{error}");
+    }
+}
+
+/// Puts an export where a store is kept.
+async fn replaced(place: &StorePlace, bytes: &[u8]) -> Result<(), OpenError> {
+    let (head, mut reader) = ExportReader::open(bytes).unwrap();
+    let rows = std::iter::from_fn(|| reader.row().unwrap().map(Ok));
+    place.replace(&head, rows, &()).await
+}
+
+#[tokio::test]
+async fn a_store_made_of_an_export_has_all_of_the_first_one_in_the_place_of_what_was_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| StorePlace::File(folder.path().join(name));
+    let first = started(at("first.redb"));
+    crate::suite::make_and_delete(&first, 700, 10).await;
+    let local = first.edit_local("l", None, Some("{\"a\":1.0}".to_owned()));
+    local.await.unwrap().unwrap();
+    one(&first, edit("live", None, "{}")).await.unwrap();
+    first.keep("live", Some("{}".to_owned())).await.unwrap();
+    let (bytes, _) = crate::suite::exported(&first).await;
+    let second = started(at("second.redb"));
+    one(&second, edit("other", None, "{}")).await.unwrap();
+    let error = replaced(&at("second.redb"), &bytes).await.unwrap_err();
+    assert_eq!(error.problem, OpenProblem::InUse);
+    assert!(second.document("other").await.unwrap().is_some());
+    drop(second);
+    for place in [at("second.redb"), at("new/third.redb")] {
+        closed(&place).await;
+        replaced(&place, &bytes).await.unwrap();
+        let mut lines = ExportLines::new(place.snapshot().await.unwrap(), None);
+        let mut again = Vec::new();
+        while let Some(some) = lines.next().await.unwrap() {
+            again.extend(some);
+        }
+        drop(lines);
+        assert!(again == bytes, "they differ");
+        let store = opened(place).await;
+        assert_eq!(store.changes(0, 9999).await, first.changes(0, 9999).await);
+        assert_eq!(store.info().await, first.info().await);
+        let purged = store.purge(u64::MAX, 0, 9999).await.unwrap();
+        assert_eq!(purged.removed, 700, "it is known when they were deleted");
+    }
+}
+
+#[tokio::test]
+async fn a_store_stays_as_it_is_when_the_export_fails_and_a_damaged_one_is_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("s.redb");
+    let place = StorePlace::File(path.clone());
+    let store = started(place.clone());
+    one(&store, edit("mine", None, "{}")).await.unwrap();
+    let (bytes, _) = crate::suite::exported(&store).await;
+    drop(store);
+    drop(opened(place.clone()).await);
+    closed(&place).await;
+    let before = fs::read(&path).unwrap();
+    let (head, mut reader) = ExportReader::open(&*bytes).unwrap();
+    let first = reader.row().unwrap().map(Ok);
+    let failing = place.cannot_open(OpenProblem::Failed("it broke off".to_owned()));
+    let rows = [first.unwrap(), Err(failing.clone())].into_iter();
+    assert_eq!(place.replace(&head, rows, &()).await, Err(failing));
+    assert!(fs::read(&path).unwrap() == before);
+    assert_eq!(
+        fs::read_dir(&folder).unwrap().count(),
+        2,
+        "and replicate.uuid"
+    );
+    // An export takes nothing from the file, and keeps services away.
+    let snapshot = place.snapshot().await.unwrap();
+    let refused = file::open(&place);
+    assert!(matches!(refused, Err(OpenProblem::InUse)), "{refused:?}");
+    drop(snapshot);
+    assert!(fs::read(&path).unwrap() == before);
+    fs::write(&path, &before[..before.len() / 2]).unwrap();
+    replaced(&place, &bytes).await.unwrap();
+    let store = opened(place).await;
+    assert!(store.document("mine").await.unwrap().is_some());
 }

@@ -3,9 +3,9 @@
 //! SUMMARY   Takes requests in their order. Writes that wait together are one transaction, which costs
 //!           one wait for the disk.
 //! PROMISES  No write is answered before its transaction is on the disk. When a transaction fails, all of it
-//!           is undone, all its callers are told, and the next request opens the file again. A copy reads what was there
-//!           when it began, between other requests; while it is held, the file keeps what it has of that moment.
-//! LIMITS    One copy is held at a time, and not longer than [`HELD_IDLE_MAX`] after its last read.
+//!           is undone, all its callers are told, and the next request opens the file again. A snapshot is
+//!           read between other requests; while it is held, the file keeps what it has of that moment.
+//! LIMITS    A snapshot is held for at most [`HELD_IDLE_MAX`] after it was last read.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -19,9 +19,9 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::file;
 use super::records::{Records, Snapshot, prepare};
 use super::upkeep::compact;
-use crate::copy::{CopyRow, HeldCopy, RowKind};
 use crate::document_store::Watcher;
 use crate::error::{OpenProblem, StoreError};
+use crate::export::{ExportRow, RowKind};
 use crate::observer::Refusals;
 use crate::place::StorePlace;
 use crate::uuid_file;
@@ -29,7 +29,7 @@ use crate::uuid_file;
 /// Most writes of one transaction.
 const BATCH_MAX: usize = 256;
 
-/// How long a copy is held of which nobody reads.
+/// How long a snapshot is held that nobody reads.
 const HELD_IDLE_MAX: Duration = Duration::from_secs(60);
 
 /// What the thread is asked, and who is told what came of it.
@@ -39,10 +39,12 @@ pub(super) enum StoreRequest {
     Write(Box<Write>, Reply<()>),
     /// Give what is free in the file back to the system, if that is much. Answers the bytes given back.
     Compact(Reply<u64>),
-    /// Hold a copy, in place of the one before.
-    Hold(Reply<HeldCopy>),
-    /// Read the next rows of the held copy of this number after an id, if it is still held.
-    ReadHeld(u64, RowKind, String, Reply<Option<Vec<CopyRow>>>),
+    /// Hold a snapshot. Answers its number, the uuid and the last sequence number.
+    Hold(Reply<(u64, String, u64)>),
+    /// Read the next rows of the held snapshot of this number after an id.
+    ReadHeld(u64, RowKind, String, Reply<Vec<ExportRow>>),
+    /// Hold the snapshot of this number no longer.
+    Release(u64),
 }
 
 pub(super) type Read = dyn FnOnce(&Snapshot) -> Result<(), redb::Error> + Send;
@@ -58,14 +60,14 @@ pub(super) struct Keeper {
     pub(super) requests: mpsc::Receiver<StoreRequest>,
     pub(super) update_seq: watch::Sender<Option<u64>>,
     pub(super) database: Option<Database>,
-    pub(super) held: Option<Held>,
-    /// How many copies were held.
+    pub(super) held: Vec<Held>,
+    /// How many snapshots were held.
     pub(super) held_count: u64,
     pub(super) refusals: Refusals,
     pub(super) log: Logger,
 }
 
-/// The tables as they were when a copy began.
+/// The tables as they were when a snapshot was asked for.
 pub(super) struct Held {
     number: u64,
     tables: Snapshot,
@@ -83,13 +85,14 @@ impl Keeper {
         let mut next = None;
         // The caller may be gone: then the reply is dropped.
         while let Some(request) = next.take().or_else(|| self.requests.blocking_recv()) {
-            self.drop_idle_copy(Instant::now());
+            self.drop_idle(Instant::now());
             match request {
                 StoreRequest::Hold(reply) => drop(reply.send(self.guarded(Self::hold))),
                 StoreRequest::ReadHeld(number, kind, after, reply) => {
                     let rows = self.guarded(|keeper| keeper.read_held(number, kind, &after));
                     drop(reply.send(rows));
                 }
+                StoreRequest::Release(number) => self.held.retain(|held| held.number != number),
                 StoreRequest::Read(work, reply) => {
                     drop(reply.send(self.guarded(|keeper| keeper.read(work))));
                 }
@@ -169,29 +172,23 @@ impl Keeper {
         tables.map_err(|error| self.failed(error))
     }
 
-    /// Closes the file, which a held copy would keep open.
+    /// Closes the file, which a held snapshot would keep open.
     fn close(&mut self) {
-        self.held = None;
+        self.held.clear();
         self.database = None;
     }
 
-    pub(super) fn hold(&mut self) -> Result<HeldCopy, StoreError> {
+    pub(super) fn hold(&mut self) -> Result<(u64, String, u64), StoreError> {
         let tables = self.snapshot()?;
-        let held = || {
-            Ok(HeldCopy {
-                copy: self.held_count + 1,
-                uuid: tables.uuid()?,
-                seq: tables.info()?.update_seq,
-            })
-        };
-        let held = held().map_err(|error: redb::Error| self.failed(error))?;
-        self.held_count = held.copy;
-        self.held = Some(Held {
-            number: held.copy,
+        let head = || Ok((tables.uuid()?, tables.info()?.update_seq));
+        let (uuid, seq) = head().map_err(|error: redb::Error| self.failed(error))?;
+        self.held_count += 1;
+        self.held.push(Held {
+            number: self.held_count,
             tables,
             read_at: Instant::now(),
         });
-        Ok(held)
+        Ok((self.held_count, uuid, seq))
     }
 
     pub(super) fn read_held(
@@ -199,25 +196,28 @@ impl Keeper {
         number: u64,
         kind: RowKind,
         after: &str,
-    ) -> Result<Option<Vec<CopyRow>>, StoreError> {
-        let held = self.held.as_mut().filter(|held| held.number == number);
-        let Some(held) = held else { return Ok(None) };
+    ) -> Result<Vec<ExportRow>, StoreError> {
+        let held = self.held.iter_mut().find(|held| held.number == number);
+        let Some(held) = held else {
+            let what = "a snapshot was given up: it was not read for a minute, or the store failed";
+            return Err(StoreError::Failed(what.to_owned()));
+        };
         held.read_at = Instant::now();
         let rows = held.tables.rows(kind, after);
         if rows.is_err() {
             self.close();
         }
-        rows.map(Some).map_err(|error| self.failed(error))
+        rows.map_err(|error| self.failed(error))
     }
 
-    /// Ends a copy that nobody reads: the file would grow with it.
-    pub(super) fn drop_idle_copy(&mut self, now: Instant) {
-        let is_idle = |held: &mut Held| now.duration_since(held.read_at) > HELD_IDLE_MAX;
-        drop(self.held.take_if(is_idle));
+    /// Gives up snapshots that nobody reads: the file would grow with them.
+    pub(super) fn drop_idle(&mut self, now: Instant) {
+        let held = &mut self.held;
+        held.retain(|held| now.duration_since(held.read_at) <= HELD_IDLE_MAX);
     }
 
     fn compact(&mut self) -> Result<u64, StoreError> {
-        if self.held.is_some() {
+        if !self.held.is_empty() {
             return Ok(0);
         }
         self.database()?;

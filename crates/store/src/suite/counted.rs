@@ -7,9 +7,10 @@ use tokio::sync::watch;
 use crate::Store;
 use crate::document_store::{Answer, Change, DocumentStore};
 use crate::documents::{Changes, Conflict, Document, Edit, Info, LocalDocument, Purged};
+use crate::export::StoreSnapshot;
 use crate::place::StorePlace;
 use crate::revision::Revision;
-use crate::transfer::{Import, Imported};
+use crate::tables::{Import, Imported};
 
 /// What was asked, each request.
 pub type KeptAsked = Arc<Mutex<Vec<usize>>>;
@@ -81,12 +82,12 @@ impl DocumentStore for CountedStore {
         self.store.edit(edits)
     }
 
-    fn export(&self, after: Option<String>) -> Answer<'_, Vec<(Document, Option<String>)>> {
-        self.store.export(after)
+    fn import(&self, documents: Vec<Import>) -> Answer<'_, Vec<Imported>> {
+        self.store.import(documents)
     }
 
-    fn import(&self, documents: Vec<Import>, replace: bool) -> Answer<'_, Vec<Imported>> {
-        self.store.import(documents, replace)
+    fn snapshot(&self) -> Answer<'_, StoreSnapshot> {
+        self.store.snapshot()
     }
 
     fn local(&self, id: &str) -> Answer<'_, Option<LocalDocument>> {

@@ -9,21 +9,21 @@
 
 mod basics;
 pub mod counted;
+mod export;
 pub mod fake_fleet;
 #[cfg(feature = "postgres")]
 mod fleet;
 mod outages;
 mod shared;
 mod tests_of;
-mod transfer;
 mod upkeep;
 
 pub use basics::*;
+pub use export::*;
 #[cfg(feature = "postgres")]
 pub use fleet::*;
 pub use outages::*;
 pub use shared::*;
-pub use transfer::*;
 pub use upkeep::*;
 
 use std::path::Path;

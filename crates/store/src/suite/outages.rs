@@ -243,6 +243,5 @@ pub async fn an_id_that_cannot_be_kept_fails_its_own_write_alone(place: &TestPla
     }
     let long = "y".repeat(2600);
     one(&store, edit(&long, None, "{}")).await.unwrap();
-    let after = store.export(Some("y\0".to_owned())).await.unwrap();
-    assert_eq!(after[0].0.id, long);
+    assert!(store.document(&long).await.unwrap().is_some());
 }

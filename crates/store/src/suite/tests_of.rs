@@ -20,7 +20,8 @@ macro_rules! store_suite {
             followers_miss_no_update_of_twenty_writers
             watchers_hear_of_the_writes_of_other_handles_in_their_order
             an_export_has_each_document_once_with_what_is_kept_of_its_job
-            an_import_writes_what_is_not_there_and_replaces_only_what_it_is_told_to
+            an_export_has_what_was_there_when_it_began
+            an_import_writes_what_is_not_there_and_leaves_what_is
             deleted_documents_are_purged_after_their_time_and_no_live_one_ever
         }
     };

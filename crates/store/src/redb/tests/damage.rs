@@ -7,7 +7,6 @@ use std::path::Path;
 use test_support::TestRandom;
 
 use super::*;
-use crate::copy::{CopyError, copy};
 
 const DOCUMENTS: usize = 300;
 /// Damages to each file.
@@ -109,18 +108,18 @@ async fn a_damaged_file_says_what_was_written_or_is_refused_as_damaged() {
     let mut random = TestRandom::for_test("a_damaged_file_says_what_was_written");
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("s.redb");
-    let (place, nobody): (_, Arc<dyn Watcher>) = (StorePlace::of(Some(&path)), Arc::new(()));
+    let place = StorePlace::of(Some(&path));
     let mut refused = 0;
     for sample in samples(&path).await {
         for _ in 0..DAMAGES {
             let mut bytes = sample.bytes.clone();
             let what = damage(&mut random, &mut bytes);
             let said = said(&path, &bytes).await;
-            let copied = copy(&place, &StorePlace::Memory, &nobody).await;
+            let offline = place.snapshot().await.map(drop);
             match said {
                 Ok(said) => {
                     assert!(sample.said.contains(&said), "{what}: {said}");
-                    copied.unwrap();
+                    offline.unwrap();
                 }
                 Err(error) => {
                     let text = error.to_string();
@@ -129,7 +128,7 @@ async fn a_damaged_file_says_what_was_written_or_is_refused_as_damaged() {
                     };
                     assert!(!open.may_pass(), "{what}: {text}");
                     assert!(text.contains("s.redb is "), "{what}: {text}");
-                    assert_eq!(copied, Err(CopyError::Store(error)), "{what}");
+                    assert_eq!(offline.as_ref(), Err(open), "{what}");
                     refused += 1;
                 }
             }
@@ -150,14 +149,12 @@ async fn a_file_that_was_cut_to_nothing_and_one_of_another_program_are_no_stores
         text.contains("s.redb is damaged (it has 0 bytes): stop the service, move this one away"),
         "{text}"
     );
-    let nobody: Arc<dyn Watcher> = Arc::new(());
-    let copied = copy(&place, &StorePlace::Memory, &nobody).await;
-    assert_eq!(copied, Err(CopyError::Store(error)));
+    let offline = place.snapshot().await.map(drop);
+    assert_eq!(StoreError::from(offline.unwrap_err()), error);
     assert_eq!(fs::read(&path).unwrap(), b"");
     fs::remove_file(&path).unwrap();
     drop(redb::Database::create(&path).unwrap());
-    let copied = copy(&place, &StorePlace::Memory, &nobody).await;
-    let text = format!("{copied:?}");
+    let text = format!("{:?}", place.snapshot().await.map(drop));
     assert!(text.contains("NoStore(\"it has no format\")"), "{text}");
 }
 

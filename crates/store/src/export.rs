@@ -1,0 +1,433 @@
+//! One file of replications: all that has to last of a store, as lines of JSON.
+//!
+//! SUMMARY   The first line is the [`ExportHead`]; then comes an [`ExportRow`] a line, documents in the order of their
+//!           ids and then `_local/` ones; the last line counts the rows and has the SHA-256 of every byte before it.
+//!           [`ExportLines`] writes the lines of a [`StoreSnapshot`], [`ExportReader`] reads and verifies them.
+//! PROMISES  A file of which one bit is wrong, or whose end is missing, is not read to its end without an error.
+//! LIMITS    A line has at most [`LINE_BYTES_MAX`] bytes.
+
+use std::io::{self, BufRead, Read};
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use sha2::{Digest, Sha256};
+
+use super::document_store::Answer;
+use super::error::StoreError;
+use super::revision::Revision;
+
+/// The format of these lines, which another program may not know.
+const FORMAT: u32 = 1;
+
+/// Longest line, in bytes: a document of a replication is far shorter.
+const LINE_BYTES_MAX: u64 = 64 << 20;
+
+/// Rows that are read at a time.
+pub(super) const ROWS_MAX: usize = 500;
+
+/// Bytes of bodies after which no more rows are read at a time.
+pub(super) const BYTES_MAX: usize = 256 << 10;
+
+/// What is known of an export before its rows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExportHead {
+    /// The format of the lines.
+    pub settee_export: u32,
+    /// The uuid of the store.
+    pub uuid: String,
+    /// Its last sequence number.
+    pub seq: u64,
+    /// Whether credentials are in it.
+    pub secrets: bool,
+}
+
+/// A document, with what is kept of its job.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExportRow {
+    /// Its id.
+    pub id: String,
+    /// Its revision; `0-N` of a `_local/` document that was written N times.
+    pub rev: String,
+    /// The number of its last update; 0 of a `_local/` document.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub seq: u64,
+    /// When it was deleted, in seconds since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deleted_at: Option<u64>,
+    /// What is kept of its job: pause, priority, past.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job: Option<Box<RawValue>>,
+    /// Its members but `_id` and `_rev`.
+    pub doc: Box<RawValue>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+const fn is_zero(seq: &u64) -> bool {
+    *seq == 0
+}
+
+/// What comes after the rows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExportEnd {
+    /// How many rows there are.
+    pub rows: u64,
+    /// The SHA-256 of every byte before this line, in hexadecimal digits.
+    pub sha256: String,
+}
+
+/// The kinds of rows, in their order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RowKind {
+    /// Documents, deleted ones too.
+    Documents,
+    /// `_local/` documents.
+    Locals,
+}
+
+/// What the ids of `_local/` documents begin with.
+pub(super) const LOCAL: &str = "_local/";
+
+impl ExportRow {
+    /// Makes one of what a store keeps.
+    pub(super) fn of_store(
+        id: String,
+        rev: String,
+        body: String,
+        job: Option<String>,
+    ) -> Result<Self, String> {
+        let damaged = |_| format!("what it has of {id} is no JSON");
+        let doc = RawValue::from_string(body).map_err(damaged)?;
+        let job = job
+            .map(RawValue::from_string)
+            .transpose()
+            .map_err(damaged)?;
+        Ok(Self {
+            id,
+            rev,
+            seq: 0,
+            deleted_at: None,
+            job,
+            doc,
+        })
+    }
+
+    /// Returns its revision; of a `_local/` document one without a hash.
+    pub(super) fn revision(&self) -> Result<Revision, String> {
+        let revision = match self.local() {
+            None => self.rev.parse().ok(),
+            Some(_) => self.rev.strip_prefix("0-").and_then(|number| {
+                let (number, hash) = (number.parse().ok()?, String::new());
+                Some(Revision { number, hash })
+            }),
+        };
+        revision.ok_or_else(|| format!("the revision {} of {} is none", self.rev, self.id))
+    }
+
+    /// Returns the rest of its id if it is a `_local/` document.
+    pub fn local(&self) -> Option<&str> {
+        self.id.strip_prefix(LOCAL)
+    }
+}
+
+/// What a snapshot is read from.
+pub(super) trait RowSource: Send {
+    /// Returns the next rows of a kind after an id, without `_local/`, in the order of their ids; none at the end.
+    fn rows(&mut self, kind: RowKind, after: &str) -> Answer<'_, Vec<ExportRow>>;
+}
+
+/// A store as it was at one moment.
+pub struct StoreSnapshot {
+    uuid: String,
+    seq: u64,
+    source: Box<dyn RowSource>,
+    kind: RowKind,
+    after: String,
+}
+
+impl StoreSnapshot {
+    pub(super) fn new(uuid: String, seq: u64, source: impl RowSource + 'static) -> Self {
+        Self {
+            uuid,
+            seq,
+            source: Box::new(source),
+            kind: RowKind::Documents,
+            after: String::new(),
+        }
+    }
+
+    /// Returns the next rows; none at the end.
+    ///
+    /// # Errors
+    /// See [`StoreError`]: the snapshot cannot be read further.
+    pub async fn rows(&mut self) -> Result<Vec<ExportRow>, StoreError> {
+        loop {
+            let rows = self.source.rows(self.kind, &self.after).await?;
+            match rows.last() {
+                Some(last) => self.after = last.local().unwrap_or(&last.id).to_owned(),
+                None if self.kind == RowKind::Documents => {
+                    self.kind = RowKind::Locals;
+                    self.after.clear();
+                    continue;
+                }
+                None => {}
+            }
+            return Ok(rows);
+        }
+    }
+}
+
+/// The lines of a store, many at a time.
+pub struct ExportLines {
+    snapshot: StoreSnapshot,
+    /// What is shown of a row where credentials are left out.
+    strip: Option<fn(&mut ExportRow)>,
+    sum: Sum,
+    part: Part,
+}
+
+/// What comes next.
+enum Part {
+    Head,
+    Rows,
+    Over,
+}
+
+impl ExportLines {
+    /// Begins with the first line. `strip` takes credentials out of each row.
+    pub fn new(snapshot: StoreSnapshot, strip: Option<fn(&mut ExportRow)>) -> Self {
+        Self {
+            snapshot,
+            strip,
+            sum: Sum::default(),
+            part: Part::Head,
+        }
+    }
+
+    /// Returns the next lines; none at the end.
+    ///
+    /// # Errors
+    /// As [`StoreSnapshot::rows`].
+    pub async fn next(&mut self) -> Result<Option<Vec<u8>>, StoreError> {
+        let mut lines = Vec::new();
+        match self.part {
+            Part::Head => {
+                let head = ExportHead {
+                    settee_export: FORMAT,
+                    uuid: self.snapshot.uuid.clone(),
+                    seq: self.snapshot.seq,
+                    secrets: self.strip.is_none(),
+                };
+                push_line(&mut lines, &head);
+                self.part = Part::Rows;
+            }
+            Part::Rows => {
+                let mut rows = self.snapshot.rows().await?;
+                self.sum.rows += rows.len() as u64;
+                for row in &mut rows {
+                    self.strip.inspect(|strip| strip(row));
+                    push_line(&mut lines, row);
+                }
+                if rows.is_empty() {
+                    push_line(&mut lines, &self.sum.end());
+                    self.part = Part::Over;
+                }
+            }
+            Part::Over => return Ok(None),
+        }
+        self.sum.hash.update(&lines);
+        Ok(Some(lines))
+    }
+}
+
+fn push_line(lines: &mut Vec<u8>, value: &impl Serialize) {
+    serde_json::to_writer(&mut *lines, value).expect("export: its values can be written");
+    lines.push(b'\n');
+}
+
+/// What the last line says.
+#[derive(Default)]
+struct Sum {
+    rows: u64,
+    hash: Sha256,
+}
+
+impl Sum {
+    fn end(&self) -> ExportEnd {
+        ExportEnd {
+            rows: self.rows,
+            sha256: data_encoding::HEXLOWER.encode(&self.hash.clone().finalize()),
+        }
+    }
+}
+
+/// Why an export is not read.
+#[derive(Debug, thiserror::Error)]
+pub enum ExportError {
+    /// The file cannot be read.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// It is not what was written.
+    #[error("line {line} is damaged: {what}")]
+    Damaged {
+        /// The line, from 1.
+        line: u64,
+        /// What is wrong.
+        what: String,
+    },
+    /// A newer program wrote it.
+    #[error("it has format {0}, and this program knows formats up to {FORMAT}")]
+    Newer(u32),
+}
+
+/// Reads an export and verifies it.
+pub struct ExportReader<R> {
+    input: R,
+    line: u64,
+    sum: Sum,
+}
+
+impl<R: BufRead> ExportReader<R> {
+    /// Reads the first line.
+    ///
+    /// # Errors
+    /// See [`ExportError`].
+    pub fn open(input: R) -> Result<(ExportHead, Self), ExportError> {
+        let mut reader = Self {
+            input,
+            line: 0,
+            sum: Sum::default(),
+        };
+        let text = reader.text()?;
+        #[derive(Deserialize)]
+        struct Format {
+            settee_export: u32,
+        }
+        let Format { settee_export } = reader.parsed(&text)?;
+        if settee_export > FORMAT {
+            return Err(ExportError::Newer(settee_export));
+        }
+        let head = reader.parsed(&text)?;
+        reader.sum.hash.update(&text);
+        Ok((head, reader))
+    }
+
+    /// Returns the next row; none after the last one of a file that is whole.
+    ///
+    /// # Errors
+    /// See [`ExportError`].
+    pub fn row(&mut self) -> Result<Option<ExportRow>, ExportError> {
+        let text = self.text()?;
+        if let Ok(row) = serde_json::from_slice(&text) {
+            self.sum.hash.update(&text);
+            self.sum.rows += 1;
+            return Ok(Some(row));
+        }
+        let mut end = Vec::new();
+        push_line(&mut end, &self.sum.end());
+        if text != end {
+            let _: ExportEnd = self.parsed(&text)?;
+            return Err(self.damaged("rows before it are missing or are not what was written"));
+        }
+        match self.input.fill_buf()?.is_empty() {
+            true => Ok(None),
+            false => Err(self.damaged("something comes after it, and it is the last one")),
+        }
+    }
+
+    fn text(&mut self) -> Result<Vec<u8>, ExportError> {
+        let mut text = Vec::new();
+        self.line += 1;
+        let mut line = (&mut self.input).take(LINE_BYTES_MAX);
+        line.read_until(b'\n', &mut text)?;
+        match text.ends_with(b"\n") {
+            true => Ok(text),
+            false if text.len() as u64 == LINE_BYTES_MAX => Err(self.damaged("it is too long")),
+            false => Err(self.damaged("the file ends before it does")),
+        }
+    }
+
+    fn parsed<T: DeserializeOwned>(&self, text: &[u8]) -> Result<T, ExportError> {
+        serde_json::from_slice(text).map_err(|error| self.damaged(&error.to_string()))
+    }
+
+    fn damaged(&self, what: &str) -> ExportError {
+        ExportError::Damaged {
+            line: self.line,
+            what: what.to_owned(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Two;
+
+    impl RowSource for Two {
+        fn rows(&mut self, kind: RowKind, after: &str) -> Answer<'_, Vec<ExportRow>> {
+            let row = |id: &str, rev: &str| {
+                let (body, job) = ("{\"n\":1.0}".to_owned(), Some("{}".to_owned()));
+                ExportRow::of_store(id.to_owned(), rev.to_owned(), body, job).unwrap()
+            };
+            let rows = match (kind, after) {
+                (RowKind::Documents, "") => vec![row("a", "1-x"), row("b", "2-x")],
+                (RowKind::Documents, "b") => vec![row("c", "1-x")],
+                (RowKind::Locals, "") => vec![row("_local/a", "0-1")],
+                _ => Vec::new(),
+            };
+            Box::pin(async { Ok(rows) })
+        }
+    }
+
+    async fn written() -> Vec<u8> {
+        let snapshot = StoreSnapshot::new("f00d".to_owned(), 7, Two);
+        let (mut lines, mut all) = (ExportLines::new(snapshot, None), Vec::new());
+        while let Some(some) = lines.next().await.unwrap() {
+            all.extend(some);
+        }
+        all
+    }
+
+    fn read(mut bytes: &[u8]) -> Result<(ExportHead, Vec<String>), ExportError> {
+        let (head, mut reader) = ExportReader::open(&mut bytes)?;
+        let mut ids = Vec::new();
+        while let Some(row) = reader.row()? {
+            ids.push(format!("{} {} {}", row.id, row.rev, row.doc.get()));
+        }
+        Ok((head, ids))
+    }
+
+    #[tokio::test]
+    async fn what_is_written_is_read_again() {
+        let bytes = written().await;
+        let (head, rows) = read(&bytes).unwrap();
+        assert_eq!((&*head.uuid, head.seq, head.secrets), ("f00d", 7, true));
+        let expected = ["a 1-x", "b 2-x", "c 1-x", "_local/a 0-1"];
+        assert_eq!(rows, expected.map(|row| format!("{row} {{\"n\":1.0}}")));
+        let end = String::from_utf8(bytes).unwrap();
+        let end = end.lines().last().unwrap();
+        assert!(end.starts_with("{\"rows\":4,\"sha256\":\""), "{end}");
+    }
+
+    #[tokio::test]
+    async fn an_export_with_any_bit_wrong_or_cut_anywhere_or_with_more_behind_it_is_refused() {
+        let whole = written().await;
+        for at in 0..whole.len() {
+            for bit in 0..8 {
+                let mut damaged = whole.clone();
+                damaged[at] ^= 1 << bit;
+                assert!(read(&damaged).is_err(), "bit {bit} of byte {at}");
+            }
+            assert!(read(&whole[..at]).is_err(), "cut at {at}");
+        }
+        assert!(read(&[&whole[..], b"\n"].concat()).is_err());
+        let newer = String::from_utf8(whole).unwrap();
+        let newer = newer.replace("export\":1,", "export\":2,\"more\":1,");
+        let error = read(newer.as_bytes()).unwrap_err().to_string();
+        assert!(error.contains("format 2"), "{error}");
+    }
+}

@@ -1,0 +1,223 @@
+//! A PostgreSQL database as the source of an export, and as what an import replaces.
+//!
+//! PROMISES  An export is one transaction, and sees one moment. A replacement is one as well: it is there whole, or not at
+//!           all. No daemon runs meanwhile, and one that starts waits for its end.
+
+use std::sync::Arc;
+
+use tokio::time::timeout;
+use tokio_postgres::Client;
+use tokio_postgres::types::{ToSql, Type};
+
+use super::connect::{Connector, REQUEST_MAX, no_answer, problem};
+use super::schema;
+use super::shared::{Param, count, int, query};
+use super::storable;
+use crate::document_store::{Answer, Watcher};
+use crate::error::OpenProblem;
+use crate::export::{BYTES_MAX, ExportRow, LOCAL, ROWS_MAX, RowKind, RowSource, StoreSnapshot};
+use crate::new_uuid;
+use crate::observer::StoreObserver;
+use crate::place::StorePlace;
+use settee_config::store_url::StoreUrl;
+
+/// A connection of its own.
+struct Session {
+    client: Client,
+    place: StorePlace,
+}
+
+impl Session {
+    async fn open(url: &StoreUrl) -> Result<Self, OpenProblem> {
+        let observer: Arc<dyn StoreObserver> = Arc::new(());
+        let connector = Connector::of(url, &Arc::default(), &observer)?;
+        let client = connector.connect().await?;
+        schema::make(&client, &new_uuid()).await?;
+        let place = StorePlace::Postgres(url.clone());
+        Ok(Self { client, place })
+    }
+
+    async fn run(&self, sql: &str) -> Result<(), OpenProblem> {
+        let run = timeout(REQUEST_MAX, self.client.batch_execute(sql)).await;
+        let run = run.map_err(|_| no_answer(REQUEST_MAX))?;
+        run.map_err(|error| problem(&error))
+    }
+
+    async fn query(
+        &self,
+        sql: &str,
+        params: &[Param],
+    ) -> Result<Vec<tokio_postgres::Row>, OpenProblem> {
+        let rows = timeout(REQUEST_MAX, query(&self.client, sql, params)).await;
+        let rows = rows.map_err(|_| no_answer(REQUEST_MAX))?;
+        rows.map_err(|error| problem(&error))
+    }
+
+    async fn read(&self, kind: RowKind, after: &str) -> Result<Vec<ExportRow>, OpenProblem> {
+        let from = match kind {
+            RowKind::Documents => {
+                "SELECT id, rev_number || '-' || rev_hash AS rev, seq, deleted_at, body, kept \
+                 FROM settee.docs LEFT JOIN settee.jobs ON doc_id = id"
+            }
+            RowKind::Locals => {
+                "SELECT id, '0-' || number AS rev, 0::bigint AS seq, NULL::bigint AS deleted_at, body, NULL::text AS kept \
+                 FROM settee.locals"
+            }
+        };
+        let sql = format!(
+            "SELECT id, rev, seq, deleted_at, body, kept FROM (SELECT *, sum(octet_length(body)) OVER (ORDER BY id) - octet_length(body) AS before \
+             FROM (SELECT * FROM ({from}) AS every WHERE id > $1 ORDER BY id LIMIT $2) page) d WHERE before < $3 ORDER BY id"
+        );
+        let params = [
+            Param::Text(after.to_owned()),
+            Param::Number(ROWS_MAX as u64),
+            Param::Number(BYTES_MAX as u64),
+        ];
+        let mut read = Vec::new();
+        for row in self.query(&sql, &params).await? {
+            let row = || {
+                let id: String = row.try_get(0)?;
+                let id = match kind {
+                    RowKind::Documents => id,
+                    RowKind::Locals => format!("{LOCAL}{id}"),
+                };
+                let of_store =
+                    ExportRow::of_store(id, row.try_get(1)?, row.try_get(4)?, row.try_get(5)?);
+                let seq = count(row.try_get(2)?);
+                let deleted_at = row.try_get::<_, Option<i64>>(3)?.map(count);
+                Ok(of_store.map(|row| ExportRow {
+                    seq,
+                    deleted_at,
+                    ..row
+                }))
+            };
+            let row: Result<_, tokio_postgres::Error> = row();
+            let row = row.map_err(|error| problem(&error))?;
+            read.push(row.map_err(OpenProblem::Damaged)?);
+        }
+        Ok(read)
+    }
+}
+
+impl RowSource for Session {
+    fn rows(&mut self, kind: RowKind, after: &str) -> Answer<'_, Vec<ExportRow>> {
+        let after = after.to_owned();
+        Box::pin(async move {
+            let rows = self.read(kind, &after).await;
+            rows.map_err(|problem| self.place.cannot_open(problem).into())
+        })
+    }
+}
+
+/// Reads a database as it is at this moment. The database gives the snapshot up when it is not read for a minute.
+pub(crate) async fn snapshot(url: &StoreUrl) -> Result<StoreSnapshot, OpenProblem> {
+    let session = Session::open(url).await?;
+    session
+        .run("SET idle_in_transaction_session_timeout = '1min'; BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        .await?;
+    let sql = "SELECT server_uuid, seq FROM settee.meta";
+    let rows = session.query(sql, &[]).await?;
+    let Some(row) = rows.first() else {
+        return Err(OpenProblem::Refused("settee.meta has no row".to_owned()));
+    };
+    let head = || Ok((row.try_get(0)?, count(row.try_get(1)?)));
+    let head: Result<_, tokio_postgres::Error> = head();
+    let (uuid, seq) = head.map_err(|error| problem(&error))?;
+    Ok(StoreSnapshot::new(uuid, seq, session))
+}
+
+/// Replaces all documents, what is kept of their jobs, and the uuid. `watcher` is asked which documents ask for
+/// replications.
+///
+/// # Errors
+/// Those of the rows; a daemon runs; the database refuses it. Then all is as it was.
+pub(crate) async fn replace<E: From<OpenProblem>>(
+    url: &StoreUrl,
+    (uuid, seq): (&str, u64),
+    mut rows: impl Iterator<Item = Result<ExportRow, E>>,
+    watcher: &dyn Watcher,
+) -> Result<(), E> {
+    let session = Session::open(url).await?;
+    // Who starts reads settee.meta first.
+    session
+        .run(
+            "SET idle_in_transaction_session_timeout = 0; BEGIN; \
+             LOCK TABLE settee.meta IN ACCESS EXCLUSIVE MODE",
+        )
+        .await?;
+    let daemons = "SELECT 1 FROM settee.instances WHERE lease_until > clock_timestamp()";
+    if !session.query(daemons, &[]).await?.is_empty() {
+        return Err(OpenProblem::InUse.into());
+    }
+    session
+        .run("TRUNCATE settee.docs, settee.locals, settee.jobs, settee.job_status, settee.orders")
+        .await?;
+    loop {
+        let (mut some, mut bytes) = (Vec::new(), 0);
+        while some.len() < ROWS_MAX && bytes < BYTES_MAX {
+            let Some(row) = rows.next().transpose()? else {
+                break;
+            };
+            bytes += row.doc.get().len();
+            some.push(row);
+        }
+        if some.is_empty() {
+            break;
+        }
+        session.put(&some, watcher).await?;
+    }
+    let sql = "UPDATE settee.meta SET server_uuid = $1, seq = $2, purged_seq = 0";
+    let params: [(&(dyn ToSql + Sync), Type); 2] = [(&uuid, Type::TEXT), (&int(seq), Type::INT8)];
+    let updated = session.client.query_typed(sql, &params).await;
+    updated.map_err(|error| problem(&error))?;
+    session.run("COMMIT").await?;
+    // The first service finds statistics for its plans, and does not wait until PostgreSQL gathers them by itself.
+    Ok(session.run("ANALYZE settee.docs, settee.jobs").await?)
+}
+
+impl Session {
+    async fn put(&self, rows: &[ExportRow], watcher: &dyn Watcher) -> Result<(), OpenProblem> {
+        let id = |row: &ExportRow| row.local().unwrap_or(&row.id).to_owned();
+        let unfit = |_| OpenProblem::Refused("it cannot keep an id of the export".to_owned());
+        rows.iter()
+            .try_for_each(|row| storable(&id(row)))
+            .map_err(unfit)?;
+        let revisions: Result<Vec<_>, _> = rows.iter().map(ExportRow::revision).collect();
+        let revisions = revisions.map_err(OpenProblem::Damaged)?;
+        let numbers = revisions.iter().map(|revision| int(revision.number));
+        let asks = |row: &ExportRow| {
+            row.local().is_none()
+                && row.deleted_at.is_none()
+                && watcher.asks(&row.id, row.doc.get())
+        };
+        let kept = |row: &ExportRow| row.job.as_ref().map(|job| job.get().to_owned());
+        let params = [
+            Param::Flags(rows.iter().map(|row| row.local().is_some()).collect()),
+            Param::Texts(rows.iter().map(id).collect()),
+            Param::Integers(numbers.collect()),
+            Param::Texts(
+                revisions
+                    .iter()
+                    .map(|revision| revision.hash.clone())
+                    .collect(),
+            ),
+            Param::Integers(
+                rows.iter()
+                    .map(|row| row.deleted_at.map_or(-1, int))
+                    .collect(),
+            ),
+            Param::Integers(rows.iter().map(|row| int(row.seq)).collect()),
+            Param::Texts(rows.iter().map(|row| row.doc.get().to_owned()).collect()),
+            Param::Flags(rows.iter().map(asks).collect()),
+            Param::OptionalTexts(rows.iter().map(kept).collect()),
+        ];
+        let sql = "WITH every AS (SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9) \
+             AS r (is_local, id, number, hash, at, seq, body, wanted, kept)), \
+             docs AS (INSERT INTO settee.docs (id, rev_number, rev_hash, deleted, deleted_at, seq, body) \
+             SELECT id, number, hash, at >= 0, nullif(at, -1), seq, body FROM every WHERE NOT is_local), \
+             locals AS (INSERT INTO settee.locals (id, number, body) SELECT id, number, body FROM every WHERE is_local) \
+             INSERT INTO settee.jobs (doc_id, wanted, kept) \
+             SELECT id, wanted, kept FROM every WHERE wanted OR kept IS NOT NULL";
+        self.query(sql, &params).await.map(drop)
+    }
+}

@@ -1,0 +1,236 @@
+//! A file as the source of an export, and as what an import replaces.
+//!
+//! PROMISES  A file is replaced whole, by one that is on the disk, or stays as it is. No service has it meanwhile.
+
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::ops::Bound;
+use std::os::unix::fs::{MetadataExt, fchown};
+use std::path::Path;
+
+use redb::backends::FileBackend;
+use redb::{Database, ReadableDatabase, StorageBackend};
+use tokio::sync::mpsc::Sender;
+use tokio::sync::oneshot;
+
+use super::file::{builder, open_unchanged};
+use super::records::{FORMAT, Records, Snapshot, meta, prepare, set_meta};
+use super::thread::StoreRequest;
+use crate::document_store::Answer;
+use crate::documents::Document;
+use crate::error::{OpenProblem, StoreError};
+use crate::export::{BYTES_MAX, ExportRow, LOCAL, ROWS_MAX, RowKind, RowSource, StoreSnapshot};
+use crate::place::StorePlace;
+use crate::revision::Revision;
+use settee_config::new_file::NewFile;
+use settee_config::own_folder;
+
+impl Snapshot {
+    /// Returns the next rows of a kind after an id, in the order of their ids.
+    pub(super) fn rows(&self, kind: RowKind, after: &str) -> Result<Vec<ExportRow>, redb::Error> {
+        let (mut rows, mut bytes) = (Vec::new(), 0);
+        let mut take = |row: Result<ExportRow, String>, seq, deleted_at| {
+            let row = row.map_err(redb::Error::Corrupted)?;
+            bytes += row.doc.get().len();
+            rows.push(ExportRow {
+                seq,
+                deleted_at,
+                ..row
+            });
+            Ok::<_, redb::Error>(rows.len() >= ROWS_MAX || bytes >= BYTES_MAX)
+        };
+        let from = match after {
+            "" => Bound::Unbounded,
+            after => Bound::Excluded(after),
+        };
+        let range = (from, Bound::Unbounded);
+        match kind {
+            RowKind::Documents => {
+                for entry in self.documents.range::<&str>(range)? {
+                    let (id, row) = entry?;
+                    let Document {
+                        id,
+                        revision,
+                        deleted,
+                        seq,
+                        body,
+                    } = Document::of(id.value(), row.value());
+                    let died = self.deaths.get(seq)?.map_or(0, |at| at.value());
+                    let kept = self.kept(&id)?;
+                    let row = ExportRow::of_store(id, revision.to_string(), body, kept);
+                    if take(row, seq, deleted.then_some(died))? {
+                        break;
+                    }
+                }
+            }
+            RowKind::Locals => {
+                for entry in self.locals.range::<&str>(range)? {
+                    let (id, row) = entry?;
+                    let (number, body) = row.value();
+                    let (id, rev) = (format!("{LOCAL}{}", id.value()), format!("0-{number}"));
+                    let row = ExportRow::of_store(id, rev, body.to_owned(), None);
+                    if take(row, 0, None)? {
+                        break;
+                    }
+                }
+            }
+        }
+        Ok(rows)
+    }
+}
+
+/// A snapshot that the thread of a running service holds.
+pub(super) struct HeldRows {
+    pub requests: Sender<StoreRequest>,
+    pub number: u64,
+}
+
+impl RowSource for HeldRows {
+    fn rows(&mut self, kind: RowKind, after: &str) -> Answer<'_, Vec<ExportRow>> {
+        let after = after.to_owned();
+        Box::pin(async move {
+            let (reply, rows) = oneshot::channel();
+            let ask = StoreRequest::ReadHeld(self.number, kind, after, reply);
+            let sent = self.requests.send(ask).await;
+            sent.map_err(|_| StoreError::Closed)?;
+            rows.await.unwrap_or(Err(StoreError::Closed))
+        })
+    }
+}
+
+impl Drop for HeldRows {
+    fn drop(&mut self) {
+        // Where there is no room, it is given up for being idle.
+        drop(self.requests.try_send(StoreRequest::Release(self.number)));
+    }
+}
+
+/// A file that no service has.
+struct FileRows {
+    place: StorePlace,
+    tables: Snapshot,
+    /// Keeps services away.
+    _database: Database,
+}
+
+impl RowSource for FileRows {
+    fn rows(&mut self, kind: RowKind, after: &str) -> Answer<'_, Vec<ExportRow>> {
+        let rows = self.tables.rows(kind, after);
+        let rows = rows.map_err(|error| self.place.cannot_open(error.into()).into());
+        Box::pin(async { rows })
+    }
+}
+
+/// Opens a file that no service has, which stays as it is. Blocks.
+pub(crate) fn snapshot(path: &Path) -> Result<StoreSnapshot, OpenProblem> {
+    let database = open_unchanged(path)?;
+    let write = database.begin_write().map_err(redb::Error::from)?;
+    if meta(&write, "format")?.is_none() {
+        return Err(OpenProblem::NoStore("it has no format".to_owned()));
+    }
+    drop(write);
+    prepare(&database, "", &())?;
+    let read = database.begin_read().map_err(redb::Error::from)?;
+    let tables = Snapshot::of(&read)?;
+    let (uuid, seq) = (tables.uuid()?, tables.info()?.update_seq);
+    let source = FileRows {
+        place: StorePlace::File(path.to_owned()),
+        tables,
+        _database: database,
+    };
+    Ok(StoreSnapshot::new(uuid, seq, source))
+}
+
+/// Makes a file with these rows, and puts it where another one may be. Root gives it to the owner of its folder. Blocks.
+///
+/// # Errors
+/// Those of the rows; a service has the file; the system refuses it. Then all is as it was.
+pub(crate) fn replace<E: From<OpenProblem>>(
+    path: &Path,
+    (uuid, seq): (&str, u64),
+    rows: impl Iterator<Item = Result<ExportRow, E>>,
+) -> Result<(), E> {
+    let path = &path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let folder = path.parent().filter(|folder| *folder != Path::new(""));
+    let folder = folder.unwrap_or(Path::new("."));
+    own_folder::make(folder).map_err(failed)?;
+    // A damaged one is replaced as well: only its lock is asked.
+    let lock = match OpenOptions::new().read(true).write(true).open(path) {
+        Ok(file) => {
+            let known = FileBackend::new(file).map_err(of_redb)?;
+            let locked = known.try_lock_range(Bound::Unbounded, Bound::Unbounded);
+            match locked {
+                Ok(true) => Some(known),
+                _ => return Err(OpenProblem::InUse.into()),
+            }
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => return Err(failed(error)),
+    };
+    let new = NewFile::begin(path).map_err(failed)?;
+    fill(&new, (uuid, seq), rows)?;
+    let is_roots = |made: &fs::Metadata| made.uid() == 0;
+    if new.file().metadata().is_ok_and(|made| is_roots(&made)) {
+        let owner = folder.metadata().map_err(failed)?;
+        fchown(new.file(), Some(owner.uid()), Some(owner.gid())).map_err(failed)?;
+    }
+    new.replace().map_err(failed)?;
+    drop(lock);
+    Ok(())
+}
+
+fn fill<E: From<OpenProblem>>(
+    new: &NewFile,
+    (uuid, seq): (&str, u64),
+    rows: impl Iterator<Item = Result<ExportRow, E>>,
+) -> Result<(), E> {
+    let file = new.file().try_clone().map_err(failed)?;
+    let file = FileBackend::new(file).map_err(of_redb)?;
+    let database = builder().create_with_backend(file).map_err(of_redb)?;
+    let write = database.begin_write().map_err(of_redb)?;
+    {
+        let mut tables = Records::of(&write, &()).map_err(of_redb)?;
+        for row in rows {
+            tables.put(&row?).map_err(of_redb)?;
+        }
+        tables
+            .counters
+            .insert("last_update", seq)
+            .map_err(of_redb)?;
+    }
+    set_meta(&write, "uuid", uuid).map_err(of_redb)?;
+    set_meta(&write, "format", FORMAT).map_err(of_redb)?;
+    write.commit().map_err(of_redb)?;
+    database.close().map_err(of_redb)
+}
+
+impl Records<'_> {
+    /// Puts a row into a new file.
+    fn put(&mut self, row: &ExportRow) -> Result<(), redb::Error> {
+        let (id, body) = (&*row.id, row.doc.get());
+        let revision: Revision = row.revision().map_err(redb::Error::Corrupted)?;
+        if let Some(id) = row.local() {
+            self.locals.insert(id, (revision.number, body))?;
+            return Ok(());
+        }
+        let deleted = row.deleted_at.is_some();
+        let value = (revision.number, &*revision.hash, deleted, row.seq, body);
+        self.documents.insert(id, value)?;
+        self.updates.insert(row.seq, id)?;
+        if let Some(at) = row.deleted_at {
+            self.deaths.insert(row.seq, at)?;
+        }
+        if let Some(job) = &row.job {
+            self.jobs.insert(id, job.get())?;
+        }
+        Ok(())
+    }
+}
+
+fn of_redb<E: From<OpenProblem>>(error: impl Into<redb::Error>) -> E {
+    OpenProblem::from(error.into()).into()
+}
+
+fn failed<E: From<OpenProblem>>(error: io::Error) -> E {
+    OpenProblem::from(error).into()
+}

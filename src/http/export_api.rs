@@ -1,0 +1,85 @@
+//! `/_scheduler/_export` and `_import`: one file of replications, for `settee jobs`.
+//!
+//! PROMISES  Credentials leave the service only with `secrets=true`.
+//! LIMITS    Users of this machine alone may ask. At most [`EXPORTS_MAX`] exports run at a time.
+
+use actix_web::HttpRequest;
+use actix_web::web::{Bytes, Data, Payload};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+use super::access::Order;
+use super::answer::{self, Answer, Pieces, Refusal, streamed};
+use super::params::Params;
+use super::request::{IsJson, NDJSON};
+use super::{HttpContext, body};
+use crate::audit::Done;
+use crate::replicator::Refused;
+use crate::replicator::document::DocumentError;
+use store::{ExportLines, ExportRow, Imported};
+
+/// Exports that run at a time: each holds a snapshot of the store.
+const EXPORTS_MAX: usize = 4;
+
+static EXPORTS: Semaphore = Semaphore::const_new(EXPORTS_MAX);
+
+/// An export that is being sent.
+struct Export {
+    lines: ExportLines,
+    _turn: SemaphorePermit<'static>,
+}
+
+impl Pieces for Export {
+    async fn next(&mut self) -> Result<Option<Bytes>, Refusal> {
+        Ok(self.lines.next().await?.map(Bytes::from))
+    }
+}
+
+/// `GET /_scheduler/_export`: all replications as lines.
+pub(super) async fn export(params: Params, shared: Data<HttpContext>) -> Answer {
+    let secrets = params.boolean("secrets", false)?;
+    let turn = EXPORTS.acquire().await;
+    let _turn = turn.expect("exports: nothing closes the semaphore");
+    let lines = shared.replications.database().export(secrets).await?;
+    streamed(NDJSON, Export { lines, _turn }).await
+}
+
+/// What is imported.
+#[derive(Deserialize)]
+struct Import {
+    rows: Vec<ExportRow>,
+}
+
+/// `POST /_scheduler/_import`: what became of each, in their order.
+pub(super) async fn import(
+    _: IsJson,
+    request: HttpRequest,
+    payload: Payload,
+    shared: Data<HttpContext>,
+    order: Order,
+) -> Answer {
+    let body = body::read(&request, payload, &shared).await?;
+    let Import { rows } = serde_json::from_str(body.text()?)
+        .map_err(|error| Refusal::bad_request(format!("the body: {error}")))?;
+    let imported = shared.replications.database().import(rows).await?;
+    let rows: Vec<Value> = imported.iter().map(imported_row).collect();
+    order.did(Done::of_documents(&rows));
+    Ok(answer::ok(&rows))
+}
+
+/// Returns what became of a document that was imported.
+fn imported_row(result: &Result<(String, Imported), Refused>) -> Value {
+    match result {
+        Ok((id, Imported::Created)) => json!({"id": id, "ok": "created"}),
+        Ok((id, Imported::Unchanged)) => json!({"id": id, "ok": "unchanged"}),
+        Ok((id, Imported::Conflict)) => json!({
+            "id": id,
+            "error": DocumentError::Conflict.name(),
+            "reason": "another document is there, and stays as it is",
+        }),
+        Err((id, error)) => {
+            json!({"id": id, "error": error.name(), "reason": error.to_string()})
+        }
+    }
+}
