@@ -11,8 +11,7 @@
 //!           codes. A client that goes away in the middle takes its work with it.
 //! CALLED    By [`crate::app`], which supervises [`server::HttpServer`].
 //! SOURCE    chttpd, chttpd_node, chttpd_misc, chttpd_auth.
-//! LIMITS    No TLS and no HTTP/2: a proxy in front does these. A request that is no HTTP gets a bare
-//!           400 from the server below.
+//! LIMITS    HTTP/1.1 only. A request that is no HTTP gets a bare 400 from the server below.
 
 mod access;
 mod answer;

@@ -61,6 +61,39 @@ fn every_figure_of_the_readme_is_on_the_page_that_it_links_to() {
     );
 }
 
+#[test]
+fn every_bench_that_the_readme_names_is_there_and_on_the_page_of_its_figures() {
+    let text = prose();
+    let named = pattern(r"\]\((docs/[\w-]+\.md)[^)]*\)[^*]*?\(`(cargo bench --bench (\w+))`\)");
+    let benches: Vec<_> = named.captures_iter(&text).collect();
+    assert_eq!(benches.len(), text.matches("cargo bench").count());
+    for found in benches {
+        let source = format!("benches/{}.rs", &found[3]);
+        assert!(
+            Path::new(env!("CARGO_MANIFEST_DIR")).join(&source).exists(),
+            "{source}"
+        );
+        assert!(read(&found[1]).contains(&found[2]), "{}", &found[0]);
+    }
+}
+
+#[test]
+fn the_limits_and_the_sandbox_that_the_readme_calls_defaults_are_those_of_the_configuration() {
+    let text = prose();
+    let defaults = read("config/default.toml");
+    for (told, key) in [
+        ("The default, `standard`", "sandbox = \"standard\""),
+        ("by default [5,000 ms]", "os_process_timeout = 5000"),
+        (
+            "[64 MiB](docs/tuning.md#memory) for JavaScript",
+            "javascript_memory_max = 67108864",
+        ),
+    ] {
+        assert!(text.contains(told), "{told}");
+        assert!(defaults.lines().any(|line| line == key), "{key}");
+    }
+}
+
 /// Adds the names of all functions of the Rust files in a folder.
 fn add_functions(folder: &Path, names: &mut BTreeSet<String>) {
     let function = pattern(r"(?m)^\s*(?:pub |async )*fn (\w+)");

@@ -1,7 +1,9 @@
-//! Examples of the pages on the socket and on CouchDB work as they stand.
+//! Examples of the README and of the pages on the socket and on CouchDB work as they stand.
 
 use std::fs;
 use std::process::Command;
+
+use serde_json::{Value, json};
 
 use crate::support::daemon::Service;
 use crate::support::pages::blocks;
@@ -28,28 +30,28 @@ fn the_lines_of_the_page_on_the_socket_work_when_they_are_sent_together() {
 fn the_first_example_of_the_readme_gives_what_stands_there() {
     let example = blocks("README.md", "js").remove(0);
     let mut lines = example.lines().filter(|line| !line.is_empty());
-    let folder = tempfile::tempdir().unwrap();
-    let path = |name: &str| folder.path().join(name);
-    fs::write(path("function"), lines.next().unwrap()).unwrap();
-    let (docs, told): (Vec<_>, Vec<_>) = lines.map(|line| line.split_once("    ").unwrap()).unzip();
-    let docs: String = ["1", "2"]
-        .iter()
-        .zip(docs)
-        .map(|(id, doc)| doc.replacen('{', &format!("{{\"_id\":\"{id}\","), 1) + "\n")
-        .collect();
-    fs::write(path("docs"), docs).unwrap();
-    let mut map = Command::new(SETTEE);
-    map.arg("map").arg("--map").arg(path("function"));
-    let output = map.arg(path("docs")).output().unwrap();
-    let row: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(told[0], format!("{}: {}", row["key"], row["value"]));
-    let error = String::from_utf8(output.stderr).unwrap();
-    let place = told[1]
-        .trim()
-        .replace("line ", ":")
-        .replace(", column ", ":");
-    let place = place.replacen(": cannot", ": TypeError: cannot", 1);
-    assert!(error.contains(&place), "{error}\n{place}");
+    let function = lines.next().unwrap();
+    let service = Service::start("");
+    let mut client = service.connect();
+    let mut compared = 0;
+    for (input, told) in lines.map(|line| line.split_once("    ").unwrap()) {
+        let input: Value = serde_json::from_str(input).unwrap();
+        let reply = client.call(&json!({"id": 1, "call": "show", "db": "alma", "name": "f", "doc": input, "report": true,
+            "ddoc": {"_id": "_design/code", "shows": {"f": function}}}));
+        let gives = match reply["errors"].get(0) {
+            None => reply["ok"]["body"].as_str().unwrap().to_owned(),
+            Some(error) => format!(
+                "line {}, column {}: {}",
+                error["line"],
+                error["column"],
+                error["message"].as_str().unwrap()
+            ),
+        };
+        assert_eq!(gives, told.trim_start(), "{reply}");
+        compared += 1;
+    }
+    assert_eq!(compared, 2);
+    service.stop();
 }
 
 #[test]
