@@ -190,7 +190,10 @@ fn a_damaged_store_ends_the_start_with_74_and_says_how_to_restore_and_stays_as_i
         said.contains("store.redb is damaged (DB corrupted"),
         "{said}"
     );
-    assert!(said.contains("with `settee store restore`"), "{said}");
+    assert!(
+        said.contains("with `settee jobs import --replace`"),
+        "{said}"
+    );
     assert!(!said.contains("panicked"), "{said}");
     assert!(fs::read(&path).unwrap() == bytes, "it stays as it is");
 }
