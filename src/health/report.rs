@@ -56,14 +56,20 @@ impl Report {
 
     /// Returns what it says is wrong, so long after it was written.
     pub fn health(&self, age: Duration) -> Health {
-        let (mut health, now) = (self.health.clone(), system_time());
-        for problem in &mut health.problems {
-            let since = WallTime::parse(&problem.since);
-            problem.lasted_s = since.map_or(0, |since| now.since(since).as_secs());
-        }
+        let mut health = lasting(self.health.clone());
         health.age_s = Some(age.as_secs());
         health
     }
+}
+
+/// Says of each problem how long it has lasted.
+pub(crate) fn lasting(mut health: Health) -> Health {
+    let now = system_time();
+    for problem in &mut health.problems {
+        let since = WallTime::parse(&problem.since);
+        problem.lasted_s = since.map_or(0, |since| now.since(since).as_secs());
+    }
+    health
 }
 
 fn text(value: &impl Serialize) -> String {

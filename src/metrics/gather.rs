@@ -23,12 +23,12 @@ use super::snapshot::{Snapshot, Value};
 use super::store::StoreMetrics;
 use super::{CODES, ClientMetrics, Inner, METHODS, process};
 use crate::config::SandboxMode;
+use crate::health::findings::{CRITICAL, Kind, WARNING};
 use crate::otp::wall_clock::system_time;
 use crate::query_server::prompt::PromptClass;
 use crate::query_server::status::{DaemonStatus, PoolStatus, SandboxStatus, ServiceStatus};
 use child::cell::layers::Layer;
 use policy::invariants::Invariant;
-use policy::problems::{Kind, Severity};
 
 type Named<T> = [(Arc<str>, Arc<T>)];
 
@@ -289,10 +289,11 @@ fn program(to: &mut Snapshot, inner: &Inner) {
     to.add("settee_build_info", &[env!("CARGO_PKG_VERSION")], 1_u64);
     let problems = inner.health.counts();
     for kind in Kind::VARIANTS {
-        for severity in Severity::VARIANTS {
-            let count = problems.get(&(*kind, *severity)).copied();
-            let labels = [kind.into(), severity.into()];
-            to.add("settee_problems", &labels, count.unwrap_or(0));
+        for severity in [CRITICAL, WARNING] {
+            let kind: &str = kind.into();
+            let count = problems.get(&(kind.to_owned(), severity.to_owned()));
+            let count = count.copied().unwrap_or(0);
+            to.add("settee_problems", &[kind, severity], count);
         }
     }
     let dropped = inner.log_dropped();
