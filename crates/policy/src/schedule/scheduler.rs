@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use super::event::{
-    Departure, Earlier, End, Event, JobId, Level, NewJob, Pause, Run, ScheduleAction, StopReason,
+    Earlier, End, Event, JobId, Level, NewJob, Pause, Run, ScheduleAction, StopReason,
 };
 use super::fair_share::FairShare;
 use super::history::{History, HistoryEvent, Reason};
@@ -193,7 +193,7 @@ impl Scheduler {
         };
         let id = self.id(slot);
         self.detach(slot, why, now, out);
-        let how = Departure::Removed;
+        let how = End::Stopped;
         out.push(ScheduleAction::Left { id, how });
     }
 
@@ -404,7 +404,7 @@ impl Scheduler {
         let id = job.id.clone();
         if job.transient {
             self.totals.failures += 1;
-            let how = Departure::Failed(reason);
+            let how = End::Crashed(reason);
             return self.departed(slot, how, now, out);
         }
         self.totals.crashes += 1;
@@ -438,16 +438,10 @@ impl Scheduler {
 
     fn completed(&mut self, slot: Slot, now: WallTime, out: &mut Vec<ScheduleAction>) {
         self.totals.completions += 1;
-        self.departed(slot, Departure::Completed, now, out);
+        self.departed(slot, End::Normal, now, out);
     }
 
-    fn departed(
-        &mut self,
-        slot: Slot,
-        how: Departure,
-        now: WallTime,
-        out: &mut Vec<ScheduleAction>,
-    ) {
+    fn departed(&mut self, slot: Slot, how: End, now: WallTime, out: &mut Vec<ScheduleAction>) {
         let Job { id, key, .. } = self.jobs.remove(slot);
         self.fair_share.job_removed(&key);
         out.push(ScheduleAction::Left { id, how });
