@@ -538,9 +538,10 @@ fn told_address(machine: &str, http: Option<SocketAddr>) -> String {
         return machine.to_owned();
     };
     let ip = address.ip().to_canonical();
-    match ip.is_unspecified() || ip.is_loopback() {
-        true => format!("{machine}:{}", address.port()),
-        false => address.to_string(),
+    if ip.is_unspecified() || ip.is_loopback() {
+        format!("{machine}:{}", address.port())
+    } else {
+        address.to_string()
     }
 }
 

@@ -111,12 +111,11 @@ impl ConfigListener {
         self.manager.tell(ReloadConfig(Arc::new(settings)));
         self.active.certificate.set(certificate);
         if changes.is_empty() {
-            match overridden.is_empty() {
-                true => info!(self.log, "configuration is unchanged"),
-                false => {
-                    info!(self.log, "configuration is unchanged: values set over HTTP override it";
+            if overridden.is_empty() {
+                info!(self.log, "configuration is unchanged")
+            } else {
+                info!(self.log, "configuration is unchanged: values set over HTTP override it";
                     "changes" => describe_all(&overridden))
-                }
             }
             return Ok(overridden);
         }

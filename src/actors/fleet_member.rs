@@ -147,9 +147,10 @@ impl FleetMember {
 
     /// Gives everything back when the daemon is drained, and takes its part again afterwards.
     fn follow_drain(&mut self, ctx: &mut Context<Self>) {
-        let event = match self.options.drain.is_on() {
-            true => Event::Drain,
-            false => Event::Undrain,
+        let event = if self.options.drain.is_on() {
+            Event::Drain
+        } else {
+            Event::Undrain
         };
         self.event(event, ctx);
     }
@@ -465,9 +466,10 @@ impl Handler<Stop> for FleetMember {
     type Result = ();
 
     fn handle(&mut self, msg: Stop, ctx: &mut Self::Context) {
-        let (jobs_max, leave_max) = match msg.now {
-            true => (LEAVE_NOW_JOBS_MAX, LEAVE_NOW_MAX),
-            false => (LEAVE_JOBS_MAX, LEAVE_MAX),
+        let (jobs_max, leave_max) = if msg.now {
+            (LEAVE_NOW_JOBS_MAX, LEAVE_NOW_MAX)
+        } else {
+            (LEAVE_JOBS_MAX, LEAVE_MAX)
         };
         let is_first = self.leaving.replace(jobs_max).is_none();
         ctx.run_later(leave_max, Self::leave_now);

@@ -297,9 +297,10 @@ impl Handler<StartChild> for JobSupervisor {
     fn handle(&mut self, msg: StartChild, ctx: &mut Self::Context) {
         let StartChild(new) = msg;
         // The scheduler is gone.
-        match self.orphaned {
-            true => self.report(new.number, Ok(ExitReason::Shutdown)),
-            false => self.start(new, ctx),
+        if self.orphaned {
+            self.report(new.number, Ok(ExitReason::Shutdown))
+        } else {
+            self.start(new, ctx)
         }
     }
 }

@@ -185,9 +185,10 @@ impl<B: Backend> Process<B> {
         if !self.shared.is(ProcFlag::LeftByAnother) {
             return None;
         }
-        let is_reset = match is_ours {
-            true => resets || self.shared.is_left_by_call(),
-            false => prompt.answer_to.awaits_reset(),
+        let is_reset = if is_ours {
+            resets || self.shared.is_left_by_call()
+        } else {
+            prompt.answer_to.awaits_reset()
         };
         let config = self.shared.take_reset_first();
         let config = config.filter(|_| was_used && !is_reset)?;

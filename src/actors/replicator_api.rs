@@ -292,9 +292,10 @@ impl ReplicatorApi {
             let Some(last) = ids.last() else { break };
             (page.start, page.skip) = (Bound::Excluded(last.to_string()), 0);
             let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
-            let found = match has_store {
-                true => database.store().documents(ids.clone()).await.map(Some),
-                false => Ok(None),
+            let found = if has_store {
+                database.store().documents(ids.clone()).await.map(Some)
+            } else {
+                Ok(None)
             };
             let documents = match found {
                 Ok(Some(found)) => {

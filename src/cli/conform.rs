@@ -279,9 +279,12 @@ impl Args {
         report: &mut Report,
         output: &mut StandardOutput,
     ) -> Result<ControlFlow<()>, CliError> {
-        let mut tell = |text: &str| match self.json {
-            true => Ok(ControlFlow::Continue(())),
-            false => output.write(text),
+        let mut tell = |text: &str| {
+            if self.json {
+                Ok(ControlFlow::Continue(()))
+            } else {
+                output.write(text)
+            }
         };
         let is_given = self.language_of_cases().is_some();
         let headline = headline(report, is_given, !self.cases.is_empty());
@@ -345,9 +348,10 @@ impl Args {
                 .iter()
                 .map(|path| path.display().to_string())
                 .collect();
-            let beside = match paths.is_empty() {
-                true => String::new(),
-                false => format!("{}, ", paths.join(", ")),
+            let beside = if paths.is_empty() {
+                String::new()
+            } else {
+                format!("{}, ", paths.join(", "))
             };
             hint.push_str(&format!(
                 ". It runs in a cell (--sandbox {}), where it can read {beside}the folder of its program and /usr: \

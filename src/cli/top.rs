@@ -81,9 +81,10 @@ pub fn run(args: &Args) -> Result<(), CliError> {
                 ("limit", args.limit.to_string()),
             ];
             let costs: Box<RawValue> = service.get(&with_query("/_functions", query)).await?;
-            Ok(match args.watch.json {
-                true => format!("{}\n", costs.get()),
-                false => table(&service.read("the answer", &costs)?, args.watch.layout()),
+            Ok(if args.watch.json {
+                format!("{}\n", costs.get())
+            } else {
+                table(&service.read("the answer", &costs)?, args.watch.layout())
             })
         };
         args.watch.show(ask).await
@@ -104,9 +105,10 @@ async fn databases(args: &Args) -> Result<(), CliError> {
             Some(before) => by_db::added(costs, before),
             None => costs,
         };
-        Ok(match args.watch.json {
-            true => format!("{}\n", serde_json::json!(costs)),
-            false => by_db::table(&by_db::first(costs, sort, args.limit), args.watch.layout()),
+        Ok(if args.watch.json {
+            format!("{}\n", serde_json::json!(costs))
+        } else {
+            by_db::table(&by_db::first(costs, sort, args.limit), args.watch.layout())
         })
     };
     args.watch.show(ask).await

@@ -315,9 +315,10 @@ impl Lease {
     /// # Errors
     /// Those of [`Self::reset`].
     pub(crate) async fn ready(&self) -> Result<(), PromptError> {
-        match self.is_ready() {
-            true => Ok(()),
-            false => self.reset().await,
+        if self.is_ready() {
+            Ok(())
+        } else {
+            self.reset().await
         }
     }
 

@@ -127,9 +127,10 @@ impl Visitor {
 
     /// Refuses a visitor who has not logged in, whether or not the path exists.
     pub(super) fn must_be_known(&self) -> Result<(), Refusal> {
-        match self.is_known() {
-            true => Ok(()),
-            false => Err(Refusal::unauthorized("Authentication required.")),
+        if self.is_known() {
+            Ok(())
+        } else {
+            Err(Refusal::unauthorized("Authentication required."))
         }
     }
 }

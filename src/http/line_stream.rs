@@ -135,9 +135,10 @@ pub(super) fn recorded(
     answers: &mpsc::Sender<Bytes>,
     is_cut: &AtomicBool,
 ) -> ErrorReply {
-    match answers.is_closed() || is_cut.load(Ordering::Relaxed) {
-        true => ErrorReply::disconnected(),
-        false => error,
+    if answers.is_closed() || is_cut.load(Ordering::Relaxed) {
+        ErrorReply::disconnected()
+    } else {
+        error
     }
 }
 

@@ -167,9 +167,10 @@ pub(super) async fn put(
     order.is("add_pool");
     let changes = shared.manager.call(AddPool(wanted)).await??;
     order.did(Done::of_pool(&changes));
-    let code = match dry_run {
-        true => StatusCode::OK,
-        false => StatusCode::CREATED,
+    let code = if dry_run {
+        StatusCode::OK
+    } else {
+        StatusCode::CREATED
     };
     Ok(changed(code, &name, &changes))
 }
@@ -229,8 +230,9 @@ async fn one(name: &str, shared: &HttpContext) -> Result<PoolStatus, Refusal> {
     let mut pools = shared.manager.call(GetStatus { pool }).await?.pools;
     // Of two pools with the name one is being removed.
     let staying = pools.iter().position(|pool| pool.removing.is_none());
-    match pools.is_empty() {
-        true => Err(PoolError::NotFound(name).into()),
-        false => Ok(pools.swap_remove(staying.unwrap_or_default())),
+    if pools.is_empty() {
+        Err(PoolError::NotFound(name).into())
+    } else {
+        Ok(pools.swap_remove(staying.unwrap_or_default()))
     }
 }

@@ -40,9 +40,10 @@ fn whose(user: &Visitor, who: Who) -> Result<Whose, Refusal> {
 /// Returns the right that it takes to list jobs of everybody. Which documents there are is for fewer than which jobs.
 fn right_to_list(states: &[DocState]) -> Right {
     let is_of_jobs = |state: &DocState| JobState::ALL.iter().any(|job| job.name() == state.name());
-    match states.iter().all(is_of_jobs) {
-        true => Right::Look,
-        false => Right::Inspect,
+    if states.iter().all(is_of_jobs) {
+        Right::Look
+    } else {
+        Right::Inspect
     }
 }
 
@@ -259,9 +260,10 @@ async fn list(params: Params, shared: &HttpContext, user: &Visitor) -> Answer {
         Some(age) => listing.with("age_s", age),
         None => listing,
     };
-    let listing = match shared.replications.is_loading() {
-        true => listing.with("loading", true),
-        false => listing,
+    let listing = if shared.replications.is_loading() {
+        listing.with("loading", true)
+    } else {
+        listing
     };
     Ok(answer::ok(&listing))
 }
@@ -301,12 +303,13 @@ fn states(text: Option<&str>, more: &[DocState]) -> Result<Vec<DocState>, Refusa
             None => unknown.push(word),
         }
     }
-    match unknown.is_empty() {
-        true => Ok(found),
-        false => refuse(format!(
+    if unknown.is_empty() {
+        Ok(found)
+    } else {
+        refuse(format!(
             "Unknown states {}. Choose from: {choice}",
             unknown.join(",")
-        )),
+        ))
     }
 }
 

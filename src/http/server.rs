@@ -205,9 +205,10 @@ impl Handler<Stop> for HttpServer {
         let connections = Arc::clone(&running.connections);
         ctx.run_later(ACCEPTING_ENDS, move |_, ctx| {
             // Who was let in is about to ask, and is answered.
-            let wait = match connections.are_open() {
-                true => LAST_REQUESTS_MAX,
-                false => Duration::ZERO,
+            let wait = if connections.are_open() {
+                LAST_REQUESTS_MAX
+            } else {
+                Duration::ZERO
             };
             ctx.run_later(wait, move |_, _| drop(handle.stop(true)));
         });

@@ -171,9 +171,10 @@ impl Halves {
         let ended = std::mem::take(&mut self.running);
         let is_recent = over < self.half * 2;
         self.before = is_recent.then_some(ended);
-        self.begun = match is_recent {
-            true => self.begun + self.half,
-            false => now,
+        self.begun = if is_recent {
+            self.begun + self.half
+        } else {
+            now
         };
     }
 

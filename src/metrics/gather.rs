@@ -78,10 +78,7 @@ impl<'a> Rows<'a> {
 
     /// Returns the row of a name.
     fn of_name<'n>(&self, name: &'n str) -> &'n str {
-        match self.0.contains(name) {
-            true => name,
-            false => REST,
-        }
+        if self.0.contains(name) { name } else { REST }
     }
 
     /// Counts the names that have none.

@@ -70,9 +70,10 @@ impl TenantCosts {
         let key = db.cloned();
         let has_room = self.rows.len() < TENANTS_MAX
             && key.as_ref().is_none_or(|name| name.len() <= NAME_BYTES_MAX);
-        let key = match has_room || self.rows.contains_key(&key) {
-            true => key,
-            false => Some(OTHER.into()),
+        let key = if has_room || self.rows.contains_key(&key) {
+            key
+        } else {
+            Some(OTHER.into())
         };
         self.rows.entry(key).or_insert_with_key(|db| TenantCost {
             db: db.as_deref().map(str::to_owned),

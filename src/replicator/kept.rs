@@ -44,12 +44,13 @@ impl Kept {
         };
         let later = past.history.iter().filter(|entry| entry.at > restarted);
         let later: Vec<HistoryEntry> = later.cloned().collect();
-        match later.is_empty() {
-            true => Earlier::default(),
-            false => Earlier {
+        if later.is_empty() {
+            Earlier::default()
+        } else {
+            Earlier {
                 history: History::of(later),
                 not_before: past.not_before,
-            },
+            }
         }
     }
 

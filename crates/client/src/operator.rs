@@ -130,9 +130,10 @@ impl Operator {
     /// As [`Self::get`].
     pub async fn text(&self, path: &str) -> Result<String, ClientError> {
         let (status, answer) = self.exchange(Method::GET, path, &()).await?;
-        match status.is_success() {
-            true => Ok(String::from_utf8_lossy(&answer).into_owned()),
-            false => Err(refusal(status, &answer)),
+        if status.is_success() {
+            Ok(String::from_utf8_lossy(&answer).into_owned())
+        } else {
+            Err(refusal(status, &answer))
         }
     }
 

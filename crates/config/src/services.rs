@@ -198,9 +198,10 @@ impl FromStr for ServiceAddress {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         if let Some(path) = text.strip_prefix(UNIX) {
-            return match path.starts_with('/') && !path.contains('\0') {
-                true => Ok(Self::Unix(path.into())),
-                false => Err("the path of a Unix socket is absolute"),
+            return if path.starts_with('/') && !path.contains('\0') {
+                Ok(Self::Unix(path.into()))
+            } else {
+                Err("the path of a Unix socket is absolute")
             };
         }
         let address: Result<SocketAddr, _> = match text.strip_prefix(LOCALHOST) {

@@ -130,9 +130,10 @@ impl StoreUrl {
         let others: Vec<_> = others
             .map(|(name, value)| format!("{name}={value}"))
             .collect();
-        match others.is_empty() {
-            true => base.to_owned(),
-            false => format!("{base}?{}", others.join("&")),
+        if others.is_empty() {
+            base.to_owned()
+        } else {
+            format!("{base}?{}", others.join("&"))
         }
     }
 

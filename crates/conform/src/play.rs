@@ -101,9 +101,10 @@ impl Failure {
 
     /// A line that does not fit, and the first difference.
     fn line(step: &Step, line: &str, difference: String, peer: &impl Peer) -> Self {
-        let kind = match peer.is_error(line) {
-            true => Kind::Error,
-            false => Kind::Line,
+        let kind = if peer.is_error(line) {
+            Kind::Error
+        } else {
+            Kind::Line
         };
         Self {
             problem: difference,

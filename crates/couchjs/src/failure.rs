@@ -259,9 +259,10 @@ impl<'js> Thrown<'_, 'js> {
         let message = self.member("message").text();
         if name.text().as_deref() == Some("InternalError") {
             let message = message.unwrap_or_else(|| text_of(self.ctx, self.object.as_value()));
-            return match ENGINE_OUT_OF_MEMORY.contains(&message.as_str()) {
-                true => Failure::out_of_memory(),
-                false => Failure::fatal("InternalError", &message),
+            return if ENGINE_OUT_OF_MEMORY.contains(&message.as_str()) {
+                Failure::out_of_memory()
+            } else {
+                Failure::fatal("InternalError", &message)
             };
         }
         let (error, reason) = (self.member("error"), self.member("reason"));
@@ -272,9 +273,10 @@ impl<'js> Thrown<'_, 'js> {
             let unreadable = "the function threw an object whose members cannot be read";
             return Failure::type_error(message.as_deref().unwrap_or(unreadable));
         }
-        let json = match self.object.is_function() {
-            true => None,
-            false => self.json(self.object.as_value().clone()),
+        let json = if self.object.is_function() {
+            None
+        } else {
+            self.json(self.object.as_value().clone())
         };
         let stack = self.member("stack");
         let words = match (message, &json) {

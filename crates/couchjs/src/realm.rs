@@ -370,9 +370,10 @@ impl Realm {
 
     /// Gives the function a console, if the last `reset` asked for one.
     fn add_console(&self, tools: &Object<'_>) -> rquickjs::Result<()> {
-        match self.shared.console.get() {
-            true => tools.get::<_, Function<'_>>("addConsole")?.call(()),
-            false => Ok(()),
+        if self.shared.console.get() {
+            tools.get::<_, Function<'_>>("addConsole")?.call(())
+        } else {
+            Ok(())
         }
     }
 
@@ -418,10 +419,11 @@ impl Realm {
                     "registerType: content types take more than {bytes_max} bytes, 1/{TYPES_PART} of the memory \
                      that functions may take; register fewer, or raise [sandbox] javascript_memory_max in the configuration"
                 );
-                let [name, reason] = match types.text_reasons.get() {
-                    true => [OUT_OF_MEMORY, &reason],
-                    false => COUCHDB_OUT_OF_MEMORY,
-                };
+                let [name, reason] = if types.text_reasons.get() {
+[OUT_OF_MEMORY, &reason]
+} else {
+COUCHDB_OUT_OF_MEMORY
+};
                 let error = format!("[\"fatal\",{},{}]", quote(name), quote(reason));
                 match ctx.json_parse(error) {
                     Ok(error) => ctx.throw(error),
@@ -473,9 +475,10 @@ impl Realm {
                 let failure = Failure::thrown(&ctx, &error);
                 self.shared
                     .note_raised(&ctx, &error, &failure, Some(source));
-                Err(match failure.is_out_of_memory(&self.shared) {
-                    true => failure.inside(|| format!("compiling {}", excerpt(source))),
-                    false => compilation_error(&text_of(&ctx, &error), source),
+                Err(if failure.is_out_of_memory(&self.shared) {
+                    failure.inside(|| format!("compiling {}", excerpt(source)))
+                } else {
+                    compilation_error(&text_of(&ctx, &error), source)
                 })
             }
             Err(error) => Err(Failure::of(&ctx, &error)),
@@ -527,9 +530,10 @@ fn evaluate_as<'js>(
     file: String,
 ) -> rquickjs::Result<Value<'js>> {
     let text = text.to_cstring()?;
-    match text.len() < LONG_BYTES && !text.contains('\0') {
-        true => evaluate(&ctx, &text, &file),
-        false => Ok(Value::new_undefined(ctx)),
+    if text.len() < LONG_BYTES && !text.contains('\0') {
+        evaluate(&ctx, &text, &file)
+    } else {
+        Ok(Value::new_undefined(ctx))
     }
 }
 

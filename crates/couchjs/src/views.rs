@@ -229,9 +229,10 @@ impl Views {
         let function = &reducer.function;
         let (runner, texts) = match reduced {
             Reduced::Pairs { pairs, .. } => {
-                let keys = match reducer.ignores_keys {
-                    true => "[]",
-                    false => &pairs.keys,
+                let keys = if reducer.ignores_keys {
+                    "[]"
+                } else {
+                    &pairs.keys
                 };
                 ("lists", vec![keys, &pairs.values])
             }

@@ -217,9 +217,10 @@ impl CountedNames {
         let mut names = Vec::new();
         let mut blocks = self.blocks[self.blocks_of(section)].iter();
         while names.len() < limit
-            && let Some(block) = match descending {
-                false => blocks.next(),
-                true => blocks.next_back(),
+            && let Some(block) = if descending {
+                blocks.next_back()
+            } else {
+                blocks.next()
             }
         {
             let range = block.range(section);
@@ -232,9 +233,10 @@ impl CountedNames {
             let chosen = rows.filter(|row| classes.has(row.class));
             let chosen = chosen.map(|row| Arc::clone(&row.name));
             let room = limit - names.len();
-            match descending {
-                false => names.extend(chosen.skip(skip).take(room)),
-                true => names.extend(chosen.rev().skip(skip).take(room)),
+            if descending {
+                names.extend(chosen.rev().skip(skip).take(room))
+            } else {
+                names.extend(chosen.skip(skip).take(room))
             }
             skip = 0;
         }

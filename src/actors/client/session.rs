@@ -231,9 +231,10 @@ impl Session {
     }
 
     pub(super) fn line_bytes_max(&self) -> usize {
-        match self.is_admitted() {
-            true => self.terms.line_bytes_max,
-            false => self.terms.line_bytes_max.min(login::LINE_BYTES_MAX),
+        if self.is_admitted() {
+            self.terms.line_bytes_max
+        } else {
+            self.terms.line_bytes_max.min(login::LINE_BYTES_MAX)
         }
     }
 

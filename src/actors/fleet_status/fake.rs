@@ -80,9 +80,10 @@ impl FakeFleet {
 
     fn answer<T: Send + 'static>(&self, answer: impl FnOnce(&mut Tables) -> T) -> Answer<'_, T> {
         let mut tables = self.tables();
-        let answer = match tables.is_down {
-            true => Err(StoreError::Failed("it is down".to_owned())),
-            false => Ok(answer(&mut tables)),
+        let answer = if tables.is_down {
+            Err(StoreError::Failed("it is down".to_owned()))
+        } else {
+            Ok(answer(&mut tables))
         };
         Box::pin(async { answer })
     }

@@ -36,9 +36,10 @@ impl ReplicationScheduler {
         let (http, threshold) = (self.http.clone(), self.core.settings().health_threshold);
         let name = Server::clone(&server);
         let asking = async move {
-            let side = match replication.source.server() == *server {
-                true => &replication.source,
-                false => &replication.target,
+            let side = if replication.source.server() == *server {
+                &replication.source
+            } else {
+                &replication.target
             };
             let settings = HttpSettings::of_source(&replication.options, threshold);
             http.answers(side, settings, ANSWER_MAX).await

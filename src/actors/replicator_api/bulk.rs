@@ -267,9 +267,10 @@ impl ReplicatorApi {
             };
             for (job, result) in batch.iter().zip(results) {
                 answer.told += usize::from(matches!(result, Ok(Ordered::Told(_))));
-                match result.is_ok() {
-                    true => successes.push(result_of(job, &result)),
-                    false => failures.push(result_of(job, &result)),
+                if result.is_ok() {
+                    successes.push(result_of(job, &result))
+                } else {
+                    failures.push(result_of(job, &result))
                 }
             }
         }
@@ -437,9 +438,10 @@ impl ReplicatorApi {
                     return Ok(there);
                 }
                 let id = job.id.clone();
-                Ok(match self.scheduler(RemoveJob { id, doc: None }).await? {
-                    true => Ok(Ordered::Done),
-                    false => Err(ReplicatorError::Missing),
+                Ok(if self.scheduler(RemoveJob { id, doc: None }).await? {
+                    Ok(Ordered::Done)
+                } else {
+                    Err(ReplicatorError::Missing)
                 })
             }
         });

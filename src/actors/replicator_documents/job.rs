@@ -42,9 +42,10 @@ impl ToAdd {
         let earlier = kept.counts_of(earlier);
         AddJob {
             priority: kept.priority,
-            earlier: match lease.is_some_and(|lease| lease.is_extra()) {
-                true => earlier.tried_at_once(),
-                false => earlier,
+            earlier: if lease.is_some_and(|lease| lease.is_extra()) {
+                earlier.tried_at_once()
+            } else {
+                earlier
             },
             paused: kept.paused,
             refused,

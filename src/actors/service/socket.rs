@@ -71,9 +71,10 @@ impl ServiceSocket {
     /// local only is its user's. One that was passed stays as it is.
     fn adjust(&self, service: &ServiceConfig) -> io::Result<()> {
         if let Some(path) = self.bound.own_path() {
-            let mode = match service.is_local_only() {
-                true => 0o600,
-                false => 0o666,
+            let mode = if service.is_local_only() {
+                0o600
+            } else {
+                0o666
             };
             fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
         }

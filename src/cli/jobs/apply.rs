@@ -74,9 +74,12 @@ pub(super) async fn apply(
         return Err(foreign(&plan.foreign, &mark));
     }
     let [added, changed, removed, unchanged] = plan.counts();
-    let lines = plan.changes.iter().map(|change| match json {
-        true => format!("{}\n", json!(change)),
-        false => format!("{change}\n"),
+    let lines = plan.changes.iter().map(|change| {
+        if json {
+            format!("{}\n", json!(change))
+        } else {
+            format!("{change}\n")
+        }
     });
     let mut text: String = lines.collect();
     if !json {
@@ -146,9 +149,10 @@ async fn wanted(path: &Path, config: &Replicator) -> Result<Documents, CliError>
             documents.insert(id, members);
         }
     }
-    match mistakes.is_empty() {
-        true => Ok(documents),
-        false => Err(wrong(path, &mistakes)),
+    if mistakes.is_empty() {
+        Ok(documents)
+    } else {
+        Err(wrong(path, &mistakes))
     }
 }
 

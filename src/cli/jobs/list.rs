@@ -285,9 +285,10 @@ fn summary(answer: &Value, shown: Option<usize>) -> String {
         Some(format!("{count} {state}"))
     });
     let counts: Vec<String> = counts.collect();
-    let counts = match counts.is_empty() {
-        true => String::new(),
-        false => format!(": {}", counts.join(", ")),
+    let counts = if counts.is_empty() {
+        String::new()
+    } else {
+        format!(": {}", counts.join(", "))
     };
     let first = match shown {
         Some(shown) if shown < total => format!("; the first {shown} are shown"),
@@ -299,9 +300,10 @@ fn summary(answer: &Value, shown: Option<usize>) -> String {
         format!("; other daemons' as they were {age} ago, for the database does not answer")
     });
     let age = age.unwrap_or_default();
-    let loading = match answer["loading"] == true {
-        true => "; more to come: the service still reads its documents after its start",
-        false => "",
+    let loading = if answer["loading"] == true {
+        "; more to come: the service still reads its documents after its start"
+    } else {
+        ""
     };
     format!(
         "{}{counts}{first}{age}{loading}\n",
@@ -337,9 +339,10 @@ fn row(job: &Value, ids: Ids, has_daemon: bool, now: WallTime) -> Vec<Cell> {
     let span = |from: WallTime, to: WallTime| {
         duration(u64::try_from(to.since(from).as_millis()).unwrap_or(u64::MAX))
     };
-    let doing = match job["paused"].is_object() {
-        true => DocState::Paused.name().to_owned(),
-        false => shown(&job["state"]),
+    let doing = if job["paused"].is_object() {
+        DocState::Paused.name().to_owned()
+    } else {
+        shown(&job["state"])
     };
     let name = match job["document"].as_str() {
         Some(document) => document.to_owned(),

@@ -77,9 +77,10 @@ impl Errors {
             return self.hidden.set(self.hidden.get() + 1);
         };
         kind.count += 1;
-        match kind.count <= SHOWN_MAX {
-            true => tell(&text(error, file)),
-            false => self.hidden.set(self.hidden.get() + 1),
+        if kind.count <= SHOWN_MAX {
+            tell(&text(error, file))
+        } else {
+            self.hidden.set(self.hidden.get() + 1)
         }
     }
 

@@ -163,9 +163,10 @@ impl Report {
         let mut lines = String::new();
         for difference in &step.differences {
             *self.differences.entry(difference.kind()).or_default() += 1;
-            match self.json {
-                true => lines += &json!(difference).to_string(),
-                false => lines += &difference.to_string(),
+            if self.json {
+                lines += &json!(difference).to_string()
+            } else {
+                lines += &difference.to_string()
             }
             lines.push('\n');
         }
@@ -202,13 +203,12 @@ impl Report {
     /// Prints the sum.
     fn end(mut self) -> Result<(), CliError> {
         let total: u64 = self.differences.values().sum();
-        let text = match self.json {
-            true => {
-                let mut sum = json!(self.counts);
-                sum["differences"] = json!(self.differences);
-                format!("{sum}\n")
-            }
-            false => self.summary(total),
+        let text = if self.json {
+            let mut sum = json!(self.counts);
+            sum["differences"] = json!(self.differences);
+            format!("{sum}\n")
+        } else {
+            self.summary(total)
         };
         let _ = self.output.write(&text)?;
         match total {

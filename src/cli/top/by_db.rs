@@ -24,9 +24,10 @@ pub(super) fn saved(file: &Path) -> Result<TenantCostsPage, CliError> {
 /// since then, that is all that is there.
 pub(super) fn added(now: TenantCostsPage, before: &TenantCostsPage) -> TenantCostsPage {
     let begun_anew = now.since != before.since;
-    let before_of: HashMap<&Option<String>, &TenantCost> = match begun_anew {
-        true => HashMap::new(),
-        false => before.tenants.iter().map(|row| (&row.db, row)).collect(),
+    let before_of: HashMap<&Option<String>, &TenantCost> = if begun_anew {
+        HashMap::new()
+    } else {
+        before.tenants.iter().map(|row| (&row.db, row)).collect()
     };
     let since = |row: TenantCost| match before_of.get(&row.db) {
         Some(before) => row.since(before),
@@ -35,9 +36,10 @@ pub(super) fn added(now: TenantCostsPage, before: &TenantCostsPage) -> TenantCos
     let rows = now.tenants.into_iter().map(since);
     let tenants: Vec<TenantCost> = rows.filter(|row| row.calls > 0).collect();
     TenantCostsPage {
-        since: match begun_anew {
-            true => now.since,
-            false => before.until.clone(),
+        since: if begun_anew {
+            now.since
+        } else {
+            before.until.clone()
         },
         until: now.until,
         total_rows: tenants.len(),

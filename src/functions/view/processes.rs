@@ -216,9 +216,10 @@ impl Process {
             Self::Pool(lease) => Ok(lease.fence().await?),
             Self::Service(process) => {
                 let answer = self.prompt(process.reset.clone(), None).await?;
-                match is_true(&answer) {
-                    true => Ok(()),
-                    false => Err(PromptError::protocol(TOO_MANY_ANSWERS, &answer).into()),
+                if is_true(&answer) {
+                    Ok(())
+                } else {
+                    Err(PromptError::protocol(TOO_MANY_ANSWERS, &answer).into())
                 }
             }
         }
@@ -309,9 +310,10 @@ impl From<CallError> for ProcessError {
                 (ProcessErrorKind::Timeout, error.to_string())
             }
             CallError::Prompt(broken @ PromptError::Protocol { excerpt, .. }) => {
-                let kind = match broken.is_shifted() {
-                    true => ProcessErrorKind::Shifted,
-                    false => ProcessErrorKind::Died,
+                let kind = if broken.is_shifted() {
+                    ProcessErrorKind::Shifted
+                } else {
+                    ProcessErrorKind::Died
                 };
                 (kind, format!("{error}: {excerpt}"))
             }

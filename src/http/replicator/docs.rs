@@ -62,10 +62,11 @@ pub(super) async fn put(call: &Call, id: &str, body: &RawValue) -> Answer {
 /// # Errors
 /// It is one.
 pub(super) fn refuse_parts(request: &HttpRequest) -> Result<(), Refusal> {
-    match content_type(request).starts_with("multipart/") {
-        true => Err(Refusal::bad_content_type("application/json")
-            .because("attachments are not kept in the replicator database: Content-Type must be application/json")),
-        false => Ok(()),
+    if content_type(request).starts_with("multipart/") {
+        Err(Refusal::bad_content_type("application/json")
+            .because("attachments are not kept in the replicator database: Content-Type must be application/json"))
+    } else {
+        Ok(())
     }
 }
 

@@ -281,9 +281,10 @@ impl NativeServer for QueryServer {
         let answer = self
             .perform(command)
             .unwrap_or_else(|refusal| json!(["error", refusal.name, refusal.reason]).to_string());
-        match self.told.is_empty() {
-            true => answer,
-            false => std::mem::take(&mut self.told) + &answer,
+        if self.told.is_empty() {
+            answer
+        } else {
+            std::mem::take(&mut self.told) + &answer
         }
     }
 }

@@ -246,9 +246,10 @@ impl RowTurn<'_> {
         );
         let Some(row) = self.current(attempt) else {
             // The order to remove a job may have come before the job.
-            return match result.is_ok() && !self.has_job(&job) {
-                true => vec![RowAction::RemoveJob { job }],
-                false => Vec::new(),
+            return if result.is_ok() && !self.has_job(&job) {
+                vec![RowAction::RemoveJob { job }]
+            } else {
+                Vec::new()
             };
         };
         match result {

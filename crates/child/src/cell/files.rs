@@ -173,9 +173,10 @@ impl Found<'_> {
         };
         let linked = file.parent().and_then(|folder| folder.canonicalize().ok());
         for folder in linked.iter().map(PathBuf::as_path).chain(real.parent()) {
-            match self.is_own(folder) {
-                true => self.add(folder),
-                false => self.add(&real),
+            if self.is_own(folder) {
+                self.add(folder)
+            } else {
+                self.add(&real)
             }
         }
     }

@@ -311,10 +311,10 @@ impl Init<'_> {
         };
         let files = needs(3, "the truncation of files");
         let signals = pid.or_else(|_| needs(6, "signals"));
-        let ports = match self.launch.guards_ports() {
-            true => needs(4, "ports")
-                .map_err(|why| format!("the service's ports are open to it: {why}")),
-            false => Ok(()),
+        let ports = if self.launch.guards_ports() {
+            needs(4, "ports").map_err(|why| format!("the service's ports are open to it: {why}"))
+        } else {
+            Ok(())
         };
         self.note(Layer::Files, files);
         self.note(Layer::Signals, signals);

@@ -251,9 +251,10 @@ impl Ownership {
 
     /// Returns how many documents are this daemon's to own: an equal part, rounded up.
     fn share(&self) -> usize {
-        match self.gives_away() {
-            false => self.counts.wanted.div_ceil(self.counts.live.max(1)),
-            true => 0,
+        if self.gives_away() {
+            0
+        } else {
+            self.counts.wanted.div_ceil(self.counts.live.max(1))
         }
     }
 
@@ -408,9 +409,10 @@ impl Ownership {
         for (doc, is_extra) in docs.chain(extra.into_iter().map(|doc| (doc, true))) {
             // It was free, so that another claim of it is over.
             self.lose(&doc, out);
-            let hold = match self.gives_away() {
-                false => Hold::Owned,
-                true => Hold::Unused,
+            let hold = if self.gives_away() {
+                Hold::Unused
+            } else {
+                Hold::Owned
             };
             self.docs
                 .insert(doc.clone(), request, self.last_request, hold);

@@ -118,17 +118,19 @@ impl LaneWaiters {
 impl TenantQueue {
     /// How many of it are not held back.
     fn open(&self) -> usize {
-        match self.state.is_held_back {
-            true => 0,
-            false => self.ids.len(),
+        if self.state.is_held_back {
+            0
+        } else {
+            self.ids.len()
         }
     }
 
     /// How many of it count for the pool's queue.
     fn counted(&self) -> usize {
-        match self.state.has_own_queue {
-            true => 0,
-            false => self.open(),
+        if self.state.has_own_queue {
+            0
+        } else {
+            self.open()
         }
     }
 

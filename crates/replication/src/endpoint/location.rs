@@ -34,9 +34,10 @@ impl Base {
     /// Returns the URL of something in the database. `path` is encoded; values of `query` are not.
     pub(super) fn url(&self, path: &str, query: &[(String, String)]) -> Result<Url, String> {
         let url = self.url_of(&self.query, path, query)?;
-        match keeps_path(&url, &format!("{}{path}", self.path)) {
-            true => Ok(url),
-            false => Err(format!("no URL leads to `{path}` of `{}`", self.path)),
+        if keeps_path(&url, &format!("{}{path}", self.path)) {
+            Ok(url)
+        } else {
+            Err(format!("no URL leads to `{path}` of `{}`", self.path))
         }
     }
 
@@ -125,9 +126,10 @@ pub(super) fn leads(asked: &Url, to: &mut Url, allowed: &[String]) -> Result<boo
         let _ = to.set_host(asked.host_str());
         return Ok(true);
     }
-    match allowed.contains(&there) {
-        true => Ok(false),
-        false => Err(Cause::RedirectedElsewhere { from, to: there }),
+    if allowed.contains(&there) {
+        Ok(false)
+    } else {
+        Err(Cause::RedirectedElsewhere { from, to: there })
     }
 }
 

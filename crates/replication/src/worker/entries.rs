@@ -36,12 +36,13 @@ pub(super) fn verdicts(answer: &[u8], documents: &[String], aborted: bool) -> Op
             }
         }
     }
-    let unnamed = || match names_all {
-        true => {
+    let unnamed = || {
+        if names_all {
             let reason = format!("the answer does not name it{stray}");
             Outcome::new(Verdict::Unclear, "unknown", reason)
+        } else {
+            Outcome::new(Verdict::Written, "", String::new())
         }
-        false => Outcome::new(Verdict::Written, "", String::new()),
     };
     Some(
         outcomes

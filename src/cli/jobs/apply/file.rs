@@ -108,9 +108,10 @@ pub(super) fn read(text: &str, lookup: Lookup<'_>) -> Result<Vec<Entry>, Vec<Mis
             reading.mistake(1, what, "add a section [[replication]]");
         }
     }
-    match reading.mistakes.is_empty() {
-        true => Ok(entries),
-        false => Err(reading.mistakes),
+    if reading.mistakes.is_empty() {
+        Ok(entries)
+    } else {
+        Err(reading.mistakes)
     }
 }
 
