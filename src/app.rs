@@ -170,8 +170,10 @@ impl DaemonBuilder {
     /// # Errors
     /// See [`StartError`]; nothing is left of what was started.
     pub async fn start(self, config: Config, log: Logger) -> Result<Daemon, StartError> {
-        let program = self.program.map_or_else(std::env::current_exe, Ok);
-        let program = program.map_err(StartError::Program)?;
+        let program = self
+            .program
+            .map_or_else(std::env::current_exe, Ok)
+            .map_err(StartError::Program)?;
         let spawner = Spawner::start()?;
         let sockets = Sockets::bind(&config, self.inherited, &log).await?;
         let certificate = Arc::new(Certificate::default());

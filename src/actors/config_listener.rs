@@ -180,8 +180,10 @@ type Loading = Result<Candidate, ReloadError>;
 async fn read(active: Rc<ActiveConfig>, sources: Option<Sources>) -> Loading {
     let loaded = read_files(&active, sources).await?;
     let config = loaded.config.clone();
-    let certificate = blocking::run("certificate", move || tls::read(&config)).await;
-    let certificate = certificate.map_err(not_read)?.map_err(Arc::new)?;
+    let certificate = blocking::run("certificate", move || tls::read(&config))
+        .await
+        .map_err(not_read)?
+        .map_err(Arc::new)?;
     let sockets = active.service_sockets.prepare(&loaded.config.services);
     Ok(Candidate {
         sockets: sockets.await.map_err(Arc::new)?,

@@ -297,8 +297,10 @@ impl FleetMember {
     fn take_epoch(&mut self, request: Request, former: Option<Epoch>, ctx: &mut Context<Self>) {
         let (fleet, name) = (Arc::clone(&self.options.fleet), self.options.name.clone());
         let epoch = Epoch(u64::from_le_bytes(random()));
-        let former = former.into_iter().chain(self.asked.iter().copied());
-        let former = former.collect();
+        let former = former
+            .into_iter()
+            .chain(self.asked.iter().copied())
+            .collect();
         if self.asked.len() == ASKED_MAX {
             self.asked.pop_front();
         }

@@ -183,8 +183,11 @@ struct Look {
 
 /// Looks at everything. A manager that is started again has no pools to look at.
 async fn look(options: HealthOptions) -> Look {
-    let status = options.manager.call(GetStatus { pool: None }).await;
-    let status = status.unwrap_or_default();
+    let status = options
+        .manager
+        .call(GetStatus { pool: None })
+        .await
+        .unwrap_or_default();
     let mut found = findings::of_status(&status);
     found.extend(options.drain.is_on().then(findings::of_drain));
     let replications = &options.replications;
@@ -203,8 +206,10 @@ async fn look(options: HealthOptions) -> Look {
         answered = answered.max(took);
     }
     let jobs = jobs.unwrap_or_else(|| Ok(Vec::new()));
-    let error = answer.unwrap_or_else(late).err();
-    let error = error.or(jobs.as_ref().err().cloned());
+    let error = answer
+        .unwrap_or_else(late)
+        .err()
+        .or(jobs.as_ref().err().cloned());
     found.extend(jobs.unwrap_or_default());
     let is_loading = replications.is_loading();
     found.extend(findings::of_store(error.as_deref(), answered, is_loading));

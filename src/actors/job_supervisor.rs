@@ -267,8 +267,12 @@ impl JobSupervisor {
 
     fn orphan(&mut self, ctx: &mut Context<Self>) {
         self.orphaned = true;
-        let runs = self.children.keys().chain(self.waiting.keys());
-        let runs: Vec<_> = runs.copied().collect();
+        let runs: Vec<_> = self
+            .children
+            .keys()
+            .chain(self.waiting.keys())
+            .copied()
+            .collect();
         for run in runs {
             self.terminate(run, ORPHANED_MAX, ctx);
         }

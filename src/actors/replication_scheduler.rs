@@ -264,8 +264,10 @@ impl ReplicationScheduler {
     }
 
     fn start_job(&mut self, id: JobId, run: Run, eased: bool) {
-        let entry = self.entries.get(&id);
-        let entry = entry.expect("SCH-1: a job that is started is registered");
+        let entry = self
+            .entries
+            .get(&id)
+            .expect("SCH-1: a job that is started is registered");
         let mut replication = Arc::clone(&entry.replication);
         let name = entry.name();
         if eased {

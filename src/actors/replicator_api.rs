@@ -378,8 +378,7 @@ impl ReplicatorApi {
             .iter()
             .filter_map(|row| row.as_ref()?.job.clone())
             .collect();
-        let infos = self.scheduler(GetJobsById { ids }).await?;
-        let mut infos = infos.into_iter();
+        let mut infos = self.scheduler(GetJobsById { ids }).await?.into_iter();
         let known = docs.into_iter().zip(rows).map(|(id, row)| {
             let job = row.as_ref().and_then(|row| row.job.as_ref());
             let info = job.and_then(|_| infos.next().flatten());

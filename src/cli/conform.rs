@@ -238,8 +238,10 @@ impl Args {
 
     /// Returns what is tested, for people: the words of the command, or the language.
     fn tested(&self) -> Vec<String> {
-        let words = self.command.iter();
-        let words = words.map(|word| word.to_string_lossy().into_owned());
+        let words = self
+            .command
+            .iter()
+            .map(|word| word.to_string_lossy().into_owned());
         let language = self.language.iter().filter(|_| self.command.is_empty());
         words.chain(language.cloned()).collect()
     }
@@ -323,8 +325,11 @@ impl Args {
         };
         let paths: Result<Vec<PathBuf>, CliError> = self.read_path.iter().map(absolute).collect();
         // The cell itself finds those that are written with a folder.
-        let named = self.command.iter().skip(1);
-        let named = named.flat_map(|argument| of_own_file(Path::new(argument)));
+        let named = self
+            .command
+            .iter()
+            .skip(1)
+            .flat_map(|argument| of_own_file(Path::new(argument)));
         let mut paths = paths?;
         paths.extend(named);
         Ok(PoolConfig {
@@ -343,8 +348,11 @@ impl Args {
         let mut hint =
             "nothing was tested; correct the command, or give it more --timeout".to_owned();
         if !self.command.is_empty() && self.sandbox != SandboxMode::Off {
-            let paths = self.section()?.cell.read_paths.unwrap_or_default();
-            let paths: Vec<String> = paths
+            let paths: Vec<String> = self
+                .section()?
+                .cell
+                .read_paths
+                .unwrap_or_default()
                 .iter()
                 .map(|path| path.display().to_string())
                 .collect();

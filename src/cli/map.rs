@@ -122,8 +122,11 @@ pub(super) fn run(args: &Args, languages: &Registry) -> Result<(), CliError> {
     let loaded = args.config.load(languages)?;
     let log_lines = LogLines::default();
     let log = Logger::root(log_lines.clone(), o!());
-    let selector = args.selector.as_deref().map(sources::selector);
-    let selector = selector.transpose()?;
+    let selector = args
+        .selector
+        .as_deref()
+        .map(sources::selector)
+        .transpose()?;
     let Some(map) = &args.map else {
         let selector = selector.expect("map: without a map function there is a selector");
         let input = sources::input(&args.input)?;

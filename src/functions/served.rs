@@ -98,8 +98,7 @@ impl Drop for BegunCall {
 impl QueryServers {
     /// Begins a call. What the returned client does is done for it.
     pub(crate) fn begin(&self, subject: Subject, options: &CallOptions) -> (Self, BegunCall) {
-        let request_id = options.request_id.clone();
-        let request_id = request_id.unwrap_or_else(RequestId::made);
+        let request_id = options.request_id.clone().unwrap_or_else(RequestId::made);
         let call = Call::new(
             request_id,
             self.caller.who(),

@@ -257,8 +257,10 @@ pub(crate) fn of_jobs(total: u64, groups: &[JobGroup]) -> Vec<Problem> {
     };
     let all: u64 = groups.iter().map(failing).sum();
     let is_critical = all.saturating_mul(CRITICAL_PART) >= total;
-    let failing = groups.iter().map(|group| (group, failing(group)));
-    let failing = failing.filter(|(_, count)| *count > 0);
+    let failing = groups
+        .iter()
+        .map(|group| (group, failing(group)))
+        .filter(|(_, count)| *count > 0);
     failing
         .map(|(group, count)| {
             let reason = group.reason.as_deref().unwrap_or("no reason is known");
@@ -317,16 +319,17 @@ pub(crate) fn of_daemons(fleet: &Value) -> Vec<Problem> {
         .iter()
         .filter(|row| !lives(row) && row["leaving"] != true);
     // One that was started again has another row.
-    let gone = gone.filter(|row| {
-        let same = rows.iter().filter(|other| address(other) == address(row));
-        !same.into_iter().any(|other| lives(other))
-    });
-    let gone = gone.map(|row| {
-        let count = row["documents"].as_u64().unwrap_or(0);
-        let cause = "its lease is over: it is lost, hangs, or cannot reach the database";
-        let remedy = "look at its machine; others take its part (docs/fleet.md)";
-        Kind::DaemonGone.found(&address(row), count, cause, remedy)
-    });
+    let gone = gone
+        .filter(|row| {
+            let same = rows.iter().filter(|other| address(other) == address(row));
+            !same.into_iter().any(|other| lives(other))
+        })
+        .map(|row| {
+            let count = row["documents"].as_u64().unwrap_or(0);
+            let cause = "its lease is over: it is lost, hangs, or cannot reach the database";
+            let remedy = "look at its machine; others take its part (docs/fleet.md)";
+            Kind::DaemonGone.found(&address(row), count, cause, remedy)
+        });
     let living: Vec<_> = rows.iter().filter(|row| lives(row)).collect();
     let nobody = !living.is_empty() && living.iter().all(|row| row["leaving"] == true);
     let nobody = nobody.then(|| {
@@ -358,10 +361,16 @@ pub(crate) fn of_differences(own: &Report, others: &[Report]) -> Vec<Problem> {
     );
     let remedy = "finish the upgrade, or take it back: docs/operations.md, Upgrade";
     let mut found: Vec<Problem> = of("versions", &other, cause, remedy).into_iter().collect();
-    let told = same.iter().filter(|report| !report.settings.is_empty());
-    let told: Vec<&Report> = told.copied().collect();
-    let sections = told.iter().flat_map(|report| report.settings.keys());
-    let sections: BTreeSet<&String> = sections.chain(own.settings.keys()).collect();
+    let told: Vec<&Report> = same
+        .iter()
+        .filter(|report| !report.settings.is_empty())
+        .copied()
+        .collect();
+    let sections: BTreeSet<&String> = told
+        .iter()
+        .flat_map(|report| report.settings.keys())
+        .chain(own.settings.keys())
+        .collect();
     for section in sections {
         let differs = |report: &&&Report| report.settings.get(section) != own.settings.get(section);
         let differing: Vec<&Report> = told.iter().filter(differs).copied().collect();

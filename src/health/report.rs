@@ -37,12 +37,14 @@ impl Report {
         self.health.omitted = problems.len() as u64;
         let mut room = REPORT_BYTES_MAX.saturating_sub(text(&self).len());
         problems.iter_mut().for_each(|problem| problem.lasted_s = 0);
-        let fitting = problems.iter().take_while(|problem| {
-            let left = room.checked_sub(text(problem).len() + ",".len());
-            room = left.unwrap_or(0);
-            left.is_some()
-        });
-        let fitting = fitting.count();
+        let fitting = problems
+            .iter()
+            .take_while(|problem| {
+                let left = room.checked_sub(text(problem).len() + ",".len());
+                room = left.unwrap_or(0);
+                left.is_some()
+            })
+            .count();
         self.health.omitted -= fitting as u64;
         problems.truncate(fitting);
         self.health.problems = problems;

@@ -108,8 +108,10 @@ pub(super) async fn bulk(
     }
     let whose = whose(&user, Who::AllOrOwn(right_to_order(order.order)))?;
     let person = person(&user);
-    let ordered = shared.replications.order_jobs(&order, &whose, &person);
-    let ordered = ordered.await?;
+    let ordered = shared
+        .replications
+        .order_jobs(&order, &whose, &person)
+        .await?;
     pending.did(Done::of_jobs(&order, &ordered));
     Ok(answer::ok(&ordered))
 }
@@ -291,8 +293,11 @@ fn states(text: Option<&str>, more: &[DocState]) -> Result<Vec<DocState>, Refusa
             reason,
         ))
     };
-    let words = text.split(',').map(|word| word.trim().to_ascii_lowercase());
-    let words: Vec<String> = words.filter(|word| !word.is_empty()).collect();
+    let words: Vec<String> = text
+        .split(',')
+        .map(|word| word.trim().to_ascii_lowercase())
+        .filter(|word| !word.is_empty())
+        .collect();
     if words.is_empty() {
         return refuse(format!("States must be one or more of {choice}"));
     }

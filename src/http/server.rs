@@ -305,8 +305,7 @@ impl Listening {
         let app = App::new()
             .app_data(web::Data::from(Arc::clone(&self.shared)))
             .configure(routes::routes)
-            .wrap(from_fn(entrance::serve));
-        let app = app
+            .wrap(from_fn(entrance::serve))
             .into_factory()
             .map_err(|error: actix_web::Error| error.error_response());
         let shared = Arc::clone(&self.shared);

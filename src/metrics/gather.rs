@@ -98,8 +98,11 @@ fn left_out(
 ) {
     let names = status.pools.iter().map(|pool| &*pool.name);
     // A language has a row from its first process on: without a row for the rest, all that count have one.
-    let spoken = status.pools.iter().map(|pool| &*pool.language);
-    let spoken = spoken.filter(|_| languages.0.contains(REST));
+    let spoken = status
+        .pools
+        .iter()
+        .map(|pool| &*pool.language)
+        .filter(|_| languages.0.contains(REST));
     for (label, count) in [
         ("pool", pools.count_others(names)),
         ("language", languages.count_others(spoken)),
@@ -288,8 +291,10 @@ fn program(to: &mut Snapshot, inner: &Inner) {
     for kind in Kind::VARIANTS {
         for severity in [CRITICAL, WARNING] {
             let kind: &str = kind.into();
-            let count = problems.get(&(kind.to_owned(), severity.to_owned()));
-            let count = count.copied().unwrap_or(0);
+            let count = problems
+                .get(&(kind.to_owned(), severity.to_owned()))
+                .copied()
+                .unwrap_or(0);
             to.add("settee_problems", &[kind, severity], count);
         }
     }

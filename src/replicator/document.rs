@@ -174,13 +174,14 @@ impl Incoming {
             kind_of(id)?;
         }
         let rev = text("_rev", invalid_rev())?;
-        let deleted = members
+        let deleted: bool = members
             .remove("_deleted")
-            .map_or("false".to_owned(), |raw| raw.get().to_owned());
-        let deleted: bool = deleted.parse().map_err(|_| {
-            let text = "`_deleted` must be a boolean";
-            DocumentError::Special(text.to_owned())
-        })?;
+            .map_or("false".to_owned(), |raw| raw.get().to_owned())
+            .parse()
+            .map_err(|_| {
+                let text = "`_deleted` must be a boolean";
+                DocumentError::Special(text.to_owned())
+            })?;
         members.retain(|name, text| match name {
             "_attachments" => text.get() != "{}",
             name => !IGNORED_MEMBERS.contains(&name),

@@ -42,8 +42,12 @@ impl Kept {
         let Some(restarted) = self.restarted else {
             return past;
         };
-        let later = past.history.iter().filter(|entry| entry.at > restarted);
-        let later: Vec<HistoryEntry> = later.cloned().collect();
+        let later: Vec<HistoryEntry> = past
+            .history
+            .iter()
+            .filter(|entry| entry.at > restarted)
+            .cloned()
+            .collect();
         if later.is_empty() {
             Earlier::default()
         } else {

@@ -68,8 +68,11 @@ impl Selection {
     /// What is wrong with it, in words.
     pub fn new(asked: &JobSelection) -> Result<Self, String> {
         let mut asked = asked.clone();
-        let names = asked.patterns.extract_if(.., |text| !is_pattern(text));
-        let names = names.map(|name| (name, false)).collect();
+        let names = asked
+            .patterns
+            .extract_if(.., |text| !is_pattern(text))
+            .map(|name| (name, false))
+            .collect();
         if asked.patterns.len() > PATTERNS_MAX {
             return Err(format!("at most {PATTERNS_MAX} patterns may have * or ?"));
         }
@@ -88,8 +91,9 @@ impl Selection {
         };
         let listed = asked.states.drain(..).map(state);
         let mut doc_states = listed.collect::<Result<Vec<_>, _>>()?;
-        let states = JobState::ALL.into_iter();
-        let states = states.filter(|one| doc_states.contains(&(*one).into()));
+        let states = JobState::ALL
+            .into_iter()
+            .filter(|one| doc_states.contains(&(*one).into()));
         let states = (!doc_states.is_empty()).then(|| states.collect());
         doc_states.retain(|state| state.of_job().is_none());
         Ok(Self {
@@ -219,12 +223,14 @@ impl Groups {
         self.total += 1;
         *self.states.entry(job.state.name()).or_default() += 1;
         let reason = job.reason.map(reason_group);
-        let group = self.groups.entry(reason.map(Box::from));
-        let group = group.or_insert_with(|| JobGroup {
-            reason: reason.map(str::to_owned),
-            example: job.name().to_owned(),
-            ..JobGroup::default()
-        });
+        let group = self
+            .groups
+            .entry(reason.map(Box::from))
+            .or_insert_with(|| JobGroup {
+                reason: reason.map(str::to_owned),
+                example: job.name().to_owned(),
+                ..JobGroup::default()
+            });
         group.count += 1;
         let name = job.state.name().to_owned();
         *group.states.entry(name).or_default() += 1;

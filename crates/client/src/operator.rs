@@ -49,8 +49,8 @@ pub fn path<const N: usize>(parts: [&str; N]) -> String {
 /// Returns a path with these parameters.
 pub fn with_query<'a>(path: &str, query: impl IntoIterator<Item = (&'a str, String)>) -> String {
     let encoded = |text: &str| utf8_percent_encode(text, AS_IT_IS).to_string();
-    let query = query.into_iter();
     let query: Vec<String> = query
+        .into_iter()
         .map(|(name, value)| format!("{name}={}", encoded(&value)))
         .collect();
     format!("{path}?{}", query.join("&"))
@@ -167,14 +167,18 @@ async fn exchange_on(
         .await
         .map_err(|error| broken(&error))?;
     let answer = async move {
-        let response = sender.send_request(request).await;
-        let response = response.map_err(|error| broken(&error))?;
+        let response = sender
+            .send_request(request)
+            .await
+            .map_err(|error| broken(&error))?;
         let status = response.status();
-        let body = Limited::new(response.into_body(), REPLY_BYTES_MAX).collect();
-        let body = body.await.map_err(|error| match error.downcast() {
-            Ok(error) => broken(&error),
-            Err(error) => ClientError::Protocol(error.to_string()),
-        })?;
+        let body = Limited::new(response.into_body(), REPLY_BYTES_MAX)
+            .collect()
+            .await
+            .map_err(|error| match error.downcast() {
+                Ok(error) => broken(&error),
+                Err(error) => ClientError::Protocol(error.to_string()),
+            })?;
         Ok((status, body.to_bytes()))
     };
     // The connection ends with the answer; why it broke is told there.

@@ -101,8 +101,10 @@ impl Config {
     /// Returns what the cells of a pool with this section let in, but for the service's own files and ports, and what its
     /// commands find in their environment: `NAME=VALUE`, or `NAME` for the service's own value.
     pub fn cell(&self, pool: &PoolConfig) -> (CellSpec, Vec<String>) {
-        let keys = pool.cell.over(&self.query_server_config.cell);
-        let keys = keys.over(&CellKeys::declared());
+        let keys = pool
+            .cell
+            .over(&self.query_server_config.cell)
+            .over(&CellKeys::declared());
         let user = keys.user.filter(|name| !name.is_empty()).map(|name| {
             let (uid, gid) = self.user_ids.get(&name).copied().unwrap_or(NOBODY);
             UserIds { uid, gid }
@@ -146,16 +148,20 @@ impl Config {
         ];
         let all = files.chain(store).chain(sockets);
         let places = all.filter_map(|(what, file)| Some((what, place_of(file)?)));
-        let keys = [&self.replicator.key_file, &self.ssl.key_file].into_iter();
-        let keys = keys.flatten().cloned();
-        let keys = keys.map(|key| ("the key of the certificate", key));
+        let keys = [&self.replicator.key_file, &self.ssl.key_file]
+            .into_iter()
+            .flatten()
+            .cloned()
+            .map(|key| ("the key of the certificate", key));
         let mut places: Vec<_> = places.chain(keys).collect();
         // What is reached through a link has two names.
-        let real = places.iter().filter_map(|(what, place)| {
-            let real = place.canonicalize().ok()?;
-            (real != *place).then_some((*what, real))
-        });
-        let real: Vec<_> = real.collect();
+        let real: Vec<_> = places
+            .iter()
+            .filter_map(|(what, place)| {
+                let real = place.canonicalize().ok()?;
+                (real != *place).then_some((*what, real))
+            })
+            .collect();
         places.extend(real);
         places
     }
@@ -178,8 +184,11 @@ impl Config {
             .pools
             .values()
             .filter_map(|pool| pool.cell.user.as_ref());
-        let named = of_pools.chain(self.query_server_config.cell.user.as_ref());
-        let named: Vec<String> = named.filter(|name| !name.is_empty()).cloned().collect();
+        let named: Vec<String> = of_pools
+            .chain(self.query_server_config.cell.user.as_ref())
+            .filter(|name| !name.is_empty())
+            .cloned()
+            .collect();
         if named.is_empty() {
             return;
         }

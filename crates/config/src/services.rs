@@ -114,8 +114,10 @@ impl ServiceTerms {
     /// Returns the section of a pool as the services make it.
     #[must_use]
     pub fn applied_to(self, mut pool: PoolConfig) -> PoolConfig {
-        let delay = self.throttle_delay.or(pool.throttle_delay);
-        let delay = delay.unwrap_or(THROTTLE_DELAY);
+        let delay = self
+            .throttle_delay
+            .or(pool.throttle_delay)
+            .unwrap_or(THROTTLE_DELAY);
         pool.stress |= self.stress;
         pool.throttle_delay = Some(delay);
         pool.throttle_delay_max = pool.throttle_delay_max.max(delay);

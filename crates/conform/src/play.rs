@@ -77,8 +77,11 @@ pub(crate) async fn play(
         Ok(Ok(())) => return Ok(()),
         Ok(Err(failure)) => failure,
         Err(_) => {
-            let expected = case.steps.get(at.get()).map(expectation);
-            let expected = expected.unwrap_or_else(|| "its end after that of its input".into());
+            let expected = case
+                .steps
+                .get(at.get())
+                .map(expectation)
+                .unwrap_or_else(|| "its end after that of its input".into());
             let got = format!("nothing within {} s", time.as_secs_f64());
             Failure::new(&expected, got, Kind::Silence)
         }

@@ -301,15 +301,17 @@ impl<'js> Thrown<'_, 'js> {
     /// The error that a function named itself.
     fn named(&self, name: &Member<'js>, reason: Member<'js>) -> Failure {
         let Some(name) = name.text() else {
-            let whole = self.json(self.object.as_value().clone());
-            let whole = whole.unwrap_or_else(|| text_of(self.ctx, self.object.as_value()));
+            let whole = self
+                .json(self.object.as_value().clone())
+                .unwrap_or_else(|| text_of(self.ctx, self.object.as_value()));
             return unnamed(&whole, &quote(&whole));
         };
         match (reason.text(), reason) {
             (Some(text), _) => Failure::error(&name, &text),
             (None, Member::Is(value)) if !value.is_undefined() => {
-                let json = self.json(value.clone());
-                let json = json.unwrap_or_else(|| quote(&text_of(self.ctx, &value)));
+                let json = self
+                    .json(value.clone())
+                    .unwrap_or_else(|| quote(&text_of(self.ctx, &value)));
                 Failure::error(&name, &json).with_couchdb_reason(&json)
             }
             _ => Failure::error(&name, "the function gave no reason"),

@@ -272,23 +272,25 @@ impl Realm {
     pub(super) fn new(engine: &Engine) -> Result<Self, Failure> {
         let context = engine.data_realm()?;
         let shared = Rc::clone(&engine.shared);
-        let tools = context.with(|ctx| {
-            let host = Object::new(ctx.clone())?;
-            let log = Rc::clone(&shared);
-            let log = move |json: JsString<'_>| json.to_cstring().map(|json| log.log_json(&json));
-            host.set("log", Func::from(log))?;
-            let raised = Native(Rc::clone(&shared), Shared::raised);
-            host.set("raised", Function::new(ctx.clone(), raised)?)?;
-            let full = Rc::clone(&shared);
-            host.set("full", Func::from(move || full.memory.was_exhausted()))?;
-            host.set("packed", Func::from(writing::packed))?;
-            let returned = Native(Rc::clone(&shared), Shared::returned);
-            host.set("returned", Function::new(ctx.clone(), returned)?)?;
-            let helpers: Function<'_> = shared.helpers.run(&ctx)?;
-            let tools: Object<'_> = helpers.call((host,))?;
-            Ok::<_, rquickjs::Error>(Persistent::save(&ctx, tools))
-        });
-        let tools = tools.map_err(|_| Failure::out_of_memory())?;
+        let tools = context
+            .with(|ctx| {
+                let host = Object::new(ctx.clone())?;
+                let log = Rc::clone(&shared);
+                let log =
+                    move |json: JsString<'_>| json.to_cstring().map(|json| log.log_json(&json));
+                host.set("log", Func::from(log))?;
+                let raised = Native(Rc::clone(&shared), Shared::raised);
+                host.set("raised", Function::new(ctx.clone(), raised)?)?;
+                let full = Rc::clone(&shared);
+                host.set("full", Func::from(move || full.memory.was_exhausted()))?;
+                host.set("packed", Func::from(writing::packed))?;
+                let returned = Native(Rc::clone(&shared), Shared::returned);
+                host.set("returned", Function::new(ctx.clone(), returned)?)?;
+                let helpers: Function<'_> = shared.helpers.run(&ctx)?;
+                let tools: Object<'_> = helpers.call((host,))?;
+                Ok::<_, rquickjs::Error>(Persistent::save(&ctx, tools))
+            })
+            .map_err(|_| Failure::out_of_memory())?;
         Ok(Realm {
             tools,
             context,

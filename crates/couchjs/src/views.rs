@@ -240,11 +240,13 @@ impl Views {
             Reduced::Results(results) => ("rereduce", vec![*results]),
         };
         self.engine.begin();
-        let arguments = texts.into_iter().map(|text| {
-            let context = &function.realm.context;
-            self.engine.argument(context, Some(text))
-        });
-        let arguments: Result<Vec<_>, _> = arguments.collect();
+        let arguments: Result<Vec<_>, _> = texts
+            .into_iter()
+            .map(|text| {
+                let context = &function.realm.context;
+                self.engine.argument(context, Some(text))
+            })
+            .collect();
         let done = arguments.and_then(|arguments| {
             function.realm.with(|ctx| {
                 let values = arguments.into_iter().map(|argument| argument.value(ctx));

@@ -192,8 +192,12 @@ impl Writer<'_> {
 
     /// Has the engine write this value.
     fn ask<'js>(&mut self, value: &Value<'js>) -> Written {
-        let text = value.ctx().json_stringify(value.clone());
-        let text = text.ok()??.to_cstring().ok()?;
+        let text = value
+            .ctx()
+            .json_stringify(value.clone())
+            .ok()??
+            .to_cstring()
+            .ok()?;
         self.check_room(text.len())?;
         self.text.push_str(text.as_str());
         Some(())

@@ -125,8 +125,9 @@ impl Block {
             let rows = self.rows[range.clone()].iter();
             return rows.filter(|row| classes.has(row.class)).count();
         }
-        let counts = (0..).zip(self.counts);
-        let counts = counts.filter(|(class, _)| classes.has(*class));
+        let counts = (0..)
+            .zip(self.counts)
+            .filter(|(class, _)| classes.has(*class));
         counts.map(|(_, count)| count).sum()
     }
 }
@@ -230,8 +231,9 @@ impl CountedNames {
                 continue;
             }
             let rows = block.rows[range].iter();
-            let chosen = rows.filter(|row| classes.has(row.class));
-            let chosen = chosen.map(|row| Arc::clone(&row.name));
+            let chosen = rows
+                .filter(|row| classes.has(row.class))
+                .map(|row| Arc::clone(&row.name));
             let room = limit - names.len();
             if descending {
                 names.extend(chosen.rev().skip(skip).take(room))

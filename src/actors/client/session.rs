@@ -156,8 +156,10 @@ impl Session {
         let who = peer::holder(&stream, &services.user_names);
         let uid = who.uid;
         caller.speak_for(Some(Arc::new(who)));
-        let certified = stream.certified().map(str::to_owned);
-        let certified = certified.filter(|name| services.authority.knows(name));
+        let certified = stream
+            .certified()
+            .map(str::to_owned)
+            .filter(|name| services.authority.knows(name));
         let session = Rc::new(Self {
             pace: Pace::new(terms.write_timeout),
             terms,

@@ -162,8 +162,11 @@ impl FleetStore for FakeFleet {
     fn leave_orders(&self, orders: Vec<Order>) -> Answer<'_, Vec<bool>> {
         let left = self.answer(|tables| {
             let left = orders.into_iter().map(|order| {
-                let owner = tables.statuses.get(&order.of).map(|row| row.epoch);
-                let owner = owner.filter(|epoch| tables.daemons[epoch].lease.is_some());
+                let owner = tables
+                    .statuses
+                    .get(&order.of)
+                    .map(|row| row.epoch)
+                    .filter(|epoch| tables.daemons[epoch].lease.is_some());
                 tables.orders.extend(owner.map(|epoch| (epoch, order)));
                 owner.is_some()
             });

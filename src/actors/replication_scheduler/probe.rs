@@ -30,8 +30,10 @@ impl ReplicationScheduler {
 
     /// Asks a server whether it answers, in the way in which a job speaks to it.
     pub(super) fn ask_server(&self, server: Server, id: &JobId, ctx: &mut Context<Self>) {
-        let entry = self.entries.get(id);
-        let entry = entry.expect("SCH-1: a job that waits for a server is registered");
+        let entry = self
+            .entries
+            .get(id)
+            .expect("SCH-1: a job that waits for a server is registered");
         let replication = Arc::clone(&entry.replication);
         let (http, threshold) = (self.http.clone(), self.core.settings().health_threshold);
         let name = Server::clone(&server);

@@ -217,14 +217,15 @@ impl ServiceSockets {
             let socket = match self.held(name, address) {
                 Some(socket) => socket,
                 None => {
-                    let bound = ServiceSocket::bind(name, address, &self.inherited).await;
-                    let bound = bound.map_err(|failure| ServiceSocketError {
-                        service: name.clone(),
-                        address: address.to_string(),
-                        what: failure.what,
-                        kind: failure.kind,
-                        remedy: failure.remedy,
-                    });
+                    let bound = ServiceSocket::bind(name, address, &self.inherited)
+                        .await
+                        .map_err(|failure| ServiceSocketError {
+                            service: name.clone(),
+                            address: address.to_string(),
+                            what: failure.what,
+                            kind: failure.kind,
+                            remedy: failure.remedy,
+                        });
                     Rc::new(bound?)
                 }
             };

@@ -89,8 +89,11 @@ pub(super) fn summary(report: &Report) -> String {
 /// Returns which abilities a daemon uses.
 fn daemon(abilities: &DaemonAbilities) -> String {
     let row = |what: &str, wanted: Option<bool>| {
-        let names = abilities.iter().filter(|(_, known)| **known == wanted);
-        let names: Vec<&str> = names.map(|(name, _)| name.as_str()).collect();
+        let names: Vec<&str> = abilities
+            .iter()
+            .filter(|(_, known)| **known == wanted)
+            .map(|(name, _)| name.as_str())
+            .collect();
         if names.is_empty() {
             String::new()
         } else {

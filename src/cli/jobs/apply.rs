@@ -65,8 +65,12 @@ pub(super) async fn apply(
     languages: &Registry,
 ) -> Result<(), CliError> {
     let config = args.config.load(languages)?.config.replicator;
-    let mark = args.file.file_stem().unwrap_or_default();
-    let mark = mark.to_string_lossy().into_owned();
+    let mark = args
+        .file
+        .file_stem()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned();
     let wanted = wanted(&args.file, &config).await?;
     let there = there(service, &wanted, &mark).await?;
     let plan = Plan::new(wanted, &there, &mark, args.prune);
@@ -120,8 +124,7 @@ fn is_confirmed(removed: usize) -> Result<bool, CliError> {
 
 /// Returns the documents that the file describes.
 async fn wanted(path: &Path, config: &Replicator) -> Result<Documents, CliError> {
-    let text = fs::read_to_string(path);
-    let text = text.map_err(|error| CliError::io(path.display(), &error))?;
+    let text = fs::read_to_string(path).map_err(|error| CliError::io(path.display(), &error))?;
     let surroundings = Surroundings::of_process();
     let folder = path.parent().unwrap_or(Path::new(""));
     let lookup = |reference: Reference<'_>| look_up(reference, &surroundings, folder);
@@ -164,14 +167,16 @@ fn look_up(
 ) -> Result<String, String> {
     match reference {
         Reference::Env(name) => {
-            let value = surroundings.variable(name).and_then(|value| value.to_str());
-            let value = value.map(str::to_owned);
+            let value = surroundings
+                .variable(name)
+                .and_then(|value| value.to_str())
+                .map(str::to_owned);
             value.ok_or_else(|| format!("${name} is not set"))
         }
         Reference::File(name) => {
             let path = folder.join(name);
-            let text = fs::read_to_string(&path);
-            let text = text.map_err(|error| format!("{}: {error}", path.display()))?;
+            let text = fs::read_to_string(&path)
+                .map_err(|error| format!("{}: {error}", path.display()))?;
             Ok(text.trim_end_matches(['\r', '\n']).to_owned())
         }
     }
@@ -191,8 +196,7 @@ async fn databases(
     };
     let place = || format!("{}:{}: all_dbs", path.display(), entry.line);
     let body = json!({"source": server, "target": server});
-    let asked = Replication::parse(&body, defaults, UserCtx::default(), None);
-    let asked = asked.map_err(|error| {
+    let asked = Replication::parse(&body, defaults, UserCtx::default(), None).map_err(|error| {
         CliError::at(
             Exit::Data,
             place(),
@@ -205,8 +209,7 @@ async fn databases(
         CliError::at(Exit::TryAgain, place(), error, hint)
     };
     let log = Logger::root(Discard, o!());
-    let http = Http::new(replicator::http_config(config), &log);
-    let http = http.map_err(|error| {
+    let http = Http::new(replicator::http_config(config), &log).map_err(|error| {
         CliError::new(
             Exit::Config,
             error.to_string(),
@@ -214,8 +217,9 @@ async fn databases(
         )
     })?;
     let settings = HttpSettings::of_source(&asked.options, config.health_threshold);
-    let server = http.endpoint(&asked.source, settings);
-    let server = server.map_err(|error| failed(error.to_string()))?;
+    let server = http
+        .endpoint(&asked.source, settings)
+        .map_err(|error| failed(error.to_string()))?;
     let mut names = all_dbs(&server)
         .await
         .map_err(|crash| failed(crash.to_string()))?;
@@ -284,8 +288,11 @@ async fn there(service: &Service, wanted: &Documents, mark: &str) -> Result<Docu
         let mut last = None;
         for raw in page {
             let document: Map<String, Value> = service.read("a document", &raw)?;
-            let id = document.get("_id").and_then(Value::as_str);
-            let id = id.unwrap_or_default().to_owned();
+            let id = document
+                .get("_id")
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+                .to_owned();
             last = Some(id.clone());
             let is_own = document.get(MARK).is_some_and(|known| known == mark);
             if is_own || wanted.contains_key(&id) {

@@ -147,8 +147,11 @@ async fn page(service: &Service, args: &ListArgs, json: bool) -> Result<String, 
     Ok(match (json, query.groups) {
         (true, _) => rows.iter().map(|line| format!("{line}\n")).collect(),
         (false, true) => {
-            let groups = rows.into_iter().map(serde_json::from_value);
-            let groups: Vec<JobGroup> = groups.filter_map(Result::ok).collect();
+            let groups: Vec<JobGroup> = rows
+                .into_iter()
+                .map(serde_json::from_value)
+                .filter_map(Result::ok)
+                .collect();
             self::groups(&groups, args.table.layout()) + &summary(&last, None)
         }
         (false, false) => {
@@ -280,11 +283,13 @@ fn summary(answer: &Value, shown: Option<usize>) -> String {
         DocState::Completed,
     ]
     .map(DocState::name);
-    let counts = states.iter().filter_map(|state| {
-        let count = answer["states"][*state].as_u64()?;
-        Some(format!("{count} {state}"))
-    });
-    let counts: Vec<String> = counts.collect();
+    let counts: Vec<String> = states
+        .iter()
+        .filter_map(|state| {
+            let count = answer["states"][*state].as_u64()?;
+            Some(format!("{count} {state}"))
+        })
+        .collect();
     let counts = if counts.is_empty() {
         String::new()
     } else {
@@ -295,11 +300,12 @@ fn summary(answer: &Value, shown: Option<usize>) -> String {
         _ => String::new(),
     };
     let age = answer["age_s"].as_u64().filter(|age| *age >= OLD_S);
-    let age = age.map(|age| {
-        let age = duration(age * 1000);
-        format!("; other daemons' as they were {age} ago, for the database does not answer")
-    });
-    let age = age.unwrap_or_default();
+    let age = age
+        .map(|age| {
+            let age = duration(age * 1000);
+            format!("; other daemons' as they were {age} ago, for the database does not answer")
+        })
+        .unwrap_or_default();
     let loading = if answer["loading"] == true {
         "; more to come: the service still reads its documents after its start"
     } else {
@@ -373,8 +379,10 @@ fn row(job: &Value, ids: Ids, has_daemon: bool, now: WallTime) -> Vec<Cell> {
 /// Returns a side of a transient job, shortened.
 fn side(url: &Value) -> String {
     let url = shown(url);
-    let short = url.split_once("://").map_or(&*url, |(_, rest)| rest);
-    let short = short.trim_end_matches('/');
+    let short = url
+        .split_once("://")
+        .map_or(&*url, |(_, rest)| rest)
+        .trim_end_matches('/');
     match short.char_indices().nth(SIDE_MAX) {
         Some((end, _)) => format!("{}..", &short[..end]),
         None => short.to_owned(),
@@ -384,8 +392,11 @@ fn side(url: &Value) -> String {
 /// Returns groups as lines for people.
 pub(super) fn groups(groups: &[JobGroup], layout: Layout) -> String {
     let row = |group: &JobGroup| {
-        let states = group.states.iter();
-        let states: Vec<String> = states.map(|(state, n)| format!("{n} {state}")).collect();
+        let states: Vec<String> = group
+            .states
+            .iter()
+            .map(|(state, n)| format!("{n} {state}"))
+            .collect();
         vec![
             number("JOBS", Some(format!("{} x", group.count))),
             text("REASON", group.reason.as_deref()),

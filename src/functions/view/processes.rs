@@ -290,8 +290,10 @@ fn told(report: Report) -> Option<Box<Told>> {
         let message = line.message;
         told.log(LogLine { level, message });
     }
-    let errors = report.errors.into_iter();
-    let errors = errors.filter_map(|error| serde_json::from_value(error).ok());
+    let errors = report
+        .errors
+        .into_iter()
+        .filter_map(|error| serde_json::from_value(error).ok());
     errors.for_each(|error| told.error(error));
     (!told.is_empty()).then(|| Box::new(told))
 }

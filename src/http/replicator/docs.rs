@@ -26,8 +26,12 @@ pub(super) async fn get(call: &Call, id: &str) -> Answer {
     if call.params.get("open_revs").is_some() {
         return Err(one_revision());
     }
-    let document = call.database().store().document(id).await?;
-    let document = document.ok_or_else(missing)?;
+    let document = call
+        .database()
+        .store()
+        .document(id)
+        .await?
+        .ok_or_else(missing)?;
     let whole = shown(&document, &call.person);
     let rev = whole.text("_rev").unwrap_or_default();
     check_revision(call, &document, &rev)?;

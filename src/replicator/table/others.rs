@@ -121,8 +121,12 @@ impl DocTable {
             let other = known.other.as_ref();
             known.stored != Some(0) && other.is_some_and(|other| other.status.read < before)
         };
-        let over = self.known.iter().filter(|(_, known)| is_over(known));
-        let over: Vec<Arc<str>> = over.map(|(id, _)| Arc::clone(id)).collect();
+        let over: Vec<Arc<str>> = self
+            .known
+            .iter()
+            .filter(|(_, known)| is_over(known))
+            .map(|(id, _)| Arc::clone(id))
+            .collect();
         for id in over {
             self.change(&id, |known| known.other = None);
         }

@@ -16,8 +16,9 @@ const LINKS_MAX: usize = 8;
 /// Returns what is closed of a program or the interpreter that its first line names.
 pub(super) fn closed_to_program(program: &Path) -> Option<PathBuf> {
     let executed = Access::READ_OK | Access::EXEC_OK;
-    let all = [program.to_owned()].into_iter();
-    let mut all = all.chain(files::interpreters(program));
+    let mut all = [program.to_owned()]
+        .into_iter()
+        .chain(files::interpreters(program));
     all.find_map(|file| first_closed(&file, executed, LINKS_MAX))
 }
 

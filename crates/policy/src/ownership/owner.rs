@@ -341,8 +341,10 @@ impl Ownership {
         // What became known after the renewal was sent is judged by the next one.
         let seen = self.docs.iter().filter(|(_, held)| held.known < request);
         let is_listed = |doc: &DocId, claim| listed.get(doc).is_some_and(|row| row.claim == claim);
-        let missing = seen.filter(|(doc, held)| !is_listed(doc, held.claim));
-        let missing: Vec<_> = missing.map(|(doc, _)| doc.clone()).collect();
+        let missing: Vec<_> = seen
+            .filter(|(doc, held)| !is_listed(doc, held.claim))
+            .map(|(doc, _)| doc.clone())
+            .collect();
         missing.iter().for_each(|doc| self.lose(doc, out));
         let (mut over, mut avoided) = (Vec::new(), BTreeMap::<_, Vec<_>>::new());
         for row in listed.into_values() {

@@ -70,8 +70,10 @@ impl Firsts {
     }
 
     fn remove(&mut self, standing: Standing, id: RequestId) {
-        let equals = self.0.get_mut(&standing.held);
-        let equals = equals.expect("PM-11: what was put in order is there");
+        let equals = self
+            .0
+            .get_mut(&standing.held)
+            .expect("PM-11: what was put in order is there");
         equals.remove(&(standing.fixed, id));
         if equals.is_empty() {
             self.0.remove(&standing.held);

@@ -250,8 +250,10 @@ impl ChangesReader {
         let mut parser = FeedParser::new(framing);
         let mut any_byte = false;
         loop {
-            let piece = body.chunk().await;
-            let piece = piece.map_err(|failed| interrupted(&asked, failed, any_byte))?;
+            let piece = body
+                .chunk()
+                .await
+                .map_err(|failed| interrupted(&asked, failed, any_byte))?;
             let Some(piece) = piece else {
                 break;
             };

@@ -104,8 +104,11 @@ pub(super) fn session_url(base: &Url) -> Url {
 
 /// Returns where an answer redirects to.
 pub(super) fn redirected(from: &Url, headers: &HeaderMap) -> Result<Url, String> {
-    let location = headers.get(LOCATION).ok_or("without saying where to")?;
-    let location = location.to_str().map_err(|_| "to no URL")?;
+    let location = headers
+        .get(LOCATION)
+        .ok_or("without saying where to")?
+        .to_str()
+        .map_err(|_| "to no URL")?;
     let mut url = from.join(location).map_err(|_| "to no URL")?;
     if !matches!(url.scheme(), "http" | "https") {
         return Err(format!("to a URL of {}", url.scheme()));

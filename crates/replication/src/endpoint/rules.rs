@@ -110,8 +110,9 @@ impl EndpointRules {
         {
             return denied(Why::Listed(entry.text.clone()));
         }
-        let allowing = self.allowed.iter();
-        let allowing: Vec<&RuleEntry> = allowing
+        let allowing: Vec<&RuleEntry> = self
+            .allowed
+            .iter()
             .filter(|entry| entry.is_about(name, &[address], port))
             .collect();
         if allowing.is_empty() {

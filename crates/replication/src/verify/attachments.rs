@@ -76,9 +76,10 @@ impl Comparison {
             let mut at_source = self.source.read(chunk, false).await?;
             at_source.retain(|leaf, seen| seen.rev == leaf.rev);
             step.counts.changed += (asked - at_source.len()) as u64;
-            let attached = at_source.into_iter();
-            let attached = attached.filter(|(_, seen)| !seen.attachments.is_empty());
-            let attached: BTreeMap<Leaf, Seen> = attached.collect();
+            let attached: BTreeMap<Leaf, Seen> = at_source
+                .into_iter()
+                .filter(|(_, seen)| !seen.attachments.is_empty())
+                .collect();
             if attached.is_empty() {
                 continue;
             }
