@@ -121,18 +121,19 @@ fn table(costs: &CostsPage, layout: Layout) -> String {
 }
 
 fn row(row: &CostsRow) -> Vec<Cell> {
+    let costs = &row.costs;
     vec![
         text("DATABASE", row.db.as_ref()),
         text("DESIGN DOCUMENT", row.ddoc.as_ref()),
         text("FUNCTION", Some(&row.function)),
-        number("CALLS", Some(row.calls)),
-        number("ERRORS", Some(row.errors)),
-        number("KILLS", Some(row.kills)).rank(4),
-        number("RUN", Some(microseconds(row.run_us))),
+        number("CALLS", Some(costs.calls)),
+        number("ERRORS", Some(costs.errors)),
+        number("KILLS", Some(costs.kills)).rank(4),
+        number("RUN", Some(microseconds(costs.run_us))),
         number("P50", Some(microseconds(row.run_p50_us))).rank(2),
         number("P99", Some(microseconds(row.run_p99_us))),
-        number("WAIT", Some(microseconds(row.wait_us))).rank(3),
-        number("CPU", Some(microseconds(row.cpu_us))).rank(1),
-        number("BYTES", Some(row.bytes)).rank(5),
+        number("WAIT", Some(microseconds(costs.wait_us))).rank(3),
+        number("CPU", Some(microseconds(costs.cpu_us))).rank(1),
+        number("BYTES", Some(costs.bytes)).rank(5),
     ]
 }
