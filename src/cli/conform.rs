@@ -155,17 +155,15 @@ pub(super) fn run(args: &Args, languages: &Registry) -> Result<(), CliError> {
         let pool = Pool::start(&config, languages, &log)?;
         let tested = match pool.target(&name) {
             Some(target) => test(args, target).await,
-            None => Err(no_language(&name)),
+            None => {
+                let message = format!("this program has no language '{name}' of its own");
+                let hint = "give the command of a query server after --";
+                Err(CliError::new(Exit::Usage, message, hint))
+            }
         };
         pool.stop().await;
         tested
     })
-}
-
-fn no_language(name: &LanguageName) -> CliError {
-    let message = format!("this program has no language '{name}' of its own");
-    let hint = "give the command of a query server after --";
-    CliError::new(Exit::Usage, message, hint)
 }
 
 async fn test(args: &Args, target: Target) -> Result<(), CliError> {

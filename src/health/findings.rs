@@ -1,9 +1,9 @@
 //! What of a daemon's state is a trouble, in words for who runs it.
 //!
 //! SUMMARY   [`Kind`] is the table of troubles. [`of_status`] looks at pools and services, [`of_jobs`] at replications,
-//!           [`of_store`] at what keeps them, [`of_growth`] at its size, [`of_runs`] at jobs that run, [`of_daemons`] and [`of_differences`] at the fleet,
-//!           [`of_drain`] at what an operator has ordered, [`of_files`] at the files of the configuration,
-//!           [`of_increases`] at what was counted lately.
+//!           [`of_store`] at what keeps them, [`of_growth`] at its size, [`of_runs`] at jobs that run, [`of_daemons`]
+//!           and [`of_differences`] at the fleet, [`of_drain`] at what an operator has ordered, [`of_files`] at the files
+//!           of the configuration, [`of_increases`] at what was counted lately.
 //! PROMISES  Each problem says what to do: a command, a key, or the page that tells more.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -76,7 +76,7 @@ pub(super) async fn jobs(params: Params, shared: Data<HttpContext>, user: User) 
     let query = JobsQuery {
         select: JobSelection {
             patterns: params.all("match").map(str::to_owned).collect(),
-            states: named(states),
+            states: states.iter().map(|state| state.name().to_owned()).collect(),
             source: text("source"),
             target: text("target"),
             reason: text("reason"),
@@ -268,14 +268,6 @@ async fn list(params: Params, shared: &HttpContext, user: &Visitor) -> Answer {
         listing
     };
     Ok(answer::ok(&listing))
-}
-
-/// Returns the names of states, as a selection has them.
-fn named(states: Vec<DocState>) -> Vec<String> {
-    states
-        .into_iter()
-        .map(|state| state.name().to_owned())
-        .collect()
 }
 
 /// Reads names of states; `more` may be asked for as well.

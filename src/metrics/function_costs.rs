@@ -22,14 +22,6 @@ use policy::time::Timestamp;
 /// How many functions are kept of half a period.
 pub(crate) const FUNCTIONS_MAX: usize = 1_000;
 
-/// Returns how long half a period is.
-const fn half_of(period: Period) -> Duration {
-    Duration::from_secs(match period {
-        Period::Minute => 30,
-        Period::Hour => 1_800,
-    })
-}
-
 /// What the calls of one function cost together.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FunctionCost {
@@ -118,8 +110,12 @@ struct Halves {
 
 impl Halves {
     fn new(period: Period, begun: Timestamp) -> Self {
+        let seconds = match period {
+            Period::Minute => 30,
+            Period::Hour => 1_800,
+        };
         Self {
-            half: half_of(period),
+            half: Duration::from_secs(seconds),
             begun,
             running: Half::default(),
             before: None,

@@ -79,11 +79,6 @@ impl Row {
             replication: Arc::clone(&self.replication),
         }
     }
-
-    /// Returns whether the id depends on code that the source may change.
-    fn has_code(&self) -> bool {
-        matches!(self.replication.options.filter, Filter::Function { .. })
-    }
 }
 
 /// What happens to a document: its row, and what all rows share.
@@ -260,7 +255,9 @@ impl RowTurn<'_> {
                     (row.info, row.reason) = (None, None);
                 }
                 row.errors = 0;
-                if !row.has_code() {
+                let filter = &row.replication.options.filter;
+                // Only code of the source can change the id.
+                if !matches!(filter, Filter::Function { .. }) {
                     return Vec::new();
                 }
                 vec![RowAction::Wake {

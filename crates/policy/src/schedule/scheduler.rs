@@ -8,9 +8,7 @@
 
 use std::sync::Arc;
 
-use super::event::{
-    Earlier, End, Event, JobId, Level, NewJob, Pause, Run, ScheduleAction, StopReason,
-};
+use super::event::{Earlier, End, Event, JobId, NewJob, Pause, Run, ScheduleAction, StopReason};
 use super::fair_share::FairShare;
 use super::history::{History, HistoryEvent, Reason};
 use super::outage::Outages;
@@ -80,7 +78,12 @@ impl Scheduler {
             Event::Restart { id } => self.restart(&id, now, out),
             Event::Pause { id, by } => self.pause(&id, by, now, out),
             Event::Resume { id } => self.resume(&id, now, out),
-            Event::SetLevel { id, level } => self.set_level(&id, level, now, out),
+            Event::SetLevel { id, level } => {
+                if let Some(slot) = self.find(&id) {
+                    self.jobs.change(slot, |job, _| job.level = level);
+                    self.start_or_fill(slot, now, out);
+                }
+            }
             Event::Exited { run, end } => self.exited(run, end, now, out),
             Event::Cycle if self.shutting_down => {}
             Event::Cycle => self.cycle(now, out),
@@ -300,13 +303,6 @@ impl Scheduler {
             }
         }
         self.start_or_fill(slot, now, out);
-    }
-
-    fn set_level(&mut self, id: &str, level: Level, now: WallTime, out: &mut Vec<ScheduleAction>) {
-        if let Some(slot) = self.find(id) {
-            self.jobs.change(slot, |job, _| job.level = level);
-            self.start_or_fill(slot, now, out);
-        }
     }
 
     fn configure(&mut self, settings: Settings, now: WallTime) {
